@@ -1,0 +1,104 @@
+# The commands of this checkout. `make run` and `make test` are the two to know; each sets up what it needs.
+# The work is done in vendor/llama.cpp (environment, llama.cpp, model) and setup.py; this file only orders it.
+
+PYTHON ?= python3
+MODEL ?=
+ARGS ?=
+
+VENV := .venv
+PY := $(VENV)/bin/python
+RECIPE := vendor/llama.cpp
+STAMPS := build/stamps
+TYPED := $(wildcard llamad bench) $(RECIPE) setup.py
+
+# In the checkout the modules are compiled for this machine's CPU, as llama.cpp's are.
+export LLAMAD_NATIVE ?= 1
+
+EXT_SOURCES := $(shell find ext -type f \( -name '*.pyx' -o -name '*.px[di]' -o -name '*.h' -o -name '*.c' \
+    -o -name '*.cpp' -o -name '*.py' \) 2>/dev/null)
+
+MAKEFLAGS += --no-print-directory
+.NOTPARALLEL:
+.PHONY: help run build test lint bench peer soak fuzz clean venv test-packages FORCE
+.DELETE_ON_ERROR:
+
+help:
+	@echo 'make run     build, fetch the default model and serve it on 127.0.0.1:8080'
+	@echo '             MODEL=/path/x.gguf serves another; ARGS="-np 4 -c 8192" passes flags on'
+	@echo 'make test    build and run all tests (ARGS goes to pytest)'
+	@echo 'make build   the environment, llama.cpp and the compiled modules; .venv/bin/llamad is the program'
+	@echo 'make lint    ruff and mypy --strict'
+	@echo 'make bench   measure (LLAMA_SERVER=/path/llama-server to compare; ARGS goes to the benchmark)'
+	@echo 'make peer    build llama-server from the same sources and print its path'
+	@echo 'make soak    the tests that take long'
+	@echo 'make fuzz    the fuzz targets'
+	@echo 'make clean   remove what was built here'
+	@echo
+	@echo 'Variables: PYTHON, LLAMAD_CACHE, LLAMAD_LLAMA_CPP, LLAMAD_WHEELS, LLAMAD_CMAKE_ARGS, LLAMAD_JOBS,'
+	@echo 'LLAMAD_DEBUG_BUILD; $(RECIPE)/README.md explains them.'
+
+# The checks that must work on any Python, before anything here is run with it.
+venv:
+	@command -v $(PYTHON) >/dev/null || { echo "llamad: there is no $(PYTHON): install Python 3.11 or newer, or\
+	 set PYTHON to one" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "llamad: $$($(PYTHON) --version 2>&1)\
+	 is too old: install Python 3.11 or newer and name it: make PYTHON=python3.11" >&2; exit 1; }
+	@$(PYTHON) $(RECIPE) venv >/dev/null
+
+test-packages: venv
+	@$(PYTHON) $(RECIPE) venv test >/dev/null
+
+# Written only when it changes, so that a build of the modules follows a change of the libraries and no other.
+$(STAMPS)/libraries: venv FORCE
+	@mkdir -p $(STAMPS)
+	@made=$$($(PY) $(RECIPE) libraries) || exit 1; \
+	state="$$made debug=$$LLAMAD_DEBUG_BUILD native=$$LLAMAD_NATIVE CC=$$CC CXX=$$CXX CFLAGS=$$CFLAGS"; \
+	[ "$$state" = "$$(cat $@ 2>/dev/null)" ] || echo "$$state" > $@
+
+$(STAMPS)/modules: $(STAMPS)/libraries $(VENV)/pyvenv.cfg setup.py $(EXT_SOURCES)
+	@$(PY) setup.py --quiet build_ext --inplace
+	@touch $@
+
+$(VENV)/pyvenv.cfg: venv ;
+
+$(VENV)/llamad-installed: $(VENV)/pyvenv.cfg pyproject.toml setup.py
+	@LLAMAD_EXTENSIONS=0 $(PY) -m pip install --quiet --disable-pip-version-check --no-build-isolation \
+	    --no-deps --editable .
+	@touch $@
+
+build: $(VENV)/llamad-installed $(STAMPS)/modules
+
+run: build
+	@model='$(MODEL)'; [ -n "$$model" ] || model=$$($(PY) $(RECIPE) model) || exit 1; \
+	exec $(VENV)/bin/llamad --model "$$model" --host 127.0.0.1 --port 8080 $(ARGS)
+
+test: build test-packages
+	@model=$$($(PY) $(RECIPE) model) || exit 1; \
+	LLAMAD_TEST_MODEL="$$model" exec $(PY) -m pytest $(ARGS)
+
+soak: build test-packages
+	@model=$$($(PY) $(RECIPE) model) || exit 1; \
+	LLAMAD_TEST_MODEL="$$model" exec $(PY) -m pytest -m soak $(ARGS)
+
+fuzz: build test-packages
+	@[ -n "$(wildcard fuzz/*.py)" ] || { echo 'llamad: fuzz/ holds no targets yet' >&2; exit 1; }
+	@exec $(PY) -m pytest fuzz $(ARGS)
+
+bench: build
+	@model='$(MODEL)'; [ -n "$$model" ] || model=$$($(PY) $(RECIPE) model) || exit 1; \
+	LLAMAD_TEST_MODEL="$$model" exec $(PY) -m bench $(ARGS)
+
+peer: venv
+	@$(PY) $(RECIPE) peer
+
+lint: test-packages
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy $(TYPED)
+
+clean:
+	rm -rf build dist llamad.egg-info llamad/lib llamad/bin llamad/_build_info.json
+	find llamad -name '*.so' -delete
+	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
+	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis $(VENV)/llamad-installed
+	@echo "left alone: $(VENV), and the cache in $${LLAMAD_CACHE:-$${XDG_CACHE_HOME:-$$HOME/.cache}/llamad}"

@@ -1,0 +1,272 @@
+"""The build recipe: CMake flags, the cache key, and the way from sources to a finished folder
+{lib,bin,include} in the cache. `libraries()` is what llamad links; `peer()` is llama-server for comparisons.
+"""
+
+import hashlib
+import json
+import os
+import platform
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections import deque
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from . import cache, source, toolchain
+from .report import Progress, SetupError, is_disk_full, lines_or_silence, say, says_disk_full
+
+RECIPE = 2  # part of the key: raise it when what lands in the finished folder changes
+WORKAROUNDS = Path(__file__).resolve().parents[1] / "workarounds" / "ggml.cmake"
+SPACE_NEEDED = 500_000_000
+TAIL_LINES = 30
+
+ORIGIN = "@loader_path" if sys.platform == "darwin" else "$ORIGIN"
+FLAGS = (
+    "-DCMAKE_BUILD_TYPE=Release",
+    "-DBUILD_SHARED_LIBS=ON",
+    "-DLLAMA_BUILD_COMMON=ON",
+    "-DLLAMA_BUILD_TOOLS=ON",
+    "-DLLAMA_BUILD_TESTS=OFF",
+    "-DLLAMA_BUILD_EXAMPLES=OFF",
+    "-DLLAMA_BUILD_APP=OFF",
+    "-DLLAMA_BUILD_MTMD=ON",
+    "-DMTMD_VIDEO=OFF",
+    "-DLLAMA_OPENSSL=OFF",
+    "-DLLAMA_ALL_WARNINGS=OFF",
+    "-DGGML_RPC=ON",
+    "-DFETCHCONTENT_FULLY_DISCONNECTED=ON",
+    # The libraries find each other, and the programs find them, wherever they are copied.
+    "-DCMAKE_BUILD_WITH_INSTALL_RPATH=ON",
+    f"-DCMAKE_INSTALL_RPATH={ORIGIN};{ORIGIN}/../lib",
+)
+
+
+@dataclass(frozen=True)
+class Product:
+    """One thing the recipe can make: its folder in the cache, its own flags, what Ninja is asked for."""
+
+    title: str
+    folder: str
+    flags: tuple[str, ...]
+    targets: tuple[str, ...]
+    programs: tuple[str, ...]
+
+
+LIBRARIES = Product(
+    title="llama.cpp libraries",
+    folder="llama.cpp",
+    flags=("-DLLAMA_BUILD_SERVER=OFF",),
+    targets=("llama", "mtmd", "ggml-rpc-server"),
+    programs=("ggml-rpc-server",),
+)
+PEER = Product(
+    title="llama-server",
+    folder="peer",
+    flags=("-DLLAMA_BUILD_SERVER=ON", "-DLLAMA_BUILD_UI=OFF", "-DLLAMA_USE_PREBUILT_UI=OFF"),
+    targets=("llama-server", "llama-batched-bench"),
+    programs=("llama-server", "llama-batched-bench"),
+)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything that decides what comes out of a build, known before it begins."""
+
+    product: Product
+    source: source.Source
+    tools: toolchain.Toolchain
+    flags: tuple[str, ...]
+    inputs: dict[str, object]
+
+    @property
+    def key(self) -> str:
+        text = json.dumps(self.inputs, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @property
+    def final(self) -> Path:
+        return cache.root() / self.product.folder / self.key
+
+
+def plan(product: Product) -> Plan:
+    extra = shlex.split(os.environ.get("LLAMAD_CMAKE_ARGS", ""))
+    sources = source.choose()
+    tools = toolchain.find_compilers()
+    identity = (f"-DLLAMA_BUILD_COMMIT={sources.commit}", "-DLLAMA_BUILD_NUMBER=0")
+    flags = (*FLAGS, *product.flags, *identity, *extra)
+    native = not any(
+        re.fullmatch(r"-DGGML_NATIVE(:\w+)?=(OFF|0|FALSE|NO|N)", f, re.IGNORECASE) for f in extra
+    )
+    inputs: dict[str, object] = {
+        "recipe": RECIPE,
+        "source": sources.identity,
+        "commit": sources.commit,
+        "flags": list(flags),
+        "targets": list(product.targets),
+        "toolchain": asdict(tools),
+        "cuda": toolchain.cuda_compiler(extra),
+        "machine": platform.machine(),
+        "system": platform.system(),
+        "cpu": toolchain.cpu_features(tools.cc) if native else "",
+    }
+    return Plan(product, sources, tools, flags, inputs)
+
+
+def libraries() -> Path:
+    """The folder {lib,bin,include} with llamad's llama.cpp, built now unless the cache has it."""
+    return _ensure(plan(LIBRARIES))
+
+
+def peer() -> Path:
+    """The llama-server program, built from the same sources with the same flags."""
+    return _ensure(plan(PEER)) / "bin" / "llama-server"
+
+
+def _ensure(wanted: Plan) -> Path:
+    final = wanted.final
+    if cache.is_finished(final):
+        return final
+    work = cache.root() / "work" / f"{wanted.product.folder}-{wanted.key}"
+    with cache.locked(cache.lock_of(work), wanted.product.title) as lock:
+        if cache.is_finished(final):  # someone else built it while we waited
+            return final
+        cache.make_dir(work)
+        cache.drop_stale(work.parent, keep=work)
+        cache.require_space(work, SPACE_NEEDED)
+        try:
+            _build(wanted, work, lock)
+            cache.finish(_collect(wanted, work), final, {**wanted.inputs, "key": wanted.key})
+        except OSError as e:
+            if not is_disk_full(e):
+                raise
+            shutil.rmtree(work, ignore_errors=True)
+            raise cache.disk_full(work) from None
+        except SetupError:
+            if not (work / "build").exists():  # nothing there that the next run could go on from
+                shutil.rmtree(work, ignore_errors=True)
+            raise
+        shutil.rmtree(work, ignore_errors=True)
+    return final
+
+
+def _build(wanted: Plan, work: Path, lock: int) -> None:
+    tree = source.provide(wanted.source, work)
+    cmake, ninja = toolchain.find_tool("cmake"), toolchain.find_tool("ninja")
+    made = work / "build"
+    log = work / "build.log"
+    log.unlink(missing_ok=True)
+    if not (made / "build.ninja").is_file():  # configuring was cut off: CMake's own cache may be damaged
+        shutil.rmtree(made, ignore_errors=True)
+    env = {**os.environ, "CC": wanted.tools.cc, "CXX": wanted.tools.cxx, "NINJA_STATUS": "[%f/%t] "}
+    configure = [cmake, "-S", str(tree), "-B", str(made), "-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={ninja}"]
+    configure.append(f"-DCMAKE_PROJECT_ggml_INCLUDE={WORKAROUNDS}")
+    say(f"{wanted.product.title}: configuring")
+    _run([*configure, *wanted.flags], "configuring", wanted, log, env, lock)
+    compile_ = [ninja, "-C", str(made), "-j", str(toolchain.jobs()), *wanted.product.targets]
+    _run(compile_, "building", wanted, log, env, lock)
+
+
+def _run(command: list[str], doing: str, wanted: Plan, log: Path, env: dict[str, str], lock: int) -> None:
+    """Runs one tool, its output in the log, its `[done/total]` steps shown as progress."""
+    progress = Progress(wanted.product.title)
+    steps = Steps(progress)
+    with log.open("a", encoding="utf-8") as out:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=env,
+            pass_fds=(lock,),
+            text=True,
+            errors="replace",
+        )
+        assert process.stdout is not None  # PIPE above
+        try:
+            for line in lines_or_silence(process.stdout):
+                if line is None:
+                    steps.show()
+                else:
+                    out.write(line)
+                    steps.take(line)
+            process.wait()
+        except BaseException:
+            process.terminate()
+            process.wait()
+            progress.abandon()
+            raise
+    if process.returncode != 0:
+        progress.abandon()
+        raise _failure(steps, doing, wanted, log)
+    if steps.n_total:
+        progress.close(f"[{steps.n_total}/{steps.n_total}] built")
+
+
+class Steps:
+    """What a tool's output tells: how far it is, and why it failed."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self.n_done = self.n_total = 0
+        self._name = ""
+        self.tail: deque[str] = deque(maxlen=TAIL_LINES)
+        self.disk_full = self.out_of_memory = False
+
+    def take(self, line: str) -> None:
+        if step := re.match(r"\[(\d+)/(\d+)\] ", line):
+            self.n_done, self.n_total = int(step[1]), int(step[2])
+            # `Building CXX object src/CMakeFiles/llama.dir/llama-model.cpp.o` says enough by its last part.
+            self._name = Path(line.split()[-1]).name.removesuffix(".o")
+            self.show()
+            return
+        self.tail.append(line.rstrip("\n"))
+        self.disk_full = self.disk_full or says_disk_full(line)
+        self.out_of_memory = self.out_of_memory or "Killed signal terminated program" in line
+
+    def show(self) -> None:
+        if self.n_total:
+            self._progress.update(self.n_done, self.n_total, self._name)
+
+
+def _failure(steps: Steps, doing: str, wanted: Plan, log: Path) -> SetupError:
+    if steps.disk_full:
+        shutil.rmtree(log.parent, ignore_errors=True)  # it would only keep the disk full
+        return cache.disk_full(log.parent)
+    if steps.out_of_memory:
+        return SetupError(
+            f"memory ran out while compiling llama.cpp with {toolchain.jobs()} jobs at once: "
+            "set LLAMAD_JOBS=1 and run the same command again"
+        )
+    for line in steps.tail:
+        say("  " + line)
+    return SetupError(
+        f"{doing} {wanted.product.title} failed with the output above (whole log: {log}): correct what it "
+        "names, often a missing package or a flag in LLAMAD_CMAKE_ARGS, and run the same command again"
+    )
+
+
+def _collect(wanted: Plan, work: Path) -> Path:
+    """Puts what is kept into one folder, each library once, under the name that programs ask for."""
+    out = work / "out"
+    shutil.rmtree(out, ignore_errors=True)
+    for name in ("lib", "bin", "include"):
+        (out / name).mkdir(parents=True)
+    made = work / "build" / "bin"
+    suffix = ".dylib" if sys.platform == "darwin" else ".so"
+    for library in sorted(made.glob(f"lib*{suffix}")):
+        soname = os.readlink(library) if library.is_symlink() else library.name
+        shutil.copyfile(library, out / "lib" / soname)
+        (out / "lib" / soname).chmod(0o755)
+        if soname != library.name:
+            (out / "lib" / library.name).symlink_to(soname)
+    for program in wanted.product.programs:
+        shutil.copy(made / program, out / "bin" / program)
+    tree = source.provide(wanted.source, work)
+    mtmd = [tree / "tools" / "mtmd" / name for name in ("mtmd.h", "mtmd-helper.h")]
+    for header in (*tree.glob("include/*.h"), *tree.glob("ggml/include/*.h"), *mtmd):
+        shutil.copyfile(header, out / "include" / header.name)
+    shutil.copyfile(tree / "LICENSE", out / "LICENSE")
+    return out

@@ -1,0 +1,168 @@
+"""Fetches one pinned file from the Python package index through pip (so that every setting of pip's holds),
+showing bytes, and lets nothing pass whose sha256 differs.
+"""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from . import cache
+from .pin import Pin
+from .report import Progress, SetupError, megabytes, says_disk_full
+
+POLL_SECONDS = 0.2
+NO_NETWORK_TEXTS = (
+    "NewConnectionError",
+    "NameResolutionError",
+    "ConnectTimeout",
+    "Connection refused",
+    "Network is unreachable",
+    "Temporary failure in name resolution",
+    "Max retries exceeded",
+    "No matching distribution found",
+    "Could not find a version",
+    "Read timed out",
+)
+
+
+def sha256_of(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def wheels_folder() -> Path | None:
+    """The folder of LLAMAD_WHEELS, which replaces the package index."""
+    named = os.environ.get("LLAMAD_WHEELS")
+    if not named:
+        return None
+    folder = Path(named).expanduser().absolute()
+    if not folder.is_dir():
+        raise SetupError(f"LLAMAD_WHEELS={named} is no folder: name a folder of wheels, or unset it")
+    return folder
+
+
+def fetch(pin: Pin, instead: str) -> Path:
+    """The pinned file, from the cache, from LLAMAD_WHEELS or from the index. `instead` tells what to set
+    where it cannot be had."""
+    downloads = cache.make_dir(cache.root() / "downloads")
+    final = downloads / pin.filename
+    with cache.locked(cache.lock_of(final), pin.title):
+        if final.exists():
+            if sha256_of(final) == pin.sha256:
+                return final
+            final.unlink()  # damaged on this disk: fetch it again
+        wheels = wheels_folder()
+        if wheels:
+            return _from_wheels(pin, wheels, instead)
+        prefix = f"fetch-{pin.package}-"
+        for left in downloads.glob(prefix + "*"):  # by a run that was killed; the lock is ours
+            shutil.rmtree(left, ignore_errors=True)
+        cache.require_space(downloads, 3 * pin.size)
+        with tempfile.TemporaryDirectory(prefix=prefix, dir=downloads) as temporary:
+            made = _download(pin, Path(temporary), instead)
+            _check(pin, made, "from the package index", instead)
+            made.rename(final)
+    return final
+
+
+def _from_wheels(pin: Pin, wheels: Path, instead: str) -> Path:
+    found = wheels / pin.filename
+    if not found.is_file():
+        raise SetupError(
+            f"LLAMAD_WHEELS is set, so nothing is fetched, and {wheels} has no {pin.filename}: "
+            f"put it there, or {instead}"
+        )
+    _check(pin, found, f"in {wheels}", instead)
+    return found
+
+
+def _check(pin: Pin, path: Path, where: str, instead: str) -> None:
+    actual = sha256_of(path)
+    if actual != pin.sha256:
+        raise _mismatch(f"{pin.filename} {where}", f"{actual}, expected {pin.sha256}", instead)
+
+
+def _download(pin: Pin, temporary: Path, instead: str) -> Path:
+    got, scratch = temporary / "got", temporary / "tmp"
+    got.mkdir()
+    scratch.mkdir()
+    # With a hash in the requirement pip refuses a wrong file before it runs anything inside it.
+    requirement = temporary / "requirement.txt"
+    requirement.write_text(f"{pin.package}=={pin.version} --hash=sha256:{pin.sha256}\n")
+    kind = ["--no-binary", pin.package] if pin.filename.endswith(".tar.gz") else ["--only-binary", ":all:"]
+    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--no-cache-dir", "--progress-bar=off"]
+    command += [*kind, "--dest", str(got), "--require-hashes", "-r", str(requirement)]
+    env = {**os.environ, "TMPDIR": str(scratch), "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    log = temporary / "pip.log"
+    progress = Progress(pin.title, in_bytes=True)
+    with log.open("wb") as out:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=env)
+        try:
+            while process.poll() is None:
+                _show(progress, pin, temporary)
+                time.sleep(POLL_SECONDS)
+        except BaseException:
+            process.terminate()
+            process.wait()
+            progress.abandon()
+            raise
+    made = got / pin.filename
+    if process.returncode != 0 or not made.exists():
+        progress.abandon()
+        what = f"{pin.package} {pin.version}"
+        raise explain(log.read_text(errors="replace"), what, instead, cache.root())
+    progress.close(megabytes(made.stat().st_size))
+    return made
+
+
+def _show(progress: Progress, pin: Pin, temporary: Path) -> None:
+    """pip writes the file below its temporary folder under the file's own name; its size is the progress."""
+    n_bytes = 0
+    for path in temporary.rglob(pin.filename):
+        try:
+            n_bytes = max(n_bytes, path.stat().st_size)
+        except OSError:  # pip has just moved it
+            continue
+    if n_bytes < pin.size:
+        progress.update(n_bytes, pin.size)
+    else:
+        progress.note(f"{megabytes(n_bytes)}, pip reads the package")
+
+
+def explain(output: str, what: str, instead: str, where: Path) -> SetupError:
+    """One line out of pip's many, when it failed to get `what`."""
+    if says_disk_full(output):
+        return cache.disk_full(where)
+    if "DO NOT MATCH THE HASHES" in output:
+        actual = next((line.split()[-1] for line in output.splitlines() if " Got " in line), "another one")
+        return _mismatch(what, actual, instead)
+    if "No module named pip" in output:
+        return SetupError(f"{sys.executable} has no pip: install it (python3 -m ensurepip), or {instead}")
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    if wheels_folder():
+        missing = next((line for line in lines if "No matching distribution" in line), "see pip's output")
+        return SetupError(
+            f"LLAMAD_WHEELS does not hold all that is needed ({missing[:200]}): add it to the folder"
+        )
+    if any(text in output for text in NO_NETWORK_TEXTS):
+        return SetupError(
+            f"cannot fetch {what} from the package index (no network, or the index does not have it): "
+            f"check the connection and the index that pip uses (pip config list), or {instead}"
+        )
+    last = lines[-1] if lines else "no output"
+    return SetupError(f"pip could not fetch {what} ({last[:300]}): run it again, or {instead}")
+
+
+def _mismatch(what: str, actual: str, instead: str) -> SetupError:
+    return SetupError(
+        f"{what} does not match its pin: the sha256 is {actual}; it was not used: "
+        f"check the index that pip uses (pip config list), or {instead}"
+    )

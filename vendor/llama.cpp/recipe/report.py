@@ -1,0 +1,124 @@
+"""What the person at the terminal sees: progress of the long parts and the one line of a failure.
+Writes to stderr only (stdout carries results, such as paths, for scripts).
+"""
+
+import errno
+import os
+import queue
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import IO, TextIO
+
+LINE_SECONDS = 15.0  # without a terminal: never silent for longer than this
+REDRAW_SECONDS = 0.1
+
+
+class SetupError(Exception):
+    """A failure whose text is one line saying what is wrong and what to do next."""
+
+
+# What tools print when the disk or a quota is full; compilers and pip only tell us through their output.
+DISK_FULL_TEXTS = ("No space left on device", "Disk quota exceeded", "[Errno 28]", "[Errno 122]")
+
+
+def is_disk_full(error: OSError) -> bool:
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+def says_disk_full(output: str) -> bool:
+    return any(text in output for text in DISK_FULL_TEXTS)
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def megabytes(count: int) -> str:
+    return f"{count / 1e6:.1f} MB"
+
+
+def lines_or_silence(stream: IO[str]) -> Iterator[str | None]:
+    """The lines of a tool as they come, and None whenever it has said nothing for a while."""
+    lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+
+    def read() -> None:
+        for line in stream:
+            lines.put(line)
+        lines.put(None)
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    while True:
+        try:
+            line = lines.get(timeout=LINE_SECONDS)
+        except queue.Empty:
+            yield None
+            continue
+        if line is None:
+            return
+        yield line
+
+
+class Progress:
+    """One long part. On a terminal its line is redrawn; elsewhere a line appears about every 10 %."""
+
+    def __init__(self, title: str, *, in_bytes: bool = False, stream: TextIO | None = None) -> None:
+        self._title = title
+        self._in_bytes = in_bytes
+        self._stream = stream or sys.stderr
+        self._tty = self._stream.isatty()
+        self._shown_at = 0.0
+        self._shown_tenth = -1
+        self._width = 0
+
+    def update(self, done: int, total: int, note: str = "") -> None:
+        now = time.monotonic()
+        tenth = done * 10 // total if total else 0
+        if self._tty:
+            due = now - self._shown_at >= REDRAW_SECONDS
+        else:
+            due = tenth > self._shown_tenth or now - self._shown_at >= LINE_SECONDS
+        if not due:
+            return
+        self._shown_at, self._shown_tenth = now, tenth
+        self._write(f"{self._title}: {self._counted(done, total)}{' ' + note if note else ''}")
+
+    def note(self, text: str) -> None:
+        """A sign of life where there is nothing to count."""
+        if self._tty or time.monotonic() - self._shown_at >= LINE_SECONDS:
+            self._shown_at = time.monotonic()
+            self._write(f"{self._title}: {text}")
+
+    def close(self, text: str) -> None:
+        self._write(f"{self._title}: {text}")
+        if self._tty:
+            self._stream.write("\n")
+            self._stream.flush()
+
+    def abandon(self) -> None:
+        """Leaves the redrawn line, so that an error does not start in the middle of it."""
+        if self._tty and self._width:
+            self._stream.write("\n")
+            self._stream.flush()
+
+    def _counted(self, done: int, total: int) -> str:
+        if self._in_bytes:
+            return f"{done / 1e6:.1f} of {megabytes(total)}"
+        return f"[{done}/{total}]"
+
+    def _columns(self) -> int:
+        try:
+            return os.get_terminal_size(self._stream.fileno()).columns or 80
+        except OSError:
+            return 80
+
+    def _write(self, line: str) -> None:
+        if self._tty:
+            line = line[: self._columns() - 1]  # a line that wraps cannot be redrawn
+            self._stream.write("\r" + line.ljust(self._width))
+            self._width = len(line)
+        else:
+            self._stream.write(line + "\n")
+        self._stream.flush()

@@ -1,0 +1,129 @@
+"""The compiler, CMake and Ninja: finds them, says in one line which one is missing, and describes what of
+this machine goes into the libraries (compiler, architecture, CPU features), for the cache key.
+"""
+
+import hashlib
+import importlib.util
+import os
+import platform
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+from dataclasses import dataclass
+from pathlib import Path
+
+from .report import SetupError
+
+# CMake takes these from the environment, so they are part of what is built.
+ENVIRONMENT = ("CFLAGS", "CXXFLAGS", "LDFLAGS", "CUDAFLAGS", "CUDAARCHS", "CUDAHOSTCXX")
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    cc: str
+    cxx: str
+    compiler: str  # the first line of the C++ compiler's --version
+    target: str
+    environment: tuple[str, ...]
+
+
+def find_compilers() -> Toolchain:
+    cxx = _compiler("CXX", ("c++", "g++", "clang++"), "a C++ compiler")
+    cc = _compiler("CC", ("cc", "gcc", "clang"), "a C compiler")
+    lines = _output([*shlex.split(cxx), "--version"]).splitlines()
+    target = _output([*shlex.split(cxx), "-dumpmachine"]).strip() or platform.machine()
+    environment = tuple(f"{name}={os.environ[name]}" for name in ENVIRONMENT if os.environ.get(name))
+    return Toolchain(cc, cxx, lines[0].strip() if lines else "unknown", target, environment)
+
+
+def _compiler(variable: str, names: tuple[str, ...], what: str) -> str:
+    named = os.environ.get(variable)
+    if named:
+        program = shlex.split(named)[0]
+        if not shutil.which(program):
+            raise SetupError(f"{variable}={named}: there is no such program; set it to {what}, or unset it")
+        return named
+    for name in names:
+        if shutil.which(name):
+            return name
+    raise SetupError(
+        f"{what} is missing (looked for {', '.join(names)}): install one (Debian, Ubuntu: apt install g++; "
+        f"Fedora: dnf install gcc-c++; macOS: xcode-select --install) or set {variable}"
+    )
+
+
+def _output(command: list[str]) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    except (OSError, subprocess.TimeoutExpired) as e:
+        raise SetupError(
+            f"{command[0]} cannot be run ({e}): install a working compiler, or set CXX"
+        ) from None
+    return done.stdout
+
+
+def cuda_compiler(options: list[str]) -> str:
+    """nvcc's version where the options ask for CUDA, else nothing."""
+    asked = any(re.fullmatch(r"-DGGML_CUDA(:\w+)?=(ON|1|TRUE|YES|Y)", o, re.IGNORECASE) for o in options)
+    if not asked or any(o.startswith("-DCMAKE_CUDA_COMPILER") for o in options):
+        return ""
+    nvcc = os.environ.get("CUDACXX") or shutil.which("nvcc")
+    if not nvcc and Path("/usr/local/cuda/bin/nvcc").exists():
+        nvcc = "/usr/local/cuda/bin/nvcc"
+    if not nvcc or not shutil.which(nvcc):
+        raise SetupError(
+            "GGML_CUDA=ON needs nvcc, which was not found: install the CUDA toolkit, or set CUDACXX to its path"
+        )
+    lines = _output([nvcc, "--version"]).strip().splitlines()
+    return lines[-1] if lines else "unknown"
+
+
+def find_tool(name: str) -> str:
+    """CMake or Ninja: the one installed beside this Python, or the one on PATH."""
+    beside = shutil.which(
+        name, path=os.pathsep.join([str(Path(sys.executable).parent), sysconfig.get_path("scripts")])
+    )
+    if beside:
+        return beside
+    # In an isolated build the packages are importable while their scripts may be off PATH.
+    spec = importlib.util.find_spec(name)
+    for folder in (spec.submodule_search_locations or []) if spec else []:
+        for candidate in (Path(folder) / "data" / "bin" / name, Path(folder) / "bin" / name):
+            if candidate.is_file() and os.access(candidate, os.X_OK):
+                return str(candidate)
+    found = shutil.which(name)
+    if found:
+        return found
+    raise SetupError(f"{name} is missing: run `make build`, which installs it, or pip install {name}")
+
+
+def cpu_features(cc: str) -> str:
+    """What this compiler makes of "the CPU of this machine": a hash of the macros it then defines. It does
+    not change with the kernel, as the list in /proc/cpuinfo does."""
+    flag = "-mcpu=native" if platform.machine() in ("aarch64", "arm64") else "-march=native"
+    macros = _output([*shlex.split(cc), flag, "-E", "-dM", "-x", "c", os.devnull])
+    return hashlib.sha256(macros.encode()).hexdigest()[:16] if macros else platform.processor()
+
+
+def jobs() -> int:
+    """Compiler processes at once: the usable cores, but no more than memory allows (about 1 GB each)."""
+    named = os.environ.get("LLAMAD_JOBS")
+    if named:
+        if not named.isdecimal() or int(named) < 1:
+            raise SetupError(f"LLAMAD_JOBS={named} is no number of jobs: set it to 1 or more, or unset it")
+        return int(named)
+    n_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(n_cores, _memory_available() // 1_000_000_000))
+
+
+def _memory_available() -> int:
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return 1 << 40
