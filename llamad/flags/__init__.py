@@ -1,0 +1,20 @@
+"""Flags: one table of what the command line knows, and the typed settings that come of it."""
+
+from llamad.flags.flag import Action
+from llamad.flags.help import help_text, markdown_table, props
+from llamad.flags.parse import FlagError, Parsed, parse
+from llamad.flags.settings import Settings
+from llamad.flags.values import KvOverride, LogitBias
+
+__all__ = [
+    "Action",
+    "FlagError",
+    "KvOverride",
+    "LogitBias",
+    "Parsed",
+    "Settings",
+    "help_text",
+    "markdown_table",
+    "parse",
+    "props",
+]

@@ -1,0 +1,1 @@
+"""The table of flags, one file for each group of the help."""

@@ -1,0 +1,125 @@
+"""Owns the flags about chat templates and reasoning. Pure data; must not compute."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from llamad.flags.flag import Flag, Later
+from llamad.flags.kinds import ON_OFF_AUTO, File, Int, Switch, Text
+
+flag = partial(Flag, group="Chat")
+
+TEMPLATES = Later("chat templates")
+REASONING = Later("reasoning in chat answers")
+
+FLAGS: tuple[Flag, ...] = (
+    flag(
+        names=("--chat-template",),
+        env=("LLAMA_ARG_CHAT_TEMPLATE",),
+        dest="chat_template",
+        kind=Text(),
+        default=None,
+        status=TEMPLATES,
+    ),
+    flag(
+        names=("--chat-template-file",),
+        env=("LLAMA_ARG_CHAT_TEMPLATE_FILE",),
+        dest="chat_template_file",
+        kind=File(),
+        default=None,
+        status=TEMPLATES,
+    ),
+    flag(
+        names=("--chat-template-kwargs",),
+        env=("LLAMA_ARG_CHAT_TEMPLATE_KWARGS",),
+        dest="chat_template_kwargs",
+        kind=Text(),
+        default="{}",
+        status=TEMPLATES,
+    ),
+    # Jinja is the only way llamad will ever render a template, so asking for it changes nothing.
+    flag(
+        names=("--jinja",),
+        off=("--no-jinja",),
+        env=("LLAMA_ARG_JINJA",),
+        dest="jinja",
+        kind=Switch(),
+        default=True,
+        status=Later("chat templates without Jinja"),
+    ),
+    flag(
+        names=("--reasoning-format",),
+        env=("LLAMA_ARG_THINK",),
+        dest="reasoning_format",
+        kind=Text(),
+        default="auto",
+        status=REASONING,
+    ),
+    flag(
+        names=("-rea", "--reasoning"),
+        env=("LLAMA_ARG_REASONING",),
+        dest="reasoning",
+        kind=ON_OFF_AUTO,
+        default="auto",
+        status=REASONING,
+    ),
+    flag(
+        names=("--reasoning-effort",),
+        env=("LLAMA_ARG_REASONING_EFFORT",),
+        dest="reasoning_effort",
+        kind=Text(),
+        default="default",
+        status=REASONING,
+    ),
+    flag(
+        names=("--reasoning-budget",),
+        env=("LLAMA_ARG_THINK_BUDGET",),
+        dest="reasoning_budget",
+        kind=Int(low=-1),
+        default=-1,
+        status=REASONING,
+    ),
+    flag(
+        names=("--reasoning-budget-message",),
+        env=("LLAMA_ARG_THINK_BUDGET_MESSAGE",),
+        dest="reasoning_budget_message",
+        kind=Text(),
+        default=None,
+        status=REASONING,
+    ),
+    flag(
+        names=("--reasoning-preserve",),
+        off=("--no-reasoning-preserve",),
+        env=("LLAMA_ARG_REASONING_PRESERVE",),
+        dest="reasoning_preserve",
+        kind=Switch(),
+        default=True,
+        status=REASONING,
+    ),
+    flag(
+        names=("--skip-chat-parsing",),
+        off=("--no-skip-chat-parsing",),
+        env=("LLAMA_ARG_SKIP_CHAT_PARSING",),
+        dest="skip_chat_parsing",
+        kind=Switch(),
+        default=False,
+        status=Later("chat answers"),
+    ),
+    flag(
+        names=("--prefill-assistant",),
+        off=("--no-prefill-assistant",),
+        env=("LLAMA_ARG_PREFILL_ASSISTANT",),
+        dest="prefill_assistant",
+        kind=Switch(),
+        default=True,
+        status=Later("chat answers"),
+    ),
+    flag(
+        names=("--spm-infill",),
+        env=("LLAMA_ARG_SPM_INFILL",),
+        dest="spm_infill",
+        kind=Switch(),
+        default=False,
+        status=Later("code infilling"),
+    ),
+)

@@ -1,0 +1,157 @@
+"""Owns the flags about the context and its key-value cache. Pure data; must not compute."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from llamad.flags.flag import Flag, Later
+from llamad.flags.kinds import ON_OFF_AUTO, Choice, Int, Switch
+
+flag = partial(Flag, group="Context and cache")
+
+CACHE_TYPES = Choice(("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1"))
+SELF_EXTEND = Later("self-extend")
+CHECKPOINTS = Later("context checkpoints")
+
+READY_FLAGS: tuple[Flag, ...] = (
+    flag(
+        names=("-c", "--ctx-size"),
+        env=("LLAMA_ARG_CTX_SIZE",),
+        dest="n_ctx",
+        kind=Int(low=0),
+        default=0,
+        help="Tokens of context, divided evenly over the slots unless --kv-unified; 0 takes the model's.",
+    ),
+    flag(
+        names=("-b", "--batch-size"),
+        env=("LLAMA_ARG_BATCH",),
+        dest="n_batch",
+        kind=Int(low=1, high=1 << 20),
+        default=2048,
+        help="Most tokens that one step may hold.",
+    ),
+    flag(
+        names=("-ub", "--ubatch-size"),
+        env=("LLAMA_ARG_UBATCH",),
+        dest="n_ubatch",
+        kind=Int(low=1, high=1 << 20),
+        default=512,
+        help="Most tokens that are computed at once.",
+    ),
+    flag(
+        names=("--keep",),
+        env=("LLAMA_ARG_KEEP",),
+        dest="n_keep",
+        kind=Int(low=-1),
+        default=0,
+        help="Tokens of the prompt that stay when the context is shifted; -1 keeps the whole prompt.",
+    ),
+    flag(
+        names=("--context-shift",),
+        off=("--no-context-shift",),
+        env=("LLAMA_ARG_CONTEXT_SHIFT",),
+        dest="context_shift",
+        kind=Switch(),
+        default=True,
+        help="Drop the oldest tokens when the context is full and go on.",
+    ),
+    flag(
+        names=("-kvu", "--kv-unified"),
+        off=("-no-kvu", "--no-kv-unified"),
+        env=("LLAMA_ARG_KV_UNIFIED",),
+        dest="kv_unified",
+        kind=Switch(),
+        default=False,
+        help="One cache for all slots: each may use the whole context, at the price of speed with many slots.",
+    ),
+    flag(
+        names=("--swa-full",),
+        env=("LLAMA_ARG_SWA_FULL",),
+        dest="swa_full",
+        kind=Switch(),
+        default=False,
+        help="Keep the whole context of sliding-window layers, so that prefixes can be used again.",
+    ),
+    flag(
+        names=("-fa", "--flash-attn"),
+        env=("LLAMA_ARG_FLASH_ATTN",),
+        dest="flash_attn",
+        kind=ON_OFF_AUTO,
+        default="auto",
+        bare="on",
+        metavar="on|off|auto",
+        help="Flash attention; alone, the flag means on.",
+    ),
+    flag(
+        names=("-ctk", "--cache-type-k"),
+        env=("LLAMA_ARG_CACHE_TYPE_K",),
+        dest="cache_type_k",
+        kind=CACHE_TYPES,
+        default="f16",
+        metavar="TYPE",
+        help="Number format of the cached keys.",
+    ),
+    flag(
+        names=("-ctv", "--cache-type-v"),
+        env=("LLAMA_ARG_CACHE_TYPE_V",),
+        dest="cache_type_v",
+        kind=CACHE_TYPES,
+        default="f16",
+        metavar="TYPE",
+        help="Number format of the cached values; other than f32, f16 and bf16 it needs flash attention.",
+    ),
+    flag(
+        names=("-kvo", "--kv-offload"),
+        off=("-nkvo", "--no-kv-offload"),
+        env=("LLAMA_ARG_KV_OFFLOAD",),
+        dest="kv_offload",
+        kind=Switch(),
+        default=True,
+        help="Keep the cache on the GPU.",
+    ),
+)
+
+LATER_FLAGS: tuple[Flag, ...] = (
+    flag(
+        names=("--kv-unified-per-slot",),
+        env=("LLAMA_ARG_KV_UNIFIED_PER_SLOT",),
+        dest="kv_unified_per_slot",
+        kind=Int(low=0),
+        default=0,
+        status=Later("a context limit for each slot of a unified cache"),
+    ),
+    flag(
+        names=("-ctxcp", "--swa-checkpoints", "--ctx-checkpoints"),
+        env=("LLAMA_ARG_CTX_CHECKPOINTS",),
+        dest="ctx_checkpoints",
+        kind=Int(low=0),
+        default=0,
+        status=CHECKPOINTS,
+    ),
+    flag(
+        names=("-cms", "--checkpoint-min-step"),
+        env=("LLAMA_ARG_CHECKPOINT_MIN_SPACING_NT",),
+        dest="checkpoint_min_step",
+        kind=Int(low=0),
+        default=0,
+        status=CHECKPOINTS,
+    ),
+    flag(
+        names=("-gan", "--grp-attn-n"),
+        env=("LLAMA_ARG_GRP_ATTN_N",),
+        dest="grp_attn_n",
+        kind=Int(low=1),
+        default=1,
+        status=SELF_EXTEND,
+    ),
+    flag(
+        names=("-gaw", "--grp-attn-w"),
+        env=("LLAMA_ARG_GRP_ATTN_W",),
+        dest="grp_attn_w",
+        kind=Int(low=1),
+        default=512,
+        status=SELF_EXTEND,
+    ),
+)
+
+FLAGS: tuple[Flag, ...] = READY_FLAGS + LATER_FLAGS

@@ -1,0 +1,43 @@
+"""Owns the flags about the program itself. Pure data; must not compute."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from llamad.flags.flag import Action, Flag, Later, Request
+from llamad.flags.kinds import Switch
+
+flag = partial(Flag, group="General")
+
+FLAGS: tuple[Flag, ...] = (
+    flag(
+        names=("-h", "--usage", "--help"),
+        dest="action",
+        kind=Request(Action.HELP),
+        default=Action.RUN,
+        help="Print this help and exit.",
+    ),
+    flag(
+        names=("--version",),
+        dest="action",
+        kind=Request(Action.VERSION),
+        default=Action.RUN,
+        help="Print the version of llamad and of its llama.cpp, and exit.",
+    ),
+    flag(
+        names=("-e", "--escape"),
+        off=("--no-escape",),
+        env=("LLAMA_ARG_ESCAPE",),
+        dest="escape",
+        kind=Switch(),
+        default=True,
+        help=r"Turn \n, \t, \xHH and the like in --dry-sequence-breaker into the characters they stand for.",
+    ),
+    flag(
+        names=("--completion-bash",),
+        dest="completion_bash",
+        kind=Switch(),
+        default=False,
+        status=Later("shell completion"),
+    ),
+)

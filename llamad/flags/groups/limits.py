@@ -1,0 +1,120 @@
+"""Owns the flags that bound what connections and requests may cost. Pure data; must not compute."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from llamad.flags.flag import Flag
+from llamad.flags.kinds import Float, Int
+from llamad.flags.special import Size
+
+http = partial(Flag, group="HTTP limits")
+request = partial(Flag, group="Requests")
+
+HTTP_FLAGS: tuple[Flag, ...] = (
+    http(
+        names=("--connections-max",),
+        env=("LLAMA_ARG_CONNECTIONS_MAX",),
+        dest="connections_max",
+        kind=Int(1, 1_000_000),
+        default=10_000,
+        help="Open connections; more are refused.",
+    ),
+    http(
+        names=("--header-max-bytes",),
+        env=("LLAMA_ARG_HEADER_MAX_BYTES",),
+        dest="header_max_bytes",
+        kind=Size(1024, 2**30),
+        default=32 * 1024,
+        help="Request line and headers together; more is a 431.",
+    ),
+    http(
+        names=("--body-max-bytes",),
+        env=("LLAMA_ARG_BODY_MAX_BYTES",),
+        dest="body_max_bytes",
+        kind=Size(1024),
+        default=64 * 1024 * 1024,
+        help="A request's body; more is a 413.",
+    ),
+    http(
+        names=("--header-timeout",),
+        env=("LLAMA_ARG_HEADER_TIMEOUT",),
+        dest="header_timeout",
+        kind=Float(above=0.0),
+        default=10.0,
+        metavar="SECONDS",
+        help="Time from a request's first byte to the end of its headers.",
+    ),
+    http(
+        names=("--body-timeout",),
+        env=("LLAMA_ARG_BODY_TIMEOUT",),
+        dest="body_timeout",
+        kind=Float(above=0.0),
+        default=60.0,
+        metavar="SECONDS",
+        help="Time from the headers to the end of the body.",
+    ),
+    http(
+        names=("--keepalive-timeout",),
+        env=("LLAMA_ARG_KEEPALIVE_TIMEOUT",),
+        dest="keepalive_timeout",
+        kind=Float(above=0.0),
+        default=75.0,
+        metavar="SECONDS",
+        help="How long a connection without a request stays open.",
+    ),
+    http(
+        names=("--stream-buffer-bytes",),
+        env=("LLAMA_ARG_STREAM_BUFFER_BYTES",),
+        dest="stream_buffer_bytes",
+        kind=Size(4096, 2**30),
+        default=256 * 1024,
+        help="How much of an answer may wait for a slow reader before its slot pauses.",
+    ),
+)
+
+REQUEST_FLAGS: tuple[Flag, ...] = (
+    request(
+        names=("-n", "--predict", "--n-predict"),
+        env=("LLAMA_ARG_N_PREDICT",),
+        dest="n_predict",
+        kind=Int(low=-2),
+        default=-1,
+        help="Tokens to write when a request does not say; -1 no limit, -2 until the context is full.",
+    ),
+    request(
+        names=("--n-predict-max",),
+        env=("LLAMA_ARG_N_PREDICT_MAX",),
+        dest="n_predict_max",
+        kind=Int(low=0),
+        default=0,
+        help="Most tokens that a request may write, whatever it says; 0 is no cap.",
+    ),
+    request(
+        names=("--prompts-max",),
+        env=("LLAMA_ARG_PROMPTS_MAX",),
+        dest="prompts_max",
+        kind=Int(low=1),
+        default=128,
+        help="Prompts in one request.",
+    ),
+    request(
+        names=("--stop-max",),
+        env=("LLAMA_ARG_STOP_MAX",),
+        dest="stop_max",
+        kind=Int(low=0),
+        default=64,
+        help="Stop strings in one request.",
+    ),
+    request(
+        names=("--request-timeout",),
+        env=("LLAMA_ARG_REQUEST_TIMEOUT",),
+        dest="request_timeout",
+        kind=Float(low=0.0),
+        default=0.0,
+        metavar="SECONDS",
+        help="Time for a whole request, waiting included; 0 is no limit.",
+    ),
+)
+
+FLAGS: tuple[Flag, ...] = HTTP_FLAGS + REQUEST_FLAGS

@@ -1,0 +1,130 @@
+"""Owns the flags about what is logged, how and where. Pure data; must not compute."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from llamad.flags.flag import Flag, Later
+from llamad.flags.kinds import I32_MAX, ON_OFF_AUTO, Choice, File, Int, Switch
+
+flag = partial(Flag, group="Logs")
+
+EVERYTHING = 5
+
+FLAGS: tuple[Flag, ...] = (
+    flag(
+        names=("-v", "--log-verbose", "--verbose"),
+        env=("LLAMA_ARG_VERBOSE",),
+        dest="verbosity",
+        kind=Switch(on=EVERYTHING, off=None),
+        default=3,
+        help=f"Log everything: the same as --verbosity {EVERYTHING}.",
+    ),
+    flag(
+        names=("-lv", "--log-verbosity", "--verbosity"),
+        env=("LLAMA_ARG_LOG_VERBOSITY",),
+        dest="verbosity",
+        kind=Int(0, I32_MAX),
+        default=3,
+        help="How much to log: 0 almost nothing, 1 errors, 2 warnings, 3 information, 4 more, 5 everything.",
+    ),
+    flag(
+        names=("--verbose-prompt",),
+        env=("LLAMA_ARG_VERBOSE_PROMPT",),
+        dest="verbose_prompt",
+        kind=Switch(),
+        default=False,
+        help="Log each prompt and its tokens. Prompts are private: for debugging only.",
+    ),
+    flag(
+        names=("--log-enable",),
+        off=("--log-disable",),
+        env=("LLAMA_ARG_LOG_ENABLE",),
+        dest="log_enabled",
+        kind=Switch(),
+        default=True,
+        help="Log at all.",
+    ),
+    flag(
+        names=("--log-file",),
+        env=("LLAMA_ARG_LOG_FILE",),
+        dest="log_file",
+        kind=File(optional=True),
+        default=None,
+        help="Log to this file too.",
+    ),
+    flag(
+        names=("--log-append",),
+        dest="log_file_mode",
+        kind=Switch(on="append", off=None),
+        default="truncate",
+        help="Add to the log file instead of starting it anew.",
+    ),
+    flag(
+        names=("--log-new",),
+        dest="log_file_mode",
+        kind=Switch(on="new", off=None),
+        default="truncate",
+        help="Write a log file of its own for each start, named NAME.ID.log.",
+    ),
+    flag(
+        names=("--log-format",),
+        env=("LLAMA_ARG_LOG_FORMAT",),
+        dest="log_format",
+        kind=Choice(("text", "json")),
+        default="text",
+        metavar="FORMAT",
+        help="Lines for people, or one JSON object a line.",
+    ),
+    flag(
+        names=("--log-jsonl",),
+        off=("--no-log-jsonl",),
+        env=("LLAMA_ARG_LOG_JSONL",),
+        dest="log_format",
+        kind=Switch(on="json", off="text"),
+        default="text",
+        help="The same as --log-format json.",
+    ),
+    flag(
+        names=("--log-colors",),
+        env=("LLAMA_ARG_LOG_COLORS", "LLAMA_LOG_COLORS"),
+        dest="log_colors",
+        kind=ON_OFF_AUTO,
+        default="auto",
+        bare="on",
+        metavar="on|off|auto",
+        help="Colours in text lines; auto uses them on a terminal. Alone, the flag means on.",
+    ),
+    flag(
+        names=("--log-prefix",),
+        off=("--no-log-prefix",),
+        env=("LLAMA_ARG_LOG_PREFIX", "LLAMA_LOG_PREFIX"),
+        dest="log_prefix",
+        kind=Switch(),
+        default=True,
+        help="Begin text lines with their level.",
+    ),
+    flag(
+        names=("--log-timestamps",),
+        off=("--no-log-timestamps",),
+        env=("LLAMA_ARG_LOG_TIMESTAMPS", "LLAMA_LOG_TIMESTAMPS"),
+        dest="log_timestamps",
+        kind=Switch(),
+        default=True,
+        help="Begin text lines with the time.",
+    ),
+    flag(
+        names=("--log-test",),
+        dest="log_test",
+        kind=Switch(),
+        default=False,
+        status=Later("a test of the log"),
+    ),
+    flag(
+        names=("--log-prompts-dir",),
+        dest="log_prompts_dir",
+        kind=File(),
+        default=None,
+        status=Later("files of logged prompts"),
+    ),
+)

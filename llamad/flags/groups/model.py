@@ -1,0 +1,220 @@
+"""Owns the flags that say which model is loaded and how. Pure data; must not compute."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from llamad.flags.flag import Flag, Later
+from llamad.flags.kinds import Choice, File, Int, Switch, Text
+from llamad.flags.special import Overrides
+
+flag = partial(Flag, group="Model")
+
+DOWNLOADS = Later("model downloads (fetch the file yourself and give its path with -m)")
+SEVERAL_MODELS = Later("serving several models at once")
+
+# llama-server's flags that each stand for one well-known model on the network.
+PRESETS = (
+    "--embd-gemma-default",
+    "--fim-qwen-1.5b-default",
+    "--fim-qwen-3b-default",
+    "--fim-qwen-7b-default",
+    "--fim-qwen-7b-spec",
+    "--fim-qwen-14b-spec",
+    "--fim-qwen-30b-default",
+    "--gpt-oss-20b-default",
+    "--gpt-oss-120b-default",
+    "--vision-gemma-4b-default",
+    "--vision-gemma-12b-default",
+)
+
+READY_FLAGS: tuple[Flag, ...] = (
+    flag(
+        names=("-m", "--model"),
+        env=("LLAMA_ARG_MODEL",),
+        dest="model",
+        kind=File(),
+        default="",
+        required=True,
+        help="The GGUF file to serve; of a split model its first part.",
+    ),
+    flag(
+        names=("-a", "--alias"),
+        env=("LLAMA_ARG_ALIAS",),
+        dest="alias",
+        kind=Text(optional=True),
+        default=None,
+        metavar="NAME",
+        help="The model's name in answers and in /v1/models; without it, the path.",
+    ),
+    flag(
+        names=("--check-tensors",),
+        env=("LLAMA_ARG_CHECK_TENSORS",),
+        dest="check_tensors",
+        kind=Switch(),
+        default=False,
+        help="Look for invalid values in the model's tensors while loading.",
+    ),
+    flag(
+        names=("--override-kv",),
+        env=("LLAMA_ARG_OVERRIDE_KV",),
+        dest="override_kv",
+        kind=Overrides(),
+        default=(),
+        repeat=True,
+        help="Replace a value of the model's metadata; TYPE is int, float, bool or str. May be repeated.",
+    ),
+    flag(
+        names=("--mmap",),
+        off=("--no-mmap",),
+        env=("LLAMA_ARG_MMAP",),
+        dest="mmap",
+        kind=Switch(),
+        default=True,
+        help="Map the model file into memory instead of reading it whole.",
+    ),
+    flag(
+        names=("--mlock",),
+        env=("LLAMA_ARG_MLOCK",),
+        dest="mlock",
+        kind=Switch(),
+        default=False,
+        help="Keep the model in RAM: never swapped, never compressed.",
+    ),
+    flag(
+        names=("--warmup",),
+        off=("--no-warmup",),
+        env=("LLAMA_ARG_WARMUP",),
+        dest="warmup",
+        kind=Switch(),
+        default=True,
+        help="Run the model once, empty, before the first request.",
+    ),
+)
+
+LATER_FLAGS: tuple[Flag, ...] = (
+    flag(
+        names=("-lm", "--load-mode"),
+        env=("LLAMA_ARG_LOAD_MODE",),
+        dest="load_mode",
+        kind=Choice(("auto", "none", "mmap", "mlock", "mmap+mlock", "dio")),
+        default="auto",
+        neutral=("mmap",),
+        status=Later("--load-mode (use --mmap, --no-mmap and --mlock)"),
+    ),
+    flag(
+        names=("-lzm", "--lazy-mode"),
+        env=("LLAMA_ARG_LAZY_MODE",),
+        dest="lazy_mode",
+        kind=Choice(("on", "off", "auto")),
+        default="auto",
+        status=Later("reading tensors on demand"),
+    ),
+    flag(
+        names=("--tags",),
+        env=("LLAMA_ARG_TAGS",),
+        dest="tags",
+        kind=Text(),
+        default=None,
+        status=Later("model tags"),
+    ),
+    flag(
+        names=("-mu", "--model-url"),
+        env=("LLAMA_ARG_MODEL_URL",),
+        dest="model_url",
+        kind=Text(),
+        default=None,
+        status=DOWNLOADS,
+    ),
+    flag(
+        names=("-dr", "--docker-repo"),
+        env=("LLAMA_ARG_DOCKER_REPO",),
+        dest="docker_repo",
+        kind=Text(),
+        default=None,
+        status=DOWNLOADS,
+    ),
+    flag(
+        names=("-hf", "-hfr", "--hf-repo"),
+        env=("LLAMA_ARG_HF_REPO",),
+        dest="hf_repo",
+        kind=Text(),
+        default=None,
+        status=DOWNLOADS,
+    ),
+    flag(
+        names=("-hff", "--hf-file"),
+        env=("LLAMA_ARG_HF_FILE",),
+        dest="hf_file",
+        kind=Text(),
+        default=None,
+        status=DOWNLOADS,
+    ),
+    # HF_TOKEN is not read: many people have it set for other programs, and alone it asks for nothing.
+    flag(
+        names=("-hft", "--hf-token"),
+        dest="hf_token",
+        kind=Text(),
+        default=None,
+        status=DOWNLOADS,
+        secret=True,
+    ),
+    # Never going on the network is what llamad does anyway.
+    flag(
+        names=("--offline",),
+        env=("LLAMA_ARG_OFFLINE",),
+        dest="offline",
+        kind=Switch(),
+        default=True,
+        status=DOWNLOADS,
+    ),
+    flag(names=("-cl", "--cache-list"), dest="cache_list", kind=Switch(), default=False, status=DOWNLOADS),
+    flag(names=("--mtp",), dest="mtp", kind=Switch(), default=False, status=DOWNLOADS),
+    flag(names=("--dflash",), dest="dflash", kind=Switch(), default=False, status=DOWNLOADS),
+    flag(names=("--eagle3",), dest="eagle3", kind=Switch(), default=False, status=DOWNLOADS),
+    flag(
+        names=("--models-dir",),
+        env=("LLAMA_ARG_MODELS_DIR",),
+        dest="models_dir",
+        kind=File(),
+        default=None,
+        status=SEVERAL_MODELS,
+    ),
+    flag(
+        names=("--models-preset",),
+        env=("LLAMA_ARG_MODELS_PRESET",),
+        dest="models_preset",
+        kind=File(),
+        default=None,
+        status=SEVERAL_MODELS,
+    ),
+    flag(
+        names=("--models-max",),
+        env=("LLAMA_ARG_MODELS_MAX",),
+        dest="models_max",
+        kind=Int(low=0),
+        default=1,
+        status=SEVERAL_MODELS,
+    ),
+    flag(
+        names=("--models-autoload",),
+        off=("--no-models-autoload",),
+        env=("LLAMA_ARG_MODELS_AUTOLOAD",),
+        dest="models_autoload",
+        kind=Switch(),
+        default=False,
+        status=SEVERAL_MODELS,
+    ),
+    *(
+        flag(
+            names=(name,),
+            dest=name.strip("-").replace("-", "_").replace(".", "_"),
+            kind=Switch(),
+            default=False,
+            status=DOWNLOADS,
+        )
+        for name in PRESETS
+    ),
+)
+
+FLAGS: tuple[Flag, ...] = READY_FLAGS + LATER_FLAGS

@@ -1,0 +1,135 @@
+"""Owns the flags about slots, the queue before them and their saved state. Pure data; must not compute."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from llamad.flags.flag import Flag, Later
+from llamad.flags.kinds import File, Float, Int, Switch
+
+flag = partial(Flag, group="Slots")
+
+SYSTEM_PROMPT = Later("a system prompt shared by all slots")
+
+READY_FLAGS: tuple[Flag, ...] = (
+    flag(
+        names=("-np", "--parallel"),
+        env=("LLAMA_ARG_N_PARALLEL",),
+        dest="n_parallel",
+        kind=Int(1, 256, words={"auto": 4, "-1": 4}),
+        default=1,
+        help="Slots: requests that are worked on at the same time; auto means 4.",
+    ),
+    flag(
+        names=("-cb", "--cont-batching"),
+        off=("-nocb", "--no-cont-batching"),
+        env=("LLAMA_ARG_CONT_BATCHING",),
+        dest="cont_batching",
+        kind=Switch(),
+        default=True,
+        help="Start a request while others run, instead of when all have ended.",
+    ),
+    flag(
+        names=("--slots",),
+        off=("--slots-endpoint-disable", "--no-slots"),
+        env=("LLAMA_ARG_ENDPOINT_SLOTS",),
+        dest="endpoint_slots",
+        kind=Switch(),
+        default=False,
+        help="Answer GET /slots; it shows what the slots do, prompts included.",
+    ),
+    flag(
+        names=("-sps", "--slot-prompt-similarity"),
+        env=("LLAMA_ARG_SLOT_PROMPT_SIMILARITY",),
+        dest="slot_prompt_similarity",
+        kind=Float(low=0.0, high=1.0),
+        default=0.5,
+        help="Share of a prompt that a slot must already hold to be chosen for it; 0 is off.",
+    ),
+    flag(
+        names=("--queue-max",),
+        env=("LLAMA_ARG_QUEUE_MAX",),
+        dest="queue_max",
+        kind=Int(1, 1_000_000),
+        default=512,
+        help="Requests that may wait for a slot; more are a 429.",
+    ),
+    flag(
+        names=("--step-tokens-max",),
+        env=("LLAMA_ARG_STEP_TOKENS_MAX",),
+        dest="step_tokens_max",
+        kind=Int(low=0),
+        default=0,
+        help="Most tokens in a step while slots are writing; 0 adapts it to keep their tokens coming.",
+    ),
+    flag(
+        names=("--step-trace",),
+        env=("LLAMA_ARG_STEP_TRACE",),
+        dest="step_trace",
+        kind=File(optional=True),
+        default=None,
+        help="Write a line for each step of the engine to this file.",
+    ),
+)
+
+LATER_FLAGS: tuple[Flag, ...] = (
+    flag(
+        names=("--slot-save-path",),
+        env=("LLAMA_ARG_SLOT_SAVE_PATH",),
+        dest="slot_save_path",
+        kind=File(),
+        default=None,
+        status=Later("saving slots to files"),
+    ),
+    flag(
+        names=("--cache-prompt",),
+        off=("--no-cache-prompt",),
+        env=("LLAMA_ARG_CACHE_PROMPT",),
+        dest="cache_prompt",
+        kind=Switch(),
+        default=True,
+        status=Later('a server without prompt caching (requests can send "cache_prompt": false)'),
+    ),
+    flag(
+        names=("--cache-reuse",),
+        env=("LLAMA_ARG_CACHE_REUSE",),
+        dest="cache_reuse",
+        kind=Int(low=0),
+        default=0,
+        status=Later("re-use of moved pieces of a prompt"),
+    ),
+    flag(
+        names=("-cram", "--cache-ram"),
+        env=("LLAMA_ARG_CACHE_RAM",),
+        dest="cache_ram",
+        kind=Int(low=-1),
+        default=0,
+        status=Later("a cache of prompts in RAM"),
+    ),
+    flag(
+        names=("--cache-idle-slots",),
+        off=("--no-cache-idle-slots",),
+        env=("LLAMA_ARG_CACHE_IDLE_SLOTS",),
+        dest="cache_idle_slots",
+        kind=Switch(),
+        default=False,
+        status=Later("a cache of prompts in RAM"),
+    ),
+    flag(
+        names=("-spf", "--system-prompt-file"),
+        dest="system_prompt_file",
+        kind=File(),
+        default=None,
+        status=SYSTEM_PROMPT,
+    ),
+    flag(
+        names=(),
+        off=("--no-system-prompt",),
+        dest="system_prompt_field",
+        kind=Switch(),
+        default=True,
+        status=SYSTEM_PROMPT,
+    ),
+)
+
+FLAGS: tuple[Flag, ...] = READY_FLAGS + LATER_FLAGS

@@ -1,0 +1,281 @@
+"""Owns how the text of a flag becomes a value and back: numbers, text, choices, switches, lists.
+
+Runs at start-up on the main thread. Must not know any flag; an error says only what is wrong with the text,
+the parser puts the flag's name in front.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+I32_MAX = 2**31 - 1
+I32_MIN = -(2**31)
+F32_MAX = 3.4028234663852886e38
+
+TRUE_WORDS = ("1", "true", "on", "enabled", "yes")
+FALSE_WORDS = ("0", "false", "off", "disabled", "no")
+
+_WHOLE = re.compile(r"[+-]?[0-9]+", re.ASCII)
+
+
+class Kind(ABC):
+    """A value's type as the command line sees it; `read` raises ValueError with a sentence for the user."""
+
+    takes: ClassVar[int] = 1
+    metavar: ClassVar[str] = "VALUE"
+
+    @abstractmethod
+    def read(self, text: str) -> Any: ...
+
+    @abstractmethod
+    def hint(self) -> object:
+        """The annotation that a field of Settings with this kind must have."""
+
+    def write(self, value: Any) -> str:
+        """Text that `read` turns into an equal value."""
+        return str(value)
+
+    def limits(self) -> str:
+        """The values allowed, for the help and for errors; empty when anything goes."""
+        return ""
+
+
+def _bounds(low: float | None, high: float | None, above: float | None = None) -> str:
+    if above is not None:
+        return f"more than {above:g}"
+    if low is not None and high is not None:
+        return f"{low:g} to {high:g}" if isinstance(low, float) else f"{low} to {high}"
+    if low is not None:
+        return f"{low:g} or more" if isinstance(low, float) else f"{low} or more"
+    return f"up to {high}" if high is not None else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Int(Kind):
+    """A whole number; `words` are texts that stand for a number outside the rule, such as "auto"."""
+
+    low: int = I32_MIN
+    high: int = I32_MAX
+    words: Mapping[str, int] = field(default_factory=dict)
+
+    metavar: ClassVar[str] = "N"
+
+    def read(self, text: str) -> int:
+        word = self.words.get(text.lower())
+        if word is not None:
+            return word
+        if not _WHOLE.fullmatch(text):
+            raise ValueError(f"'{text}' is not a whole number{self._or_words()}")
+        # Longer texts are out of every range, and Python refuses to convert very long ones.
+        value = int(text) if len(text) < 40 else None
+        if value is None or not self.low <= value <= self.high:
+            raise ValueError(f"{text[:40]} is out of range; use {self._range()}{self._or_words()}")
+        return value
+
+    def hint(self) -> object:
+        return int
+
+    def limits(self) -> str:
+        if self.low == I32_MIN and self.high == I32_MAX:
+            return ""
+        low = None if self.low == I32_MIN else self.low
+        return _bounds(low, None if self.high == I32_MAX else self.high) + self._or_words()
+
+    def _range(self) -> str:
+        return _bounds(self.low, self.high)
+
+    def _or_words(self) -> str:
+        words = [word for word in self.words if not _WHOLE.fullmatch(word)]
+        return "".join(f", {word}" for word in words)
+
+
+@dataclass(frozen=True, slots=True)
+class Float(Kind):
+    """A finite number that a C float can hold; `above` is a lower bound that is itself not allowed."""
+
+    low: float | None = None
+    high: float | None = None
+    above: float | None = None
+
+    metavar: ClassVar[str] = "N"
+
+    def read(self, text: str) -> float:
+        try:
+            value = float(text.replace("_", "?"))
+        except ValueError:
+            raise ValueError(f"'{text}' is not a number") from None
+        if not math.isfinite(value):
+            raise ValueError(f"'{text}' is not a finite number")
+        wrong = (
+            abs(value) > F32_MAX
+            or (self.low is not None and value < self.low)
+            or (self.high is not None and value > self.high)
+            or (self.above is not None and value <= self.above)
+        )
+        if wrong:
+            raise ValueError(f"{text} is out of range; use {self.limits() or 'a smaller number'}")
+        return value
+
+    def hint(self) -> object:
+        return float
+
+    def write(self, value: Any) -> str:
+        return repr(float(value))
+
+    def limits(self) -> str:
+        return _bounds(self.low, self.high, self.above)
+
+
+@dataclass(frozen=True, slots=True)
+class Text(Kind):
+    """Any text that is not empty; `optional` allows None as the default."""
+
+    optional: bool = False
+
+    metavar: ClassVar[str] = "TEXT"
+
+    def read(self, text: str) -> str:
+        if not text:
+            raise ValueError("the value is empty")
+        return text
+
+    def hint(self) -> object:
+        return (str | None) if self.optional else str
+
+
+@dataclass(frozen=True, slots=True)
+class File(Text):
+    """A path; whether it exists is for its reader to find out."""
+
+    metavar: ClassVar[str] = "PATH"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice(Kind):
+    """One of a few words; `also` maps other spellings to one of them."""
+
+    options: tuple[str, ...]
+    also: Mapping[str, str] = field(default_factory=dict)
+    optional: bool = False
+
+    def read(self, text: str) -> str:
+        word = text.lower()
+        word = self.also.get(word, word)
+        if word not in self.options:
+            raise ValueError(f"'{text}' is not one of {', '.join(self.options)}")
+        return word
+
+    def hint(self) -> object:
+        literal: Any = Literal[self.options]
+        return (literal | None) if self.optional else literal
+
+    def limits(self) -> str:
+        return ", ".join(self.options)
+
+
+ON_OFF_AUTO = Choice(
+    ("on", "off", "auto"),
+    {**dict.fromkeys(TRUE_WORDS, "on"), **dict.fromkeys(FALSE_WORDS, "off"), "-1": "auto"},
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Switch(Kind):
+    """A flag without a value. `on` is what it stores, `off` what its negation stores (None: it has none)."""
+
+    on: bool | int | str = True
+    off: bool | int | str | None = False
+
+    takes: ClassVar[int] = 0
+    metavar: ClassVar[str] = ""
+
+    def read(self, text: str) -> bool | int | str | None:
+        """The value for a yes or no, as an environment variable or `--flag=no` gives it; None: unchanged."""
+        word = text.strip().lower()
+        if word in TRUE_WORDS:
+            return self.on
+        if word in FALSE_WORDS:
+            return self.off
+        raise ValueError(f"'{text}' is not yes or no; use 1 or 0, on or off, true or false")
+
+    def hint(self) -> object:
+        return type(self.on)
+
+    def write(self, value: Any) -> str:
+        return "on" if value == self.on else "off"
+
+
+@dataclass(frozen=True, slots=True)
+class Many(Kind):
+    """A tuple of items. Texts are cut at any character of `cut` (empty: a text is one item).
+
+    A text equal to `none` means no items at all, also none of those given before.
+    """
+
+    item: Kind
+    cut: str = ","
+    none: str | None = None
+
+    def read(self, text: str) -> tuple[Any, ...]:
+        if self.none is not None and text == self.none:
+            return ()
+        parts = re.split(f"[{re.escape(self.cut)}]", text) if self.cut else [text]
+        parts = [part.strip() for part in parts] if self.cut else parts
+        if len(parts) > 1 and not all(parts):
+            raise ValueError(f"'{text}' has an empty entry")
+        return tuple(self.item.read(part) for part in parts)
+
+    def hint(self) -> object:
+        item: Any = self.item.hint()
+        return tuple[item, ...]
+
+    def write(self, value: Any) -> str:
+        """One text for all items; without `cut` the caller writes them one by one."""
+        if not value and self.none is not None:
+            return self.none
+        return self.cut[:1].join(self.item.write(item) for item in value)
+
+    def limits(self) -> str:
+        return self.item.limits()
+
+
+@dataclass(frozen=True, slots=True)
+class Pair(Kind):
+    """Two texts after one flag, or both in one text around the last `joint`."""
+
+    first: Kind
+    second: Kind
+    joint: str = ":"
+
+    takes: ClassVar[int] = 2
+    metavar: ClassVar[str] = "A B"
+
+    def split(self, text: str) -> tuple[str, str] | None:
+        """The two parts of a text that holds both, None when it is only the first."""
+        left, joint, right = text.rpartition(self.joint)
+        if not joint or not left:
+            return None
+        try:
+            self.second.read(right)
+        except ValueError:
+            return None
+        return left, right
+
+    def read(self, text: str) -> tuple[Any, Any]:
+        parts = self.split(text)
+        if parts is None:
+            raise ValueError(f"'{text}' is not two values around '{self.joint}'")
+        return self.first.read(parts[0]), self.second.read(parts[1])
+
+    def hint(self) -> object:
+        first: Any = self.first.hint()
+        second: Any = self.second.hint()
+        return tuple[first, second]
+
+    def write(self, value: Any) -> str:
+        return f"{self.first.write(value[0])}{self.joint}{self.second.write(value[1])}"

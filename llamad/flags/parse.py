@@ -1,0 +1,246 @@
+"""Owns the way from a command line and an environment to Settings.
+
+Runs once at start-up on the main thread. Must not read files, print or exit: it returns or raises FlagError.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from llamad.flags.flag import Action, Flag, Inert, Later, Request
+from llamad.flags.kinds import Pair, Switch
+from llamad.flags.settings import Settings
+from llamad.flags.table import TABLE, Table
+
+ENV_PREFIX = "LLAMA_ARG_"
+
+_ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|([nrt'\"\\]))")
+_ESCAPED = {"n": "\n", "r": "\r", "t": "\t", "'": "'", '"': '"', "\\": "\\"}
+_FLOAT_CACHES = ("f32", "f16", "bf16")
+
+
+class FlagError(ValueError):
+    """A command line that cannot be started with; the message is one line and says what to do."""
+
+    def __init__(self, message: str) -> None:
+        # Messages quote what the user wrote, which may hold line ends and worse.
+        super().__init__("".join(c if c.isprintable() else repr(c)[1:-1] for c in message))
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """What a command line says. With an action other than RUN the settings are the defaults, without a model."""
+
+    settings: Settings
+    warnings: list[str]
+    given: frozenset[str]  # the dests that a flag or a variable set
+    action: Action
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One flag or variable as it was found; `source` is the user's spelling of it."""
+
+    flag: Flag
+    source: str
+    value: Any
+
+
+def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Parsed:
+    """Settings from the arguments (without the program's name) and the environment; raises FlagError."""
+    warnings: list[str] = []
+    found = scan(argv, TABLE)
+    if isinstance(found, Action):
+        return Parsed(Settings(**_defaults(TABLE)), warnings, frozenset(), found)
+    settings = [
+        *_from_environ(environ, {one.flag.dest: one.source for one in found}, TABLE, warnings),
+        *found,
+    ]
+    values = merge(settings, TABLE, warnings)
+    given = frozenset(one.flag.dest for one in settings)
+    for flag in TABLE.settings:
+        if flag.required and flag.dest not in given:
+            raise FlagError(
+                f"no model: give the path of a GGUF file with {' or '.join(flag.names)}, or in {flag.env[0]}"
+            )
+    _unescape(values, given)
+    result = Settings(**values)
+    _check_together(result)
+    return Parsed(result, warnings, given & frozenset(values), Action.RUN)
+
+
+def scan(argv: Sequence[str], table: Table) -> list[Setting] | Action:
+    """The flags of a command line in order; an Action as soon as one is asked for."""
+    found: list[Setting] = []
+    rest = list(argv)[::-1]
+    while rest:
+        argument = rest.pop()
+        name, entry, joined = _look_up(argument, table)
+        flag, negated = entry
+        if isinstance(flag.kind, Request):
+            if joined is not None:
+                raise FlagError(f"{name} takes no value; leave out '={joined}'")
+            return flag.kind.action
+        texts = _texts(name, flag, joined, rest, table)
+        setting = _read(flag, name, texts, negated)
+        if setting is not None:
+            found.append(setting)
+    return found
+
+
+def merge(settings: Iterable[Setting], table: Table, warnings: list[str]) -> dict[str, Any]:
+    """The value of every dest that works; later settings win, lists grow, Later flags stop here."""
+    values = _defaults(table)
+    begun: set[str] = set()  # the dests that no longer hold their default
+    warned: set[str] = set()
+    for flag, source, value in ((one.flag, one.source, one.value) for one in settings):
+        if isinstance(flag.status, Later):
+            if value != flag.default and value not in flag.neutral:
+                feature = flag.status.feature
+                raise FlagError(
+                    f"{source} needs {feature}, which this version of llamad does not have yet; leave it out"
+                )
+        elif isinstance(flag.status, Inert):
+            if flag.dest not in warned:
+                warned.add(flag.dest)
+                warnings.append(f"{source} has no effect: {flag.status.reason}")
+        elif flag.repeat and flag.dest in begun and value != ():
+            values[flag.dest] = values[flag.dest] + value
+        else:
+            values[flag.dest] = value
+            begun.add(flag.dest)
+    return values
+
+
+def _look_up(argument: str, table: Table) -> tuple[str, tuple[Flag, bool], str | None]:
+    """The flag that an argument names, with the text after "=" if it has one."""
+    if not argument.startswith("-") or argument == "-":
+        raise FlagError(f"'{argument}' is not a flag; a model's path goes after -m")
+    for name, joined in ((argument, None), _split(argument)):
+        # Some write --ctx_size, as some of llama.cpp's documents do.
+        name = name.replace("_", "-") if name.startswith("--") else name
+        entry = table.by_name.get(name)
+        if entry is not None:
+            return name, entry, joined
+    name = _split(argument)[0]
+    near = difflib.get_close_matches(name, list(table.by_name), n=1, cutoff=0.6)
+    raise FlagError(f"unknown flag {name}; {f'did you mean {near[0]}?' if near else 'see --help'}")
+
+
+def _split(argument: str) -> tuple[str, str | None]:
+    name, equals, joined = argument.partition("=")
+    return name, joined if equals else None
+
+
+def _texts(name: str, flag: Flag, joined: str | None, rest: list[str], table: Table) -> list[str]:
+    """The texts that belong to a flag, taken off the arguments that follow it."""
+    if joined is not None:
+        return [joined]
+    texts: list[str] = []
+    while len(texts) < flag.kind.takes:
+        following = rest[-1] if rest else None
+        if (
+            following is not None
+            and not _is_flag(following, table)
+            and not (flag.bare is not None and following.startswith("-"))
+        ):
+            texts.append(rest.pop())
+            if isinstance(flag.kind, Pair) and flag.kind.split(texts[0]) is not None:
+                return texts[:1]
+        elif flag.bare is not None:
+            return [flag.bare]
+        elif following is not None and following.startswith("--"):
+            raise FlagError(f"{name} needs a value; if it is '{following}', write {name}={following}")
+        else:
+            need = "two values" if flag.kind.takes == 2 else "a value"
+            raise FlagError(f"{name} needs {need}: {name} {flag.shown_metavar}")
+    return texts
+
+
+def _is_flag(text: str, table: Table) -> bool:
+    return text.startswith("--") or text in table.by_name
+
+
+def _read(flag: Flag, source: str, texts: list[str], negated: bool) -> Setting | None:
+    """The setting that texts give; None when they say that nothing is to be set."""
+    if isinstance(flag.status, Inert):
+        return Setting(flag, source, None)
+    try:
+        if isinstance(flag.kind, Switch):
+            value = _switch(flag.kind, texts, negated)
+            return None if value is None else Setting(flag, source, value)
+        if isinstance(flag.kind, Pair) and len(texts) == 2:
+            return Setting(flag, source, (flag.kind.first.read(texts[0]), flag.kind.second.read(texts[1])))
+        return Setting(flag, source, flag.kind.read(texts[0]))
+    except ValueError as error:
+        # A secret must not reach a terminal or a log, so its error does not quote it.
+        reason = "the value is empty or has an empty entry" if flag.secret else str(error)
+        raise FlagError(f"{source}: {reason}") from None
+
+
+def _switch(kind: Switch, texts: list[str], negated: bool) -> Any:
+    if not negated:
+        return kind.read(texts[0]) if texts else kind.on
+    if not texts:
+        return kind.off
+    # "--no-mmap=off" and LLAMA_ARG_NO_MMAP=0 say nothing about mmap: the default stays.
+    return kind.off if kind.read(texts[0]) == kind.on else None
+
+
+def _from_environ(
+    environ: Mapping[str, str], on_line: Mapping[str, str], table: Table, warnings: list[str]
+) -> list[Setting]:
+    """The settings of the environment, without those that the command line makes as well."""
+    found: dict[str, Setting] = {}
+    for name, (flag, negated) in table.by_env.items():
+        text = environ.get(name)
+        if not text:
+            continue  # an empty variable is how many launchers write "not set"
+        if flag.dest in on_line:
+            warnings.append(f"{name} is ignored: {on_line[flag.dest]} on the command line wins")
+            continue
+        if flag.dest in found:
+            warnings.append(f"{name} is ignored: {found[flag.dest].source} is set too and wins")
+            continue
+        setting = _read(flag, name, [text], negated)
+        if setting is not None:
+            found[flag.dest] = setting
+    for name in sorted(environ):
+        if name.startswith(ENV_PREFIX) and name not in table.by_env:
+            # Compared without the prefix, which would make all of them look alike.
+            known = {known.removeprefix(ENV_PREFIX): known for known in table.by_env}
+            near = difflib.get_close_matches(name.removeprefix(ENV_PREFIX), list(known), n=1, cutoff=0.75)
+            hint = f"did you mean {known[near[0]]}?" if near else "llamad does not know it"
+            warnings.append(f"{name} is ignored: {hint}")
+    return list(found.values())
+
+
+def _defaults(table: Table) -> dict[str, Any]:
+    return {flag.dest: flag.default for flag in table.settings}
+
+
+def _unescape(values: dict[str, Any], given: frozenset[str]) -> None:
+    if not values["escape"]:
+        return
+    for flag in TABLE.settings:
+        if flag.escapes and flag.dest in given:
+            values[flag.dest] = tuple(unescape(text) for text in values[flag.dest])
+
+
+def unescape(text: str) -> str:
+    """The text with its backslash sequences replaced; sequences that mean nothing stay."""
+    return _ESCAPE.sub(lambda match: chr(int(match[1], 16)) if match[1] else _ESCAPED[match[2]], text)
+
+
+def _check_together(settings: Settings) -> None:
+    """Rules between settings that each are fine alone."""
+    if (settings.ssl_key_file is None) != (settings.ssl_cert_file is None):
+        raise FlagError("TLS needs both --ssl-key-file and --ssl-cert-file")
+    if settings.flash_attn == "off" and settings.cache_type_v not in _FLOAT_CACHES:
+        raise FlagError(
+            f"--cache-type-v {settings.cache_type_v} needs flash attention: leave out --flash-attn off, or use f16"
+        )

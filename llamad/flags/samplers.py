@@ -1,0 +1,52 @@
+"""Owns the names of the samplers: present names, older spellings, letters, and the default order.
+
+Pure data, read from any thread. Must not know how a sampler works.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+LETTERS: Mapping[str, str] = MappingProxyType(
+    {
+        "e": "penalties",
+        "d": "dry",
+        "s": "top_n_sigma",
+        "k": "top_k",
+        "f": "tfs_z",
+        "y": "typ_p",
+        "p": "top_p",
+        "m": "min_p",
+        "x": "xtc",
+        "t": "temperature",
+    }
+)
+
+# "penalties" is not in it: they come first by themselves whenever they are not neutral.
+DEFAULT_ORDER: tuple[str, ...] = tuple(name for name in LETTERS.values() if name != "penalties")
+
+_OTHER_SPELLINGS = {
+    "typical_p": "typ_p",
+    "typical": "typ_p",
+    "typ": "typ_p",
+    "temp": "temperature",
+    "nucleus": "top_p",
+    "tfs": "tfs_z",
+    "top_nsigma": "top_n_sigma",
+}
+
+
+def _spellings() -> dict[str, str]:
+    names = {name: name for name in LETTERS.values()} | _OTHER_SPELLINGS
+    for spelling, name in list(names.items()):
+        names.setdefault(spelling.replace("_", ""), name)
+    return names
+
+
+_NAMES: Mapping[str, str] = MappingProxyType(_spellings())
+
+
+def present_name(text: str) -> str | None:
+    """The sampler's present name for any known spelling of it (case, "-" and "_" do not matter), else None."""
+    return _NAMES.get(text.lower().replace("-", "_"))

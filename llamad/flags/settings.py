@@ -1,0 +1,144 @@
+"""Owns the typed result of parsing: one field for each setting that works in this version.
+
+Built once by `parse`, then only read, from any thread. Must not hold defaults: the table has the only ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from llamad.flags.values import KvOverride, LogitBias
+
+Auto = Literal["on", "off", "auto"]
+CacheType = Literal["f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Every setting of a running daemon; `None` means "what the model says" unless a comment says otherwise."""
+
+    # model
+    model: str
+    alias: str | None  # None: the model's path is its name
+    check_tensors: bool
+    override_kv: tuple[KvOverride, ...]
+    mmap: bool
+    mlock: bool
+    warmup: bool
+
+    # context
+    n_ctx: int  # 0: the model's training context
+    n_batch: int
+    n_ubatch: int
+    n_keep: int  # -1: the whole prompt
+    context_shift: bool
+    kv_unified: bool
+    swa_full: bool
+    cache_type_k: CacheType
+    cache_type_v: CacheType
+    flash_attn: Auto
+    kv_offload: bool
+    pooling: Literal["none", "mean", "cls", "last", "rank"] | None
+    attention: Literal["causal", "non-causal"] | None
+
+    # rope and yarn
+    rope_scaling: Literal["none", "linear", "yarn"] | None
+    rope_freq_base: float  # 0: the model's
+    rope_freq_scale: float  # 0: the model's; --rope-scale N sets 1/N
+    yarn_orig_ctx: int  # 0: the model's
+    yarn_ext_factor: float  # negative: the model's, here and below
+    yarn_attn_factor: float
+    yarn_beta_slow: float
+    yarn_beta_fast: float
+
+    # processors and GPUs
+    n_threads: int  # 0: choose
+    n_threads_batch: int  # 0: as n_threads
+    n_threads_sampling: int  # 0: choose
+    numa: Literal["distribute", "isolate", "numactl"] | None  # None: off
+    n_gpu_layers: int  # -1: all
+    split_mode: Literal["none", "layer", "row", "tensor"]
+    tensor_split: tuple[float, ...]  # empty: by free memory
+    main_gpu: int
+    devices: tuple[str, ...]  # empty: all; ("none",): no GPU
+
+    # slots
+    n_parallel: int
+    cont_batching: bool
+    slot_prompt_similarity: float
+    queue_max: int
+    step_tokens_max: int  # 0: adaptive
+    step_trace: str | None  # None: no trace
+
+    # what a request may ask for
+    n_predict: int  # default of a request; -1: no limit, -2: until the context is full
+    n_predict_max: int  # 0: no cap
+    prompts_max: int
+    stop_max: int
+    request_timeout: float  # seconds; 0: none
+
+    # sampling defaults
+    seed: int  # negative: random
+    samplers: tuple[str, ...]
+    temperature: float
+    dynatemp_range: float
+    dynatemp_exponent: float
+    top_k: int
+    top_p: float
+    min_p: float
+    top_n_sigma: float  # negative: off
+    typical_p: float
+    xtc_probability: float
+    xtc_threshold: float
+    repeat_last_n: int  # -1: the context size
+    repeat_penalty: float
+    presence_penalty: float
+    frequency_penalty: float
+    dry_multiplier: float
+    dry_base: float
+    dry_allowed_length: int
+    dry_penalty_last_n: int  # -1: the context size
+    dry_sequence_breakers: tuple[str, ...]
+    mirostat: int
+    mirostat_eta: float
+    mirostat_tau: float
+    min_keep: int
+    ignore_eos: bool
+    logit_bias: tuple[LogitBias, ...]
+    escape: bool  # already applied to dry_sequence_breakers
+
+    # the server
+    host: str  # an address, or the path of a Unix socket when it begins with "/" or ends with ".sock"
+    port: int
+    timeout: float  # seconds without progress in reading a request or writing an answer
+    api_keys: tuple[str, ...]
+    api_key_file: str | None  # None: no file
+    ssl_key_file: str | None  # both or neither of the two
+    ssl_cert_file: str | None
+    cors_origins: tuple[str, ...]  # ("*",): any; empty: none
+    endpoint_slots: bool
+    endpoint_metrics: bool
+    endpoint_props: bool
+    drain_seconds: float
+    ping_seconds: float  # 0 or less: no pings
+
+    # limits of the HTTP layer
+    connections_max: int
+    header_max_bytes: int
+    body_max_bytes: int
+    header_timeout: float
+    body_timeout: float
+    keepalive_timeout: float
+    stream_buffer_bytes: int
+
+    # logs
+    verbosity: int  # 0 almost nothing, 1 errors, 2 warnings, 3 information, 4 more, 5 and above everything
+    verbose_prompt: bool
+    log_enabled: bool
+    log_file: str | None  # None: standard error only
+    log_file_mode: Literal["truncate", "append", "new"]
+    log_format: Literal["text", "json"]
+    log_colors: Auto
+    log_prefix: bool
+    log_timestamps: bool

@@ -1,0 +1,23 @@
+"""Owns the small value types that a flag can hold besides numbers and text.
+
+Runs at start-up on the main thread. Must not know the table, the parser or llama.cpp.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+
+class KvOverride(NamedTuple):
+    """One `--override-kv KEY=TYPE:VALUE`; `type` names the Python type that `value` has."""
+
+    key: str
+    type: Literal["int", "float", "bool", "str"]
+    value: int | float | bool | str
+
+
+class LogitBias(NamedTuple):
+    """One `--logit-bias`; a bias of -inf means that the token is never produced."""
+
+    token: int
+    bias: float

@@ -1,0 +1,183 @@
+"""Owns the tests of variables and precedence, and of flags that are not built yet or have no effect."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from llamad.flags import FlagError, Parsed, Settings, parse
+
+MODEL = ["-m", "model.gguf"]
+
+
+def settings(line: str, environ: Mapping[str, str] | None = None) -> Settings:
+    return parsed(line, environ).settings
+
+
+def parsed(line: str, environ: Mapping[str, str] | None = None) -> Parsed:
+    return parse(MODEL + line.split(), environ or {})
+
+
+def complaint(line: str | list[str], environ: Mapping[str, str] | None = None) -> str:
+    arguments = line.split() if isinstance(line, str) else line
+    with pytest.raises(FlagError) as caught:
+        parse(MODEL + arguments, environ or {})
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+# The environment.
+
+
+def test_the_flag_wins_over_the_variable_with_a_warning() -> None:
+    result = parsed("-c 1", {"LLAMA_ARG_CTX_SIZE": "2"})
+    assert result.settings.n_ctx == 1
+    assert result.warnings == ["LLAMA_ARG_CTX_SIZE is ignored: -c on the command line wins"]
+
+
+def test_a_variable_that_loses_is_not_even_read() -> None:
+    assert parsed("-c 1", {"LLAMA_ARG_CTX_SIZE": "nonsense"}).settings.n_ctx == 1
+
+
+def test_a_variable_alone_gives_no_warning() -> None:
+    result = parsed("", {"LLAMA_ARG_CTX_SIZE": "2", "PATH": "/bin"})
+    assert (result.settings.n_ctx, result.warnings) == (2, [])
+
+
+def test_an_empty_variable_is_not_set() -> None:
+    assert parsed("", {"LLAMA_ARG_CTX_SIZE": ""}).given == {"model"}
+
+
+def test_another_flag_of_the_same_setting_wins_too() -> None:
+    result = parsed("--log-format json", {"LLAMA_ARG_LOG_JSONL": "0"})
+    assert result.settings.log_format == "json"
+    assert result.warnings == ["LLAMA_ARG_LOG_JSONL is ignored: --log-format on the command line wins"]
+
+
+def test_errors_name_the_variable() -> None:
+    assert complaint("", {"LLAMA_ARG_PORT": "x"}) == "LLAMA_ARG_PORT: 'x' is not a whole number"
+
+
+@pytest.mark.parametrize("word", ["1", "true", "on", "enabled", "yes", "ON", "True"])
+def test_yes_in_a_variable(word: str) -> None:
+    assert settings("", {"LLAMA_ARG_ENDPOINT_SLOTS": word}).endpoint_slots is True
+    assert settings("", {"LLAMA_ARG_NO_MMAP": word}).mmap is False
+
+
+@pytest.mark.parametrize("word", ["0", "false", "off", "disabled", "no", "Off"])
+def test_no_in_a_variable(word: str) -> None:
+    assert settings("", {"LLAMA_ARG_CONT_BATCHING": word}).cont_batching is False
+    assert settings("", {"LLAMA_ARG_NO_MMAP": word}).mmap is True
+
+
+def test_two_variables_of_one_setting() -> None:
+    result = parsed("", {"LLAMA_API_KEY": "a", "LLAMA_ARG_API_KEY": "b"})
+    assert result.settings.api_keys == ("a",)
+    assert result.warnings == ["LLAMA_ARG_API_KEY is ignored: LLAMA_API_KEY is set too and wins"]
+
+
+def test_an_unknown_variable_gives_a_warning() -> None:
+    result = parsed(
+        "", {"LLAMA_ARG_CTX_SISE": "1", "LLAMA_ARG_QQQQQQ": "1", "LLAMA_CACHE": "x", "HF_TOKEN": "x"}
+    )
+    assert result.warnings == [
+        "LLAMA_ARG_CTX_SISE is ignored: did you mean LLAMA_ARG_CTX_SIZE?",
+        "LLAMA_ARG_QQQQQQ is ignored: llamad does not know it",
+    ]
+
+
+def test_given() -> None:
+    result = parsed("-c 0 --threads-http 4 --tfs 1", {"LLAMA_ARG_PORT": "1"})
+    assert result.given == {"model", "n_ctx", "port"}
+
+
+# Flags whose feature is not there.
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("--mmproj x.gguf", "--mmproj needs images, which"),
+        ("--lora x.gguf", "--lora needs LoRA adapters, which"),
+        ("--lora-scaled x.gguf 0.5", "--lora-scaled needs LoRA adapters, which"),
+        ("--lora-scaled x.gguf:0.5", "--lora-scaled needs LoRA adapters, which"),
+        ("--control-vector-layer-range 1 7", "--control-vector-layer-range needs control vectors, which"),
+        ("-md x.gguf", "-md needs speculative decoding, which"),
+        ("--tfs 0.5", "--tfs needs tail free sampling, which"),
+        ("--special", "--special needs special tokens in the output, which"),
+        ("--no-jinja", "--no-jinja needs chat templates without Jinja, which"),
+        ("--embedding", "--embedding needs embeddings, which"),
+        ("-gan 2", "-gan needs self-extend, which"),
+        ("--no-system-prompt", "--no-system-prompt needs a system prompt shared by all slots, which"),
+        ("--rpc a:1", "--rpc needs RPC backends, which"),
+        ("-j {}", "-j needs JSON schemas, which"),
+    ],
+)
+def test_a_missing_feature_stops_with_a_sentence(line: str, message: str) -> None:
+    assert complaint(line) == f"{message} this version of llamad does not have yet; leave it out"
+
+
+def test_a_missing_feature_in_a_variable() -> None:
+    assert complaint("", {"LLAMA_ARG_EMBEDDINGS": "1"}).startswith(
+        "LLAMA_ARG_EMBEDDINGS needs embeddings, which"
+    )
+    assert parsed("", {"LLAMA_ARG_EMBEDDINGS": "0"}).warnings == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "-gan 1 -gaw 512",
+        "--tfs 1.0",
+        "--jinja",
+        "--no-penalize-nl",
+        "--cache-reuse 0 --cache-ram 0",
+        "--draft 5",
+        "--draft-max 16 --draft-min 0",
+        "--no-mmproj --no-webui",
+        "--reasoning-format auto",
+        "--offline",
+        "--fit off",
+        "--load-mode mmap",
+        "--adaptive-target -1",
+    ],
+)
+def test_a_missing_feature_at_a_neutral_value_is_no_matter(line: str) -> None:
+    result = parsed(line)
+    assert result.warnings == []
+    assert result.given == {"model"}
+
+
+def test_a_missing_feature_still_needs_a_well_formed_value() -> None:
+    assert complaint("--control-vector-layer-range 1") == (
+        "--control-vector-layer-range needs two values: --control-vector-layer-range A B"
+    )
+    assert complaint("--lora-scaled a b") == "--lora-scaled: 'b' is not a number"
+    assert complaint("-gan two") == "-gan: 'two' is not a whole number"
+
+
+# Flags without effect.
+
+
+def test_inert_flags_warn_once() -> None:
+    result = parsed("--threads-http 4 -i -i --color --interactive -p hello -cnv -no-cnv --color on")
+    assert result.warnings == [
+        "--threads-http has no effect: one event loop serves all connections",
+        "-i has no effect: it is for llama.cpp's interactive tools",
+        "--color has no effect: it is for llama.cpp's interactive tools; see --log-colors",
+        "-p has no effect: it is for llama.cpp's command line tools; send the prompt in a request",
+        "-cnv has no effect: it is for llama.cpp's interactive tools",
+    ]
+    assert result.given == {"model"}
+
+
+def test_inert_values_may_be_anything() -> None:
+    assert len(parse([*MODEL, "--in-prefix", "", "-dt", "whatever"], {}).warnings) == 2
+
+
+def test_inert_variables_warn() -> None:
+    assert parsed("", {"LLAMA_ARG_DEFRAG_THOLD": "0.1"}).warnings == [
+        "LLAMA_ARG_DEFRAG_THOLD has no effect: llama.cpp's cache needs no defragmentation any more"
+    ]

@@ -1,0 +1,160 @@
+"""Owns the property that any valid settings survive the way through a command line or an environment."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llamad.flags import KvOverride, LogitBias, parse
+from llamad.flags.flag import Flag
+from llamad.flags.kinds import Choice, Float, Int, Kind, Many, Switch, Text
+from llamad.flags.samplers import LETTERS
+from llamad.flags.special import Bias, Host, Inverse, Origin, Overrides, SamplerLetters, SamplerNames, Size
+from llamad.flags.table import TABLE
+
+PLAIN = st.one_of(
+    st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12),
+    st.text("\\nrtx4'\"-= ", min_size=1, max_size=6),  # what escapes and arguments are made of
+)
+WORD = st.from_regex(r"[A-Za-z0-9_./-]{1,12}", fullmatch=True)
+OVERRIDE_KEYS = st.from_regex(r"[a-z][a-z0-9_.]{0,126}", fullmatch=True)
+FINITE = st.floats(allow_nan=False, allow_infinity=False)
+
+
+def floats(kind: Float) -> st.SearchStrategy[float]:
+    low = kind.above if kind.above is not None else kind.low
+    return st.floats(
+        min_value=low,
+        max_value=kind.high,
+        exclude_min=kind.above is not None,
+        allow_nan=False,
+        allow_infinity=False,
+        width=32,
+    )
+
+
+def overrides() -> st.SearchStrategy[tuple[KvOverride, ...]]:
+    one = st.one_of(
+        st.builds(KvOverride, OVERRIDE_KEYS, st.just("int"), st.integers(-(2**63), 2**63 - 1)),
+        st.builds(KvOverride, OVERRIDE_KEYS, st.just("float"), FINITE),
+        st.builds(KvOverride, OVERRIDE_KEYS, st.just("bool"), st.booleans()),
+        st.builds(KvOverride, OVERRIDE_KEYS, st.just("str"), WORD),
+    )
+    return st.lists(one, min_size=1, max_size=3).map(tuple)
+
+
+STRATEGIES: dict[type[Kind], Callable[[Any], st.SearchStrategy[Any]]] = {
+    Int: lambda kind: st.integers(kind.low, kind.high),
+    Float: floats,
+    # A multiple of a power of two, so that its inverse is exact.
+    Inverse: lambda kind: st.integers(-20, 20).map(lambda power: 2.0**power),
+    Choice: lambda kind: st.sampled_from(kind.options),
+    Host: lambda kind: WORD,
+    Origin: lambda kind: WORD.map(lambda word: f"https://{word.replace('/', '')}x"),
+    Size: lambda kind: st.integers(kind.low, kind.high),
+    SamplerNames: lambda kind: st.lists(st.sampled_from(sorted(LETTERS.values())), min_size=1).map(tuple),
+    SamplerLetters: lambda kind: st.lists(st.sampled_from(sorted(LETTERS.values())), min_size=1).map(tuple),
+    Overrides: lambda kind: overrides(),
+    Bias: lambda kind: st.builds(
+        LogitBias, st.integers(0, 2**31 - 1), st.one_of(floats(Float()), st.just(-math.inf))
+    ),
+    Switch: lambda kind: st.sampled_from([value for value in (kind.on, kind.off) if value is not None]),
+}
+
+
+def values(kind: Kind) -> st.SearchStrategy[Any]:
+    if isinstance(kind, Many):
+        item = WORD if isinstance(kind.item, Text) and kind.cut else values(kind.item)
+        item = item.filter(lambda text: text != kind.none)
+        return st.lists(item, min_size=0 if kind.none else 1, max_size=3).map(tuple)
+    if isinstance(kind, Text):
+        return PLAIN
+    return STRATEGIES[type(kind)](kind)
+
+
+@st.composite
+def chosen(draw: st.DrawFn) -> dict[str, tuple[Flag, Any]]:
+    """Some flags with values, at most one for each setting, that may stand together."""
+    flags = draw(st.lists(st.sampled_from(TABLE.settings), unique_by=lambda flag: flag.dest, max_size=12))
+    found = {flag.dest: (flag, draw(values(flag.kind))) for flag in flags}
+    for dest in ("ssl_key_file", "ssl_cert_file"):
+        found.pop(dest, None)  # both or neither, which is tested elsewhere
+    if found.get("flash_attn", (None, ""))[1] == "off":
+        found.pop("cache_type_v", None)
+    return found
+
+
+def texts(flag: Flag, value: Any, escaped: bool) -> list[str]:
+    """The texts that say a value: one, or for a list without a separator one for each item."""
+    if isinstance(flag.kind, Many) and not flag.kind.cut and value:
+        items = [flag.kind.item.write(item) for item in value]
+        return [item.replace("\\", "\\\\") for item in items] if escaped else items
+    return [flag.kind.write(value)]
+
+
+def arguments(draw: st.DrawFn, flag: Flag, value: Any, escaped: bool) -> list[str]:
+    if isinstance(flag.kind, Switch):
+        names = flag.names if value == flag.kind.on else flag.off
+        return [draw(st.sampled_from(names))] if names else [f"{flag.title}=off"]
+    line: list[str] = []
+    for text in texts(flag, value, escaped):
+        name = draw(st.sampled_from(flag.names))
+        must_join = (
+            text.startswith("--") or text in TABLE.by_name or (flag.bare is not None and text[0] == "-")
+        )
+        line += [f"{name}={text}"] if must_join or draw(st.booleans()) else [name, text]
+    return line
+
+
+def escapes(found: dict[str, tuple[Flag, Any]]) -> bool:
+    return bool(found["escape"][1]) if "escape" in found else True
+
+
+def check(found: dict[str, tuple[Flag, Any]], line: list[str], environ: dict[str, str]) -> None:
+    result = parse(["-m", "default.gguf", *line], environ) if "model" not in found else parse(line, environ)
+    assert result.warnings == []
+    assert result.given == {*found, "model"}
+    for flag in TABLE.settings:
+        if flag.dest != "model" or "model" in found:
+            expected = found[flag.dest][1] if flag.dest in found else flag.default
+            assert getattr(result.settings, flag.dest) == expected
+
+
+@given(chosen(), st.data())
+def test_through_a_command_line(found: dict[str, tuple[Flag, Any]], data: st.DataObject) -> None:
+    escaped = escapes(found)
+
+    @st.composite
+    def lines(draw: st.DrawFn) -> list[str]:
+        return [
+            text
+            for flag, value in found.values()
+            for text in arguments(draw, flag, value, escaped and flag.escapes)
+        ]
+
+    check(found, data.draw(lines()), {})
+
+
+@given(chosen())
+def test_through_the_environment(found: dict[str, tuple[Flag, Any]]) -> None:
+    escaped = escapes(found)
+    kept: dict[str, tuple[Flag, Any]] = {}
+    environ: dict[str, str] = {}
+    for dest, (flag, value) in found.items():
+        parts = texts(flag, value, escaped and flag.escapes)
+        if flag.env and len(parts) == 1 and not (isinstance(flag.kind, Switch) and flag.kind.off is None):
+            kept[dest] = (flag, value)
+            environ[flag.env[0]] = parts[0]
+    # --escape itself may have been left out above only if it has no variable, and it has one.
+    check(kept, [], environ)
+
+
+@given(st.sampled_from([flag for flag in TABLE.settings if flag.env_off]))
+def test_through_a_negated_variable(flag: Flag) -> None:
+    assert isinstance(flag.kind, Switch)
+    result = parse(["-m", "x"], {flag.env_off[0]: "1"})
+    assert getattr(result.settings, flag.dest) == flag.kind.off

@@ -1,0 +1,144 @@
+"""Owns the tests of values: words for numbers, optional values, switches, lists and the special kinds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import pytest
+
+from llamad.flags import FlagError, KvOverride, LogitBias, Parsed, Settings, parse
+from llamad.flags.parse import unescape
+
+MODEL = ["-m", "model.gguf"]
+
+
+def settings(line: str, environ: Mapping[str, str] | None = None) -> Settings:
+    return parsed(line, environ).settings
+
+
+def parsed(line: str, environ: Mapping[str, str] | None = None) -> Parsed:
+    return parse(MODEL + line.split(), environ or {})
+
+
+def complaint(line: str | list[str], environ: Mapping[str, str] | None = None) -> str:
+    arguments = line.split() if isinstance(line, str) else line
+    with pytest.raises(FlagError) as caught:
+        parse(MODEL + arguments, environ or {})
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+def test_words_for_numbers() -> None:
+    assert settings("-ngl all").n_gpu_layers == -1
+    assert settings("-ngl AUTO").n_gpu_layers == -1
+    assert settings("-ngl 0").n_gpu_layers == 0
+    assert settings("-np auto").n_parallel == 4
+    assert settings("-np -1").n_parallel == 4
+    assert settings("-t -1 -tb auto").n_threads == 0
+
+
+def test_optional_values() -> None:
+    assert settings("-fa").flash_attn == "on"
+    assert settings("-fa -c 4").flash_attn == "on"
+    assert settings("-fa --numa -c 4").numa == "distribute"
+    assert settings("-fa off").flash_attn == "off"
+    assert settings("-fa 1").flash_attn == "on"
+    assert settings("--flash-attn=auto").flash_attn == "auto"
+    assert settings("--numa isolate").numa == "isolate"
+    assert settings("--numa").numa == "distribute"
+    assert settings("--log-colors --log-prefix").log_colors == "on"
+    assert settings("--log-colors off").log_colors == "off"
+
+
+def test_switches() -> None:
+    assert settings("-nkvo").kv_offload is False
+    assert settings("-nocb").cont_batching is False
+    assert settings("--slots").endpoint_slots is True
+    assert settings("--slots --slots-endpoint-disable").endpoint_slots is False
+    assert settings("--no-context-shift --no-warmup").context_shift is False
+    assert settings("--log-disable").log_enabled is False
+    assert settings("--mmap=off").mmap is False
+    assert settings("--no-mmap=on").mmap is False
+    assert settings("--no-mmap=off").mmap is True
+    assert settings("--log-append").log_file_mode == "append"
+    assert settings("--log-append --log-new").log_file_mode == "new"
+    assert settings("--log-jsonl").log_format == "json"
+    assert settings("--log-format json --no-log-jsonl").log_format == "text"
+    assert settings("--verbosity 1 --verbose=off").verbosity == 1
+
+
+def test_lists() -> None:
+    assert settings("--api-key a,b --api-key c").api_keys == ("a", "b", "c")
+    assert settings("-ts 3,1").tensor_split == (3.0, 1.0)
+    assert settings("-ts 3/1").tensor_split == (3.0, 1.0)
+    assert settings("-ts 3,1 -ts 1,1").tensor_split == (1.0, 1.0)
+    assert settings("-dev CUDA0,CUDA1").devices == ("CUDA0", "CUDA1")
+    assert settings("-dev none").devices == ("none",)
+    assert settings("--cors-origins none").cors_origins == ()
+    assert settings("--cors-origins https://a.b,http://c:1").cors_origins == ("https://a.b", "http://c:1")
+
+
+def test_sequence_breakers_replace_the_defaults_and_are_unescaped() -> None:
+    assert settings(r"--dry-sequence-breaker \n --dry-sequence-breaker ;").dry_sequence_breakers == (
+        "\n",
+        ";",
+    )
+    assert settings(r"--dry-sequence-breaker \n --no-escape").dry_sequence_breakers == (r"\n",)
+    assert settings("--dry-sequence-breaker none").dry_sequence_breakers == ()
+    line = "--dry-sequence-breaker a --dry-sequence-breaker none --dry-sequence-breaker b"
+    assert settings(line).dry_sequence_breakers == ("b",)
+
+
+def test_unescape() -> None:
+    assert unescape(r"\n\r\t\'\"\\n\x41\q\x4") == "\n\r\t'\"\\nA\\q\\x4"
+
+
+def test_logit_bias() -> None:
+    found = settings("-l 15043+1 --logit-bias 7-0.5 -l 2-inf").logit_bias
+    assert found == (LogitBias(15043, 1.0), LogitBias(7, -0.5), LogitBias(2, -math.inf))
+
+
+def test_override_kv() -> None:
+    line = "--override-kv a.b=bool:false,c=int:-7 --override-kv d=float:0.5 --override-kv e=str:x,y=z:1"
+    assert settings(line).override_kv == (
+        KvOverride("a.b", "bool", False),
+        KvOverride("c", "int", -7),
+        KvOverride("d", "float", 0.5),
+        KvOverride("e", "str", "x,y=z:1"),
+    )
+
+
+def test_override_kv_fits_llama_cpps_record() -> None:
+    """llama.cpp keeps key and text in 128 bytes each, NUL included; bytes count, not characters."""
+    assert settings(f"--override-kv {'k' * 127}=str:{'v' * 127}").override_kv[0].value == "v" * 127
+    assert "longer than 127 bytes" in complaint(f"--override-kv {'k' * 128}=int:1")
+    assert "longer than 127 bytes" in complaint(f"--override-kv k=str:{'é' * 64}")
+    assert "out of range" in complaint(f"--override-kv k=int:{2**63}")
+    assert settings(f"--override-kv k=int:{-(2**63)}").override_kv[0].value == -(2**63)
+
+
+def test_sampler_spellings() -> None:
+    found = settings("--samplers penalties;typical_p;Top-K;topp;temp;nucleus;tfs").samplers
+    assert found == ("penalties", "typ_p", "top_k", "top_p", "temperature", "top_p", "tfs_z")
+    assert settings("--sampling-seq kfypmt").samplers == (
+        "top_k",
+        "tfs_z",
+        "typ_p",
+        "top_p",
+        "min_p",
+        "temperature",
+    )
+
+
+def test_sizes() -> None:
+    assert settings("--body-max-bytes 2048").body_max_bytes == 2048
+    assert settings("--body-max-bytes 2k").body_max_bytes == 2048
+    assert settings("--body-max-bytes 64MiB").body_max_bytes == 64 << 20
+    assert settings("--body-max-bytes 1G").body_max_bytes == 1 << 30
+
+
+def test_rope_scale_is_the_inverse() -> None:
+    assert settings("--rope-scale 4").rope_freq_scale == 0.25
+    assert complaint("--rope-scale 0") == "--rope-scale: 0 is out of range; use more than 0"
