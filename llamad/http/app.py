@@ -1,0 +1,29 @@
+"""Owns the contract between the HTTP layer and the application above it.
+Every call comes on the event loop and must return at once; none may touch a socket."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from llamad.http.exchange import Exchange
+    from llamad.http.message import Request, Response
+
+
+class App(Protocol):
+    """What the API layer implements. An exception from any of these is logged and becomes a 500."""
+
+    def on_head(self, request: Request) -> Response | None:
+        """The head is complete: set request.route and request.key_name. A Response answers without the body."""
+
+    def body_max(self, request: Request) -> int:
+        """The largest body in bytes for this request; 0 means Limits.body_max_bytes."""
+
+    def on_request(self, exchange: Exchange) -> None:
+        """The body is complete. Must lead to exchange.send(), fail() or begin()..end(), now or later."""
+
+    def on_done(self, exchange: Exchange, seconds: float) -> None:
+        """The answer was handed over whole, or the client left. Called exactly once for each exchange."""
+
+    def error(self, status: int, message: str) -> Response:
+        """An error in the application's shape."""

@@ -1,0 +1,152 @@
+"""Owns the way from a connection's bytes to a request body: by length and chunked.
+Runs on the event loop, does no I/O; a reader never takes a byte of the next request."""
+
+from __future__ import annotations
+
+import re
+
+from llamad.http.errors import HttpError
+
+# A chunk line with its extensions, and a trailer line, may have this many bytes.
+LINE_MAX = 4096
+# Chunk lines, extensions and trailers together may have this many bytes beside two for each byte of the
+# body. Without it, chunks of one byte would cost many times what the body limit allows.
+FRAMING_FREE = 64 * 1024
+
+_CHUNK_LINE = re.compile(rb"([0-9A-Fa-f]{1,16})[ \t]*(?:;[^\x00-\x08\x0a-\x1f\x7f]*)?\r\n").fullmatch
+_CRLF = b"\r\n"
+
+
+class LengthBody:
+    """A body of a known length."""
+
+    __slots__ = ("_data", "_discard", "_left", "_parts", "done")
+
+    def __init__(self, length: int) -> None:
+        self._left = length
+        self._discard = False
+        self._data = b""
+        self._parts: bytearray | None = None
+        self.done = length == 0
+
+    @property
+    def left(self) -> int:
+        return self._left
+
+    def discard(self) -> None:
+        """Only read past what is left: the answer is already sent."""
+        self._discard = True
+        self._parts = None
+
+    def feed(self, data: bytes, pos: int) -> int:
+        """Take the body's bytes from `pos`; return the new position."""
+        stop = min(len(data), pos + self._left)
+        first = self._parts is None
+        self._left -= stop - pos
+        self.done = self._left == 0
+        if self._discard:
+            return stop
+        if first and self.done:
+            self._data = data[pos:stop]
+        elif self._parts is None:
+            self._parts = bytearray(data[pos:stop])
+        else:
+            self._parts += memoryview(data)[pos:stop]
+        return stop
+
+    def take(self) -> bytes:
+        if self._parts is None:
+            return self._data
+        whole, self._parts = bytes(self._parts), None
+        return whole
+
+
+class ChunkedBody:
+    """A body in chunks, decoded strictly: every line ends in CRLF, sizes are plain hex, trailers are dropped."""
+
+    __slots__ = ("_after_data", "_framing", "_left", "_limit", "_line", "_parts", "_trailers", "done")
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._parts = bytearray()
+        self._left = 0  # bytes of the current chunk still to come
+        self._after_data = False  # the CRLF behind a chunk's data is due
+        self._trailers = False
+        self._line = b""  # a line that is not complete yet
+        self._framing = 0
+        self.done = False
+
+    def feed(self, data: bytes, pos: int) -> int:
+        """Take bytes from `pos` up to the body's end; return the new position. Raises HttpError."""
+        n = len(data)
+        while pos < n and not self.done:
+            if self._left:
+                stop = min(n, pos + self._left)
+                self._parts += memoryview(data)[pos:stop]
+                self._left -= stop - pos
+                self._after_data = self._left == 0
+                pos = stop
+            elif self._after_data:
+                pos = self._end_chunk(data, pos)
+            else:
+                pos = self._take_line(data, pos)
+        return pos
+
+    def _end_chunk(self, data: bytes, pos: int) -> int:
+        stop = pos + 2 - len(self._line)
+        line = self._line + data[pos:stop]
+        if not _CRLF.startswith(line):
+            raise HttpError(400, "Malformed chunked body: a chunk is longer than its size says.")
+        if line == _CRLF:
+            self._line, self._after_data = b"", False
+            self._count(2)
+        else:
+            self._line = line
+        return min(stop, len(data))
+
+    def _take_line(self, data: bytes, pos: int) -> int:
+        newline = data.find(b"\n", pos, pos + LINE_MAX)
+        stop = newline + 1 if newline >= 0 else min(len(data), pos + LINE_MAX)
+        line = self._line + data[pos:stop]
+        if len(line) > LINE_MAX or (newline < 0 and len(line) == LINE_MAX):
+            raise HttpError(400, f"Malformed chunked body: a line is longer than {LINE_MAX} bytes.")
+        if newline < 0:
+            self._line = line
+            return stop
+        self._line = b""
+        self._count(len(line))
+        if self._trailers:
+            self._end_trailer(line)
+        else:
+            self._begin_chunk(line)
+        return stop
+
+    def _begin_chunk(self, line: bytes) -> None:
+        match = _CHUNK_LINE(line)
+        if match is None:
+            raise HttpError(400, "Malformed chunked body: a chunk does not start with its size in hex.")
+        size = int(match[1], 16)
+        if size == 0:
+            self._trailers = True
+        elif len(self._parts) + size > self._limit:
+            raise too_large(self._limit)
+        self._left = size
+
+    def _end_trailer(self, line: bytes) -> None:
+        if line == _CRLF:
+            self.done = True
+        elif not line.endswith(_CRLF):
+            raise HttpError(400, "Malformed chunked body: a trailer line does not end in CRLF.")
+
+    def _count(self, n_bytes: int) -> None:
+        self._framing += n_bytes
+        if self._framing > FRAMING_FREE + 2 * len(self._parts):
+            raise HttpError(400, "The chunks of the body are too small for its size; send larger ones.")
+
+    def take(self) -> bytes:
+        whole, self._parts = bytes(self._parts), bytearray()
+        return whole
+
+
+def too_large(limit: int) -> HttpError:
+    return HttpError(413, f"The request body is larger than {limit} bytes.")

@@ -1,0 +1,103 @@
+"""Owns a connection's flow control: reading held back, writing held back, and whether a client still reads.
+Runs on the event loop; it decides nothing about requests."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import select
+import socket
+import struct
+import sys
+import termios
+
+# Bytes of later requests that a client may send while an answer is under way; then reading pauses.
+PIPELINE_MAX = 64 * 1024
+
+_HUNG_UP = getattr(select, "POLLRDHUP", 0) | select.POLLHUP | select.POLLERR
+# l_onoff, l_linger: close() discards the send queue and sends a reset.
+_LINGER_OFF = struct.pack("ii", 1, 0)
+
+
+class Flow:
+    """One per connection."""
+
+    __slots__ = ("_passed", "_since", "_transport", "read_paused", "settled", "write_paused", "written")
+
+    def __init__(self, transport: asyncio.Transport, high_water: int) -> None:
+        transport.set_write_buffer_limits(high=high_water)
+        self._transport = transport
+        self.read_paused = False
+        self.write_paused = False
+        # Bytes given to the transport. `settled` equals it once a sweep has seen the buffer empty, so that
+        # an idle connection costs a sweep one comparison.
+        self.written = 0
+        self.settled = 0
+        # How many bytes the client had taken when that last changed, and when it was.
+        self._passed = -1
+        self._since = 0.0
+
+    def pause_reading(self) -> None:
+        if not self.read_paused:
+            self.read_paused = True
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        if self.read_paused:
+            self.read_paused = False
+            if not self._transport.is_closing():
+                self._transport.resume_reading()
+
+    def stalled(self, now: float, timeout: float) -> bool:
+        """True if bytes wait for the client and it has taken none for `timeout` seconds."""
+        waiting = self._transport.get_write_buffer_size()
+        if waiting == 0:
+            self.settled = self.written
+            return False
+        # The kernel's own queue counts too: it is large, and asks for more only when a good part has left,
+        # so that a slow client would look like a dead one.
+        passed = self.written - waiting - self._in_kernel()
+        if passed != self._passed:
+            self._passed = passed
+            self._since = now
+            return False
+        return now - self._since >= timeout
+
+    def hung_up(self) -> bool:
+        """True if the client closed its side. Paused reading hides that from the loop, so the sweep asks."""
+        fd = self._fd()
+        if fd < 0:
+            return True
+        poll = select.poll()
+        poll.register(fd, _HUNG_UP)
+        return bool(poll.poll(0))
+
+    def end_writing(self) -> None:
+        """Tell the client that nothing more comes, once everything written has left."""
+        transport = self._transport
+        if transport.can_write_eof() and not transport.is_closing():  # TLS cannot; its answers say close
+            try:
+                transport.write_eof()
+            except OSError:
+                pass  # the client is gone, and the loop is about to say so
+
+    def reset(self) -> None:
+        """Close so that the client sees an error, and that the kernel drops what it still holds for it."""
+        sock = self._transport.get_extra_info("socket")
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_OFF)
+        except (AttributeError, OSError):
+            pass  # already closed, or no socket of that kind
+        self._transport.abort()
+
+    def _in_kernel(self) -> int:
+        """Bytes that the kernel has and the client's kernel has not acknowledged; 0 where nobody can say."""
+        try:
+            answer = fcntl.ioctl(self._fd(), termios.TIOCOUTQ, b"\0\0\0\0")
+        except (OSError, ValueError):
+            return 0
+        return int.from_bytes(answer, sys.byteorder)
+
+    def _fd(self) -> int:
+        sock = self._transport.get_extra_info("socket")
+        return -1 if sock is None else int(sock.fileno())

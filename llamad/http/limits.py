@@ -1,0 +1,46 @@
+"""Owns the numbers that bound what one client may cost, and the process's descriptor limit.
+Read by the event loop; nothing changes a Limits once the server is listening."""
+
+from __future__ import annotations
+
+import resource
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Sizes in bytes, times in seconds."""
+
+    header_max_bytes: int = 32 * 1024
+    body_max_bytes: int = 64 * 1024 * 1024
+    # From a request's first byte to the end of its head, and from there to the end of its body:
+    # totals, so that a client sending one byte now and then is cut off all the same.
+    header_timeout: float = 20.0
+    body_timeout: float = 300.0
+    # How long a connection may stay open between two requests.
+    keepalive_timeout: float = 75.0
+    # How long a client may read nothing of an answer that waits for it.
+    write_timeout: float = 60.0
+    connections_max: int = 10_000
+    # A stream's unsent bytes above this make the exchange call on_pause.
+    stream_buffer_bytes: int = 64 * 1024
+
+    def __post_init__(self) -> None:
+        for name in self.__slots__:
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name} must be greater than 0")
+
+
+def raise_nofile(n: int) -> int:
+    """Raise the soft limit of open descriptors to n where the hard limit allows it; return what holds now."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return n
+    wanted = n if hard == resource.RLIM_INFINITY else min(n, hard)
+    if wanted <= soft:
+        return soft
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    except (OSError, ValueError):
+        return soft
+    return wanted

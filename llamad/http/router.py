@@ -1,0 +1,122 @@
+"""Owns the table of routes: which handler answers a method and a path. Filled at start, then only read.
+Runs on the event loop; it checks no keys and calls no handler."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from llamad.http.message import Response
+
+if TYPE_CHECKING:
+    from llamad.http.exchange import Exchange
+    from llamad.http.message import Request
+
+
+class Route:
+    """One method on one path pattern. A segment written {name} matches any one non-empty segment."""
+
+    __slots__ = ("body_max", "handler", "method", "name", "pattern", "public", "segments")
+
+    def __init__(
+        self,
+        method: str,
+        pattern: str,
+        handler: Callable[[Exchange], None],
+        public: bool = False,
+        *,
+        name: str = "",
+        body_max: int = 0,
+    ) -> None:
+        if not pattern.startswith("/"):
+            raise ValueError(f"route pattern {pattern!r} must start with /")
+        self.method = method
+        self.pattern = pattern
+        self.handler = handler
+        self.public = public
+        self.name = name or pattern  # a bounded label for metrics
+        self.body_max = body_max
+        self.segments = pattern.split("/")[1:]
+
+    def params(self, path: str) -> dict[str, str]:
+        """The values of the {name} segments in a path that this route matches."""
+        parts = path.split("/")[1:]
+        return {s[1:-1]: p for s, p in zip(self.segments, parts, strict=True) if _is_name(s)}
+
+    def __repr__(self) -> str:
+        return f"Route({self.method} {self.pattern})"
+
+
+def _is_name(segment: str) -> bool:
+    return segment.startswith("{") and segment.endswith("}")
+
+
+class Router:
+    """Fixed paths win over patterns; among patterns the one added first wins."""
+
+    __slots__ = ("_fixed", "_patterns")
+
+    def __init__(self) -> None:
+        self._fixed: dict[str, dict[str, Route]] = {}
+        self._patterns: dict[int, list[Route]] = {}  # by number of segments
+
+    def add(self, route: Route) -> Route:
+        if any(_is_name(s) for s in route.segments):
+            same = self._patterns.setdefault(len(route.segments), [])
+            if any(r.method == route.method and r.pattern == route.pattern for r in same):
+                raise ValueError(f"{route} is already there")
+            same.append(route)
+        else:
+            methods = self._fixed.setdefault(route.pattern, {})
+            if route.method in methods:
+                raise ValueError(f"{route} is already there")
+            methods[route.method] = route
+        return route
+
+    def match(self, method: str, path: str) -> Route | list[str] | None:
+        """The route; or the methods that the path has instead; or None for an unknown path.
+
+        HEAD is answered by GET's route. OPTIONS without a route of its own gives the list.
+        """
+        methods = self._fixed.get(path)
+        if methods is None:
+            methods = self._match_patterns(path)
+            if not methods:
+                return None
+        route = methods.get(method)
+        if route is None and method == "HEAD":
+            route = methods.get("GET")
+        return route if route is not None else _allowed(methods)
+
+    def _match_patterns(self, path: str) -> dict[str, Route]:
+        parts = path.split("/")[1:]
+        found: dict[str, Route] = {}
+        for route in self._patterns.get(len(parts), ()):
+            if all(p == s or (p != "" and _is_name(s)) for s, p in zip(route.segments, parts, strict=True)):
+                found.setdefault(route.method, route)
+        return found
+
+    def resolve(self, request: Request, error: Callable[[int, str], Response]) -> Response | None:
+        """Set request.route and request.params, or give the 404, the 405 or the answer to OPTIONS."""
+        found = self.match(request.method, request.path)
+        if isinstance(found, Route):
+            request.route = found
+            if any(_is_name(s) for s in found.segments):
+                request.params = found.params(request.path)
+            return None
+        if found is None:
+            if request.method == "OPTIONS" and request.path == "*":
+                return Response(204, content_type="")
+            return error(404, "File Not Found")
+        allow = (("Allow", ", ".join(found)),)
+        if request.method == "OPTIONS":
+            return Response(204, content_type="", headers=allow)
+        refusal = error(405, f"{request.method} is not allowed here; use {' or '.join(found)}.")
+        return Response(refusal.status, refusal.body, refusal.content_type, refusal.headers + allow)
+
+
+def _allowed(methods: dict[str, Route]) -> list[str]:
+    names = set(methods) | {"OPTIONS"}
+    if "GET" in names:
+        names.add("HEAD")
+    return sorted(names)

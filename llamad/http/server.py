@@ -1,0 +1,228 @@
+"""Owns the listening sockets, the set of connections and the one timer that looks after all of them.
+Runs on the event loop; it stands between connections and the application and lets no exception through."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Callable
+from time import monotonic
+
+from llamad.http import unix, wire
+from llamad.http.access import access_line
+from llamad.http.app import App
+from llamad.http.connection import Connection
+from llamad.http.cors import Cors
+from llamad.http.errors import HttpError
+from llamad.http.exchange import Exchange
+from llamad.http.limits import Limits
+from llamad.http.message import Request, RequestIds, Response
+
+log = logging.getLogger("llamad.http")
+
+BACKLOG = 2048
+# Connections above the limit that may wait for their refusal to be read; further ones are closed at once.
+REFUSED_MAX = 128
+TLS_SHUTDOWN_SECONDS = 5.0
+
+
+class HttpServer:
+    """listen(), then stop_listening() when the drain begins, then close()."""
+
+    def __init__(
+        self,
+        app: App,
+        limits: Limits,
+        cors: Cors,
+        access_log: Callable[[str], None] | None,
+        ssl_context: ssl.SSLContext | None = None,
+    ) -> None:
+        self.app = app
+        self.limits = limits
+        self.cors = cors
+        self.ids = RequestIds()
+        self.draining = False
+        self.connections: set[Connection] = set()
+        self.n_active = 0  # exchanges in flight
+        self.n_refused = 0  # connections turned away since the start
+        self._refused: set[Connection] = set()
+        self._access_log = access_log
+        self._ssl = ssl_context
+        self._servers: list[asyncio.Server] = []
+        self._unix_files: list[unix.SocketFile] = []
+        self._sweep_timer: asyncio.TimerHandle | None = None
+        self._all_lost: asyncio.Future[None] | None = None
+        self._busy_bytes = b""
+        shortest = min(
+            limits.header_timeout, limits.body_timeout, limits.keepalive_timeout, limits.write_timeout
+        )
+        self._sweep_seconds = min(0.5, max(0.02, shortest / 4))
+
+    @property
+    def n_connections(self) -> int:
+        return len(self.connections)
+
+    # Listening and leaving.
+
+    async def listen(self, host: str, port: int) -> str:
+        """Listen on an address, or on a Unix socket for a host that is a path; return it as a URL.
+
+        Raises OSError with a sentence for the person who started the server.
+        """
+        loop = asyncio.get_running_loop()
+        tls = self._ssl
+        handshake = self.limits.header_timeout if tls is not None else None
+        shutdown = TLS_SHUTDOWN_SECONDS if tls is not None else None
+        if unix.is_path(host):
+            sock, file = unix.bind(host)
+            self._unix_files.append(file)
+            server = await loop.create_unix_server(
+                self._make,
+                sock=sock,
+                backlog=BACKLOG,
+                ssl=tls,
+                ssl_handshake_timeout=handshake,
+                ssl_shutdown_timeout=shutdown,
+            )
+            where = f"unix:{host}"
+        else:
+            try:
+                server = await loop.create_server(
+                    self._make,
+                    host,
+                    port,
+                    backlog=BACKLOG,
+                    ssl=tls,
+                    ssl_handshake_timeout=handshake,
+                    ssl_shutdown_timeout=shutdown,
+                )
+            except OSError as error:
+                reason = error.strerror or str(error)
+                raise OSError(error.errno, f"cannot listen on {host}:{port}: {reason}") from None
+            real_port = server.sockets[0].getsockname()[1]
+            name = f"[{host}]" if ":" in host else host
+            where = f"{'https' if self._ssl else 'http'}://{name}:{real_port}"
+        self._servers.append(server)
+        if self._sweep_timer is None:
+            self._sweep_timer = loop.call_later(self._sweep_seconds, self._sweep)
+        return where
+
+    def _make(self) -> Connection:
+        return Connection(self)
+
+    def stop_listening(self) -> None:
+        """Begin the drain: no new connections, idle ones close, answers in flight say Connection: close."""
+        self.draining = True
+        for server in self._servers:
+            server.close()
+        self._servers.clear()
+        for file in self._unix_files:
+            file.remove()
+        self._unix_files.clear()
+        for connection in list(self.connections):
+            connection.drain()
+
+    async def close(self, grace: float) -> None:
+        """Give up what is in flight and close; bytes already written have `grace` seconds to leave."""
+        self.stop_listening()
+        for connection in list(self.connections | self._refused):
+            connection.shut()
+        await self._wait_all_lost(grace)
+        for connection in list(self.connections | self._refused):
+            connection.abort()
+        await self._wait_all_lost(1.0)
+        if self._sweep_timer is not None:
+            self._sweep_timer.cancel()
+            self._sweep_timer = None
+
+    async def _wait_all_lost(self, seconds: float) -> None:
+        if not (self.connections or self._refused):
+            return
+        self._all_lost = asyncio.get_running_loop().create_future()
+        await asyncio.wait([self._all_lost], timeout=seconds)
+        self._all_lost = None
+
+    def _sweep(self) -> None:
+        """Look for what is due on any connection. One timer for all: ten thousand own timers would cost more."""
+        self._sweep_timer = asyncio.get_running_loop().call_later(self._sweep_seconds, self._sweep)
+        now = monotonic()
+        for group in (self.connections, self._refused):
+            for connection in list(group):
+                if now >= connection.deadline or connection.may_be_due:
+                    try:
+                        connection.sweep(now)
+                    except Exception:
+                        log.exception("a connection failed inside the server")
+                        connection.abort()
+
+    # For connections.
+
+    def admit(self, connection: Connection) -> bytes | None:
+        """Count a new connection in and return None; or return what to tell it before it is closed."""
+        if self.draining:
+            self._refused.add(connection)
+            return b""
+        if len(self.connections) < self.limits.connections_max:
+            self.connections.add(connection)
+            return None
+        self.n_refused += 1
+        self._refused.add(connection)
+        if not self._busy_bytes:
+            self._busy_bytes = self._make_busy_bytes()
+        return self._busy_bytes
+
+    def can_linger(self) -> bool:
+        return not self.draining and len(self._refused) <= REFUSED_MAX
+
+    def forget(self, connection: Connection) -> None:
+        self.connections.discard(connection)
+        self._refused.discard(connection)
+        if self._all_lost is not None and not (self.connections or self._refused or self._all_lost.done()):
+            self._all_lost.set_result(None)
+
+    def _make_busy_bytes(self) -> bytes:
+        """Made once: a refusal must be cheap, and needs neither a date nor an id."""
+        response = self.error(503, "The server has no free connection; try again in a second.")
+        return (
+            f"{wire.status_line(response.status)}Server: llamad\r\n{wire.content_type_text(response.content_type)}"
+            f"Content-Length: {len(response.body)}\r\nRetry-After: 1\r\nConnection: close\r\n\r\n"
+        ).encode("latin-1") + response.body
+
+    def judge(self, request: Request) -> Response | None:
+        """Let the application see the head. A preflight never reaches it: browsers send no key with one."""
+        if request.method == "OPTIONS" and self.cors.is_preflight(request):
+            return self.cors.preflight(request)
+        try:
+            return self.app.on_head(request)
+        except Exception:
+            log.exception("request %s: on_head failed", request.request_id)
+            return self.error(500, "The server failed on this request; see its log.")
+
+    def body_max(self, request: Request) -> int:
+        try:
+            return self.app.body_max(request) or self.limits.body_max_bytes
+        except Exception:
+            log.exception("request %s: body_max failed", request.request_id)
+            raise HttpError(500, "The server failed on this request; see its log.") from None
+
+    def error(self, status: int, message: str) -> Response:
+        """The application's error, without anything that could not be sent."""
+        try:
+            response = self.app.error(status, message)
+            wire.status_line(response.status)
+            wire.content_type_text(response.content_type)
+            wire.headers_text(response.headers)
+        except Exception:
+            log.exception("the application could not make an error with status %d", status)
+            return Response(status, b'{"error":{"code":%d,"message":"","type":"server_error"}}' % status)
+        return response
+
+    def done(self, exchange: Exchange, seconds: float) -> None:
+        self.n_active -= 1
+        try:
+            self.app.on_done(exchange, seconds)
+            if self._access_log is not None:
+                self._access_log(access_line(exchange, seconds))
+        except Exception:
+            log.exception("request %s: on_done or the access log failed", exchange.request.request_id)

@@ -1,0 +1,16 @@
+"""Owns the framing of server-sent events. Pure functions on the event loop; they know nothing of a stream's state."""
+
+from __future__ import annotations
+
+CONTENT_TYPE = "text/event-stream"
+# A comment line: clients ignore it, and it shows them and every proxy between that the stream lives.
+PING = b": ping\n\n"
+
+
+def format_event(data: bytes, event: bytes = b"") -> bytes:
+    """One event. A line break inside `data` becomes several data lines, which a client joins again."""
+    if b"\n" in data or b"\r" in data:
+        data = b"\ndata: ".join(data.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n"))
+    if event:
+        return b"event: " + event + b"\ndata: " + data + b"\n\n"
+    return b"data: " + data + b"\n\n"

@@ -1,0 +1,68 @@
+"""Owns the file of a Unix socket: binding it safely and removing it again.
+Runs on the event loop at start and stop; it never removes a file that another process may be using."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import socket
+import stat
+
+# Owner and group may connect.
+MODE = 0o660
+
+
+def is_path(host: str) -> bool:
+    return host.startswith("/") or host.endswith(".sock")
+
+
+class SocketFile:
+    """The file as we made it, so that a later one of the same name is left alone."""
+
+    __slots__ = ("_identity", "_path")
+
+    def __init__(self, path: str) -> None:
+        self._path = os.path.abspath(path)
+        info = os.stat(path)
+        self._identity = (info.st_dev, info.st_ino)
+
+    def remove(self) -> None:
+        with contextlib.suppress(OSError):
+            info = os.stat(self._path)
+            if (info.st_dev, info.st_ino) == self._identity:
+                os.unlink(self._path)
+
+
+def bind(path: str) -> tuple[socket.socket, SocketFile]:
+    """A bound socket, not yet listening. Raises OSError with a sentence for the person who started the server."""
+    _clear_stale(path)
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        sock.bind(path)
+        # Nobody can connect before listen(), so there is no moment with wrong permissions.
+        os.chmod(path, MODE)
+        return sock, SocketFile(path)
+    except OSError as error:
+        sock.close()
+        raise OSError(error.errno, f"cannot listen on {path}: {error.strerror or error}") from None
+
+
+def _clear_stale(path: str) -> None:
+    """Remove a socket file that nobody listens on, such as one left by a crash."""
+    try:
+        mode = os.lstat(path).st_mode
+    except OSError:
+        return
+    if not stat.S_ISSOCK(mode):
+        raise OSError(
+            errno.EEXIST, f"cannot listen on {path}: it exists and is not a socket; remove it first"
+        )
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
+        refused = probe.connect_ex(path) == errno.ECONNREFUSED
+    if not refused:
+        raise OSError(
+            errno.EADDRINUSE, f"cannot listen on {path}: another process listens there; stop it first"
+        )
+    os.unlink(path)
