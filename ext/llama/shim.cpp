@@ -1,0 +1,253 @@
+// The only code that calls llama.cpp. Every call that can throw is caught here and becomes a code.
+// Owns: the table's functions, contexts that can be rebuilt. Threads: see table.h and shim.h.
+#include "shim.h"
+
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <new>
+#include <vector>
+
+struct llamad_context {
+    llama_model         *model;
+    llama_context_params params;
+    llama_context       *ctx;
+};
+
+namespace {
+
+thread_local char last_error[512];
+
+void remember(const char *what) {
+    std::snprintf(last_error, sizeof last_error, "%s", what);
+}
+
+// Runs `body`, turning any exception into `failed`.
+template <typename R, typename F> R guarded(R failed, F body) {
+    try {
+        return body();
+    } catch (const std::exception &e) {
+        remember(e.what());
+    } catch (...) {
+        remember("unknown C++ exception");
+    }
+    return failed;
+}
+
+llama_context *context_of(void *ctx) {
+    return static_cast<llamad_context *>(ctx)->ctx;
+}
+
+int32_t table_decode(void *ctx, const llamad_batch *b) {
+    return guarded<int32_t>(LLAMAD_E_THROWN, [&] {
+        llama_batch batch{};
+        batch.n_tokens = b->n_tokens;
+        batch.token    = b->token;
+        batch.pos      = b->pos;
+        batch.n_seq_id = b->n_seq_id;
+        batch.seq_id   = b->seq_id;
+        batch.logits   = b->output;
+        return llama_decode(context_of(ctx), batch);
+    });
+}
+
+float *table_logits(void *ctx, int32_t i_batch) {
+    return guarded<float *>(nullptr, [&] { return llama_get_logits_ith(context_of(ctx), i_batch); });
+}
+
+int32_t table_rebuild(void *handle) {
+    auto *ctx = static_cast<llamad_context *>(handle);
+    return guarded<int32_t>(LLAMAD_E_THROWN, [&]() -> int32_t {
+        if (ctx->ctx) llama_free(ctx->ctx);
+        ctx->ctx = nullptr;
+        ctx->ctx = llama_init_from_model(ctx->model, ctx->params);
+        return ctx->ctx ? 0 : -1;
+    });
+}
+
+int32_t table_seq_rm(void *ctx, int32_t seq, int32_t p0, int32_t p1) {
+    return guarded<int32_t>(LLAMAD_E_THROWN, [&]() -> int32_t {
+        return llama_memory_seq_rm(llama_get_memory(context_of(ctx)), seq, p0, p1) ? 1 : 0;
+    });
+}
+
+int32_t table_seq_add(void *ctx, int32_t seq, int32_t p0, int32_t p1, int32_t delta) {
+    return guarded<int32_t>(LLAMAD_E_THROWN, [&]() -> int32_t {
+        llama_memory_seq_add(llama_get_memory(context_of(ctx)), seq, p0, p1, delta);
+        return 1;
+    });
+}
+
+int32_t table_seq_cp(void *ctx, int32_t seq_from, int32_t seq_to) {
+    return guarded<int32_t>(LLAMAD_E_THROWN, [&]() -> int32_t {
+        llama_memory_seq_cp(llama_get_memory(context_of(ctx)), seq_from, seq_to, -1, -1);
+        return 1;
+    });
+}
+
+int32_t table_seq_pos_min(void *ctx, int32_t seq) {
+    return llama_memory_seq_pos_min(llama_get_memory(context_of(ctx)), seq);
+}
+
+int32_t table_can_shift(void *ctx) {
+    llama_memory_t memory = llama_get_memory(context_of(ctx));
+    return memory && llama_memory_can_shift(memory) ? 1 : 0;
+}
+
+int32_t table_tokenize(const void *vocab, const char *text, int32_t n_text, int32_t *tokens, int32_t n_max,
+                       int32_t add_special, int32_t parse_special) {
+    return guarded<int32_t>(INT32_MIN, [&] {
+        return llama_tokenize(static_cast<const llama_vocab *>(vocab), text, n_text, tokens, n_max, add_special != 0,
+                              parse_special != 0);
+    });
+}
+
+int32_t table_piece(const void *vocab, int32_t token, char *buf, int32_t n_buf, int32_t special) {
+    return guarded<int32_t>(INT32_MIN, [&] {
+        return llama_token_to_piece(static_cast<const llama_vocab *>(vocab), token, buf, n_buf, 0, special != 0);
+    });
+}
+
+int32_t table_detokenize(const void *vocab, const int32_t *tokens, int32_t n_tokens, char *text, int32_t n_max,
+                         int32_t remove_special, int32_t unparse_special) {
+    return guarded<int32_t>(INT32_MIN, [&] {
+        return llama_detokenize(static_cast<const llama_vocab *>(vocab), tokens, n_tokens, text, n_max,
+                                remove_special != 0, unparse_special != 0);
+    });
+}
+
+int32_t table_is_eog(const void *vocab, int32_t token) {
+    return llama_vocab_is_eog(static_cast<const llama_vocab *>(vocab), token) ? 1 : 0;
+}
+
+llama_sampler *open_one(const llama_vocab *vocab, int32_t n_vocab, const llamad_sampling &s, uint8_t kind,
+                        std::vector<const char *> &breakers) {
+    const size_t min_keep = s.min_keep > 0 ? static_cast<size_t>(s.min_keep) : 0;
+    switch (kind) {
+        case LLAMAD_SAMPLER_PENALTIES:
+            return llama_sampler_init_penalties(n_vocab, s.repeat_last_n, s.repeat_penalty, s.frequency_penalty,
+                                                s.presence_penalty);
+        case LLAMAD_SAMPLER_DRY:
+            if (s.dry_multiplier == 0.0f || s.dry_penalty_last_n == 0) return nullptr;
+            return llama_sampler_init_dry(vocab, s.dry_multiplier, s.dry_base, s.dry_allowed_length,
+                                          s.dry_penalty_last_n, breakers.data(), breakers.size());
+        case LLAMAD_SAMPLER_TOP_N_SIGMA: return llama_sampler_init_top_n_sigma(s.top_n_sigma);
+        case LLAMAD_SAMPLER_TOP_K:       return llama_sampler_init_top_k(s.top_k);
+        case LLAMAD_SAMPLER_TYPICAL:     return llama_sampler_init_typical(s.typical_p, min_keep);
+        case LLAMAD_SAMPLER_TOP_P:       return llama_sampler_init_top_p(s.top_p, min_keep);
+        case LLAMAD_SAMPLER_MIN_P:       return llama_sampler_init_min_p(s.min_p, min_keep);
+        case LLAMAD_SAMPLER_XTC:
+            return llama_sampler_init_xtc(s.xtc_probability, s.xtc_threshold, min_keep, s.seed);
+        case LLAMAD_SAMPLER_TEMPERATURE:
+            return llama_sampler_init_temp_ext(s.temperature, s.dynatemp_range, s.dynatemp_exponent);
+        default: return nullptr;
+    }
+}
+
+void add(llama_sampler *chain, llama_sampler *one) {
+    if (one) llama_sampler_chain_add(chain, one);
+}
+
+void *table_sampler_open(const void *vocab_, const llamad_sampling *s, const llamad_bias *bias, int32_t n_bias,
+                         const char *breakers_, int32_t n_breakers) {
+    const auto   *vocab   = static_cast<const llama_vocab *>(vocab_);
+    const int32_t n_vocab = llama_vocab_n_tokens(vocab);
+    return guarded<void *>(nullptr, [&]() -> void * {
+        std::vector<const char *> breakers;
+        for (int32_t i = 0; i < n_breakers; i++) {
+            breakers.push_back(breakers_);
+            breakers_ += std::strlen(breakers_) + 1;
+        }
+        static_assert(sizeof(llamad_bias) == sizeof(llama_logit_bias), "the ring carries llama.cpp's layout");
+        llama_sampler *chain = llama_sampler_chain_init({/*no_perf=*/true});
+        if (n_bias > 0) {
+            add(chain, llama_sampler_init_logit_bias(n_vocab, n_bias, reinterpret_cast<const llama_logit_bias *>(bias)));
+        }
+        if (s->mirostat == 1 || s->mirostat == 2) {
+            add(chain, llama_sampler_init_temp(s->temperature));
+            add(chain, s->mirostat == 1
+                           ? llama_sampler_init_mirostat(n_vocab, s->seed, s->mirostat_tau, s->mirostat_eta, 100)
+                           : llama_sampler_init_mirostat_v2(s->seed, s->mirostat_tau, s->mirostat_eta));
+            return chain;
+        }
+        for (int32_t i = 0; i < s->n_samplers; i++) add(chain, open_one(vocab, n_vocab, *s, s->samplers[i], breakers));
+        add(chain, llama_sampler_init_dist(s->seed));
+        return chain;
+    });
+}
+
+void table_sampler_accept(void *sampler, int32_t token) {
+    guarded<int>(0, [&] {
+        llama_sampler_accept(static_cast<llama_sampler *>(sampler), token);
+        return 0;
+    });
+}
+
+int32_t table_sampler_pick(void *sampler, const float *logits, int32_t n_vocab, void *scratch) {
+    return guarded<int32_t>(LLAMAD_E_THROWN, [&]() -> int32_t {
+        auto *data = static_cast<llama_token_data *>(scratch);
+        for (int32_t i = 0; i < n_vocab; i++) data[i] = {i, logits[i], 0.0f};
+        llama_token_data_array row = {data, static_cast<size_t>(n_vocab), -1, false};
+        llama_sampler_apply(static_cast<llama_sampler *>(sampler), &row);
+        if (row.selected < 0 || row.selected >= static_cast<int64_t>(row.size)) return -1;
+        return row.data[row.selected].id;
+    });
+}
+
+void table_sampler_close(void *sampler) {
+    llama_sampler_free(static_cast<llama_sampler *>(sampler));
+}
+
+const llamad_table table = {
+    LLAMAD_TABLE_VERSION, sizeof(llamad_table), table_decode, table_logits, table_rebuild, table_seq_rm, table_seq_add,
+    table_seq_cp, table_seq_pos_min, table_can_shift, table_tokenize, table_piece, table_detokenize, table_is_eog,
+    table_sampler_open, table_sampler_accept, table_sampler_pick, table_sampler_close,
+};
+
+bool on_progress(float progress, void *state_) {
+    auto *state = static_cast<llamad_load_state *>(state_);
+    __atomic_store_n(&state->permille, static_cast<int32_t>(progress * 1000), __ATOMIC_RELAXED);
+    return __atomic_load_n(&state->cancel, __ATOMIC_RELAXED) == 0;
+}
+
+} // namespace
+
+extern "C" {
+
+const llamad_table *llamad_llama_table(void) {
+    return &table;
+}
+
+const char *llamad_last_error(void) {
+    return last_error;
+}
+
+llama_model *llamad_model_open(const char *path, llama_model_params params, llamad_load_state *state) {
+    last_error[0]                      = 0;
+    params.progress_callback           = on_progress;
+    params.progress_callback_user_data = state;
+    return guarded<llama_model *>(nullptr, [&] { return llama_model_load_from_file(path, params); });
+}
+
+void llamad_model_close(llama_model *model) {
+    llama_model_free(model);
+}
+
+llamad_context *llamad_context_open(llama_model *model, llama_context_params params) {
+    last_error[0] = 0;
+    return guarded<llamad_context *>(nullptr, [&]() -> llamad_context * {
+        llama_context *ctx = llama_init_from_model(model, params);
+        return ctx ? new llamad_context{model, params, ctx} : nullptr;
+    });
+}
+
+void llamad_context_close(llamad_context *ctx) {
+    if (ctx->ctx) llama_free(ctx->ctx);
+    delete ctx;
+}
+
+llama_context *llamad_context_get(llamad_context *ctx) {
+    return ctx->ctx;
+}
+}

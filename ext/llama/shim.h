@@ -1,0 +1,41 @@
+/* What Python sees of llama.cpp beside its own headers: the cold path (loading, logs) with exceptions caught.
+ *
+ * Owns: the C side of `llamad._llama`. Called from Python threads; the hot path goes through table.h instead.
+ */
+#ifndef LLAMAD_SHIM_H
+#define LLAMAD_SHIM_H
+
+#include "llama.h"
+#include "mtmd.h"
+#include "table.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A context and what is needed to make it again after a failed decode. */
+typedef struct llamad_context llamad_context;
+
+typedef struct llamad_load_state {
+    int32_t permille; /* of the loading; written by the loading thread, atomically */
+    int32_t cancel;   /* set to 1 to stop loading */
+} llamad_load_state;
+
+const llamad_table *llamad_llama_table(void);
+const char         *llamad_last_error(void); /* of this thread */
+
+struct llama_model *llamad_model_open(const char *path, struct llama_model_params params, llamad_load_state *state);
+void                llamad_model_close(struct llama_model *model);
+llamad_context     *llamad_context_open(struct llama_model *model, struct llama_context_params params);
+void                llamad_context_close(llamad_context *ctx);
+struct llama_context *llamad_context_get(llamad_context *ctx);
+
+/* The log ring. Callbacks of any thread write lines into it; one reader drains it. */
+void    llamad_log_open(int32_t event_fd); /* event_fd: an eventfd that becomes readable when a line waits; -1: none */
+int32_t llamad_log_read(char *buf, int32_t n_buf, int32_t *level); /* bytes of the next line, -1 when empty */
+int64_t llamad_log_dropped(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

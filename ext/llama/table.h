@@ -1,0 +1,112 @@
+/* The one table of function pointers through which compiled code reaches llama.cpp.
+ *
+ * Owns: the shape of the table and of what crosses it. The cffi module `llamad._llama` fills it from the
+ * real headers (shim.cpp); the fake model in ext/llamad/engine/fake.pyx fills another one for tests.
+ * Any thread may read it. It must not mention a llama.cpp type: the engine is compiled without its headers.
+ *
+ * No function here lets a C++ exception out. Those that can fail return a code below.
+ */
+#ifndef LLAMAD_TABLE_H
+#define LLAMAD_TABLE_H
+
+#include <stdint.h>
+
+#define LLAMAD_TABLE_VERSION 1
+
+/* decode(): llama.cpp's own codes are 0 (done), 1 (no room), 2 (aborted) and negative ones. */
+#define LLAMAD_E_THROWN (-1000) /* a C++ exception was caught; llamad_last_error() has its text */
+
+#define LLAMAD_SAMPLERS_MAX 32
+
+typedef struct llamad_batch {
+    int32_t   n_tokens;
+    int32_t  *token;
+    int32_t  *pos;
+    int32_t  *n_seq_id; /* always 1 for each token: 0 crashes llama.cpp */
+    int32_t **seq_id;
+    int8_t   *output;
+} llamad_batch;
+
+typedef struct llamad_bias {
+    int32_t token;
+    float   bias;
+} llamad_bias;
+
+/* Kinds of a sampler chain, in no particular order; the numbers cross the command ring. */
+enum llamad_sampler_kind {
+    LLAMAD_SAMPLER_PENALTIES   = 1,
+    LLAMAD_SAMPLER_DRY         = 2,
+    LLAMAD_SAMPLER_TOP_N_SIGMA = 3,
+    LLAMAD_SAMPLER_TOP_K       = 4,
+    LLAMAD_SAMPLER_TYPICAL     = 5,
+    LLAMAD_SAMPLER_TOP_P       = 6,
+    LLAMAD_SAMPLER_MIN_P       = 7,
+    LLAMAD_SAMPLER_XTC         = 8,
+    LLAMAD_SAMPLER_TEMPERATURE = 9,
+    LLAMAD_SAMPLER_TFS_Z       = 10
+};
+
+/* Everything that decides the next token, given logits and history. Plain data: it crosses the ring as it is. */
+typedef struct llamad_sampling {
+    uint32_t seed;
+    int32_t  top_k;
+    float    top_p;
+    float    min_p;
+    float    typical_p;
+    float    tfs_z;
+    float    top_n_sigma;
+    float    temperature;
+    float    dynatemp_range;
+    float    dynatemp_exponent;
+    float    xtc_probability;
+    float    xtc_threshold;
+    int32_t  repeat_last_n;
+    float    repeat_penalty;
+    float    presence_penalty;
+    float    frequency_penalty;
+    float    dry_multiplier;
+    float    dry_base;
+    int32_t  dry_allowed_length;
+    int32_t  dry_penalty_last_n;
+    int32_t  mirostat;
+    float    mirostat_tau;
+    float    mirostat_eta;
+    int32_t  min_keep;
+    int32_t  n_samplers;
+    uint8_t  samplers[LLAMAD_SAMPLERS_MAX];
+} llamad_sampling;
+
+typedef struct llamad_table {
+    uint32_t version;
+    uint32_t size; /* sizeof(llamad_table), so that a stale build is noticed */
+
+    /* A context: `ctx` is the handle that context_open gave. One thread at a time. */
+    int32_t (*decode)(void *ctx, const llamad_batch *batch);
+    float  *(*logits)(void *ctx, int32_t i_batch); /* waits for the device; NULL if that token had no output */
+    int32_t (*rebuild)(void *ctx);                 /* a new context with the same parameters; 0 or an error */
+
+    /* The memory of that context. Positions below 0 mean "from the start" / "to the end". */
+    int32_t (*seq_rm)(void *ctx, int32_t seq, int32_t p0, int32_t p1); /* 1 done, 0 refused: nothing changed */
+    int32_t (*seq_add)(void *ctx, int32_t seq, int32_t p0, int32_t p1, int32_t delta);
+    int32_t (*seq_cp)(void *ctx, int32_t seq_from, int32_t seq_to);
+    int32_t (*seq_pos_min)(void *ctx, int32_t seq);
+    int32_t (*can_shift)(void *ctx);
+
+    /* The vocabulary: constant, any thread. */
+    int32_t (*tokenize)(const void *vocab, const char *text, int32_t n_text, int32_t *tokens, int32_t n_max,
+                        int32_t add_special, int32_t parse_special);
+    int32_t (*piece)(const void *vocab, int32_t token, char *buf, int32_t n_buf, int32_t special);
+    int32_t (*detokenize)(const void *vocab, const int32_t *tokens, int32_t n_tokens, char *text, int32_t n_max,
+                          int32_t remove_special, int32_t unparse_special);
+    int32_t (*is_eog)(const void *vocab, int32_t token);
+
+    /* A sampler chain of llama.cpp. `breakers` are n_breakers NUL-terminated strings laid end to end. */
+    void   *(*sampler_open)(const void *vocab, const llamad_sampling *sampling, const llamad_bias *bias,
+                            int32_t n_bias, const char *breakers, int32_t n_breakers);
+    void    (*sampler_accept)(void *sampler, int32_t token);
+    /* Picks a token from the row. `scratch` holds n_vocab candidates of 12 bytes. Negative: an error code. */
+    int32_t (*sampler_pick)(void *sampler, const float *logits, int32_t n_vocab, void *scratch);
+    void    (*sampler_close)(void *sampler);
+} llamad_table;
+
+#endif

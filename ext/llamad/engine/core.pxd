@@ -1,0 +1,52 @@
+# The engine's whole state in one struct. The step loop (step.pyx) owns it while the engine thread runs;
+# core.pyx is its Python face.
+from libc.stdint cimport int32_t, int64_t, uint64_t
+
+from llamad.engine.plan cimport Plan
+from llamad.engine.ring cimport Ring
+from llamad.engine.slots cimport Slots
+from llamad.engine.table cimport llamad_table
+from llamad.engine.tasks cimport Queue
+from llamad.engine.vocab cimport Pieces
+from llamad.engine.workers cimport Workers
+
+# Written by the engine thread alone, read by anyone: every field is one aligned word.
+ctypedef struct Stats:
+    int64_t t_last_step_us
+    uint64_t n_steps
+    uint64_t n_prompt_tokens
+    uint64_t n_predicted
+    uint64_t n_decode_failures
+    uint64_t n_aborted
+    int64_t prompt_us
+    int64_t predict_us
+    int64_t plan_us
+    int64_t decode_us
+    int64_t sample_us
+    int64_t emit_us
+    int64_t n_waiting
+    int64_t is_failed
+
+ctypedef struct State:
+    const llamad_table *table
+    void *ctx
+    const void *vocab
+    const Pieces *pieces
+    int32_t n_vocab
+    int32_t add_bos
+    Slots slots
+    Queue queue
+    Plan plan
+    Ring commands
+    Ring events
+    int command_fd
+    int event_fd
+    Workers *workers
+    char *scratch              # one piece for each worker
+    size_t scratch_bytes
+    int32_t *outputs           # slots that wait for a token of this step
+    int32_t n_outputs
+    int32_t tracing
+    int32_t stopping
+    int32_t is_dirty           # events were written since the last wake-up
+    Stats stats

@@ -1,0 +1,339 @@
+# Owns: the engine's memory and the event loop's side of the rings. Everything here but run() is called by the
+# event loop's thread; run() is the engine thread's and leaves the GIL at once.
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t, uintptr_t
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memcpy, memset
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+
+from llamad.engine.plan cimport plan_free, plan_init
+from llamad.engine.ring cimport ring_commit, ring_free, ring_init, ring_peek, ring_record_max, ring_release, ring_reserve
+from llamad.engine.sampler cimport sampler_scratch_bytes
+from llamad.engine.slots cimport SLOT_IDLE, Slot, slots_check_integrity, slots_free, slots_init
+from llamad.engine.step cimport engine_run
+from llamad.engine.system cimport close, now_us, wake_clear, wake_open, wake_send
+from llamad.engine.table cimport LLAMAD_SAMPLERS_MAX, llamad_bias, llamad_sampling
+from llamad.engine.vocab cimport Vocab
+from llamad.engine.wire cimport (
+    COMMAND_ABORT, COMMAND_PAUSE, COMMAND_RESUME, COMMAND_STOP, COMMAND_TASK, EVENT_ADMITTED, EVENT_DONE,
+    EVENT_FAILED, EVENT_STEP, EVENT_TEXT, TASK_CACHE_PROMPT, TASK_CONTEXT_SHIFT, TASK_STREAM, AdmittedEvent,
+    DoneEvent, FailedEvent, StepEvent, StepSlot, TaskCommand, TaskRef, TextEvent,
+)
+from llamad.engine.workers cimport workers_count, workers_start, workers_stop
+
+cdef enum:
+    EVENT_RING_BYTES = 4 << 20
+    POLL_MAX = 1024
+    COMMAND_RING_BYTES = 4 << 20
+    # What a command may carry beside its prompt: stop strings, biases, breakers.
+    COMMAND_EXTRA_BYTES = 4 << 20
+
+
+def clock_us() -> int:
+    """The engine's clock, for deadlines and waits."""
+    return now_us()
+
+
+cdef class Core:
+    cdef State state
+    cdef Vocab vocab
+    cdef readonly int command_bytes_max
+
+    def __cinit__(self, vocab: Vocab, ctx: int, *, n_slots: int, n_ctx: int, n_cells: int, n_batch: int,
+                  n_swa: int, add_bos: bool, similarity_min: float, step_tokens_max: int, n_sampler_threads: int,
+                  cont_batching: bool, tracing: bool) -> None:
+        cdef State *state = &self.state
+        memset(state, 0, sizeof(State))
+        state.command_fd = state.event_fd = -1
+        self.vocab = vocab
+        state.table = vocab.table
+        state.vocab = vocab.handle
+        state.pieces = &vocab.pieces
+        state.ctx = <void *><uintptr_t>ctx
+        state.n_vocab = vocab.n_vocab
+        state.add_bos = add_bos
+        state.tracing = tracing
+        if slots_init(&state.slots, state.table, state.ctx, n_slots, n_ctx) < 0:
+            raise MemoryError()
+        state.slots.n_cells = n_cells
+        state.slots.n_swa = n_swa
+        state.slots.similarity_min = similarity_min
+        if plan_init(&state.plan, n_batch, step_tokens_max, cont_batching) < 0:
+            raise MemoryError()
+        state.workers = workers_start(max(1, n_sampler_threads))
+        if state.workers == NULL:
+            raise MemoryError()
+        state.scratch_bytes = (sampler_scratch_bytes(state.n_vocab) + 63) & ~<size_t>63
+        state.scratch = <char *>malloc(state.scratch_bytes * <size_t>workers_count(state.workers))
+        state.outputs = <int32_t *>calloc(<size_t>n_slots, sizeof(int32_t))
+        if state.scratch == NULL or state.outputs == NULL:
+            raise MemoryError()
+        cdef uint64_t n_command = 4 * (<uint64_t>n_ctx * 4 + COMMAND_EXTRA_BYTES) + COMMAND_RING_BYTES
+        if ring_init(&state.commands, n_command) < 0 or ring_init(&state.events, EVENT_RING_BYTES) < 0:
+            raise MemoryError()
+        self.command_bytes_max = COMMAND_EXTRA_BYTES
+        state.command_fd = wake_open()
+        state.event_fd = wake_open()
+        if state.command_fd < 0 or state.event_fd < 0:
+            raise OSError("eventfd: no descriptors left")
+        state.stats.t_last_step_us = now_us()
+
+    def __dealloc__(self) -> None:
+        cdef State *state = &self.state
+        workers_stop(state.workers)
+        slots_free(&state.slots)
+        plan_free(&state.plan)
+        ring_free(&state.commands)
+        ring_free(&state.events)
+        free(state.scratch)
+        free(state.outputs)
+        if state.command_fd >= 0:
+            close(state.command_fd)
+        if state.event_fd >= 0:
+            close(state.event_fd)
+
+    @property
+    def event_fd(self) -> int:
+        """Readable when poll() has something."""
+        return self.state.event_fd
+
+    @property
+    def n_sampler_threads(self) -> int:
+        return workers_count(self.state.workers)
+
+    def warm_up(self, token: int) -> int:
+        """Decodes one token and forgets it, so that the first request meets warm caches. Before run() only.
+        llama.cpp's code: anything but 0 means that this context cannot decode."""
+        cdef State *state = &self.state
+        cdef int32_t code
+        state.plan.batch.n_tokens = 1
+        state.plan.batch.token[0] = token
+        state.plan.batch.pos[0] = 0
+        state.plan.batch.output[0] = 1
+        state.plan.seq_ids[0] = 0
+        with nogil:
+            code = state.table.decode(state.ctx, &state.plan.batch)
+            if code == 0:
+                state.table.logits(state.ctx, 0)
+                state.table.seq_rm(state.ctx, 0, -1, -1)
+        return code
+
+    def run(self) -> None:
+        """The engine thread: returns after stop()."""
+        with nogil:
+            engine_run(&self.state)
+
+    # --- commands: False means that the ring is full and the caller should try again after the next poll() -----
+
+    def submit(self, id: int, prompt: bytes, sampling: Sampling, *, stops: list[bytes], bias: list[tuple[int, float]],
+               breakers: list[bytes], request_id: bytes, key_name: bytes, priority: int, deadline_us: int,
+               adapter_set: int, id_slot: int, n_predict: int, n_keep: int, n_discard: int, t_max_predict_us: int,
+               stream: bool, cache_prompt: bool, context_shift: bool) -> bool:
+        cdef uint64_t n_prompt = <uint64_t>PyBytes_GET_SIZE(prompt)
+        cdef uint64_t n_stop = sum([4 + len(stop) for stop in stops])
+        cdef uint64_t n_breaker = sum([1 + len(breaker) for breaker in breakers])
+        cdef uint64_t n_bias = <uint64_t>len(bias) * sizeof(llamad_bias)
+        cdef uint64_t n_payload = sizeof(TaskCommand) + n_prompt + n_bias + n_stop + n_breaker
+        cdef TaskCommand *command
+        cdef char *at
+        cdef int32_t n
+        cdef llamad_bias one
+        if n_payload > ring_record_max(&self.state.commands):
+            raise ValueError("the request is too large for the engine")
+        if not 0 < n_prompt // 4 < <uint64_t>self.state.slots.n_ctx or id_slot >= self.state.slots.n:
+            raise ValueError("the prompt or the slot is outside what the engine has")
+        command = <TaskCommand *>ring_reserve(&self.state.commands, COMMAND_TASK, n_payload)
+        if command == NULL:
+            return False
+        memset(command, 0, sizeof(TaskCommand))
+        command.id = id
+        command.adapter_set = adapter_set
+        command.deadline_us = deadline_us
+        command.t_submit_us = now_us()
+        command.t_max_predict_us = t_max_predict_us
+        command.priority = priority
+        command.id_slot = id_slot
+        command.n_prompt = <int32_t>(n_prompt // 4)
+        command.n_predict = n_predict
+        command.n_keep = n_keep
+        command.n_discard = n_discard
+        command.flags = ((TASK_STREAM if stream else 0) | (TASK_CACHE_PROMPT if cache_prompt else 0)
+                         | (TASK_CONTEXT_SHIFT if context_shift else 0))
+        command.n_bias = <int32_t>len(bias)
+        command.n_stop = <int32_t>len(stops)
+        command.n_stop_bytes = <int32_t>n_stop
+        command.n_breakers = <int32_t>len(breakers)
+        command.n_breaker_bytes = <int32_t>n_breaker
+        command.sampling = sampling.values
+        memcpy(command.request_id, PyBytes_AS_STRING(request_id), <size_t>min(63, PyBytes_GET_SIZE(request_id)))
+        memcpy(command.key_name, PyBytes_AS_STRING(key_name), <size_t>min(31, PyBytes_GET_SIZE(key_name)))
+        at = <char *>(command + 1)
+        memcpy(at, PyBytes_AS_STRING(prompt), n_prompt)
+        at += n_prompt
+        for token, value in bias:
+            one.token = token
+            one.bias = value
+            memcpy(at, &one, sizeof(llamad_bias))
+            at += sizeof(llamad_bias)
+        for stop in stops:
+            n = <int32_t>len(stop)
+            memcpy(at, &n, sizeof(int32_t))
+            memcpy(at + sizeof(int32_t), PyBytes_AS_STRING(stop), <size_t>n)
+            at += sizeof(int32_t) + <size_t>n
+        for breaker in breakers:
+            memcpy(at, PyBytes_AS_STRING(breaker), <size_t>len(breaker) + 1)
+            at += len(breaker) + 1
+        ring_commit(&self.state.commands)
+        wake_send(self.state.command_fd)
+        return True
+
+    cdef bint _send_ref(self, uint32_t kind, uint64_t id):
+        cdef TaskRef *ref = <TaskRef *>ring_reserve(&self.state.commands, kind, sizeof(TaskRef))
+        if ref == NULL:
+            return False
+        ref.id = id
+        ring_commit(&self.state.commands)
+        wake_send(self.state.command_fd)
+        return True
+
+    def abort(self, id: int) -> bool:
+        return self._send_ref(COMMAND_ABORT, id)
+
+    def pause(self, id: int) -> bool:
+        return self._send_ref(COMMAND_PAUSE, id)
+
+    def resume(self, id: int) -> bool:
+        return self._send_ref(COMMAND_RESUME, id)
+
+    def stop(self) -> bool:
+        return self._send_ref(COMMAND_STOP, 0)
+
+    # --- events ------------------------------------------------------------------------------------------------
+
+    def poll(self) -> list[tuple]:
+        """What the engine has said since the last call; each a tuple of (kind, task id, ...). Bounded, so that
+        an engine that writes faster than this reads cannot keep the event loop here; event_fd then stays readable."""
+        cdef uint32_t kind = 0
+        cdef int32_t n_left = POLL_MAX
+        cdef void *payload
+        out = []
+        wake_clear(self.state.event_fd)
+        payload = ring_peek(&self.state.events, &kind)
+        while payload != NULL:
+            if kind == EVENT_TEXT:
+                out.append(_text_event(<TextEvent *>payload))
+            elif kind == EVENT_ADMITTED:
+                out.append(_admitted_event(<AdmittedEvent *>payload))
+            elif kind == EVENT_DONE:
+                out.append(_done_event(<DoneEvent *>payload))
+            elif kind == EVENT_FAILED:
+                out.append((EVENT_FAILED, (<FailedEvent *>payload).id, (<FailedEvent *>payload).failure,
+                            (<FailedEvent *>payload).code))
+            elif kind == EVENT_STEP:
+                out.append(_step_event(<StepEvent *>payload))
+            ring_release(&self.state.events)
+            n_left -= 1
+            if n_left == 0:
+                wake_send(self.state.event_fd)
+                break
+            payload = ring_peek(&self.state.events, &kind)
+        return out
+
+    # --- what anyone may look at while the engine runs ------------------------------------------------------------
+
+    def stats(self) -> dict[str, int]:
+        """Counters and times (µs) of the engine, read without asking it."""
+        values = dict(self.state.stats)
+        values["n_evicted"] = self.state.slots.n_evicted
+        values["n_reused"] = self.state.slots.n_reused
+        return values
+
+    def slots(self) -> list[tuple[int, int, int, int]]:
+        """(state, tokens held, tokens decoded, prompt tokens taken from the cache) of every slot."""
+        cdef int32_t i
+        cdef Slot *slot
+        out = []
+        for i in range(self.state.slots.n):
+            slot = &self.state.slots.items[i]
+            out.append((slot.state, slot.n_tokens, slot.n_decoded, slot.n_cached))
+        return out
+
+    def n_idle(self) -> int:
+        cdef int32_t i, n = 0
+        for i in range(self.state.slots.n):
+            n += self.state.slots.items[i].state == SLOT_IDLE
+        return n
+
+    def check_integrity(self) -> int:
+        """0, or the number of a broken rule. Only meaningful while the engine rests."""
+        return slots_check_integrity(&self.state.slots)
+
+    def slot_tokens(self, index: int) -> list[int]:
+        """What a slot's sequence holds. Only meaningful while the engine rests."""
+        cdef Slot *slot = &self.state.slots.items[index]
+        return [slot.tokens[i] for i in range(slot.n_tokens)]
+
+
+cdef class Sampling:
+    """A task's sampling parameters, packed once into the struct that crosses the ring."""
+    cdef llamad_sampling values
+
+    def __cinit__(self, samplers: bytes, **values: object) -> None:
+        memset(&self.values, 0, sizeof(llamad_sampling))
+        if len(samplers) > LLAMAD_SAMPLERS_MAX:
+            raise ValueError(f"at most {LLAMAD_SAMPLERS_MAX} samplers")
+        self.values.n_samplers = <int32_t>len(samplers)
+        memcpy(self.values.samplers, PyBytes_AS_STRING(samplers), <size_t>len(samplers))
+        self.values.seed = values.pop("seed")
+        self.values.top_k = values.pop("top_k")
+        self.values.top_p = values.pop("top_p")
+        self.values.min_p = values.pop("min_p")
+        self.values.typical_p = values.pop("typical_p")
+        self.values.tfs_z = values.pop("tfs_z")
+        self.values.top_n_sigma = values.pop("top_n_sigma")
+        self.values.temperature = values.pop("temperature")
+        self.values.dynatemp_range = values.pop("dynatemp_range")
+        self.values.dynatemp_exponent = values.pop("dynatemp_exponent")
+        self.values.xtc_probability = values.pop("xtc_probability")
+        self.values.xtc_threshold = values.pop("xtc_threshold")
+        self.values.repeat_last_n = values.pop("repeat_last_n")
+        self.values.repeat_penalty = values.pop("repeat_penalty")
+        self.values.presence_penalty = values.pop("presence_penalty")
+        self.values.frequency_penalty = values.pop("frequency_penalty")
+        self.values.dry_multiplier = values.pop("dry_multiplier")
+        self.values.dry_base = values.pop("dry_base")
+        self.values.dry_allowed_length = values.pop("dry_allowed_length")
+        self.values.dry_penalty_last_n = values.pop("dry_penalty_last_n")
+        self.values.mirostat = values.pop("mirostat")
+        self.values.mirostat_tau = values.pop("mirostat_tau")
+        self.values.mirostat_eta = values.pop("mirostat_eta")
+        self.values.min_keep = values.pop("min_keep")
+        if values:
+            raise TypeError(f"unknown sampling parameters: {sorted(values)}")
+
+
+cdef tuple _text_event(const TextEvent *event):
+    cdef const char *payload = <const char *>(event + 1)
+    cdef const int32_t *tokens = <const int32_t *>payload
+    cdef int32_t i
+    return (EVENT_TEXT, event.id, [tokens[i] for i in range(event.n_tokens)],
+            PyBytes_FromStringAndSize(payload + event.n_tokens * 4, event.n_bytes),
+            event.n_decoded, event.t_us, event.t_prompt_us, event.t_predict_us)
+
+
+cdef tuple _admitted_event(const AdmittedEvent *event):
+    return (EVENT_ADMITTED, event.id, event.slot, event.n_cached, event.t_us)
+
+
+cdef tuple _done_event(const DoneEvent *event):
+    return (EVENT_DONE, event.id, event.stop_type, event.stop_word, event.slot, event.n_prompt, event.n_cached,
+            event.n_decoded, event.n_slot_tokens, bool(event.truncated), bool(event.has_new_line), event.t_us,
+            event.t_prompt_us, event.t_predict_us)
+
+
+cdef tuple _step_event(const StepEvent *event):
+    cdef const StepSlot *rows = <const StepSlot *>(event + 1)
+    cdef int32_t i
+    return (EVENT_STEP, 0, event.step, event.t_us, event.plan_us, event.decode_us, event.sample_us, event.emit_us,
+            event.budget, event.n_tokens, event.n_writing,
+            [(rows[i].slot, rows[i].n_tokens, bool(rows[i].is_writing)) for i in range(event.n_slots)])

@@ -1,0 +1,193 @@
+# Owns: the events a task sends, and how it ends. Runs on the engine thread. A task's last event is always
+# exactly one of done and failed.
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
+from libc.string cimport memchr, memcpy
+
+from llamad.engine.core cimport State
+from llamad.engine.ring cimport ring_commit, ring_reserve
+from llamad.engine.sampler cimport sampler_close
+from llamad.engine.slots cimport SLOT_WRITING, Slot, slot_release
+from llamad.engine.system cimport now_us, sleep_us, wake_send
+from llamad.engine.tasks cimport task_close
+from llamad.engine.text cimport text_add, text_finish, text_scan, text_sent
+from llamad.engine.wire cimport (
+    EVENT_ADMITTED, EVENT_DONE, EVENT_FAILED, EVENT_STEP, EVENT_TEXT, FAILURE_MEMORY, FAILURE_SAMPLER, STOP_EOS,
+    STOP_LIMIT, STOP_WORD, TASK_CONTEXT_SHIFT, TASK_STREAM, AdmittedEvent, DoneEvent, FailedEvent, StepEvent,
+    StepSlot, TextEvent,
+)
+
+cdef enum:
+    FLUSH_BYTES = 4096       # of a task that does not stream
+    FLUSH_TOKENS = 1024
+    FULL_PAUSE_US = 200
+    NEW_LINE = 10
+
+
+cdef void *_reserve(State *state, uint32_t kind, uint64_t n) noexcept nogil:
+    """Room for an event. A full ring means that the event loop is far behind: the engine waits for it."""
+    cdef void *payload = ring_reserve(&state.events, kind, n)
+    while payload == NULL:
+        wake_send(state.event_fd)
+        sleep_us(FULL_PAUSE_US)
+        payload = ring_reserve(&state.events, kind, n)
+    return payload
+
+
+cdef void _commit(State *state) noexcept nogil:
+    ring_commit(&state.events)
+    state.is_dirty = 1
+
+
+cdef void emit_admitted(State *state, Slot *slot) noexcept nogil:
+    cdef AdmittedEvent *event = <AdmittedEvent *>_reserve(state, EVENT_ADMITTED, sizeof(AdmittedEvent))
+    event.id = slot.task.command.id
+    event.slot = slot.id
+    event.n_cached = slot.n_cached
+    event.t_us = slot.t_admit_us
+    _commit(state)
+
+
+cdef void emit_failed(State *state, uint64_t id, int32_t failure, int32_t code) noexcept nogil:
+    cdef FailedEvent *event = <FailedEvent *>_reserve(state, EVENT_FAILED, sizeof(FailedEvent))
+    event.id = id
+    event.failure = failure
+    event.code = code
+    _commit(state)
+
+
+cdef void _emit_text(State *state, Slot *slot, int64_t now) noexcept nogil:
+    cdef int32_t n_tokens = slot.text.n_tokens, n_bytes = slot.text.n_safe
+    cdef TextEvent *event = <TextEvent *>_reserve(
+        state, EVENT_TEXT, sizeof(TextEvent) + <uint64_t>n_tokens * sizeof(int32_t) + <uint64_t>n_bytes)
+    cdef char *payload = <char *>(event + 1)
+    event.id = slot.task.command.id
+    event.t_us = now
+    event.t_prompt_us = slot.t_prompt_us
+    event.t_predict_us = now - slot.t_first_us
+    event.n_decoded = slot.n_decoded
+    event.n_tokens = n_tokens
+    event.n_bytes = n_bytes
+    memcpy(payload, slot.text.tokens, <size_t>n_tokens * sizeof(int32_t))
+    memcpy(payload + <size_t>n_tokens * sizeof(int32_t), slot.text.bytes, <size_t>n_bytes)
+    _commit(state)
+    text_sent(&slot.text)
+
+
+cdef void _let_go(State *state, Slot *slot) noexcept nogil:
+    if slot.state == SLOT_WRITING:
+        state.stats.predict_us += now_us() - slot.t_first_us
+    sampler_close(state.table, slot.sampler)
+    task_close(slot.task)
+    slot_release(&state.slots, slot)
+
+
+cdef void finish_done(State *state, Slot *slot, int32_t stop_type, int32_t stop_word) noexcept nogil:
+    """The task ends well: its remaining text goes out, then how it ended."""
+    cdef DoneEvent *event
+    cdef int64_t now = now_us()
+    text_finish(&slot.text)
+    if memchr(slot.text.bytes, NEW_LINE, <size_t>slot.text.n_bytes) != NULL:
+        slot.has_new_line = 1
+    if slot.text.n_tokens or slot.text.n_bytes:
+        _emit_text(state, slot, now)
+    event = <DoneEvent *>_reserve(state, EVENT_DONE, sizeof(DoneEvent))
+    event.id = slot.task.command.id
+    event.t_us = now
+    event.t_prompt_us = slot.t_prompt_us
+    event.t_predict_us = now - slot.t_first_us
+    event.slot = slot.id
+    event.n_prompt = slot.task.command.n_prompt
+    event.n_cached = slot.n_cached
+    event.n_decoded = slot.n_decoded
+    event.n_slot_tokens = slot.n_tokens
+    event.stop_type = stop_type
+    event.stop_word = stop_word
+    event.truncated = slot.truncated
+    event.has_new_line = slot.has_new_line
+    _commit(state)
+    _let_go(state, slot)
+
+
+cdef void finish_failed(State *state, Slot *slot, int32_t failure, int32_t code) noexcept nogil:
+    emit_failed(state, slot.task.command.id, failure, code)
+    _let_go(state, slot)
+
+
+cdef int _is_full(const State *state, const Slot *slot) noexcept nogil:
+    """The context has no room for another token and may not shift."""
+    if slot.n_tokens + 1 < state.slots.n_ctx:
+        return 0
+    return slot.task.command.n_predict == -2 or not slot.task.command.flags & TASK_CONTEXT_SHIFT
+
+
+cdef void take_token(State *state, Slot *slot, int64_t now) noexcept nogil:
+    """A token was picked for this slot: send what may be sent, and decide whether the task goes on."""
+    cdef int32_t token = slot.picked, word, n_new
+    cdef const char *piece
+    cdef int32_t n_piece
+    if token < 0 or token >= state.n_vocab:
+        finish_failed(state, slot, FAILURE_SAMPLER, token)
+        return
+    slot.next_token = token
+    slot.n_decoded += 1
+    state.stats.n_predicted += 1
+    piece = state.pieces.bytes + state.pieces.offsets[token]
+    n_piece = <int32_t>(state.pieces.offsets[token + 1] - state.pieces.offsets[token])
+    if text_add(&slot.text, token, piece, n_piece) < 0:
+        finish_failed(state, slot, FAILURE_MEMORY, 0)
+        return
+    n_new = slot.text.n_safe
+    word = text_scan(&slot.text, slot.task.stops, slot.task.command.n_stop)
+    if word >= 0:
+        finish_done(state, slot, STOP_WORD, word)
+        return
+    if state.pieces.is_eog[token]:
+        finish_done(state, slot, STOP_EOS, -1)
+        return
+    if memchr(slot.text.bytes + n_new, NEW_LINE, <size_t>(slot.text.n_safe - n_new)) != NULL:
+        slot.has_new_line = 1
+        if slot.task.command.t_max_predict_us and now - slot.t_first_us > slot.task.command.t_max_predict_us:
+            finish_done(state, slot, STOP_LIMIT, -1)
+            return
+    if slot.task.command.n_predict >= 0 and slot.n_decoded >= slot.task.command.n_predict:
+        finish_done(state, slot, STOP_LIMIT, -1)
+        return
+    if _is_full(state, slot):
+        slot.truncated = 1
+        finish_done(state, slot, STOP_LIMIT, -1)
+        return
+    if slot.task.command.flags & TASK_STREAM:
+        if slot.text.n_safe > 0:
+            _emit_text(state, slot, now)
+    elif slot.text.n_safe >= FLUSH_BYTES or slot.text.n_tokens >= FLUSH_TOKENS:
+        _emit_text(state, slot, now)
+
+
+cdef void emit_step(State *state, int64_t t_decode, int64_t t_sample, int64_t t_emit, int64_t t_end) noexcept nogil:
+    """One line of the step trace. Slots that ended in this step are still named by what was planned for them."""
+    cdef int32_t i, n = 0
+    cdef StepEvent *event
+    cdef StepSlot *row
+    for i in range(state.plan.batch.n_tokens):
+        if i == 0 or state.plan.seq_ids[i] != state.plan.seq_ids[i - 1]:
+            n += 1
+    event = <StepEvent *>_reserve(state, EVENT_STEP, sizeof(StepEvent) + <uint64_t>n * sizeof(StepSlot))
+    row = <StepSlot *>(event + 1) - 1
+    event.step = state.stats.n_steps
+    event.t_us = t_end
+    event.plan_us = <int32_t>state.plan.plan_us
+    event.decode_us = <int32_t>(t_sample - t_decode)
+    event.sample_us = <int32_t>(t_emit - t_sample)
+    event.emit_us = <int32_t>(t_end - t_emit)
+    event.budget = state.plan.budget
+    event.n_tokens = state.plan.batch.n_tokens
+    event.n_writing = state.plan.n_writing
+    event.n_slots = n
+    for i in range(state.plan.batch.n_tokens):
+        if i == 0 or state.plan.seq_ids[i] != state.plan.seq_ids[i - 1]:
+            row += 1
+            row.slot = state.plan.seq_ids[i]
+            row.n_tokens = 0
+            row.is_writing = state.plan.is_writer[i]
+        row.n_tokens += 1
+    _commit(state)

@@ -1,0 +1,300 @@
+# Owns: a fake table and its model. Each byte is a token; the model's answer is a script, byte by byte, counted
+# from a sequence's first output, then EOS; without a script it counts upwards from the last byte.
+# It is as strict as llama.cpp is fatal: what would abort there is counted in bad_calls here.
+from libc.stdint cimport INT32_MIN, int32_t, int64_t, uint64_t, uintptr_t
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memcpy, memset
+
+from llamad.engine.system cimport load_int, sleep_us, store_int
+from llamad.engine.table cimport LLAMAD_TABLE_VERSION, llamad_batch, llamad_bias, llamad_sampling, llamad_table
+
+cdef enum:
+    BOS = 0
+    EOS = 1
+    FIRST_BYTE = 3
+    SAMPLER_BIASES_MAX = 8
+
+ctypedef struct FakeSampler:
+    int32_t ban_eos
+    FakeModel *model
+
+
+cdef void _check_batch(FakeModel *model, const llamad_batch *batch) noexcept nogil:
+    cdef int32_t i, seq
+    cdef int32_t expected[FAKE_SEQS_MAX]
+    memcpy(expected, model.n_held, sizeof(expected))
+    if batch.n_tokens <= 0 or batch.n_tokens > model.n_batch:
+        model.bad_calls += 1
+    for i in range(batch.n_tokens):
+        seq = batch.seq_id[i][0]
+        if batch.n_seq_id[i] != 1 or batch.pos[i] != expected[seq] or batch.pos[i] >= model.n_ctx:
+            model.bad_calls += 1
+        if not 0 <= batch.token[i] < FAKE_VOCAB:
+            model.bad_calls += 1
+        expected[seq] = batch.pos[i] + 1
+
+
+cdef int32_t _decode(void *ctx, const llamad_batch *batch) noexcept nogil:
+    cdef FakeModel *model = <FakeModel *>ctx
+    cdef int32_t i, seq, code
+    while load_int(&model.is_blocked):
+        sleep_us(1000)
+    _check_batch(model, batch)
+    model.n_decodes += 1
+    code = load_int(&model.fail_code)
+    if code:
+        store_int(&model.fail_code, 0)
+        return code
+    if model.decode_us or model.token_us:
+        sleep_us(model.decode_us + model.token_us * batch.n_tokens)
+    model.n_tokens = batch.n_tokens
+    for i in range(batch.n_tokens):
+        seq = batch.seq_id[i][0]
+        model.batch_token[i] = batch.token[i]
+        model.batch_pos[i] = batch.pos[i]
+        model.batch_seq[i] = seq
+        model.n_held[seq] = batch.pos[i] + 1
+        model.last[seq] = batch.token[i]
+        if batch.output[i] and model.base[seq] < 0:
+            model.base[seq] = batch.pos[i]
+    return 0
+
+
+cdef int32_t _answer(const FakeModel *model, int32_t seq, int32_t pos, int32_t token) noexcept nogil:
+    cdef int32_t at
+    if model.n_script:
+        at = pos - model.base[seq]
+        return FIRST_BYTE + model.script[at] if at < model.n_script else EOS
+    return FIRST_BYTE + (token - FIRST_BYTE + 1) % 256 if token >= FIRST_BYTE else FIRST_BYTE + 65
+
+
+cdef float *_logits(void *ctx, int32_t i_batch) noexcept nogil:
+    # One row a token would be the honest copy; the answer rides in the pointer's row only until the next call,
+    # so each batch index has a row of its own.
+    cdef FakeModel *model = <FakeModel *>ctx
+    cdef float *row
+    if i_batch < 0 or i_batch >= model.n_tokens:
+        return NULL
+    row = <float *>(<char *>model + sizeof(FakeModel)) + <size_t>i_batch * FAKE_VOCAB
+    memset(row, 0, FAKE_VOCAB * sizeof(float))
+    row[_answer(model, model.batch_seq[i_batch], model.batch_pos[i_batch], model.batch_token[i_batch])] = 10
+    return row
+
+
+cdef int32_t _rebuild(void *ctx) noexcept nogil:
+    cdef FakeModel *model = <FakeModel *>ctx
+    cdef int32_t i
+    if model.n_rebuild_failures > 0:
+        model.n_rebuild_failures -= 1
+        return -1
+    model.n_rebuilds += 1
+    for i in range(FAKE_SEQS_MAX):
+        model.n_held[i] = 0
+        model.base[i] = -1
+    return 0
+
+
+cdef int32_t _seq_rm(void *ctx, int32_t seq, int32_t p0, int32_t p1) noexcept nogil:
+    cdef FakeModel *model = <FakeModel *>ctx
+    if seq < 0 or seq >= FAKE_SEQS_MAX:
+        model.bad_calls += 1
+        return 0
+    p0 = max(p0, 0)
+    p1 = model.n_held[seq] if p1 < 0 or p1 > model.n_held[seq] else p1
+    if p1 == model.n_held[seq]:
+        model.n_held[seq] = min(p0, model.n_held[seq])
+        model.base[seq] = -1
+    return 1
+
+
+cdef int32_t _seq_add(void *ctx, int32_t seq, int32_t p0, int32_t p1, int32_t delta) noexcept nogil:
+    cdef FakeModel *model = <FakeModel *>ctx
+    model.n_held[seq] += delta
+    if model.base[seq] >= 0:
+        model.base[seq] += delta
+    return 1
+
+
+cdef int32_t _seq_cp(void *ctx, int32_t seq_from, int32_t seq_to) noexcept nogil:
+    cdef FakeModel *model = <FakeModel *>ctx
+    model.n_held[seq_to] = model.n_held[seq_from]
+    return 1
+
+
+cdef int32_t _seq_pos_min(void *ctx, int32_t seq) noexcept nogil:
+    return 0 if (<FakeModel *>ctx).n_held[seq] else -1
+
+
+cdef int32_t _can_shift(void *ctx) noexcept nogil:
+    return (<FakeModel *>ctx).can_shift
+
+
+cdef int32_t _tokenize(const void *vocab, const char *text, int32_t n_text, int32_t *tokens, int32_t n_max,
+                       int32_t add_special, int32_t parse_special) noexcept nogil:
+    cdef int32_t n = n_text + (1 if add_special else 0), i, at = 0
+    if n > n_max:
+        return -n
+    if add_special:
+        tokens[0] = BOS
+        at = 1
+    for i in range(n_text):
+        tokens[at + i] = FIRST_BYTE + <unsigned char>text[i]
+    return n
+
+
+cdef int32_t _piece(const void *vocab, int32_t token, char *buf, int32_t n_buf, int32_t special) noexcept nogil:
+    if token < FIRST_BYTE:
+        return 0
+    if n_buf < 1:
+        return -1
+    buf[0] = <char>(token - FIRST_BYTE)
+    return 1
+
+
+cdef int32_t _detokenize(const void *vocab, const int32_t *tokens, int32_t n_tokens, char *text, int32_t n_max,
+                         int32_t remove_special, int32_t unparse_special) noexcept nogil:
+    cdef int32_t i, n = 0
+    for i in range(n_tokens):
+        if tokens[i] >= FIRST_BYTE:
+            if n < n_max:
+                text[n] = <char>(tokens[i] - FIRST_BYTE)
+            n += 1
+    return n if n <= n_max else -n
+
+
+cdef int32_t _is_eog(const void *vocab, int32_t token) noexcept nogil:
+    return token == EOS
+
+
+cdef void *_sampler_open(const void *vocab, const llamad_sampling *sampling, const llamad_bias *bias, int32_t n_bias,
+                         const char *breakers, int32_t n_breakers) noexcept nogil:
+    cdef FakeSampler *sampler = <FakeSampler *>calloc(1, sizeof(FakeSampler))
+    cdef int32_t i
+    sampler.model = <FakeModel *>vocab
+    sampler.model.n_samplers += 1
+    for i in range(n_bias):
+        if bias[i].token == EOS and bias[i].bias < -1e9:
+            sampler.ban_eos = 1
+    return sampler
+
+
+cdef void _sampler_accept(void *sampler, int32_t token) noexcept nogil:
+    pass
+
+
+cdef int32_t _sampler_pick(void *sampler, const float *logits, int32_t n_vocab, void *scratch) noexcept nogil:
+    cdef int32_t i, best = FIRST_BYTE + 46  # a full stop, where EOS is banned
+    for i in range(n_vocab):
+        if logits[i] > 5 and not (i == EOS and (<FakeSampler *>sampler).ban_eos):
+            best = i
+    return best
+
+
+cdef void _sampler_close(void *sampler) noexcept nogil:
+    (<FakeSampler *>sampler).model.n_samplers -= 1
+    free(sampler)
+
+
+cdef llamad_table _table
+_table.version = LLAMAD_TABLE_VERSION
+_table.size = sizeof(llamad_table)
+_table.decode = _decode
+_table.logits = _logits
+_table.rebuild = _rebuild
+_table.seq_rm = _seq_rm
+_table.seq_add = _seq_add
+_table.seq_cp = _seq_cp
+_table.seq_pos_min = _seq_pos_min
+_table.can_shift = _can_shift
+_table.tokenize = _tokenize
+_table.piece = _piece
+_table.detokenize = _detokenize
+_table.is_eog = _is_eog
+_table.sampler_open = _sampler_open
+_table.sampler_accept = _sampler_accept
+_table.sampler_pick = _sampler_pick
+_table.sampler_close = _sampler_close
+
+
+cdef class Fake:
+    """A fake model: `table`, `ctx` and `vocab` are what the real binding would give."""
+    cdef FakeModel *model
+    cdef bytes kept_script
+
+    def __cinit__(self, *, n_ctx: int = 512, n_batch: int = 64, script: bytes = b"", decode_us: int = 0,
+                  token_us: int = 0, can_shift: bool = True) -> None:
+        self.model = <FakeModel *>calloc(1, sizeof(FakeModel) + <size_t>n_batch * FAKE_VOCAB * sizeof(float))
+        if self.model == NULL:
+            raise MemoryError()
+        self.model.n_ctx = n_ctx
+        self.model.n_batch = n_batch
+        self.model.decode_us = decode_us
+        self.model.token_us = token_us
+        self.model.can_shift = can_shift
+        self.model.batch_token = <int32_t *>malloc(<size_t>n_batch * sizeof(int32_t))
+        self.model.batch_pos = <int32_t *>malloc(<size_t>n_batch * sizeof(int32_t))
+        self.model.batch_seq = <int32_t *>malloc(<size_t>n_batch * sizeof(int32_t))
+        memset(self.model.base, 0xFF, sizeof(self.model.base))
+        self.script = script
+
+    def __dealloc__(self) -> None:
+        if self.model != NULL:
+            free(self.model.batch_token)
+            free(self.model.batch_pos)
+            free(self.model.batch_seq)
+            free(self.model)
+
+    @property
+    def table(self) -> int:
+        return <uintptr_t>&_table
+
+    @property
+    def ctx(self) -> int:
+        return <uintptr_t>self.model
+
+    @property
+    def vocab(self) -> int:
+        return <uintptr_t>self.model
+
+    @property
+    def n_vocab(self) -> int:
+        return FAKE_VOCAB
+
+    @property
+    def script(self) -> bytes:
+        return self.kept_script
+
+    @script.setter
+    def script(self, script: bytes) -> None:
+        self.kept_script = script
+        self.model.script = <const unsigned char *>self.kept_script
+        self.model.n_script = <int32_t>len(script)
+
+    def block(self, is_blocked: bool) -> None:
+        """Every decode waits while blocked."""
+        store_int(&self.model.is_blocked, is_blocked)
+
+    def fail_next(self, code: int, n_rebuild_failures: int = 0) -> None:
+        """The next decode returns `code`, and so many rebuilds fail before one works."""
+        self.model.n_rebuild_failures = n_rebuild_failures
+        store_int(&self.model.fail_code, code)
+
+    @property
+    def n_decodes(self) -> int:
+        return self.model.n_decodes
+
+    @property
+    def n_rebuilds(self) -> int:
+        return self.model.n_rebuilds
+
+    @property
+    def n_samplers(self) -> int:
+        return self.model.n_samplers
+
+    @property
+    def bad_calls(self) -> int:
+        return self.model.bad_calls
+
+    def held(self, seq: int) -> int:
+        """How many tokens a sequence holds."""
+        return self.model.n_held[seq]

@@ -1,0 +1,28 @@
+# What goes into a step's batch: a token for every writing slot, then prompt chunks up to the budget.
+from libc.stdint cimport int8_t, int32_t, int64_t
+
+from llamad.engine.slots cimport Slots
+from llamad.engine.table cimport llamad_batch
+
+ctypedef struct Plan:
+    llamad_batch batch
+    int32_t batch_max        # llama.cpp's n_batch: more aborts it
+    int32_t *seq_ids         # one for each token of the batch
+    int8_t *is_writer        # likewise: the token a slot picked, not its prompt
+    int32_t tokens_max       # fixed budget, 0: adaptive
+    int32_t can_mix          # continuous batching: prompts are read while others write
+
+    # Learned from past steps.
+    double write_us          # a step that only writes
+    double read_token_us     # one more prompt token in a step
+
+    # Of this step.
+    int32_t budget
+    int32_t n_writing
+    int32_t n_reading_tokens
+    int64_t plan_us
+
+cdef int plan_init(Plan *plan, int32_t batch_max, int32_t tokens_max, int32_t can_mix) noexcept nogil
+cdef void plan_free(Plan *plan) noexcept nogil
+cdef void plan_make(Plan *plan, Slots *slots) noexcept nogil
+cdef void plan_learn(Plan *plan, int64_t decode_us) noexcept nogil

@@ -1,0 +1,155 @@
+# Owns: the batch and the budget of a step. Runs on the engine thread. Decides; what the slots hold is changed
+# only after the decode succeeded (step.pyx).
+#
+# The budget keeps the gap between a writer's tokens bounded while prompts are read: a step may take about
+# GAP_FACTOR times as long as one that only writes. With no writer, a step may take READ_STEP_US, so that a
+# vanished client or a new request is noticed soon. Both turn into tokens by what past steps cost.
+from libc.stdint cimport int8_t, int32_t, int64_t, uint64_t
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memset
+
+from llamad.engine.slots cimport SLOT_READING, SLOT_WRITING, Slot, Slots
+
+cdef enum:
+    GAP_US_MIN = 20000
+    READ_STEP_US = 400000
+    # llama.cpp's flash attention on the CPU works in tiles of 64 queries of one sequence; below that a token costs
+    # many times as much (measured, 135M model, 800 tokens of context: 64 in 0.3 s, 63 in 2.5 s).
+    TILE = 64
+    # One more than a tile: beside writers the first token of a chunk goes into the writers' graph.
+    CHUNK_MIN = TILE + 1
+    # Where a prompt token costs more than this, compute is slow and a graph for each prompt costs nothing extra.
+    SLOW_TOKEN_US = 150
+
+cdef double GAP_FACTOR = 2.5
+cdef double LEARN_RATE = 0.2
+
+
+cdef int plan_init(Plan *plan, int32_t batch_max, int32_t tokens_max, int32_t can_mix) noexcept nogil:
+    """0, or -1 without memory."""
+    cdef size_t n = <size_t>batch_max
+    cdef size_t i
+    memset(plan, 0, sizeof(Plan))
+    plan.batch_max = batch_max
+    plan.tokens_max = tokens_max
+    plan.can_mix = can_mix
+    plan.batch.token = <int32_t *>malloc(n * sizeof(int32_t))
+    plan.batch.pos = <int32_t *>malloc(n * sizeof(int32_t))
+    plan.batch.n_seq_id = <int32_t *>malloc(n * sizeof(int32_t))
+    plan.batch.seq_id = <int32_t **>malloc(n * sizeof(int32_t *))
+    plan.batch.output = <int8_t *>calloc(n, 1)
+    plan.seq_ids = <int32_t *>malloc(n * sizeof(int32_t))
+    plan.is_writer = <int8_t *>calloc(n, 1)
+    if (plan.batch.token == NULL or plan.batch.pos == NULL or plan.batch.n_seq_id == NULL
+            or plan.batch.seq_id == NULL or plan.batch.output == NULL or plan.seq_ids == NULL
+            or plan.is_writer == NULL):
+        return -1
+    for i in range(n):
+        plan.batch.n_seq_id[i] = 1
+        plan.batch.seq_id[i] = &plan.seq_ids[i]
+    return 0
+
+
+cdef void plan_free(Plan *plan) noexcept nogil:
+    free(plan.batch.token)
+    free(plan.batch.pos)
+    free(plan.batch.n_seq_id)
+    free(plan.batch.seq_id)
+    free(plan.batch.output)
+    free(plan.seq_ids)
+    free(plan.is_writer)
+    memset(plan, 0, sizeof(Plan))
+
+
+cdef int32_t _budget(const Plan *plan) noexcept nogil:
+    """How many tokens this step may hold, writers included."""
+    cdef double room_us
+    if plan.tokens_max > 0:
+        return max(plan.n_writing, min(plan.tokens_max, plan.batch_max))
+    if plan.read_token_us <= 0:
+        return plan.batch_max if plan.n_writing == 0 else min(plan.batch_max, plan.n_writing + 4 * CHUNK_MIN)
+    if plan.n_writing == 0:
+        room_us = READ_STEP_US
+    else:
+        room_us = max(GAP_FACTOR * plan.write_us, <double>GAP_US_MIN) - plan.write_us
+    return min(plan.batch_max, plan.n_writing + max(<int32_t>CHUNK_MIN, <int32_t>min(1e6, room_us / plan.read_token_us)))
+
+
+cdef Slot *_next_reader(Slots *slots, uint64_t after) noexcept nogil:
+    """The reading slot with the smallest task id above the given one: prompts are read first come, first served,
+    because finishing one prompt early beats finishing all of them late."""
+    cdef Slot *best = NULL
+    cdef Slot *slot
+    cdef int32_t i
+    for i in range(slots.n):
+        slot = &slots.items[i]
+        if slot.state == SLOT_READING and slot.task.command.id > after:
+            if best == NULL or slot.task.command.id < best.task.command.id:
+                best = slot
+    return best
+
+
+cdef int32_t _chunk(const Plan *plan, int32_t n_room, int32_t n_prompt) noexcept nogil:
+    """How much of a prompt to read: all that is left of it, or whole tiles."""
+    cdef int32_t n_extra = 1 if plan.n_writing else 0
+    if n_prompt <= n_room:
+        return n_prompt
+    return n_room if n_room < TILE + n_extra else (n_room - n_extra) // TILE * TILE + n_extra
+
+
+cdef void _add(Plan *plan, Slot *slot, int32_t token, int32_t pos, int8_t output) noexcept nogil:
+    cdef int32_t i = plan.batch.n_tokens
+    plan.batch.token[i] = token
+    plan.batch.pos[i] = pos
+    plan.seq_ids[i] = slot.id
+    plan.batch.output[i] = output
+    plan.is_writer[i] = slot.state == SLOT_WRITING
+    if output:
+        slot.i_output = i
+    plan.batch.n_tokens = i + 1
+
+
+cdef void plan_make(Plan *plan, Slots *slots) noexcept nogil:
+    """Fills the batch, in ascending slot order: llama.cpp joins only such sequences into one graph."""
+    cdef Slot *slot
+    cdef int32_t i, k, n_left, n_prompt
+    plan.batch.n_tokens = plan.n_writing = plan.n_reading_tokens = 0
+    for i in range(slots.n):
+        slot = &slots.items[i]
+        slot.i_output = -1
+        slot.n_planned = slot.state == SLOT_WRITING and not slot.task.is_paused
+        plan.n_writing += slot.n_planned
+    plan.budget = _budget(plan)
+    n_left = plan.budget - plan.n_writing
+    slot = _next_reader(slots, 0) if plan.can_mix or plan.n_writing == 0 else NULL
+    while slot != NULL and n_left > 0:
+        slot.n_planned = _chunk(plan, n_left, slot.task.command.n_prompt - slot.n_tokens)
+        n_left -= slot.n_planned
+        plan.n_reading_tokens += slot.n_planned
+        if slot.n_planned >= TILE and plan.read_token_us > SLOW_TOKEN_US:
+            break  # llama.cpp cuts prompts read together into pieces of equal length, smaller than a tile
+        slot = _next_reader(slots, slot.task.command.id)
+    for i in range(slots.n):
+        slot = &slots.items[i]
+        if slot.n_planned == 0:
+            continue
+        if slot.state == SLOT_WRITING:
+            _add(plan, slot, slot.next_token, slot.n_tokens, 1)
+            continue
+        n_prompt = slot.task.command.n_prompt
+        for k in range(slot.n_tokens, slot.n_tokens + slot.n_planned):
+            _add(plan, slot, slot.task.prompt[k], k, k == n_prompt - 1)
+
+
+cdef void plan_learn(Plan *plan, int64_t decode_us) noexcept nogil:
+    """What the step just decoded cost."""
+    cdef double cost
+    if plan.n_reading_tokens == 0:
+        plan.write_us += LEARN_RATE * (<double>decode_us - plan.write_us) if plan.write_us > 0 else <double>decode_us
+        return
+    cost = (<double>decode_us - (plan.write_us if plan.n_writing else 0)) / plan.n_reading_tokens
+    # A short tail of a prompt says more about overhead than about tokens.
+    if plan.n_reading_tokens < CHUNK_MIN and plan.read_token_us > 0:
+        return
+    cost = max(cost, 0.5)
+    plan.read_token_us += LEARN_RATE * (cost - plan.read_token_us) if plan.read_token_us > 0 else cost

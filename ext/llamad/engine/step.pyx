@@ -1,0 +1,362 @@
+# Owns: the engine thread's turn. One turn is a step: take commands, admit, plan, decode, sample, emit, wake.
+# Never creates a Python object, never takes the GIL, never waits for the event loop except when the event ring
+# is full. What a task's tokens become is in emit.pyx.
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
+
+from llamad.engine.core cimport State
+from llamad.engine.emit cimport emit_admitted, emit_failed, emit_step, finish_done, finish_failed, take_token
+from llamad.engine.plan cimport plan_learn, plan_make
+from llamad.engine.ring cimport ring_peek, ring_release
+from llamad.engine.sampler cimport sampler_open, sampler_pick
+from llamad.engine.slots cimport (
+    SLOT_IDLE, SLOT_READING, SLOT_WRITING, Slot, slot_can_shift, slot_shift, slot_take, slots_cells_used,
+    slots_choose, slots_evict_idle, slots_forget,
+)
+from llamad.engine.system cimport load_int, now_us, sleep_us, wake_send, wake_wait
+from llamad.engine.tasks cimport Task, queue_add, queue_find, queue_remove, task_close, task_open
+from llamad.engine.wire cimport (
+    COMMAND_ABORT, COMMAND_PAUSE, COMMAND_RESUME, COMMAND_STOP, COMMAND_TASK, FAILURE_ABORTED, FAILURE_DEADLINE,
+    FAILURE_DECODE, FAILURE_ENGINE, FAILURE_MEMORY, FAILURE_SAMPLER, STOP_LIMIT, TASK_CONTEXT_SHIFT, TaskCommand,
+    TaskRef,
+)
+from llamad.engine.workers cimport workers_run
+
+cdef enum:
+    REBUILD_PAUSE_US = 1000000
+
+
+# --- commands -------------------------------------------------------------------------------------------------
+
+cdef Slot *_slot_of(State *state, uint64_t id) noexcept nogil:
+    cdef int32_t i
+    for i in range(state.slots.n):
+        if state.slots.items[i].task != NULL and state.slots.items[i].task.command.id == id:
+            return &state.slots.items[i]
+    return NULL
+
+
+cdef void _drop_waiting(State *state, Task *task, int32_t failure) noexcept nogil:
+    queue_remove(&state.queue, task)
+    emit_failed(state, task.command.id, failure, 0)
+    task_close(task)
+
+
+cdef void _on_task(State *state, const TaskCommand *command) noexcept nogil:
+    cdef Task *task = task_open(command)
+    if task == NULL:
+        emit_failed(state, command.id, FAILURE_MEMORY, 0)
+    else:
+        queue_add(&state.queue, task)
+
+
+cdef void _on_abort(State *state, uint64_t id) noexcept nogil:
+    # A task that has ended by itself meanwhile is in neither place; its last event is on the way.
+    cdef Slot *slot = _slot_of(state, id)
+    cdef Task *task
+    if slot != NULL:
+        state.stats.n_aborted += 1
+        finish_failed(state, slot, FAILURE_ABORTED, 0)
+        return
+    task = queue_find(&state.queue, id)
+    if task != NULL:
+        state.stats.n_aborted += 1
+        _drop_waiting(state, task, FAILURE_ABORTED)
+
+
+cdef void _on_pause(State *state, uint64_t id, int32_t is_paused) noexcept nogil:
+    cdef Slot *slot = _slot_of(state, id)
+    if slot != NULL:
+        slot.task.is_paused = is_paused
+
+
+cdef void _take_commands(State *state) noexcept nogil:
+    cdef uint32_t kind = 0
+    cdef void *payload = ring_peek(&state.commands, &kind)
+    while payload != NULL:
+        if kind == COMMAND_TASK:
+            _on_task(state, <const TaskCommand *>payload)
+        elif kind == COMMAND_ABORT:
+            _on_abort(state, (<TaskRef *>payload).id)
+        elif kind == COMMAND_PAUSE or kind == COMMAND_RESUME:
+            _on_pause(state, (<TaskRef *>payload).id, kind == COMMAND_PAUSE)
+        elif kind == COMMAND_STOP:
+            state.stopping = 1
+        ring_release(&state.commands)
+        payload = ring_peek(&state.commands, &kind)
+
+
+# --- admission ------------------------------------------------------------------------------------------------
+
+cdef void _expire(State *state, int64_t now) noexcept nogil:
+    cdef Task *task = state.queue.first
+    cdef Task *next
+    cdef int32_t i
+    while task != NULL:
+        next = task.next
+        if task.command.deadline_us and now >= task.command.deadline_us:
+            _drop_waiting(state, task, FAILURE_DEADLINE)
+        task = next
+    for i in range(state.slots.n):
+        task = state.slots.items[i].task
+        if task != NULL and task.command.deadline_us and now >= task.command.deadline_us:
+            finish_failed(state, &state.slots.items[i], FAILURE_DEADLINE, 0)
+
+
+cdef int32_t _need(const State *state, const Task *task) noexcept nogil:
+    """Cells a task may come to use, where slots share one cache."""
+    cdef int32_t n = task.command.n_predict if task.command.n_predict >= 0 else state.slots.n_cells // state.slots.n
+    return <int32_t>min(<int64_t>state.slots.n_ctx, <int64_t>task.command.n_prompt + n)
+
+
+cdef int _can_admit(State *state, const Task *task) noexcept nogil:
+    """Slots with a stream of their own always have room; in a shared cache what runs has reserved its part."""
+    cdef int32_t i, n
+    if state.slots.n_cells == 0:
+        return 1
+    n = _need(state, task)
+    for i in range(state.slots.n):
+        if state.slots.items[i].task != NULL:
+            n += max(_need(state, state.slots.items[i].task), state.slots.items[i].n_tokens)
+    return n <= state.slots.n_cells
+
+
+cdef void _admit(State *state) noexcept nogil:
+    """Waiting tasks in their order; one bound to a busy slot lets others pass, one without room does not."""
+    cdef Task *task = state.queue.first
+    cdef Task *next
+    cdef Slot *slot
+    while task != NULL:
+        next = task.next
+        slot = slots_choose(&state.slots, task)
+        if slot != NULL:
+            if not _can_admit(state, task):
+                break
+            queue_remove(&state.queue, task)
+            slot_take(&state.slots, slot, task)
+            emit_admitted(state, slot)
+        elif task.command.id_slot < 0:
+            break
+        task = next
+
+
+# --- room in the context --------------------------------------------------------------------------------------
+
+cdef void _make_room(State *state) noexcept nogil:
+    """Before a writer's next token: shift a full context, or end the task there."""
+    cdef Slot *slot
+    cdef int32_t i, n_keep
+    for i in range(state.slots.n):
+        slot = &state.slots.items[i]
+        if slot.state != SLOT_WRITING or slot.n_tokens + 1 < state.slots.n_ctx:
+            continue
+        if slot.task.command.flags & TASK_CONTEXT_SHIFT and slot_can_shift(&state.slots, slot):
+            n_keep = slot.task.command.n_keep
+            # n_keep does not count BOS, which is kept as well.
+            n_keep = slot.task.command.n_prompt if n_keep < 0 else n_keep + state.add_bos
+            slot_shift(&state.slots, slot, n_keep)
+        elif slot.n_tokens >= state.slots.n_ctx:
+            slot.truncated = 1
+            finish_done(state, slot, STOP_LIMIT, -1)
+
+
+cdef int32_t _demand(const State *state) noexcept nogil:
+    """Cells the coming step wants."""
+    cdef const Slot *slot
+    cdef int32_t i, n_writing = 0, n_reading = 0
+    for i in range(state.slots.n):
+        slot = &state.slots.items[i]
+        if slot.state == SLOT_WRITING:
+            n_writing += 1
+        elif slot.state == SLOT_READING:
+            n_reading += slot.task.command.n_prompt - slot.n_tokens
+    return n_writing + min(n_reading, state.plan.batch_max)
+
+
+cdef Slot *_youngest_writer(State *state) noexcept nogil:
+    cdef Slot *slot
+    cdef Slot *youngest = NULL
+    cdef int32_t i
+    for i in range(state.slots.n):
+        slot = &state.slots.items[i]
+        if slot.state == SLOT_WRITING and (youngest == NULL or slot.task.command.id > youngest.task.command.id):
+            youngest = slot
+    return youngest
+
+
+cdef void _make_shared_room(State *state) noexcept nogil:
+    """In a shared cache: idle prefixes go first; when running tasks outgrew their share, the youngest ends."""
+    cdef Slot *youngest
+    while state.slots.n_cells and slots_cells_used(&state.slots) + _demand(state) > state.slots.n_cells:
+        if slots_evict_idle(&state.slots) > 0:
+            continue
+        youngest = _youngest_writer(state)
+        if youngest == NULL:
+            return
+        youngest.truncated = 1
+        finish_done(state, youngest, STOP_LIMIT, -1)
+
+
+# --- decode and sample ----------------------------------------------------------------------------------------
+
+cdef void _fail_all(State *state, int32_t failure, int32_t code) noexcept nogil:
+    cdef int32_t i
+    for i in range(state.slots.n):
+        if state.slots.items[i].task != NULL:
+            finish_failed(state, &state.slots.items[i], failure, code)
+
+
+cdef void _rebuild(State *state, int32_t code) noexcept nogil:
+    """A decode failed: its requests fail, and a new context takes the old one's place."""
+    state.stats.n_decode_failures += 1
+    _fail_all(state, FAILURE_DECODE, code)
+    while state.table.rebuild(state.ctx) != 0:
+        state.stats.is_failed = 1
+        _take_commands(state)
+        while state.queue.first != NULL:
+            _drop_waiting(state, state.queue.first, FAILURE_ENGINE)
+        _wake(state)
+        if state.stopping:
+            return
+        sleep_us(REBUILD_PAUSE_US)
+    state.stats.is_failed = 0
+    slots_forget(&state.slots)
+
+
+cdef void _apply(State *state) noexcept nogil:
+    """The batch is in the cache now: the slots hold its tokens."""
+    cdef Slot *slot
+    cdef int32_t i, k
+    state.n_outputs = 0
+    for i in range(state.slots.n):
+        slot = &state.slots.items[i]
+        if slot.n_planned == 0:
+            continue
+        if slot.state == SLOT_WRITING:
+            slot.tokens[slot.n_tokens] = slot.next_token
+        else:
+            for k in range(slot.n_tokens, slot.n_tokens + slot.n_planned):
+                slot.tokens[k] = slot.task.prompt[k]
+        slot.n_tokens += slot.n_planned
+        if slot.i_output >= 0:
+            state.outputs[state.n_outputs] = i
+            state.n_outputs += 1
+
+
+cdef void _begin_writing(State *state, Slot *slot, int64_t now) noexcept nogil:
+    """The prompt is read."""
+    slot.t_prompt_us = now - slot.t_admit_us
+    slot.t_first_us = now
+    state.stats.prompt_us += slot.t_prompt_us
+    state.stats.n_prompt_tokens += <uint64_t>(slot.task.command.n_prompt - slot.n_cached)
+    slot.state = SLOT_WRITING
+    slot.sampler = sampler_open(state.table, state.vocab, slot.task)
+
+
+cdef void _sample_one(void *arg, int32_t index, int32_t worker) noexcept nogil:
+    cdef State *state = <State *>arg
+    cdef Slot *slot = &state.slots.items[state.outputs[index]]
+    slot.picked = sampler_pick(state.table, slot.sampler, slot.logits, state.n_vocab,
+                               state.scratch + <size_t>worker * state.scratch_bytes)
+
+
+cdef void _sample(State *state) noexcept nogil:
+    """Picks a token for every slot with an output, in parallel."""
+    cdef Slot *slot
+    cdef int32_t i, n = 0
+    cdef int64_t now = now_us()
+    for i in range(state.n_outputs):
+        slot = &state.slots.items[state.outputs[i]]
+        slot.logits = state.table.logits(state.ctx, slot.i_output)
+        if slot.state == SLOT_READING:
+            _begin_writing(state, slot, now)
+            if slot.task.command.n_predict == 0:
+                finish_done(state, slot, STOP_LIMIT, -1)
+                continue
+        if slot.logits == NULL or slot.sampler == NULL:
+            finish_failed(state, slot, FAILURE_SAMPLER, 0)
+            continue
+        state.outputs[n] = state.outputs[i]
+        n += 1
+    state.n_outputs = n
+    workers_run(state.workers, _sample_one, state, n)
+
+
+# --- the loop -------------------------------------------------------------------------------------------------
+
+cdef void _wake(State *state) noexcept nogil:
+    state.stats.n_waiting = state.queue.n
+    if state.is_dirty:
+        state.is_dirty = 0
+        wake_send(state.event_fd)
+
+
+cdef int _timeout_ms(const State *state, int64_t now) noexcept nogil:
+    """Until the next deadline, for a loop that has nothing to decode."""
+    cdef int64_t first = 0
+    cdef const Task *task = state.queue.first
+    cdef int32_t i
+    while task != NULL:
+        if task.command.deadline_us and (first == 0 or task.command.deadline_us < first):
+            first = task.command.deadline_us
+        task = task.next
+    for i in range(state.slots.n):
+        task = state.slots.items[i].task
+        if task != NULL and task.command.deadline_us and (first == 0 or task.command.deadline_us < first):
+            first = task.command.deadline_us
+    return -1 if first == 0 else <int>max(<int64_t>0, min((first - now) // 1000 + 1, <int64_t>60000))
+
+
+cdef void _step(State *state) noexcept nogil:
+    """Decodes the plan and turns its outputs into events."""
+    cdef int64_t t_decode = now_us(), t_sample, t_emit, t_end
+    cdef int32_t i, code
+    code = state.table.decode(state.ctx, &state.plan.batch)
+    if code != 0:
+        _rebuild(state, code)
+        return
+    _apply(state)
+    if state.n_outputs:
+        # The first access waits for the device, so that the step's cost is decode's and not sampling's.
+        state.table.logits(state.ctx, state.slots.items[state.outputs[0]].i_output)
+    t_sample = now_us()
+    plan_learn(&state.plan, t_sample - t_decode)
+    _sample(state)
+    t_emit = now_us()
+    for i in range(state.n_outputs):
+        take_token(state, &state.slots.items[state.outputs[i]], t_emit)
+    t_end = now_us()
+    state.stats.n_steps += 1
+    state.stats.t_last_step_us = t_end
+    state.stats.decode_us += t_sample - t_decode
+    state.stats.sample_us += t_emit - t_sample
+    state.stats.emit_us += t_end - t_emit
+    if state.tracing:
+        emit_step(state, t_decode, t_sample, t_emit, t_end)
+
+
+cdef void engine_run(State *state) noexcept nogil:
+    """The engine thread's life. Returns after COMMAND_STOP, with every task answered."""
+    cdef int64_t now
+    while True:
+        _take_commands(state)
+        if state.stopping:
+            break
+        now = now_us()
+        _expire(state, now)
+        _admit(state)
+        _make_room(state)
+        _make_shared_room(state)
+        plan_make(&state.plan, &state.slots)
+        state.plan.plan_us = now_us() - now
+        state.stats.plan_us += state.plan.plan_us
+        _wake(state)  # who was admitted or dropped should not have to wait for the decode
+        if state.plan.batch.n_tokens > 0:
+            _step(state)
+            _wake(state)
+        else:
+            wake_wait(state.command_fd, _timeout_ms(state, now_us()))
+    _fail_all(state, FAILURE_ABORTED, 0)
+    while state.queue.first != NULL:
+        _drop_waiting(state, state.queue.first, FAILURE_ABORTED)
+    state.is_dirty = 1
+    _wake(state)

@@ -1,0 +1,50 @@
+/* Small C pieces the engine needs and Cython cannot say: atomics, a monotonic clock, eventfd waits.
+ * Owns: nothing. Any thread. */
+#ifndef LLAMAD_SYSTEM_H
+#define LLAMAD_SYSTEM_H
+
+#include <errno.h>
+#include <poll.h>
+#include <stdint.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+static inline uint64_t load_acquire(const uint64_t *p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }
+static inline void store_release(uint64_t *p, uint64_t v) { __atomic_store_n(p, v, __ATOMIC_RELEASE); }
+static inline int32_t load_int(const int32_t *p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }
+static inline void store_int(int32_t *p, int32_t v) { __atomic_store_n(p, v, __ATOMIC_RELEASE); }
+static inline int32_t fetch_add_int(int32_t *p, int32_t v) { return __atomic_fetch_add(p, v, __ATOMIC_ACQ_REL); }
+
+static inline int64_t now_us(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t) t.tv_sec * 1000000 + t.tv_nsec / 1000;
+}
+
+static inline int wake_open(void) { return eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC); }
+
+static inline void wake_send(int fd) {
+    uint64_t one = 1;
+    ssize_t done = write(fd, &one, sizeof one);
+    (void) done; /* EAGAIN: it is readable already */
+}
+
+static inline void wake_clear(int fd) {
+    uint64_t n;
+    ssize_t done = read(fd, &n, sizeof n);
+    (void) done;
+}
+
+/* Waits until fd is readable or timeout_ms passed (-1: for ever), then clears it. */
+static inline void wake_wait(int fd, int timeout_ms) {
+    struct pollfd p = {fd, POLLIN, 0};
+    if (poll(&p, 1, timeout_ms) > 0) wake_clear(fd);
+}
+
+static inline void sleep_us(int64_t us) {
+    struct timespec t = {us / 1000000, (us % 1000000) * 1000};
+    nanosleep(&t, 0);
+}
+
+#endif

@@ -1,0 +1,24 @@
+# Tasks as the engine holds them, and the line of those that wait for a slot.
+from libc.stdint cimport int32_t, uint64_t
+
+from llamad.engine.table cimport llamad_bias
+from llamad.engine.wire cimport TaskCommand
+
+ctypedef struct Task:
+    TaskCommand command
+    const int32_t *prompt
+    const llamad_bias *bias
+    const char *stops
+    const char *breakers
+    int32_t is_paused
+    Task *next
+
+ctypedef struct Queue:
+    Task *first
+    int32_t n
+
+cdef Task *task_open(const TaskCommand *command) noexcept nogil
+cdef void task_close(Task *task) noexcept nogil
+cdef void queue_add(Queue *queue, Task *task) noexcept nogil
+cdef void queue_remove(Queue *queue, Task *task) noexcept nogil
+cdef Task *queue_find(Queue *queue, uint64_t id) noexcept nogil

@@ -1,0 +1,151 @@
+# Owns: what of the generated text may be sent when. Runs on the engine thread. Never decodes to Python text.
+#
+# The buffer holds only what is not sent yet. A stop string always lies wholly in it: were a part of one sent,
+# that part would have been a prefix of a stop string at the text's end, and those are held back.
+from libc.stdint cimport int32_t, uint8_t
+from libc.stdlib cimport free, malloc, realloc
+from libc.string cimport memchr, memcmp, memcpy, memmove, memset
+
+cdef enum:
+    BYTES_START = 16384
+    TOKENS_START = 4096
+
+
+cdef int text_init(Text *text) noexcept nogil:
+    """0, or -1 without memory."""
+    memset(text, 0, sizeof(Text))
+    text.bytes = <char *>malloc(BYTES_START)
+    text.tokens = <int32_t *>malloc(TOKENS_START * sizeof(int32_t))
+    text.bytes_max = BYTES_START
+    text.tokens_max = TOKENS_START
+    return 0 if text.bytes != NULL and text.tokens != NULL else -1
+
+
+cdef void text_free(Text *text) noexcept nogil:
+    free(text.bytes)
+    free(text.tokens)
+    text.bytes = NULL
+    text.tokens = NULL
+
+
+cdef void text_clear(Text *text) noexcept nogil:
+    text.n_bytes = text.n_safe = text.n_tokens = 0
+
+
+cdef int _grow(Text *text, int32_t n_piece) noexcept nogil:
+    cdef void *more
+    if text.n_bytes + n_piece > text.bytes_max:
+        more = realloc(text.bytes, <size_t>(2 * text.bytes_max + n_piece))
+        if more == NULL:
+            return -1
+        text.bytes = <char *>more
+        text.bytes_max = 2 * text.bytes_max + n_piece
+    if text.n_tokens == text.tokens_max:
+        more = realloc(text.tokens, <size_t>(2 * text.tokens_max) * sizeof(int32_t))
+        if more == NULL:
+            return -1
+        text.tokens = <int32_t *>more
+        text.tokens_max *= 2
+    return 0
+
+
+cdef int text_add(Text *text, int32_t token, const char *piece, int32_t n_piece) noexcept nogil:
+    """0, or -1 without memory."""
+    if _grow(text, n_piece) < 0:
+        return -1
+    memcpy(text.bytes + text.n_bytes, piece, <size_t>n_piece)
+    text.n_bytes += n_piece
+    text.tokens[text.n_tokens] = token
+    text.n_tokens += 1
+    return 0
+
+
+cdef int32_t _find(const char *bytes, int32_t n, const char *word, int32_t n_word) noexcept nogil:
+    cdef int32_t at = 0
+    cdef const char *hit
+    while at + n_word <= n:
+        hit = <const char *>memchr(bytes + at, word[0], <size_t>(n - n_word - at + 1))
+        if hit == NULL:
+            return -1
+        if memcmp(hit, word, <size_t>n_word) == 0:
+            return <int32_t>(hit - bytes)
+        at = <int32_t>(hit - bytes) + 1
+    return -1
+
+
+cdef int32_t _overlap(const char *bytes, int32_t n, const char *word, int32_t n_word) noexcept nogil:
+    """How many bytes at the end of `bytes` begin `word`, short of all of it."""
+    cdef int32_t k = n_word - 1 if n_word - 1 < n else n
+    while k > 0:
+        if memcmp(bytes + n - k, word, <size_t>k) == 0:
+            return k
+        k -= 1
+    return 0
+
+
+cdef int32_t utf8_held(const char *bytes, int32_t n) noexcept nogil:
+    """How many bytes at the end are a character that may still be completed."""
+    cdef int32_t back = 1, need
+    cdef uint8_t lead, second
+    while back <= 3 and back <= n:
+        lead = <uint8_t>bytes[n - back]
+        if lead >= 0xC0:
+            need = 2 if lead < 0xE0 else (3 if lead < 0xF0 else 4)
+            if lead < 0xC2 or lead > 0xF4 or back >= need:
+                return 0
+            if back >= 2:
+                # The second byte's range is narrower after some leads; outside it the bytes are never valid.
+                second = <uint8_t>bytes[n - back + 1]
+                if (lead == 0xE0 and second < 0xA0) or (lead == 0xED and second > 0x9F) or (
+                        lead == 0xF0 and second < 0x90) or (lead == 0xF4 and second > 0x8F):
+                    return 0
+            return back
+        if lead < 0x80:
+            return 0
+        back += 1
+    return 0
+
+
+cdef int32_t text_scan(Text *text, const char *stops, int32_t n_stop) noexcept nogil:
+    """Moves n_safe forward. Returns the index of the stop string that was found (the text then ends before it,
+    and all of it is safe), or -1. The earliest stop wins; of two at one place the first listed."""
+    cdef const char *fresh = text.bytes + text.n_safe
+    cdef int32_t n = text.n_bytes - text.n_safe
+    cdef int32_t found = -1, found_at = 0, at, i, n_word, held
+    cdef const char *word = stops
+    for i in range(n_stop):
+        memcpy(&n_word, word, sizeof(int32_t))
+        word += sizeof(int32_t)
+        at = _find(fresh, n, word, n_word)
+        if at >= 0 and (found < 0 or at < found_at):
+            found = i
+            found_at = at
+        word += n_word
+    if found >= 0:
+        text.n_bytes = text.n_safe + found_at
+        text.n_safe = text.n_bytes
+        return found
+    held = utf8_held(fresh, n)
+    word = stops
+    for i in range(n_stop):
+        memcpy(&n_word, word, sizeof(int32_t))
+        word += sizeof(int32_t)
+        at = _overlap(fresh, n, word, n_word)
+        if at > held:
+            held = at
+        word += n_word
+    text.n_safe = text.n_bytes - held
+    return -1
+
+
+cdef void text_finish(Text *text) noexcept nogil:
+    """No more text comes: what was held back is free to go."""
+    text.n_safe = text.n_bytes
+
+
+cdef void text_sent(Text *text) noexcept nogil:
+    """The safe bytes and all tokens have left."""
+    memmove(text.bytes, text.bytes + text.n_safe, <size_t>(text.n_bytes - text.n_safe))
+    text.n_bytes -= text.n_safe
+    text.n_safe = 0
+    text.n_tokens = 0

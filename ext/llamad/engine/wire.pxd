@@ -1,0 +1,119 @@
+# What crosses between the event loop and the engine thread: commands down, events up. Plain data, no pointers.
+# Variable parts follow the struct inside the same ring record, in the order the comments give.
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
+
+from llamad.engine.table cimport llamad_sampling
+
+cdef enum CommandKind:
+    COMMAND_TASK = 1     # TaskCommand
+    COMMAND_ABORT = 2    # TaskRef
+    COMMAND_PAUSE = 3    # TaskRef: its reader is slow, do not decode for it
+    COMMAND_RESUME = 4   # TaskRef
+    COMMAND_STOP = 5     # the engine thread returns
+
+cdef enum EventKind:
+    EVENT_ADMITTED = 1   # AdmittedEvent
+    EVENT_TEXT = 2       # TextEvent
+    EVENT_DONE = 3       # DoneEvent
+    EVENT_FAILED = 4     # FailedEvent
+    EVENT_STEP = 5       # StepEvent, only while tracing
+
+cdef enum TaskFlag:
+    TASK_STREAM = 1          # an event for every token that has text
+    TASK_CACHE_PROMPT = 2
+    TASK_CONTEXT_SHIFT = 4
+
+cdef enum StopType:
+    STOP_NONE = 0
+    STOP_EOS = 1
+    STOP_LIMIT = 2
+    STOP_WORD = 3
+
+cdef enum Failure:
+    FAILURE_DECODE = 1     # llama.cpp could not decode; the context was rebuilt
+    FAILURE_DEADLINE = 2
+    FAILURE_MEMORY = 3
+    FAILURE_SAMPLER = 4
+    FAILURE_ENGINE = 5     # the context could not be rebuilt
+    FAILURE_ABORTED = 6    # by command; answers an abort so that both sides forget the task
+
+ctypedef struct TaskRef:
+    uint64_t id
+
+# Followed by: prompt int32[n_prompt], bias llamad_bias[n_bias], stop strings (int32 length, bytes)[n_stop]
+# in n_stop_bytes, DRY breakers NUL-terminated in n_breaker_bytes.
+ctypedef struct TaskCommand:
+    uint64_t id
+    uint64_t adapter_set
+    int64_t deadline_us        # on now_us()'s clock; 0: none
+    int64_t t_submit_us
+    int64_t t_max_predict_us
+    int32_t priority           # higher goes first
+    int32_t id_slot            # -1: any
+    int32_t n_prompt
+    int32_t n_predict          # -1: no limit, -2: until the context is full
+    int32_t n_keep
+    int32_t n_discard
+    uint32_t flags
+    int32_t n_bias
+    int32_t n_stop
+    int32_t n_stop_bytes
+    int32_t n_breakers
+    int32_t n_breaker_bytes
+    llamad_sampling sampling
+    char request_id[64]
+    char key_name[32]
+
+ctypedef struct AdmittedEvent:
+    uint64_t id
+    int32_t slot
+    int32_t n_cached
+    int64_t t_us
+
+# Followed by: tokens int32[n_tokens], text bytes[n_bytes].
+ctypedef struct TextEvent:
+    uint64_t id
+    int64_t t_us
+    int64_t t_prompt_us        # time spent reading the prompt
+    int64_t t_predict_us       # since the first token
+    int32_t n_decoded
+    int32_t n_tokens
+    int32_t n_bytes
+
+ctypedef struct DoneEvent:
+    uint64_t id
+    int64_t t_us
+    int64_t t_prompt_us
+    int64_t t_predict_us
+    int32_t slot
+    int32_t n_prompt
+    int32_t n_cached           # prompt tokens taken from the cache
+    int32_t n_decoded
+    int32_t n_slot_tokens      # all tokens in the slot at the end
+    int32_t stop_type
+    int32_t stop_word          # index into the stop strings, -1: none
+    int32_t truncated
+    int32_t has_new_line
+
+ctypedef struct FailedEvent:
+    uint64_t id
+    int32_t failure
+    int32_t code               # llama.cpp's, for the log
+
+ctypedef struct StepSlot:
+    int32_t slot
+    int32_t n_tokens
+    int32_t is_writing
+
+# Followed by: StepSlot[n_slots].
+ctypedef struct StepEvent:
+    uint64_t step
+    int64_t t_us
+    int32_t plan_us
+    int32_t decode_us
+    int32_t sample_us
+    int32_t emit_us
+    int32_t budget
+    int32_t n_tokens
+    int32_t n_writing          # slots that wanted a token
+    int32_t n_slots

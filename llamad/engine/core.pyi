@@ -1,0 +1,65 @@
+from typing import Any
+
+from llamad.engine.vocab import Vocab
+
+def clock_us() -> int: ...
+
+class Sampling:
+    def __init__(self, samplers: bytes, **values: float) -> None: ...
+
+class Core:
+    event_fd: int
+    n_sampler_threads: int
+    command_bytes_max: int
+    def __init__(
+        self,
+        vocab: Vocab,
+        ctx: int,
+        *,
+        n_slots: int,
+        n_ctx: int,
+        n_cells: int,
+        n_batch: int,
+        n_swa: int,
+        add_bos: bool,
+        similarity_min: float,
+        step_tokens_max: int,
+        n_sampler_threads: int,
+        cont_batching: bool,
+        tracing: bool,
+    ) -> None: ...
+    def warm_up(self, token: int) -> int: ...
+    def run(self) -> None: ...
+    def submit(
+        self,
+        id: int,
+        prompt: bytes,
+        sampling: Sampling,
+        *,
+        stops: list[bytes],
+        bias: list[tuple[int, float]],
+        breakers: list[bytes],
+        request_id: bytes,
+        key_name: bytes,
+        priority: int,
+        deadline_us: int,
+        adapter_set: int,
+        id_slot: int,
+        n_predict: int,
+        n_keep: int,
+        n_discard: int,
+        t_max_predict_us: int,
+        stream: bool,
+        cache_prompt: bool,
+        context_shift: bool,
+    ) -> bool: ...
+    def abort(self, id: int) -> bool: ...
+    def pause(self, id: int) -> bool: ...
+    def resume(self, id: int) -> bool: ...
+    def stop(self) -> bool: ...
+    def poll(self) -> list[tuple[Any, ...]]: ...
+    def stats(self) -> dict[str, int]: ...
+    def slots(self) -> list[tuple[int, int, int, int]]: ...
+    def n_idle(self) -> int: ...
+    def check_integrity(self) -> int: ...
+    def slot_tokens(self, index: int) -> list[int]: ...

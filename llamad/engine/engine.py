@@ -1,0 +1,174 @@
+"""Owns the asyncio face of the step loop: submit, abort, and events handed to the task's sink.
+
+Runs on the event loop; the engine thread is started here and never holds the GIL in a step.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+
+from llamad.engine.core import Core
+from llamad.engine.task import FAILURE_ABORTED, Done, Sink, Task
+from llamad.engine.trace import StepTrace
+
+log = logging.getLogger("llamad.engine")
+
+EVENT_ADMITTED, EVENT_TEXT, EVENT_DONE, EVENT_FAILED, EVENT_STEP = range(1, 6)
+RETRY_SECONDS = 0.005
+
+
+class Running:
+    """A task on the event loop's side."""
+
+    __slots__ = ("sink", "slot", "task")
+
+    def __init__(self, task: Task, sink: Sink) -> None:
+        self.task = task
+        self.sink = sink
+        self.slot = -1  # until it is admitted
+
+
+class Engine:
+    """All tasks in flight, by id. Ids grow, so that the oldest is always the smallest."""
+
+    def __init__(self, core: Core, *, n_slots: int, queue_max: int, trace: StepTrace | None = None) -> None:
+        self.core = core
+        self.n_slots = n_slots
+        self.queue_max = queue_max
+        self.tasks: dict[int, Running] = {}
+        self._trace = trace
+        self._next_id = 1
+        self._backlog: deque[Callable[[], bool]] = deque()
+        self._thread = threading.Thread(target=core.run, name="llamad-engine", daemon=True)
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def start(self) -> None:
+        """Start the engine thread and listen to it."""
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(self.core.event_fd, self._on_events)
+        self._thread.start()
+
+    async def stop(self) -> None:
+        """End the engine thread. Tasks still in flight are told that they were aborted."""
+        if self._loop is None:
+            return
+        self._send(self.core.stop)
+        while (
+            self._thread.is_alive()
+        ):  # events are still taken: the engine may be waiting for room in its ring
+            await asyncio.sleep(RETRY_SECONDS)
+        while self._on_events():
+            pass
+        self._loop.remove_reader(self.core.event_fd)
+        self._loop = None
+        for task_id in list(self.tasks):
+            self.tasks.pop(task_id).sink.on_failed(FAILURE_ABORTED, 0)
+        if self._trace is not None:
+            self._trace.close()
+
+    @property
+    def n_running(self) -> int:
+        return sum(running.slot >= 0 for running in self.tasks.values())
+
+    @property
+    def n_waiting(self) -> int:
+        return len(self.tasks) - self.n_running
+
+    def can_accept(self, n_tasks: int) -> bool:
+        """Whether the queue has room for so many more."""
+        return len(self.tasks) + n_tasks <= self.n_slots + self.queue_max
+
+    def submit(self, task: Task, sink: Sink) -> int:
+        """Hand a task to the engine; its events reach `sink` from the next turn of the loop on."""
+        task_id = self._next_id
+        self._next_id += 1
+        self.tasks[task_id] = Running(task, sink)
+        context = task.context
+        self._send(
+            lambda: self.core.submit(
+                task_id,
+                task.prompt,
+                task.sampling,
+                stops=task.stops,
+                bias=task.bias,
+                breakers=task.breakers,
+                request_id=context.request_id.encode("utf-8", "replace"),
+                key_name=context.key_name.encode("utf-8", "replace"),
+                priority=context.priority,
+                deadline_us=context.deadline_us,
+                adapter_set=context.adapter_set,
+                id_slot=task.id_slot,
+                n_predict=task.n_predict,
+                n_keep=task.n_keep,
+                n_discard=task.n_discard,
+                t_max_predict_us=task.t_max_predict_us,
+                stream=task.stream,
+                cache_prompt=task.cache_prompt,
+                context_shift=task.context_shift,
+            )
+        )
+        return task_id
+
+    def abort(self, task_id: int) -> None:
+        """The client is gone. The sink still hears on_failed(FAILURE_ABORTED), or on_done if that was first."""
+        if task_id in self.tasks:
+            self._send(lambda: self.core.abort(task_id))
+
+    def pause(self, task_id: int) -> None:
+        """The reader is slow: the slot keeps its place but decodes nothing."""
+        self._send(lambda: self.core.pause(task_id))
+
+    def resume(self, task_id: int) -> None:
+        self._send(lambda: self.core.resume(task_id))
+
+    def _send(self, command: Callable[[], bool]) -> None:
+        """Commands keep their order; those that the ring has no room for wait here."""
+        if self._backlog or not command():
+            self._backlog.append(command)
+            if len(self._backlog) == 1:
+                self._retry_later()
+
+    def _retry_later(self) -> None:
+        if self._loop is not None:
+            self._loop.call_later(RETRY_SECONDS, self._retry)
+
+    def _retry(self) -> None:
+        while self._backlog and self._backlog[0]():
+            self._backlog.popleft()
+        if self._backlog:
+            self._retry_later()
+
+    def _on_events(self) -> int:
+        """The engine has written events: hand each to its task. Returns how many there were."""
+        tasks = self.tasks
+        events = self.core.poll()
+        for event in events:
+            kind, task_id = event[0], event[1]
+            if kind == EVENT_STEP:
+                if self._trace is not None:
+                    self._trace.write(event)
+                continue
+            running = tasks.get(task_id)
+            if running is None:
+                continue
+            try:
+                if kind == EVENT_TEXT:
+                    running.sink.on_text(*event[2:])
+                elif kind == EVENT_ADMITTED:
+                    running.slot = event[2]
+                    running.sink.on_admitted(*event[2:])
+                elif kind == EVENT_DONE:
+                    del tasks[task_id]
+                    running.sink.on_done(Done(*event[2:]))
+                elif kind == EVENT_FAILED:
+                    del tasks[task_id]
+                    running.sink.on_failed(event[2], event[3])
+            except Exception:
+                # One request's bug must not cost the others their events.
+                log.exception("request %s: its answer failed", running.task.context.request_id)
+                self.abort(task_id)
+        return len(events)

@@ -1,0 +1,23 @@
+class Fake:
+    table: int
+    ctx: int
+    vocab: int
+    n_vocab: int
+    script: bytes
+    n_decodes: int
+    n_rebuilds: int
+    n_samplers: int
+    bad_calls: int
+    def __init__(
+        self,
+        *,
+        n_ctx: int = 512,
+        n_batch: int = 64,
+        script: bytes = b"",
+        decode_us: int = 0,
+        token_us: int = 0,
+        can_shift: bool = True,
+    ) -> None: ...
+    def block(self, is_blocked: bool) -> None: ...
+    def fail_next(self, code: int, n_rebuild_failures: int = 0) -> None: ...
+    def held(self, seq: int) -> int: ...

@@ -1,0 +1,163 @@
+"""Owns the model's life in the daemon: loading beside the event loop, ready, failed, draining.
+
+Runs on the event loop; the load itself runs in a thread. Endpoints ask `state` and never wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from enum import Enum
+
+from llamad.engine.core import Core
+from llamad.engine.engine import Engine
+from llamad.engine.model import LoadCancelled, LoadError, Loading, Model, load
+from llamad.engine.threads import compute_threads, sampler_threads
+from llamad.engine.trace import StepTrace
+from llamad.flags.settings import Settings
+
+log = logging.getLogger("llamad.engine")
+
+PROGRESS_SECONDS = 0.5
+
+
+class State(Enum):
+    LOADING = "loading model"
+    READY = "ok"
+    FAILED = "error"
+    DRAINING = "draining"
+
+
+class Host:
+    """`model` and `engine` are set while state is READY, and stay set while DRAINING if it was reached."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.state = State.LOADING
+        self.error = ""
+        self.model: Model | None = None
+        self.engine: Engine | None = None
+        self._loading = Loading()
+
+    async def load(self) -> None:
+        """Load and start the engine. On failure the state says so; nothing is raised."""
+        loop = asyncio.get_running_loop()
+        t_start = time.monotonic()
+        future: asyncio.Future[tuple[Model, Core]] = loop.create_future()
+        # A thread of its own, not the executor's: a stopping daemon must not have to wait for a long load.
+        threading.Thread(
+            target=self._load_in_thread, args=(loop, future), name="llamad-load", daemon=True
+        ).start()
+        progress = asyncio.ensure_future(self._show_progress())
+        try:
+            self.model, core = await future
+        except LoadCancelled:
+            return
+        except (LoadError, MemoryError, OSError, RuntimeError) as error:
+            self.fail(str(error) or type(error).__name__)
+            return
+        finally:
+            progress.cancel()
+        self.start(core)
+        log.info(
+            "model ready in %.1f s: %s, %d slots of %d tokens",
+            time.monotonic() - t_start,
+            self.model.info.description,
+            self.settings.n_parallel,
+            self.model.n_ctx_slot,
+        )
+
+    def fail(self, error: str) -> None:
+        """The model cannot be served; the daemon goes on answering, with this reason."""
+        self.error = error
+        if self.state is State.LOADING:
+            self.state = State.FAILED
+        log.error("%s", error)
+
+    def start(self, core: Core) -> None:
+        """Start the engine over a loaded core."""
+        trace = StepTrace(self.settings.step_trace) if self.settings.step_trace else None
+        self.engine = Engine(
+            core, n_slots=self.settings.n_parallel, queue_max=self.settings.queue_max, trace=trace
+        )
+        self.engine.start()
+        if self.state is State.LOADING:
+            self.state = State.READY
+
+    def drain(self) -> None:
+        """No new requests from now on; a load is given up."""
+        self.state = State.DRAINING
+        self._loading.cancel()
+
+    async def close(self) -> None:
+        """End the engine and free the model."""
+        if self.engine is not None:
+            await self.engine.stop()
+            self.engine = None
+        if self.model is not None:
+            self.model.close()
+            self.model = None
+
+    async def _show_progress(self) -> None:
+        shown = -1
+        while True:
+            await asyncio.sleep(PROGRESS_SECONDS)
+            percent = self._loading.permille // 10
+            if percent != shown:
+                log.info("loading model: %d %%", percent)
+                shown = percent
+
+    def _load_in_thread(
+        self, loop: asyncio.AbstractEventLoop, future: asyncio.Future[tuple[Model, Core]]
+    ) -> None:
+        try:
+            result = self._load()
+        except BaseException as error:
+            outcome: BaseException | tuple[Model, Core] = error
+        else:
+            outcome = result
+
+        def settle() -> None:
+            if future.done():
+                return
+            if isinstance(outcome, BaseException):
+                future.set_exception(outcome)
+            else:
+                future.set_result(outcome)
+
+        try:
+            loop.call_soon_threadsafe(settle)
+        except RuntimeError:
+            pass  # the loop has ended: nobody waits any more
+
+    def _load(self) -> tuple[Model, Core]:
+        settings = self.settings
+        model = load(settings, compute_threads(settings.n_threads), self._loading)
+        try:
+            core = Core(
+                model.vocab,
+                model.context_address,
+                n_slots=settings.n_parallel,
+                n_ctx=model.n_ctx_slot,
+                n_cells=model.n_ctx if settings.kv_unified else 0,
+                n_batch=model.n_batch,
+                n_swa=model.n_swa,
+                add_bos=model.info.add_bos,
+                similarity_min=settings.slot_prompt_similarity,
+                step_tokens_max=settings.step_tokens_max,
+                n_sampler_threads=sampler_threads(settings.n_threads_sampling, settings.n_parallel),
+                cont_batching=settings.cont_batching,
+                tracing=settings.step_trace is not None,
+            )
+            if settings.warmup:
+                code = core.warm_up(max(0, model.info.bos))
+                if code != 0:
+                    raise LoadError(f"the model was loaded but cannot decode (llama.cpp's code {code})")
+            if self._loading.is_cancelled:
+                raise LoadCancelled
+        except BaseException:
+            model.close()
+            raise
+        return model, core

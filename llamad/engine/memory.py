@@ -1,0 +1,108 @@
+"""Owns the estimate of what slots and context will take, and the refusal when it cannot fit.
+
+Runs in the loading thread, after the weights are loaded and before the context is made. Only asks, changes nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from llamad._llama import ffi, lib
+from llamad.flags.settings import Settings
+
+# llama.cpp rounds a slot's context up to this many cells.
+CELLS_STEP = 256
+
+
+def _meta(handle: Any, key: str) -> str | None:
+    buffer = ffi.new("char[256]")
+    n = lib.llama_model_meta_val_str(handle, key.encode(), buffer, 256)
+    return ffi.string(buffer).decode("utf-8", "replace") if n >= 0 else None
+
+
+def head_size(handle: Any, which: str) -> int:
+    """Elements of one head's K ("k") or V ("v")."""
+    arch = _meta(handle, "general.architecture") or ""
+    named = _meta(handle, f"{arch}.attention.{'key' if which == 'k' else 'value'}_length")
+    if named is not None and named.isdigit():
+        return int(named)
+    return int(lib.llama_model_n_embd(handle) // max(1, lib.llama_model_n_head(handle)))
+
+
+def context_cells(settings: Settings, n_ctx_train: int) -> int:
+    """Cells of the whole cache, as llama.cpp will make it."""
+    n_ctx = settings.n_ctx or n_ctx_train
+    if settings.kv_unified:
+        return -(-n_ctx // CELLS_STEP) * CELLS_STEP
+    return -(-(n_ctx // settings.n_parallel) // CELLS_STEP) * CELLS_STEP * settings.n_parallel
+
+
+def estimate(settings: Settings, handle: Any) -> tuple[int, int]:
+    """(KV cache, buffers) in bytes. Recurrent states and compute buffers are rounded guesses."""
+    n_cells = context_cells(settings, lib.llama_model_n_ctx_train(handle))
+    n_layer, n_head_kv = lib.llama_model_n_layer(handle), lib.llama_model_n_head_kv(handle)
+    row = 0
+    for which, name in (("k", settings.cache_type_k), ("v", settings.cache_type_v)):
+        kind = getattr(lib, f"GGML_TYPE_{name.upper()}")
+        row += lib.ggml_row_size(kind, n_head_kv * head_size(handle, which))
+    n_vocab = lib.llama_vocab_n_tokens(lib.llama_model_get_vocab(handle))
+    outputs = settings.n_parallel * n_vocab * 4
+    compute = min(settings.n_ubatch, settings.n_batch) * lib.llama_model_n_embd(handle) * 4 * 16 + outputs
+    return n_layer * row * n_cells, outputs + compute
+
+
+def _host_free() -> int:
+    """Bytes this process may still take: the machine's, and the control group's where one limits it."""
+    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    try:
+        with open("/proc/meminfo", encoding="ascii") as file:
+            rows = dict(line.split(":", 1) for line in file)
+        free = int(rows["MemAvailable"].split()[0]) * 1024
+        with open("/sys/fs/cgroup/memory.max", encoding="ascii") as file:
+            limit = file.read().strip()
+        with open("/sys/fs/cgroup/memory.current", encoding="ascii") as file:
+            used = int(file.read())
+        if limit != "max":
+            free = min(free, int(limit) - used)
+    except (OSError, ValueError, KeyError):
+        pass
+    return free
+
+
+def _places(settings: Settings) -> tuple[str, int]:
+    """Where the cache will live, and the bytes free there."""
+    if settings.n_gpu_layers != 0 and settings.kv_offload and settings.devices != ("none",):
+        free_all, names = 0, []
+        for i in range(lib.ggml_backend_dev_count()):
+            device = lib.ggml_backend_dev_get(i)
+            name = ffi.string(lib.ggml_backend_dev_name(device)).decode()
+            if lib.ggml_backend_dev_type(device) != lib.GGML_BACKEND_DEVICE_TYPE_GPU:
+                continue
+            if settings.devices and name not in settings.devices:
+                continue
+            free, total = ffi.new("size_t *"), ffi.new("size_t *")
+            lib.ggml_backend_dev_memory(device, free, total)
+            free_all += free[0]
+            names.append(name)
+        if names:
+            return ", ".join(names), free_all
+    return "this machine", _host_free()
+
+
+def _gib(n: int) -> str:
+    return f"{n / (1 << 30):.2f} GiB"
+
+
+def refusal(settings: Settings, handle: Any) -> str | None:
+    """Why slots and context cannot fit, with the estimate; None when they can."""
+    cache, buffers = estimate(settings, handle)
+    place, free = _places(settings)
+    if cache + buffers <= free:
+        return None
+    cells = context_cells(settings, lib.llama_model_n_ctx_train(handle))
+    return (
+        f"a context of {cells} tokens over {settings.n_parallel} slots needs about {_gib(cache + buffers)}"
+        f" (KV cache {_gib(cache)}, buffers {_gib(buffers)}) but {place} has {_gib(free)} free;"
+        " lower -c or -np, or store the cache smaller with -ctk q8_0 -ctv q8_0"
+    )

@@ -1,0 +1,308 @@
+"""Owns a loaded model and its context: from settings to llama.cpp's parameters, and what the model says of itself.
+
+load() runs in a worker thread, beside the event loop; everything else is read-only afterwards.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+from llamad._llama import ffi, lib
+from llamad.engine import memory
+from llamad.engine.vocab import Vocab
+from llamad.flags.settings import Settings
+
+
+class LoadError(Exception):
+    """One line that says why the model cannot be served and what to do."""
+
+
+class LoadCancelled(Exception):
+    """The daemon is stopping."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """What the endpoints tell of the model."""
+
+    path: str
+    description: str
+    vocab_type: int
+    n_vocab: int
+    n_ctx_train: int
+    n_embd: int
+    n_params: int
+    size: int
+    chat_template: str
+    bos: int
+    eos: int
+    eot: int
+    add_bos: bool
+
+
+class Model:
+    """An open model with one context. close() frees both; the engine thread must have ended before."""
+
+    def __init__(self, handle: Any, context: Any, info: ModelInfo, vocab: Vocab, settings: Settings) -> None:
+        self._handle = handle
+        self._context = context
+        self.info = info
+        self.vocab = vocab
+        raw = lib.llamad_context_get(context)
+        self.n_ctx: int = lib.llama_n_ctx(raw)  # of the whole cache
+        self.n_ctx_slot: int = self.n_ctx if settings.kv_unified else lib.llama_n_ctx_seq(raw)
+        self.n_batch: int = lib.llama_n_batch(raw)
+        self.n_swa: int = 0 if settings.swa_full else lib.llama_model_n_swa(handle)
+
+    @property
+    def context_address(self) -> int:
+        return int(ffi.cast("uintptr_t", self._context))
+
+    def suppressed_tokens(self) -> list[int]:
+        """Tokens that this model must never produce."""
+        n = ffi.new("int32_t *")
+        tokens = lib.llama_vocab_get_suppress_tokens(lib.llama_model_get_vocab(self._handle), n)
+        return [tokens[i] for i in range(n[0])] if tokens != ffi.NULL else []
+
+    def close(self) -> None:
+        if self._context is not None:
+            lib.llamad_context_close(self._context)
+            lib.llamad_model_close(self._handle)
+            self._context = None
+
+
+class Loading:
+    """The progress of a load, and the way to stop it. Any thread."""
+
+    def __init__(self) -> None:
+        self._state = ffi.new("llamad_load_state *")
+
+    @property
+    def permille(self) -> int:
+        return int(self._state.permille)
+
+    def cancel(self) -> None:
+        self._state.cancel = 1
+
+    @property
+    def is_cancelled(self) -> bool:
+        return bool(self._state.cancel)
+
+    @property
+    def pointer(self) -> Any:
+        return self._state
+
+
+def _backend(settings: Settings) -> None:
+    lib.llama_backend_init()
+    strategies = {
+        "distribute": lib.GGML_NUMA_STRATEGY_DISTRIBUTE,
+        "isolate": lib.GGML_NUMA_STRATEGY_ISOLATE,
+        "numactl": lib.GGML_NUMA_STRATEGY_NUMACTL,
+    }
+    if settings.numa is not None:
+        lib.llama_numa_init(strategies[settings.numa])
+
+
+def _devices(names: tuple[str, ...]) -> Any:
+    """A NULL-terminated list, or NULL for all devices."""
+    if not names:
+        return ffi.NULL
+    found = []
+    for name in names if names != ("none",) else ():
+        device = lib.ggml_backend_dev_by_name(name.encode())
+        if device == ffi.NULL:
+            known = [
+                ffi.string(lib.ggml_backend_dev_name(lib.ggml_backend_dev_get(i))).decode()
+                for i in range(lib.ggml_backend_dev_count())
+            ]
+            raise LoadError(f"--device {name}: there is no such device; this machine has {', '.join(known)}")
+        found.append(device)
+    return ffi.new("ggml_backend_dev_t[]", [*found, ffi.NULL])
+
+
+def _overrides(settings: Settings) -> Any:
+    """A list that ends with an empty key, or NULL."""
+    if not settings.override_kv:
+        return ffi.NULL
+    rows = ffi.new("struct llama_model_kv_override[]", len(settings.override_kv) + 1)
+    for row, override in zip(rows, settings.override_kv, strict=False):
+        row.key = override.key.encode()
+        if override.type == "int":
+            row.tag, row.val_i64 = lib.LLAMA_KV_OVERRIDE_TYPE_INT, override.value
+        elif override.type == "float":
+            row.tag, row.val_f64 = lib.LLAMA_KV_OVERRIDE_TYPE_FLOAT, override.value
+        elif override.type == "bool":
+            row.tag, row.val_bool = lib.LLAMA_KV_OVERRIDE_TYPE_BOOL, override.value
+        else:
+            row.tag, row.val_str = lib.LLAMA_KV_OVERRIDE_TYPE_STR, str(override.value).encode()
+    return rows
+
+
+def _load_mode(settings: Settings) -> int:
+    if settings.mmap:
+        return int(lib.LLAMA_LOAD_MODE_MMAP_MLOCK if settings.mlock else lib.LLAMA_LOAD_MODE_AUTO)
+    return int(lib.LLAMA_LOAD_MODE_MLOCK if settings.mlock else lib.LLAMA_LOAD_MODE_NONE)
+
+
+def _open_model(settings: Settings, loading: Loading) -> Any:
+    """The model's handle. Keeps what the parameters point to alive until llama.cpp has read it."""
+    params = lib.llama_model_default_params()
+    params.devices = devices = _devices(settings.devices)
+    params.n_gpu_layers = settings.n_gpu_layers
+    params.split_mode = {
+        "none": lib.LLAMA_SPLIT_MODE_NONE,
+        "layer": lib.LLAMA_SPLIT_MODE_LAYER,
+        "row": lib.LLAMA_SPLIT_MODE_ROW,
+        "tensor": lib.LLAMA_SPLIT_MODE_TENSOR,
+    }[settings.split_mode]
+    params.main_gpu = settings.main_gpu
+    split = ffi.NULL
+    if settings.tensor_split:
+        n_max = lib.llama_max_devices()
+        if len(settings.tensor_split) > n_max:
+            raise LoadError(
+                f"--tensor-split names {len(settings.tensor_split)} parts; at most {n_max} are possible"
+            )
+        split = ffi.new("float[]", [*settings.tensor_split, *[0.0] * (n_max - len(settings.tensor_split))])
+    params.tensor_split = split
+    params.load_mode = _load_mode(settings)
+    params.kv_overrides = overrides = _overrides(settings)
+    params.check_tensors = settings.check_tensors
+    handle = lib.llamad_model_open(os.fsencode(settings.model), params, loading.pointer)
+    del devices, split, overrides
+    if handle == ffi.NULL:
+        if loading.is_cancelled:
+            raise LoadCancelled
+        reason = ffi.string(lib.llamad_last_error()).decode(errors="replace")
+        raise LoadError(
+            f"{settings.model} could not be loaded as a GGUF model{': ' + reason if reason else ''};"
+            " the log above has llama.cpp's reason"
+        )
+    return handle
+
+
+def _context_params(settings: Settings, n_threads: int) -> Any:
+    params = lib.llama_context_default_params()
+    params.n_ctx = settings.n_ctx
+    params.n_batch = settings.n_batch
+    params.n_ubatch = min(settings.n_ubatch, settings.n_batch)
+    params.n_seq_max = settings.n_parallel
+    params.n_threads = n_threads
+    params.n_threads_batch = settings.n_threads_batch or n_threads
+    params.flash_attn_type = {
+        "on": lib.LLAMA_FLASH_ATTN_TYPE_ENABLED,
+        "off": lib.LLAMA_FLASH_ATTN_TYPE_DISABLED,
+        "auto": lib.LLAMA_FLASH_ATTN_TYPE_AUTO,
+    }[settings.flash_attn]
+    params.type_k = getattr(lib, f"GGML_TYPE_{settings.cache_type_k.upper()}")
+    params.type_v = getattr(lib, f"GGML_TYPE_{settings.cache_type_v.upper()}")
+    params.offload_kqv = settings.kv_offload
+    params.kv_unified = settings.kv_unified
+    params.swa_full = settings.swa_full
+    params.no_perf = True
+    if settings.pooling is not None:
+        params.pooling_type = getattr(lib, f"LLAMA_POOLING_TYPE_{settings.pooling.upper()}")
+    if settings.attention is not None:
+        name = settings.attention.upper().replace("-", "_")
+        params.attention_type = getattr(lib, f"LLAMA_ATTENTION_TYPE_{name}")
+    if settings.rope_scaling is not None:
+        params.rope_scaling_type = getattr(lib, f"LLAMA_ROPE_SCALING_TYPE_{settings.rope_scaling.upper()}")
+    params.rope_freq_base = settings.rope_freq_base
+    params.rope_freq_scale = settings.rope_freq_scale
+    params.yarn_orig_ctx = settings.yarn_orig_ctx
+    params.yarn_ext_factor = settings.yarn_ext_factor
+    params.yarn_attn_factor = settings.yarn_attn_factor
+    params.yarn_beta_slow = settings.yarn_beta_slow
+    params.yarn_beta_fast = settings.yarn_beta_fast
+    return params
+
+
+def _check(settings: Settings, handle: Any) -> None:
+    """What would make llama.cpp abort, or cannot work, stops here with a sentence."""
+    if lib.llama_model_has_encoder(handle) or not lib.llama_model_has_decoder(handle):
+        raise LoadError(f"{settings.model} is not a model that generates text; give a decoder-only model")
+    n_max = lib.llama_max_parallel_sequences()
+    if settings.n_parallel > n_max:
+        raise LoadError(f"--parallel {settings.n_parallel}: this llama.cpp has at most {n_max} sequences")
+    if settings.n_parallel > settings.n_batch:
+        raise LoadError(
+            f"--batch-size {settings.n_batch} is smaller than --parallel {settings.n_parallel}:"
+            " a step needs a token for every slot; raise -b"
+        )
+    if settings.cache_type_v not in ("f32", "f16", "bf16") and settings.flash_attn == "off":
+        raise LoadError(f"--cache-type-v {settings.cache_type_v} needs flash attention; leave out -fa off")
+    for flag, name in (("k", settings.cache_type_k), ("v", settings.cache_type_v)):
+        block = lib.ggml_blck_size(getattr(lib, f"GGML_TYPE_{name.upper()}"))
+        size = memory.head_size(handle, flag)
+        if size % block:
+            raise LoadError(
+                f"--cache-type-{flag} {name} needs heads of a multiple of {block}; this model's are {size}"
+            )
+    refusal = memory.refusal(settings, handle)
+    if refusal is not None:
+        raise LoadError(refusal)
+
+
+def _text(value: Any) -> str:
+    return "" if value == ffi.NULL else ffi.string(value).decode("utf-8", "replace")
+
+
+def _info(settings: Settings, handle: Any) -> ModelInfo:
+    vocab = lib.llama_model_get_vocab(handle)
+    buffer = ffi.new("char[256]")
+    lib.llama_model_desc(handle, buffer, 256)
+    return ModelInfo(
+        path=settings.model,
+        description=_text(buffer),
+        vocab_type=lib.llama_vocab_type(vocab),
+        n_vocab=lib.llama_vocab_n_tokens(vocab),
+        n_ctx_train=lib.llama_model_n_ctx_train(handle),
+        n_embd=lib.llama_model_n_embd(handle),
+        n_params=lib.llama_model_n_params(handle),
+        size=lib.llama_model_size(handle),
+        chat_template=_text(lib.llama_model_chat_template(handle, ffi.NULL)),
+        bos=lib.llama_vocab_bos(vocab),
+        eos=lib.llama_vocab_eos(vocab),
+        eot=lib.llama_vocab_eot(vocab),
+        add_bos=lib.llama_vocab_get_add_bos(vocab),
+    )
+
+
+def load(settings: Settings, n_threads: int, loading: Loading) -> Model:
+    """Open the model and its context. Raises LoadError or LoadCancelled; frees what it took then."""
+    try:
+        with open(settings.model, "rb") as file:
+            magic = file.read(4)
+    except OSError as error:
+        raise LoadError(f"{settings.model}: {error.strerror}; -m names a GGUF file") from None
+    if magic != b"GGUF":
+        raise LoadError(
+            f"{settings.model} is not a GGUF file; convert it with llama.cpp's convert_hf_to_gguf.py"
+        )
+    _backend(settings)
+    handle = _open_model(settings, loading)
+    context = ffi.NULL
+    try:
+        _check(settings, handle)
+        if loading.is_cancelled:
+            raise LoadCancelled
+        context = lib.llamad_context_open(handle, _context_params(settings, n_threads))
+        if context == ffi.NULL:
+            raise LoadError(
+                f"no context for {settings.n_parallel} slots could be made; lower -c or -np,"
+                " the log above has llama.cpp's reason"
+            )
+        if lib.llama_get_memory(lib.llamad_context_get(context)) == ffi.NULL:
+            raise LoadError(f"{settings.model} is not a model that generates text; give a decoder-only model")
+        info = _info(settings, handle)
+        table = int(ffi.cast("uintptr_t", lib.llamad_llama_table()))
+        address = int(ffi.cast("uintptr_t", lib.llama_model_get_vocab(handle)))
+        return Model(handle, context, info, Vocab(table, address, info.n_vocab), settings)
+    except BaseException:
+        if context != ffi.NULL:
+            lib.llamad_context_close(context)
+        lib.llamad_model_close(handle)
+        raise

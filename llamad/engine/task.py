@@ -1,0 +1,80 @@
+"""Owns the types that cross from the API to the engine: what a task is, and who hears of it.
+
+Made and read on the event loop. Must not know HTTP or JSON.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from llamad.engine.core import Sampling
+
+# Numbers of ext/llamad/engine/wire.pxd.
+STOP_NAMES = ("none", "eos", "limit", "word")
+FAILURE_DECODE, FAILURE_DEADLINE, FAILURE_MEMORY, FAILURE_SAMPLER, FAILURE_ENGINE, FAILURE_ABORTED = range(
+    1, 7
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RequestContext:
+    """What travels with a request down to the engine."""
+
+    request_id: str
+    key_name: str = ""
+    priority: int = 0
+    deadline_us: int = 0  # on core.clock_us(); 0: none
+    adapter_set: int = 0
+
+
+@dataclass(slots=True)
+class Task:
+    """One prompt's generation."""
+
+    context: RequestContext
+    prompt: bytes  # token ids as int32
+    sampling: Sampling
+    stops: list[bytes] = field(default_factory=list)
+    bias: list[tuple[int, float]] = field(default_factory=list)
+    breakers: list[bytes] = field(default_factory=list)
+    id_slot: int = -1
+    n_predict: int = -1
+    n_keep: int = 0
+    n_discard: int = 0
+    t_max_predict_us: int = 0
+    stream: bool = False
+    cache_prompt: bool = True
+    context_shift: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """How a task ended, in the order of the engine's event."""
+
+    stop_type: int
+    stop_word: int
+    slot: int
+    n_prompt: int
+    n_cached: int
+    n_decoded: int
+    n_slot_tokens: int
+    truncated: bool
+    has_new_line: bool
+    t_us: int
+    prompt_us: int
+    predict_us: int
+
+
+class Sink(Protocol):
+    """Hears of one task, on the event loop. After on_done or on_failed nothing more comes."""
+
+    def on_admitted(self, slot: int, n_cached: int, t_us: int) -> None: ...
+
+    def on_text(
+        self, tokens: list[int], data: bytes, n_decoded: int, t_us: int, prompt_us: int, predict_us: int
+    ) -> None: ...
+
+    def on_done(self, done: Done) -> None: ...
+
+    def on_failed(self, failure: int, code: int) -> None: ...

@@ -1,0 +1,35 @@
+"""Owns the default numbers of threads. Runs at start-up; reads the machine's topology, changes nothing."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def physical_cores() -> int:
+    """Cores this process may use, hyper-threads counted once."""
+    allowed = os.sched_getaffinity(0)
+    cores = set()
+    for cpu in allowed:
+        topology = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
+        try:
+            cores.add(topology.read_text(encoding="ascii").strip())
+        except OSError:
+            cores.add(str(cpu))
+    return max(1, len(cores))
+
+
+def compute_threads(n_wanted: int) -> int:
+    """Threads for llama.cpp. A small machine leaves one core to the event loop: llama.cpp's barriers stall
+    badly when a compute thread has to share its core."""
+    if n_wanted > 0:
+        return n_wanted
+    n = physical_cores()
+    return max(1, n - 1) if n <= 8 else n
+
+
+def sampler_threads(n_wanted: int, n_slots: int) -> int:
+    """Threads that sample the slots of a step in parallel."""
+    if n_wanted > 0:
+        return n_wanted
+    return max(1, min(n_slots, 8, len(os.sched_getaffinity(0)) // 2))

@@ -1,0 +1,1 @@
+"""What several test folders share: engines and servers to test against."""

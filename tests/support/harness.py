@@ -1,0 +1,152 @@
+"""An engine over the fake model, driven by hand: submit tasks, collect their events, check nothing is left over."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import defaultdict
+
+from llamad.engine.core import Core, Sampling
+from llamad.engine.fake import Fake
+from llamad.engine.vocab import Vocab
+
+ADMITTED, TEXT, DONE, FAILED, STEP = range(1, 6)
+STOP_EOS, STOP_LIMIT, STOP_WORD = 1, 2, 3
+FAILURE_DECODE, FAILURE_DEADLINE, FAILURE_MEMORY, FAILURE_SAMPLER, FAILURE_ENGINE, FAILURE_ABORTED = range(
+    1, 7
+)
+WAIT_SECONDS = 30
+
+SAMPLING = {
+    "seed": 1,
+    "top_k": 40,
+    "top_p": 0.95,
+    "min_p": 0.05,
+    "typical_p": 1.0,
+    "tfs_z": 1.0,
+    "top_n_sigma": -1.0,
+    "temperature": 0.8,
+    "dynatemp_range": 0.0,
+    "dynatemp_exponent": 1.0,
+    "xtc_probability": 0.0,
+    "xtc_threshold": 0.1,
+    "repeat_last_n": 64,
+    "repeat_penalty": 1.0,
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
+    "dry_multiplier": 0.0,
+    "dry_base": 1.75,
+    "dry_allowed_length": 2,
+    "dry_penalty_last_n": 512,
+    "mirostat": 0,
+    "mirostat_tau": 5.0,
+    "mirostat_eta": 0.1,
+    "min_keep": 0,
+}
+
+
+class Harness:
+    """Collects events by task. Leaving the block stops the engine and checks that everything was given back."""
+
+    def __init__(self, fake: Fake, *, n_slots=4, n_ctx=512, n_batch=64, **options):
+        self.fake = fake
+        self.vocab = Vocab(fake.table, fake.vocab, fake.n_vocab)
+        options = {
+            "n_cells": 0,
+            "n_swa": 0,
+            "add_bos": True,
+            "similarity_min": 0.5,
+            "step_tokens_max": 0,
+            "n_sampler_threads": 2,
+            "cont_batching": True,
+            "tracing": True,
+        } | options
+        self.core = Core(self.vocab, fake.ctx, n_slots=n_slots, n_ctx=n_ctx, n_batch=n_batch, **options)
+        self.events = defaultdict(list)
+        self.steps = []
+        self.next_id = 1
+        self._thread = threading.Thread(target=self.core.run, daemon=True)
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error):
+        self.fake.block(False)
+        self.core.stop()
+        self.until(lambda: not self._thread.is_alive())
+        self.collect()
+        if error[0] is None:
+            assert self.core.check_integrity() == 0
+            assert self.fake.bad_calls == 0
+            assert self.fake.n_samplers == 0
+            for task_id, events in self.events.items():
+                ends = [event for event in events if event[0] in (DONE, FAILED)]
+                assert len(ends) == 1, f"task {task_id} ended {len(ends)} times"
+                assert events[-1] is ends[0]
+
+    def submit(self, prompt: bytes = b"hello", **options) -> int:
+        task_id = self.next_id
+        self.next_id += 1
+        self.events[task_id] = []
+        defaults = {
+            "stops": [],
+            "bias": [],
+            "breakers": [],
+            "request_id": b"request",
+            "key_name": b"",
+            "priority": 0,
+            "deadline_us": 0,
+            "adapter_set": 0,
+            "id_slot": -1,
+            "n_predict": -1,
+            "n_keep": 0,
+            "n_discard": 0,
+            "t_max_predict_us": 0,
+            "stream": True,
+            "cache_prompt": True,
+            "context_shift": True,
+        }
+        tokens = self.vocab.tokenize(prompt, True, True)
+        while not self.core.submit(task_id, tokens, Sampling(b"", **SAMPLING), **(defaults | options)):
+            self.collect()
+        return task_id
+
+    def collect(self) -> None:
+        while events := self.core.poll():
+            for event in events:
+                if event[0] == STEP:
+                    self.steps.append(event)
+                else:
+                    self.events[event[1]].append(event)
+
+    def until(self, condition) -> None:
+        """Collect events until the condition holds."""
+        t_end = time.monotonic() + WAIT_SECONDS
+        while not condition():
+            assert time.monotonic() < t_end, "the engine did not get there"
+            time.sleep(0.0005)
+            self.collect()
+
+    def wait(self, *task_ids: int) -> None:
+        self.until(lambda: all(self.end(task_id) for task_id in task_ids))
+
+    def wait_first(self, task_id: int, kind: int = TEXT) -> None:
+        self.until(lambda: any(event[0] == kind for event in self.events[task_id]))
+
+    def end(self, task_id: int):
+        """The task's last event, or None while it runs."""
+        events = self.events[task_id]
+        return events[-1] if events and events[-1][0] in (DONE, FAILED) else None
+
+    def text(self, task_id: int) -> bytes:
+        return b"".join(event[3] for event in self.events[task_id] if event[0] == TEXT)
+
+    def tokens(self, task_id: int) -> list[int]:
+        return [token for event in self.events[task_id] if event[0] == TEXT for token in event[2]]
+
+    def n_cached(self, task_id: int) -> int:
+        return next(event[3] for event in self.events[task_id] if event[0] == ADMITTED)
+
+    def slot(self, task_id: int) -> int:
+        return next(event[2] for event in self.events[task_id] if event[0] == ADMITTED)

@@ -1,0 +1,61 @@
+"""A tiny Llama-shaped GGUF with seeded random weights and the default model's tokenizer: for tests in which the
+text does not matter and time does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import gguf
+import numpy as np
+
+N_EMBD, N_LAYER, N_HEAD, N_HEAD_KV, N_FF = 64, 2, 4, 2, 128
+
+
+def write_tiny(path: Path, tokenizer_from: str, n_ctx: int = 16384) -> str:
+    reader = gguf.GGUFReader(tokenizer_from)
+    writer = gguf.GGUFWriter(path, "llama")
+    for name, field in reader.fields.items():
+        if not name.startswith("tokenizer."):
+            continue
+        if field.types[0] == gguf.GGUFValueType.ARRAY:
+            writer.add_array(name, field.contents())
+        else:
+            writer.add_key_value(name, field.contents(), field.types[0])
+    n_vocab = len(reader.fields["tokenizer.ggml.tokens"].data)
+    writer.add_name("tiny")
+    writer.add_context_length(n_ctx)
+    writer.add_embedding_length(N_EMBD)
+    writer.add_block_count(N_LAYER)
+    writer.add_feed_forward_length(N_FF)
+    writer.add_head_count(N_HEAD)
+    writer.add_head_count_kv(N_HEAD_KV)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_rope_dimension_count(N_EMBD // N_HEAD)
+    writer.add_vocab_size(n_vocab)
+    random = np.random.default_rng(7)
+
+    def matrix(name: str, rows: int, columns: int) -> None:
+        values = random.standard_normal((rows, columns), dtype=np.float32) / np.sqrt(columns)
+        writer.add_tensor(name, values.astype(np.float16))
+
+    matrix("token_embd.weight", n_vocab, N_EMBD)
+    writer.add_tensor("output_norm.weight", np.ones(N_EMBD, np.float32))
+    for i in range(N_LAYER):
+        n_kv = N_EMBD // N_HEAD * N_HEAD_KV
+        for part in ("attn_norm", "ffn_norm"):
+            writer.add_tensor(f"blk.{i}.{part}.weight", np.ones(N_EMBD, np.float32))
+        for part, rows, columns in (
+            ("attn_q", N_EMBD, N_EMBD),
+            ("attn_k", n_kv, N_EMBD),
+            ("attn_v", n_kv, N_EMBD),
+            ("attn_output", N_EMBD, N_EMBD),
+            ("ffn_gate", N_FF, N_EMBD),
+            ("ffn_up", N_FF, N_EMBD),
+            ("ffn_down", N_EMBD, N_FF),
+        ):
+            matrix(f"blk.{i}.{part}.weight", rows, columns)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return str(path)
