@@ -1,0 +1,1 @@
+"""The endpoints: JSON to typed parameters, parameters to engine commands, engine events to JSON."""

@@ -1,0 +1,84 @@
+"""Owns the table of endpoints, and what happens around each: routing, keys, errors, metrics.
+
+Implements the HTTP layer's App on the event loop. Must not touch a socket or llama.cpp.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+
+from llamad.api import completion, metrics, status, tokens
+from llamad.api.auth import Keys
+from llamad.api.errors import ApiError
+from llamad.api.service import Service
+from llamad.engine.host import State
+from llamad.http.exchange import Exchange
+from llamad.http.message import Request, Response
+from llamad.http.router import Route, Router
+
+log = logging.getLogger("llamad.api")
+
+Handler = Callable[[Service, Exchange], None]
+
+
+class Api:
+    def __init__(self, service: Service, keys: Keys) -> None:
+        self.service = service
+        self.keys = keys
+        self.router = Router()
+        service.may_see_slots = self._has_key
+        for path in ("/health", "/v1/health"):
+            self._add("GET", path, status.health, public=True)
+        for path in ("/models", "/v1/models"):
+            self._add("GET", path, status.models, public=True)
+        self._add("GET", "/props", status.props, public=True)
+        self._add("POST", "/props", status.set_props)
+        self._add("GET", "/slots", status.slots)
+        self._add("GET", "/metrics", metrics.handle)
+        self._add("POST", "/tokenize", tokens.tokenize)
+        self._add("POST", "/detokenize", tokens.detokenize)
+        for path in ("/completion", "/completions"):
+            self._add("POST", path, completion.handle)
+
+    def _add(self, method: str, path: str, handler: Handler, public: bool = False) -> None:
+        self.router.add(Route(method, path, partial(handler, self.service), public))
+
+    def _has_key(self, request: Request) -> bool:
+        return not self.keys or self.keys.find(request) is not None
+
+    # For the HTTP layer.
+
+    def on_head(self, request: Request) -> Response | None:
+        """Route and key; a request that cannot be served is refused before its body is read."""
+        refused = self.router.resolve(request, self.error)
+        if refused is not None:
+            return refused
+        route = request.route
+        assert route is not None
+        if self.keys and not route.public:
+            name = self.keys.find(request)
+            if name is None:
+                return ApiError(401, "Invalid API Key", headers=(("WWW-Authenticate", "Bearer"),)).response()
+            request.key_name = name
+        if self.service.host.state is State.DRAINING and not route.pattern.endswith("/health"):
+            return self.service.not_ready().response()
+        return None
+
+    def body_max(self, request: Request) -> int:
+        return request.route.body_max if request.route is not None else 0
+
+    def on_request(self, exchange: Exchange) -> None:
+        route = exchange.request.route
+        assert route is not None
+        try:
+            route.handler(exchange)
+        except ApiError as error:
+            exchange.fail(error.response())
+
+    def on_done(self, exchange: Exchange, seconds: float) -> None:
+        self.service.metrics.on_done(exchange, seconds)
+
+    def error(self, status: int, message: str) -> Response:
+        return ApiError(status, message).response()

@@ -1,0 +1,302 @@
+"""Owns POST /completion: a request with one or several prompts, answered whole or as a stream.
+
+Runs on the event loop. A Job is one request; a Part is one of its prompts and hears the engine's events.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import msgspec
+
+from llamad.api import generation as options
+from llamad.api import prompt as prompts
+from llamad.api import result
+from llamad.api.errors import ApiError, queue_full
+from llamad.api.fields import json_object
+from llamad.api.service import Service
+from llamad.engine.core import clock_us
+from llamad.engine.engine import Engine
+from llamad.engine.model import Model
+from llamad.engine.task import (
+    FAILURE_ABORTED,
+    FAILURE_DEADLINE,
+    FAILURE_ENGINE,
+    FAILURE_MEMORY,
+    Done,
+    RequestContext,
+    Task,
+)
+from llamad.http import sse
+from llamad.http.exchange import Exchange
+from llamad.http.message import Response
+
+_encode = msgspec.json.Encoder().encode
+
+
+def failure_error(failure: int, code: int) -> ApiError:
+    """What a client is told about a failed task."""
+    if failure == FAILURE_DEADLINE:
+        return ApiError(408, "The request took longer than --request-timeout allows")
+    if failure == FAILURE_ABORTED:
+        return ApiError(503, "The server is shutting down")
+    if failure == FAILURE_ENGINE:
+        return ApiError(
+            503, "The engine is being restarted after a failure; try again", headers=(("Retry-After", "1"),)
+        )
+    if failure == FAILURE_MEMORY:
+        return ApiError(500, "The server is out of memory")
+    return ApiError(500, f"The model could not compute an answer (code {code}); try again")
+
+
+class Part:
+    """One prompt of a request."""
+
+    __slots__ = (
+        "data",
+        "done",
+        "has_first",
+        "index",
+        "job",
+        "n_cached",
+        "n_decoded",
+        "n_prompt",
+        "t_last_us",
+        "task_id",
+        "tokens",
+        "tokens_prompt",
+    )
+
+    def __init__(self, job: Job, index: int, tokens_prompt: bytes) -> None:
+        self.job = job
+        self.index = index
+        self.tokens_prompt = tokens_prompt
+        self.n_prompt = len(tokens_prompt) // 4
+        self.task_id = 0
+        self.n_cached = 0
+        self.n_decoded = 0
+        self.t_last_us = 0
+        self.has_first = False
+        self.data: list[bytes] = []
+        self.tokens: list[int] = []
+        self.done: Done | None = None
+
+    # From the engine.
+
+    def on_admitted(self, slot: int, n_cached: int, t_us: int) -> None:
+        self.n_cached = n_cached
+        self.job.service.metrics.queue_seconds.observe((t_us - self.job.t_submit_us) / 1e6)
+
+    def on_text(
+        self, tokens: list[int], data: bytes, n_decoded: int, t_us: int, prompt_us: int, predict_us: int
+    ) -> None:
+        job = self.job
+        metrics = job.service.metrics
+        if not self.has_first:
+            self.has_first = True
+            metrics.first_token_seconds.observe(time.monotonic() - job.exchange.request.t_start)
+        elif n_decoded > self.n_decoded:
+            n_new = n_decoded - self.n_decoded
+            metrics.token_gap_seconds.observe((t_us - self.t_last_us) / 1e6 / n_new, n_new)
+        self.n_decoded, self.t_last_us = n_decoded, t_us
+        if job.generation.stream:
+            job.write_piece(self, tokens, data, prompt_us, predict_us)
+            return
+        self.data.append(data)
+        if job.generation.return_tokens:
+            self.tokens += tokens
+
+    def on_done(self, done: Done) -> None:
+        self.done = done
+        self.task_id = 0
+        self.job.on_part_done(self)
+
+    def on_failed(self, failure: int, code: int) -> None:
+        self.task_id = 0
+        self.job.on_part_failed(failure, code)
+
+
+class Job:
+    """One request. Its answer begins with the first text, so that an early failure still has its status."""
+
+    __slots__ = (
+        "__weakref__",
+        "engine",
+        "exchange",
+        "generation",
+        "model",
+        "n_left",
+        "parts",
+        "service",
+        "t_submit_us",
+        "t_written",
+    )
+
+    def __init__(
+        self,
+        service: Service,
+        exchange: Exchange,
+        generation: options.Generation,
+        model: Model,
+        engine: Engine,
+    ) -> None:
+        self.service = service
+        self.exchange = exchange
+        self.generation = generation
+        self.model = model
+        self.engine = engine
+        self.parts: list[Part] = []
+        self.n_left = 0
+        self.t_submit_us = 0
+        self.t_written = time.monotonic()
+
+    def submit(self, token_lists: list[bytes]) -> None:
+        """Hand every prompt to the engine, or none of them."""
+        if not self.engine.can_accept(len(token_lists)):
+            raise queue_full()
+        g, exchange = self.generation, self.exchange
+        request = exchange.request
+        settings = self.service.settings
+        self.t_submit_us = clock_us()
+        deadline = (
+            self.t_submit_us + int(settings.request_timeout * 1e6) if settings.request_timeout > 0 else 0
+        )
+        context = RequestContext(request.request_id, request.key_name, deadline_us=deadline)
+        sampling = options.sampling(g)
+        bias = options.biases(g, self.service.eog_tokens(), self.service.suppressed_tokens())
+        self.parts = [Part(self, i, tokens) for i, tokens in enumerate(token_lists)]
+        self.n_left = len(self.parts)
+        exchange.on_abort = self.abort
+        if g.stream:
+            exchange.on_pause = self.pause
+            exchange.on_resume = self.resume
+            self.service.pings.add(self)
+        for part in self.parts:
+            task = Task(
+                context,
+                part.tokens_prompt,
+                sampling,
+                stops=[stop.encode("utf-8", "replace") for stop in g.stop],
+                bias=bias,
+                breakers=[one.encode("utf-8", "replace") for one in g.dry_sequence_breakers],
+                id_slot=g.id_slot,
+                n_predict=g.n_predict,
+                n_keep=g.n_keep,
+                n_discard=g.n_discard,
+                t_max_predict_us=g.t_max_predict_ms * 1000,
+                stream=g.stream,
+                cache_prompt=g.cache_prompt,
+                context_shift=settings.context_shift,
+            )
+            part.task_id = self.engine.submit(task, part)
+
+    # From the client.
+
+    def abort(self) -> None:
+        """The client is gone, or another prompt of the request failed."""
+        for part in self.parts:
+            if part.task_id:
+                self.engine.abort(part.task_id)
+
+    def pause(self) -> None:
+        for part in self.parts:
+            if part.task_id:
+                self.engine.pause(part.task_id)
+
+    def resume(self) -> None:
+        for part in self.parts:
+            if part.task_id:
+                self.engine.resume(part.task_id)
+
+    def ping(self, now: float, ping_seconds: float) -> None:
+        """Keep a quiet stream's connection alive."""
+        if now - self.t_written >= ping_seconds:
+            self.write(sse.PING)
+
+    # Towards the client.
+
+    def write(self, data: bytes) -> None:
+        exchange = self.exchange
+        if not exchange.begun and not exchange.closed:
+            exchange.begin(200, sse.CONTENT_TYPE)
+        self.t_written = time.monotonic()
+        exchange.write(data)
+
+    def write_piece(
+        self, part: Part, tokens: list[int], data: bytes, prompt_us: int, predict_us: int
+    ) -> None:
+        piece: dict[str, Any] = {"content": data.decode("utf-8", "replace"), "tokens": tokens, "stop": False}
+        if len(self.parts) > 1:
+            piece["index"] = part.index
+        if self.generation.timings_per_token:
+            piece["timings"] = result.timings(
+                part.n_prompt, part.n_cached, prompt_us, part.n_decoded, predict_us
+            )
+        self.write(sse.format_event(_encode(piece)))
+
+    def on_part_done(self, part: Part) -> None:
+        self.n_left -= 1
+        if self.generation.stream:
+            self.write(sse.format_event(_encode(self._final(part))))
+        if self.n_left:
+            return
+        self.service.pings.discard(self)
+        if self.generation.stream:
+            self.exchange.end()
+            return
+        finals = [self._final(one) for one in self.parts]
+        self.exchange.send(Response(200, _encode(finals[0] if len(finals) == 1 else finals)))
+
+    def on_part_failed(self, failure: int, code: int) -> None:
+        self.n_left -= 1
+        self.service.pings.discard(self)
+        self.abort()
+        if self.exchange.closed:
+            return
+        error = failure_error(failure, code)
+        if self.exchange.begun:
+            self.exchange.write(sse.format_event(_encode(error.body())))
+            self.exchange.end()
+        else:
+            self.exchange.send(error.response())
+
+    def _final(self, part: Part) -> dict[str, Any]:
+        g, done = self.generation, part.done
+        assert done is not None
+        streamed = g.stream
+        whole = result.final(
+            done,
+            index=part.index,
+            content="" if streamed else b"".join(part.data).decode("utf-8", "replace"),
+            tokens=part.tokens,
+            model=self.service.model_name,
+            settings=options.settings_json(g, self.model.n_ctx_slot, self.service.model_name),
+            prompt=self.model.vocab.detokenize(part.tokens_prompt, True).decode("utf-8", "replace"),
+            stops=g.stop,
+        )
+        return result.select(whole, g.response_fields)
+
+
+def handle(service: Service, exchange: Exchange) -> None:
+    """POST /completion and /completions."""
+    model, engine = service.ready()
+    body = json_object(exchange.request.body)
+    exchange.request.body = b""
+    generation = options.parse(body, service.settings, model)
+    wanted = prompts.split(body.get("prompt"), service.settings.prompts_max)
+    job = Job(service, exchange, generation, model, engine)
+    if prompts.n_chars(wanted) <= prompts.TEXT_INLINE_MAX:
+        job.submit([prompts.tokenize(one, model) for one in wanted])
+        return
+    service.spawn(exchange, _submit_long(service, job, wanted))
+
+
+async def _submit_long(service: Service, job: Job, wanted: list[Any]) -> None:
+    """Long texts are tokenized in a worker, so that nobody waits for them."""
+    loop = asyncio.get_running_loop()
+    tokens = [await loop.run_in_executor(service.workers, prompts.tokenize, one, job.model) for one in wanted]
+    service.ready()
+    if not job.exchange.closed:
+        job.submit(tokens)

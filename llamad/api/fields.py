@@ -1,0 +1,90 @@
+"""Owns reading fields out of a JSON object: each with its type and range, each failure naming the field.
+
+Pure functions, any thread. The only place where a JSON value's type is judged.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import msgspec
+
+from llamad.api.errors import bad
+
+INT32_MAX = 2**31 - 1
+
+
+def json_object(body: bytes) -> dict[str, Any]:
+    """The request's body as a JSON object."""
+    try:
+        value = msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise bad(f"The body is not valid JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise bad("The body must be a JSON object")
+    return value
+
+
+def flag(body: dict[str, Any], name: str, default: bool) -> bool:
+    value = body.get(name)
+    if value is None:
+        return default
+    if isinstance(value, bool):
+        return value
+    raise bad(f'"{name}" must be true or false')
+
+
+def whole(body: dict[str, Any], name: str, default: int, low: int = -INT32_MAX, high: int = INT32_MAX) -> int:
+    value = body.get(name)
+    if value is None:
+        return default
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise bad(f'"{name}" must be a whole number')
+    if not low <= value <= high:
+        raise bad(f'"{name}" must be {_range(low, high)}, not {value}')
+    return value
+
+
+def number(
+    body: dict[str, Any], name: str, default: float, low: float = -math.inf, high: float = math.inf
+) -> float:
+    value = body.get(name)
+    if value is None:
+        return default
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        raise bad(f'"{name}" must be a number')
+    value = float(value)
+    if not math.isfinite(value) or abs(value) > 3e38:
+        raise bad(f'"{name}" must be a finite number')
+    if not low <= value <= high:
+        raise bad(f'"{name}" must be {_range(low, high)}, not {value:g}')
+    return value
+
+
+def text(body: dict[str, Any], name: str, default: str = "") -> str:
+    value = body.get(name)
+    if value is None:
+        return default
+    if not isinstance(value, str):
+        raise bad(f'"{name}" must be a string')
+    return value
+
+
+def texts(body: dict[str, Any], name: str, default: tuple[str, ...] = ()) -> list[str]:
+    value = body.get(name)
+    if value is None:
+        return list(default)
+    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+        raise bad(f'"{name}" must be an array of strings')
+    return value
+
+
+def _range(low: float, high: float) -> str:
+    if high in (INT32_MAX, math.inf):
+        return f"at least {low:g}"
+    if low in (-INT32_MAX, -math.inf):
+        return f"at most {high:g}"
+    return f"between {low:g} and {high:g}"

@@ -1,0 +1,86 @@
+"""Owns the shapes of `prompt`: six on the wire, a list of token sequences below.
+
+Tokenizing lets the GIL go; the caller decides whether it runs on the loop or in a worker.
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import Any
+
+from llamad.api.errors import bad, too_long
+from llamad.engine.model import Model
+
+# Up to here a prompt is tokenized on the event loop: a few milliseconds at most.
+TEXT_INLINE_MAX = 16384
+
+
+def split(value: Any, prompts_max: int) -> list[Any]:
+    """One or several prompts: each a string, a list of token ids, or a list of ids and strings."""
+    if value is None:
+        raise bad('"prompt" is missing')
+    if isinstance(value, str):
+        return [value]
+    if not isinstance(value, list) or not value:
+        raise bad('"prompt" must be a string, or a non-empty array of strings, token ids or such arrays')
+    if any(isinstance(one, list) for one in value) or all(isinstance(one, str) for one in value):
+        prompts = value
+    else:
+        prompts = [value]
+    if len(prompts) > prompts_max:
+        raise bad(f'"prompt" may hold at most {prompts_max} prompts (--prompts-max)')
+    for prompt in prompts:
+        _check(prompt)
+    return prompts
+
+
+def _check(prompt: Any) -> None:
+    if isinstance(prompt, str):
+        return
+    if not isinstance(prompt, list) or not prompt:
+        raise bad('"prompt": each prompt must be a string or a non-empty array of token ids and strings')
+    for one in prompt:
+        if isinstance(one, bool) or not isinstance(one, (int, str)):
+            raise bad('"prompt": an array may hold token ids and strings only')
+
+
+def n_chars(prompts: list[Any]) -> int:
+    """How much text there is to tokenize."""
+    total = 0
+    for prompt in prompts:
+        total += (
+            len(prompt)
+            if isinstance(prompt, str)
+            else sum(len(one) for one in prompt if isinstance(one, str))
+        )
+    return total
+
+
+def tokenize(prompt: Any, model: Model) -> bytes:
+    """Token ids as int32. BOS is added when the prompt begins with text and the model wants it."""
+    if isinstance(prompt, str):
+        tokens = _text(prompt, True, model)
+    else:
+        parts = []
+        for i, one in enumerate(prompt):
+            parts.append(_text(one, i == 0, model) if isinstance(one, str) else _token(one, model))
+        tokens = b"".join(parts)
+    if not tokens:
+        if model.info.bos < 0:
+            raise bad('"prompt" is empty and the model has no token to begin with')
+        tokens = array("i", [model.info.bos]).tobytes()
+    n_tokens = len(tokens) // 4
+    if n_tokens >= model.n_ctx_slot:
+        raise too_long(n_tokens, model.n_ctx_slot)
+    return tokens
+
+
+def _text(text: str, add_special: bool, model: Model) -> bytes:
+    # A lone surrogate from a \ud800 escape has no UTF-8; it becomes a question mark.
+    return model.vocab.tokenize(text.encode("utf-8", "replace"), add_special, True)
+
+
+def _token(token: int, model: Model) -> bytes:
+    if not 0 <= token < model.vocab.n_vocab:
+        raise bad(f'"prompt": token id {token} is outside the vocabulary of {model.vocab.n_vocab}')
+    return array("i", [token]).tobytes()

@@ -1,0 +1,113 @@
+"""Owns what all endpoints share: the settings, the model's host, the metrics, a small pool of workers.
+
+Made once at start, used on the event loop. Must not hold anything of a single request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Protocol
+
+from llamad.api.errors import ApiError
+from llamad.api.metrics import Metrics
+from llamad.engine.engine import Engine
+from llamad.engine.host import Host, State
+from llamad.engine.model import Model
+from llamad.flags.help import props
+from llamad.flags.settings import Settings
+from llamad.http.exchange import Exchange
+from llamad.http.message import Request
+
+log = logging.getLogger("llamad.api")
+
+N_WORKERS = 2
+
+
+class Pinged(Protocol):
+    """A stream that may fall quiet."""
+
+    def ping(self, now: float, ping_seconds: float) -> None: ...
+
+
+class Service:
+    def __init__(self, settings: Settings, host: Host, build_info: str) -> None:
+        self.settings = settings
+        self.host = host
+        self.build_info = build_info
+        self.metrics = Metrics()
+        self.t_created = int(time.time())
+        self.workers = ThreadPoolExecutor(N_WORKERS, thread_name_prefix="llamad-worker")
+        self.pings: set[Pinged] = set()
+        self.may_see_slots: Callable[[Request], bool] = lambda request: (
+            True
+        )  # set by app.py, which has the keys
+        self._jobs: set[asyncio.Task[None]] = set()
+        self._eog_tokens: list[int] | None = None
+        self._suppressed: list[int] | None = None
+
+    @property
+    def model_name(self) -> str:
+        return self.settings.alias or self.settings.model
+
+    def public_settings(self) -> dict[str, Any]:
+        """The server's flags as /props shows them: no keys, no tokens."""
+        return props(self.settings)
+
+    def ready(self) -> tuple[Model, Engine]:
+        """The model and its engine, or the error that says why there is none."""
+        host = self.host
+        if host.state is State.READY and host.model is not None and host.engine is not None:
+            return host.model, host.engine
+        raise self.not_ready()
+
+    def not_ready(self) -> ApiError:
+        if self.host.state is State.DRAINING:
+            return ApiError(503, "The server is shutting down", headers=(("Retry-After", "5"),))
+        if self.host.state is State.FAILED:
+            return ApiError(500, f"The model could not be loaded: {self.host.error}")
+        return ApiError(503, "Loading model", headers=(("Retry-After", "1"),))
+
+    def eog_tokens(self) -> list[int]:
+        """Every token that ends a generation; found once, because the whole vocabulary is asked."""
+        if self._eog_tokens is None:
+            self._eog_tokens = self.ready()[0].vocab.eog_tokens()
+        return self._eog_tokens
+
+    def suppressed_tokens(self) -> list[int]:
+        """Tokens the model must never produce."""
+        if self._suppressed is None:
+            self._suppressed = self.ready()[0].suppressed_tokens()
+        return self._suppressed
+
+    def spawn(self, exchange: Exchange, work: Coroutine[Any, Any, None]) -> None:
+        """Run the long part of a request; its errors become the request's answer."""
+        task = asyncio.ensure_future(self._answered(exchange, work))
+        self._jobs.add(task)
+        task.add_done_callback(self._jobs.discard)
+
+    async def _answered(self, exchange: Exchange, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except ApiError as error:
+            exchange.fail(error.response())
+        except Exception:
+            log.exception("request %s failed", exchange.request.request_id)
+            exchange.fail(ApiError(500, "The server failed; its log says why").response())
+
+    async def ping_loop(self) -> None:
+        """Comment pings for streams that wait or read; runs until cancelled."""
+        every = self.settings.ping_seconds
+        if every <= 0:
+            return
+        while True:
+            await asyncio.sleep(min(every, 1.0) if every < 4 else every / 4)
+            now = time.monotonic()
+            for stream in list(self.pings):
+                stream.ping(now, every)
+
+    def close(self) -> None:
+        self.workers.shutdown(wait=False, cancel_futures=True)

@@ -1,0 +1,164 @@
+"""Owns the daemon's life: listen, load, serve, drain, exit. The only place that knows every layer.
+
+Runs on the main thread. Signals: the first begins the drain, the second exits at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import ssl
+import time
+from pathlib import Path
+
+from llamad import __version__
+from llamad.api.app import Api
+from llamad.api.auth import read_keys
+from llamad.api.service import Service
+from llamad.engine.host import Host, State
+from llamad.engine.llamalog import LlamaLog
+from llamad.flags.settings import Settings
+from llamad.http.cors import Cors
+from llamad.http.limits import Limits, raise_nofile
+from llamad.http.server import HttpServer
+from llamad.logs import ACCESS
+
+log = logging.getLogger("llamad")
+
+# Descriptors beside the connections: model, log, sockets, eventfds.
+SPARE_DESCRIPTORS = 256
+DRAIN_POLL_SECONDS = 0.02
+
+
+class StartError(Exception):
+    """One line: why the daemon cannot start, and what to do."""
+
+
+def build_info() -> dict[str, str]:
+    """Version and llama.cpp's pin, as written at build time."""
+    path = Path(__file__).parent / "_build_info.json"
+    try:
+        llama_cpp = json.loads(path.read_text(encoding="utf-8"))["llama_cpp"]
+    except (OSError, ValueError, KeyError):
+        llama_cpp = {"build_info": "b0-unknown", "version": "unknown", "commit": "unknown"}
+    return {"version": __version__, **{key: str(value) for key, value in llama_cpp.items()}}
+
+
+def limits_of(settings: Settings) -> Limits:
+    return Limits(
+        header_max_bytes=settings.header_max_bytes,
+        body_max_bytes=settings.body_max_bytes,
+        header_timeout=settings.header_timeout,
+        body_timeout=settings.body_timeout,
+        keepalive_timeout=settings.keepalive_timeout,
+        write_timeout=settings.timeout,
+        connections_max=settings.connections_max,
+        stream_buffer_bytes=settings.stream_buffer_bytes,
+    )
+
+
+def cors_of(settings: Settings) -> Cors:
+    try:
+        return Cors.parse(",".join(settings.cors_origins) or "none")
+    except ValueError as error:
+        raise StartError(f"--cors-origins: {error}") from None
+
+
+def tls_context(settings: Settings) -> ssl.SSLContext | None:
+    if settings.ssl_cert_file is None or settings.ssl_key_file is None:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_cert_chain(settings.ssl_cert_file, settings.ssl_key_file)
+    except (OSError, ssl.SSLError) as error:
+        raise StartError(f"--ssl-cert-file and --ssl-key-file cannot be used: {error}") from None
+    return context
+
+
+class Daemon:
+    """One server process. `host` may be given by tests that bring a model of their own."""
+
+    def __init__(self, settings: Settings, host: Host | None = None) -> None:
+        self.settings = settings
+        self.host = host or Host(settings)
+        self.service = Service(settings, self.host, build_info()["build_info"])
+        try:
+            keys = read_keys(settings)
+        except (OSError, ValueError) as error:
+            raise StartError(
+                f"--api-key-file: {error}" if isinstance(error, OSError) else str(error)
+            ) from None
+        self.api = Api(self.service, keys)
+        self.http = HttpServer(
+            self.api,
+            limits_of(settings),
+            cors_of(settings),
+            lambda line: ACCESS.info("%s", line),
+            tls_context(settings),
+        )
+        self.address = ""
+        self._stop = asyncio.Event()
+
+    async def start(self) -> None:
+        """Listen first, so that /health answers from the first moment; the model loads beside."""
+        n_wanted = self.settings.connections_max + SPARE_DESCRIPTORS
+        n_got = raise_nofile(n_wanted)
+        if n_got < n_wanted:
+            log.warning(
+                "%d descriptors are allowed, %d are wanted: raise `ulimit -n` or lower --connections-max",
+                n_got,
+                n_wanted,
+            )
+        try:
+            self.address = await self.http.listen(self.settings.host, self.settings.port)
+        except OSError as error:
+            where = f"{self.settings.host}:{self.settings.port}"
+            reason = error.strerror or str(error)
+            raise StartError(f"cannot listen on {where}: {reason}; choose another --host or --port") from None
+        log.info("listening on %s", self.address)
+
+    def stop(self) -> None:
+        """Begin the drain; called again, exit now."""
+        if self._stop.is_set():
+            log.warning("second signal: exiting now")
+            os._exit(1)
+        log.info("stopping: no new requests, up to %g s for those that run", self.settings.drain_seconds)
+        self.host.drain()
+        self._stop.set()
+
+    async def run(self) -> int:
+        """Serve until stopped. Returns the exit status."""
+        loop = asyncio.get_running_loop()
+        llama_log = LlamaLog()
+        llama_log.attach(loop)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.stop)
+        await self.start()
+        background = [
+            asyncio.ensure_future(self.host.load()),
+            asyncio.ensure_future(self.service.ping_loop()),
+        ]
+        await self._stop.wait()
+        await self.drain()
+        await self.close()
+        for task in background:
+            task.cancel()
+        llama_log.detach(loop)
+        return 0
+
+    async def drain(self) -> None:
+        """Answers in flight may finish; the socket stays open meanwhile, so that /health says what is going on."""
+        t_end = time.monotonic() + self.settings.drain_seconds
+        while self.http.n_active and time.monotonic() < t_end:
+            await asyncio.sleep(DRAIN_POLL_SECONDS)
+
+    async def close(self) -> None:
+        self.http.stop_listening()
+        if self.host.state is not State.DRAINING:
+            self.host.drain()
+        await self.host.close()  # what still runs is told that the server stops
+        await self.http.close(0.2)
+        self.service.close()

@@ -1,0 +1,23 @@
+"""One real server for all tests of the endpoints; each test leaves it idle."""
+
+import pytest
+from support.live import Live, model_path
+from support.tiny import write_tiny
+
+
+@pytest.fixture(scope="session")
+def live():
+    with Live("-np", "4", "-c", "8192", "--slots", "--metrics", "--props", "--alias", "smol") as server:
+        yield server
+
+
+@pytest.fixture
+def client(live):
+    yield live.client
+    live.wait_idle()
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory):
+    """The path of a model whose text does not matter."""
+    return write_tiny(tmp_path_factory.mktemp("tiny") / "tiny.gguf", model_path())

@@ -1,0 +1,184 @@
+"""What a real model cannot be made to do on demand: full queues, failures, stuck engines, slow readers."""
+
+import json
+import socket
+import threading
+import time
+
+import pytest
+from support.faked import Faked
+
+from llamad.engine.fake import Fake
+
+
+def in_background(function, *args, **options):
+    results = []
+    thread = threading.Thread(target=lambda: results.append(function(*args, **options)), daemon=True)
+    thread.start()
+    return thread, results
+
+
+def test_a_full_queue_answers_429_and_others_go_on():
+    fake = Fake(script=b"fine")
+    with Faked(fake, "-np", "2", "--queue-max", "1") as server:
+        fake.block(True)
+        running = [in_background(server.client.post, "/completion", {"prompt": f"p{i}"}) for i in range(3)]
+        server.until(lambda: len(server.engine.tasks) == 3)
+        answer = server.client.post("/completion", {"prompt": "one too many"})
+        assert answer.status == 429
+        assert answer.error["type"] == "rate_limit_error"
+        assert int(answer.headers["retry-after"]) >= 1
+        # Two prompts in one request need two places.
+        assert server.client.post("/completion", {"prompt": ["a", "b"]}).status == 429
+        fake.block(False)
+        for thread, results in running:
+            thread.join(30)
+            assert results[0].json["content"] == "fine"
+        assert server.client.complete("again")["content"] == "fine"
+
+
+def test_health_answers_while_the_engine_is_blocked():
+    fake = Fake(script=b"fine")
+    with Faked(fake, "-np", "1", "--metrics", "--slots") as server:
+        fake.block(True)
+        thread, results = in_background(server.client.post, "/completion", {"prompt": "stuck"})
+        server.until(lambda: server.engine.n_running == 1)
+        answer = server.client.get("/health")
+        assert (answer.status, answer.json["slots_idle"], answer.json["slots_processing"]) == (200, 0, 1)
+        answer = server.client.get("/health?fail_on_no_slot")
+        assert (answer.status, answer.json["status"]) == (503, "no slot available")
+        assert answer.error["type"] == "unavailable_error"
+        assert server.client.get("/slots?fail_on_no_slot=1").status == 503
+        ages = [age_of_last_step(server) for _ in range(2)]
+        time.sleep(0.05)
+        assert age_of_last_step(server) > ages[0]
+        fake.block(False)
+        thread.join(30)
+        assert results[0].status == 200
+        assert age_of_last_step(server) < 30
+
+
+def age_of_last_step(server) -> float:
+    text = server.client.get("/metrics").body.decode()
+    return float(text.split("\nllamad:last_step_age_seconds ")[1].split()[0])
+
+
+def test_a_failed_decode_is_a_500_and_the_next_request_works():
+    fake = Fake(script=b"fine")
+    with Faked(fake) as server:
+        fake.fail_next(-3)
+        answer = server.client.post("/completion", {"prompt": "x"})
+        assert answer.status == 500
+        assert answer.error["type"] == "server_error"
+        assert server.client.complete("x")["content"] == "fine"
+
+
+def test_a_failure_inside_a_stream_is_its_last_event():
+    fake = Fake(script=b"many words " * 30, decode_us=2000)
+    with Faked(fake) as server:
+        events = []
+        for event in server.client.events("/completion", {"prompt": "x", "stream": True}):
+            if not events:
+                fake.fail_next(-3)
+            events.append(event)
+        assert events[-1]["error"]["code"] == 500
+        assert all("error" not in event for event in events[:-1])
+
+
+def test_the_request_timeout_is_a_408():
+    with Faked(Fake(decode_us=3000), "--request-timeout", "0.2") as server:
+        answer = server.client.post("/completion", {"prompt": "for ever"})
+        assert answer.status == 408
+        assert "--request-timeout" in answer.error["message"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("state", ["waiting", "reading", "writing"])
+def test_a_client_that_leaves_frees_its_slot(state, stream):
+    fake = Fake(n_ctx=4096, n_batch=16, decode_us=500)
+    with Faked(fake, "-np", "1", "-b", "16", "--step-tokens-max", "16", n_ctx=4096, n_batch=16) as server:
+        first = None
+        if state == "waiting":
+            first = server.client.open_stream({"prompt": "in the way"})
+            server.until(lambda: server.engine.n_running == 1)
+        prompt = "x" * (4000 if state == "reading" else 5)
+        data = json.dumps({"prompt": prompt, "stream": stream, "n_predict": -1}).encode()
+        leaver = socket.create_connection((server.client.host, server.client.port))
+        head = f"POST /completion HTTP/1.1\r\nHost: t\r\nContent-Length: {len(data)}\r\n\r\n"
+        leaver.sendall(head.encode() + data)
+        n_before = 1 if first else 0
+        server.until(lambda: len(server.engine.tasks) == n_before + 1)
+        if state == "writing":
+            server.until(lambda: server.engine.core.slots()[0][2] > 0)
+        leaver.close()
+        server.until(lambda: len(server.engine.tasks) == n_before)
+        if first:
+            first.close()
+        server.until(lambda: server.engine.core.n_idle() == 1 and not server.engine.tasks)
+        assert server.client.complete("after", n_predict=2)["tokens_predicted"] == 2
+
+
+def test_a_slow_reader_is_paused_and_holds_nobody_back():
+    fake = Fake(n_ctx=512, decode_us=20)
+    flags = ("-np", "2", "--stream-buffer-bytes", "16384", "--timeout", "60")
+    with Faked(fake, *flags) as server:
+        slow = socket.socket()
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        slow.connect((server.client.host, server.client.port))
+        data = json.dumps({"prompt": "slow", "stream": True, "n_predict": -1, "id_slot": 0}).encode()
+        slow.sendall(
+            f"POST /completion HTTP/1.1\r\nHost: t\r\nContent-Length: {len(data)}\r\n\r\n".encode() + data
+        )
+        # It decodes until the buffers are full, then stands still.
+        n_seen = [-1, 0]
+
+        def stands_still():
+            n_seen[0], n_seen[1] = n_seen[1], server.engine.core.slots()[0][2]
+            time.sleep(0.1)
+            return n_seen[0] == n_seen[1] > 0
+
+        server.until(stands_still)
+        for _ in range(3):
+            assert server.client.complete("fast", n_predict=50, id_slot=1)["tokens_predicted"] == 50
+        assert server.engine.core.slots()[0][2] == n_seen[1]
+        slow.settimeout(30)
+        while server.engine.core.slots()[0][2] == n_seen[1]:
+            assert slow.recv(65536), "it did not go on when it was read"
+        slow.close()
+        server.until(lambda: server.engine.core.n_idle() == 2)
+
+
+def test_a_quiet_stream_is_kept_alive_by_comments():
+    fake = Fake(script=b"fine")
+    with Faked(fake, "--ping-seconds", "0.1") as server:
+        fake.block(True)
+        stream = server.client.open_stream({"prompt": "wait"})
+        seen = b""
+        while seen.count(b": ping\n\n") < 2:
+            seen += stream.recv(4096)
+        assert b"200 OK" in seen
+        fake.block(False)
+        while b'"stop":true' not in seen:
+            seen += stream.recv(4096)
+        stream.close()
+
+
+def test_caps_on_what_a_request_may_ask_for():
+    with Faked(Fake(), "--n-predict-max", "10", "--prompts-max", "2", "--stop-max", "1") as server:
+        client = server.client
+        assert (
+            "--n-predict-max" in client.post("/completion", {"prompt": "x", "n_predict": 11}).error["message"]
+        )
+        assert client.complete("x")["tokens_predicted"] == 10
+        assert "--prompts-max" in client.post("/completion", {"prompt": ["a", "b", "c"]}).error["message"]
+        assert (
+            "--stop-max" in client.post("/completion", {"prompt": "x", "stop": ["a", "b"]}).error["message"]
+        )
+
+
+def test_server_flags_are_the_requests_defaults():
+    with Faked(Fake(), "--temp", "0.3", "--top-k", "7", "-n", "4", "--keep", "2", "-s", "9") as server:
+        settings = server.client.complete("x")["generation_settings"]
+        assert (settings["temperature"], settings["top_k"], settings["n_predict"]) == (0.3, 7, 4)
+        assert (settings["n_keep"], settings["seed"]) == (2, 9)
+        assert server.client.complete("x", n_predict=2, top_k=3)["generation_settings"]["top_k"] == 3
