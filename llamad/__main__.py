@@ -41,10 +41,13 @@ def main() -> int:
     # llama.cpp's own way of dying forks a debugger for a backtrace; a service has better things to do.
     os.environ.setdefault("GGML_NO_BACKTRACE", "1")
     try:
-        return uvloop.run(_serve(parsed.settings))
+        status = uvloop.run(_serve(parsed.settings))
     except StartError as error:
         print(f"llamad: {error}", file=sys.stderr)
         return 1
+    # A thread that is still inside llama.cpp must neither hold the exit up nor see its model freed.
+    logging.shutdown()
+    os._exit(status)
 
 
 async def _serve(settings: Settings) -> int:

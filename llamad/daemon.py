@@ -83,7 +83,10 @@ class Daemon:
 
     def __init__(self, settings: Settings, host: Host | None = None) -> None:
         self.settings = settings
-        self.host = host or Host(settings)
+        try:
+            self.host = host or Host(settings)
+        except OSError as error:
+            raise StartError(f"--step-trace {settings.step_trace}: {error.strerror}") from None
         self.service = Service(settings, self.host, build_info()["build_info"])
         try:
             keys = read_keys(settings)

@@ -57,7 +57,6 @@ class Part:
     __slots__ = (
         "data",
         "done",
-        "has_first",
         "index",
         "job",
         "n_cached",
@@ -78,7 +77,6 @@ class Part:
         self.n_cached = 0
         self.n_decoded = 0
         self.t_last_us = 0
-        self.has_first = False
         self.data: list[bytes] = []
         self.tokens: list[int] = []
         self.done: Done | None = None
@@ -94,11 +92,12 @@ class Part:
     ) -> None:
         job = self.job
         metrics = job.service.metrics
-        if not self.has_first:
-            self.has_first = True
-            metrics.first_token_seconds.observe(time.monotonic() - job.exchange.request.t_start)
-        elif n_decoded > self.n_decoded:
-            n_new = n_decoded - self.n_decoded
+        if self.n_decoded == 0:
+            # A plain request hears of many tokens at once: the first came when predicting began.
+            self.n_decoded, self.t_last_us = 1, t_us - predict_us
+            metrics.first_token_seconds.observe(self.t_last_us / 1e6 - job.exchange.request.t_start)
+        n_new = n_decoded - self.n_decoded
+        if n_new > 0:
             metrics.token_gap_seconds.observe((t_us - self.t_last_us) / 1e6 / n_new, n_new)
         self.n_decoded, self.t_last_us = n_decoded, t_us
         if job.generation.stream:
@@ -116,6 +115,9 @@ class Part:
     def on_failed(self, failure: int, code: int) -> None:
         self.task_id = 0
         self.job.on_part_failed(failure, code)
+
+    def on_broken(self) -> None:
+        self.job.give_up()
 
 
 class Job:
@@ -238,6 +240,9 @@ class Job:
 
     def on_part_done(self, part: Part) -> None:
         self.n_left -= 1
+        if self.exchange.closed:  # the client left, or another part failed and it knows
+            self.service.pings.discard(self)
+            return
         if self.generation.stream:
             self.write(sse.format_event(_encode(self._final(part))))
         if self.n_left:
@@ -262,6 +267,12 @@ class Job:
         else:
             self.exchange.send(error.response())
 
+    def give_up(self) -> None:
+        """Something here failed: the client gets a 500, or its stream is cut off."""
+        self.service.pings.discard(self)
+        self.abort()
+        self.exchange.fail(ApiError(500, "The server failed; its log says why").response())
+
     def _final(self, part: Part) -> dict[str, Any]:
         g, done = self.generation, part.done
         assert done is not None
@@ -285,7 +296,7 @@ def handle(service: Service, exchange: Exchange) -> None:
     body = json_object(exchange.request.body)
     exchange.request.body = b""
     generation = options.parse(body, service.settings, model)
-    wanted = prompts.split(body.get("prompt"), service.settings.prompts_max)
+    wanted = prompts.split(body.get("prompt"), service.settings.prompts_max, model.n_ctx_slot)
     job = Job(service, exchange, generation, model, engine)
     if prompts.n_chars(wanted) <= prompts.TEXT_INLINE_MAX:
         job.submit([prompts.tokenize(one, model) for one in wanted])

@@ -13,6 +13,7 @@ import msgspec
 from llamad.api.errors import bad
 
 INT32_MAX = 2**31 - 1
+FLOAT_MAX = 3e38
 
 
 def json_object(body: bytes) -> dict[str, Any]:
@@ -56,12 +57,12 @@ def number(
         return default
     if not isinstance(value, (int, float)) or isinstance(value, bool):
         raise bad(f'"{name}" must be a number')
-    value = float(value)
-    if not math.isfinite(value) or abs(value) > 3e38:
+    found = finite(value)
+    if found is None:
         raise bad(f'"{name}" must be a finite number')
-    if not low <= value <= high:
-        raise bad(f'"{name}" must be {_range(low, high)}, not {value:g}')
-    return value
+    if not low <= found <= high:
+        raise bad(f'"{name}" must be {_range(low, high)}, not {found:g}')
+    return found
 
 
 def text(body: dict[str, Any], name: str, default: str = "") -> str:
@@ -80,6 +81,15 @@ def texts(body: dict[str, Any], name: str, default: tuple[str, ...] = ()) -> lis
     if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
         raise bad(f'"{name}" must be an array of strings')
     return value
+
+
+def finite(value: float) -> float | None:
+    """The number as the engine can hold it (a 32-bit float), or None."""
+    try:
+        value = float(value)
+    except OverflowError:
+        return None
+    return value if abs(value) <= FLOAT_MAX else None
 
 
 def _range(low: float, high: float) -> str:

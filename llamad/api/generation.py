@@ -19,9 +19,14 @@ from llamad.flags.settings import Settings
 
 UINT32_MAX = 2**32 - 1
 INT64 = 2**63
-SAMPLERS_MAX = 32
-BREAKERS_MAX = 64
+SAMPLERS_MAX = 16
+# llama.cpp looks for every breaker in the whole vocabulary when a DRY sampler is made, and uses 40 bytes of each.
+BREAKERS_MAX = 8
+BREAKER_BYTES_MAX = 40
 BIAS_MAX = 65536
+BIAS_TEXTS_MAX = 1024
+BIAS_TEXT_MAX = 256
+STOP_BYTES_MAX = 4096
 
 # Numbers of ext/llama/table.h.
 _KINDS = {
@@ -215,6 +220,8 @@ def _breakers(body: dict[str, Any], base: Generation) -> list[str]:
         raise bad(f'"dry_sequence_breakers" may have at most {BREAKERS_MAX} entries')
     if any(not one or "\0" in one for one in breakers):
         raise bad('"dry_sequence_breakers" may not hold an empty string or a NUL character')
+    if any(len(one.encode("utf-8", "replace")) > BREAKER_BYTES_MAX for one in breakers):
+        raise bad(f'"dry_sequence_breakers" may hold strings of at most {BREAKER_BYTES_MAX} bytes')
     return breakers
 
 
@@ -234,8 +241,10 @@ def _samplers(body: dict[str, Any], base: Generation) -> list[str]:
             if name is None:
                 raise bad(f'"samplers": unknown sampler "{one[:64]}"; known are {", ".join(_KINDS)}')
             names.append(name)
-    if len(names) > SAMPLERS_MAX - 1:
-        raise bad(f'"samplers" may have at most {SAMPLERS_MAX - 1} entries')
+    if len(names) > SAMPLERS_MAX:
+        raise bad(f'"samplers" may have at most {SAMPLERS_MAX} entries')
+    if names.count("dry") > 1:
+        raise bad('"samplers" may name "dry" once')
     return names
 
 
@@ -245,8 +254,10 @@ def _stop(body: dict[str, Any], settings: Settings) -> list[str]:
     stops = [stop for stop in stops if stop]
     if len(stops) > settings.stop_max:
         raise bad(f'"stop" may have at most {settings.stop_max} strings (--stop-max)')
-    if sum(len(stop) for stop in stops) > 1 << 20:
-        raise bad('"stop" may have at most 1,048,576 characters in all')
+    if any(
+        len(stop) > STOP_BYTES_MAX or len(stop.encode("utf-8", "replace")) > STOP_BYTES_MAX for stop in stops
+    ):
+        raise bad(f'"stop" may hold strings of at most {STOP_BYTES_MAX} bytes')
     return stops
 
 
@@ -270,9 +281,12 @@ def _logit_bias(body: dict[str, Any], base: Generation, model: Model) -> list[tu
     if value is None:
         return base.logit_bias
     if isinstance(value, dict):
-        value = [[int(key) if key.isdigit() else key, bias] for key, bias in value.items()]
+        value = [[int(key) if _is_id(key) else key, bias] for key, bias in value.items()]
     if not isinstance(value, list):
         raise bad('"logit_bias" must be an array of [token, bias] pairs or an object')
+    n_texts = sum(isinstance(pair, list) and len(pair) > 0 and isinstance(pair[0], str) for pair in value)
+    if len(value) > BIAS_MAX or n_texts > BIAS_TEXTS_MAX:
+        raise bad(f'"logit_bias" may have at most {BIAS_MAX} entries, {BIAS_TEXTS_MAX} of them strings')
     out = list(base.logit_bias)
     for pair in value:
         if not isinstance(pair, list) or len(pair) != 2:
@@ -286,13 +300,21 @@ def _logit_bias(body: dict[str, Any], base: Generation, model: Model) -> list[tu
 def _bias(value: object) -> float:
     if value is False:
         return -math.inf
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
-        return float(value)
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        number = fields.finite(value)
+        if number is not None:
+            return number
     raise bad('"logit_bias": a bias must be a finite number or false')
+
+
+def _is_id(key: str) -> bool:
+    return key.isascii() and key.isdigit() and len(key) <= 10
 
 
 def _bias_tokens(value: object, model: Model) -> list[int]:
     if isinstance(value, str):
+        if len(value) > BIAS_TEXT_MAX:
+            raise bad(f'"logit_bias" may name texts of at most {BIAS_TEXT_MAX} characters')
         tokens = model.vocab.tokenize(value.encode("utf-8", "replace"), False, False)
         return list(memoryview(tokens).cast("i"))
     if not isinstance(value, int) or isinstance(value, bool):

@@ -15,14 +15,20 @@ from llamad.engine.model import Model
 TEXT_INLINE_MAX = 16384
 
 
-def split(value: Any, prompts_max: int) -> list[Any]:
-    """One or several prompts: each a string, a list of token ids, or a list of ids and strings."""
+def split(value: Any, prompts_max: int, n_ctx: int) -> list[Any]:
+    """One or several prompts: each a string, a list of token ids, or a list of ids and strings.
+
+    Lengths are judged before elements, so that a huge array costs no time on the event loop."""
     if value is None:
         raise bad('"prompt" is missing')
     if isinstance(value, str):
         return [value]
     if not isinstance(value, list) or not value:
         raise bad('"prompt" must be a string, or a non-empty array of strings, token ids or such arrays')
+    if len(value) >= n_ctx and type(value[0]) is int:
+        raise too_long(len(value), n_ctx)
+    if len(value) > max(n_ctx, prompts_max):
+        raise bad(f'"prompt" may hold at most {prompts_max} prompts (--prompts-max)')
     if any(isinstance(one, list) for one in value) or all(isinstance(one, str) for one in value):
         prompts = value
     else:
@@ -30,13 +36,15 @@ def split(value: Any, prompts_max: int) -> list[Any]:
     if len(prompts) > prompts_max:
         raise bad(f'"prompt" may hold at most {prompts_max} prompts (--prompts-max)')
     for prompt in prompts:
-        _check(prompt)
+        _check(prompt, n_ctx)
     return prompts
 
 
-def _check(prompt: Any) -> None:
+def _check(prompt: Any, n_ctx: int) -> None:
     if isinstance(prompt, str):
         return
+    if isinstance(prompt, list) and len(prompt) >= n_ctx:
+        raise too_long(len(prompt), n_ctx)
     if not isinstance(prompt, list) or not prompt:
         raise bad('"prompt": each prompt must be a string or a non-empty array of token ids and strings')
     for one in prompt:
@@ -60,10 +68,12 @@ def tokenize(prompt: Any, model: Model) -> bytes:
     """Token ids as int32. BOS is added when the prompt begins with text and the model wants it."""
     if isinstance(prompt, str):
         tokens = _text(prompt, True, model)
+    elif all(type(one) is int for one in prompt):
+        tokens = _ids(prompt, model)
     else:
         parts = []
         for i, one in enumerate(prompt):
-            parts.append(_text(one, i == 0, model) if isinstance(one, str) else _token(one, model))
+            parts.append(_text(one, i == 0, model) if isinstance(one, str) else _ids([one], model))
         tokens = b"".join(parts)
     if not tokens:
         if model.info.bos < 0:
@@ -80,7 +90,8 @@ def _text(text: str, add_special: bool, model: Model) -> bytes:
     return model.vocab.tokenize(text.encode("utf-8", "replace"), add_special, True)
 
 
-def _token(token: int, model: Model) -> bytes:
-    if not 0 <= token < model.vocab.n_vocab:
-        raise bad(f'"prompt": token id {token} is outside the vocabulary of {model.vocab.n_vocab}')
-    return array("i", [token]).tobytes()
+def _ids(ids: list[int], model: Model) -> bytes:
+    for token in (min(ids), max(ids)):
+        if not 0 <= token < model.vocab.n_vocab:
+            raise bad(f'"prompt": token id {token} is outside the vocabulary of {model.vocab.n_vocab}')
+    return array("i", ids).tobytes()

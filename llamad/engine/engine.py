@@ -8,17 +8,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
+from typing import Any
 
 from llamad.engine.core import Core
-from llamad.engine.task import FAILURE_ABORTED, Done, Sink, Task
+from llamad.engine.task import FAILURE_ABORTED, FAILURE_MEMORY, Done, Sink, Task
 from llamad.engine.trace import StepTrace
 
 log = logging.getLogger("llamad.engine")
 
 EVENT_ADMITTED, EVENT_TEXT, EVENT_DONE, EVENT_FAILED, EVENT_STEP = range(1, 6)
 RETRY_SECONDS = 0.005
+STOP_SECONDS = 1.0
 
 
 class Running:
@@ -42,7 +45,7 @@ class Engine:
         self.tasks: dict[int, Running] = {}
         self._trace = trace
         self._next_id = 1
-        self._backlog: deque[Callable[[], bool]] = deque()
+        self._backlog: deque[tuple[Callable[[], bool], Callable[[], None] | None]] = deque()
         self._thread = threading.Thread(target=core.run, name="llamad-engine", daemon=True)
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -53,14 +56,17 @@ class Engine:
         self._thread.start()
 
     async def stop(self) -> None:
-        """End the engine thread. Tasks still in flight are told that they were aborted."""
+        """End the engine thread, or leave it in its step when that takes long: the process is about to exit.
+        Tasks still in flight are told that they were aborted."""
         if self._loop is None:
             return
         self._send(self.core.stop)
-        while (
-            self._thread.is_alive()
-        ):  # events are still taken: the engine may be waiting for room in its ring
+        t_end = time.monotonic() + STOP_SECONDS
+        # Events are still taken meanwhile: the engine may be waiting for room in its ring.
+        while self._thread.is_alive() and time.monotonic() < t_end:
             await asyncio.sleep(RETRY_SECONDS)
+        if self._thread.is_alive():
+            log.warning("the engine is in a long step; leaving without it")
         while self._on_events():
             pass
         self._loop.remove_reader(self.core.event_fd)
@@ -69,6 +75,11 @@ class Engine:
             self.tasks.pop(task_id).sink.on_failed(FAILURE_ABORTED, 0)
         if self._trace is not None:
             self._trace.close()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the engine thread still runs."""
+        return self._thread.is_alive()
 
     @property
     def n_running(self) -> int:
@@ -86,8 +97,8 @@ class Engine:
         """Hand a task to the engine; its events reach `sink` from the next turn of the loop on."""
         task_id = self._next_id
         self._next_id += 1
-        self.tasks[task_id] = Running(task, sink)
         context = task.context
+        self.tasks[task_id] = Running(task, sink)
         self._send(
             lambda: self.core.submit(
                 task_id,
@@ -109,7 +120,8 @@ class Engine:
                 stream=task.stream,
                 cache_prompt=task.cache_prompt,
                 context_shift=task.context_shift,
-            )
+            ),
+            lambda: self._refuse(task_id),
         )
         return task_id
 
@@ -125,22 +137,35 @@ class Engine:
     def resume(self, task_id: int) -> None:
         self._send(lambda: self.core.resume(task_id))
 
-    def _send(self, command: Callable[[], bool]) -> None:
+    def _refuse(self, task_id: int) -> None:
+        """The engine cannot take this task at all."""
+        running = self.tasks.pop(task_id, None)
+        if running is not None:
+            running.sink.on_failed(FAILURE_MEMORY, 0)
+
+    def _send(self, command: Callable[[], bool], refused: Callable[[], None] | None = None) -> None:
         """Commands keep their order; those that the ring has no room for wait here."""
-        if self._backlog or not command():
-            self._backlog.append(command)
-            if len(self._backlog) == 1:
-                self._retry_later()
+        self._backlog.append((command, refused))
+        if len(self._backlog) == 1:
+            self._retry()
 
     def _retry_later(self) -> None:
         if self._loop is not None:
             self._loop.call_later(RETRY_SECONDS, self._retry)
 
     def _retry(self) -> None:
-        while self._backlog and self._backlog[0]():
+        while self._backlog:
+            command, refused = self._backlog[0]
+            try:
+                if not command():
+                    self._retry_later()
+                    return
+            except Exception:
+                # It must not stay at the head: nothing would ever reach the engine again.
+                log.exception("a command could not be sent to the engine")
+                if refused is not None and self._loop is not None:
+                    self._loop.call_soon(refused)
             self._backlog.popleft()
-        if self._backlog:
-            self._retry_later()
 
     def _on_events(self) -> int:
         """The engine has written events: hand each to its task. Returns how many there were."""
@@ -149,8 +174,7 @@ class Engine:
         for event in events:
             kind, task_id = event[0], event[1]
             if kind == EVENT_STEP:
-                if self._trace is not None:
-                    self._trace.write(event)
+                self._write_trace(event)
                 continue
             running = tasks.get(task_id)
             if running is None:
@@ -171,4 +195,15 @@ class Engine:
                 # One request's bug must not cost the others their events.
                 log.exception("request %s: its answer failed", running.task.context.request_id)
                 self.abort(task_id)
+                running.sink.on_broken()
         return len(events)
+
+    def _write_trace(self, event: tuple[Any, ...]) -> None:
+        """A trace that cannot be written ends; the requests of this batch must not."""
+        if self._trace is None:
+            return
+        try:
+            self._trace.write(event)
+        except OSError as error:
+            log.error("--step-trace ends here: %s", error)
+            self._trace = None

@@ -40,6 +40,8 @@ class Host:
         self.model: Model | None = None
         self.engine: Engine | None = None
         self._loading = Loading()
+        # Opened now, so that a wrong path stops the start and not the first request. Raises OSError.
+        self._trace = StepTrace(settings.step_trace) if settings.step_trace else None
 
     async def load(self) -> None:
         """Load and start the engine. On failure the state says so; nothing is raised."""
@@ -55,8 +57,12 @@ class Host:
             self.model, core = await future
         except LoadCancelled:
             return
-        except (LoadError, MemoryError, OSError, RuntimeError) as error:
-            self.fail(str(error) or type(error).__name__)
+        except LoadError as error:
+            self.fail(str(error))
+            return
+        except Exception as error:
+            log.exception("loading failed")
+            self.fail(f"{type(error).__name__}: {error}")
             return
         finally:
             progress.cancel()
@@ -78,9 +84,9 @@ class Host:
 
     def start(self, core: Core) -> None:
         """Start the engine over a loaded core."""
-        trace = StepTrace(self.settings.step_trace) if self.settings.step_trace else None
+        settings = self.settings
         self.engine = Engine(
-            core, n_slots=self.settings.n_parallel, queue_max=self.settings.queue_max, trace=trace
+            core, n_slots=settings.n_parallel, queue_max=settings.queue_max, trace=self._trace
         )
         self.engine.start()
         if self.state is State.LOADING:
@@ -92,13 +98,10 @@ class Host:
         self._loading.cancel()
 
     async def close(self) -> None:
-        """End the engine and free the model."""
+        """End the engine. The model stays: a worker may still be tokenizing with it, and the process ends now."""
         if self.engine is not None:
             await self.engine.stop()
             self.engine = None
-        if self.model is not None:
-            self.model.close()
-            self.model = None
 
     async def _show_progress(self) -> None:
         shown = -1

@@ -63,6 +63,9 @@ def _host_free() -> int:
             limit = file.read().strip()
         with open("/sys/fs/cgroup/memory.current", encoding="ascii") as file:
             used = int(file.read())
+        with open("/sys/fs/cgroup/memory.stat", encoding="ascii") as file:
+            # Cached file pages count as used but go when memory is needed.
+            used -= sum(int(line.split()[1]) for line in file if line.startswith("inactive_file "))
         if limit != "max":
             free = min(free, int(limit) - used)
     except (OSError, ValueError, KeyError):

@@ -14,6 +14,8 @@ from llamad.engine import memory
 from llamad.engine.vocab import Vocab
 from llamad.flags.settings import Settings
 
+CTX_SLOT_MIN = 8
+
 
 class LoadError(Exception):
     """One line that says why the model cannot be served and what to do."""
@@ -231,6 +233,16 @@ def _check(settings: Settings, handle: Any) -> None:
         raise LoadError(
             f"--batch-size {settings.n_batch} is smaller than --parallel {settings.n_parallel}:"
             " a step needs a token for every slot; raise -b"
+        )
+    n_ctx = settings.n_ctx or lib.llama_model_n_ctx_train(handle)
+    if n_ctx < settings.n_parallel * CTX_SLOT_MIN:
+        raise LoadError(
+            f"--ctx-size {n_ctx} over --parallel {settings.n_parallel} leaves less than {CTX_SLOT_MIN} tokens"
+            " for each slot; raise -c or lower -np"
+        )
+    if settings.attention == "non-causal":
+        raise LoadError(
+            "--attention non-causal is for embeddings, which this version of llamad does not have yet"
         )
     if settings.cache_type_v not in ("f32", "f16", "bf16") and settings.flash_attn == "off":
         raise LoadError(f"--cache-type-v {settings.cache_type_v} needs flash attention; leave out -fa off")

@@ -78,3 +78,6 @@ class Sink(Protocol):
     def on_done(self, done: Done) -> None: ...
 
     def on_failed(self, failure: int, code: int) -> None: ...
+
+    def on_broken(self) -> None:
+        """One of the calls above raised: the sink's own last chance to end what it began."""

@@ -21,3 +21,10 @@ def client(live):
 def tiny(tmp_path_factory):
     """The path of a model whose text does not matter."""
     return write_tiny(tmp_path_factory.mktemp("tiny") / "tiny.gguf", model_path())
+
+
+@pytest.fixture(scope="session")
+def tiny_client(tiny):
+    """A server over that model, for long texts."""
+    with Live("-np", "1", "-c", "2048", model=tiny) as server:
+        yield server.client

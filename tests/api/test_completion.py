@@ -24,7 +24,13 @@ RESULT_FIELDS = {
     "timings": dict,
 }
 
-SETTINGS = ["n_ctx", "model", "n_predict", "seed", "temperature", "dynatemp_range", "dynatemp_exponent", "top_k", "top_p", "min_p", "top_n_sigma", "xtc_probability", "xtc_threshold", "tfs_z", "typical_p", "repeat_last_n", "repeat_penalty", "presence_penalty", "frequency_penalty", "penalize_nl", "dry_multiplier", "dry_base", "dry_allowed_length", "dry_penalty_last_n", "dry_sequence_breakers", "mirostat", "mirostat_tau", "mirostat_eta", "stop", "max_tokens", "n_keep", "n_discard", "ignore_eos", "stream", "logit_bias", "n_probs", "min_keep", "grammar", "samplers", "timings_per_token"]
+SETTINGS = """
+    n_ctx model n_predict seed temperature dynatemp_range dynatemp_exponent top_k top_p min_p top_n_sigma
+    xtc_probability xtc_threshold tfs_z typical_p repeat_last_n repeat_penalty presence_penalty
+    frequency_penalty penalize_nl dry_multiplier dry_base dry_allowed_length dry_penalty_last_n
+    dry_sequence_breakers mirostat mirostat_tau mirostat_eta stop max_tokens n_keep n_discard ignore_eos
+    stream logit_bias n_probs min_keep grammar samplers timings_per_token
+"""
 
 
 def greedy(client, prompt, **options):
@@ -35,7 +41,7 @@ def test_the_result_has_every_documented_field(client):
     result = client.complete(PROMPT, n_predict=16)
     for name, kind in RESULT_FIELDS.items():
         assert isinstance(result[name], kind), name
-    assert set(SETTINGS) <= set(result["generation_settings"])
+    assert set(SETTINGS.split()) <= set(result["generation_settings"])
     assert result["stop"] is True
     assert result["model"] == "smol"
     assert result["prompt"] == PROMPT
@@ -141,12 +147,25 @@ def test_a_stream_of_several_prompts_carries_the_index(client):
         ({"prompt": "x", "logit_bias": 3}, ["logit_bias"]),
         ({"prompt": "x", "response_fields": "content"}, ["response_fields"]),
         ({"prompt": "x", "dry_sequence_breakers": [""]}, ["dry_sequence_breakers"]),
+        ({"prompt": "x", "dry_sequence_breakers": ["e" * 41]}, ["dry_sequence_breakers", "40 bytes"]),
+        ({"prompt": "x", "dry_sequence_breakers": list("abcdefghi")}, ["dry_sequence_breakers", "8"]),
+        ({"prompt": "x", "samplers": ["dry", "dry"]}, ["samplers", "dry"]),
+        ({"prompt": "x", "samplers": ["top_k"] * 17}, ["samplers", "16"]),
+        ({"prompt": "x", "stop": ["s" * 5000]}, ["stop", "4096"]),
+        ({"prompt": "x", "temperature": 10**400}, ["temperature", "finite"]),
+        ({"prompt": "x", "logit_bias": [[5, 1e300]]}, ["logit_bias", "finite"]),
+        ({"prompt": "x", "logit_bias": [["long" * 100, 1]]}, ["logit_bias", "256"]),
+        ({"prompt": "x", "logit_bias": [["a", 1]] * 1025}, ["logit_bias", "1024"]),
+        ({"prompt": "x", "logit_bias": {"9" * 5000: 1}}, ["logit_bias"]),
+        ({"prompt": [5] * 100_000}, ["100000 tokens"]),
+        ({"prompt": [[5] * 100_000]}, ["100000 tokens"]),
+        ({"prompt": ["a"] * 100_000}, ["--prompts-max"]),
     ],
 )
 def test_a_wrong_option_is_named(client, body, words):
     answer = client.post("/completion", body)
     assert answer.status == 400
-    assert answer.error["type"] == "invalid_request_error"
+    assert answer.error["type"] in ("invalid_request_error", "exceed_context_size_error")
     for word in words:
         assert word in answer.error["message"], answer.error
 
@@ -253,16 +272,16 @@ def test_t_max_predict_ms_stops_after_a_new_line(client):
     assert result["has_new_line"] is True
 
 
-def test_a_full_context_shifts_and_says_so(client):
+def test_a_full_context_shifts_and_says_so(tiny_client):
     prompt = "word " * 1990
-    result = client.complete(prompt, n_predict=200, n_keep=3, temperature=0, ignore_eos=True)
+    result = tiny_client.complete(prompt, n_predict=200, n_keep=3, temperature=0, ignore_eos=True)
     assert result["tokens_predicted"] == 200
     assert result["truncated"] is True
     assert result["tokens_cached"] < 2048
 
 
-def test_n_predict_minus_two_ends_with_the_context(client):
-    result = client.complete("word " * 2000, n_predict=-2, ignore_eos=True)
+def test_n_predict_minus_two_ends_with_the_context(tiny_client):
+    result = tiny_client.complete("word " * 2000, n_predict=-2, ignore_eos=True)
     assert (result["stop_type"], result["truncated"]) == ("limit", True)
     assert result["tokens_evaluated"] + result["tokens_predicted"] == 2048
 
@@ -310,3 +329,7 @@ def test_long_prompts_take_the_worker_way(client):
     answer = client.post("/completion", {"prompt": "a " * 10000, "n_predict": 1})
     assert answer.status == 400
     assert answer.error["n_prompt_tokens"] >= 10000
+
+
+def test_a_bias_for_a_digit_that_is_no_number_is_a_text(client):
+    assert client.post("/completion", {"prompt": "x", "n_predict": 1, "logit_bias": {"²": 1}}).status == 200

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -146,6 +147,38 @@ def test_slots_and_context_that_cannot_fit_are_refused_with_the_estimate():
 def test_more_slots_than_a_batch_holds_are_refused():
     with Live("-np", "32", "-b", "16", "-c", "8192", ready=False) as server:
         server.wait_line("--batch-size 16 is smaller than --parallel 32")
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["-c", "8", "-np", "16"], "--ctx-size 8 over --parallel 16"),
+        (["-c", "8", "-np", "16", "--kv-unified"], "--ctx-size 8 over --parallel 16"),
+        (["--attention", "non-causal"], "--attention non-causal"),
+    ],
+)
+def test_flags_that_would_abort_llama_cpp_are_refused(tiny, flags, words):
+    with Live(*flags, model=tiny, ready=False) as server:
+        server.wait_line(re.escape(words))
+
+
+def test_a_trace_that_cannot_be_written_stops_the_start(tiny):
+    done = run("-m", tiny, "--step-trace", "/no/such/folder/trace", "--log-disable")
+    assert done.returncode == 1
+    assert "--step-trace" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_sigterm_while_a_worker_is_inside_llama_cpp_is_clean(tiny):
+    """Tokenizing tens of thousands of special tokens takes llama.cpp seconds; the model must not be freed under it."""
+    with Live("-c", "512", "--drain-seconds", "0.2", model=tiny) as server:
+        data = json.dumps({"content": "<|im_end|>" * 40_000}).encode()
+        with socket.create_connection((server.client.host, server.client.port)) as connection:
+            head = f"POST /tokenize HTTP/1.1\r\nHost: t\r\nContent-Length: {len(data)}\r\n\r\n"
+            connection.sendall(head.encode() + data)
+            time.sleep(0.3)
+            server.signal(signal.SIGTERM)
+            assert server.wait_exit() == 0
 
 
 def test_a_unix_socket_serves(tmp_path):

@@ -4,11 +4,14 @@ import json
 import socket
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 from support.faked import Faked
 
+from llamad.api.generation import defaults, sampling
 from llamad.engine.fake import Fake
+from llamad.engine.task import RequestContext, Task
 
 
 def in_background(function, *args, **options):
@@ -182,3 +185,87 @@ def test_server_flags_are_the_requests_defaults():
         assert (settings["temperature"], settings["top_k"], settings["n_predict"]) == (0.3, 7, 4)
         assert (settings["n_keep"], settings["seed"]) == (2, 9)
         assert server.client.complete("x", n_predict=2, top_k=3)["generation_settings"]["top_k"] == 3
+
+
+class Ear:
+    """A sink that remembers."""
+
+    def __init__(self):
+        self.heard = []
+
+    def on_admitted(self, *event):
+        self.heard.append("admitted")
+
+    def on_text(self, *event):
+        self.heard.append("text")
+
+    def on_done(self, done):
+        self.heard.append("done")
+
+    def on_failed(self, failure, code):
+        self.heard.append("failed")
+
+    def on_broken(self):
+        self.heard.append("broken")
+
+
+def test_a_task_the_engine_cannot_take_fails_alone():
+    """A command that raised once stayed at the head of the backlog, and nothing reached the engine any more."""
+    with Faked(Fake(script=b"fine")) as server:
+        ear = Ear()
+        options = sampling(replace(defaults(server.host.settings), seed=1))
+        too_long = Task(RequestContext("id"), b"\0" * 4 * 600, options)
+        server.loop.call_soon_threadsafe(server.engine.submit, too_long, ear)
+        server.until(lambda: ear.heard)
+        assert ear.heard == ["failed"]
+        assert not server.engine.tasks
+        assert server.client.complete("x")["content"] == "fine"
+
+
+def test_a_sink_that_breaks_is_told_and_costs_nobody_else(caplog):
+    class Broken(Ear):
+        def on_done(self, done):
+            raise RuntimeError("a bug")
+
+    with Faked(Fake(script=b"fine")) as server:
+        ear = Broken()
+        task = Task(
+            RequestContext("id"), b"\3\0\0\0", sampling(replace(defaults(server.host.settings), seed=1))
+        )
+        server.loop.call_soon_threadsafe(server.engine.submit, task, ear)
+        server.until(lambda: "broken" in ear.heard)
+        assert server.client.complete("x")["content"] == "fine"
+    assert "a bug" in caplog.text
+
+
+def test_one_failed_prompt_of_several_is_one_clean_500(caplog):
+    fake = Fake(script=b"fine")
+    with Faked(fake, "-np", "1") as server:
+        fake.fail_next(-3)
+        assert server.client.post("/completion", {"prompt": ["a", "b", "c"]}).status == 500
+        server.until(lambda: not server.engine.tasks)
+        assert not server.daemon.service.pings
+    assert "Traceback" not in caplog.text
+
+
+def test_a_blocked_engine_does_not_hold_the_exit_up():
+    fake = Fake(script=b"fine")
+    server = Faked(fake, "-np", "1")
+    fake.block(True)
+    thread, results = in_background(server.client.post, "/completion", {"prompt": "stuck"})
+    server.until(lambda: server.engine.n_running == 1)
+    engine = server.engine
+    server.leave()
+    thread.join(30)
+    assert results[0].status == 503
+    fake.block(False)
+    server.until(lambda: not engine.is_alive)
+
+
+def test_first_token_and_gaps_are_right_for_plain_requests():
+    with Faked(Fake(decode_us=5000), "--metrics") as server:
+        server.client.complete("x", n_predict=50)
+        text = server.client.get("/metrics").body.decode()
+        values = {line.split()[0]: float(line.split()[1]) for line in text.splitlines() if line[0] != "#"}
+        assert values["llamad:token_gap_seconds_count"] == 49
+        assert values["llamad:time_to_first_token_seconds_sum"] < values["llamad:token_gap_seconds_sum"]

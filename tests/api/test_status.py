@@ -73,7 +73,14 @@ def test_metrics_count_what_happened(client):
     before = client.get("/metrics").body.decode()
     list(
         client.events(
-            "/completion", {"prompt": "Count to ten", "n_predict": 12, "stream": True, "cache_prompt": False}
+            "/completion",
+            {
+                "prompt": "Count to ten",
+                "n_predict": 12,
+                "stream": True,
+                "cache_prompt": False,
+                "ignore_eos": True,
+            },
         )
     )
     client.get("/no/such/path")

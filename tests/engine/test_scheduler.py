@@ -375,3 +375,33 @@ def test_a_stream_sends_every_token_once():
         texts = [event for event in h.events[task] if event[0] == TEXT]
         assert h.text(task) == b"once upon a time"
         assert [event[4] for event in texts] == sorted({event[4] for event in texts})
+
+
+def test_a_pause_reaches_a_task_that_still_waits():
+    fake = Fake(decode_us=100)
+    with Harness(fake, n_slots=1) as h:
+        first = h.submit(b"first", n_predict=50)
+        waiting = h.submit(b"waiting")
+        h.core.pause(waiting)
+        h.wait(first)
+        h.wait_first(waiting, ADMITTED)
+        other = h.submit(b"behind it", deadline_us=clock_us() + 100_000)
+        h.wait(other)
+        assert len(h.tokens(waiting)) <= 1
+        h.core.resume(waiting)
+        h.until(lambda: len(h.tokens(waiting)) > 5)
+        h.core.abort(waiting)
+        h.wait(waiting)
+
+
+def test_the_first_prompt_ever_is_read_in_small_steps_too():
+    with Harness(Fake(n_ctx=4096, n_batch=2048), n_ctx=4096, n_batch=2048) as h:
+        h.wait(h.submit(b"p" * 3000, n_predict=1))
+        assert h.steps[0][9] <= 65
+
+
+def test_the_largest_n_keep_keeps_the_beginning():
+    with Harness(Fake(n_ctx=64), n_ctx=64) as h:
+        task = h.submit(b"0123456789", n_predict=100, n_keep=2**31 - 1)
+        h.wait(task)
+        assert h.core.slot_tokens(h.slot(task))[:11] == [0, *(3 + byte for byte in b"0123456789")]

@@ -96,3 +96,12 @@ def test_a_task_that_does_not_stream_sends_few_events():
     harness, task = generate(script, stream=False)
     assert harness.text(task) == script
     assert len(pieces(harness, task)) < 10
+
+
+def test_a_long_beginning_of_a_stop_string_cannot_fill_the_ring():
+    """Text held back sends no event, but its tokens pile up: they leave in bounded pieces."""
+    script = b"a" * 3000 + b"b"
+    harness, task = generate(script, stops=[b"a" * 3500])
+    assert harness.text(task) == script
+    assert len(harness.tokens(task)) == 3002
+    assert max(len(event[2]) for event in harness.events[task] if event[0] == 2) <= 1024

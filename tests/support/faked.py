@@ -116,10 +116,14 @@ class Faked:
     def __enter__(self) -> Faked:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.fake.block(False)
+    def leave(self) -> None:
+        """Close the daemon and end its thread."""
         self.loop.call_soon_threadsafe(self._leave.set)
         assert self._ended.wait(WAIT_SECONDS)
         assert self._error is None, self._error
+
+    def __exit__(self, *_: object) -> None:
+        self.fake.block(False)
+        self.leave()
         assert self.fake.bad_calls == 0
         assert self.fake.n_samplers == 0

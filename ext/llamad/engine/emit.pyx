@@ -11,7 +11,7 @@ from llamad.engine.system cimport now_us, sleep_us, wake_send
 from llamad.engine.tasks cimport task_close
 from llamad.engine.text cimport text_add, text_finish, text_scan, text_sent
 from llamad.engine.wire cimport (
-    EVENT_ADMITTED, EVENT_DONE, EVENT_FAILED, EVENT_STEP, EVENT_TEXT, FAILURE_MEMORY, FAILURE_SAMPLER, STOP_EOS,
+    EVENT_ADMITTED, EVENT_DONE, EVENT_FAILED, EVENT_STEP, EVENT_TEXT, FAILURE_ABORTED, FAILURE_MEMORY, FAILURE_SAMPLER, STOP_EOS,
     STOP_LIMIT, STOP_WORD, TASK_CONTEXT_SHIFT, TASK_STREAM, AdmittedEvent, DoneEvent, FailedEvent, StepEvent,
     StepSlot, TextEvent,
 )
@@ -53,6 +53,8 @@ cdef void emit_failed(State *state, uint64_t id, int32_t failure, int32_t code) 
     event.failure = failure
     event.code = code
     _commit(state)
+    if failure == FAILURE_ABORTED:
+        state.stats.n_aborted += 1
 
 
 cdef void _emit_text(State *state, Slot *slot, int64_t now) noexcept nogil:
@@ -156,10 +158,10 @@ cdef void take_token(State *state, Slot *slot, int64_t now) noexcept nogil:
         slot.truncated = 1
         finish_done(state, slot, STOP_LIMIT, -1)
         return
-    if slot.task.command.flags & TASK_STREAM:
-        if slot.text.n_safe > 0:
-            _emit_text(state, slot, now)
-    elif slot.text.n_safe >= FLUSH_BYTES or slot.text.n_tokens >= FLUSH_TOKENS:
+    # Tokens without text pile up as well: an event must stay far smaller than its ring.
+    if slot.text.n_safe >= FLUSH_BYTES or slot.text.n_tokens >= FLUSH_TOKENS:
+        _emit_text(state, slot, now)
+    elif slot.task.command.flags & TASK_STREAM and slot.text.n_safe > 0:
         _emit_text(state, slot, now)
 
 

@@ -67,7 +67,7 @@ cdef int32_t _budget(const Plan *plan) noexcept nogil:
     if plan.tokens_max > 0:
         return max(plan.n_writing, min(plan.tokens_max, plan.batch_max))
     if plan.read_token_us <= 0:
-        return plan.batch_max if plan.n_writing == 0 else min(plan.batch_max, plan.n_writing + 4 * CHUNK_MIN)
+        return min(plan.batch_max, plan.n_writing + CHUNK_MIN)  # the first prompt: nothing is known yet
     if plan.n_writing == 0:
         room_us = READ_STEP_US
     else:

@@ -54,19 +54,18 @@ cdef void _on_abort(State *state, uint64_t id) noexcept nogil:
     cdef Slot *slot = _slot_of(state, id)
     cdef Task *task
     if slot != NULL:
-        state.stats.n_aborted += 1
         finish_failed(state, slot, FAILURE_ABORTED, 0)
         return
     task = queue_find(&state.queue, id)
     if task != NULL:
-        state.stats.n_aborted += 1
         _drop_waiting(state, task, FAILURE_ABORTED)
 
 
 cdef void _on_pause(State *state, uint64_t id, int32_t is_paused) noexcept nogil:
     cdef Slot *slot = _slot_of(state, id)
-    if slot != NULL:
-        slot.task.is_paused = is_paused
+    cdef Task *task = slot.task if slot != NULL else queue_find(&state.queue, id)
+    if task != NULL:
+        task.is_paused = is_paused
 
 
 cdef void _take_commands(State *state) noexcept nogil:
@@ -150,7 +149,7 @@ cdef void _make_room(State *state) noexcept nogil:
         if slot.state != SLOT_WRITING or slot.n_tokens + 1 < state.slots.n_ctx:
             continue
         if slot.task.command.flags & TASK_CONTEXT_SHIFT and slot_can_shift(&state.slots, slot):
-            n_keep = slot.task.command.n_keep
+            n_keep = min(slot.task.command.n_keep, state.slots.n_ctx)
             # n_keep does not count BOS, which is kept as well.
             n_keep = slot.task.command.n_prompt if n_keep < 0 else n_keep + state.add_bos
             slot_shift(&state.slots, slot, n_keep)
