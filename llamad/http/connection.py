@@ -14,8 +14,8 @@ from llamad.http.body import ChunkedBody, LengthBody, too_large
 from llamad.http.errors import HttpError
 from llamad.http.exchange import Exchange
 from llamad.http.flow import PIPELINE_MAX, Flow
-from llamad.http.head import HeadReader, body_length
-from llamad.http.message import Request, parse_target, peer_name
+from llamad.http.head import HeadReader, read_request
+from llamad.http.message import Request, peer_name
 from llamad.http.phases import ANSWER, BODY, CLOSED, ENDING, HEAD, IDLE, LINGER, SKIP
 
 if TYPE_CHECKING:
@@ -96,12 +96,15 @@ class Connection(asyncio.Protocol):
 
     def eof_received(self) -> None:
         # A client that closes its side has left: nobody who waits for an answer does that.
-        self._client_gone()
+        if self._abandon():
+            self.flow.reset()
         self.phase = CLOSED
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._client_gone()
+        self._abandon()
         self.phase = CLOSED
+        self.deadline = inf
+        self.flow.settle()
         self._drop_input()
         self.server.forget(self)
 
@@ -202,21 +205,8 @@ class Connection(asyncio.Protocol):
     def _on_head(self, head: HeadReader) -> None:
         """The head is complete: make the exchange, then let the application judge it."""
         server = self.server
-        headers = head.headers
-        version = head.version()
-        method = head.method()
-        now = monotonic()
-        path, length, malformed = "-", 0, None
-        query: dict[str, str] = {}
-        try:
-            length = body_length(method, version, headers)
-            path, query = parse_target(head.target)
-        except HttpError as error:
-            malformed = error.status, error.message  # the error itself would hold this frame
-        request_id = server.ids.take_or_make(headers.get("x-request-id"))
-        peer = self._peer or self._name_peer()
-        request = Request(method, path, query, headers, request_id, peer, now)
-        exchange = self.exchange = Exchange(self, request, version == "1.0", head.keep_alive)
+        request, length, malformed = read_request(head, server.ids, self._name_peer(), monotonic())
+        exchange = self.exchange = Exchange(self, request, head.version() == "1.0", head.keep_alive)
         server.n_active += 1
         head.reset(head.reusable and length == 0)
         if malformed is not None:
@@ -226,7 +216,7 @@ class Connection(asyncio.Protocol):
             self.deadline = inf
         else:
             self.phase = BODY
-            self.deadline = now + server.limits.body_timeout
+            self.deadline = request.t_start + server.limits.body_timeout
             self._body = LengthBody(length) if length > 0 else None
         self._judge(exchange, length)
 
@@ -316,8 +306,7 @@ class Connection(asyncio.Protocol):
         """Answer what is not a proper request with the application's error, then close."""
         exchange = self.exchange
         if exchange is None:
-            peer = self._peer or self._name_peer()
-            request = Request("-", "-", {}, {}, self.server.ids.make(), peer, monotonic())
+            request = Request("-", "-", {}, {}, self.server.ids.make(), self._name_peer(), monotonic())
             exchange = self.exchange = Exchange(self, request, False, False)
             self.server.n_active += 1
         exchange.keep = False
@@ -357,13 +346,15 @@ class Connection(asyncio.Protocol):
             self._head.reset(False)  # parts it from its parser, which refers back to it
             self._head = None
 
-    def _client_gone(self) -> None:
+    def _abandon(self) -> bool:
+        """Give up the exchange under way; False if there was none."""
         exchange = self.exchange
-        if exchange is not None:
-            self.phase = CLOSED
-            exchange.abandon()
-            self.finish(exchange)
-            self.flow.reset()
+        if exchange is None:
+            return False
+        self.phase = CLOSED
+        exchange.abandon()
+        self.finish(exchange)
+        return True
 
     def _give_up(self) -> None:
         """A mistake of ours must cost this connection only."""
@@ -372,17 +363,14 @@ class Connection(asyncio.Protocol):
 
     def abort(self) -> None:
         """Give up at once what is in flight and what was written."""
-        self._client_gone()
+        self._abandon()
         self.phase = CLOSED
         self.flow.reset()
 
     def shut(self) -> None:
         """The server closes: the answer under way is given up, what was written may still leave."""
-        exchange = self.exchange
+        self._abandon()
         self.phase = CLOSED
-        if exchange is not None:
-            exchange.abandon()
-            self.finish(exchange)
         self._transport.close()
 
     def drain(self) -> None:
@@ -421,11 +409,10 @@ class Connection(asyncio.Protocol):
             )
         elif self.phase == BODY:
             self._refuse(HttpError(408, f"The request's body took longer than {limits.body_timeout:g} s."))
-        elif self.phase == LINGER:
-            self._transport.abort()
         else:
             self._close()
 
     def _name_peer(self) -> str:
-        self._peer = peer_name(self._transport.get_extra_info("peername"))
+        if not self._peer:
+            self._peer = peer_name(self._transport.get_extra_info("peername"))
         return self._peer

@@ -48,6 +48,11 @@ class Flow:
             if not self._transport.is_closing():
                 self._transport.resume_reading()
 
+    def settle(self) -> None:
+        """Nothing waits any more: the connection is lost."""
+        self.settled = self.written
+        self.read_paused = False
+
     def stalled(self, now: float, timeout: float) -> bool:
         """True if bytes wait for the client and it has taken none for `timeout` seconds."""
         waiting = self._transport.get_write_buffer_size()
@@ -83,11 +88,11 @@ class Flow:
 
     def reset(self) -> None:
         """Close so that the client sees an error, and that the kernel drops what it still holds for it."""
-        sock = self._transport.get_extra_info("socket")
         try:
+            sock = self._transport.get_extra_info("socket")
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_OFF)
-        except (AttributeError, OSError):
-            pass  # already closed, or no socket of that kind
+        except (AttributeError, OSError, RuntimeError):
+            pass  # already closed
         self._transport.abort()
 
     def _in_kernel(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import ssl
 from collections.abc import Callable
 from time import monotonic
@@ -24,6 +25,8 @@ log = logging.getLogger("llamad.http")
 BACKLOG = 2048
 # Connections above the limit that may wait for their refusal to be read; further ones are closed at once.
 REFUSED_MAX = 128
+SWEEP_SLICE = 500
+SWEEP_PAUSE_SECONDS = 0.005
 TLS_SHUTDOWN_SECONDS = 5.0
 
 
@@ -53,7 +56,7 @@ class HttpServer:
         self._unix_files: list[unix.SocketFile] = []
         self._sweep_timer: asyncio.TimerHandle | None = None
         self._all_lost: asyncio.Future[None] | None = None
-        self._busy_bytes = b""
+        self._busy: Response | None = None
         shortest = min(
             limits.header_timeout, limits.body_timeout, limits.keepalive_timeout, limits.write_timeout
         )
@@ -100,6 +103,7 @@ class HttpServer:
             except OSError as error:
                 reason = error.strerror or str(error)
                 raise OSError(error.errno, f"cannot listen on {host}:{port}: {reason}") from None
+            _find_dead_peers(server)
             real_port = server.sockets[0].getsockname()[1]
             name = f"[{host}]" if ":" in host else host
             where = f"{'https' if self._ssl else 'http'}://{name}:{real_port}"
@@ -144,17 +148,25 @@ class HttpServer:
         self._all_lost = None
 
     def _sweep(self) -> None:
-        """Look for what is due on any connection. One timer for all: ten thousand own timers would cost more."""
-        self._sweep_timer = asyncio.get_running_loop().call_later(self._sweep_seconds, self._sweep)
+        """Look for what is due on any connection. One timer for all: an own one for each would cost more."""
+        self._sweep_some([*self.connections, *self._refused])
+
+    def _sweep_some(self, left: list[Connection]) -> None:
+        """A slice at a time, so that ten thousand connections do not make a stream wait."""
         now = monotonic()
-        for group in (self.connections, self._refused):
-            for connection in list(group):
-                if now >= connection.deadline or connection.may_be_due:
-                    try:
-                        connection.sweep(now)
-                    except Exception:
-                        log.exception("a connection failed inside the server")
-                        connection.abort()
+        for connection in left[-SWEEP_SLICE:]:
+            if now >= connection.deadline or connection.may_be_due:
+                try:
+                    connection.sweep(now)
+                except Exception:
+                    log.exception("a connection failed inside the server")
+                    connection.abort()
+        del left[-SWEEP_SLICE:]
+        loop = asyncio.get_running_loop()
+        if left:
+            self._sweep_timer = loop.call_later(SWEEP_PAUSE_SECONDS, self._sweep_some, left)
+        else:
+            self._sweep_timer = loop.call_later(self._sweep_seconds, self._sweep)
 
     # For connections.
 
@@ -168,9 +180,7 @@ class HttpServer:
             return None
         self.n_refused += 1
         self._refused.add(connection)
-        if not self._busy_bytes:
-            self._busy_bytes = self._make_busy_bytes()
-        return self._busy_bytes
+        return self._busy_bytes()
 
     def can_linger(self) -> bool:
         return not self.draining and len(self._refused) <= REFUSED_MAX
@@ -181,13 +191,16 @@ class HttpServer:
         if self._all_lost is not None and not (self.connections or self._refused or self._all_lost.done()):
             self._all_lost.set_result(None)
 
-    def _make_busy_bytes(self) -> bytes:
-        """Made once: a refusal must be cheap, and needs neither a date nor an id."""
-        response = self.error(503, "The server has no free connection; try again in a second.")
+    def _busy_bytes(self) -> bytes:
+        """A refusal that needs no request: it must stay cheap when thousands come."""
+        if self._busy is None:
+            self._busy = self.error(503, "The server has no free connection; try again in a second.")
+        busy = self._busy
         return (
-            f"{wire.status_line(response.status)}Server: llamad\r\n{wire.content_type_text(response.content_type)}"
-            f"Content-Length: {len(response.body)}\r\nRetry-After: 1\r\nConnection: close\r\n\r\n"
-        ).encode("latin-1") + response.body
+            f"{wire.status_line(busy.status)}{wire.common_text()}{wire.content_type_text(busy.content_type)}"
+            f"Content-Length: {len(busy.body)}\r\nX-Request-Id: {self.ids.make()}\r\nRetry-After: 1\r\n"
+            "Connection: close\r\n\r\n"
+        ).encode("latin-1") + busy.body
 
     def judge(self, request: Request) -> Response | None:
         """Let the application see the head. A preflight never reaches it: browsers send no key with one."""
@@ -222,7 +235,23 @@ class HttpServer:
         self.n_active -= 1
         try:
             self.app.on_done(exchange, seconds)
-            if self._access_log is not None:
-                self._access_log(access_line(exchange, seconds))
         except Exception:
-            log.exception("request %s: on_done or the access log failed", exchange.request.request_id)
+            log.exception("request %s: on_done failed", exchange.request.request_id)
+        if self._access_log is not None:
+            try:
+                self._access_log(access_line(exchange, seconds))
+            except Exception:
+                log.exception("request %s: the access log failed", exchange.request.request_id)
+
+
+def _find_dead_peers(server: asyncio.Server) -> None:
+    """Let the kernel ask after silent clients, so that a machine that lost its power is noticed in two minutes.
+
+    Accepted connections inherit this from the listening socket.
+    """
+    for sock in server.sockets:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if hasattr(socket, "TCP_KEEPIDLE"):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 15)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 4)

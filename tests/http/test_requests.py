@@ -314,6 +314,22 @@ def test_pipelined_bytes_are_bounded_and_a_client_that_leaves_is_still_noticed(
         h.wait_event("done", "/hold", 499)
 
 
+def test_paused_reading_does_not_hide_an_orderly_end(serve: Any, until: Any) -> None:
+    h = serve()
+    with h.connect() as c:
+        c.send(b"GET /hold HTTP/1.1\r\n" + HOST + b"\r\n")
+        h.held()
+        connection = h.connection()
+
+        def push() -> bool:
+            c.send(b"\r\n" * 5000)
+            return bool(connection.flow.read_paused)
+
+        until(push, "paused reading")
+    h.wait_event("abort", "/hold")
+    h.wait_event("done", "/hold", 499)
+
+
 def test_paused_reading_resumes_and_loses_nothing(serve: Any, until: Any) -> None:
     h = serve()
     body = b"z" * 300_000

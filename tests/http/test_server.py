@@ -23,6 +23,7 @@ from llamad.http.exchange import Exchange
 from llamad.http.head import HeadReader
 from llamad.http.limits import Limits, raise_nofile
 from llamad.http.message import Request, Response
+from llamad.http.phases import CLOSED
 from llamad.http.server import HttpServer
 
 GET = b"GET %b HTTP/1.1\r\nHost: test\r\n\r\n"
@@ -42,6 +43,7 @@ def test_connections_beyond_the_limit_are_told_so(serve: Any, until: Any) -> Non
             reply = refused.read()
             assert (reply.status, reply.headers["retry-after"]) == (503, "1")
             assert reply.headers["connection"] == "close"
+            assert reply.headers["x-request-id"]
             assert b'"code":503' in reply.body
             assert refused.at_end()
     with h.connect() as refused:
@@ -92,6 +94,28 @@ def test_a_thousand_idle_connections_leave_nothing(serve: Any, until: Any) -> No
         until(lambda: n_descriptors() == before, "closed descriptors")
 
 
+def test_the_kernel_looks_for_dead_peers(serve: Any) -> None:
+    h = serve()
+    with h.connect() as c:
+        assert c.get("/hello").status == 200
+        sock = h.connection()._transport.get_extra_info("socket")
+        assert h.on_loop(lambda: sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)) != 0
+
+
+def test_a_lingering_connection_still_sends_a_large_answer_whole(
+    serve: Any, monkeypatch: Any, until: Any
+) -> None:
+    monkeypatch.setattr("llamad.http.connection.LINGER_SECONDS", 0.1)
+    h = serve()
+    with h.connect() as c:
+        close = b"GET /big?n=20000000 HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n"
+        c.send(close + GET % b"/hello")
+        h.wait_event("done", "/big", 200)
+        connection = h.connection()
+        until(lambda: connection.phase == CLOSED, "the end of lingering")
+        assert c.read().whole
+
+
 def test_an_idle_connection_keeps_no_parser(serve: Any, until: Any) -> None:
     h = serve()
     with h.connect() as c:
@@ -102,7 +126,7 @@ def test_an_idle_connection_keeps_no_parser(serve: Any, until: Any) -> None:
         assert c.get("/hello").status == 200
 
 
-def test_nothing_of_a_request_outlives_it(serve: Any) -> None:
+def test_nothing_of_a_request_outlives_it(serve: Any, until: Any) -> None:
     # Without the collector: what refers to itself in a circle would pile up under load.
     h = serve()
     kinds = (Exchange, Request, HeadReader, HttpRequestParser, LengthBody, ChunkedBody, Connection, HttpError)
@@ -125,7 +149,7 @@ def test_nothing_of_a_request_outlives_it(serve: Any) -> None:
                 assert not last or c.read().status >= 400
         h.wait_quiet()
         h.app.requests.clear()
-        assert [o for o in gc.get_objects() if isinstance(o, kinds)] == []
+        until(lambda: not any(isinstance(o, kinds) for o in gc.get_objects()), "objects to be freed")
     finally:
         gc.enable()
 
@@ -420,3 +444,20 @@ def test_access_log(serve: Any) -> None:
         strict=True,
     ):
         assert re.fullmatch(pattern, line), line
+
+
+def test_an_access_log_that_fails_costs_nobody_an_answer(serve: Any, caplog: Any) -> None:
+    h = serve()
+
+    def fail(line: str) -> None:
+        raise OSError("no space left")
+
+    h.server._access_log = fail
+    with h.connect() as c:
+        assert c.get("/hello").status == 200
+        assert c.get("/hello").status == 200
+        h.wait_event("done", "/hello", 200)
+        h.on_loop(lambda: None)
+    assert "no space left" in caplog.text
+    h.wait_quiet()
+    h.lines.extend(["", ""])  # the two that could not be written
