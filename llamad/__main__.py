@@ -10,7 +10,7 @@ import sys
 
 import uvloop
 
-from llamad import logs
+from llamad import __version__, logs
 from llamad.daemon import Daemon, StartError, build_info
 from llamad.flags import Action, FlagError, Settings, help_text, parse
 
@@ -28,8 +28,7 @@ def main() -> int:
         print(help_text(shutil.get_terminal_size((100, 24)).columns))
         return 0
     if parsed.action is Action.VERSION:
-        info = build_info()
-        print(f"llamad {info['version']} (llama.cpp {info['build_info']})")
+        print(f"llamad {__version__} (llama.cpp {build_info()})")
         return 0
     try:
         logs.setup(parsed.settings)

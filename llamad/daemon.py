@@ -14,7 +14,6 @@ import ssl
 import time
 from pathlib import Path
 
-from llamad import __version__
 from llamad.api.app import Api
 from llamad.api.auth import read_keys
 from llamad.api.service import Service
@@ -37,14 +36,13 @@ class StartError(Exception):
     """One line: why the daemon cannot start, and what to do."""
 
 
-def build_info() -> dict[str, str]:
-    """Version and llama.cpp's pin, as written at build time."""
+def build_info() -> str:
+    """`b<build number>-<short hash>` of the llama.cpp inside, as written at build time."""
     path = Path(__file__).parent / "_build_info.json"
     try:
-        llama_cpp = json.loads(path.read_text(encoding="utf-8"))["llama_cpp"]
+        return str(json.loads(path.read_text(encoding="utf-8"))["llama_cpp"]["build_info"])
     except (OSError, ValueError, KeyError):
-        llama_cpp = {"build_info": "b0-unknown", "version": "unknown", "commit": "unknown"}
-    return {"version": __version__, **{key: str(value) for key, value in llama_cpp.items()}}
+        return "b0-unknown"
 
 
 def limits_of(settings: Settings) -> Limits:
@@ -87,7 +85,7 @@ class Daemon:
             self.host = host or Host(settings)
         except OSError as error:
             raise StartError(f"--step-trace {settings.step_trace}: {error.strerror}") from None
-        self.service = Service(settings, self.host, build_info()["build_info"])
+        self.service = Service(settings, self.host, build_info())
         try:
             keys = read_keys(settings)
         except (OSError, ValueError) as error:

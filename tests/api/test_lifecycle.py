@@ -15,6 +15,7 @@ import pytest
 from support.faked import Faked
 from support.live import Live, model_path
 
+from llamad import __version__
 from llamad.engine.fake import Fake
 
 
@@ -104,7 +105,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_version_and_help():
     done = run("--version")
     assert done.returncode == 0
-    assert done.stdout.startswith("llamad 0.")
+    assert done.stdout.startswith(f"llamad {__version__} (llama.cpp b0-")
     done = run("--help")
     assert done.returncode == 0
     assert "--ctx-size" in done.stdout
