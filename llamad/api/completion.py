@@ -6,6 +6,7 @@ Runs on the event loop. A Job is one request; a Part is one of its prompts and h
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from typing import Any
 
@@ -32,6 +33,8 @@ from llamad.engine.task import (
 from llamad.http import sse
 from llamad.http.exchange import Exchange
 from llamad.http.message import Response
+
+log = logging.getLogger("llamad.api")
 
 _encode = msgspec.json.Encoder().encode
 
@@ -169,6 +172,10 @@ class Job:
         sampling = options.sampling(g)
         bias = options.biases(g, self.service.eog_tokens(), self.service.suppressed_tokens())
         self.parts = [Part(self, i, tokens) for i, tokens in enumerate(token_lists)]
+        if settings.verbose_prompt:
+            for part in self.parts:
+                text = self.model.vocab.detokenize(part.tokens_prompt, True).decode("utf-8", "replace")
+                log.info("request %s: prompt of %d tokens: %r", request.request_id, part.n_prompt, text)
         self.n_left = len(self.parts)
         exchange.on_abort = self.abort
         if g.stream:

@@ -244,8 +244,6 @@ def _check(settings: Settings, handle: Any) -> None:
         raise LoadError(
             "--attention non-causal is for embeddings, which this version of llamad does not have yet"
         )
-    if settings.cache_type_v not in ("f32", "f16", "bf16") and settings.flash_attn == "off":
-        raise LoadError(f"--cache-type-v {settings.cache_type_v} needs flash attention; leave out -fa off")
     for flag, name in (("k", settings.cache_type_k), ("v", settings.cache_type_v)):
         block = lib.ggml_blck_size(getattr(lib, f"GGML_TYPE_{name.upper()}"))
         size = memory.head_size(handle, flag)

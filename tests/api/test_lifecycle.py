@@ -207,6 +207,14 @@ def test_a_unix_socket_serves(tmp_path):
     assert not path.exists()
 
 
+def drain(connection: socket.socket) -> None:
+    try:
+        while connection.recv(65536):
+            pass
+    except ConnectionResetError:
+        pass
+
+
 def test_no_step_of_a_long_prompt_lacks_the_running_streams_token(tmp_path, tiny):
     """One stream decodes while a prompt of 4,000 tokens arrives: no step lacks the stream's token, none is over
     its budget."""
@@ -215,9 +223,7 @@ def test_no_step_of_a_long_prompt_lacks_the_running_streams_token(tmp_path, tiny
         stream = server.client.open_stream({"prompt": "x", "n_predict": -1, "ignore_eos": True, "id_slot": 0})
         stream.recv(4096)
         # Read all the while: an unread stream would be paused, which is right, but not what this shows.
-        threading.Thread(
-            target=lambda: [None for _ in iter(lambda: stream.recv(65536), b"")], daemon=True
-        ).start()
+        threading.Thread(target=drain, args=(stream,), daemon=True).start()
         result = server.client.complete("word " * 4000, n_predict=1, id_slot=1)
         assert result["tokens_evaluated"] >= 4000
         stream.shutdown(socket.SHUT_RDWR)
@@ -257,3 +263,18 @@ def test_the_program_is_installed():
     if not program.exists():
         pytest.fail("`make build` installs .venv/bin/llamad")
     assert subprocess.run([program, "--version"], capture_output=True, timeout=60).returncode == 0
+
+
+def test_the_prompt_is_logged_only_where_asked(tiny):
+    for flags, is_logged in ((["--verbose-prompt"], True), ([], False)):
+        with Live("-c", "512", *flags, model=tiny) as server:
+            server.client.complete("xyzzy plugh", n_predict=1)
+            server.wait_line("POST /completion")
+            assert any("xyzzy plugh" in line for line in server.lines) is is_logged
+
+
+def test_llama_cpps_own_log_reaches_ours(tiny):
+    with Live("-c", "512", "-v", model=tiny) as server:
+        server.wait_line(r"D llama\.cpp: .*llama_model_loader")
+    with Live("-c", "512", model=tiny) as server:
+        assert not any("llama_model_loader" in line for line in server.lines)

@@ -37,8 +37,8 @@ cdef class Vocab:
             raise MemoryError()
         for token in range(self.n_vocab):
             n = self.table.piece(self.handle, token, self.pieces.bytes + n_used, <int32_t>(n_max - n_used), 0)
-            if n < 0:
-                n_max = n_max * 2 + <uint64_t>(0 if n == INT32_MIN else -n)
+            if n < 0 and n != INT32_MIN:
+                n_max = n_max * 2 + <uint64_t>(-n)
                 more = realloc(self.pieces.bytes, n_max)
                 if more == NULL:
                     raise MemoryError()

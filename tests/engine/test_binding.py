@@ -1,0 +1,88 @@
+"""The binding over the real llama.cpp: what it throws is caught, what it says of the model is right."""
+
+import pytest
+from support.live import model_path
+
+from llamad._llama import ffi, lib
+from llamad.engine.model import LoadError, Loading, load
+from llamad.engine.vocab import Vocab
+from llamad.flags import parse
+
+
+@pytest.fixture(scope="module")
+def model():
+    settings = parse(["-m", model_path(), "-c", "512"], {}).settings
+    model = load(settings, 1, Loading())
+    yield model
+    model.close()
+
+
+def test_the_model_describes_itself(model):
+    assert model.info.n_vocab == 49152
+    assert model.info.n_ctx_train == 8192
+    assert model.n_ctx == model.n_ctx_slot == 512
+    assert "<|im_start|>" in model.info.chat_template
+
+
+def test_an_exception_in_llama_cpp_becomes_an_empty_answer(model):
+    """llama.cpp throws std::out_of_range for a token beyond its vocabulary; Vocab is told of more than there are."""
+    vocab = lib.llama_model_get_vocab(model._handle)
+    table = int(ffi.cast("uintptr_t", lib.llamad_llama_table()))
+    greedy = Vocab(table, int(ffi.cast("uintptr_t", vocab)), model.info.n_vocab + 100)
+    assert greedy.piece(model.info.n_vocab + 50, True) == b""
+    assert model.vocab.piece(260, True) == greedy.piece(260, True) != b""
+
+
+def test_tokens_go_to_text_and_back(model):
+    tokens = model.vocab.tokenize("Grüße, Welt 🦙".encode(), False, True)
+    assert model.vocab.detokenize(tokens, True).decode() == "Grüße, Welt 🦙"
+    assert (
+        b"".join(model.vocab.piece(t, True) for t in memoryview(tokens).cast("i")).decode()
+        == "Grüße, Welt 🦙"
+    )
+
+
+def test_ids_outside_the_vocabulary_never_reach_llama_cpp(model):
+    for bad in (-1, 49152, 2**31 - 1):
+        with pytest.raises(ValueError, match="outside the vocabulary"):
+            model.vocab.piece(bad, True)
+        with pytest.raises(ValueError, match="outside the vocabulary"):
+            model.vocab.detokenize((bad & 0xFFFFFFFF).to_bytes(4, "little"), True)
+
+
+def test_end_of_generation_tokens(model):
+    assert model.info.eos in model.vocab.eog_tokens()
+    assert model.vocab.is_eog(model.info.eos)
+    assert not model.vocab.is_eog(260)
+    assert not model.vocab.is_eog(-1)
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["-dev", "NoSuchGPU"], "NoSuchGPU"),
+        (["-np", "100", "-b", "50"], "--batch-size 50"),
+    ],
+)
+def test_what_cannot_work_is_refused_with_a_sentence(flags, words):
+    settings = parse(["-m", model_path(), "-c", "2048", *flags], {}).settings
+    with pytest.raises(LoadError, match=words):
+        load(settings, 1, Loading())
+
+
+def test_a_file_that_is_no_model_is_refused(tmp_path):
+    path = tmp_path / "model.bin"
+    for content, words in ((b"", "not a GGUF"), (b"GGUF\x03\0\0\0" + b"\xff" * 64, "could not be loaded")):
+        path.write_bytes(content)
+        with pytest.raises(LoadError, match=words):
+            load(parse(["-m", str(path)], {}).settings, 1, Loading())
+    with pytest.raises(LoadError, match="No such file"):
+        load(parse(["-m", str(tmp_path / "none")], {}).settings, 1, Loading())
+
+
+def test_metadata_can_be_overridden():
+    flags = ["-c", "512", "--override-kv", "tokenizer.ggml.add_bos_token=bool:true"]
+    model = load(parse(["-m", model_path(), *flags], {}).settings, 1, Loading())
+    assert model.info.add_bos is True
+    assert memoryview(model.vocab.tokenize(b"x", True, True)).cast("i")[0] == model.info.bos
+    model.close()
