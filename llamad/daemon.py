@@ -117,7 +117,7 @@ class Daemon:
             self.address = await self.http.listen(self.settings.host, self.settings.port)
         except OSError as error:
             where = f"{self.settings.host}:{self.settings.port}"
-            reason = error.strerror or str(error)
+            reason = os.strerror(error.errno) if error.errno else str(error)
             raise StartError(f"cannot listen on {where}: {reason}; choose another --host or --port") from None
         log.info("listening on %s", self.address)
 

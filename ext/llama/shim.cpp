@@ -2,6 +2,7 @@
 // Owns: the table's functions, contexts that can be rebuilt. Threads: see table.h and shim.h.
 #include "shim.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
@@ -199,10 +200,48 @@ void table_sampler_close(void *sampler) {
     llama_sampler_free(static_cast<llama_sampler *>(sampler));
 }
 
+// The order of equal logits is whatever the sort leaves. llama.cpp's top-k sorts partially up to 128, and beyond that
+// puts the row into 128 buckets between -10 and 10 first; so does this, with the same library's sort.
+void table_sort(llamad_candidate *data, int32_t n, int32_t k) {
+    const auto larger = [](const llamad_candidate &a, const llamad_candidate &b) { return a.logit > b.logit; };
+    if (k <= 128) {
+        std::partial_sort(data, data + k, data + n, larger);
+        return;
+    }
+    guarded<int>(0, [&] {
+        constexpr int   N_BUCKETS = 128;
+        constexpr float SCALE     = N_BUCKETS / 20.0f;
+        constexpr float SHIFT     = 10.0f * SCALE;
+        std::vector<std::vector<llamad_candidate>> buckets(N_BUCKETS);
+        for (int32_t i = 0; i < n; i++) {
+            const int at = static_cast<int>(SCALE * data[i].logit + SHIFT);
+            buckets[static_cast<size_t>(std::max(0, std::min(N_BUCKETS - 1, at)))].push_back(data[i]);
+        }
+        int32_t n_done = 0;
+        for (int i = N_BUCKETS - 1; i >= 0 && n_done < k; i--) {
+            auto         &bucket = buckets[static_cast<size_t>(i)];
+            const int32_t size   = static_cast<int32_t>(bucket.size());
+            const int32_t kept   = std::min(size, k - n_done);
+            if (n_done + size < k) {
+                std::sort(bucket.begin(), bucket.end(), larger);
+            } else {
+                std::partial_sort(bucket.begin(), bucket.begin() + kept, bucket.end(), larger);
+            }
+            std::copy(bucket.begin(), bucket.begin() + kept, data + n_done);
+            n_done += kept;
+        }
+        return 0;
+    });
+}
+
+void table_order(const float *scores, int32_t *order, int32_t n) {
+    std::sort(order, order + n, [&](int32_t a, int32_t b) { return scores[a] < scores[b]; });
+}
+
 const llamad_table table = {
     LLAMAD_TABLE_VERSION, sizeof(llamad_table), table_decode, table_logits, table_rebuild, table_seq_rm, table_seq_add,
     table_seq_cp, table_seq_pos_min, table_can_shift, table_tokenize, table_piece, table_detokenize, table_is_eog,
-    table_sampler_open, table_sampler_accept, table_sampler_pick, table_sampler_close,
+    table_sampler_open, table_sampler_accept, table_sampler_pick, table_sampler_close, table_sort, table_order,
 };
 
 bool on_progress(float progress, void *state_) {

@@ -11,7 +11,7 @@
 
 #include <stdint.h>
 
-#define LLAMAD_TABLE_VERSION 1
+#define LLAMAD_TABLE_VERSION 2
 
 /* decode(): llama.cpp's own codes are 0 (done), 1 (no room), 2 (aborted) and negative ones. */
 #define LLAMAD_E_THROWN (-1000) /* a C++ exception was caught; llamad_last_error() has its text */
@@ -31,6 +31,12 @@ typedef struct llamad_bias {
     int32_t token;
     float   bias;
 } llamad_bias;
+
+typedef struct llamad_candidate { /* as llama.cpp lays it out */
+    int32_t id;
+    float   logit;
+    float   p;
+} llamad_candidate;
 
 /* Kinds of a sampler chain, in no particular order; the numbers cross the command ring. */
 enum llamad_sampler_kind {
@@ -107,6 +113,10 @@ typedef struct llamad_table {
     /* Picks a token from the row. `scratch` holds n_vocab candidates of 12 bytes. Negative: an error code. */
     int32_t (*sampler_pick)(void *sampler, const float *logits, int32_t n_vocab, void *scratch);
     void    (*sampler_close)(void *sampler);
+    /* Sorting as llama.cpp sorts, down to the order of equals. sort: the k candidates with the largest logits go to
+     * the front, largest first. order: the indices in `order` (0 to n - 1 before) by rising score. */
+    void    (*sort)(llamad_candidate *data, int32_t n, int32_t k);
+    void    (*order)(const float *scores, int32_t *order, int32_t n);
 } llamad_table;
 
 #endif

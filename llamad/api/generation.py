@@ -12,8 +12,8 @@ from typing import Any
 
 from llamad.api import fields
 from llamad.api.errors import bad, not_yet
-from llamad.engine.core import Sampling
 from llamad.engine.model import Model
+from llamad.engine.sampling import Sampling
 from llamad.flags.samplers import LETTERS, present_name
 from llamad.flags.settings import Settings
 

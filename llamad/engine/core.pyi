@@ -1,11 +1,9 @@
 from typing import Any
 
+from llamad.engine.sampling import Sampling
 from llamad.engine.vocab import Vocab
 
 def clock_us() -> int: ...
-
-class Sampling:
-    def __init__(self, samplers: bytes, **values: float) -> None: ...
 
 class Core:
     event_fd: int

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from llamad.engine.core import Sampling
+from llamad.engine.sampling import Sampling
 
 # Numbers of ext/llamad/engine/wire.pxd.
 STOP_NAMES = ("none", "eos", "limit", "word")

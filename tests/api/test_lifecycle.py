@@ -133,7 +133,7 @@ def test_a_port_in_use_stops_with_one_line():
         done = run("-m", model_path(), "--port", str(port), "--log-disable")
         assert done.returncode == 1
         assert str(port) in done.stderr
-        assert "--port" in done.stderr
+        assert "Address already in use; choose another --host or --port" in done.stderr
         assert done.stderr.count("\n") == 1
 
 

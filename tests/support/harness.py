@@ -6,8 +6,9 @@ import threading
 import time
 from collections import defaultdict
 
-from llamad.engine.core import Core, Sampling
+from llamad.engine.core import Core
 from llamad.engine.fake import Fake
+from llamad.engine.sampling import Sampling
 from llamad.engine.vocab import Vocab
 
 ADMITTED, TEXT, DONE, FAILED, STEP = range(1, 6)

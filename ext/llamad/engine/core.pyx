@@ -9,10 +9,11 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from llamad.engine.plan cimport plan_free, plan_init
 from llamad.engine.ring cimport ring_commit, ring_free, ring_init, ring_peek, ring_record_max, ring_release, ring_reserve
 from llamad.engine.sampler cimport sampler_scratch_bytes
+from llamad.engine.sampling cimport Sampling
 from llamad.engine.slots cimport SLOT_IDLE, Slot, slots_check_integrity, slots_free, slots_init
 from llamad.engine.step cimport engine_run
 from llamad.engine.system cimport close, now_us, wake_clear, wake_open, wake_send
-from llamad.engine.table cimport LLAMAD_SAMPLERS_MAX, llamad_bias, llamad_sampling
+from llamad.engine.table cimport llamad_bias
 from llamad.engine.vocab cimport Vocab
 from llamad.engine.wire cimport (
     COMMAND_ABORT, COMMAND_PAUSE, COMMAND_RESUME, COMMAND_STOP, COMMAND_TASK, EVENT_ADMITTED, EVENT_DONE,
@@ -272,44 +273,6 @@ cdef class Core:
         """What a slot's sequence holds. Only meaningful while the engine rests."""
         cdef Slot *slot = &self.state.slots.items[index]
         return [slot.tokens[i] for i in range(slot.n_tokens)]
-
-
-cdef class Sampling:
-    """A task's sampling parameters, packed once into the struct that crosses the ring."""
-    cdef llamad_sampling values
-
-    def __cinit__(self, samplers: bytes, **values: object) -> None:
-        memset(&self.values, 0, sizeof(llamad_sampling))
-        if len(samplers) > LLAMAD_SAMPLERS_MAX:
-            raise ValueError(f"at most {LLAMAD_SAMPLERS_MAX} samplers")
-        self.values.n_samplers = <int32_t>len(samplers)
-        memcpy(self.values.samplers, PyBytes_AS_STRING(samplers), <size_t>len(samplers))
-        self.values.seed = values.pop("seed")
-        self.values.top_k = values.pop("top_k")
-        self.values.top_p = values.pop("top_p")
-        self.values.min_p = values.pop("min_p")
-        self.values.typical_p = values.pop("typical_p")
-        self.values.tfs_z = values.pop("tfs_z")
-        self.values.top_n_sigma = values.pop("top_n_sigma")
-        self.values.temperature = values.pop("temperature")
-        self.values.dynatemp_range = values.pop("dynatemp_range")
-        self.values.dynatemp_exponent = values.pop("dynatemp_exponent")
-        self.values.xtc_probability = values.pop("xtc_probability")
-        self.values.xtc_threshold = values.pop("xtc_threshold")
-        self.values.repeat_last_n = values.pop("repeat_last_n")
-        self.values.repeat_penalty = values.pop("repeat_penalty")
-        self.values.presence_penalty = values.pop("presence_penalty")
-        self.values.frequency_penalty = values.pop("frequency_penalty")
-        self.values.dry_multiplier = values.pop("dry_multiplier")
-        self.values.dry_base = values.pop("dry_base")
-        self.values.dry_allowed_length = values.pop("dry_allowed_length")
-        self.values.dry_penalty_last_n = values.pop("dry_penalty_last_n")
-        self.values.mirostat = values.pop("mirostat")
-        self.values.mirostat_tau = values.pop("mirostat_tau")
-        self.values.mirostat_eta = values.pop("mirostat_eta")
-        self.values.min_keep = values.pop("min_keep")
-        if values:
-            raise TypeError(f"unknown sampling parameters: {sorted(values)}")
 
 
 cdef tuple _text_event(const TextEvent *event):

@@ -78,7 +78,7 @@ cdef void _emit_text(State *state, Slot *slot, int64_t now) noexcept nogil:
 cdef void _let_go(State *state, Slot *slot) noexcept nogil:
     if slot.state == SLOT_WRITING:
         state.stats.predict_us += now_us() - slot.t_first_us
-    sampler_close(state.table, slot.sampler)
+    sampler_close(slot.sampler)
     task_close(slot.task)
     slot_release(&state.slots, slot)
 

@@ -6,7 +6,7 @@ from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset
 
 from llamad.engine.system cimport load_int, sleep_us, store_int
-from llamad.engine.table cimport LLAMAD_TABLE_VERSION, llamad_batch, llamad_bias, llamad_sampling, llamad_table
+from llamad.engine.table cimport LLAMAD_TABLE_VERSION, llamad_batch, llamad_bias, llamad_candidate, llamad_sampling, llamad_table
 
 cdef enum:
     BOS = 0
@@ -195,6 +195,29 @@ cdef void _sampler_close(void *sampler) noexcept nogil:
     free(sampler)
 
 
+cdef void _sort(llamad_candidate *data, int32_t n, int32_t k) noexcept nogil:
+    cdef llamad_candidate one
+    cdef int32_t i, j
+    for i in range(1, n):
+        one = data[i]
+        j = i
+        while j > 0 and data[j - 1].logit < one.logit:
+            data[j] = data[j - 1]
+            j -= 1
+        data[j] = one
+
+
+cdef void _order(const float *scores, int32_t *order, int32_t n) noexcept nogil:
+    cdef int32_t i, j, one
+    for i in range(1, n):
+        one = order[i]
+        j = i
+        while j > 0 and scores[order[j - 1]] > scores[one]:
+            order[j] = order[j - 1]
+            j -= 1
+        order[j] = one
+
+
 cdef llamad_table _table
 _table.version = LLAMAD_TABLE_VERSION
 _table.size = sizeof(llamad_table)
@@ -214,6 +237,8 @@ _table.sampler_open = _sampler_open
 _table.sampler_accept = _sampler_accept
 _table.sampler_pick = _sampler_pick
 _table.sampler_close = _sampler_close
+_table.sort = _sort
+_table.order = _order
 
 
 cdef class Fake:

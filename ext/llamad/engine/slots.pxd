@@ -1,6 +1,7 @@
 # The slot table: one sequence of the KV cache each, the prefix it holds and the task it serves.
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
+from llamad.engine.sampler cimport Sampler
 from llamad.engine.table cimport llamad_table
 from llamad.engine.tasks cimport Task
 from llamad.engine.text cimport Text
@@ -14,7 +15,7 @@ ctypedef struct Slot:
     int32_t id
     int32_t state
     Task *task
-    void *sampler
+    Sampler *sampler
     Text text
 
     # What the slot's sequence holds; outlives the task.

@@ -7,7 +7,7 @@ from llamad.engine.core cimport State
 from llamad.engine.emit cimport emit_admitted, emit_failed, emit_step, finish_done, finish_failed, take_token
 from llamad.engine.plan cimport plan_learn, plan_make
 from llamad.engine.ring cimport ring_peek, ring_release
-from llamad.engine.sampler cimport sampler_open, sampler_pick
+from llamad.engine.sampler cimport Sampler, sampler_accept, sampler_history_wanted, sampler_open, sampler_pick
 from llamad.engine.slots cimport (
     SLOT_IDLE, SLOT_READING, SLOT_WRITING, Slot, slot_can_shift, slot_shift, slot_take, slots_cells_used,
     slots_choose, slots_evict_idle, slots_forget,
@@ -241,6 +241,18 @@ cdef void _apply(State *state) noexcept nogil:
             state.n_outputs += 1
 
 
+cdef Sampler *_open_sampler(State *state, const Task *task) noexcept nogil:
+    """A sampler that has seen the prompt, or NULL."""
+    cdef const TaskCommand *command = &task.command
+    cdef int32_t i, n = min(command.n_prompt, sampler_history_wanted(&command.sampling))
+    cdef Sampler *sampler = sampler_open(state.table, state.vocab, state.n_vocab, &command.sampling, task.bias,
+                                         command.n_bias, task.breakers, command.n_breakers, 1)
+    if sampler != NULL:
+        for i in range(command.n_prompt - n, command.n_prompt):
+            sampler_accept(sampler, task.prompt[i])
+    return sampler
+
+
 cdef void _begin_writing(State *state, Slot *slot, int64_t now) noexcept nogil:
     """The prompt is read."""
     slot.t_prompt_us = now - slot.t_admit_us
@@ -248,14 +260,13 @@ cdef void _begin_writing(State *state, Slot *slot, int64_t now) noexcept nogil:
     state.stats.prompt_us += slot.t_prompt_us
     state.stats.n_prompt_tokens += <uint64_t>(slot.task.command.n_prompt - slot.n_cached)
     slot.state = SLOT_WRITING
-    slot.sampler = sampler_open(state.table, state.vocab, slot.task)
+    slot.sampler = _open_sampler(state, slot.task)
 
 
 cdef void _sample_one(void *arg, int32_t index, int32_t worker) noexcept nogil:
     cdef State *state = <State *>arg
     cdef Slot *slot = &state.slots.items[state.outputs[index]]
-    slot.picked = sampler_pick(state.table, slot.sampler, slot.logits, state.n_vocab,
-                               state.scratch + <size_t>worker * state.scratch_bytes)
+    slot.picked = sampler_pick(slot.sampler, slot.logits, state.scratch + <size_t>worker * state.scratch_bytes)
 
 
 cdef void _sample(State *state) noexcept nogil:

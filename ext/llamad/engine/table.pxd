@@ -29,6 +29,11 @@ cdef extern from "table.h" nogil:
         int32_t token
         float bias
 
+    ctypedef struct llamad_candidate:
+        int32_t id
+        float logit
+        float p
+
     ctypedef struct llamad_sampling:
         uint32_t seed
         int32_t top_k
@@ -79,3 +84,5 @@ cdef extern from "table.h" nogil:
         void (*sampler_accept)(void *sampler, int32_t token) noexcept nogil
         int32_t (*sampler_pick)(void *sampler, const float *logits, int32_t n_vocab, void *scratch) noexcept nogil
         void (*sampler_close)(void *sampler) noexcept nogil
+        void (*sort)(llamad_candidate *data, int32_t n, int32_t k) noexcept nogil
+        void (*order)(const float *scores, int32_t *order, int32_t n) noexcept nogil

@@ -1,0 +1,20 @@
+from typing import Any
+
+from llamad.engine.sampling import Sampling
+from llamad.engine.vocab import Vocab
+
+class Picker:
+    is_ours: bool
+    def __init__(
+        self,
+        vocab: Vocab,
+        sampling: Sampling,
+        n_vocab: int,
+        *,
+        bias: list[tuple[int, float]],
+        breakers: list[bytes],
+        ours: bool,
+    ) -> None: ...
+    def accept(self, token: int) -> None: ...
+    def pick(self, logits: Any) -> int: ...
+    def repeat(self, logits: Any, n: int) -> None: ...
