@@ -48,16 +48,37 @@ def pickers(vocab, n_vocab, names=DEFAULT, bias=(), **values):
     ]
 
 
-def same_picks(ours, theirs, rows, history=()):
-    for token in history:
+def at_the_cut(row, seen, bias, values):
+    """The row as it stands before top_k, in llama.cpp's precision."""
+    row = row.copy()
+    for token, value in bias:
+        row[token] += np.float32(value)
+    values = {**SAMPLING, **values}
+    repeat, present, frequent = (
+        np.float32(values[name]) for name in ("repeat_penalty", "presence_penalty", "frequency_penalty")
+    )
+    n = values["repeat_last_n"]
+    last = list(seen)[-n:] if n else []
+    for token in set(last):
+        row[token] = row[token] * repeat if row[token] <= 0 else row[token] / repeat
+        row[token] -= np.float32(last.count(token)) * frequent + present
+    return row
+
+
+def same_picks(ours, theirs, rows, history=(), bias=(), values=None):
+    seen = list(history)
+    for token in seen:
         ours.accept(token)
         theirs.accept(token)
     for row in rows:
         picked, expected = ours.pick(row.copy()), theirs.pick(row.copy())
-        if picked != expected and ours.is_ours and row[picked] == row[expected]:
-            event("equal logits at a cut")
-            return  # any of the equals; from here on the histories differ
+        if picked != expected and ours.is_ours:
+            before = at_the_cut(row, seen, bias, values or {})
+            if before[picked] == before[expected]:
+                event("equal logits at a cut")
+                return  # any of the equals; from here on the histories differ
         assert picked == expected
+        seen.append(picked)
 
 
 @st.composite
@@ -126,7 +147,7 @@ def test_any_chain_picks_llama_cpps_token(vocab, data, rows, values, names):
     )
     ours, theirs = pickers(vocab, n, names, bias, **values)
     event(f"ours: {ours.is_ours}")
-    same_picks(ours, theirs, rows, history)
+    same_picks(ours, theirs, rows, history, bias, values)
 
 
 @settings(max_examples=300, deadline=None)
@@ -144,7 +165,7 @@ def test_the_default_order_is_ours_and_agrees(vocab, rows, values):
     ours, theirs = pickers(vocab, n, **values)
     assert ours.is_ours
     assert not theirs.is_ours
-    same_picks(ours, theirs, rows * 3)
+    same_picks(ours, theirs, rows * 3, values=values)
 
 
 @pytest.mark.parametrize("n_vocab", [32000, 49152])
@@ -153,4 +174,4 @@ def test_whole_vocabularies_agree(vocab, n_vocab):
     rows = [(random.standard_normal(n_vocab) * 3).astype(np.float32) for _ in range(200)]
     ours, theirs = pickers(vocab, n_vocab, repeat_penalty=1.2, seed=3)
     assert ours.is_ours
-    same_picks(ours, theirs, rows, range(100))
+    same_picks(ours, theirs, rows, range(100), values={"repeat_penalty": 1.2})
