@@ -18,6 +18,7 @@ class Core:
         n_ctx: int,
         n_cells: int,
         n_batch: int,
+        n_ubatch: int,
         n_swa: int,
         add_bos: bool,
         similarity_min: float,

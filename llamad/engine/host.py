@@ -146,6 +146,7 @@ class Host:
                 n_ctx=model.n_ctx_slot,
                 n_cells=model.n_ctx if settings.kv_unified else 0,
                 n_batch=model.n_batch,
+                n_ubatch=model.n_ubatch,
                 n_swa=model.n_swa,
                 add_bos=model.info.add_bos,
                 similarity_min=settings.slot_prompt_similarity,

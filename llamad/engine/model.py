@@ -56,6 +56,7 @@ class Model:
         self.n_ctx: int = lib.llama_n_ctx(raw)  # of the whole cache
         self.n_ctx_slot: int = self.n_ctx if settings.kv_unified else lib.llama_n_ctx_seq(raw)
         self.n_batch: int = lib.llama_n_batch(raw)
+        self.n_ubatch: int = lib.llama_n_ubatch(raw)
         self.n_swa: int = 0 if settings.swa_full else lib.llama_model_n_swa(handle)
 
     @property

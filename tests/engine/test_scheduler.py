@@ -394,10 +394,27 @@ def test_a_pause_reaches_a_task_that_still_waits():
         h.wait(waiting)
 
 
-def test_the_first_prompt_ever_is_read_in_small_steps_too():
-    with Harness(Fake(n_ctx=4096, n_batch=2048), n_ctx=4096, n_batch=2048) as h:
+def test_a_prompt_that_is_alone_is_cut_at_llama_cpps_compute_batch():
+    """Logits depend on the shapes they are computed in; these are llama-server's."""
+    fake = Fake(n_ctx=4096, n_batch=2048, token_us=5)
+    with Harness(fake, n_ctx=4096, n_batch=2048, n_ubatch=512) as h:
         h.wait(h.submit(b"p" * 3000, n_predict=1))
-        assert h.steps[0][9] <= 65
+        assert h.steps[0][9] == 512  # the first one ever: nothing is known of the cost
+        assert all(step[9] % 512 == 0 for step in h.steps[:-1])
+        assert sum(step[9] for step in h.steps) == 3001
+
+
+def test_prompts_that_arrive_together_share_a_step_where_tokens_are_cheap():
+    fake = Fake(n_ctx=512, n_batch=512)
+    with Harness(fake, n_ctx=512, n_batch=512) as h:
+        h.wait(h.submit(b"warm up", n_predict=3))
+        fake.block(True)
+        blocker = h.submit(b"in the way", n_predict=1)
+        h.wait_first(blocker, ADMITTED)
+        tasks = [h.submit(bytes([97 + i]) * 50, n_predict=1) for i in range(3)]
+        fake.block(False)
+        h.wait(blocker, *tasks)
+        assert any(sum(not row[2] for row in step[11]) == 3 for step in h.steps)
 
 
 def test_the_largest_n_keep_keeps_the_beginning():

@@ -50,6 +50,7 @@ class FakedHost(Host):
                 n_ctx=self.n_ctx_fake,
                 n_cells=0,
                 n_batch=self.n_batch_fake,
+                n_ubatch=min(512, self.n_batch_fake),
                 n_swa=0,
                 add_bos=True,
                 similarity_min=0.5,

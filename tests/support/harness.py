@@ -55,6 +55,7 @@ class Harness:
         options = {
             "n_cells": 0,
             "n_swa": 0,
+            "n_ubatch": min(512, n_batch),
             "add_bos": True,
             "similarity_min": 0.5,
             "step_tokens_max": 0,

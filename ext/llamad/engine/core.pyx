@@ -40,7 +40,7 @@ cdef class Core:
     cdef Vocab vocab
     cdef readonly int command_bytes_max
 
-    def __cinit__(self, vocab: Vocab, ctx: int, *, n_slots: int, n_ctx: int, n_cells: int, n_batch: int,
+    def __cinit__(self, vocab: Vocab, ctx: int, *, n_slots: int, n_ctx: int, n_cells: int, n_batch: int, n_ubatch: int,
                   n_swa: int, add_bos: bool, similarity_min: float, step_tokens_max: int, n_sampler_threads: int,
                   cont_batching: bool, tracing: bool) -> None:
         cdef State *state = &self.state
@@ -59,7 +59,7 @@ cdef class Core:
         state.slots.n_cells = n_cells
         state.slots.n_swa = n_swa
         state.slots.similarity_min = similarity_min
-        if plan_init(&state.plan, n_batch, step_tokens_max, cont_batching) < 0:
+        if plan_init(&state.plan, n_batch, n_ubatch, step_tokens_max, cont_batching) < 0:
             raise MemoryError()
         state.workers = workers_start(max(1, n_sampler_threads))
         if state.workers == NULL:

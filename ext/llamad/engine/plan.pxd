@@ -7,6 +7,7 @@ from llamad.engine.table cimport llamad_batch
 ctypedef struct Plan:
     llamad_batch batch
     int32_t batch_max        # llama.cpp's n_batch: more aborts it
+    int32_t ubatch           # llama.cpp's n_ubatch: what it computes at once
     int32_t *seq_ids         # one for each token of the batch
     int8_t *is_writer        # likewise: the token a slot picked, not its prompt
     int32_t tokens_max       # fixed budget, 0: adaptive
@@ -22,7 +23,7 @@ ctypedef struct Plan:
     int32_t n_reading_tokens
     int64_t plan_us
 
-cdef int plan_init(Plan *plan, int32_t batch_max, int32_t tokens_max, int32_t can_mix) noexcept nogil
+cdef int plan_init(Plan *plan, int32_t batch_max, int32_t ubatch, int32_t tokens_max, int32_t can_mix) noexcept nogil
 cdef void plan_free(Plan *plan) noexcept nogil
 cdef void plan_make(Plan *plan, Slots *slots) noexcept nogil
 cdef void plan_learn(Plan *plan, int64_t decode_us) noexcept nogil

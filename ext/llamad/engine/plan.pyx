@@ -4,6 +4,9 @@
 # The budget keeps the gap between a writer's tokens bounded while prompts are read: a step may take about
 # GAP_FACTOR times as long as one that only writes. With no writer, a step may take READ_STEP_US, so that a
 # vanished client or a new request is noticed soon. Both turn into tokens by what past steps cost.
+#
+# A prompt that is alone is cut at multiples of llama.cpp's own compute batch, because logits depend on the shapes
+# in which they were computed: an idle server gives the text that llama-server gives.
 from libc.stdint cimport int8_t, int32_t, int64_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memset
@@ -25,12 +28,13 @@ cdef double GAP_FACTOR = 2.5
 cdef double LEARN_RATE = 0.2
 
 
-cdef int plan_init(Plan *plan, int32_t batch_max, int32_t tokens_max, int32_t can_mix) noexcept nogil:
+cdef int plan_init(Plan *plan, int32_t batch_max, int32_t ubatch, int32_t tokens_max, int32_t can_mix) noexcept nogil:
     """0, or -1 without memory."""
     cdef size_t n = <size_t>batch_max
     cdef size_t i
     memset(plan, 0, sizeof(Plan))
     plan.batch_max = batch_max
+    plan.ubatch = ubatch
     plan.tokens_max = tokens_max
     plan.can_mix = can_mix
     plan.batch.token = <int32_t *>malloc(n * sizeof(int32_t))
@@ -61,20 +65,6 @@ cdef void plan_free(Plan *plan) noexcept nogil:
     memset(plan, 0, sizeof(Plan))
 
 
-cdef int32_t _budget(const Plan *plan) noexcept nogil:
-    """How many tokens this step may hold, writers included."""
-    cdef double room_us
-    if plan.tokens_max > 0:
-        return max(plan.n_writing, min(plan.tokens_max, plan.batch_max))
-    if plan.read_token_us <= 0:
-        return min(plan.batch_max, plan.n_writing + CHUNK_MIN)  # the first prompt: nothing is known yet
-    if plan.n_writing == 0:
-        room_us = READ_STEP_US
-    else:
-        room_us = max(GAP_FACTOR * plan.write_us, <double>GAP_US_MIN) - plan.write_us
-    return min(plan.batch_max, plan.n_writing + max(<int32_t>CHUNK_MIN, <int32_t>min(1e6, room_us / plan.read_token_us)))
-
-
 cdef Slot *_next_reader(Slots *slots, uint64_t after) noexcept nogil:
     """The reading slot with the smallest task id above the given one: prompts are read first come, first served,
     because finishing one prompt early beats finishing all of them late."""
@@ -89,11 +79,37 @@ cdef Slot *_next_reader(Slots *slots, uint64_t after) noexcept nogil:
     return best
 
 
-cdef int32_t _chunk(const Plan *plan, int32_t n_room, int32_t n_prompt) noexcept nogil:
+cdef int32_t _affordable(const Plan *plan) noexcept nogil:
+    """Prompt tokens that this step has time for; 0 while nothing is known of their cost."""
+    cdef double room_us = READ_STEP_US
+    if plan.read_token_us <= 0:
+        return 0
+    if plan.n_writing:
+        room_us = max(GAP_FACTOR * plan.write_us, <double>GAP_US_MIN) - plan.write_us
+    return <int32_t>min(1e6, room_us / plan.read_token_us)
+
+
+cdef int32_t _budget(const Plan *plan, const Slot *first, int32_t is_alone) noexcept nogil:
+    """How many tokens this step may hold, writers included. `first` is the prompt to go on with, if any."""
+    cdef int32_t n = _affordable(plan), n_rest
+    if plan.tokens_max > 0:
+        return max(plan.n_writing, min(plan.tokens_max, plan.batch_max))
+    if is_alone:
+        return min(plan.batch_max, max(plan.ubatch, n // plan.ubatch * plan.ubatch))
+    if n < CHUNK_MIN:
+        n = CHUNK_MIN
+        if first != NULL:
+            n_rest = first.task.command.n_prompt - first.n_tokens
+            if n < n_rest <= CHUNK_MIN + TILE // 2:
+                n = n_rest  # a tail of less than a tile would cost a step of its own
+    return min(plan.batch_max, plan.n_writing + n)
+
+
+cdef int32_t _chunk(const Plan *plan, int32_t n_room, int32_t n_prompt, int32_t is_alone) noexcept nogil:
     """How much of a prompt to read: all that is left of it, or whole tiles."""
     cdef int32_t n_extra = 1 if plan.n_writing else 0
-    if n_prompt <= n_room:
-        return n_prompt
+    if n_prompt <= n_room or is_alone:
+        return min(n_prompt, n_room)
     return n_room if n_room < TILE + n_extra else (n_room - n_extra) // TILE * TILE + n_extra
 
 
@@ -112,18 +128,19 @@ cdef void _add(Plan *plan, Slot *slot, int32_t token, int32_t pos, int8_t output
 cdef void plan_make(Plan *plan, Slots *slots) noexcept nogil:
     """Fills the batch, in ascending slot order: llama.cpp joins only such sequences into one graph."""
     cdef Slot *slot
-    cdef int32_t i, k, n_left, n_prompt
+    cdef int32_t i, k, n_left, n_prompt, is_alone
     plan.batch.n_tokens = plan.n_writing = plan.n_reading_tokens = 0
     for i in range(slots.n):
         slot = &slots.items[i]
         slot.i_output = -1
         slot.n_planned = slot.state == SLOT_WRITING and not slot.task.is_paused
         plan.n_writing += slot.n_planned
-    plan.budget = _budget(plan)
-    n_left = plan.budget - plan.n_writing
     slot = _next_reader(slots, 0) if plan.can_mix or plan.n_writing == 0 else NULL
+    is_alone = slot != NULL and plan.n_writing == 0 and _next_reader(slots, slot.task.command.id) == NULL
+    plan.budget = _budget(plan, slot, is_alone)
+    n_left = plan.budget - plan.n_writing
     while slot != NULL and n_left > 0:
-        slot.n_planned = _chunk(plan, n_left, slot.task.command.n_prompt - slot.n_tokens)
+        slot.n_planned = _chunk(plan, n_left, slot.task.command.n_prompt - slot.n_tokens, is_alone)
         n_left -= slot.n_planned
         plan.n_reading_tokens += slot.n_planned
         if slot.n_planned >= TILE and plan.read_token_us > SLOW_TOKEN_US:

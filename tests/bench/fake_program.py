@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+"""A program that answers like a server with a model, without one: started by the tests in place of both programs.
+
+Takes any flags and heeds --port; a model named broken.gguf ends it. Each connection is closed after MAX_REQUESTS,
+as llama-server does after a hundred.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+MAX_REQUESTS = 5
+WORDS = ["one ", "two ", "é ", "four "]
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    n_requests = 0
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+    def _head(self, *headers: tuple[str, str], status: int = 200) -> None:
+        self.n_requests += 1
+        self.send_response(status)
+        for name, value in headers:
+            self.send_header(name, value)
+        if self.n_requests == MAX_REQUESTS:
+            self.send_header("Connection", "close")
+        else:
+            self.send_header("Keep-Alive", "timeout=5, max=100")
+        self.end_headers()
+
+    def _json(self, value: Any, status: int = 200) -> None:
+        data = json.dumps(value).encode()
+        self._head(("Content-Type", "application/json"), ("Content-Length", str(len(data))), status=status)
+        self.wfile.write(data)
+
+    def _event(self, value: Any) -> None:
+        """Written byte by byte: whoever reads must put it together."""
+        data = f"data: {json.dumps(value)}\n\n".encode()
+        chunk = f"{len(data):x}\r\n".encode() + data + b"\r\n"
+        for i in range(len(chunk)):
+            self.wfile.write(chunk[i : i + 1])
+
+    def do_GET(self) -> None:
+        self._json({"status": "ok"})
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if self.path == "/tokenize":
+            self._json({"tokens": list(range(len(body["content"].split())))})
+            return
+        if body["prompt"] == "refuse this":
+            self._json({"error": {"code": 400, "message": "refused", "type": "invalid_request_error"}}, 400)
+            return
+        self._head(("Content-Type", "text/event-stream"), ("Transfer-Encoding", "chunked"))
+        if body["prompt"] == "fail in the middle":
+            self._event({"error": {"code": 500, "message": "broken", "type": "server_error"}})
+        else:
+            n = body["n_predict"]
+            for i in range(n):
+                self._event({"content": WORDS[i % len(WORDS)], "tokens": [i], "stop": False})
+            n_prompt = len(body["prompt"].split())
+            last = {"content": "", "tokens": [], "stop": True, "tokens_predicted": n}
+            self._event({**last, "tokens_evaluated": n_prompt})
+        self.wfile.write(b"0\r\n\r\n")
+
+
+class Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 64  # all lanes connect at once
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Clients may leave in the middle."""
+
+
+def serve(port: int) -> Server:
+    """Listening when this returns; the thread ends with shutdown()."""
+    server = Server(("127.0.0.1", port), Handler)
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+    return server
+
+
+if __name__ == "__main__":
+    if "--help" in sys.argv:
+        print("--cache-ram N\n--threads-http N")
+        sys.exit()
+    if "broken.gguf" in " ".join(sys.argv):
+        sys.exit("the model is broken")
+    serve(int(sys.argv[sys.argv.index("--port") + 1]))
+    threading.Event().wait()
