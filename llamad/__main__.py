@@ -25,7 +25,10 @@ def main() -> int:
         print(f"llamad: {error}", file=sys.stderr)
         return 2
     if parsed.action is Action.HELP:
-        print(help_text(shutil.get_terminal_size((100, 24)).columns))
+        try:
+            print(help_text(shutil.get_terminal_size((100, 24)).columns), flush=True)
+        except BrokenPipeError:  # `llamad --help | head`
+            os._exit(0)
         return 0
     if parsed.action is Action.VERSION:
         print(f"llamad {__version__} (llama.cpp {build_info()})")
