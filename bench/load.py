@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import TypeVar, cast
@@ -48,7 +49,7 @@ class _Link(asyncio.Protocol):
             self.transport.close()
 
 
-class _Lane:
+class _Lane(ABC):
     """A connection that is opened again when the server closes it, and what is sent on it."""
 
     def __init__(self, address: Address) -> None:
@@ -91,12 +92,13 @@ class _Lane:
             self.done.set_exception(error)
         self.close()
 
+    @abstractmethod
     def has_bytes(self) -> bool:
         """Whether a part of the pending answer has come."""
-        raise NotImplementedError
 
+    @abstractmethod
     def on_data(self, data: bytes) -> None:
-        raise NotImplementedError
+        """The next bytes of the answer."""
 
     def on_lost(self, error: Exception | None) -> None:
         self._link = None

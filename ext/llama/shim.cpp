@@ -80,13 +80,6 @@ int32_t table_seq_add(void *ctx, int32_t seq, int32_t p0, int32_t p1, int32_t de
     });
 }
 
-int32_t table_seq_cp(void *ctx, int32_t seq_from, int32_t seq_to) {
-    return guarded<int32_t>(LLAMAD_E_THROWN, [&]() -> int32_t {
-        llama_memory_seq_cp(llama_get_memory(context_of(ctx)), seq_from, seq_to, -1, -1);
-        return 1;
-    });
-}
-
 int32_t table_seq_pos_min(void *ctx, int32_t seq) {
     return llama_memory_seq_pos_min(llama_get_memory(context_of(ctx)), seq);
 }
@@ -240,7 +233,7 @@ void table_order(const float *scores, int32_t *order, int32_t n) {
 
 const llamad_table table = {
     LLAMAD_TABLE_VERSION, sizeof(llamad_table), table_decode, table_logits, table_rebuild, table_seq_rm, table_seq_add,
-    table_seq_cp, table_seq_pos_min, table_can_shift, table_tokenize, table_piece, table_detokenize, table_is_eog,
+    table_seq_pos_min, table_can_shift, table_tokenize, table_piece, table_detokenize, table_is_eog,
     table_sampler_open, table_sampler_accept, table_sampler_pick, table_sampler_close, table_sort, table_order,
 };
 

@@ -94,7 +94,6 @@ typedef struct llamad_table {
     /* The memory of that context. Positions below 0 mean "from the start" / "to the end". */
     int32_t (*seq_rm)(void *ctx, int32_t seq, int32_t p0, int32_t p1); /* 1 done, 0 refused: nothing changed */
     int32_t (*seq_add)(void *ctx, int32_t seq, int32_t p0, int32_t p1, int32_t delta);
-    int32_t (*seq_cp)(void *ctx, int32_t seq_from, int32_t seq_to);
     int32_t (*seq_pos_min)(void *ctx, int32_t seq);
     int32_t (*can_shift)(void *ctx);
 

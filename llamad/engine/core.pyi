@@ -8,7 +8,6 @@ def clock_us() -> int: ...
 class Core:
     event_fd: int
     n_sampler_threads: int
-    command_bytes_max: int
     def __init__(
         self,
         vocab: Vocab,

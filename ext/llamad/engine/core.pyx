@@ -38,7 +38,6 @@ def clock_us() -> int:
 cdef class Core:
     cdef State state
     cdef Vocab vocab
-    cdef readonly int command_bytes_max
 
     def __cinit__(self, vocab: Vocab, ctx: int, *, n_slots: int, n_ctx: int, n_cells: int, n_batch: int, n_ubatch: int,
                   n_swa: int, add_bos: bool, similarity_min: float, step_tokens_max: int, n_sampler_threads: int,
@@ -72,7 +71,6 @@ cdef class Core:
         cdef uint64_t n_command = 4 * (<uint64_t>n_ctx * 4 + COMMAND_EXTRA_BYTES) + COMMAND_RING_BYTES
         if ring_init(&state.commands, n_command) < 0 or ring_init(&state.events, EVENT_RING_BYTES) < 0:
             raise MemoryError()
-        self.command_bytes_max = COMMAND_EXTRA_BYTES
         state.command_fd = wake_open()
         state.event_fd = wake_open()
         if state.command_fd < 0 or state.event_fd < 0:

@@ -19,12 +19,10 @@ ctypedef struct FakeModel:
     int32_t n_samplers         # open ones: a leak shows here
     int32_t n_held[FAKE_SEQS_MAX]     # tokens of each sequence
     int32_t base[FAKE_SEQS_MAX]       # position of the sequence's first output, -1: none yet
-    int32_t last[FAKE_SEQS_MAX]       # last token
     const unsigned char *script
     int32_t n_script
     int32_t *batch_token
     int32_t *batch_pos
     int32_t *batch_seq
     int32_t n_tokens
-    float row[FAKE_VOCAB]
     int32_t bad_calls          # rules of llama.cpp that a caller broke

@@ -12,7 +12,6 @@ cdef enum:
     BOS = 0
     EOS = 1
     FIRST_BYTE = 3
-    SAMPLER_BIASES_MAX = 8
 
 ctypedef struct FakeSampler:
     int32_t ban_eos
@@ -54,7 +53,6 @@ cdef int32_t _decode(void *ctx, const llamad_batch *batch) noexcept nogil:
         model.batch_pos[i] = batch.pos[i]
         model.batch_seq[i] = seq
         model.n_held[seq] = batch.pos[i] + 1
-        model.last[seq] = batch.token[i]
         if batch.output[i] and model.base[seq] < 0:
             model.base[seq] = batch.pos[i]
     return 0
@@ -69,8 +67,7 @@ cdef int32_t _answer(const FakeModel *model, int32_t seq, int32_t pos, int32_t t
 
 
 cdef float *_logits(void *ctx, int32_t i_batch) noexcept nogil:
-    # One row a token would be the honest copy; the answer rides in the pointer's row only until the next call,
-    # so each batch index has a row of its own.
+    # Each batch index has a row of its own, behind the model's struct.
     cdef FakeModel *model = <FakeModel *>ctx
     cdef float *row
     if i_batch < 0 or i_batch >= model.n_tokens:
@@ -112,12 +109,6 @@ cdef int32_t _seq_add(void *ctx, int32_t seq, int32_t p0, int32_t p1, int32_t de
     model.n_held[seq] += delta
     if model.base[seq] >= 0:
         model.base[seq] += delta
-    return 1
-
-
-cdef int32_t _seq_cp(void *ctx, int32_t seq_from, int32_t seq_to) noexcept nogil:
-    cdef FakeModel *model = <FakeModel *>ctx
-    model.n_held[seq_to] = model.n_held[seq_from]
     return 1
 
 
@@ -226,7 +217,6 @@ _table.logits = _logits
 _table.rebuild = _rebuild
 _table.seq_rm = _seq_rm
 _table.seq_add = _seq_add
-_table.seq_cp = _seq_cp
 _table.seq_pos_min = _seq_pos_min
 _table.can_shift = _can_shift
 _table.tokenize = _tokenize

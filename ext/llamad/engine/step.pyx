@@ -9,10 +9,10 @@ from llamad.engine.plan cimport plan_learn, plan_make
 from llamad.engine.ring cimport ring_peek, ring_release
 from llamad.engine.sampler cimport Sampler, sampler_accept, sampler_history_wanted, sampler_open, sampler_pick
 from llamad.engine.slots cimport (
-    SLOT_IDLE, SLOT_READING, SLOT_WRITING, Slot, slot_can_shift, slot_shift, slot_take, slots_cells_used,
+    SLOT_READING, SLOT_WRITING, Slot, slot_can_shift, slot_shift, slot_take, slots_cells_used,
     slots_choose, slots_evict_idle, slots_forget,
 )
-from llamad.engine.system cimport load_int, now_us, sleep_us, wake_send, wake_wait
+from llamad.engine.system cimport now_us, sleep_us, wake_send, wake_wait
 from llamad.engine.tasks cimport Task, queue_add, queue_find, queue_remove, task_close, task_open
 from llamad.engine.wire cimport (
     COMMAND_ABORT, COMMAND_PAUSE, COMMAND_RESUME, COMMAND_STOP, COMMAND_TASK, FAILURE_ABORTED, FAILURE_DEADLINE,
