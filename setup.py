@@ -57,7 +57,7 @@ def relative(path: Path) -> str:
 
 def header_files() -> list[str]:
     """All that a compiled module may include or cimport: a change in one rebuilds."""
-    return sorted(relative(p) for kind in ("*.h", "*.pxd", "*.pxi") for p in EXT.rglob(kind))
+    return sorted(relative(p) for kind in ("*.h", "*.hpp", "*.pxd", "*.pxi") for p in EXT.rglob(kind))
 
 
 def cython_modules() -> list[Extension]:
