@@ -4,8 +4,9 @@ import threading
 
 import numpy as np
 import pytest
-from support.pieces import Words, write_vocab
+from support.pieces import write_vocab
 
+from bench.peer_grammar import Words
 from llamad.engine.grammar import Grammar, GrammarError, GrammarTooMuch, Matcher, Pieces
 
 

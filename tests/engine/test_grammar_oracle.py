@@ -11,8 +11,9 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 from support.live import model_path
 from support.oracle import Oracle, OracleDied
-from support.pieces import Words, write_vocab
+from support.pieces import write_vocab
 
+from bench.peer_grammar import Words
 from llamad.engine.grammar import Grammar, GrammarError, Matcher, Pieces
 
 N_STEPS = 10

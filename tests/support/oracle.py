@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import select
 import struct
 import subprocess
@@ -85,76 +84,22 @@ class Oracle:
 # --- the child --------------------------------------------------------------------------------------------------
 
 
-class _Candidate(ctypes.Structure):
-    _fields_ = (("id", ctypes.c_int32), ("logit", ctypes.c_float), ("p", ctypes.c_float))
-
-
-class _Candidates(ctypes.Structure):
-    _fields_ = (
-        ("data", ctypes.c_void_p),
-        ("size", ctypes.c_size_t),
-        ("selected", ctypes.c_int64),
-        ("sorted", ctypes.c_bool),
-    )
-
-
-def open_library() -> ctypes.CDLL:
-    import llamad._llama
-
-    lib = ctypes.CDLL(str(Path(llamad._llama.__file__).parent / "lib" / "libllama.so.0"))
-    lib.llama_sampler_init_grammar.restype = ctypes.c_void_p
-    lib.llama_sampler_init_grammar.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p)
-    lib.llama_sampler_apply.argtypes = (ctypes.c_void_p, ctypes.c_void_p)
-    lib.llama_sampler_accept.argtypes = (ctypes.c_void_p, ctypes.c_int32)
-    lib.llama_sampler_free.argtypes = (ctypes.c_void_p,)
-    return lib
-
-
-class LlamaGrammar:
-    """llama.cpp's sampler in this process: fast, but it may take the process with it."""
-
-    def __init__(self, vocab_address: int, n_vocab: int, grammar: bytes) -> None:
-        self.lib = open_library()
-        self.sampler = self.lib.llama_sampler_init_grammar(vocab_address, grammar, b"root")
-        self.rows = np.zeros(n_vocab, np.dtype([("id", "i4"), ("logit", "f4"), ("p", "f4")]))
-        self.rows["id"] = np.arange(n_vocab)
-        self._array = _Candidates(self.rows.ctypes.data, n_vocab, -1, False)
-
-    def mask(self) -> np.ndarray:
-        self.rows["logit"] = 0
-        self.lib.llama_sampler_apply(self.sampler, ctypes.byref(self._array))
-        return self.rows["logit"] == 0
-
-    def allows(self, token: int) -> bool:
-        one = _Candidate(token, 1.0, 0.0)
-        array = _Candidates(ctypes.addressof(one), 1, -1, False)
-        self.lib.llama_sampler_apply(self.sampler, ctypes.byref(array))
-        return one.logit == 1.0
-
-    def accept(self, token: int) -> None:
-        self.lib.llama_sampler_accept(self.sampler, token)
-
-    def close(self) -> None:
-        if self.sampler:
-            self.lib.llama_sampler_free(self.sampler)
-
-
 def _serve(vocab_path: str) -> None:
-    sys.path[:0] = [str(Path(__file__).parents[1])]
-    from support.pieces import Words
+    sys.path[:0] = [str(Path(__file__).parents[2])]
+    from bench.peer_grammar import LlamaGrammar, Words
 
     words = Words(vocab_path)
     source, sink = sys.stdin.buffer, sys.stdout.buffer
     sink.write(struct.pack("<I", words.n_vocab))
     sink.flush()
-    grammar: LlamaGrammar | None = None
+    grammar = None
     while kind := source.read(1):
         if kind == b"g":
             if grammar is not None:
                 grammar.close()
             text = source.read(struct.unpack("<I", source.read(4))[0])
-            grammar = LlamaGrammar(words.address, words.n_vocab, text)
-            sink.write(b"\1" if grammar.sampler else b"\0")
+            grammar = LlamaGrammar(words, text.decode())
+            sink.write(b"\1" if grammar.is_open else b"\0")
         elif kind == b"m":
             assert grammar is not None
             sink.write(grammar.mask().astype(np.uint8).tobytes())

@@ -6,9 +6,6 @@ from pathlib import Path
 
 import gguf
 
-from llamad._llama import ffi, lib
-from llamad.engine.vocab import Vocab
-
 TEXTS = (
     *"abcdxyz01239 ",
     *('"', "{", "}", "[", "]", ",", ":", ".", "-", "\\", "\n", "(", ")", "+", "=", "/"),
@@ -58,24 +55,3 @@ def write_vocab(path: Path) -> str:
     writer.write_tensors_to_file()
     writer.close()
     return str(path)
-
-
-class Words:
-    """A vocabulary opened without its model."""
-
-    def __init__(self, path: str) -> None:
-        params = lib.llama_model_default_params()
-        params.vocab_only = True
-        self._model = lib.llamad_model_open(path.encode(), params, ffi.new("llamad_load_state *"))
-        assert self._model != ffi.NULL, "the vocabulary could not be loaded"
-        handle = lib.llama_model_get_vocab(self._model)
-        self.address = int(ffi.cast("uintptr_t", handle))
-        self.n_vocab = lib.llama_vocab_n_tokens(handle)
-        table = int(ffi.cast("uintptr_t", lib.llamad_llama_table()))
-        self.vocab = Vocab(table, self.address, self.n_vocab)
-
-    def piece(self, token: int) -> bytes:
-        return self.vocab.piece(token, True)
-
-    def close(self) -> None:
-        lib.llamad_model_close(self._model)

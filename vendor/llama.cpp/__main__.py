@@ -22,7 +22,7 @@ def _stop(signum: int, frame: FrameType | None) -> None:
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python vendor/llama.cpp", description=__doc__)
-    parser.add_argument("what", choices=["venv", "libraries", "peer", "model", "key"])
+    parser.add_argument("what", choices=["venv", "libraries", "peer", "model", "vocabulary", "key"])
     parser.add_argument("extras", nargs="*", help="with venv: the optional dependencies to install, too")
     parsed = parser.parse_args(arguments)
     makers: dict[str, Callable[[], object]] = {
@@ -30,6 +30,7 @@ def main(arguments: list[str]) -> int:
         "libraries": build.libraries,
         "peer": build.peer,
         "model": model.default_model,
+        "vocabulary": model.large_vocabulary,
         "key": lambda: build.plan(build.LIBRARIES).key,
     }
     signal.signal(signal.SIGTERM, _stop)

