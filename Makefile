@@ -15,7 +15,7 @@ TYPED := $(wildcard llamad bench) $(RECIPE) setup.py
 export LLAMAD_NATIVE ?= 1
 
 EXT_SOURCES := $(shell find ext -type f \( -name '*.pyx' -o -name '*.px[di]' -o -name '*.h' -o -name '*.c' \
-    -o -name '*.cpp' -o -name '*.py' \) 2>/dev/null)
+    -o -name '*.cpp' -o -name '*.hpp' -o -name '*.py' \) 2>/dev/null)
 
 MAKEFLAGS += --no-print-directory
 .NOTPARALLEL:
