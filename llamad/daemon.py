@@ -85,7 +85,11 @@ class Daemon:
             self.host = host or Host(settings)
         except OSError as error:
             raise StartError(f"--step-trace {settings.step_trace}: {error.strerror}") from None
-        self.service = Service(settings, self.host, build_info())
+        try:
+            self.service = Service(settings, self.host, build_info())
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else str(error)
+            raise StartError(f"--system-prompt-file {settings.system_prompt_file}: {reason}") from None
         try:
             keys = read_keys(settings)
         except (OSError, ValueError) as error:

@@ -26,6 +26,7 @@ from llamad.engine.task import (
     FAILURE_DEADLINE,
     FAILURE_ENGINE,
     FAILURE_MEMORY,
+    STOP_NAMES,
     Done,
     RequestContext,
     Task,
@@ -135,6 +136,7 @@ class Job:
         "n_left",
         "parts",
         "service",
+        "system",
         "t_submit_us",
         "t_written",
     )
@@ -152,6 +154,7 @@ class Job:
         self.generation = generation
         self.model = model
         self.engine = engine
+        self.system = service.system  # stays the request's own, whatever others set meanwhile
         self.parts: list[Part] = []
         self.n_left = 0
         self.t_submit_us = 0
@@ -169,7 +172,7 @@ class Job:
             self.t_submit_us + int(settings.request_timeout * 1e6) if settings.request_timeout > 0 else 0
         )
         context = RequestContext(request.request_id, request.key_name, deadline_us=deadline)
-        sampling = options.sampling(g)
+        sampling = options.sampling(g, self.model.info.nl)
         bias = options.biases(g, self.service.eog_tokens(), self.service.suppressed_tokens())
         self.parts = [Part(self, i, tokens) for i, tokens in enumerate(token_lists)]
         if settings.verbose_prompt:
@@ -192,7 +195,7 @@ class Job:
                 breakers=[one.encode("utf-8", "replace") for one in g.dry_sequence_breakers],
                 id_slot=g.id_slot,
                 n_predict=g.n_predict,
-                n_keep=g.n_keep,
+                n_keep=self.system.kept(g.n_keep, self.model.info.add_bos),
                 n_discard=g.n_discard,
                 t_max_predict_us=g.t_max_predict_ms * 1000,
                 stream=g.stream,
@@ -200,6 +203,14 @@ class Job:
                 context_shift=settings.context_shift,
             )
             part.task_id = self.engine.submit(task, part)
+
+    def answer_nothing(self) -> None:
+        """The answer to a request that leaves the engine nothing to do."""
+        self.parts = [Part(self, 0, b"")]
+        self.n_left = 1
+        self.parts[0].on_done(
+            Done(STOP_NAMES.index("limit"), -1, -1, 0, 0, 0, 0, False, False, clock_us(), 0, 0)
+        )
 
     # From the client.
 
@@ -303,18 +314,41 @@ def handle(service: Service, exchange: Exchange) -> None:
     body = json_object(exchange.request.body)
     exchange.request.body = b""
     generation = options.parse(body, service.settings, model)
-    wanted = prompts.split(body.get("prompt"), service.settings.prompts_max, model.n_ctx_slot)
+    sent, prompt = generation.system_prompt, body.get("prompt")
     job = Job(service, exchange, generation, model, engine)
-    if prompts.n_chars(wanted) <= prompts.TEXT_INLINE_MAX:
-        job.submit([prompts.tokenize(one, model) for one in wanted])
+    if sent is not None and prompt in (None, ""):
+        # Only the system prompt is to be set: it is read into the cache, and nothing is generated.
+        prompt, generation.n_predict = "", 0
+        if not sent.prompt:
+            service.system = sent
+            job.answer_nothing()
+            return
+    wanted = prompts.split(prompt, service.settings.prompts_max, model.n_ctx_slot)
+    if prompts.n_chars(wanted) + (len(sent.prompt) if sent else 0) > prompts.TEXT_INLINE_MAX:
+        service.spawn(exchange, _submit_long(service, job, wanted))
         return
-    service.spawn(exchange, _submit_long(service, job, wanted))
+    if sent is not None:
+        job.system = sent.tokenized(model)
+    _submit(service, job, [prompts.tokenize(one, model, job.system.tokens) for one in wanted])
 
 
 async def _submit_long(service: Service, job: Job, wanted: list[Any]) -> None:
     """Long texts are tokenized in a worker, so that nobody waits for them."""
     loop = asyncio.get_running_loop()
-    tokens = [await loop.run_in_executor(service.workers, prompts.tokenize, one, job.model) for one in wanted]
+    sent = job.generation.system_prompt
+    if sent is not None:
+        job.system = await loop.run_in_executor(service.workers, sent.tokenized, job.model)
+    tokens = [
+        await loop.run_in_executor(service.workers, prompts.tokenize, one, job.model, job.system.tokens)
+        for one in wanted
+    ]
     service.ready()
     if not job.exchange.closed:
-        job.submit(tokens)
+        _submit(service, job, tokens)
+
+
+def _submit(service: Service, job: Job, tokens: list[bytes]) -> None:
+    """Hand the prompts to the engine. Only a request that was taken changes the system prompt."""
+    job.submit(tokens)
+    if job.generation.system_prompt is not None:
+        service.system = job.system

@@ -72,11 +72,12 @@ def queue_full() -> ApiError:
     )
 
 
-def too_long(n_prompt: int, n_ctx: int) -> ApiError:
-    """A prompt that leaves no room in its slot."""
+def too_long(n_prompt: int, n_ctx: int, n_system: int = 0) -> ApiError:
+    """A prompt that leaves no room in its slot; n_system of its tokens are the server's system prompt."""
+    of_them = f", {n_system} of them of the system prompt" if n_system else ""
     return ApiError(
         400,
-        f"The prompt has {n_prompt} tokens, but a slot's context holds {n_ctx};"
+        f"The prompt has {n_prompt} tokens{of_them}, but a slot's context holds {n_ctx};"
         " shorten the prompt or start llamad with a larger -c.",
         type="exceed_context_size_error",
         extra={"n_prompt_tokens": n_prompt, "n_ctx": n_ctx},

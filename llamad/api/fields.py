@@ -45,7 +45,7 @@ def whole(body: dict[str, Any], name: str, default: int, low: int = -INT32_MAX, 
     if not isinstance(value, int) or isinstance(value, bool):
         raise bad(f'"{name}" must be a whole number')
     if not low <= value <= high:
-        raise bad(f'"{name}" must be {_range(low, high)}, not {value}')
+        raise bad(f'"{name}" must be {_range(value, low, high)}, not {_short(value)}')
     return value
 
 
@@ -61,7 +61,7 @@ def number(
     if found is None:
         raise bad(f'"{name}" must be a finite number')
     if not low <= found <= high:
-        raise bad(f'"{name}" must be {_range(low, high)}, not {found:g}')
+        raise bad(f'"{name}" must be {_range(found, low, high)}, not {found:g}')
     return found
 
 
@@ -92,9 +92,13 @@ def finite(value: float) -> float | None:
     return value if abs(value) <= FLOAT_MAX else None
 
 
-def _range(low: float, high: float) -> str:
-    if high in (INT32_MAX, math.inf):
-        return f"at least {low:g}"
-    if low in (-INT32_MAX, -math.inf):
-        return f"at most {high:g}"
-    return f"between {low:g} and {high:g}"
+def _range(value: float, low: float, high: float) -> str:
+    """The bound that was missed, or both where both are a rule of the field's own."""
+    if abs(low) >= INT32_MAX or high in (INT32_MAX, math.inf):
+        return f"at most {high}" if value > high else f"at least {low}"
+    return f"between {low} and {high}"
+
+
+def _short(value: int) -> str:
+    """Thousands of digits help nobody, and Python refuses to write very many."""
+    return str(value) if abs(value) < 10**20 else "a number of more than 20 digits"

@@ -10,22 +10,15 @@ import secrets
 from dataclasses import dataclass
 from typing import Any
 
-from llamad.api import fields
+from llamad.api import bias, fields, system
 from llamad.api.errors import bad, not_yet
 from llamad.engine.model import Model
 from llamad.engine.sampling import Sampling
-from llamad.flags.samplers import LETTERS, present_name
+from llamad.flags.samplers import BREAKER_BYTES_MAX, BREAKERS_MAX, LETTERS, SAMPLERS_MAX, present_name
 from llamad.flags.settings import Settings
 
 UINT32_MAX = 2**32 - 1
 INT64 = 2**63
-SAMPLERS_MAX = 16
-# llama.cpp looks for every breaker in the whole vocabulary when a DRY sampler is made, and uses 40 bytes of each.
-BREAKERS_MAX = 8
-BREAKER_BYTES_MAX = 40
-BIAS_MAX = 65536
-BIAS_TEXTS_MAX = 1024
-BIAS_TEXT_MAX = 256
 STOP_BYTES_MAX = 4096
 
 # Numbers of ext/llama/table.h.
@@ -46,13 +39,10 @@ _KINDS = {
 _LATER: dict[str, tuple[str, tuple[object, ...]]] = {
     "grammar": ("grammar", (None, "")),
     "json_schema": ("json_schema", (None,)),
-    "tfs_z": ("tail free sampling (tfs_z)", (None, 1, 1.0)),
-    "penalize_nl": ("penalize_nl", (None, False)),
     "penalty_prompt": ("penalty_prompt", (None,)),
     "n_probs": ("n_probs", (None, 0)),
     "post_sampling_probs": ("post_sampling_probs", (None, False)),
     "n_indent": ("n_indent", (None, 0)),
-    "system_prompt": ("system_prompt", (None, "")),
     "image_data": ("image_data", (None, [])),
     "lora": ("lora", (None, [])),
     "n": ("n greater than 1", (None, 1)),
@@ -75,10 +65,12 @@ class Generation:
     xtc_probability: float
     xtc_threshold: float
     typical_p: float
+    tfs_z: float
     repeat_last_n: int
     repeat_penalty: float
     presence_penalty: float
     frequency_penalty: float
+    penalize_nl: bool
     dry_multiplier: float
     dry_base: float
     dry_allowed_length: int
@@ -102,6 +94,7 @@ class Generation:
     id_slot: int
     logit_bias: list[tuple[int, float]]
     response_fields: list[str]
+    system_prompt: system.SystemPrompt | None  # as sent; None: not sent
 
 
 def defaults(settings: Settings) -> Generation:
@@ -118,10 +111,12 @@ def defaults(settings: Settings) -> Generation:
         xtc_probability=settings.xtc_probability,
         xtc_threshold=settings.xtc_threshold,
         typical_p=settings.typical_p,
+        tfs_z=settings.tfs_z,
         repeat_last_n=settings.repeat_last_n,
         repeat_penalty=settings.repeat_penalty,
         presence_penalty=settings.presence_penalty,
         frequency_penalty=settings.frequency_penalty,
+        penalize_nl=settings.penalize_nl,
         dry_multiplier=settings.dry_multiplier,
         dry_base=settings.dry_base,
         dry_allowed_length=settings.dry_allowed_length,
@@ -138,13 +133,14 @@ def defaults(settings: Settings) -> Generation:
         n_discard=0,
         ignore_eos=settings.ignore_eos,
         stream=False,
-        cache_prompt=True,
+        cache_prompt=settings.cache_prompt,
         return_tokens=False,
         timings_per_token=False,
         t_max_predict_ms=0,
         id_slot=-1,
         logit_bias=[(bias.token, bias.bias) for bias in settings.logit_bias],
         response_fields=[],
+        system_prompt=None,
     )
 
 
@@ -165,18 +161,20 @@ def parse(body: dict[str, Any], settings: Settings, model: Model) -> Generation:
         xtc_probability=fields.number(body, "xtc_probability", base.xtc_probability, 0, 1),
         xtc_threshold=fields.number(body, "xtc_threshold", base.xtc_threshold, 0, 1),
         typical_p=fields.number(body, "typical_p", base.typical_p, 0, 1),
+        tfs_z=fields.number(body, "tfs_z", base.tfs_z, 0, 1),
         repeat_last_n=_last_n(body, "repeat_last_n", base.repeat_last_n, model),
         repeat_penalty=_above_zero(body, "repeat_penalty", base.repeat_penalty),
         presence_penalty=fields.number(body, "presence_penalty", base.presence_penalty),
         frequency_penalty=fields.number(body, "frequency_penalty", base.frequency_penalty),
+        penalize_nl=fields.flag(body, "penalize_nl", base.penalize_nl),
         dry_multiplier=fields.number(body, "dry_multiplier", base.dry_multiplier, 0),
         dry_base=fields.number(body, "dry_base", base.dry_base, 1),
         dry_allowed_length=fields.whole(body, "dry_allowed_length", base.dry_allowed_length, 0),
         dry_penalty_last_n=_last_n(body, "dry_penalty_last_n", base.dry_penalty_last_n, model),
         dry_sequence_breakers=_breakers(body, base),
         mirostat=fields.whole(body, "mirostat", base.mirostat, 0, 2),
-        mirostat_tau=_above_zero(body, "mirostat_tau", base.mirostat_tau),
-        mirostat_eta=_above_zero(body, "mirostat_eta", base.mirostat_eta),
+        mirostat_tau=fields.number(body, "mirostat_tau", base.mirostat_tau, 0),
+        mirostat_eta=fields.number(body, "mirostat_eta", base.mirostat_eta, 0),
         min_keep=fields.whole(body, "min_keep", base.min_keep, 0),
         samplers=_samplers(body, base),
         stop=_stop(body, settings),
@@ -185,13 +183,14 @@ def parse(body: dict[str, Any], settings: Settings, model: Model) -> Generation:
         n_discard=fields.whole(body, "n_discard", 0, 0),
         ignore_eos=fields.flag(body, "ignore_eos", base.ignore_eos),
         stream=fields.flag(body, "stream", False),
-        cache_prompt=fields.flag(body, "cache_prompt", True),
+        cache_prompt=fields.flag(body, "cache_prompt", base.cache_prompt),
         return_tokens=fields.flag(body, "return_tokens", False),
         timings_per_token=fields.flag(body, "timings_per_token", False),
         t_max_predict_ms=max(0, fields.whole(body, "t_max_predict_ms", 0, -1)),
         id_slot=_id_slot(body, settings),
-        logit_bias=_logit_bias(body, base, model),
+        logit_bias=bias.parse(body, base.logit_bias, model),
         response_fields=fields.texts(body, "response_fields"),
+        system_prompt=system.parse(body, settings),
     )
 
 
@@ -243,8 +242,6 @@ def _samplers(body: dict[str, Any], base: Generation) -> list[str]:
             names.append(name)
     if len(names) > SAMPLERS_MAX:
         raise bad(f'"samplers" may have at most {SAMPLERS_MAX} entries')
-    if names.count("dry") > 1:
-        raise bad('"samplers" may name "dry" once')
     return names
 
 
@@ -275,67 +272,18 @@ def _id_slot(body: dict[str, Any], settings: Settings) -> int:
     return fields.whole(body, name, -1, -1, settings.n_parallel - 1)
 
 
-def _logit_bias(body: dict[str, Any], base: Generation, model: Model) -> list[tuple[int, float]]:
-    """[[token or text, bias or false], ...], or OpenAI's {"token": bias}."""
-    value = body.get("logit_bias")
-    if value is None:
-        return base.logit_bias
-    if isinstance(value, dict):
-        value = [[int(key) if _is_id(key) else key, bias] for key, bias in value.items()]
-    if not isinstance(value, list):
-        raise bad('"logit_bias" must be an array of [token, bias] pairs or an object')
-    n_texts = sum(isinstance(pair, list) and len(pair) > 0 and isinstance(pair[0], str) for pair in value)
-    if len(value) > BIAS_MAX or n_texts > BIAS_TEXTS_MAX:
-        raise bad(f'"logit_bias" may have at most {BIAS_MAX} entries, {BIAS_TEXTS_MAX} of them strings')
-    out = list(base.logit_bias)
-    for pair in value:
-        if not isinstance(pair, list) or len(pair) != 2:
-            raise bad('"logit_bias": each entry must be a pair of a token and a bias')
-        out.extend((token, _bias(pair[1])) for token in _bias_tokens(pair[0], model))
-        if len(out) > BIAS_MAX:
-            raise bad(f'"logit_bias" may name at most {BIAS_MAX} tokens')
-    return out
-
-
-def _bias(value: object) -> float:
-    if value is False:
-        return -math.inf
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        number = fields.finite(value)
-        if number is not None:
-            return number
-    raise bad('"logit_bias": a bias must be a finite number or false')
-
-
-def _is_id(key: str) -> bool:
-    return key.isascii() and key.isdigit() and len(key) <= 10
-
-
-def _bias_tokens(value: object, model: Model) -> list[int]:
-    if isinstance(value, str):
-        if len(value) > BIAS_TEXT_MAX:
-            raise bad(f'"logit_bias" may name texts of at most {BIAS_TEXT_MAX} characters')
-        tokens = model.vocab.tokenize(value.encode("utf-8", "replace"), False, False)
-        return list(memoryview(tokens).cast("i"))
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise bad('"logit_bias": a token must be an id or a string')
-    if not 0 <= value < model.vocab.n_vocab:
-        raise bad(f'"logit_bias": token id {value} is outside the vocabulary of {model.vocab.n_vocab}')
-    return [value]
-
-
 def sampler_kinds(generation: Generation) -> bytes:
     """The chain's order. Penalties come first whenever they are not neutral, unless the list places them."""
     g = generation
-    names = [name for name in g.samplers if name != "tfs_z"]
+    names = [name for name in g.samplers if name != "tfs_z" or g.tfs_z < 1]
     neutral = g.repeat_penalty == 1 and g.presence_penalty == 0 and g.frequency_penalty == 0
     if "penalties" not in names and not neutral:
         names.insert(0, "penalties")
     return bytes(_KINDS[name] for name in names)
 
 
-def sampling(generation: Generation) -> Sampling:
-    """What crosses to the engine."""
+def sampling(generation: Generation, newline_token: int) -> Sampling:
+    """What crosses to the engine. `newline_token` is the one that `penalize_nl` is about; -1: none."""
     g = generation
     return Sampling(
         sampler_kinds(g),
@@ -344,7 +292,7 @@ def sampling(generation: Generation) -> Sampling:
         top_p=g.top_p,
         min_p=g.min_p,
         typical_p=g.typical_p,
-        tfs_z=1.0,
+        tfs_z=g.tfs_z,
         top_n_sigma=g.top_n_sigma,
         temperature=g.temperature,
         dynatemp_range=g.dynatemp_range,
@@ -389,13 +337,13 @@ def settings_json(generation: Generation, n_ctx: int, name: str) -> dict[str, An
         "top_n_sigma": g.top_n_sigma,
         "xtc_probability": g.xtc_probability,
         "xtc_threshold": g.xtc_threshold,
-        "tfs_z": 1.0,
+        "tfs_z": g.tfs_z,
         "typical_p": g.typical_p,
         "repeat_last_n": g.repeat_last_n,
         "repeat_penalty": g.repeat_penalty,
         "presence_penalty": g.presence_penalty,
         "frequency_penalty": g.frequency_penalty,
-        "penalize_nl": False,
+        "penalize_nl": g.penalize_nl,
         "penalty_prompt_tokens": [],
         "use_penalty_prompt_tokens": False,
         "dry_multiplier": g.dry_multiplier,
@@ -413,7 +361,7 @@ def settings_json(generation: Generation, n_ctx: int, name: str) -> dict[str, An
         "ignore_eos": g.ignore_eos,
         "stream": g.stream,
         "logit_bias": [
-            {"token": token, "bias": False if bias == -math.inf else bias} for token, bias in g.logit_bias
+            {"token": token, "bias": False if value == -math.inf else value} for token, value in g.logit_bias
         ],
         "n_probs": 0,
         "min_keep": g.min_keep,
@@ -429,4 +377,5 @@ def settings_json(generation: Generation, n_ctx: int, name: str) -> dict[str, An
         "return_tokens": g.return_tokens,
         "id_slot": g.id_slot,
         "lora": [],
+        "system_prompt": None if g.system_prompt is None else g.system_prompt.json(),
     }

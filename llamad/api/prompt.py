@@ -64,24 +64,31 @@ def n_chars(prompts: list[Any]) -> int:
     return total
 
 
-def tokenize(prompt: Any, model: Model) -> bytes:
-    """Token ids as int32. BOS is added when the prompt begins with text and the model wants it."""
+def tokenize(prompt: Any, model: Model, system: bytes = b"") -> bytes:
+    """Token ids as int32, behind those of the system prompt.
+
+    BOS is added when the prompt begins with text, the model wants it and no system prompt has it already."""
     if isinstance(prompt, str):
-        tokens = _text(prompt, True, model)
+        tokens = _text(prompt, not system, model)
     elif all(type(one) is int for one in prompt):
         tokens = _ids(prompt, model)
     else:
         parts = []
         for i, one in enumerate(prompt):
-            parts.append(_text(one, i == 0, model) if isinstance(one, str) else _ids([one], model))
+            parts.append(
+                _text(one, i == 0 and not system, model) if isinstance(one, str) else _ids([one], model)
+            )
         tokens = b"".join(parts)
+    bos = array("i", [model.info.bos]).tobytes()
+    if system:
+        tokens = system + (tokens[4:] if model.info.add_bos and tokens.startswith(bos) else tokens)
     if not tokens:
         if model.info.bos < 0:
             raise bad('"prompt" is empty and the model has no token to begin with')
-        tokens = array("i", [model.info.bos]).tobytes()
+        tokens = bos
     n_tokens = len(tokens) // 4
     if n_tokens >= model.n_ctx_slot:
-        raise too_long(n_tokens, model.n_ctx_slot)
+        raise too_long(n_tokens, model.n_ctx_slot, len(system) // 4)
     return tokens
 
 

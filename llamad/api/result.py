@@ -64,17 +64,16 @@ def final(
 
 
 def select(result: dict[str, Any], response_fields: list[str]) -> dict[str, Any]:
-    """Only the named fields; "a/b" moves b out of a. Missing ones are left out."""
+    """Only the named fields; "a/b" is b out of a, under the name "a/b". Missing ones are left out."""
     if not response_fields:
         return result
     out: dict[str, Any] = {}
     for path in response_fields:
         value: Any = result
-        name = path
         for name in path.split("/"):
             if not isinstance(value, dict) or name not in value:
                 break
             value = value[name]
         else:
-            out[name] = value
+            out[path] = value
     return out

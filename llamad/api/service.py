@@ -14,9 +14,10 @@ from typing import Any, Protocol
 
 from llamad.api.errors import ApiError
 from llamad.api.metrics import Metrics
+from llamad.api.system import SystemPrompt, read_file
 from llamad.engine.engine import Engine
 from llamad.engine.host import Host, State
-from llamad.engine.model import Model
+from llamad.engine.model import LoadError, Model
 from llamad.flags.help import props
 from llamad.flags.settings import Settings
 from llamad.http.exchange import Exchange
@@ -34,8 +35,13 @@ class Pinged(Protocol):
 
 
 class Service:
+    """Raises OSError or ValueError when the file of the system prompt cannot be used."""
+
     def __init__(self, settings: Settings, host: Host, build_info: str) -> None:
         self.settings = settings
+        file = settings.system_prompt_file
+        self.system = SystemPrompt() if file is None else read_file(file)
+        host.prepare = self.prepare
         self.host = host
         self.build_info = build_info
         self.metrics = Metrics()
@@ -48,6 +54,13 @@ class Service:
         self._jobs: set[asyncio.Task[None]] = set()
         self._eog_tokens: list[int] | None = None
         self._suppressed: list[int] | None = None
+
+    def prepare(self, model: Model) -> None:
+        """In the loader's thread, before the first request: what the flags say and needs the vocabulary."""
+        try:
+            self.system = self.system.tokenized(model)
+        except ApiError as error:
+            raise LoadError(f"--system-prompt-file: {error.message}") from None
 
     @property
     def model_name(self) -> str:

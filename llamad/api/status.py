@@ -153,8 +153,9 @@ def props(service: Service, exchange: Exchange) -> None:
     _send(
         exchange,
         {
-            "assistant_name": "",
-            "user_name": "",
+            "assistant_name": service.system.assistant_name,
+            "user_name": service.system.anti_prompt,
+            "system_prompt": service.system.prompt,
             "default_generation_settings": _slot_json(service, 0, idle, None, (0, 0, 0, 0)),
             "total_slots": service.settings.n_parallel,
             "model_alias": service.model_name,

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import threading
 import time
+from collections.abc import Callable
 from enum import Enum
 
 from llamad.engine.core import Core
@@ -39,6 +40,8 @@ class Host:
         self.error = ""
         self.model: Model | None = None
         self.engine: Engine | None = None
+        # Called in the loader's thread with the loaded model, before the state is READY. May raise LoadError.
+        self.prepare: Callable[[Model], None] | None = None
         self._loading = Loading()
         # Opened now, so that a wrong path stops the start and not the first request. Raises OSError.
         self._trace = StepTrace(settings.step_trace) if settings.step_trace else None
@@ -139,6 +142,8 @@ class Host:
         settings = self.settings
         model = load(settings, compute_threads(settings.n_threads), self._loading)
         try:
+            if self.prepare is not None:
+                self.prepare(model)
             core = Core(
                 model.vocab,
                 model.context_address,

@@ -42,6 +42,7 @@ class ModelInfo:
     eos: int
     eot: int
     add_bos: bool
+    nl: int = -1  # the token of a line end; -1: none
 
 
 class Model:
@@ -245,6 +246,10 @@ def _check(settings: Settings, handle: Any) -> None:
         raise LoadError(
             "--attention non-causal is for embeddings, which this version of llamad does not have yet"
         )
+    n_vocab = lib.llama_vocab_n_tokens(lib.llama_model_get_vocab(handle))
+    for bias in settings.logit_bias:
+        if bias.token >= n_vocab:
+            raise LoadError(f"--logit-bias {bias.token}: this model's tokens are 0 to {n_vocab - 1}")
     for flag, name in (("k", settings.cache_type_k), ("v", settings.cache_type_v)):
         block = lib.ggml_blck_size(getattr(lib, f"GGML_TYPE_{name.upper()}"))
         size = memory.head_size(handle, flag)
@@ -263,13 +268,14 @@ def _text(value: Any) -> str:
 
 def _info(settings: Settings, handle: Any) -> ModelInfo:
     vocab = lib.llama_model_get_vocab(handle)
+    n_vocab, nl = lib.llama_vocab_n_tokens(vocab), lib.llama_vocab_nl(vocab)
     buffer = ffi.new("char[256]")
     lib.llama_model_desc(handle, buffer, 256)
     return ModelInfo(
         path=settings.model,
         description=_text(buffer),
         vocab_type=lib.llama_vocab_type(vocab),
-        n_vocab=lib.llama_vocab_n_tokens(vocab),
+        n_vocab=n_vocab,
         n_ctx_train=lib.llama_model_n_ctx_train(handle),
         n_embd=lib.llama_model_n_embd(handle),
         n_params=lib.llama_model_n_params(handle),
@@ -279,6 +285,7 @@ def _info(settings: Settings, handle: Any) -> ModelInfo:
         eos=lib.llama_vocab_eos(vocab),
         eot=lib.llama_vocab_eot(vocab),
         add_bos=lib.llama_vocab_get_add_bos(vocab),
+        nl=nl if 0 <= nl < n_vocab else -1,  # vocabularies without a line end name a token they do not have
     )
 
 

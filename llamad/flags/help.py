@@ -93,7 +93,7 @@ def default_text(flag: Flag) -> str:
         return ""
     if isinstance(flag.kind, Switch):
         # A switch among several for one setting is described by the setting's own flag.
-        return ("on" if flag.default else "off") if isinstance(flag.default, bool) else ""
+        return flag.kind.write(flag.default) if isinstance(flag.default, bool) else ""
     if isinstance(flag.default, tuple):
         items = (item.encode("unicode_escape").decode() for item in flag.default)
         return " ".join(items) if flag.escapes else flag.kind.write(flag.default)

@@ -13,6 +13,7 @@ from typing import Any
 
 from llamad.flags.flag import Action, Flag, Inert, Later, Request
 from llamad.flags.kinds import Pair, Switch
+from llamad.flags.samplers import BREAKER_BYTES_MAX, BREAKERS_MAX
 from llamad.flags.settings import Settings
 from llamad.flags.table import TABLE, Table
 
@@ -244,3 +245,13 @@ def _check_together(settings: Settings) -> None:
         raise FlagError(
             f"--cache-type-v {settings.cache_type_v} needs flash attention: leave out --flash-attn off, or use f16"
         )
+    breakers = settings.dry_sequence_breakers
+    if len(breakers) > BREAKERS_MAX:
+        raise FlagError(
+            f"--dry-sequence-breaker: {len(breakers)} texts are given; use at most {BREAKERS_MAX}"
+        )
+    for text in breakers:
+        if "\0" in text or len(text.encode("utf-8", "replace")) > BREAKER_BYTES_MAX:
+            raise FlagError(
+                f"--dry-sequence-breaker: '{text[:40]}' must be at most {BREAKER_BYTES_MAX} bytes, none of them 0"
+            )

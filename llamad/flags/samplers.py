@@ -8,6 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+SAMPLERS_MAX = 16
+# llama.cpp looks for every breaker in the whole vocabulary when a DRY sampler is made, and uses 40 bytes of each.
+BREAKERS_MAX = 8
+BREAKER_BYTES_MAX = 40
+
 LETTERS: Mapping[str, str] = MappingProxyType(
     {
         "e": "penalties",

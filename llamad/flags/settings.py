@@ -67,6 +67,9 @@ class Settings:
     n_parallel: int
     cont_batching: bool
     slot_prompt_similarity: float
+    cache_prompt: bool
+    system_prompt_file: str | None  # None: no system prompt
+    system_prompt_field: bool  # whether a request may change it
     queue_max: int
     step_tokens_max: int  # 0: adaptive
     step_trace: str | None  # None: no trace
@@ -89,12 +92,14 @@ class Settings:
     min_p: float
     top_n_sigma: float  # negative: off
     typical_p: float
+    tfs_z: float
     xtc_probability: float
     xtc_threshold: float
     repeat_last_n: int  # -1: the context size
     repeat_penalty: float
     presence_penalty: float
     frequency_penalty: float
+    penalize_nl: bool
     dry_multiplier: float
     dry_base: float
     dry_allowed_length: int

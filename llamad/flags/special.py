@@ -182,6 +182,8 @@ class SamplerNames(Kind):
         names = [name for name in re.split("[;,]", text) if name.strip()]
         if not names:
             raise ValueError("the list is empty; name at least one sampler")
+        if len(names) > samplers.SAMPLERS_MAX:
+            raise ValueError(f"the list has {len(names)} samplers; name at most {samplers.SAMPLERS_MAX}")
         return tuple(self._one(name.strip()) for name in names)
 
     def hint(self) -> object:
@@ -206,6 +208,8 @@ class SamplerLetters(Kind):
 
     def read(self, text: str) -> tuple[str, ...]:
         Text().read(text)
+        if len(text) > samplers.SAMPLERS_MAX:
+            raise ValueError(f"'{text[:32]}' has {len(text)} letters; use at most {samplers.SAMPLERS_MAX}")
         for letter in text:
             if letter not in samplers.LETTERS:
                 known = ", ".join(f"{key} {name}" for key, name in samplers.LETTERS.items())

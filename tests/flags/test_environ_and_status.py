@@ -89,7 +89,7 @@ def test_an_unknown_variable_gives_a_warning() -> None:
 
 
 def test_given() -> None:
-    result = parsed("-c 0 --threads-http 4 --tfs 1", {"LLAMA_ARG_PORT": "1"})
+    result = parsed("-c 0 --threads-http 4 --grp-attn-n 1", {"LLAMA_ARG_PORT": "1"})
     assert result.given == {"model", "n_ctx", "port"}
 
 
@@ -105,12 +105,10 @@ def test_given() -> None:
         ("--lora-scaled x.gguf:0.5", "--lora-scaled needs LoRA adapters, which"),
         ("--control-vector-layer-range 1 7", "--control-vector-layer-range needs control vectors, which"),
         ("-md x.gguf", "-md needs speculative decoding, which"),
-        ("--tfs 0.5", "--tfs needs tail free sampling, which"),
         ("--special", "--special needs special tokens in the output, which"),
         ("--no-jinja", "--no-jinja needs chat templates without Jinja, which"),
         ("--embedding", "--embedding needs embeddings, which"),
         ("-gan 2", "-gan needs self-extend, which"),
-        ("--no-system-prompt", "--no-system-prompt needs a system prompt shared by all slots, which"),
         ("--rpc a:1", "--rpc needs RPC backends, which"),
         ("-j {}", "-j needs JSON schemas, which"),
     ],
@@ -130,9 +128,7 @@ def test_a_missing_feature_in_a_variable() -> None:
     "line",
     [
         "-gan 1 -gaw 512",
-        "--tfs 1.0",
         "--jinja",
-        "--no-penalize-nl",
         "--cache-reuse 0 --cache-ram 0",
         "--draft 5",
         "--draft-max 16 --draft-min 0",

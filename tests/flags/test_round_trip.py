@@ -56,8 +56,8 @@ STRATEGIES: dict[type[Kind], Callable[[Any], st.SearchStrategy[Any]]] = {
     Host: lambda kind: WORD,
     Origin: lambda kind: WORD.map(lambda word: f"https://{word.replace('/', '')}x"),
     Size: lambda kind: st.integers(kind.low, kind.high),
-    SamplerNames: lambda kind: st.lists(st.sampled_from(sorted(LETTERS.values())), min_size=1).map(tuple),
-    SamplerLetters: lambda kind: st.lists(st.sampled_from(sorted(LETTERS.values())), min_size=1).map(tuple),
+    SamplerNames: lambda kind: st.lists(st.sampled_from(sorted(LETTERS.values())), min_size=1, max_size=16).map(tuple),
+    SamplerLetters: lambda kind: st.lists(st.sampled_from(sorted(LETTERS.values())), min_size=1, max_size=16).map(tuple),
     Overrides: lambda kind: overrides(),
     Bias: lambda kind: st.builds(
         LogitBias, st.integers(0, 2**31 - 1), st.one_of(floats(Float()), st.just(-math.inf))
@@ -85,6 +85,9 @@ def chosen(draw: st.DrawFn) -> dict[str, tuple[Flag, Any]]:
         found.pop(dest, None)  # both or neither, which is tested elsewhere
     if found.get("flash_attn", (None, ""))[1] == "off":
         found.pop("cache_type_v", None)
+    if "dry_sequence_breakers" in found:
+        flag, breakers = found["dry_sequence_breakers"]
+        found["dry_sequence_breakers"] = (flag, tuple(text[:10] for text in breakers))  # at most 40 bytes
     return found
 
 

@@ -91,6 +91,20 @@ def test_sequence_breakers_replace_the_defaults_and_are_unescaped() -> None:
     assert settings(line).dry_sequence_breakers == ("b",)
 
 
+def test_lists_that_no_request_could_use_stop_the_start() -> None:
+    assert "use at most 8" in complaint(" ".join(f"--dry-sequence-breaker {x}" for x in "abcdefghi"))
+    assert "at most 40 bytes" in complaint(f"--dry-sequence-breaker {'é' * 21}")
+    assert "at most 40 bytes" in complaint(r"--dry-sequence-breaker a\x00b")
+    assert "name at most 16" in complaint(f"--samplers {';'.join(['top_k'] * 17)}")
+    assert "use at most 16" in complaint(f"--sampling-seq {'k' * 17}")
+
+
+def test_the_system_prompts_flags() -> None:
+    assert settings("").system_prompt_field is True
+    assert settings("--no-system-prompt").system_prompt_field is False
+    assert settings("-spf a.json").system_prompt_file == "a.json"
+
+
 def test_unescape() -> None:
     assert unescape(r"\n\r\t\'\"\\n\x41\q\x4") == "\n\r\t'\"\\nA\\q\\x4"
 

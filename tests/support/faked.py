@@ -42,6 +42,8 @@ class FakedHost(Host):
             suppressed_tokens=lambda: [],
             close=lambda: None,
         )
+        assert self.prepare is not None
+        self.prepare(self.model)
         self.start(
             Core(
                 vocab,

@@ -106,6 +106,14 @@ CHAIN_FLAGS: tuple[Flag, ...] = (
         help="Locally typical sampling; 1 is off.",
     ),
     flag(
+        names=("--tfs",),
+        env=("LLAMA_ARG_TFS",),
+        dest="tfs_z",
+        kind=SHARE,
+        default=1.0,
+        help="Tail free sampling; 1 is off.",
+    ),
+    flag(
         names=("--xtc-probability",),
         env=("LLAMA_ARG_XTC_PROBABILITY",),
         dest="xtc_probability",
@@ -189,6 +197,15 @@ PENALTY_FLAGS: tuple[Flag, ...] = (
         help="Subtracted for each time a token occurred; 0 is off.",
     ),
     flag(
+        names=("--penalize-nl",),
+        off=("--no-penalize-nl",),
+        env=("LLAMA_ARG_PENALIZE_NL",),
+        dest="penalize_nl",
+        kind=Switch(),
+        default=False,
+        help="Let the penalties touch the line end too.",
+    ),
+    flag(
         names=("--dry-multiplier",),
         env=("LLAMA_ARG_DRY_MULTIPLIER",),
         dest="dry_multiplier",
@@ -200,7 +217,7 @@ PENALTY_FLAGS: tuple[Flag, ...] = (
         names=("--dry-base",),
         env=("LLAMA_ARG_DRY_BASE",),
         dest="dry_base",
-        kind=Float(low=0.0),
+        kind=Float(low=1.0),
         default=1.75,
         help="How fast DRY grows with the length of a repetition.",
     ),
@@ -252,15 +269,6 @@ PENALTY_FLAGS: tuple[Flag, ...] = (
 )
 
 LATER_FLAGS: tuple[Flag, ...] = (
-    flag(names=("--tfs",), dest="tfs_z", kind=SHARE, default=1.0, status=Later("tail free sampling")),
-    flag(
-        names=("--penalize-nl",),
-        off=("--no-penalize-nl",),
-        dest="penalize_nl",
-        kind=Switch(),
-        default=False,
-        status=Later("penalties of line ends"),
-    ),
     flag(names=("--adaptive-target",), dest="adaptive_target", kind=Float(), default=-1.0, status=ADAPTIVE),
     flag(names=("--adaptive-decay",), dest="adaptive_decay", kind=SHARE, default=0.9, status=ADAPTIVE),
     flag(

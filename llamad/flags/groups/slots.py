@@ -9,8 +9,6 @@ from llamad.flags.kinds import File, Float, Int, Switch
 
 flag = partial(Flag, group="Slots")
 
-SYSTEM_PROMPT = Later("a system prompt shared by all slots")
-
 READY_FLAGS: tuple[Flag, ...] = (
     flag(
         names=("-np", "--parallel"),
@@ -45,6 +43,31 @@ READY_FLAGS: tuple[Flag, ...] = (
         kind=Float(low=0.0, high=1.0),
         default=0.5,
         help="Share of a prompt that a slot must already hold to be chosen for it; 0 is off.",
+    ),
+    flag(
+        names=("--cache-prompt",),
+        off=("--no-cache-prompt",),
+        env=("LLAMA_ARG_CACHE_PROMPT",),
+        dest="cache_prompt",
+        kind=Switch(),
+        default=True,
+        help="Re-use what a slot holds of a prompt, for requests that do not say.",
+    ),
+    flag(
+        names=("-spf", "--system-prompt-file"),
+        env=("LLAMA_ARG_SYSTEM_PROMPT_FILE",),
+        dest="system_prompt_file",
+        kind=File(optional=True),
+        default=None,
+        help="Put this text before every prompt: a text file, or JSON with prompt, anti_prompt and assistant_name.",
+    ),
+    flag(
+        names=("--no-system-prompt",),
+        env=("LLAMA_ARG_NO_SYSTEM_PROMPT",),
+        dest="system_prompt_field",
+        kind=Switch(on=False, off=True),
+        default=True,
+        help="Refuse requests that change the system prompt.",
     ),
     flag(
         names=("--queue-max",),
@@ -82,15 +105,6 @@ LATER_FLAGS: tuple[Flag, ...] = (
         status=Later("saving slots to files"),
     ),
     flag(
-        names=("--cache-prompt",),
-        off=("--no-cache-prompt",),
-        env=("LLAMA_ARG_CACHE_PROMPT",),
-        dest="cache_prompt",
-        kind=Switch(),
-        default=True,
-        status=Later('a server without prompt caching (requests can send "cache_prompt": false)'),
-    ),
-    flag(
         names=("--cache-reuse",),
         env=("LLAMA_ARG_CACHE_REUSE",),
         dest="cache_reuse",
@@ -114,21 +128,6 @@ LATER_FLAGS: tuple[Flag, ...] = (
         kind=Switch(),
         default=False,
         status=Later("a cache of prompts in RAM"),
-    ),
-    flag(
-        names=("-spf", "--system-prompt-file"),
-        dest="system_prompt_file",
-        kind=File(),
-        default=None,
-        status=SYSTEM_PROMPT,
-    ),
-    flag(
-        names=(),
-        off=("--no-system-prompt",),
-        dest="system_prompt_field",
-        kind=Switch(),
-        default=True,
-        status=SYSTEM_PROMPT,
     ),
 )
 
