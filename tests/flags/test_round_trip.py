@@ -56,8 +56,12 @@ STRATEGIES: dict[type[Kind], Callable[[Any], st.SearchStrategy[Any]]] = {
     Host: lambda kind: WORD,
     Origin: lambda kind: WORD.map(lambda word: f"https://{word.replace('/', '')}x"),
     Size: lambda kind: st.integers(kind.low, kind.high),
-    SamplerNames: lambda kind: st.lists(st.sampled_from(sorted(LETTERS.values())), min_size=1, max_size=16).map(tuple),
-    SamplerLetters: lambda kind: st.lists(st.sampled_from(sorted(LETTERS.values())), min_size=1, max_size=16).map(tuple),
+    SamplerNames: lambda kind: st.lists(
+        st.sampled_from(sorted(LETTERS.values())), min_size=1, max_size=16
+    ).map(tuple),
+    SamplerLetters: lambda kind: st.lists(
+        st.sampled_from(sorted(LETTERS.values())), min_size=1, max_size=16
+    ).map(tuple),
     Overrides: lambda kind: overrides(),
     Bias: lambda kind: st.builds(
         LogitBias, st.integers(0, 2**31 - 1), st.one_of(floats(Float()), st.just(-math.inf))
