@@ -282,7 +282,7 @@ def sampler_kinds(generation: Generation) -> bytes:
     return bytes(_KINDS[name] for name in names)
 
 
-def sampling(generation: Generation, newline_token: int) -> Sampling:
+def sampling(generation: Generation, newline_token: int = -1) -> Sampling:
     """What crosses to the engine. `newline_token` is the one that `penalize_nl` is about; -1: none."""
     g = generation
     return Sampling(
