@@ -108,6 +108,7 @@ struct llama_model_params llama_model_default_params(void);
 struct llama_context_params llama_context_default_params(void);
 
 llama_memory_t llama_get_memory(const struct llama_context *ctx);
+bool llama_memory_can_shift(llama_memory_t mem);
 uint32_t llama_n_ctx(const struct llama_context *ctx);
 uint32_t llama_n_ctx_seq(const struct llama_context *ctx);
 uint32_t llama_n_batch(const struct llama_context *ctx);

@@ -80,6 +80,21 @@ int32_t table_seq_add(void *ctx, int32_t seq, int32_t p0, int32_t p1, int32_t de
     });
 }
 
+int32_t table_seq_div(void *ctx, int32_t seq, int32_t p0, int32_t p1, int32_t divisor) {
+    return guarded<int32_t>(LLAMAD_E_THROWN, [&]() -> int32_t {
+        llama_memory_seq_div(llama_get_memory(context_of(ctx)), seq, p0, p1, divisor);
+        return 1;
+    });
+}
+
+// Always the whole sequence: between streams llama.cpp aborts on a part.
+int32_t table_seq_cp(void *ctx, int32_t src, int32_t dst) {
+    return guarded<int32_t>(LLAMAD_E_THROWN, [&]() -> int32_t {
+        llama_memory_seq_cp(llama_get_memory(context_of(ctx)), src, dst, -1, -1);
+        return 1;
+    });
+}
+
 int32_t table_seq_pos_min(void *ctx, int32_t seq) {
     return llama_memory_seq_pos_min(llama_get_memory(context_of(ctx)), seq);
 }
@@ -185,7 +200,9 @@ int32_t table_sampler_pick(void *sampler, const float *logits, int32_t n_vocab, 
         llama_token_data_array row = {data, static_cast<size_t>(n_vocab), -1, false};
         llama_sampler_apply(static_cast<llama_sampler *>(sampler), &row);
         if (row.selected < 0 || row.selected >= static_cast<int64_t>(row.size)) return -1;
-        return row.data[row.selected].id;
+        const int32_t picked = row.data[row.selected].id;
+        if (row.size < static_cast<size_t>(n_vocab)) data[row.size].id = -1; // where what is left ends
+        return picked;
     });
 }
 
@@ -233,7 +250,7 @@ void table_order(const float *scores, int32_t *order, int32_t n) {
 
 const llamad_table table = {
     LLAMAD_TABLE_VERSION, sizeof(llamad_table), table_decode, table_logits, table_rebuild, table_seq_rm, table_seq_add,
-    table_seq_pos_min, table_can_shift, table_tokenize, table_piece, table_detokenize, table_is_eog,
+    table_seq_div, table_seq_cp, table_seq_pos_min, table_can_shift, table_tokenize, table_piece, table_detokenize, table_is_eog,
     table_sampler_open, table_sampler_accept, table_sampler_pick, table_sampler_close, table_sort, table_order,
 };
 

@@ -11,7 +11,7 @@
 
 #include <stdint.h>
 
-#define LLAMAD_TABLE_VERSION 2
+#define LLAMAD_TABLE_VERSION 3
 
 /* decode(): llama.cpp's own codes are 0 (done), 1 (no room), 2 (aborted) and negative ones. */
 #define LLAMAD_E_THROWN (-1000) /* a C++ exception was caught; llamad_last_error() has its text */
@@ -94,6 +94,9 @@ typedef struct llamad_table {
     /* The memory of that context. Positions below 0 mean "from the start" / "to the end". */
     int32_t (*seq_rm)(void *ctx, int32_t seq, int32_t p0, int32_t p1); /* 1 done, 0 refused: nothing changed */
     int32_t (*seq_add)(void *ctx, int32_t seq, int32_t p0, int32_t p1, int32_t delta);
+    int32_t (*seq_div)(void *ctx, int32_t seq, int32_t p0, int32_t p1, int32_t divisor);
+    /* dst, which must be empty, becomes what src is. Between streams the data follow at the next decode. */
+    int32_t (*seq_cp)(void *ctx, int32_t src, int32_t dst);
     int32_t (*seq_pos_min)(void *ctx, int32_t seq);
     int32_t (*can_shift)(void *ctx);
 
@@ -109,7 +112,8 @@ typedef struct llamad_table {
     void   *(*sampler_open)(const void *vocab, const llamad_sampling *sampling, const llamad_bias *bias,
                             int32_t n_bias, const char *breakers, int32_t n_breakers);
     void    (*sampler_accept)(void *sampler, int32_t token);
-    /* Picks a token from the row. `scratch` holds n_vocab candidates of 12 bytes. Negative: an error code. */
+    /* Picks a token from the row. `scratch` holds n_vocab candidates of 12 bytes; those that the pick was drawn from
+     * stay at its front, and the one behind them has the id -1. Negative: an error code. */
     int32_t (*sampler_pick)(void *sampler, const float *logits, int32_t n_vocab, void *scratch);
     void    (*sampler_close)(void *sampler);
     /* Sorting as llama.cpp sorts, down to the order of equals. sort: the k candidates with the largest logits go to

@@ -30,6 +30,7 @@ from llamad.engine.task import (
     Done,
     RequestContext,
     Task,
+    TokenProbs,
 )
 from llamad.http import sse
 from llamad.http.exchange import Exchange
@@ -56,7 +57,7 @@ def failure_error(failure: int, code: int) -> ApiError:
 
 
 class Part:
-    """One prompt of a request."""
+    """One completion of one prompt of a request."""
 
     __slots__ = (
         "data",
@@ -66,15 +67,18 @@ class Part:
         "n_cached",
         "n_decoded",
         "n_prompt",
+        "probs",
+        "seed",
         "t_last_us",
         "task_id",
         "tokens",
         "tokens_prompt",
     )
 
-    def __init__(self, job: Job, index: int, tokens_prompt: bytes) -> None:
+    def __init__(self, job: Job, index: int, tokens_prompt: bytes, seed: int) -> None:
         self.job = job
         self.index = index
+        self.seed = seed
         self.tokens_prompt = tokens_prompt
         self.n_prompt = len(tokens_prompt) // 4
         self.task_id = 0
@@ -83,6 +87,7 @@ class Part:
         self.t_last_us = 0
         self.data: list[bytes] = []
         self.tokens: list[int] = []
+        self.probs: list[dict[str, Any]] = []
         self.done: Done | None = None
 
     # From the engine.
@@ -92,7 +97,14 @@ class Part:
         self.job.service.metrics.queue_seconds.observe((t_us - self.job.t_submit_us) / 1e6)
 
     def on_text(
-        self, tokens: list[int], data: bytes, n_decoded: int, t_us: int, prompt_us: int, predict_us: int
+        self,
+        tokens: list[int],
+        data: bytes,
+        n_decoded: int,
+        t_us: int,
+        prompt_us: int,
+        predict_us: int,
+        probs: list[TokenProbs],
     ) -> None:
         job = self.job
         metrics = job.service.metrics
@@ -104,10 +116,16 @@ class Part:
         if n_new > 0:
             metrics.token_gap_seconds.observe((t_us - self.t_last_us) / 1e6 / n_new, n_new)
         self.n_decoded, self.t_last_us = n_decoded, t_us
+        shown = (
+            result.probabilities(tokens, probs, job.model.vocab, job.generation.post_sampling_probs)
+            if probs
+            else []
+        )
         if job.generation.stream:
-            job.write_piece(self, tokens, data, prompt_us, predict_us)
+            job.write_piece(self, tokens, data, prompt_us, predict_us, shown)
             return
         self.data.append(data)
+        self.probs += shown
         if job.generation.return_tokens:
             self.tokens += tokens
 
@@ -162,9 +180,9 @@ class Job:
 
     def submit(self, token_lists: list[bytes]) -> None:
         """Hand every prompt to the engine, or none of them."""
-        if not self.engine.can_accept(len(token_lists)):
-            raise queue_full()
         g, exchange = self.generation, self.exchange
+        if not self.engine.can_accept(len(token_lists) * g.n):
+            raise queue_full()
         request = exchange.request
         settings = self.service.settings
         self.t_submit_us = clock_us()
@@ -172,11 +190,15 @@ class Job:
             self.t_submit_us + int(settings.request_timeout * 1e6) if settings.request_timeout > 0 else 0
         )
         context = RequestContext(request.request_id, request.key_name, deadline_us=deadline)
-        sampling = options.sampling(g, self.model.info.nl)
+        samplings = [options.sampling(g, self.model.info.nl, options.seed_of(g, i)) for i in range(g.n)]
         bias = options.biases(g, self.service.eog_tokens(), self.service.suppressed_tokens())
-        self.parts = [Part(self, i, tokens) for i, tokens in enumerate(token_lists)]
+        self.parts = [
+            Part(self, i * g.n + k, tokens, options.seed_of(g, k))
+            for i, tokens in enumerate(token_lists)
+            for k in range(g.n)
+        ]
         if settings.verbose_prompt:
-            for part in self.parts:
+            for part in self.parts[:: g.n]:
                 text = self.model.vocab.detokenize(part.tokens_prompt, True).decode("utf-8", "replace")
                 log.info("request %s: prompt of %d tokens: %r", request.request_id, part.n_prompt, text)
         self.n_left = len(self.parts)
@@ -185,11 +207,14 @@ class Job:
             exchange.on_pause = self.pause
             exchange.on_resume = self.resume
             self.service.pings.add(self)
+        group = 0
         for part in self.parts:
+            if g.n > 1 and part.index % g.n == 0:
+                group = self.engine.new_group()
             task = Task(
                 context,
                 part.tokens_prompt,
-                sampling,
+                samplings[part.index % g.n],
                 stops=[stop.encode("utf-8", "replace") for stop in g.stop],
                 bias=bias,
                 breakers=[one.encode("utf-8", "replace") for one in g.dry_sequence_breakers],
@@ -201,12 +226,17 @@ class Job:
                 stream=g.stream,
                 cache_prompt=g.cache_prompt,
                 context_shift=settings.context_shift,
+                group=group,
+                n_indent=g.n_indent,
+                n_probs=g.n_probs,
+                post_sampling_probs=g.post_sampling_probs,
+                penalty=g.penalty_prompt,
             )
             part.task_id = self.engine.submit(task, part)
 
     def answer_nothing(self) -> None:
         """The answer to a request that leaves the engine nothing to do."""
-        self.parts = [Part(self, 0, b"")]
+        self.parts = [Part(self, 0, b"", self.generation.seed)]
         self.n_left = 1
         self.parts[0].on_done(
             Done(STOP_NAMES.index("limit"), -1, -1, 0, 0, 0, 0, False, False, clock_us(), 0, 0)
@@ -245,11 +275,19 @@ class Job:
         exchange.write(data)
 
     def write_piece(
-        self, part: Part, tokens: list[int], data: bytes, prompt_us: int, predict_us: int
+        self,
+        part: Part,
+        tokens: list[int],
+        data: bytes,
+        prompt_us: int,
+        predict_us: int,
+        probs: list[dict[str, Any]],
     ) -> None:
         piece: dict[str, Any] = {"content": data.decode("utf-8", "replace"), "tokens": tokens, "stop": False}
         if len(self.parts) > 1:
             piece["index"] = part.index
+        if probs:
+            piece["completion_probabilities"] = probs
         if self.generation.timings_per_token:
             piece["timings"] = result.timings(
                 part.n_prompt, part.n_cached, prompt_us, part.n_decoded, predict_us
@@ -301,10 +339,12 @@ class Job:
             content="" if streamed else b"".join(part.data).decode("utf-8", "replace"),
             tokens=part.tokens,
             model=self.service.model_name,
-            settings=options.settings_json(g, self.model.n_ctx_slot, self.service.model_name),
+            settings=options.settings_json(g, self.model.n_ctx_slot, self.service.model_name, part.seed),
             prompt=self.model.vocab.detokenize(part.tokens_prompt, True).decode("utf-8", "replace"),
             stops=g.stop,
         )
+        if g.n_probs and not streamed:
+            whole["completion_probabilities"] = part.probs
         return result.select(whole, g.response_fields)
 
 

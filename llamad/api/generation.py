@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import secrets
+from array import array
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +21,7 @@ from llamad.flags.settings import Settings
 UINT32_MAX = 2**32 - 1
 INT64 = 2**63
 STOP_BYTES_MAX = 4096
+PENALTY_TEXT_MAX = 65536
 
 # Numbers of ext/llama/table.h.
 _KINDS = {
@@ -39,14 +41,8 @@ _KINDS = {
 _LATER: dict[str, tuple[str, tuple[object, ...]]] = {
     "grammar": ("grammar", (None, "")),
     "json_schema": ("json_schema", (None,)),
-    "penalty_prompt": ("penalty_prompt", (None,)),
-    "n_probs": ("n_probs", (None, 0)),
-    "post_sampling_probs": ("post_sampling_probs", (None, False)),
-    "n_indent": ("n_indent", (None, 0)),
     "image_data": ("image_data", (None, [])),
     "lora": ("lora", (None, [])),
-    "n": ("n greater than 1", (None, 1)),
-    "n_cmpl": ("n_cmpl greater than 1", (None, 1)),
 }
 
 
@@ -95,6 +91,11 @@ class Generation:
     logit_bias: list[tuple[int, float]]
     response_fields: list[str]
     system_prompt: system.SystemPrompt | None  # as sent; None: not sent
+    n: int
+    n_probs: int
+    post_sampling_probs: bool
+    n_indent: int
+    penalty_prompt: bytes | None  # token ids that the penalties see; None: the prompt's
 
 
 def defaults(settings: Settings) -> Generation:
@@ -141,6 +142,11 @@ def defaults(settings: Settings) -> Generation:
         logit_bias=[(bias.token, bias.bias) for bias in settings.logit_bias],
         response_fields=[],
         system_prompt=None,
+        n=1,
+        n_probs=0,
+        post_sampling_probs=False,
+        n_indent=0,
+        penalty_prompt=None,
     )
 
 
@@ -191,6 +197,11 @@ def parse(body: dict[str, Any], settings: Settings, model: Model) -> Generation:
         logit_bias=bias.parse(body, base.logit_bias, model),
         response_fields=fields.texts(body, "response_fields"),
         system_prompt=system.parse(body, settings),
+        n=_n(body, settings),
+        n_probs=_n_probs(body, settings),
+        post_sampling_probs=fields.flag(body, "post_sampling_probs", False),
+        n_indent=fields.whole(body, "n_indent", 0, 0),
+        penalty_prompt=_penalty_prompt(body, model),
     )
 
 
@@ -267,6 +278,49 @@ def _n_predict(body: dict[str, Any], base: Generation, settings: Settings) -> in
     return cap if cap and n < 0 else n
 
 
+def _n(body: dict[str, Any], settings: Settings) -> int:
+    name = "n_cmpl" if body.get("n_cmpl") is not None else "n"
+    n = fields.whole(body, name, 1, 1)
+    if n > settings.n_max:
+        raise bad(f'"{name}" may be at most {settings.n_max} on this server (--n-max)')
+    return n
+
+
+def _n_probs(body: dict[str, Any], settings: Settings) -> int:
+    n = fields.whole(body, "n_probs", 0, 0)
+    if n > settings.n_probs_max:
+        raise bad(f'"n_probs" may be at most {settings.n_probs_max} on this server (--n-probs-max)')
+    return n
+
+
+def _penalty_prompt(body: dict[str, Any], model: Model) -> bytes | None:
+    """A text or token ids. No more than the context holds is ever looked at, so no more is kept."""
+    value = body.get("penalty_prompt")
+    if value is None:
+        return None
+    if isinstance(value, str):
+        if len(value) > PENALTY_TEXT_MAX:
+            raise bad(
+                f'"penalty_prompt" may have at most {PENALTY_TEXT_MAX} characters; send token ids instead'
+            )
+        tokens = model.vocab.tokenize(value.encode("utf-8", "replace"), False, False)
+    elif isinstance(value, list):
+        n_vocab = model.vocab.n_vocab
+        value = value[-model.n_ctx_slot :]
+        for one in value:
+            if type(one) is not int or not 0 <= one < n_vocab:
+                raise bad(f'"penalty_prompt" must hold token ids below {n_vocab}')
+        tokens = array("i", value).tobytes()
+    else:
+        raise bad('"penalty_prompt" must be null, a string or an array of token ids')
+    return tokens[-4 * model.n_ctx_slot :]
+
+
+def seed_of(generation: Generation, i: int) -> int:
+    """The seed of the i-th of n completions: llama-server counts upwards, too. The largest would mean a random one."""
+    return (generation.seed + i) % UINT32_MAX if i else generation.seed
+
+
 def _id_slot(body: dict[str, Any], settings: Settings) -> int:
     name = "id_slot" if body.get("id_slot") is not None else "slot_id"
     return fields.whole(body, name, -1, -1, settings.n_parallel - 1)
@@ -282,12 +336,12 @@ def sampler_kinds(generation: Generation) -> bytes:
     return bytes(_KINDS[name] for name in names)
 
 
-def sampling(generation: Generation, newline_token: int = -1) -> Sampling:
+def sampling(generation: Generation, newline_token: int = -1, seed: int | None = None) -> Sampling:
     """What crosses to the engine. `newline_token` is the one that `penalize_nl` is about; -1: none."""
     g = generation
     return Sampling(
         sampler_kinds(g),
-        seed=g.seed,
+        seed=g.seed if seed is None else seed,
         top_k=g.top_k,
         top_p=g.top_p,
         min_p=g.min_p,
@@ -320,14 +374,16 @@ def biases(generation: Generation, eog_tokens: list[int], suppressed: list[int])
     return [*generation.logit_bias, *((token, -math.inf) for token in never)]
 
 
-def settings_json(generation: Generation, n_ctx: int, name: str) -> dict[str, Any]:
-    """`generation_settings`: every option as it was understood, in the old and the new spelling."""
+def settings_json(generation: Generation, n_ctx: int, name: str, seed: int | None = None) -> dict[str, Any]:
+    """`generation_settings`: every option as it was understood, in the old and the new spelling. Of n completions
+    each has a seed of its own."""
     g = generation
+    penalty = None if g.penalty_prompt is None else list(memoryview(g.penalty_prompt).cast("i"))
     return {
         "n_ctx": n_ctx,
         "model": name,
         "n_predict": g.n_predict,
-        "seed": g.seed,
+        "seed": g.seed if seed is None else seed,
         "temperature": g.temperature,
         "dynatemp_range": g.dynatemp_range,
         "dynatemp_exponent": g.dynatemp_exponent,
@@ -344,8 +400,8 @@ def settings_json(generation: Generation, n_ctx: int, name: str) -> dict[str, An
         "presence_penalty": g.presence_penalty,
         "frequency_penalty": g.frequency_penalty,
         "penalize_nl": g.penalize_nl,
-        "penalty_prompt_tokens": [],
-        "use_penalty_prompt_tokens": False,
+        "penalty_prompt_tokens": penalty or [],
+        "use_penalty_prompt_tokens": penalty is not None,
         "dry_multiplier": g.dry_multiplier,
         "dry_base": g.dry_base,
         "dry_allowed_length": g.dry_allowed_length,
@@ -363,7 +419,10 @@ def settings_json(generation: Generation, n_ctx: int, name: str) -> dict[str, An
         "logit_bias": [
             {"token": token, "bias": False if value == -math.inf else value} for token, value in g.logit_bias
         ],
-        "n_probs": 0,
+        "n": g.n,
+        "n_cmpl": g.n,
+        "n_indent": g.n_indent,
+        "n_probs": g.n_probs,
         "min_keep": g.min_keep,
         "grammar": "",
         "samplers": g.samplers,
@@ -371,7 +430,7 @@ def settings_json(generation: Generation, n_ctx: int, name: str) -> dict[str, An
         "speculative.n_min": 0,
         "speculative.p_min": 0.0,
         "timings_per_token": g.timings_per_token,
-        "post_sampling_probs": False,
+        "post_sampling_probs": g.post_sampling_probs,
         "t_max_predict_ms": g.t_max_predict_ms,
         "cache_prompt": g.cache_prompt,
         "return_tokens": g.return_tokens,

@@ -5,9 +5,11 @@ Pure functions on the event loop. Must not know how the answer is sent.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-from llamad.engine.task import STOP_NAMES, Done
+from llamad.engine.task import STOP_NAMES, Done, TokenProbs
+from llamad.engine.vocab import Vocab
 
 
 def timings(n_prompt: int, n_cached: int, prompt_us: int, n_decoded: int, predict_us: int) -> dict[str, Any]:
@@ -25,6 +27,34 @@ def timings(n_prompt: int, n_cached: int, prompt_us: int, n_decoded: int, predic
         "predicted_per_token_ms": predicted_ms / n_decoded if n_decoded else 0.0,
         "predicted_per_second": n_decoded * 1e6 / predict_us if predict_us else 0.0,
     }
+
+
+def probabilities(
+    tokens: list[int], probs: list[TokenProbs], vocab: Vocab, is_post: bool
+) -> list[dict[str, Any]]:
+    """`completion_probabilities`: the new fields with the oldest ones (`content`, `probs`) beside them."""
+    name, name_top = ("prob", "top_probs") if is_post else ("logprob", "top_logprobs")
+
+    def entry(token: int, value: float) -> dict[str, Any]:
+        data = vocab.output(token)
+        return {
+            "id": token,
+            "token": data.decode("utf-8", "replace"),
+            "bytes": list(data),
+            name: value,
+        }
+
+    out = []
+    for token, (own, top) in zip(tokens, probs, strict=False):
+        item = entry(token, own)
+        rows = [entry(*one) for one in top]
+        item[name_top] = rows
+        item["content"] = item["token"]
+        item["probs"] = [
+            {"prob": row[name] if is_post else math.exp(row[name]), "tok_str": row["token"]} for row in rows
+        ]
+        out.append(item)
+    return out
 
 
 def final(

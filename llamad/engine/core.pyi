@@ -25,6 +25,9 @@ class Core:
         n_sampler_threads: int,
         cont_batching: bool,
         tracing: bool,
+        can_share: bool = True,
+        group_n: int = 1,
+        group_w: int = 1,
     ) -> None: ...
     def warm_up(self, token: int) -> int: ...
     def run(self) -> None: ...
@@ -50,6 +53,11 @@ class Core:
         stream: bool,
         cache_prompt: bool,
         context_shift: bool,
+        group: int = 0,
+        n_indent: int = 0,
+        n_probs: int = 0,
+        post_sampling_probs: bool = False,
+        penalty: bytes | None = None,
     ) -> bool: ...
     def abort(self, id: int) -> bool: ...
     def pause(self, id: int) -> bool: ...

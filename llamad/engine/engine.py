@@ -45,6 +45,7 @@ class Engine:
         self.tasks: dict[int, Running] = {}
         self._trace = trace
         self._next_id = 1
+        self._n_groups = 0
         self._backlog: deque[tuple[Callable[[], bool], Callable[[], None] | None]] = deque()
         self._thread = threading.Thread(target=core.run, name="llamad-engine", daemon=True)
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -93,6 +94,11 @@ class Engine:
         """Whether the queue has room for so many more."""
         return len(self.tasks) + n_tasks <= self.n_slots + self.queue_max
 
+    def new_group(self) -> int:
+        """A number for tasks of one prompt that share its reading."""
+        self._n_groups += 1
+        return self._n_groups
+
     def submit(self, task: Task, sink: Sink) -> int:
         """Hand a task to the engine; its events reach `sink` from the next turn of the loop on."""
         task_id = self._next_id
@@ -120,6 +126,11 @@ class Engine:
                 stream=task.stream,
                 cache_prompt=task.cache_prompt,
                 context_shift=task.context_shift,
+                group=task.group,
+                n_indent=task.n_indent,
+                n_probs=task.n_probs,
+                post_sampling_probs=task.post_sampling_probs,
+                penalty=task.penalty,
             ),
             lambda: self._refuse(task_id),
         )

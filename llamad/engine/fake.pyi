@@ -8,6 +8,7 @@ class Fake:
     n_rebuilds: int
     n_samplers: int
     bad_calls: int
+    n_copies: int
     def __init__(
         self,
         *,
@@ -17,7 +18,10 @@ class Fake:
         decode_us: int = 0,
         token_us: int = 0,
         can_shift: bool = True,
+        can_cut: bool = True,
+        unified: bool = False,
     ) -> None: ...
     def block(self, is_blocked: bool) -> None: ...
     def fail_next(self, code: int, n_rebuild_failures: int = 0) -> None: ...
+    def cells(self, seq: int) -> list[tuple[int, int]]: ...
     def held(self, seq: int) -> int: ...

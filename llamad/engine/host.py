@@ -159,6 +159,9 @@ class Host:
                 n_sampler_threads=sampler_threads(settings.n_threads_sampling, settings.n_parallel),
                 cont_batching=settings.cont_batching,
                 tracing=settings.step_trace is not None,
+                can_share=model.can_share,
+                group_n=settings.grp_attn_n,
+                group_w=settings.grp_attn_w,
             )
             if settings.warmup:
                 code = core.warm_up(max(0, model.info.bos))

@@ -58,6 +58,8 @@ class Model:
         self.n_ctx_slot: int = self.n_ctx if settings.kv_unified else lib.llama_n_ctx_seq(raw)
         self.n_batch: int = lib.llama_n_batch(raw)
         self.n_ubatch: int = lib.llama_n_ubatch(raw)
+        # A state that cannot be cut back to a prefix cannot be given to another sequence either.
+        self.can_share: bool = not (lib.llama_model_is_recurrent(handle) or lib.llama_model_is_hybrid(handle))
         self.n_swa: int = 0 if settings.swa_full else lib.llama_model_n_swa(handle)
 
     @property
@@ -313,12 +315,15 @@ def load(settings: Settings, n_threads: int, loading: Loading) -> Model:
                 f"no context for {settings.n_parallel} slots could be made; lower -c or -np,"
                 " the log above has llama.cpp's reason"
             )
-        if lib.llama_get_memory(lib.llamad_context_get(context)) == ffi.NULL:
+        memory_handle = lib.llama_get_memory(lib.llamad_context_get(context))
+        if memory_handle == ffi.NULL:
             raise LoadError(f"{settings.model} is not a model that generates text; give a decoder-only model")
+        if settings.grp_attn_n > 1 and not lib.llama_memory_can_shift(memory_handle):
+            raise LoadError("--grp-attn-n: this model's cache cannot move positions; leave self-extend out")
         info = _info(settings, handle)
         table = int(ffi.cast("uintptr_t", lib.llamad_llama_table()))
         address = int(ffi.cast("uintptr_t", lib.llama_model_get_vocab(handle)))
-        return Model(handle, context, info, Vocab(table, address, info.n_vocab), settings)
+        return Model(handle, context, info, Vocab(table, address, info.n_vocab, settings.special), settings)
     except BaseException:
         if context != ffi.NULL:
             lib.llamad_context_close(context)

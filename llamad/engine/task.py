@@ -6,7 +6,7 @@ Made and read on the event loop. Must not know HTTP or JSON.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from llamad.engine.sampling import Sampling
 
@@ -15,6 +15,10 @@ STOP_NAMES = ("none", "eos", "limit", "word")
 FAILURE_DECODE, FAILURE_DEADLINE, FAILURE_MEMORY, FAILURE_SAMPLER, FAILURE_ENGINE, FAILURE_ABORTED = range(
     1, 7
 )
+
+
+# A picked token's own logprob (or probability) and those of the likeliest tokens, likeliest first.
+TokenProbs: TypeAlias = tuple[float, list[tuple[int, float]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,11 @@ class Task:
     stream: bool = False
     cache_prompt: bool = True
     context_shift: bool = True
+    group: int = 0  # tasks of one prompt that share its reading, from Engine.new_group(); 0: alone
+    n_indent: int = 0
+    n_probs: int = 0
+    post_sampling_probs: bool = False
+    penalty: bytes | None = None  # token ids that the penalties see instead of the prompt's
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +81,17 @@ class Sink(Protocol):
     def on_admitted(self, slot: int, n_cached: int, t_us: int) -> None: ...
 
     def on_text(
-        self, tokens: list[int], data: bytes, n_decoded: int, t_us: int, prompt_us: int, predict_us: int
-    ) -> None: ...
+        self,
+        tokens: list[int],
+        data: bytes,
+        n_decoded: int,
+        t_us: int,
+        prompt_us: int,
+        predict_us: int,
+        probs: list[TokenProbs],
+    ) -> None:
+        """`probs` are the tokens' from the first on; those cut off with a stop string have none."""
+        ...
 
     def on_done(self, done: Done) -> None: ...
 

@@ -241,6 +241,10 @@ def _check_together(settings: Settings) -> None:
     """Rules between settings that each are fine alone."""
     if (settings.ssl_key_file is None) != (settings.ssl_cert_file is None):
         raise FlagError("TLS needs both --ssl-key-file and --ssl-cert-file")
+    if settings.grp_attn_n > 1 and settings.grp_attn_w % settings.grp_attn_n:
+        raise FlagError(
+            f"--grp-attn-w {settings.grp_attn_w} must be a multiple of --grp-attn-n {settings.grp_attn_n}"
+        )
     if settings.flash_attn == "off" and settings.cache_type_v not in _FLOAT_CACHES:
         raise FlagError(
             f"--cache-type-v {settings.cache_type_v} needs flash attention: leave out --flash-attn off, or use f16"

@@ -33,6 +33,8 @@ class Settings:
     n_ubatch: int
     n_keep: int  # -1: the whole prompt
     context_shift: bool
+    grp_attn_n: int  # self-extend; 1: off
+    grp_attn_w: int
     kv_unified: bool
     swa_full: bool
     cache_type_k: CacheType
@@ -79,6 +81,9 @@ class Settings:
     n_predict_max: int  # 0: no cap
     prompts_max: int
     stop_max: int
+    n_max: int
+    n_probs_max: int
+    special: bool
     request_timeout: float  # seconds; 0: none
 
     # sampling defaults

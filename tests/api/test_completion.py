@@ -181,10 +181,8 @@ def test_a_body_that_is_no_json_object(client, body):
     [
         {"grammar": 'root ::= "a"'},
         {"json_schema": {}},
-        {"n_probs": 5},
         {"image_data": [{"data": "", "id": 1}]},
         {"lora": [{"id": 0, "scale": 1}]},
-        {"n": 2},
     ],
 )
 def test_what_comes_later_is_refused_and_named(client, option):

@@ -105,10 +105,8 @@ def test_given() -> None:
         ("--lora-scaled x.gguf:0.5", "--lora-scaled needs LoRA adapters, which"),
         ("--control-vector-layer-range 1 7", "--control-vector-layer-range needs control vectors, which"),
         ("-md x.gguf", "-md needs speculative decoding, which"),
-        ("--special", "--special needs special tokens in the output, which"),
         ("--no-jinja", "--no-jinja needs chat templates without Jinja, which"),
         ("--embedding", "--embedding needs embeddings, which"),
-        ("-gan 2", "-gan needs self-extend, which"),
         ("--rpc a:1", "--rpc needs RPC backends, which"),
         ("-j {}", "-j needs JSON schemas, which"),
     ],
@@ -127,7 +125,6 @@ def test_a_missing_feature_in_a_variable() -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "-gan 1 -gaw 512",
         "--jinja",
         "--cache-reuse 0 --cache-ram 0",
         "--draft 5",
@@ -151,7 +148,6 @@ def test_a_missing_feature_still_needs_a_well_formed_value() -> None:
         "--control-vector-layer-range needs two values: --control-vector-layer-range A B"
     )
     assert complaint("--lora-scaled a b") == "--lora-scaled: 'b' is not a number"
-    assert complaint("-gan two") == "-gan: 'two' is not a whole number"
 
 
 # Flags without effect.

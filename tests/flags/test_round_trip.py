@@ -92,6 +92,7 @@ def chosen(draw: st.DrawFn) -> dict[str, tuple[Flag, Any]]:
     if "dry_sequence_breakers" in found:
         flag, breakers = found["dry_sequence_breakers"]
         found["dry_sequence_breakers"] = (flag, tuple(text[:10] for text in breakers))  # at most 40 bytes
+    found.pop("grp_attn_n", None)  # the width must be its multiple, which is tested elsewhere
     return found
 
 

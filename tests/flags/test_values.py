@@ -156,3 +156,10 @@ def test_sizes() -> None:
 def test_rope_scale_is_the_inverse() -> None:
     assert settings("--rope-scale 4").rope_freq_scale == 0.25
     assert complaint("--rope-scale 0") == "--rope-scale: 0 is out of range; use more than 0"
+
+
+def test_the_width_of_self_extend_is_a_multiple_of_its_factor() -> None:
+    assert parsed("-gan 4 -gaw 512").settings.grp_attn_n == 4
+    assert complaint("-gan 3 -gaw 512") == "--grp-attn-w 512 must be a multiple of --grp-attn-n 3"
+    assert complaint("-gan 0").startswith("-gan: ")
+    assert parsed("-gan 1 -gaw 511").settings.grp_attn_w == 511

@@ -64,6 +64,8 @@ class Harness:
             "tracing": True,
         } | options
         self.core = Core(self.vocab, fake.ctx, n_slots=n_slots, n_ctx=n_ctx, n_batch=n_batch, **options)
+        self.n_slots = n_slots
+        self.group_n = options.get("group_n", 1)
         self.events = defaultdict(list)
         self.steps = []
         self.next_id = 1
@@ -83,10 +85,19 @@ class Harness:
             assert self.core.check_integrity() == 0
             assert self.fake.bad_calls == 0
             assert self.fake.n_samplers == 0
+            self.check_cells()
             for task_id, events in self.events.items():
                 ends = [event for event in events if event[0] in (DONE, FAILED)]
                 assert len(ends) == 1, f"task {task_id} ended {len(ends)} times"
                 assert events[-1] is ends[0]
+
+    def check_cells(self) -> None:
+        """What the slots say they hold is what the model's memory holds, at the right positions."""
+        for slot in range(self.n_slots):
+            cells = self.fake.cells(slot)
+            assert [token for _, token in cells] == self.core.slot_tokens(slot), f"slot {slot}"
+            if self.group_n == 1:
+                assert [pos for pos, _ in cells] == list(range(len(cells))), f"slot {slot}"
 
     def submit(self, prompt: bytes = b"hello", **options) -> int:
         task_id = self.next_id
@@ -151,6 +162,9 @@ class Harness:
 
     def tokens(self, task_id: int) -> list[int]:
         return [token for event in self.events[task_id] if event[0] == TEXT for token in event[2]]
+
+    def probs(self, task_id: int) -> list[tuple[float, list[tuple[int, float]]]]:
+        return [one for event in self.events[task_id] if event[0] == TEXT for one in event[8]]
 
     def n_cached(self, task_id: int) -> int:
         return next(event[3] for event in self.events[task_id] if event[0] == ADMITTED)

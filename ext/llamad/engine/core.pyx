@@ -7,6 +7,7 @@ from libc.string cimport memcpy, memset
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 
 from llamad.engine.plan cimport plan_free, plan_init
+from llamad.engine.probs cimport PROBS_MAX
 from llamad.engine.ring cimport ring_commit, ring_free, ring_init, ring_peek, ring_record_max, ring_release, ring_reserve
 from llamad.engine.sampler cimport sampler_scratch_bytes
 from llamad.engine.sampling cimport Sampling
@@ -17,8 +18,8 @@ from llamad.engine.table cimport llamad_bias
 from llamad.engine.vocab cimport Vocab
 from llamad.engine.wire cimport (
     COMMAND_ABORT, COMMAND_PAUSE, COMMAND_RESUME, COMMAND_STOP, COMMAND_TASK, EVENT_ADMITTED, EVENT_DONE,
-    EVENT_FAILED, EVENT_STEP, EVENT_TEXT, TASK_CACHE_PROMPT, TASK_CONTEXT_SHIFT, TASK_STREAM, AdmittedEvent,
-    DoneEvent, FailedEvent, StepEvent, StepSlot, TaskCommand, TaskRef, TextEvent,
+    EVENT_FAILED, EVENT_STEP, EVENT_TEXT, TASK_CACHE_PROMPT, TASK_CONTEXT_SHIFT, TASK_POST_PROBS, TASK_STREAM,
+    AdmittedEvent, DoneEvent, FailedEvent, StepEvent, StepSlot, TaskCommand, TaskRef, TextEvent, TokenProb,
 )
 from llamad.engine.workers cimport workers_count, workers_start, workers_stop
 
@@ -41,7 +42,7 @@ cdef class Core:
 
     def __cinit__(self, vocab: Vocab, ctx: int, *, n_slots: int, n_ctx: int, n_cells: int, n_batch: int, n_ubatch: int,
                   n_swa: int, add_bos: bool, similarity_min: float, step_tokens_max: int, n_sampler_threads: int,
-                  cont_batching: bool, tracing: bool) -> None:
+                  cont_batching: bool, tracing: bool, can_share: bool = True, group_n: int = 1, group_w: int = 1) -> None:
         cdef State *state = &self.state
         memset(state, 0, sizeof(State))
         state.command_fd = state.event_fd = -1
@@ -57,6 +58,9 @@ cdef class Core:
             raise MemoryError()
         state.slots.n_cells = n_cells
         state.slots.n_swa = n_swa
+        state.slots.can_share = can_share
+        state.slots.group_n = group_n
+        state.slots.group_w = group_w
         state.slots.similarity_min = similarity_min
         if plan_init(&state.plan, n_batch, n_ubatch, step_tokens_max, cont_batching) < 0:
             raise MemoryError()
@@ -127,12 +131,14 @@ cdef class Core:
     def submit(self, id: int, prompt: bytes, sampling: Sampling, *, stops: list[bytes], bias: list[tuple[int, float]],
                breakers: list[bytes], request_id: bytes, key_name: bytes, priority: int, deadline_us: int,
                adapter_set: int, id_slot: int, n_predict: int, n_keep: int, n_discard: int, t_max_predict_us: int,
-               stream: bool, cache_prompt: bool, context_shift: bool) -> bool:
+               stream: bool, cache_prompt: bool, context_shift: bool, group: int = 0, n_indent: int = 0,
+               n_probs: int = 0, post_sampling_probs: bool = False, penalty: bytes | None = None) -> bool:
         cdef uint64_t n_prompt = <uint64_t>PyBytes_GET_SIZE(prompt)
+        cdef uint64_t n_penalty = <uint64_t>PyBytes_GET_SIZE(penalty) if penalty is not None else 0
         cdef uint64_t n_stop = sum([4 + len(stop) for stop in stops])
         cdef uint64_t n_breaker = sum([1 + len(breaker) for breaker in breakers])
         cdef uint64_t n_bias = <uint64_t>len(bias) * sizeof(llamad_bias)
-        cdef uint64_t n_payload = sizeof(TaskCommand) + n_prompt + n_bias + n_stop + n_breaker
+        cdef uint64_t n_payload = sizeof(TaskCommand) + n_prompt + n_penalty + n_bias + n_stop + n_breaker
         cdef TaskCommand *command
         cdef char *at
         cdef int32_t n
@@ -141,23 +147,30 @@ cdef class Core:
             raise ValueError("the request is too large for the engine")
         if not 0 < n_prompt // 4 < <uint64_t>self.state.slots.n_ctx or id_slot >= self.state.slots.n:
             raise ValueError("the prompt or the slot is outside what the engine has")
+        if not 0 <= n_probs <= PROBS_MAX:
+            raise ValueError("n_probs is outside what the engine has")
         command = <TaskCommand *>ring_reserve(&self.state.commands, COMMAND_TASK, n_payload)
         if command == NULL:
             return False
         memset(command, 0, sizeof(TaskCommand))
         command.id = id
         command.adapter_set = adapter_set
+        command.group = group
         command.deadline_us = deadline_us
         command.t_submit_us = now_us()
         command.t_max_predict_us = t_max_predict_us
         command.priority = priority
         command.id_slot = id_slot
         command.n_prompt = <int32_t>(n_prompt // 4)
+        command.n_penalty = <int32_t>(n_penalty // 4) if penalty is not None else -1
         command.n_predict = n_predict
         command.n_keep = n_keep
         command.n_discard = n_discard
+        command.n_indent = n_indent
+        command.n_probs = n_probs
         command.flags = ((TASK_STREAM if stream else 0) | (TASK_CACHE_PROMPT if cache_prompt else 0)
-                         | (TASK_CONTEXT_SHIFT if context_shift else 0))
+                         | (TASK_CONTEXT_SHIFT if context_shift else 0)
+                         | (TASK_POST_PROBS if post_sampling_probs else 0))
         command.n_bias = <int32_t>len(bias)
         command.n_stop = <int32_t>len(stops)
         command.n_stop_bytes = <int32_t>n_stop
@@ -169,6 +182,9 @@ cdef class Core:
         at = <char *>(command + 1)
         memcpy(at, PyBytes_AS_STRING(prompt), n_prompt)
         at += n_prompt
+        if penalty is not None:
+            memcpy(at, PyBytes_AS_STRING(penalty), n_penalty)
+        at += n_penalty
         for token, value in bias:
             one.token = token
             one.bias = value
@@ -245,6 +261,7 @@ cdef class Core:
         values = dict(self.state.stats)
         values["n_evicted"] = self.state.slots.n_evicted
         values["n_reused"] = self.state.slots.n_reused
+        values["n_copied"] = self.state.slots.n_copied
         return values
 
     def slots(self) -> list[tuple[int, int, int, int]]:
@@ -273,13 +290,25 @@ cdef class Core:
         return [slot.tokens[i] for i in range(slot.n_tokens)]
 
 
+cdef list _probs(const TextEvent *event, const TokenProb *rows):
+    """For each token its own value and those of the top tokens."""
+    cdef int32_t i, k
+    cdef const TokenProb *row
+    out = []
+    for i in range(event.n_prob_tokens):
+        row = rows + <size_t>i * <size_t>(1 + event.n_top)
+        out.append((row.value, [(row[1 + k].id, row[1 + k].value) for k in range(row.id)]))
+    return out
+
+
 cdef tuple _text_event(const TextEvent *event):
-    cdef const char *payload = <const char *>(event + 1)
-    cdef const int32_t *tokens = <const int32_t *>payload
+    cdef const int32_t *tokens = <const int32_t *>(event + 1)
+    cdef const TokenProb *rows = <const TokenProb *>(tokens + event.n_tokens)
+    cdef const char *text = <const char *>(rows + <size_t>event.n_prob_tokens * <size_t>(1 + event.n_top))
     cdef int32_t i
     return (EVENT_TEXT, event.id, [tokens[i] for i in range(event.n_tokens)],
-            PyBytes_FromStringAndSize(payload + event.n_tokens * 4, event.n_bytes),
-            event.n_decoded, event.t_us, event.t_prompt_us, event.t_predict_us)
+            PyBytes_FromStringAndSize(text, event.n_bytes), event.n_decoded, event.t_us, event.t_prompt_us,
+            event.t_predict_us, _probs(event, rows) if event.n_top else [])
 
 
 cdef tuple _admitted_event(const AdmittedEvent *event):

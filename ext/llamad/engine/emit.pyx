@@ -4,21 +4,23 @@ from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.string cimport memchr, memcpy
 
 from llamad.engine.core cimport State
+from llamad.engine.probs cimport probs_sent
 from llamad.engine.ring cimport ring_commit, ring_reserve
 from llamad.engine.sampler cimport sampler_close
 from llamad.engine.slots cimport SLOT_WRITING, Slot, slot_release
 from llamad.engine.system cimport now_us, sleep_us, wake_send
 from llamad.engine.tasks cimport task_close
-from llamad.engine.text cimport text_add, text_finish, text_scan, text_sent
+from llamad.engine.text cimport text_add, text_cut_line, text_finish, text_ready, text_scan, text_sent
 from llamad.engine.wire cimport (
     EVENT_ADMITTED, EVENT_DONE, EVENT_FAILED, EVENT_STEP, EVENT_TEXT, FAILURE_ABORTED, FAILURE_MEMORY, FAILURE_SAMPLER, STOP_EOS,
     STOP_LIMIT, STOP_WORD, TASK_CONTEXT_SHIFT, TASK_STREAM, AdmittedEvent, DoneEvent, FailedEvent, StepEvent,
-    StepSlot, TextEvent,
+    StepSlot, TextEvent, TokenProb,
 )
 
 cdef enum:
     FLUSH_BYTES = 4096       # of a task that does not stream
     FLUSH_TOKENS = 1024
+    FLUSH_PROBS = 8192       # rows of probabilities, 8 bytes each
     FULL_PAUSE_US = 200
     NEW_LINE = 10
 
@@ -57,10 +59,12 @@ cdef void emit_failed(State *state, uint64_t id, int32_t failure, int32_t code) 
         state.stats.n_aborted += 1
 
 
-cdef void _emit_text(State *state, Slot *slot, int64_t now) noexcept nogil:
-    cdef int32_t n_tokens = slot.text.n_tokens, n_bytes = slot.text.n_safe
-    cdef TextEvent *event = <TextEvent *>_reserve(
-        state, EVENT_TEXT, sizeof(TextEvent) + <uint64_t>n_tokens * sizeof(int32_t) + <uint64_t>n_bytes)
+cdef void _write_text(State *state, Slot *slot, int64_t now, int32_t n_tokens, int32_t n_prob_tokens,
+                      int32_t n_bytes) noexcept nogil:
+    """One event with so much of the front of what waits."""
+    cdef size_t n_ids = <size_t>n_tokens * sizeof(int32_t)
+    cdef size_t n_probs = <size_t>n_prob_tokens * <size_t>(1 + slot.probs.n_top) * sizeof(TokenProb)
+    cdef TextEvent *event = <TextEvent *>_reserve(state, EVENT_TEXT, sizeof(TextEvent) + n_ids + n_probs + <size_t>n_bytes)
     cdef char *payload = <char *>(event + 1)
     event.id = slot.task.command.id
     event.t_us = now
@@ -68,11 +72,37 @@ cdef void _emit_text(State *state, Slot *slot, int64_t now) noexcept nogil:
     event.t_predict_us = now - slot.t_first_us
     event.n_decoded = slot.n_decoded
     event.n_tokens = n_tokens
+    event.n_prob_tokens = n_prob_tokens
+    event.n_top = slot.probs.n_top
     event.n_bytes = n_bytes
-    memcpy(payload, slot.text.tokens, <size_t>n_tokens * sizeof(int32_t))
-    memcpy(payload + <size_t>n_tokens * sizeof(int32_t), slot.text.bytes, <size_t>n_bytes)
+    memcpy(payload, slot.text.tokens, n_ids)
+    if n_probs:
+        memcpy(payload + n_ids, slot.probs.rows, n_probs)
+    memcpy(payload + n_ids + n_probs, slot.text.bytes, <size_t>n_bytes)
     _commit(state)
-    text_sent(&slot.text)
+
+
+cdef int32_t _flush_tokens(const Slot *slot) noexcept nogil:
+    """Tokens that one event may carry: it must stay far smaller than its ring."""
+    return max(1, min(<int32_t>FLUSH_TOKENS, FLUSH_PROBS // (1 + slot.probs.n_top)))
+
+
+cdef void _emit_text(State *state, Slot *slot, int64_t now, int32_t n_tokens) noexcept nogil:
+    """Sends the safe text and the first n_tokens. Their probabilities go with them, but for tokens that were cut off
+    with a stop string or a line."""
+    cdef int32_t n_max = _flush_tokens(slot), n, n_prob_tokens = 0, n_bytes = slot.text.n_safe
+    if slot.probs.n_top:
+        n_prob_tokens = min(n_tokens, text_ready(&slot.text))
+    while True:
+        n = min(n_tokens, n_max)
+        _write_text(state, slot, now, n, min(n, n_prob_tokens), n_bytes)
+        text_sent(&slot.text, n)
+        probs_sent(&slot.probs, n)
+        n_tokens -= n
+        n_prob_tokens = max(0, n_prob_tokens - n)
+        n_bytes = 0
+        if n_tokens == 0:
+            return
 
 
 cdef void _let_go(State *state, Slot *slot) noexcept nogil:
@@ -88,10 +118,12 @@ cdef void finish_done(State *state, Slot *slot, int32_t stop_type, int32_t stop_
     cdef DoneEvent *event
     cdef int64_t now = now_us()
     text_finish(&slot.text)
+    if slot.task.command.n_indent > 0:
+        text_cut_line(&slot.text, slot.task.command.n_indent)
     if memchr(slot.text.bytes, NEW_LINE, <size_t>slot.text.n_bytes) != NULL:
         slot.has_new_line = 1
     if slot.text.n_tokens or slot.text.n_bytes:
-        _emit_text(state, slot, now)
+        _emit_text(state, slot, now, slot.text.n_tokens)
     event = <DoneEvent *>_reserve(state, EVENT_DONE, sizeof(DoneEvent))
     event.id = slot.task.command.id
     event.t_us = now
@@ -124,7 +156,7 @@ cdef int _is_full(const State *state, const Slot *slot) noexcept nogil:
 
 cdef void take_token(State *state, Slot *slot, int64_t now) noexcept nogil:
     """A token was picked for this slot: send what may be sent, and decide whether the task goes on."""
-    cdef int32_t token = slot.picked, word, n_new
+    cdef int32_t token = slot.picked, word, n_new, n_ready
     cdef const char *piece
     cdef int32_t n_piece
     if token < 0 or token >= state.n_vocab:
@@ -138,8 +170,13 @@ cdef void take_token(State *state, Slot *slot, int64_t now) noexcept nogil:
     if text_add(&slot.text, token, piece, n_piece) < 0:
         finish_failed(state, slot, FAILURE_MEMORY, 0)
         return
+    if slot.probs.n_top:
+        slot.probs.n_tokens += 1
     n_new = slot.text.n_safe
     word = text_scan(&slot.text, slot.task.stops, slot.task.command.n_stop)
+    if slot.task.command.n_indent > 0 and text_cut_line(&slot.text, slot.task.command.n_indent):
+        finish_done(state, slot, STOP_LIMIT, -1)
+        return
     if word >= 0:
         finish_done(state, slot, STOP_WORD, word)
         return
@@ -158,11 +195,12 @@ cdef void take_token(State *state, Slot *slot, int64_t now) noexcept nogil:
         slot.truncated = 1
         finish_done(state, slot, STOP_LIMIT, -1)
         return
-    # Tokens without text pile up as well: an event must stay far smaller than its ring.
-    if slot.text.n_safe >= FLUSH_BYTES or slot.text.n_tokens >= FLUSH_TOKENS:
-        _emit_text(state, slot, now)
+    # Tokens without text pile up as well.
+    n_ready = text_ready(&slot.text)
+    if slot.text.n_safe >= FLUSH_BYTES or n_ready >= _flush_tokens(slot):
+        _emit_text(state, slot, now, n_ready)
     elif slot.task.command.flags & TASK_STREAM and slot.text.n_safe > 0:
-        _emit_text(state, slot, now)
+        _emit_text(state, slot, now, n_ready)
 
 
 cdef void emit_step(State *state, int64_t t_decode, int64_t t_sample, int64_t t_emit, int64_t t_end) noexcept nogil:

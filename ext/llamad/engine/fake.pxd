@@ -5,6 +5,16 @@ cdef enum:
     FAKE_VOCAB = 259       # BOS, EOS, UNK, then the 256 bytes
     FAKE_SEQS_MAX = 256
 
+ctypedef struct FakeCell:
+    int32_t pos
+    int32_t token
+    int32_t n_seqs             # sequences that hold it; more than one in a unified cache only
+
+ctypedef struct FakeSeq:
+    FakeCell **cells           # in the order they were written
+    int32_t n_held
+    int32_t n_outputs          # since its last token was cut off: where its script stands
+
 ctypedef struct FakeModel:
     int32_t n_ctx
     int32_t n_batch
@@ -14,15 +24,17 @@ ctypedef struct FakeModel:
     int32_t fail_code          # the next decode returns it once
     int32_t n_rebuild_failures # so many rebuilds fail first
     int32_t can_shift
+    int32_t can_cut            # recurrent memories cannot
     uint64_t n_decodes
     uint64_t n_rebuilds
+    uint64_t n_copies
     int32_t n_samplers         # open ones: a leak shows here
-    int32_t n_held[FAKE_SEQS_MAX]     # tokens of each sequence
-    int32_t base[FAKE_SEQS_MAX]       # position of the sequence's first output, -1: none yet
+    FakeSeq seqs[FAKE_SEQS_MAX]
+    int32_t is_unified         # a copied sequence shares its cells
     const unsigned char *script
     int32_t n_script
     int32_t *batch_token
     int32_t *batch_pos
-    int32_t *batch_seq
+    int32_t *batch_at          # where in the script a token's row stands
     int32_t n_tokens
     int32_t bad_calls          # rules of llama.cpp that a caller broke

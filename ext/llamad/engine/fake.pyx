@@ -1,9 +1,9 @@
 # Owns: a fake table and its model. Each byte is a token; the model's answer is a script, byte by byte, counted
 # from a sequence's first output, then EOS; without a script it counts upwards from the last byte.
 # It is as strict as llama.cpp is fatal: what would abort there is counted in bad_calls here.
-from libc.stdint cimport INT32_MIN, int32_t, int64_t, uint64_t, uintptr_t
+from libc.stdint cimport INT32_MAX, INT32_MIN, int32_t, int64_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc, free, malloc
-from libc.string cimport memcpy, memset
+from libc.string cimport memset
 
 from llamad.engine.system cimport load_int, sleep_us, store_int
 from llamad.engine.table cimport LLAMAD_TABLE_VERSION, llamad_batch, llamad_bias, llamad_candidate, llamad_sampling, llamad_table
@@ -18,10 +18,41 @@ ctypedef struct FakeSampler:
     FakeModel *model
 
 
+# --- memory: sequences of cells, as llama.cpp keeps them -------------------------------------------------------
+
+cdef int32_t _next_pos(const FakeSeq *seq) noexcept nogil:
+    return seq.cells[seq.n_held - 1].pos + 1 if seq.n_held else 0
+
+
+cdef void _let_go(FakeCell *cell) noexcept nogil:
+    cell.n_seqs -= 1
+    if cell.n_seqs == 0:
+        free(cell)
+
+
+cdef void _hold(FakeModel *model, FakeSeq *seq, FakeCell *cell) noexcept nogil:
+    if seq.cells == NULL:
+        seq.cells = <FakeCell **>malloc(<size_t>(model.n_ctx + 1) * sizeof(void *))
+    if seq.n_held > model.n_ctx:
+        model.bad_calls += 1
+        return
+    cell.n_seqs += 1
+    seq.cells[seq.n_held] = cell
+    seq.n_held += 1
+
+
+cdef FakeCell *_new_cell(int32_t pos, int32_t token) noexcept nogil:
+    cdef FakeCell *cell = <FakeCell *>calloc(1, sizeof(FakeCell))
+    cell.pos = pos
+    cell.token = token
+    return cell
+
+
 cdef void _check_batch(FakeModel *model, const llamad_batch *batch) noexcept nogil:
     cdef int32_t i, seq
     cdef int32_t expected[FAKE_SEQS_MAX]
-    memcpy(expected, model.n_held, sizeof(expected))
+    for i in range(FAKE_SEQS_MAX):
+        expected[i] = _next_pos(&model.seqs[i])
     if batch.n_tokens <= 0 or batch.n_tokens > model.n_batch:
         model.bad_calls += 1
     for i in range(batch.n_tokens):
@@ -35,7 +66,8 @@ cdef void _check_batch(FakeModel *model, const llamad_batch *batch) noexcept nog
 
 cdef int32_t _decode(void *ctx, const llamad_batch *batch) noexcept nogil:
     cdef FakeModel *model = <FakeModel *>ctx
-    cdef int32_t i, seq, code
+    cdef FakeSeq *seq
+    cdef int32_t i, code
     while load_int(&model.is_blocked):
         sleep_us(1000)
     _check_batch(model, batch)
@@ -48,20 +80,18 @@ cdef int32_t _decode(void *ctx, const llamad_batch *batch) noexcept nogil:
         sleep_us(model.decode_us + model.token_us * batch.n_tokens)
     model.n_tokens = batch.n_tokens
     for i in range(batch.n_tokens):
-        seq = batch.seq_id[i][0]
+        seq = &model.seqs[batch.seq_id[i][0]]
         model.batch_token[i] = batch.token[i]
-        model.batch_pos[i] = batch.pos[i]
-        model.batch_seq[i] = seq
-        model.n_held[seq] = batch.pos[i] + 1
-        if batch.output[i] and model.base[seq] < 0:
-            model.base[seq] = batch.pos[i]
+        model.batch_at[i] = seq.n_outputs
+        if batch.output[i]:
+            seq.n_outputs += 1
+        _hold(model, seq, _new_cell(batch.pos[i], batch.token[i]))
     return 0
 
 
-cdef int32_t _answer(const FakeModel *model, int32_t seq, int32_t pos, int32_t token) noexcept nogil:
-    cdef int32_t at
+cdef int32_t _answer(const FakeModel *model, int32_t i_batch) noexcept nogil:
+    cdef int32_t at = model.batch_at[i_batch], token = model.batch_token[i_batch]
     if model.n_script:
-        at = pos - model.base[seq]
         return FIRST_BYTE + model.script[at] if at < model.n_script else EOS
     return FIRST_BYTE + (token - FIRST_BYTE + 1) % 256 if token >= FIRST_BYTE else FIRST_BYTE + 65
 
@@ -74,8 +104,15 @@ cdef float *_logits(void *ctx, int32_t i_batch) noexcept nogil:
         return NULL
     row = <float *>(<char *>model + sizeof(FakeModel)) + <size_t>i_batch * FAKE_VOCAB
     memset(row, 0, FAKE_VOCAB * sizeof(float))
-    row[_answer(model, model.batch_seq[i_batch], model.batch_pos[i_batch], model.batch_token[i_batch])] = 10
+    row[_answer(model, i_batch)] = 10
     return row
+
+
+cdef void _empty(FakeSeq *seq) noexcept nogil:
+    cdef int32_t i
+    for i in range(seq.n_held):
+        _let_go(seq.cells[i])
+    seq.n_held = seq.n_outputs = 0
 
 
 cdef int32_t _rebuild(void *ctx) noexcept nogil:
@@ -86,34 +123,83 @@ cdef int32_t _rebuild(void *ctx) noexcept nogil:
         return -1
     model.n_rebuilds += 1
     for i in range(FAKE_SEQS_MAX):
-        model.n_held[i] = 0
-        model.base[i] = -1
+        _empty(&model.seqs[i])
     return 0
 
 
-cdef int32_t _seq_rm(void *ctx, int32_t seq, int32_t p0, int32_t p1) noexcept nogil:
+cdef int _is_bad(FakeModel *model, int32_t seq) noexcept nogil:
+    if 0 <= seq < FAKE_SEQS_MAX:
+        return 0
+    model.bad_calls += 1
+    return 1
+
+
+cdef int32_t _seq_rm(void *ctx, int32_t seq_id, int32_t p0, int32_t p1) noexcept nogil:
     cdef FakeModel *model = <FakeModel *>ctx
-    if seq < 0 or seq >= FAKE_SEQS_MAX:
+    cdef FakeSeq *seq = &model.seqs[seq_id]
+    cdef int32_t i, n = 0
+    if _is_bad(model, seq_id):
+        return 0
+    p1 = INT32_MAX if p1 < 0 else p1
+    if not model.can_cut and 0 < p0 < _next_pos(seq):
+        return 0
+    if seq.n_held and p1 > seq.cells[seq.n_held - 1].pos:
+        seq.n_outputs = 0
+    for i in range(seq.n_held):
+        if p0 <= seq.cells[i].pos < p1:
+            _let_go(seq.cells[i])
+        else:
+            seq.cells[n] = seq.cells[i]
+            n += 1
+    seq.n_held = n
+    return 1
+
+
+cdef int32_t _seq_add(void *ctx, int32_t seq_id, int32_t p0, int32_t p1, int32_t delta) noexcept nogil:
+    cdef FakeModel *model = <FakeModel *>ctx
+    cdef FakeSeq *seq = &model.seqs[seq_id]
+    cdef int32_t i
+    if not model.can_shift:
+        model.bad_calls += 1
+    for i in range(seq.n_held):
+        if p0 <= seq.cells[i].pos < p1:
+            seq.cells[i].pos += delta
+            if seq.cells[i].pos < 0:
+                model.bad_calls += 1
+    return 1
+
+
+cdef int32_t _seq_div(void *ctx, int32_t seq_id, int32_t p0, int32_t p1, int32_t divisor) noexcept nogil:
+    cdef FakeModel *model = <FakeModel *>ctx
+    cdef FakeSeq *seq = &model.seqs[seq_id]
+    cdef int32_t i
+    if not model.can_shift:
+        model.bad_calls += 1
+    for i in range(seq.n_held):
+        if p0 <= seq.cells[i].pos < p1:
+            seq.cells[i].pos //= divisor
+    return 1
+
+
+cdef int32_t _seq_cp(void *ctx, int32_t src, int32_t dst) noexcept nogil:
+    cdef FakeModel *model = <FakeModel *>ctx
+    cdef FakeCell *cell
+    cdef int32_t i
+    if _is_bad(model, src) or _is_bad(model, dst):
+        return 0
+    if src == dst or model.seqs[dst].n_held:
         model.bad_calls += 1
         return 0
-    p0 = max(p0, 0)
-    p1 = model.n_held[seq] if p1 < 0 or p1 > model.n_held[seq] else p1
-    if p1 == model.n_held[seq]:
-        model.n_held[seq] = min(p0, model.n_held[seq])
-        model.base[seq] = -1
+    model.n_copies += 1
+    for i in range(model.seqs[src].n_held):
+        cell = model.seqs[src].cells[i]
+        _hold(model, &model.seqs[dst], cell if model.is_unified else _new_cell(cell.pos, cell.token))
     return 1
 
 
-cdef int32_t _seq_add(void *ctx, int32_t seq, int32_t p0, int32_t p1, int32_t delta) noexcept nogil:
-    cdef FakeModel *model = <FakeModel *>ctx
-    model.n_held[seq] += delta
-    if model.base[seq] >= 0:
-        model.base[seq] += delta
-    return 1
-
-
-cdef int32_t _seq_pos_min(void *ctx, int32_t seq) noexcept nogil:
-    return 0 if (<FakeModel *>ctx).n_held[seq] else -1
+cdef int32_t _seq_pos_min(void *ctx, int32_t seq_id) noexcept nogil:
+    cdef FakeSeq *seq = &(<FakeModel *>ctx).seqs[seq_id]
+    return seq.cells[0].pos if seq.n_held else -1
 
 
 cdef int32_t _can_shift(void *ctx) noexcept nogil:
@@ -174,10 +260,14 @@ cdef void _sampler_accept(void *sampler, int32_t token) noexcept nogil:
 
 
 cdef int32_t _sampler_pick(void *sampler, const float *logits, int32_t n_vocab, void *scratch) noexcept nogil:
+    cdef llamad_candidate *left = <llamad_candidate *>scratch
     cdef int32_t i, best = FIRST_BYTE + 46  # a full stop, where EOS is banned
     for i in range(n_vocab):
         if logits[i] > 5 and not (i == EOS and (<FakeSampler *>sampler).ban_eos):
             best = i
+    left[0].id = best
+    left[0].logit = logits[best]
+    left[1].id = -1
     return best
 
 
@@ -217,6 +307,8 @@ _table.logits = _logits
 _table.rebuild = _rebuild
 _table.seq_rm = _seq_rm
 _table.seq_add = _seq_add
+_table.seq_div = _seq_div
+_table.seq_cp = _seq_cp
 _table.seq_pos_min = _seq_pos_min
 _table.can_shift = _can_shift
 _table.tokenize = _tokenize
@@ -237,7 +329,7 @@ cdef class Fake:
     cdef bytes kept_script
 
     def __cinit__(self, *, n_ctx: int = 512, n_batch: int = 64, script: bytes = b"", decode_us: int = 0,
-                  token_us: int = 0, can_shift: bool = True) -> None:
+                  token_us: int = 0, can_shift: bool = True, can_cut: bool = True, unified: bool = False) -> None:
         self.model = <FakeModel *>calloc(1, sizeof(FakeModel) + <size_t>n_batch * FAKE_VOCAB * sizeof(float))
         if self.model == NULL:
             raise MemoryError()
@@ -246,17 +338,21 @@ cdef class Fake:
         self.model.decode_us = decode_us
         self.model.token_us = token_us
         self.model.can_shift = can_shift
+        self.model.can_cut = can_cut
+        self.model.is_unified = unified
         self.model.batch_token = <int32_t *>malloc(<size_t>n_batch * sizeof(int32_t))
         self.model.batch_pos = <int32_t *>malloc(<size_t>n_batch * sizeof(int32_t))
-        self.model.batch_seq = <int32_t *>malloc(<size_t>n_batch * sizeof(int32_t))
-        memset(self.model.base, 0xFF, sizeof(self.model.base))
+        self.model.batch_at = <int32_t *>malloc(<size_t>n_batch * sizeof(int32_t))
         self.script = script
 
     def __dealloc__(self) -> None:
         if self.model != NULL:
             free(self.model.batch_token)
             free(self.model.batch_pos)
-            free(self.model.batch_seq)
+            free(self.model.batch_at)
+            for i in range(FAKE_SEQS_MAX):
+                _empty(&self.model.seqs[i])
+                free(self.model.seqs[i].cells)
             free(self.model)
 
     @property
@@ -312,4 +408,13 @@ cdef class Fake:
 
     def held(self, seq: int) -> int:
         """How many tokens a sequence holds."""
-        return self.model.n_held[seq]
+        return self.model.seqs[seq].n_held
+
+    def cells(self, seq: int) -> list[tuple[int, int]]:
+        """(position, token) of what a sequence holds, as it was written."""
+        return [(self.model.seqs[seq].cells[i].pos, self.model.seqs[seq].cells[i].token)
+                for i in range(self.model.seqs[seq].n_held)]
+
+    @property
+    def n_copies(self) -> int:
+        return self.model.n_copies

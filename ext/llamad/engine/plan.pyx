@@ -11,7 +11,7 @@ from libc.stdint cimport int8_t, int32_t, int64_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memset
 
-from llamad.engine.slots cimport SLOT_READING, SLOT_WRITING, Slot, Slots
+from llamad.engine.slots cimport SLOT_READING, SLOT_WRITING, Slot, Slots, slot_room
 
 cdef enum:
     GAP_US_MIN = 20000
@@ -140,7 +140,8 @@ cdef void plan_make(Plan *plan, Slots *slots) noexcept nogil:
     plan.budget = _budget(plan, slot, is_alone)
     n_left = plan.budget - plan.n_writing
     while slot != NULL and n_left > 0:
-        slot.n_planned = _chunk(plan, n_left, slot.task.command.n_prompt - slot.n_tokens, is_alone)
+        n_prompt = min(slot.task.command.n_prompt - slot.n_tokens, slot_room(slots, slot))
+        slot.n_planned = _chunk(plan, n_left, n_prompt, is_alone)
         n_left -= slot.n_planned
         plan.n_reading_tokens += slot.n_planned
         if slot.n_planned >= TILE and plan.read_token_us > SLOW_TOKEN_US:
@@ -151,11 +152,11 @@ cdef void plan_make(Plan *plan, Slots *slots) noexcept nogil:
         if slot.n_planned == 0:
             continue
         if slot.state == SLOT_WRITING:
-            _add(plan, slot, slot.next_token, slot.n_tokens, 1)
+            _add(plan, slot, slot.next_token, slot.n_pos, 1)
             continue
         n_prompt = slot.task.command.n_prompt
         for k in range(slot.n_tokens, slot.n_tokens + slot.n_planned):
-            _add(plan, slot, slot.task.prompt[k], k, k == n_prompt - 1)
+            _add(plan, slot, slot.task.prompt[k], slot.n_pos + k - slot.n_tokens, k == n_prompt - 1)
 
 
 cdef void plan_learn(Plan *plan, int64_t decode_us) noexcept nogil:

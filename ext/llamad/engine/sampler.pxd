@@ -3,7 +3,7 @@
 from libc.stdint cimport int32_t
 
 from llamad.engine.random cimport Random
-from llamad.engine.table cimport llamad_bias, llamad_sampling, llamad_table
+from llamad.engine.table cimport llamad_bias, llamad_candidate, llamad_sampling, llamad_table
 
 ctypedef struct History:
     int32_t *ring            # the last n_max tokens
@@ -25,6 +25,8 @@ ctypedef struct Sampler:
     History history          # counts is NULL without penalties
     Random random
     Random xtc_random
+    llamad_candidate *left   # what the last pick drew from, in its scratch
+    int32_t n_left
 
 cdef Sampler *sampler_open(const llamad_table *table, const void *vocab, int32_t n_vocab,
                            const llamad_sampling *sampling, const llamad_bias *bias, int32_t n_bias,
@@ -32,5 +34,6 @@ cdef Sampler *sampler_open(const llamad_table *table, const void *vocab, int32_t
 cdef int32_t sampler_history_wanted(const llamad_sampling *sampling) noexcept nogil
 cdef void sampler_accept(Sampler *sampler, int32_t token) noexcept nogil
 cdef int32_t sampler_pick(Sampler *sampler, float *logits, void *scratch) noexcept nogil
+cdef void sampler_candidates(Sampler *sampler, const llamad_candidate **data, int32_t *n) noexcept nogil
 cdef void sampler_close(Sampler *sampler) noexcept nogil
 cdef size_t sampler_scratch_bytes(int32_t n_vocab) noexcept nogil

@@ -4,6 +4,7 @@
 # Ours is any chain whose first cut is a top_k of 1 to TOPK_MAX, with nothing but penalties before it: the default
 # chain and most others. The row is then scanned in place (topk.h), penalties touch only tokens that occurred, and
 # the samplers behind work on k candidates.
+from libc.math cimport expf
 from libc.stdint cimport int32_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy
@@ -219,6 +220,8 @@ cdef int32_t _pick_ours(Sampler *sampler, float *logits, void *scratch) noexcept
             candidates_xtc(&c, &sampler.sampling, &sampler.xtc_random)
         elif kind == LLAMAD_SAMPLER_TEMPERATURE:
             candidates_temperature(&c, &sampler.sampling)
+    sampler.left = c.data
+    sampler.n_left = c.n
     return candidates_draw(&c, &sampler.random)
 
 
@@ -227,8 +230,32 @@ cdef int32_t sampler_pick(Sampler *sampler, float *logits, void *scratch) noexce
     cdef int32_t token
     if sampler.chain != NULL:
         token = sampler.table.sampler_pick(sampler.chain, logits, sampler.n_vocab, scratch)
+        sampler.left = <llamad_candidate *>scratch
+        sampler.n_left = sampler.n_vocab
     else:
         token = _pick_ours(sampler, logits, scratch)
     if token >= 0:
         sampler_accept(sampler, token)
     return token
+
+
+cdef void sampler_candidates(Sampler *sampler, const llamad_candidate **data, int32_t *n) noexcept nogil:
+    """What the last pick drew from, with the final probabilities, most likely first."""
+    cdef llamad_candidate *left = sampler.left
+    cdef int32_t i
+    cdef float largest
+    cdef double total = 0
+    if sampler.chain != NULL:
+        i = 0
+        while i < sampler.n_vocab and left[i].id >= 0:
+            i += 1
+        sampler.n_left = i
+    sampler.table.sort(left, sampler.n_left, sampler.n_left)
+    largest = left[0].logit
+    for i in range(sampler.n_left):
+        left[i].p = expf(left[i].logit - largest)
+        total += left[i].p
+    for i in range(sampler.n_left):
+        left[i].p = <float>(left[i].p / total)
+    data[0] = left
+    n[0] = sampler.n_left

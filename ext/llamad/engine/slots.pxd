@@ -1,6 +1,7 @@
 # The slot table: one sequence of the KV cache each, the prefix it holds and the task it serves.
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
+from llamad.engine.probs cimport Probs
 from llamad.engine.sampler cimport Sampler
 from llamad.engine.table cimport llamad_table
 from llamad.engine.tasks cimport Task
@@ -17,11 +18,16 @@ ctypedef struct Slot:
     Task *task
     Sampler *sampler
     Text text
+    Probs probs
 
     # What the slot's sequence holds; outlives the task.
     int32_t *tokens
     int32_t n_tokens
+    int32_t n_pos            # the next token's position: n_tokens, unless positions were grouped
+    int32_t n_grouped        # positions below it are grouped (self-extend)
+    int32_t n_shared         # in a unified cache: first tokens whose cells another slot may hold as well
     uint64_t adapter_set
+    uint64_t group           # of the task that filled it
     int64_t t_used_us
 
     # Of the running task.
@@ -44,20 +50,30 @@ ctypedef struct Slots:
     int32_t n_ctx            # of one slot
     int32_t n_cells          # of the whole cache, where slots share it; 0: each slot has its own
     int32_t n_swa
+    int32_t can_share        # a sequence's beginning can be given to another
+    int32_t group_n          # self-extend: so many neighbours get one position; 1: off
+    int32_t group_w          # in windows of so many positions
     float similarity_min
     uint64_t n_evicted       # cached tokens dropped for another prompt
     uint64_t n_reused
+    uint64_t n_copied        # of those, taken over from another slot
     const llamad_table *table
     void *ctx
 
 cdef int slots_init(Slots *slots, const llamad_table *table, void *ctx, int32_t n, int32_t n_ctx) noexcept nogil
 cdef void slots_free(Slots *slots) noexcept nogil
 cdef Slot *slots_choose(Slots *slots, const Task *task) noexcept nogil
+cdef int32_t slot_common(const Slot *slot, const Task *task) noexcept nogil
+cdef int32_t slot_can_keep(Slots *slots, const Slot *slot, int32_t n) noexcept nogil
+cdef int32_t slot_keep(Slots *slots, Slot *slot, int32_t n) noexcept nogil
+cdef void slot_clear(Slots *slots, Slot *slot) noexcept nogil
 cdef void slot_take(Slots *slots, Slot *slot, Task *task) noexcept nogil
 cdef void slot_release(Slots *slots, Slot *slot) noexcept nogil
 cdef void slots_forget(Slots *slots) noexcept nogil
-cdef int slot_can_shift(Slots *slots, const Slot *slot) noexcept nogil
-cdef void slot_shift(Slots *slots, Slot *slot, int32_t n_keep) noexcept nogil
+cdef int32_t slot_discard(Slots *slots, const Slot *slot, int32_t n_keep) noexcept nogil
+cdef void slot_shift(Slots *slots, Slot *slot, int32_t n_keep, int32_t n_discard) noexcept nogil
+cdef void slot_regroup(Slots *slots, Slot *slot) noexcept nogil
+cdef int32_t slot_room(const Slots *slots, const Slot *slot) noexcept nogil
 cdef int32_t slots_cells_used(const Slots *slots) noexcept nogil
 cdef int32_t slots_evict_idle(Slots *slots) noexcept nogil
 cdef int32_t slots_check_integrity(const Slots *slots) noexcept nogil

@@ -1,14 +1,17 @@
 # Owns: which slot serves a task, and what each sequence of the KV cache holds. Runs on the engine thread.
-# Invariant: slot.tokens[:n_tokens] is exactly what llama.cpp's sequence `slot.id` holds, at positions 0..n_tokens-1.
+# Invariant: slot.tokens[:n_tokens] is exactly what llama.cpp's sequence `slot.id` holds, in this order. Its positions
+# are 0..n_tokens-1, but with self-extend: there the tail from n_grouped on ends at n_pos-1, and what lies before it
+# was pressed together into 0..n_grouped-1.
 from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memmove, memset
 
+from llamad.engine.probs cimport probs_begin, probs_free
 from llamad.engine.system cimport now_us
 from llamad.engine.table cimport llamad_table
 from llamad.engine.tasks cimport Task
 from llamad.engine.text cimport text_clear, text_free, text_init
-from llamad.engine.wire cimport TASK_CACHE_PROMPT
+from llamad.engine.wire cimport TASK_CACHE_PROMPT, TASK_POST_PROBS
 
 
 cdef int slots_init(Slots *slots, const llamad_table *table, void *ctx, int32_t n, int32_t n_ctx) noexcept nogil:
@@ -19,6 +22,7 @@ cdef int slots_init(Slots *slots, const llamad_table *table, void *ctx, int32_t 
     slots.ctx = ctx
     slots.n = n
     slots.n_ctx = n_ctx
+    slots.group_n = slots.group_w = 1
     slots.items = <Slot *>calloc(<size_t>n, sizeof(Slot))
     if slots.items == NULL:
         return -1
@@ -38,14 +42,18 @@ cdef void slots_free(Slots *slots) noexcept nogil:
     for i in range(slots.n):
         free(slots.items[i].tokens)
         text_free(&slots.items[i].text)
+        probs_free(&slots.items[i].probs)
     free(slots.items)
     slots.items = NULL
 
 
-cdef int32_t _common(const Slot *slot, const Task *task) noexcept nogil:
-    """How much of the prompt the slot holds already. Caches made with other adapters hold nothing of use."""
+cdef int32_t slot_common(const Slot *slot, const Task *task) noexcept nogil:
+    """How much of the prompt the slot holds already. Caches made with other adapters hold nothing of use, and a task
+    that wants no cache takes only what its own group has read."""
     cdef int32_t n = min(slot.n_tokens, task.command.n_prompt), i = 0
-    if slot.adapter_set != task.command.adapter_set or not task.command.flags & TASK_CACHE_PROMPT:
+    if slot.adapter_set != task.command.adapter_set:
+        return 0
+    if not task.command.flags & TASK_CACHE_PROMPT and (task.command.group == 0 or slot.group != task.command.group):
         return 0
     while i < n and slot.tokens[i] == task.prompt[i]:
         i += 1
@@ -70,7 +78,7 @@ cdef Slot *slots_choose(Slots *slots, const Task *task) noexcept nogil:
             continue
         if oldest == NULL or slot.t_used_us < oldest.t_used_us:
             oldest = slot
-        n = _common(slot, task)
+        n = slot_common(slot, task)
         if n > n_best:
             n_best = n
             best = slot
@@ -79,38 +87,56 @@ cdef Slot *slots_choose(Slots *slots, const Task *task) noexcept nogil:
     return oldest
 
 
-cdef int32_t _keep_prefix(Slots *slots, Slot *slot, int32_t n) noexcept nogil:
-    """Cuts the slot's sequence to its first n tokens and returns how many could be kept: n or 0.
+cdef int32_t slot_can_keep(Slots *slots, const Slot *slot, int32_t n) noexcept nogil:
+    """n where the slot's sequence can be cut behind its first n tokens, else 0. Changes nothing.
 
-    Recurrent memories cannot be cut, and a sliding window may have lost what the kept part needs."""
-    cdef int32_t n_gone = slot.n_tokens - n
-    if n_gone > 0 and n > 0 and slots.n_swa > 0:
-        if slots.table.seq_pos_min(slots.ctx, slot.id) > max(0, n - slots.n_swa):
-            n = 0
-    if n_gone > 0 and n > 0 and slots.table.seq_rm(slots.ctx, slot.id, n, -1) != 1:
-        n = 0
-    if n == 0 and slot.n_tokens > 0:
-        slots.table.seq_rm(slots.ctx, slot.id, -1, -1)
-    slots.n_evicted += <uint64_t>(slot.n_tokens - n)
+    A sliding window may have lost what the kept part needs, and grouped positions cannot be taken apart again."""
+    if n == slot.n_tokens or n == 0:
+        return n
+    if slots.n_swa > 0 and slots.table.seq_pos_min(slots.ctx, slot.id) > max(0, n - slots.n_swa):
+        return 0
+    return n if slot.n_pos - (slot.n_tokens - n) >= slot.n_grouped else 0
+
+
+cdef int32_t slot_keep(Slots *slots, Slot *slot, int32_t n) noexcept nogil:
+    """Cuts the slot's sequence to its first n tokens and returns how many could be kept: n or 0."""
+    cdef int32_t n_gone
+    n = slot_can_keep(slots, slot, n)
+    n_gone = slot.n_tokens - n
+    # Recurrent memories refuse to be cut.
+    if n == 0 or (n_gone > 0 and slots.table.seq_rm(slots.ctx, slot.id, slot.n_pos - n_gone, -1) != 1):
+        slot_clear(slots, slot)
+        return 0
+    slots.n_evicted += <uint64_t>n_gone
     slot.n_tokens = n
+    slot.n_pos -= n_gone
+    slot.n_shared = min(slot.n_shared, n)
     return n
 
 
+cdef void slot_clear(Slots *slots, Slot *slot) noexcept nogil:
+    """The slot's sequence holds nothing any more."""
+    if slot.n_tokens > 0:
+        slots.table.seq_rm(slots.ctx, slot.id, -1, -1)
+    slots.n_evicted += <uint64_t>slot.n_tokens
+    slot.n_tokens = slot.n_pos = slot.n_grouped = slot.n_shared = 0
+
+
 cdef void slot_take(Slots *slots, Slot *slot, Task *task) noexcept nogil:
-    """The idle slot begins to read the task's prompt, behind what it holds of it already."""
-    # The last token is always read again: its logits are needed.
-    cdef int32_t n = min(_common(slot, task), task.command.n_prompt - 1)
+    """The idle slot begins to read the task's prompt, behind what it holds: that must be a part of it."""
+    slot.n_cached = slot.n_tokens
     slot.task = task
     slot.state = SLOT_READING
-    slot.n_cached = _keep_prefix(slots, slot, n)
     slots.n_reused += <uint64_t>slot.n_cached
     slot.adapter_set = task.command.adapter_set
+    slot.group = task.command.group
     slot.n_decoded = slot.truncated = slot.has_new_line = 0
     slot.t_prompt_us = slot.t_first_us = 0
     slot.i_output = -1
     slot.n_planned = 0
     slot.t_admit_us = now_us()
     text_clear(&slot.text)
+    probs_begin(&slot.probs, task.command.n_probs, (task.command.flags & TASK_POST_PROBS) != 0)
 
 
 cdef void slot_release(Slots *slots, Slot *slot) noexcept nogil:
@@ -128,27 +154,66 @@ cdef void slots_forget(Slots *slots) noexcept nogil:
     cdef int32_t i
     for i in range(slots.n):
         slots.n_evicted += <uint64_t>slots.items[i].n_tokens
-        slots.items[i].n_tokens = 0
+        slots.items[i].n_tokens = slots.items[i].n_pos = slots.items[i].n_grouped = slots.items[i].n_shared = 0
 
 
-cdef int slot_can_shift(Slots *slots, const Slot *slot) noexcept nogil:
-    return slots.table.can_shift(slots.ctx) and slot.n_tokens > 4
+cdef int32_t _n_shared(const Slots *slots, const Slot *slot) noexcept nogil:
+    """How many of the slot's first tokens lie in cells that another slot holds as well: those must not move."""
+    cdef const Slot *other
+    cdef int32_t i, n = 0
+    for i in range(slots.n):
+        other = &slots.items[i]
+        if other.id != slot.id:
+            n = max(n, min(slot.n_shared, min(other.n_shared, other.n_tokens)))
+    return n
 
 
-cdef void slot_shift(Slots *slots, Slot *slot, int32_t n_keep) noexcept nogil:
-    """Makes room: drops tokens behind the first n_keep and moves the rest forward."""
-    cdef int32_t n_left, n_discard = slot.task.command.n_discard
-    n_keep = max(0, min(n_keep, slot.n_tokens - 4))
-    n_left = slot.n_tokens - n_keep
+cdef int32_t slot_discard(Slots *slots, const Slot *slot, int32_t n_keep) noexcept nogil:
+    """How many tokens behind the first n_keep go when the context is shifted; 0 where it cannot be. Changes nothing.
+
+    What moves must be the slot's own: tokens that other slots hold as well go too."""
+    cdef int32_t n_left = slot.n_tokens - n_keep, n_discard = slot.task.command.n_discard
+    if slots.group_n > 1 or slot.n_tokens <= 4 or not slots.table.can_shift(slots.ctx):
+        return 0
     if n_discard <= 0 or n_discard > n_left - 1:
         n_discard = n_left // 2
+    n_discard = max(n_discard, _n_shared(slots, slot) - n_keep)
+    return n_discard if n_discard < n_left else 0
+
+
+cdef void slot_shift(Slots *slots, Slot *slot, int32_t n_keep, int32_t n_discard) noexcept nogil:
+    """Makes room: drops tokens behind the first n_keep and moves the rest forward."""
     slots.table.seq_rm(slots.ctx, slot.id, n_keep, n_keep + n_discard)
     slots.table.seq_add(slots.ctx, slot.id, n_keep + n_discard, slot.n_tokens, -n_discard)
     memmove(slot.tokens + n_keep, slot.tokens + n_keep + n_discard,
             <size_t>(slot.n_tokens - n_keep - n_discard) * sizeof(int32_t))
     slot.n_tokens -= n_discard
+    slot.n_pos = slot.n_tokens
+    slot.n_shared = min(slot.n_shared, n_keep)
     slot.truncated = 1
     slots.n_evicted += <uint64_t>n_discard
+
+
+cdef void slot_regroup(Slots *slots, Slot *slot) noexcept nogil:
+    """Self-extend: whenever a window of positions is full, each group_n neighbours in it get one position, so that
+    positions grow more slowly than the text. The window is moved to a multiple of its size, divided, and what lies
+    behind it is closed up to it."""
+    cdef int32_t w = slots.group_w, n = slots.group_n, first, n_moved, n_gone = w // n * (n - 1)
+    if n <= 1:
+        return
+    while slot.n_pos >= slot.n_grouped + w:
+        first = slot.n_grouped
+        n_moved = first * n // w * n_gone
+        slots.table.seq_add(slots.ctx, slot.id, first, slot.n_pos, n_moved)
+        slots.table.seq_div(slots.ctx, slot.id, first + n_moved, first + n_moved + w, n)
+        slots.table.seq_add(slots.ctx, slot.id, first + n_moved + w, slot.n_pos + n_moved, -n_moved - n_gone)
+        slot.n_pos -= n_gone
+        slot.n_grouped += w // n
+
+
+cdef int32_t slot_room(const Slots *slots, const Slot *slot) noexcept nogil:
+    """How many tokens may be read before positions must be grouped again."""
+    return slot.n_grouped + slots.group_w - slot.n_pos if slots.group_n > 1 else slots.n_ctx
 
 
 cdef int32_t slots_cells_used(const Slots *slots) noexcept nogil:
@@ -170,7 +235,7 @@ cdef int32_t slots_evict_idle(Slots *slots) noexcept nogil:
     if oldest == NULL:
         return 0
     n = oldest.n_tokens
-    _keep_prefix(slots, oldest, 0)
+    slot_clear(slots, oldest)
     return n
 
 
@@ -190,6 +255,10 @@ cdef int32_t slots_check_integrity(const Slots *slots) noexcept nogil:
             return 4
         if slot.state == SLOT_READING and slot.n_tokens >= slot.task.command.n_prompt:
             return 5
+        if slots.group_n == 1 and (slot.n_pos != slot.n_tokens or slot.n_grouped):
+            return 7
+        if slot.n_pos > slot.n_tokens or slot.n_pos < slot.n_grouped or slot.n_shared > slot.n_tokens:
+            return 8
         for j in range(i):
             if slot.task != NULL and slots.items[j].task == slot.task:
                 return 6

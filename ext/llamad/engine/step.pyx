@@ -6,10 +6,12 @@ from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from llamad.engine.core cimport State
 from llamad.engine.emit cimport emit_admitted, emit_failed, emit_step, finish_done, finish_failed, take_token
 from llamad.engine.plan cimport plan_learn, plan_make
+from llamad.engine.probs cimport probs_after, probs_before, probs_reserve
 from llamad.engine.ring cimport ring_peek, ring_release
 from llamad.engine.sampler cimport Sampler, sampler_accept, sampler_history_wanted, sampler_open, sampler_pick
+from llamad.engine.share cimport share_prepare
 from llamad.engine.slots cimport (
-    SLOT_READING, SLOT_WRITING, Slot, slot_can_shift, slot_shift, slot_take, slots_cells_used,
+    SLOT_IDLE, SLOT_READING, SLOT_WRITING, Slot, slot_discard, slot_regroup, slot_shift, slot_take, slots_cells_used,
     slots_choose, slots_evict_idle, slots_forget,
 )
 from llamad.engine.system cimport now_us, sleep_us, wake_send, wake_wait
@@ -119,18 +121,34 @@ cdef int _can_admit(State *state, const Task *task) noexcept nogil:
     return n <= state.slots.n_cells
 
 
+cdef int _is_held(const State *state, const Task *task) noexcept nogil:
+    """Another task of its group is reading the prompt: this one takes it over when that is done."""
+    cdef const Slot *slot
+    cdef int32_t i
+    for i in range(state.slots.n):
+        slot = &state.slots.items[i]
+        if slot.state == SLOT_READING and slot.task.command.group == task.command.group:
+            return task.command.group != 0
+    return 0
+
+
 cdef void _admit(State *state) noexcept nogil:
-    """Waiting tasks in their order; one bound to a busy slot lets others pass, one without room does not."""
+    """Waiting tasks in their order; one bound to a busy slot or held by its group lets others pass, one without
+    room does not."""
     cdef Task *task = state.queue.first
     cdef Task *next
     cdef Slot *slot
     while task != NULL:
         next = task.next
+        if _is_held(state, task):
+            task = next
+            continue
         slot = slots_choose(&state.slots, task)
         if slot != NULL:
             if not _can_admit(state, task):
                 break
             queue_remove(&state.queue, task)
+            share_prepare(&state.slots, slot, task)
             slot_take(&state.slots, slot, task)
             emit_admitted(state, slot)
         elif task.command.id_slot < 0:
@@ -141,18 +159,22 @@ cdef void _admit(State *state) noexcept nogil:
 # --- room in the context --------------------------------------------------------------------------------------
 
 cdef void _make_room(State *state) noexcept nogil:
-    """Before a writer's next token: shift a full context, or end the task there."""
+    """Before the next tokens: group positions, and shift a writer's full context or end its task there."""
     cdef Slot *slot
-    cdef int32_t i, n_keep
+    cdef int32_t i, n_keep, n_discard
     for i in range(state.slots.n):
         slot = &state.slots.items[i]
+        if slot.state != SLOT_IDLE:
+            slot_regroup(&state.slots, slot)
         if slot.state != SLOT_WRITING or slot.n_tokens + 1 < state.slots.n_ctx:
             continue
-        if slot.task.command.flags & TASK_CONTEXT_SHIFT and slot_can_shift(&state.slots, slot):
-            n_keep = min(slot.task.command.n_keep, state.slots.n_ctx)
-            # n_keep does not count BOS, which is kept as well.
-            n_keep = slot.task.command.n_prompt if n_keep < 0 else n_keep + state.add_bos
-            slot_shift(&state.slots, slot, n_keep)
+        n_keep = min(slot.task.command.n_keep, state.slots.n_ctx)
+        # n_keep does not count BOS, which is kept as well.
+        n_keep = slot.task.command.n_prompt if n_keep < 0 else n_keep + state.add_bos
+        n_keep = max(0, min(n_keep, slot.n_tokens - 4))
+        n_discard = slot_discard(&state.slots, slot, n_keep) if slot.task.command.flags & TASK_CONTEXT_SHIFT else 0
+        if n_discard > 0:
+            slot_shift(&state.slots, slot, n_keep, n_discard)
         elif slot.n_tokens >= state.slots.n_ctx:
             slot.truncated = 1
             finish_done(state, slot, STOP_LIMIT, -1)
@@ -236,20 +258,21 @@ cdef void _apply(State *state) noexcept nogil:
             for k in range(slot.n_tokens, slot.n_tokens + slot.n_planned):
                 slot.tokens[k] = slot.task.prompt[k]
         slot.n_tokens += slot.n_planned
+        slot.n_pos += slot.n_planned
         if slot.i_output >= 0:
             state.outputs[state.n_outputs] = i
             state.n_outputs += 1
 
 
 cdef Sampler *_open_sampler(State *state, const Task *task) noexcept nogil:
-    """A sampler that has seen the prompt, or NULL."""
+    """A sampler that has seen the prompt, or what stands for it; or NULL."""
     cdef const TaskCommand *command = &task.command
-    cdef int32_t i, n = min(command.n_prompt, sampler_history_wanted(&command.sampling))
+    cdef int32_t i, n = min(task.n_penalty, sampler_history_wanted(&command.sampling))
     cdef Sampler *sampler = sampler_open(state.table, state.vocab, state.n_vocab, &command.sampling, task.bias,
                                          command.n_bias, task.breakers, command.n_breakers, 1)
     if sampler != NULL:
-        for i in range(command.n_prompt - n, command.n_prompt):
-            sampler_accept(sampler, task.prompt[i])
+        for i in range(task.n_penalty - n, task.n_penalty):
+            sampler_accept(sampler, task.penalty[i])
     return sampler
 
 
@@ -266,7 +289,10 @@ cdef void _begin_writing(State *state, Slot *slot, int64_t now) noexcept nogil:
 cdef void _sample_one(void *arg, int32_t index, int32_t worker) noexcept nogil:
     cdef State *state = <State *>arg
     cdef Slot *slot = &state.slots.items[state.outputs[index]]
-    slot.picked = sampler_pick(slot.sampler, slot.logits, state.scratch + <size_t>worker * state.scratch_bytes)
+    cdef void *scratch = state.scratch + <size_t>worker * state.scratch_bytes
+    probs_before(&slot.probs, slot.logits, state.n_vocab, scratch)
+    slot.picked = sampler_pick(slot.sampler, slot.logits, scratch)
+    probs_after(&slot.probs, slot.sampler, slot.logits, slot.picked)
 
 
 cdef void _sample(State *state) noexcept nogil:
@@ -284,6 +310,9 @@ cdef void _sample(State *state) noexcept nogil:
                 continue
         if slot.logits == NULL or slot.sampler == NULL:
             finish_failed(state, slot, FAILURE_SAMPLER, 0)
+            continue
+        if probs_reserve(&slot.probs) < 0:
+            finish_failed(state, slot, FAILURE_MEMORY, 0)
             continue
         state.outputs[n] = state.outputs[i]
         n += 1

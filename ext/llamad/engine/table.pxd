@@ -70,6 +70,8 @@ cdef extern from "table.h" nogil:
         int32_t (*rebuild)(void *ctx) noexcept nogil
         int32_t (*seq_rm)(void *ctx, int32_t seq, int32_t p0, int32_t p1) noexcept nogil
         int32_t (*seq_add)(void *ctx, int32_t seq, int32_t p0, int32_t p1, int32_t delta) noexcept nogil
+        int32_t (*seq_div)(void *ctx, int32_t seq, int32_t p0, int32_t p1, int32_t divisor) noexcept nogil
+        int32_t (*seq_cp)(void *ctx, int32_t src, int32_t dst) noexcept nogil
         int32_t (*seq_pos_min)(void *ctx, int32_t seq) noexcept nogil
         int32_t (*can_shift)(void *ctx) noexcept nogil
         int32_t (*tokenize)(const void *vocab, const char *text, int32_t n_text, int32_t *tokens, int32_t n_max,

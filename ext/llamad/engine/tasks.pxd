@@ -7,6 +7,8 @@ from llamad.engine.wire cimport TaskCommand
 ctypedef struct Task:
     TaskCommand command
     const int32_t *prompt
+    const int32_t *penalty     # what the penalties see; the prompt unless the request says otherwise
+    int32_t n_penalty
     const llamad_bias *bias
     const char *stops
     const char *breakers

@@ -11,8 +11,9 @@ from llamad.engine.wire cimport TaskCommand
 cdef Task *task_open(const TaskCommand *command) noexcept nogil:
     """A task with its own copy of the command and of what follows it, or NULL without memory."""
     cdef size_t n_prompt = <size_t>command.n_prompt * sizeof(int32_t)
+    cdef size_t n_penalty = <size_t>max(command.n_penalty, 0) * sizeof(int32_t)
     cdef size_t n_bias = <size_t>command.n_bias * sizeof(llamad_bias)
-    cdef size_t n_payload = n_prompt + n_bias + <size_t>(command.n_stop_bytes + command.n_breaker_bytes)
+    cdef size_t n_payload = n_prompt + n_penalty + n_bias + <size_t>(command.n_stop_bytes + command.n_breaker_bytes)
     cdef Task *task = <Task *>malloc(sizeof(Task) + n_payload)
     cdef char *payload
     if task == NULL:
@@ -21,8 +22,13 @@ cdef Task *task_open(const TaskCommand *command) noexcept nogil:
     payload = <char *>(task + 1)
     memcpy(payload, command + 1, n_payload)
     task.prompt = <const int32_t *>payload
-    task.bias = <const llamad_bias *>(payload + n_prompt)
-    task.stops = payload + n_prompt + n_bias
+    task.penalty = task.prompt
+    task.n_penalty = command.n_prompt
+    if command.n_penalty >= 0:
+        task.penalty = task.prompt + command.n_prompt
+        task.n_penalty = command.n_penalty
+    task.bias = <const llamad_bias *>(payload + n_prompt + n_penalty)
+    task.stops = payload + n_prompt + n_penalty + n_bias
     task.breakers = task.stops + command.n_stop_bytes
     task.is_paused = 0
     task.next = NULL

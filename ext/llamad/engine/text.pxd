@@ -6,9 +6,13 @@ ctypedef struct Text:
     int32_t n_bytes
     int32_t n_safe       # a prefix of bytes that may be sent: whole characters, no stop string in it
     int32_t bytes_max
-    int32_t *tokens      # whose text is not sent yet
+    int32_t *tokens      # that are not sent yet
+    int32_t *starts      # where in bytes the text of each begins
     int32_t n_tokens
     int32_t tokens_max
+    int32_t end          # of the last token's text, also where bytes was cut
+    int32_t n_lined      # a prefix of the safe bytes whose indentation is checked
+    int32_t indent       # of the line that n_lined stands in, while it is blank so far; -1: it needs no more checking
 
 cdef int text_init(Text *text) noexcept nogil
 cdef void text_free(Text *text) noexcept nogil
@@ -16,5 +20,7 @@ cdef void text_clear(Text *text) noexcept nogil
 cdef int text_add(Text *text, int32_t token, const char *piece, int32_t n_piece) noexcept nogil
 cdef int32_t text_scan(Text *text, const char *stops, int32_t n_stop) noexcept nogil
 cdef void text_finish(Text *text) noexcept nogil
-cdef void text_sent(Text *text) noexcept nogil
+cdef void text_sent(Text *text, int32_t n_tokens) noexcept nogil
+cdef int32_t text_ready(const Text *text) noexcept nogil
+cdef int text_cut_line(Text *text, int32_t n_indent) noexcept nogil
 cdef int32_t utf8_held(const char *bytes, int32_t n) noexcept nogil

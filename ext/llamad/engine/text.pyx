@@ -16,20 +16,23 @@ cdef int text_init(Text *text) noexcept nogil:
     memset(text, 0, sizeof(Text))
     text.bytes = <char *>malloc(BYTES_START)
     text.tokens = <int32_t *>malloc(TOKENS_START * sizeof(int32_t))
+    text.starts = <int32_t *>malloc(TOKENS_START * sizeof(int32_t))
     text.bytes_max = BYTES_START
     text.tokens_max = TOKENS_START
-    return 0 if text.bytes != NULL and text.tokens != NULL else -1
+    return 0 if text.bytes != NULL and text.tokens != NULL and text.starts != NULL else -1
 
 
 cdef void text_free(Text *text) noexcept nogil:
     free(text.bytes)
     free(text.tokens)
+    free(text.starts)
     text.bytes = NULL
-    text.tokens = NULL
+    text.tokens = text.starts = NULL
 
 
 cdef void text_clear(Text *text) noexcept nogil:
-    text.n_bytes = text.n_safe = text.n_tokens = 0
+    text.n_bytes = text.n_safe = text.n_tokens = text.n_lined = text.end = 0
+    text.indent = -1
 
 
 cdef int _grow(Text *text, int32_t n_piece) noexcept nogil:
@@ -45,6 +48,10 @@ cdef int _grow(Text *text, int32_t n_piece) noexcept nogil:
         if more == NULL:
             return -1
         text.tokens = <int32_t *>more
+        more = realloc(text.starts, <size_t>(2 * text.tokens_max) * sizeof(int32_t))
+        if more == NULL:
+            return -1
+        text.starts = <int32_t *>more
         text.tokens_max *= 2
     return 0
 
@@ -54,8 +61,10 @@ cdef int text_add(Text *text, int32_t token, const char *piece, int32_t n_piece)
     if _grow(text, n_piece) < 0:
         return -1
     memcpy(text.bytes + text.n_bytes, piece, <size_t>n_piece)
-    text.n_bytes += n_piece
     text.tokens[text.n_tokens] = token
+    text.starts[text.n_tokens] = text.n_bytes
+    text.n_bytes += n_piece
+    text.end = text.n_bytes
     text.n_tokens += 1
     return 0
 
@@ -143,9 +152,45 @@ cdef void text_finish(Text *text) noexcept nogil:
     text.n_safe = text.n_bytes
 
 
-cdef void text_sent(Text *text) noexcept nogil:
-    """The safe bytes and all tokens have left."""
+cdef int32_t text_ready(const Text *text) noexcept nogil:
+    """How many tokens may leave: those of which some text is safe, and those without text before them. A token whose
+    whole text is held back, or was cut off with a stop string, is not among them."""
+    cdef int32_t i, end
+    for i in range(text.n_tokens):
+        end = text.starts[i + 1] if i + 1 < text.n_tokens else text.end
+        if text.starts[i] >= text.n_safe and (end > text.n_safe or text.starts[i] > text.n_safe):
+            return i
+    return text.n_tokens
+
+
+cdef int text_cut_line(Text *text, int32_t n_indent) noexcept nogil:
+    """1 when a line of the safe text, but for the first, is indented by less than n_indent: the text then ends
+    behind that line's blanks."""
+    cdef int32_t i
+    cdef char c
+    for i in range(text.n_lined, text.n_safe):
+        c = text.bytes[i]
+        if text.indent >= 0:
+            if c == 32 or c == 9:
+                text.indent += 1
+                continue
+            if text.indent < n_indent:
+                text.n_bytes = text.n_safe = text.n_lined = i
+                return 1
+        text.indent = 0 if c == 10 else -1
+    text.n_lined = text.n_safe
+    return 0
+
+
+cdef void text_sent(Text *text, int32_t n_tokens) noexcept nogil:
+    """The safe bytes and the first tokens have left."""
+    cdef int32_t i
     memmove(text.bytes, text.bytes + text.n_safe, <size_t>(text.n_bytes - text.n_safe))
+    text.n_tokens -= n_tokens
+    for i in range(text.n_tokens):
+        text.tokens[i] = text.tokens[i + n_tokens]
+        text.starts[i] = text.starts[i + n_tokens] - text.n_safe
     text.n_bytes -= text.n_safe
+    text.end -= text.n_safe
+    text.n_lined = max(0, text.n_lined - text.n_safe)
     text.n_safe = 0
-    text.n_tokens = 0

@@ -12,22 +12,23 @@ cdef enum:
 
 
 cdef class Vocab:
-    def __cinit__(self, table: int, handle: int, n_vocab: int) -> None:
+    def __cinit__(self, table: int, handle: int, n_vocab: int, special: bool = False) -> None:
         self.table = <const llamad_table *><uintptr_t>table
         self.handle = <const void *><uintptr_t>handle
         self.n_vocab = n_vocab
         if self.table.version != LLAMAD_TABLE_VERSION or self.table.size != sizeof(llamad_table):
             raise RuntimeError("llamad's compiled modules do not fit together: run 'make clean build'")
-        self._make_pieces()
+        self._make_pieces(special)
 
     def __dealloc__(self) -> None:
         free(self.pieces.bytes)
         free(self.pieces.offsets)
         free(self.pieces.is_eog)
 
-    def _make_pieces(self) -> None:
+    def _make_pieces(self, special: bool) -> None:
+        """What each token adds to a generated text; special tokens only where they shall be seen."""
         cdef uint64_t n_used = 0, n_max = <uint64_t>self.n_vocab * 8 + 4096
-        cdef int32_t token, n
+        cdef int32_t token, n, is_special = special
         cdef void *more
         self.pieces.n_vocab = self.n_vocab
         self.pieces.offsets = <uint32_t *>calloc(self.n_vocab + 1, sizeof(uint32_t))
@@ -36,14 +37,14 @@ cdef class Vocab:
         if self.pieces.offsets == NULL or self.pieces.is_eog == NULL or self.pieces.bytes == NULL:
             raise MemoryError()
         for token in range(self.n_vocab):
-            n = self.table.piece(self.handle, token, self.pieces.bytes + n_used, <int32_t>(n_max - n_used), 0)
+            n = self.table.piece(self.handle, token, self.pieces.bytes + n_used, <int32_t>(n_max - n_used), is_special)
             if n < 0 and n != INT32_MIN:
                 n_max = n_max * 2 + <uint64_t>(-n)
                 more = realloc(self.pieces.bytes, n_max)
                 if more == NULL:
                     raise MemoryError()
                 self.pieces.bytes = <char *>more
-                n = self.table.piece(self.handle, token, self.pieces.bytes + n_used, <int32_t>(n_max - n_used), 0)
+                n = self.table.piece(self.handle, token, self.pieces.bytes + n_used, <int32_t>(n_max - n_used), is_special)
             n_used += <uint64_t>max(n, 0)
             self.pieces.offsets[token + 1] = <uint32_t>n_used
             self.pieces.is_eog[token] = self.table.is_eog(self.handle, token) != 0
@@ -97,6 +98,13 @@ cdef class Vocab:
             if n == INT32_MIN:
                 raise ValueError("the tokens could not be turned into text")
             n_max = -n
+
+    def output(self, token: int) -> bytes:
+        """What the token adds to a generated text."""
+        cdef int32_t id = token
+        if not 0 <= id < self.n_vocab:
+            return b""
+        return self.pieces.bytes[self.pieces.offsets[id]:self.pieces.offsets[id + 1]]
 
     def piece(self, token: int, special: bool) -> bytes:
         """The bytes of one token."""

@@ -22,6 +22,7 @@ cdef enum TaskFlag:
     TASK_STREAM = 1          # an event for every token that has text
     TASK_CACHE_PROMPT = 2
     TASK_CONTEXT_SHIFT = 4
+    TASK_POST_PROBS = 8      # probabilities of what the sampler left, not of the model's logits
 
 cdef enum StopType:
     STOP_NONE = 0
@@ -40,20 +41,24 @@ cdef enum Failure:
 ctypedef struct TaskRef:
     uint64_t id
 
-# Followed by: prompt int32[n_prompt], bias llamad_bias[n_bias], stop strings (int32 length, bytes)[n_stop]
+# Followed by: prompt int32[n_prompt], what the penalties see instead of it int32[n_penalty], bias llamad_bias[n_bias], stop strings (int32 length, bytes)[n_stop]
 # in n_stop_bytes, DRY breakers NUL-terminated in n_breaker_bytes.
 ctypedef struct TaskCommand:
     uint64_t id
     uint64_t adapter_set
+    uint64_t group             # tasks of one prompt that share its reading; 0: alone
     int64_t deadline_us        # on now_us()'s clock; 0: none
     int64_t t_submit_us
     int64_t t_max_predict_us
     int32_t priority           # higher goes first
     int32_t id_slot            # -1: any
     int32_t n_prompt
+    int32_t n_penalty          # -1: the penalties see the prompt itself
     int32_t n_predict          # -1: no limit, -2: until the context is full
     int32_t n_keep
     int32_t n_discard
+    int32_t n_indent           # a line with less ends the text; 0: none does
+    int32_t n_probs            # top tokens told with each one picked
     uint32_t flags
     int32_t n_bias
     int32_t n_stop
@@ -70,7 +75,13 @@ ctypedef struct AdmittedEvent:
     int32_t n_cached
     int64_t t_us
 
-# Followed by: tokens int32[n_tokens], text bytes[n_bytes].
+# A token and its logprob, or its probability with TASK_POST_PROBS.
+ctypedef struct TokenProb:
+    int32_t id
+    float value
+
+# Followed by: tokens int32[n_tokens]; TokenProb[1 + n_top] for each of the first n_prob_tokens, where the first of
+# them is the token itself and its id says how many of the n_top behind it count; text bytes[n_bytes].
 ctypedef struct TextEvent:
     uint64_t id
     int64_t t_us
@@ -78,6 +89,8 @@ ctypedef struct TextEvent:
     int64_t t_predict_us       # since the first token
     int32_t n_decoded
     int32_t n_tokens
+    int32_t n_prob_tokens
+    int32_t n_top
     int32_t n_bytes
 
 ctypedef struct DoneEvent:

@@ -10,7 +10,6 @@ from llamad.flags.kinds import ON_OFF_AUTO, Choice, Int, Switch
 flag = partial(Flag, group="Context and cache")
 
 CACHE_TYPES = Choice(("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1"))
-SELF_EXTEND = Later("self-extend")
 CHECKPOINTS = Later("context checkpoints")
 
 READY_FLAGS: tuple[Flag, ...] = (
@@ -54,6 +53,22 @@ READY_FLAGS: tuple[Flag, ...] = (
         kind=Switch(),
         default=True,
         help="Drop the oldest tokens when the context is full and go on.",
+    ),
+    flag(
+        names=("-gan", "--grp-attn-n"),
+        env=("LLAMA_ARG_GRP_ATTN_N",),
+        dest="grp_attn_n",
+        kind=Int(low=1, high=1 << 16),
+        default=1,
+        help="Self-extend: so many neighbouring tokens share a position in the far context; 1 is off.",
+    ),
+    flag(
+        names=("-gaw", "--grp-attn-w"),
+        env=("LLAMA_ARG_GRP_ATTN_W",),
+        dest="grp_attn_w",
+        kind=Int(low=1, high=1 << 24),
+        default=512,
+        help="Self-extend: positions of the near context, which stay as they are; a multiple of --grp-attn-n.",
     ),
     flag(
         names=("-kvu", "--kv-unified"),
@@ -135,22 +150,6 @@ LATER_FLAGS: tuple[Flag, ...] = (
         kind=Int(low=0),
         default=0,
         status=CHECKPOINTS,
-    ),
-    flag(
-        names=("-gan", "--grp-attn-n"),
-        env=("LLAMA_ARG_GRP_ATTN_N",),
-        dest="grp_attn_n",
-        kind=Int(low=1),
-        default=1,
-        status=SELF_EXTEND,
-    ),
-    flag(
-        names=("-gaw", "--grp-attn-w"),
-        env=("LLAMA_ARG_GRP_ATTN_W",),
-        dest="grp_attn_w",
-        kind=Int(low=1),
-        default=512,
-        status=SELF_EXTEND,
     ),
 )
 

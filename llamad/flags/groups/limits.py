@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from llamad.flags.flag import Flag
-from llamad.flags.kinds import Float, Int
+from llamad.flags.kinds import Float, Int, Switch
 from llamad.flags.special import Size
 
 http = partial(Flag, group="HTTP limits")
@@ -105,6 +105,30 @@ REQUEST_FLAGS: tuple[Flag, ...] = (
         kind=Int(low=0),
         default=64,
         help="Stop strings in one request.",
+    ),
+    request(
+        names=("--n-max",),
+        env=("LLAMA_ARG_N_MAX",),
+        dest="n_max",
+        kind=Int(low=1, high=1024),
+        default=8,
+        help="Completions of one prompt in one request (n).",
+    ),
+    request(
+        names=("--n-probs-max",),
+        env=("LLAMA_ARG_N_PROBS_MAX",),
+        dest="n_probs_max",
+        kind=Int(low=0, high=1024),
+        default=100,
+        help="Likeliest tokens that a request may have told with each token (n_probs).",
+    ),
+    request(
+        names=("-sp", "--special"),
+        env=("LLAMA_ARG_SPECIAL",),
+        dest="special",
+        kind=Switch(),
+        default=False,
+        help="Special tokens appear in the generated text.",
     ),
     request(
         names=("--request-timeout",),

@@ -279,13 +279,6 @@ LATER_FLAGS: tuple[Flag, ...] = (
         default=False,
         status=Later("sampling on the GPU"),
     ),
-    flag(
-        names=("-sp", "--special"),
-        dest="special",
-        kind=Switch(),
-        default=False,
-        status=Later("special tokens in the output"),
-    ),
 )
 
 FLAGS: tuple[Flag, ...] = CHAIN_FLAGS + PENALTY_FLAGS + LATER_FLAGS
