@@ -3,10 +3,10 @@
 from libc.float cimport FLT_MAX
 from libc.math cimport INFINITY
 from libc.stdint cimport int32_t, int64_t
-from libc.stdlib cimport free, realloc
-from libc.string cimport memmove
+from libc.stdlib cimport free, malloc, realloc
+from libc.string cimport memmove, memset
 
-from llamad.engine.sampler cimport Sampler, sampler_candidates
+from llamad.engine.sampler cimport Sampler, sampler_candidates, sampler_scratch_bytes
 from llamad.engine.table cimport llamad_candidate
 from llamad.engine.topk cimport topk_select
 from llamad.engine.wire cimport TokenProb
@@ -120,3 +120,21 @@ cdef void probs_sent(Probs *probs, int32_t n_tokens) noexcept nogil:
         return
     probs.n_tokens -= n_tokens
     memmove(probs.rows, probs.rows + n_tokens * stride, <size_t>(probs.n_tokens * stride) * sizeof(TokenProb))
+
+
+def top_logprobs(float[::1] row, picked: int, n_top: int) -> tuple[float, list[tuple[int, float]]]:
+    """What is told with one token: for tests and timing, apart from the engine."""
+    cdef Probs probs
+    cdef int32_t token = picked, n_vocab = <int32_t>row.shape[0], k
+    cdef void *scratch = malloc(sampler_scratch_bytes(n_vocab))
+    memset(&probs, 0, sizeof(Probs))
+    probs_begin(&probs, n_top, 0)
+    if scratch == NULL or probs_reserve(&probs) < 0:
+        raise MemoryError()
+    with nogil:
+        probs_before(&probs, &row[0], n_vocab, scratch)
+        probs_after(&probs, NULL, &row[0], token)
+    found = probs.rows[0].value, [(probs.rows[1 + k].id, probs.rows[1 + k].value) for k in range(probs.rows[0].id)]
+    probs_free(&probs)
+    free(scratch)
+    return found

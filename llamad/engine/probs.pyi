@@ -1,0 +1,3 @@
+from typing import Any
+
+def top_logprobs(row: Any, picked: int, n_top: int) -> tuple[float, list[tuple[int, float]]]: ...
