@@ -87,7 +87,7 @@ class Part:
         self.t_last_us = 0
         self.data: list[bytes] = []
         self.tokens: list[int] = []
-        self.probs: list[dict[str, Any]] = []
+        self.probs: list[msgspec.Raw] = []
         self.done: Done | None = None
 
     # From the engine.
@@ -281,7 +281,7 @@ class Job:
         data: bytes,
         prompt_us: int,
         predict_us: int,
-        probs: list[dict[str, Any]],
+        probs: list[msgspec.Raw],
     ) -> None:
         piece: dict[str, Any] = {"content": data.decode("utf-8", "replace"), "tokens": tokens, "stop": False}
         if len(self.parts) > 1:

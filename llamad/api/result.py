@@ -8,8 +8,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import msgspec
+
 from llamad.engine.task import STOP_NAMES, Done, TokenProbs
 from llamad.engine.vocab import Vocab
+
+_encode = msgspec.json.Encoder().encode
 
 
 def timings(n_prompt: int, n_cached: int, prompt_us: int, n_decoded: int, predict_us: int) -> dict[str, Any]:
@@ -31,8 +35,9 @@ def timings(n_prompt: int, n_cached: int, prompt_us: int, n_decoded: int, predic
 
 def probabilities(
     tokens: list[int], probs: list[TokenProbs], vocab: Vocab, is_post: bool
-) -> list[dict[str, Any]]:
-    """`completion_probabilities`: the new fields with the oldest ones (`content`, `probs`) beside them."""
+) -> list[msgspec.Raw]:
+    """`completion_probabilities`: the new fields with the oldest ones (`content`, `probs`) beside them. Each token's
+    is encoded at once: as objects they would take many times the memory until the answer is whole."""
     name, name_top = ("prob", "top_probs") if is_post else ("logprob", "top_logprobs")
 
     def entry(token: int, value: float) -> dict[str, Any]:
@@ -53,7 +58,7 @@ def probabilities(
         item["probs"] = [
             {"prob": row[name] if is_post else math.exp(row[name]), "tok_str": row["token"]} for row in rows
         ]
-        out.append(item)
+        out.append(msgspec.Raw(_encode(item)))
     return out
 
 

@@ -89,3 +89,35 @@ def test_self_extend_goes_on_beyond_its_window_and_reads_otherwise():
         both = greedy(server.client, [STORY, STORY], n_predict=4)
         assert both[0]["content"] == both[1]["content"]
         assert server.client.get("/health").status == 200
+
+
+def both_ways(client, body):
+    whole = client.post("/completion", body).json
+    events = list(client.events("/completion", {**body, "stream": True}))
+    assert "".join(event["content"] for event in events) == whole["content"]
+    assert events[-1]["stop_type"] == whole["stop_type"]
+    # Only the limit may cut a character in two: never what is sent before the last text.
+    assert all("\ufffd" not in event["content"] for event in events[:-2])
+    return whole
+
+
+@pytest.mark.parametrize("n_probs", [0, 2])
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "Repeat: 😀😀😀😀😀😀😀😀 again: 😀😀",
+        "Zähle: eins, zwei, drei, vier, fünf, eins, zwei, drei, vier, fünf, eins,",
+    ],
+)
+def test_stop_strings_across_tokens_and_at_the_very_end_are_exact(client, prompt, n_probs):
+    body = {"prompt": prompt, "temperature": 0, "n_predict": 32, "cache_prompt": False, "n_probs": n_probs}
+    free = both_ways(client, body)
+    text = free["content"].rstrip("\ufffd")
+    for at, end in ((1, 3), (len(text) // 2 - 1, len(text) // 2 + 2), (len(text) - 2, len(text))):
+        stop = text[at:end]
+        cut = both_ways(client, {**body, "stop": ["never so", stop]})
+        assert cut["content"] == text[: text.index(stop)]
+        assert (cut["stop_type"], cut["stopping_word"]) == ("word", stop)
+    # The text ends in the middle of a stop string: it was no stop string.
+    unfinished = both_ways(client, {**body, "stop": [text[-2:] + "\x00never"]})
+    assert unfinished["content"] == free["content"]
