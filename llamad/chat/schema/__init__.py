@@ -1,0 +1,23 @@
+"""JSON schema to grammar: `to_grammar` gives GBNF text whose sentences are the JSON values the schema allows.
+
+Any thread, no state, bounded work: hostile schemas are refused, never slow. It knows neither HTTP nor the engine.
+
+Values are written compactly or with one blank after `:` and `,` or with indented lines; members come in the
+schema's order. What a grammar cannot hold a model to is an error that names the keyword, or a warning.
+"""
+
+from __future__ import annotations
+
+from .convert import Converter
+from .errors import SchemaError
+
+__all__ = ["SchemaError", "to_grammar"]
+
+
+def to_grammar(schema: object, *, strict: bool = True) -> tuple[str, list[str]]:
+    """GBNF text with the rule `root`, and a warning for every constraint that was dropped.
+
+    Only with strict=False is anything dropped; a malformed schema is a SchemaError either way.
+    """
+    converter = Converter(schema, strict)
+    return converter.grammar(), converter.report.warnings

@@ -1,0 +1,101 @@
+"""Arrays: `items`, `prefixItems` (and draft 7's list of items), `minItems`, `maxItems`.
+
+One conversion, one thread. Each element's schemas become a goal for the converter; nothing is converted here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from .document import Node
+from .errors import Report
+from .expressions import EMPTY, MOST_REPEATS, NEVER, Expr, opt, rep, seq
+from .goals import Goal, schema
+from .layout import Chain, comma, enclosed
+from .rules import Rules
+
+Ask = Callable[[Goal, str], Expr]
+
+
+def leading(node: Node) -> list[Node]:
+    """The schemas of the first elements, one each."""
+    keyword = "prefixItems" if "prefixItems" in node.value else "items"
+    found = node.get(keyword)
+    return [node.child(keyword, i) for i in range(len(found))] if isinstance(found, list) else []
+
+
+def following(node: Node) -> Node | None:
+    """The schema of the elements after those."""
+    if isinstance(node.get("items"), list):
+        keyword = "additionalItems"
+    else:
+        keyword = "items"
+    if keyword not in node.value and "unevaluatedItems" in node.value:
+        keyword = "unevaluatedItems"
+    return node.child(keyword) if keyword in node.value else None
+
+
+def array(rules: Rules, report: Report, owns: Sequence[Node], ask: Ask, hint: str) -> Expr:
+    for node in owns:
+        _refuse(report, node)
+    least = max((int(node.get("minItems")) for node in owns if _counts(report, node, "minItems")), default=0)
+    most = min(
+        (int(node.get("maxItems")) for node in owns if _counts(report, node, "maxItems")), default=None
+    )
+    if most is not None and most < least:
+        return NEVER
+    goals: list[Goal] = []
+    for i in range(max((len(leading(node)) for node in owns), default=0)):
+        goals.append(_element(owns, i))
+    items = [ask(goal, f"{hint}-{i}") for i, goal in enumerate(goals[:most])]
+    rest = (
+        NEVER if most is not None and most <= len(items) else ask(_element(owns, len(goals)), f"{hint}-item")
+    )
+    return enclosed(rules, "[", _elements(rules, items, rest, least, most, hint), "]")
+
+
+def _element(owns: Sequence[Node], i: int) -> Goal:
+    found: list[Node] = []
+    for node in owns:
+        first = leading(node)
+        after = following(node)
+        if i < len(first):
+            found.append(first[i])
+        elif after is not None:
+            found.append(after)
+    return tuple(map(schema, found))
+
+
+def _elements(rules: Rules, items: list[Expr], rest: Expr, least: int, most: int | None, hint: str) -> Expr:
+    between = comma(rules)
+    left = None if most is None else most - len(items)
+    if not items:
+        more = rep(seq(between, rest), max(0, least - 1), None if left is None else left - 1)
+        found = EMPTY if most == 0 else seq(rest, more)
+        return found if least else opt(found)
+    chain = Chain(rules, f"{hint}-rest", rep(seq(between, rest), max(0, least - len(items)), left))
+
+    def before(i: int, tail: Expr) -> Expr:
+        here = seq(*[between] if i else [], items[i], tail)
+        return here if i < least else opt(here)
+
+    for i in reversed(range(len(items))):
+        chain.wrap(partial(before, i))
+    return chain.expr
+
+
+def _counts(report: Report, node: Node, keyword: str) -> bool:
+    if keyword not in node.value:
+        return False
+    if node.get(keyword) <= MOST_REPEATS:
+        return True
+    report.refuse(node.pointer, keyword, f"counts above {MOST_REPEATS} cannot be honoured")
+    return False
+
+
+def _refuse(report: Report, node: Node) -> None:
+    if node.get("uniqueItems") and node.value.get("maxItems", 2) > 1:
+        report.refuse(node.pointer, "uniqueItems", "a grammar cannot compare the elements")
+    if "contains" in node.value and (node.get("minContains") != 0 or "maxContains" in node.value):
+        report.refuse(node.pointer, "contains", "a grammar cannot count the elements that fit")

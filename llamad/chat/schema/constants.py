@@ -1,0 +1,100 @@
+"""`enum` and `const`: given values as grammar.
+
+One conversion, one thread. Which of the values may stand is decided in check.py.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Iterable
+from typing import Any
+
+from .errors import Report
+from .expressions import EMPTY, NESTING, Expr, Literal, Reference, alt, seq
+from .layout import comma, enclosed, space
+from .rules import Rules
+
+
+def of_values(rules: Rules, report: Report, values: Iterable[Any], hint: str) -> Expr:
+    texts: dict[str, None] = {}
+    others: list[Expr] = []
+    for value in values:
+        if isinstance(value, dict | list):
+            others.append(_of_value(rules, value))
+        else:
+            texts.update(dict.fromkeys(spellings(value)))
+    return alt([_of_texts(rules, report, list(texts), hint), *others]) if texts else alt(others)
+
+
+def spellings(value: Any) -> list[str]:
+    """How a scalar may be written: beyond ASCII raw or escaped, 1.0 also as 1."""
+    found = [json.dumps(value, ensure_ascii=False), json.dumps(value)]
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e16:
+        found.append(str(int(value)))
+    return list(dict.fromkeys(found))
+
+
+def spelled_text(value: Any) -> Expr:
+    return alt(map(Literal, spellings(value)))
+
+
+def _of_value(rules: Rules, value: Any) -> Expr:
+    if isinstance(value, dict):
+        members = [
+            seq(spelled_text(k), Literal(":"), space(rules), _of_value(rules, v)) for k, v in value.items()
+        ]
+        return enclosed(rules, "{", _joined(rules, members), "}")
+    if isinstance(value, list):
+        return enclosed(rules, "[", _joined(rules, [_of_value(rules, item) for item in value]), "]")
+    return spelled_text(value)
+
+
+def _joined(rules: Rules, parts: list[Expr]) -> Expr:
+    return seq(*(seq(comma(rules), part) if i else part for i, part in enumerate(parts)))
+
+
+def _of_texts(rules: Rules, report: Report, texts: list[str], hint: str) -> Expr:
+    """Exactly these texts, with what several begin with written once."""
+    name = rules.reserve(hint)
+    queue = deque([(name, texts)])
+    while queue:
+        here, rest = queue.popleft()
+        rules.define(here, _branches(rules, report, rest, hint, 0, queue))
+    return Reference(name)
+
+
+def _branches(
+    rules: Rules, report: Report, texts: list[str], hint: str, depth: int, queue: deque[tuple[str, list[str]]]
+) -> Expr:
+    report.spend(len(texts))
+    if len(texts) == 1:
+        return Literal(texts[0])
+    if depth == NESTING:
+        name = rules.reserve(f"{hint}-more")
+        queue.append((name, texts))
+        return Reference(name)
+    by_first: dict[str, list[str]] = {}
+    for text in texts:
+        by_first.setdefault(text[:1], []).append(text)
+    options: list[Expr] = []
+    for first, group in by_first.items():
+        if not first:
+            options.append(EMPTY)
+            continue
+        shared = _common(group)
+        options.append(
+            seq(
+                Literal(shared),
+                _branches(rules, report, [t[len(shared) :] for t in group], hint, depth + 1, queue),
+            )
+        )
+    return alt(options)
+
+
+def _common(texts: list[str]) -> str:
+    low, high = min(texts), max(texts)
+    for i, c in enumerate(low):
+        if high[i] != c:
+            return low[:i]
+    return low

@@ -1,0 +1,220 @@
+"""The conversion itself: a rule for every goal that is met, until none is left.
+
+One conversion, one `Converter`, one thread. There is no recursion over the schema: goals wait in a queue, and a goal
+met twice is the same rule, which is also what makes recursive schemas recursive grammars.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from .arrays import array
+from .check import Checker
+from .constants import of_values
+from .context import Context
+from .document import Document, Node
+from .errors import Report, SchemaError
+from .expressions import NEVER, Expr, Literal, Reference, alt, opt, rep, seq
+from .goals import ARRAYS, NUMBERS, OBJECTS, STRINGS, Atom, Flattener, Goal, schema
+from .layout import comma, enclosed, space
+from .numbers import integer, number, only_whole
+from .objects import object_
+from .rules import Rules
+from .strings import Strings
+
+ALL = frozenset({"null", "boolean", "integer", "fraction", "string", "array", "object"})
+FAMILIES = (
+    (STRINGS, {"string"}),
+    (NUMBERS, {"integer", "fraction"}),
+    (ARRAYS, {"array"}),
+    (OBJECTS, {"object"}),
+)
+DEEPEST_VALUE = 64
+
+
+class Converter:
+    def __init__(self, schema_: object, strict: bool) -> None:
+        self.report = Report(strict)
+        self.document = Document(schema_, self.report)
+        self.rules = Rules()
+        flattener = Flattener(self.document, self.report)
+        strings = Strings(self.rules, self.report)
+        checker = Checker(self.document, self.report, flattener, strings)
+        self.context = Context(self.rules, self.report, flattener, strings, checker, self.ask)
+        self._names: dict[Goal, str] = {}
+        self._queue: deque[tuple[Goal, str]] = deque()
+        self._alternatives: dict[str, list[str]] = {}  # rules that may stand for a rule as a whole
+        self._pointers: dict[str, str] = {}
+
+    def grammar(self) -> str:
+        start = self.ask((schema(self.document.root),), "root")
+        while self._queue:
+            goal, name = self._queue.popleft()
+            self.rules.define(name, self._body(goal, name))
+        self._check_progress()
+        self.rules.define("root", start)
+        text = self.rules.text("root")
+        if text is None:
+            raise SchemaError("#", "", "no JSON value can satisfy this schema")
+        return text
+
+    def ask(self, goal: Goal, hint: str) -> Expr:
+        flat = self.context.flattener.flatten(goal)
+        if flat is None:
+            return NEVER
+        if not flat:
+            return self._any_value()
+        if flat not in self._names:
+            name = self.rules.reserve(hint if hint != "root" else "top")
+            self._names[flat] = name
+            self._pointers[name] = flat[0].node.pointer
+            self._queue.append((flat, name))
+        return Reference(self._names[flat])
+
+    def _body(self, goal: Goal, name: str) -> Expr:
+        choice = next((i for i, atom in enumerate(goal) if atom.is_choice), None)
+        if choice is None:
+            if any(atom.kind == "null" for atom in goal):
+                return Literal("null") if self.context.checker.satisfies(None, goal) else NEVER
+            return self._plain([atom.node for atom in goal], name)
+        options = [
+            self.ask((*goal[:choice], option, *goal[choice + 1 :]), name)
+            for option in self.context.flattener.choices(goal[choice])
+        ]
+        self._alternatives[name] = [option.name for option in options if isinstance(option, Reference)]
+        return alt(options)
+
+    def _plain(self, owns: Sequence[Node], name: str) -> Expr:
+        """What no choice is left in: given values, or the types with what holds for each."""
+        given = next((node for node in owns if node.value.keys() & {"enum", "const"}), None)
+        if given is not None:
+            return self._given(given, owns, name)
+        for node in owns:
+            self._refuse(node)
+        if any(node.value.get("not") in (True, {}) for node in owns):
+            return NEVER
+        types = _types(owns)
+        if types >= {"integer", "fraction"} and only_whole(owns):
+            types = types - {"fraction"}
+        return alt(self._typed(kind, owns, types, name) for kind in sorted(types))
+
+    def _given(self, node: Node, owns: Sequence[Node], name: str) -> Expr:
+        keyword = "enum" if "enum" in node.value else "const"
+        values = node.get("enum") if keyword == "enum" else [node.get("const")]
+        asked = tuple(Atom("own", own) for own in owns)
+        found = []
+        for value in values:
+            if _depth(value) > DEEPEST_VALUE:
+                raise SchemaError(
+                    node.pointer, keyword, f"a value is nested deeper than {DEEPEST_VALUE} levels"
+                )
+            if self.context.checker.satisfies(value, asked):
+                found.append(value)
+        return of_values(self.rules, self.report, found, name) if found else NEVER
+
+    def _refuse(self, node: Node) -> None:
+        if node.value.get("not", False) not in (False, True, {}):
+            self.report.refuse(node.pointer, "not", "a grammar cannot exclude values; list what is allowed")
+        if "if" in node.value and node.value.keys() & {"then", "else"}:
+            self.report.refuse(node.pointer, "if", "it cannot be honoured; list the cases with anyOf")
+        for keyword in ("$dynamicRef", "$recursiveRef"):
+            if keyword in node.value:
+                self.report.refuse(node.pointer, keyword, "it cannot be followed; use $ref")
+
+    def _typed(self, kind: str, owns: Sequence[Node], types: Iterable[str], name: str) -> Expr:
+        rules, report = self.rules, self.report
+        match kind:
+            case "null":
+                return Literal("null")
+            case "boolean":
+                return rules.once("boolean", lambda: alt([Literal("true"), Literal("false")]))
+            case "integer":
+                return integer(rules, report, owns) if "fraction" not in types else NEVER
+            case "fraction":
+                return number(rules, report, owns)
+            case "string":
+                strings = self.context.strings
+                return rules.shared(name, strings.expr(strings.gather(owns), name))
+            case "array":
+                if not any(node.value.keys() & ARRAYS for node in owns):
+                    return self._any_array()
+                return array(rules, report, owns, self.ask, name)
+            case _:
+                if not any(node.value.keys() & OBJECTS for node in owns):
+                    return self._any_object()
+                return object_(self.context, owns, name)
+
+    def _any_value(self) -> Expr:
+        def make() -> Expr:
+            scalars = [self._typed(kind, (), ALL, "") for kind in ("string", "fraction", "boolean", "null")]
+            return alt([self._any_object(), self._any_array(), *scalars])
+
+        return self.rules.once("value", make)
+
+    def _any_array(self) -> Expr:
+        def make() -> Expr:
+            item = self._any_value()
+            return enclosed(self.rules, "[", opt(seq(item, rep(seq(comma(self.rules), item), 0, None))), "]")
+
+        return self.rules.once("array", make)
+
+    def _any_object(self) -> Expr:
+        def make() -> Expr:
+            blank = space(self.rules)
+            member = seq(self.context.strings.any_string(), Literal(":"), blank, self._any_value())
+            return enclosed(
+                self.rules, "{", opt(seq(member, rep(seq(comma(self.rules), member), 0, None))), "}"
+            )
+
+        return self.rules.once("object", make)
+
+    def _check_progress(self) -> None:
+        """A rule that may stand for itself through choices alone would recur without reading anything."""
+        done: set[str] = set()
+        for start in self._alternatives:
+            path: set[str] = set()
+            stack = [(start, False)]
+            while stack:
+                name, leaving = stack.pop()
+                if leaving:
+                    path.discard(name)
+                    done.add(name)
+                elif name in path:
+                    reason = "a choice leads back to itself with nothing between"
+                    raise SchemaError(self._pointers[name], "anyOf", reason)
+                elif name not in done:
+                    path.add(name)
+                    stack.append((name, True))
+                    stack.extend((option, False) for option in self._alternatives.get(name, ()))
+
+
+def _types(owns: Iterable[Node]) -> frozenset[str]:
+    """The types all allow. Where none names any, the keywords tell: `properties` means an object."""
+    found = ALL
+    named = False
+    hinted: set[str] = set()
+    for node in owns:
+        if "type" in node.value:
+            named = True
+            kinds = node.get("type") if isinstance(node.get("type"), list) else [node.get("type")]
+            found &= {*kinds} - {"number"} | ({"integer", "fraction"} if "number" in kinds else set())
+        for keywords, kinds in FAMILIES:
+            if node.value.keys() & keywords:
+                hinted |= kinds
+    return found if named or not hinted else frozenset(hinted)
+
+
+def _depth(value: Any) -> int:
+    depth = 0
+    level = [value]
+    while level:
+        depth += 1
+        level = [
+            below
+            for item in level
+            if isinstance(item, dict | list)
+            for below in (item.values() if isinstance(item, dict) else item)
+        ]
+    return depth

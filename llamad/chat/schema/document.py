@@ -1,0 +1,151 @@
+"""The schema as given: its places ("nodes"), where a `$ref` leads, and that the whole is of a sane size.
+
+One conversion, one thread; the schema is only read. What keywords mean is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import unquote
+
+from .errors import Report, SchemaError
+from .shapes import check_shapes
+
+DEEPEST = 400  # JSON levels; a property takes two of them
+MOST_PLACES = 1_000_000
+LONGEST_NUMBER = 13_000  # bits: what Python still turns into decimal digits
+DATA = frozenset({"const", "default", "enum", "example", "examples"})  # hold instances, not schemas
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One schema in the document, known by its place."""
+
+    pointer: str
+    value: Any = field(compare=False, repr=False)
+
+    def child(self, *steps: str | int) -> Node:
+        pointer, value = self.pointer, self.value
+        for step in steps:
+            pointer += "/" + str(step).replace("~", "~0").replace("/", "~1")
+            value = value[step]
+        return Node(pointer, value)
+
+    def get(self, keyword: str) -> Any:
+        return self.value.get(keyword)
+
+
+class Document:
+    def __init__(self, schema: object, report: Report) -> None:
+        _check_size(schema)
+        self.root = Node("#", schema)
+        self._report = report
+        self._checked: set[str] = set()
+        self._anchors: dict[str, Node] | None = None
+
+    def check(self, node: Node) -> None:
+        """Raises where a keyword of this node is malformed."""
+        if node.pointer not in self._checked:
+            self._checked.add(node.pointer)
+            check_shapes(node.pointer, node.value)
+
+    def target(self, node: Node) -> Node | None:
+        """Where the node's `$ref` leads; None where it leads out of the document and that may be ignored."""
+        ref: str = node.value["$ref"]
+        base, _, fragment = ref.partition("#")
+        own = self.root.get("$id") if isinstance(self.root.value, dict) else None
+        if base and not (isinstance(own, str) and own.rstrip("#") == base):
+            self._report.refuse(
+                node.pointer, "$ref", f'"{ref}" leads out of the schema; only "#…" is followed'
+            )
+            return None
+        try:
+            fragment = unquote(fragment, errors="strict")
+        except UnicodeDecodeError:
+            raise SchemaError(node.pointer, "$ref", f'"{ref}" has a malformed % escape') from None
+        found = self._by_pointer(fragment) if fragment[:1] in ("", "/") else self._by_anchor(fragment)
+        if found is None or not isinstance(found.value, bool | dict):
+            raise SchemaError(node.pointer, "$ref", f'there is no schema at "{ref}"')
+        return found
+
+    def _by_pointer(self, fragment: str) -> Node | None:
+        node = self.root
+        for token in fragment.split("/")[1:]:
+            step = token.replace("~1", "/").replace("~0", "~")
+            if isinstance(node.value, dict) and step in node.value:
+                node = node.child(step)
+            elif isinstance(node.value, list) and step.isascii() and step.isdigit() and len(step) < 10:
+                if int(step) >= len(node.value):
+                    return None
+                node = node.child(int(step))
+            else:
+                return None
+        return node
+
+    def _by_anchor(self, name: str) -> Node | None:
+        if self._anchors is None:
+            self._anchors = _anchors(self.root)
+        return self._anchors.get(name)
+
+
+def _anchors(root: Node) -> dict[str, Node]:
+    found: dict[str, Node] = {}
+    stack = [root]
+    while stack:
+        node = stack.pop()
+        if isinstance(node.value, dict):
+            names = [node.get("$anchor"), node.get("$dynamicAnchor")]
+            names += [str(own)[1:] for own in (node.get("$id"), node.get("id")) if str(own)[:1] == "#"]
+            for name in names:
+                if isinstance(name, str):
+                    found.setdefault(name, node)
+            stack.extend(node.child(key) for key in reversed(node.value) if key not in DATA)
+        elif isinstance(node.value, list):
+            stack.extend(node.child(i) for i in reversed(range(len(node.value))))
+    return found
+
+
+def _check_size(schema: object) -> None:
+    """Bounds depth and size, and that every key, text and number can be written as JSON."""
+    places = 0
+    level: list[object] = [schema]
+    depth = 0
+    while level:
+        depth += 1
+        if depth > DEEPEST:
+            raise SchemaError("#", "", f"the schema is nested deeper than {DEEPEST} levels; flatten it")
+        below: list[object] = []
+        for value in level:
+            if isinstance(value, dict):
+                below.extend(value.values())
+                for key in value:
+                    _check_scalar(key)
+                    if not isinstance(key, str):
+                        raise SchemaError("#", "", "a key of the schema is not a string")
+            elif isinstance(value, list):
+                below.extend(value)
+            else:
+                _check_scalar(value)
+        places += len(below)
+        if places > MOST_PLACES:
+            raise SchemaError("#", "", f"the schema has more than {MOST_PLACES:,} values; simplify it")
+        level = below
+
+
+def _check_scalar(value: object) -> None:
+    reason = ""
+    if isinstance(value, str):
+        if not value.isascii() and any("\ud800" <= c <= "\udfff" for c in value):
+            reason = "a text in the schema has half a surrogate pair; send whole characters"
+    elif isinstance(value, float):
+        if not math.isfinite(value):
+            reason = "a number in the schema is not finite"
+    elif isinstance(value, int):
+        if value.bit_length() > LONGEST_NUMBER:
+            reason = "a number in the schema has thousands of digits"
+    elif value is not None:
+        reason = f"the schema holds a {type(value).__name__}, which is no JSON value"
+    if reason:
+        raise SchemaError("#", "", reason)

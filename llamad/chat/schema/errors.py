@@ -1,0 +1,53 @@
+"""What can be wrong with a schema, and the one place that decides between an error and a warning.
+
+Any thread. Nothing here reads a schema.
+"""
+
+from __future__ import annotations
+
+SHOWN = 200  # characters of a pointer in a message
+
+
+class SchemaError(ValueError):
+    """A schema that no grammar can be made of. `keyword` is empty where the schema as a whole is the matter."""
+
+    def __init__(self, pointer: str, keyword: str, reason: str) -> None:
+        self.pointer = pointer
+        self.keyword = keyword
+        self.reason = reason
+        where = _one_line(pointer)
+        super().__init__(f"{_one_line(keyword)} at {where}: {reason}" if keyword else f"{where}: {reason}")
+
+
+class Report:
+    """Collects what is dropped; where nothing may be dropped, the first such thing is an error.
+
+    It also counts the work done, so that no schema, however contrived, keeps a thread busy for long.
+    """
+
+    MOST_WORK = 4_000_000
+
+    def __init__(self, strict: bool) -> None:
+        self.strict = strict
+        self.warnings: list[str] = []
+        self._work = 0
+        self._seen: set[tuple[str, str]] = set()
+
+    def refuse(self, pointer: str, keyword: str, reason: str) -> None:
+        """A constraint that cannot be honoured: raises when strict, else the caller goes on without it."""
+        error = SchemaError(pointer, keyword, reason)
+        if self.strict:
+            raise error
+        if (pointer, keyword) not in self._seen:
+            self._seen.add((pointer, keyword))
+            self.warnings.append(f"{error}; ignored")
+
+    def spend(self, steps: int) -> None:
+        self._work += steps
+        if self._work > self.MOST_WORK:
+            raise SchemaError("#", "", "the schema takes too long to convert; simplify it")
+
+
+def _one_line(text: str) -> str:
+    shown = text if len(text) <= SHOWN else text[: SHOWN - 1] + "…"
+    return "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in shown)

@@ -1,0 +1,152 @@
+"""Goals: what a value has to satisfy at once. `flatten` follows `$ref` and `allOf` until only assertions and
+open choices are left, so that whatever says the same becomes the same goal, and so the same rule.
+
+One conversion, one thread. It merges nothing and writes no rules.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal as OneOf
+
+from .document import Document, Node
+from .errors import Report, SchemaError
+
+# Keywords that assert something by themselves: all but these only annotate, refer or combine.
+STRINGS = frozenset({"format", "maxLength", "minLength", "pattern"})
+NUMBERS = frozenset({"exclusiveMaximum", "exclusiveMinimum", "maximum", "minimum", "multipleOf"})
+ARRAYS = frozenset(
+    {
+        "additionalItems",
+        "contains",
+        "items",
+        "maxItems",
+        "minItems",
+        "prefixItems",
+        "unevaluatedItems",
+        "uniqueItems",
+    }
+)
+OBJECTS = frozenset(
+    {
+        "additionalProperties",
+        "dependencies",
+        "dependentRequired",
+        "dependentSchemas",
+        "maxProperties",
+        "minProperties",
+        "patternProperties",
+        "properties",
+        "propertyNames",
+        "required",
+        "unevaluatedProperties",
+    }
+)
+GENERAL = frozenset({"$dynamicRef", "$recursiveRef", "const", "enum", "if", "not", "type"})
+ASSERTIONS = STRINGS | NUMBERS | ARRAYS | OBJECTS | GENERAL
+COMBINED = frozenset({"$ref", "allOf", "anyOf", "oneOf", "nullable"})
+
+# node: a schema, all of it; body: all of it but `nullable`; own: its assertions alone; null: the value null;
+# the others: one of several, to be chosen.
+Kind = OneOf["node", "body", "own", "null", "anyOf", "oneOf", "nullable"]
+
+
+@dataclass(frozen=True, slots=True)
+class Atom:
+    kind: Kind
+    node: Node
+
+    @property
+    def is_choice(self) -> bool:
+        return self.kind in ("anyOf", "oneOf", "nullable")
+
+
+Goal = tuple[Atom, ...]
+
+
+def schema(node: Node) -> Atom:
+    return Atom("node", node)
+
+
+class Flattener:
+    def __init__(self, document: Document, report: Report) -> None:
+        self._document = document
+        self._report = report
+
+    def flatten(self, goal: Goal) -> Goal | None:
+        """Only own, null and choices, each once, in the order of the schema; None: nothing can satisfy it."""
+        found: dict[Atom, None] = {}
+        done: set[Atom] = set()
+        path: set[Atom] = set()
+        stack = [(atom, False) for atom in reversed(goal)]
+        head = goal[0] if len(goal) == 1 else None
+        while stack:
+            atom, leaving = stack.pop()
+            self._report.spend(1)
+            if leaving:
+                path.discard(atom)
+                continue
+            if atom in path:
+                raise SchemaError(
+                    atom.node.pointer, "$ref", "the reference leads back to itself with nothing between"
+                )
+            if atom in done:
+                continue
+            done.add(atom)
+            if atom.kind not in ("node", "body"):
+                found[atom] = None
+                continue
+            self._document.check(atom.node)
+            if atom.node.value is False:
+                return None
+            below = self._below(atom)
+            self._check_head(atom, atom == head)
+            if atom == head:
+                head = below[0] if len(below) == 1 else None
+            path.add(atom)
+            stack.append((atom, True))
+            stack.extend((item, False) for item in reversed(below))
+        return tuple(found)
+
+    def choices(self, atom: Atom) -> list[Atom]:
+        """What a choice is between."""
+        node = atom.node
+        if atom.kind == "nullable":
+            return [Atom("body", node), Atom("null", node)]
+        return [schema(node.child(atom.kind, i)) for i in range(len(node.get(atom.kind)))]
+
+    def _below(self, atom: Atom) -> list[Atom]:
+        node = atom.node
+        if node.value is True:
+            return []
+        if (
+            atom.kind == "node"
+            and node.get("nullable")
+            and node.value.keys() & (ASSERTIONS | COMBINED) != {"nullable"}
+        ):
+            return [Atom("nullable", node)]
+        below: list[Atom] = []
+        own = [Atom("own", node)] if node.value.keys() & ASSERTIONS else []
+        if "properties" not in node.value:
+            below += own
+        for keyword in node.value:  # in their order, which is the order of the properties
+            if keyword == "$ref":
+                target = self._document.target(node)
+                below += [schema(target)] if target else []
+            elif keyword == "allOf":
+                below += [schema(node.child(keyword, i)) for i in range(len(node.get(keyword)))]
+            elif keyword in ("anyOf", "oneOf"):
+                below.append(Atom("anyOf" if keyword == "anyOf" else "oneOf", node))
+            elif keyword == "properties":
+                below += own
+        return below
+
+    def _check_head(self, atom: Atom, is_head: bool) -> None:
+        """`unevaluated…` looks at all that is asserted of the value: it has a meaning here only on the outside."""
+        if is_head or atom.node.value is True:
+            return
+        for keyword in ("unevaluatedItems", "unevaluatedProperties"):
+            if keyword in atom.node.value:
+                self._report.refuse(
+                    atom.node.pointer, keyword, "cannot be honoured inside a combination of schemas"
+                )

@@ -1,0 +1,142 @@
+"""Property names that are not listed: which there may be, and what is asked of the values under them.
+
+One conversion, one thread. The names `patternProperties` speaks of are split by which patterns they match, so that
+every name meets exactly the schemas that hold for it; no listed name comes back, in no spelling.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+from . import automaton as automata
+from .automaton import Automaton, TooLarge
+from .context import Context
+from .document import Node
+from .expressions import NEVER, Expr, Literal, alt, seq
+from .goals import Goal, schema
+from .layout import space
+from .quoted import of_automaton
+from .strings import Pattern, Text
+
+MOST_PATTERNS = 4
+MOST_NAME_STATES = 15_000
+
+
+@dataclass(frozen=True)
+class Members:
+    """What several object schemas say together of members they do not list by name."""
+
+    owns: Sequence[Node]
+    is_open: bool  # whether names that nothing speaks of may come
+    rest: Node | None  # `unevaluatedProperties` of the outermost schema
+
+    def additional(self, matched: Iterable[Node]) -> Goal:
+        """The schemas for a name that `properties` and `patternProperties` of the `matched` schemas speak of."""
+        spoken = {node.pointer for node in matched}
+        found = [
+            schema(node.child("additionalProperties"))
+            for node in self.owns
+            if "additionalProperties" in node.value and node.pointer not in spoken
+        ]
+        return tuple(found) if found or spoken or self.rest is None else (schema(self.rest),)
+
+
+def extra_member(context: Context, members: Members, names: Sequence[str], hint: str) -> Expr:
+    """One member with a name that is not listed; NEVER where there can be none."""
+    patterns = _patterns(context, members.owns)
+    names_text, names_known = _names_text(context, members.owns)
+    if not patterns and names_text.is_free and names_known is None and not names:
+        if not members.is_open:
+            return NEVER
+        return _member(context, context.strings.any_string(), members.additional(()), hint)
+    options = []
+    try:
+        for chosen, key in _regions(context, patterns, names, names_text, names_known):
+            if not chosen and not members.is_open:
+                continue
+            goal = tuple(schema(child) for _, child, _ in chosen) + members.additional(
+                node for node, _, _ in chosen
+            )
+            options.append(_member(context, of_automaton(context.rules, key, f"{hint}-key"), goal, hint))
+    except TooLarge:
+        _refuse_names(context, members.owns)
+        return _member(context, context.strings.any_string(), members.additional(()), hint)
+    return context.rules.shared(hint, alt(options))
+
+
+def _member(context: Context, key: Expr, goal: Goal, hint: str) -> Expr:
+    return seq(key, Literal(":"), space(context.rules), context.ask(goal, f"{hint}-value"))
+
+
+PatternSchema = tuple[
+    Node, Node, list[Pattern]
+]  # the object schema, the schema under the pattern, the pattern
+
+
+def _patterns(context: Context, owns: Iterable[Node]) -> list[PatternSchema]:
+    found: list[PatternSchema] = []
+    for node in owns:
+        for pattern in node.value.get("patternProperties", ()):
+            parsed = context.strings.patterns(node.pointer, "patternProperties", pattern)
+            if len(found) == MOST_PATTERNS:
+                reason = f"there are more than {MOST_PATTERNS} patterns"
+                context.report.refuse(node.pointer, "patternProperties", reason)
+            elif parsed:
+                found.append((node, node.child("patternProperties", pattern), parsed))
+    return found
+
+
+def _names_text(context: Context, owns: Iterable[Node]) -> tuple[Text, list[str] | None]:
+    """What `propertyNames` asks, and the names it lists if it does."""
+    goal = tuple(schema(node.child("propertyNames")) for node in owns if "propertyNames" in node.value)
+    flat = context.flattener.flatten(goal)
+    if flat is None:
+        return Text(), []
+    nodes = [atom.node for atom in flat if atom.kind == "own"]
+    listed = next((node for node in nodes if "enum" in node.value or "const" in node.value), None)
+    if listed is not None:
+        values = listed.get("enum") if "enum" in listed.value else [listed.get("const")]
+        return Text(), [v for v in values if isinstance(v, str) and context.checker.satisfies(v, goal)]
+    if any(node.value.keys() & {"not", "if"} for node in nodes) or any(atom.kind != "own" for atom in flat):
+        asking = next(node for node in owns if "propertyNames" in node.value)
+        context.report.refuse(
+            asking.pointer, "propertyNames", "a choice or a negation of names cannot be honoured"
+        )
+        return Text(), None
+    if any("type" in node.value and not _may_be_string(node) for node in nodes):
+        return Text(), []
+    return context.strings.gather(nodes), None
+
+
+def _may_be_string(node: Node) -> bool:
+    kinds = node.get("type")
+    return kinds == "string" or "string" in kinds
+
+
+def _regions(
+    context: Context, patterns: list[PatternSchema], names: Sequence[str], text: Text, known: list[str] | None
+) -> Iterator[tuple[list[PatternSchema], Automaton]]:
+    """Each set of patterns, with the names that match exactly these and are not listed."""
+    spend = context.report.spend
+    base: list[tuple[Automaton, bool]] = [(automata.of_texts(names), False)]
+    if known is not None:
+        base.append((automata.of_texts(known), True))
+    elif not text.is_free:
+        base.append((context.strings.automaton(text), True))
+    each = [context.strings.automaton(Text(parsed)) for _, _, parsed in patterns]
+    limit = automata.MOST_STATES if patterns or not text.is_free else MOST_NAME_STATES
+    for flags in product((False, True), repeat=len(patterns)):
+        found = automata.together([*base, *zip(each, flags, strict=True)], spend, limit)
+        if not found.is_empty:
+            yield [pattern for pattern, flag in zip(patterns, flags, strict=True) if flag], found
+
+
+def _refuse_names(context: Context, owns: Iterable[Node]) -> None:
+    for node in owns:
+        for keyword in ("patternProperties", "propertyNames", "additionalProperties"):
+            if keyword in node.value:
+                context.report.refuse(
+                    node.pointer, keyword, "the property names are too intricate for a grammar"
+                )

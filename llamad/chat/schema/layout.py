@@ -1,0 +1,53 @@
+"""Where blanks may stand, and how long chains are joined: what objects, arrays and constants share.
+
+One conversion, one thread. A blank is at most one space, or one or two line ends and a bounded indentation: a model
+cannot write blanks for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from .expressions import EMPTY, NESTING, Chars, Expr, Literal, Repeat, alt, opt, rep, seq
+from .rules import Rules
+
+INDENT = 20
+
+
+def space(rules: Rules) -> Expr:
+    def make() -> Expr:
+        indent = rep(Chars(((0x09, 0x09), (0x20, 0x20))), 0, INDENT)
+        return opt(alt([Literal(" "), seq(rep(Literal("\n"), 1, 2), indent)]))
+
+    return rules.once("space", make)
+
+
+def comma(rules: Rules) -> Expr:
+    return seq(Literal(","), space(rules))
+
+
+def enclosed(rules: Rules, opening: str, inside: Expr, closing: str) -> Expr:
+    """A blank may follow the opening bracket and, unless there is nothing inside, precede the closing one."""
+    blank = space(rules)
+    if isinstance(inside, Repeat) and (inside.least, inside.most) == (0, 1):
+        inside = opt(seq(inside.body, blank))
+    elif inside != EMPTY:
+        inside = seq(inside, blank)
+    return seq(Literal(opening), blank, inside, Literal(closing))
+
+
+class Chain:
+    """An expression built from its end; every few links it is moved into a rule, so that it never nests deep."""
+
+    def __init__(self, rules: Rules, hint: str, end: Expr) -> None:
+        self._rules = rules
+        self._hint = hint
+        self._links = 0
+        self.expr = end
+
+    def wrap(self, around: Callable[[Expr], Expr]) -> None:
+        """Put something around, or in front of, what there is."""
+        self._links += 1
+        if self._links % NESTING == 0:
+            self.expr = self._rules.shared(self._hint, self.expr)
+        self.expr = around(self.expr)

@@ -1,0 +1,171 @@
+"""Objects: `properties` in the schema's order, `required`, and whatever may follow them (keys.py).
+
+One conversion, one thread. Without `additionalProperties` nothing may follow where properties are given.
+The commas: the first member has none before it. A tail that follows a member is a chain of optional parts, and the
+tails are rules where several begin at different places, so that the grammar grows with the number of properties.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from .constants import spelled_text
+from .context import Context
+from .document import Node
+from .expressions import EMPTY, MOST_REPEATS, NEVER, Expr, Literal, alt, opt, rep, seq
+from .goals import Goal, schema
+from .keys import Members, extra_member
+from .layout import Chain, comma, enclosed, space
+
+MOST_COUNTED = 4_000
+
+
+@dataclass(frozen=True)
+class Property:
+    expr: Expr
+    required: bool
+
+
+def object_(context: Context, owns: Sequence[Node], hint: str) -> Expr:
+    for node in owns:
+        _refuse(context, node)
+    required = {name for node in owns for name in node.value.get("required", ())}
+    names = dict.fromkeys(name for node in owns for name in node.value.get("properties", ()))
+    names.update(dict.fromkeys(name for node in owns for name in node.value.get("required", ())))
+    members = _members(owns)
+    properties = []
+    for name in names:
+        if _is_name(context, owns, name):
+            expr = context.ask(_goal(context, members, name), name)
+            member = seq(spelled_text(name), Literal(":"), space(context.rules), expr)
+            properties.append(Property(member, name in required))
+        elif name in required:
+            return NEVER
+    extra = extra_member(context, members, list(names), f"{hint}-extra")
+    least, most = _bounds(context, owns, properties, extra)
+    if most is not None and (properties or most > MOST_REPEATS):
+        inside = _counted(context, properties, extra, least, most, hint)
+    elif least > 1:
+        inside = _counted(context, properties, extra, least, None, hint)
+    else:
+        inside = _listed(context, properties, extra, least, most, hint)
+    return enclosed(context.rules, "{", inside, "}")
+
+
+def _members(owns: Sequence[Node]) -> Members:
+    asked = any("additionalProperties" in node.value for node in owns)
+    rest = next(
+        (node.child("unevaluatedProperties") for node in owns if "unevaluatedProperties" in node.value), None
+    )
+    listed = any(node.value.keys() & {"properties", "patternProperties"} for node in owns)
+    return Members(owns, asked or rest is not None or not listed, None if asked else rest)
+
+
+def _goal(context: Context, members: Members, name: str) -> Goal:
+    """All that is asked of the value of one listed property."""
+    found: list[Node] = []
+    matched: list[Node] = []
+    for node in members.owns:
+        here = context.checker.schemas_of(node, name)
+        if here:
+            matched.append(node)
+            found += here
+    return tuple(map(schema, found)) + members.additional(matched)
+
+
+def _is_name(context: Context, owns: Sequence[Node], name: str) -> bool:
+    goal = tuple(schema(node.child("propertyNames")) for node in owns if "propertyNames" in node.value)
+    return context.checker.satisfies(name, goal)
+
+
+def _refuse(context: Context, node: Node) -> None:
+    for keyword in ("dependencies", "dependentRequired", "dependentSchemas"):
+        if node.get(keyword):
+            context.report.refuse(node.pointer, keyword, "it cannot be honoured; list the cases with anyOf")
+
+
+def _bounds(
+    context: Context, owns: Sequence[Node], properties: Sequence[Property], extra: Expr
+) -> tuple[int, int | None]:
+    """`minProperties` and `maxProperties`, without what holds by itself and what cannot be honoured.
+
+    An additional name may come twice and count once, so that more than one of them cannot be asked for.
+    """
+    sure = sum(item.required for item in properties)
+    least, most = 0, None
+    for node in owns:
+        if "minProperties" in node.value and node.get("minProperties") > sure:
+            found = int(node.get("minProperties"))
+            if (extra != NEVER and found > sure + 1) or found * len(properties) > MOST_COUNTED:
+                context.report.refuse(
+                    node.pointer, "minProperties", "a grammar cannot count names that may repeat"
+                )
+            else:
+                least = max(least, found)
+        if "maxProperties" in node.value and (extra != NEVER or node.get("maxProperties") < len(properties)):
+            found = int(node.get("maxProperties"))
+            if max(found * len(properties), found // (MOST_REPEATS // MOST_COUNTED)) > MOST_COUNTED:
+                context.report.refuse(node.pointer, "maxProperties", "so many cannot be counted")
+            else:
+                most = found if most is None else min(most, found)
+    return least, most
+
+
+def _listed(
+    context: Context, properties: Sequence[Property], extra: Expr, least: int, most: int | None, hint: str
+) -> Expr:
+    """The members, at least one of them if `least` is 1; `most` only where there are no listed ones."""
+    between = comma(context.rules)
+    more = rep(seq(between, extra), 0, None if most is None else most - 1)
+    first_required = next((i for i, item in enumerate(properties) if item.required), len(properties))
+    chain = Chain(context.rules, f"{hint}-rest", more)
+    options = [seq(extra, more)] if first_required == len(properties) and most != 0 else []
+
+    def before(item: Property, tail: Expr) -> Expr:
+        part = seq(between, item.expr)
+        return seq(part if item.required else opt(part), tail)
+
+    for i in reversed(range(len(properties))):
+        tail = chain.expr
+        if i <= first_required:
+            tail = context.rules.shared(f"{hint}-rest", tail)
+            options.append(seq(properties[i].expr, tail))
+            chain.expr = tail
+        chain.wrap(partial(before, properties[i]))
+    inside = alt(reversed(options))
+    return inside if least or first_required < len(properties) else opt(inside) if options else EMPTY
+
+
+def _counted(
+    context: Context, properties: Sequence[Property], extra: Expr, least: int, most: int | None, hint: str
+) -> Expr:
+    """The members with their number kept in mind: one rule for each property and each number before it."""
+    between = comma(context.rules)
+    top = max(1, least) if most is None else most
+    tails = [_ending(extra, between, count, least, most) for count in range(top + 1)]
+    for item in reversed(properties):
+        before = []
+        for count in range(top + 1):
+            full = most is not None and count >= most
+            after = NEVER if full else tails[min(count + 1, top)]
+            taken = seq(*[between] if count else [], item.expr, after)
+            before.append(
+                context.rules.shared(f"{hint}-rest", taken if item.required else alt([taken, tails[count]]))
+            )
+        tails = before
+    return tails[0]
+
+
+def _ending(extra: Expr, between: Expr, count: int, least: int, most: int | None) -> Expr:
+    need = max(0, least - count)
+    left = None if most is None else most - count
+    if extra == NEVER:
+        return NEVER if need else EMPTY
+    if count:
+        return rep(seq(between, extra), need, left)
+    if left == 0:
+        return NEVER if need else EMPTY
+    found = seq(extra, rep(seq(between, extra), max(0, need - 1), None if left is None else left - 1))
+    return found if need else opt(found)

@@ -1,0 +1,281 @@
+"""Reads `pattern`: an ECMAScript regular expression, as a tree. Groups only group, laziness changes no language.
+
+Any thread; pure. Look-around, back-references, word boundaries and \\p are read, and refused as `Unsupported`;
+what is no regular expression at all is `Malformed`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from .charsets import DIGITS, EVERY, LINE_ENDS, SPACES, WORD, complement, union
+from .expressions import MOST_REPEATS, Ranges
+
+DEEPEST = 60
+LONGEST = 10_000
+SYNTAX = set("^$\\.*+?()[]{}|/")
+CONTROLS = {"t": 9, "n": 10, "v": 11, "f": 12, "r": 13}
+CLASSES = {"d": DIGITS, "w": WORD, "s": SPACES}
+
+
+class Malformed(ValueError):
+    pass
+
+
+class Unsupported(ValueError):
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Set:
+    ranges: Ranges
+
+
+@dataclass(frozen=True, slots=True)
+class Cat:
+    parts: tuple[Tree, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Or:
+    options: tuple[Tree, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    body: Tree
+    least: int
+    most: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Anchor:
+    at_end: bool
+
+
+Tree = Set | Cat | Or | Times | Anchor
+
+BEGIN, END = Anchor(False), Anchor(True)
+
+
+def parse(pattern: str) -> Tree:
+    if len(pattern) > LONGEST:
+        raise Unsupported(f"it is longer than {LONGEST:,} characters")
+    return _Parser(pattern).whole()
+
+
+def below(tree: Tree) -> tuple[Tree, ...]:
+    match tree:
+        case Cat(parts):
+            return parts
+        case Or(options):
+            return options
+        case Times(body):
+            return (body,)
+    return ()
+
+
+def has_anchor(tree: Tree) -> bool:
+    return isinstance(tree, Anchor) or any(map(has_anchor, below(tree)))
+
+
+def loops_on_nothing(tree: Tree) -> bool:
+    """Whether something that may be empty is repeated: harmless as a language, a trap for a grammar."""
+    here = isinstance(tree, Times) and tree.most != 1 and lengths(tree.body)[0] == 0
+    return here or any(map(loops_on_nothing, below(tree)))
+
+
+def lengths(tree: Tree) -> tuple[int, int | None]:
+    """The fewest and the most characters it can match."""
+    match tree:
+        case Set():
+            return 1, 1
+        case Anchor():
+            return 0, 0
+        case Cat(parts):
+            found = list(map(lengths, parts))
+            tops = [most for _, most in found if most is not None]
+            return sum(least for least, _ in found), sum(tops) if len(tops) == len(found) else None
+        case Or(options):
+            found = list(map(lengths, options))
+            tops = [most for _, most in found if most is not None]
+            return min(least for least, _ in found), max(tops) if len(tops) == len(found) else None
+        case Times(body, least, most):
+            low, high = lengths(body)
+            if high == 0 or most == 0:
+                return 0, 0
+            return low * least, None if high is None or most is None else high * most
+
+
+class _Parser:
+    def __init__(self, pattern: str) -> None:
+        self.text = pattern
+        self.at = 0
+        self.depth = 0
+
+    def whole(self) -> Tree:
+        tree = self.options()
+        if self.at < len(self.text):
+            raise Malformed(f"there is an unmatched ) at character {self.at + 1}")
+        return tree
+
+    def peek(self) -> str:
+        return self.text[self.at : self.at + 1]
+
+    def take(self, expected: str) -> bool:
+        if self.text.startswith(expected, self.at):
+            self.at += len(expected)
+            return True
+        return False
+
+    def found(self, pattern: str) -> re.Match[str] | None:
+        match = re.compile(pattern).match(self.text, self.at)
+        if match:
+            self.at = match.end()
+        return match
+
+    def options(self) -> Tree:
+        self.depth += 1
+        if self.depth > DEEPEST:
+            raise Unsupported(f"groups are nested deeper than {DEEPEST}")
+        found = [self.sequence()]
+        while self.take("|"):
+            found.append(self.sequence())
+        self.depth -= 1
+        return found[0] if len(found) == 1 else Or(tuple(found))
+
+    def sequence(self) -> Tree:
+        parts: list[Tree] = []
+        while self.peek() not in ("", "|", ")"):
+            part = self.quantified(self.atom())
+            parts.extend(part.parts if isinstance(part, Cat) else [part])
+        return parts[0] if len(parts) == 1 else Cat(tuple(parts))
+
+    def quantified(self, body: Tree) -> Tree:
+        match = self.found(r"[*+?]|\{([0-9]+)(,?)([0-9]*)\}")
+        if not match:
+            return body
+        if isinstance(body, Anchor):
+            raise Malformed(f"nothing to repeat before {match[0]}")
+        if match[0][0] == "{":
+            if len(match[0]) > 16:
+                raise Unsupported(f"the repetition {match[0][:16]}… is too large")
+            least = int(match[1])
+            most = least if not match[2] else int(match[3]) if match[3] else None
+        else:
+            least, most = {"*": (0, None), "+": (1, None), "?": (0, 1)}[match[0]]
+        if most is not None and most < least:
+            raise Malformed(f"the repetition {match[0]} is out of order")
+        if max(least, most or 0) > MOST_REPEATS:
+            raise Unsupported(f"the repetition {match[0]} is larger than {MOST_REPEATS}")
+        self.take("?")
+        if self.found(r"[*+?]|\{[0-9]+(,[0-9]*)?\}"):
+            raise Malformed("a repetition is repeated; put it in a group")
+        return Times(body, least, most)
+
+    def atom(self) -> Tree:
+        c = self.peek()
+        self.at += 1
+        match c:
+            case "(":
+                return self.group()
+            case "[":
+                return Set(self.char_class())
+            case ".":
+                return Set(complement(LINE_ENDS))
+            case "^":
+                return BEGIN
+            case "$":
+                return END
+            case "\\":
+                return Set(self.escape(in_class=False))
+            case "*" | "+" | "?":
+                raise Malformed(f"nothing to repeat before {c}")
+            case "{" if re.compile(r"[0-9]+(,[0-9]*)?\}").match(self.text, self.at):
+                raise Malformed("nothing to repeat before {")
+        return Set(((ord(c), ord(c)),))
+
+    def group(self) -> Tree:
+        if self.take("?"):
+            if self.found("<?[=!]"):
+                raise Unsupported("look-around cannot be honoured")
+            if not self.found(r":|P?<[A-Za-z_$][A-Za-z0-9_$]*>"):
+                raise Unsupported("only (?:…) and (?<name>…) are known of the groups that begin with (?")
+        tree = self.options()
+        if not self.take(")"):
+            raise Malformed("a group is not closed")
+        return tree
+
+    def char_class(self) -> Ranges:
+        negated = self.take("^")
+        found: list[Ranges] = []
+        while not self.take("]"):
+            low = self.class_atom()
+            if self.peek() == "-" and self.text[self.at + 1 : self.at + 2] not in ("", "]"):
+                self.at += 1
+                high = self.class_atom()
+                if _single(low) is None or _single(high) is None:
+                    found += [low, ((0x2D, 0x2D),), high]  # [\w-x]: the - stands for itself
+                    continue
+                if low[0][0] > high[0][0]:
+                    raise Malformed("a range in a class is out of order")
+                low = ((low[0][0], high[0][0]),)
+            found.append(low)
+        ranges = union(*found)
+        return complement(ranges) if negated else complement(complement(ranges))
+
+    def class_atom(self) -> Ranges:
+        c = self.peek()
+        if not c:
+            raise Malformed("a class is not closed")
+        self.at += 1
+        return self.escape(in_class=True) if c == "\\" else ((ord(c), ord(c)),)
+
+    def escape(self, in_class: bool) -> Ranges:
+        c = self.peek()
+        if not c:
+            raise Malformed("it ends in a lone \\")
+        self.at += 1
+        if c in CLASSES:
+            return CLASSES[c]
+        if c.lower() in CLASSES:
+            return complement(CLASSES[c.lower()])
+        if c in "pP":
+            raise Unsupported(f"\\{c} (Unicode properties) cannot be honoured")
+        if not in_class and (c in "123456789k"):
+            raise Unsupported(f"\\{c} (a back-reference) cannot be honoured")
+        if not in_class and c in "bB":
+            raise Unsupported(f"\\{c} (a word boundary) cannot be honoured")
+        code = self.escaped_code(c, in_class)
+        if 0xD800 <= code <= 0xDFFF:
+            raise Malformed("half a surrogate pair is no character")
+        return ((code, code),)
+
+    def escaped_code(self, c: str, in_class: bool) -> int:
+        if c in CONTROLS:
+            return CONTROLS[c]
+        if c == "b" and in_class:
+            return 8
+        if c == "0" and not self.peek().isdigit():
+            return 0
+        if c == "c" and (match := self.found("[A-Za-z]")):
+            return ord(match[0]) % 32
+        if c == "x" and (match := self.found("[0-9a-fA-F]{2}")):
+            return int(match[0], 16)
+        if c == "u" and (match := self.found(r"\{([0-9a-fA-F]{1,8})\}")):
+            code = int(match[1], 16)
+            if code > EVERY[-1][1]:
+                raise Malformed(f"\\u{match[0]} is no character")
+            return code
+        if c == "u" and (match := self.found(r"([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})")):
+            return 0x10000 + (int(match[1], 16) - 0xD800) * 0x400 + int(match[2], 16) - 0xDC00
+        if c == "u" and (match := self.found("[0-9a-fA-F]{4}")):
+            return int(match[0], 16)
+        if c in SYNTAX or not (c.isalnum() or c == "_"):
+            return ord(c)
+        raise Malformed(f"\\{c} is no escape")
+
+
+def _single(ranges: Ranges) -> int | None:
+    return ranges[0][0] if len(ranges) == 1 and ranges[0][0] == ranges[0][1] else None

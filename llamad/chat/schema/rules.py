@@ -1,0 +1,193 @@
+"""The rules of one grammar under construction: names, limits, and the clean-up before they become text.
+
+One conversion, one `Rules`, one thread. It knows grammars, not schemas.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Callable
+
+from .errors import SchemaError
+from .expressions import (
+    NEVER,
+    Chars,
+    Choice,
+    Expr,
+    Literal,
+    Reference,
+    Repeat,
+    Sequence,
+    alt,
+    references,
+    render,
+    rep,
+    seq,
+    weight,
+)
+
+MOST_RULES = 20_000
+MOST_TEXT = 4_000_000
+SHORT = 24  # a literal so short is written where it is used
+BUILT_IN = ("root", "space", "value", "object", "array", "string", "char", "number", "integer", "boolean")
+NAME = 40  # characters of a rule's name that come from the schema
+
+
+class Rules:
+    def __init__(self) -> None:
+        self._bodies: dict[str, Expr] = {}
+        self._shared: dict[Expr, Reference] = {}
+        self._taken = dict.fromkeys(BUILT_IN, 1)
+        self._made: set[str] = set()
+        self._weight = 0
+
+    def reserve(self, hint: str) -> str:
+        """A name for a rule to be defined later."""
+        if len(self._taken) >= MOST_RULES:
+            raise SchemaError("#", "", f"the schema needs more than {MOST_RULES} grammar rules; simplify it")
+        base = re.sub("[^a-zA-Z0-9]+", "-", hint)[:NAME].strip("-") or "rule"
+        name = base
+        while name in self._taken:
+            self._taken[base] += 1
+            name = f"{base}-{self._taken[base]}"
+        self._taken[name] = 1
+        return name
+
+    def define(self, name: str, body: Expr) -> None:
+        self._weight += weight(body)
+        if self._weight > MOST_TEXT:
+            raise too_long()
+        self._bodies[name] = body
+
+    def add(self, hint: str, body: Expr) -> Reference:
+        name = self.reserve(hint)
+        self.define(name, body)
+        return Reference(name)
+
+    def shared(self, hint: str, body: Expr) -> Expr:
+        """The same body, or a reference to the one rule that has it."""
+        if _small(body):
+            return body
+        if body not in self._shared:
+            self._shared[body] = self.add(hint, body)
+        return self._shared[body]
+
+    def once(self, name: str, make: Callable[[], Expr]) -> Reference:
+        """The built-in rule of this name, made at its first use; it may refer to itself."""
+        if name not in self._made:
+            self._made.add(name)
+            self.define(name, make())
+        return Reference(name)
+
+    def text(self, root: str) -> str | None:
+        """The grammar; None where nothing finite can be derived from the root."""
+        bodies = _pruned(self._bodies)
+        if bodies[root] == NEVER:
+            return None
+        bodies = _without_aliases(bodies)
+        lines: list[str] = []
+        length = 0
+        seen = {root}
+        queue = deque([root])
+        while queue:
+            name = queue.popleft()
+            lines.append(f"{name} ::= {render(bodies[name])}\n")
+            length += len(lines[-1])
+            if length > MOST_TEXT:
+                raise too_long()
+            for found in references(bodies[name]):
+                if found not in seen:
+                    seen.add(found)
+                    queue.append(found)
+        return "".join(lines)
+
+
+def too_long() -> SchemaError:
+    return SchemaError("#", "", f"the schema's grammar is longer than {MOST_TEXT:,} characters; simplify it")
+
+
+def _small(body: Expr) -> bool:
+    match body:
+        case Literal(text):
+            return len(text) <= SHORT
+        case Chars(ranges):
+            return len(ranges) <= 8
+        case Reference():
+            return True
+        case Sequence(parts) | Choice(options=parts):
+            return not parts
+    return False
+
+
+def _pruned(bodies: dict[str, Expr]) -> dict[str, Expr]:
+    """Without what can never be completed: parts that match nothing, and recursion that has no way out."""
+    users: dict[str, list[str]] = {}
+    for name, body in bodies.items():
+        for found in set(references(body)):
+            users.setdefault(found, []).append(name)
+    productive: set[str] = set()
+    queue = deque(reversed(bodies))
+    while queue:
+        name = queue.popleft()
+        if name not in productive and _completes(bodies[name], productive):
+            productive.add(name)
+            queue.extend(user for user in users.get(name, ()) if user not in productive)
+    return {name: _prune(body, productive) for name, body in bodies.items()}
+
+
+def _completes(expr: Expr, productive: set[str]) -> bool:
+    match expr:
+        case Reference(name):
+            return name in productive
+        case Sequence(parts):
+            return all(_completes(part, productive) for part in parts)
+        case Choice(options):
+            return any(_completes(option, productive) for option in options)
+        case Repeat(body, least):
+            return least == 0 or _completes(body, productive)
+    return True
+
+
+def _prune(expr: Expr, productive: set[str]) -> Expr:
+    match expr:
+        case Reference(name):
+            return expr if name in productive else NEVER
+        case Sequence(parts):
+            return seq(*(_prune(part, productive) for part in parts))
+        case Choice(options):
+            return alt(_prune(option, productive) for option in options)
+        case Repeat(body, least, most):
+            return rep(_prune(body, productive), least, most)
+    return expr
+
+
+def _without_aliases(bodies: dict[str, Expr]) -> dict[str, Expr]:
+    """Rules that only name another, or that are short, are written where they are used."""
+    meaning: dict[str, Expr] = {}
+    for start in bodies:
+        path: dict[str, None] = {}
+        name = start
+        while name not in meaning:
+            path[name] = None
+            body = bodies[name]
+            if isinstance(body, Reference) and body.name not in path:
+                name = body.name
+                continue
+            meaning[name] = body if _small(body) else Reference(name)
+        for passed in path:
+            meaning[passed] = meaning[name]
+
+    def resolve(expr: Expr) -> Expr:
+        match expr:
+            case Reference(name):
+                return meaning[name]
+            case Sequence(parts):
+                return seq(*map(resolve, parts))
+            case Choice(options):
+                return alt(map(resolve, options))
+            case Repeat(body, least, most):
+                return rep(resolve(body), least, most)
+        return expr
+
+    return {name: resolve(body) for name, body in bodies.items()}

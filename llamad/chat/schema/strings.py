@@ -1,0 +1,210 @@
+"""Strings: `minLength`, `maxLength`, `pattern` and `format`, alone and together.
+
+One conversion, one thread. A single pattern is written as it stands where that is possible; whatever has to hold
+together becomes one automaton (automaton.py), and what grows too large on the way cannot be honoured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from . import automaton as automata
+from . import regex
+from .automaton import Automaton, TooLarge
+from .charsets import any_char
+from .document import Node
+from .errors import Report, SchemaError
+from .expressions import MOST_REPEATS, NEVER, Expr, rep, seq
+from .formats import DECIMAL_AHEAD, DECIMAL_NEVER, NUMBERS, PATTERNS
+from .quoted import QUOTE, edges, of_automaton, of_edges
+from .regex import Cat, Malformed, Set, Times, Tree, Unsupported
+from .rules import Rules
+
+FEW_STATES = 100  # a loose pattern with no more is written out state by state
+
+
+@dataclass
+class Pattern:
+    """One thing the text must match, or must not."""
+
+    pointer: str
+    keyword: str
+    tree: Tree
+    wanted: bool = True
+
+
+@dataclass
+class Text:
+    """All that is asked of a string."""
+
+    patterns: list[Pattern] = field(default_factory=list)
+    least: int = 0
+    most: int | None = None
+    at: dict[str, str] = field(default_factory=dict)  # where the bounds come from
+
+    @property
+    def is_free(self) -> bool:
+        return not self.patterns and self.least == 0 and self.most is None
+
+
+class Strings:
+    def __init__(self, rules: Rules, report: Report) -> None:
+        self._rules = rules
+        self._report = report
+        self._trees: dict[str, Tree] = {}
+        self._automata: dict[tuple[Tree, int], Automaton] = {}
+
+    def any_string(self) -> Expr:
+        rules = self._rules
+        return rules.once("string", lambda: seq(QUOTE, rep(any_char(rules), 0, None), QUOTE))
+
+    def gather(self, owns: Iterable[Node]) -> Text:
+        text = Text()
+        for node in owns:
+            if "minLength" in node.value and self._countable(node, "minLength"):
+                text.least = max(text.least, int(node.get("minLength")))
+                text.at["minLength"] = node.pointer
+            if "maxLength" in node.value and self._countable(node, "maxLength"):
+                most = int(node.get("maxLength"))
+                text.most = most if text.most is None else min(text.most, most)
+                text.at["maxLength"] = node.pointer
+            if "pattern" in node.value:
+                text.patterns += self.patterns(node.pointer, "pattern", node.get("pattern"))
+            known = node.get("format")
+            if known in PATTERNS:
+                text.patterns += self.patterns(node.pointer, "format", PATTERNS[known])
+            elif known is not None and known not in NUMBERS:
+                listed = ", ".join(PATTERNS)
+                self._report.refuse(node.pointer, "format", f'"{known}" is not one of the known: {listed}')
+        return text
+
+    def patterns(self, pointer: str, keyword: str, pattern: str) -> list[Pattern]:
+        """One, or none where it cannot be honoured; two for the one way of looking ahead that is known."""
+        if pattern.startswith(DECIMAL_AHEAD):
+            rest = self.patterns(pointer, keyword, "^" + pattern.removeprefix(DECIMAL_AHEAD))
+            return [*rest, Pattern(pointer, keyword, regex.parse(DECIMAL_NEVER), wanted=False)]
+        try:
+            if pattern not in self._trees:
+                self._report.spend(len(pattern))
+                self._trees[pattern] = regex.parse(pattern)
+        except Unsupported as error:
+            self._report.refuse(pointer, keyword, f"{_shown(pattern)}: {error}")
+            return []
+        except Malformed as error:
+            raise SchemaError(
+                pointer, keyword, f"{_shown(pattern)} is no regular expression: {error}"
+            ) from None
+        return [Pattern(pointer, keyword, self._trees[pattern])]
+
+    def expr(self, text: Text, hint: str) -> Expr:
+        """The whole JSON string, quotes included."""
+        if text.most is not None and text.most < text.least:
+            return NEVER
+        if text.is_free:
+            return self.any_string()
+        if not text.patterns:
+            return seq(QUOTE, rep(any_char(self._rules), text.least, text.most), QUOTE)
+        text = _fewer(text)
+        counted = _counted(text)
+        if counted:
+            return of_edges(self._rules, self._report, counted)
+        if len(text.patterns) == 1 and text.least == 0 and text.most is None and text.patterns[0].wanted:
+            return self._single(text.patterns[0], hint)
+        try:
+            return of_automaton(self._rules, self.automaton(text), hint)
+        except TooLarge:
+            return self._without(text, hint)
+
+    def automaton(self, text: Text) -> Automaton:
+        """Raises TooLarge."""
+        parts = [(self._of(pattern.tree), pattern.wanted) for pattern in text.patterns]
+        if text.least or text.most is not None:
+            parts.append((automata.of_length(text.least, text.most), True))
+        return automata.together(parts, self._report.spend) if parts else automata.everything()
+
+    def _of(self, tree: Tree, limit: int = automata.MOST_STATES) -> Automaton:
+        if (tree, limit) not in self._automata:
+            self._automata[tree, limit] = automata.of_pattern(tree, self._report.spend, limit)
+        return self._automata[tree, limit]
+
+    def _single(self, pattern: Pattern, hint: str) -> Expr:
+        """As it is written where both ends are bound; otherwise, or with odd repetitions, state by state."""
+        found = edges(pattern.tree)
+        whole = found is not None and all(begins and ends for begins, _, ends in found)
+        plain = whole and pattern.keyword != "format" and not regex.loops_on_nothing(pattern.tree)
+        try:
+            if not plain:
+                limit = automata.MOST_STATES if found is None else FEW_STATES
+                return of_automaton(self._rules, self._of(pattern.tree, limit), hint)
+        except TooLarge:
+            if found is None:
+                self._report.refuse(pattern.pointer, pattern.keyword, "it is too intricate for a grammar")
+                return self.any_string()
+        assert found is not None
+        return of_edges(self._rules, self._report, found)
+
+    def _without(self, text: Text, hint: str) -> Expr:
+        """Too large together: the length goes first, then pattern after pattern."""
+        for keyword in ("minLength", "maxLength"):
+            if keyword in text.at:
+                self._report.refuse(
+                    text.at[keyword], keyword, "it cannot be honoured together with the pattern"
+                )
+        if text.least or text.most is not None:
+            return self.expr(Text(text.patterns), hint)
+        dropped = text.patterns[-1]
+        self._report.refuse(
+            dropped.pointer, dropped.keyword, "it cannot be honoured together with the other patterns"
+        )
+        return self.expr(Text(text.patterns[:-1]), hint)
+
+    def _countable(self, node: Node, keyword: str) -> bool:
+        if node.get(keyword) <= MOST_REPEATS:
+            return True
+        self._report.refuse(node.pointer, keyword, f"lengths above {MOST_REPEATS} cannot be honoured")
+        return False
+
+
+def _fewer(text: Text) -> Text:
+    """Without what the patterns say already: equal patterns, and lengths that they keep by themselves."""
+    patterns: list[Pattern] = []
+    for pattern in text.patterns:
+        if all(pattern.tree != other.tree or pattern.wanted != other.wanted for other in patterns):
+            patterns.append(pattern)
+    fewer = Text(patterns, text.least, text.most, dict(text.at))
+    for pattern in patterns:
+        if not pattern.wanted:
+            continue
+        least, most = regex.lengths(pattern.tree)
+        found = edges(pattern.tree)
+        bound = found is not None and all(begins and ends for begins, _, ends in found)
+        if least >= fewer.least:
+            fewer.least = 0
+            fewer.at.pop("minLength", None)
+        if bound and most is not None and fewer.most is not None and most <= fewer.most:
+            fewer.most = None
+            fewer.at.pop("maxLength", None)
+    return fewer
+
+
+def _counted(text: Text) -> list[tuple[bool, Tree, bool]] | None:
+    """^[class]*$ with a length: the length becomes the repetition."""
+    if len(text.patterns) != 1 or (text.least == 0 and text.most is None) or not text.patterns[0].wanted:
+        return None
+    found = edges(text.patterns[0].tree)
+    if not found or len(found) != 1:
+        return None
+    begins, core, ends = found[0]
+    body = core.parts[0] if isinstance(core, Cat) and len(core.parts) == 1 else core
+    if not (begins and ends and isinstance(body, Times) and isinstance(body.body, Set)):
+        return None
+    bounds = [most for most in (body.most, text.most) if most is not None]
+    least, most = max(body.least, text.least), min(bounds, default=None)
+    if most is not None and most < least:
+        return [(True, Set(()), True)]
+    return [(True, Times(body.body, least, most), True)]
+
+
+def _shown(pattern: str) -> str:
+    return ascii(pattern if len(pattern) <= 60 else pattern[:59] + "…")
