@@ -11,7 +11,9 @@ import re
 import sys
 from typing import Any
 
-Expr = tuple[Any, ...]  # ("chars", negated, ranges) ("seq", …) ("alt", …) ("rep", body, least, most) ("ref", name)
+Expr = tuple[
+    Any, ...
+]  # ("chars", negated, ranges) ("seq", …) ("alt", …) ("rep", body, least, most) ("ref", name)
 
 ESCAPES = {"n": "\n", "r": "\r", "t": "\t", '"': '"', "\\": "\\", "[": "[", "]": "]", "-": "-"}
 HEX = {"x": 2, "u": 4, "U": 8}
@@ -102,10 +104,16 @@ def _draw(source: random.Random, expr: Expr) -> str:
     if not negated:
         low, high = source.choice(ranges)
         if high - low > 200:  # favour characters near the borders, where mistakes live
-            return chr(source.choice([low, high, low + 1, high - 1, source.randint(low, high), source.randint(low, high)]))
+            return chr(
+                source.choice(
+                    [low, high, low + 1, high - 1, source.randint(low, high), source.randint(low, high)]
+                )
+            )
         return chr(source.randint(low, high))
     while True:
-        code = source.choice([source.randint(0x20, 0x7E), source.randint(0, 0x2FFF), source.randint(0x1F300, 0x1F5FF)])
+        code = source.choice(
+            [source.randint(0x20, 0x7E), source.randint(0, 0x2FFF), source.randint(0x1F300, 0x1F5FF)]
+        )
         if not any(low <= code <= high for low, high in ranges) and not 0xD800 <= code <= 0xDFFF:
             return chr(code)
 
@@ -179,7 +187,9 @@ class _Reader:
         return self.at < len(self.text)
 
     def same_line(self) -> None:
-        match = re.compile(r"(?:\s|#[^\n]*)*" if self.depth else r"[ \t]*(?:#[^\n]*)?").match(self.text, self.at)
+        match = re.compile(r"(?:\s|#[^\n]*)*" if self.depth else r"[ \t]*(?:#[^\n]*)?").match(
+            self.text, self.at
+        )
         assert match
         self.at = match.end()
 
@@ -190,7 +200,9 @@ class _Reader:
         return match[0]
 
     def expect(self, token: str) -> None:
-        assert self.text.startswith(token, self.at), f"{token} is missing at {self.text[self.at : self.at + 20]!r}"
+        assert self.text.startswith(token, self.at), (
+            f"{token} is missing at {self.text[self.at : self.at + 20]!r}"
+        )
         self.at += len(token)
 
     def peek(self) -> str:

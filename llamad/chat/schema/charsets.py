@@ -29,6 +29,7 @@ SPACES: Ranges = (
 LINE_ENDS: Ranges = ((10, 10), (13, 13), (0x2028, 0x2029))
 
 _RAW: Ranges = ((0x20, 0x21), (0x23, 0x5B), (0x5D, 0xD7FF), (0xE000, LAST))
+_PLAIN: Ranges = ((0x20, 0x21), (0x23, 0x5B), (0x5D, 0x7E))  # ASCII with one spelling
 _BY_CODE: Ranges = ((0, 0x1F), (0x80, 0xD7FF), (0xE000, 0xFFFF))  # may be spelled \uXXXX
 _SHORT = {8: "b", 9: "t", 10: "n", 12: "f", 13: "r", 0x22: '"', 0x5C: "\\"}
 _HEX = "0123456789abcdef"
@@ -68,6 +69,8 @@ def spelled(rules: Rules, ranges: Ranges) -> Expr:
     """One character of the set: raw where JSON allows it, else escaped; beyond ASCII either way."""
     if ranges == EVERY:
         return any_char(rules)
+    if len(ranges) == 1 and ranges[0][0] == ranges[0][1] and intersection(ranges, _PLAIN):
+        return Literal(chr(ranges[0][0]))
     return rules.shared("chars", _spelled(ranges))
 
 

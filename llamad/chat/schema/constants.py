@@ -30,7 +30,7 @@ def of_values(rules: Rules, report: Report, values: Iterable[Any], hint: str) ->
 def spellings(value: Any) -> list[str]:
     """How a scalar may be written: beyond ASCII raw or escaped, 1.0 also as 1."""
     found = [json.dumps(value, ensure_ascii=False), json.dumps(value)]
-    if isinstance(value, float) and value.is_integer() and abs(value) < 1e16:
+    if isinstance(value, float) and value.is_integer():
         found.append(str(int(value)))
     return list(dict.fromkeys(found))
 

@@ -107,13 +107,6 @@ def of_tree(rules: Rules, report: Report, tree: Tree) -> Expr:
     report.spend(1)
     match tree:
         case Set(ranges):
-            if (
-                len(ranges) == 1
-                and ranges[0][0] == ranges[0][1]
-                and chr(ranges[0][0]).isalnum()
-                and ranges[0][0] < 128
-            ):
-                return Literal(chr(ranges[0][0]))
             return spelled(rules, ranges)
         case Cat(parts):
             return seq(*(of_tree(rules, report, part) for part in parts))
