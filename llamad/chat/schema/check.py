@@ -40,6 +40,11 @@ def is_type(value: Any, kind: str) -> bool:
     return isinstance(value, kinds[kind])
 
 
+def _key(value: Any) -> tuple[bool, Any]:
+    """Equal for scalars that are the same."""
+    return isinstance(value, bool), value
+
+
 class Checker:
     def __init__(self, document: Document, report: Report, flattener: Flattener, strings: Strings) -> None:
         self._document = document
@@ -47,6 +52,7 @@ class Checker:
         self._flattener = flattener
         self._strings = strings
         self._automata: dict[str, list[tuple[Automaton, bool]]] = {}
+        self._values: dict[str, tuple[set[tuple[bool, Any]], list[Any]]] = {}
         self._depth = 0
 
     def satisfies(self, value: Any, goal: Goal) -> bool:
@@ -75,7 +81,7 @@ class Checker:
             kinds = given["type"] if isinstance(given["type"], list) else [given["type"]]
             if not any(is_type(value, kind) for kind in kinds):
                 return False
-        if "enum" in given and not self._listed(value, given["enum"]):
+        if "enum" in given and not self._listed(node, value):
             return False
         if "const" in given and not same(value, given["const"]):
             return False
@@ -90,9 +96,18 @@ class Checker:
                 self._report.refuse(node.pointer, keyword, "it cannot be followed; use $ref")
         return True
 
-    def _listed(self, value: Any, values: list[Any]) -> bool:
-        self._report.spend(len(values))
-        return any(same(value, other) for other in values)
+    def _listed(self, node: Node, value: Any) -> bool:
+        """Scalars are looked up, the rest is compared."""
+        known = self._values.get(node.pointer)
+        if known is None:
+            self._report.spend(len(node.get("enum")))
+            rest = [other for other in node.get("enum") if isinstance(other, dict | list)]
+            known = {_key(other) for other in node.get("enum") if not isinstance(other, dict | list)}, rest
+            self._values[node.pointer] = known
+        if not isinstance(value, dict | list):
+            return _key(value) in known[0]
+        self._report.spend(len(known[1]))
+        return any(same(value, other) for other in known[1])
 
     def _by_type(self, node: Node, value: Any) -> bool:
         if isinstance(value, bool) or value is None:

@@ -25,7 +25,7 @@ class Report:
     It also counts the work done, so that no schema, however contrived, keeps a thread busy for long.
     """
 
-    MOST_WORK = 4_000_000
+    MOST_WORK = 1_500_000
 
     def __init__(self, strict: bool) -> None:
         self.strict = strict

@@ -44,6 +44,7 @@ OBJECTS = frozenset(
 )
 GENERAL = frozenset({"$dynamicRef", "$recursiveRef", "const", "enum", "if", "not", "type"})
 ASSERTIONS = STRINGS | NUMBERS | ARRAYS | OBJECTS | GENERAL
+UNEVALUATED = frozenset({"unevaluatedItems", "unevaluatedProperties"})
 COMBINED = frozenset({"$ref", "allOf", "anyOf", "oneOf", "nullable"})
 
 # node: a schema, all of it; body: all of it but `nullable`; own: its assertions alone; null: the value null;
@@ -99,8 +100,7 @@ class Flattener:
             self._document.check(atom.node)
             if atom.node.value is False:
                 return None
-            below = self._below(atom)
-            self._check_head(atom, atom == head)
+            below = self._below(atom, atom.node if atom == head else self._inner(atom.node))
             if atom == head:
                 head = below[0] if len(below) == 1 else None
             path.add(atom)
@@ -115,8 +115,7 @@ class Flattener:
             return [Atom("body", node), Atom("null", node)]
         return [schema(node.child(atom.kind, i)) for i in range(len(node.get(atom.kind)))]
 
-    def _below(self, atom: Atom) -> list[Atom]:
-        node = atom.node
+    def _below(self, atom: Atom, node: Node) -> list[Atom]:
         if node.value is True:
             return []
         if (
@@ -141,12 +140,11 @@ class Flattener:
                 below += own
         return below
 
-    def _check_head(self, atom: Atom, is_head: bool) -> None:
+    def _inner(self, node: Node) -> Node:
         """`unevaluated…` looks at all that is asserted of the value: it has a meaning here only on the outside."""
-        if is_head or atom.node.value is True:
-            return
-        for keyword in ("unevaluatedItems", "unevaluatedProperties"):
-            if keyword in atom.node.value:
-                self._report.refuse(
-                    atom.node.pointer, keyword, "cannot be honoured inside a combination of schemas"
-                )
+        if node.value is True or not node.value.keys() & UNEVALUATED:
+            return node
+        for keyword in sorted(node.value.keys() & UNEVALUATED):
+            reason = "cannot be honoured inside a combination of schemas"
+            self._report.refuse(node.pointer, keyword, reason)
+        return Node(node.pointer, {key: value for key, value in node.value.items() if key not in UNEVALUATED})

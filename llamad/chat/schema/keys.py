@@ -47,9 +47,9 @@ def extra_member(context: Context, members: Members, names: Sequence[str], hint:
     """One member with a name that is not listed; NEVER where there can be none."""
     patterns = _patterns(context, members.owns)
     names_text, names_known = _names_text(context, members.owns)
+    if not patterns and not members.is_open:
+        return NEVER
     if not patterns and names_text.is_free and names_known is None and not names:
-        if not members.is_open:
-            return NEVER
         return _member(context, context.strings.any_string(), members.additional(()), hint)
     options = []
     try:
@@ -120,6 +120,8 @@ def _regions(
 ) -> Iterator[tuple[list[PatternSchema], Automaton]]:
     """Each set of patterns, with the names that match exactly these and are not listed."""
     spend = context.report.spend
+    if sum(map(len, names)) > MOST_NAME_STATES:
+        raise TooLarge
     base: list[tuple[Automaton, bool]] = [(automata.of_texts(names), False)]
     if known is not None:
         base.append((automata.of_texts(known), True))

@@ -45,7 +45,7 @@ def object_(context: Context, owns: Sequence[Node], hint: str) -> Expr:
             return NEVER
     extra = extra_member(context, members, list(names), f"{hint}-extra")
     least, most = _bounds(context, owns, properties, extra)
-    if most is not None and (properties or most > MOST_REPEATS):
+    if most is not None and properties:
         inside = _counted(context, properties, extra, least, most, hint)
     elif least > 1:
         inside = _counted(context, properties, extra, least, None, hint)
@@ -106,7 +106,7 @@ def _bounds(
                 least = max(least, found)
         if "maxProperties" in node.value and (extra != NEVER or node.get("maxProperties") < len(properties)):
             found = int(node.get("maxProperties"))
-            if max(found * len(properties), found // (MOST_REPEATS // MOST_COUNTED)) > MOST_COUNTED:
+            if found > MOST_REPEATS or found * len(properties) > MOST_COUNTED:
                 context.report.refuse(node.pointer, "maxProperties", "so many cannot be counted")
             else:
                 most = found if most is None else min(most, found)
