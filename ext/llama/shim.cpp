@@ -193,16 +193,18 @@ void table_sampler_accept(void *sampler, int32_t token) {
     });
 }
 
-int32_t table_sampler_pick(void *sampler, const float *logits, int32_t n_vocab, void *scratch) {
+int32_t table_sampler_pick(void *sampler, const float *logits, int32_t n_vocab, void *scratch,
+                           llamad_candidate **data_, int32_t *n) {
     return guarded<int32_t>(LLAMAD_E_THROWN, [&]() -> int32_t {
+        static_assert(sizeof(llamad_candidate) == sizeof(llama_token_data), "candidates have llama.cpp's layout");
         auto *data = static_cast<llama_token_data *>(scratch);
         for (int32_t i = 0; i < n_vocab; i++) data[i] = {i, logits[i], 0.0f};
         llama_token_data_array row = {data, static_cast<size_t>(n_vocab), -1, false};
         llama_sampler_apply(static_cast<llama_sampler *>(sampler), &row);
+        *data_ = reinterpret_cast<llamad_candidate *>(row.data);
+        *n     = static_cast<int32_t>(row.size);
         if (row.selected < 0 || row.selected >= static_cast<int64_t>(row.size)) return -1;
-        const int32_t picked = row.data[row.selected].id;
-        if (row.size < static_cast<size_t>(n_vocab)) data[row.size].id = -1; // where what is left ends
-        return picked;
+        return row.data[row.selected].id;
     });
 }
 
@@ -210,38 +212,15 @@ void table_sampler_close(void *sampler) {
     llama_sampler_free(static_cast<llama_sampler *>(sampler));
 }
 
-// The order of equal logits is whatever the sort leaves. llama.cpp's top-k sorts partially up to 128, and beyond that
-// puts the row into 128 buckets between -10 and 10 first; so does this, with the same library's sort.
-void table_sort(llamad_candidate *data, int32_t n, int32_t k) {
-    const auto larger = [](const llamad_candidate &a, const llamad_candidate &b) { return a.logit > b.logit; };
-    if (k <= 128) {
-        std::partial_sort(data, data + k, data + n, larger);
-        return;
-    }
-    guarded<int>(0, [&] {
-        constexpr int   N_BUCKETS = 128;
-        constexpr float SCALE     = N_BUCKETS / 20.0f;
-        constexpr float SHIFT     = 10.0f * SCALE;
-        std::vector<std::vector<llamad_candidate>> buckets(N_BUCKETS);
-        for (int32_t i = 0; i < n; i++) {
-            const int at = static_cast<int>(SCALE * data[i].logit + SHIFT);
-            buckets[static_cast<size_t>(std::max(0, std::min(N_BUCKETS - 1, at)))].push_back(data[i]);
-        }
-        int32_t n_done = 0;
-        for (int i = N_BUCKETS - 1; i >= 0 && n_done < k; i--) {
-            auto         &bucket = buckets[static_cast<size_t>(i)];
-            const int32_t size   = static_cast<int32_t>(bucket.size());
-            const int32_t kept   = std::min(size, k - n_done);
-            if (n_done + size < k) {
-                std::sort(bucket.begin(), bucket.end(), larger);
-            } else {
-                std::partial_sort(bucket.begin(), bucket.begin() + kept, bucket.end(), larger);
-            }
-            std::copy(bucket.begin(), bucket.begin() + kept, data + n_done);
-            n_done += kept;
-        }
-        return 0;
-    });
+// The order of equal logits is whatever the sort leaves, so llama.cpp's is had from the same library's sorts.
+constexpr auto larger = [](const llamad_candidate &a, const llamad_candidate &b) { return a.logit > b.logit; };
+
+void table_sort(llamad_candidate *data, int32_t n) {
+    std::sort(data, data + n, larger);
+}
+
+void table_sort_front(llamad_candidate *data, int32_t n, int32_t k) {
+    std::partial_sort(data, data + k, data + n, larger);
 }
 
 void table_order(const float *scores, int32_t *order, int32_t n) {
@@ -251,7 +230,8 @@ void table_order(const float *scores, int32_t *order, int32_t n) {
 const llamad_table table = {
     LLAMAD_TABLE_VERSION, sizeof(llamad_table), table_decode, table_logits, table_rebuild, table_seq_rm, table_seq_add,
     table_seq_div, table_seq_cp, table_seq_pos_min, table_can_shift, table_tokenize, table_piece, table_detokenize, table_is_eog,
-    table_sampler_open, table_sampler_accept, table_sampler_pick, table_sampler_close, table_sort, table_order,
+    table_sampler_open, table_sampler_accept, table_sampler_pick, table_sampler_close, table_sort,
+    table_sort_front, table_order,
 };
 
 bool on_progress(float progress, void *state_) {

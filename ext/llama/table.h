@@ -16,7 +16,7 @@
 /* decode(): llama.cpp's own codes are 0 (done), 1 (no room), 2 (aborted) and negative ones. */
 #define LLAMAD_E_THROWN (-1000) /* a C++ exception was caught; llamad_last_error() has its text */
 
-#define LLAMAD_SAMPLERS_MAX 32
+#define LLAMAD_SAMPLERS_MAX 33 /* 32 that a request names, and penalties before them */
 
 typedef struct llamad_batch {
     int32_t   n_tokens;
@@ -78,6 +78,8 @@ typedef struct llamad_sampling {
     float    mirostat_tau;
     float    mirostat_eta;
     int32_t  min_keep;
+    int32_t  penalize_nl;   /* 0: penalties leave the newline token alone */
+    int32_t  newline_token; /* -1: none */
     int32_t  n_samplers;
     uint8_t  samplers[LLAMAD_SAMPLERS_MAX];
 } llamad_sampling;
@@ -112,13 +114,15 @@ typedef struct llamad_table {
     void   *(*sampler_open)(const void *vocab, const llamad_sampling *sampling, const llamad_bias *bias,
                             int32_t n_bias, const char *breakers, int32_t n_breakers);
     void    (*sampler_accept)(void *sampler, int32_t token);
-    /* Picks a token from the row. `scratch` holds n_vocab candidates of 12 bytes; those that the pick was drawn from
-     * stay at its front, and the one behind them has the id -1. Negative: an error code. */
-    int32_t (*sampler_pick)(void *sampler, const float *logits, int32_t n_vocab, void *scratch);
+    /* Picks a token from the row, without accepting it. `scratch` holds n_vocab candidates; `data` and `n` become those
+     * of them that were left for the draw. Negative: an error code. */
+    int32_t (*sampler_pick)(void *sampler, const float *logits, int32_t n_vocab, void *scratch, llamad_candidate **data,
+                            int32_t *n);
     void    (*sampler_close)(void *sampler);
-    /* Sorting as llama.cpp sorts, down to the order of equals. sort: the k candidates with the largest logits go to
-     * the front, largest first. order: the indices in `order` (0 to n - 1 before) by rising score. */
-    void    (*sort)(llamad_candidate *data, int32_t n, int32_t k);
+    /* The sorts of llama.cpp's C++ library, down to the order of equals. sort: by falling logit. sort_front: the k largest
+     * go to the front, largest first. order: the indices in `order` (0 to n - 1 before) by rising score. */
+    void    (*sort)(llamad_candidate *data, int32_t n);
+    void    (*sort_front)(llamad_candidate *data, int32_t n, int32_t k);
     void    (*order)(const float *scores, int32_t *order, int32_t n);
 } llamad_table;
 

@@ -147,6 +147,7 @@ class Job:
 
     __slots__ = (
         "__weakref__",
+        "breakers",
         "engine",
         "exchange",
         "generation",
@@ -177,6 +178,7 @@ class Job:
         self.n_left = 0
         self.t_submit_us = 0
         self.t_written = time.monotonic()
+        self.breakers = b""
 
     def submit(self, token_lists: list[bytes]) -> None:
         """Hand every prompt to the engine, or none of them."""
@@ -217,7 +219,7 @@ class Job:
                 samplings[part.index % g.n],
                 stops=[stop.encode("utf-8", "replace") for stop in g.stop],
                 bias=bias,
-                breakers=[one.encode("utf-8", "replace") for one in g.dry_sequence_breakers],
+                breakers=self.breakers,
                 id_slot=g.id_slot,
                 n_predict=g.n_predict,
                 n_keep=self.system.kept(g.n_keep, self.model.info.add_bos),
@@ -364,17 +366,28 @@ def handle(service: Service, exchange: Exchange) -> None:
             job.answer_nothing()
             return
     wanted = prompts.split(prompt, service.settings.prompts_max, model.n_ctx_slot)
-    if prompts.n_chars(wanted) + (len(sent.prompt) if sent else 0) > prompts.TEXT_INLINE_MAX:
+    found = (
+        service.breakers.find(generation.dry_sequence_breakers) if options.needs_breakers(generation) else b""
+    )
+    n_chars = prompts.n_chars(wanted) + (len(sent.prompt) if sent else 0)
+    if found is None or n_chars > prompts.TEXT_INLINE_MAX:
         service.spawn(exchange, _submit_long(service, job, wanted))
         return
+    job.breakers = found
     if sent is not None:
         job.system = sent.tokenized(model)
     _submit(service, job, [prompts.tokenize(one, model, job.system.tokens) for one in wanted])
 
 
 async def _submit_long(service: Service, job: Job, wanted: list[Any]) -> None:
-    """Long texts are tokenized in a worker, so that nobody waits for them."""
+    """Long texts are tokenized in a worker, and new breakers are looked for in the vocabulary there, so that nobody
+    waits for them."""
     loop = asyncio.get_running_loop()
+    if options.needs_breakers(job.generation):
+        texts = job.generation.dry_sequence_breakers
+        job.breakers = await loop.run_in_executor(
+            service.workers, service.breakers.make, job.model.vocab, texts
+        )
     sent = job.generation.system_prompt
     if sent is not None:
         job.system = await loop.run_in_executor(service.workers, sent.tokenized, job.model)

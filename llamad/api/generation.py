@@ -329,11 +329,23 @@ def _id_slot(body: dict[str, Any], settings: Settings) -> int:
 def sampler_kinds(generation: Generation) -> bytes:
     """The chain's order. Penalties come first whenever they are not neutral, unless the list places them."""
     g = generation
-    names = [name for name in g.samplers if name != "tfs_z" or g.tfs_z < 1]
+    names = list(g.samplers)
     neutral = g.repeat_penalty == 1 and g.presence_penalty == 0 and g.frequency_penalty == 0
     if "penalties" not in names and not neutral:
         names.insert(0, "penalties")
     return bytes(_KINDS[name] for name in names)
+
+
+def needs_breakers(generation: Generation) -> bool:
+    """Whether DRY is on and has breakers to look for."""
+    g = generation
+    return bool(
+        g.dry_multiplier > 0
+        and g.dry_penalty_last_n
+        and g.dry_sequence_breakers
+        and not g.mirostat
+        and "dry" in g.samplers
+    )
 
 
 def sampling(generation: Generation, newline_token: int = -1, seed: int | None = None) -> Sampling:
@@ -365,6 +377,8 @@ def sampling(generation: Generation, newline_token: int = -1, seed: int | None =
         mirostat_tau=g.mirostat_tau,
         mirostat_eta=g.mirostat_eta,
         min_keep=g.min_keep,
+        penalize_nl=g.penalize_nl,
+        newline_token=newline_token,
     )
 
 

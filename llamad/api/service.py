@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
+from llamad.api.breakers import Breakers
 from llamad.api.errors import ApiError
 from llamad.api.metrics import Metrics
 from llamad.api.system import SystemPrompt, read_file
@@ -47,6 +48,7 @@ class Service:
         self.metrics = Metrics()
         self.t_created = int(time.time())
         self.workers = ThreadPoolExecutor(N_WORKERS, thread_name_prefix="llamad-worker")
+        self.breakers = Breakers()
         self.pings: set[Pinged] = set()
         self.may_see_slots: Callable[[Request], bool] = lambda request: (
             True

@@ -39,7 +39,7 @@ class Core:
         *,
         stops: list[bytes],
         bias: list[tuple[int, float]],
-        breakers: list[bytes],
+        breakers: bytes,
         request_id: bytes,
         key_name: bytes,
         priority: int,

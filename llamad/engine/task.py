@@ -41,7 +41,7 @@ class Task:
     sampling: Sampling
     stops: list[bytes] = field(default_factory=list)
     bias: list[tuple[int, float]] = field(default_factory=list)
-    breakers: list[bytes] = field(default_factory=list)
+    breakers: bytes = b""  # DRY's, packed: breakers.pack_breakers()
     id_slot: int = -1
     n_predict: int = -1
     n_keep: int = 0

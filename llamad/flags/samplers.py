@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-SAMPLERS_MAX = 16
+SAMPLERS_MAX = 32
 # llama.cpp looks for every breaker in the whole vocabulary when a DRY sampler is made, and uses 40 bytes of each.
-BREAKERS_MAX = 8
-BREAKER_BYTES_MAX = 40
+BREAKERS_MAX = 64
+BREAKER_BYTES_MAX = 1024
 
 LETTERS: Mapping[str, str] = MappingProxyType(
     {

@@ -11,9 +11,9 @@ from support.harness import STOP_EOS, STOP_LIMIT, STOP_WORD, Harness
 from llamad.engine.fake import Fake
 from llamad.engine.probs import top_logprobs
 
-# Of the fake model: every logit is 0 but the answer's, which is 10.
-OWN = 10 - math.log(math.exp(10) + 258)
-OTHER = OWN - 10
+# Of the fake model: every logit is 0 but the answer's, which is 10, and a full stop's, which is 5.
+OWN = 10 - math.log(math.exp(10) + math.exp(5) + 257)
+SECOND, OTHER = OWN - 5, OWN - 10
 
 
 def logprobs(row: np.ndarray) -> np.ndarray:
@@ -66,7 +66,7 @@ def test_every_token_has_its_own_and_the_top(stream):
     for token, (own, top) in zip(h.tokens(task), h.probs(task), strict=True):
         assert own == pytest.approx(OWN, abs=1e-5)
         assert top[0] == (token, pytest.approx(OWN, abs=1e-5))
-        assert [value for _, value in top[1:]] == pytest.approx([OTHER] * 2, abs=1e-5)
+        assert [value for _, value in top[1:]] == pytest.approx([SECOND, OTHER], abs=1e-5)
 
 
 def test_probabilities_behind_the_sampler_are_of_what_it_left():

@@ -89,7 +89,7 @@ def test_an_unknown_variable_gives_a_warning() -> None:
 
 
 def test_given() -> None:
-    result = parsed("-c 0 --threads-http 4 --grp-attn-n 1", {"LLAMA_ARG_PORT": "1"})
+    result = parsed("-c 0 --threads-http 4 --cache-reuse 0", {"LLAMA_ARG_PORT": "1"})
     assert result.given == {"model", "n_ctx", "port"}
 
 

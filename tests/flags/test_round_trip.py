@@ -89,9 +89,6 @@ def chosen(draw: st.DrawFn) -> dict[str, tuple[Flag, Any]]:
         found.pop(dest, None)  # both or neither, which is tested elsewhere
     if found.get("flash_attn", (None, ""))[1] == "off":
         found.pop("cache_type_v", None)
-    if "dry_sequence_breakers" in found:
-        flag, breakers = found["dry_sequence_breakers"]
-        found["dry_sequence_breakers"] = (flag, tuple(text[:10] for text in breakers))  # at most 40 bytes
     found.pop("grp_attn_n", None)  # the width must be its multiple, which is tested elsewhere
     return found
 

@@ -92,11 +92,11 @@ def test_sequence_breakers_replace_the_defaults_and_are_unescaped() -> None:
 
 
 def test_lists_that_no_request_could_use_stop_the_start() -> None:
-    assert "use at most 8" in complaint(" ".join(f"--dry-sequence-breaker {x}" for x in "abcdefghi"))
-    assert "at most 40 bytes" in complaint(f"--dry-sequence-breaker {'é' * 21}")
-    assert "at most 40 bytes" in complaint(r"--dry-sequence-breaker a\x00b")
-    assert "name at most 16" in complaint(f"--samplers {';'.join(['top_k'] * 17)}")
-    assert "use at most 16" in complaint(f"--sampling-seq {'k' * 17}")
+    assert "use at most 64" in complaint(" ".join(f"--dry-sequence-breaker {x}" for x in range(65)))
+    assert "at most 1024 bytes" in complaint(f"--dry-sequence-breaker {'é' * 513}")
+    assert "at most 1024 bytes" in complaint(r"--dry-sequence-breaker a\x00b")
+    assert "name at most 32" in complaint(f"--samplers {';'.join(['top_k'] * 33)}")
+    assert "use at most 32" in complaint(f"--sampling-seq {'k' * 33}")
 
 
 def test_the_system_prompts_flags() -> None:

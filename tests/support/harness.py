@@ -46,6 +46,9 @@ SAMPLING = {
 }
 
 
+GREEDY = Sampling(bytes([9]), **{**SAMPLING, "temperature": 0.0})
+
+
 class Harness:
     """Collects events by task. Leaving the block stops the engine and checks that everything was given back."""
 
@@ -106,7 +109,7 @@ class Harness:
         defaults = {
             "stops": [],
             "bias": [],
-            "breakers": [],
+            "breakers": b"",
             "request_id": b"request",
             "key_name": b"",
             "priority": 0,
@@ -122,7 +125,7 @@ class Harness:
             "context_shift": True,
         }
         tokens = self.vocab.tokenize(prompt, True, True)
-        while not self.core.submit(task_id, tokens, Sampling(b"", **SAMPLING), **(defaults | options)):
+        while not self.core.submit(task_id, tokens, GREEDY, **(defaults | options)):
             self.collect()
         return task_id
 

@@ -1,20 +1,33 @@
-# The samplers that work on a few candidates: llama.cpp's arithmetic, step by step.
-from libc.stdint cimport int32_t
+# The samplers that work on a list of candidates: llama.cpp's arithmetic, step by step.
+from libc.stdint cimport int32_t, uint8_t
 
 from llamad.engine.random cimport Random
 from llamad.engine.table cimport llamad_candidate, llamad_sampling, llamad_table
 
-# `data` has room for three times as many behind the n: typical sampling works there.
+# The candidates as llama.cpp's chain would have them at this point. Where n is smaller than n_full, those left out are
+# without any probability (a logit of -inf): they count, but nothing else of them matters. Where it would, `redo` is
+# set, and the caller begins again with the whole list.
 ctypedef struct Candidates:
     const llamad_table *table
     llamad_candidate *data
     int32_t n
+    int32_t n_full
     int32_t is_sorted
+    int32_t redo
+    double total             # after a draw: what the p of all candidates add up to
+    llamad_candidate *spare  # room for as many as `data` began with, and so have the next three
+    float *scores
+    int32_t *order
+    uint8_t *places
 
+cdef void candidates_sort(Candidates *c) noexcept nogil
 cdef void candidates_top_k(Candidates *c, int32_t k) noexcept nogil
 cdef void candidates_top_p(Candidates *c, const llamad_sampling *s) noexcept nogil
 cdef void candidates_min_p(Candidates *c, const llamad_sampling *s) noexcept nogil
 cdef void candidates_typical(Candidates *c, const llamad_sampling *s) noexcept nogil
-cdef void candidates_xtc(Candidates *c, const llamad_sampling *s, Random *random) noexcept nogil
+cdef void candidates_tail_free(Candidates *c, const llamad_sampling *s) noexcept nogil
+cdef void candidates_top_n_sigma(Candidates *c, const llamad_sampling *s) noexcept nogil
+cdef void candidates_xtc(Candidates *c, const llamad_sampling *s) noexcept nogil
 cdef void candidates_temperature(Candidates *c, const llamad_sampling *s) noexcept nogil
 cdef int32_t candidates_draw(Candidates *c, Random *random) noexcept nogil
+cdef void candidates_finish(Candidates *c) noexcept nogil

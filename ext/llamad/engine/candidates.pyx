@@ -1,18 +1,42 @@
-# Owns: what each sampler does to a short list of candidates. Runs on sampler threads.
+# Owns: what each sampler does to a list of candidates. Runs on sampler threads.
 #
 # Sums are taken in the order and the precision that llama.cpp takes them, because a cut or a draw may hang on the
 # last bit; the build keeps the compiler from fusing multiplications and additions that llama.cpp's build does not fuse.
-from libc.math cimport INFINITY, expf, fabsf, logf, powf
-from libc.stdint cimport int32_t
+from libc.float cimport FLT_MAX
+from libc.math cimport INFINITY, expf, fabsf, logf, powf, sqrtf
+from libc.stdint cimport int32_t, uint8_t
+from libc.string cimport memcpy
 
-from llamad.engine.random cimport Random, random_double, random_float
+from llamad.engine.buckets cimport buckets_sort
+from llamad.engine.random cimport Random, random_double
 from llamad.engine.table cimport llamad_candidate, llamad_sampling, llamad_table
 
+cdef enum:
+    FEW = 128            # up to here llama.cpp sorts without buckets
+    TOP_P_FEW = 1024     # beyond it, top_p sorts the first TOP_P_FIRST of an unsorted list before it sorts all
+    TOP_P_FIRST = 256
 
-cdef void _sort(Candidates *c) noexcept nogil:
-    if not c.is_sorted:
-        c.table.sort(c.data, c.n, c.n)
+
+cdef void _sort_front(Candidates *c, int32_t k) noexcept nogil:
+    """The k largest to the front, sorted, as llama.cpp would leave them."""
+    if k <= FEW:
+        c.table.sort_front(c.data, c.n, k)
+        return
+    buckets_sort(c.table, c.data, c.n, k, c.spare, c.places)
+    memcpy(c.data, c.spare, <size_t>k * sizeof(llamad_candidate))
+
+
+cdef void candidates_sort(Candidates *c) noexcept nogil:
+    cdef int32_t i
+    if c.is_sorted:
+        return
+    _sort_front(c, c.n)
     c.is_sorted = 1
+    if c.n < c.n_full:
+        for i in range(1, c.n):
+            if c.data[i].logit == c.data[i - 1].logit:
+                c.redo = 1  # the order of equals depends on those that were left out
+                return
 
 
 cdef float _max(const Candidates *c) noexcept nogil:
@@ -38,8 +62,34 @@ cdef void _softmax(Candidates *c) noexcept nogil:
 cdef void candidates_top_k(Candidates *c, int32_t k) noexcept nogil:
     if k <= 0:
         return
-    _sort(c)
+    k = min(k, c.n_full)
+    if not c.is_sorted:
+        if c.n < c.n_full:
+            candidates_sort(c)
+        else:
+            _sort_front(c, k)
+            c.is_sorted = 1
+    c.n_full = k
     c.n = min(c.n, k)
+
+
+cdef void _top_p_many(Candidates *c, const llamad_sampling *s) noexcept nogil:
+    """An unsorted list of more than a thousand: the first few are sorted, and all when those are not enough."""
+    cdef float total = 0
+    cdef int32_t i, k = TOP_P_FIRST
+    buckets_sort(c.table, c.data, c.n, k, c.spare, c.places)
+    for i in range(c.n):
+        total += c.spare[i].p
+        if total >= s.top_p and i + 1 >= s.min_keep:
+            break
+        if i == k - 1:
+            k = c.n
+            buckets_sort(c.table, c.data, c.n, k, c.spare, c.places)
+    else:
+        i = c.n - 1
+    memcpy(c.data, c.spare, <size_t>(i + 1) * sizeof(llamad_candidate))
+    c.n = c.n_full = i + 1
+    c.is_sorted = 1
 
 
 cdef void candidates_top_p(Candidates *c, const llamad_sampling *s) noexcept nogil:
@@ -48,21 +98,29 @@ cdef void candidates_top_p(Candidates *c, const llamad_sampling *s) noexcept nog
     if s.top_p >= 1:
         return
     _softmax(c)
-    _sort(c)
+    if not c.is_sorted and c.n == c.n_full and c.n > TOP_P_FEW:
+        _top_p_many(c, s)
+        return
+    candidates_sort(c)
     for i in range(c.n):
         total += c.data[i].p
         if total >= s.top_p and i + 1 >= s.min_keep:
-            c.n = i + 1
+            c.n = c.n_full = i + 1
             return
+    if total >= s.top_p:
+        c.n_full = min(c.n_full, max(c.n, s.min_keep))
 
 
 cdef void candidates_min_p(Candidates *c, const llamad_sampling *s) noexcept nogil:
-    cdef float least
+    cdef float largest = -FLT_MAX, least
     cdef int32_t i, n = 0
     if s.min_p <= 0:
         return
     if not c.is_sorted:
-        least = _max(c) + logf(s.min_p)
+        for i in range(c.n):
+            if largest < c.data[i].logit:
+                largest = c.data[i].logit
+        least = largest + logf(s.min_p)
         for i in range(c.n):
             n += c.data[i].logit >= least
         if n > 0 and n >= s.min_keep:
@@ -71,61 +129,110 @@ cdef void candidates_min_p(Candidates *c, const llamad_sampling *s) noexcept nog
                 if c.data[i].logit >= least:
                     c.data[n] = c.data[i]
                     n += 1
-            c.n = n
+            c.n = c.n_full = n
             return
-        _sort(c)
+        candidates_sort(c)
     least = c.data[0].logit + logf(s.min_p)
     i = 1
-    while i < c.n and not (c.data[i].logit < least and i >= s.min_keep):
+    while i < c.n_full and not ((i >= c.n or c.data[i].logit < least) and i >= s.min_keep):
         i += 1
-    c.n = i
+    c.n_full = i
+    c.n = min(c.n, i)
 
 
 cdef void candidates_typical(Candidates *c, const llamad_sampling *s) noexcept nogil:
     """Orders candidates by how far their surprise is from the expected one, and keeps the mass typical_p of them."""
     cdef float entropy = 0, total = 0
     cdef int32_t i, n = c.n
-    cdef llamad_candidate *kept = c.data + n
-    cdef float *scores = <float *>(kept + n)
-    cdef int32_t *order = <int32_t *>(scores + n)
     if s.typical_p >= 1:
         return
-    _sort(c)
+    if c.n < c.n_full:
+        c.redo = 1  # one candidate without probability turns the entropy into NaN, and the order with it
+        return
+    candidates_sort(c)
     _softmax(c)
     for i in range(n):
         entropy += -c.data[i].p * logf(c.data[i].p)
     for i in range(n):
-        scores[i] = fabsf(-logf(c.data[i].p) - entropy)
-        order[i] = i
-    c.table.order(scores, order, n)
+        c.scores[i] = fabsf(-logf(c.data[i].p) - entropy)
+        c.order[i] = i
+    c.table.order(c.scores, c.order, n)
     for i in range(n):
-        total += c.data[order[i]].p
+        total += c.data[c.order[i]].p
         if total > s.typical_p and (s.min_keep == 0 or i >= s.min_keep - 1):
             n = i + 1
             break
     for i in range(n):
-        kept[i] = c.data[order[i]]
-    for i in range(n):
-        c.data[i] = kept[i]
-    c.n = n
+        c.spare[i] = c.data[c.order[i]]
+    memcpy(c.data, c.spare, <size_t>n * sizeof(llamad_candidate))
+    c.n = c.n_full = n
     c.is_sorted = 0
 
 
-cdef void candidates_xtc(Candidates *c, const llamad_sampling *s, Random *random) noexcept nogil:
+cdef void candidates_tail_free(Candidates *c, const llamad_sampling *s) noexcept nogil:
+    """Cuts where the curve of the sorted probabilities has become flat: at the mass tfs_z of its second derivative's
+    amount. llama.cpp has it no more; this is the arithmetic it had."""
+    cdef float total = 0, running = 0
+    cdef int32_t i, n = c.n - 2
+    if s.tfs_z >= 1 or c.n_full <= 2:
+        return
+    if c.n < c.n_full:
+        c.redo = 1
+        return
+    candidates_sort(c)
+    _softmax(c)
+    for i in range(n):
+        c.scores[i] = fabsf((c.data[i].p - c.data[i + 1].p) - (c.data[i + 1].p - c.data[i + 2].p))
+        total += c.scores[i]
+    for i in range(n):
+        running += c.scores[i] / total if total > <float>1e-6 else <float>1.0 / <float>n
+        if running > s.tfs_z and i >= max(s.min_keep, 1):
+            c.n = c.n_full = i
+            return
+
+
+cdef void candidates_top_n_sigma(Candidates *c, const llamad_sampling *s) noexcept nogil:
+    """Leaves nothing to those whose logit is more than n standard deviations below the largest."""
+    cdef float largest, total = 0, mean = 0, squares = 0, deviation = 0, away
+    cdef int32_t i, n = 0
+    if s.top_n_sigma <= 0 or c.n_full <= 1:
+        return
+    largest = c.data[0].logit
+    for i in range(c.n):
+        if c.data[i].logit != -INFINITY:
+            if largest < c.data[i].logit:
+                largest = c.data[i].logit
+            total += c.data[i].logit
+            n += 1
+    if n > 0:
+        mean = total / <float>n
+    for i in range(c.n):
+        if c.data[i].logit != -INFINITY:
+            away = c.data[i].logit - mean
+            squares = <float>(<double>squares + <double>away * <double>away)
+    if n > 0:
+        deviation = sqrtf(squares / <float>n)
+    for i in range(c.n):
+        if c.data[i].logit < largest - s.top_n_sigma * deviation:
+            c.data[i].logit = -INFINITY
+
+
+cdef void candidates_xtc(Candidates *c, const llamad_sampling *s) noexcept nogil:
+    """The cut itself; the caller has drawn whether there is one."""
     cdef int32_t i, last = 0
-    if s.xtc_probability <= 0 or s.xtc_threshold > 0.5 or c.n < 2:
+    if c.n < c.n_full and s.xtc_threshold <= 0:
+        c.redo = 1  # of all that are left out, the last would stay
         return
-    if random_float(random) > s.xtc_probability:
-        return
-    _sort(c)
+    candidates_sort(c)
     _softmax(c)
     for i in range(c.n):
-        if c.data[i].p < s.xtc_threshold:
+        if not c.data[i].p >= s.xtc_threshold:
             break
         last = i
-    if c.n - last >= s.min_keep and last > 0:
+    if c.n_full - last >= s.min_keep and last > 0:
         c.data += last
         c.n -= last
+        c.n_full -= last
 
 
 cdef void _divide(Candidates *c, float temperature) noexcept nogil:
@@ -149,34 +256,52 @@ cdef void candidates_temperature(Candidates *c, const llamad_sampling *s) noexce
     if s.dynatemp_range <= 0:
         _divide(c, s.temperature)
         return
-    if c.n <= 1:
+    if c.n_full <= 1:
         return
     low = s.temperature - s.dynatemp_range
     low = low if low > 0 else 0
     high = s.temperature + s.dynatemp_range
-    _sort(c)
+    candidates_sort(c)
     _softmax(c)
     for i in range(c.n):
         p = c.data[i].p
         if p > 0:
             entropy -= p * logf(p)
-    _divide(c, low + (high - low) * powf(entropy / -logf(<float>1.0 / <float>c.n), s.dynatemp_exponent))
+    _divide(c, low + (high - low) * powf(entropy / -logf(<float>1.0 / <float>c.n_full), s.dynatemp_exponent))
 
 
 cdef int32_t candidates_draw(Candidates *c, Random *random) noexcept nogil:
     """The token drawn. One draw is used even where there is no choice."""
-    cdef double drawn = random_double(random), total = 0, running = 0
-    cdef float largest
+    cdef double drawn, running = 0
+    cdef float largest = _max(c)
     cdef int32_t i
-    if c.n == 1:
+    if c.n < c.n_full and not largest > -INFINITY:
+        c.redo = 1  # nothing is possible: llama.cpp takes the last one, which may be one that was left out
+        return -1
+    drawn = random_double(random)
+    c.total = 0
+    if c.n_full == 1:
+        c.data[0].p = 1
+        c.total = 1
         return c.data[0].id
-    largest = _max(c)
     for i in range(c.n):
         c.data[i].p = expf(c.data[i].logit - largest)
-        total += c.data[i].p
-    drawn *= total
+        c.total += c.data[i].p
+    drawn *= c.total
     for i in range(c.n):
         running += c.data[i].p
         if running >= drawn:
             return c.data[i].id
     return c.data[c.n - 1].id
+
+
+cdef void candidates_finish(Candidates *c) noexcept nogil:
+    """After a draw: the final probabilities, largest first; all 0 where nothing was possible."""
+    cdef int32_t i
+    cdef int is_usual = c.total > 0 and c.total < INFINITY
+    for i in range(c.n):
+        c.data[i].p = <float>(c.data[i].p / c.total) if is_usual else 0
+    c.total = 1
+    if not c.is_sorted:
+        c.table.sort(c.data, c.n)
+        c.is_sorted = 1

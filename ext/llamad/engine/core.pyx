@@ -129,14 +129,14 @@ cdef class Core:
     # --- commands: False means that the ring is full and the caller should try again after the next poll() -----
 
     def submit(self, id: int, prompt: bytes, sampling: Sampling, *, stops: list[bytes], bias: list[tuple[int, float]],
-               breakers: list[bytes], request_id: bytes, key_name: bytes, priority: int, deadline_us: int,
+               breakers: bytes, request_id: bytes, key_name: bytes, priority: int, deadline_us: int,
                adapter_set: int, id_slot: int, n_predict: int, n_keep: int, n_discard: int, t_max_predict_us: int,
                stream: bool, cache_prompt: bool, context_shift: bool, group: int = 0, n_indent: int = 0,
                n_probs: int = 0, post_sampling_probs: bool = False, penalty: bytes | None = None) -> bool:
         cdef uint64_t n_prompt = <uint64_t>PyBytes_GET_SIZE(prompt)
         cdef uint64_t n_penalty = <uint64_t>PyBytes_GET_SIZE(penalty) if penalty is not None else 0
         cdef uint64_t n_stop = sum([4 + len(stop) for stop in stops])
-        cdef uint64_t n_breaker = sum([1 + len(breaker) for breaker in breakers])
+        cdef uint64_t n_breaker = <uint64_t>PyBytes_GET_SIZE(breakers)
         cdef uint64_t n_bias = <uint64_t>len(bias) * sizeof(llamad_bias)
         cdef uint64_t n_payload = sizeof(TaskCommand) + n_prompt + n_penalty + n_bias + n_stop + n_breaker
         cdef TaskCommand *command
@@ -174,8 +174,7 @@ cdef class Core:
         command.n_bias = <int32_t>len(bias)
         command.n_stop = <int32_t>len(stops)
         command.n_stop_bytes = <int32_t>n_stop
-        command.n_breakers = <int32_t>len(breakers)
-        command.n_breaker_bytes = <int32_t>n_breaker
+        command.n_breakers = <int32_t>(n_breaker // 4)
         command.sampling = sampling.values
         memcpy(command.request_id, PyBytes_AS_STRING(request_id), <size_t>min(63, PyBytes_GET_SIZE(request_id)))
         memcpy(command.key_name, PyBytes_AS_STRING(key_name), <size_t>min(31, PyBytes_GET_SIZE(key_name)))
@@ -190,14 +189,13 @@ cdef class Core:
             one.bias = value
             memcpy(at, &one, sizeof(llamad_bias))
             at += sizeof(llamad_bias)
+        memcpy(at, PyBytes_AS_STRING(breakers), n_breaker)
+        at += n_breaker
         for stop in stops:
             n = <int32_t>len(stop)
             memcpy(at, &n, sizeof(int32_t))
             memcpy(at + sizeof(int32_t), PyBytes_AS_STRING(stop), <size_t>n)
             at += sizeof(int32_t) + <size_t>n
-        for breaker in breakers:
-            memcpy(at, PyBytes_AS_STRING(breaker), <size_t>len(breaker) + 1)
-            at += len(breaker) + 1
         ring_commit(&self.state.commands)
         wake_send(self.state.command_fd)
         return True

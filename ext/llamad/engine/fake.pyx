@@ -104,6 +104,7 @@ cdef float *_logits(void *ctx, int32_t i_batch) noexcept nogil:
         return NULL
     row = <float *>(<char *>model + sizeof(FakeModel)) + <size_t>i_batch * FAKE_VOCAB
     memset(row, 0, FAKE_VOCAB * sizeof(float))
+    row[FIRST_BYTE + 46] = 5  # a full stop, where the answer is banned
     row[_answer(model, i_batch)] = 10
     return row
 
@@ -259,15 +260,17 @@ cdef void _sampler_accept(void *sampler, int32_t token) noexcept nogil:
     pass
 
 
-cdef int32_t _sampler_pick(void *sampler, const float *logits, int32_t n_vocab, void *scratch) noexcept nogil:
-    cdef llamad_candidate *left = <llamad_candidate *>scratch
+cdef int32_t _sampler_pick(void *sampler, const float *logits, int32_t n_vocab, void *scratch,
+                           llamad_candidate **data, int32_t *n) noexcept nogil:
     cdef int32_t i, best = FIRST_BYTE + 46  # a full stop, where EOS is banned
+    data[0] = <llamad_candidate *>scratch
+    n[0] = 1
     for i in range(n_vocab):
         if logits[i] > 5 and not (i == EOS and (<FakeSampler *>sampler).ban_eos):
             best = i
-    left[0].id = best
-    left[0].logit = logits[best]
-    left[1].id = -1
+    data[0].id = best
+    data[0].logit = logits[best]
+    data[0].p = 1
     return best
 
 
@@ -276,7 +279,7 @@ cdef void _sampler_close(void *sampler) noexcept nogil:
     free(sampler)
 
 
-cdef void _sort(llamad_candidate *data, int32_t n, int32_t k) noexcept nogil:
+cdef void _sort(llamad_candidate *data, int32_t n) noexcept nogil:
     cdef llamad_candidate one
     cdef int32_t i, j
     for i in range(1, n):
@@ -286,6 +289,10 @@ cdef void _sort(llamad_candidate *data, int32_t n, int32_t k) noexcept nogil:
             data[j] = data[j - 1]
             j -= 1
         data[j] = one
+
+
+cdef void _sort_front(llamad_candidate *data, int32_t n, int32_t k) noexcept nogil:
+    _sort(data, n)
 
 
 cdef void _order(const float *scores, int32_t *order, int32_t n) noexcept nogil:
@@ -320,6 +327,7 @@ _table.sampler_accept = _sampler_accept
 _table.sampler_pick = _sampler_pick
 _table.sampler_close = _sampler_close
 _table.sort = _sort
+_table.sort_front = _sort_front
 _table.order = _order
 
 

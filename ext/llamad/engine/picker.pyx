@@ -1,13 +1,19 @@
-# Owns: one sampler in the hand of a test or a measurement. The engine does not use it.
+# Owns: one sampler in the hand of a test or a measurement, and its parts that a test looks at alone. The engine does
+# not use it.
 from libc.stdint cimport int32_t
 from libc.stdlib cimport calloc, free, malloc
-from libc.string cimport memcpy
 
-from cpython.bytes cimport PyBytes_AS_STRING
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 
-from llamad.engine.sampler cimport Sampler, sampler_accept, sampler_close, sampler_open, sampler_pick, sampler_scratch_bytes
+from llamad.engine.breakers import pack_breakers
+
+from llamad.engine.exps cimport exps, sum_in_order
+from llamad.engine.sampler cimport (
+    Sampler, sampler_accept, sampler_candidates, sampler_close, sampler_open, sampler_open_chain, sampler_pick,
+    sampler_scratch_bytes,
+)
 from llamad.engine.sampling cimport Sampling
-from llamad.engine.table cimport llamad_bias
+from llamad.engine.table cimport llamad_bias, llamad_candidate
 from llamad.engine.vocab cimport Vocab
 
 
@@ -18,16 +24,22 @@ cdef class Picker:
     cdef Vocab vocab
 
     def __cinit__(self, vocab: Vocab, sampling: Sampling, n_vocab: int, *, bias: list[tuple[int, float]],
-                  breakers: list[bytes], ours: bool) -> None:
+                  breakers: list[bytes], ours: bool, packed: bytes | None = None) -> None:
         cdef llamad_bias *rows = <llamad_bias *>calloc(<size_t>len(bias) + 1, sizeof(llamad_bias))
         cdef int32_t i
         for i in range(<int32_t>len(bias)):
             rows[i].token = bias[i][0]
             rows[i].bias = bias[i][1]
-        joined = b"".join([breaker + b"\0" for breaker in breakers])
         self.vocab = vocab
-        self.sampler = sampler_open(vocab.table, vocab.handle, n_vocab, &sampling.values, rows, <int32_t>len(bias),
-                                    PyBytes_AS_STRING(joined), <int32_t>len(breakers), ours)
+        if ours:
+            packed = pack_breakers(vocab, breakers) if packed is None else packed
+            self.sampler = sampler_open(vocab.table, vocab.handle, n_vocab, &sampling.values, rows, <int32_t>len(bias),
+                                        <const int32_t *>PyBytes_AS_STRING(packed),
+                                        <int32_t>(PyBytes_GET_SIZE(packed) // 4))
+        else:
+            joined = b"".join([breaker + b"\0" for breaker in breakers])
+            self.sampler = sampler_open_chain(vocab.table, vocab.handle, n_vocab, &sampling.values, rows,
+                                              <int32_t>len(bias), PyBytes_AS_STRING(joined), <int32_t>len(breakers))
         free(rows)
         self.scratch = malloc(sampler_scratch_bytes(n_vocab))
         if self.sampler == NULL or self.scratch == NULL:
@@ -45,21 +57,37 @@ cdef class Picker:
         sampler_accept(self.sampler, token)
 
     def pick(self, float[::1] logits) -> int:
-        """Picks and accepts. The logits may be changed."""
+        """Picks, without accepting. The logits stay as they are."""
         assert logits.shape[0] == self.sampler.n_vocab
         cdef int32_t token
         with nogil:
             token = sampler_pick(self.sampler, &logits[0], self.scratch)
         return token
 
+    def candidates(self) -> bytes:
+        """What the last pick drew from, the most probable first, as structs (int32 id, float logit, float p). Once
+        after a pick."""
+        cdef llamad_candidate *data
+        cdef int32_t n
+        with nogil:
+            sampler_candidates(self.sampler, &data, &n)
+        return PyBytes_FromStringAndSize(<char *>data, n * <Py_ssize_t>sizeof(llamad_candidate))
+
     def repeat(self, float[::1] logits, n: int) -> None:
-        """Picks n times from copies of one row, for timing: llama.cpp's chain copies its row, too."""
-        cdef int32_t i, n_times = n
-        cdef size_t n_bytes = <size_t>self.sampler.n_vocab * sizeof(float)
-        cdef float *row = <float *>malloc(n_bytes)
+        """Picks n times from one row and accepts each token, for timing."""
+        cdef int32_t i, token, n_times = n
         with nogil:
             for i in range(n_times):
-                if self.sampler.n_bias or self.sampler.history.counts != NULL or i == 0:
-                    memcpy(row, &logits[0], n_bytes)
-                sampler_pick(self.sampler, row, self.scratch)
-        free(row)
+                token = sampler_pick(self.sampler, &logits[0], self.scratch)
+                sampler_accept(self.sampler, token)
+
+
+def row_exps(float[::1] row, largest: float, float[::1] out) -> None:
+    """exps.pyx's, for a test."""
+    assert row.shape[0] == out.shape[0]
+    exps(&row[0], <int32_t>row.shape[0], largest, &out[0])
+
+
+def row_sum(float[::1] row) -> float:
+    """exps.pyx's sum_in_order, for a test."""
+    return sum_in_order(&row[0], <int32_t>row.shape[0])

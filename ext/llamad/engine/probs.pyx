@@ -8,7 +8,7 @@ from libc.string cimport memmove, memset
 
 from llamad.engine.sampler cimport Sampler, sampler_candidates, sampler_scratch_bytes
 from llamad.engine.table cimport llamad_candidate
-from llamad.engine.topk cimport topk_select
+from llamad.engine.topk cimport TOPK_COLLECT_MAX, topk_select
 from llamad.engine.wire cimport TokenProb
 
 cdef extern from "probs.h" nogil:
@@ -76,8 +76,8 @@ cdef void probs_before(Probs *probs, const float *row, int32_t n_vocab, void *sc
     cdef int32_t i, n
     if probs.n_top == 0 or probs.is_post:
         return
-    n = topk_select(row, n_vocab, min(probs.n_top, n_vocab), scratch)
-    if n < 0:  # equal logits, which in what order does not matter here
+    n = topk_select(row, n_vocab, min(probs.n_top, n_vocab), top, <float *>(top + TOPK_COLLECT_MAX), 0)
+    if n < min(probs.n_top, n_vocab):  # equal logits, whose order does not matter here, or too few above -inf
         n = _select(row, n_vocab, min(probs.n_top, n_vocab), top)
     probs.log_sum = probs_log_sum(row, n_vocab, top[0].logit) if n > 0 and top[0].logit > -INFINITY else 0
     out = _next(probs)
@@ -89,7 +89,7 @@ cdef void probs_before(Probs *probs, const float *row, int32_t n_vocab, void *sc
 
 cdef void probs_after(Probs *probs, Sampler *sampler, const float *row, int32_t picked) noexcept nogil:
     """The picked token's own probability; and what the sampler left, where that is asked for."""
-    cdef const llamad_candidate *left = NULL
+    cdef llamad_candidate *left = NULL
     cdef TokenProb *out
     cdef int32_t i, n = 0, n_top = 0
     if probs.n_top == 0 or picked < 0:

@@ -40,5 +40,7 @@ cdef class Sampling:
         self.values.mirostat_tau = values.pop("mirostat_tau")
         self.values.mirostat_eta = values.pop("mirostat_eta")
         self.values.min_keep = values.pop("min_keep")
+        self.values.penalize_nl = values.pop("penalize_nl", False)
+        self.values.newline_token = values.pop("newline_token", -1)
         if values:
             raise TypeError(f"unknown sampling parameters: {sorted(values)}")

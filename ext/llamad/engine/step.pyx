@@ -269,7 +269,7 @@ cdef Sampler *_open_sampler(State *state, const Task *task) noexcept nogil:
     cdef const TaskCommand *command = &task.command
     cdef int32_t i, n = min(task.n_penalty, sampler_history_wanted(&command.sampling))
     cdef Sampler *sampler = sampler_open(state.table, state.vocab, state.n_vocab, &command.sampling, task.bias,
-                                         command.n_bias, task.breakers, command.n_breakers, 1)
+                                         command.n_bias, task.breakers, command.n_breakers)
     if sampler != NULL:
         for i in range(task.n_penalty - n, task.n_penalty):
             sampler_accept(sampler, task.penalty[i])
@@ -293,6 +293,8 @@ cdef void _sample_one(void *arg, int32_t index, int32_t worker) noexcept nogil:
     probs_before(&slot.probs, slot.logits, state.n_vocab, scratch)
     slot.picked = sampler_pick(slot.sampler, slot.logits, scratch)
     probs_after(&slot.probs, slot.sampler, slot.logits, slot.picked)
+    if slot.picked >= 0:
+        sampler_accept(slot.sampler, slot.picked)
 
 
 cdef void _sample(State *state) noexcept nogil:

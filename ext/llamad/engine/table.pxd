@@ -59,8 +59,10 @@ cdef extern from "table.h" nogil:
         float mirostat_tau
         float mirostat_eta
         int32_t min_keep
+        int32_t penalize_nl
+        int32_t newline_token
         int32_t n_samplers
-        uint8_t samplers[32]
+        uint8_t samplers[33]
 
     ctypedef struct llamad_table:
         uint32_t version
@@ -83,7 +85,9 @@ cdef extern from "table.h" nogil:
         void *(*sampler_open)(const void *vocab, const llamad_sampling *sampling, const llamad_bias *bias,
                               int32_t n_bias, const char *breakers, int32_t n_breakers) noexcept nogil
         void (*sampler_accept)(void *sampler, int32_t token) noexcept nogil
-        int32_t (*sampler_pick)(void *sampler, const float *logits, int32_t n_vocab, void *scratch) noexcept nogil
+        int32_t (*sampler_pick)(void *sampler, const float *logits, int32_t n_vocab, void *scratch,
+                                llamad_candidate **data, int32_t *n) noexcept nogil
         void (*sampler_close)(void *sampler) noexcept nogil
-        void (*sort)(llamad_candidate *data, int32_t n, int32_t k) noexcept nogil
+        void (*sort)(llamad_candidate *data, int32_t n) noexcept nogil
+        void (*sort_front)(llamad_candidate *data, int32_t n, int32_t k) noexcept nogil
         void (*order)(const float *scores, int32_t *order, int32_t n) noexcept nogil

@@ -11,7 +11,7 @@ ctypedef struct Task:
     int32_t n_penalty
     const llamad_bias *bias
     const char *stops
-    const char *breakers
+    const int32_t *breakers
     int32_t is_paused
     Task *next
 

@@ -13,7 +13,8 @@ cdef Task *task_open(const TaskCommand *command) noexcept nogil:
     cdef size_t n_prompt = <size_t>command.n_prompt * sizeof(int32_t)
     cdef size_t n_penalty = <size_t>max(command.n_penalty, 0) * sizeof(int32_t)
     cdef size_t n_bias = <size_t>command.n_bias * sizeof(llamad_bias)
-    cdef size_t n_payload = n_prompt + n_penalty + n_bias + <size_t>(command.n_stop_bytes + command.n_breaker_bytes)
+    cdef size_t n_breakers = <size_t>command.n_breakers * sizeof(int32_t)
+    cdef size_t n_payload = n_prompt + n_penalty + n_bias + n_breakers + <size_t>command.n_stop_bytes
     cdef Task *task = <Task *>malloc(sizeof(Task) + n_payload)
     cdef char *payload
     if task == NULL:
@@ -28,8 +29,8 @@ cdef Task *task_open(const TaskCommand *command) noexcept nogil:
         task.penalty = task.prompt + command.n_prompt
         task.n_penalty = command.n_penalty
     task.bias = <const llamad_bias *>(payload + n_prompt + n_penalty)
-    task.stops = payload + n_prompt + n_penalty + n_bias
-    task.breakers = task.stops + command.n_stop_bytes
+    task.breakers = <const int32_t *>(payload + n_prompt + n_penalty + n_bias)
+    task.stops = payload + n_prompt + n_penalty + n_bias + n_breakers
     task.is_paused = 0
     task.next = NULL
     return task

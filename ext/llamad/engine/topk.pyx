@@ -1,22 +1,49 @@
 # Owns: choosing and sorting the few candidates of a row. Runs on sampler threads.
+from libc.float cimport FLT_MAX
 from libc.math cimport INFINITY
 from libc.stdint cimport int32_t
 
 from llamad.engine.table cimport llamad_candidate
 
 cdef extern from "topk.h" nogil:
-    enum:
-        TOPK_LANES
-        TOPK_GROUP
-        TOPK_PIECE
     int32_t topk_group_maxima(const float *row, int32_t n, float *out) noexcept
     float topk_threshold(const float *maxima, int32_t n, int32_t k, float *heap) noexcept
 
 
-cdef size_t topk_scratch_bytes(int32_t n_vocab) noexcept nogil:
-    """Candidates, then the groups' maxima, then the heap."""
-    cdef size_t n_groups = <size_t>(n_vocab // TOPK_PIECE + 1) * TOPK_LANES
-    return TOPK_COLLECT_MAX * sizeof(llamad_candidate) + (n_groups + TOPK_MAX) * sizeof(float)
+cdef int32_t topk_n_maxima(int32_t n) noexcept nogil:
+    """How many floats the functions below need for their maxima, and for the heap behind them."""
+    return (n // TOPK_PIECE + 1) * TOPK_LANES + TOPK_MAX
+
+
+cdef float topk_maxima(const float *row, int32_t n, float *maxima) noexcept nogil:
+    """Fills the groups' maxima; returns the largest element."""
+    cdef int32_t i, n_groups = topk_group_maxima(row, n, maxima)
+    cdef float largest = -INFINITY
+    for i in range(n_groups):
+        largest = maxima[i] if maxima[i] > largest else largest
+    for i in range(n // TOPK_PIECE * TOPK_PIECE, n):
+        largest = row[i] if row[i] > largest else largest
+    return largest
+
+
+cdef int32_t topk_collect(const float *row, int32_t n, const float *maxima, float least,
+                          llamad_candidate *out) noexcept nogil:
+    """Every element that reaches the threshold, in the row's order; returns how many. `out` has room for all."""
+    cdef int32_t i, piece, lane, end, found = 0
+    for piece in range(n // TOPK_PIECE + 1):
+        lane = 0
+        if piece < n // TOPK_PIECE:
+            while lane < TOPK_LANES and not maxima[piece * TOPK_LANES + lane] >= least:
+                lane += 1
+        if lane == TOPK_LANES:
+            continue
+        end = min(n, (piece + 1) * TOPK_PIECE)
+        for i in range(piece * TOPK_PIECE, end):
+            if row[i] >= least:
+                out[found].id = i
+                out[found].logit = row[i]
+                found += 1
+    return found
 
 
 cdef int _collect(const float *row, int32_t at, int32_t end, int32_t stride, float least, llamad_candidate *out,
@@ -71,25 +98,25 @@ cdef void _sort(llamad_candidate *data, int32_t n) noexcept nogil:
         _sift(data, i, 0)
 
 
-cdef int32_t topk_select(const float *row, int32_t n, int32_t k, void *scratch) noexcept nogil:
-    """The first k of `scratch` become the k largest, sorted; returns k.
+cdef int32_t topk_select(const float *row, int32_t n, int32_t k, llamad_candidate *out, float *maxima,
+                         int has_maxima) noexcept nogil:
+    """The first k of `out` become the k largest, sorted; returns k, or fewer where only so many are above -inf.
 
     -1 where equal logits among them leave their order open, or too many reach the threshold: the caller then
-    asks for the order that llama.cpp's own sort leaves."""
-    cdef llamad_candidate *out = <llamad_candidate *>scratch
-    cdef float *maxima = <float *>(out + TOPK_COLLECT_MAX)
-    cdef int32_t n_groups = topk_group_maxima(row, n, maxima)
+    asks for the order that llama.cpp's own sort leaves. `out` has room for TOPK_COLLECT_MAX."""
+    cdef int32_t n_groups = n // TOPK_PIECE * TOPK_LANES if has_maxima else topk_group_maxima(row, n, maxima)
     cdef float least = topk_threshold(maxima, n_groups, k, maxima + n_groups)
     cdef int32_t i, piece, n_found = 0, n_whole = n // TOPK_PIECE * TOPK_PIECE
+    least = least if least > -FLT_MAX else -FLT_MAX
     for i in range(n_groups):
         if maxima[i] >= least:
             piece = i // TOPK_LANES * TOPK_PIECE
             if _collect(row, piece + i % TOPK_LANES, piece + TOPK_PIECE, TOPK_LANES, least, out, &n_found) < 0:
                 return -1
-    if _collect(row, n_whole, n, 1, least, out, &n_found) < 0 or n_found < k:
+    if _collect(row, n_whole, n, 1, least, out, &n_found) < 0:
         return -1
     _sort(out, n_found)
-    for i in range(1, k):
+    for i in range(1, min(k + 1, n_found)):
         if out[i].logit == out[i - 1].logit:
             return -1
-    return k
+    return min(k, n_found)

@@ -41,8 +41,8 @@ cdef enum Failure:
 ctypedef struct TaskRef:
     uint64_t id
 
-# Followed by: prompt int32[n_prompt], what the penalties see instead of it int32[n_penalty], bias llamad_bias[n_bias], stop strings (int32 length, bytes)[n_stop]
-# in n_stop_bytes, DRY breakers NUL-terminated in n_breaker_bytes.
+# Followed by: prompt int32[n_prompt], what the penalties see instead of it int32[n_penalty], bias llamad_bias[n_bias],
+# DRY's breakers int32[n_breakers] (breakers.pyx), stop strings (int32 length, bytes)[n_stop] in n_stop_bytes.
 ctypedef struct TaskCommand:
     uint64_t id
     uint64_t adapter_set
@@ -63,8 +63,7 @@ ctypedef struct TaskCommand:
     int32_t n_bias
     int32_t n_stop
     int32_t n_stop_bytes
-    int32_t n_breakers
-    int32_t n_breaker_bytes
+    int32_t n_breakers         # numbers in their table
     llamad_sampling sampling
     char request_id[64]
     char key_name[32]

@@ -1,0 +1,75 @@
+/* The sum of a row of floats, bit for bit what adding one after the other gives, many lanes at a time.
+ *
+ * Owns: the sum over probabilities that llama.cpp takes in order. Any thread; touches nothing but its arguments.
+ *
+ * While a running sum S stays between two powers of two, its last place u is fixed: S is a multiple of u, and adding
+ * p >= 0 adds p rounded to a multiple of u, whatever S is. Only an exact tie depends on S. So a block's rounded
+ * elements may be added in any order, exactly; where a block holds a tie or takes S past the power of two, it is
+ * added one by one.
+ */
+#ifndef LLAMAD_SUMS_H
+#define LLAMAD_SUMS_H
+
+#include <stdint.h>
+#include <string.h>
+
+#if defined(__AVX512F__)
+#define SUMS_LANES 16
+#elif defined(__AVX__)
+#define SUMS_LANES 8
+#else
+#define SUMS_LANES 4
+#endif
+#define SUMS_BLOCK 256
+
+typedef float   sums_vf __attribute__((vector_size(SUMS_LANES * 4)));
+typedef int32_t sums_vi __attribute__((vector_size(SUMS_LANES * 4)));
+
+/* The elements of a block, each rounded to a multiple of `last` (a power of two), added up; -1 where one of them lies
+ * just between two multiples, or is too large to be rounded in this way. Sums of up to 2^24 `last` are exact. */
+static inline float sums_block(const float *p, float last) {
+    const float magic = 0x1.8p23f * last, half = 0.5f * last, large = 0x1p22f * last;
+    sums_vf     total = {0};
+    sums_vi     bad   = {0};
+    for (int i = 0; i < SUMS_BLOCK; i += SUMS_LANES) {
+        sums_vf next;
+        memcpy(&next, p + i, sizeof next);
+        sums_vf rounded = (next + magic) - magic;
+        sums_vf left    = next - rounded;
+        bad |= (left == half) | (left == -half) | (next > large);
+        total += rounded;
+    }
+    float   sum = 0;
+    int32_t any = 0;
+    for (int lane = 0; lane < SUMS_LANES; lane++) {
+        sum += total[lane];
+        any |= bad[lane];
+    }
+    return any ? -1.0f : sum;
+}
+
+/* p[0] + p[1] + ..., in order; none is negative. */
+static float sums_in_order(const float *p, int32_t n) {
+    float   sum = 0;
+    int32_t i   = 0;
+    while (i < n) {
+        int32_t end = i + SUMS_BLOCK < n ? i + SUMS_BLOCK : n;
+        if (end - i == SUMS_BLOCK && sum >= 0x1p-60f && sum < 0x1p60f) {
+            uint32_t bits;
+            float    power; /* the largest power of two that is not above the sum */
+            memcpy(&bits, &sum, sizeof bits);
+            bits &= 0x7F800000u;
+            memcpy(&power, &bits, sizeof power);
+            float added = sums_block(p + i, power * 0x1p-23f);
+            if (added >= 0 && added < power && sum + added < 2 * power) {
+                sum += added;
+                i = end;
+                continue;
+            }
+        }
+        for (; i < end; i++) sum += p[i];
+    }
+    return sum;
+}
+
+#endif
