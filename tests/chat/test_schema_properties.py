@@ -6,7 +6,7 @@ import json
 import random
 from typing import Any
 
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, assume, given, reject, settings
 from hypothesis import strategies as st
 from hypothesis_jsonschema import from_schema
 from jsonschema import Draft202012Validator
@@ -23,12 +23,12 @@ def grammar_of(schema: Any) -> Grammar:
     try:
         return Grammar(to_grammar(schema)[0])
     except SchemaError as error:
-        assert error.reason == "no JSON value can satisfy this schema"
-        assume(False)
+        if error.reason == "no JSON value can satisfy this schema":
+            reject()
         raise
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=CALM)
+@settings(max_examples=200, deadline=None, suppress_health_check=CALM)
 @given(schema=SCHEMAS, seed=st.integers(0, 2**32))
 def test_what_is_generated_validates(schema: Any, seed: int) -> None:
     grammar = grammar_of(schema)
@@ -42,7 +42,7 @@ def test_what_is_generated_validates(schema: Any, seed: int) -> None:
         validator.validate(value)
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=CALM)
+@settings(max_examples=120, deadline=None, suppress_health_check=CALM)
 @given(schema=SCHEMAS, data=st.data())
 def test_what_is_valid_is_accepted(schema: Any, data: st.DataObject) -> None:
     grammar = grammar_of(schema)

@@ -19,10 +19,16 @@ from llamad.chat.schema.check import same
 ALL = [None, True, False, 0, -7, 2.5, "x", [], [1, "a"], {}, {"a": 1}]
 
 
-@pytest.mark.parametrize("schema", [True, {}, {"title": "any", "description": "d", "default": 3, "$comment": "c"}])
+@pytest.mark.parametrize(
+    "schema", [True, {}, {"title": "any", "description": "d", "default": 3, "$comment": "c"}]
+)
 def test_any_value(hold: Any, schema: Any) -> None:
     deep = [{"a": [{"b": [[], {}]}]}, 1e300, -0.0, 5e-324, 10**30, "é\U0001f999\n\x7f"]
-    hold(schema, [*ALL, *deep], [b"", b"nul", b"[1,]", b'{"a"}', b"01", b"1.", b".5", b"+1", b"'x'", b'"a', b"NaN"])
+    hold(
+        schema,
+        [*ALL, *deep],
+        [b"", b"nul", b"[1,]", b'{"a"}', b"01", b"1.", b".5", b"+1", b"'x'", b'"a', b"NaN"],
+    )
 
 
 @pytest.mark.parametrize(
@@ -58,14 +64,39 @@ def test_nullable(hold: Any) -> None:
 
 
 def test_string_escapes(hold: Any) -> None:
-    yes = [rb'"\"\\\/\b\f\n\r\t"', rb'"\u0041\u00e9\uFFFF"', rb'"\uD83D\uDE00\ud83d\ude00"', "\"\x7f\u2028\"".encode()]
-    no = [rb'"\x"', rb'"\u12"', rb'"\ud83d"', rb'"\ude00"', rb'"\ude00\ud83d"', rb'"\ud83dx"', b'"\n"', b'"\x00"', b'"\t"']
+    yes = [
+        rb'"\"\\\/\b\f\n\r\t"',
+        rb'"\u0041\u00e9\uFFFF"',
+        rb'"\uD83D\uDE00\ud83d\ude00"',
+        '"\x7f\u2028"'.encode(),
+    ]
+    no = [
+        rb'"\x"',
+        rb'"\u12"',
+        rb'"\ud83d"',
+        rb'"\ude00"',
+        rb'"\ude00\ud83d"',
+        rb'"\ud83dx"',
+        b'"\n"',
+        b'"\x00"',
+        b'"\t"',
+    ]
     hold({"type": "string"}, yes, [*no, rb'"\ud83d\u0041"', b'"""', rb'"\"'])
 
 
 def test_lengths_count_characters(hold: Any) -> None:
-    yes = ["ab", "é\U0001f999", "\U0001f999\U0001f999\U0001f999", "\n\n", rb'"\uD83D\uDE00\u0041"'.decode().encode()]
-    hold({"type": "string", "minLength": 2, "maxLength": 3}, yes, ["", "a", "abcd", "\U0001f999", rb'"\uD83D\uDE00"'])
+    yes = [
+        "ab",
+        "é\U0001f999",
+        "\U0001f999\U0001f999\U0001f999",
+        "\n\n",
+        rb'"\uD83D\uDE00\u0041"'.decode().encode(),
+    ]
+    hold(
+        {"type": "string", "minLength": 2, "maxLength": 3},
+        yes,
+        ["", "a", "abcd", "\U0001f999", rb'"\uD83D\uDE00"'],
+    )
     hold({"type": "string", "minLength": 2.0}, ["ab", "a" * 50], ["a"])
     hold({"type": "string", "maxLength": 0}, [""], ["a"])
     hold({"type": "string", "maxLength": 500}, ["a" * 500], ["a" * 501])
@@ -81,7 +112,7 @@ PATTERNS = [
     ("^a*?b+?c??$", None, "abc"),
     ("^(?:a?b?)*$", None, "abc"),
     ("^(?:a*)*b$", None, "ab"),
-    ("^[^ab]$", None, "abé\\\""),
+    ("^[^ab]$", None, 'abé\\"'),
     ("^(?<x>a)(?P<y>b)$", "^(a)(b)$", "ab"),
     ("^\\u0061\\x62\\u{63}$", "^abc$", "abc"),
     ("^\\uD83E\\uDD99$", "^\U0001f999$", "a\U0001f999"),
@@ -118,22 +149,56 @@ def test_patterns_as_python_reads_them(hold: Any, pattern: str, python: str | No
 
 def test_pattern_with_lengths_and_other_patterns(hold: Any) -> None:
     hold({"type": "string", "pattern": "^[a-z]+$", "maxLength": 3}, ["a", "abc"], ["", "abcd", "A"])
-    hold({"type": "string", "pattern": "^(ab)*$", "minLength": 3, "maxLength": 5}, ["abab"], ["", "ab", "ababab"])
+    hold(
+        {"type": "string", "pattern": "^(ab)*$", "minLength": 3, "maxLength": 5},
+        ["abab"],
+        ["", "ab", "ababab"],
+    )
     hold({"type": "string", "pattern": "^[ab]{2}$", "minLength": 1, "maxLength": 9}, ["ab"], ["a", "aba"])
     hold({"type": "string", "pattern": "x", "minLength": 3}, ["axb", "xxxx"], ["x", "ax", "abc"])
     both = {"allOf": [{"pattern": "^a"}, {"pattern": "z$"}], "type": "string"}
     hold(both, ["az", "a--z"], ["a", "z", "za"])
-    hold({"type": "string", "format": "date", "pattern": "^2024-02"}, ["2024-02-29"], ["2024-03-01", "2023-02-01"])
+    hold(
+        {"type": "string", "format": "date", "pattern": "^2024-02"},
+        ["2024-02-29"],
+        ["2024-03-01", "2023-02-01"],
+    )
+
+
+def test_restricted_characters_raw_and_escaped(hold: Any) -> None:
+    """json.dumps escapes U+007F, which JSON does not ask for."""
+    texts = [
+        "\x7f",
+        "\x00",
+        "\x1f",
+        "\x80",
+        "\ud7ff",
+        "\ue000",
+        "\uffff",
+        "\U00010000",
+        "\U0010ffff",
+        '"',
+        "\\",
+        "/",
+    ]
+    hold({"type": "string", "pattern": "^[^a]$"}, texts, ["a", rb'"\u0061"', rb'"\ud800"', rb'"\udfff"'])
 
 
 def test_decimal_pattern_of_pydantic(hold: Any) -> None:
     pattern = "^(?!^[-+.]*$)[+-]?0*\\d*\\.?\\d*$"
-    hold({"type": "string", "pattern": pattern}, ["1", "-1.50", "+.5", "007."], ["", "-", ".", "+.", "1.2.3", "a"])
+    hold(
+        {"type": "string", "pattern": pattern},
+        ["1", "-1.50", "+.5", "007."],
+        ["", "-", ".", "+.", "1.2.3", "a"],
+    )
 
 
 def test_calendar(hold: Any) -> None:
     years = [1, 4, 99, 100, 400, 1900, 1999, 2000, 2023, 2024, 2100, 9996, 9999]
-    yes, no = [], ["0000-01-01", "2024-1-1", "2024-00-01", "2024-13-01", "2024-01-00", "02024-01-01", "2024-01-01 "]
+    yes, no = (
+        [],
+        ["0000-01-01", "2024-1-1", "2024-00-01", "2024-13-01", "2024-01-00", "02024-01-01", "2024-01-01 "],
+    )
     for year, month in itertools.product(years, range(1, 13)):
         last = calendar.monthrange(year, month)[1]
         yes += [f"{year:04}-{month:02}-{day:02}" for day in (1, 9, 10, 28, last)]
@@ -148,7 +213,11 @@ def test_time_and_uuid(hold: Any) -> None:
     stamped = {"type": "string", "format": "date-time"}
     hold(stamped, [f"2024-02-29T{t}" for t in yes], ["2023-02-29T00:00:00Z", "2024-02-29 00:00:00Z"])
     good = "0123abcd-ABCD-4fff-8000-00000000000f"
-    hold({"type": "string", "format": "uuid"}, [good], [good[:-1], good.replace("-", ""), good.replace("a", "g")])
+    hold(
+        {"type": "string", "format": "uuid"},
+        [good],
+        [good[:-1], good.replace("-", ""), good.replace("a", "g")],
+    )
 
 
 @pytest.mark.parametrize(
@@ -174,7 +243,12 @@ def test_time_and_uuid(hold: Any) -> None:
     ],
 )
 def test_integer_bounds(hold: Any, bounds: dict[str, Any], low: int | None, high: int | None) -> None:
-    near = {n + d for n in (low or 0, high or 0) for d in range(-130, 131)} | {10**6, -(10**6), 2**40, -(2**40)}
+    near = {n + d for n in (low or 0, high or 0) for d in range(-130, 131)} | {
+        10**6,
+        -(10**6),
+        2**40,
+        -(2**40),
+    }
     yes = [n for n in near if (low is None or n >= low) and (high is None or n <= high)]
     hold({"type": "integer", **bounds}, yes, [*(near - set(yes)), b"007", b"1.0", b"1e1", b"--1", b""])
 
@@ -197,9 +271,22 @@ def test_a_number_that_must_be_whole_is_an_integer(hold: Any) -> None:
 
 
 def test_enum_and_const(hold: Any) -> None:
-    values = ["a", "ab", "é\U0001f999", 'q"\\', 1, 12, 2.5, None, True, [], [1, {"k": "v"}], {"b": [], "a": {}}]
+    values = [
+        "a",
+        "ab",
+        "é\U0001f999",
+        'q"\\',
+        1,
+        12,
+        2.5,
+        None,
+        True,
+        [],
+        [1, {"k": "v"}],
+        {"b": [], "a": {}},
+    ]
     others = ["", "abc", 2, False, 1.5, [1], {"b": []}]
-    hold({"enum": values}, [*values, b'{"b": [], "a": {}}', b"[\n  1,\n  {\n    \"k\": \"v\"\n  }\n]"], others)
+    hold({"enum": values}, [*values, b'{"b": [], "a": {}}', b'[\n  1,\n  {\n    "k": "v"\n  }\n]'], others)
     for value in values:
         hold({"const": value}, [value], [other for other in values if other is not value])
     hold({"const": 1.0}, [b"1.0", b"1"], [b"true", b"1.5"])
@@ -211,9 +298,17 @@ def test_enum_is_sifted_by_everything_beside_it(hold: Any) -> None:
     hold({"enum": numbers, "type": "integer"}, [0, 1, 2, 3, 4], [4.5, "4", None])
     hold({"enum": numbers, "multipleOf": 2, "minimum": 1}, [2, 4, "4"], [0, 1, 3, 4.5])
     hold({"enum": numbers, "not": {"type": "number"}}, ["4", None], [1])
-    hold({"enum": numbers, "if": {"type": "string"}, "then": {"minLength": 2}, "else": {"maximum": 1}}, [0, None], ["4", 2])
+    hold(
+        {"enum": numbers, "if": {"type": "string"}, "then": {"minLength": 2}, "else": {"maximum": 1}},
+        [0, None],
+        ["4", 2],
+    )
     hold({"enum": ["a", "bb", "c1"], "pattern": "^.$"}, ["a"], ["bb"])
-    hold({"enum": [[1], [1, 1], [1, 2]], "uniqueItems": True, "contains": {"const": 2}}, [[1, 2]], [[1], [1, 1]])
+    hold(
+        {"enum": [[1], [1, 1], [1, 2]], "uniqueItems": True, "contains": {"const": 2}},
+        [[1, 2]],
+        [[1], [1, 1]],
+    )
     asked = {"dependentRequired": {"a": ["b"]}, "propertyNames": {"maxLength": 1}, "maxProperties": 2}
     values = [{"a": 1}, {"a": 1, "b": 2}, {"cc": 1}, {"b": 1}, {"b": 1, "c": 1, "d": 1}]
     hold({"enum": values, **asked}, [values[1], values[3]], [values[0], values[2], values[4]])

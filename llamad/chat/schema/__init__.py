@@ -19,5 +19,8 @@ def to_grammar(schema: object, *, strict: bool = True) -> tuple[str, list[str]]:
 
     Only with strict=False is anything dropped; a malformed schema is a SchemaError either way.
     """
-    converter = Converter(schema, strict)
-    return converter.grammar(), converter.report.warnings
+    try:
+        converter = Converter(schema, strict)
+        return converter.grammar(), converter.report.warnings
+    except RecursionError:  # the limits keep far from it, unless the caller's own stack is nearly full
+        raise SchemaError("#", "", "the schema is nested too deep; flatten it") from None

@@ -6,6 +6,7 @@ Any thread; pure but for the rules it adds. It knows JSON strings, not schemas.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 
 from .expressions import NEVER, Chars, Expr, Literal, Ranges, Reference, alt, normal, rep, seq
 from .rules import Rules
@@ -30,7 +31,7 @@ LINE_ENDS: Ranges = ((10, 10), (13, 13), (0x2028, 0x2029))
 
 _RAW: Ranges = ((0x20, 0x21), (0x23, 0x5B), (0x5D, 0xD7FF), (0xE000, LAST))
 _PLAIN: Ranges = ((0x20, 0x21), (0x23, 0x5B), (0x5D, 0x7E))  # ASCII with one spelling
-_BY_CODE: Ranges = ((0, 0x1F), (0x80, 0xD7FF), (0xE000, 0xFFFF))  # may be spelled \uXXXX
+_BY_CODE: Ranges = ((0, 0x1F), (0x7F, 0xD7FF), (0xE000, 0xFFFF))  # may be spelled \uXXXX
 _SHORT = {8: "b", 9: "t", 10: "n", 12: "f", 13: "r", 0x22: '"', 0x5C: "\\"}
 _HEX = "0123456789abcdef"
 
@@ -95,6 +96,7 @@ def _spelled(ranges: Ranges) -> Expr:
     return alt([Chars(raw) if raw else NEVER, seq(Literal("\\"), alt([*escapes, coded]))])
 
 
+@lru_cache(maxsize=512)
 def _by_code(ranges: Ranges) -> Expr:
     """u and four digits; above U+FFFF the two halves."""
     single = intersection(ranges, ((0, 0xFFFF),))

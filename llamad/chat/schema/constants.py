@@ -93,6 +93,8 @@ def _branches(
 
 
 def _common(texts: list[str]) -> str:
+    if len(texts) == 1:
+        return texts[0]
     low, high = min(texts), max(texts)
     for i, c in enumerate(low):
         if high[i] != c:

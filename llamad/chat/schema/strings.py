@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cache
 
 from . import automaton as automata
 from . import regex
@@ -124,6 +125,8 @@ class Strings:
         return automata.together(parts, self._report.spend) if parts else automata.everything()
 
     def _of(self, tree: Tree, limit: int = automata.MOST_STATES) -> Automaton:
+        if (tree, limit) not in self._automata and tree in _format_trees():
+            self._automata[tree, limit] = _of_format(tree)
         if (tree, limit) not in self._automata:
             self._automata[tree, limit] = automata.of_pattern(tree, self._report.spend, limit)
         return self._automata[tree, limit]
@@ -164,6 +167,17 @@ class Strings:
             return True
         self._report.refuse(node.pointer, keyword, f"lengths above {MOST_REPEATS} cannot be honoured")
         return False
+
+
+@cache
+def _format_trees() -> frozenset[Tree]:
+    return frozenset(map(regex.parse, PATTERNS.values()))
+
+
+@cache
+def _of_format(tree: Tree) -> Automaton:
+    """Made once for all conversions; an automaton is never changed."""
+    return automata.of_pattern(tree, lambda steps: None)
 
 
 def _fewer(text: Text) -> Text:
