@@ -87,9 +87,8 @@ class Daemon:
             raise StartError(f"--step-trace {settings.step_trace}: {error.strerror}") from None
         try:
             self.service = Service(settings, self.host, build_info())
-        except (OSError, ValueError) as error:
-            reason = error.strerror if isinstance(error, OSError) else str(error)
-            raise StartError(f"--system-prompt-file {settings.system_prompt_file}: {reason}") from None
+        except ValueError as error:
+            raise StartError(str(error)) from None
         try:
             keys = read_keys(settings)
         except (OSError, ValueError) as error:

@@ -5,7 +5,6 @@ Runs on the event loop. A Job is one request; a Part is one of its prompts and h
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from typing import Any
@@ -17,6 +16,7 @@ from llamad.api import prompt as prompts
 from llamad.api import result
 from llamad.api.errors import ApiError, queue_full
 from llamad.api.fields import json_object
+from llamad.api.preparing import Ready, prepare
 from llamad.api.service import Service
 from llamad.engine.core import clock_us
 from llamad.engine.engine import Engine
@@ -25,7 +25,9 @@ from llamad.engine.task import (
     FAILURE_ABORTED,
     FAILURE_DEADLINE,
     FAILURE_ENGINE,
+    FAILURE_GRAMMAR,
     FAILURE_MEMORY,
+    PICKED_STUCK,
     STOP_NAMES,
     Done,
     RequestContext,
@@ -53,6 +55,12 @@ def failure_error(failure: int, code: int) -> ApiError:
         )
     if failure == FAILURE_MEMORY:
         return ApiError(500, "The server is out of memory")
+    if failure == FAILURE_GRAMMAR and code == PICKED_STUCK:
+        return ApiError(400, "The grammar cannot be continued here with any token of this model's vocabulary")
+    if failure == FAILURE_GRAMMAR:
+        return ApiError(
+            400, "The grammar is too ambiguous: following it takes more work than one request may cost"
+        )
     return ApiError(500, f"The model could not compute an answer (code {code}); try again")
 
 
@@ -147,15 +155,14 @@ class Job:
 
     __slots__ = (
         "__weakref__",
-        "breakers",
         "engine",
         "exchange",
         "generation",
         "model",
         "n_left",
         "parts",
+        "ready",
         "service",
-        "system",
         "t_submit_us",
         "t_written",
     )
@@ -173,17 +180,17 @@ class Job:
         self.generation = generation
         self.model = model
         self.engine = engine
-        self.system = service.system  # stays the request's own, whatever others set meanwhile
+        self.ready: Ready | None = None
         self.parts: list[Part] = []
         self.n_left = 0
         self.t_submit_us = 0
         self.t_written = time.monotonic()
-        self.breakers = b""
 
-    def submit(self, token_lists: list[bytes]) -> None:
-        """Hand every prompt to the engine, or none of them."""
+    def submit(self, ready: Ready) -> None:
+        """Hand every prompt to the engine, or none of them. Only a request that was taken changes the system prompt."""
         g, exchange = self.generation, self.exchange
-        if not self.engine.can_accept(len(token_lists) * g.n):
+        self.ready = ready
+        if not self.engine.can_accept(len(ready.tokens) * g.n):
             raise queue_full()
         request = exchange.request
         settings = self.service.settings
@@ -196,7 +203,7 @@ class Job:
         bias = options.biases(g, self.service.eog_tokens(), self.service.suppressed_tokens())
         self.parts = [
             Part(self, i * g.n + k, tokens, options.seed_of(g, k))
-            for i, tokens in enumerate(token_lists)
+            for i, tokens in enumerate(ready.tokens)
             for k in range(g.n)
         ]
         if settings.verbose_prompt:
@@ -219,15 +226,16 @@ class Job:
                 samplings[part.index % g.n],
                 stops=[stop.encode("utf-8", "replace") for stop in g.stop],
                 bias=bias,
-                breakers=self.breakers,
+                breakers=ready.breakers,
                 id_slot=g.id_slot,
                 n_predict=g.n_predict,
-                n_keep=self.system.kept(g.n_keep, self.model.info.add_bos),
+                n_keep=ready.system.kept(g.n_keep, self.model.info.add_bos),
                 n_discard=g.n_discard,
                 t_max_predict_us=g.t_max_predict_ms * 1000,
                 stream=g.stream,
                 cache_prompt=g.cache_prompt,
                 context_shift=settings.context_shift,
+                grammar=ready.constraint.grammar if ready.constraint is not None else None,
                 group=group,
                 n_indent=g.n_indent,
                 n_probs=g.n_probs,
@@ -235,6 +243,8 @@ class Job:
                 penalty=g.penalty_prompt,
             )
             part.task_id = self.engine.submit(task, part)
+        if g.system_prompt is not None:
+            self.service.system = ready.system
 
     def answer_nothing(self) -> None:
         """The answer to a request that leaves the engine nothing to do."""
@@ -335,16 +345,25 @@ class Job:
         g, done = self.generation, part.done
         assert done is not None
         streamed = g.stream
+        constraint = self.ready.constraint if self.ready is not None else None
         whole = result.final(
             done,
             index=part.index,
             content="" if streamed else b"".join(part.data).decode("utf-8", "replace"),
             tokens=part.tokens,
             model=self.service.model_name,
-            settings=options.settings_json(g, self.model.n_ctx_slot, self.service.model_name, part.seed),
+            settings=options.settings_json(
+                g,
+                self.model.n_ctx_slot,
+                self.service.model_name,
+                part.seed,
+                constraint.text if constraint else "",
+            ),
             prompt=self.model.vocab.detokenize(part.tokens_prompt, True).decode("utf-8", "replace"),
             stops=g.stop,
         )
+        if constraint is not None and constraint.warnings:
+            whole["warnings"] = list(constraint.warnings)
         if g.n_probs and not streamed:
             whole["completion_probabilities"] = part.probs
         return result.select(whole, g.response_fields)
@@ -355,7 +374,7 @@ def handle(service: Service, exchange: Exchange) -> None:
     model, engine = service.ready()
     body = json_object(exchange.request.body)
     exchange.request.body = b""
-    generation = options.parse(body, service.settings, model)
+    generation = options.parse(body, service.settings, model, service.constraint)
     sent, prompt = generation.system_prompt, body.get("prompt")
     job = Job(service, exchange, generation, model, engine)
     if sent is not None and prompt in (None, ""):
@@ -366,42 +385,4 @@ def handle(service: Service, exchange: Exchange) -> None:
             job.answer_nothing()
             return
     wanted = prompts.split(prompt, service.settings.prompts_max, model.n_ctx_slot)
-    found = (
-        service.breakers.find(generation.dry_sequence_breakers) if options.needs_breakers(generation) else b""
-    )
-    n_chars = prompts.n_chars(wanted) + (len(sent.prompt) if sent else 0)
-    if found is None or n_chars > prompts.TEXT_INLINE_MAX:
-        service.spawn(exchange, _submit_long(service, job, wanted))
-        return
-    job.breakers = found
-    if sent is not None:
-        job.system = sent.tokenized(model)
-    _submit(service, job, [prompts.tokenize(one, model, job.system.tokens) for one in wanted])
-
-
-async def _submit_long(service: Service, job: Job, wanted: list[Any]) -> None:
-    """Long texts are tokenized in a worker, and new breakers are looked for in the vocabulary there, so that nobody
-    waits for them."""
-    loop = asyncio.get_running_loop()
-    if options.needs_breakers(job.generation):
-        texts = job.generation.dry_sequence_breakers
-        job.breakers = await loop.run_in_executor(
-            service.workers, service.breakers.make, job.model.vocab, texts
-        )
-    sent = job.generation.system_prompt
-    if sent is not None:
-        job.system = await loop.run_in_executor(service.workers, sent.tokenized, job.model)
-    tokens = [
-        await loop.run_in_executor(service.workers, prompts.tokenize, one, job.model, job.system.tokens)
-        for one in wanted
-    ]
-    service.ready()
-    if not job.exchange.closed:
-        _submit(service, job, tokens)
-
-
-def _submit(service: Service, job: Job, tokens: list[bytes]) -> None:
-    """Hand the prompts to the engine. Only a request that was taken changes the system prompt."""
-    job.submit(tokens)
-    if job.generation.system_prompt is not None:
-        service.system = job.system
+    prepare(service, exchange, generation, model, wanted, job.submit)

@@ -11,7 +11,9 @@ from array import array
 from dataclasses import dataclass
 from typing import Any
 
-from llamad.api import bias, fields, system
+import msgspec
+
+from llamad.api import bias, fields, grammars, system
 from llamad.api.errors import bad, not_yet
 from llamad.engine.model import Model
 from llamad.engine.sampling import Sampling
@@ -39,8 +41,6 @@ _KINDS = {
 
 # Options of the contract that come later, each with its neutral values: those are fine.
 _LATER: dict[str, tuple[str, tuple[object, ...]]] = {
-    "grammar": ("grammar", (None, "")),
-    "json_schema": ("json_schema", (None,)),
     "image_data": ("image_data", (None, [])),
     "lora": ("lora", (None, [])),
 }
@@ -96,6 +96,7 @@ class Generation:
     post_sampling_probs: bool
     n_indent: int
     penalty_prompt: bytes | None  # token ids that the penalties see; None: the prompt's
+    constraint: grammars.Wanted
 
 
 def defaults(settings: Settings) -> Generation:
@@ -147,10 +148,11 @@ def defaults(settings: Settings) -> Generation:
         post_sampling_probs=False,
         n_indent=0,
         penalty_prompt=None,
+        constraint=grammars.Wanted(),
     )
 
 
-def parse(body: dict[str, Any], settings: Settings, model: Model) -> Generation:
+def parse(body: dict[str, Any], settings: Settings, model: Model, constraint: grammars.Wanted) -> Generation:
     """The request's options over the server's defaults. Raises ApiError for any that cannot be honoured."""
     _refuse_later(body)
     base = defaults(settings)
@@ -202,6 +204,7 @@ def parse(body: dict[str, Any], settings: Settings, model: Model) -> Generation:
         post_sampling_probs=fields.flag(body, "post_sampling_probs", False),
         n_indent=fields.whole(body, "n_indent", 0, 0),
         penalty_prompt=_penalty_prompt(body, model),
+        constraint=grammars.parse(body, constraint),
     )
 
 
@@ -388,7 +391,9 @@ def biases(generation: Generation, eog_tokens: list[int], suppressed: list[int])
     return [*generation.logit_bias, *((token, -math.inf) for token in never)]
 
 
-def settings_json(generation: Generation, n_ctx: int, name: str, seed: int | None = None) -> dict[str, Any]:
+def settings_json(
+    generation: Generation, n_ctx: int, name: str, seed: int | None = None, grammar: str = ""
+) -> dict[str, Any]:
     """`generation_settings`: every option as it was understood, in the old and the new spelling. Of n completions
     each has a seed of its own."""
     g = generation
@@ -438,7 +443,8 @@ def settings_json(generation: Generation, n_ctx: int, name: str, seed: int | Non
         "n_indent": g.n_indent,
         "n_probs": g.n_probs,
         "min_keep": g.min_keep,
-        "grammar": "",
+        "grammar": grammar,
+        "json_schema": msgspec.json.decode(g.constraint.schema) if g.constraint.schema is not None else None,
         "samplers": g.samplers,
         "speculative.n_max": 0,
         "speculative.n_min": 0,

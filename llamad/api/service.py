@@ -12,8 +12,10 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
+from llamad.api import grammars
 from llamad.api.breakers import Breakers
 from llamad.api.errors import ApiError
+from llamad.api.grammars import Grammars
 from llamad.api.metrics import Metrics
 from llamad.api.system import SystemPrompt, read_file
 from llamad.engine.engine import Engine
@@ -35,13 +37,25 @@ class Pinged(Protocol):
     def ping(self, now: float, ping_seconds: float) -> None: ...
 
 
+def _system_prompt(settings: Settings) -> SystemPrompt:
+    file = settings.system_prompt_file
+    try:
+        return SystemPrompt() if file is None else read_file(file)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise ValueError(f"--system-prompt-file {file}: {reason}") from None
+
+
 class Service:
+    """Raises ValueError, with a sentence, for flags that cannot be followed."""
+
     """Raises OSError or ValueError when the file of the system prompt cannot be used."""
 
     def __init__(self, settings: Settings, host: Host, build_info: str) -> None:
         self.settings = settings
-        file = settings.system_prompt_file
-        self.system = SystemPrompt() if file is None else read_file(file)
+        self.system = _system_prompt(settings)
+        self.constraint = grammars.from_flags(settings)
+        self.grammars = Grammars()
         host.prepare = self.prepare
         self.host = host
         self.build_info = build_info
@@ -63,6 +77,10 @@ class Service:
             self.system = self.system.tokenized(model)
         except ApiError as error:
             raise LoadError(f"--system-prompt-file: {error.message}") from None
+        try:
+            self.grammars.prepare(self.constraint, model.vocab)
+        except ApiError as error:
+            raise LoadError(f"the server's own constraint: {error.message}") from None
 
     @property
     def model_name(self) -> str:
@@ -126,3 +144,4 @@ class Service:
 
     def close(self) -> None:
         self.workers.shutdown(wait=False, cancel_futures=True)
+        self.grammars.close()

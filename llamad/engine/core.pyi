@@ -54,6 +54,7 @@ class Core:
         cache_prompt: bool,
         context_shift: bool,
         group: int = 0,
+        grammar: int = 0,
         n_indent: int = 0,
         n_probs: int = 0,
         post_sampling_probs: bool = False,

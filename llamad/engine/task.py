@@ -8,13 +8,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
+from llamad.engine.grammar import Grammar
 from llamad.engine.sampling import Sampling
 
 # Numbers of ext/llamad/engine/wire.pxd.
 STOP_NAMES = ("none", "eos", "limit", "word")
-FAILURE_DECODE, FAILURE_DEADLINE, FAILURE_MEMORY, FAILURE_SAMPLER, FAILURE_ENGINE, FAILURE_ABORTED = range(
-    1, 7
-)
+FAILURE_DECODE, FAILURE_DEADLINE, FAILURE_MEMORY, FAILURE_SAMPLER = range(1, 5)
+FAILURE_ENGINE, FAILURE_ABORTED, FAILURE_GRAMMAR = range(5, 8)
+PICKED_STUCK, PICKED_TOO_MUCH = -2001, -2002  # codes of FAILURE_GRAMMAR
 
 
 # A picked token's own logprob (or probability) and those of the likeliest tokens, likeliest first.
@@ -50,6 +51,7 @@ class Task:
     stream: bool = False
     cache_prompt: bool = True
     context_shift: bool = True
+    grammar: Grammar | None = None  # kept here so that it lives as long as the task
     group: int = 0  # tasks of one prompt that share its reading, from Engine.new_group(); 0: alone
     n_indent: int = 0
     n_probs: int = 0

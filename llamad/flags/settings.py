@@ -118,6 +118,12 @@ class Settings:
     logit_bias: tuple[LogitBias, ...]
     escape: bool  # already applied to dry_sequence_breakers
 
+    # of every request that brings none; at most one of the four is given
+    grammar: str | None
+    grammar_file: str | None
+    json_schema: str | None
+    json_schema_file: str | None
+
     # the server
     host: str  # an address, or the path of a Unix socket when it begins with "/" or ends with ".sock"
     port: int

@@ -179,8 +179,6 @@ def test_a_body_that_is_no_json_object(client, body):
 @pytest.mark.parametrize(
     "option",
     [
-        {"grammar": 'root ::= "a"'},
-        {"json_schema": {}},
         {"image_data": [{"data": "", "id": 1}]},
         {"lora": [{"id": 0, "scale": 1}]},
     ],

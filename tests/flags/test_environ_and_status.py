@@ -108,7 +108,6 @@ def test_given() -> None:
         ("--no-jinja", "--no-jinja needs chat templates without Jinja, which"),
         ("--embedding", "--embedding needs embeddings, which"),
         ("--rpc a:1", "--rpc needs RPC backends, which"),
-        ("-j {}", "-j needs JSON schemas, which"),
     ],
 )
 def test_a_missing_feature_stops_with_a_sentence(line: str, message: str) -> None:

@@ -132,7 +132,8 @@ cdef class Core:
                breakers: bytes, request_id: bytes, key_name: bytes, priority: int, deadline_us: int,
                adapter_set: int, id_slot: int, n_predict: int, n_keep: int, n_discard: int, t_max_predict_us: int,
                stream: bool, cache_prompt: bool, context_shift: bool, group: int = 0, n_indent: int = 0,
-               n_probs: int = 0, post_sampling_probs: bool = False, penalty: bytes | None = None) -> bool:
+               n_probs: int = 0, post_sampling_probs: bool = False, penalty: bytes | None = None,
+               grammar: int = 0) -> bool:
         cdef uint64_t n_prompt = <uint64_t>PyBytes_GET_SIZE(prompt)
         cdef uint64_t n_penalty = <uint64_t>PyBytes_GET_SIZE(penalty) if penalty is not None else 0
         cdef uint64_t n_stop = sum([4 + len(stop) for stop in stops])
@@ -156,6 +157,7 @@ cdef class Core:
         command.id = id
         command.adapter_set = adapter_set
         command.group = group
+        command.grammar = grammar
         command.deadline_us = deadline_us
         command.t_submit_us = now_us()
         command.t_max_predict_us = t_max_predict_us

@@ -4,6 +4,8 @@ from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.string cimport memchr, memcpy
 
 from llamad.engine.core cimport State
+from llamad.engine.grammar cimport matcher_close
+from llamad.engine.pick cimport PICKED_END, PICKED_STUCK
 from llamad.engine.probs cimport probs_sent
 from llamad.engine.ring cimport ring_commit, ring_reserve
 from llamad.engine.sampler cimport sampler_close
@@ -12,7 +14,7 @@ from llamad.engine.system cimport now_us, sleep_us, wake_send
 from llamad.engine.tasks cimport task_close
 from llamad.engine.text cimport text_add, text_cut_line, text_finish, text_ready, text_scan, text_sent
 from llamad.engine.wire cimport (
-    EVENT_ADMITTED, EVENT_DONE, EVENT_FAILED, EVENT_STEP, EVENT_TEXT, FAILURE_ABORTED, FAILURE_MEMORY, FAILURE_SAMPLER, STOP_EOS,
+    EVENT_ADMITTED, EVENT_DONE, EVENT_FAILED, EVENT_STEP, EVENT_TEXT, FAILURE_ABORTED, FAILURE_GRAMMAR, FAILURE_MEMORY, FAILURE_SAMPLER, STOP_EOS,
     STOP_LIMIT, STOP_WORD, TASK_CONTEXT_SHIFT, TASK_STREAM, AdmittedEvent, DoneEvent, FailedEvent, StepEvent,
     StepSlot, TextEvent, TokenProb,
 )
@@ -109,6 +111,7 @@ cdef void _let_go(State *state, Slot *slot) noexcept nogil:
     if slot.state == SLOT_WRITING:
         state.stats.predict_us += now_us() - slot.t_first_us
     sampler_close(slot.sampler)
+    matcher_close(slot.matcher)
     task_close(slot.task)
     slot_release(&state.slots, slot)
 
@@ -159,8 +162,11 @@ cdef void take_token(State *state, Slot *slot, int64_t now) noexcept nogil:
     cdef int32_t token = slot.picked, word, n_new, n_ready
     cdef const char *piece
     cdef int32_t n_piece
+    if token == PICKED_END:
+        finish_done(state, slot, STOP_EOS, -1)
+        return
     if token < 0 or token >= state.n_vocab:
-        finish_failed(state, slot, FAILURE_SAMPLER, token)
+        finish_failed(state, slot, FAILURE_GRAMMAR if token <= PICKED_STUCK else FAILURE_SAMPLER, token)
         return
     slot.next_token = token
     slot.n_decoded += 1

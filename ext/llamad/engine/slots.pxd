@@ -1,6 +1,7 @@
 # The slot table: one sequence of the KV cache each, the prefix it holds and the task it serves.
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
+from llamad.engine.grammar cimport llamad_matcher
 from llamad.engine.probs cimport Probs
 from llamad.engine.sampler cimport Sampler
 from llamad.engine.table cimport llamad_table
@@ -17,6 +18,7 @@ ctypedef struct Slot:
     int32_t state
     Task *task
     Sampler *sampler
+    llamad_matcher *matcher  # NULL: no grammar
     Text text
     Probs probs
 

@@ -144,6 +144,7 @@ cdef void slot_release(Slots *slots, Slot *slot) noexcept nogil:
     slot.state = SLOT_IDLE
     slot.task = NULL
     slot.sampler = NULL
+    slot.matcher = NULL
     slot.i_output = -1
     slot.n_planned = 0
     slot.t_used_us = now_us()

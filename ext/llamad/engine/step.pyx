@@ -5,10 +5,12 @@ from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 
 from llamad.engine.core cimport State
 from llamad.engine.emit cimport emit_admitted, emit_failed, emit_step, finish_done, finish_failed, take_token
+from llamad.engine.grammar cimport matcher_open
+from llamad.engine.pick cimport slot_pick
 from llamad.engine.plan cimport plan_learn, plan_make
-from llamad.engine.probs cimport probs_after, probs_before, probs_reserve
+from llamad.engine.probs cimport probs_reserve
 from llamad.engine.ring cimport ring_peek, ring_release
-from llamad.engine.sampler cimport Sampler, sampler_accept, sampler_history_wanted, sampler_open, sampler_pick
+from llamad.engine.sampler cimport Sampler, sampler_accept, sampler_history_wanted, sampler_open
 from llamad.engine.share cimport share_prepare
 from llamad.engine.slots cimport (
     SLOT_IDLE, SLOT_READING, SLOT_WRITING, Slot, slot_discard, slot_regroup, slot_shift, slot_take, slots_cells_used,
@@ -284,17 +286,14 @@ cdef void _begin_writing(State *state, Slot *slot, int64_t now) noexcept nogil:
     state.stats.n_prompt_tokens += <uint64_t>(slot.task.command.n_prompt - slot.n_cached)
     slot.state = SLOT_WRITING
     slot.sampler = _open_sampler(state, slot.task)
+    if slot.task.command.grammar:
+        slot.matcher = matcher_open(slot.task.command.grammar)
 
 
 cdef void _sample_one(void *arg, int32_t index, int32_t worker) noexcept nogil:
     cdef State *state = <State *>arg
-    cdef Slot *slot = &state.slots.items[state.outputs[index]]
-    cdef void *scratch = state.scratch + <size_t>worker * state.scratch_bytes
-    probs_before(&slot.probs, slot.logits, state.n_vocab, scratch)
-    slot.picked = sampler_pick(slot.sampler, slot.logits, scratch)
-    probs_after(&slot.probs, slot.sampler, slot.logits, slot.picked)
-    if slot.picked >= 0:
-        sampler_accept(slot.sampler, slot.picked)
+    slot_pick(&state.slots.items[state.outputs[index]], state.n_vocab,
+              state.scratch + <size_t>worker * state.scratch_bytes)
 
 
 cdef void _sample(State *state) noexcept nogil:
@@ -310,7 +309,7 @@ cdef void _sample(State *state) noexcept nogil:
             if slot.task.command.n_predict == 0:
                 finish_done(state, slot, STOP_LIMIT, -1)
                 continue
-        if slot.logits == NULL or slot.sampler == NULL:
+        if slot.logits == NULL or slot.sampler == NULL or (slot.task.command.grammar and slot.matcher == NULL):
             finish_failed(state, slot, FAILURE_SAMPLER, 0)
             continue
         if probs_reserve(&slot.probs) < 0:

@@ -37,6 +37,7 @@ cdef enum Failure:
     FAILURE_SAMPLER = 4
     FAILURE_ENGINE = 5     # the context could not be rebuilt
     FAILURE_ABORTED = 6    # by command; answers an abort so that both sides forget the task
+    FAILURE_GRAMMAR = 7    # the code says why: pick.pxd
 
 ctypedef struct TaskRef:
     uint64_t id
@@ -47,6 +48,7 @@ ctypedef struct TaskCommand:
     uint64_t id
     uint64_t adapter_set
     uint64_t group             # tasks of one prompt that share its reading; 0: alone
+    uint64_t grammar           # its number (grammar.h); 0: none
     int64_t deadline_us        # on now_us()'s clock; 0: none
     int64_t t_submit_us
     int64_t t_max_predict_us

@@ -4,23 +4,43 @@ from __future__ import annotations
 
 from functools import partial
 
-from llamad.flags.flag import Flag, Later
+from llamad.flags.flag import Flag
 from llamad.flags.kinds import File, Text
 
 flag = partial(Flag, group="Grammar")
 
-GRAMMARS = Later("grammars")
-SCHEMAS = Later("JSON schemas")
-
 FLAGS: tuple[Flag, ...] = (
-    flag(names=("--grammar",), dest="grammar", kind=Text(), default=None, status=GRAMMARS),
-    flag(names=("--grammar-file",), dest="grammar_file", kind=File(), default=None, status=GRAMMARS),
-    flag(names=("-j", "--json-schema"), dest="json_schema", kind=Text(), default=None, status=SCHEMAS),
+    flag(
+        names=("--grammar",),
+        env=("LLAMA_ARG_GRAMMAR",),
+        dest="grammar",
+        kind=Text(optional=True),
+        default=None,
+        help="A GBNF grammar for every request that brings none; of the four flags here only one may be given.",
+    ),
+    flag(
+        names=("--grammar-file",),
+        env=("LLAMA_ARG_GRAMMAR_FILE",),
+        dest="grammar_file",
+        kind=File(optional=True),
+        default=None,
+        help="The same, read from a file.",
+    ),
+    flag(
+        names=("-j", "--json-schema"),
+        env=("LLAMA_ARG_JSON_SCHEMA",),
+        dest="json_schema",
+        kind=Text(optional=True),
+        default=None,
+        metavar="SCHEMA",
+        help="A JSON schema for every request that brings neither a schema nor a grammar; {} is any JSON.",
+    ),
     flag(
         names=("-jf", "--json-schema-file"),
+        env=("LLAMA_ARG_JSON_SCHEMA_FILE",),
         dest="json_schema_file",
-        kind=File(),
+        kind=File(optional=True),
         default=None,
-        status=SCHEMAS,
+        help="The same, read from a file.",
     ),
 )

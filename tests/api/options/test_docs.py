@@ -5,6 +5,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from llamad.api import generation
+from llamad.api.grammars import Wanted
 from llamad.flags import parse
 from llamad.flags.flag import Ready
 from llamad.flags.table import TABLE
@@ -33,7 +34,7 @@ class Asked(dict):
 def test_every_option_has_its_row_and_every_row_its_option():
     body = Asked()
     settings = parse(["-m", "x.gguf"], {}).settings
-    generation.parse(body, settings, SimpleNamespace(n_ctx_slot=512))
+    generation.parse(body, settings, SimpleNamespace(n_ctx_slot=512), Wanted())
     # The prompt is the endpoint's own matter.
     known = body.names | {"prompt"}
     assert known == LISTED

@@ -40,7 +40,7 @@ constexpr size_t MASKS_BYTES_MAX = 8u << 20;
 // needs more for long would slow down the other streams: its task ends. The first mask of a JSON grammar takes
 // 100,000 at a vocabulary of 128,256; those after it a fraction, or nothing.
 constexpr int64_t WORK_MAX = 2000000;
-constexpr int64_t WORK_EACH_TOKEN = 200000;
+constexpr int64_t WORK_EACH_TOKEN = 100000;
 constexpr int64_t WORK_OF_WALK = 4; // nodes of the vocabulary's tree for one edge
 
 struct Mask {

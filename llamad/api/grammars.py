@@ -1,0 +1,170 @@
+"""Owns the compiled grammars: from what a request wants to one that tasks can use, kept by its text.
+
+Looked up on the event loop; compiled on a thread of their own, so that a large grammar delays no prompt's
+tokenizing. Every 400 about a grammar or a schema is born here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections import OrderedDict
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from llamad.api import fields
+from llamad.api.errors import ApiError, bad
+from llamad.chat.schema import SchemaError, to_grammar
+from llamad.engine.grammar import Grammar, GrammarError, Pieces
+from llamad.engine.vocab import Vocab
+from llamad.flags.settings import Settings
+
+KEPT_MAX = 32
+KEPT_BYTES_MAX = 16 << 20
+TIME_MAX_US = 5_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What constrains a generation: GBNF text, or a JSON schema as JSON. Its own key in the cache."""
+
+    grammar: str = ""
+    schema: bytes | None = None
+    strict: bool = True
+
+    @property
+    def is_none(self) -> bool:
+        return not self.grammar and self.schema is None
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """A compiled grammar, the GBNF it came from, and what of a schema it leaves out."""
+
+    grammar: Grammar
+    text: str
+    warnings: tuple[str, ...] = ()
+
+
+def wanted_schema(schema: Any, strict: bool) -> Wanted:
+    """Equal schemas make equal keys; the order of properties counts, because the grammar follows it."""
+    return Wanted(schema=msgspec.json.encode(schema), strict=strict)
+
+
+def parse(body: dict[str, Any], default: Wanted) -> Wanted:
+    """The request's `grammar` or `json_schema`, else the server's. An empty grammar is none at all."""
+    strict = fields.flag(body, "strict", True)
+    grammar, schema = body.get("grammar"), body.get("json_schema")
+    if not isinstance(grammar, str | None):
+        raise bad('"grammar" must be a string')
+    if grammar and schema is not None:
+        raise bad('Either "json_schema" or "grammar" can be specified, but not both')
+    if schema is not None:
+        if not isinstance(schema, dict | bool):
+            raise bad('"json_schema" must be an object, true or false')
+        return wanted_schema(schema, strict)
+    return default if grammar is None else Wanted(grammar)
+
+
+def from_flags(settings: Settings) -> Wanted:
+    """What the server's flags want of every request. Raises ValueError with a sentence."""
+    given = {
+        "--grammar": settings.grammar,
+        "--grammar-file": settings.grammar_file,
+        "--json-schema": settings.json_schema,
+        "--json-schema-file": settings.json_schema_file,
+    }
+    named = [name for name, value in given.items() if value is not None]
+    if not named:
+        return Wanted()
+    if len(named) > 1:
+        raise ValueError(f"{' and '.join(named)} cannot be combined: give one of them")
+    text = given[named[0]] or ""
+    if named[0].endswith("-file"):
+        try:
+            text = Path(text).read_bytes().decode("utf-8-sig")
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "the file is not UTF-8"
+            raise ValueError(f"{named[0]} {text}: {reason}") from None
+    if named[0].startswith("--grammar"):
+        return Wanted(text)
+    try:
+        return wanted_schema(json.loads(text), True)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{named[0]} is not valid JSON: {error}") from None
+
+
+class Grammars:
+    def __init__(self) -> None:
+        self._kept: OrderedDict[Wanted, Constraint] = OrderedDict()
+        self._pieces: Pieces | None = None
+        self._pieces_lock = threading.Lock()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="llamad-grammar")
+
+    def known(self, wanted: Wanted) -> Constraint | None:
+        """The constraint, if it is compiled already."""
+        found = self._kept.get(wanted)
+        if found is not None:
+            self._kept.move_to_end(wanted)
+        return found
+
+    async def find(self, wanted: Wanted, vocab: Vocab) -> Constraint:
+        """The constraint, compiled now if need be. Raises ApiError for one that cannot be used."""
+        found = self.known(wanted)
+        if found is None:
+            loop = asyncio.get_running_loop()
+            found = await loop.run_in_executor(self._thread, self.compile, wanted, vocab)
+            self._keep(wanted, found)
+        return found
+
+    def prepare(self, wanted: Wanted, vocab: Vocab) -> None:
+        """Before the daemon serves: what every request may need is made at once."""
+        if not wanted.is_none:
+            self._keep(wanted, self.compile(wanted, vocab))
+
+    def compile(self, wanted: Wanted, vocab: Vocab) -> Constraint:
+        """On the grammars' thread, or before the daemon serves."""
+        text, warnings = wanted.grammar, list[str]()
+        if wanted.schema is not None:
+            text, warnings = _from_schema(wanted)
+        with self._pieces_lock:
+            if self._pieces is None:
+                self._pieces = Pieces(vocab)
+        try:
+            grammar = Grammar(text, self._pieces, time_max_us=TIME_MAX_US)
+        except GrammarError as error:
+            raise _refused(wanted, error) from None
+        return Constraint(grammar, text, tuple(warnings))
+
+    def _keep(self, wanted: Wanted, made: Constraint) -> None:
+        self._kept[wanted] = made
+        self._kept.move_to_end(wanted)
+        n_bytes = sum(len(one.text) for one in self._kept.values())
+        while len(self._kept) > KEPT_MAX or (n_bytes > KEPT_BYTES_MAX and len(self._kept) > 1):
+            _, gone = self._kept.popitem(last=False)
+            n_bytes -= len(gone.text)
+
+    def close(self) -> None:
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+
+def _from_schema(wanted: Wanted) -> tuple[str, list[str]]:
+    assert wanted.schema is not None
+    try:
+        return to_grammar(msgspec.json.decode(wanted.schema), strict=wanted.strict)
+    except SchemaError as error:
+        raise bad(f'"json_schema": {error}') from None
+    except RecursionError:
+        raise bad('"json_schema": it nests too deeply') from None
+
+
+def _refused(wanted: Wanted, error: GrammarError) -> ApiError:
+    if wanted.schema is not None:
+        return bad(f'"json_schema": the grammar it makes is refused: {error.reason}')
+    where = f"line {error.line}, column {error.column}: " if error.line else ""
+    return bad(f'Failed to parse grammar ("grammar"): {where}{error.reason}')
