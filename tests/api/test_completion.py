@@ -325,3 +325,23 @@ def test_long_prompts_take_the_worker_way(client):
 
 def test_a_bias_for_a_digit_that_is_no_number_is_a_text(client):
     assert client.post("/completion", {"prompt": "x", "n_predict": 1, "logit_bias": {"²": 1}}).status == 200
+
+
+def test_breakers_limit_dry_and_are_looked_for_once(client):
+    """The first request with new breakers has its table made in a worker, the second finds it."""
+    options = {"n_predict": 32, "temperature": 0.0, "dry_multiplier": 4.0, "cache_prompt": False}
+    prompt = "The cat and the dog and the cat and the dog and the"
+    plain = client.complete(prompt, **options, dry_sequence_breakers=[])
+    broken = [
+        client.complete(prompt, **options, dry_sequence_breakers=[" the", "x" * 1000]) for _ in range(2)
+    ]
+    assert broken[0]["content"] == broken[1]["content"] != plain["content"]
+    assert broken[0]["generation_settings"]["dry_sequence_breakers"] == [" the", "x" * 1000]
+
+
+def test_a_chain_may_be_long_and_repeat_itself(client):
+    samplers = ["dry", "top_k", "top_p", "xtc"] * 8
+    options = {"repeat_penalty": 1.1, "dry_multiplier": 0.5, "xtc_probability": 0.3, "seed": 4}
+    answers = [client.complete(PROMPT, n_predict=8, samplers=samplers, **options) for _ in range(2)]
+    assert answers[0]["content"] == answers[1]["content"]
+    assert answers[0]["generation_settings"]["samplers"] == samplers

@@ -8,6 +8,7 @@ cdef extern from "exps.h" nogil:
 
 cdef extern from "sums.h" nogil:
     float sums_in_order(const float *p, int32_t n) noexcept
+    float sums_squares(const float *row, int32_t n, float mean) noexcept
 
 cdef exps_fn _chosen = exps_open()
 
@@ -20,6 +21,11 @@ cdef void exps(const float *row, int32_t n, float largest, float *out) noexcept 
 cdef float sum_in_order(const float *p, int32_t n) noexcept nogil:
     """What adding the floats one after the other gives; none is negative."""
     return sums_in_order(p, n)
+
+
+cdef float sum_of_squares(const float *row, int32_t n, float mean) noexcept nogil:
+    """What adding (row[i] - mean)^2 one after the other to a float gives, without those of -inf."""
+    return sums_squares(row, n, mean)
 
 
 def has_vectors() -> bool:

@@ -7,7 +7,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 
 from llamad.engine.breakers import pack_breakers
 
-from llamad.engine.exps cimport exps, sum_in_order
+from llamad.engine.exps cimport exps, sum_in_order, sum_of_squares
 from llamad.engine.sampler cimport (
     Sampler, sampler_accept, sampler_candidates, sampler_close, sampler_open, sampler_open_chain, sampler_pick,
     sampler_scratch_bytes,
@@ -65,8 +65,7 @@ cdef class Picker:
         return token
 
     def candidates(self) -> bytes:
-        """What the last pick drew from, the most probable first, as structs (int32 id, float logit, float p). Once
-        after a pick."""
+        """What the last pick drew from, the most probable first, as structs (int32 id, float logit, float p)."""
         cdef llamad_candidate *data
         cdef int32_t n
         with nogil:
@@ -91,3 +90,8 @@ def row_exps(float[::1] row, largest: float, float[::1] out) -> None:
 def row_sum(float[::1] row) -> float:
     """exps.pyx's sum_in_order, for a test."""
     return sum_in_order(&row[0], <int32_t>row.shape[0])
+
+
+def row_squares(float[::1] row, mean: float) -> float:
+    """exps.pyx's sum_of_squares, for a test."""
+    return sum_of_squares(&row[0], <int32_t>row.shape[0], mean)

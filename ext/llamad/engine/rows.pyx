@@ -12,7 +12,7 @@ from llamad.engine.buckets cimport (
     BUCKETS_N, buckets_collect, buckets_down_to, buckets_masses, buckets_places, buckets_sort_each,
 )
 from llamad.engine.candidates cimport Candidates
-from llamad.engine.exps cimport exps, sum_in_order
+from llamad.engine.exps cimport exps, sum_in_order, sum_of_squares
 from llamad.engine.random cimport Random, random_double
 from llamad.engine.table cimport llamad_candidate, llamad_sampling
 from llamad.engine.topk cimport TOPK_COLLECT_MAX, TOPK_MAX, topk_collect, topk_maxima, topk_n_maxima, topk_select
@@ -151,21 +151,17 @@ cdef int row_largest(Row *row, Candidates *c) noexcept nogil:
 
 cdef int row_top_n_sigma(Row *row, const llamad_sampling *s, Candidates *c) noexcept nogil:
     cdef float largest = topk_maxima(row.logits, row.n, row.m.maxima)
-    cdef float total = 0, mean, squares = 0, away, least
+    cdef float total = 0, mean, least
     cdef const float *logits = row.logits
     cdef int32_t i, n = 0
     if not _is_usual(largest) or row.n < 2:
         return 0
     for i in range(row.n):
-        if logits[i] != -INFINITY:
-            total += logits[i]
-            n += 1
-    mean = total / <float>n
+        n += logits[i] != -INFINITY
     for i in range(row.n):
-        if logits[i] != -INFINITY:
-            away = logits[i] - mean
-            squares = <float>(<double>squares + <double>away * <double>away)
-    least = largest - s.top_n_sigma * sqrtf(squares / <float>n)
+        total += logits[i] if logits[i] != -INFINITY else 0
+    mean = total / <float>n
+    least = largest - s.top_n_sigma * sqrtf(sum_of_squares(logits, row.n, mean) / <float>n)
     if not least > -FLT_MAX:
         return 0
     c.n = topk_collect(logits, row.n, row.m.maxima, least, c.data)

@@ -308,7 +308,7 @@ cdef int32_t sampler_pick(Sampler *sampler, float *logits, void *scratch) noexce
 
 cdef void sampler_candidates(Sampler *sampler, llamad_candidate **data, int32_t *n) noexcept nogil:
     """The candidates of the last pick as they stood for the draw, with their final probabilities, largest first. Those
-    without any probability may be left out. Once after a pick, before its scratch is used again."""
+    without any probability may be left out. After a pick, before its scratch is used again."""
     cdef Candidates *c = &sampler.candidates
     cdef int32_t i
     if sampler.picked_from == FROM_ROW:
@@ -318,6 +318,7 @@ cdef void sampler_candidates(Sampler *sampler, llamad_candidate **data, int32_t 
             c.data[i].logit = c.data[i].p
         c.n = sampler.n_vocab
         c.is_sorted = 0
+        sampler.picked_from = FROM_LIST
     if sampler.picked_from == FROM_CHAIN:
         for i in range(c.n):
             c.data[i].p = c.data[i].p if c.data[i].p >= 0 else 0  # no NaN goes out
