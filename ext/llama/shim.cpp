@@ -215,7 +215,11 @@ void table_sampler_close(void *sampler) {
 // The order of equal logits is whatever the sort leaves, so llama.cpp's is had from the same library's sorts.
 constexpr auto larger = [](const llamad_candidate &a, const llamad_candidate &b) { return a.logit > b.logit; };
 
+// A single NaN would lead std::sort out of the array. Requests can make some: an infinite penalty on an infinite logit.
 void table_sort(llamad_candidate *data, int32_t n) {
+    for (int32_t i = 0; i < n; i++) {
+        if (std::isnan(data[i].logit)) data[i].logit = -INFINITY;
+    }
     std::sort(data, data + n, larger);
 }
 

@@ -119,7 +119,7 @@ typedef struct llamad_table {
     int32_t (*sampler_pick)(void *sampler, const float *logits, int32_t n_vocab, void *scratch, llamad_candidate **data,
                             int32_t *n);
     void    (*sampler_close)(void *sampler);
-    /* The sorts of llama.cpp's C++ library, down to the order of equals. sort: by falling logit. sort_front: the k largest
+    /* The sorts of llama.cpp's C++ library, down to the order of equals. sort: by falling logit, a NaN as -inf. sort_front: the k largest
      * go to the front, largest first. order: the indices in `order` (0 to n - 1 before) by rising score. */
     void    (*sort)(llamad_candidate *data, int32_t n);
     void    (*sort_front)(llamad_candidate *data, int32_t n, int32_t k);

@@ -226,6 +226,40 @@ def test_more_changes_than_can_be_undone_one_by_one_leave_the_row_as_it_was(mode
     assert row.tobytes() == before
 
 
+@settings(max_examples=300, deadline=None)
+@given(
+    kinds=st.lists(st.integers(1, 10), max_size=6),
+    seed=st.integers(0, 2**32),
+    temperature=st.sampled_from([1e-38, -1.0, 0.8, 1e38]),
+    extremes=st.lists(st.sampled_from([np.nan, np.inf, -np.inf, 3e38, -3e38]), max_size=5),
+)
+def test_no_row_and_no_parameters_lead_out_of_the_vocabulary(model, kinds, seed, temperature, extremes):
+    """Infinite penalties on infinite logits make NaN, and a sort that meets one may leave its array."""
+    random = np.random.default_rng(seed)
+    row = random.standard_normal(3000).astype(np.float32)
+    for extreme in extremes:
+        row[random.random(3000) < 0.3] = extreme
+    values = {"top_k": 2000, "top_p": 0.9, "typical_p": 0.9, "tfs_z": 0.9, "top_n_sigma": 1.0, "min_p": 0.1}
+    values |= {
+        "xtc_probability": 0.9,
+        "xtc_threshold": 0.01,
+        "presence_penalty": -3e38,
+        "repeat_penalty": 1e38,
+    }
+    values |= {"dry_multiplier": 3e38, "dry_allowed_length": 0, "temperature": temperature}
+    one = picker(model.vocab, 3000, kinds, **values)
+    for token in random.integers(0, 3000, 600):
+        one.accept(int(token))
+    before = row.tobytes()
+    for _ in range(3):
+        token = one.pick(row)
+        assert 0 <= token < 3000
+        assert row.tobytes() == before
+        p = candidates(one)["p"]
+        assert ((p >= 0) & (p <= 1)).all()
+        one.accept(token)
+
+
 @pytest.mark.parametrize("kinds", [[], [TOP_K], [TEMPERATURE]])
 def test_the_candidates_are_the_same_when_asked_again(fake, kinds):
     vocab, _ = fake

@@ -4,6 +4,10 @@ from libc.stdint cimport int32_t, uint8_t
 from llamad.engine.random cimport Random
 from llamad.engine.table cimport llamad_candidate, llamad_sampling, llamad_table
 
+cdef enum:
+    TOP_P_FEW = 1024     # beyond it, top_p sorts the first TOP_P_FIRST of an unsorted list before it sorts all
+    TOP_P_FIRST = 256
+
 # The candidates as llama.cpp's chain would have them at this point. Where n is smaller than n_full, those left out are
 # without any probability (a logit of -inf): they count, but nothing else of them matters. Where it would, `redo` is
 # set, and the caller begins again with the whole list.

@@ -13,8 +13,6 @@ from llamad.engine.table cimport llamad_candidate, llamad_sampling, llamad_table
 
 cdef enum:
     FEW = 128            # up to here llama.cpp sorts without buckets
-    TOP_P_FEW = 1024     # beyond it, top_p sorts the first TOP_P_FIRST of an unsorted list before it sorts all
-    TOP_P_FIRST = 256
 
 
 cdef void _sort_front(Candidates *c, int32_t k) noexcept nogil:
@@ -155,6 +153,8 @@ cdef void candidates_typical(Candidates *c, const llamad_sampling *s) noexcept n
         entropy += -c.data[i].p * logf(c.data[i].p)
     for i in range(n):
         c.scores[i] = fabsf(-logf(c.data[i].p) - entropy)
+        if entropy == entropy and c.scores[i] != c.scores[i]:
+            c.scores[i] = INFINITY  # all may be NaN, but some among others cannot be sorted
         c.order[i] = i
     c.table.order(c.scores, c.order, n)
     for i in range(n):

@@ -11,15 +11,11 @@ from libc.string cimport memcpy
 from llamad.engine.buckets cimport (
     BUCKETS_N, buckets_collect, buckets_down_to, buckets_masses, buckets_places, buckets_sort_each,
 )
-from llamad.engine.candidates cimport Candidates
+from llamad.engine.candidates cimport TOP_P_FEW, TOP_P_FIRST, Candidates
 from llamad.engine.exps cimport exps, sum_in_order, sum_of_squares
 from llamad.engine.random cimport Random, random_double
 from llamad.engine.table cimport llamad_candidate, llamad_sampling
 from llamad.engine.topk cimport TOPK_COLLECT_MAX, TOPK_MAX, topk_collect, topk_maxima, topk_n_maxima, topk_select
-
-cdef enum:
-    TOP_P_FEW = 1024
-    TOP_P_FIRST = 256
 
 
 # --- the scratch and the row ----------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
  *
  * Owns: the scan of the row. Sampler threads; touches nothing but its arguments.
  *
- * The row is read once in pieces of 1,024: lane j of a 16-wide register keeps the maximum of the 64 elements
+ * The row is read once in pieces of 1,024: each of 16 lanes j keeps the maximum of the 64 elements
  * j, j + 16, j + 32, ... of its piece, so no element is ever compared across lanes. The k-th largest of these
  * maxima is a threshold that at least k elements reach, and only the groups whose maximum reaches it are looked
  * into again. NaN compares false and is never chosen.
@@ -18,22 +18,34 @@
 #define TOPK_GROUP 64
 #define TOPK_PIECE (TOPK_LANES * TOPK_GROUP)
 
-typedef float topk_vf __attribute__((vector_size(TOPK_LANES * 4)));
-typedef int32_t topk_vi __attribute__((vector_size(TOPK_LANES * 4)));
+/* As wide as the registers are: the compiler takes wider vectors apart, element by element. */
+#if defined(__AVX512F__)
+#define TOPK_WIDTH 16
+#elif defined(__AVX__)
+#define TOPK_WIDTH 8
+#else
+#define TOPK_WIDTH 4
+#endif
+#define TOPK_PARTS (TOPK_LANES / TOPK_WIDTH)
+
+typedef float topk_vf __attribute__((vector_size(TOPK_WIDTH * 4)));
+typedef int32_t topk_vi __attribute__((vector_size(TOPK_WIDTH * 4)));
 
 /* Writes one maximum for each group of the whole pieces; returns how many. */
 static inline int32_t topk_group_maxima(const float *row, int32_t n, float *out) {
     int32_t n_pieces = n / TOPK_PIECE;
     for (int32_t piece = 0; piece < n_pieces; piece++) {
         const float *at = row + (size_t) piece * TOPK_PIECE;
-        topk_vf max, next;
-        for (int lane = 0; lane < TOPK_LANES; lane++) max[lane] = -INFINITY;
+        topk_vf max[TOPK_PARTS], next;
+        for (int part = 0; part < TOPK_PARTS; part++) max[part] = (topk_vf) {0} - INFINITY;
         for (int i = 0; i < TOPK_GROUP; i++) {
-            memcpy(&next, at + i * TOPK_LANES, sizeof next);
-            topk_vi bigger = next > max;
-            max = (topk_vf) (((topk_vi) next & bigger) | ((topk_vi) max & ~bigger));
+            for (int part = 0; part < TOPK_PARTS; part++) {
+                memcpy(&next, at + i * TOPK_LANES + part * TOPK_WIDTH, sizeof next);
+                topk_vi bigger = next > max[part];
+                max[part] = (topk_vf) (((topk_vi) next & bigger) | ((topk_vi) max[part] & ~bigger));
+            }
         }
-        memcpy(out + (size_t) piece * TOPK_LANES, &max, sizeof max);
+        memcpy(out + (size_t) piece * TOPK_LANES, max, sizeof max);
     }
     return n_pieces * TOPK_LANES;
 }
