@@ -196,7 +196,7 @@ def test_the_line_break_is_penalized_when_asked(fake, kinds, penalize_nl):
 
 
 def test_the_model_knows_its_line_break(model):
-    assert model.vocab.piece(model.info.newline, True) == b"\n"
+    assert model.vocab.piece(model.info.nl, True) == b"\n"
 
 
 # --- a pick and its history -----------------------------------------------------------------------------------
