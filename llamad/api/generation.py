@@ -99,7 +99,7 @@ class Generation:
     constraint: grammars.Wanted
 
 
-def defaults(settings: Settings) -> Generation:
+def defaults(settings: Settings, constraint: grammars.Wanted = grammars.NOTHING) -> Generation:
     """What a request gets that says nothing; the server's flags decide."""
     return Generation(
         seed=settings.seed,
@@ -148,14 +148,14 @@ def defaults(settings: Settings) -> Generation:
         post_sampling_probs=False,
         n_indent=0,
         penalty_prompt=None,
-        constraint=grammars.Wanted(),
+        constraint=constraint,
     )
 
 
 def parse(body: dict[str, Any], settings: Settings, model: Model, constraint: grammars.Wanted) -> Generation:
     """The request's options over the server's defaults. Raises ApiError for any that cannot be honoured."""
     _refuse_later(body)
-    base = defaults(settings)
+    base = defaults(settings, constraint)
     seed = fields.whole(body, "seed", base.seed, -INT64, UINT32_MAX)
     return Generation(
         seed=secrets.randbelow(UINT32_MAX) if seed < 0 or seed == UINT32_MAX else seed,
@@ -204,7 +204,7 @@ def parse(body: dict[str, Any], settings: Settings, model: Model, constraint: gr
         post_sampling_probs=fields.flag(body, "post_sampling_probs", False),
         n_indent=fields.whole(body, "n_indent", 0, 0),
         penalty_prompt=_penalty_prompt(body, model),
-        constraint=grammars.parse(body, constraint),
+        constraint=grammars.parse(body, base.constraint),
     )
 
 
@@ -444,7 +444,7 @@ def settings_json(
         "n_probs": g.n_probs,
         "min_keep": g.min_keep,
         "grammar": grammar,
-        "json_schema": msgspec.json.decode(g.constraint.schema) if g.constraint.schema is not None else None,
+        "json_schema": msgspec.Raw(g.constraint.schema) if g.constraint.schema is not None else None,
         "samplers": g.samplers,
         "speculative.n_max": 0,
         "speculative.n_min": 0,

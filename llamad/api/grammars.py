@@ -1,13 +1,12 @@
 """Owns the compiled grammars: from what a request wants to one that tasks can use, kept by its text.
 
-Looked up on the event loop; compiled on a thread of their own, so that a large grammar delays no prompt's
-tokenizing. Every 400 about a grammar or a schema is born here.
+Looked up on the event loop; compiled on threads of their own, so that a large grammar delays no prompt's tokenizing
+and a large schema delays no grammar. Every 400 about a grammar or a schema is born here.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import threading
 from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
@@ -19,13 +18,16 @@ import msgspec
 
 from llamad.api import fields
 from llamad.api.errors import ApiError, bad
-from llamad.chat.schema import SchemaError, to_grammar
+from llamad.chat.schema import SchemaError
+from llamad.chat.schema.process import Process
 from llamad.engine.grammar import Grammar, GrammarError, Pieces
 from llamad.engine.vocab import Vocab
 from llamad.flags.settings import Settings
 
 KEPT_MAX = 32
-KEPT_BYTES_MAX = 16 << 20
+KEPT_BYTES_MAX = 64 << 20
+SCHEMA_BYTES_MAX = 2 << 20
+GRAMMAR_CHARS_MAX = 2 << 20
 TIME_MAX_US = 5_000_000
 
 
@@ -42,6 +44,9 @@ class Wanted:
         return not self.grammar and self.schema is None
 
 
+NOTHING = Wanted()
+
+
 @dataclass(frozen=True, slots=True)
 class Constraint:
     """A compiled grammar, the GBNF it came from, and what of a schema it leaves out."""
@@ -49,11 +54,23 @@ class Constraint:
     grammar: Grammar
     text: str
     warnings: tuple[str, ...] = ()
+    n_bytes: int = 0  # when it was new
+
+
+@dataclass(slots=True)
+class Making:
+    """A constraint that is being compiled, and how many requests wait for it."""
+
+    future: asyncio.Future[Constraint]
+    n_waiting: int = 0
 
 
 def wanted_schema(schema: Any, strict: bool) -> Wanted:
     """Equal schemas make equal keys; the order of properties counts, because the grammar follows it."""
-    return Wanted(schema=msgspec.json.encode(schema), strict=strict)
+    data = msgspec.json.encode(schema)
+    if len(data) > SCHEMA_BYTES_MAX:
+        raise bad(f'"json_schema" may have at most {SCHEMA_BYTES_MAX} bytes as JSON, not {len(data)}')
+    return Wanted(schema=data, strict=strict)
 
 
 def parse(body: dict[str, Any], default: Wanted) -> Wanted:
@@ -62,6 +79,8 @@ def parse(body: dict[str, Any], default: Wanted) -> Wanted:
     grammar, schema = body.get("grammar"), body.get("json_schema")
     if not isinstance(grammar, str | None):
         raise bad('"grammar" must be a string')
+    if grammar is not None and len(grammar) > GRAMMAR_CHARS_MAX:
+        raise bad(f'"grammar" may have at most {GRAMMAR_CHARS_MAX} characters, not {len(grammar)}')
     if grammar and schema is not None:
         raise bad('Either "json_schema" or "grammar" can be specified, but not both')
     if schema is not None:
@@ -81,7 +100,7 @@ def from_flags(settings: Settings) -> Wanted:
     }
     named = [name for name, value in given.items() if value is not None]
     if not named:
-        return Wanted()
+        return NOTHING
     if len(named) > 1:
         raise ValueError(f"{' and '.join(named)} cannot be combined: give one of them")
     text = given[named[0]] or ""
@@ -94,44 +113,79 @@ def from_flags(settings: Settings) -> Wanted:
     if named[0].startswith("--grammar"):
         return Wanted(text)
     try:
-        return wanted_schema(json.loads(text), True)
+        schema = msgspec.json.decode(text)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{named[0]} is not valid JSON: {error}") from None
+    if not isinstance(schema, dict | bool):
+        raise ValueError(f"{named[0]} must be an object, true or false")
+    try:
+        return wanted_schema(schema, True)
+    except ApiError as error:
+        raise ValueError(f"{named[0]}: {error.message}") from None
 
 
 class Grammars:
     def __init__(self) -> None:
+        self._own: dict[Wanted, Constraint] = {}  # the server's, for good
         self._kept: OrderedDict[Wanted, Constraint] = OrderedDict()
+        self._making: dict[Wanted, Making] = {}
         self._pieces: Pieces | None = None
         self._pieces_lock = threading.Lock()
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="llamad-grammar")
+        self._converter = Process()
+        self._grammar_thread = ThreadPoolExecutor(1, thread_name_prefix="llamad-grammar")
+        self._schema_thread = ThreadPoolExecutor(1, thread_name_prefix="llamad-schema")
 
     def known(self, wanted: Wanted) -> Constraint | None:
         """The constraint, if it is compiled already."""
+        if wanted in self._own:
+            return self._own[wanted]
         found = self._kept.get(wanted)
         if found is not None:
             self._kept.move_to_end(wanted)
         return found
 
     async def find(self, wanted: Wanted, vocab: Vocab) -> Constraint:
-        """The constraint, compiled now if need be. Raises ApiError for one that cannot be used."""
+        """The constraint, compiled now if need be. Raises ApiError for one that cannot be used. Those who want the
+        same one wait for it together; what nobody waits for any more is not begun."""
         found = self.known(wanted)
-        if found is None:
-            loop = asyncio.get_running_loop()
-            found = await loop.run_in_executor(self._thread, self.compile, wanted, vocab)
-            self._keep(wanted, found)
-        return found
+        if found is not None:
+            return found
+        making = self._making.get(wanted)
+        if making is None:
+            making = self._making[wanted] = self._begin(wanted, vocab)
+        making.n_waiting += 1
+        try:
+            return await asyncio.shield(making.future)
+        finally:
+            making.n_waiting -= 1
+            if not making.n_waiting and not making.future.done():
+                del self._making[wanted]  # at once: whoever comes next must not wait for what is given up
+                making.future.cancel()
+
+    def _begin(self, wanted: Wanted, vocab: Vocab) -> Making:
+        thread = self._grammar_thread if wanted.schema is None else self._schema_thread
+        future = asyncio.get_running_loop().run_in_executor(thread, self.compile, wanted, vocab)
+
+        def done(made: asyncio.Future[Constraint]) -> None:
+            if made.cancelled():
+                return
+            del self._making[wanted]
+            if made.exception() is None:
+                self._keep(wanted, made.result())
+
+        future.add_done_callback(done)
+        return Making(future)
 
     def prepare(self, wanted: Wanted, vocab: Vocab) -> None:
         """Before the daemon serves: what every request may need is made at once."""
         if not wanted.is_none:
-            self._keep(wanted, self.compile(wanted, vocab))
+            self._own[wanted] = self.compile(wanted, vocab)
 
     def compile(self, wanted: Wanted, vocab: Vocab) -> Constraint:
-        """On the grammars' thread, or before the daemon serves."""
+        """On one of the threads, or before the daemon serves."""
         text, warnings = wanted.grammar, list[str]()
         if wanted.schema is not None:
-            text, warnings = _from_schema(wanted)
+            text, warnings = self._convert(wanted.schema, wanted.strict)
         with self._pieces_lock:
             if self._pieces is None:
                 self._pieces = Pieces(vocab)
@@ -139,28 +193,27 @@ class Grammars:
             grammar = Grammar(text, self._pieces, time_max_us=TIME_MAX_US)
         except GrammarError as error:
             raise _refused(wanted, error) from None
-        return Constraint(grammar, text, tuple(warnings))
+        n_bytes = grammar.n_bytes + len(text) + len(wanted.grammar) + len(wanted.schema or b"")
+        return Constraint(grammar, text, tuple(warnings), n_bytes)
+
+    def _convert(self, schema: bytes, strict: bool) -> tuple[str, list[str]]:
+        try:
+            return self._converter.convert(schema, strict=strict)
+        except SchemaError as error:
+            raise bad(f'"json_schema": {error}') from None
 
     def _keep(self, wanted: Wanted, made: Constraint) -> None:
         self._kept[wanted] = made
         self._kept.move_to_end(wanted)
-        n_bytes = sum(len(one.text) for one in self._kept.values())
+        n_bytes = sum(one.n_bytes for one in self._kept.values())
         while len(self._kept) > KEPT_MAX or (n_bytes > KEPT_BYTES_MAX and len(self._kept) > 1):
             _, gone = self._kept.popitem(last=False)
-            n_bytes -= len(gone.text)
+            n_bytes -= gone.n_bytes
 
     def close(self) -> None:
-        self._thread.shutdown(wait=False, cancel_futures=True)
-
-
-def _from_schema(wanted: Wanted) -> tuple[str, list[str]]:
-    assert wanted.schema is not None
-    try:
-        return to_grammar(msgspec.json.decode(wanted.schema), strict=wanted.strict)
-    except SchemaError as error:
-        raise bad(f'"json_schema": {error}') from None
-    except RecursionError:
-        raise bad('"json_schema": it nests too deeply') from None
+        for thread in (self._grammar_thread, self._schema_thread):
+            thread.shutdown(wait=False, cancel_futures=True)
+        self._converter.close()
 
 
 def _refused(wanted: Wanted, error: GrammarError) -> ApiError:

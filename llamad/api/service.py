@@ -46,10 +46,12 @@ def _system_prompt(settings: Settings) -> SystemPrompt:
         raise ValueError(f"--system-prompt-file {file}: {reason}") from None
 
 
+def _drop(task: asyncio.Task[None]) -> None:
+    task.cancel()
+
+
 class Service:
     """Raises ValueError, with a sentence, for flags that cannot be followed."""
-
-    """Raises OSError or ValueError when the file of the system prompt cannot be used."""
 
     def __init__(self, settings: Settings, host: Host, build_info: str) -> None:
         self.settings = settings
@@ -117,8 +119,9 @@ class Service:
         return self._suppressed
 
     def spawn(self, exchange: Exchange, work: Coroutine[Any, Any, None]) -> None:
-        """Run the long part of a request; its errors become the request's answer."""
+        """Run the long part of a request; its errors become the request's answer. A client that goes ends it."""
         task = asyncio.ensure_future(self._answered(exchange, work))
+        exchange.on_abort = lambda: _drop(task)
         self._jobs.add(task)
         task.add_done_callback(self._jobs.discard)
 

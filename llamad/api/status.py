@@ -100,7 +100,10 @@ def _slot_json(
 ) -> dict[str, Any]:
     """A slot as seed 004 shows it, with 000's flat fields beside."""
     model, _ = service.ready()
-    params = options.settings_json(generation, model.n_ctx_slot, service.model_name)
+    ready = None if part is None else part.job.ready
+    constraint = service.grammars.known(service.constraint) if ready is None else ready.constraint
+    grammar = "" if constraint is None else constraint.text
+    params = options.settings_json(generation, model.n_ctx_slot, service.model_name, grammar=grammar)
     prompt = (
         "" if part is None else model.vocab.detokenize(part.tokens_prompt, True).decode("utf-8", "replace")
     )
@@ -127,7 +130,7 @@ def slots_json(service: Service) -> list[dict[str, Any]]:
     _, engine = service.ready()
     counts = engine.core.slots()
     busy = {running.slot: running.sink for running in engine.tasks.values() if running.slot >= 0}
-    idle = options.defaults(service.settings)
+    idle = options.defaults(service.settings, service.constraint)
     out = []
     for index, numbers in enumerate(counts):
         part = busy.get(index)
@@ -149,7 +152,7 @@ def slots(service: Service, exchange: Exchange) -> None:
 def props(service: Service, exchange: Exchange) -> None:
     """GET /props: public, so nothing of a running request is in it."""
     model, _ = service.ready()
-    idle = options.defaults(service.settings)
+    idle = options.defaults(service.settings, service.constraint)
     _send(
         exchange,
         {

@@ -1,0 +1,56 @@
+"""The program that converts schemas aside from the daemon: reads them from its input, answers on its output.
+
+A process of its own with one thread. Only llamad.chat.schema.process starts it and talks to it. It ends with its input.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import resource
+import signal
+import sys
+from typing import IO
+
+import msgspec
+
+from llamad.chat.schema import SchemaError, to_grammar
+from llamad.chat.schema.process import CPU_SECONDS_MAX, Answer, read_frame, write_frame
+
+MEMORY_BYTES_MAX = 1 << 30
+NICE = 10  # who waits for a token goes before who waits for a schema
+
+
+def main() -> None:
+    os.nice(NICE)
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES_MAX, MEMORY_BYTES_MAX))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    gc.disable()  # it collects below, where nobody waits for it
+    gc.freeze()
+    asked, answers = sys.stdin.buffer, sys.stdout.buffer
+    while (frame := read_frame(asked)) is not None:
+        # The end of the process, which is its answer then.
+        signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS_MAX)
+        answer = _answer(frame[1:], frame[:1] == b"s")
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        _send(answers, answer)
+        del frame, answer
+        gc.collect()
+
+
+def _answer(schema: bytes, strict: bool) -> Answer:
+    try:
+        text, warnings = to_grammar(msgspec.json.decode(schema), strict=strict)
+        return Answer(text=text, warnings=warnings)
+    except SchemaError as error:
+        return Answer(pointer=error.pointer, keyword=error.keyword, reason=error.reason)
+    except MemoryError:
+        return Answer(pointer="#", reason="the schema takes too much memory to convert; simplify it")
+
+
+def _send(to: IO[bytes], answer: Answer) -> None:
+    write_frame(to, msgspec.json.encode(answer))
+
+
+if __name__ == "__main__":
+    main()
