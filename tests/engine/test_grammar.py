@@ -115,6 +115,45 @@ def test_nested_repetitions_stay_small():
     assert nested.n_bytes < 8_000_000
 
 
+def test_copies_of_what_is_large_are_calls_however_repetitions_nest():
+    large = "|".join(f'"{i:06d}"' for i in range(100))
+    for repeated in ("*){0,100000}", "{2}" * 14 + ")", "?){5,}"):
+        grammar = Grammar(f"root ::= (({large}){repeated}")
+        assert grammar.n_bytes < 10_000_000
+        assert grammar.accepts_prefix(b"000000000099")
+        assert not grammar.accepts_prefix(b"000000000100")
+
+
+@pytest.mark.parametrize(
+    "grammar",
+    [
+        # Each rule's node holds all that waits for the first one.
+        "root ::= " + "|".join('a0 "x"' for _ in range(30000)) + "\n"
+        + "".join(f"a{i} ::= a{i + 1}\n" for i in range(20000)) + 'a20000 ::= "q"',
+        # The same, and no two nodes are equal: what would be kept grows as well.
+        "root ::= " + "|".join('a0 "x"' for _ in range(30000)) + "\n"
+        + "".join(f'a{i} ::= a{i + 1}|a{i + 1}"z"\n' for i in range(20000)) + 'a20000 ::= "q"',
+    ],
+)  # fmt: skip
+def test_a_beginning_with_too_many_ways_is_refused(grammar):
+    with pytest.raises(GrammarError) as caught:
+        Grammar(grammar)
+    assert caught.value.reason == "it is too ambiguous"
+
+
+def test_many_calls_before_many_ways_on():
+    calls, ways = "|".join(["x ()"] * 20000), "|".join(["()"] * 100000)
+    grammar = Grammar(f'root ::= ({calls}) ({ways}) "z"\nx ::= "q"')
+    assert grammar.accepts(b"qz")
+
+
+def test_a_grammar_that_nobody_uses_gives_back_what_it_learned():
+    grammar = Grammar('root ::= "(" root ")" | "x"')
+    for _ in range(2):
+        assert grammar.accepts_prefix(b"(" * 500_000)  # a node for each
+        assert grammar.n_bytes < 5_000_000
+
+
 def test_a_subset_that_doubles_with_each_letter_stays_bounded():
     """Its deterministic automaton has two to the thirtieth states; only those that a text meets are made."""
     late = Grammar('root ::= [ab]* "a" [ab]{30}')

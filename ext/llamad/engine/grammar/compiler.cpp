@@ -7,6 +7,7 @@
 #include <array>
 #include <map>
 #include <tuple>
+#include <unordered_map>
 
 #include "automaton.hpp"
 
@@ -74,7 +75,7 @@ private:
             for (uint32_t child : one.children) size += sizes_[child];
             if (one.kind == Kind::Repeat) {
                 uint64_t total = size * copies(one);
-                size = total <= COPY_STATES_MAX ? total : copies(one);
+                size = total <= COPY_STATES_MAX ? total : copies(one) + 2;
             }
             sizes_[i] = std::min<uint64_t>(size, limits_.states_max);
         }
@@ -121,8 +122,14 @@ private:
         bool as_call = (sizes_[child] + 1) * copies(one) > COPY_STATES_MAX && sizes_[child] > 1;
         uint32_t rule = 0;
         if (as_call) {
-            rule = new_rule();
-            build(child, out_.rules[rule].entry, out_.rules[rule].end);
+            // Once for all copies of this repetition: where repetitions nest, copies multiply.
+            auto [found, is_new] = rule_of_.emplace(child, 0);
+            if (is_new) {
+                rule = new_rule();
+                found->second = rule;
+                build(child, out_.rules[rule].entry, out_.rules[rule].end);
+            }
+            rule = rule_of_.at(child);
         }
         auto copy = [&](uint32_t a, uint32_t b) {
             if (as_call) connect(a, b, Step::Call, rule);
@@ -397,6 +404,7 @@ private:
     Automaton out_;
     std::vector<RawEdge> raw_;
     std::vector<uint64_t> sizes_;
+    std::unordered_map<uint32_t, uint32_t> rule_of_; // of an expression that is called instead of copied
     std::map<std::tuple<uint8_t, uint8_t, uint32_t>, uint32_t> tails_;
     uint32_t n_states_ = 0;
     Place place_;

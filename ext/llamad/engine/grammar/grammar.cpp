@@ -51,7 +51,9 @@ struct Mask {
 } // namespace
 
 struct llamad_grammar {
-    explicit llamad_grammar(Automaton made) : automaton(std::move(made)), machine(automaton) {}
+    explicit llamad_grammar(Automaton made)
+        : automaton(std::move(made)), machine(automaton), room_start(PLACES_BYTES_MAX + 2 * machine.bytes()),
+          room(room_start) {}
 
     const Automaton automaton;
     std::atomic<int32_t> n_holds{1};
@@ -60,7 +62,8 @@ struct llamad_grammar {
     std::vector<llamad_matcher *> matchers;
     std::unordered_map<uint32_t, std::shared_ptr<const Mask>> masks; // by place
     size_t masks_bytes = 0;
-    size_t room = PLACES_BYTES_MAX;
+    const size_t room_start; // its first place alone may be large
+    size_t room;
 };
 
 struct llamad_matcher {
@@ -94,9 +97,13 @@ template <class Fn> int32_t locked(llamad_matcher *matcher, Fn fn) {
 
 void make_room(llamad_grammar *grammar) {
     if (grammar->machine.bytes() <= grammar->room) return;
-    std::vector<uint32_t *> kept;
-    for (llamad_matcher *one : grammar->matchers) kept.push_back(&one->place);
-    grammar->machine.compact(kept);
+    try {
+        std::vector<uint32_t *> kept;
+        for (llamad_matcher *one : grammar->matchers) kept.push_back(&one->place);
+        grammar->machine.compact(kept);
+    } catch (const std::bad_alloc &) {
+        return; // all is as it was; the limit of what places may take still holds
+    }
     grammar->masks.clear();
     grammar->masks_bytes = 0;
     // What is in use may be much by itself: the next time comes when as much again has been learned.
@@ -271,6 +278,10 @@ void llamad_matcher_close(llamad_matcher *matcher) {
         std::lock_guard<std::mutex> guard(grammar->mutex);
         auto &all = grammar->matchers;
         all.erase(std::find(all.begin(), all.end(), matcher));
+        if (all.empty()) { // a grammar that nobody uses keeps no more than any other
+            grammar->room = grammar->room_start;
+            make_room(grammar);
+        }
     }
     delete matcher;
     llamad_grammar_drop(grammar);

@@ -7,6 +7,8 @@ namespace llamad {
 namespace {
 
 constexpr size_t BYTES_MAX = 64u << 20; // of one grammar's places and nodes, however hard its owner compacts
+constexpr int64_t START_WORK_MAX = 20000000; // the first place may be as large as the grammar is
+constexpr size_t SEEN_START = 256;
 
 template <class Items> uint64_t hash_of(const Items *items, size_t n, uint64_t seed) {
     uint64_t h = seed ^ n;
@@ -21,15 +23,16 @@ template <class Items> uint64_t hash_of(const Items *items, size_t n, uint64_t s
 } // namespace
 
 Machine::Machine(const Automaton &automaton) : automaton_(automaton), tails_(automaton.is_end.size(), -1) {
-    seen_.resize(256);
-    seen_round_.resize(256);
+    seen_.resize(SEEN_START);
+    seen_round_.resize(SEEN_START);
     node_items_.push_back({THE_END, 0});
     nodes_.push_back({0, 1});
     places_.push_back({0, 0, NONE, false, false}); // DEAD
-    work_left = INT64_MAX;
+    work_left = START_WORK_MAX;
     begin();
     reach({automaton_.rules[automaton_.root].entry, 0});
     start_ = settle();
+    forget_scratch();
 }
 
 // --- working out a place ----------------------------------------------------------------------------------------
@@ -52,8 +55,11 @@ bool Machine::was_visited(Item item) {
         for (size_t i = 0; i < seen_.size(); i++) {
             if (seen_round_[i] == round_) old.push_back(seen_[i]);
         }
-        seen_.assign(seen_.size() * 2, {});
-        seen_round_.assign(seen_.size(), 0);
+        size_t n = seen_.size() * 2;
+        std::vector<Item> seen(n);
+        std::vector<uint32_t> seen_round(n, 0);
+        seen_.swap(seen);
+        seen_round_.swap(seen_round);
         round_ = 1;
         n_seen_ = 0;
         for (Item one : old) was_visited(one);
@@ -106,17 +112,20 @@ bool Machine::is_tail(uint32_t state) {
     if (tails_[state] >= 0) return tails_[state];
     std::vector<uint32_t> stack{state}, passed;
     bool is_tail = true;
+    uint32_t n_edges = 0;
     while (!stack.empty() && is_tail) {
         uint32_t at = stack.back();
         stack.pop_back();
         if (std::find(passed.begin(), passed.end(), at) != passed.end()) continue;
         passed.push_back(at);
-        for (uint32_t i = automaton_.first_edge[at]; i < automaton_.first_edge[at + 1]; i++) {
+        for (uint32_t i = automaton_.first_edge[at]; i < automaton_.first_edge[at + 1] && is_tail; i++) {
             if (automaton_.edges[i].step == Step::Free) stack.push_back(automaton_.edges[i].target);
             else is_tail = false;
+            if (++n_edges > 256) is_tail = false; // not worth more: a node too many does no harm
         }
-        if (passed.size() > 64) is_tail = false; // not worth more: a node too many does no harm
+        if (passed.size() > 64) is_tail = false;
     }
+    work_left -= n_edges;
     tails_[state] = is_tail;
     return is_tail;
 }
@@ -141,6 +150,7 @@ uint32_t Machine::make_node(std::vector<Item> &back) {
             return at->second;
         }
     }
+    if (work_left < 0 || bytes() > BYTES_MAX) throw TooMuch{};
     nodes_.push_back({static_cast<uint32_t>(node_items_.size()), static_cast<uint32_t>(back.size())});
     node_items_.insert(node_items_.end(), back.begin(), back.end());
     uint32_t id = static_cast<uint32_t>(nodes_.size() - 1);
@@ -211,8 +221,8 @@ uint32_t Machine::find_next(uint32_t place, uint8_t byte_class) {
     }
     uint32_t found = todo_.empty() ? DEAD : settle();
     if (places_[place].row == NONE) {
-        places_[place].row = static_cast<uint32_t>(rows_.size());
-        rows_.resize(rows_.size() + automaton_.n_classes, NONE);
+        rows_.resize(rows_.size() + automaton_.n_classes, NONE); // may throw: the place has no row until it has
+        places_[place].row = static_cast<uint32_t>(rows_.size() - automaton_.n_classes);
     }
     rows_[places_[place].row + byte_class] = found;
     return found;
@@ -250,8 +260,23 @@ size_t Machine::bytes() const {
            nodes_.size() * (sizeof(Node) + 32) + places_.size() * (sizeof(PlaceData) + 32);
 }
 
+// What one place needed to be worked out may be much; it is not kept for the next.
+void Machine::forget_scratch() {
+    if (seen_.size() <= (SEEN_START << 8)) return;
+    std::vector<Item> seen(SEEN_START);
+    std::vector<uint32_t> seen_round(SEEN_START, 0);
+    seen_.swap(seen);
+    seen_round_.swap(seen_round);
+    round_ = 0;
+    std::vector<Item>().swap(todo_);
+    std::vector<Item>().swap(found_);
+    std::vector<Item>().swap(back_);
+    std::vector<Call>().swap(calls_);
+}
+
 void Machine::compact(std::vector<uint32_t *> &kept) {
-    // Nodes refer to lower numbers only, so one pass down finds those in use and one pass up moves them.
+    // Nodes refer to lower numbers only, so one pass down finds those in use and one pass up moves them. Nothing
+    // changes before all that can fail for want of memory is done.
     std::vector<uint32_t> new_node(nodes_.size(), NONE), new_place(places_.size(), NONE);
     std::vector<uint8_t> used(nodes_.size(), 0);
     kept.push_back(&start_);
@@ -265,7 +290,7 @@ void Machine::compact(std::vector<uint32_t *> &kept) {
     }
     std::vector<Node> nodes;
     std::vector<Item> node_items;
-    node_ids_.clear();
+    std::unordered_multimap<uint64_t, uint32_t> node_ids, place_ids;
     for (size_t id = 0; id < nodes_.size(); id++) {
         if (!used[id]) continue;
         new_node[id] = static_cast<uint32_t>(nodes.size());
@@ -275,29 +300,30 @@ void Machine::compact(std::vector<uint32_t *> &kept) {
             node_items.push_back({item.state, item.state == THE_END ? 0 : new_node[item.node]});
         }
         // Numbers moved in order, so a node's items are still sorted.
-        if (id > 0) node_ids_.emplace(hash_of(&node_items[node.first], node.n, 1), new_node[id]);
+        if (id > 0) node_ids.emplace(hash_of(&node_items[node.first], node.n, 1), new_node[id]);
         nodes.push_back(node);
     }
     std::vector<PlaceData> places{{0, 0, NONE, false, false}};
     std::vector<Item> items;
-    place_ids_.clear();
     new_place[DEAD] = DEAD;
     for (uint32_t *place : kept) {
-        if (new_place[*place] == NONE) {
-            PlaceData data = places_[*place];
-            uint32_t first = static_cast<uint32_t>(items.size());
-            for (uint32_t i = 0; i < data.n_items; i++) {
-                Item item = items_[data.first_item + i];
-                items.push_back({item.state, new_node[item.node]});
-            }
-            data.first_item = first;
-            data.row = NONE;
-            new_place[*place] = static_cast<uint32_t>(places.size());
-            place_ids_.emplace(hash_of(items.data() + first, data.n_items, 2 + data.may_end), new_place[*place]);
-            places.push_back(data);
+        if (new_place[*place] != NONE) continue;
+        PlaceData data = places_[*place];
+        uint32_t first = static_cast<uint32_t>(items.size());
+        for (uint32_t i = 0; i < data.n_items; i++) {
+            Item item = items_[data.first_item + i];
+            items.push_back({item.state, new_node[item.node]});
         }
-        *place = new_place[*place];
+        data.first_item = first;
+        data.row = NONE;
+        new_place[*place] = static_cast<uint32_t>(places.size());
+        place_ids.emplace(hash_of(items.data() + first, data.n_items, 2 + data.may_end), new_place[*place]);
+        places.push_back(data);
     }
+    forget_scratch();
+    for (uint32_t *place : kept) *place = new_place[*place];
+    node_ids_ = std::move(node_ids);
+    place_ids_ = std::move(place_ids);
     nodes_ = std::move(nodes);
     node_items_ = std::move(node_items);
     places_ = std::move(places);

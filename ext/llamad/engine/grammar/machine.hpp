@@ -95,6 +95,7 @@ private:
     bool is_tail(uint32_t state);
     uint32_t keep_place();
     bool was_visited(Item item);
+    void forget_scratch();
 
     const Automaton &automaton_;
     std::vector<Node> nodes_;

@@ -345,6 +345,7 @@ private:
             id = limits_.find_token(limits_.find_token_arg, from, static_cast<int32_t>(past - from));
         }
         if (id < 0) fail("this is not exactly one token of the vocabulary");
+        check_time(limits_); // tokenizing is slow
         at_ = past;
         return add({kind, static_cast<uint32_t>(id), 0, 0, {}});
     }
