@@ -13,6 +13,25 @@ FLAGS = (
 OTHERS = """prompt stop samplers logit_bias response_fields dry_sequence_breakers grammar json_schema system_prompt
 image_data lora penalty_prompt""".split()
 SAMPLERS = "dry top_k typ_p top_p min_p xtc temp penalties".split()
+GRAMMARS = [
+    "",
+    'root ::= "yes" | "no"',
+    "root ::= [a-z]+ .{0,9}",
+    "root ::= <[65]> !<[66]>*",
+    'root ::= ("a"* "b"*)* root | "x"',
+    'root ::= "\\uD800"',
+]
+SCHEMAS = [
+    {},
+    True,
+    False,
+    {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]},
+    {"type": "array", "items": {"$ref": "#"}, "maxItems": 3},
+    {"enum": ["é", 1, None, 2**70, 1e300]},
+    {"type": "integer", "minimum": -(2**70), "maximum": 2**70},
+    {"type": "string", "pattern": "^[a-c]{2,4}$"},
+    {"anyOf": [{"type": "number"}, {"type": "boolean"}], "x": 2**64},
+]
 
 anything = st.recursive(
     st.one_of(
@@ -51,6 +70,19 @@ bodies = st.builds(
             ),
             "logit_bias": st.lists(st.tuples(st.integers(0, 258), st.floats(-9, 9)).map(list), max_size=4),
             "response_fields": st.lists(st.sampled_from(["content", "timings/cache_n", "stop"]), max_size=3),
+            "grammar": st.one_of(
+                st.sampled_from(GRAMMARS), st.text('root:=|"ab[]()*{}1, \n<>!', max_size=20)
+            ),
+            "json_schema": st.one_of(st.sampled_from(SCHEMAS), anything),
+            "strict": st.booleans(),
+            "penalty_prompt": st.one_of(st.text(max_size=20), st.lists(st.integers(-1, 260), max_size=9)),
+            "system_prompt": st.one_of(
+                st.text(max_size=20),
+                st.fixed_dictionaries(
+                    {"prompt": st.text(max_size=9)},
+                    optional={"anti_prompt": anything, "assistant_name": st.text()},
+                ),
+            ),
         },
     ),
     st.dictionaries(st.sampled_from([*NUMBERS, *WHOLES, *FLAGS, *OTHERS]), anything, max_size=2),
