@@ -190,7 +190,9 @@ class Job:
         """Hand every prompt to the engine, or none of them. Only a request that was taken changes the system prompt."""
         g, exchange = self.generation, self.exchange
         self.ready = ready
-        if not self.engine.can_accept(len(ready.tokens) * g.n):
+        n_parts = len(ready.tokens) * g.n
+        options.check_echo(g, n_parts, ready.constraint.text if ready.constraint is not None else "")
+        if not self.engine.can_accept(n_parts):
             raise queue_full()
         request = exchange.request
         settings = self.service.settings
@@ -319,8 +321,9 @@ class Job:
         if self.generation.stream:
             self.exchange.end()
             return
-        finals = [self._final(one) for one in self.parts]
-        self.exchange.send(Response(200, _encode(finals[0] if len(finals) == 1 else finals)))
+        # One after the other: of large options only one copy is ever Python's.
+        finals = [msgspec.Raw(_encode(self._final(one))) for one in self.parts]
+        self.exchange.send(Response(200, bytes(finals[0]) if len(finals) == 1 else _encode(finals)))
 
     def on_part_failed(self, failure: int, code: int) -> None:
         self.n_left -= 1

@@ -24,6 +24,9 @@ UINT32_MAX = 2**32 - 1
 INT64 = 2**63
 STOP_BYTES_MAX = 4096
 PENALTY_TEXT_MAX = 65536
+RESPONSE_FIELDS_MAX = 256
+RESPONSE_FIELD_MAX = 256
+ECHO_BYTES_MAX = 64 << 20
 
 # Numbers of ext/llama/table.h.
 _KINDS = {
@@ -197,7 +200,7 @@ def parse(body: dict[str, Any], settings: Settings, model: Model, constraint: gr
         t_max_predict_ms=max(0, fields.whole(body, "t_max_predict_ms", 0, -1)),
         id_slot=_id_slot(body, settings),
         logit_bias=bias.parse(body, base.logit_bias, model),
-        response_fields=fields.texts(body, "response_fields"),
+        response_fields=_response_fields(body),
         system_prompt=system.parse(body, settings),
         n=_n(body, settings),
         n_probs=_n_probs(body, settings),
@@ -270,6 +273,15 @@ def _stop(body: dict[str, Any], settings: Settings) -> list[str]:
     ):
         raise bad(f'"stop" may hold strings of at most {STOP_BYTES_MAX} bytes')
     return stops
+
+
+def _response_fields(body: dict[str, Any]) -> list[str]:
+    paths = fields.texts(body, "response_fields")
+    if len(paths) > RESPONSE_FIELDS_MAX or any(len(path) > RESPONSE_FIELD_MAX for path in paths):
+        raise bad(
+            f'"response_fields" may have at most {RESPONSE_FIELDS_MAX} names of {RESPONSE_FIELD_MAX} characters'
+        )
+    return paths
 
 
 def _n_predict(body: dict[str, Any], base: Generation, settings: Settings) -> int:
@@ -383,6 +395,21 @@ def sampling(generation: Generation, newline_token: int = -1, seed: int | None =
         penalize_nl=g.penalize_nl,
         newline_token=newline_token,
     )
+
+
+def check_echo(generation: Generation, n_parts: int, grammar: str) -> None:
+    """Every completion's result repeats the options: many completions with large options would be an answer, and
+    a burden on everybody else, far larger than the request."""
+    g = generation
+    n_bytes = 24 * len(g.logit_bias) + 2 * len(g.penalty_prompt or b"") + len(grammar)
+    n_bytes += (
+        len(g.constraint.schema or b"") + sum(map(len, g.dry_sequence_breakers)) + sum(map(len, g.stop))
+    )
+    if n_parts * n_bytes > ECHO_BYTES_MAX:
+        raise bad(
+            f"{n_parts} completions with options as large as these are too much for one request;"
+            ' send fewer prompts, a smaller "n", or a smaller "logit_bias", grammar or schema'
+        )
 
 
 def biases(generation: Generation, eog_tokens: list[int], suppressed: list[int]) -> list[tuple[int, float]]:

@@ -74,6 +74,7 @@ class Converter:
         return Reference(self._names[flat])
 
     def _body(self, goal: Goal, name: str) -> Expr:
+        self.report.spend(1)
         choice = next((i for i, atom in enumerate(goal) if atom.is_choice), None)
         if choice is None:
             if any(atom.kind == "null" for atom in goal):

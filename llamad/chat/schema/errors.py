@@ -5,6 +5,8 @@ Any thread. Nothing here reads a schema.
 
 from __future__ import annotations
 
+import time
+
 SHOWN = 200  # characters of a pointer in a message
 
 
@@ -22,15 +24,18 @@ class SchemaError(ValueError):
 class Report:
     """Collects what is dropped; where nothing may be dropped, the first such thing is an error.
 
-    It also counts the work done, so that no schema, however contrived, keeps a thread busy for long.
+    It also counts the work done, so that no schema, however contrived, keeps a thread busy for long; what is not
+    counted well enough is stopped by the clock.
     """
 
     MOST_WORK = 1_500_000
+    MOST_SECONDS = 5.0
 
     def __init__(self, strict: bool) -> None:
         self.strict = strict
         self.warnings: list[str] = []
         self._work = 0
+        self._t_end = time.monotonic() + self.MOST_SECONDS
         self._seen: set[tuple[str, str]] = set()
 
     def refuse(self, pointer: str, keyword: str, reason: str) -> None:
@@ -44,7 +49,7 @@ class Report:
 
     def spend(self, steps: int) -> None:
         self._work += steps
-        if self._work > self.MOST_WORK:
+        if self._work > self.MOST_WORK or time.monotonic() > self._t_end:
             raise SchemaError("#", "", "the schema takes too long to convert; simplify it")
 
 
