@@ -14,7 +14,7 @@ import msgspec
 from llamad.api import generation as options
 from llamad.api import prompt as prompts
 from llamad.api import result
-from llamad.api.errors import ApiError, queue_full
+from llamad.api.errors import ApiError, bad, queue_full
 from llamad.api.fields import json_object
 from llamad.api.preparing import Ready, prepare
 from llamad.api.service import Service
@@ -192,6 +192,11 @@ class Job:
         self.ready = ready
         n_parts = len(ready.tokens) * g.n
         options.check_echo(g, n_parts, ready.constraint.text if ready.constraint is not None else "")
+        if n_parts > self.engine.n_slots + self.engine.queue_max:
+            raise bad(
+                f"{n_parts} completions are more than this server takes at once;"
+                ' send fewer prompts or a smaller "n", or start llamad with a larger --queue-max'
+            )
         if not self.engine.can_accept(n_parts):
             raise queue_full()
         request = exchange.request

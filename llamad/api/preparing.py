@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from llamad.api import prompt as prompts
+from llamad.api.errors import queue_full
 from llamad.api.generation import Generation, needs_breakers
 from llamad.api.grammars import Constraint
 from llamad.api.service import Service
@@ -44,6 +45,9 @@ def prepare(
     n_chars = prompts.n_chars(wanted) + (len(sent.prompt) if sent else 0)
     is_known = breakers is not None and (constraint is not None or generation.constraint.is_none)
     if breakers is None or not is_known or n_chars > prompts.TEXT_INLINE_MAX:
+        # Those who are being prepared count as waiting: they may be many, and their turn may be long in coming.
+        if service.n_preparing >= service.settings.n_parallel + service.settings.queue_max:
+            raise queue_full()
         service.spawn(exchange, _prepare_later(service, exchange, generation, model, wanted, then))
         return
     system = service.system if sent is None else sent.tokenized(model)
@@ -59,6 +63,17 @@ async def _prepare_later(
     wanted: list[Any],
     then: Callable[[Ready], None],
 ) -> None:
+    service.n_preparing += 1
+    try:
+        ready = await _make_ready(service, generation, model, wanted)
+    finally:
+        service.n_preparing -= 1
+    service.ready()
+    if not exchange.closed:
+        then(ready)
+
+
+async def _make_ready(service: Service, generation: Generation, model: Model, wanted: list[Any]) -> Ready:
     loop = asyncio.get_running_loop()
     system, sent = service.system, generation.system_prompt
     constraint, breakers = None, b""
@@ -73,6 +88,4 @@ async def _prepare_later(
         await loop.run_in_executor(service.workers, prompts.tokenize, one, model, system.tokens)
         for one in wanted
     ]
-    service.ready()
-    if not exchange.closed:
-        then(Ready(tokens, system, constraint, breakers))
+    return Ready(tokens, system, constraint, breakers)

@@ -66,6 +66,7 @@ class Service:
         self.workers = ThreadPoolExecutor(N_WORKERS, thread_name_prefix="llamad-worker")
         self.breakers = Breakers()
         self.pings: set[Pinged] = set()
+        self.n_preparing = 0  # requests whose texts or grammars are with a worker
         self.may_see_slots: Callable[[Request], bool] = lambda request: (
             True
         )  # set by app.py, which has the keys

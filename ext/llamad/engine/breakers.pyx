@@ -21,6 +21,7 @@ cdef enum:
     WORD_BYTES = 1024                    # a longer token is no head
     RECORD_MAX = 1 + BREAKERS_MAX * BREAKER_BYTES * (1 + TAIL_TOKENS)
     TAILS_MAX = 1 << 17                  # numbers in the tails of all heads
+    HEAD_TAILS_MAX = 32                  # of one head: each is tried at every place of the history where it stands
     N_INDEX = 1 << 14
 
 ctypedef struct Breaker:
@@ -132,6 +133,8 @@ cdef int _scan(Packing *pack, int32_t n_vocab) noexcept nogil:
             _match(pack, &pack.breakers[i], word, n)
         if pack.record[0] == 0:
             continue
+        if pack.record[0] > HEAD_TAILS_MAX:
+            return -1
         i = _keep_record(pack)
         if i < 0:
             return -1

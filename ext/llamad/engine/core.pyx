@@ -54,6 +54,8 @@ cdef class Core:
         state.n_vocab = vocab.n_vocab
         state.add_bos = add_bos
         state.tracing = tracing
+        if n_slots > n_batch:
+            raise ValueError("a step needs a token for every slot")
         if slots_init(&state.slots, state.table, state.ctx, n_slots, n_ctx) < 0:
             raise MemoryError()
         state.slots.n_cells = n_cells
