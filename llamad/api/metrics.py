@@ -108,6 +108,16 @@ def _engine_lines(service: Service) -> Iterable[str]:
             "Decodes that failed; each rebuilt the context.",
             stats["n_decode_failures"],
         ),
+        (
+            "llamad:deferred_picks_total",
+            "Tokens that a grammar took too long to judge within their step.",
+            stats["n_deferred"],
+        ),
+        (
+            "llamad:deferred_pick_seconds_total",
+            "Time that their streams sat out steps for them.",
+            stats["deferred_us"] / 1e6,
+        ),
         ("llamad:steps_total", "Engine steps.", stats["n_steps"]),
         ("llamad:step_plan_seconds_total", "Engine time: admitting and planning.", stats["plan_us"] / 1e6),
         ("llamad:step_decode_seconds_total", "Engine time: decoding.", stats["decode_us"] / 1e6),

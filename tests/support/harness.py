@@ -72,6 +72,7 @@ class Harness:
         self.events = defaultdict(list)
         self.steps = []
         self.next_id = 1
+        self.sampling = GREEDY
         self._thread = threading.Thread(target=self.core.run, daemon=True)
 
     def __enter__(self):
@@ -125,7 +126,7 @@ class Harness:
             "context_shift": True,
         }
         tokens = self.vocab.tokenize(prompt, True, True)
-        while not self.core.submit(task_id, tokens, GREEDY, **(defaults | options)):
+        while not self.core.submit(task_id, tokens, self.sampling, **(defaults | options)):
             self.collect()
         return task_id
 

@@ -2,6 +2,7 @@
 # core.pyx is its Python face.
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
+from llamad.engine.defer cimport Defer
 from llamad.engine.plan cimport Plan
 from llamad.engine.ring cimport Ring
 from llamad.engine.slots cimport Slots
@@ -42,6 +43,7 @@ ctypedef struct State:
     int command_fd
     int event_fd
     Workers *workers
+    Defer *defer
     char *scratch              # one piece for each worker
     size_t scratch_bytes
     int32_t *outputs           # slots that wait for a token of this step

@@ -6,6 +6,7 @@ from libc.string cimport memcpy, memset
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 
+from llamad.engine.defer cimport defer_start, defer_stop
 from llamad.engine.plan cimport plan_free, plan_init
 from llamad.engine.probs cimport PROBS_MAX
 from llamad.engine.ring cimport ring_commit, ring_free, ring_init, ring_peek, ring_record_max, ring_release, ring_reserve
@@ -42,7 +43,8 @@ cdef class Core:
 
     def __cinit__(self, vocab: Vocab, ctx: int, *, n_slots: int, n_ctx: int, n_cells: int, n_batch: int, n_ubatch: int,
                   n_swa: int, add_bos: bool, similarity_min: float, step_tokens_max: int, n_sampler_threads: int,
-                  cont_batching: bool, tracing: bool, can_share: bool = True, group_n: int = 1, group_w: int = 1) -> None:
+                  cont_batching: bool, tracing: bool, can_share: bool = True, group_n: int = 1, group_w: int = 1,
+                  grammar_work: int = -1) -> None:
         cdef State *state = &self.state
         memset(state, 0, sizeof(State))
         state.command_fd = state.event_fd = -1
@@ -81,10 +83,14 @@ cdef class Core:
         state.event_fd = wake_open()
         if state.command_fd < 0 or state.event_fd < 0:
             raise OSError("eventfd: no descriptors left")
+        state.defer = defer_start(state.n_vocab, state.command_fd, grammar_work)
+        if state.defer == NULL:
+            raise MemoryError()
         state.stats.t_last_step_us = now_us()
 
     def __dealloc__(self) -> None:
         cdef State *state = &self.state
+        defer_stop(state.defer)
         workers_stop(state.workers)
         slots_free(&state.slots)
         plan_free(&state.plan)
@@ -264,6 +270,8 @@ cdef class Core:
         values["n_evicted"] = self.state.slots.n_evicted
         values["n_reused"] = self.state.slots.n_reused
         values["n_copied"] = self.state.slots.n_copied
+        values["n_deferred"] = self.state.defer.n_deferred
+        values["deferred_us"] = self.state.defer.deferred_us
         return values
 
     def slots(self) -> list[tuple[int, int, int, int]]:

@@ -5,6 +5,7 @@ from llamad.engine.core cimport State
 from llamad.engine.slots cimport Slot
 
 cdef void take_token(State *state, Slot *slot, int64_t now) noexcept nogil
+cdef void take_deferred(State *state, int64_t now) noexcept nogil
 cdef void finish_done(State *state, Slot *slot, int32_t stop_type, int32_t stop_word) noexcept nogil
 cdef void finish_failed(State *state, Slot *slot, int32_t failure, int32_t code) noexcept nogil
 cdef void emit_admitted(State *state, Slot *slot) noexcept nogil

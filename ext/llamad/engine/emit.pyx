@@ -4,6 +4,7 @@ from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.string cimport memchr, memcpy
 
 from llamad.engine.core cimport State
+from llamad.engine.defer cimport defer_drop, defer_next
 from llamad.engine.grammar cimport matcher_close
 from llamad.engine.pick cimport PICKED_END, PICKED_STUCK
 from llamad.engine.probs cimport probs_sent
@@ -108,6 +109,7 @@ cdef void _emit_text(State *state, Slot *slot, int64_t now, int32_t n_tokens) no
 
 
 cdef void _let_go(State *state, Slot *slot) noexcept nogil:
+    defer_drop(state.defer, slot)
     if slot.state == SLOT_WRITING:
         state.stats.predict_us += now_us() - slot.t_first_us
     sampler_close(slot.sampler)
@@ -120,6 +122,7 @@ cdef void finish_done(State *state, Slot *slot, int32_t stop_type, int32_t stop_
     """The task ends well: its remaining text goes out, then how it ended."""
     cdef DoneEvent *event
     cdef int64_t now = now_us()
+    defer_drop(state.defer, slot)  # before its text and probabilities are touched
     text_finish(&slot.text)
     if slot.task.command.n_indent > 0:
         text_cut_line(&slot.text, slot.task.command.n_indent)
@@ -207,6 +210,14 @@ cdef void take_token(State *state, Slot *slot, int64_t now) noexcept nogil:
         _emit_text(state, slot, now, n_ready)
     elif slot.task.command.flags & TASK_STREAM and slot.text.n_safe > 0:
         _emit_text(state, slot, now, n_ready)
+
+
+cdef void take_deferred(State *state, int64_t now) noexcept nogil:
+    """Picks that took longer than their step and are made now."""
+    cdef Slot *slot = defer_next(state.defer, &state.slots)
+    while slot != NULL:
+        take_token(state, slot, now)
+        slot = defer_next(state.defer, &state.slots)
 
 
 cdef void emit_step(State *state, int64_t t_decode, int64_t t_sample, int64_t t_emit, int64_t t_end) noexcept nogil:

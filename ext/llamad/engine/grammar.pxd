@@ -2,6 +2,7 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 cdef extern from "grammar/grammar.h" nogil:
+    int32_t LLAMAD_GRAMMAR_E_LATER
     ctypedef struct llamad_grammar:
         pass
     ctypedef struct llamad_matcher:
@@ -15,6 +16,8 @@ cdef extern from "grammar/grammar.h" nogil:
 
 cdef llamad_matcher *matcher_open(uint64_t grammar_id) noexcept nogil
 cdef void matcher_close(llamad_matcher *matcher) noexcept nogil
+cdef void matcher_set_allowance(llamad_matcher *matcher, int64_t n) noexcept nogil
+cdef void matcher_cancel(llamad_matcher *matcher) noexcept nogil
 cdef int32_t matcher_may_end(llamad_matcher *matcher) noexcept nogil
 cdef int32_t matcher_allows(llamad_matcher *matcher, int32_t token) noexcept nogil
 cdef int32_t matcher_accept(llamad_matcher *matcher, int32_t token) noexcept nogil

@@ -23,6 +23,8 @@ cdef extern from "grammar/grammar.h" nogil:
     size_t llamad_grammar_bytes(llamad_grammar *grammar)
     llamad_matcher *llamad_matcher_open(llamad_grammar *grammar, const llamad_trie *trie)
     void llamad_matcher_close(llamad_matcher *matcher)
+    void llamad_matcher_set_allowance(llamad_matcher *matcher, int64_t n)
+    void llamad_matcher_cancel(llamad_matcher *matcher)
     int32_t llamad_matcher_may_end(llamad_matcher *matcher)
     int32_t llamad_matcher_allows(llamad_matcher *matcher, int32_t token)
     int32_t llamad_matcher_accept(llamad_matcher *matcher, int32_t token)
@@ -43,6 +45,15 @@ cdef llamad_matcher *matcher_open(uint64_t grammar_id) noexcept nogil:
 
 cdef void matcher_close(llamad_matcher *matcher) noexcept nogil:
     llamad_matcher_close(matcher)
+
+
+cdef void matcher_set_allowance(llamad_matcher *matcher, int64_t n) noexcept nogil:
+    """So many edges of work for the calls to come, then LLAMAD_GRAMMAR_E_LATER; below 0: no such limit."""
+    llamad_matcher_set_allowance(matcher, n)
+
+
+cdef void matcher_cancel(llamad_matcher *matcher) noexcept nogil:
+    llamad_matcher_cancel(matcher)
 
 
 cdef int32_t matcher_may_end(llamad_matcher *matcher) noexcept nogil:
@@ -76,6 +87,10 @@ class GrammarError(ValueError):
 
 class GrammarTooMuch(ValueError):
     """A text took more room or work than a grammar is given."""
+
+
+class GrammarLater(Exception):
+    """A call took more work than its allowance."""
 
 
 ctypedef struct Words:
@@ -209,6 +224,13 @@ cdef class Matcher:
     def __dealloc__(self) -> None:
         llamad_matcher_close(self.matcher)
 
+    def set_allowance(self, n: int) -> None:
+        """Work for the calls to come, in edges; with it they raise GrammarLater. Below 0: without limit."""
+        llamad_matcher_set_allowance(self.matcher, n)
+
+    def cancel(self) -> None:
+        llamad_matcher_cancel(self.matcher)
+
     @property
     def may_end(self) -> bool:
         return llamad_matcher_may_end(self.matcher) == 1
@@ -239,6 +261,8 @@ cdef class Matcher:
 cdef int32_t _checked(int32_t code) except? -1:
     if code == LLAMAD_GRAMMAR_E_TOO_MUCH:
         raise GrammarTooMuch("the text takes more room or work than a grammar is given")
+    if code == LLAMAD_GRAMMAR_E_LATER:
+        raise GrammarLater("the call takes more work than its allowance")
     if code == LLAMAD_GRAMMAR_E_MEMORY:
         raise MemoryError()
     return code

@@ -9,3 +9,4 @@ cdef enum Picked:
     PICKED_TOO_MUCH = -2002   # the grammar needs more room or work than it is given
 
 cdef void slot_pick(Slot *slot, int32_t n_vocab, void *scratch) noexcept nogil
+cdef void slot_pick_rest(Slot *slot, void *scratch) noexcept nogil

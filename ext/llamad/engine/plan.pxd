@@ -20,6 +20,7 @@ ctypedef struct Plan:
     # Of this step.
     int32_t budget
     int32_t n_writing
+    int32_t n_deferred       # writers that sit this step out because their last pick is still made
     int32_t n_reading_tokens
     int64_t plan_us
 

@@ -12,6 +12,7 @@ from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memset
 
 from llamad.engine.slots cimport SLOT_READING, SLOT_WRITING, Slot, Slots, slot_room
+from llamad.engine.system cimport load_int
 
 cdef enum:
     GAP_US_MIN = 20000
@@ -84,7 +85,7 @@ cdef int32_t _affordable(const Plan *plan) noexcept nogil:
     cdef double room_us = READ_STEP_US
     if plan.read_token_us <= 0:
         return 0
-    if plan.n_writing:
+    if plan.n_writing or plan.n_deferred:
         room_us = max(GAP_FACTOR * plan.write_us, <double>GAP_US_MIN) - plan.write_us
     return <int32_t>min(1e6, room_us / plan.read_token_us)
 
@@ -128,15 +129,17 @@ cdef void _add(Plan *plan, Slot *slot, int32_t token, int32_t pos, int8_t output
 cdef void plan_make(Plan *plan, Slots *slots) noexcept nogil:
     """Fills the batch, in ascending slot order: llama.cpp joins only such sequences into one graph."""
     cdef Slot *slot
-    cdef int32_t i, k, n_left, n_prompt, is_alone
-    plan.batch.n_tokens = plan.n_writing = plan.n_reading_tokens = 0
+    cdef int32_t i, k, n_left, n_prompt, n_writers, is_alone
+    plan.batch.n_tokens = plan.n_writing = plan.n_deferred = plan.n_reading_tokens = 0
     for i in range(slots.n):
         slot = &slots.items[i]
         slot.i_output = -1
-        slot.n_planned = slot.state == SLOT_WRITING and not slot.task.is_paused
+        slot.n_planned = slot.state == SLOT_WRITING and not slot.task.is_paused and not load_int(&slot.deferral)
         plan.n_writing += slot.n_planned
-    slot = _next_reader(slots, 0) if plan.can_mix or plan.n_writing == 0 else NULL
-    is_alone = slot != NULL and plan.n_writing == 0 and _next_reader(slots, slot.task.command.id) == NULL
+        plan.n_deferred += load_int(&slot.deferral) != 0
+    n_writers = plan.n_writing + plan.n_deferred
+    slot = _next_reader(slots, 0) if plan.can_mix or n_writers == 0 else NULL
+    is_alone = slot != NULL and n_writers == 0 and _next_reader(slots, slot.task.command.id) == NULL
     plan.budget = _budget(plan, slot, is_alone)
     n_left = plan.budget - plan.n_writing
     while slot != NULL and n_left > 0:

@@ -40,6 +40,11 @@ ctypedef struct Slot:
     int32_t i_output         # index in this step's batch whose logits are wanted, -1: none
     float *logits
     int32_t picked           # by the sampler thread; negative is an error code
+    int32_t pick_stage       # how far a pick under a grammar has come (pick.pxd)
+    int32_t deferral         # where a pick that takes long is (defer.pxd); 0: it is not
+    Slot *next_deferred
+    float *row               # the slot's own copy of the logits, for such picks; outlives the task
+    int64_t t_deferred_us
     int32_t truncated
     int32_t has_new_line
     int64_t t_admit_us

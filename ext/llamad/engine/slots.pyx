@@ -41,6 +41,7 @@ cdef void slots_free(Slots *slots) noexcept nogil:
         return
     for i in range(slots.n):
         free(slots.items[i].tokens)
+        free(slots.items[i].row)
         text_free(&slots.items[i].text)
         probs_free(&slots.items[i].probs)
     free(slots.items)
@@ -260,6 +261,8 @@ cdef int32_t slots_check_integrity(const Slots *slots) noexcept nogil:
             return 7
         if slot.n_pos > slot.n_tokens or slot.n_pos < slot.n_grouped or slot.n_shared > slot.n_tokens:
             return 8
+        if slot.deferral and (slot.state != SLOT_WRITING or slot.matcher == NULL):
+            return 9
         for j in range(i):
             if slot.task != NULL and slots.items[j].task == slot.task:
                 return 6

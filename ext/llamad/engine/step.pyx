@@ -4,7 +4,10 @@
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 
 from llamad.engine.core cimport State
-from llamad.engine.emit cimport emit_admitted, emit_failed, emit_step, finish_done, finish_failed, take_token
+from llamad.engine.defer cimport defer_begin, defer_outputs
+from llamad.engine.emit cimport (
+    emit_admitted, emit_failed, emit_step, finish_done, finish_failed, take_deferred, take_token,
+)
 from llamad.engine.grammar cimport matcher_open
 from llamad.engine.pick cimport slot_pick
 from llamad.engine.plan cimport plan_learn, plan_make
@@ -16,7 +19,7 @@ from llamad.engine.slots cimport (
     SLOT_IDLE, SLOT_READING, SLOT_WRITING, Slot, slot_discard, slot_regroup, slot_shift, slot_take, slots_cells_used,
     slots_choose, slots_evict_idle, slots_forget,
 )
-from llamad.engine.system cimport now_us, sleep_us, wake_send, wake_wait
+from llamad.engine.system cimport load_int, now_us, sleep_us, wake_send, wake_wait
 from llamad.engine.tasks cimport Task, queue_add, queue_find, queue_remove, task_close, task_open
 from llamad.engine.wire cimport (
     COMMAND_ABORT, COMMAND_PAUSE, COMMAND_RESUME, COMMAND_STOP, COMMAND_TASK, FAILURE_ABORTED, FAILURE_DEADLINE,
@@ -166,6 +169,8 @@ cdef void _make_room(State *state) noexcept nogil:
     cdef int32_t i, n_keep, n_discard
     for i in range(state.slots.n):
         slot = &state.slots.items[i]
+        if load_int(&slot.deferral):
+            continue  # its token comes first
         if slot.state != SLOT_IDLE:
             slot_regroup(&state.slots, slot)
         if slot.state != SLOT_WRITING or slot.n_tokens + 1 < state.slots.n_ctx:
@@ -317,8 +322,9 @@ cdef void _sample(State *state) noexcept nogil:
             continue
         state.outputs[n] = state.outputs[i]
         n += 1
-    state.n_outputs = n
+    defer_begin(state.defer, &state.slots, state.outputs, n)
     workers_run(state.workers, _sample_one, state, n)
+    state.n_outputs = defer_outputs(state.defer, &state.slots, state.outputs, n)
 
 
 # --- the loop -------------------------------------------------------------------------------------------------
@@ -383,6 +389,7 @@ cdef void engine_run(State *state) noexcept nogil:
             break
         now = now_us()
         _expire(state, now)
+        take_deferred(state, now)
         _admit(state)
         _make_room(state)
         _make_shared_room(state)

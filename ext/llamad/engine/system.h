@@ -7,6 +7,8 @@
 #include <poll.h>
 #include <stdint.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -41,6 +43,9 @@ static inline void wake_wait(int fd, int timeout_ms) {
     struct pollfd p = {fd, POLLIN, 0};
     if (poll(&p, 1, timeout_ms) > 0) wake_clear(fd);
 }
+
+/* The calling thread alone, as Linux has it. A system that refuses loses nothing but the order. */
+static inline void be_nice(int niceness) { (void) setpriority(PRIO_PROCESS, (id_t) syscall(SYS_gettid), niceness); }
 
 static inline void sleep_us(int64_t us) {
     struct timespec t = {us / 1000000, (us % 1000000) * 1000};

@@ -12,5 +12,6 @@ cdef extern from "system.h" nogil:
     void wake_send(int fd) noexcept
     void wake_clear(int fd) noexcept
     void wake_wait(int fd, int timeout_ms) noexcept
+    void be_nice(int niceness) noexcept
     void sleep_us(int64_t us) noexcept
     int close(int fd) noexcept

@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <new>
+#include <thread>
 #include <unordered_map>
 
 #include "machine.hpp"
@@ -42,10 +43,22 @@ constexpr size_t MASKS_BYTES_MAX = 8u << 20;
 constexpr int64_t WORK_MAX = 2000000;
 constexpr int64_t WORK_EACH_TOKEN = 100000;
 constexpr int64_t WORK_OF_WALK = 4; // nodes of the vocabulary's tree for one edge
+constexpr uint32_t WALK_CHECK = 64;  // nodes between two looks at what is left
+// How long a call with an allowance waits for another: as long as one that finds its answer known may take.
+constexpr std::chrono::microseconds WAIT_LIMITED{100};
+constexpr std::chrono::microseconds WAIT_CANCELLED{1000}; // how soon one that waits hears that it need not
+constexpr size_t FREED_AT_ONCE = 1u << 20; // a larger grammar takes milliseconds to free: beside whoever dropped it
 
 struct Mask {
     std::vector<uint64_t> bits;
     int32_t n_allowed = 0;
+};
+
+// Where a matcher stands. The grammar knows it too, because compacting renumbers places; so a matcher can leave
+// without the grammar's lock.
+struct Stand {
+    uint32_t place;
+    std::atomic<bool> is_left{false};
 };
 
 } // namespace
@@ -53,13 +66,18 @@ struct Mask {
 struct llamad_grammar {
     explicit llamad_grammar(Automaton made)
         : automaton(std::move(made)), machine(automaton), room_start(PLACES_BYTES_MAX + 2 * machine.bytes()),
-          room(room_start) {}
+          room(room_start) {
+        n_bytes = machine.bytes();
+    }
 
     const Automaton automaton;
     std::atomic<int32_t> n_holds{1};
-    std::mutex mutex; // of all that follows
+    std::atomic<int32_t> n_matchers{0};
+    std::atomic<size_t> n_bytes{0}; // of what follows, as it was when last touched
+    std::timed_mutex mutex; // of all that follows
     Machine machine;
-    std::vector<llamad_matcher *> matchers;
+    std::vector<std::shared_ptr<Stand>> stands;
+    size_t n_stands_max = 16; // then those that were left go
     std::unordered_map<uint32_t, std::shared_ptr<const Mask>> masks; // by place
     size_t masks_bytes = 0;
     const size_t room_start; // its first place alone may be large
@@ -69,37 +87,74 @@ struct llamad_grammar {
 struct llamad_matcher {
     llamad_grammar *grammar;
     const llamad_trie *trie;
-    uint32_t place;
-    int64_t work_left;
+    int64_t work_left = WORK_MAX;
+    int64_t allowance = -1;
+    std::atomic<bool> is_cancelled{false};
+    std::shared_ptr<Stand> at; // from the first call on
     std::vector<uint32_t> walk; // the places on the way down the tree
 };
 
 namespace {
 
+void drop_left(llamad_grammar *grammar) {
+    auto &all = grammar->stands;
+    all.erase(std::remove_if(all.begin(), all.end(), [](auto &one) { return one->is_left.load(); }), all.end());
+    grammar->n_stands_max = 2 * all.size() + 16;
+}
+
+void take_stand(llamad_matcher *matcher) {
+    llamad_grammar *grammar = matcher->grammar;
+    if (grammar->stands.size() >= grammar->n_stands_max) drop_left(grammar);
+    auto stand = std::make_shared<Stand>();
+    stand->place = grammar->machine.start();
+    grammar->stands.push_back(stand);
+    matcher->at = std::move(stand);
+}
+
+// False where it should not wait any longer.
+bool lock_for(llamad_matcher *matcher, std::unique_lock<std::timed_mutex> &lock) {
+    if (lock.try_lock()) return true;
+    if (matcher->allowance >= 0) return lock.try_lock_for(WAIT_LIMITED);
+    while (!lock.try_lock_for(WAIT_CANCELLED)) {
+        if (matcher->is_cancelled) return false;
+    }
+    return true;
+}
+
 // Runs fn with the grammar's lock and the matcher's work; turns what it throws into codes.
 template <class Fn> int32_t locked(llamad_matcher *matcher, Fn fn) {
-    std::lock_guard<std::mutex> guard(matcher->grammar->mutex);
-    Machine &machine = matcher->grammar->machine;
-    machine.work_left = matcher->work_left;
+    llamad_grammar *grammar = matcher->grammar;
+    bool is_limited = matcher->allowance >= 0;
+    int32_t too_much = is_limited ? LLAMAD_GRAMMAR_E_LATER : LLAMAD_GRAMMAR_E_TOO_MUCH;
+    std::unique_lock<std::timed_mutex> lock(grammar->mutex, std::defer_lock);
+    if (!lock_for(matcher, lock)) return too_much;
+    Machine &machine = grammar->machine;
+    if (is_limited && machine.bytes() > grammar->room) return too_much; // making room takes long
+    int64_t work = is_limited ? std::min(matcher->work_left, matcher->allowance) : matcher->work_left;
+    machine.work_left = work;
+    machine.cancelled = &matcher->is_cancelled;
     int32_t code;
     try {
+        if (!matcher->at) take_stand(matcher);
         code = fn(machine);
     } catch (const TooMuch &) {
-        code = LLAMAD_GRAMMAR_E_TOO_MUCH;
-    } catch (const std::bad_alloc &) {
-        code = LLAMAD_GRAMMAR_E_MEMORY;
+        code = too_much;
     } catch (...) {
         code = LLAMAD_GRAMMAR_E_MEMORY;
     }
-    matcher->work_left = machine.work_left;
+    machine.cancelled = nullptr;
+    matcher->work_left -= work - machine.work_left;
+    if (is_limited) matcher->allowance = std::max<int64_t>(0, matcher->allowance - (work - machine.work_left));
+    grammar->n_bytes.store(machine.bytes() + grammar->masks_bytes, std::memory_order_relaxed);
     return code;
 }
 
 void make_room(llamad_grammar *grammar) {
     if (grammar->machine.bytes() <= grammar->room) return;
     try {
+        drop_left(grammar);
         std::vector<uint32_t *> kept;
-        for (llamad_matcher *one : grammar->matchers) kept.push_back(&one->place);
+        for (auto &stand : grammar->stands) kept.push_back(&stand->place);
         grammar->machine.compact(kept);
     } catch (const std::bad_alloc &) {
         return; // all is as it was; the limit of what places may take still holds
@@ -113,7 +168,7 @@ void make_room(llamad_grammar *grammar) {
 uint32_t after(Machine &machine, const llamad_matcher *matcher, int32_t token) {
     const llamad_trie *trie = matcher->trie;
     if (!trie->has_text(token)) return DEAD;
-    return machine.next_token(matcher->place, trie->bytes + trie->offsets[token], trie->length(token), token,
+    return machine.next_token(matcher->at->place, trie->bytes + trie->offsets[token], trie->length(token), token,
                               trie->is_text[token]);
 }
 
@@ -125,9 +180,14 @@ void walk_tree(Machine &machine, llamad_matcher *matcher, Mask &mask) {
     const llamad_trie *trie = matcher->trie;
     matcher->walk.resize(trie->depth_max + 1);
     uint32_t *walk = matcher->walk.data();
-    walk[0] = matcher->place;
+    walk[0] = matcher->at->place;
+    bool is_limited = matcher->allowance >= 0;
     uint32_t n = static_cast<uint32_t>(trie->nodes.size()), n_seen = 0;
-    for (uint32_t at = 0; at < n; n_seen++) {
+    for (uint32_t at = 0; at < n;) {
+        if (++n_seen % WALK_CHECK == 0) {
+            machine.work_left -= WALK_CHECK / WORK_OF_WALK;
+            if ((is_limited && machine.work_left < 0) || machine.is_cancelled()) throw TooMuch{};
+        }
         const llamad_trie::Node &node = trie->nodes[at];
         uint32_t next = machine.next(walk[node.depth], node.byte);
         if (next == DEAD) {
@@ -138,13 +198,12 @@ void walk_tree(Machine &machine, llamad_matcher *matcher, Mask &mask) {
         if (node.token >= 0) allow(mask, trie, node.token);
         at++;
     }
-    machine.work_left -= n_seen / WORK_OF_WALK;
 }
 
 void allow_token_edges(Machine &machine, llamad_matcher *matcher, Mask &mask) {
     const llamad_trie *trie = matcher->trie;
     int32_t n_not = 0, the_not = -1;
-    machine.each_token_edge(matcher->place, [&](int32_t token, bool is_not) {
+    machine.each_token_edge(matcher->at->place, [&](int32_t token, bool is_not) {
         if (is_not) {
             // Two edges that exclude different tokens exclude nothing between them.
             n_not += n_not == 0 || token != the_not;
@@ -163,13 +222,13 @@ void allow_token_edges(Machine &machine, llamad_matcher *matcher, Mask &mask) {
 
 std::shared_ptr<const Mask> find_mask(Machine &machine, llamad_matcher *matcher) {
     llamad_grammar *grammar = matcher->grammar;
-    auto known = grammar->masks.find(matcher->place);
+    auto known = grammar->masks.find(matcher->at->place);
     if (known != grammar->masks.end()) return known->second;
     auto mask = std::make_shared<Mask>();
     mask->bits.assign((static_cast<size_t>(matcher->trie->n_vocab) + 63) / 64, 0);
     walk_tree(machine, matcher, *mask);
     allow_token_edges(machine, matcher, *mask);
-    if (machine.may_end(matcher->place)) {
+    if (machine.may_end(matcher->at->place)) {
         for (int32_t token : matcher->trie->eog) mask->bits[token >> 6] |= 1ull << (token & 63);
     }
     for (uint64_t word : mask->bits) mask->n_allowed += __builtin_popcountll(word);
@@ -178,7 +237,7 @@ std::shared_ptr<const Mask> find_mask(Machine &machine, llamad_matcher *matcher)
         grammar->masks.clear();
         grammar->masks_bytes = 0;
     }
-    grammar->masks.emplace(matcher->place, mask);
+    grammar->masks.emplace(matcher->at->place, mask);
     grammar->masks_bytes += n_bytes;
     return mask;
 }
@@ -248,68 +307,92 @@ llamad_grammar *llamad_grammar_open(const char *text, size_t n, int32_t n_vocab,
 void llamad_grammar_hold(llamad_grammar *grammar) { grammar->n_holds.fetch_add(1); }
 
 void llamad_grammar_drop(llamad_grammar *grammar) {
-    if (grammar != nullptr && grammar->n_holds.fetch_sub(1) == 1) delete grammar;
+    if (grammar == nullptr || grammar->n_holds.fetch_sub(1) != 1) return;
+    if (grammar->n_bytes.load() > FREED_AT_ONCE) {
+        try {
+            std::thread([grammar] { delete grammar; }).detach();
+            return;
+        } catch (...) {
+        }
+    }
+    delete grammar;
+}
+
+// A grammar that nobody uses keeps no more than any other. Making room takes long, and whoever left does not wait.
+static void forget_unused(llamad_grammar *grammar) {
+    if (grammar->n_bytes.load() <= grammar->room_start) return;
+    llamad_grammar_hold(grammar);
+    auto forget = [grammar] {
+        {
+            std::lock_guard<std::timed_mutex> guard(grammar->mutex);
+            if (grammar->n_matchers == 0) {
+                grammar->room = grammar->room_start;
+                make_room(grammar);
+                grammar->n_bytes = grammar->machine.bytes() + grammar->masks_bytes;
+            }
+        }
+        llamad_grammar_drop(grammar);
+    };
+    try {
+        std::thread(forget).detach();
+    } catch (...) {
+        llamad_grammar_drop(grammar);
+    }
 }
 
 size_t llamad_grammar_bytes(llamad_grammar *grammar) {
-    std::lock_guard<std::mutex> guard(grammar->mutex);
     return grammar->automaton.edges.size() * sizeof(Edge) + grammar->automaton.first_edge.size() * 6 +
-           grammar->machine.bytes() + grammar->masks_bytes;
+           grammar->n_bytes.load(std::memory_order_relaxed);
 }
 
 llamad_matcher *llamad_matcher_open(llamad_grammar *grammar, const llamad_trie *trie) {
-    llamad_matcher *matcher = nullptr;
-    try {
-        std::lock_guard<std::mutex> guard(grammar->mutex);
-        matcher = new llamad_matcher{grammar, trie, grammar->machine.start(), WORK_MAX, {}};
-        grammar->matchers.push_back(matcher);
-    } catch (...) {
-        delete matcher;
-        return nullptr;
+    llamad_matcher *matcher = new (std::nothrow) llamad_matcher{grammar, trie};
+    if (matcher != nullptr) {
+        llamad_grammar_hold(grammar);
+        grammar->n_matchers++;
     }
-    llamad_grammar_hold(grammar);
     return matcher;
 }
 
 void llamad_matcher_close(llamad_matcher *matcher) {
     if (matcher == nullptr) return;
     llamad_grammar *grammar = matcher->grammar;
-    {
-        std::lock_guard<std::mutex> guard(grammar->mutex);
-        auto &all = grammar->matchers;
-        all.erase(std::find(all.begin(), all.end(), matcher));
-        if (all.empty()) { // a grammar that nobody uses keeps no more than any other
-            grammar->room = grammar->room_start;
-            make_room(grammar);
-        }
-    }
+    if (matcher->at) matcher->at->is_left = true;
+    if (grammar->n_matchers.fetch_sub(1) == 1) forget_unused(grammar);
     delete matcher;
     llamad_grammar_drop(grammar);
 }
 
+void llamad_matcher_set_allowance(llamad_matcher *matcher, int64_t n) { matcher->allowance = n; }
+
+void llamad_matcher_cancel(llamad_matcher *matcher) { matcher->is_cancelled = true; }
+
 int32_t llamad_matcher_may_end(llamad_matcher *matcher) {
-    return locked(matcher, [&](Machine &machine) { return machine.may_end(matcher->place); });
+    return locked(matcher, [&](Machine &machine) { return machine.may_end(matcher->at->place); });
 }
 
 int32_t llamad_matcher_allows(llamad_matcher *matcher, int32_t token) {
     if (token < 0 || token >= matcher->trie->n_vocab) return 0;
     return locked(matcher, [&](Machine &machine) {
-        if (matcher->trie->is_eog[token]) return static_cast<int32_t>(machine.may_end(matcher->place));
+        if (matcher->trie->is_eog[token]) return static_cast<int32_t>(machine.may_end(matcher->at->place));
         return static_cast<int32_t>(after(machine, matcher, token) != DEAD);
     });
 }
 
 int32_t llamad_matcher_accept(llamad_matcher *matcher, int32_t token) {
     if (token < 0 || token >= matcher->trie->n_vocab) return LLAMAD_GRAMMAR_E_REFUSED;
-    matcher->work_left = std::min(WORK_MAX, matcher->work_left + WORK_EACH_TOKEN);
-    return locked(matcher, [&](Machine &machine) -> int32_t {
-        if (matcher->trie->is_eog[token]) return machine.may_end(matcher->place) ? 0 : LLAMAD_GRAMMAR_E_REFUSED;
+    int64_t more = std::min(WORK_EACH_TOKEN, WORK_MAX - matcher->work_left);
+    matcher->work_left += more;
+    int32_t code = locked(matcher, [&](Machine &machine) -> int32_t {
+        if (matcher->trie->is_eog[token]) return machine.may_end(matcher->at->place) ? 0 : LLAMAD_GRAMMAR_E_REFUSED;
         uint32_t place = after(machine, matcher, token);
         if (place == DEAD) return LLAMAD_GRAMMAR_E_REFUSED;
-        matcher->place = place;
-        make_room(matcher->grammar);
+        matcher->at->place = place;
+        if (matcher->allowance < 0) make_room(matcher->grammar);
         return 0;
     });
+    if (code == LLAMAD_GRAMMAR_E_LATER) matcher->work_left -= more; // it will ask again
+    return code;
 }
 
 int32_t llamad_matcher_feed(llamad_matcher *matcher, const char *bytes, size_t n) {
@@ -318,12 +401,12 @@ int32_t llamad_matcher_feed(llamad_matcher *matcher, const char *bytes, size_t n
         size_t n_piece = std::min<size_t>(n - done, 256);
         matcher->work_left = std::min(WORK_MAX, matcher->work_left + WORK_EACH_TOKEN);
         int32_t code = locked(matcher, [&](Machine &machine) -> int32_t {
-            uint32_t place = matcher->place;
+            uint32_t place = matcher->at->place;
             for (size_t i = 0; i < n_piece && place != DEAD; i++) {
                 place = machine.next(place, static_cast<uint8_t>(bytes[done + i]));
             }
             if (place == DEAD) return LLAMAD_GRAMMAR_E_REFUSED;
-            matcher->place = place;
+            matcher->at->place = place;
             make_room(matcher->grammar);
             return 0;
         });

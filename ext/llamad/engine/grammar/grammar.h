@@ -28,7 +28,8 @@ typedef int32_t (*llamad_find_token)(void *arg, const char *text, int32_t n);
 enum {
     LLAMAD_GRAMMAR_E_REFUSED  = -1, /* the token does not fit */
     LLAMAD_GRAMMAR_E_TOO_MUCH = -2, /* the text needs more room or work than a grammar is given */
-    LLAMAD_GRAMMAR_E_MEMORY   = -3
+    LLAMAD_GRAMMAR_E_MEMORY   = -3,
+    LLAMAD_GRAMMAR_E_LATER    = -4  /* not within the allowance: nothing changed, ask again without one */
 };
 
 /* The vocabulary's bytes as a tree, for masks. Constant once made; must outlive the matchers. */
@@ -42,9 +43,16 @@ void            llamad_grammar_hold(llamad_grammar *grammar);
 void            llamad_grammar_drop(llamad_grammar *grammar); /* the last drop frees it */
 size_t          llamad_grammar_bytes(llamad_grammar *grammar);
 
-/* A matcher at the beginning of the text; holds its grammar. `trie` may be NULL: then only bytes can be fed. */
+/* A matcher at the beginning of the text; holds its grammar. `trie` may be NULL: then only bytes can be fed. Opening
+ * and closing never wait for those who work on the grammar. */
 llamad_matcher *llamad_matcher_open(llamad_grammar *grammar, const llamad_trie *trie);
 void            llamad_matcher_close(llamad_matcher *matcher);
+/* From now on its calls do at most n edges of work between them and wait for nobody who works for long; a call that
+ * needs more answers LLAMAD_GRAMMAR_E_LATER. What is known already always fits. Below 0: as much as the matcher has
+ * left of its own, against which all work counts, within an allowance too. */
+void            llamad_matcher_set_allowance(llamad_matcher *matcher, int64_t n);
+/* From any thread: the call at work ends soon, with an error, and so do those after it. */
+void            llamad_matcher_cancel(llamad_matcher *matcher);
 int32_t         llamad_matcher_may_end(llamad_matcher *matcher);
 /* 1: the token may come next, 0: it may not, below 0: an error code. */
 int32_t         llamad_matcher_allows(llamad_matcher *matcher, int32_t token);

@@ -79,7 +79,7 @@ void Machine::visit(Item item) {
     if (was_visited(item)) return;
     uint32_t from = automaton_.first_edge[item.state], to = automaton_.first_edge[item.state + 1];
     work_left -= 1 + (to - from);
-    if (work_left < 0) throw TooMuch{};
+    if (work_left < 0 || is_cancelled()) throw TooMuch{};
     if (automaton_.is_end[item.state]) {
         const Node node = nodes_[item.node];
         work_left -= node.n;

@@ -9,6 +9,7 @@
 // The owner (grammar.cpp) holds a lock over every call.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <unordered_map>
 #include <vector>
@@ -63,6 +64,9 @@ public:
     void compact(std::vector<uint32_t *> &kept);
 
     int64_t work_left = 0; // in edges looked at; below 0 the call throws TooMuch
+    const std::atomic<bool> *cancelled = nullptr; // when it turns true, the call throws as well
+
+    bool is_cancelled() const { return cancelled != nullptr && cancelled->load(std::memory_order_relaxed); }
 
 private:
     static constexpr uint32_t NONE = UINT32_MAX;
