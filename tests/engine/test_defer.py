@@ -25,8 +25,9 @@ LIST = 'root ::= "[" item ("," item)* "]"\nitem ::= "\\"" [a-z]+ "\\"" | [0-9]{1
 
 
 def run(grammar, script, *, grammar_work, n_streams=1, **options):
-    """The texts, token probabilities and ends of streams under one grammar, and how many picks were deferred."""
-    with Harness(Fake(script=script), grammar_work=grammar_work) as h:
+    """The texts, token probabilities and ends of streams under one grammar, and how many picks were deferred. One
+    sampler thread: two might meet at the grammar's lock, and who waits for it too long is deferred as well."""
+    with Harness(Fake(script=script), grammar_work=grammar_work, n_sampler_threads=1) as h:
         compiled = Grammar(grammar, Pieces(h.vocab))
         tasks = [h.submit(b"p" * (1 + i), grammar=compiled.id, **options) for i in range(n_streams)]
         h.wait(*tasks)
@@ -134,7 +135,8 @@ def test_a_task_that_ends_while_its_pick_is_deferred(how, n_hard):
         hard = [
             h.submit(b"hard %d" % i, grammar=one.id, deadline_us=deadline) for i, one in enumerate(grammars)
         ]
-        h.until(lambda: h.core.stats()["n_deferred"] >= 20 * n_hard)
+        if how != "deadline":
+            h.until(lambda: h.core.stats()["n_deferred"] >= 20 * n_hard)
         if how == "abort":
             for task in hard:
                 h.core.abort(task)

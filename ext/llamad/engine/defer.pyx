@@ -23,7 +23,7 @@ cdef enum:
     # Where no other slot is active only a newcomer could be kept waiting.
     ALONE_WORK = 250000
     # Below the engine: llama.cpp's threads wait for each other, so one that is held up holds up all.
-    NICENESS = 10
+    NICENESS = 5
 
 
 cdef Slot *_first_out(Defer *defer) noexcept nogil:
