@@ -422,3 +422,22 @@ def test_the_largest_n_keep_keeps_the_beginning():
         task = h.submit(b"0123456789", n_predict=100, n_keep=2**31 - 1)
         h.wait(task)
         assert h.core.slot_tokens(h.slot(task))[:11] == [0, *(3 + byte for byte in b"0123456789")]
+
+
+def test_who_waits_is_admitted_when_the_context_ends_the_last_task():
+    """It ended after the admission of that turn, with nothing left to decode: the engine slept until a command came."""
+    with Harness(Fake(), n_slots=1, n_ctx=32, group_n=2, group_w=8) as h:
+        first = h.submit(b"hello", n_predict=-1)
+        second = h.submit(b"other", n_predict=1)
+        h.wait(first, second)
+        assert h.end(second)[7] == 1
+
+
+def test_n_discard_leaves_one_token_behind_what_is_kept():
+    with Harness(Fake(n_ctx=64), n_ctx=64) as h:
+        task = h.submit(b"0123456789", n_predict=54, n_keep=4, n_discard=1000)
+        h.wait(task)
+        # 11 tokens were read and 53 written ones decoded; the shift at 63 left five and the last, then one came.
+        assert h.end(task)[9] is True
+        tokens = h.core.slot_tokens(h.slot(task))
+        assert tokens == [0, *(3 + byte for byte in b"0123"), *h.tokens(task)[-3:-1]]

@@ -47,6 +47,7 @@ ctypedef struct State:
     char *scratch              # one piece for each worker
     size_t scratch_bytes
     int32_t *outputs           # slots that wait for a token of this step
+    uint64_t n_released        # slots that came free, ever
     int32_t n_outputs
     int32_t tracing
     int32_t stopping

@@ -116,6 +116,7 @@ cdef void _let_go(State *state, Slot *slot) noexcept nogil:
     matcher_close(slot.matcher)
     task_close(slot.task)
     slot_release(&state.slots, slot)
+    state.n_released += 1
 
 
 cdef void finish_done(State *state, Slot *slot, int32_t stop_type, int32_t stop_word) noexcept nogil:

@@ -177,8 +177,7 @@ cdef int32_t slot_discard(Slots *slots, const Slot *slot, int32_t n_keep) noexce
     cdef int32_t n_left = slot.n_tokens - n_keep, n_discard = slot.task.command.n_discard
     if slots.group_n > 1 or slot.n_tokens <= 4 or not slots.table.can_shift(slots.ctx):
         return 0
-    if n_discard <= 0 or n_discard > n_left - 1:
-        n_discard = n_left // 2
+    n_discard = min(n_discard, n_left - 1) if n_discard > 0 else n_left // 2
     n_discard = max(n_discard, _n_shared(slots, slot) - n_keep)
     return n_discard if n_discard < n_left else 0
 

@@ -178,7 +178,7 @@ cdef void _make_room(State *state) noexcept nogil:
         n_keep = min(slot.task.command.n_keep, state.slots.n_ctx)
         # n_keep does not count BOS, which is kept as well.
         n_keep = slot.task.command.n_prompt if n_keep < 0 else n_keep + state.add_bos
-        n_keep = max(0, min(n_keep, slot.n_tokens - 4))
+        n_keep = max(0, min(n_keep, state.slots.n_ctx - 4, slot.n_tokens - 2))
         n_discard = slot_discard(&state.slots, slot, n_keep) if slot.task.command.flags & TASK_CONTEXT_SHIFT else 0
         if n_discard > 0:
             slot_shift(&state.slots, slot, n_keep, n_discard)
@@ -383,6 +383,7 @@ cdef void _step(State *state) noexcept nogil:
 cdef void engine_run(State *state) noexcept nogil:
     """The engine thread's life. Returns after COMMAND_STOP, with every task answered."""
     cdef int64_t now
+    cdef uint64_t n_released
     while True:
         _take_commands(state)
         if state.stopping:
@@ -391,6 +392,7 @@ cdef void engine_run(State *state) noexcept nogil:
         _expire(state, now)
         take_deferred(state, now)
         _admit(state)
+        n_released = state.n_released
         _make_room(state)
         _make_shared_room(state)
         plan_make(&state.plan, &state.slots)
@@ -400,7 +402,7 @@ cdef void engine_run(State *state) noexcept nogil:
         if state.plan.batch.n_tokens > 0:
             _step(state)
             _wake(state)
-        else:
+        elif state.n_released == n_released:  # else a slot has come free, and somebody may be waiting for it
             wake_wait(state.command_fd, _timeout_ms(state, now_us()))
     _fail_all(state, FAILURE_ABORTED, 0)
     while state.queue.first != NULL:
