@@ -381,7 +381,9 @@ int32_t llamad_matcher_allows(llamad_matcher *matcher, int32_t token) {
 
 int32_t llamad_matcher_accept(llamad_matcher *matcher, int32_t token) {
     if (token < 0 || token >= matcher->trie->n_vocab) return LLAMAD_GRAMMAR_E_REFUSED;
-    int64_t more = std::min(WORK_EACH_TOKEN, WORK_MAX - matcher->work_left);
+    // A walk over a larger vocabulary is more work that is nobody's fault.
+    int64_t each = std::max<int64_t>(WORK_EACH_TOKEN, static_cast<int64_t>(matcher->trie->nodes.size()) / 2);
+    int64_t more = std::min(each, WORK_MAX - matcher->work_left);
     matcher->work_left += more;
     int32_t code = locked(matcher, [&](Machine &machine) -> int32_t {
         if (matcher->trie->is_eog[token]) return machine.may_end(matcher->at->place) ? 0 : LLAMAD_GRAMMAR_E_REFUSED;
