@@ -1,0 +1,149 @@
+"""What one rendering may use: steps, time, and the size of every value, known before the value is made.
+
+One Budget per rendering, on the thread that renders; `current()` finds it from inside the sandbox. A limit raises
+Exhausted, which no filter of Jinja's catches. Nothing here knows Jinja's syntax.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, MappingView
+from datetime import datetime
+from typing import Any
+
+from jinja2.utils import Namespace
+
+SECONDS = 5.0  # of the thread's own time: a busy machine makes nobody's template fail
+SIZE = 16 << 20  # characters, of the output and of any one value
+STEPS = 10_000_000
+ELEMENT = 16  # what an element of a list weighs beside its text, so that SIZE bounds lists at a million
+BITS = 1 << 16  # of an integer: above it one division takes longer than a whole rendering should
+MADE = 64  # all strings and lists made together may take this many times the size limit, in bytes
+LARGE = 1 << 16  # work on a value of this size is followed by a look at the clock
+
+_local = threading.local()
+
+
+class Exhausted(Exception):
+    """A limit was met. Not a ValueError: the filters `int` and `float` would take it for a bad number."""
+
+
+class Budget:
+    """Counts what a rendering uses; every method either returns or raises Exhausted."""
+
+    __slots__ = ("deadline", "left", "now", "seconds", "size", "steps")
+
+    def __init__(self, seconds: float, size: int, now: datetime | None) -> None:
+        self.seconds = seconds
+        self.size = size
+        self.now = now
+        self.steps = 0
+        self.left = size * MADE
+        self.deadline = time.thread_time() + seconds
+
+    def __enter__(self) -> Budget:
+        _local.budget = self
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _local.budget = None
+
+    def tick(self) -> None:
+        self.steps += 1
+        if not self.steps & 63:
+            self.look()
+
+    def look(self) -> None:
+        if time.thread_time() > self.deadline:
+            raise Exhausted(f"rendering took longer than {self.seconds:g} s")
+        if self.steps > STEPS:
+            raise Exhausted(f"rendering took more than {STEPS:,} steps")
+
+    def fit(self, n: int) -> None:
+        """Asked before something of size `n` is made."""
+        if n > self.size:
+            raise Exhausted(f"the template makes a text or list larger than {self.size:,} characters")
+        if n > LARGE:
+            self.look()
+
+    def charge(self, value: Any) -> None:
+        """Told of what was made: the sum is bounded, too, or many large values would fill the memory."""
+        if isinstance(value, (str, bytes, list, tuple, dict)):
+            n = sys.getsizeof(value)
+            self.left -= n
+            if self.left < 0:
+                raise Exhausted("rendering makes too many large texts or lists")
+            if n > LARGE:
+                self.look()
+        elif isinstance(value, int):
+            self.number(value)
+
+    def number(self, value: int) -> None:
+        if value.bit_length() > BITS:
+            raise Exhausted("the template makes a number with more than 19,000 digits")
+
+    def weigh(self, value: Any) -> int:
+        """The size of `value` to its bottom, asked before something walks it there. Values share parts, so that
+        ten lists of ten lists of ten lists ... weigh far more than they hold; the walk ends at the limit."""
+        if isinstance(value, str):
+            return len(value)
+        total = 0
+        stack = [value]
+        for n in itertools.count(1):
+            if not stack:
+                break
+            if not n & 4095:
+                self.look()
+            one = stack.pop()
+            if isinstance(one, (str, bytes)):
+                total += len(one)
+            elif isinstance(one, int):
+                self.number(one)
+            else:
+                parts = _parts(one)
+                if parts:
+                    total += ELEMENT * len(parts)
+                    if total <= self.size:
+                        stack.extend(parts)
+            if total > self.size:
+                self.fit(total)
+        if total > LARGE:
+            self.look()
+        return total
+
+    def ticked(self, values: Iterable[Any]) -> Iterator[Any]:
+        for value in values:
+            self.tick()
+            yield value
+
+    def gather(self, values: Iterable[Any]) -> list[Any]:
+        """A list of what an iterator gives, if it ends soon enough."""
+        found: list[Any] = []
+        for value in self.ticked(values):
+            found.append(value)
+            if not len(found) & 1023:
+                self.fit(len(found) * ELEMENT)
+        self.charge(found)
+        return found
+
+
+def _parts(value: Any) -> list[Any] | tuple[Any, ...] | None:
+    if isinstance(value, (list, tuple)):
+        return value
+    if isinstance(value, Mapping):
+        return [*value.keys(), *value.values()]
+    if isinstance(value, MappingView):
+        return list(value)  # type: ignore[call-overload, no-any-return]
+    if isinstance(value, Namespace):
+        return [getattr(value, "_Namespace__attrs")]  # noqa: B009 - the name is mangled
+    return None
+
+
+def current() -> Budget:
+    budget: Budget | None = getattr(_local, "budget", None)
+    if budget is None:
+        raise RuntimeError("a template runs only inside a Budget")
+    return budget

@@ -1,0 +1,199 @@
+"""What a template understands, found by rendering small conversations and looking for their words in the output.
+
+Pure: it only calls the `render` it is given, some twenty times, and takes a TemplateError for "does not".
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from .errors import TemplateError
+
+THINK_TAGS = (
+    ("<think>", "</think>"),
+    ("<thinking>", "</thinking>"),
+    ("<seed:think>", "</seed:think>"),
+    ("<|START_THINKING|>", "<|END_THINKING|>"),
+    ("[THINK]", "[/THINK]"),
+    ("<|open|>think<|sep|>", "<|close|>think<|sep|>"),
+)
+SWITCHES = ("enable_thinking", "thinking")
+
+USER = {"role": "user", "content": "needle-user"}
+DONE = {"role": "assistant", "content": "needle-answer"}
+ARGUMENTS = {"needle_key": "needle-value"}
+CALLED = ("needle_called", "other_called")
+TOOLS: list[dict[str, Any]] = [
+    {
+        "type": "function",
+        "function": {
+            "name": name,
+            "description": "needle-description",
+            "parameters": {
+                "type": "object",
+                "properties": {"needle_key": {"type": "string", "description": "needle-property"}},
+                "required": ["needle_key"],
+            },
+        },
+    }
+    for name in ("needle_tool", "other_tool")
+]
+
+
+@dataclass(frozen=True)
+class Caps:
+    uses_system: bool  # a system message is written
+    uses_tools: bool  # `tools` are described
+    uses_tool_calls: bool  # an assistant's tool_calls are written
+    uses_tool_role: bool  # a tool's result is written
+    tool_arguments_as_object: bool  # arguments must be a dict; otherwise they must be JSON text
+    supports_parallel_calls: bool  # two calls in one message are written
+    accepts_string: bool  # content may be a string
+    accepts_parts: bool  # content may be a list of parts
+    tools_must_be_list: bool  # the template fails without tools, but not with an empty list
+    calls_need_null: bool  # tool_calls are only written where content is None, not where it is ""
+    call_ids_of_nine: bool  # the ids of calls must be nine letters and digits (Mistral)
+    thinking_switch: str  # the variable that turns thinking on or off, "" where there is none
+    think_tags: tuple[str, str] | None  # where the generation prompt, with thinking on, opens such a block
+    generation_prompt: str  # what add_generation_prompt adds
+
+    @property
+    def content_must_be_string(self) -> bool:
+        return not self.accepts_parts
+
+    @property
+    def has_thinking(self) -> bool:
+        return bool(self.thinking_switch)
+
+
+class Render(Protocol):
+    def __call__(
+        self,
+        messages: list[dict[str, Any]],
+        *,
+        tools: list[dict[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
+        kwargs: dict[str, Any] | None = None,
+    ) -> str: ...
+
+
+class Prober:
+    """Tries conversations; content goes as parts where the template takes no strings."""
+
+    def __init__(self, render: Render) -> None:
+        self._render = render
+        self._parts = False
+        self.needs_list = False
+        if not self.text([USER]):
+            self.needs_list = True
+            self.needs_list = bool(self.text([USER]))
+        self.accepts_parts = self._understands_parts()
+        self.accepts_string = "needle-user" in self.text([USER])
+        self._parts = self.accepts_parts and not self.accepts_string
+
+    def _understands_parts(self) -> bool:
+        text = self.text([{"role": "user", "content": [{"type": "text", "text": "needle-part"}]}])
+        return "needle-part" in text and "'text'" not in text and '"text"' not in text
+
+    def text(
+        self,
+        messages: list[dict[str, Any]],
+        tools: list[dict[str, Any]] | None = None,
+        prompt: bool = True,
+        kwargs: dict[str, Any] | None = None,
+    ) -> str:
+        """The rendering, or nothing where the template refuses."""
+        if self._parts:
+            messages = [
+                {**m, "content": [{"type": "text", "text": m["content"]}]}
+                if isinstance(m["content"], str)
+                else m
+                for m in messages
+            ]
+        try:
+            return self._render(
+                messages,
+                tools=tools or ([] if self.needs_list else None),
+                add_generation_prompt=prompt,
+                kwargs=kwargs,
+            )
+        except TemplateError:
+            return ""
+
+    def with_calls(self, content: str | None, *arguments: object, id: str = "call{:05}") -> str:
+        """A round trip with one call for each of `arguments`, beside this content."""
+        calls = [
+            {
+                "id": id.format(i),
+                "type": "function",
+                "function": {"name": CALLED[i], "arguments": one},
+            }
+            for i, one in enumerate(arguments)
+        ]
+        results = [
+            {"role": "tool", "name": "needle_tool", "tool_call_id": call["id"], "content": "needle-result"}
+            for call in calls
+        ]
+        asked = {"role": "assistant", "content": content, "tool_calls": calls}
+        whole: list[dict[str, Any]] = [USER, asked, *results, DONE, USER]
+        return self.text(whole, TOOLS) or self.text(whole) or self.text(whole[:-2], TOOLS)
+
+
+def probe(render: Render) -> Caps:
+    prober = Prober(render)
+    content: str | None = ""
+    as_object, as_text = _with_both(prober, content)
+    if CALLED[0] not in as_object + as_text and CALLED[0] in "".join(_with_both(prober, None)):
+        content = None
+        as_object, as_text = _with_both(prober, content)
+    # A dict that is written as Python's, or JSON text that is quoted a second time, is not understood.
+    object_is_understood = "needle-value" in as_object and "'needle_key'" not in as_object
+    text_is_understood = "needle-value" in as_text and '\\"needle_key' not in as_text
+    takes_object = object_is_understood or not text_is_understood
+    called = as_object if takes_object else as_text
+    arguments: object = ARGUMENTS if takes_object else json.dumps(ARGUMENTS)
+    two = prober.with_calls(content, arguments, arguments)
+    system = {"role": "system", "content": "needle-system"}
+    switch = _switch(prober)
+    prompt = _generation_prompt(prober, {switch: True} if switch else {})
+    return Caps(
+        uses_system="needle-system" in prober.text([system, USER]),
+        uses_tools="needle_tool" in prober.text([USER], TOOLS),
+        uses_tool_calls=CALLED[0] in called,
+        uses_tool_role="needle-result" in called,
+        tool_arguments_as_object=takes_object and "needle-value" in as_object,
+        supports_parallel_calls=CALLED[0] in two and CALLED[1] in two,
+        accepts_string=prober.accepts_string or not prober.accepts_parts,
+        accepts_parts=prober.accepts_parts,
+        tools_must_be_list=prober.needs_list,
+        calls_need_null=content is None,
+        call_ids_of_nine=CALLED[0] in called
+        and CALLED[0] not in prober.with_calls(content, arguments, id="call_{:012}"),
+        thinking_switch=switch,
+        think_tags=next((tags for tags in THINK_TAGS if prompt.rstrip().endswith(tags[0])), None),
+        generation_prompt=prompt if not switch else _generation_prompt(prober, {}),
+    )
+
+
+def _with_both(prober: Prober, content: str | None) -> tuple[str, str]:
+    return prober.with_calls(content, ARGUMENTS), prober.with_calls(content, json.dumps(ARGUMENTS))
+
+
+def _switch(prober: Prober) -> str:
+    for name in SWITCHES:
+        if prober.text([USER], kwargs={name: True}) != prober.text([USER], kwargs={name: False}):
+            return name
+    return ""
+
+
+def _generation_prompt(prober: Prober, kwargs: dict[str, Any]) -> str:
+    """What stands only in the rendering with it: after the part that both renderings begin with."""
+    without, with_it = prober.text([USER], prompt=False, kwargs=kwargs), prober.text([USER], kwargs=kwargs)
+    n = next((i for i, (a, b) in enumerate(zip(without, with_it, strict=False)) if a != b), len(without))
+    if n < len(without):  # something else is written without it; do not cut a tag that both begin alike
+        tag = with_it.rfind("<", 0, n)
+        if tag >= 0 and ">" not in with_it[tag:n]:
+            n = tag
+    return with_it[n:]

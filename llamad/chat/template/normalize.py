@@ -1,0 +1,244 @@
+"""Messages as clients send them, made into what a template understands. Pure: the given messages are not changed.
+
+`normalize` is called before ChatTemplate.render; what a template knows is left to it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+from .caps import Caps
+
+Message = dict[str, Any]
+
+TOOLS_PROMPT = (
+    "You can call functions. Each is described by a JSON object, one per line:\n{tools}\n\n"
+    "To call functions, answer with a JSON object and nothing else:\n"
+    '{{"tool_calls": [{{"name": "the function", "arguments": {{"its": "arguments"}}}}]}}\n'
+    "Otherwise answer in plain text."
+)
+
+
+def normalize(
+    messages: list[Message], caps: Caps, tools: list[dict[str, Any]] | None = None
+) -> list[Message]:
+    """The same conversation for a template with these `caps`.
+
+    - `developer` becomes `system`.
+    - Missing content becomes "" (None beside tool calls, where the template writes calls only so).
+    - Content in parts is joined to one text where the template takes strings only, and for roles other than user
+      where nothing but text is in it (parts are joined by a line break); a string becomes one part where the
+      template takes parts only. For a template of strings, parts that are no text are left out: media must have
+      become text before.
+    - The arguments of tool calls become a dict or JSON text, as the template needs; text that is no JSON object
+      stays. Their ids are made to nine letters and digits for a template that takes no others.
+    - Where the template writes no tool calls, they become the message's text, in the generic form
+      {"tool_calls": [{"name": ..., "arguments": {...}}]}; where it writes no tool results, a result becomes a
+      user's text {"tool_response": {"name": ..., "content": ...}}; where it describes no tools, `tools` are
+      described in the system message, one JSON object per line, with the generic form as the way to call them.
+    - Where the template has no system role, the system's texts stand before the next user's, or, where none
+      follows, become a user's.
+    Other roles and other fields are passed on.
+    """
+    found = [_plain(message, caps) for message in messages]
+    _name_results(found)
+    if caps.call_ids_of_nine:
+        _shorten_ids(found)
+    if not caps.uses_tool_calls:
+        found = [_calls_as_text(message) for message in found]
+    if not caps.uses_tool_role:
+        found = _results_as_text(found)
+    if tools and not caps.uses_tools:
+        found = _with_tools(found, tools)
+    if not caps.uses_system:
+        found = _without_system(found)
+    if not caps.accepts_string:
+        found = [_as_parts(message) for message in found]
+    return found
+
+
+def _plain(message: Message, caps: Caps) -> Message:
+    found = dict(message)
+    if found.get("role") == "developer":
+        found["role"] = "system"
+    content = found.get("content")
+    if content is None:
+        found["content"] = ""
+    elif isinstance(content, list) and not (caps.accepts_parts and _keeps_parts(content, found, caps)):
+        found["content"] = joined(content)
+    calls = found.get("tool_calls")
+    if isinstance(calls, list):
+        if calls:
+            found["tool_calls"] = [_call(one, caps.tool_arguments_as_object) for one in calls]
+        else:
+            del found["tool_calls"]  # templates ask whether it is there
+    if caps.calls_need_null and found.get("tool_calls") and found["content"] == "":
+        found["content"] = None
+    return found
+
+
+def _keeps_parts(content: list[Any], message: Message, caps: Caps) -> bool:
+    """A user's stay as they are. Many templates know parts in a user's message only and would write another's as
+    Python's list, so text alone becomes a string there."""
+    if message.get("role") == "user" or not caps.accepts_string:
+        return True
+    return any(not _is_text(part) for part in content)
+
+
+def _is_text(part: Any) -> bool:
+    return isinstance(part, dict) and part.get("type", "text") in ("text", "input_text", "output_text")
+
+
+def joined(content: list[Any]) -> str:
+    return "\n".join(str(part.get("text", "")) for part in content if _is_text(part))
+
+
+def _call(call: Any, as_object: bool) -> Any:
+    if not isinstance(call, dict) or not isinstance(call.get("function"), dict):
+        return call
+    function = dict(call["function"])
+    arguments = function.get("arguments", "")
+    if as_object and isinstance(arguments, str):
+        function["arguments"] = _parsed(arguments)
+    elif not as_object and not isinstance(arguments, str):
+        function["arguments"] = json.dumps(arguments, ensure_ascii=False)
+    return {**call, "function": function}
+
+
+def _parsed(arguments: str) -> Any:
+    """A model may have written no JSON, and clients send it back; templates that need a dict get one."""
+    if not arguments.strip():
+        return {}
+    try:
+        value = json.loads(arguments)
+    except (ValueError, RecursionError):
+        return arguments
+    return value if isinstance(value, dict) else arguments
+
+
+def _name_results(messages: list[Message]) -> None:
+    """A tool's result names its call; templates want the function's name. In place, on our copies."""
+    names: dict[Any, Any] = {}
+    for message in messages:
+        for call in message.get("tool_calls") or ():
+            if isinstance(call, dict) and isinstance(call.get("function"), dict) and _is_key(call.get("id")):
+                names[call["id"]] = call["function"].get("name")
+        if message.get("role") == "tool" and not message.get("name"):
+            called = message.get("tool_call_id")
+            if _is_key(called) and names.get(called):
+                message["name"] = names[called]
+
+
+def _is_key(value: Any) -> bool:
+    return isinstance(value, str) and bool(value)
+
+
+def _shorten_ids(messages: list[Message]) -> None:
+    """The same id becomes the same nine characters. In place, on our copies."""
+    for message in messages:
+        calls = message.get("tool_calls")
+        if isinstance(calls, list):
+            message["tool_calls"] = [
+                {**call, "id": _of_nine(call["id"])}
+                if isinstance(call, dict) and _is_key(call.get("id"))
+                else call
+                for call in calls
+            ]
+        if _is_key(message.get("tool_call_id")):
+            message["tool_call_id"] = _of_nine(message["tool_call_id"])
+
+
+def _of_nine(id: str) -> str:
+    if len(id) == 9 and id.isascii() and id.isalnum():
+        return id
+    return hashlib.sha256(id.encode("utf-8", "surrogatepass")).hexdigest()[:9]
+
+
+def _calls_as_text(message: Message) -> Message:
+    calls = message.get("tool_calls")
+    if not isinstance(calls, list):
+        return message
+    plain = []
+    for call in calls:
+        function = call.get("function") if isinstance(call, dict) else None
+        if isinstance(function, dict):
+            arguments = function.get("arguments", "")
+            plain.append(
+                {
+                    "name": function.get("name"),
+                    "arguments": _parsed(arguments) if isinstance(arguments, str) else arguments,
+                }
+            )
+    text = json.dumps({"tool_calls": plain}, ensure_ascii=False)
+    rest = {key: value for key, value in message.items() if key != "tool_calls"}
+    before = text_of(message)
+    return {**rest, "content": f"{before}\n{text}" if before else text}
+
+
+def _results_as_text(messages: list[Message]) -> list[Message]:
+    """Results that follow each other become one user message: many templates insist on turns."""
+    found: list[Message] = []
+    before = ""
+    for message in messages:
+        if message.get("role") != "tool":
+            found.append(message)
+        elif before == "tool":
+            found[-1]["content"] += "\n" + _result(message)
+        else:
+            found.append({"role": "user", "content": _result(message)})
+        before = message.get("role", "")
+    return found
+
+
+def _result(message: Message) -> str:
+    result = {"name": message.get("name") or message.get("tool_call_id"), "content": text_of(message)}
+    if result["name"] is None:
+        del result["name"]
+    return json.dumps({"tool_response": result}, ensure_ascii=False)
+
+
+def _with_tools(messages: list[Message], tools: list[dict[str, Any]]) -> list[Message]:
+    lines = "\n".join(json.dumps(tool.get("function", tool), ensure_ascii=False) for tool in tools)
+    text = TOOLS_PROMPT.format(tools=lines)
+    if messages and messages[0].get("role") == "system":
+        before = text_of(messages[0])
+        return [{**messages[0], "content": f"{before}\n\n{text}" if before else text}, *messages[1:]]
+    return [{"role": "system", "content": text}, *messages]
+
+
+def _without_system(messages: list[Message]) -> list[Message]:
+    found: list[Message] = []
+    held: list[str] = []
+    for message in messages:
+        if message.get("role") == "system":
+            if text_of(message):
+                held.append(text_of(message))
+            continue
+        if held and message.get("role") == "user":
+            message = {**message, "content": _after("\n\n".join(held), message["content"])}
+            held = []
+        found.append(message)
+    if held:
+        found.append({"role": "user", "content": "\n\n".join(held)})
+    return found
+
+
+def _after(text: str, content: Any) -> Any:
+    if isinstance(content, list):
+        return [{"type": "text", "text": text + "\n\n"}, *content]
+    return f"{text}\n\n{content}" if content else text
+
+
+def text_of(message: Message) -> str:
+    content = message.get("content")
+    if isinstance(content, list):
+        return joined(content)
+    return content if isinstance(content, str) else ""
+
+
+def _as_parts(message: Message) -> Message:
+    if isinstance(message.get("content"), str):
+        return {**message, "content": [{"type": "text", "text": message["content"]}]}
+    return message

@@ -1,0 +1,130 @@
+"""ChatTemplate: a template's text with a model's special tokens, ready to render conversations.
+
+Any thread; compiled templates are shared. Rendering is long for long conversations: a worker thread's work.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from datetime import datetime
+from types import TracebackType
+from typing import Any
+
+from jinja2.environment import Template
+
+from .budget import SECONDS, SIZE, Budget, Exhausted
+from .caps import Caps, probe
+from .errors import TemplateError
+from .normalize import normalize
+from .sandbox import Raised, compiled
+
+REASONING = ("reasoning_content", "thinking", "reasoning")
+
+
+class ChatTemplate:
+    """`seconds` bounds one rendering's own time on its thread, `size` the characters of its output."""
+
+    def __init__(
+        self,
+        source: str,
+        *,
+        bos: str = "",
+        eos: str = "",
+        name: str = "",
+        seconds: float = SECONDS,
+        size: int = SIZE,
+    ) -> None:
+        self.source = source
+        self.bos = bos
+        self.eos = eos
+        self.name = name
+        self.seconds = seconds
+        self.size = size
+        self._template = compiled(source)
+
+    def render(
+        self,
+        messages: list[dict[str, Any]],
+        *,
+        tools: list[dict[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
+        kwargs: dict[str, Any] | None = None,
+        now: datetime | None = None,
+    ) -> str:
+        """The prompt. `kwargs` are the template's own variables (chat_template_kwargs)."""
+        variables = {
+            "bos_token": self.bos,
+            "eos_token": self.eos,
+            "documents": None,
+            **(kwargs or {}),
+            "messages": with_reasoning(messages),
+            "tools": tools,
+            "add_generation_prompt": add_generation_prompt,
+        }
+        try:
+            with Budget(self.seconds, self.size, now) as budget:
+                return _written(self._template, variables, budget)
+        except (Raised, Exhausted) as e:
+            raise TemplateError(str(e)) from None
+        except (RecursionError, MemoryError):
+            raise TemplateError("the template or the messages are nested too deep") from None
+        except Exception as e:  # a template can make Python raise anything
+            raise TemplateError(f"template error, {_where(self._template, e.__traceback__)}{e}") from None
+
+    def prompt(
+        self,
+        messages: list[dict[str, Any]],
+        *,
+        tools: list[dict[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
+        kwargs: dict[str, Any] | None = None,
+        now: datetime | None = None,
+    ) -> str:
+        """`render` for messages as clients send them: first made into what the template understands."""
+        caps = self.caps
+        native = tools if caps.uses_tools else None  # those it cannot describe may even make it fail
+        return self.render(
+            normalize(messages, caps, tools),
+            tools=native or ([] if caps.tools_must_be_list else None),
+            add_generation_prompt=add_generation_prompt,
+            kwargs=kwargs,
+            now=now,
+        )
+
+    @functools.cached_property
+    def caps(self) -> Caps:
+        """What the template understands, found once by rendering small conversations."""
+        return probe(self.render)
+
+
+def with_reasoning(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Reasoning goes by several names; templates read `reasoning_content`, gpt-oss's reads `thinking`."""
+    found = []
+    for message in messages:
+        reasoning = next((message[key] for key in REASONING if message.get(key) is not None), None)
+        if reasoning is not None:
+            message = {"thinking": reasoning, **message, "reasoning_content": reasoning}
+        found.append(message)
+    return found
+
+
+def _written(template: Template, variables: dict[str, Any], budget: Budget) -> str:
+    pieces: list[str] = []
+    size = 0
+    for piece in template.root_render_func(template.new_context(variables)):
+        pieces.append(piece)
+        size += len(piece)
+        if size > budget.size:
+            raise Exhausted(f"the rendered prompt is larger than {budget.size:,} characters")
+    return "".join(pieces)
+
+
+def _where(template: Template, traceback: TracebackType | None) -> str:
+    """The line of the template that was running, from the innermost frame of its code."""
+    line = 0
+    while traceback is not None:
+        if traceback.tb_frame.f_code.co_filename == "<template>":
+            line = template.get_corresponding_lineno(traceback.tb_lineno)
+        traceback = traceback.tb_next
+    return f"line {line}: " if line else ""
