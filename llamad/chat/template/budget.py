@@ -22,6 +22,7 @@ STEPS = 10_000_000
 ELEMENT = 16  # what an element of a list weighs beside its text, so that SIZE bounds lists at a million
 BITS = 1 << 16  # of an integer: above it one division takes longer than a whole rendering should
 MADE = 64  # all strings and lists made together may take this many times the size limit, in bytes
+NAMESPACE = 256  # bytes, about
 LARGE = 1 << 16  # work on a value of this size is followed by a look at the clock
 
 _local = threading.local()
@@ -71,8 +72,8 @@ class Budget:
 
     def charge(self, value: Any) -> None:
         """Told of what was made: the sum is bounded, too, or many large values would fill the memory."""
-        if isinstance(value, (str, bytes, list, tuple, dict)):
-            n = sys.getsizeof(value)
+        if isinstance(value, (str, bytes, list, tuple, dict, Namespace)):
+            n = sys.getsizeof(value) if not isinstance(value, Namespace) else NAMESPACE
             self.left -= n
             if self.left < 0:
                 raise Exhausted("rendering makes too many large texts or lists")

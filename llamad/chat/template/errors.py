@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+MESSAGE_MAX = 1000  # characters: a template can put a whole conversation into its message
+
 
 class TemplateError(ValueError):
     """A template that cannot be compiled or that refuses these messages; the text is one line."""
 
     def __init__(self, message: str) -> None:
-        super().__init__(
-            " ".join(message.splitlines()).strip() or "the chat template failed without a message"
-        )
+        line = " ".join(message[: 2 * MESSAGE_MAX].splitlines()).strip()
+        if len(line) > MESSAGE_MAX:
+            line = line[:MESSAGE_MAX] + " ..."
+        super().__init__(line or "the chat template failed without a message")

@@ -26,7 +26,9 @@ SHALLOW = frozenset(
 )
 GATHERING = frozenset("groupby join list max min reverse slice sort sum unique".split())  # walk all they get
 PASSING = frozenset("batch map reject rejectattr select selectattr".split())  # hand on one by one
-SLOW = frozenset("pprint striptags urlize wordwrap xmlattr".split())  # quadratic, or made for short texts
+SLOW = frozenset(
+    "pprint striptags title urlencode urlize wordcount wordwrap xmlattr".split()
+)  # quadratic, or made for short texts
 COMPARING = frozenset(
     "!= < <= == > >= divisibleby eq equalto ge greaterthan gt in le lessthan lower lt ne upper".split()
 )

@@ -49,7 +49,7 @@ class Raised(JinjaError):
 
 
 class Counting(CodeGenerator):
-    """Compiles loops, `~`, comparisons and keys so that they count. The rest is counted by the environment."""
+    """Compiles what does not pass the environment (loops, `~`, comparisons, slices, literals) so that it counts."""
 
     def visit_For(self, node: nodes.For, frame: Frame) -> None:
         node.body.insert(0, nodes.ExprStmt(nodes.EnvironmentAttribute("tick"), lineno=node.lineno))
@@ -80,14 +80,35 @@ class Counting(CodeGenerator):
             self._weighed(one.expr, frame)
         self.write(")")
 
+    def visit_Getitem(self, node: nodes.Getitem, frame: Frame) -> None:
+        if not isinstance(node.arg, nodes.Slice):
+            super().visit_Getitem(node, frame)
+            return
+        self.write("environment.made(")
+        super().visit_Getitem(node, frame)
+        self.write(")")
+
+    def visit_List(self, node: nodes.List, frame: Frame) -> None:
+        self.write("environment.made(")
+        super().visit_List(node, frame)
+        self.write(")")
+
+    def visit_Tuple(self, node: nodes.Tuple, frame: Frame) -> None:
+        if node.ctx != "load":  # a target, not a value
+            super().visit_Tuple(node, frame)
+            return
+        self.write("environment.made(")
+        super().visit_Tuple(node, frame)
+        self.write(")")
+
     def visit_Dict(self, node: nodes.Dict, frame: Frame) -> None:
-        self.write("{")
+        self.write("environment.made({")
         for pair in node.items:
             self._weighed(pair.key, frame)
             self.write(": ")
             self.visit(pair.value, frame)
             self.write(", ")
-        self.write("}")
+        self.write("})")
 
     def _weighed(self, node: nodes.Expr, frame: Frame) -> None:
         if isinstance(node, nodes.Const):
@@ -183,6 +204,10 @@ class Sandbox(ImmutableSandboxedEnvironment):
         budget.left -= n
         return values
 
+    def made(self, value: Any) -> Any:
+        current().charge(value)
+        return value
+
     def weighed(self, value: Any) -> Any:
         if type(value) not in FLAT:
             current().weigh(value)
@@ -202,10 +227,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
             return obj[argument]
         if isinstance(argument, tuple):
             budget.weigh(argument)
-        result = super().getitem(obj, argument)
-        if isinstance(argument, slice):
-            budget.charge(result)
-        return result
+        return super().getitem(obj, argument)
 
     def getattr(self, obj: Any, attribute: str) -> Any:
         current().tick()
@@ -289,6 +311,7 @@ def _finalize(context: Context, value: Any) -> Any:
 
 
 def _raise_exception(message: object) -> None:
+    current().weigh(message)
     raise Raised(str(message))
 
 

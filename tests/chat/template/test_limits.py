@@ -39,6 +39,13 @@ LONG = {
     "strip tags by method": "{{ (('<!--x-->' * 999999)|safe).striptags() }}",
     "urlize": "{{ ('http://a ' * 999999)|urlize }}",
     "wordwrap": "{{ ('a ' * 999999)|wordwrap(1) }}",
+    "title": "{{ ('aB ' * 999999)|title }}",
+    "a list as a message": "{% set n = namespace(a=[1]) %}{% for i in range(99) %}{% set n.a = [n.a, n.a] %}"
+    "{% endfor %}{{ raise_exception(n.a) }}",
+    "loop.changed": "{% set n = namespace(a=(1,), b=(1,)) %}{% for i in range(99) %}{% set n.a = (n.a, n.a) %}"
+    "{% set n.b = (n.b, n.b) %}{% endfor %}{% for x in [n.a, n.b] %}{{ loop.changed(x) }}{% endfor %}",
+    "a filter's comparisons": "{% set n = namespace(a=(1,), b=(1,)) %}{% for i in range(99) %}"
+    "{% set n.a = (n.a, n.a) %}{% set n.b = (n.b, n.b) %}{% endfor %}{{ [n.a]|select('eq', n.b)|list|length }}",
     "punycode": "{{ ('é' * 999999).encode('punycode') }}",
 }
 # One operation that would take all the memory, or sharing that makes little look like much.
@@ -192,8 +199,13 @@ def test_the_output_may_be_as_large_as_the_limit() -> None:
         template.render([{"role": "user", "content": "é" * 1001}])
 
 
-def test_many_values_within_the_limit_are_too_many() -> None:
-    source = "{% for i in range(99999) %}{% set a = 'a' * 9000 %}{% endfor %}"
+@pytest.mark.parametrize(
+    "made",
+    ["'a' * 9000", "'a' ~ ' ' * 9000", "[1] * 500", "{'a': [1], 'b': (1, i)}", "namespace()", "messages[:]"],
+)
+def test_many_values_within_the_limit_are_too_many(made: str) -> None:
+    """Each could be kept, so their sum counts."""
+    source = "{% for i in range(99999) %}{% set a = " + made + " %}{% endfor %}"
     with pytest.raises(TemplateError, match="too many large"):
         ChatTemplate(source, size=10_000).render(USER)
 
