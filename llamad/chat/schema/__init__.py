@@ -8,10 +8,12 @@ schema's order. What a grammar cannot hold a model to is an error that names the
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from .convert import Converter
 from .errors import SchemaError
 
-__all__ = ["SchemaError", "to_grammar"]
+__all__ = ["SchemaError", "to_grammar", "to_rules"]
 
 
 def to_grammar(schema: object, *, strict: bool = True) -> tuple[str, list[str]]:
@@ -23,4 +25,19 @@ def to_grammar(schema: object, *, strict: bool = True) -> tuple[str, list[str]]:
         converter = Converter(schema, strict)
         return converter.grammar(), converter.report.warnings
     except RecursionError:  # the limits keep far from it, unless the caller's own stack is nearly full
+        raise SchemaError("#", "", "the schema is nested too deep; flatten it") from None
+
+
+def to_rules(
+    schema: object, prefix: str, *, at: Sequence[str] = (), strict: bool = True
+) -> tuple[dict[str, str], list[str]]:
+    """Rules to put into a larger grammar, by name, and the warnings; the value is the rule `prefix`.
+
+    Every other name begins with the prefix, but for the built-in ones, which are the same for every schema. `at`
+    leads to the part of the schema that is meant; its references still see the whole.
+    """
+    try:
+        converter = Converter(schema, strict)
+        return converter.named_rules(prefix, at), converter.report.warnings
+    except RecursionError:
         raise SchemaError("#", "", "the schema is nested too deep; flatten it") from None

@@ -49,16 +49,22 @@ class Converter:
         self._pointers: dict[str, str] = {}
 
     def grammar(self) -> str:
-        start = self.ask((schema(self.document.root),), "root")
+        return "".join(f"{name} ::= {body}\n" for name, body in self._rules(self.document.root).items())
+
+    def named_rules(self, prefix: str, at: Sequence[str]) -> dict[str, str]:
+        return self._rules(self.document.root.child(*at), prefix)
+
+    def _rules(self, root: Node, prefix: str = "") -> dict[str, str]:
+        start = self.ask((schema(root),), "root")
         while self._queue:
             goal, name = self._queue.popleft()
             self.rules.define(name, self._body(goal, name))
         self._check_progress()
         self.rules.define("root", start)
-        text = self.rules.text("root")
-        if text is None:
-            raise SchemaError("#", "", "no JSON value can satisfy this schema")
-        return text
+        found = self.rules.rendered("root", prefix)
+        if found is None:
+            raise SchemaError(root.pointer, "", "no JSON value can satisfy this schema")
+        return found
 
     def ask(self, goal: Goal, hint: str) -> Expr:
         flat = self.context.flattener.flatten(goal)

@@ -80,27 +80,57 @@ class Rules:
             self.define(name, make())
         return Reference(name)
 
-    def text(self, root: str) -> str | None:
-        """The grammar; None where nothing finite can be derived from the root."""
+    def rendered(self, root: str, prefix: str = "") -> dict[str, str] | None:
+        """The rules as text, by name; None where nothing finite can be derived from the root.
+
+        With a prefix, the root gets its name and all that is not built in begins with it.
+        """
         bodies = _pruned(self._bodies)
         if bodies[root] == NEVER:
             return None
         bodies = _without_aliases(bodies)
-        lines: list[str] = []
+        renamed = _Renamed(root, prefix)
+        found: dict[str, str] = {}
         length = 0
         seen = {root}
         queue = deque([root])
         while queue:
             name = queue.popleft()
-            lines.append(f"{name} ::= {render(bodies[name])}\n")
-            length += len(lines[-1])
+            body = bodies[name]
+            found[renamed.name(name)] = render(renamed.expr(body) if prefix else body)
+            length += len(name) + len(found[renamed.name(name)])
             if length > MOST_TEXT:
                 raise too_long()
-            for found in references(bodies[name]):
-                if found not in seen:
-                    seen.add(found)
-                    queue.append(found)
-        return "".join(lines)
+            for other in references(body):
+                if other not in seen:
+                    seen.add(other)
+                    queue.append(other)
+        return found
+
+
+class _Renamed:
+    def __init__(self, root: str, prefix: str) -> None:
+        self._root = root
+        self._prefix = prefix
+
+    def name(self, name: str) -> str:
+        if not self._prefix:
+            return name
+        if name == self._root:
+            return self._prefix
+        return name if name in BUILT_IN else f"{self._prefix}-{name}"
+
+    def expr(self, expr: Expr) -> Expr:
+        match expr:
+            case Reference(name):
+                return Reference(self.name(name))
+            case Sequence(parts):
+                return Sequence(tuple(map(self.expr, parts)))
+            case Choice(options):
+                return Choice(tuple(map(self.expr, options)))
+            case Repeat(body, least, most):
+                return Repeat(self.expr(body), least, most)
+        return expr
 
 
 def too_long() -> SchemaError:

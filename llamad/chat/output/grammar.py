@@ -1,0 +1,277 @@
+"""Grammars that force tool calls: GBNF text whose sentences are the calls of one format, arguments by their schemas.
+
+Any thread, no state. What a parser here reads, a grammar here allows; a thought may come first where the model has
+thoughts, because a call is seldom better without.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from llamad.chat.schema import SchemaError, to_rules
+from llamad.chat.schema.expressions import (
+    EMPTY,
+    Chars,
+    Expr,
+    Literal,
+    Reference,
+    alt,
+    normal,
+    opt,
+    render,
+    rep,
+    seq,
+)
+
+from .formats import Format
+from .harmony import CHANNEL, CONSTRAIN, END, MESSAGE, START
+from .marked import DEEPSEEK_CALL, DEEPSEEK_CALLS, KIMI_CALL, KIMI_CALLS, MISTRAL_CALLS
+from .tools import function_of, types_of
+
+ANY_OBJECT = {"type": "object"}
+_NINE = rep(Chars(normal([(48, 57), (65, 90), (97, 122)])), 9, 9)
+_DIGITS = rep(Chars(((48, 57),)), 1, 3)
+_LAST = 0x10FFFF
+_ONE_CALL = ("llama3", "gpt-oss")  # whose templates know no second call in one answer
+
+
+class ToolError(ValueError):
+    """A tool, or the choice of one, that no grammar can be made for; the text names the field."""
+
+
+def tool_grammar(
+    format: Format,
+    tools: Sequence[Any],
+    *,
+    choice: str,
+    parallel: bool,
+    starts_in_reasoning: bool = False,
+) -> str:
+    """GBNF for one call, or for several where `parallel`, of any tool ("required") or of the one that is named.
+
+    "auto" is possible with the generic format only, whose answers are forced into JSON either way. ToolError tells
+    what is wrong with the tools. Where the prompt ends inside a thought, its end comes first.
+    """
+    named = [_Tool(i, tool) for i, tool in enumerate(tools)]
+    if choice not in ("required", "auto"):
+        named = [tool for tool in named if tool.name == choice]
+        if not named:
+            raise ToolError(f'tool_choice: there is no tool "{choice}" in tools')
+    if not named:
+        raise ToolError("tools: a call is required, but no tool is given")
+    if choice == "auto" and format.name != "generic":
+        raise ToolError("tool_choice: auto needs no grammar for this model")
+    grammar = _Grammar(format, parallel and choice in ("required", "auto"), choice == "auto")
+    return grammar.text(named, starts_in_reasoning)
+
+
+class _Tool:
+    def __init__(self, i: int, tool: Any) -> None:
+        function = function_of(tool)
+        name = function.get("name")
+        if not isinstance(name, str) or not name:
+            raise ToolError(f"tools[{i}].function.name: a function needs a name")
+        self.name: str = name
+        self.rule = f"tool-{i}"
+        self.where = f"tools[{i}].function.parameters"
+        self.strict = function.get("strict") is True
+        self.schema = function.get("parameters") or ANY_OBJECT
+
+    @property
+    def quoted(self) -> str:
+        return json.dumps(self.name, ensure_ascii=False)
+
+
+class _Grammar:
+    def __init__(self, format: Format, parallel: bool, may_respond: bool) -> None:
+        self._format = format
+        self._several = parallel and format.name not in _ONE_CALL
+        self._may_respond = may_respond
+        self._rules: dict[str, str] = {}
+        self._blank = self._rule("space", alt([EMPTY, Literal(" "), _breaks()]))
+
+    def text(self, tools: list[_Tool], starts_in_reasoning: bool) -> str:
+        for tool in tools:
+            self._rule(tool.rule, self._call(tool))
+        one = self._rule("call", alt(Reference(tool.rule) for tool in tools))
+        first, between, last = self._around()
+        more = rep(seq(between, one), 0, None) if self._several else EMPTY
+        calls = seq(first, one, more, last)
+        if self._may_respond:
+            calls = alt([calls, self._object((('"response"', self._string()),))])
+        root = seq(self._thought(starts_in_reasoning), self._rule("calls", calls))
+        lines = {"root": render(root), **self._rules}
+        return "".join(f"{name} ::= {body}\n" for name, body in lines.items())
+
+    def _rule(self, name: str, body: Expr) -> Reference:
+        self._rules[name] = render(body)
+        return Reference(name)
+
+    def _around(self) -> tuple[Expr, Expr, Expr]:
+        """What stands before the first call, between two, and after the last."""
+        format = self._format
+        listed = seq(Literal(","), self._blank)
+        match format.name:
+            case "hermes" | "qwen3-coder" | "glm":
+                return EMPTY, Literal("\n"), EMPTY
+            case "mistral" if not format.variant:
+                return Literal(MISTRAL_CALLS + "["), listed, Literal("]")
+            case "deepseek":
+                between = Literal("\n") if format.variant else EMPTY
+                return Literal(DEEPSEEK_CALLS[0]), between, Literal("<｜tool▁calls▁end｜>")
+            case "kimi-k2":
+                return Literal(KIMI_CALLS), EMPTY, Literal("<|tool_calls_section_end|>")
+            case "granite":
+                return Literal("<|tool_call|>["), listed, Literal("]")
+            case "list" | "command-r":
+                blank = self._blank
+                return seq(Literal(format.open + "["), blank), listed, seq(blank, Literal("]" + format.close))
+            case "generic" if self._several:
+                opens = seq(Literal("{"), self._blank, Literal('"tool_calls":'), self._blank, Literal("["))
+                return opens, listed, seq(self._blank, Literal("]"), self._blank, Literal("}"))
+        return EMPTY, EMPTY, EMPTY
+
+    def _call(self, tool: _Tool) -> Expr:
+        format = self._format
+        if format.name in ("qwen3-coder", "glm"):
+            return self._written_bare(tool)
+        arguments = self._arguments(tool)
+        name = Literal(tool.quoted)
+        usual = (('"name"', name), ('"arguments"', arguments))
+        match format.name:
+            case "hermes":
+                return seq(Literal("<tool_call>\n"), self._object(usual), Literal("\n</tool_call>"))
+            case "llama3":
+                return self._object((('"name"', name), ('"parameters"', arguments)))
+            case "mistral":
+                return self._mistral(tool, usual, arguments)
+            case "deepseek":
+                before, after = (
+                    (f"function<｜tool▁sep｜>{tool.name}\n```json\n", "\n```")
+                    if format.variant
+                    else (f"{tool.name}<｜tool▁sep｜>", "")
+                )
+                return seq(Literal(DEEPSEEK_CALL + before), arguments, Literal(after + "<｜tool▁call▁end｜>"))
+            case "kimi-k2":
+                id = seq(Literal(f"functions.{tool.name}:"), _DIGITS)
+                begin = Literal("<|tool_call_argument_begin|>")
+                return seq(Literal(KIMI_CALL), id, begin, arguments, Literal("<|tool_call_end|>"))
+            case "gpt-oss":
+                header = f"{CHANNEL}commentary to=functions.{tool.name}"
+                return seq(Literal(header), opt(Literal(f" {CONSTRAIN}json")), Literal(MESSAGE), arguments)
+            case "command-r":
+                number = seq(Literal('"'), _DIGITS, Literal('"'))
+                members = (('"tool_call_id"', number), ('"tool_name"', name), ('"parameters"', arguments))
+                return self._object(members)
+            case "generic" if not self._several:
+                return self._object((('"tool_call"', self._object(usual)),))
+        return self._object(usual)
+
+    def _mistral(self, tool: _Tool, usual: tuple[tuple[str, Expr], ...], arguments: Expr) -> Expr:
+        if not self._format.variant:
+            return self._object((*usual, ('"id"', seq(Literal('"'), _NINE, Literal('"')))))
+        id = seq(Literal("[CALL_ID]"), _NINE) if self._format.variant == "call_id" else EMPTY
+        return seq(Literal(MISTRAL_CALLS + tool.name), id, Literal("[ARGS]"), arguments)
+
+    def _object(self, members: Sequence[tuple[str, Expr]]) -> Expr:
+        parts: list[Expr] = [Literal("{"), self._blank]
+        for i, (key, value) in enumerate(members):
+            parts += [Literal(","), self._blank] if i else []
+            parts += [Literal(f"{key}:"), self._blank, value]
+        return seq(*parts, self._blank, Literal("}"))
+
+    def _arguments(self, tool: _Tool) -> Expr:
+        return self._schema(tool, f"{tool.rule}-arguments", ())
+
+    def _schema(self, tool: _Tool, rule: str, at: Sequence[str]) -> Expr:
+        try:
+            rules, _ = to_rules(tool.schema, rule, at=at, strict=tool.strict)
+        except SchemaError as error:
+            raise ToolError(f"{tool.where}: {error}") from None
+        self._rules.update(rules)
+        return Reference(rule)
+
+    def _string(self) -> Expr:
+        rules, _ = to_rules({"type": "string"}, "response")
+        self._rules.update(rules)
+        return Reference("response")
+
+    def _written_bare(self, tool: _Tool) -> Expr:
+        """Parameters in the schema's order, each between tags; those that are not required may be left out."""
+        opens, closes = f"<function={tool.name}>\n", "</function>\n</tool_call>"
+        before, middle, after = "<parameter={}>\n", "", "\n</parameter>"
+        line: Expr = Literal("\n")
+        if self._format.name == "glm":
+            opens, closes = f"<tool_call>{tool.name}\n", "</tool_call>"
+            before, middle, after = "<arg_key>{}</arg_key>\n", "<arg_value>", "</arg_value>"
+        elif self._format.variant == "seed":
+            opens, closes = "<seed:tool_call>\n" + opens, "</function>\n</seed:tool_call>"
+            before, after = "<parameter={}>", "</parameter>"
+        else:
+            opens = "<tool_call>\n" + opens
+        properties = tool.schema.get("properties") if isinstance(tool.schema, dict) else None
+        required = tool.schema.get("required") if isinstance(tool.schema, dict) else None
+        parts: list[Expr] = [Literal(opens)]
+        for i, (key, schema) in enumerate(properties.items() if isinstance(properties, dict) else ()):
+            value = self._bare_value(tool, f"{tool.rule}-{i}", key, schema, after)
+            part = seq(Literal(before.format(key) + middle), value, line)
+            must = isinstance(required, list) and key in required
+            parts.append(part if must else opt(part))
+        return seq(*parts, Literal(closes))
+
+    def _bare_value(self, tool: _Tool, rule: str, key: str, schema: Any, end: str) -> Expr:
+        """Strings stand for themselves: where a schema says which ones, these; else any up to the end tag."""
+        types = types_of(schema, tool.schema)
+        if types and "string" not in types:
+            return seq(self._schema(tool, rule, ("properties", key)), Literal(end))
+        if not isinstance(schema, dict):
+            schema = {}
+        given = [schema["const"]] if "const" in schema else schema.get("enum")
+        if isinstance(given, list):
+            texts = [value if isinstance(value, str) else json.dumps(value) for value in given]
+            return seq(alt(map(Literal, texts)), Literal(end))
+        if tool.strict and schema.keys() & {"pattern", "format", "minLength", "maxLength"}:
+            where = f"{tool.where}.properties.{key}"
+            raise ToolError(f"{where}: this model writes strings bare; a strict tool cannot limit them")
+        return self._rule(rule, _until(end))
+
+    def _thought(self, started: bool) -> Expr:
+        if self._format.name == "gpt-oss":
+            opens, closes = f"{CHANNEL}analysis{MESSAGE}", END
+            after: Expr = Literal(f"{START}assistant")
+        elif self._format.think:
+            (opens, closes), after = self._format.think, rep(Literal("\n"), 0, 2)
+        else:
+            return EMPTY
+        rest = seq(self._rule("thought", _until(closes)), after)
+        return rest if started else opt(seq(rep(Literal("\n"), 0, 1), Literal(opens), rest))
+
+
+def _breaks() -> Expr:
+    """Line breaks as the schemas' rules have them; the rule is theirs as soon as one is there."""
+    return seq(rep(Literal("\n"), 1, 2), rep(Chars(normal([(9, 9), (32, 32)])), 0, 20))
+
+
+def _until(tag: str) -> Expr:
+    """Any text without the tag, then the tag. The tag's first character must not occur in it again."""
+    first = tag[0]
+    misses: list[Expr] = []
+    begun: list[Expr] = []
+    for n in range(1, len(tag)):
+        misses.append(seq(Literal(tag[:n]), _not(first + tag[n])))
+        begun.append(Literal(tag[:n]))
+    again = rep(alt(begun), 0, None)  # beginnings of the tag that are followed by its first character
+    return seq(rep(alt([_not(first), seq(again, alt(misses))]), 0, None), again, Literal(tag))
+
+
+def _not(chars: str) -> Expr:
+    ranges: list[tuple[int, int]] = []
+    low = 0
+    for code in sorted({ord(c) for c in chars} | {0xD800}):
+        high = code - 1
+        if low <= high:
+            ranges.append((low, high))
+        low = 0xE000 if code == 0xD800 else code + 1
+    return Chars((*ranges, (low, _LAST)))

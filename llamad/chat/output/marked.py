@@ -1,0 +1,134 @@
+"""Calls whose parts are set apart by special tokens: DeepSeek's, Kimi's, Mistral's and Llama's.
+
+One generation, one thread. Each function reads what follows the marker that its name says.
+"""
+
+from __future__ import annotations
+
+import json
+
+from . import json_text
+from .calls import close, objects
+from .reader import NAME, Malformed, Markers, Steps
+from .stream import Stream
+
+DEEPSEEK_CALLS = (  # R1's distillations are not sure of their own tokens
+    "<｜tool▁calls▁begin｜>",
+    "<｜tool_calls_begin｜>",
+    "<｜tool calls begin｜>",
+    "<｜tool\\_calls\\_begin｜>",
+    "<｜tool▁calls｜>",
+)
+DEEPSEEK_CALL = "<｜tool▁call▁begin｜>"
+_DEEPSEEK_SEP = "<｜tool▁sep｜>"
+_DEEPSEEK_CALL_END = "<｜tool▁call▁end｜>"
+_DEEPSEEK_CALLS_END = "<｜tool▁calls▁end｜>"
+KIMI_CALLS = "<|tool_calls_section_begin|>"
+KIMI_CALL = "<|tool_call_begin|>"
+_KIMI_ARGUMENTS = "<|tool_call_argument_begin|>"
+_KIMI_CALL_END = "<|tool_call_end|>"
+_KIMI_CALLS_END = "<|tool_calls_section_end|>"
+MISTRAL_CALLS = "[TOOL_CALLS]"
+PYTHON_TAG = "<|python_tag|>"
+_NOTHING = Markers(())
+
+
+def deepseek(stream: Stream, marker: str) -> Steps[None]:
+    if marker != DEEPSEEK_CALL:
+        yield from stream.blanks()
+        yield from stream.expect(DEEPSEEK_CALL)
+    while True:
+        yield from _deepseek_call(stream)
+        yield from close(stream, _DEEPSEEK_CALL_END)
+        yield from stream.blanks()
+        if not (yield from stream.first_of(DEEPSEEK_CALL)):
+            break
+    yield from close(stream, _DEEPSEEK_CALLS_END)
+
+
+def _deepseek_call(stream: Stream) -> Steps[None]:
+    """`function<sep>name` and a fenced block, or since V3.1 `name<sep>` and the arguments."""
+    name = yield from stream.name()
+    yield from stream.expect(_DEEPSEEK_SEP)
+    yield from stream.blanks()
+    if name == "function" and (yield from stream.peek()) != "{":
+        name = yield from stream.name()
+        yield from stream.blanks()
+    fenced = yield from stream.first_of("```")
+    if fenced:
+        yield from stream.first_of("json")
+    yield from stream.json_arguments(name)
+    if fenced:
+        yield from close(stream, "```")
+
+
+def kimi(stream: Stream, marker: str) -> Steps[None]:
+    if marker != KIMI_CALL:
+        yield from stream.blanks()
+        yield from stream.expect(KIMI_CALL)
+    while True:
+        yield from stream.blanks()
+        id = yield from stream.name()
+        name, _, _ = id.removeprefix("functions.").partition(":")
+        yield from stream.blanks()
+        yield from stream.expect(_KIMI_ARGUMENTS)
+        yield from stream.json_arguments(name, id)
+        yield from close(stream, _KIMI_CALL_END)
+        yield from stream.blanks()
+        if not (yield from stream.first_of(KIMI_CALL)):
+            break
+    yield from close(stream, _KIMI_CALLS_END)
+
+
+def mistral(stream: Stream, marker: str) -> Steps[None]:
+    """An array of objects, or since Small 3.2 `name[CALL_ID]id[ARGS]` and the arguments."""
+    yield from stream.blanks()
+    first = yield from stream.peek()
+    if first and first in "[{":
+        yield from objects(stream)
+        return
+    name = yield from stream.name()
+    id = ""
+    if (yield from stream.first_of("[CALL_ID]")):
+        id = yield from stream.name()
+    yield from stream.first_of("[ARGS]")
+    yield from stream.json_arguments(name, id)
+
+
+def python_tag(stream: Stream, marker: str) -> Steps[None]:
+    """Objects, a built-in tool's `name.call(key="value")`, or code for a function that takes some."""
+    yield from stream.blanks()
+    if (yield from stream.peek()) == "{":
+        yield from objects(stream)
+        return
+    name = yield from stream.run(NAME)
+    if name.endswith(".call") and (yield from stream.first_of("(")):
+        yield from _python_call(stream, name.removesuffix(".call"))
+    elif stream.tools.python and stream.can_begin(stream.tools.python):
+        stream.begin(stream.tools.python)
+        stream.arguments('{"code": "' + json_text.escaped(name))
+        yield from stream.until(_NOTHING, lambda text: stream.arguments(json_text.escaped(text)))
+        stream.arguments('"}')
+        stream.end()
+    else:
+        raise Malformed
+
+
+def _python_call(stream: Stream, name: str) -> Steps[None]:
+    stream.begin(name)
+    lead = "{"
+    yield from stream.blanks()
+    while not (yield from stream.first_of(")")):
+        if lead != "{":
+            yield from stream.expect(",")
+            yield from stream.blanks()
+        key = yield from stream.name()
+        yield from stream.blanks()
+        yield from stream.expect("=")
+        yield from stream.blanks()
+        stream.arguments(f"{lead}{json.dumps(key, ensure_ascii=False)}: ")
+        yield from json_text.value(stream, stream.arguments)
+        yield from stream.blanks()
+        lead = ", "
+    stream.arguments("{}" if lead == "{" else "}")
+    stream.end()

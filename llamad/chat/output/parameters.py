@@ -1,0 +1,118 @@
+"""Calls whose parameters are written one by one, not as JSON: Qwen3-Coder's, Seed's and GLM's.
+
+One generation, one thread. Their JSON is made here, as they arrive: a parameter that can only be a string is
+streamed; any other is held until its end, because only then it is known whether it is JSON at all.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+from .calls import close, objects
+from .json_text import escaped
+from .reader import Malformed, Markers, Steps
+from .stream import Stream
+from .tools import json_of
+
+FUNCTION = "<function="
+_PARAMETER = "<parameter="
+_FUNCTION_END = "</function>"
+_PARAMETER_ENDS = Markers(("\n</parameter>", "</parameter>"))
+_KEY = "<arg_key>"
+_CALL_END = "</tool_call>"
+_VALUE_ENDS = Markers(("</arg_value>",))
+_KEY_CHARS = re.compile(r"[^<>\r\n]+")
+_CLOSES = (_CALL_END, "</seed:tool_call>")
+_ONLY_STRING = frozenset(("string",))
+
+
+def tool_call(stream: Stream, marker: str) -> Steps[None]:
+    """After <tool_call>: JSON objects, a <function=…>, or GLM's name and keys, whichever comes."""
+    if marker == FUNCTION:
+        yield from _functions(stream)
+        return
+    yield from stream.blanks()
+    first = yield from stream.peek()
+    if first and first in "{[":
+        yield from objects(stream, *_CLOSES)
+    elif first == "<":
+        yield from stream.expect(FUNCTION)
+        yield from _functions(stream)
+    else:
+        yield from _glm(stream)
+
+
+def _functions(stream: Stream) -> Steps[None]:
+    while True:
+        yield from _function(stream)
+        yield from stream.blanks()
+        if not (yield from stream.first_of(FUNCTION)):
+            break
+    yield from close(stream, *_CLOSES)
+
+
+def _function(stream: Stream) -> Steps[None]:
+    name = yield from stream.name()
+    yield from stream.expect(">")
+    yield from stream.blanks()
+    if (yield from stream.peek()) == "{":
+        yield from stream.json_arguments(name)
+        yield from close(stream, _FUNCTION_END)
+        return
+    next_tag = yield from stream.first_of(_PARAMETER, _FUNCTION_END)
+    if not next_tag:
+        raise Malformed
+    stream.begin(name)
+    lead = "{"
+    while next_tag == _PARAMETER:
+        key = yield from stream.run(_KEY_CHARS)
+        yield from stream.expect(">")
+        yield from stream.first_of("\n")
+        yield from _value(stream, name, lead, key, _PARAMETER_ENDS)
+        yield from stream.blanks()
+        next_tag = yield from stream.first_of(_PARAMETER, _FUNCTION_END)
+        lead = ", "
+    _end(stream, lead, next_tag)
+
+
+def _glm(stream: Stream) -> Steps[None]:
+    name = yield from stream.name()
+    yield from stream.blanks()
+    next_tag = yield from stream.first_of(_KEY, _CALL_END)
+    if not next_tag:
+        raise Malformed
+    stream.begin(name)
+    lead = "{"
+    while next_tag == _KEY:
+        key = yield from stream.run(_KEY_CHARS)
+        yield from stream.expect("</arg_key>")
+        yield from stream.blanks()
+        yield from stream.expect("<arg_value>")
+        yield from _value(stream, name, lead, key, _VALUE_ENDS)
+        yield from stream.blanks()
+        next_tag = yield from stream.first_of(_KEY, _CALL_END)
+        lead = ", "
+    _end(stream, lead, next_tag)
+
+
+def _value(stream: Stream, function: str, lead: str, key: str, ends: Markers) -> Steps[None]:
+    stream.arguments(f"{lead}{json.dumps(key, ensure_ascii=False)}: ")
+    types = stream.tools.types(function, key)
+    if types == _ONLY_STRING:
+        stream.arguments('"')
+        if not (yield from stream.until(ends, lambda text: stream.arguments(escaped(text)))):
+            raise Malformed
+        stream.arguments('"')
+        return
+    held: list[str] = []
+    if not (yield from stream.until(ends, held.append)):
+        raise Malformed
+    stream.arguments(json_of("".join(held), types))
+
+
+def _end(stream: Stream, lead: str, tag: str) -> None:
+    if not tag:
+        raise Malformed
+    stream.arguments("{}" if lead == "{" else "}")
+    stream.end()

@@ -1,0 +1,159 @@
+"""The text of one generation as it arrives, read forwards by generators that wait where they cannot decide yet.
+
+One generation, one thread. Every step's decision depends on the text alone and not on how it was cut: a step takes
+what it is sure of and yields for the rest. What was taken and not yet given out is kept, so that a call which
+turns out to be malformed can be passed on as text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Generator, Iterable
+from typing import TypeVar
+
+T = TypeVar("T")
+Steps = Generator[None, None, T]
+Sink = Callable[[str], object]
+
+LONGEST_NAME = 256
+_BLANKS = re.compile(r"[ \t\r\n]+")
+NAME = re.compile(r"[\w.:/@$-]+")
+
+
+class Malformed(Exception):
+    """What was read is not what the format promises; caught where the call's marker was found."""
+
+
+class Markers:
+    """Texts to look for; none is the beginning of another."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        self.texts = tuple(texts)
+        self.longest = max(map(len, self.texts), default=0)
+        self._pattern = re.compile("|".join(map(re.escape, self.texts)))
+        self._firsts = {text[0] for text in self.texts}
+        self._prefixes = {text[:n] for text in self.texts for n in range(1, len(text))}
+
+    def find(self, text: str, at: int, ended: bool) -> tuple[int, str]:
+        """Where the first marker begins or might, and the marker itself, "" while that is not sure."""
+        if not self.texts:
+            return len(text), ""
+        hit = self._pattern.search(text, at)
+        end = hit.start() if hit else len(text)
+        if not ended:
+            for start in range(max(at, len(text) - self.longest + 1), end):
+                if text[start] in self._firsts and text[start:] in self._prefixes:
+                    return start, ""
+        return end, hit.group() if hit else ""
+
+
+class Reader:
+    def __init__(self) -> None:
+        self.ended = False
+        self._text = ""
+        self._at = 0
+        self._kept: list[str] = []
+
+    def add(self, text: str) -> None:
+        self._text = self._text[self._at :] + text
+        self._at = 0
+
+    @property
+    def is_empty(self) -> bool:
+        return self._at == len(self._text)
+
+    def kept(self) -> str:
+        """What was taken since the last commit."""
+        return "".join(self._kept)
+
+    def commit(self) -> None:
+        """What was taken so far has been given out, or need not be."""
+        self._kept.clear()
+
+    def take(self, n: int) -> str:
+        taken = self._text[self._at : self._at + n]
+        self._at += len(taken)
+        self._kept.append(taken)
+        return taken
+
+    def take_run(self, pattern: re.Pattern[str], most: int | None = None) -> str:
+        """What matches here and has arrived; the run may go on."""
+        end = len(self._text) if most is None else self._at + most
+        hit = pattern.match(self._text, self._at, end)
+        return self.take(hit.end() - self._at) if hit else ""
+
+    def peek(self) -> Steps[str]:
+        """The next character; "" where the text ends."""
+        while self._at == len(self._text):
+            if self.ended:
+                return ""
+            yield
+        return self._text[self._at]
+
+    def ahead(self, n: int) -> Steps[str]:
+        """The next n characters, fewer where the text ends."""
+        while len(self._text) - self._at < n and not self.ended:
+            yield
+        return self._text[self._at : self._at + n]
+
+    def first_of(self, *texts: str) -> Steps[str]:
+        """Takes the one of these that comes next; "" and nothing taken where none does."""
+        longest = max(map(len, texts))
+        while True:
+            ahead = self._text[self._at : self._at + longest]
+            for text in texts:
+                if ahead.startswith(text):
+                    return self.take(len(text))
+            if self.ended or not any(text.startswith(ahead) for text in texts):
+                return ""
+            yield
+
+    def expect(self, text: str) -> Steps[None]:
+        if not (yield from self.first_of(text)):
+            if self.ended:
+                yield from self.skip(text)
+            raise Malformed
+
+    def skip(self, *texts: str) -> Steps[None]:
+        """Takes one of these where it comes next, and the part of one that the text ends in."""
+        if not (yield from self.first_of(*texts)) and self.ended:
+            rest = self._text[self._at :]
+            if any(text.startswith(rest) for text in texts):
+                self.take(len(rest))
+
+    def blanks(self) -> Steps[None]:
+        while True:
+            self.take_run(_BLANKS)
+            if self._at < len(self._text) or self.ended:
+                return
+            yield
+
+    def run(self, pattern: re.Pattern[str], most: int = LONGEST_NAME) -> Steps[str]:
+        """The characters that fit the pattern (one class, repeated), at most so many; "" where none does."""
+        found: list[str] = []
+        left = most
+        while True:
+            piece = self.take_run(pattern, left)
+            found.append(piece)
+            left -= len(piece)
+            if not left or self._at < len(self._text) or self.ended:
+                return "".join(found)
+            yield
+
+    def name(self) -> Steps[str]:
+        name = yield from self.run(NAME)
+        if not name:
+            raise Malformed
+        return name
+
+    def until(self, markers: Markers, sink: Sink) -> Steps[str]:
+        """Passes the text before the first marker to the sink, takes the marker; "" where the text ends."""
+        while True:
+            start, marker = markers.find(self._text, self._at, self.ended)
+            if start > self._at:
+                sink(self.take(start - self._at))
+            if marker:
+                return self.take(len(marker))
+            if self.ended:
+                return ""
+            yield

@@ -1,0 +1,146 @@
+"""The parser of every format but gpt-oss's: thoughts between tags, content, and calls that a marker announces.
+
+One generation, one thread. What a call looks like is read elsewhere; here it is decided where one may begin, and
+that a malformed one becomes content.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from . import json_text
+from .calls import array, call, close, objects
+from .formats import Format
+from .marked import (
+    DEEPSEEK_CALL,
+    DEEPSEEK_CALLS,
+    KIMI_CALL,
+    KIMI_CALLS,
+    MISTRAL_CALLS,
+    PYTHON_TAG,
+    deepseek,
+    kimi,
+    mistral,
+    python_tag,
+)
+from .parameters import FUNCTION, tool_call
+from .reader import Malformed, Markers, Steps
+from .stream import Stream
+
+Handler = Callable[[Stream, str], Steps[None]]
+
+
+def run(stream: Stream, format: Format) -> Steps[None]:
+    on = stream.options.tools_on
+    handlers = _handlers(format) if on else {}
+    handlers.update(dict.fromkeys(format.ignored, _ignored))
+    markers = Markers(handlers)
+    bare = {"llama3": _bare, "generic": _generic}.get(format.name) if on else None
+    if format.think and stream.options.starts_in_reasoning:
+        if stream.options.reasoning == "deepseek-legacy":
+            stream.content(format.think[0])
+        yield from _thought(stream, format.think[1])
+    fresh = True  # nothing but blanks since the beginning, the last thought or the last call
+    while True:
+        if fresh:
+            yield from stream.blanks()
+            stream.release()
+            if format.think and (yield from stream.first_of(format.think[0])):
+                stream.begin_thought()
+                yield from _thought(stream, format.think[1])
+                continue
+            if bare and (yield from stream.peek()) == "{":
+                fresh = yield from _try(stream, bare, "{")
+                continue
+        marker = yield from stream.until(markers, stream.content)
+        if not marker:
+            return
+        fresh = yield from _try(stream, handlers[marker], marker)
+
+
+def _try(stream: Stream, handler: Handler, marker: str) -> Steps[bool]:
+    try:
+        yield from handler(stream, marker)
+    except Malformed:
+        stream.fail()
+        return False
+    stream.release()
+    return True
+
+
+def _thought(stream: Stream, close: str) -> Steps[None]:
+    yield from stream.until(Markers((close,)), stream.thought)
+    stream.end_thought()
+
+
+def _handlers(format: Format) -> dict[str, Handler]:
+    match format.name:
+        case "hermes" | "qwen3-coder" | "glm":
+            return {"<tool_call>": tool_call, "<seed:tool_call>": tool_call, FUNCTION: tool_call}
+        case "llama3":
+            return {PYTHON_TAG: python_tag, FUNCTION: tool_call}
+        case "mistral":
+            return {MISTRAL_CALLS: mistral}
+        case "deepseek":
+            return dict.fromkeys((*DEEPSEEK_CALLS, DEEPSEEK_CALL), deepseek)
+        case "kimi-k2":
+            return dict.fromkeys((KIMI_CALLS, KIMI_CALL), kimi)
+        case "granite":
+            return dict.fromkeys(("<|tool_call|>", "<tool_call>"), _listed("</tool_call>"))
+        case "list" | "command-r":
+            return {format.open: _listed(format.close)}
+    return {}
+
+
+def _listed(*closes: str) -> Handler:
+    def handler(stream: Stream, marker: str) -> Steps[None]:
+        yield from objects(stream, *filter(None, closes))
+
+    return handler
+
+
+def _ignored(stream: Stream, marker: str) -> Steps[None]:
+    """A tag around content."""
+    stream.commit()
+    yield from ()
+
+
+def _bare(stream: Stream, marker: str) -> Steps[None]:
+    yield from call(stream, bare=True)
+    yield from stream.blanks()
+    yield from stream.first_of(";", ",")
+    yield from stream.blanks()
+    if (yield from stream.peek()) == "{":
+        stream.commit()  # what stands between two calls is no content
+
+
+def _generic(stream: Stream, marker: str) -> Steps[None]:
+    """{"tool_call":{…}}, {"tool_calls":[…]} or {"response":"…"}."""
+    stream.take(1)
+    yield from stream.blanks()
+    key = yield from json_text.whole_text(stream)
+    yield from stream.blanks()
+    yield from stream.expect(":")
+    yield from stream.blanks()
+    if key == "tool_call":
+        yield from call(stream)
+    elif key == "tool_calls":
+        yield from array(stream)
+    elif key == "response":
+        yield from _response(stream)
+    else:
+        raise Malformed
+    yield from close(stream, "}")
+
+
+def _response(stream: Stream) -> Steps[None]:
+    if (yield from stream.peek()) == '"':
+        stream.commit()
+        yield from json_text.text(stream, stream.content)
+    else:
+        yield from json_text.value(stream, _nothing)
+        raise Malformed
+
+
+def _nothing(text: str) -> None:
+    """A response that is no string is shown as it was written."""

@@ -1,0 +1,67 @@
+"""Which format a template's text means. The texts are the parts of real templates that tell."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from llamad.chat.output import Format, detect, new_call_id
+
+THINK = ("<think>", "</think>")
+CASES = {
+    '<tool_call>\\n{"name": <function-name>, "arguments": <args-json-object>}\\n</tool_call>': Format(
+        "hermes"
+    ),
+    "'<think>\\n' + reasoning + '\\n</think>' <tool_call>": Format("hermes", think=THINK),
+    "<tool_call>\\n<function=example>\\n<parameter=a>\\n": Format("qwen3-coder"),
+    "<seed:think> <seed:tool_call>\\n<function=f>\\n<parameter=a>": Format(
+        "qwen3-coder", "seed", ("<seed:think>", "</seed:think>")
+    ),
+    "'<|python_tag|>' + tool_call.name + '.call('": Format("llama3"),
+    "<|start_header_id|>ipython<|end_header_id|>": Format("llama3"),
+    "<function={name}>{{params}}</function>": Format("llama3"),
+    "'[TOOL_CALLS][' {}": Format("mistral"),
+    "'[TOOL_CALLS]' name '[ARGS]' [THINK]": Format("mistral", "args", ("[THINK]", "[/THINK]")),
+    "'[TOOL_CALLS]' name '[CALL_ID]' id '[ARGS]'": Format("mistral", "call_id"),
+    "<｜tool▁calls▁begin｜> '```json' '</think>'": Format("deepseek", "fenced", THINK),
+    "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>": Format("deepseek"),
+    "<|start|>assistant<|channel|>analysis<|message|>": Format("gpt-oss"),
+    "<|tool_calls_section_begin|><|tool_call_begin|>": Format("kimi-k2"),
+    "<think></think><tool_call>{f}\n<arg_key>{k}</arg_key>": Format("glm", think=THINK),
+    "<|start_of_role|> respond only with <|tool_call|> followed by": Format("granite"),
+    "<TOOLCALL>[": Format("list", "", None, "<TOOLCALL>", "</TOOLCALL>"),
+    "' functools[' + calls": Format("list", "", None, "functools", ""),
+    "{% for m in messages %}<|im_start|>{{ m.role }}": Format(),
+    "<minimax:tool_call><invoke name=": Format(),
+    "": Format(),
+}
+
+
+@pytest.mark.parametrize("source", CASES)
+def test_detect(source: str) -> None:
+    assert detect(source) == CASES[source]
+
+
+def test_command_r() -> None:
+    found = detect("<|START_THINKING|> <|START_ACTION|>[ <|START_RESPONSE|>")
+    assert (found.name, found.open, found.close) == ("command-r", "<|START_ACTION|>", "<|END_ACTION|>")
+    assert found.think == ("<|START_THINKING|>", "<|END_THINKING|>")
+    assert "<|START_RESPONSE|>" in found.ignored
+
+
+def test_what_must_reach_the_parser() -> None:
+    assert {"<think>", "</think>", "<tool_call>", "</tool_call>"} <= set(
+        detect("<think> <tool_call>").special
+    )
+    assert {"<|channel|>", "<|message|>", "<|call|>"} <= set(detect("<|channel|><|message|>").special)
+    assert detect("").special == ()
+    assert [detect(text).reasons for text in ("", "<think>", "<|channel|><|message|>")] == [False, True, True]
+
+
+def test_ids() -> None:
+    assert re.fullmatch("[a-zA-Z0-9]{9}", new_call_id(Format("mistral"), "f", 0))
+    assert new_call_id(Format("kimi-k2"), "f", 3) == "functions.f:3"
+    made = {new_call_id(Format("hermes"), "f", 0) for _ in range(100)}
+    assert len(made) == 100
+    assert all(re.fullmatch("[a-zA-Z0-9]{32}", id) for id in made)

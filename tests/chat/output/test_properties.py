@@ -1,0 +1,143 @@
+"""Random texts made of what formats are made of: no parser raises, cutting changes nothing, time stays linear."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.outputs import parse
+
+from llamad.chat.output import Format, make_parser
+
+THINK = ("<think>", "</think>")
+FORMATS = [
+    Format("hermes", think=THINK),
+    Format("llama3", think=THINK),
+    Format("mistral", think=("[THINK]", "[/THINK]")),
+    Format("deepseek", think=THINK),
+    Format("gpt-oss"),
+    Format(
+        "command-r",
+        "",
+        THINK,
+        "<|START_ACTION|>",
+        "<|END_ACTION|>",
+        ("<|START_RESPONSE|>", "<|END_RESPONSE|>"),
+    ),
+    Format("granite", think=THINK),
+    Format("kimi-k2", think=THINK),
+    Format(think=THINK),
+]
+PARTS = (
+    *'{}[]",:;=()<>\n\\u5 ',
+    *("<think>", "</think>", "[THINK]", "[/THINK]", "<tool_call>", "</tool_call>", "<tool_", "call>"),
+    *("<function=", "now>", "</function>", "<parameter=", "code>\n", "\n</parameter>", "get_weather"),
+    *("<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>", "<|python_tag|>", ".call(", "[TOOL_CALLS]"),
+    *("[ARGS]", "[CALL_ID]", "abc123XYZ", "<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>", "function"),
+    *("<｜tool▁sep｜>", "```json\n", "\n```", "<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>", "<|channel|>"),
+    *("analysis", "final", "commentary", " to=functions.now", "<|message|>", "<|end|>", "<|start|>assistant"),
+    *("<|call|>", "<|START_ACTION|>", "<|END_ACTION|>", "<|START_RESPONSE|>", "<|tool_call|>", "é", "😀"),
+    *(
+        "<|tool_calls_section_begin|>",
+        "<|tool_call_begin|>",
+        "functions.now:0",
+        "<|tool_call_argument_begin|>",
+    ),
+    *("<|tool_call_end|>", '"name"', ': "now"', '"arguments": {}', '{"name": "run", "arguments": {"code": "'),
+    *(
+        '"id": "1"',
+        '{"tool_call": ',
+        '{"tool_calls": [',
+        '{"response": "',
+        "\\ud83d\\ude00",
+        "null",
+        "-1.5e3",
+    ),
+)
+OPTIONS = st.fixed_dictionaries(
+    {
+        "reasoning": st.sampled_from(["none", "auto", "deepseek-legacy"]),
+        "tools_on": st.sampled_from([True, True, True, False]),
+        "parallel": st.booleans(),
+        "starts_in_reasoning": st.sampled_from([False, False, True]),
+    }
+)
+
+
+@settings(max_examples=1500, deadline=None)
+@given(
+    st.sampled_from(FORMATS),
+    st.lists(st.sampled_from(PARTS), max_size=24).map("".join),
+    OPTIONS,
+    st.randoms(use_true_random=False),
+    st.booleans(),
+)
+def test_cutting_changes_nothing(
+    format: Format, text: str, options: dict[str, Any], random: Any, known: bool
+) -> None:
+    if not known:
+        options = {**options, "tools": None}
+    whole = parse(format, [text], **options)
+    assert parse(format, text, **options) == whole
+    for _ in range(3):
+        cuts = sorted(random.randrange(len(text) + 1) for _ in range(random.randrange(6)))
+        pieces = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
+        assert parse(format, pieces, **options) == whole
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.sampled_from(FORMATS), st.lists(st.sampled_from(PARTS), max_size=16).map("".join))
+def test_without_calls_and_thoughts_the_text_is_whole(format: Format, text: str) -> None:
+    if format.name in ("gpt-oss", "command-r"):
+        return
+    found = parse(format, text, tools_on=False, reasoning="none")
+    assert (found.content, found.reasoning, found.calls) == (text, "", [])
+
+
+N = 60_000
+LONG = {
+    "text": (FORMATS[0], "abc <b> def\n" * (N // 12)),
+    "blanks": (FORMATS[0], "<tool_call>" + " " * N),
+    "markers": (FORMATS[0], "<tool_call>" * (N // 11)),
+    "half markers": (FORMATS[0], "<tool_cal" * (N // 9)),
+    "names": (FORMATS[0], "<function=a" * (N // 11)),
+    "a thought": (FORMATS[0], "<think>" + "a <\n" * (N // 4)),
+    "strings": (FORMATS[0], '<tool_call>{"name": "run", "arguments": {"code": "' + "a\\n" * (N // 3)),
+    "depth": (FORMATS[0], '<tool_call>{"name": "run", "arguments": {"code": ' + "[" * N),
+    "arguments first": (FORMATS[0], '<tool_call>{"arguments": {"code": [' + "1, " * (N // 3)),
+    "a number": (FORMATS[0], '<tool_call>{"name": "run", "arguments": {"code": ' + "1" * N),
+    "a parameter": (FORMATS[0], "<function=run><parameter=other>" + "[1, " * (N // 4)),
+    "bare": (FORMATS[1], '{"name": "' + "a" * N),
+    "channels": (FORMATS[4], "<|channel|>" * (N // 11)),
+    "messages": (FORMATS[4], "<|message|>a<|end|>" * (N // 19)),
+}
+
+
+@pytest.mark.parametrize("case", LONG)
+def test_the_work_grows_with_the_text_only(case: str) -> None:
+    """Counts the calls of Python functions: eight times the text, about eight times the calls and no more."""
+    format, text = LONG[case]
+
+    def n_calls(text: str) -> int:
+        parser = make_parser(
+            format, reasoning="auto", tools_on=True, parallel=True, starts_in_reasoning=False
+        )
+        count = 0
+
+        def profile(frame: object, event: str, argument: object) -> None:
+            nonlocal count
+            count += 1
+
+        sys.setprofile(profile)
+        try:
+            for i in range(0, len(text), 3):
+                parser.feed(text[i : i + 3])
+            parser.finish()
+        finally:
+            sys.setprofile(None)
+        return count
+
+    assert n_calls(text) < 10 * n_calls(text[: len(text) // 8]) + 1000
