@@ -16,7 +16,7 @@ from typing import Any
 
 from . import harmony, tagged
 from .deltas import Delta
-from .formats import Format, detect, new_call_id
+from .formats import Format, detect, ends_in_reasoning, new_call_id
 from .grammar import ToolError, tool_grammar
 from .stream import Options, OutputParser, Reasoning, StepParser, Stream
 from .tools import Tools
@@ -28,6 +28,7 @@ __all__ = [
     "Reasoning",
     "ToolError",
     "detect",
+    "ends_in_reasoning",
     "make_parser",
     "new_call_id",
     "tool_grammar",

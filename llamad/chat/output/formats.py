@@ -111,14 +111,21 @@ def detect(template_source: str) -> Format:
         return Format("qwen3-coder", "seed" if has("<seed:tool_call>") else "", think)
     if has("<|tool_call|>") and has("<|start_of_role|>"):
         return Format("granite", think=think, ignored=("<response>", "</response>") if think else ())
-    if has("<tool_call>") and not has("<invoke name="):
-        return Format("hermes", think=think)
-    for opens, closes in _LISTS:
+    for opens, closes in _LISTS:  # before Hermes: Apriel's template speaks of both tags and writes these
         if has(opens):
             return Format("list", "", think, opens.removesuffix("["), closes)
+    if has("<tool_call>") and not has("<invoke name="):
+        return Format("hermes", think=think)
     if has(PYTHON_TAG) or has("<|start_header_id|>ipython") or has("<function="):
         return Format("llama3", think=think)
     return Format(think=think)
+
+
+def ends_in_reasoning(format: Format, prompt: str) -> bool:
+    """Whether the rendered prompt has opened a thought that the model is to continue."""
+    opens = "<|channel|>analysis<|message|>" if format.name == "gpt-oss" else ""
+    opens = format.think[0] if format.think else opens
+    return bool(opens) and prompt.rstrip().endswith(opens)
 
 
 def new_call_id(format: Format, name: str, index: int) -> str:

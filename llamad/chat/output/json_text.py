@@ -12,6 +12,7 @@ import re
 from .reader import Malformed, Reader, Sink, Steps
 
 _SPACE = re.compile(r"[ \t\r\n]+")
+_MAY_BE_SPACE = " \t\r\n"  # which "", nothing yet, is in as well
 _PLAIN = re.compile(r'[^"\\\x00-\x1f]+')
 _NUMBER_CHARS = re.compile(r"[-+.0-9eE]+")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
@@ -24,12 +25,14 @@ def value(reader: Reader, sink: Sink) -> Steps[None]:
     """Any value, from its first character to its last; no blank after it is taken."""
     closers: list[str] = []
     while True:
-        yield from _space(reader, sink)
-        first = yield from reader.peek()
+        if reader.here() in _MAY_BE_SPACE:
+            yield from _space(reader, sink)
+        first = reader.here() or (yield from reader.peek())
         if first == "{" or first == "[":
             sink(reader.take(1))
             closers.append("}" if first == "{" else "]")
-            yield from _space(reader, sink)
+            if reader.here() in _MAY_BE_SPACE:
+                yield from _space(reader, sink)
             if (yield from reader.peek()) != closers[-1]:
                 if first == "{":
                     yield from _key(reader, sink)
@@ -42,15 +45,17 @@ def value(reader: Reader, sink: Sink) -> Steps[None]:
         else:
             yield from _number(reader, sink)
         while closers:
-            yield from _space(reader, sink)
-            after = yield from reader.peek()
+            if reader.here() in _MAY_BE_SPACE:
+                yield from _space(reader, sink)
+            after = reader.here() or (yield from reader.peek())
             if after == closers[-1]:
                 sink(reader.take(1))
                 closers.pop()
             elif after == ",":
                 sink(reader.take(1))
                 if closers[-1] == "}":
-                    yield from _space(reader, sink)
+                    if reader.here() in _MAY_BE_SPACE:
+                        yield from _space(reader, sink)
                     yield from _key(reader, sink)
                 break
             else:
@@ -136,8 +141,8 @@ def _plain(reader: Reader, sink: Sink) -> Steps[str]:
         found = reader.take_run(_PLAIN)
         if found:
             sink(found)
-        if not reader.is_empty:
-            return (yield from reader.peek())
+        if end := reader.here():
+            return end
         if reader.ended:
             raise Malformed
         yield

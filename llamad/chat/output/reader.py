@@ -82,6 +82,10 @@ class Reader:
         hit = pattern.match(self._text, self._at, end)
         return self.take(hit.end() - self._at) if hit else ""
 
+    def here(self) -> str:
+        """The next character if it has arrived, else ""; for loops where a generator each time is too dear."""
+        return self._text[self._at : self._at + 1]
+
     def peek(self) -> Steps[str]:
         """The next character; "" where the text ends."""
         while self._at == len(self._text):

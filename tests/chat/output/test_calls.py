@@ -276,7 +276,7 @@ def test_without_known_tools_the_names_are_the_same(case: str) -> None:
 @pytest.mark.parametrize("case", [case for case, (format, _, _) in CASES.items() if format.name != "gpt-oss"])
 def test_with_tools_off_calls_are_text(case: str) -> None:
     format, text, _ = CASES[case]
-    found = parse_all_cuts(format, text, tools_on=False, reasoning="none")
+    found = parse(format, text, tools_on=False, reasoning="none")
     for tag in format.ignored:
         text = text.replace(tag, "")
     assert found == Parsed(text)

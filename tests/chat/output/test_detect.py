@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from llamad.chat.output import Format, detect, new_call_id
+from llamad.chat.output import Format, detect, ends_in_reasoning, new_call_id
 
 THINK = ("<think>", "</think>")
 CASES = {
@@ -31,6 +31,9 @@ CASES = {
     "<think></think><tool_call>{f}\n<arg_key>{k}</arg_key>": Format("glm", think=THINK),
     "<|start_of_role|> respond only with <|tool_call|> followed by": Format("granite"),
     "<TOOLCALL>[": Format("list", "", None, "<TOOLCALL>", "</TOOLCALL>"),
+    "within <tool_call></tool_call> XML tags <tool_calls>[": Format(
+        "list", "", None, "<tool_calls>", "</tool_calls>"
+    ),
     "' functools[' + calls": Format("list", "", None, "functools", ""),
     "{% for m in messages %}<|im_start|>{{ m.role }}": Format(),
     "<minimax:tool_call><invoke name=": Format(),
@@ -65,3 +68,11 @@ def test_ids() -> None:
     made = {new_call_id(Format("hermes"), "f", 0) for _ in range(100)}
     assert len(made) == 100
     assert all(re.fullmatch("[a-zA-Z0-9]{32}", id) for id in made)
+
+
+def test_prompts_that_open_a_thought() -> None:
+    thinks = Format("hermes", think=THINK)
+    assert ends_in_reasoning(thinks, "<|im_start|>assistant\n<think>\n")
+    assert not ends_in_reasoning(thinks, "<|im_start|>assistant\n<think>\n\n</think>\n\n")
+    assert not ends_in_reasoning(Format(), "<think>")
+    assert ends_in_reasoning(Format("gpt-oss"), "<|start|>assistant<|channel|>analysis<|message|>")
