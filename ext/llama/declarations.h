@@ -28,6 +28,7 @@ enum llama_pooling_type {
     LLAMA_POOLING_TYPE_UNSPECIFIED, LLAMA_POOLING_TYPE_NONE, LLAMA_POOLING_TYPE_MEAN, LLAMA_POOLING_TYPE_CLS,
     LLAMA_POOLING_TYPE_LAST, LLAMA_POOLING_TYPE_RANK, ...
 };
+enum llama_rope_type { LLAMA_ROPE_TYPE_NONE, ... };
 enum llama_attention_type {
     LLAMA_ATTENTION_TYPE_UNSPECIFIED, LLAMA_ATTENTION_TYPE_CAUSAL, LLAMA_ATTENTION_TYPE_NON_CAUSAL, ...
 };
@@ -109,6 +110,8 @@ struct llama_context_params llama_context_default_params(void);
 
 llama_memory_t llama_get_memory(const struct llama_context *ctx);
 bool llama_memory_can_shift(llama_memory_t mem);
+enum llama_pooling_type llama_pooling_type(const struct llama_context *ctx);
+bool llama_get_causal_attn(const struct llama_context *ctx);
 uint32_t llama_n_ctx(const struct llama_context *ctx);
 uint32_t llama_n_ctx_seq(const struct llama_context *ctx);
 uint32_t llama_n_batch(const struct llama_context *ctx);
@@ -118,6 +121,10 @@ uint32_t llama_n_seq_max(const struct llama_context *ctx);
 const struct llama_vocab *llama_model_get_vocab(const struct llama_model *model);
 int32_t llama_model_n_ctx_train(const struct llama_model *model);
 int32_t llama_model_n_embd(const struct llama_model *model);
+int32_t llama_model_n_embd_out(const struct llama_model *model);
+uint32_t llama_model_n_cls_out(const struct llama_model *model);
+const char *llama_model_cls_label(const struct llama_model *model, uint32_t i);
+enum llama_rope_type llama_model_rope_type(const struct llama_model *model);
 int32_t llama_model_n_layer(const struct llama_model *model);
 int32_t llama_model_n_head(const struct llama_model *model);
 int32_t llama_model_n_head_kv(const struct llama_model *model);
@@ -137,6 +144,8 @@ int32_t llama_vocab_n_tokens(const struct llama_vocab *vocab);
 llama_token llama_vocab_bos(const struct llama_vocab *vocab);
 llama_token llama_vocab_eos(const struct llama_vocab *vocab);
 llama_token llama_vocab_eot(const struct llama_vocab *vocab);
+llama_token llama_vocab_sep(const struct llama_vocab *vocab);
+bool llama_vocab_get_add_sep(const struct llama_vocab *vocab);
 llama_token llama_vocab_nl(const struct llama_vocab *vocab);
 bool llama_vocab_get_add_bos(const struct llama_vocab *vocab);
 bool llama_vocab_get_add_eos(const struct llama_vocab *vocab);
@@ -165,6 +174,12 @@ void llamad_model_close(struct llama_model *model);
 llamad_context *llamad_context_open(struct llama_model *model, struct llama_context_params params);
 void llamad_context_close(llamad_context *ctx);
 struct llama_context *llamad_context_get(llamad_context *ctx);
+int32_t llamad_context_rebuild(llamad_context *ctx);
+#define LLAMAD_FLOAT_CHARS ...
+int32_t llamad_embed(llamad_context *ctx, const int32_t *tokens, const int32_t *lengths, int32_t n_texts, int32_t n_row,
+                     float *out);
+int32_t llamad_gguf_has_tensor(const char *path, const char *name);
+int64_t llamad_floats_json(const float *values, int64_t n, char *out);
 void llamad_log_open(int32_t event_fd);
 int32_t llamad_log_read(char *buf, int32_t n_buf, int32_t *level);
 int64_t llamad_log_dropped(void);

@@ -283,4 +283,8 @@ void llamad_context_close(llamad_context *ctx) {
 llama_context *llamad_context_get(llamad_context *ctx) {
     return ctx->ctx;
 }
+
+int32_t llamad_context_rebuild(llamad_context *ctx) {
+    return table_rebuild(ctx);
+}
 }

@@ -29,6 +29,24 @@ void                llamad_model_close(struct llama_model *model);
 llamad_context     *llamad_context_open(struct llama_model *model, struct llama_context_params params);
 void                llamad_context_close(llamad_context *ctx);
 struct llama_context *llamad_context_get(llamad_context *ctx);
+int32_t             llamad_context_rebuild(llamad_context *ctx); /* 0, or there is no context until it works again */
+
+/* Vectors (embed.cpp). A context with embeddings on, one thread. */
+#define LLAMAD_E_REFUSED (-101)    /* llama.cpp would abort on this */
+#define LLAMAD_E_NO_ROW (-102)     /* decoded, but llama.cpp has no vector for a text */
+#define LLAMAD_E_NO_CONTEXT (-103) /* the last rebuild failed */
+
+/* Decode `n_texts` token lists, one behind the other, as sequences of their own, and empty the memory again. `out`
+ * takes a row of n_row floats for each text, or for each token where the context does not pool. */
+int32_t llamad_embed(llamad_context *ctx, const int32_t *tokens, const int32_t *lengths, int32_t n_texts, int32_t n_row,
+                     float *out);
+
+/* Whether a GGUF file holds a tensor of this name: 1, 0, or -1 where it cannot be told. */
+int32_t llamad_gguf_has_tensor(const char *path, const char *name);
+
+/* Writes [1,0.5,...] and returns its length; `out` has LLAMAD_FLOAT_CHARS for each value and two more. */
+#define LLAMAD_FLOAT_CHARS 16
+int64_t llamad_floats_json(const float *values, int64_t n, char *out);
 
 /* The log ring. Callbacks of any thread write lines into it; one reader drains it. */
 void    llamad_log_open(int32_t event_fd); /* event_fd: an eventfd that becomes readable when a line waits; -1: none */

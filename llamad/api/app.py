@@ -13,6 +13,7 @@ from llamad.api import completion, metrics, status, tokens
 from llamad.api.auth import Keys
 from llamad.api.errors import ApiError
 from llamad.api.service import Service
+from llamad.api.vectors import classify, embeddings, rerank
 from llamad.engine.host import State
 from llamad.http.exchange import Exchange
 from llamad.http.message import Request, Response
@@ -41,6 +42,13 @@ class Api:
         self._add("POST", "/detokenize", tokens.detokenize)
         for path in ("/completion", "/completions"):
             self._add("POST", path, completion.handle)
+        for path in ("/embedding", "/embeddings"):
+            self._add("POST", path, embeddings.handle)
+        self._add("POST", "/v1/embeddings", embeddings.handle_openai)
+        for path in ("/rerank", "/reranking", "/v1/rerank", "/v1/reranking"):
+            self._add("POST", path, rerank.handle)
+        for path in ("/classify", "/v1/classify"):
+            self._add("POST", path, classify.handle)
 
     def _add(self, method: str, path: str, handler: Handler, public: bool = False) -> None:
         self.router.add(Route(method, path, partial(handler, self.service), public))

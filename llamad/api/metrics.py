@@ -156,12 +156,31 @@ def _engine_lines(service: Service) -> Iterable[str]:
         yield from _plain("gauge", name, help, value)
 
 
+def _vector_lines(service: Service) -> Iterable[str]:
+    embedder = service.host.embedder
+    if embedder is None:
+        return
+    counts = embedder.counts
+    for name, help, value in (
+        ("llamad:vector_texts_total", "Texts embedded, ranked or classified.", counts.n_texts),
+        ("llamad:vector_tokens_total", "Tokens of those texts.", counts.n_tokens),
+        ("llamad:vector_batches_total", "Batches they were computed in.", counts.n_batches),
+        ("llamad:vector_failures_total", "Batches that failed.", counts.n_failures),
+        ("llamad:vector_seconds_total", "Time spent computing them.", counts.seconds),
+    ):
+        yield from _plain("counter", name, help, value)
+    yield from _plain("gauge", "llamad:vector_requests", "Requests for vectors in hand.", embedder.n_jobs)
+    yield from _plain(
+        "gauge", "llamad:vector_texts_waiting", "Texts not yet begun.", embedder.n_texts_waiting
+    )
+
+
 def handle(service: Service, exchange: Exchange) -> None:
     """GET /metrics."""
     if not service.settings.endpoint_metrics:
         raise ApiError(501, "This server does not support metrics endpoint.")
     metrics = service.metrics
-    lines = [*_engine_lines(service)]
+    lines = [*_engine_lines(service), *_vector_lines(service)]
     name = "llamad:requests_total"
     lines += [
         f"# HELP {name} Answers by endpoint and status; 499: the client left first.",

@@ -18,6 +18,7 @@ from llamad.api.errors import ApiError
 from llamad.api.grammars import Grammars
 from llamad.api.metrics import Metrics
 from llamad.api.system import SystemPrompt, read_file
+from llamad.engine.embedder import Embedder
 from llamad.engine.engine import Engine
 from llamad.engine.host import Host, State
 from llamad.engine.model import LoadError, Model
@@ -93,12 +94,26 @@ class Service:
         """The server's flags as /props shows them: no keys, no tokens."""
         return props(self.settings)
 
+    def loaded(self) -> Model:
+        """The model, whatever it can do, or the error that says why there is none."""
+        host = self.host
+        if host.state is State.READY and host.model is not None:
+            return host.model
+        raise self.not_ready()
+
     def ready(self) -> tuple[Model, Engine]:
         """The model and its engine, or the error that says why there is none."""
-        host = self.host
-        if host.state is State.READY and host.model is not None and host.engine is not None:
-            return host.model, host.engine
-        raise self.not_ready()
+        model, engine = self.loaded(), self.host.engine
+        if engine is None:
+            raise ApiError(501, "This model computes embeddings or scores and generates no text")
+        return model, engine
+
+    def embedder(self) -> tuple[Model, Embedder]:
+        """The model and its embedder; the caller has seen that the flags ask for one."""
+        model, embedder = self.loaded(), self.host.embedder
+        if embedder is None:
+            raise self.not_ready()
+        return model, embedder
 
     def not_ready(self) -> ApiError:
         if self.host.state is State.DRAINING:

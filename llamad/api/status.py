@@ -25,17 +25,16 @@ def _send(exchange: Exchange, value: object, status: int = 200) -> None:
 def health(service: Service, exchange: Exchange) -> None:
     """GET /health: 200 as long as requests are taken, also when every slot is busy."""
     host, query = service.host, exchange.request.query
-    if host.state is not State.READY or host.engine is None:
+    if host.state is not State.READY:
         error = service.not_ready()
         status = "error" if host.state is State.FAILED else host.state.value
         _send(exchange, {"status": status, **error.body()}, error.status)
         return
-    core = host.engine.core
-    if core.stats()["is_failed"]:
+    if host.engine is not None and host.engine.core.stats()["is_failed"]:
         error = ApiError(500, "The engine could not be restarted after a failed decode; it keeps trying")
         _send(exchange, {"status": "error", **error.body()}, 500)
         return
-    n_idle = core.n_idle()
+    n_idle = _n_idle(service)
     body: dict[str, Any] = {
         "status": "ok",
         "slots_idle": n_idle,
@@ -44,6 +43,7 @@ def health(service: Service, exchange: Exchange) -> None:
     if (
         "include_slots" in query
         and service.settings.endpoint_slots
+        and host.engine is not None
         and service.may_see_slots(exchange.request)
     ):
         body["slots"] = slots_json(service)
@@ -53,6 +53,14 @@ def health(service: Service, exchange: Exchange) -> None:
         _send(exchange, body, 503)
         return
     _send(exchange, body)
+
+
+def _n_idle(service: Service) -> int:
+    """Idle slots; a model that only computes vectors has none, and counts its requests instead."""
+    engine, embedder = service.host.engine, service.host.embedder
+    if engine is not None:
+        return engine.core.n_idle()
+    return max(0, service.settings.n_parallel - (embedder.n_jobs if embedder is not None else 0))
 
 
 def models(service: Service, exchange: Exchange) -> None:
@@ -99,7 +107,7 @@ def _slot_json(
     counts: tuple[int, int, int, int],
 ) -> dict[str, Any]:
     """A slot as seed 004 shows it, with 000's flat fields beside."""
-    model, _ = service.ready()
+    model = service.loaded()
     ready = None if part is None else part.job.ready
     constraint = service.grammars.known(service.constraint) if ready is None else ready.constraint
     grammar = "" if constraint is None else constraint.text
@@ -151,7 +159,7 @@ def slots(service: Service, exchange: Exchange) -> None:
 
 def props(service: Service, exchange: Exchange) -> None:
     """GET /props: public, so nothing of a running request is in it."""
-    model, _ = service.ready()
+    model = service.loaded()
     idle = options.defaults(service.settings, service.constraint)
     _send(
         exchange,
@@ -173,7 +181,7 @@ def props(service: Service, exchange: Exchange) -> None:
 
 
 def _special(service: Service, token: int) -> str:
-    model, _ = service.ready()
+    model = service.loaded()
     return model.vocab.piece(token, True).decode("utf-8", "replace") if token >= 0 else ""
 
 

@@ -22,7 +22,7 @@ from llamad.http.message import Response
 
 def tokenize(service: Service, exchange: Exchange) -> None:
     """POST /tokenize."""
-    model, _ = service.ready()
+    model = service.loaded()
     body = json_object(exchange.request.body)
     content = body.get("content")
     if content is not None and not isinstance(content, str):
@@ -59,7 +59,7 @@ def _piece(data: bytes) -> str | list[int]:
 
 def detokenize(service: Service, exchange: Exchange) -> None:
     """POST /detokenize."""
-    model, _ = service.ready()
+    model = service.loaded()
     body = json_object(exchange.request.body)
     tokens = body.get("tokens")
     if tokens is None:

@@ -13,10 +13,12 @@ from collections.abc import Callable
 from enum import Enum
 
 from llamad.engine.core import Core
+from llamad.engine.embedder import Embedder
 from llamad.engine.engine import Engine
 from llamad.engine.model import LoadCancelled, LoadError, Loading, Model, load
 from llamad.engine.threads import compute_threads, sampler_threads
 from llamad.engine.trace import StepTrace
+from llamad.engine.vectors import ComputeFailed
 from llamad.flags.settings import Settings
 
 log = logging.getLogger("llamad.engine")
@@ -32,7 +34,8 @@ class State(Enum):
 
 
 class Host:
-    """`model` and `engine` are set while state is READY, and stay set while DRAINING if it was reached."""
+    """`model` and, where it generates, `engine` are set while state is READY, and stay set while DRAINING if it was
+    reached; so is `embedder` where the flags ask for vectors."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -40,6 +43,7 @@ class Host:
         self.error = ""
         self.model: Model | None = None
         self.engine: Engine | None = None
+        self.embedder: Embedder | None = None
         # Called in the loader's thread with the loaded model, before the state is READY. May raise LoadError.
         self.prepare: Callable[[Model], None] | None = None
         self._loading = Loading()
@@ -50,7 +54,7 @@ class Host:
         """Load and start the engine. On failure the state says so; nothing is raised."""
         loop = asyncio.get_running_loop()
         t_start = time.monotonic()
-        future: asyncio.Future[tuple[Model, Core]] = loop.create_future()
+        future: asyncio.Future[tuple[Model, Core | None]] = loop.create_future()
         # A thread of its own, not the executor's: a stopping daemon must not have to wait for a long load.
         threading.Thread(
             target=self._load_in_thread, args=(loop, future), name="llamad-load", daemon=True
@@ -85,13 +89,18 @@ class Host:
             self.state = State.FAILED
         log.error("%s", error)
 
-    def start(self, core: Core) -> None:
-        """Start the engine over a loaded core."""
+    def start(self, core: Core | None) -> None:
+        """Start the engine over a loaded core, where the model generates, and the embedder, where it is wanted."""
         settings = self.settings
-        self.engine = Engine(
-            core, n_slots=settings.n_parallel, queue_max=settings.queue_max, trace=self._trace
-        )
-        self.engine.start()
+        if core is not None:
+            self.engine = Engine(
+                core, n_slots=settings.n_parallel, queue_max=settings.queue_max, trace=self._trace
+            )
+            self.engine.start()
+        vectors = self.model.vectors if self.model is not None else None
+        if vectors is not None:
+            self.embedder = Embedder(vectors, jobs_max=settings.n_parallel + settings.queue_max)
+            self.embedder.start()
         if self.state is State.LOADING:
             self.state = State.READY
 
@@ -101,10 +110,13 @@ class Host:
         self._loading.cancel()
 
     async def close(self) -> None:
-        """End the engine. The model stays: a worker may still be tokenizing with it, and the process ends now."""
+        """End engine and embedder. The model stays: a worker may still be tokenizing with it, and the process ends."""
         if self.engine is not None:
             await self.engine.stop()
             self.engine = None
+        if self.embedder is not None:
+            await self.embedder.stop()
+            self.embedder = None
 
     async def _show_progress(self) -> None:
         shown = -1
@@ -116,12 +128,12 @@ class Host:
                 shown = percent
 
     def _load_in_thread(
-        self, loop: asyncio.AbstractEventLoop, future: asyncio.Future[tuple[Model, Core]]
+        self, loop: asyncio.AbstractEventLoop, future: asyncio.Future[tuple[Model, Core | None]]
     ) -> None:
         try:
             result = self._load()
         except BaseException as error:
-            outcome: BaseException | tuple[Model, Core] = error
+            outcome: BaseException | tuple[Model, Core | None] = error
         else:
             outcome = result
 
@@ -138,38 +150,58 @@ class Host:
         except RuntimeError:
             pass  # the loop has ended: nobody waits any more
 
-    def _load(self) -> tuple[Model, Core]:
+    def _load(self) -> tuple[Model, Core | None]:
         settings = self.settings
         model = load(settings, compute_threads(settings.n_threads), self._loading)
         try:
             if self.prepare is not None:
                 self.prepare(model)
-            core = Core(
-                model.vocab,
-                model.context_address,
-                n_slots=settings.n_parallel,
-                n_ctx=model.n_ctx_slot,
-                n_cells=model.n_ctx if settings.kv_unified else 0,
-                n_batch=model.n_batch,
-                n_ubatch=model.n_ubatch,
-                n_swa=model.n_swa,
-                add_bos=model.info.add_bos,
-                similarity_min=settings.slot_prompt_similarity,
-                step_tokens_max=settings.step_tokens_max,
-                n_sampler_threads=sampler_threads(settings.n_threads_sampling, settings.n_parallel),
-                cont_batching=settings.cont_batching,
-                tracing=settings.step_trace is not None,
-                can_share=model.can_share,
-                group_n=settings.grp_attn_n,
-                group_w=settings.grp_attn_w,
-            )
-            if settings.warmup:
-                code = core.warm_up(max(0, model.info.bos))
-                if code != 0:
-                    raise LoadError(f"the model was loaded but cannot decode (llama.cpp's code {code})")
+            self._warm_up_vectors(model)
+            core = self._core(model) if model.can_generate else None
             if self._loading.is_cancelled:
                 raise LoadCancelled
         except BaseException:
             model.close()
             raise
         return model, core
+
+    def _warm_up_vectors(self, model: Model) -> None:
+        if model.vectors is None:
+            return
+        info = model.vectors.info
+        if info.pooling == "rank" and not info.has_head:
+            log.warning("the model has no head that ranks or classifies: those endpoints will say so")
+        if self.settings.warmup:
+            try:
+                model.vectors.compute([max(0, model.info.bos).to_bytes(4, "little")])
+            except ComputeFailed as error:
+                raise LoadError(
+                    f"the model was loaded but computes no vectors (llama.cpp's code {error.code})"
+                ) from None
+
+    def _core(self, model: Model) -> Core:
+        settings = self.settings
+        core = Core(
+            model.vocab,
+            model.context_address,
+            n_slots=settings.n_parallel,
+            n_ctx=model.n_ctx_slot,
+            n_cells=model.n_ctx if settings.kv_unified else 0,
+            n_batch=model.n_batch,
+            n_ubatch=model.n_ubatch,
+            n_swa=model.n_swa,
+            add_bos=model.info.add_bos,
+            similarity_min=settings.slot_prompt_similarity,
+            step_tokens_max=settings.step_tokens_max,
+            n_sampler_threads=sampler_threads(settings.n_threads_sampling, settings.n_parallel),
+            cont_batching=settings.cont_batching,
+            tracing=settings.step_trace is not None,
+            can_share=model.can_share,
+            group_n=settings.grp_attn_n,
+            group_w=settings.grp_attn_w,
+        )
+        if settings.warmup:
+            code = core.warm_up(max(0, model.info.bos))
+            if code != 0:
+                raise LoadError(f"the model was loaded but cannot decode (llama.cpp's code {code})")
+        return core

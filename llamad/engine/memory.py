@@ -15,7 +15,7 @@ from llamad.flags.settings import Settings
 CELLS_STEP = 256
 
 
-def _meta(handle: Any, key: str) -> str | None:
+def meta(handle: Any, key: str) -> str | None:
     buffer = ffi.new("char[256]")
     n = lib.llama_model_meta_val_str(handle, key.encode(), buffer, 256)
     return ffi.string(buffer).decode("utf-8", "replace") if n >= 0 else None
@@ -23,8 +23,8 @@ def _meta(handle: Any, key: str) -> str | None:
 
 def head_size(handle: Any, which: str) -> int:
     """Elements of one head's K ("k") or V ("v")."""
-    arch = _meta(handle, "general.architecture") or ""
-    named = _meta(handle, f"{arch}.attention.{'key' if which == 'k' else 'value'}_length")
+    arch = meta(handle, "general.architecture") or ""
+    named = meta(handle, f"{arch}.attention.{'key' if which == 'k' else 'value'}_length")
     if named is not None and named.isdigit():
         return int(named)
     return int(lib.llama_model_n_embd(handle) // max(1, lib.llama_model_n_head(handle)))
@@ -38,18 +38,22 @@ def context_cells(settings: Settings, n_ctx_train: int) -> int:
     return -(-(n_ctx // settings.n_parallel) // CELLS_STEP) * CELLS_STEP * settings.n_parallel
 
 
-def estimate(settings: Settings, handle: Any) -> tuple[int, int]:
-    """(KV cache, buffers) in bytes. Recurrent states and compute buffers are rounded guesses."""
-    n_cells = context_cells(settings, lib.llama_model_n_ctx_train(handle))
-    n_layer, n_head_kv = lib.llama_model_n_layer(handle), lib.llama_model_n_head_kv(handle)
+def cell_bytes(settings: Settings, handle: Any) -> int:
+    """Bytes of one cell of the cache, over all layers."""
     row = 0
     for which, name in (("k", settings.cache_type_k), ("v", settings.cache_type_v)):
         kind = getattr(lib, f"GGML_TYPE_{name.upper()}")
-        row += lib.ggml_row_size(kind, n_head_kv * head_size(handle, which))
+        row += lib.ggml_row_size(kind, lib.llama_model_n_head_kv(handle) * head_size(handle, which))
+    return int(lib.llama_model_n_layer(handle) * row)
+
+
+def estimate(settings: Settings, handle: Any) -> tuple[int, int]:
+    """(KV cache, buffers) in bytes. Recurrent states and compute buffers are rounded guesses."""
+    n_cells = context_cells(settings, lib.llama_model_n_ctx_train(handle))
     n_vocab = lib.llama_vocab_n_tokens(lib.llama_model_get_vocab(handle))
     outputs = settings.n_parallel * n_vocab * 4
     compute = min(settings.n_ubatch, settings.n_batch) * lib.llama_model_n_embd(handle) * 4 * 16 + outputs
-    return n_layer * row * n_cells, outputs + compute
+    return cell_bytes(settings, handle) * n_cells, outputs + compute
 
 
 def _host_free() -> int:
@@ -97,15 +101,29 @@ def _gib(n: int) -> str:
     return f"{n / (1 << 30):.2f} GiB"
 
 
-def refusal(settings: Settings, handle: Any) -> str | None:
-    """Why slots and context cannot fit, with the estimate; None when they can."""
+def vectors_refusal(settings: Settings, vectors: int) -> str | None:
+    """Why a context for vectors of so many bytes cannot fit; None when it can."""
+    place, free = _places(settings)
+    if vectors <= free:
+        return None
+    return (
+        f"the context for embeddings needs about {_gib(vectors)} but {place} has {_gib(free)} free;"
+        " lower -c, -b or -ub"
+    )
+
+
+def refusal(settings: Settings, handle: Any, vectors: int = 0) -> str | None:
+    """Why slots and context cannot fit, with the estimate; None when they can. `vectors` are the bytes of the context
+    for embeddings: it is open already, but its pages may not be taken yet."""
     cache, buffers = estimate(settings, handle)
     place, free = _places(settings)
-    if cache + buffers <= free:
+    needed = cache + buffers + vectors
+    if needed <= free:
         return None
+    beside = f", embeddings {_gib(vectors)}" if vectors else ""
     cells = context_cells(settings, lib.llama_model_n_ctx_train(handle))
     return (
-        f"a context of {cells} tokens over {settings.n_parallel} slots needs about {_gib(cache + buffers)}"
-        f" (KV cache {_gib(cache)}, buffers {_gib(buffers)}) but {place} has {_gib(free)} free;"
+        f"a context of {cells} tokens over {settings.n_parallel} slots needs about {_gib(needed)}"
+        f" (KV cache {_gib(cache)}, buffers {_gib(buffers)}{beside}) but {place} has {_gib(free)} free;"
         " lower -c or -np, or store the cache smaller with -ctk q8_0 -ctv q8_0"
     )

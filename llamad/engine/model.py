@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from llamad._llama import ffi, lib
-from llamad.engine import memory
+from llamad.engine import memory, vectors
+from llamad.engine.vectors import Vectors
 from llamad.engine.vocab import Vocab
 from llamad.flags.settings import Settings
 
@@ -43,24 +44,47 @@ class ModelInfo:
     eot: int
     add_bos: bool
     nl: int = -1  # the token of a line end; -1: none
+    sep: int = -1
+    add_eos: bool = False
+    add_sep: bool = False
+    rerank_template: str | None = None
 
 
 class Model:
-    """An open model with one context. close() frees both; the engine thread must have ended before."""
+    """An open model with a context that generates, one for vectors, or both. close() frees all; the threads of engine
+    and embedder must have ended before."""
 
-    def __init__(self, handle: Any, context: Any, info: ModelInfo, vocab: Vocab, settings: Settings) -> None:
+    def __init__(
+        self,
+        handle: Any,
+        context: Any,
+        info: ModelInfo,
+        vocab: Vocab,
+        settings: Settings,
+        vectors: Vectors | None = None,
+    ) -> None:
         self._handle = handle
-        self._context = context
+        self._context = context  # None: a model that cannot generate
         self.info = info
         self.vocab = vocab
+        self.vectors = vectors
+        if context is None:
+            assert vectors is not None
+            self.n_ctx = self.n_ctx_slot = self.n_batch = self.n_ubatch = vectors.info.n_text_max
+            self.can_share, self.n_swa = False, 0
+            return
         raw = lib.llamad_context_get(context)
-        self.n_ctx: int = lib.llama_n_ctx(raw)  # of the whole cache
-        self.n_ctx_slot: int = self.n_ctx if settings.kv_unified else lib.llama_n_ctx_seq(raw)
-        self.n_batch: int = lib.llama_n_batch(raw)
-        self.n_ubatch: int = lib.llama_n_ubatch(raw)
+        self.n_ctx = lib.llama_n_ctx(raw)  # of the whole cache
+        self.n_ctx_slot = self.n_ctx if settings.kv_unified else lib.llama_n_ctx_seq(raw)
+        self.n_batch = lib.llama_n_batch(raw)
+        self.n_ubatch = lib.llama_n_ubatch(raw)
         # A state that cannot be cut back to a prefix cannot be given to another sequence either.
-        self.can_share: bool = not (lib.llama_model_is_recurrent(handle) or lib.llama_model_is_hybrid(handle))
-        self.n_swa: int = 0 if settings.swa_full else lib.llama_model_n_swa(handle)
+        self.can_share = not (lib.llama_model_is_recurrent(handle) or lib.llama_model_is_hybrid(handle))
+        self.n_swa = 0 if settings.swa_full else lib.llama_model_n_swa(handle)
+
+    @property
+    def can_generate(self) -> bool:
+        return self._context is not None
 
     @property
     def context_address(self) -> int:
@@ -73,10 +97,14 @@ class Model:
         return [tokens[i] for i in range(n[0])] if tokens != ffi.NULL else []
 
     def close(self) -> None:
+        if self.vectors is not None:
+            self.vectors.close()
         if self._context is not None:
             lib.llamad_context_close(self._context)
-            lib.llamad_model_close(self._handle)
             self._context = None
+        if self._handle is not None:
+            lib.llamad_model_close(self._handle)
+            self._handle = None
 
 
 class Loading:
@@ -209,11 +237,6 @@ def _context_params(settings: Settings, n_threads: int) -> Any:
     params.kv_unified = settings.kv_unified
     params.swa_full = settings.swa_full
     params.no_perf = True
-    if settings.pooling is not None:
-        params.pooling_type = getattr(lib, f"LLAMA_POOLING_TYPE_{settings.pooling.upper()}")
-    if settings.attention is not None:
-        name = settings.attention.upper().replace("-", "_")
-        params.attention_type = getattr(lib, f"LLAMA_ATTENTION_TYPE_{name}")
     if settings.rope_scaling is not None:
         params.rope_scaling_type = getattr(lib, f"LLAMA_ROPE_SCALING_TYPE_{settings.rope_scaling.upper()}")
     params.rope_freq_base = settings.rope_freq_base
@@ -226,13 +249,44 @@ def _context_params(settings: Settings, n_threads: int) -> Any:
     return params
 
 
+def _no_generation(settings: Settings) -> LoadError:
+    return LoadError(
+        f"{settings.model} is a model for embeddings and generates no text;"
+        " give --embedding (--reranking for a reranker or classifier), or another model"
+    )
+
+
 def _check(settings: Settings, handle: Any) -> None:
     """What would make llama.cpp abort, or cannot work, stops here with a sentence."""
     if lib.llama_model_has_encoder(handle) or not lib.llama_model_has_decoder(handle):
-        raise LoadError(f"{settings.model} is not a model that generates text; give a decoder-only model")
+        raise LoadError(
+            f"{settings.model} has an encoder of its own (T5 and the like), which llamad does not serve;"
+            " give a model that only decodes, or one of BERT's kind"
+        )
     n_max = lib.llama_max_parallel_sequences()
     if settings.n_parallel > n_max:
         raise LoadError(f"--parallel {settings.n_parallel}: this llama.cpp has at most {n_max} sequences")
+    if not vectors.wants_vectors(settings):
+        if settings.attention == "non-causal":
+            raise LoadError(
+                "--attention non-causal is for embeddings only; give --embedding, or leave it out"
+            )
+        return
+    if settings.reranking and settings.pooling not in (None, "rank"):
+        raise LoadError(
+            f"--reranking needs --pooling rank, not {settings.pooling}; leave --pooling out, or give --embedding"
+        )
+    if vectors.wanted_pooling(settings) is None and not vectors.has_known_pooling(settings, handle):
+        raise LoadError(
+            f"{settings.model} names a pooling that llama.cpp does not know; give one with --pooling"
+        )
+    refusal = memory.vectors_refusal(settings, vectors.estimate(settings, handle))
+    if refusal is not None:
+        raise LoadError(refusal)
+
+
+def _check_generation(settings: Settings, handle: Any) -> None:
+    """The same for the context that generates."""
     if settings.n_parallel > settings.n_batch:
         raise LoadError(
             f"--batch-size {settings.n_batch} is smaller than --parallel {settings.n_parallel}:"
@@ -243,10 +297,6 @@ def _check(settings: Settings, handle: Any) -> None:
         raise LoadError(
             f"--ctx-size {n_ctx} over --parallel {settings.n_parallel} leaves less than {CTX_SLOT_MIN} tokens"
             " for each slot; raise -c or lower -np"
-        )
-    if settings.attention == "non-causal":
-        raise LoadError(
-            "--attention non-causal is for embeddings, which this version of llamad does not have yet"
         )
     n_vocab = lib.llama_vocab_n_tokens(lib.llama_model_get_vocab(handle))
     for bias in settings.logit_bias:
@@ -259,7 +309,8 @@ def _check(settings: Settings, handle: Any) -> None:
             raise LoadError(
                 f"--cache-type-{flag} {name} needs heads of a multiple of {block}; this model's are {size}"
             )
-    refusal = memory.refusal(settings, handle)
+    beside = vectors.estimate(settings, handle) if vectors.wants_vectors(settings) else 0
+    refusal = memory.refusal(settings, handle, beside)
     if refusal is not None:
         raise LoadError(refusal)
 
@@ -288,7 +339,43 @@ def _info(settings: Settings, handle: Any) -> ModelInfo:
         eot=lib.llama_vocab_eot(vocab),
         add_bos=lib.llama_vocab_get_add_bos(vocab),
         nl=nl if 0 <= nl < n_vocab else -1,  # vocabularies without a line end name a token they do not have
+        sep=lib.llama_vocab_sep(vocab),
+        add_eos=lib.llama_vocab_get_add_eos(vocab),
+        add_sep=lib.llama_vocab_get_add_sep(vocab),
+        rerank_template=_text(lib.llama_model_chat_template(handle, b"rerank")) or None,
     )
+
+
+def _open_context(settings: Settings, handle: Any, n_threads: int) -> Any:
+    """The context that generates."""
+    _check_generation(settings, handle)
+    context = lib.llamad_context_open(handle, _context_params(settings, n_threads))
+    if context == ffi.NULL:
+        raise LoadError(
+            f"no context for {settings.n_parallel} slots could be made; lower -c or -np,"
+            " the log above has llama.cpp's reason"
+        )
+    try:
+        memory_handle = lib.llama_get_memory(lib.llamad_context_get(context))
+        if memory_handle == ffi.NULL:
+            raise _no_generation(settings)
+        if settings.grp_attn_n > 1 and not lib.llama_memory_can_shift(memory_handle):
+            raise LoadError("--grp-attn-n: this model's cache cannot move positions; leave self-extend out")
+    except LoadError:
+        lib.llamad_context_close(context)
+        raise
+    return context
+
+
+def _open_vectors(settings: Settings, handle: Any, n_threads: int) -> Vectors:
+    params = _context_params(settings, n_threads)
+    vectors.set_params(params, settings, handle)
+    context = lib.llamad_context_open(handle, params)
+    if context == ffi.NULL:
+        raise LoadError(
+            "no context for embeddings could be made; lower -c, -b or -ub, the log above has llama.cpp's reason"
+        )
+    return Vectors(handle, context, settings)
 
 
 def load(settings: Settings, n_threads: int, loading: Loading) -> Model:
@@ -304,28 +391,24 @@ def load(settings: Settings, n_threads: int, loading: Loading) -> Model:
         )
     _backend(settings)
     handle = _open_model(settings, loading)
-    context = ffi.NULL
+    context, second = None, None
     try:
         _check(settings, handle)
         if loading.is_cancelled:
             raise LoadCancelled
-        context = lib.llamad_context_open(handle, _context_params(settings, n_threads))
-        if context == ffi.NULL:
-            raise LoadError(
-                f"no context for {settings.n_parallel} slots could be made; lower -c or -np,"
-                " the log above has llama.cpp's reason"
-            )
-        memory_handle = lib.llama_get_memory(lib.llamad_context_get(context))
-        if memory_handle == ffi.NULL:
-            raise LoadError(f"{settings.model} is not a model that generates text; give a decoder-only model")
-        if settings.grp_attn_n > 1 and not lib.llama_memory_can_shift(memory_handle):
-            raise LoadError("--grp-attn-n: this model's cache cannot move positions; leave self-extend out")
+        if vectors.wants_vectors(settings):
+            second = _open_vectors(settings, handle, n_threads)
+        if second is None or not second.is_encoder:
+            context = _open_context(settings, handle, n_threads)
         info = _info(settings, handle)
         table = int(ffi.cast("uintptr_t", lib.llamad_llama_table()))
         address = int(ffi.cast("uintptr_t", lib.llama_model_get_vocab(handle)))
-        return Model(handle, context, info, Vocab(table, address, info.n_vocab, settings.special), settings)
+        vocab = Vocab(table, address, info.n_vocab, settings.special)
+        return Model(handle, context, info, vocab, settings, second)
     except BaseException:
-        if context != ffi.NULL:
+        if second is not None:
+            second.close()
+        if context is not None:
             lib.llamad_context_close(context)
         lib.llamad_model_close(handle)
         raise

@@ -41,6 +41,9 @@ class Settings:
     cache_type_v: CacheType
     flash_attn: Auto
     kv_offload: bool
+    embeddings: bool
+    reranking: bool  # means embeddings with pooling rank
+    embd_normalize: int  # -1: not at all
     pooling: Literal["none", "mean", "cls", "last", "rank"] | None
     attention: Literal["causal", "non-causal"] | None
 
@@ -80,6 +83,7 @@ class Settings:
     n_predict: int  # default of a request; -1: no limit, -2: until the context is full
     n_predict_max: int  # 0: no cap
     prompts_max: int
+    inputs_max: int
     stop_max: int
     n_max: int
     n_probs_max: int

@@ -106,7 +106,6 @@ def test_given() -> None:
         ("--control-vector-layer-range 1 7", "--control-vector-layer-range needs control vectors, which"),
         ("-md x.gguf", "-md needs speculative decoding, which"),
         ("--no-jinja", "--no-jinja needs chat templates without Jinja, which"),
-        ("--embedding", "--embedding needs embeddings, which"),
         ("--rpc a:1", "--rpc needs RPC backends, which"),
     ],
 )
@@ -115,10 +114,10 @@ def test_a_missing_feature_stops_with_a_sentence(line: str, message: str) -> Non
 
 
 def test_a_missing_feature_in_a_variable() -> None:
-    assert complaint("", {"LLAMA_ARG_EMBEDDINGS": "1"}).startswith(
-        "LLAMA_ARG_EMBEDDINGS needs embeddings, which"
+    assert complaint("", {"LLAMA_ARG_BACKEND_SAMPLING": "1"}).startswith(
+        "LLAMA_ARG_BACKEND_SAMPLING needs sampling on the GPU, which"
     )
-    assert parsed("", {"LLAMA_ARG_EMBEDDINGS": "0"}).warnings == []
+    assert parsed("", {"LLAMA_ARG_BACKEND_SAMPLING": "0"}).warnings == []
 
 
 @pytest.mark.parametrize(

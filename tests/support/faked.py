@@ -12,6 +12,7 @@ import uvloop
 
 from llamad.daemon import Daemon
 from llamad.engine.core import Core
+from llamad.engine.embedder import Computer
 from llamad.engine.fake import Fake
 from llamad.engine.host import Host
 from llamad.engine.model import ModelInfo
@@ -23,8 +24,11 @@ WAIT_SECONDS = 30
 
 
 class FakedHost(Host):
-    def __init__(self, settings: Any, fake: Fake, n_ctx: int, n_batch: int) -> None:
+    def __init__(
+        self, settings: Any, fake: Fake, n_ctx: int, n_batch: int, vectors: Computer | None = None
+    ) -> None:
         super().__init__(settings)
+        self.vectors_fake = vectors
         self.fake = fake
         self.n_ctx_fake = n_ctx
         self.n_batch_fake = n_batch
@@ -40,6 +44,7 @@ class FakedHost(Host):
             n_batch=self.n_batch_fake,
             n_swa=0,
             suppressed_tokens=lambda: [],
+            vectors=self.vectors_fake,
             close=lambda: None,
         )
         assert self.prepare is not None
@@ -68,7 +73,13 @@ class Faked:
     """`fake` drives the model; the daemon runs in a thread with a loop of its own."""
 
     def __init__(
-        self, fake: Fake, *flags: str, n_ctx: int = 512, n_batch: int = 64, load: bool = True
+        self,
+        fake: Fake,
+        *flags: str,
+        n_ctx: int = 512,
+        n_batch: int = 64,
+        load: bool = True,
+        vectors: Computer | None = None,
     ) -> None:
         self.fake = fake
         settings = parse(["-m", "fake.gguf", "--port", "0", *flags], {}).settings
@@ -79,7 +90,7 @@ class Faked:
         async def run() -> None:
             self.loop = asyncio.get_running_loop()
             self._leave = asyncio.Event()
-            self.host = FakedHost(settings, fake, n_ctx, n_batch)
+            self.host = FakedHost(settings, fake, n_ctx, n_batch, vectors)
             self.daemon = Daemon(settings, self.host)
             await self.daemon.start()
             if load:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from llamad.flags.flag import Flag, Later
+from llamad.flags.flag import Flag
 from llamad.flags.kinds import Choice, Int, Switch
 
 flag = partial(Flag, group="Embedding")
@@ -34,7 +34,7 @@ FLAGS: tuple[Flag, ...] = (
         dest="embeddings",
         kind=Switch(),
         default=False,
-        status=Later("embeddings"),
+        help="Answer the embedding endpoints; the model goes on generating where it can.",
     ),
     flag(
         names=("--rerank", "--reranking"),
@@ -42,9 +42,14 @@ FLAGS: tuple[Flag, ...] = (
         dest="reranking",
         kind=Switch(),
         default=False,
-        status=Later("reranking"),
+        help="Answer the rerank and classify endpoints: the same as --embedding --pooling rank.",
     ),
     flag(
-        names=("--embd-normalize",), dest="embd_normalize", kind=Int(), default=2, status=Later("embeddings")
+        names=("--embd-normalize",),
+        env=("LLAMA_ARG_EMBD_NORMALIZE",),
+        dest="embd_normalize",
+        kind=Int(low=-1),
+        default=2,
+        help="How vectors are scaled: -1 not at all, 0 largest to 32760, 1 taxicab, 2 Euclidean length, above p-norm.",
     ),
 )

@@ -99,6 +99,14 @@ REQUEST_FLAGS: tuple[Flag, ...] = (
         help="Prompts in one request.",
     ),
     request(
+        names=("--inputs-max",),
+        env=("LLAMA_ARG_INPUTS_MAX",),
+        dest="inputs_max",
+        kind=Int(low=1),
+        default=2048,
+        help="Texts to embed, rerank or classify in one request.",
+    ),
+    request(
         names=("--stop-max",),
         env=("LLAMA_ARG_STOP_MAX",),
         dest="stop_max",

@@ -1,0 +1,160 @@
+// Vectors: one batch of texts through a context that was made for them, pooled rows or token rows copied out.
+// Owns: llamad_embed and what it must check first, since llama.cpp aborts the process on what is refused here.
+// Threads: one at a time for each context (the embedder's). Must not let a C++ exception out.
+#include "shim.h"
+
+#include "gguf.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <exception>
+#include <vector>
+
+namespace {
+
+struct Texts {
+    const int32_t *tokens;
+    const int32_t *lengths;
+    int32_t        n_texts;
+    int64_t        n_tokens;
+};
+
+// What llama.cpp says of the context, asked once for each call: all of it is a field somewhere.
+struct Shape {
+    llama_context *ctx;
+    llama_memory_t memory;
+    enum llama_pooling_type pooling;
+    int32_t n_row;
+    int64_t n_step; // tokens that one decode may hold
+    bool can_split;
+
+    explicit Shape(llama_context *ctx) : ctx(ctx), memory(llama_get_memory(ctx)), pooling(llama_pooling_type(ctx)) {
+        const llama_model *model = llama_get_model(ctx);
+        n_row  = pooling == LLAMA_POOLING_TYPE_RANK ? static_cast<int32_t>(llama_model_n_cls_out(model))
+                                                    : llama_model_n_embd_out(model);
+        n_step = std::min<int64_t>(llama_n_batch(ctx), llama_n_ubatch(ctx));
+        // Only what looks at single tokens, each of which sees those before it, survives being cut.
+        can_split = memory && llama_get_causal_attn(ctx) &&
+                    (pooling == LLAMA_POOLING_TYPE_NONE || pooling == LLAMA_POOLING_TYPE_LAST ||
+                     pooling == LLAMA_POOLING_TYPE_RANK);
+    }
+};
+
+bool is_allowed(const Shape &s, const Texts &t, int32_t n_row) {
+    const llama_model *model = llama_get_model(s.ctx);
+    const int32_t n_vocab = llama_vocab_n_tokens(llama_model_get_vocab(model));
+    if (t.n_texts < 1 || t.n_texts > static_cast<int32_t>(llama_n_seq_max(s.ctx))) return false;
+    if (n_row != s.n_row || s.pooling == LLAMA_POOLING_TYPE_UNSPECIFIED) return false;
+    if (t.n_tokens > s.n_step && !(t.n_texts == 1 && s.can_split)) return false;
+    if (s.memory && t.n_tokens > static_cast<int64_t>(llama_n_ctx(s.ctx))) return false;
+    // Rows of learned positions end here; reading past them aborts, or reads wild memory on a GPU.
+    const bool has_rows = !s.memory || llama_model_rope_type(model) == LLAMA_ROPE_TYPE_NONE;
+    for (int32_t i = 0; i < t.n_texts; i++) {
+        if (t.lengths[i] < 1 || (has_rows && t.lengths[i] > llama_model_n_ctx_train(model))) return false;
+    }
+    return std::all_of(t.tokens, t.tokens + t.n_tokens, [&](int32_t one) { return one >= 0 && one < n_vocab; });
+}
+
+// The arrays of a llama_batch for `n` tokens; every one an output, as llama.cpp wants of embeddings.
+struct Batch {
+    std::vector<llama_pos>      pos;
+    std::vector<llama_seq_id>   seq;
+    std::vector<llama_seq_id *> seqs;
+    std::vector<int32_t>        n_seqs;
+    std::vector<int8_t>         output;
+
+    explicit Batch(const Texts &t)
+        : pos(t.n_tokens), seq(t.n_tokens), seqs(t.n_tokens), n_seqs(t.n_tokens, 1), output(t.n_tokens, 1) {
+        int64_t at = 0;
+        for (int32_t i = 0; i < t.n_texts; i++) {
+            for (int32_t k = 0; k < t.lengths[i]; k++, at++) {
+                pos[at]  = k;
+                seq[at]  = i;
+                seqs[at] = &seq[at];
+            }
+        }
+    }
+
+    llama_batch part(const int32_t *tokens, int64_t first, int64_t n) {
+        llama_batch batch{};
+        batch.n_tokens = static_cast<int32_t>(n);
+        batch.token    = const_cast<llama_token *>(tokens + first);
+        batch.pos      = pos.data() + first;
+        batch.n_seq_id = n_seqs.data() + first;
+        batch.seq_id   = seqs.data() + first;
+        batch.logits   = output.data() + first;
+        return batch;
+    }
+};
+
+bool copy_row(float *out, const float *row, int32_t n) {
+    if (!row) return false;
+    std::memcpy(out, row, sizeof(float) * static_cast<size_t>(n));
+    return true;
+}
+
+int32_t embed(const Shape &s, const Texts &t, float *out) {
+    Batch batch(t);
+    for (int64_t first = 0; first < t.n_tokens; first += s.n_step) {
+        const int64_t n    = std::min(s.n_step, t.n_tokens - first);
+        const int32_t code = llama_decode(s.ctx, batch.part(t.tokens, first, n));
+        if (code != 0) return code;
+        if (s.pooling != LLAMA_POOLING_TYPE_NONE) continue;
+        for (int64_t i = 0; i < n; i++) {
+            const float *row = llama_get_embeddings_ith(s.ctx, static_cast<int32_t>(i));
+            if (!copy_row(out + (first + i) * s.n_row, row, s.n_row)) return LLAMAD_E_NO_ROW;
+        }
+    }
+    if (s.pooling == LLAMA_POOLING_TYPE_NONE) return 0;
+    for (int32_t i = 0; i < t.n_texts; i++) {
+        if (!copy_row(out + static_cast<int64_t>(i) * s.n_row, llama_get_embeddings_seq(s.ctx, i), s.n_row)) {
+            return LLAMAD_E_NO_ROW;
+        }
+    }
+    return 0;
+}
+
+} // namespace
+
+extern "C" {
+
+int32_t llamad_embed(llamad_context *handle, const int32_t *tokens, const int32_t *lengths, int32_t n_texts,
+                     int32_t n_row, float *out) {
+    llama_context *ctx = llamad_context_get(handle);
+    if (!ctx) return LLAMAD_E_NO_CONTEXT;
+    Texts texts{tokens, lengths, n_texts, 0};
+    for (int32_t i = 0; i < n_texts; i++) texts.n_tokens += lengths[i];
+    try {
+        const Shape shape(ctx);
+        if (!is_allowed(shape, texts, n_row)) return LLAMAD_E_REFUSED;
+        const int32_t code = embed(shape, texts, out);
+        if (shape.memory) {
+            const int64_t n_rows = shape.pooling == LLAMA_POOLING_TYPE_NONE ? texts.n_tokens : n_texts;
+            // Masked cells are still multiplied by zero, and that keeps a NaN: then the cells are zeroed too.
+            const bool is_sound = code == 0 && std::all_of(out, out + n_rows * n_row,
+                                                           [](float x) { return std::isfinite(x); });
+            llama_memory_clear(shape.memory, !is_sound);
+        }
+        return code;
+    } catch (...) {
+        return LLAMAD_E_THROWN;
+    }
+}
+
+int32_t llamad_gguf_has_tensor(const char *path, const char *name) {
+    try {
+        gguf_init_params params{};
+        params.no_alloc   = true;
+        gguf_context *file = gguf_init_from_file(path, params);
+        if (!file) return -1;
+        // A model in parts tells the tensors of the first part only.
+        const bool is_part = gguf_find_key(file, "split.count") >= 0;
+        const int32_t found = gguf_find_tensor(file, name) >= 0 ? 1 : is_part ? -1 : 0;
+        gguf_free(file);
+        return found;
+    } catch (...) {
+        return -1;
+    }
+}
+}

@@ -1,0 +1,1 @@
+"""The endpoints that answer with vectors and scores: embeddings, reranking, classification."""

@@ -1,0 +1,83 @@
+"""Owns POST /classify and /v1/classify: the scores of a classifier's labels, raw as the model gives them.
+
+Runs on the event loop; long texts are tokenized in a worker.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from llamad.api.errors import ApiError, bad
+from llamad.api.fields import json_object, text
+from llamad.api.service import Service
+from llamad.api.vectors import inputs as shapes
+from llamad.api.vectors import work
+from llamad.engine.embedder import Embedder
+from llamad.engine.model import Model
+from llamad.engine.vectors import Rows
+from llamad.http.exchange import Exchange
+from llamad.http.message import Response
+
+_encode = msgspec.json.Encoder().encode
+
+
+def handle(service: Service, exchange: Exchange) -> None:
+    """POST /classify and /v1/classify."""
+    model, embedder = work.ranking_ready(service, "classification")
+    if embedder.info.n_out < 2:
+        raise ApiError(
+            501,
+            "This server does not support classification: the model gives one score, a classifier several",
+        )
+    body = json_object(exchange.request.body)
+    exchange.request.body = b""
+    given = body.get("inputs")
+    if given is None:
+        raise bad('"inputs" must be provided')
+    texts = [given] if isinstance(given, str) else given
+    if not isinstance(texts, list) or not set(map(type, texts)) <= {str}:
+        raise bad('"inputs" must be a string or an array of strings')
+    shapes.split(texts, "inputs", service.settings.inputs_max, embedder.info)
+    name = text(body, "model", service.model_name)
+    service.spawn(exchange, _answer(service, exchange, model, embedder, texts, name, isinstance(given, list)))
+
+
+async def _answer(
+    service: Service,
+    exchange: Exchange,
+    model: Model,
+    embedder: Embedder,
+    inputs: list[str],
+    name: str,
+    is_list: bool,
+) -> None:
+    texts = await work.in_worker(
+        service,
+        shapes.n_chars(inputs),
+        work.CHARS_INLINE_MAX,
+        lambda: shapes.tokenize(inputs, "inputs", model, embedder.info),
+    )
+    rows = await work.rows_of(service, exchange, embedder, texts)
+    found = [_predictions(one, embedder.info.labels) for one in rows]
+    exchange.send(
+        Response(
+            200,
+            _encode(
+                {
+                    "model": name,
+                    "object": "list",
+                    "usage": work.usage(texts),
+                    "predictions": found if is_list else found[0],
+                }
+            ),
+        )
+    )
+
+
+def _predictions(row: Rows, labels: tuple[str, ...]) -> list[dict[str, Any]]:
+    """Highest score first; equals keep the model's order."""
+    scores = row[0].tolist()
+    order = sorted(range(len(scores)), key=lambda i: -scores[i])
+    return [{"label": labels[i], "score": scores[i]} for i in order]

@@ -1,0 +1,127 @@
+"""Owns POST /embedding, /embeddings and /v1/embeddings: texts in, vectors out.
+
+Runs on the event loop; long texts and many numbers go through a worker.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from llamad.api.errors import ApiError, bad, not_yet
+from llamad.api.fields import json_object, text, whole
+from llamad.api.service import Service
+from llamad.api.vectors import inputs as shapes
+from llamad.api.vectors import work
+from llamad.engine import floats
+from llamad.engine.embedder import Embedder
+from llamad.engine.model import Model
+from llamad.engine.vectors import Rows
+from llamad.http.exchange import Exchange
+from llamad.http.message import Response
+
+_encode = msgspec.json.Encoder().encode
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The options of a request."""
+
+    is_openai: bool
+    field: str  # which of the body's fields has the texts
+    base64: bool
+    n_dimensions: int
+    normalize: int  # --embd-normalize's numbers
+    model: str
+
+
+def handle(service: Service, exchange: Exchange) -> None:
+    """POST /embedding and /embeddings."""
+    _begin(service, exchange, is_openai=False)
+
+
+def handle_openai(service: Service, exchange: Exchange) -> None:
+    """POST /v1/embeddings."""
+    _begin(service, exchange, is_openai=True)
+
+
+def _begin(service: Service, exchange: Exchange, is_openai: bool) -> None:
+    model, embedder = work.embedding_ready(service)
+    body = json_object(exchange.request.body)
+    exchange.request.body = b""
+    wanted = _parse(service, embedder, body, is_openai)
+    found = shapes.split(body[wanted.field], wanted.field, service.settings.inputs_max, embedder.info)
+    service.spawn(exchange, _answer(service, exchange, model, embedder, wanted, found))
+
+
+def _parse(service: Service, embedder: Embedder, body: dict[str, Any], is_openai: bool) -> Wanted:
+    field = next((name for name in ("input", "content") if body.get(name) is not None), None)
+    if field is None:
+        raise bad('"input" or "content" must be provided')
+    if body.get("image_data"):
+        raise not_yet('"image_data"')
+    # Whoever sends the older field expects the older answer.
+    is_openai = is_openai and field == "input"
+    info = embedder.info
+    if is_openai and info.pooling == "none":
+        raise ApiError(
+            400,
+            "Pooling type 'none' is not OAI compatible: use /embeddings, or start llamad with another --pooling",
+        )
+    encoding = text(body, "encoding_format", "float")
+    if encoding not in ("float", "base64"):
+        raise bad('"encoding_format" must be "float" or "base64"')
+    n_dimensions = whole(body, "dimensions", info.n_out, low=1)
+    if n_dimensions > info.n_out:
+        raise bad(f'"dimensions" must be at most {info.n_out}, the size of this model\'s vectors')
+    normalize = whole(body, "embd_normalize", service.settings.embd_normalize, low=-1)
+    return Wanted(
+        is_openai=is_openai,
+        field=field,
+        base64=encoding == "base64",
+        n_dimensions=n_dimensions,
+        normalize=-1 if info.pooling == "none" else normalize,
+        model=text(body, "model", service.model_name),
+    )
+
+
+async def _answer(
+    service: Service, exchange: Exchange, model: Model, embedder: Embedder, wanted: Wanted, found: list[Any]
+) -> None:
+    texts = await work.in_worker(
+        service,
+        shapes.n_chars(found),
+        work.CHARS_INLINE_MAX,
+        lambda: shapes.tokenize(found, wanted.field, model, embedder.info),
+    )
+    rows = await work.rows_of(service, exchange, embedder, texts)
+    body = await work.in_worker(
+        service,
+        sum(one.size for one in rows),
+        work.FLOATS_INLINE_MAX,
+        lambda: _render(wanted, rows, work.usage(texts)),
+    )
+    exchange.send(Response(200, body))
+
+
+def _render(wanted: Wanted, rows: list[Rows], usage: dict[str, int]) -> bytes:
+    """The answer's JSON. Each vector is written apart: a Python number for each of its own would cost most of it."""
+    data: list[dict[str, Any]] = []
+    for index, one in enumerate(rows):
+        one = floats.normalize(one[:, : wanted.n_dimensions], wanted.normalize)
+        vectors = [
+            msgspec.Raw(b'"' + floats.to_base64(row) + b'"' if wanted.base64 else floats.to_json(row))
+            for row in one
+        ]
+        if wanted.is_openai:
+            item: dict[str, Any] = {"object": "embedding", "index": index, "embedding": vectors[0]}
+            if wanted.base64:
+                item["encoding_format"] = "base64"
+        else:
+            item = {"index": index, "embedding": vectors}
+        data.append(item)
+    if not wanted.is_openai:
+        return _encode(data)
+    return _encode({"model": wanted.model, "object": "list", "usage": usage, "data": data})

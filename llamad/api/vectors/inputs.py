@@ -1,0 +1,102 @@
+"""Owns the shapes of what is to be embedded or scored: texts and token ids on the wire, lists of int32 below.
+
+Pure but for tokenizing, which lets the GIL go; the caller decides whether it runs on the loop or in a worker.
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import Any
+
+from llamad.api.errors import ApiError, bad
+from llamad.engine.model import Model
+from llamad.engine.vectors import VectorInfo
+
+
+def split(value: Any, name: str, inputs_max: int, info: VectorInfo) -> list[Any]:
+    """One or several inputs: each a string, a list of token ids, or a list of both.
+
+    Lengths and types are judged at C speed, so that a huge array costs no time on the event loop."""
+    inputs: list[Any]
+    if isinstance(value, str):
+        inputs = [value]
+    elif isinstance(value, list) and value:
+        kinds = set(map(type, value))
+        inputs = [value] if int in kinds else value
+    elif value == []:
+        raise bad(f'"{name}" must not be empty')
+    else:
+        raise bad(f'"{name}" must be a string, or an array of strings, token ids or arrays of token ids')
+    check_count(inputs, name, inputs_max)
+    for i, one in enumerate(inputs):
+        _check(one, name if len(inputs) == 1 else f"{name}[{i}]", info)
+    return inputs
+
+
+def check_count(inputs: list[Any], name: str, inputs_max: int) -> None:
+    if len(inputs) > inputs_max:
+        raise bad(f'"{name}" may hold at most {inputs_max} texts (--inputs-max), not {len(inputs)}')
+
+
+def _check(one: Any, name: str, info: VectorInfo) -> None:
+    if not isinstance(one, (str, list)) or (isinstance(one, list) and not set(map(type, one)) <= {int, str}):
+        raise bad(f'"{name}" must be a string or an array of token ids')
+    if not one:
+        raise bad(f'"{name}" must not be empty')
+    if isinstance(one, list) and len(one) > info.n_text_max:
+        raise too_long(name, len(one), info)
+
+
+def n_chars(inputs: list[Any]) -> int:
+    """How much there is to tokenize; a token id counts as a character."""
+    return sum(map(len, inputs))
+
+
+def tokenize(inputs: list[Any], name: str, model: Model, info: VectorInfo) -> list[bytes]:
+    """Token ids as int32; a text's own special tokens are those the model was trained with around a text."""
+    found = []
+    for i, one in enumerate(inputs):
+        tokens = _tokens(one, name, model)
+        label = name if len(inputs) == 1 else f"{name}[{i}]"
+        if not tokens:
+            raise bad(f'"{label}" must not be empty')
+        if len(tokens) // 4 > info.n_text_max:
+            raise too_long(label, len(tokens) // 4, info)
+        found.append(tokens)
+    return found
+
+
+def _tokens(one: Any, name: str, model: Model) -> bytes:
+    if isinstance(one, str):
+        return text_tokens(one, model, special=True)
+    if set(map(type, one)) == {int}:
+        return _ids(one, name, model)
+    return b"".join(
+        model.vocab.tokenize(part.encode("utf-8", "replace"), i == 0, True)
+        if isinstance(part, str)
+        else _ids([part], name, model)
+        for i, part in enumerate(one)
+    )
+
+
+def text_tokens(text: str, model: Model, *, special: bool) -> bytes:
+    """`special`: with the tokens around a text, and those written in it read as such."""
+    return model.vocab.tokenize(text.encode("utf-8", "replace"), special, special)
+
+
+def _ids(ids: list[int], name: str, model: Model) -> bytes:
+    for token in (min(ids), max(ids)):
+        if not 0 <= token < model.vocab.n_vocab:
+            raise bad(f'"{name}": token id {token} is outside the vocabulary of {model.vocab.n_vocab}')
+    return array("i", ids).tobytes()
+
+
+def too_long(name: str, n_tokens: int, info: VectorInfo) -> ApiError:
+    raise_what = "-c" if info.is_split else "-ub and -b"
+    return ApiError(
+        400,
+        f'"{name}" has {n_tokens} tokens, but at most {info.n_text_max} can be computed at once; shorten it, or start'
+        f" llamad with a larger {raise_what} where the model allows more.",
+        type="exceed_context_size_error",
+        extra={"n_prompt_tokens": n_tokens, "n_ctx": info.n_text_max},
+    )

@@ -1,0 +1,155 @@
+"""Owns POST /rerank and its aliases: how well each document answers a query.
+
+Runs on the event loop; long texts are tokenized in a worker. `documents` are answered as Jina does, `texts` as TEI.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from llamad.api.errors import bad
+from llamad.api.fields import flag, json_object, text, whole
+from llamad.api.service import Service
+from llamad.api.vectors import inputs as shapes
+from llamad.api.vectors import work
+from llamad.engine.embedder import Embedder
+from llamad.engine.model import Model
+from llamad.engine.vectors import VectorInfo
+from llamad.http.exchange import Exchange
+from llamad.http.message import Response
+
+_encode = msgspec.json.Encoder().encode
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The options of a request."""
+
+    query: str
+    field: str  # which of the body's fields has the documents
+    documents: list[str]
+    top_n: int
+    is_tei: bool
+    with_text: bool
+    raw_scores: bool
+    model: str
+
+
+def handle(service: Service, exchange: Exchange) -> None:
+    """POST /rerank, /reranking, /v1/rerank and /v1/reranking."""
+    model, embedder = work.ranking_ready(service, "reranking")
+    body = json_object(exchange.request.body)
+    exchange.request.body = b""
+    wanted = _parse(service, body)
+    service.spawn(exchange, _answer(service, exchange, model, embedder, wanted))
+
+
+def _parse(service: Service, body: dict[str, Any]) -> Wanted:
+    query = body.get("query")
+    if query is None:
+        raise bad('"query" must be provided')
+    if not isinstance(query, str) or not query:
+        raise bad('"query" must be a non-empty string')
+    is_tei = body.get("texts") is not None
+    field = "documents" if body.get("documents") is not None else "texts" if is_tei else "documents"
+    documents = body.get(field)
+    if not isinstance(documents, list) or not documents:
+        raise bad(f'"{field}" must be a non-empty array of strings')
+    shapes.check_count(documents, field, service.settings.inputs_max)
+    return Wanted(
+        query=query,
+        field=field,
+        documents=[_document(one, f"{field}[{i}]") for i, one in enumerate(documents)],
+        top_n=whole(body, "top_n", len(documents), low=0),
+        is_tei=is_tei,
+        with_text=flag(body, "return_text" if is_tei else "return_documents", False),
+        raw_scores=flag(body, "raw_scores", False) if is_tei else True,
+        model=text(body, "model", service.model_name),
+    )
+
+
+def _document(value: Any, name: str) -> str:
+    found = value.get("text") if isinstance(value, dict) else value
+    if not isinstance(found, str):
+        raise bad(f'"{name}" must be a string, or an object with a string "text"')
+    return found
+
+
+async def _answer(
+    service: Service, exchange: Exchange, model: Model, embedder: Embedder, wanted: Wanted
+) -> None:
+    texts = await work.in_worker(
+        service,
+        len(wanted.query) + shapes.n_chars(wanted.documents),
+        work.CHARS_INLINE_MAX,
+        lambda: pairs(wanted.query, wanted.documents, wanted.field, model, embedder.info),
+    )
+    rows = await work.rows_of(service, exchange, embedder, texts)
+    scores = [float(one[0, 0]) for one in rows]
+    exchange.send(Response(200, _encode(_json(wanted, scores, work.usage(texts)))))
+
+
+def pairs(query: str, documents: list[str], field: str, model: Model, info: VectorInfo) -> list[bytes]:
+    """The tokens of the query with each document: by the model's own template, or between its special tokens."""
+    template = model.info.rerank_template
+    ids = model.info
+    end = ids.eos if ids.eos >= 0 else ids.sep
+    begin = _packed([ids.bos] if ids.add_bos else []) + shapes.text_tokens(query, model, special=False)
+    middle = _packed(([end] if ids.add_eos else []) + ([ids.sep] if ids.add_sep else []))
+    last = _packed([end] if ids.add_eos else [])
+    found = []
+    for i, document in enumerate(documents):
+        if template is not None:
+            filled = _filled(template, query, document)
+            tokens = model.vocab.tokenize(filled.encode("utf-8", "replace"), False, True)
+        else:
+            tokens = begin + middle + shapes.text_tokens(document, model, special=False) + last
+        name = f"{field}[{i}]"
+        if not tokens:
+            raise bad(f'"{name}" and "query" hold no tokens')
+        if len(tokens) // 4 > info.n_text_max:
+            raise shapes.too_long(f'{name}" with "query', len(tokens) // 4, info)
+        found.append(tokens)
+    return found
+
+
+def _filled(template: str, query: str, document: str) -> str:
+    """In one pass: what a client sends is never read as a placeholder."""
+    values = {"{query}": query, "{document}": document}
+    return re.sub(r"\{query\}|\{document\}", lambda found: values[found[0]], template)
+
+
+def _packed(ids: list[int]) -> bytes:
+    return b"".join(one.to_bytes(4, "little") for one in ids if one >= 0)
+
+
+def _sigmoid(x: float) -> float:
+    return 1.0 / (1.0 + math.exp(-x)) if x >= 0 else math.exp(x) / (1.0 + math.exp(x))
+
+
+def _json(wanted: Wanted, scores: list[float], usage: dict[str, int]) -> Any:
+    """Best first; equals keep their order."""
+    order = sorted(range(len(scores)), key=lambda i: -scores[i])[: wanted.top_n]
+    if wanted.is_tei:
+        return [
+            {
+                "index": i,
+                **({"text": wanted.documents[i]} if wanted.with_text else {}),
+                "score": scores[i] if wanted.raw_scores else _sigmoid(scores[i]),
+            }
+            for i in order
+        ]
+    results = [
+        {
+            "index": i,
+            "relevance_score": scores[i],
+            **({"document": {"text": wanted.documents[i]}} if wanted.with_text else {}),
+        }
+        for i in order
+    ]
+    return {"model": wanted.model, "object": "list", "usage": usage, "results": results}

@@ -1,0 +1,80 @@
+"""Classification over a real classifier: seed 001's answer, raw scores, the model's labels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from support import bert
+from support.live import Live
+
+TEXTS = ["What time is it?", "Who is the president of France?", "Summarize this for me"]
+
+
+@pytest.mark.parametrize("path", ["/classify", "/v1/classify"])
+def test_one_text(classifying: Any, classifier: Any, path: str) -> None:
+    answer = classifying.post(path, {"inputs": TEXTS[1]})
+    assert answer.status == 200, answer.body
+    body = answer.json
+    tokens = bert.Tokenizer(classifier).one(TEXTS[1])
+    n_tokens = len(tokens)
+    assert set(body) == {"model", "object", "usage", "predictions"}
+    assert (body["model"], body["object"]) == ("sorter", "list")
+    assert body["usage"] == {"prompt_tokens": n_tokens, "total_tokens": n_tokens}
+    generic, directed = bert.scores(classifier, tokens)
+    assert [one["label"] for one in body["predictions"]] == ["directed", "generic"]
+    for one, expected in zip(body["predictions"], (directed, generic), strict=True):
+        assert set(one) == {"label", "score"}
+        assert abs(one["score"] - expected) < 0.02
+
+
+def test_several_texts_have_a_list_each(classifying: Any, classifier: Any) -> None:
+    predictions = classifying.post("/classify", {"inputs": TEXTS}).json["predictions"]
+    assert len(predictions) == 3
+    for text, found in zip(TEXTS, predictions, strict=True):
+        scores = dict(
+            zip(
+                ("generic", "directed"),
+                bert.scores(classifier, bert.Tokenizer(classifier).one(text)),
+                strict=True,
+            )
+        )
+        assert [one["label"] for one in found] == sorted(scores, key=lambda label: -scores[label])
+        assert all(abs(one["score"] - scores[one["label"]]) < 0.02 for one in found)
+    assert len(classifying.post("/classify", {"inputs": TEXTS[:1]}).json["predictions"][0]) == 2
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ({}, '"inputs" must be provided'),
+        ({"inputs": 5}, '"inputs" must be a string or an array of strings'),
+        ({"inputs": ["a", 5]}, '"inputs" must be a string or an array of strings'),
+        ({"inputs": []}, '"inputs" must not be empty'),
+        ({"inputs": ""}, '"inputs" must not be empty'),
+        ({"inputs": ["a", ""]}, '"inputs[1]" must not be empty'),
+    ],
+)
+def test_a_wrong_request_is_a_400_that_names_the_field(classifying: Any, body: Any, message: str) -> None:
+    answer = classifying.post("/classify", body)
+    assert (answer.status, answer.error["type"]) == (400, "invalid_request_error")
+    assert message in answer.error["message"]
+
+
+def test_classes_without_labels_are_numbered_and_a_missing_head_is_a_501(tmp_path: Any) -> None:
+    """llama.cpp counts classes by their labels, so that empty ones stand for none."""
+    unnamed = bert.write_gguf(tmp_path / "unnamed.gguf", bert.seeded(labels=("", "")))
+    with Live("--reranking", model=unnamed) as server:
+        found = server.client.post("/classify", {"inputs": [[7]]})
+        assert found.status == 400
+        labels = {
+            one["label"] for one in server.client.post("/classify", {"inputs": "w7"}).json["predictions"]
+        }
+        assert labels == {"LABEL_0", "LABEL_1"}
+    headless = bert.write_gguf(tmp_path / "headless.gguf", bert.seeded())
+    with Live("--reranking", model=headless) as server:
+        for path in ("/rerank", "/classify"):
+            answer = server.client.post(path, {"query": "w7", "documents": ["w8"], "inputs": "w7"})
+            assert (answer.status, answer.error["type"]) == (501, "not_supported_error")
+            assert "the model has no head" in answer.error["message"]
+        server.wait_line("has no head that ranks")
