@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from llamad.api import generation as options
-from llamad.api.completion import Part
 from llamad.api.errors import ApiError
+from llamad.api.job import Part
 from llamad.api.service import Service
 from llamad.engine.host import State
 from llamad.http.exchange import Exchange
