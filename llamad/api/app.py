@@ -9,9 +9,10 @@ import logging
 from collections.abc import Callable
 from functools import partial
 
-from llamad.api import completion, metrics, status, tokens
+from llamad.api import chats, completion, metrics, status, tokens
 from llamad.api.auth import Keys
 from llamad.api.errors import ApiError
+from llamad.api.openai import chat, text
 from llamad.api.service import Service
 from llamad.api.vectors import classify, embeddings, rerank
 from llamad.engine.host import State
@@ -49,6 +50,10 @@ class Api:
             self._add("POST", path, rerank.handle)
         for path in ("/classify", "/v1/classify"):
             self._add("POST", path, classify.handle)
+        self._add("POST", "/v1/completions", text.handle)
+        for path in ("/chat/completions", "/v1/chat/completions"):
+            self._add("POST", path, chat.handle)
+        self._add("POST", "/apply-template", chats.apply_template)
 
     def _add(self, method: str, path: str, handler: Handler, public: bool = False) -> None:
         self.router.add(Route(method, path, partial(handler, self.service), public))

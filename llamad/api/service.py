@@ -14,10 +14,12 @@ from typing import Any, Protocol
 
 from llamad.api import grammars
 from llamad.api.breakers import Breakers
+from llamad.api.chats import make_host
 from llamad.api.errors import ApiError
 from llamad.api.grammars import Grammars
 from llamad.api.metrics import Metrics
 from llamad.api.system import SystemPrompt, read_file
+from llamad.chat.host import ChatHost
 from llamad.engine.embedder import Embedder
 from llamad.engine.engine import Engine
 from llamad.engine.host import Host, State
@@ -59,6 +61,7 @@ class Service:
         self.system = _system_prompt(settings)
         self.constraint = grammars.from_flags(settings)
         self.grammars = Grammars()
+        self.chat: ChatHost  # from prepare() on
         host.prepare = self.prepare
         self.host = host
         self.build_info = build_info
@@ -81,6 +84,10 @@ class Service:
             self.system = self.system.tokenized(model)
         except ApiError as error:
             raise LoadError(f"--system-prompt-file: {error.message}") from None
+        try:
+            self.chat = make_host(self.settings, model)
+        except ValueError as error:
+            raise LoadError(str(error)) from None
         try:
             self.grammars.prepare(self.constraint, model.vocab)
         except ApiError as error:

@@ -128,6 +128,13 @@ class Settings:
     json_schema: str | None
     json_schema_file: str | None
 
+    # chats
+    chat_template: str | None  # None: the model's
+    chat_template_file: str | None
+    chat_template_kwargs: str  # JSON
+    reasoning_format: Literal["none", "auto", "deepseek", "deepseek-legacy"]
+    prefill_assistant: bool
+
     # the server
     host: str  # an address, or the path of a Unix socket when it begins with "/" or ends with ".sock"
     port: int

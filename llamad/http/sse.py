@@ -5,6 +5,7 @@ from __future__ import annotations
 CONTENT_TYPE = "text/event-stream"
 # A comment line: clients ignore it, and it shows them and every proxy between that the stream lives.
 PING = b": ping\n\n"
+DONE = b"data: [DONE]\n\n"
 
 
 def format_event(data: bytes, event: bytes = b"") -> bytes:

@@ -128,7 +128,6 @@ def test_a_missing_feature_in_a_variable() -> None:
         "--draft 5",
         "--draft-max 16 --draft-min 0",
         "--no-mmproj --no-webui",
-        "--reasoning-format auto",
         "--offline",
         "--fit off",
         "--load-mode mmap",

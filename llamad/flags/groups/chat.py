@@ -5,11 +5,10 @@ from __future__ import annotations
 from functools import partial
 
 from llamad.flags.flag import Flag, Later
-from llamad.flags.kinds import ON_OFF_AUTO, File, Int, Switch, Text
+from llamad.flags.kinds import ON_OFF_AUTO, Choice, File, Int, Switch, Text
 
 flag = partial(Flag, group="Chat")
 
-TEMPLATES = Later("chat templates")
 REASONING = Later("reasoning in chat answers")
 
 FLAGS: tuple[Flag, ...] = (
@@ -17,17 +16,18 @@ FLAGS: tuple[Flag, ...] = (
         names=("--chat-template",),
         env=("LLAMA_ARG_CHAT_TEMPLATE",),
         dest="chat_template",
-        kind=Text(),
+        kind=Text(optional=True),
         default=None,
-        status=TEMPLATES,
+        metavar="NAME|JINJA",
+        help="The chat template, by a built-in name or as Jinja text, in place of the model's own.",
     ),
     flag(
         names=("--chat-template-file",),
         env=("LLAMA_ARG_CHAT_TEMPLATE_FILE",),
         dest="chat_template_file",
-        kind=File(),
+        kind=File(optional=True),
         default=None,
-        status=TEMPLATES,
+        help="The same, read from a file.",
     ),
     flag(
         names=("--chat-template-kwargs",),
@@ -35,7 +35,8 @@ FLAGS: tuple[Flag, ...] = (
         dest="chat_template_kwargs",
         kind=Text(),
         default="{}",
-        status=TEMPLATES,
+        metavar="JSON",
+        help="Variables of the template for every chat, as a JSON object; a request's own come on top.",
     ),
     # Jinja is the only way llamad will ever render a template, so asking for it changes nothing.
     flag(
@@ -51,9 +52,10 @@ FLAGS: tuple[Flag, ...] = (
         names=("--reasoning-format",),
         env=("LLAMA_ARG_THINK",),
         dest="reasoning_format",
-        kind=Text(),
+        kind=Choice(("none", "auto", "deepseek", "deepseek-legacy")),
         default="auto",
-        status=REASONING,
+        help="Where a model's thoughts go: none leaves them in the content, auto and deepseek move them to"
+        " reasoning_content, deepseek-legacy does both.",
     ),
     flag(
         names=("-rea", "--reasoning"),
@@ -112,7 +114,7 @@ FLAGS: tuple[Flag, ...] = (
         dest="prefill_assistant",
         kind=Switch(),
         default=True,
-        status=Later("chat answers"),
+        help="Go on with the last message where it is the assistant's; off: take it as a finished one.",
     ),
     flag(
         names=("--spm-infill",),

@@ -1,0 +1,67 @@
+"""Owns the way from the flags and the model to the chat template in use, and POST /apply-template.
+
+The template is made in the loader's thread, before the first request; the endpoint runs on the event loop.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from llamad.api.fields import json_object
+from llamad.chat.host import ChatHost
+from llamad.chat.template import TemplateError
+from llamad.engine.model import Model
+from llamad.flags.settings import Settings
+from llamad.http.exchange import Exchange
+from llamad.http.message import Response
+
+if TYPE_CHECKING:
+    from llamad.api.service import Service
+
+
+def make_host(settings: Settings, model: Model) -> ChatHost:
+    """Raises ValueError, with a sentence, for a template or variables that cannot be used."""
+    source = settings.chat_template
+    if source is not None and settings.chat_template_file is not None:
+        raise ValueError("--chat-template and --chat-template-file cannot be combined: give one of them")
+    if settings.chat_template_file is not None:
+        try:
+            source = Path(settings.chat_template_file).read_bytes().decode("utf-8-sig")
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "the file is not UTF-8"
+            raise ValueError(f"--chat-template-file {settings.chat_template_file}: {reason}") from None
+    try:
+        kwargs = msgspec.json.decode(settings.chat_template_kwargs)
+    except ValueError as error:
+        raise ValueError(f"--chat-template-kwargs is not valid JSON: {error}") from None
+    if not isinstance(kwargs, dict):
+        raise ValueError("--chat-template-kwargs must be a JSON object")
+    info = model.info
+    try:
+        return ChatHost(
+            info.chat_template if source is None else source,
+            bos=_special(model, info.bos),
+            eos=_special(model, info.eos),
+            adds_bos=info.add_bos,
+            kwargs=kwargs,
+            prefill=settings.prefill_assistant,
+        )
+    except TemplateError as error:
+        of = "the model's chat template" if source is None else "--chat-template"
+        raise ValueError(f"{of}: {error}; give another with --chat-template, for example chatml") from None
+
+
+def _special(model: Model, token: int) -> str:
+    return model.vocab.piece(token, True).decode("utf-8", "replace") if token >= 0 else ""
+
+
+def apply_template(service: Service, exchange: Exchange) -> None:
+    """POST /apply-template: the prompt that a chat's messages make, and nothing else."""
+    from llamad.api.openai.messages import parse_chat
+
+    service.ready()
+    chat = parse_chat(json_object(exchange.request.body), service)
+    exchange.send(Response(200, msgspec.json.encode({"prompt": chat.prompt})))

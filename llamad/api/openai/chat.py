@@ -1,0 +1,212 @@
+"""Owns POST /v1/chat/completions: how a chat's answer is worded, whole and as a stream.
+
+Runs on the event loop. What the request says is messages.py's, the way through the engine job.py's, and what of the
+text is a thought or a call chat/output's.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import msgspec
+
+from llamad.api import result
+from llamad.api.errors import ApiError
+from llamad.api.fields import json_object
+from llamad.api.job import Job, Part, Piece
+from llamad.api.openai import bodies, shapes
+from llamad.api.openai.messages import Chat, parse_chat
+from llamad.api.preparing import prepare
+from llamad.api.service import Service
+from llamad.chat.output import Delta, OutputParser
+from llamad.http import sse
+from llamad.http.exchange import Exchange
+from llamad.http.message import Response
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Answer:
+    """One part's answer so far: the parser of its text, and what it has found."""
+
+    __slots__ = ("calls", "content", "logprobs", "parser", "reasoning", "role_sent")
+
+    def __init__(self, parser: OutputParser) -> None:
+        self.parser = parser
+        self.content: list[str] = []
+        self.reasoning: list[str] = []
+        self.calls: list[dict[str, Any]] = []
+        self.logprobs: list[dict[str, Any]] = []  # not told yet
+        self.role_sent = False
+
+    def take(self, deltas: list[Delta]) -> list[dict[str, Any]]:
+        """Each as OpenAI's delta, with what it adds to the whole remembered."""
+        out: list[dict[str, Any]] = []
+        for delta in deltas:
+            if delta.kind == "content":
+                self.content.append(delta.text)
+                out.append({"content": delta.text})
+            elif delta.kind == "reasoning":
+                self.reasoning.append(delta.text)
+                out.append({"reasoning_content": delta.text})
+            elif delta.kind == "tool_begin":
+                function = {"name": delta.name, "arguments": ""}
+                call = {
+                    "id": delta.id or shapes.new_id("call_"),
+                    "type": "function",
+                    "function": function,
+                }
+                self.calls.append(call)
+                out.append({"tool_calls": [{"index": delta.index, **call, "function": dict(function)}]})
+            else:
+                self.calls[delta.index]["function"]["arguments"] += delta.text
+                arguments = {"arguments": delta.text}
+                out.append({"tool_calls": [{"index": delta.index, "function": arguments}]})
+        return out
+
+    def message(self) -> dict[str, Any]:
+        content = "".join(self.content)
+        message: dict[str, Any] = {
+            "role": "assistant",
+            "content": content if content or not self.calls else None,
+        }
+        if self.reasoning:
+            message["reasoning_content"] = "".join(self.reasoning)
+        if self.calls:
+            message["tool_calls"] = self.calls
+        return message
+
+
+class ChatDialect:
+    """One request's: its id, and what it tells beside the text."""
+
+    def __init__(self, chat: Chat, service: Service) -> None:
+        self.chat = chat
+        self.id = shapes.new_id("chatcmpl-")
+        self.created = int(time.time())
+        self.fingerprint = service.build_info
+
+    def _envelope(self, kind: str, choices: list[dict[str, Any]]) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "object": kind,
+            "created": self.created,
+            "model": self.chat.model,
+            "system_fingerprint": self.fingerprint,
+            "choices": choices,
+        }
+
+    def _answer(self, part: Part) -> Answer:
+        if not isinstance(part.state, Answer):
+            part.state = Answer(self.chat.parser())
+        return part.state
+
+    def _reason(self, part: Part, answer: Answer) -> str:
+        reason = shapes.finish_reason(part)
+        return "tool_calls" if answer.calls and reason == "stop" else reason
+
+    def _remember_probs(self, part: Part, piece: Piece) -> None:
+        if self.chat.logprobs:
+            told = shapes.chat_logprobs(part.job.model.vocab, piece, self.chat.n_top)
+            self._answer(part).logprobs += told
+
+    def _chunk(self, part: Part, delta: dict[str, Any], reason: str | None) -> dict[str, Any]:
+        answer = self._answer(part)
+        choice: dict[str, Any] = {"index": part.index, "delta": delta, "finish_reason": reason}
+        if self.chat.logprobs:
+            choice["logprobs"] = {"content": answer.logprobs} if answer.logprobs else None
+            answer.logprobs = []
+        return self._envelope("chat.completion.chunk", [choice])
+
+    def _role(self, part: Part) -> bytes:
+        answer = self._answer(part)
+        if answer.role_sent:
+            return b""
+        answer.role_sent = True
+        choice = {
+            "index": part.index,
+            "delta": {"role": "assistant", "content": None},
+            "finish_reason": None,
+        }
+        return sse.format_event(_encode(self._envelope("chat.completion.chunk", [choice])))
+
+    # For the job.
+
+    def begin(self, job: Job) -> bytes:
+        return b""
+
+    def piece(self, part: Part, piece: Piece) -> bytes:
+        answer = self._answer(part)
+        self._remember_probs(part, piece)
+        out = self._role(part)
+        for delta in answer.take(answer.parser.feed(piece.data.decode("utf-8", "replace"))):
+            event = self._chunk(part, delta, None)
+            if part.job.generation.timings_per_token:
+                event["timings"] = result.timings(
+                    part.n_prompt, part.n_cached, piece.prompt_us, part.n_decoded, piece.predict_us
+                )
+            out += sse.format_event(_encode(event))
+        return out
+
+    def done(self, part: Part) -> bytes:
+        answer = self._answer(part)
+        out = self._role(part)
+        for delta in answer.take(answer.parser.finish()):
+            out += sse.format_event(_encode(self._chunk(part, delta, None)))
+        last = self._chunk(part, {}, self._reason(part, answer))
+        done = part.ended
+        last["timings"] = result.timings(
+            done.n_prompt, done.n_cached, done.prompt_us, done.n_decoded, done.predict_us
+        )
+        return out + sse.format_event(_encode(last))
+
+    def end(self, job: Job) -> bytes:
+        if not self.chat.include_usage:
+            return sse.DONE
+        event = self._envelope("chat.completion.chunk", []) | {"usage": shapes.usage(job)}
+        return sse.format_event(_encode(event)) + sse.DONE
+
+    def whole(self, job: Job) -> bytes:
+        choices = []
+        for part in job.parts:
+            answer = self._answer(part)
+            answer.take(answer.parser.feed(part.data().decode("utf-8", "replace")))
+            answer.take(answer.parser.finish())
+            for piece in part.pieces:
+                self._remember_probs(part, piece)
+            choices.append(
+                {
+                    "index": part.index,
+                    "message": answer.message(),
+                    "logprobs": {"content": answer.logprobs} if self.chat.logprobs else None,
+                    "finish_reason": self._reason(part, answer),
+                }
+            )
+        done = job.parts[0].ended
+        whole = self._envelope("chat.completion", choices) | {
+            "usage": shapes.usage(job),
+            "timings": result.timings(
+                done.n_prompt, done.n_cached, done.prompt_us, done.n_decoded, done.predict_us
+            ),
+        }
+        if job.ready is not None and job.ready.constraint is not None and job.ready.constraint.warnings:
+            whole["warnings"] = list(job.ready.constraint.warnings)
+        return _encode(whole)
+
+    def failed(self, error: ApiError) -> bytes:
+        return sse.format_event(_encode(error.body()))
+
+    def refused(self, error: ApiError) -> Response:
+        return error.response()
+
+
+def handle(service: Service, exchange: Exchange) -> None:
+    """POST /v1/chat/completions and /chat/completions."""
+    model, engine = service.ready()
+    body = json_object(exchange.request.body)
+    exchange.request.body = b""
+    chat = parse_chat(body, service)
+    generation = bodies.parse(chat.without_own(body), service, model, chat.n_probs, chat.constraint)
+    job = Job(service, exchange, generation, model, engine, ChatDialect(chat, service))
+    prepare(service, exchange, generation, model, [chat.prompt], job.submit)

@@ -1,0 +1,185 @@
+"""Owns POST /v1/completions: OpenAI's older dialect, a text after a prompt.
+
+Runs on the event loop. The request's way through the engine is job.py's.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from llamad.api import fields, result
+from llamad.api import prompt as prompts
+from llamad.api.errors import ApiError, bad, not_yet
+from llamad.api.fields import json_object
+from llamad.api.job import Job, Part, Piece
+from llamad.api.openai import bodies, shapes
+from llamad.api.preparing import prepare
+from llamad.api.service import Service
+from llamad.http import sse
+from llamad.http.exchange import Exchange
+from llamad.http.message import Response
+
+_encode = msgspec.json.Encoder().encode
+
+
+@dataclass(slots=True)
+class Progress:
+    """Of one part: where in the text its next token begins."""
+
+    offset: int = 0
+
+
+class TextDialect:
+    """One request's: its id, what it echoes, and what it tells with the text."""
+
+    def __init__(self, body: dict[str, Any], service: Service) -> None:
+        self.id = shapes.new_id("cmpl-")
+        self.created = int(time.time())
+        self.model = fields.text(body, "model", service.model_name)
+        self.fingerprint = service.build_info
+        self.echo = fields.flag(body, "echo", False)
+        n_top = fields.whole(body, "logprobs", -1, -1, bodies.TOP_LOGPROBS_MAX)
+        self.n_top = n_top  # -1: no logprobs
+        self.usage = bodies.include_usage(body)
+        self.n_wanted = 1
+
+    @property
+    def n_probs(self) -> int:
+        return 0 if self.n_top < 0 else max(1, self.n_top)
+
+    def _envelope(self, choices: list[dict[str, Any]]) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "object": "text_completion",
+            "created": self.created,
+            "model": self.model,
+            "system_fingerprint": self.fingerprint,
+            "choices": choices,
+        }
+
+    def _logprobs(self, part: Part, piece: Piece) -> dict[str, Any] | None:
+        if self.n_top < 0:
+            return None
+        progress = part.state
+        if not isinstance(progress, Progress):
+            progress = part.state = Progress(len(self._prompt(part)) if self.echo else 0)
+        vocab = part.job.model.vocab
+        told, progress.offset = shapes.text_logprobs(
+            vocab, piece.tokens, piece.probs, self.n_top, progress.offset
+        )
+        return told
+
+    def _prompt(self, part: Part) -> str:
+        return part.job.model.vocab.detokenize(part.tokens_prompt, True).decode("utf-8", "replace")
+
+    def _choice(
+        self, part: Part, text: str, logprobs: dict[str, Any] | None, reason: str | None
+    ) -> dict[str, Any]:
+        return {"text": text, "index": part.index, "logprobs": logprobs, "finish_reason": reason}
+
+    # For the job.
+
+    def begin(self, job: Job) -> bytes:
+        if not self.echo:
+            return b""
+        events = [self._envelope([self._choice(part, self._prompt(part), None, None)]) for part in job.parts]
+        return b"".join([sse.format_event(_encode(event)) for event in events])
+
+    def piece(self, part: Part, piece: Piece) -> bytes:
+        text = piece.data.decode("utf-8", "replace")
+        event = self._envelope([self._choice(part, text, self._logprobs(part, piece), None)])
+        if part.job.generation.timings_per_token:
+            event["timings"] = result.timings(
+                part.n_prompt, part.n_cached, piece.prompt_us, part.n_decoded, piece.predict_us
+            )
+        return sse.format_event(_encode(event))
+
+    def done(self, part: Part) -> bytes:
+        return sse.format_event(
+            _encode(self._envelope([self._choice(part, "", None, shapes.finish_reason(part))]))
+        )
+
+    def end(self, job: Job) -> bytes:
+        if not self.usage:
+            return sse.DONE
+        event = self._envelope([]) | {"usage": shapes.usage(job)}
+        return sse.format_event(_encode(event)) + sse.DONE
+
+    def whole(self, job: Job) -> bytes:
+        g = job.generation
+        parts = [
+            part
+            for i in range(0, len(job.parts), g.n)
+            for part in _best(job.parts[i : i + g.n], self.n_wanted)
+        ]
+        choices = []
+        for index, part in enumerate(parts):
+            text = part.data().decode("utf-8", "replace")
+            if self.echo:
+                text = self._prompt(part) + text
+            joined = Piece(
+                [token for piece in part.pieces for token in piece.tokens],
+                b"",
+                [one for piece in part.pieces for one in piece.probs],
+                0,
+                0,
+            )
+            choice = self._choice(part, text, self._logprobs(part, joined), shapes.finish_reason(part))
+            choices.append(choice | {"index": index})
+        done = parts[0].ended
+        return _encode(
+            self._envelope(choices)
+            | {
+                "usage": shapes.usage(job),
+                "timings": result.timings(
+                    done.n_prompt, done.n_cached, done.prompt_us, done.n_decoded, done.predict_us
+                ),
+            }
+        )
+
+    def failed(self, error: ApiError) -> bytes:
+        return sse.format_event(_encode(error.body()))
+
+    def refused(self, error: ApiError) -> Response:
+        return error.response()
+
+
+def _best(parts: list[Part], n: int) -> list[Part]:
+    """The n likeliest of the completions of a prompt, by the mean logprob of their tokens."""
+    if n == len(parts):
+        return parts
+
+    def mean(part: Part) -> float:
+        values = [own for piece in part.pieces for own, _ in piece.probs]
+        return sum(values) / len(values) if values else -float("inf")
+
+    return sorted(parts, key=mean, reverse=True)[:n]
+
+
+def handle(service: Service, exchange: Exchange) -> None:
+    """POST /v1/completions."""
+    model, engine = service.ready()
+    body = json_object(exchange.request.body)
+    exchange.request.body = b""
+    dialect = TextDialect(body, service)
+    if body.get("suffix"):
+        raise not_yet("suffix")
+    n = fields.whole(body, "n", 1, 1)
+    best_of = fields.whole(body, "best_of", n, 1)
+    if best_of < n:
+        raise bad(f'"best_of" must be at least "n", which is {n}')
+    n_probs = dialect.n_probs
+    if best_of > n:
+        if fields.flag(body, "stream", False):
+            raise bad('"best_of" cannot be combined with "stream": all are judged before one is told')
+        body = {**body, "n": best_of}
+        n_probs = max(1, n_probs)
+    generation = bodies.parse(body, service, model, n_probs)
+    dialect.n_wanted = n
+    job = Job(service, exchange, generation, model, engine, dialect)
+    wanted = prompts.split(body.get("prompt"), service.settings.prompts_max, model.n_ctx_slot)
+    prepare(service, exchange, generation, model, wanted, job.submit)
