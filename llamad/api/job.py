@@ -189,6 +189,7 @@ class Job:
         "engine",
         "exchange",
         "generation",
+        "markers",
         "model",
         "n_left",
         "parts",
@@ -206,6 +207,8 @@ class Job:
         model: Model,
         engine: Engine,
         dialect: Dialect,
+        *,
+        markers: bool = False,
     ) -> None:
         self.service = service
         self.exchange = exchange
@@ -213,6 +216,7 @@ class Job:
         self.model = model
         self.engine = engine
         self.dialect = dialect
+        self.markers = markers
         self.ready: Ready | None = None
         self.parts: list[Part] = []
         self.n_left = 0
@@ -277,6 +281,7 @@ class Job:
                 context_shift=settings.context_shift,
                 grammar=ready.constraint.grammar if ready.constraint is not None else None,
                 group=group,
+                markers=self.markers,
                 n_indent=g.n_indent,
                 n_probs=g.n_probs,
                 post_sampling_probs=g.post_sampling_probs,

@@ -86,6 +86,7 @@ class Service:
             raise LoadError(f"--system-prompt-file: {error.message}") from None
         try:
             self.chat = make_host(self.settings, model)
+            model.vocab.show_markers(list(self.chat.format.special))
         except ValueError as error:
             raise LoadError(str(error)) from None
         try:

@@ -56,6 +56,7 @@ class Core:
         context_shift: bool,
         group: int = 0,
         grammar: int = 0,
+        markers: bool = False,
         n_indent: int = 0,
         n_probs: int = 0,
         post_sampling_probs: bool = False,

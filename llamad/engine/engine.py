@@ -127,6 +127,7 @@ class Engine:
                 cache_prompt=task.cache_prompt,
                 context_shift=task.context_shift,
                 group=task.group,
+                markers=task.markers,
                 grammar=task.grammar.id if task.grammar is not None else 0,
                 n_indent=task.n_indent,
                 n_probs=task.n_probs,

@@ -52,6 +52,7 @@ class Task:
     cache_prompt: bool = True
     context_shift: bool = True
     grammar: Grammar | None = None  # kept here so that it lives as long as the task
+    markers: bool = False  # special tokens that mark calls and thoughts are part of the text
     group: int = 0  # tasks of one prompt that share its reading, from Engine.new_group(); 0: alone
     n_indent: int = 0
     n_probs: int = 0

@@ -33,6 +33,7 @@ ctypedef struct State:
     void *ctx
     const void *vocab
     const Pieces *pieces
+    const Pieces *marked       # for tasks that want markers
     int32_t n_vocab
     int32_t add_bos
     Slots slots

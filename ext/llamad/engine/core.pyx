@@ -19,7 +19,7 @@ from llamad.engine.table cimport llamad_bias
 from llamad.engine.vocab cimport Vocab
 from llamad.engine.wire cimport (
     COMMAND_ABORT, COMMAND_PAUSE, COMMAND_RESUME, COMMAND_STOP, COMMAND_TASK, EVENT_ADMITTED, EVENT_DONE,
-    EVENT_FAILED, EVENT_STEP, EVENT_TEXT, TASK_CACHE_PROMPT, TASK_CONTEXT_SHIFT, TASK_POST_PROBS, TASK_STREAM,
+    EVENT_FAILED, EVENT_STEP, EVENT_TEXT, TASK_CACHE_PROMPT, TASK_CONTEXT_SHIFT, TASK_MARKERS, TASK_POST_PROBS, TASK_STREAM,
     AdmittedEvent, DoneEvent, FailedEvent, StepEvent, StepSlot, TaskCommand, TaskRef, TextEvent, TokenProb,
 )
 from llamad.engine.workers cimport workers_count, workers_start, workers_stop
@@ -52,6 +52,7 @@ cdef class Core:
         state.table = vocab.table
         state.vocab = vocab.handle
         state.pieces = &vocab.pieces
+        state.marked = &vocab.marked if vocab.marked.bytes != NULL else &vocab.pieces
         state.ctx = <void *><uintptr_t>ctx
         state.n_vocab = vocab.n_vocab
         state.add_bos = add_bos
@@ -141,7 +142,7 @@ cdef class Core:
                adapter_set: int, id_slot: int, n_predict: int, n_keep: int, n_discard: int, t_max_predict_us: int,
                stream: bool, cache_prompt: bool, context_shift: bool, group: int = 0, n_indent: int = 0,
                n_probs: int = 0, post_sampling_probs: bool = False, penalty: bytes | None = None,
-               grammar: int = 0) -> bool:
+               grammar: int = 0, markers: bool = False) -> bool:
         cdef uint64_t n_prompt = <uint64_t>PyBytes_GET_SIZE(prompt)
         cdef uint64_t n_penalty = <uint64_t>PyBytes_GET_SIZE(penalty) if penalty is not None else 0
         cdef uint64_t n_stop = sum([4 + len(stop) for stop in stops])
@@ -180,7 +181,7 @@ cdef class Core:
         command.n_probs = n_probs
         command.flags = ((TASK_STREAM if stream else 0) | (TASK_CACHE_PROMPT if cache_prompt else 0)
                          | (TASK_CONTEXT_SHIFT if context_shift else 0)
-                         | (TASK_POST_PROBS if post_sampling_probs else 0))
+                         | (TASK_POST_PROBS if post_sampling_probs else 0) | (TASK_MARKERS if markers else 0))
         command.n_bias = <int32_t>len(bias)
         command.n_stop = <int32_t>len(stops)
         command.n_stop_bytes = <int32_t>n_stop

@@ -14,9 +14,10 @@ from llamad.engine.slots cimport SLOT_WRITING, Slot, slot_release
 from llamad.engine.system cimport now_us, sleep_us, wake_send
 from llamad.engine.tasks cimport task_close
 from llamad.engine.text cimport text_add, text_cut_line, text_finish, text_ready, text_scan, text_sent
+from llamad.engine.vocab cimport Pieces
 from llamad.engine.wire cimport (
     EVENT_ADMITTED, EVENT_DONE, EVENT_FAILED, EVENT_STEP, EVENT_TEXT, FAILURE_ABORTED, FAILURE_GRAMMAR, FAILURE_MEMORY, FAILURE_SAMPLER, STOP_EOS,
-    STOP_LIMIT, STOP_WORD, TASK_CONTEXT_SHIFT, TASK_STREAM, AdmittedEvent, DoneEvent, FailedEvent, StepEvent,
+    STOP_LIMIT, STOP_WORD, TASK_CONTEXT_SHIFT, TASK_MARKERS, TASK_STREAM, AdmittedEvent, DoneEvent, FailedEvent, StepEvent,
     StepSlot, TextEvent, TokenProb,
 )
 
@@ -164,6 +165,7 @@ cdef int _is_full(const State *state, const Slot *slot) noexcept nogil:
 cdef void take_token(State *state, Slot *slot, int64_t now) noexcept nogil:
     """A token was picked for this slot: send what may be sent, and decide whether the task goes on."""
     cdef int32_t token = slot.picked, word, n_new, n_ready
+    cdef const Pieces *pieces
     cdef const char *piece
     cdef int32_t n_piece
     if token == PICKED_END:
@@ -175,8 +177,9 @@ cdef void take_token(State *state, Slot *slot, int64_t now) noexcept nogil:
     slot.next_token = token
     slot.n_decoded += 1
     state.stats.n_predicted += 1
-    piece = state.pieces.bytes + state.pieces.offsets[token]
-    n_piece = <int32_t>(state.pieces.offsets[token + 1] - state.pieces.offsets[token])
+    pieces = state.marked if slot.task.command.flags & TASK_MARKERS else state.pieces
+    piece = pieces.bytes + pieces.offsets[token]
+    n_piece = <int32_t>(pieces.offsets[token + 1] - pieces.offsets[token])
     if text_add(&slot.text, token, piece, n_piece) < 0:
         finish_failed(state, slot, FAILURE_MEMORY, 0)
         return

@@ -13,4 +13,6 @@ cdef class Vocab:
     cdef const llamad_table *table
     cdef const void *handle
     cdef Pieces pieces
+    cdef Pieces marked        # the same with markers seen; bytes is NULL where there are none
+    cdef int _fill(self, Pieces *pieces, bint special, frozenset markers) except -1
     cdef readonly int n_vocab

@@ -18,36 +18,56 @@ cdef class Vocab:
         self.n_vocab = n_vocab
         if self.table.version != LLAMAD_TABLE_VERSION or self.table.size != sizeof(llamad_table):
             raise RuntimeError("llamad's compiled modules do not fit together: run 'make clean build'")
-        self._make_pieces(special)
+        self.pieces.is_eog = <uint8_t *>calloc(self.n_vocab + 1, 1)
+        if self.pieces.is_eog == NULL:
+            raise MemoryError()
+        cdef int32_t token
+        for token in range(self.n_vocab):
+            self.pieces.is_eog[token] = self.table.is_eog(self.handle, token) != 0
+        self._fill(&self.pieces, special, frozenset())
 
     def __dealloc__(self) -> None:
         free(self.pieces.bytes)
         free(self.pieces.offsets)
         free(self.pieces.is_eog)
+        free(self.marked.bytes)
+        free(self.marked.offsets)
 
-    def _make_pieces(self, special: bool) -> None:
+    cdef int _fill(self, Pieces *pieces, bint special, frozenset markers) except -1:
         """What each token adds to a generated text; special tokens only where they shall be seen."""
         cdef uint64_t n_used = 0, n_max = <uint64_t>self.n_vocab * 8 + 4096
-        cdef int32_t token, n, is_special = special
+        cdef int32_t token, n, is_seen
         cdef void *more
-        self.pieces.n_vocab = self.n_vocab
-        self.pieces.offsets = <uint32_t *>calloc(self.n_vocab + 1, sizeof(uint32_t))
-        self.pieces.is_eog = <uint8_t *>calloc(self.n_vocab + 1, 1)
-        self.pieces.bytes = <char *>malloc(n_max)
-        if self.pieces.offsets == NULL or self.pieces.is_eog == NULL or self.pieces.bytes == NULL:
+        pieces.n_vocab = self.n_vocab
+        pieces.offsets = <uint32_t *>calloc(self.n_vocab + 1, sizeof(uint32_t))
+        pieces.bytes = <char *>malloc(n_max)
+        if pieces.offsets == NULL or pieces.bytes == NULL:
             raise MemoryError()
         for token in range(self.n_vocab):
-            n = self.table.piece(self.handle, token, self.pieces.bytes + n_used, <int32_t>(n_max - n_used), is_special)
+            is_seen = special or (bool(markers) and token in markers)
+            n = self.table.piece(self.handle, token, pieces.bytes + n_used, <int32_t>(n_max - n_used), is_seen)
             if n < 0 and n != INT32_MIN:
                 n_max = n_max * 2 + <uint64_t>(-n)
-                more = realloc(self.pieces.bytes, n_max)
+                more = realloc(pieces.bytes, n_max)
                 if more == NULL:
                     raise MemoryError()
-                self.pieces.bytes = <char *>more
-                n = self.table.piece(self.handle, token, self.pieces.bytes + n_used, <int32_t>(n_max - n_used), is_special)
+                pieces.bytes = <char *>more
+                n = self.table.piece(self.handle, token, pieces.bytes + n_used, <int32_t>(n_max - n_used), is_seen)
             n_used += <uint64_t>max(n, 0)
-            self.pieces.offsets[token + 1] = <uint32_t>n_used
-            self.pieces.is_eog[token] = self.table.is_eog(self.handle, token) != 0
+            pieces.offsets[token + 1] = <uint32_t>n_used
+        return 0
+
+    def show_markers(self, texts: list[str]) -> None:
+        """Once, before any task: special tokens with these texts are seen by tasks that ask for markers."""
+        assert self.marked.bytes == NULL, "markers are set once"
+        found = set()
+        for text in texts:
+            tokens = memoryview(self.tokenize(text.encode(), False, True)).cast("i")
+            if len(tokens) == 1 and self.piece(tokens[0], False) == b"":
+                found.add(tokens[0])
+        if found:
+            self._fill(&self.marked, False, frozenset(found))
+            self.marked.is_eog = self.pieces.is_eog
 
     def tokenize(self, text: bytes, add_special: bool, parse_special: bool) -> bytes:
         """The token ids as little int32s in bytes: they travel on without becoming Python ints."""
@@ -105,6 +125,13 @@ cdef class Vocab:
         if not 0 <= id < self.n_vocab:
             return b""
         return self.pieces.bytes[self.pieces.offsets[id]:self.pieces.offsets[id + 1]]
+
+    def marked_output(self, token: int) -> bytes:
+        """The same for tasks that want markers."""
+        cdef int32_t id = token
+        if self.marked.bytes == NULL or not 0 <= id < self.n_vocab:
+            return self.output(token)
+        return self.marked.bytes[self.marked.offsets[id]:self.marked.offsets[id + 1]]
 
     def piece(self, token: int, special: bool) -> bytes:
         """The bytes of one token."""

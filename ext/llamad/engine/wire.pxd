@@ -23,6 +23,7 @@ cdef enum TaskFlag:
     TASK_CACHE_PROMPT = 2
     TASK_CONTEXT_SHIFT = 4
     TASK_POST_PROBS = 8      # probabilities of what the sampler left, not of the model's logits
+    TASK_MARKERS = 16        # special tokens that mark calls and thoughts are part of the text
 
 cdef enum StopType:
     STOP_NONE = 0

@@ -208,5 +208,5 @@ def handle(service: Service, exchange: Exchange) -> None:
     exchange.request.body = b""
     chat = parse_chat(body, service)
     generation = bodies.parse(chat.without_own(body), service, model, chat.n_probs, chat.constraint)
-    job = Job(service, exchange, generation, model, engine, ChatDialect(chat, service))
+    job = Job(service, exchange, generation, model, engine, ChatDialect(chat, service), markers=True)
     prepare(service, exchange, generation, model, [chat.prompt], job.submit)
