@@ -1,5 +1,5 @@
 # distutils: language = c++
-# distutils: sources = ext/llamad/engine/grammar/parser.cpp ext/llamad/engine/grammar/compiler.cpp ext/llamad/engine/grammar/machine.cpp ext/llamad/engine/grammar/trie.cpp ext/llamad/engine/grammar/grammar.cpp
+# distutils: sources = ext/llamad/engine/grammar/parser.cpp ext/llamad/engine/grammar/compiler.cpp ext/llamad/engine/grammar/machine.cpp ext/llamad/engine/grammar/trie.cpp ext/llamad/engine/grammar/mask.cpp ext/llamad/engine/grammar/grammar.cpp
 # Owns: grammars as Python objects, and the calls that the engine makes on a task's matcher. Compiling lets the GIL go
 # and belongs on a worker thread; the engine side never sees Python.
 from libc.stdint cimport INT32_MIN, int32_t, int64_t, uint8_t, uint32_t, uint64_t

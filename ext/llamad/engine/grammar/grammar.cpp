@@ -1,10 +1,9 @@
-// Owns: the C face (grammar.h), the lock and the room of a grammar, the masks. See machine.hpp for how it works.
+// Owns: the C face (grammar.h), the lock and the room of a grammar, and what it keeps. See machine.hpp for how it works.
 #include "grammar.h"
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cmath>
 #include <cstring>
 #include <memory>
 #include <mutex>
@@ -13,6 +12,7 @@
 #include <unordered_map>
 
 #include "machine.hpp"
+#include "mask.hpp"
 #include "trie.hpp"
 
 namespace llamad {
@@ -38,21 +38,14 @@ namespace {
 constexpr size_t PLACES_BYTES_MAX = 4u << 20;
 constexpr size_t MASKS_BYTES_MAX = 8u << 20;
 // Work (in edges, about 40 ns each) that a matcher may do at once, and what each token adds to it. A grammar that
-// needs more for long would slow down the other streams: its task ends. The first mask of a JSON grammar takes
+// needs more for long would keep the grammar threads to itself: its task ends. The first mask of a JSON grammar takes
 // 100,000 at a vocabulary of 128,256; those after it a fraction, or nothing.
 constexpr int64_t WORK_MAX = 2000000;
 constexpr int64_t WORK_EACH_TOKEN = 100000;
-constexpr int64_t WORK_OF_WALK = 4; // nodes of the vocabulary's tree for one edge
-constexpr uint32_t WALK_CHECK = 64;  // nodes between two looks at what is left
 // How long a call with an allowance waits for another: as long as one that finds its answer known may take.
 constexpr std::chrono::microseconds WAIT_LIMITED{100};
 constexpr std::chrono::microseconds WAIT_CANCELLED{1000}; // how soon one that waits hears that it need not
 constexpr size_t FREED_AT_ONCE = 1u << 20; // a larger grammar takes milliseconds to free: beside whoever dropped it
-
-struct Mask {
-    std::vector<uint64_t> bits;
-    int32_t n_allowed = 0;
-};
 
 // Where a matcher stands. The grammar knows it too, because compacting renumbers places; so a matcher can leave
 // without the grammar's lock.
@@ -90,8 +83,7 @@ struct llamad_matcher {
     int64_t work_left = WORK_MAX;
     int64_t allowance = -1;
     std::atomic<bool> is_cancelled{false};
-    std::shared_ptr<Stand> at; // from the first call on
-    std::vector<uint32_t> walk; // the places on the way down the tree
+    std::shared_ptr<Stand> at = nullptr; // from the first call on
 };
 
 namespace {
@@ -172,66 +164,12 @@ uint32_t after(Machine &machine, const llamad_matcher *matcher, int32_t token) {
                               trie->is_text[token]);
 }
 
-void allow(Mask &mask, const llamad_trie *trie, int32_t token) {
-    for (; token >= 0; token = trie->same[token]) mask.bits[token >> 6] |= 1ull << (token & 63);
-}
-
-void walk_tree(Machine &machine, llamad_matcher *matcher, Mask &mask) {
-    const llamad_trie *trie = matcher->trie;
-    matcher->walk.resize(trie->depth_max + 1);
-    uint32_t *walk = matcher->walk.data();
-    walk[0] = matcher->at->place;
-    bool is_limited = matcher->allowance >= 0;
-    uint32_t n = static_cast<uint32_t>(trie->nodes.size()), n_seen = 0;
-    for (uint32_t at = 0; at < n;) {
-        if (++n_seen % WALK_CHECK == 0) {
-            machine.work_left -= WALK_CHECK / WORK_OF_WALK;
-            if ((is_limited && machine.work_left < 0) || machine.is_cancelled()) throw TooMuch{};
-        }
-        const llamad_trie::Node &node = trie->nodes[at];
-        uint32_t next = machine.next(walk[node.depth], node.byte);
-        if (next == DEAD) {
-            at = node.skip;
-            continue;
-        }
-        walk[node.depth + 1] = next;
-        if (node.token >= 0) allow(mask, trie, node.token);
-        at++;
-    }
-}
-
-void allow_token_edges(Machine &machine, llamad_matcher *matcher, Mask &mask) {
-    const llamad_trie *trie = matcher->trie;
-    int32_t n_not = 0, the_not = -1;
-    machine.each_token_edge(matcher->at->place, [&](int32_t token, bool is_not) {
-        if (is_not) {
-            // Two edges that exclude different tokens exclude nothing between them.
-            n_not += n_not == 0 || token != the_not;
-            the_not = token;
-        } else if (!trie->is_eog[token] && trie->has_text(token)) {
-            mask.bits[token >> 6] |= 1ull << (token & 63);
-        }
-    });
-    if (n_not == 0) return;
-    for (int32_t token = 0; token < trie->n_vocab; token++) {
-        if (!trie->is_eog[token] && trie->is_text[token] && (n_not > 1 || token != the_not)) {
-            mask.bits[token >> 6] |= 1ull << (token & 63);
-        }
-    }
-}
-
 std::shared_ptr<const Mask> find_mask(Machine &machine, llamad_matcher *matcher) {
     llamad_grammar *grammar = matcher->grammar;
     auto known = grammar->masks.find(matcher->at->place);
     if (known != grammar->masks.end()) return known->second;
-    auto mask = std::make_shared<Mask>();
-    mask->bits.assign((static_cast<size_t>(matcher->trie->n_vocab) + 63) / 64, 0);
-    walk_tree(machine, matcher, *mask);
-    allow_token_edges(machine, matcher, *mask);
-    if (machine.may_end(matcher->at->place)) {
-        for (int32_t token : matcher->trie->eog) mask->bits[token >> 6] |= 1ull << (token & 63);
-    }
-    for (uint64_t word : mask->bits) mask->n_allowed += __builtin_popcountll(word);
+    auto mask = std::make_shared<const Mask>(
+        make_mask(machine, *matcher->trie, matcher->at->place, matcher->allowance >= 0));
     size_t n_bytes = mask->bits.size() * 8;
     if (grammar->masks_bytes + n_bytes > MASKS_BYTES_MAX) {
         grammar->masks.clear();
@@ -248,21 +186,6 @@ int32_t mask_of(llamad_matcher *matcher, std::shared_ptr<const Mask> &mask) {
         mask = find_mask(machine, matcher);
         return mask->n_allowed;
     });
-}
-
-// Sets the logits whose bit is 0 to -inf. Without branches, so that the compiler makes vectors of it.
-void forbid(float *logits, int32_t n, uint32_t allowed) {
-    uint32_t bits[32], minus_infinity = 0xFF800000u;
-    if (n < 32) {
-        for (int32_t i = 0; i < n; i++) logits[i] = (allowed >> i & 1) ? logits[i] : -INFINITY;
-        return;
-    }
-    memcpy(bits, logits, sizeof bits);
-    for (uint32_t i = 0; i < 32; i++) {
-        uint32_t keep = 0u - (allowed >> i & 1u);
-        bits[i] = (bits[i] & keep) | (minus_infinity & ~keep);
-    }
-    memcpy(logits, bits, sizeof bits);
 }
 
 void set_error(llamad_grammar_error *error, int32_t line, int32_t column, const char *reason) {
@@ -421,12 +344,7 @@ int32_t llamad_matcher_feed(llamad_matcher *matcher, const char *bytes, size_t n
 int32_t llamad_matcher_mask(llamad_matcher *matcher, float *logits) {
     std::shared_ptr<const Mask> mask;
     int32_t code = mask_of(matcher, mask);
-    if (code < 0) return code;
-    int32_t n = matcher->trie->n_vocab;
-    for (int32_t first = 0; first < n; first += 32) {
-        uint32_t word = static_cast<uint32_t>(mask->bits[static_cast<size_t>(first >> 6)] >> (first & 32));
-        if (word != UINT32_MAX) forbid(logits + first, std::min(32, n - first), word);
-    }
+    if (code >= 0) apply_mask(*mask, logits, matcher->trie->n_vocab);
     return code;
 }
 

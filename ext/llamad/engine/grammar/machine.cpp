@@ -1,4 +1,5 @@
-// Owns: how places follow from each other. Called under the grammar's lock, on sampler threads. See machine.hpp.
+// Owns: how places follow from each other. Called under the grammar's lock, on sampler and grammar threads. See
+// machine.hpp.
 #include "machine.hpp"
 
 #include <algorithm>
