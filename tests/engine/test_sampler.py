@@ -206,3 +206,13 @@ def test_whole_vocabularies_agree(vocab, packed, values, scale):
     rows = [(random.standard_normal(49152) * scale).astype(np.float32) for _ in range(8)]
     ours, theirs = pickers(vocab, packed, 49152, **{"seed": 3, **values})
     same_picks(ours, theirs, rows, list(range(100)) * 2, n_again=1)
+
+
+def test_a_temperature_next_to_nothing_leads_both_to_the_same_end(vocab, packed):
+    """The entropy is so small that logits divided by the temperature are infinite. llama.cpp then takes the last
+    candidate, and masked ones are candidates."""
+    row = np.full(17, -np.inf, np.float32)
+    row[[5, 7, 8]] = [27.104105, -22.304977, -27.651762]
+    values = {"temperature": -1.0, "dynatemp_range": 2.0, "dynatemp_exponent": 2.0, "top_n_sigma": 3.0}
+    ours, theirs = pickers(vocab, packed, 17, top_k=0, top_p=1.0, min_p=0.0, **values)
+    assert ours.pick(row.copy()) == theirs.pick(row.copy())

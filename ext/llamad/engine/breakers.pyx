@@ -21,7 +21,7 @@ cdef enum:
     WORD_BYTES = 1024                    # a longer token is no head
     RECORD_MAX = 1 + BREAKERS_MAX * BREAKER_BYTES * (1 + TAIL_TOKENS)
     TAILS_MAX = 1 << 17                  # numbers in the tails of all heads
-    HEAD_TAILS_MAX = 32                  # of one head: each is tried at every place of the history where it stands
+    HEAD_TAILS_MAX = 64                  # of one head: each is tried at every place of the history where it stands
     N_INDEX = 1 << 14
 
 ctypedef struct Breaker:

@@ -275,8 +275,10 @@ cdef int32_t candidates_draw(Candidates *c, Random *random) noexcept nogil:
     cdef double drawn, running = 0
     cdef float largest = _max(c)
     cdef int32_t i
-    if c.n < c.n_full and not largest > -INFINITY:
-        c.redo = 1  # nothing is possible: llama.cpp takes the last one, which may be one that was left out
+    if c.n < c.n_full and not (largest > -INFINITY and largest < INFINITY):
+        # Nothing is possible, or a tiny temperature led to infinity: llama.cpp takes the last one, which may be one
+        # that was left out.
+        c.redo = 1
         return -1
     drawn = random_double(random)
     c.total = 0
