@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable
 from functools import partial
 
-from llamad.api import chats, completion, metrics, status, tokens
+from llamad.api import chats, completion, infill, metrics, status, tokens
 from llamad.api.auth import Keys
 from llamad.api.errors import ApiError
 from llamad.api.openai import chat, text
@@ -43,6 +43,7 @@ class Api:
         self._add("POST", "/detokenize", tokens.detokenize)
         for path in ("/completion", "/completions"):
             self._add("POST", path, completion.handle)
+        self._add("POST", "/infill", infill.handle)
         for path in ("/embedding", "/embeddings"):
             self._add("POST", path, embeddings.handle)
         self._add("POST", "/v1/embeddings", embeddings.handle_openai)

@@ -15,6 +15,21 @@ from llamad.engine.model import Model
 TEXT_INLINE_MAX = 16384
 
 
+class Built:
+    """A prompt that an endpoint puts together itself, of tokens and several texts."""
+
+    __slots__ = ()
+
+    @property
+    def n_chars(self) -> int:
+        """How much text there is to tokenize."""
+        raise NotImplementedError
+
+    def tokens(self, model: Model, system: bytes) -> bytes:
+        """Token ids as int32, those of the system prompt first. Any thread."""
+        raise NotImplementedError
+
+
 def split(value: Any, prompts_max: int, n_ctx: int) -> list[Any]:
     """One or several prompts: each a string, a list of token ids, or a list of ids and strings.
 
@@ -56,6 +71,9 @@ def n_chars(prompts: list[Any]) -> int:
     """How much text there is to tokenize."""
     total = 0
     for prompt in prompts:
+        if isinstance(prompt, Built):
+            total += prompt.n_chars
+            continue
         total += (
             len(prompt)
             if isinstance(prompt, str)
@@ -68,7 +86,9 @@ def tokenize(prompt: Any, model: Model, system: bytes = b"") -> bytes:
     """Token ids as int32, behind those of the system prompt.
 
     BOS is added when the prompt begins with text, the model wants it and no system prompt has it already."""
-    if isinstance(prompt, str):
+    if isinstance(prompt, Built):
+        tokens = prompt.tokens(model, system)
+    elif isinstance(prompt, str):
         tokens = _text(prompt, not system, model)
     elif all(type(one) is int for one in prompt):
         tokens = _ids(prompt, model)
@@ -80,7 +100,7 @@ def tokenize(prompt: Any, model: Model, system: bytes = b"") -> bytes:
             )
         tokens = b"".join(parts)
     bos = array("i", [model.info.bos]).tobytes()
-    if system:
+    if system and not isinstance(prompt, Built):
         tokens = system + (tokens[4:] if model.info.add_bos and tokens.startswith(bos) else tokens)
     if not tokens:
         if model.info.bos < 0:

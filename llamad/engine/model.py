@@ -48,6 +48,11 @@ class ModelInfo:
     add_eos: bool = False
     add_sep: bool = False
     rerank_template: str | None = None
+    fim_pre: int = -1  # the tokens of infilling; -1: none
+    fim_suf: int = -1
+    fim_mid: int = -1
+    fim_rep: int = -1
+    fim_sep: int = -1
 
 
 class Model:
@@ -343,6 +348,11 @@ def _info(settings: Settings, handle: Any) -> ModelInfo:
         add_eos=lib.llama_vocab_get_add_eos(vocab),
         add_sep=lib.llama_vocab_get_add_sep(vocab),
         rerank_template=_text(lib.llama_model_chat_template(handle, b"rerank")) or None,
+        fim_pre=lib.llama_vocab_fim_pre(vocab),
+        fim_suf=lib.llama_vocab_fim_suf(vocab),
+        fim_mid=lib.llama_vocab_fim_mid(vocab),
+        fim_rep=lib.llama_vocab_fim_rep(vocab),
+        fim_sep=lib.llama_vocab_fim_sep(vocab),
     )
 
 

@@ -134,6 +134,7 @@ class Settings:
     chat_template_kwargs: str  # JSON
     reasoning_format: Literal["none", "auto", "deepseek", "deepseek-legacy"]
     prefill_assistant: bool
+    spm_infill: bool
 
     # the server
     host: str  # an address, or the path of a Unix socket when it begins with "/" or ends with ".sock"

@@ -85,7 +85,10 @@ def logits(last: int) -> list[float]:
     return [row.get(i, NEVER) for i in range(N_VOCAB)]
 
 
-def write_bigram(path: Path) -> str:
+def write_bigram(path: Path, special: tuple[str, ...] = ()) -> str:
+    """`special` are control tokens to follow PIECES."""
+    pieces = (*PIECES, *special)
+    n_vocab = len(pieces)
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_name("bigram")
     writer.add_context_length(4096)
@@ -96,12 +99,13 @@ def write_bigram(path: Path) -> str:
     writer.add_head_count_kv(1)
     writer.add_layer_norm_rms_eps(1e-5)
     writer.add_rope_dimension_count(N_EMBD // N_HEAD)
-    writer.add_vocab_size(N_VOCAB)
+    writer.add_vocab_size(n_vocab)
     writer.add_tokenizer_model("llama")
-    writer.add_token_list(list(PIECES))
-    writer.add_token_scores([0.0] * N_VOCAB)
+    writer.add_token_list(list(pieces))
+    writer.add_token_scores([0.0] * n_vocab)
     kinds = [gguf.TokenType.UNKNOWN, gguf.TokenType.CONTROL, gguf.TokenType.CONTROL]
     kinds += [gguf.TokenType.BYTE] * 256 + [gguf.TokenType.NORMAL] * (N_VOCAB - 259)
+    kinds += [gguf.TokenType.CONTROL] * len(special)
     writer.add_token_types(kinds)
     writer.add_unk_token_id(UNK)
     writer.add_bos_token_id(BOS)
@@ -110,10 +114,11 @@ def write_bigram(path: Path) -> str:
     writer.add_add_eos_token(False)
     writer.add_add_space_prefix(False)
     head = N_EMBD // N_HEAD
-    table = np.array([logits(last) for last in range(N_VOCAB)], np.float64)
-    output = np.zeros((N_VOCAB, N_EMBD), np.float32)
-    output[:, :N_VOCAB] = table.T / math.sqrt(N_EMBD)
-    embedding = np.zeros((N_VOCAB, N_EMBD), np.float32)
+    table = np.array([logits(last) for last in range(n_vocab)], np.float64)
+    output = np.zeros((n_vocab, N_EMBD), np.float32)
+    output[:, :n_vocab] = NEVER / math.sqrt(N_EMBD)
+    output[:N_VOCAB, :n_vocab] = table.T / math.sqrt(N_EMBD)
+    embedding = np.zeros((n_vocab, N_EMBD), np.float32)
     np.fill_diagonal(embedding, 1000.0)
     ones, zeros = np.ones(N_EMBD, np.float32), np.zeros
     for name, values in (

@@ -122,6 +122,6 @@ FLAGS: tuple[Flag, ...] = (
         dest="spm_infill",
         kind=Switch(),
         default=False,
-        status=Later("code infilling"),
+        help="/infill puts the suffix before the prefix, as some models want it.",
     ),
 )
