@@ -60,8 +60,11 @@ def _special(model: Model, token: int) -> str:
 
 def apply_template(service: Service, exchange: Exchange) -> None:
     """POST /apply-template: the prompt that a chat's messages make, and nothing else."""
-    from llamad.api.openai.messages import parse_chat
+    from llamad.api.openai.messages import Chat, with_chat
+
+    def answer(chat: Chat) -> None:
+        exchange.send(Response(200, msgspec.json.encode({"prompt": chat.prompt})))
 
     service.ready()
-    chat = parse_chat(json_object(exchange.request.body), service)
-    exchange.send(Response(200, msgspec.json.encode({"prompt": chat.prompt})))
+    body = exchange.request.body
+    with_chat(service, exchange, json_object(body), len(body), answer)

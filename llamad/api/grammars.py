@@ -7,6 +7,7 @@ and a large schema delays no grammar. Every 400 about a grammar or a schema is b
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import threading
 from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
@@ -18,8 +19,9 @@ import msgspec
 
 from llamad.api import fields
 from llamad.api.errors import ApiError, bad
+from llamad.chat.output import Format
 from llamad.chat.schema import SchemaError
-from llamad.chat.schema.process import Process
+from llamad.chat.schema.process import Process, ToolCall, ToolsError
 from llamad.engine.grammar import Grammar, GrammarError, Pieces
 from llamad.engine.vocab import Vocab
 from llamad.flags.settings import Settings
@@ -33,15 +35,17 @@ TIME_MAX_US = 5_000_000
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What constrains a generation: GBNF text, or a JSON schema as JSON. Its own key in the cache."""
+    """What constrains a generation: GBNF text, a JSON schema as JSON, or tools of which one must be called (a
+    ToolCall as JSON). Its own key in the cache."""
 
     grammar: str = ""
     schema: bytes | None = None
     strict: bool = True
+    tools: bytes | None = None
 
     @property
     def is_none(self) -> bool:
-        return not self.grammar and self.schema is None
+        return not self.grammar and self.schema is None and self.tools is None
 
 
 NOTHING = Wanted()
@@ -71,6 +75,21 @@ def wanted_schema(schema: Any, strict: bool) -> Wanted:
     if len(data) > SCHEMA_BYTES_MAX:
         raise bad(f'"json_schema" may have at most {SCHEMA_BYTES_MAX} bytes as JSON, not {len(data)}')
     return Wanted(schema=data, strict=strict)
+
+
+def wanted_tools(
+    format: Format, tools: list[dict[str, Any]], choice: str, parallel: bool, starts_in_reasoning: bool
+) -> Wanted:
+    """A call of one of the tools ("required") or of the one that `choice` names."""
+    try:
+        data = msgspec.json.encode(
+            ToolCall(dataclasses.asdict(format), tools, choice, parallel, starts_in_reasoning)
+        )
+    except RecursionError:
+        raise bad('"tools" are nested too deep') from None
+    if len(data) > SCHEMA_BYTES_MAX:
+        raise bad(f'"tools" of which one must be called may have at most {SCHEMA_BYTES_MAX} bytes as JSON')
+    return Wanted(tools=data)
 
 
 def parse(body: dict[str, Any], default: Wanted) -> Wanted:
@@ -163,7 +182,8 @@ class Grammars:
                 making.future.cancel()
 
     def _begin(self, wanted: Wanted, vocab: Vocab) -> Making:
-        thread = self._grammar_thread if wanted.schema is None else self._schema_thread
+        is_text = wanted.schema is None and wanted.tools is None
+        thread = self._grammar_thread if is_text else self._schema_thread
         future = asyncio.get_running_loop().run_in_executor(thread, self.compile, wanted, vocab)
 
         def done(made: asyncio.Future[Constraint]) -> None:
@@ -186,6 +206,8 @@ class Grammars:
         text, warnings = wanted.grammar, list[str]()
         if wanted.schema is not None:
             text, warnings = self._convert(wanted.schema, wanted.strict)
+        elif wanted.tools is not None:
+            text = self._tool_grammar(wanted.tools)
         with self._pieces_lock:
             if self._pieces is None:
                 self._pieces = Pieces(vocab)
@@ -193,7 +215,8 @@ class Grammars:
             grammar = Grammar(text, self._pieces, time_max_us=TIME_MAX_US)
         except GrammarError as error:
             raise _refused(wanted, error) from None
-        n_bytes = grammar.n_bytes + len(text) + len(wanted.grammar) + len(wanted.schema or b"")
+        n_bytes = grammar.n_bytes + len(text) + len(wanted.grammar)
+        n_bytes += len(wanted.schema or b"") + len(wanted.tools or b"")
         return Constraint(grammar, text, tuple(warnings), n_bytes)
 
     def _convert(self, schema: bytes, strict: bool) -> tuple[str, list[str]]:
@@ -201,6 +224,12 @@ class Grammars:
             return self._converter.convert(schema, strict=strict)
         except SchemaError as error:
             raise bad(f'"json_schema": {error}') from None
+
+    def _tool_grammar(self, asked: bytes) -> str:
+        try:
+            return self._converter.tool_grammar(asked)
+        except ToolsError as error:
+            raise bad(f'"tools": {error}') from None
 
     def _keep(self, wanted: Wanted, made: Constraint) -> None:
         self._kept[wanted] = made
@@ -219,5 +248,7 @@ class Grammars:
 def _refused(wanted: Wanted, error: GrammarError) -> ApiError:
     if wanted.schema is not None:
         return bad(f'"json_schema": the grammar it makes is refused: {error.reason}')
+    if wanted.tools is not None:
+        return bad(f'"tools": the grammar that their schemas make is refused: {error.reason}')
     where = f"line {error.line}, column {error.column}: " if error.line else ""
     return bad(f'Failed to parse grammar ("grammar"): {where}{error.reason}')

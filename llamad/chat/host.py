@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from llamad.chat.output import Format, detect
-from llamad.chat.template import CHATML, ChatTemplate, builtin, builtin_names
+from llamad.chat.template import CHATML, ChatTemplate, TemplateError, builtin, builtin_names
 
 
 class ChatHost:
@@ -52,9 +52,12 @@ class ChatHost:
         ):
             begun = _text(last.get("content"))
             messages = messages[:-1]
-        text = self.template.prompt(
-            messages, tools=tools, kwargs=merged, add_generation_prompt=add_generation_prompt
-        )
+        try:
+            text = self.template.prompt(
+                messages, tools=tools, kwargs=merged, add_generation_prompt=add_generation_prompt
+            )
+        except RecursionError:  # while the messages are made into what the template understands
+            raise TemplateError("the messages or the tools are nested too deep") from None
         # The tokenizer adds the token that begins a text by itself.
         if self._bos and text.startswith(self._bos):
             text = text[len(self._bos) :]

@@ -28,13 +28,17 @@ def include_usage(body: dict[str, Any]) -> bool:
 
 def limit(body: dict[str, Any], service: Service) -> dict[str, Any]:
     """The token limit under the name that the options know. Without one a text ends with its context, unshifted."""
+    wanted, cap = service.settings.n_predict, service.settings.n_predict_max
     for name in ("max_completion_tokens", "max_tokens", "n_predict"):
         if body.get(name) is not None:
-            return {"n_predict": fields.whole(body, name, -1, -2)}
-    return {"n_predict": -2 if service.settings.n_predict < 0 else service.settings.n_predict}
+            wanted = fields.whole(body, name, -1, -2)
+            if cap and wanted > cap:
+                raise bad(f'"{name}" may be at most {cap} on this server (--n-predict-max)')
+            break
+    return {"n_predict": -2 if wanted < 0 else wanted}
 
 
-def response_format(body: dict[str, Any], default: grammars.Wanted) -> grammars.Wanted | None:
+def response_format(body: dict[str, Any]) -> grammars.Wanted | None:
     """What `response_format` wants, in every form of it; None when it says nothing."""
     value = body.get("response_format")
     if value is None or value == "auto":
@@ -79,9 +83,8 @@ def parse(
     own = {"prompt", "response_format", "logprobs", "top_logprobs", "max_tokens", "max_completion_tokens"}
     known = {name: value for name, value in body.items() if name not in own}
     known |= limit(body, service)
-    if n_probs and not known.get("n_probs"):
-        known["n_probs"] = n_probs
-    wanted = response_format(body, service.constraint)
+    known["n_probs"] = max(n_probs, fields.whole(body, "n_probs", 0, 0))
+    wanted = response_format(body)
     if forced is not None and wanted is not None:
         raise bad('"response_format" cannot be combined with a "tool_choice" that forces a call')
     wanted = forced or wanted

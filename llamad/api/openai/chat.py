@@ -16,7 +16,7 @@ from llamad.api.errors import ApiError
 from llamad.api.fields import json_object
 from llamad.api.job import Job, Part, Piece
 from llamad.api.openai import bodies, shapes
-from llamad.api.openai.messages import Chat, parse_chat
+from llamad.api.openai.messages import Chat, with_chat
 from llamad.api.preparing import prepare
 from llamad.api.service import Service
 from llamad.chat.output import Delta, OutputParser
@@ -30,7 +30,7 @@ _encode = msgspec.json.Encoder().encode
 class Answer:
     """One part's answer so far: the parser of its text, and what it has found."""
 
-    __slots__ = ("calls", "content", "logprobs", "parser", "reasoning", "role_sent")
+    __slots__ = ("calls", "content", "logprobs", "parser", "reasoning", "role_sent", "tokens")
 
     def __init__(self, parser: OutputParser) -> None:
         self.parser = parser
@@ -38,6 +38,7 @@ class Answer:
         self.reasoning: list[str] = []
         self.calls: list[dict[str, Any]] = []
         self.logprobs: list[dict[str, Any]] = []  # not told yet
+        self.tokens: list[int] = []  # not told yet; only where they are wanted
         self.role_sent = False
 
     def take(self, deltas: list[Delta]) -> list[dict[str, Any]]:
@@ -106,9 +107,13 @@ class ChatDialect:
         reason = shapes.finish_reason(part)
         return "tool_calls" if answer.calls and reason == "stop" else reason
 
-    def _remember_probs(self, part: Part, piece: Piece) -> None:
+    def _remember(self, part: Part, piece: Piece) -> None:
+        job = part.job
+        if job.generation.return_tokens:
+            self._answer(part).tokens += piece.tokens
         if self.chat.logprobs:
-            told = shapes.chat_logprobs(part.job.model.vocab, piece, self.chat.n_top)
+            is_post = job.generation.post_sampling_probs
+            told = shapes.chat_logprobs(job.model.vocab, piece, self.chat.n_top, is_post)
             self._answer(part).logprobs += told
 
     def _chunk(self, part: Part, delta: dict[str, Any], reason: str | None) -> dict[str, Any]:
@@ -117,6 +122,8 @@ class ChatDialect:
         if self.chat.logprobs:
             choice["logprobs"] = {"content": answer.logprobs} if answer.logprobs else None
             answer.logprobs = []
+        if part.job.generation.return_tokens:
+            choice["tokens"], answer.tokens = answer.tokens, []
         return self._envelope("chat.completion.chunk", [choice])
 
     def _role(self, part: Part) -> bytes:
@@ -138,7 +145,7 @@ class ChatDialect:
 
     def piece(self, part: Part, piece: Piece) -> bytes:
         answer = self._answer(part)
-        self._remember_probs(part, piece)
+        self._remember(part, piece)
         out = self._role(part)
         for delta in answer.take(answer.parser.feed(piece.data.decode("utf-8", "replace"))):
             event = self._chunk(part, delta, None)
@@ -155,10 +162,7 @@ class ChatDialect:
         for delta in answer.take(answer.parser.finish()):
             out += sse.format_event(_encode(self._chunk(part, delta, None)))
         last = self._chunk(part, {}, self._reason(part, answer))
-        done = part.ended
-        last["timings"] = result.timings(
-            done.n_prompt, done.n_cached, done.prompt_us, done.n_decoded, done.predict_us
-        )
+        last |= {"timings": shapes.ended_timings(part), **shapes.warnings(part.job)}
         return out + sse.format_event(_encode(last))
 
     def end(self, job: Job) -> bytes:
@@ -174,25 +178,22 @@ class ChatDialect:
             answer.take(answer.parser.feed(part.data().decode("utf-8", "replace")))
             answer.take(answer.parser.finish())
             for piece in part.pieces:
-                self._remember_probs(part, piece)
-            choices.append(
-                {
-                    "index": part.index,
-                    "message": answer.message(),
-                    "logprobs": {"content": answer.logprobs} if self.chat.logprobs else None,
-                    "finish_reason": self._reason(part, answer),
-                }
-            )
-        done = job.parts[0].ended
+                self._remember(part, piece)
+            choice = {
+                "index": part.index,
+                "message": answer.message(),
+                "logprobs": {"content": answer.logprobs} if self.chat.logprobs else None,
+                "finish_reason": self._reason(part, answer),
+            }
+            if job.generation.return_tokens:
+                choice["tokens"] = answer.tokens
+            choices.append(choice)
         whole = self._envelope("chat.completion", choices) | {
             "usage": shapes.usage(job),
-            "timings": result.timings(
-                done.n_prompt, done.n_cached, done.prompt_us, done.n_decoded, done.predict_us
-            ),
+            "timings": shapes.ended_timings(job.parts[0]),
+            **shapes.warnings(job),
         }
-        if job.ready is not None and job.ready.constraint is not None and job.ready.constraint.warnings:
-            whole["warnings"] = list(job.ready.constraint.warnings)
-        return _encode(whole)
+        return _encode(result.select(whole, job.generation.response_fields))
 
     def failed(self, error: ApiError) -> bytes:
         return sse.format_event(_encode(error.body()))
@@ -204,9 +205,14 @@ class ChatDialect:
 def handle(service: Service, exchange: Exchange) -> None:
     """POST /v1/chat/completions and /chat/completions."""
     model, engine = service.ready()
+    n_bytes = len(exchange.request.body)
     body = json_object(exchange.request.body)
     exchange.request.body = b""
-    chat = parse_chat(body, service)
-    generation = bodies.parse(chat.without_own(body), service, model, chat.n_probs, chat.constraint)
-    job = Job(service, exchange, generation, model, engine, ChatDialect(chat, service), markers=True)
-    prepare(service, exchange, generation, model, [chat.prompt], job.submit)
+
+    def answer(chat: Chat) -> None:
+        generation = bodies.parse(chat.without_own(body), service, model, chat.n_probs, chat.constraint)
+        dialect = ChatDialect(chat, service)
+        job = Job(service, exchange, generation, model, engine, dialect, markers=True)
+        prepare(service, exchange, generation, model, [chat.prompt], job.submit)
+
+    with_chat(service, exchange, body, n_bytes, answer)

@@ -1,28 +1,27 @@
 """Owns what a chat request says: messages, tools and their choice, reasoning; and the prompt made of them.
 
-Runs on the event loop; rendering is bounded by the template's own limits. Every 400 about these fields is born here.
+Runs on the event loop, or in a worker where the request is large; rendering is bounded by the template's own limits.
+Every 400 about these fields is born here. Grammars of forced calls are made elsewhere: see api/grammars.py.
 """
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast
 
 from llamad.api import fields, grammars
-from llamad.api.errors import ApiError, bad
+from llamad.api.errors import ApiError, bad, queue_full
 from llamad.api.openai import bodies
 from llamad.api.service import Service
 from llamad.chat.host import ChatHost
-from llamad.chat.output import (
-    OutputParser,
-    Reasoning,
-    ToolError,
-    ends_in_reasoning,
-    make_parser,
-    tool_grammar,
-)
+from llamad.chat.output import OutputParser, Reasoning, ends_in_reasoning, make_parser
 from llamad.chat.template import TemplateError
+from llamad.http.exchange import Exchange
 
+# Up to here a request's template is rendered on the event loop: a few milliseconds at most.
+BODY_INLINE_MAX = 16384
 REASONING: tuple[Reasoning, ...] = ("none", "auto", "deepseek", "deepseek-legacy")
 
 
@@ -62,15 +61,43 @@ class Chat:
         return {name: value for name, value in body.items() if name not in own}
 
 
+def with_chat(
+    service: Service, exchange: Exchange, body: dict[str, Any], n_bytes: int, then: Callable[[Chat], None]
+) -> None:
+    """Call `then` with the chat of a body of this size: now, or later unless the client is gone by then."""
+    if n_bytes <= BODY_INLINE_MAX:
+        then(parse_chat(body, service))
+        return
+    if service.n_preparing >= service.settings.n_parallel + service.settings.queue_max:
+        raise queue_full()
+    service.spawn(exchange, _parse_later(service, exchange, body, then))
+
+
+async def _parse_later(
+    service: Service, exchange: Exchange, body: dict[str, Any], then: Callable[[Chat], None]
+) -> None:
+    service.n_preparing += 1
+    try:
+        loop = asyncio.get_running_loop()
+        chat = await loop.run_in_executor(service.workers, parse_chat, body, service)
+    finally:
+        service.n_preparing -= 1
+    service.ready()
+    if not exchange.closed:
+        then(chat)
+
+
 def parse_chat(body: dict[str, Any], service: Service) -> Chat:
     """Raises ApiError for what cannot be honoured."""
     bodies.check_unsupported(body)
     host = service.chat
     messages = _messages(body)
-    tools, choice = _tools(body)
+    tools = _tools(body)
+    choice, named = _choice(body, tools)
     parallel = fields.flag(body, "parallel_tool_calls", True)
     reasoning = _reasoning(body, service)
-    logprobs = fields.flag(body, "logprobs", False)
+    n_probs = fields.whole(body, "n_probs", 0, 0)  # /completion's name for them
+    logprobs = fields.flag(body, "logprobs", False) or n_probs > 0
     n_top = fields.whole(body, "top_logprobs", 0, 0, bodies.TOP_LOGPROBS_MAX)
     if n_top and not logprobs:
         raise bad('"top_logprobs" needs "logprobs": true')
@@ -85,20 +112,15 @@ def parse_chat(body: dict[str, Any], service: Service) -> Chat:
             kwargs=kwargs or {},
             add_generation_prompt=fields.flag(body, "add_generation_prompt", True),
         )
-        constraint = None
-        if shown and choice != "auto":
-            text = tool_grammar(
-                host.format,
-                shown,
-                choice=choice,
-                parallel=parallel,
-                starts_in_reasoning=ends_in_reasoning(host.format, prompt),
-            )
-            constraint = grammars.Wanted(text)
     except TemplateError as error:
         raise bad(f"The chat template refuses these messages: {error}") from None
-    except ToolError as error:
-        raise bad(f'"tools": {error}') from None
+    constraint = None
+    if shown and (named or choice == "required"):
+        starts_in_reasoning = ends_in_reasoning(host.format, prompt)
+        name = named[0]["function"]["name"] if named else "required"
+        if name in ("auto", "required"):  # a function may be called so, too
+            tools, name, parallel = named or tools, "required", parallel and not named
+        constraint = grammars.wanted_tools(host.format, tools, name, parallel, starts_in_reasoning)
     return Chat(
         model=fields.text(body, "model", service.model_name),
         prompt=prompt,
@@ -108,51 +130,88 @@ def parse_chat(body: dict[str, Any], service: Service) -> Chat:
         reasoning=reasoning,
         include_usage=bodies.include_usage(body),
         logprobs=logprobs,
-        n_top=n_top,
+        n_top=n_top or n_probs,
         constraint=constraint,
     )
 
 
 def _messages(body: dict[str, Any]) -> list[dict[str, Any]]:
+    """The messages, in today's form: of older ones, `function_call` and the role `function` are calls and results."""
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages:
         raise bad('"messages" must be a non-empty array')
-    for i, message in enumerate(messages):
-        if not isinstance(message, dict) or not isinstance(message.get("role"), str):
-            raise bad(f'"messages": number {i} must be an object with a "role"')
-        content = message.get("content")
-        if isinstance(content, list):
-            _check_parts(content, i)
-        elif not isinstance(content, str | None):
-            raise bad(f'"messages": the content of number {i} must be a string, an array of parts or null')
-        elif content is None and message["role"] in ("user", "system", "developer"):
-            raise bad(f'"messages": number {i} has no content')
-        if not isinstance(message.get("tool_calls"), list | None):
-            raise bad(f'"messages": "tool_calls" of number {i} must be an array')
-    return messages
+    found = [_message(message, i) for i, message in enumerate(messages)]
+    for i, message in enumerate(found):
+        if message.get("function_call") is not None and not message.get("tool_calls"):
+            call = {"id": f"call_{i}", "type": "function", "function": message.pop("function_call")}
+            message["tool_calls"] = [_call(call, i)]
+        if message["role"] == "function":
+            message["role"] = "tool"
+            calls = found[i - 1].get("tool_calls") if i else None
+            if calls:
+                message.setdefault("tool_call_id", calls[0].get("id"))
+    return found
 
 
-def _check_parts(parts: list[Any], i: int) -> None:
-    for part in parts:
-        kind = part.get("type") if isinstance(part, dict) else None
-        if kind in ("image_url", "input_image", "input_audio", "image", "audio", "file"):
-            raise ApiError(
-                501, f'"messages": number {i} has a part of type "{kind}"; this model reads text only'
-            )
-        if kind not in ("text", "input_text", "output_text", "refusal"):
-            raise bad(f'"messages": number {i} has a part without a known "type"')
-        text = part.get("refusal" if kind == "refusal" else "text")
-        if not isinstance(text, str):
-            raise bad(f'"messages": number {i} has a part without its text')
+def _message(given: Any, i: int) -> dict[str, Any]:
+    if not isinstance(given, dict) or not isinstance(given.get("role"), str) or not given["role"]:
+        raise bad(f'"messages": number {i} must be an object with a "role"')
+    message: dict[str, Any] = dict(given)
+    content = message.get("content")
+    if isinstance(content, list):
+        message["content"] = [_part(part, i) for part in content]
+    elif not isinstance(content, str | None):
+        raise bad(f'"messages": the content of number {i} must be a string, an array of parts or null')
+    elif content is None and message["role"] in ("user", "system", "developer"):
+        raise bad(f'"messages": number {i} has no content')
+    for name in ("name", "tool_call_id", "reasoning_content"):
+        if not isinstance(message.get(name), str | None):
+            raise bad(f'"messages": "{name}" of number {i} must be a string')
+    calls = message.get("tool_calls")
+    if not isinstance(calls, list | None):
+        raise bad(f'"messages": "tool_calls" of number {i} must be an array')
+    if calls:
+        message["tool_calls"] = [_call(call, i) for call in calls]
+    return message
 
 
-def _tools(body: dict[str, Any]) -> tuple[list[dict[str, Any]], str]:
-    """The tools, and "none", "auto", "required" or a function's name. `functions` are tools in an older form."""
-    tools = body.get("tools")
-    if tools is None and isinstance(body.get("functions"), list):
-        tools = [{"type": "function", "function": one} for one in cast(list[Any], body["functions"])]
+def _call(call: Any, i: int) -> dict[str, Any]:
+    function = call.get("function") if isinstance(call, dict) else None
+    if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+        raise bad(
+            f'"messages": each call of number {i} must be an object with a "function" that has a "name"'
+        )
+    if not isinstance(function.get("arguments"), str | dict | None):
+        raise bad(f'"messages": the "arguments" of a call of number {i} must be a string')
+    if not isinstance(call.get("id"), str | None):
+        raise bad(f'"messages": the "id" of a call of number {i} must be a string')
+    return {
+        **call,
+        "type": "function",
+        "function": {**function, "arguments": function.get("arguments") or ""},
+    }
+
+
+def _part(part: Any, i: int) -> dict[str, Any]:
+    """Texts go by several names; templates know one."""
+    kind = part.get("type") if isinstance(part, dict) else None
+    if kind in ("image_url", "input_image", "input_audio", "image", "audio", "file"):
+        raise ApiError(501, f'"messages": number {i} has a part of type "{kind}"; this model reads text only')
+    if kind not in ("text", "input_text", "output_text", "refusal"):
+        raise bad(f'"messages": number {i} has a part without a known "type"')
+    text = part.get("refusal" if kind == "refusal" else "text")
+    if not isinstance(text, str):
+        raise bad(f'"messages": number {i} has a part without its text')
+    return {"type": "text", "text": text}
+
+
+def _tools(body: dict[str, Any]) -> list[dict[str, Any]]:
+    """`functions` are tools in an older form."""
+    tools, functions = body.get("tools"), body.get("functions")
+    if not isinstance(functions, list | None):
+        raise bad('"functions" must be an array')
     if tools is None:
-        tools = []
+        tools = [{"type": "function", "function": one} for one in functions or ()]
     if not isinstance(tools, list):
         raise bad('"tools" must be an array')
     for i, tool in enumerate(tools):
@@ -163,22 +222,31 @@ def _tools(body: dict[str, Any]) -> tuple[list[dict[str, Any]], str]:
             or not function["name"]
         ):
             raise bad(f'"tools": number {i} must be an object with a "function" that has a "name"')
-    choice = body.get("tool_choice")
+        if not isinstance(function.get("description"), str | None):
+            raise bad(f'"tools": the "description" of number {i} must be a string')
+        if not isinstance(function.get("parameters"), dict | None):
+            raise bad(f'"tools": the "parameters" of number {i} must be a JSON schema, an object')
+    return tools
+
+
+def _choice(body: dict[str, Any], tools: list[dict[str, Any]]) -> tuple[str, list[dict[str, Any]]]:
+    """ "none", "auto" or "required"; or "named", with the tool itself."""
+    field = "tool_choice" if body.get("tool_choice") is not None else "function_call"
+    choice = body.get(field)
     if choice is None:
-        choice = body.get("function_call")
+        return "auto", []
     if isinstance(choice, dict):
-        named = choice.get("function", choice)
-        choice = named.get("name") if isinstance(named, dict) else None
-        if not isinstance(choice, str) or choice not in [tool["function"]["name"] for tool in tools]:
-            raise bad('"tool_choice" names a function that is not among the tools')
-        return tools, choice
-    if choice is None:
-        return tools, "auto"
+        function = choice.get("function", choice)
+        name = function.get("name") if isinstance(function, dict) else None
+        named = [tool for tool in tools if tool["function"]["name"] == name][:1]
+        if not named:
+            raise bad(f'"{field}" names a function that is not among the tools')
+        return "named", named
     if choice not in ("none", "auto", "required"):
-        raise bad('"tool_choice" must be "none", "auto", "required" or name a function')
+        raise bad(f'"{field}" must be "none", "auto", "required" or name a function')
     if choice == "required" and not tools:
-        raise bad('"tool_choice" is "required", but there are no tools')
-    return tools, choice
+        raise bad(f'"{field}" is "required", but there are no tools')
+    return choice, []
 
 
 def _reasoning(body: dict[str, Any], service: Service) -> Reasoning:

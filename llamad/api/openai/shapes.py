@@ -5,12 +5,16 @@ Pure functions on the event loop. Must not know how an answer is sent.
 
 from __future__ import annotations
 
+import math
 import secrets
 from typing import Any
 
+from llamad.api import result
 from llamad.api.job import Job, Part, Piece
 from llamad.engine.task import STOP_NAMES, TokenProbs
 from llamad.engine.vocab import Vocab
+
+LOGPROB_MIN = -9999.0
 
 
 def new_id(prefix: str) -> str:
@@ -35,32 +39,52 @@ def usage(job: Job) -> dict[str, Any]:
     }
 
 
-def _entry(vocab: Vocab, token: int, value: float) -> dict[str, Any]:
-    data = vocab.output(token)
-    return {"id": token, "token": data.decode("utf-8", "replace"), "bytes": list(data), "logprob": value}
+def warnings(job: Job) -> dict[str, Any]:
+    """What of a schema the grammar leaves out, as a field beside the answer; none where nothing is."""
+    constraint = job.ready.constraint if job.ready is not None else None
+    return {"warnings": list(constraint.warnings)} if constraint is not None and constraint.warnings else {}
 
 
-def chat_logprobs(vocab: Vocab, piece: Piece, n_top: int) -> list[dict[str, Any]]:
-    """The entries of `logprobs.content` for the tokens of a piece."""
+def ended_timings(part: Part) -> dict[str, Any]:
+    done = part.ended
+    return result.timings(done.n_prompt, done.n_cached, done.prompt_us, done.n_decoded, done.predict_us)
+
+
+def chat_logprobs(vocab: Vocab, piece: Piece, n_top: int, is_post: bool) -> list[dict[str, Any]]:
+    """The entries of `logprobs.content` for the tokens of a piece; after sampling, probabilities, as /completion
+    has them."""
+    name, name_top = ("prob", "top_probs") if is_post else ("logprob", "top_logprobs")
+
+    def entry(token: int, value: float) -> dict[str, Any]:
+        data = vocab.output(token)
+        return {"id": token, "token": data.decode("utf-8", "replace"), "bytes": list(data), name: value}
+
     out = []
     for token, (own, top) in zip(piece.tokens, piece.probs, strict=False):
-        item = _entry(vocab, token, own)
-        item["top_logprobs"] = [_entry(vocab, *one) for one in top[:n_top]]
+        item = entry(token, own)
+        item[name_top] = [entry(*one) for one in top[:n_top]]
         out.append(item)
     return out
 
 
 def text_logprobs(
-    vocab: Vocab, tokens: list[int], probs: list[TokenProbs], n_top: int, offset: int
+    vocab: Vocab, tokens: list[int], probs: list[TokenProbs], n_top: int, offset: int, is_post: bool
 ) -> tuple[dict[str, Any], int]:
-    """The older `logprobs` of /v1/completions, and the offset behind these tokens."""
+    """The older `logprobs` of /v1/completions, and the offset behind these tokens. This form has no place for
+    probabilities after sampling: their logarithms stand there."""
+
+    def log(value: float) -> float:
+        if not is_post:
+            return value
+        return math.log(value) if value > 0 else LOGPROB_MIN
+
     out: dict[str, Any] = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
     for token, (own, top) in zip(tokens, probs, strict=False):
         text = vocab.output(token).decode("utf-8", "replace")
         out["tokens"].append(text)
-        out["token_logprobs"].append(own)
+        out["token_logprobs"].append(log(own))
         out["top_logprobs"].append(
-            {vocab.output(one).decode("utf-8", "replace"): value for one, value in top[:n_top]}
+            {vocab.output(one).decode("utf-8", "replace"): log(value) for one, value in top[:n_top]}
         )
         out["text_offset"].append(offset)
         offset += len(text)

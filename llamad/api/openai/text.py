@@ -6,6 +6,7 @@ Runs on the event loop. The request's way through the engine is job.py's.
 from __future__ import annotations
 
 import time
+from array import array
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,10 +43,12 @@ class TextDialect:
         self.model = fields.text(body, "model", service.model_name)
         self.fingerprint = service.build_info
         self.echo = fields.flag(body, "echo", False)
-        n_top = fields.whole(body, "logprobs", -1, -1, bodies.TOP_LOGPROBS_MAX)
+        n_probs = fields.whole(body, "n_probs", 0, 0)  # /completion's name for them
+        n_top = fields.whole(body, "logprobs", n_probs or -1, -1, max(n_probs, bodies.TOP_LOGPROBS_MAX))
         self.n_top = n_top  # -1: no logprobs
         self.usage = bodies.include_usage(body)
         self.n_wanted = 1
+        self.prompts: list[Any] = []  # as sent
 
     @property
     def n_probs(self) -> int:
@@ -69,17 +72,37 @@ class TextDialect:
             progress = part.state = Progress(len(self._prompt(part)) if self.echo else 0)
         vocab = part.job.model.vocab
         told, progress.offset = shapes.text_logprobs(
-            vocab, piece.tokens, piece.probs, self.n_top, progress.offset
+            vocab,
+            piece.tokens,
+            piece.probs,
+            self.n_top,
+            progress.offset,
+            part.job.generation.post_sampling_probs,
         )
         return told
 
     def _prompt(self, part: Part) -> str:
-        return part.job.model.vocab.detokenize(part.tokens_prompt, True).decode("utf-8", "replace")
+        """As it was sent: neither the server's system prompt nor the token that begins a text is part of it."""
+        sent = self.prompts[part.index // part.job.generation.n]
+        if isinstance(sent, str):
+            return sent
+        vocab = part.job.model.vocab
+        data = [
+            one.encode() if isinstance(one, str) else vocab.detokenize(array("i", [one]).tobytes(), True)
+            for one in sent
+        ]
+        return b"".join(data).decode("utf-8", "replace")
 
     def _choice(
         self, part: Part, text: str, logprobs: dict[str, Any] | None, reason: str | None
     ) -> dict[str, Any]:
         return {"text": text, "index": part.index, "logprobs": logprobs, "finish_reason": reason}
+
+    @staticmethod
+    def _tokens(part: Part, pieces: list[Piece]) -> dict[str, Any]:
+        if not part.job.generation.return_tokens:
+            return {}
+        return {"tokens": [token for piece in pieces for token in piece.tokens]}
 
     # For the job.
 
@@ -91,7 +114,8 @@ class TextDialect:
 
     def piece(self, part: Part, piece: Piece) -> bytes:
         text = piece.data.decode("utf-8", "replace")
-        event = self._envelope([self._choice(part, text, self._logprobs(part, piece), None)])
+        choice = self._choice(part, text, self._logprobs(part, piece), None)
+        event = self._envelope([choice | self._tokens(part, [piece])])
         if part.job.generation.timings_per_token:
             event["timings"] = result.timings(
                 part.n_prompt, part.n_cached, piece.prompt_us, part.n_decoded, piece.predict_us
@@ -99,9 +123,9 @@ class TextDialect:
         return sse.format_event(_encode(event))
 
     def done(self, part: Part) -> bytes:
-        return sse.format_event(
-            _encode(self._envelope([self._choice(part, "", None, shapes.finish_reason(part))]))
-        )
+        last = self._envelope([self._choice(part, "", None, shapes.finish_reason(part))])
+        last |= {"timings": shapes.ended_timings(part), **shapes.warnings(part.job)}
+        return sse.format_event(_encode(last))
 
     def end(self, job: Job) -> bytes:
         if not self.usage:
@@ -129,17 +153,13 @@ class TextDialect:
                 0,
             )
             choice = self._choice(part, text, self._logprobs(part, joined), shapes.finish_reason(part))
-            choices.append(choice | {"index": index})
-        done = parts[0].ended
-        return _encode(
-            self._envelope(choices)
-            | {
-                "usage": shapes.usage(job),
-                "timings": result.timings(
-                    done.n_prompt, done.n_cached, done.prompt_us, done.n_decoded, done.predict_us
-                ),
-            }
-        )
+            choices.append(choice | self._tokens(part, part.pieces) | {"index": index})
+        whole = self._envelope(choices) | {
+            "usage": shapes.usage(job),
+            "timings": shapes.ended_timings(parts[0]),
+            **shapes.warnings(job),
+        }
+        return _encode(result.select(whole, g.response_fields))
 
     def failed(self, error: ApiError) -> bytes:
         return sse.format_event(_encode(error.body()))
@@ -168,7 +188,7 @@ def handle(service: Service, exchange: Exchange) -> None:
     dialect = TextDialect(body, service)
     if body.get("suffix"):
         raise not_yet("suffix")
-    n = fields.whole(body, "n", 1, 1)
+    n = fields.whole(body, "n_cmpl" if body.get("n_cmpl") is not None else "n", 1, 1)
     best_of = fields.whole(body, "best_of", n, 1)
     if best_of < n:
         raise bad(f'"best_of" must be at least "n", which is {n}')
@@ -176,10 +196,14 @@ def handle(service: Service, exchange: Exchange) -> None:
     if best_of > n:
         if fields.flag(body, "stream", False):
             raise bad('"best_of" cannot be combined with "stream": all are judged before one is told')
-        body = {**body, "n": best_of}
+        if best_of > service.settings.n_max:
+            raise bad(f'"best_of" may be at most {service.settings.n_max} on this server (--n-max)')
+        body = {**body, "n": best_of, "n_cmpl": None}
         n_probs = max(1, n_probs)
     generation = bodies.parse(body, service, model, n_probs)
     dialect.n_wanted = n
     job = Job(service, exchange, generation, model, engine, dialect)
-    wanted = prompts.split(body.get("prompt"), service.settings.prompts_max, model.n_ctx_slot)
+    wanted = dialect.prompts = prompts.split(
+        body.get("prompt"), service.settings.prompts_max, model.n_ctx_slot
+    )
     prepare(service, exchange, generation, model, wanted, job.submit)

@@ -6,7 +6,7 @@ Read-only once made; any thread. Schemas come from clients: nothing here trusts 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from .json_text import escaped
@@ -15,6 +15,7 @@ _PYTHON = ("python", "ipython", "code_interpreter")
 _TYPES = {str: "string", bool: "boolean", int: "integer", float: "number", list: "array", dict: "object"}
 _SPOKEN = {"True": "true", "False": "false", "None": "null"}
 _DEEPEST = 16
+_LOOKS_MAX = 1000  # at parts of one schema: references may make few parts look like very many
 
 
 class Tools:
@@ -55,11 +56,15 @@ def function_of(tool: Any) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def types_of(schema: Any, root: Any, depth: int = 0) -> frozenset[str]:
-    if not isinstance(schema, dict) or depth > _DEEPEST:
+def types_of(schema: Any, root: Any) -> frozenset[str]:
+    return _types_of(schema, root, 0, iter(range(_LOOKS_MAX)))
+
+
+def _types_of(schema: Any, root: Any, depth: int, looks: Iterator[int]) -> frozenset[str]:
+    if not isinstance(schema, dict) or depth > _DEEPEST or next(looks, None) is None:
         return frozenset()
     if isinstance(schema.get("$ref"), str):
-        return types_of(_target(root, schema["$ref"]), root, depth + 1)
+        return _types_of(_target(root, schema["$ref"]), root, depth + 1, looks)
     named = schema.get("type")
     if isinstance(named, str):
         return frozenset([named])
@@ -71,7 +76,7 @@ def types_of(schema: Any, root: Any, depth: int = 0) -> frozenset[str]:
         return frozenset(map(_type, schema["enum"]))
     for keyword in ("anyOf", "oneOf"):
         if isinstance(schema.get(keyword), list):
-            found = [types_of(option, root, depth + 1) for option in schema[keyword]]
+            found = [_types_of(option, root, depth + 1, looks) for option in schema[keyword]]
             return frozenset().union(*found) if all(found) else frozenset()
     return frozenset()
 

@@ -14,8 +14,10 @@ from typing import IO
 
 import msgspec
 
+from llamad.chat.output.formats import Format
+from llamad.chat.output.grammar import ToolError, tool_grammar
 from llamad.chat.schema import SchemaError, to_grammar
-from llamad.chat.schema.process import CPU_SECONDS_MAX, Answer, read_frame, write_frame
+from llamad.chat.schema.process import CPU_SECONDS_MAX, Answer, ToolCall, read_frame, write_frame
 
 MEMORY_BYTES_MAX = 1 << 30
 NICE = 10  # who waits for a token goes before who waits for a schema
@@ -31,21 +33,35 @@ def main() -> None:
     while (frame := read_frame(asked)) is not None:
         # The end of the process, which is its answer then.
         signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS_MAX)
-        answer = _answer(frame[1:], frame[:1] == b"s")
+        answer = _answer(frame[:1], frame[1:])
         signal.setitimer(signal.ITIMER_PROF, 0)
         _send(answers, answer)
         del frame, answer
         gc.collect()
 
 
-def _answer(schema: bytes, strict: bool) -> Answer:
+def _answer(kind: bytes, data: bytes) -> Answer:
     try:
-        text, warnings = to_grammar(msgspec.json.decode(schema), strict=strict)
+        if kind == b"t":
+            return Answer(text=_tool_grammar(msgspec.json.decode(data, type=ToolCall)))
+        text, warnings = to_grammar(msgspec.json.decode(data), strict=kind == b"s")
         return Answer(text=text, warnings=warnings)
+    except ToolError as error:
+        return Answer(tools=str(error))
     except SchemaError as error:
         return Answer(pointer=error.pointer, keyword=error.keyword, reason=error.reason)
     except MemoryError:
         return Answer(pointer="#", reason="the schema takes too much memory to convert; simplify it")
+
+
+def _tool_grammar(asked: ToolCall) -> str:
+    return tool_grammar(
+        msgspec.convert(asked.format, Format),
+        asked.tools,
+        choice=asked.choice,
+        parallel=asked.parallel,
+        starts_in_reasoning=asked.starts_in_reasoning,
+    )
 
 
 def _send(to: IO[bytes], answer: Answer) -> None:

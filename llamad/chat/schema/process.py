@@ -1,4 +1,5 @@
 """The conversion in a child process, so that no schema, however contrived, takes the interpreter from the daemon.
+Grammars that force tool calls are made there, too, because they are made of the tools' schemas.
 
 Blocks its thread: one at a time, never the event loop. The child starts with the first schema, is kept, and ends with
 its work when that takes too long.
@@ -11,7 +12,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import msgspec
 
@@ -21,14 +22,29 @@ CPU_SECONDS_MAX = 5.0  # of one conversion; ordinary schemas take milliseconds
 _LENGTH_BYTES = 8
 
 
+class ToolCall(msgspec.Struct):
+    """What tool_grammar() is to be asked. `format` has the fields of a Format."""
+
+    format: dict[str, Any]
+    tools: list[Any]
+    choice: str
+    parallel: bool
+    starts_in_reasoning: bool
+
+
 class Answer(msgspec.Struct, omit_defaults=True):
-    """A grammar, or what is wrong with the schema."""
+    """A grammar, or what is wrong with the schema or the tools."""
 
     text: str = ""
     warnings: list[str] = []
     pointer: str = ""
     keyword: str = ""
     reason: str = ""
+    tools: str = ""
+
+
+class ToolsError(ValueError):
+    """Tools that no grammar can be made for; the text names the field."""
 
 
 def read_frame(stream: IO[bytes]) -> bytes | None:
@@ -55,11 +71,22 @@ class Process:
 
     def convert(self, schema: bytes, *, strict: bool) -> tuple[str, list[str]]:
         """Like to_grammar(), of a schema as JSON. Raises OSError where the child cannot do its work."""
+        answer = self._ask(b"s" if strict else b"w", schema)
+        return answer.text, answer.warnings
+
+    def tool_grammar(self, asked: bytes) -> str:
+        """Like output.tool_grammar(), of a ToolCall as JSON. Raises ToolsError, and OSError as convert() does."""
+        try:
+            return self._ask(b"t", asked).text
+        except SchemaError as error:  # of time or memory
+            raise ToolsError(error.reason) from None
+
+    def _ask(self, kind: bytes, data: bytes) -> Answer:
         child = self._started()
         assert child.stdin is not None
         assert child.stdout is not None
         try:
-            write_frame(child.stdin, (b"s" if strict else b"w") + schema)
+            write_frame(child.stdin, kind + data)
             frame = read_frame(child.stdout)
         except (OSError, ValueError):  # it has died, or close() has taken the pipes away
             frame = None
@@ -68,7 +95,9 @@ class Process:
         answer = msgspec.json.decode(frame, type=Answer)
         if answer.reason:
             raise SchemaError(answer.pointer, answer.keyword, answer.reason)
-        return answer.text, answer.warnings
+        if answer.tools:
+            raise ToolsError(answer.tools)
+        return answer
 
     def _started(self) -> subprocess.Popen[bytes]:
         if self._child is None or self._child.poll() is not None:
