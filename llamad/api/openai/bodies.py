@@ -83,6 +83,9 @@ def parse(
     own = {"prompt", "response_format", "logprobs", "top_logprobs", "max_tokens", "max_completion_tokens"}
     known = {name: value for name, value in body.items() if name not in own}
     known |= limit(body, service)
+    if n_probs > service.settings.n_probs_max:
+        most = service.settings.n_probs_max
+        raise bad(f'"logprobs": at most {most} candidates may be asked for on this server (--n-probs-max)')
     known["n_probs"] = max(n_probs, fields.whole(body, "n_probs", 0, 0))
     wanted = response_format(body)
     if forced is not None and wanted is not None:

@@ -158,6 +158,17 @@ def test_schema(official: openai.OpenAI, form: Any) -> None:
     assert 1 <= found["n"] <= 9
 
 
+def test_documented_schemas(official: openai.OpenAI) -> None:
+    """llama-server's README shows these."""
+    text = {"type": "json_object", "schema": {"type": "string", "minLength": 10, "maxLength": 20}}
+    found = json.loads(ask(official, response_format=text, max_tokens=64).choices[0].message.content)
+    assert 10 <= len(found) <= 20
+    titled = {"title": "Name", "type": "string"}
+    listed = {"items": {"type": "string"}, "title": "Participants", "type": "string"}
+    form = {"type": "json_schema", "schema": {"properties": {"name": titled, "participants": listed}}}
+    assert ask(official, response_format=form).choices[0].message.content.startswith("{")
+
+
 def test_json_object(official: openai.OpenAI) -> None:
     messages = [{"role": "user", "content": 'Answer with the JSON {"a": 1}'}]
     text = ask(official, messages, response_format={"type": "json_object"}, max_tokens=6).choices[0]

@@ -1,0 +1,84 @@
+"""The flags that decide on the chat template, and the limits that the server's flags set for OpenAI's fields."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from support.faked import Faked
+
+from llamad.api.chats import make_host
+from llamad.chat.host import ChatHost
+from llamad.chat.template import CHATML
+from llamad.engine.fake import Fake
+from llamad.flags import parse
+
+SAY = [{"role": "user", "content": "x"}]
+
+
+def host(*flags: str, template: str = "", add_bos: bool = False) -> ChatHost:
+    vocab = SimpleNamespace(piece=lambda token, special: b"<%d>" % token)
+    info = SimpleNamespace(chat_template=template, bos=1, eos=2, add_bos=add_bos)
+    model: Any = SimpleNamespace(info=info, vocab=vocab)
+    return make_host(parse(["-m", "x.gguf", *flags], {}).settings, model)
+
+
+def prompt(made: ChatHost, messages: list[dict[str, Any]] = SAY) -> str:
+    return made.prompt(messages, tools=None, kwargs={})
+
+
+def test_sources(tmp_path: Path) -> None:
+    assert host().source == CHATML
+    assert prompt(host(template="{{ bos_token }}model{{ eos_token }}")) == "<1>model<2>"
+    assert prompt(host("--chat-template", "{{ 1 + 1 }}", template="model")) == "2"
+    file = tmp_path / "template.jinja"
+    file.write_text("{{ 'file' }}")
+    assert prompt(host("--chat-template-file", str(file), template="model")) == "file"
+    assert "<|start_header_id|>" in prompt(host("--chat-template", "llama3"))
+
+
+def test_the_beginning_is_not_doubled() -> None:
+    """The tokenizer adds the token itself."""
+    assert prompt(host(template="{{ bos_token }}a", add_bos=True)) == "a"
+
+
+def test_prefill() -> None:
+    messages = [*SAY, {"role": "assistant", "content": [{"type": "text", "text": "Well, "}]}]
+    assert prompt(host(), messages).endswith("<|im_start|>assistant\nWell, ")
+    closed = prompt(host("--no-prefill-assistant"), messages)
+    assert closed.endswith("Well, <|im_end|>\n<|im_start|>assistant\n")
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (("--chat-template", "nonsense"), "neither Jinja nor a built-in"),
+        (("--chat-template", "{% if %}"), "--chat-template"),
+        (("--chat-template", "chatml", "--chat-template-file", "x"), "cannot be combined"),
+        (("--chat-template-file", "/does/not/exist"), "--chat-template-file /does/not/exist"),
+        (("--chat-template-kwargs", "{"), "not valid JSON"),
+        (("--chat-template-kwargs", "[]"), "must be a JSON object"),
+    ],
+)
+def test_bad_flags(flags: tuple[str, ...], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        host(*flags)
+
+
+def test_caps_name_the_field() -> None:
+    with Faked(Fake(), "--n-predict-max", "5", "--n-probs-max", "3", "--n-max", "2") as server:
+        for path, prompt in (
+            ("/v1/chat/completions", {"messages": SAY}),
+            ("/v1/completions", {"prompt": "x"}),
+        ):
+            for name, value in (("max_tokens", 6), ("max_completion_tokens", 6), ("n_predict", 6), ("n", 3)):
+                answer = server.client.post(path, {**prompt, name: value})
+                assert answer.status == 400
+                assert answer.error["message"].startswith(f'"{name}" may be at most')
+            assert server.client.post(path, prompt).json["usage"]["completion_tokens"] <= 5
+        probs = {"messages": SAY, "logprobs": True, "top_logprobs": 4}
+        assert "--n-probs-max" in server.client.post("/v1/chat/completions", probs).error["message"]
+        probs = {"prompt": "x", "logprobs": 4}
+        assert "--n-probs-max" in server.client.post("/v1/completions", probs).error["message"]
