@@ -292,7 +292,7 @@ def faked(request: pytest.FixtureRequest) -> Any:
 
 
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 @given(body=BODY)
 def test_any_shape_has_its_answer(faked: Faked, body: dict[str, Any]) -> None:
