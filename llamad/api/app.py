@@ -10,11 +10,13 @@ from collections.abc import Callable
 from functools import partial
 
 from llamad.api import chats, completion, infill, metrics, status, tokens
+from llamad.api.anthropic import messages
 from llamad.api.auth import Keys
 from llamad.api.errors import ApiError
-from llamad.api.openai import chat, text
+from llamad.api.openai import chat, responses, text
 from llamad.api.service import Service
 from llamad.api.vectors import classify, embeddings, rerank
+from llamad.api.wording import worded
 from llamad.engine.host import State
 from llamad.http.exchange import Exchange
 from llamad.http.message import Request, Response
@@ -54,6 +56,10 @@ class Api:
         self._add("POST", "/v1/completions", text.handle)
         for path in ("/chat/completions", "/v1/chat/completions"):
             self._add("POST", path, chat.handle)
+        for path in ("/responses", "/v1/responses"):
+            self._add("POST", path, responses.handle)
+        self._add("POST", "/v1/messages", messages.handle)
+        self._add("POST", "/v1/messages/count_tokens", messages.count_tokens)
         self._add("POST", "/apply-template", chats.apply_template)
 
     def _add(self, method: str, path: str, handler: Handler, public: bool = False) -> None:
@@ -66,7 +72,7 @@ class Api:
 
     def on_head(self, request: Request) -> Response | None:
         """Route and key; a request that cannot be served is refused before its body is read."""
-        refused = self.router.resolve(request, self.error)
+        refused = self.router.resolve(request, partial(self.error, request=request))
         if refused is not None:
             return refused
         route = request.route
@@ -74,10 +80,11 @@ class Api:
         if self.keys and not route.public:
             name = self.keys.find(request)
             if name is None:
-                return ApiError(401, "Invalid API Key", headers=(("WWW-Authenticate", "Bearer"),)).response()
+                refusal = ApiError(401, "Invalid API Key", headers=(("WWW-Authenticate", "Bearer"),))
+                return worded(refusal, request)
             request.key_name = name
         if self.service.host.state is State.DRAINING and not route.pattern.endswith("/health"):
-            return self.service.not_ready().response()
+            return worded(self.service.not_ready(), request)
         return None
 
     def body_max(self, request: Request) -> int:
@@ -89,10 +96,10 @@ class Api:
         try:
             route.handler(exchange)
         except ApiError as error:
-            exchange.fail(error.response())
+            exchange.fail(worded(error, exchange.request))
 
     def on_done(self, exchange: Exchange, seconds: float) -> None:
         self.service.metrics.on_done(exchange, seconds)
 
-    def error(self, status: int, message: str) -> Response:
-        return ApiError(status, message).response()
+    def error(self, status: int, message: str, request: Request | None = None) -> Response:
+        return worded(ApiError(status, message), request)

@@ -19,6 +19,7 @@ from llamad.api.errors import ApiError
 from llamad.api.grammars import Grammars
 from llamad.api.metrics import Metrics
 from llamad.api.system import SystemPrompt, read_file
+from llamad.api.wording import worded
 from llamad.chat.host import ChatHost
 from llamad.engine.embedder import Embedder
 from llamad.engine.engine import Engine
@@ -153,10 +154,11 @@ class Service:
         try:
             await work
         except ApiError as error:
-            exchange.fail(error.response())
+            exchange.fail(worded(error, exchange.request))
         except Exception:
             log.exception("request %s failed", exchange.request.request_id)
-            exchange.fail(ApiError(500, "The server failed; its log says why").response())
+            failure = ApiError(500, "The server failed; its log says why")
+            exchange.fail(worded(failure, exchange.request))
 
     async def ping_loop(self) -> None:
         """Comment pings for streams that wait or read; runs until cancelled."""

@@ -25,5 +25,5 @@ class App(Protocol):
     def on_done(self, exchange: Exchange, seconds: float) -> None:
         """The answer was handed over whole, or the client left. Called exactly once for each exchange."""
 
-    def error(self, status: int, message: str) -> Response:
-        """An error in the application's shape."""
+    def error(self, status: int, message: str, request: Request | None = None) -> Response:
+        """An error in the application's shape; `request` is what it answers, where that is known."""

@@ -269,7 +269,8 @@ class Connection(asyncio.Protocol):
             log.exception("request %s: the handler failed", exchange.request.request_id)
             if not exchange.closed:
                 exchange.call_on_abort()
-            exchange.fail(self.server.error(500, "The server failed on this request; see its log."))
+            message = "The server failed on this request; see its log."
+            exchange.fail(self.server.error(500, message, exchange.request))
 
     def finish(self, exchange: Exchange) -> None:
         """The exchange is closed: report it, and make the connection ready for what comes next."""
@@ -310,7 +311,7 @@ class Connection(asyncio.Protocol):
             exchange = self.exchange = Exchange(self, request, False, False)
             self.server.n_active += 1
         exchange.keep = False
-        exchange.send(self.server.error(error.status, error.message))
+        exchange.send(self.server.error(error.status, error.message, exchange.request))
 
     # Resting and leaving.
 

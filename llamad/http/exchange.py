@@ -196,7 +196,8 @@ class Exchange:
         self._mute = self.request.method == "HEAD"
         self._chunked = False
         self.call_on_abort()
-        self.send(self._connection.server.error(500, "The server made an invalid answer; see its log."))
+        message = "The server made an invalid answer; see its log."
+        self.send(self._connection.server.error(500, message, self.request))
 
     def _close(self) -> None:
         self.closed = True

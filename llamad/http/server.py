@@ -210,7 +210,7 @@ class HttpServer:
             return self.app.on_head(request)
         except Exception:
             log.exception("request %s: on_head failed", request.request_id)
-            return self.error(500, "The server failed on this request; see its log.")
+            return self.error(500, "The server failed on this request; see its log.", request)
 
     def body_max(self, request: Request) -> int:
         try:
@@ -219,10 +219,10 @@ class HttpServer:
             log.exception("request %s: body_max failed", request.request_id)
             raise HttpError(500, "The server failed on this request; see its log.") from None
 
-    def error(self, status: int, message: str) -> Response:
+    def error(self, status: int, message: str, request: Request | None = None) -> Response:
         """The application's error, without anything that could not be sent."""
         try:
-            response = self.app.error(status, message)
+            response = self.app.error(status, message, request)
             wire.status_line(response.status)
             wire.content_type_text(response.content_type)
             wire.headers_text(response.headers)

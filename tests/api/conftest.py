@@ -28,3 +28,18 @@ def tiny_client(tiny):
     """A server over that model, for long texts."""
     with Live("-np", "1", "-c", "2048", model=tiny) as server:
         yield server.client
+
+
+THINKER = (
+    "{% for m in messages %}{{ m.role }}: {% if m.reasoning_content %}<think>{{ m.reasoning_content }}</think>"
+    "{% endif %}{{ m.content }}\n{% endfor %}assistant: "
+    "{% if enable_thinking is defined and not enable_thinking %}<think></think>{% endif %}"
+    "{% if reasoning_effort is defined %}effort {{ reasoning_effort }}{% endif %}"
+)
+
+
+@pytest.fixture(scope="session")
+def thinker(tiny):
+    """A server whose template knows thoughts; a grammar says which the model has."""
+    with Live("-np", "1", "-c", "2048", "--chat-template", THINKER, model=tiny) as server:
+        yield server.client

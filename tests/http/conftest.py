@@ -110,7 +110,7 @@ class TinyApp:
         if exchange.request.headers.get("x-done-boom"):
             raise RuntimeError("on_done fails")
 
-    def error(self, status: int, message: str) -> Response:
+    def error(self, status: int, message: str, request: Request | None = None) -> Response:
         return Response(status, f'{{"error":{{"code":{status},"message":"{message}"}}}}'.encode())
 
     # The handlers.

@@ -229,7 +229,7 @@ def test_callbacks_that_fail_are_logged_and_nothing_leaks(serve: Any, caplog: An
 def test_an_application_that_cannot_even_make_errors(serve: Any, caplog: Any) -> None:
     h = serve()
 
-    def fail(status: int, message: str) -> Response:
+    def fail(status: int, message: str, request: object = None) -> Response:
         raise RuntimeError("error() fails")
 
     h.app.error = fail

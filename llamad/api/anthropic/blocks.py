@@ -1,0 +1,93 @@
+"""Owns an answer as Anthropic's content blocks: told as they come, and whole.
+
+Runs on the event loop. What of the text is a thought or a call is chat/output's.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from llamad.api.anthropic.bodies import Thinking
+from llamad.api.openai import shapes
+from llamad.chat.output import Delta, OutputParser
+from llamad.http import sse
+
+_encode = msgspec.json.Encoder().encode
+
+
+def event(kind: str, **rest: Any) -> bytes:
+    """One event of a stream: its name is also its "type"."""
+    return sse.format_event(_encode({"type": kind, **rest}), kind.encode())
+
+
+class Answer:
+    """One part's answer so far. Blocks come one after the other: the last is the open one."""
+
+    __slots__ = ("_texts", "blocks", "is_open", "n_calls", "parser", "thinking")
+
+    def __init__(self, parser: OutputParser, thinking: Thinking) -> None:
+        self.parser = parser
+        self.thinking = thinking
+        self.blocks: list[dict[str, Any]] = []
+        self.is_open = False
+        self.n_calls = 0
+        self._texts: list[str] = []  # of the open block
+
+    def take(self, deltas: list[Delta]) -> bytes:
+        """The events that tell these."""
+        out = b""
+        for delta in deltas:
+            if delta.kind == "content":
+                out += self._open("text", {"text": ""})
+                out += self._add({"type": "text_delta", "text": delta.text}, delta.text)
+            elif delta.kind == "reasoning":
+                if not self.thinking.shown:
+                    continue
+                out += self._open("thinking", {"thinking": "", "signature": ""})
+                if not self.thinking.empty:
+                    out += self._add({"type": "thinking_delta", "thinking": delta.text}, delta.text)
+            elif delta.kind == "tool_begin":
+                self.n_calls += 1
+                id = delta.id or shapes.new_id("toolu_")
+                out += self.close() + self._open("tool_use", {"id": id, "name": delta.name, "input": {}})
+            else:
+                out += self._add({"type": "input_json_delta", "partial_json": delta.text}, delta.text)
+        return out
+
+    def _open(self, kind: str, rest: dict[str, Any]) -> bytes:
+        """Such a block, unless the open one is of that kind."""
+        if self.is_open and self.blocks[-1]["type"] == kind:
+            return b""
+        out = self.close()
+        block = {"type": kind, **rest}
+        self.blocks.append(block)
+        self.is_open = True
+        return out + event("content_block_start", index=len(self.blocks) - 1, content_block=block)
+
+    def _add(self, delta: dict[str, Any], text: str) -> bytes:
+        self._texts.append(text)
+        return event("content_block_delta", index=len(self.blocks) - 1, delta=delta)
+
+    def close(self) -> bytes:
+        """The open block is whole."""
+        if not self.is_open:
+            return b""
+        self.is_open = False
+        block, text = self.blocks[-1], "".join(self._texts)
+        self._texts.clear()
+        if block["type"] == "tool_use":
+            block["input"] = _input(text)
+        else:
+            block[block["type"]] = text
+        return event("content_block_stop", index=len(self.blocks) - 1)
+
+
+def _input(text: str) -> dict[str, Any]:
+    """A call that was cut off has no input that could be used: the stop reason says so."""
+    try:
+        value = msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,154 @@
+"""Owns POST /v1/messages and POST /v1/messages/count_tokens: how Anthropic's clients are answered.
+
+Runs on the event loop. What the request says is bodies.py's, the way through the engine job.py's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+
+from llamad.api import prompt as prompts
+from llamad.api.anthropic import bodies, errors
+from llamad.api.anthropic.blocks import Answer, event
+from llamad.api.errors import ApiError
+from llamad.api.fields import json_object
+from llamad.api.job import Job, Part, Piece
+from llamad.api.openai import bodies as openai_bodies
+from llamad.api.openai import shapes
+from llamad.api.openai.messages import Chat, parse_chat
+from llamad.api.preparing import prepare
+from llamad.api.service import Service
+from llamad.engine.model import Model
+from llamad.engine.task import STOP_NAMES
+from llamad.http import sse
+from llamad.http.exchange import Exchange
+from llamad.http.message import Response
+
+_encode = msgspec.json.Encoder().encode
+
+
+def _usage(n_prompt: int, n_cached: int, n_decoded: int) -> dict[str, int]:
+    """Anthropic counts what was read from a cache apart from the rest of the input."""
+    return {
+        "input_tokens": n_prompt - n_cached,
+        "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": n_cached,
+        "output_tokens": n_decoded,
+    }
+
+
+class MessageDialect:
+    """One request's: its id, and how thoughts are told."""
+
+    def __init__(self, chat: Chat, thinking: bodies.Thinking, request_id: str) -> None:
+        self.chat = chat
+        self.thinking = thinking
+        self.request_id = request_id
+        self.id = shapes.new_id("msg_")
+
+    def _answer(self, part: Part) -> Answer:
+        if not isinstance(part.state, Answer):
+            part.state = Answer(self.chat.parser(), self.thinking)
+        return part.state
+
+    def _message(self, content: list[dict[str, Any]], usage: dict[str, int]) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "type": "message",
+            "role": "assistant",
+            "model": self.chat.model,
+            "content": content,
+            "stop_reason": None,
+            "stop_sequence": None,
+            "usage": usage,
+        }
+
+    def _stop(self, part: Part) -> dict[str, Any]:
+        done, stops = part.ended, part.job.generation.stop
+        name = STOP_NAMES[done.stop_type]
+        if name == "limit":
+            return {"stop_reason": "max_tokens", "stop_sequence": None}
+        if self._answer(part).n_calls:
+            return {"stop_reason": "tool_use", "stop_sequence": None}
+        if name == "word":
+            return {"stop_reason": "stop_sequence", "stop_sequence": stops[done.stop_word]}
+        return {"stop_reason": "end_turn", "stop_sequence": None}
+
+    # For the job.
+
+    def begin(self, job: Job) -> bytes:
+        part = job.parts[0]
+        message = self._message([], _usage(part.n_prompt, part.n_cached, part.n_decoded))
+        return event("message_start", message=message) + event("ping")
+
+    def piece(self, part: Part, piece: Piece) -> bytes:
+        answer = self._answer(part)
+        return answer.take(answer.parser.feed(piece.data.decode("utf-8", "replace")))
+
+    def done(self, part: Part) -> bytes:
+        answer = self._answer(part)
+        out = answer.take(answer.parser.finish()) + answer.close()
+        done = part.ended
+        usage = _usage(done.n_prompt, done.n_cached, done.n_decoded)
+        return out + event("message_delta", delta=self._stop(part), usage=usage)
+
+    def end(self, job: Job) -> bytes:
+        return event("message_stop")
+
+    def whole(self, job: Job) -> bytes:
+        part = job.parts[0]
+        answer, done = self._answer(part), part.ended
+        answer.take(answer.parser.feed(part.data().decode("utf-8", "replace")))
+        answer.take(answer.parser.finish())
+        answer.close()
+        message = self._message(answer.blocks, _usage(done.n_prompt, done.n_cached, done.n_decoded))
+        return _encode(message | self._stop(part))
+
+    def failed(self, error: ApiError) -> bytes:
+        return sse.format_event(errors.body(error, self.request_id), b"error")
+
+    def refused(self, error: ApiError) -> Response:
+        return errors.response(error, self.request_id)
+
+
+def handle(service: Service, exchange: Exchange) -> None:
+    """POST /v1/messages."""
+    model, engine = service.ready()
+    request = exchange.request
+    body = json_object(request.body)
+    request.body = b""
+    n_predict = bodies.max_tokens(body)
+    known, thinking = bodies.chat_body(body, service.settings)
+    chat = parse_chat(known, service)
+    known["max_tokens"] = n_predict
+    generation = openai_bodies.parse(chat.without_own(known), service, model, 0, chat.constraint)
+    job = Job(
+        service, exchange, generation, model, engine, MessageDialect(chat, thinking, request.request_id)
+    )
+    prepare(service, exchange, generation, model, [chat.prompt], job.submit)
+
+
+def count_tokens(service: Service, exchange: Exchange) -> None:
+    """POST /v1/messages/count_tokens: also of a chat that is too long to be answered."""
+    model, _ = service.ready()
+    body = json_object(exchange.request.body)
+    exchange.request.body = b""
+    chat = parse_chat(bodies.chat_body(body, service.settings)[0], service)
+    if len(chat.prompt) <= prompts.TEXT_INLINE_MAX:
+        exchange.send(Response(200, _count(service, model, chat.prompt)))
+    else:
+        service.spawn(exchange, _count_later(service, exchange, model, chat.prompt))
+
+
+async def _count_later(service: Service, exchange: Exchange, model: Model, prompt: str) -> None:
+    loop = asyncio.get_running_loop()
+    exchange.send(Response(200, await loop.run_in_executor(service.workers, _count, service, model, prompt)))
+
+
+def _count(service: Service, model: Model, prompt: str) -> bytes:
+    n_system = len(service.system.tokens) // 4
+    tokens = model.vocab.tokenize(prompt.encode("utf-8", "replace"), not n_system, True)
+    return _encode({"input_tokens": n_system + len(tokens) // 4})

@@ -1,0 +1,145 @@
+"""Owns POST /v1/responses: how the answer is worded, whole and as a stream of named events. Nothing is stored.
+
+Runs on the event loop. What the request says is response_bodies.py's, the items of the answer response_items.py's.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import msgspec
+
+from llamad.api import generation as options
+from llamad.api.errors import ApiError
+from llamad.api.fields import json_object
+from llamad.api.job import Job, Part, Piece
+from llamad.api.openai import bodies, response_bodies, shapes
+from llamad.api.openai.messages import Chat, parse_chat
+from llamad.api.openai.response_items import Answer, Events
+from llamad.api.preparing import prepare
+from llamad.api.service import Service
+from llamad.http import sse
+from llamad.http.exchange import Exchange
+from llamad.http.message import Response
+
+_encode = msgspec.json.Encoder().encode
+
+
+def _usage(part: Part, n_thought: float) -> dict[str, Any]:
+    done = part.ended
+    return {
+        "input_tokens": done.n_prompt,
+        "input_tokens_details": {"cached_tokens": done.n_cached, "cache_write_tokens": 0},
+        "output_tokens": done.n_decoded,
+        "output_tokens_details": {"reasoning_tokens": round(n_thought)},
+        "total_tokens": done.n_prompt + done.n_decoded,
+    }
+
+
+def _within(data: bytes, text: bytes, logprobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Those of the tokens that begin in this text, which is the last such in the data."""
+    start, out, offset = data.rfind(text), [], 0
+    for one in logprobs:
+        if start <= offset < start + len(text):
+            out.append(one)
+        offset += len(one["bytes"])
+    return out
+
+
+class ResponseDialect:
+    """One request's: its id, and what it repeats of the request."""
+
+    def __init__(self, chat: Chat, echo: dict[str, Any], generation: options.Generation) -> None:
+        self.chat = chat
+        self.echo = echo | {"temperature": generation.temperature, "top_p": generation.top_p}
+        self.id = shapes.new_id("resp_")
+        self.created = int(time.time())
+        self.events = Events()
+
+    def _answer(self, part: Part) -> Answer:
+        if not isinstance(part.state, Answer):
+            part.state = Answer(self.chat.parser(), self.events)
+        return part.state
+
+    def _response(self, status: str, output: list[dict[str, Any]], part: Part | None) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "object": "response",
+            "created_at": self.created,
+            "completed_at": int(time.time()) if status == "completed" else None,
+            "status": status,
+            "model": self.chat.model,
+            "output": output,
+            "usage": _usage(part, self._answer(part).n_thought) if part is not None else None,
+            "error": None,
+            "incomplete_details": {"reason": "max_output_tokens"} if status == "incomplete" else None,
+            "background": False,
+            "previous_response_id": None,
+            "store": False,
+            "truncation": "disabled",
+            **self.echo,
+        }
+
+    def _logprobs(self, part: Part, piece: Piece) -> list[dict[str, Any]]:
+        if not self.chat.logprobs:
+            return []
+        return shapes.chat_logprobs(part.job.model.vocab, piece, self.chat.n_top)
+
+    def _status(self, part: Part) -> str:
+        return "incomplete" if shapes.finish_reason(part) == "length" else "completed"
+
+    # For the job.
+
+    def begin(self, job: Job) -> bytes:
+        return self.events.first(self._response("in_progress", [], None))
+
+    def piece(self, part: Part, piece: Piece) -> bytes:
+        answer = self._answer(part)
+        deltas = answer.parser.feed(piece.data.decode("utf-8", "replace"))
+        return answer.take(deltas, len(piece.tokens), self._logprobs(part, piece))
+
+    def done(self, part: Part) -> bytes:
+        answer, status = self._answer(part), self._status(part)
+        out = answer.take(answer.parser.finish()) + answer.close(status)
+        response = self._response(status, answer.items, part)
+        return out + self.events.make(f"response.{status}", response=response)
+
+    def end(self, job: Job) -> bytes:
+        return sse.DONE
+
+    def whole(self, job: Job) -> bytes:
+        part = job.parts[0]
+        answer, status = self._answer(part), self._status(part)
+        data = part.data()
+        deltas = answer.parser.feed(data.decode("utf-8", "replace")) + answer.parser.finish()
+        answer.take(deltas, part.n_decoded)
+        answer.close(status)
+        if self.chat.logprobs:
+            logprobs = [one for piece in part.pieces for one in self._logprobs(part, piece)]
+            for item in answer.items:
+                if item["type"] == "message":
+                    content = item["content"][0]
+                    content["logprobs"] = _within(data, content["text"].encode(), logprobs)
+        return _encode(self._response(status, answer.items, part))
+
+    def failed(self, error: ApiError) -> bytes:
+        """The event's own fields, and the error object that ends every other stream."""
+        told = {"code": error.type, "message": error.message, "param": None}
+        return self.events.make("error", **told, **error.body())
+
+    def refused(self, error: ApiError) -> Response:
+        return error.response()
+
+
+def handle(service: Service, exchange: Exchange) -> None:
+    """POST /v1/responses and /responses."""
+    model, engine = service.ready()
+    body = json_object(exchange.request.body)
+    exchange.request.body = b""
+    asked = response_bodies.parse(body)
+    chat = parse_chat(asked.chat, service)
+    generation = bodies.parse(chat.without_own(asked.chat), service, model, chat.n_probs, chat.constraint)
+    dialect = ResponseDialect(chat, asked.echo, generation)
+    job = Job(service, exchange, generation, model, engine, dialect)
+    prepare(service, exchange, generation, model, [chat.prompt], job.submit)
