@@ -21,6 +21,7 @@ _ELSEWHERE = ("container", "mcp_servers", "context_management")
 _FOREIGN = (
     "stop n n_cmpl n_predict max_completion_tokens response_format reasoning_format logprobs top_logprobs"
     " parallel_tool_calls functions function_call stream_options add_generation_prompt"
+    " prompt n_probs post_sampling_probs return_tokens timings_per_token response_fields"
 ).split()
 _OWN = frozenset(
     "system messages tools tool_choice thinking output_config max_tokens stop_sequences chat_template_kwargs".split()
@@ -62,11 +63,14 @@ def chat_body(body: dict[str, Any], settings: Settings) -> tuple[dict[str, Any],
     return out, thinking
 
 
-def max_tokens(body: dict[str, Any]) -> int:
+def max_tokens(body: dict[str, Any], settings: Settings) -> int:
     """Required of a message, not of counting."""
     if body.get("max_tokens") is None:
         raise bad('"max_tokens" is missing; say how many tokens the answer may have')
-    return fields.whole(body, "max_tokens", 0, 1)
+    n, cap = fields.whole(body, "max_tokens", 0, 1), settings.n_predict_max
+    if cap and n > cap:
+        raise bad(f'"max_tokens" may be at most {cap} on this server (--n-predict-max)')
+    return n
 
 
 def _thinking(body: dict[str, Any]) -> tuple[dict[str, Any], Thinking]:

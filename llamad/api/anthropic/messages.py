@@ -120,7 +120,7 @@ def handle(service: Service, exchange: Exchange) -> None:
     request = exchange.request
     body = json_object(request.body)
     request.body = b""
-    n_predict = bodies.max_tokens(body)
+    n_predict = bodies.max_tokens(body, service.settings)
     known, thinking = bodies.chat_body(body, service.settings)
     chat = parse_chat(known, service)
     known["max_tokens"] = n_predict

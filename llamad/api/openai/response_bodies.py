@@ -11,6 +11,7 @@ from typing import Any
 from llamad.api import fields
 from llamad.api.errors import ApiError, bad
 from llamad.api.openai import bodies
+from llamad.flags.settings import Settings
 
 # There is no store: what names something kept by the server names nothing.
 _STORED = {
@@ -26,7 +27,8 @@ _EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 # Chat's and llama-server's names for what this endpoint says in another way, or cannot ask for.
 _FOREIGN = (
     "messages n n_cmpl n_predict max_tokens max_completion_tokens response_format functions function_call"
-    " logprobs add_generation_prompt reasoning_effort"
+    " logprobs add_generation_prompt reasoning_effort n_probs post_sampling_probs return_tokens"
+    " timings_per_token response_fields"
 ).split()
 _OWN = frozenset(
     "input instructions tools tool_choice text reasoning max_output_tokens include store metadata background"
@@ -43,7 +45,7 @@ class Asked:
     echo: dict[str, Any]
 
 
-def parse(body: dict[str, Any]) -> Asked:
+def parse(body: dict[str, Any], settings: Settings) -> Asked:
     """Raises ApiError for what cannot be honoured."""
     _refuse(body)
     out = {name: value for name, value in body.items() if name not in _OWN}
@@ -53,6 +55,8 @@ def parse(body: dict[str, Any]) -> Asked:
     limit = body.get("max_output_tokens")
     if limit is not None:
         out["max_tokens"] = fields.whole(body, "max_output_tokens", 0, 1)
+        if 0 < settings.n_predict_max < out["max_tokens"]:
+            raise bad(f'"max_output_tokens" may be at most {settings.n_predict_max} here (--n-predict-max)')
     out["response_format"] = _format(body)
     include = fields.texts(body, "include")
     for name in include:

@@ -137,7 +137,7 @@ def handle(service: Service, exchange: Exchange) -> None:
     model, engine = service.ready()
     body = json_object(exchange.request.body)
     exchange.request.body = b""
-    asked = response_bodies.parse(body)
+    asked = response_bodies.parse(body, service.settings)
     chat = parse_chat(asked.chat, service)
     generation = bodies.parse(chat.without_own(asked.chat), service, model, chat.n_probs, chat.constraint)
     dialect = ResponseDialect(chat, asked.echo, generation)

@@ -39,6 +39,7 @@ WRONG = [
     ({"max_tokens": 4, "messages": HELLO, "tool_choice": "auto"}, 400, "tool_choice"),
     ({"max_tokens": 4, "messages": HELLO, "thinking": {"type": "maybe"}}, 400, "thinking"),
     ({"max_tokens": 4, "messages": HELLO, "stop": ["x"]}, 400, '"stop"'),
+    ({"max_tokens": 4, "messages": HELLO, "n_probs": 2}, 400, "n_probs"),
     ({"max_tokens": 4, "messages": HELLO, "mcp_servers": [{}]}, 501, "mcp_servers"),
     ({"max_tokens": 4, "messages": HELLO, "system": 1}, 400, "system"),
     ({"max_tokens": 4, "messages": HELLO, "temperature": "warm"}, 400, "temperature"),
@@ -71,13 +72,17 @@ def test_typed(official: anthropic.Anthropic) -> None:
 
 
 def test_key_and_size(tiny: str) -> None:
-    with Live("--api-key", "secret", "-c", "256", "--body-max-bytes", "4096", model=tiny) as server:
+    with Live(
+        "--api-key", "secret", "-c", "256", "--body-max-bytes", "4096", "--n-predict-max", "64", model=tiny
+    ) as server:
         url = f"http://{server.client.host}:{server.client.port}"
         wrong = anthropic.Anthropic(base_url=url, api_key="wrong", max_retries=0)
         with pytest.raises(anthropic.AuthenticationError, match="authentication_error"):
             wrong.messages.create(model="any", max_tokens=4, messages=HELLO)
         right = anthropic.Anthropic(base_url=url, api_key="secret", max_retries=0)
         assert right.messages.create(model="any", max_tokens=4, messages=HELLO).usage.output_tokens
+        with pytest.raises(anthropic.BadRequestError, match=r"max_tokens.*n-predict-max"):
+            right.messages.create(model="any", max_tokens=65, messages=HELLO)
         with pytest.raises(anthropic.APIStatusError, match="request_too_large") as caught:
             right.messages.create(
                 model="any", max_tokens=4, messages=[{"role": "user", "content": "x" * 9000}]

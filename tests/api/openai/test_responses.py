@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import openai
 import pydantic
 import pytest
 
+from llamad.api.errors import ApiError
 from llamad.api.openai.response_items import Answer, Events
+from llamad.api.openai.responses import ResponseDialect
 from llamad.chat.output import detect, make_parser
 
 WEATHER: Any = {
@@ -227,3 +230,14 @@ def test_a_call_cut_off_is_incomplete() -> None:
     text, call = answer.items
     assert (text["status"], text["content"][0]["text"]) == ("completed", "Well.")
     assert (call["status"], call["arguments"]) == ("incomplete", '{"b": 1')
+
+
+def test_a_stream_that_breaks_off_ends_with_an_event() -> None:
+    generation: Any = SimpleNamespace(temperature=1.0, top_p=1.0)
+    chat: Any = None
+    dialect = ResponseDialect(chat, {}, generation)
+    name, data = dialect.failed(ApiError(500, "broken")).rstrip(b"\n").split(b"\n")
+    assert name == b"event: error"
+    event = json.loads(data.removeprefix(b"data: "))
+    assert (event["type"], event["message"], event["sequence_number"]) == ("error", "broken", 2)
+    assert event["error"] == {"code": 500, "message": "broken", "type": "server_error"}
