@@ -18,7 +18,7 @@ from llamad.api.fields import json_object
 from llamad.api.job import Job, Part, Piece
 from llamad.api.openai import bodies as openai_bodies
 from llamad.api.openai import shapes
-from llamad.api.openai.messages import Chat, parse_chat
+from llamad.api.openai.messages import Chat, parse_chat, with_chat
 from llamad.api.preparing import prepare
 from llamad.api.service import Service
 from llamad.engine.model import Model
@@ -118,17 +118,20 @@ def handle(service: Service, exchange: Exchange) -> None:
     """POST /v1/messages."""
     model, engine = service.ready()
     request = exchange.request
+    n_bytes = len(request.body)
     body = json_object(request.body)
     request.body = b""
     n_predict = bodies.max_tokens(body, service.settings)
     known, thinking = bodies.chat_body(body, service.settings)
-    chat = parse_chat(known, service)
-    known["max_tokens"] = n_predict
-    generation = openai_bodies.parse(chat.without_own(known), service, model, 0, chat.constraint)
-    job = Job(
-        service, exchange, generation, model, engine, MessageDialect(chat, thinking, request.request_id)
-    )
-    prepare(service, exchange, generation, model, [chat.prompt], job.submit)
+
+    def answer(chat: Chat) -> None:
+        wanted = {**chat.without_own(known), "max_tokens": n_predict}
+        generation = openai_bodies.parse(wanted, service, model, 0, chat.constraint)
+        dialect = MessageDialect(chat, thinking, request.request_id)
+        job = Job(service, exchange, generation, model, engine, dialect, markers=True)
+        prepare(service, exchange, generation, model, [chat.prompt], job.submit)
+
+    with_chat(service, exchange, known, n_bytes, answer)
 
 
 def count_tokens(service: Service, exchange: Exchange) -> None:

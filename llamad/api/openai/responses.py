@@ -15,7 +15,7 @@ from llamad.api.errors import ApiError
 from llamad.api.fields import json_object
 from llamad.api.job import Job, Part, Piece
 from llamad.api.openai import bodies, response_bodies, shapes
-from llamad.api.openai.messages import Chat, parse_chat
+from llamad.api.openai.messages import Chat, with_chat
 from llamad.api.openai.response_items import Answer, Events
 from llamad.api.preparing import prepare
 from llamad.api.service import Service
@@ -84,7 +84,7 @@ class ResponseDialect:
     def _logprobs(self, part: Part, piece: Piece) -> list[dict[str, Any]]:
         if not self.chat.logprobs:
             return []
-        return shapes.chat_logprobs(part.job.model.vocab, piece, self.chat.n_top)
+        return shapes.chat_logprobs(part.job.model.vocab, piece, self.chat.n_top, False)
 
     def _status(self, part: Part) -> str:
         return "incomplete" if shapes.finish_reason(part) == "length" else "completed"
@@ -135,11 +135,15 @@ class ResponseDialect:
 def handle(service: Service, exchange: Exchange) -> None:
     """POST /v1/responses and /responses."""
     model, engine = service.ready()
+    n_bytes = len(exchange.request.body)
     body = json_object(exchange.request.body)
     exchange.request.body = b""
     asked = response_bodies.parse(body, service.settings)
-    chat = parse_chat(asked.chat, service)
-    generation = bodies.parse(chat.without_own(asked.chat), service, model, chat.n_probs, chat.constraint)
-    dialect = ResponseDialect(chat, asked.echo, generation)
-    job = Job(service, exchange, generation, model, engine, dialect)
-    prepare(service, exchange, generation, model, [chat.prompt], job.submit)
+
+    def answer(chat: Chat) -> None:
+        generation = bodies.parse(chat.without_own(asked.chat), service, model, chat.n_probs, chat.constraint)
+        dialect = ResponseDialect(chat, asked.echo, generation)
+        job = Job(service, exchange, generation, model, engine, dialect, markers=True)
+        prepare(service, exchange, generation, model, [chat.prompt], job.submit)
+
+    with_chat(service, exchange, asked.chat, n_bytes, answer)
