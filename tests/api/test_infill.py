@@ -244,3 +244,15 @@ def test_the_missing_token_is_named():
     assert "FIM_PRE" not in error.message
     assert "FIM_MID" not in error.message
     assert refusal(dataclasses.replace(info, fim_suf=7)) is None
+
+
+def test_suffix_of_openais_completions_is_filled_in(repo):
+    body = {"prompt": "ab", "suffix": "cd", "max_tokens": 3}
+    answer = repo.post("/v1/completions", body)
+    assert answer.status == 200
+    text = answer.json["choices"][0]["text"]
+    filled = fill(repo, "ab", "cd", n_predict=3)
+    assert text == filled["content"]
+    refused = repo.post("/v1/completions", {**body, "prompt": [5, 6]})
+    assert refused.status == 400
+    assert "suffix" in refused.error["message"]

@@ -12,9 +12,9 @@ from typing import Any
 
 import msgspec
 
-from llamad.api import fields, result
+from llamad.api import fields, infill, result
 from llamad.api import prompt as prompts
-from llamad.api.errors import ApiError, bad, not_yet
+from llamad.api.errors import ApiError, bad
 from llamad.api.fields import json_object
 from llamad.api.job import Job, Part, Piece
 from llamad.api.openai import bodies, shapes
@@ -186,8 +186,10 @@ def handle(service: Service, exchange: Exchange) -> None:
     body = json_object(exchange.request.body)
     exchange.request.body = b""
     dialect = TextDialect(body, service)
-    if body.get("suffix"):
-        raise not_yet("suffix")
+    suffix = fields.text(body, "suffix")
+    refused = infill.refusal(model.info) if suffix else None
+    if refused is not None:
+        raise ApiError(refused.status, f'"suffix": {refused.message}')
     n = fields.whole(body, "n_cmpl" if body.get("n_cmpl") is not None else "n", 1, 1)
     best_of = fields.whole(body, "best_of", n, 1)
     if best_of < n:
@@ -206,4 +208,10 @@ def handle(service: Service, exchange: Exchange) -> None:
     wanted = dialect.prompts = prompts.split(
         body.get("prompt"), service.settings.prompts_max, model.n_ctx_slot
     )
+    if suffix:
+        if not all(isinstance(one, str) for one in wanted):
+            raise bad('"suffix" needs a "prompt" that is a string, or an array of strings')
+        wanted = [
+            infill.Infill(service.settings, one, suffix, [], "", generation.n_predict) for one in wanted
+        ]
     prepare(service, exchange, generation, model, wanted, job.submit)
