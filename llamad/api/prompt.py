@@ -5,6 +5,7 @@ Tokenizing lets the GIL go; the caller decides whether it runs on the loop or in
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from array import array
 from typing import Any
 
@@ -15,19 +16,19 @@ from llamad.engine.model import Model
 TEXT_INLINE_MAX = 16384
 
 
-class Built:
+class Built(ABC):
     """A prompt that an endpoint puts together itself, of tokens and several texts."""
 
     __slots__ = ()
 
     @property
+    @abstractmethod
     def n_chars(self) -> int:
         """How much text there is to tokenize."""
-        raise NotImplementedError
 
+    @abstractmethod
     def tokens(self, model: Model, system: bytes) -> bytes:
         """Token ids as int32, those of the system prompt first. Any thread."""
-        raise NotImplementedError
 
 
 def split(value: Any, prompts_max: int, n_ctx: int) -> list[Any]:
