@@ -31,7 +31,11 @@ LINE_ENDS: Ranges = ((10, 10), (13, 13), (0x2028, 0x2029))
 
 _RAW: Ranges = ((0x20, 0x21), (0x23, 0x5B), (0x5D, 0xD7FF), (0xE000, LAST))
 _PLAIN: Ranges = ((0x20, 0x21), (0x23, 0x5B), (0x5D, 0x7E))  # ASCII with one spelling
-_BY_CODE: Ranges = ((0, 0x1F), (0x7F, 0xD7FF), (0xE000, 0xFFFF))  # may be spelled \uXXXX
+_BY_CODE: Ranges = (
+    (0, 0x1F),
+    (0x7F, 0xD7FF),
+    (0xE000, 0xFFFF),
+)  # may be spelled by number, after a backslash and a u
 _SHORT = {8: "b", 9: "t", 10: "n", 12: "f", 13: "r", 0x22: '"', 0x5C: "\\"}
 _HEX = "0123456789abcdef"
 
