@@ -104,6 +104,18 @@ int32_t table_can_shift(void *ctx) {
     return memory && llama_memory_can_shift(memory) ? 1 : 0;
 }
 
+size_t table_state_size(void *ctx, int32_t seq) {
+    return guarded<size_t>(0, [&] { return llama_state_seq_get_size(context_of(ctx), seq); });
+}
+
+size_t table_state_get(void *ctx, int32_t seq, uint8_t *data, size_t n) {
+    return guarded<size_t>(0, [&] { return llama_state_seq_get_data(context_of(ctx), data, n, seq); });
+}
+
+size_t table_state_set(void *ctx, int32_t seq, const uint8_t *data, size_t n) {
+    return guarded<size_t>(0, [&] { return llama_state_seq_set_data(context_of(ctx), data, n, seq); });
+}
+
 int32_t table_tokenize(const void *vocab, const char *text, int32_t n_text, int32_t *tokens, int32_t n_max,
                        int32_t add_special, int32_t parse_special) {
     return guarded<int32_t>(INT32_MIN, [&] {
@@ -233,7 +245,8 @@ void table_order(const float *scores, int32_t *order, int32_t n) {
 
 const llamad_table table = {
     LLAMAD_TABLE_VERSION, sizeof(llamad_table), table_decode, table_logits, table_rebuild, table_seq_rm, table_seq_add,
-    table_seq_div, table_seq_cp, table_seq_pos_min, table_can_shift, table_tokenize, table_piece, table_detokenize, table_is_eog,
+    table_seq_div, table_seq_cp, table_seq_pos_min, table_can_shift, table_state_size, table_state_get, table_state_set,
+    table_tokenize, table_piece, table_detokenize, table_is_eog,
     table_sampler_open, table_sampler_accept, table_sampler_pick, table_sampler_close, table_sort,
     table_sort_front, table_order,
 };

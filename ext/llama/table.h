@@ -9,9 +9,10 @@
 #ifndef LLAMAD_TABLE_H
 #define LLAMAD_TABLE_H
 
+#include <stddef.h>
 #include <stdint.h>
 
-#define LLAMAD_TABLE_VERSION 3
+#define LLAMAD_TABLE_VERSION 4
 
 /* decode(): llama.cpp's own codes are 0 (done), 1 (no room), 2 (aborted) and negative ones. */
 #define LLAMAD_E_THROWN (-1000) /* a C++ exception was caught; llamad_last_error() has its text */
@@ -101,6 +102,11 @@ typedef struct llamad_table {
     int32_t (*seq_cp)(void *ctx, int32_t src, int32_t dst);
     int32_t (*seq_pos_min)(void *ctx, int32_t seq);
     int32_t (*can_shift)(void *ctx);
+    /* A sequence as bytes. What seq_cp and seq_add left for the next decode must be done before. state_get: bytes
+     * written, 0 on an error. state_set: bytes read, 0 on an error, and then dst may hold anything: remove it. */
+    size_t  (*state_size)(void *ctx, int32_t seq);
+    size_t  (*state_get)(void *ctx, int32_t seq, uint8_t *data, size_t n);
+    size_t  (*state_set)(void *ctx, int32_t seq, const uint8_t *data, size_t n);
 
     /* The vocabulary: constant, any thread. */
     int32_t (*tokenize)(const void *vocab, const char *text, int32_t n_text, int32_t *tokens, int32_t n_max,

@@ -13,13 +13,15 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from llamad.engine.action import RESULT_ABORTED, RESULT_FAILED, Acted, Action
+from llamad.engine.blobs import Blob
 from llamad.engine.core import Core
 from llamad.engine.task import FAILURE_ABORTED, FAILURE_MEMORY, Done, Sink, Task
 from llamad.engine.trace import StepTrace
 
 log = logging.getLogger("llamad.engine")
 
-EVENT_ADMITTED, EVENT_TEXT, EVENT_DONE, EVENT_FAILED, EVENT_STEP = range(1, 6)
+EVENT_ADMITTED, EVENT_TEXT, EVENT_DONE, EVENT_FAILED, EVENT_STEP, EVENT_ACTION = range(1, 7)
 RETRY_SECONDS = 0.005
 STOP_SECONDS = 1.0
 
@@ -43,6 +45,7 @@ class Engine:
         self.n_slots = n_slots
         self.queue_max = queue_max
         self.tasks: dict[int, Running] = {}
+        self._actions: dict[int, tuple[asyncio.Future[Acted], Blob | None]] = {}
         self._trace = trace
         self._next_id = 1
         self._n_groups = 0
@@ -74,6 +77,8 @@ class Engine:
         self._loop = None
         for task_id in list(self.tasks):
             self.tasks.pop(task_id).sink.on_failed(FAILURE_ABORTED, 0)
+        for action_id in list(self._actions):
+            self._acted(action_id, Acted(RESULT_ABORTED, 0, 0, 0, 0))
         if self._trace is not None:
             self._trace.close()
 
@@ -150,6 +155,39 @@ class Engine:
     def resume(self, task_id: int) -> None:
         self._send(lambda: self.core.resume(task_id))
 
+    async def act(self, action: Action) -> Acted:
+        """Do something to a slot when it is idle. Cancelled, it is withdrawn if it has not begun."""
+        assert self._loop is not None
+        action_id = self._next_id
+        self._next_id += 1
+        future: asyncio.Future[Acted] = self._loop.create_future()
+        # The blob stays here until the engine has answered, also when nobody waits any more.
+        self._actions[action_id] = (future, action.blob)
+        blob_id = action.blob.id if action.blob is not None else 0
+        self._send(
+            lambda: self.core.act(
+                action_id,
+                action.kind,
+                action.slot,
+                blob_id,
+                nowait=action.nowait,
+                n_tokens=action.n_tokens,
+                n_keep=action.n_keep,
+                n_discard=action.n_discard,
+            ),
+            lambda: self._acted(action_id, Acted(RESULT_FAILED, 0, 0, 0, 0)),
+        )
+        try:
+            return await future
+        except asyncio.CancelledError:
+            self._send(lambda: self.core.abort(action_id))
+            raise
+
+    def _acted(self, action_id: int, acted: Acted) -> None:
+        future, _ = self._actions.pop(action_id)
+        if not future.done():
+            future.set_result(acted)
+
     def _refuse(self, task_id: int) -> None:
         """The engine cannot take this task at all."""
         running = self.tasks.pop(task_id, None)
@@ -188,6 +226,9 @@ class Engine:
             kind, task_id = event[0], event[1]
             if kind == EVENT_STEP:
                 self._write_trace(event)
+                continue
+            if kind == EVENT_ACTION:
+                self._acted(task_id, Acted(*event[2:]))
                 continue
             running = tasks.get(task_id)
             if running is None:

@@ -16,6 +16,8 @@ from llamad.engine.core import Core
 from llamad.engine.embedder import Embedder
 from llamad.engine.engine import Engine
 from llamad.engine.model import LoadCancelled, LoadError, Loading, Model, load
+from llamad.engine.ses1 import Layout, StateError
+from llamad.engine.state import States, learn
 from llamad.engine.threads import compute_threads, sampler_threads
 from llamad.engine.trace import StepTrace
 from llamad.engine.vectors import ComputeFailed
@@ -24,6 +26,11 @@ from llamad.flags.settings import Settings
 log = logging.getLogger("llamad.engine")
 
 PROGRESS_SECONDS = 0.5
+
+
+def wants_states(settings: Settings) -> bool:
+    """Whether any endpoint can ask for a slot's state."""
+    return settings.endpoint_slots
 
 
 class State(Enum):
@@ -43,9 +50,12 @@ class Host:
         self.error = ""
         self.model: Model | None = None
         self.engine: Engine | None = None
+        self.states: States | None = None  # where the flags ask for them
         self.embedder: Embedder | None = None
         # Called in the loader's thread with the loaded model, before the state is READY. May raise LoadError.
         self.prepare: Callable[[Model], None] | None = None
+        self._layout: Layout | None = None
+        self._no_layout = ""
         self._loading = Loading()
         # Opened now, so that a wrong path stops the start and not the first request. Raises OSError.
         self._trace = StepTrace(settings.step_trace) if settings.step_trace else None
@@ -97,6 +107,7 @@ class Host:
                 core, n_slots=settings.n_parallel, queue_max=settings.queue_max, trace=self._trace
             )
             self.engine.start()
+            self.states = self._states(self.engine)
         vectors = self.model.vectors if self.model is not None else None
         if vectors is not None:
             self.embedder = Embedder(vectors, jobs_max=settings.n_parallel + settings.queue_max)
@@ -114,6 +125,8 @@ class Host:
         if self.engine is not None:
             await self.engine.stop()
             self.engine = None
+        if self.states is not None:
+            self.states.close()
         if self.embedder is not None:
             await self.embedder.stop()
             self.embedder = None
@@ -204,4 +217,19 @@ class Host:
             code = core.warm_up(max(0, model.info.bos))
             if code != 0:
                 raise LoadError(f"the model was loaded but cannot decode (llama.cpp's code {code})")
+        if wants_states(settings):
+            try:
+                self._layout = learn(core, max(0, model.info.bos))
+            except StateError as error:
+                self._no_layout = str(error)
+                log.warning("slots cannot be saved: %s", error)
         return core
+
+    def _states(self, engine: Engine) -> States | None:
+        if not wants_states(self.settings) or self.model is None:
+            return None
+        layout, refusal = self._layout, self._no_layout
+        if self.settings.grp_attn_n > 1:
+            layout, refusal = None, "with --grp-attn-n its positions are grouped"
+        n_vocab, n_ctx = self.model.info.n_vocab, self.model.n_ctx_slot
+        return States(engine, layout, refusal, n_vocab=n_vocab, n_ctx=n_ctx)

@@ -9,6 +9,7 @@ from llamad.engine.slots cimport Slots
 from llamad.engine.table cimport llamad_table
 from llamad.engine.tasks cimport Queue
 from llamad.engine.vocab cimport Pieces
+from llamad.engine.wire cimport ActionCommand
 from llamad.engine.workers cimport Workers
 
 # Written by the engine thread alone, read by anyone: every field is one aligned word.
@@ -25,8 +26,17 @@ ctypedef struct Stats:
     int64_t decode_us
     int64_t sample_us
     int64_t emit_us
+    uint64_t n_saves
+    uint64_t n_restores
+    int64_t state_us           # the engine did nothing but save and restore
+    int64_t state_us_max
     int64_t n_waiting
     int64_t is_failed
+
+# Something to be done to a slot, waiting for it.
+ctypedef struct Action:
+    ActionCommand command
+    Action *next
 
 ctypedef struct State:
     const llamad_table *table
@@ -38,6 +48,7 @@ ctypedef struct State:
     int32_t add_bos
     Slots slots
     Queue queue
+    Action *actions            # those that wait for their slot, oldest first
     Plan plan
     Ring commands
     Ring events

@@ -1,6 +1,6 @@
 # Owns: the engine's memory and the event loop's side of the rings. Everything here but run() is called by the
 # event loop's thread; run() is the engine thread's and leaves the GIL at once.
-from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t, uintptr_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset
 
@@ -18,9 +18,9 @@ from llamad.engine.system cimport close, now_us, wake_clear, wake_open, wake_sen
 from llamad.engine.table cimport llamad_bias
 from llamad.engine.vocab cimport Vocab
 from llamad.engine.wire cimport (
-    COMMAND_ABORT, COMMAND_PAUSE, COMMAND_RESUME, COMMAND_STOP, COMMAND_TASK, EVENT_ADMITTED, EVENT_DONE,
-    EVENT_FAILED, EVENT_STEP, EVENT_TEXT, TASK_CACHE_PROMPT, TASK_CONTEXT_SHIFT, TASK_MARKERS, TASK_POST_PROBS, TASK_STREAM,
-    AdmittedEvent, DoneEvent, FailedEvent, StepEvent, StepSlot, TaskCommand, TaskRef, TextEvent, TokenProb,
+    COMMAND_ABORT, COMMAND_ACTION, COMMAND_PAUSE, COMMAND_RESUME, COMMAND_STOP, COMMAND_TASK, EVENT_ACTION,
+    EVENT_ADMITTED, EVENT_DONE, EVENT_FAILED, EVENT_STEP, EVENT_TEXT, TASK_CACHE_PROMPT, TASK_CONTEXT_SHIFT,
+    TASK_MARKERS, TASK_POST_PROBS, TASK_STREAM, ActionCommand, ActionEvent, AdmittedEvent, DoneEvent, FailedEvent, StepEvent, StepSlot, TaskCommand, TaskRef, TextEvent, TokenProb,
 )
 from llamad.engine.workers cimport workers_count, workers_start, workers_stop
 
@@ -130,6 +130,31 @@ cdef class Core:
                 state.table.seq_rm(state.ctx, 0, -1, -1)
         return code
 
+    def probe(self, token: int) -> list[bytes]:
+        """The states of a sequence of one token and of two, for ses1.Layout; then it is forgotten. Before run() only.
+        Empty where this memory has none."""
+        cdef State *state = &self.state
+        cdef size_t n
+        cdef int32_t code, i
+        out = []
+        for i in range(2):
+            state.plan.batch.n_tokens = 1
+            state.plan.batch.token[0] = token
+            state.plan.batch.pos[0] = i
+            state.plan.batch.output[0] = 1
+            state.plan.seq_ids[0] = 0
+            with nogil:
+                code = state.table.decode(state.ctx, &state.plan.batch)
+                n = state.table.state_size(state.ctx, 0) if code == 0 else 0
+            if n == 0:
+                break
+            one = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>n)
+            if state.table.state_get(state.ctx, 0, <uint8_t *>PyBytes_AS_STRING(one), n) != n:
+                break
+            out.append(one)
+        state.table.seq_rm(state.ctx, 0, -1, -1)
+        return out if len(out) == 2 else []
+
     def run(self) -> None:
         """The engine thread: returns after stop()."""
         with nogil:
@@ -229,6 +254,28 @@ cdef class Core:
     def resume(self, id: int) -> bool:
         return self._send_ref(COMMAND_RESUME, id)
 
+    def act(self, id: int, kind: int, slot: int, blob: int, *, nowait: bool, n_tokens: int = 0, n_keep: int = 0,
+            n_discard: int = 0) -> bool:
+        """An action on a slot (wire.pxd), answered by exactly one event. Keep the blob until then."""
+        cdef ActionCommand *command
+        if not 0 <= slot < self.state.slots.n:
+            raise ValueError("there is no such slot")
+        command = <ActionCommand *>ring_reserve(&self.state.commands, COMMAND_ACTION, sizeof(ActionCommand))
+        if command == NULL:
+            return False
+        memset(command, 0, sizeof(ActionCommand))
+        command.id = id
+        command.kind = kind
+        command.slot = slot
+        command.blob = blob
+        command.nowait = nowait
+        command.n_tokens = n_tokens
+        command.n_keep = n_keep
+        command.n_discard = n_discard
+        ring_commit(&self.state.commands)
+        wake_send(self.state.command_fd)
+        return True
+
     def stop(self) -> bool:
         return self._send_ref(COMMAND_STOP, 0)
 
@@ -253,6 +300,8 @@ cdef class Core:
             elif kind == EVENT_FAILED:
                 out.append((EVENT_FAILED, (<FailedEvent *>payload).id, (<FailedEvent *>payload).failure,
                             (<FailedEvent *>payload).code))
+            elif kind == EVENT_ACTION:
+                out.append(_action_event(<ActionEvent *>payload))
             elif kind == EVENT_STEP:
                 out.append(_step_event(<StepEvent *>payload))
             ring_release(&self.state.events)
@@ -330,6 +379,10 @@ cdef tuple _done_event(const DoneEvent *event):
     return (EVENT_DONE, event.id, event.stop_type, event.stop_word, event.slot, event.n_prompt, event.n_cached,
             event.n_decoded, event.n_slot_tokens, bool(event.truncated), bool(event.has_new_line), event.t_us,
             event.t_prompt_us, event.t_predict_us)
+
+
+cdef tuple _action_event(const ActionEvent *event):
+    return (EVENT_ACTION, event.id, event.result, event.n_tokens, event.n_bytes, event.stall_us, event.n_processed)
 
 
 cdef tuple _step_event(const StepEvent *event):

@@ -16,9 +16,9 @@ from llamad.engine.tasks cimport task_close
 from llamad.engine.text cimport text_add, text_cut_line, text_finish, text_ready, text_scan, text_sent
 from llamad.engine.vocab cimport Pieces
 from llamad.engine.wire cimport (
-    EVENT_ADMITTED, EVENT_DONE, EVENT_FAILED, EVENT_STEP, EVENT_TEXT, FAILURE_ABORTED, FAILURE_GRAMMAR, FAILURE_MEMORY, FAILURE_SAMPLER, STOP_EOS,
-    STOP_LIMIT, STOP_WORD, TASK_CONTEXT_SHIFT, TASK_MARKERS, TASK_STREAM, AdmittedEvent, DoneEvent, FailedEvent, StepEvent,
-    StepSlot, TextEvent, TokenProb,
+    EVENT_ACTION, EVENT_ADMITTED, EVENT_DONE, EVENT_FAILED, EVENT_STEP, EVENT_TEXT, FAILURE_ABORTED, FAILURE_GRAMMAR,
+    FAILURE_MEMORY, FAILURE_SAMPLER, STOP_EOS, STOP_LIMIT, STOP_WORD, TASK_CONTEXT_SHIFT, TASK_MARKERS, TASK_STREAM,
+    ActionEvent, AdmittedEvent, DoneEvent, FailedEvent, StepEvent, StepSlot, TextEvent, TokenProb,
 )
 
 cdef enum:
@@ -61,6 +61,13 @@ cdef void emit_failed(State *state, uint64_t id, int32_t failure, int32_t code) 
     _commit(state)
     if failure == FAILURE_ABORTED:
         state.stats.n_aborted += 1
+
+
+cdef void emit_action(State *state, uint64_t id, const ActionEvent *answer) noexcept nogil:
+    cdef ActionEvent *event = <ActionEvent *>_reserve(state, EVENT_ACTION, sizeof(ActionEvent))
+    event[0] = answer[0]
+    event.id = id
+    _commit(state)
 
 
 cdef void _write_text(State *state, Slot *slot, int64_t now, int32_t n_tokens, int32_t n_prob_tokens,

@@ -37,4 +37,5 @@ ctypedef struct FakeModel:
     int32_t *batch_pos
     int32_t *batch_at          # where in the script a token's row stands
     int32_t n_tokens
+    int32_t fail_state         # the next restore fails
     int32_t bad_calls          # rules of llama.cpp that a caller broke

@@ -1,9 +1,9 @@
 # Owns: a fake table and its model. Each byte is a token; the model's answer is a script, byte by byte, counted
 # from a sequence's first output, then EOS; without a script it counts upwards from the last byte.
 # It is as strict as llama.cpp is fatal: what would abort there is counted in bad_calls here.
-from libc.stdint cimport INT32_MAX, INT32_MIN, int32_t, int64_t, uint64_t, uintptr_t
+from libc.stdint cimport INT32_MAX, INT32_MIN, int32_t, int64_t, uint8_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc, free, malloc
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
 
 from llamad.engine.system cimport load_int, sleep_us, store_int
 from llamad.engine.table cimport LLAMAD_TABLE_VERSION, llamad_batch, llamad_bias, llamad_candidate, llamad_sampling, llamad_table
@@ -207,6 +207,62 @@ cdef int32_t _can_shift(void *ctx) noexcept nogil:
     return (<FakeModel *>ctx).can_shift
 
 
+# A state in llama.cpp's own form: one stream, one layer, keys and values of one f32 each, which are the token.
+cdef size_t _state_size(void *ctx, int32_t seq_id) noexcept nogil:
+    cdef size_t n = <size_t>(<FakeModel *>ctx).seqs[seq_id].n_held
+    return 16 + (12 * n + 32 + 8 * n if n else 0)
+
+
+cdef uint8_t *_put(uint8_t *at, uint32_t value) noexcept nogil:
+    memcpy(at, &value, 4)
+    return at + 4
+
+
+cdef size_t _state_get(void *ctx, int32_t seq_id, uint8_t *data, size_t n) noexcept nogil:
+    cdef FakeModel *model = <FakeModel *>ctx
+    cdef FakeSeq *seq = &model.seqs[seq_id]
+    cdef uint8_t *at = data
+    cdef float value
+    cdef int32_t i, k
+    if _is_bad(model, seq_id) or n != _state_size(ctx, seq_id):
+        return 0
+    at = _put(_put(_put(_put(at, 0xaf143cd8), <uint32_t>seq_id), 1), <uint32_t>seq.n_held)
+    if seq.n_held == 0:
+        return n
+    for i in range(seq.n_held):
+        at = _put(_put(_put(at, <uint32_t>seq.cells[i].pos), 1), <uint32_t>seq_id)
+    at = _put(_put(at, 0), 1)
+    for k in range(2):
+        at = _put(_put(_put(at, 0), 4), 0)
+        for i in range(seq.n_held):
+            value = <float>seq.cells[i].token
+            memcpy(at, &value, 4)
+            at += 4
+    return n
+
+
+cdef size_t _state_set(void *ctx, int32_t seq_id, const uint8_t *data, size_t n) noexcept nogil:
+    cdef FakeModel *model = <FakeModel *>ctx
+    cdef FakeSeq *seq = &model.seqs[seq_id]
+    cdef uint32_t n_cells = 0
+    cdef int32_t pos = 0
+    cdef float value = 0
+    cdef uint32_t i
+    if _is_bad(model, seq_id) or load_int(&model.fail_state):
+        store_int(&model.fail_state, 0)
+        return 0
+    memcpy(&n_cells, data + 12, 4)
+    if n_cells == 0 or n != 48 + 20 * <size_t>n_cells:
+        model.bad_calls += 1  # the checker must not let this through
+        return 0
+    _empty(seq)
+    for i in range(n_cells):
+        memcpy(&pos, data + 16 + 12 * i, 4)
+        memcpy(&value, data + 36 + 12 * n_cells + 4 * i, 4)
+        _hold(model, seq, _new_cell(pos, <int32_t>value))
+    return n
+
+
 cdef int32_t _tokenize(const void *vocab, const char *text, int32_t n_text, int32_t *tokens, int32_t n_max,
                        int32_t add_special, int32_t parse_special) noexcept nogil:
     cdef int32_t n = n_text + (1 if add_special else 0), i, at = 0
@@ -318,6 +374,9 @@ _table.seq_div = _seq_div
 _table.seq_cp = _seq_cp
 _table.seq_pos_min = _seq_pos_min
 _table.can_shift = _can_shift
+_table.state_size = _state_size
+_table.state_get = _state_get
+_table.state_set = _state_set
 _table.tokenize = _tokenize
 _table.piece = _piece
 _table.detokenize = _detokenize
@@ -392,6 +451,10 @@ cdef class Fake:
     def block(self, is_blocked: bool) -> None:
         """Every decode waits while blocked."""
         store_int(&self.model.is_blocked, is_blocked)
+
+    def fail_state(self) -> None:
+        """The next restore fails in the middle."""
+        store_int(&self.model.fail_state, 1)
 
     def fail_next(self, code: int, n_rebuild_failures: int = 0) -> None:
         """The next decode returns `code`, and so many rebuilds fail before one works."""

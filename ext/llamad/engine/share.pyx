@@ -45,6 +45,7 @@ cdef void _copy(Slots *slots, Slot *slot, Slot *source, int32_t n) noexcept nogi
     """The slot's sequence becomes the source's first n tokens."""
     slot_clear(slots, slot)
     slots.table.seq_cp(slots.ctx, source.id, slot.id)
+    slots.is_pending = 1
     if source.n_tokens > n and slots.table.seq_rm(slots.ctx, slot.id, n, -1) != 1:
         slots.table.seq_rm(slots.ctx, slot.id, -1, -1)
         return

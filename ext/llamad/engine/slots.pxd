@@ -31,6 +31,7 @@ ctypedef struct Slot:
     uint64_t adapter_set
     uint64_t group           # of the task that filled it
     int64_t t_used_us
+    int32_t n_processed      # prompt tokens that its last task had to read
 
     # Of the running task.
     int32_t n_cached
@@ -61,6 +62,7 @@ ctypedef struct Slots:
     int32_t group_n          # self-extend: so many neighbours get one position; 1: off
     int32_t group_w          # in windows of so many positions
     float similarity_min
+    int32_t is_pending       # llama.cpp has copies or moves left to do at its next decode
     uint64_t n_evicted       # cached tokens dropped for another prompt
     uint64_t n_reused
     uint64_t n_copied        # of those, taken over from another slot
@@ -78,9 +80,10 @@ cdef void slot_take(Slots *slots, Slot *slot, Task *task) noexcept nogil
 cdef void slot_release(Slots *slots, Slot *slot) noexcept nogil
 cdef void slots_forget(Slots *slots) noexcept nogil
 cdef int32_t slot_discard(Slots *slots, const Slot *slot, int32_t n_keep) noexcept nogil
-cdef void slot_shift(Slots *slots, Slot *slot, int32_t n_keep, int32_t n_discard) noexcept nogil
+cdef int slot_shift(Slots *slots, Slot *slot, int32_t n_keep, int32_t n_discard) noexcept nogil
 cdef void slot_regroup(Slots *slots, Slot *slot) noexcept nogil
 cdef int32_t slot_room(const Slots *slots, const Slot *slot) noexcept nogil
+cdef int32_t slot_can_move(Slots *slots, const Slot *slot, int32_t n_first) noexcept nogil
 cdef int32_t slots_cells_used(const Slots *slots) noexcept nogil
-cdef int32_t slots_evict_idle(Slots *slots) noexcept nogil
+cdef int32_t slots_evict_idle(Slots *slots, const Slot *spared) noexcept nogil
 cdef int32_t slots_check_integrity(const Slots *slots) noexcept nogil

@@ -170,6 +170,11 @@ cdef int32_t _n_shared(const Slots *slots, const Slot *slot) noexcept nogil:
     return n
 
 
+cdef int32_t slot_can_move(Slots *slots, const Slot *slot, int32_t n_first) noexcept nogil:
+    """Whether the slot's tokens from n_first on may get other positions. Changes nothing."""
+    return slots.group_n == 1 and slots.table.can_shift(slots.ctx) and _n_shared(slots, slot) <= n_first
+
+
 cdef int32_t slot_discard(Slots *slots, const Slot *slot, int32_t n_keep) noexcept nogil:
     """How many tokens behind the first n_keep go when the context is shifted; 0 where it cannot be. Changes nothing.
 
@@ -182,17 +187,22 @@ cdef int32_t slot_discard(Slots *slots, const Slot *slot, int32_t n_keep) noexce
     return n_discard if n_discard < n_left else 0
 
 
-cdef void slot_shift(Slots *slots, Slot *slot, int32_t n_keep, int32_t n_discard) noexcept nogil:
-    """Makes room: drops tokens behind the first n_keep and moves the rest forward."""
-    slots.table.seq_rm(slots.ctx, slot.id, n_keep, n_keep + n_discard)
-    slots.table.seq_add(slots.ctx, slot.id, n_keep + n_discard, slot.n_tokens, -n_discard)
+cdef int slot_shift(Slots *slots, Slot *slot, int32_t n_keep, int32_t n_discard) noexcept nogil:
+    """Makes room: drops tokens behind the first n_keep and moves the rest forward. 0, or -1 where the memory refuses:
+    nothing changed then."""
+    if slots.table.seq_rm(slots.ctx, slot.id, n_keep, n_keep + n_discard) != 1:
+        return -1
+    if n_keep + n_discard < slot.n_tokens:
+        slots.table.seq_add(slots.ctx, slot.id, n_keep + n_discard, slot.n_tokens, -n_discard)
     memmove(slot.tokens + n_keep, slot.tokens + n_keep + n_discard,
             <size_t>(slot.n_tokens - n_keep - n_discard) * sizeof(int32_t))
+    slots.is_pending = 1
     slot.n_tokens -= n_discard
     slot.n_pos = slot.n_tokens
     slot.n_shared = min(slot.n_shared, n_keep)
     slot.truncated = 1
     slots.n_evicted += <uint64_t>n_discard
+    return 0
 
 
 cdef void slot_regroup(Slots *slots, Slot *slot) noexcept nogil:
@@ -208,6 +218,7 @@ cdef void slot_regroup(Slots *slots, Slot *slot) noexcept nogil:
         slots.table.seq_add(slots.ctx, slot.id, first, slot.n_pos, n_moved)
         slots.table.seq_div(slots.ctx, slot.id, first + n_moved, first + n_moved + w, n)
         slots.table.seq_add(slots.ctx, slot.id, first + n_moved + w, slot.n_pos + n_moved, -n_moved - n_gone)
+        slots.is_pending = 1
         slot.n_pos -= n_gone
         slot.n_grouped += w // n
 
@@ -224,13 +235,15 @@ cdef int32_t slots_cells_used(const Slots *slots) noexcept nogil:
     return n
 
 
-cdef int32_t slots_evict_idle(Slots *slots) noexcept nogil:
-    """Drops the longest unused idle prefix and returns its tokens; 0 when no idle slot holds any."""
+cdef int32_t slots_evict_idle(Slots *slots, const Slot *spared) noexcept nogil:
+    """Drops the longest unused idle prefix and returns its tokens; 0 when no idle slot but `spared` holds any."""
     cdef Slot *oldest = NULL
     cdef Slot *slot
     cdef int32_t i, n
     for i in range(slots.n):
         slot = &slots.items[i]
+        if slot == spared:
+            continue
         if slot.state == SLOT_IDLE and slot.n_tokens > 0 and (oldest == NULL or slot.t_used_us < oldest.t_used_us):
             oldest = slot
     if oldest == NULL:

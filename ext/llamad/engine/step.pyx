@@ -3,6 +3,7 @@
 # is full. What a task's tokens become is in emit.pyx.
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 
+from llamad.engine.actions cimport actions_add, actions_drop, actions_drop_all, actions_run
 from llamad.engine.core cimport State
 from llamad.engine.defer cimport defer_begin, defer_outputs
 from llamad.engine.emit cimport (
@@ -22,9 +23,9 @@ from llamad.engine.slots cimport (
 from llamad.engine.system cimport load_int, now_us, sleep_us, wake_send, wake_wait
 from llamad.engine.tasks cimport Task, queue_add, queue_find, queue_remove, task_close, task_open
 from llamad.engine.wire cimport (
-    COMMAND_ABORT, COMMAND_PAUSE, COMMAND_RESUME, COMMAND_STOP, COMMAND_TASK, FAILURE_ABORTED, FAILURE_DEADLINE,
-    FAILURE_DECODE, FAILURE_ENGINE, FAILURE_MEMORY, FAILURE_SAMPLER, STOP_LIMIT, TASK_CONTEXT_SHIFT, TaskCommand,
-    TaskRef,
+    COMMAND_ABORT, COMMAND_ACTION, COMMAND_PAUSE, COMMAND_RESUME, COMMAND_STOP, COMMAND_TASK, FAILURE_ABORTED, FAILURE_DEADLINE,
+    FAILURE_DECODE, FAILURE_ENGINE, FAILURE_MEMORY, FAILURE_SAMPLER, STOP_LIMIT, TASK_CONTEXT_SHIFT, ActionCommand,
+    TaskCommand, TaskRef,
 )
 from llamad.engine.workers cimport workers_run
 
@@ -66,6 +67,8 @@ cdef void _on_abort(State *state, uint64_t id) noexcept nogil:
     task = queue_find(&state.queue, id)
     if task != NULL:
         _drop_waiting(state, task, FAILURE_ABORTED)
+    else:
+        actions_drop(state, id)
 
 
 cdef void _on_pause(State *state, uint64_t id, int32_t is_paused) noexcept nogil:
@@ -85,6 +88,8 @@ cdef void _take_commands(State *state) noexcept nogil:
             _on_abort(state, (<TaskRef *>payload).id)
         elif kind == COMMAND_PAUSE or kind == COMMAND_RESUME:
             _on_pause(state, (<TaskRef *>payload).id, kind == COMMAND_PAUSE)
+        elif kind == COMMAND_ACTION:
+            actions_add(state, <const ActionCommand *>payload)
         elif kind == COMMAND_STOP:
             state.stopping = 1
         ring_release(&state.commands)
@@ -180,9 +185,9 @@ cdef void _make_room(State *state) noexcept nogil:
         n_keep = slot.task.command.n_prompt if n_keep < 0 else n_keep + state.add_bos
         n_keep = max(0, min(n_keep, state.slots.n_ctx - 4, slot.n_tokens - 2))
         n_discard = slot_discard(&state.slots, slot, n_keep) if slot.task.command.flags & TASK_CONTEXT_SHIFT else 0
-        if n_discard > 0:
-            slot_shift(&state.slots, slot, n_keep, n_discard)
-        elif slot.n_tokens >= state.slots.n_ctx:
+        if n_discard > 0 and slot_shift(&state.slots, slot, n_keep, n_discard) == 0:
+            continue
+        if slot.n_tokens >= state.slots.n_ctx:
             slot.truncated = 1
             finish_done(state, slot, STOP_LIMIT, -1)
 
@@ -215,7 +220,7 @@ cdef void _make_shared_room(State *state) noexcept nogil:
     """In a shared cache: idle prefixes go first; when running tasks outgrew their share, the youngest ends."""
     cdef Slot *youngest
     while state.slots.n_cells and slots_cells_used(&state.slots) + _demand(state) > state.slots.n_cells:
-        if slots_evict_idle(&state.slots) > 0:
+        if slots_evict_idle(&state.slots, NULL) > 0:
             continue
         youngest = _youngest_writer(state)
         if youngest == NULL:
@@ -248,6 +253,7 @@ cdef void _rebuild(State *state, int32_t code) noexcept nogil:
         sleep_us(REBUILD_PAUSE_US)
     state.stats.is_failed = 0
     slots_forget(&state.slots)
+    state.slots.is_pending = 0
 
 
 cdef void _apply(State *state) noexcept nogil:
@@ -287,6 +293,7 @@ cdef void _begin_writing(State *state, Slot *slot, int64_t now) noexcept nogil:
     """The prompt is read."""
     slot.t_prompt_us = now - slot.t_admit_us
     slot.t_first_us = now
+    slot.n_processed = slot.task.command.n_prompt - slot.n_cached
     state.stats.prompt_us += slot.t_prompt_us
     state.stats.n_prompt_tokens += <uint64_t>(slot.task.command.n_prompt - slot.n_cached)
     slot.state = SLOT_WRITING
@@ -360,6 +367,7 @@ cdef void _step(State *state) noexcept nogil:
     if code != 0:
         _rebuild(state, code)
         return
+    state.slots.is_pending = 0
     _apply(state)
     if state.n_outputs:
         # The first access waits for the device, so that the step's cost is decode's and not sampling's.
@@ -391,6 +399,7 @@ cdef void engine_run(State *state) noexcept nogil:
         now = now_us()
         _expire(state, now)
         take_deferred(state, now)
+        actions_run(state)
         _admit(state)
         n_released = state.n_released
         _make_room(state)
@@ -407,5 +416,6 @@ cdef void engine_run(State *state) noexcept nogil:
     _fail_all(state, FAILURE_ABORTED, 0)
     while state.queue.first != NULL:
         _drop_waiting(state, state.queue.first, FAILURE_ABORTED)
+    actions_drop_all(state)
     state.is_dirty = 1
     _wake(state)

@@ -10,6 +10,7 @@ cdef enum CommandKind:
     COMMAND_PAUSE = 3    # TaskRef: its reader is slow, do not decode for it
     COMMAND_RESUME = 4   # TaskRef
     COMMAND_STOP = 5     # the engine thread returns
+    COMMAND_ACTION = 6   # ActionCommand
 
 cdef enum EventKind:
     EVENT_ADMITTED = 1   # AdmittedEvent
@@ -17,6 +18,7 @@ cdef enum EventKind:
     EVENT_DONE = 3       # DoneEvent
     EVENT_FAILED = 4     # FailedEvent
     EVENT_STEP = 5       # StepEvent, only while tracing
+    EVENT_ACTION = 6     # ActionEvent, exactly one for each action
 
 cdef enum TaskFlag:
     TASK_STREAM = 1          # an event for every token that has text
@@ -70,6 +72,43 @@ ctypedef struct TaskCommand:
     llamad_sampling sampling
     char request_id[64]
     char key_name[32]
+
+# What is done to an idle slot itself, between two steps.
+cdef enum ActionKind:
+    ACTION_SAVE = 1        # the slot's state into the blob, as SES1
+    ACTION_RESTORE = 2     # from a blob that was checked
+    ACTION_ERASE = 3
+    ACTION_SHIFT = 4
+    ACTION_TOKENS = 5      # its tokens into the blob
+    ACTION_LOOK = 6        # the same of a busy slot too
+
+cdef enum ActionResult:
+    RESULT_DONE = 0
+    RESULT_BUSY = 1        # the slot works and the action was not to wait
+    RESULT_ABORTED = 2
+    RESULT_TOO_SMALL = 3   # the blob: n_bytes says what it takes
+    RESULT_NO_ROOM = 4     # in the cache that all slots share
+    RESULT_OUTSIDE = 5     # n_keep and n_discard do not lie in what the slot holds
+    RESULT_CANNOT = 6      # this memory, or tokens that a busy slot shares, cannot be moved
+    RESULT_FAILED = 7      # llama.cpp refused
+
+ctypedef struct ActionCommand:
+    uint64_t id
+    uint64_t blob              # its number (blobs.h)
+    int32_t kind
+    int32_t slot
+    int32_t nowait
+    int32_t n_tokens           # of a state to restore
+    int32_t n_keep
+    int32_t n_discard
+
+ctypedef struct ActionEvent:
+    uint64_t id
+    uint64_t n_bytes
+    int64_t stall_us           # how long the engine did nothing else
+    int32_t result
+    int32_t n_tokens           # in the slot, or erased
+    int32_t n_processed        # prompt tokens that the slot's last task had to read
 
 ctypedef struct AdmittedEvent:
     uint64_t id

@@ -1,0 +1,58 @@
+// The table of blobs. Few at a time, so it is a list.
+#include "blobs.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static llamad_blob    *first;
+static uint64_t        last_id;
+
+llamad_blob *llamad_blob_open(size_t capacity) {
+    llamad_blob *blob = (llamad_blob *) calloc(1, sizeof *blob);
+    if (!blob) return NULL;
+    blob->data = (uint8_t *) mmap(NULL, capacity ? capacity : 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (blob->data == MAP_FAILED) {
+        free(blob);
+        return NULL;
+    }
+    if (capacity >= (8u << 20)) (void) madvise(blob->data, capacity, MADV_HUGEPAGE);
+    blob->capacity = capacity;
+    pthread_mutex_lock(&lock);
+    blob->id   = ++last_id;
+    blob->next = first;
+    first      = blob;
+    pthread_mutex_unlock(&lock);
+    return blob;
+}
+
+void llamad_blob_close(llamad_blob *blob) {
+    llamad_blob **link;
+    pthread_mutex_lock(&lock);
+    for (link = &first; *link; link = &(*link)->next) {
+        if (*link == blob) {
+            *link = blob->next;
+            break;
+        }
+    }
+    pthread_mutex_unlock(&lock);
+    munmap(blob->data, blob->capacity ? blob->capacity : 1);
+    free(blob);
+}
+
+llamad_blob *llamad_blob_find(uint64_t id) {
+    llamad_blob *blob;
+    pthread_mutex_lock(&lock);
+    blob = first;
+    while (blob && blob->id != id) blob = blob->next;
+    pthread_mutex_unlock(&lock);
+    return blob;
+}
+
+void llamad_blob_touch(llamad_blob *blob) {
+    const size_t page = (size_t) sysconf(_SC_PAGESIZE);
+    size_t       at;
+    for (at = 0; at < blob->capacity; at += page) ((volatile uint8_t *) blob->data)[at] = 0;
+}

@@ -1,0 +1,14 @@
+# Blobs for compiled code: memory by number.
+from libc.stdint cimport uint8_t, uint64_t
+
+cdef extern from "blobs.h" nogil:
+    ctypedef struct llamad_blob:
+        uint64_t id
+        uint8_t *data
+        size_t capacity
+        size_t size
+
+cdef class Blob:
+    cdef llamad_blob *blob
+
+cdef llamad_blob *blob_find(uint64_t id) noexcept nogil

@@ -1,0 +1,169 @@
+# distutils: language = c++
+# distutils: sources = ext/llamad/engine/state/layout.cpp ext/llamad/engine/state/check.cpp ext/llamad/engine/state/finite.cpp ext/llamad/engine/state/files.cpp
+# Owns: saved states as Python sees them: checked, turned into files and base64. Every call lets the GIL go and belongs
+# on a worker thread. Must not touch the engine or llama.cpp.
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.string cimport memcpy
+
+from llamad.engine.blobs cimport Blob
+
+cdef extern from "state/state.h" nogil:
+    ctypedef struct llamad_layout:
+        pass
+    ctypedef struct llamad_state_error:
+        char reason[256]
+    int32_t LLAMAD_STATE_E_MEMORY
+    llamad_layout *llamad_layout_learn(const uint8_t *one, size_t n_one, const uint8_t *two, size_t n_two,
+                                       llamad_state_error *error)
+    void llamad_layout_close(llamad_layout *layout)
+    size_t llamad_layout_bytes_max(const llamad_layout *layout, uint32_t n_tokens)
+    int32_t llamad_state_check(const llamad_layout *layout, const uint8_t *data, size_t n, uint32_t n_vocab,
+                               uint32_t n_ctx, uint32_t *n_tokens, size_t *n_bytes, llamad_state_error *error)
+    int32_t llamad_state_rewrite(const llamad_layout *layout, const uint8_t *data, size_t n, uint8_t *out)
+    int64_t llamad_file_ses1_bytes(const uint8_t *data, size_t n, llamad_state_error *error)
+    void llamad_file_to_ses1(const uint8_t *data, size_t n, uint8_t *out)
+    size_t llamad_base64_encode(const uint8_t *data, size_t n, char *out)
+    int64_t llamad_base64_decode(const char *text, size_t n, uint8_t *out)
+    int32_t llamad_json_find_state(const char *body, size_t n, size_t *begin, size_t *end, llamad_state_error *error)
+
+cdef enum:
+    HEAD = 8               # "SES1" and the number of tokens
+    BLOB_HEAD = 8          # llama.cpp's own, before the memory; its files leave it out
+
+
+class StateError(ValueError):
+    """A state that cannot be restored here; the text says why."""
+
+
+cdef str _reason(const llamad_state_error *error):
+    return (<bytes>error.reason).decode("utf-8", "replace")
+
+
+cdef class Layout:
+    """How the running model's memory is written; learned from its states of one token and of two."""
+    cdef llamad_layout *layout
+
+    def __cinit__(self, one: bytes, two: bytes) -> None:
+        cdef llamad_state_error error
+        self.layout = llamad_layout_learn(
+            <const uint8_t *>PyBytes_AS_STRING(one), <size_t>PyBytes_GET_SIZE(one),
+            <const uint8_t *>PyBytes_AS_STRING(two), <size_t>PyBytes_GET_SIZE(two), &error)
+        if self.layout == NULL:
+            raise StateError(_reason(&error))
+
+    def __dealloc__(self) -> None:
+        if self.layout != NULL:
+            llamad_layout_close(self.layout)
+
+    def bytes_max(self, n_tokens: int) -> int:
+        """The largest state of so many tokens, whatever number of slots its maker had."""
+        return llamad_layout_bytes_max(self.layout, n_tokens)
+
+
+def check(layout: Layout, blob: Blob, n_vocab: int, n_ctx: int) -> tuple[int, Blob]:
+    """The number of its tokens, and the blob that llama.cpp can be given: the same, or a new one where it was saved
+    under another number of slots. Raises StateError."""
+    cdef Layout known = layout
+    cdef Blob source = blob
+    cdef Blob target
+    cdef uint32_t vocab = n_vocab, ctx = n_ctx, n_tokens = 0
+    cdef size_t n_bytes = 0
+    cdef int32_t code
+    cdef llamad_state_error error
+    with nogil:
+        code = llamad_state_check(known.layout, source.blob.data, source.blob.size, vocab, ctx, &n_tokens, &n_bytes, &error)
+    if code == LLAMAD_STATE_E_MEMORY:
+        raise MemoryError(_reason(&error))
+    if code != 0:
+        raise StateError(_reason(&error))
+    if n_bytes == source.blob.size:
+        return n_tokens, source
+    target = Blob(n_bytes)
+    with nogil:
+        code = llamad_state_rewrite(known.layout, source.blob.data, source.blob.size, target.blob.data)
+    if code != 0:
+        raise MemoryError("no memory to rewrite a state")
+    target.size = n_bytes
+    return n_tokens, target
+
+
+def n_tokens(blob: Blob) -> int:
+    """Of a state that was checked or made here."""
+    cdef uint32_t n = 0
+    if (<Blob>blob).blob.size < HEAD:
+        raise StateError("it is shorter than a head")
+    memcpy(&n, (<Blob>blob).blob.data + 4, 4)
+    return n
+
+
+def kv_offset(blob: Blob) -> int:
+    """Where the part begins that llama.cpp's files hold behind the tokens."""
+    return HEAD + 4 * n_tokens(blob) + BLOB_HEAD
+
+
+def file_head(blob: Blob) -> bytes:
+    """What a file in llama.cpp's format begins with; memoryview(blob)[kv_offset(blob):] follows."""
+    cdef uint32_t head[3]
+    cdef uint32_t n = n_tokens(blob)
+    head[0] = 0x67677371
+    head[1] = 3
+    head[2] = n
+    return (<const char *>head)[:12] + (<const char *>(<Blob>blob).blob.data)[HEAD:HEAD + 4 * <Py_ssize_t>n]
+
+
+def from_file(blob: Blob) -> Blob:
+    """The state that a file's bytes hold, in SES1: the same blob where it is that already. Raises StateError."""
+    cdef Blob source = blob
+    cdef Blob target
+    cdef int64_t n
+    cdef llamad_state_error error
+    if source.blob.size >= 4 and (<const char *>source.blob.data)[:4] == b"SES1":
+        return source
+    with nogil:
+        n = llamad_file_ses1_bytes(source.blob.data, source.blob.size, &error)
+    if n < 0:
+        raise StateError(_reason(&error))
+    target = Blob(n)
+    with nogil:
+        llamad_file_to_ses1(source.blob.data, source.blob.size, target.blob.data)
+    target.size = n
+    return target
+
+
+def encode_json(blob: Blob, head: bytes, tail: bytes) -> Blob:
+    """head, the blob as base64, and tail, in one buffer."""
+    cdef Blob source = blob
+    cdef size_t n_head = <size_t>PyBytes_GET_SIZE(head), n_tail = <size_t>PyBytes_GET_SIZE(tail)
+    cdef size_t n_text = (source.blob.size + 2) // 3 * 4
+    cdef Blob target = Blob(n_head + n_text + n_tail)
+    memcpy(target.blob.data, PyBytes_AS_STRING(head), n_head)
+    with nogil:
+        llamad_base64_encode(source.blob.data, source.blob.size, <char *>target.blob.data + n_head)
+    memcpy(target.blob.data + n_head + n_text, PyBytes_AS_STRING(tail), n_tail)
+    target.size = target.capacity
+    return target
+
+
+def decode_json(const uint8_t[:] body, bytes_max: int) -> Blob:
+    """The state in {"state": "<base64>"}. Raises StateError."""
+    cdef size_t begin = 0, end = 0, n = <size_t>body.shape[0]
+    cdef const char *text = <const char *>&body[0] if n else NULL
+    cdef int32_t code
+    cdef int64_t n_state
+    cdef llamad_state_error error
+    cdef Blob target
+    with nogil:
+        code = llamad_json_find_state(text, n, &begin, &end, &error)
+    if code != 0:
+        raise StateError(_reason(&error))
+    # A slash may be written with two characters, so the text may be longer than the state makes it.
+    target = Blob((end - begin) // 4 * 3 + 3)
+    with nogil:
+        n_state = llamad_base64_decode(text + begin, end - begin, target.blob.data)
+    if n_state < 0:
+        raise StateError('"state" is not base64')
+    if n_state > bytes_max:
+        raise StateError(f"it has {n_state} bytes, but the largest state of a slot has {bytes_max}")
+    target.size = n_state
+    return target
