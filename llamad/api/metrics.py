@@ -121,6 +121,7 @@ def _engine_lines(service: Service) -> Iterable[str]:
         ("llamad:steps_total", "Engine steps.", stats["n_steps"]),
         ("llamad:step_plan_seconds_total", "Engine time: admitting and planning.", stats["plan_us"] / 1e6),
         ("llamad:step_decode_seconds_total", "Engine time: decoding.", stats["decode_us"] / 1e6),
+        ("llamad:step_wait_seconds_total", "Engine time: waiting for the device.", stats["wait_us"] / 1e6),
         ("llamad:step_sample_seconds_total", "Engine time: sampling.", stats["sample_us"] / 1e6),
         ("llamad:step_emit_seconds_total", "Engine time: detokenizing and events.", stats["emit_us"] / 1e6),
     )

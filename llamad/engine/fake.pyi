@@ -5,6 +5,7 @@ class Fake:
     n_vocab: int
     script: bytes
     n_decodes: int
+    n_graphs: int
     n_rebuilds: int
     n_samplers: int
     bad_calls: int
@@ -17,6 +18,7 @@ class Fake:
         script: bytes = b"",
         decode_us: int = 0,
         token_us: int = 0,
+        device_us: int = 0,
         can_shift: bool = True,
         can_cut: bool = True,
         unified: bool = False,

@@ -10,7 +10,8 @@ from typing import Any
 
 
 class StepTrace:
-    """Fields: step, t_us, plan_us, decode_us, sample_us, emit_us, budget, n_tokens, n_writing, slots.
+    """Fields: step, t_us, plan_us, decode_us, sample_us, emit_us, budget, n_tokens, n_writing, slots,
+    wait_us (for the device, after decode_us), n_fillers.
     `slots` lists [slot, tokens in this step, whether it is writing]."""
 
     def __init__(self, path: str) -> None:
@@ -29,6 +30,8 @@ class StepTrace:
             "n_tokens",
             "n_writing",
             "slots",
+            "wait_us",
+            "n_fillers",
         )
         self._file.write(json.dumps(dict(zip(names, event[2:], strict=True)), separators=(",", ":")) + "\n")
 

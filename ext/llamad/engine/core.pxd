@@ -23,7 +23,8 @@ ctypedef struct Stats:
     int64_t prompt_us
     int64_t predict_us
     int64_t plan_us
-    int64_t decode_us
+    int64_t decode_us          # until decode() returned
+    int64_t wait_us            # until its logits were there
     int64_t sample_us
     int64_t emit_us
     uint64_t n_saves

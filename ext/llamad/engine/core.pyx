@@ -64,6 +64,7 @@ cdef class Core:
         state.slots.n_cells = n_cells
         state.slots.n_swa = n_swa
         state.slots.can_share = can_share
+        state.slots.can_fill = can_share and n_swa == 0 and n_cells == 0 and group_n == 1
         state.slots.group_n = group_n
         state.slots.group_w = group_w
         state.slots.similarity_min = similarity_min
@@ -390,4 +391,5 @@ cdef tuple _step_event(const StepEvent *event):
     cdef int32_t i
     return (EVENT_STEP, 0, event.step, event.t_us, event.plan_us, event.decode_us, event.sample_us, event.emit_us,
             event.budget, event.n_tokens, event.n_writing,
-            [(rows[i].slot, rows[i].n_tokens, bool(rows[i].is_writing)) for i in range(event.n_slots)])
+            [(rows[i].slot, rows[i].n_tokens, bool(rows[i].is_writing)) for i in range(event.n_slots)],
+            event.wait_us, event.n_fillers)

@@ -2,7 +2,7 @@
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
 from llamad.engine.slots cimport Slot, Slots
-from llamad.engine.workers cimport pthread_cond_t, pthread_mutex_t, pthread_t
+from llamad.engine.pthread cimport pthread_cond_t, pthread_mutex_t, pthread_t
 
 cdef enum Deferral:
     DEFERRAL_NONE = 0

@@ -12,7 +12,7 @@ from llamad.engine.pick cimport slot_pick_rest
 from llamad.engine.sampler cimport sampler_scratch_bytes
 from llamad.engine.slots cimport SLOT_IDLE, Slot, Slots
 from llamad.engine.system cimport be_nice, load_int, now_us, store_int, wake_send
-from llamad.engine.workers cimport (
+from llamad.engine.pthread cimport (
     pthread_cond_broadcast, pthread_cond_destroy, pthread_cond_init, pthread_cond_signal, pthread_cond_wait,
     pthread_create, pthread_join, pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_unlock,
 )

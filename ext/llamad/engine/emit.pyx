@@ -231,7 +231,8 @@ cdef void take_deferred(State *state, int64_t now) noexcept nogil:
         slot = defer_next(state.defer, &state.slots)
 
 
-cdef void emit_step(State *state, int64_t t_decode, int64_t t_sample, int64_t t_emit, int64_t t_end) noexcept nogil:
+cdef void emit_step(State *state, int64_t t_decode, int64_t t_wait, int64_t t_sample, int64_t t_emit,
+                    int64_t t_end) noexcept nogil:
     """One line of the step trace. Slots that ended in this step are still named by what was planned for them."""
     cdef int32_t i, n = 0
     cdef StepEvent *event
@@ -244,12 +245,14 @@ cdef void emit_step(State *state, int64_t t_decode, int64_t t_sample, int64_t t_
     event.step = state.stats.n_steps
     event.t_us = t_end
     event.plan_us = <int32_t>state.plan.plan_us
-    event.decode_us = <int32_t>(t_sample - t_decode)
+    event.decode_us = <int32_t>(t_wait - t_decode)
+    event.wait_us = <int32_t>(t_sample - t_wait)
     event.sample_us = <int32_t>(t_emit - t_sample)
     event.emit_us = <int32_t>(t_end - t_emit)
     event.budget = state.plan.budget
     event.n_tokens = state.plan.batch.n_tokens
     event.n_writing = state.plan.n_writing
+    event.n_fillers = state.plan.n_fillers
     event.n_slots = n
     for i in range(state.plan.batch.n_tokens):
         if i == 0 or state.plan.seq_ids[i] != state.plan.seq_ids[i - 1]:

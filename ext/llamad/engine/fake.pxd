@@ -25,7 +25,10 @@ ctypedef struct FakeModel:
     int32_t n_rebuild_failures # so many rebuilds fail first
     int32_t can_shift
     int32_t can_cut            # recurrent memories cannot
+    int64_t device_us          # and how long after it the logits are there
+    int64_t t_ready_us
     uint64_t n_decodes
+    uint64_t n_graphs
     uint64_t n_rebuilds
     uint64_t n_copies
     int32_t n_samplers         # open ones: a leak shows here

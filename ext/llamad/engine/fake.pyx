@@ -5,7 +5,7 @@ from libc.stdint cimport INT32_MAX, INT32_MIN, int32_t, int64_t, uint8_t, uint32
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset
 
-from llamad.engine.system cimport load_int, sleep_us, store_int
+from llamad.engine.system cimport load_int, now_us, sleep_us, store_int
 from llamad.engine.table cimport LLAMAD_TABLE_VERSION, llamad_batch, llamad_bias, llamad_candidate, llamad_sampling, llamad_table
 
 cdef enum:
@@ -64,6 +64,15 @@ cdef void _check_batch(FakeModel *model, const llamad_batch *batch) noexcept nog
         expected[seq] = batch.pos[i] + 1
 
 
+cdef uint64_t _count_graphs(const llamad_batch *batch) noexcept nogil:
+    """As llama.cpp makes them with a stream for each sequence: one for every run of neighbours."""
+    cdef uint64_t n = 1
+    cdef int32_t i
+    for i in range(1, batch.n_tokens):
+        n += batch.seq_id[i][0] - batch.seq_id[i - 1][0] not in (0, 1)
+    return n
+
+
 cdef int32_t _decode(void *ctx, const llamad_batch *batch) noexcept nogil:
     cdef FakeModel *model = <FakeModel *>ctx
     cdef FakeSeq *seq
@@ -78,6 +87,8 @@ cdef int32_t _decode(void *ctx, const llamad_batch *batch) noexcept nogil:
         return code
     if model.decode_us or model.token_us:
         sleep_us(model.decode_us + model.token_us * batch.n_tokens)
+    model.t_ready_us = now_us() + model.device_us
+    model.n_graphs += _count_graphs(batch)
     model.n_tokens = batch.n_tokens
     for i in range(batch.n_tokens):
         seq = &model.seqs[batch.seq_id[i][0]]
@@ -102,6 +113,8 @@ cdef float *_logits(void *ctx, int32_t i_batch) noexcept nogil:
     cdef float *row
     if i_batch < 0 or i_batch >= model.n_tokens:
         return NULL
+    if model.t_ready_us > now_us():
+        sleep_us(model.t_ready_us - now_us())
     row = <float *>(<char *>model + sizeof(FakeModel)) + <size_t>i_batch * FAKE_VOCAB
     memset(row, 0, FAKE_VOCAB * sizeof(float))
     row[FIRST_BYTE + 46] = 5  # a full stop, where the answer is banned
@@ -396,7 +409,7 @@ cdef class Fake:
     cdef bytes kept_script
 
     def __cinit__(self, *, n_ctx: int = 512, n_batch: int = 64, script: bytes = b"", decode_us: int = 0,
-                  token_us: int = 0, can_shift: bool = True, can_cut: bool = True, unified: bool = False) -> None:
+                  token_us: int = 0, device_us: int = 0, can_shift: bool = True, can_cut: bool = True, unified: bool = False) -> None:
         self.model = <FakeModel *>calloc(1, sizeof(FakeModel) + <size_t>n_batch * FAKE_VOCAB * sizeof(float))
         if self.model == NULL:
             raise MemoryError()
@@ -404,6 +417,7 @@ cdef class Fake:
         self.model.n_batch = n_batch
         self.model.decode_us = decode_us
         self.model.token_us = token_us
+        self.model.device_us = device_us
         self.model.can_shift = can_shift
         self.model.can_cut = can_cut
         self.model.is_unified = unified
@@ -464,6 +478,11 @@ cdef class Fake:
     @property
     def n_decodes(self) -> int:
         return self.model.n_decodes
+
+    @property
+    def n_graphs(self) -> int:
+        """Of all decodes together."""
+        return self.model.n_graphs
 
     @property
     def n_rebuilds(self) -> int:

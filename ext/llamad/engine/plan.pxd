@@ -16,15 +16,18 @@ ctypedef struct Plan:
     # Learned from past steps.
     double write_us          # a step that only writes
     double read_token_us     # one more prompt token in a step
+    double wait_us           # of a step that only writes: after decode() has returned, for the device
 
     # Of this step.
     int32_t budget
     int32_t n_writing
     int32_t n_deferred       # writers that sit this step out because their last pick is still made
     int32_t n_reading_tokens
+    int32_t n_fillers        # slots without a task in the batch, so that it is one graph
     int64_t plan_us
 
 cdef int plan_init(Plan *plan, int32_t batch_max, int32_t ubatch, int32_t tokens_max, int32_t can_mix) noexcept nogil
 cdef void plan_free(Plan *plan) noexcept nogil
 cdef void plan_make(Plan *plan, Slots *slots) noexcept nogil
-cdef void plan_learn(Plan *plan, int64_t decode_us) noexcept nogil
+cdef void plan_learn(Plan *plan, int64_t decode_us, int64_t wait_us) noexcept nogil
+cdef int plan_has_device(const Plan *plan) noexcept nogil

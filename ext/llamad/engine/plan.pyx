@@ -24,6 +24,9 @@ cdef enum:
     CHUNK_MIN = TILE + 1
     # Where a prompt token costs more than this, compute is slow and a graph for each prompt costs nothing extra.
     SLOW_TOKEN_US = 150
+    # A graph more costs a device about as much as thirty streams more in one (1B model, H200).
+    FILL_MAX = 24
+    DEVICE_US_MIN = 100
 
 cdef double GAP_FACTOR = 2.5
 cdef double LEARN_RATE = 0.2
@@ -126,6 +129,34 @@ cdef void _add(Plan *plan, Slot *slot, int32_t token, int32_t pos, int8_t output
     plan.batch.n_tokens = i + 1
 
 
+cdef void _choose_fillers(Plan *plan, Slots *slots) noexcept nogil:
+    """With a stream for each slot llama.cpp makes a graph for every run of neighbours in the batch, and each reads all
+    weights again. Slots between them that have nothing to decode are given a token, which is removed afterwards."""
+    cdef Slot *slot
+    cdef int32_t i, k, last = -1
+    plan.n_fillers = 0
+    for i in range(slots.n):
+        slots.items[i].is_filler = 0
+    if not slots.can_fill or plan.n_reading_tokens or not plan_has_device(plan):
+        return
+    for i in range(slots.n):
+        if slots.items[i].n_planned == 0:
+            continue
+        if last >= 0 and 1 < i - last <= FILL_MAX + 1 and _can_fill(slots, last + 1, i):
+            for k in range(last + 1, i):
+                slots.items[k].is_filler = 1
+            plan.n_fillers += i - last - 1
+        last = i
+
+
+cdef int _can_fill(const Slots *slots, int32_t first, int32_t end) noexcept nogil:
+    cdef int32_t i
+    for i in range(first, end):
+        if slots.items[i].n_tokens >= slots.n_ctx:
+            return 0
+    return 1
+
+
 cdef void plan_make(Plan *plan, Slots *slots) noexcept nogil:
     """Fills the batch, in ascending slot order: llama.cpp joins only such sequences into one graph."""
     cdef Slot *slot
@@ -150,8 +181,11 @@ cdef void plan_make(Plan *plan, Slots *slots) noexcept nogil:
         if slot.n_planned >= TILE and plan.read_token_us > SLOW_TOKEN_US:
             break  # llama.cpp cuts prompts read together into pieces of equal length, smaller than a tile
         slot = _next_reader(slots, slot.task.command.id)
+    _choose_fillers(plan, slots)
     for i in range(slots.n):
         slot = &slots.items[i]
+        if slot.is_filler:
+            _add(plan, slot, 0, slot.n_pos, 0)
         if slot.n_planned == 0:
             continue
         if slot.state == SLOT_WRITING:
@@ -162,10 +196,17 @@ cdef void plan_make(Plan *plan, Slots *slots) noexcept nogil:
             _add(plan, slot, slot.task.prompt[k], slot.n_pos + k - slot.n_tokens, k == n_prompt - 1)
 
 
-cdef void plan_learn(Plan *plan, int64_t decode_us) noexcept nogil:
-    """What the step just decoded cost."""
+cdef int plan_has_device(const Plan *plan) noexcept nogil:
+    """Whether the engine waits for somebody else's computing: then cores are free meanwhile, and another graph costs
+    more than some more tokens in one."""
+    return plan.wait_us > DEVICE_US_MIN and plan.wait_us > 0.3 * plan.write_us
+
+
+cdef void plan_learn(Plan *plan, int64_t decode_us, int64_t wait_us) noexcept nogil:
+    """What the step just decoded cost; wait_us of it after decode() had returned."""
     cdef double cost
     if plan.n_reading_tokens == 0:
+        plan.wait_us += LEARN_RATE * (<double>wait_us - plan.wait_us) if plan.wait_us > 0 else <double>wait_us
         plan.write_us += LEARN_RATE * (<double>decode_us - plan.write_us) if plan.write_us > 0 else <double>decode_us
         return
     cost = (<double>decode_us - (plan.write_us if plan.n_writing else 0)) / plan.n_reading_tokens

@@ -38,6 +38,7 @@ ctypedef struct Slot:
     int32_t n_decoded
     int32_t next_token       # picked, not yet decoded; valid while writing
     int32_t n_planned        # tokens in this step's batch
+    int32_t is_filler        # in this step's batch only to join its neighbours
     int32_t i_output         # index in this step's batch whose logits are wanted, -1: none
     float *logits
     int32_t picked           # by the sampler thread; negative is an error code
@@ -59,6 +60,7 @@ ctypedef struct Slots:
     int32_t n_cells          # of the whole cache, where slots share it; 0: each slot has its own
     int32_t n_swa
     int32_t can_share        # a sequence's beginning can be given to another
+    int32_t can_fill         # a token may be decoded and removed again at no harm
     int32_t group_n          # self-extend: so many neighbours get one position; 1: off
     int32_t group_w          # in windows of so many positions
     float similarity_min

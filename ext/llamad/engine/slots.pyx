@@ -61,15 +61,23 @@ cdef int32_t slot_common(const Slot *slot, const Task *task) noexcept nogil:
     return i
 
 
+cdef int32_t _n_neighbours(const Slots *slots, int32_t i) noexcept nogil:
+    """How many of the two slots beside it work; in a cache that all share it does not matter."""
+    if slots.n_cells:
+        return 0
+    return ((i > 0 and slots.items[i - 1].state != SLOT_IDLE)
+            + (i + 1 < slots.n and slots.items[i + 1].state != SLOT_IDLE))
+
+
 cdef Slot *slots_choose(Slots *slots, const Task *task) noexcept nogil:
     """The idle slot this task should run in, or NULL. Changes nothing.
 
     A slot that holds enough of the prompt wins; else the least recently used, where never-used slots come first
-    and lowest first, which keeps busy slots dense."""
+    and lowest first. Beside slots at work their neighbours come before all others: together they are one graph."""
     cdef Slot *slot
     cdef Slot *best = NULL
     cdef Slot *oldest = NULL
-    cdef int32_t i, n, n_best = 0
+    cdef int32_t i, n, n_best = 0, n_beside = 0
     if task.command.id_slot >= 0:
         slot = &slots.items[task.command.id_slot]
         return slot if slot.state == SLOT_IDLE else NULL
@@ -77,8 +85,10 @@ cdef Slot *slots_choose(Slots *slots, const Task *task) noexcept nogil:
         slot = &slots.items[i]
         if slot.state != SLOT_IDLE:
             continue
-        if oldest == NULL or slot.t_used_us < oldest.t_used_us:
+        n = _n_neighbours(slots, i)
+        if oldest == NULL or n > n_beside or (n == n_beside and slot.t_used_us < oldest.t_used_us):
             oldest = slot
+            n_beside = n
         n = slot_common(slot, task)
         if n > n_best:
             n_best = n

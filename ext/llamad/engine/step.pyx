@@ -11,7 +11,7 @@ from llamad.engine.emit cimport (
 )
 from llamad.engine.grammar cimport matcher_open
 from llamad.engine.pick cimport slot_pick
-from llamad.engine.plan cimport plan_learn, plan_make
+from llamad.engine.plan cimport plan_has_device, plan_learn, plan_make
 from llamad.engine.probs cimport probs_reserve
 from llamad.engine.ring cimport ring_peek, ring_release
 from llamad.engine.sampler cimport Sampler, sampler_accept, sampler_history_wanted, sampler_open
@@ -27,7 +27,7 @@ from llamad.engine.wire cimport (
     FAILURE_DECODE, FAILURE_ENGINE, FAILURE_MEMORY, FAILURE_SAMPLER, STOP_LIMIT, TASK_CONTEXT_SHIFT, ActionCommand,
     TaskCommand, TaskRef,
 )
-from llamad.engine.workers cimport workers_run
+from llamad.engine.workers cimport workers_expect, workers_run
 
 cdef enum:
     REBUILD_PAUSE_US = 1000000
@@ -277,6 +277,17 @@ cdef void _apply(State *state) noexcept nogil:
             state.n_outputs += 1
 
 
+cdef void _remove_fillers(State *state) noexcept nogil:
+    cdef Slot *slot
+    cdef int32_t i
+    if state.plan.n_fillers == 0:
+        return
+    for i in range(state.slots.n):
+        slot = &state.slots.items[i]
+        if slot.is_filler:
+            state.table.seq_rm(state.ctx, slot.id, slot.n_pos, -1)
+
+
 cdef Sampler *_open_sampler(State *state, const Task *task) noexcept nogil:
     """A sampler that has seen the prompt, or what stands for it; or NULL."""
     cdef const TaskCommand *command = &task.command
@@ -361,19 +372,23 @@ cdef int _timeout_ms(const State *state, int64_t now) noexcept nogil:
 
 cdef void _step(State *state) noexcept nogil:
     """Decodes the plan and turns its outputs into events."""
-    cdef int64_t t_decode = now_us(), t_sample, t_emit, t_end
+    cdef int64_t t_decode = now_us(), t_wait, t_sample, t_emit, t_end
     cdef int32_t i, code
     code = state.table.decode(state.ctx, &state.plan.batch)
     if code != 0:
         _rebuild(state, code)
         return
     state.slots.is_pending = 0
+    t_wait = now_us()
     _apply(state)
+    _remove_fillers(state)
     if state.n_outputs:
+        if state.n_outputs > 1 and plan_has_device(&state.plan) and state.plan.n_reading_tokens == 0:
+            workers_expect(state.workers, t_wait + <int64_t>state.plan.wait_us)
         # The first access waits for the device, so that the step's cost is decode's and not sampling's.
         state.table.logits(state.ctx, state.slots.items[state.outputs[0]].i_output)
     t_sample = now_us()
-    plan_learn(&state.plan, t_sample - t_decode)
+    plan_learn(&state.plan, t_sample - t_decode, t_sample - t_wait)
     _sample(state)
     t_emit = now_us()
     for i in range(state.n_outputs):
@@ -381,11 +396,12 @@ cdef void _step(State *state) noexcept nogil:
     t_end = now_us()
     state.stats.n_steps += 1
     state.stats.t_last_step_us = t_end
-    state.stats.decode_us += t_sample - t_decode
+    state.stats.decode_us += t_wait - t_decode
+    state.stats.wait_us += t_sample - t_wait
     state.stats.sample_us += t_emit - t_sample
     state.stats.emit_us += t_end - t_emit
     if state.tracing:
-        emit_step(state, t_decode, t_sample, t_emit, t_end)
+        emit_step(state, t_decode, t_wait, t_sample, t_emit, t_end)
 
 
 cdef void engine_run(State *state) noexcept nogil:

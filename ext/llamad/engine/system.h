@@ -4,9 +4,12 @@
 #define LLAMAD_SYSTEM_H
 
 #include <errno.h>
+#include <linux/futex.h>
 #include <poll.h>
+#include <sched.h>
 #include <stdint.h>
 #include <sys/eventfd.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -16,7 +19,9 @@ static inline uint64_t load_acquire(const uint64_t *p) { return __atomic_load_n(
 static inline void store_release(uint64_t *p, uint64_t v) { __atomic_store_n(p, v, __ATOMIC_RELEASE); }
 static inline int32_t load_int(const int32_t *p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }
 static inline void store_int(int32_t *p, int32_t v) { __atomic_store_n(p, v, __ATOMIC_RELEASE); }
-static inline int32_t fetch_add_int(int32_t *p, int32_t v) { return __atomic_fetch_add(p, v, __ATOMIC_ACQ_REL); }
+static inline int32_t fetch_add_int(int32_t *p, int32_t v) { return __atomic_fetch_add(p, v, __ATOMIC_SEQ_CST); }
+static inline int64_t load_time(const int64_t *p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }
+static inline void store_time(int64_t *p, int64_t v) { __atomic_store_n(p, v, __ATOMIC_RELEASE); }
 
 static inline int64_t now_us(void) {
     struct timespec t;
@@ -43,6 +48,26 @@ static inline void wake_wait(int fd, int timeout_ms) {
     struct pollfd p = {fd, POLLIN, 0};
     if (poll(&p, 1, timeout_ms) > 0) wake_clear(fd);
 }
+
+/* Waits until *p is no longer `seen`, somebody wakes it, or timeout_us passed (-1: for ever). It may also return early. */
+static inline void futex_wait(const int32_t *p, int32_t seen, int64_t timeout_us) {
+    struct timespec t = {timeout_us / 1000000, (timeout_us % 1000000) * 1000};
+    syscall(SYS_futex, p, FUTEX_WAIT_PRIVATE, seen, timeout_us < 0 ? 0 : &t, 0, 0);
+}
+
+static inline void futex_wake_all(const int32_t *p) { syscall(SYS_futex, p, FUTEX_WAKE_PRIVATE, INT32_MAX, 0, 0, 0); }
+
+/* One turn of a loop that spins. */
+static inline void relax(void) {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+/* Timed waits of the calling thread end when they are due, not up to 50 µs later. */
+static inline void be_punctual(void) { (void) prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0); }
 
 /* The calling thread alone, as Linux has it. A system that refuses loses nothing but the order. */
 static inline void be_nice(int niceness) { (void) setpriority(PRIO_PROCESS, (id_t) syscall(SYS_gettid), niceness); }

@@ -164,10 +164,12 @@ ctypedef struct StepEvent:
     uint64_t step
     int64_t t_us
     int32_t plan_us
-    int32_t decode_us
+    int32_t decode_us          # until decode() returned
+    int32_t wait_us            # until its logits were there
     int32_t sample_us
     int32_t emit_us
     int32_t budget
     int32_t n_tokens
     int32_t n_writing          # slots that wanted a token
+    int32_t n_fillers          # slots that joined others
     int32_t n_slots

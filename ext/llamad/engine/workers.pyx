@@ -1,40 +1,80 @@
 # Owns: the sampler threads. workers_run() is called by the engine thread alone and takes part in the work itself,
 # so a pool of one has no threads at all. Workers never see Python.
-from libc.stdint cimport int32_t, uint64_t
+#
+# A round is short: 64 rows on 8 threads take less time than it takes to wake 8 threads. So where the engine waits for a
+# device it tells when it expects to be back, and the threads wake a little earlier and spin until the round begins.
+# Where it computes itself nobody spins: the cores are its own.
+from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
 
-from llamad.engine.system cimport fetch_add_int, load_int, store_int
+from llamad.engine.pthread cimport pthread_create, pthread_join
+from llamad.engine.system cimport (
+    be_punctual, fetch_add_int, futex_wait, futex_wake_all, load_int, load_time, now_us, relax, sched_yield, store_int,
+    store_time,
+)
+
+cdef enum:
+    CLOSED = 1 << 30         # `next` between two rounds: whoever comes late finds nothing
+    LEAD_US = 120            # awake so long before a round is due
+    PATIENCE_US = 1000       # and so long after
+    N_SPINS = 64             # between two looks at the clock
 
 
 cdef void _take_all(Workers *workers, int32_t worker) noexcept nogil:
     cdef int32_t index = fetch_add_int(&workers.next, 1)
     while index < workers.n:
         workers.fn(workers.arg, index, worker)
+        fetch_add_int(&workers.n_done, 1)
         index = fetch_add_int(&workers.next, 1)
+
+
+cdef void _sleep(Workers *workers, int32_t bell, int64_t timeout_us) noexcept nogil:
+    fetch_add_int(&workers.n_sleeping, 1)
+    futex_wait(&workers.bell, bell, timeout_us)
+    fetch_add_int(&workers.n_sleeping, -1)
+
+
+cdef int _has_begun(const Workers *workers, int32_t seen) noexcept nogil:
+    return load_int(&workers.round) != seen or load_int(&workers.stopping)
+
+
+cdef void _await_round(Workers *workers, int32_t seen) noexcept nogil:
+    cdef int64_t now, due
+    cdef int32_t bell, i
+    while True:
+        bell = load_int(&workers.bell)
+        if _has_begun(workers, seen):
+            return
+        due = load_time(&workers.due_us)
+        now = now_us()
+        if due == 0 or now > due + PATIENCE_US:
+            _sleep(workers, bell, -1)
+        elif now < due - LEAD_US:
+            _sleep(workers, bell, due - LEAD_US - now)
+        else:
+            for i in range(N_SPINS):
+                if _has_begun(workers, seen):
+                    return
+                relax()
 
 
 cdef void *_thread_main(void *arg) noexcept nogil:
     cdef Seat *seat = <Seat *>arg
     cdef Workers *workers = <Workers *>seat.workers
-    cdef uint64_t seen = 0
-    pthread_mutex_lock(&workers.mutex)
+    cdef int32_t seen = 0
+    be_punctual()
     while True:
-        while workers.round == seen and not workers.stopping:
-            pthread_cond_wait(&workers.work, &workers.mutex)
-        if workers.stopping:
-            break
-        seen = workers.round
-        if load_int(&workers.next) >= workers.n:
-            continue  # woken too late: the others have done it all
-        workers.n_busy += 1
-        pthread_mutex_unlock(&workers.mutex)
+        _await_round(workers, seen)
+        if load_int(&workers.stopping):
+            return NULL
+        seen = load_int(&workers.round)
         _take_all(workers, seat.index)
-        pthread_mutex_lock(&workers.mutex)
-        workers.n_busy -= 1
-        if workers.n_busy == 0:
-            pthread_cond_signal(&workers.rest)
-    pthread_mutex_unlock(&workers.mutex)
-    return NULL
+
+
+cdef void _ring(Workers *workers) noexcept nogil:
+    fetch_add_int(&workers.bell, 1)
+    if fetch_add_int(&workers.n_sleeping, 0) > 0:
+        futex_wake_all(&workers.bell)
 
 
 cdef Workers *workers_start(int32_t n_threads) noexcept nogil:
@@ -43,9 +83,7 @@ cdef Workers *workers_start(int32_t n_threads) noexcept nogil:
     cdef int32_t i
     if workers == NULL:
         return NULL
-    pthread_mutex_init(&workers.mutex, NULL)
-    pthread_cond_init(&workers.work, NULL)
-    pthread_cond_init(&workers.rest, NULL)
+    workers.next = CLOSED
     for i in range(min(n_threads - 1, <int32_t>THREADS_MAX)):
         workers.seats[i].workers = workers
         workers.seats[i].index = i + 1
@@ -59,15 +97,10 @@ cdef void workers_stop(Workers *workers) noexcept nogil:
     cdef int32_t i
     if workers == NULL:
         return
-    pthread_mutex_lock(&workers.mutex)
-    workers.stopping = 1
-    pthread_cond_broadcast(&workers.work)
-    pthread_mutex_unlock(&workers.mutex)
+    store_int(&workers.stopping, 1)
+    _ring(workers)
     for i in range(workers.n_threads):
         pthread_join(workers.threads[i], NULL)
-    pthread_cond_destroy(&workers.work)
-    pthread_cond_destroy(&workers.rest)
-    pthread_mutex_destroy(&workers.mutex)
     free(workers)
 
 
@@ -75,23 +108,34 @@ cdef int32_t workers_count(const Workers *workers) noexcept nogil:
     return workers.n_threads + 1
 
 
+cdef void workers_expect(Workers *workers, int64_t due_us) noexcept nogil:
+    """A round will begin at about this time."""
+    if workers.n_threads:
+        store_time(&workers.due_us, due_us)
+        _ring(workers)
+
+
 cdef void workers_run(Workers *workers, WorkFn fn, void *arg, int32_t n) noexcept nogil:
     """Calls fn(arg, i, worker) for every i below n and returns when all have returned."""
     cdef int32_t i
+    store_time(&workers.due_us, 0)
     if n <= 1 or workers.n_threads == 0:
         for i in range(n):
             fn(arg, i, 0)
         return
-    pthread_mutex_lock(&workers.mutex)
+    # A thread that is late from the last round may take an index of this one: all it needs is there before `next` is.
     workers.fn = fn
     workers.arg = arg
     workers.n = n
+    store_int(&workers.n_done, 0)
     store_int(&workers.next, 0)
-    workers.round += 1
-    pthread_cond_broadcast(&workers.work)
-    pthread_mutex_unlock(&workers.mutex)
+    fetch_add_int(&workers.round, 1)
+    _ring(workers)
     _take_all(workers, 0)
-    pthread_mutex_lock(&workers.mutex)
-    while workers.n_busy > 0:
-        pthread_cond_wait(&workers.rest, &workers.mutex)
-    pthread_mutex_unlock(&workers.mutex)
+    i = 0
+    while load_int(&workers.n_done) < n:
+        i += 1
+        if i % N_SPINS == 0:
+            sched_yield()  # more threads than cores: let the last one finish
+        relax()
+    store_int(&workers.next, CLOSED)
