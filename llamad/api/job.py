@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from llamad.api import generation as options
@@ -141,6 +142,10 @@ class Part:
         self.n_cached = n_cached
         self.job.service.metrics.queue_seconds.observe((t_us - self.job.t_submit_us) / 1e6)
 
+    def on_prompt(self, tokens: list[int], probs: list[TokenProbs]) -> None:
+        assert self.job.on_prompt is not None
+        self.job.on_prompt(self, tokens, probs)
+
     def on_text(
         self,
         tokens: list[int],
@@ -192,6 +197,7 @@ class Job:
         "markers",
         "model",
         "n_left",
+        "on_prompt",
         "parts",
         "ready",
         "service",
@@ -209,6 +215,7 @@ class Job:
         dialect: Dialect,
         *,
         markers: bool = False,
+        on_prompt: Callable[[Part, list[int], list[TokenProbs]], None] | None = None,
     ) -> None:
         self.service = service
         self.exchange = exchange
@@ -217,6 +224,7 @@ class Job:
         self.engine = engine
         self.dialect = dialect
         self.markers = markers
+        self.on_prompt = on_prompt
         self.ready: Ready | None = None
         self.parts: list[Part] = []
         self.n_left = 0
@@ -286,6 +294,8 @@ class Job:
                 n_probs=g.n_probs,
                 post_sampling_probs=g.post_sampling_probs,
                 penalty=g.penalty_prompt,
+                # The others of its n completions have the same prompt.
+                prompt_probs=self.on_prompt is not None and part.index % g.n == 0,
             )
             part.task_id = self.engine.submit(task, part)
         if g.system_prompt is not None:

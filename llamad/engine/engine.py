@@ -21,7 +21,7 @@ from llamad.engine.trace import StepTrace
 
 log = logging.getLogger("llamad.engine")
 
-EVENT_ADMITTED, EVENT_TEXT, EVENT_DONE, EVENT_FAILED, EVENT_STEP, EVENT_ACTION = range(1, 7)
+EVENT_ADMITTED, EVENT_TEXT, EVENT_DONE, EVENT_FAILED, EVENT_STEP, EVENT_ACTION, EVENT_PROMPT = range(1, 8)
 RETRY_SECONDS = 0.005
 STOP_SECONDS = 1.0
 
@@ -138,6 +138,7 @@ class Engine:
                 n_probs=task.n_probs,
                 post_sampling_probs=task.post_sampling_probs,
                 penalty=task.penalty,
+                prompt_probs=task.prompt_probs,
             ),
             lambda: self._refuse(task_id),
         )
@@ -236,6 +237,8 @@ class Engine:
             try:
                 if kind == EVENT_TEXT:
                     running.sink.on_text(*event[2:])
+                elif kind == EVENT_PROMPT:
+                    running.sink.on_prompt(*event[2:])
                 elif kind == EVENT_ADMITTED:
                     running.slot = event[2]
                     running.sink.on_admitted(*event[2:])

@@ -57,6 +57,9 @@ class Task:
     n_indent: int = 0
     n_probs: int = 0
     post_sampling_probs: bool = False
+    prompt_probs: bool = (
+        False  # the prompt's own tokens are told as well; nothing of it is taken from a cache
+    )
     penalty: bytes | None = None  # token ids that the penalties see instead of the prompt's
 
 
@@ -82,6 +85,10 @@ class Sink(Protocol):
     """Hears of one task, on the event loop. After on_done or on_failed nothing more comes."""
 
     def on_admitted(self, slot: int, n_cached: int, t_us: int) -> None: ...
+
+    def on_prompt(self, tokens: list[int], probs: list[TokenProbs]) -> None:
+        """Of a task with prompt_probs: the prompt's tokens from the second on, in order, before any text."""
+        ...
 
     def on_text(
         self,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.harness import STOP_EOS, STOP_LIMIT, STOP_WORD, Harness
+from support.harness import ADMITTED, PROMPT, STOP_EOS, STOP_LIMIT, STOP_WORD, TEXT, Harness
 
 from llamad.engine.fake import Fake
 from llamad.engine.probs import top_logprobs
@@ -160,3 +160,33 @@ def test_a_line_with_too_little_indentation_ends_the_text(script, expected, stop
     assert [top[0][0] - 3 for _, top in h.probs(task)][: len(expected)] == list(expected)
     h, task = run(script, stream)
     assert h.text(task) == script
+
+
+def test_prompts_are_told():
+    """The tokens of the prompts, each once and in order; a step asks for the logits of few of them."""
+    letters = b"abcdefghijklmnopqrstuvwxyz" * 12 + b"cb"
+    with Harness(Fake(n_ctx=4096, n_batch=512), n_ctx=4096, n_batch=512) as h:
+        h.wait(h.submit(letters, n_predict=1))  # in a cache, which is of no use here
+        tasks = [h.submit(letters, n_predict=n, n_probs=2, prompt_probs=True) for n in (0, 3)]
+        alone = h.submit(b"", n_predict=1, n_probs=1, prompt_probs=True)
+        for task in (*tasks, alone):
+            h.wait(task)
+    ids = np.frombuffer(h.vocab.tokenize(letters, True, True), np.int32).tolist()
+    for task, n in zip(tasks, (0, 3), strict=True):
+        told = [event for event in h.events[task] if event[0] == PROMPT]
+        assert [token for event in told for token in event[2]] == ids[1:]
+        values = [own for event in told for own, _ in event[3]]
+        is_next = [ids[i + 1] == ids[i] + 1 for i in range(1, len(ids) - 1)]
+        assert values[1:] == pytest.approx([OWN if one else OTHER for one in is_next], abs=1e-5)
+        assert all(len(top) == 2 for event in told for _, top in event[3])
+        kinds = [event[0] for event in h.events[task]]
+        assert TEXT not in kinds[: len(kinds) - kinds[::-1].index(PROMPT)]
+        assert h.events[task][-1][7] == n
+        assert h.events[task][-1][6] == 0  # nothing of the cache
+    assert all(event[0] != PROMPT for event in h.events[alone])
+    told_slots = {event[2] for task in tasks for event in h.events[task] if event[0] == ADMITTED}
+    steps = [
+        sum(n for slot, n, writes in step[11] if slot in told_slots and not writes) for step in h.steps[1:]
+    ]
+    assert max(steps) <= 64
+    assert sum(steps) >= 2 * len(ids)

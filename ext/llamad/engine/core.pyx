@@ -19,8 +19,9 @@ from llamad.engine.table cimport llamad_bias
 from llamad.engine.vocab cimport Vocab
 from llamad.engine.wire cimport (
     COMMAND_ABORT, COMMAND_ACTION, COMMAND_PAUSE, COMMAND_RESUME, COMMAND_STOP, COMMAND_TASK, EVENT_ACTION,
-    EVENT_ADMITTED, EVENT_DONE, EVENT_FAILED, EVENT_STEP, EVENT_TEXT, TASK_CACHE_PROMPT, TASK_CONTEXT_SHIFT,
-    TASK_MARKERS, TASK_POST_PROBS, TASK_STREAM, ActionCommand, ActionEvent, AdmittedEvent, DoneEvent, FailedEvent, StepEvent, StepSlot, TaskCommand, TaskRef, TextEvent, TokenProb,
+    EVENT_ADMITTED, EVENT_DONE, EVENT_FAILED, EVENT_PROMPT, EVENT_STEP, EVENT_TEXT, TASK_CACHE_PROMPT,
+    TASK_CONTEXT_SHIFT, TASK_MARKERS, TASK_POST_PROBS, TASK_PROMPT_PROBS, TASK_STREAM, ActionCommand, ActionEvent,
+    AdmittedEvent, DoneEvent, FailedEvent, StepEvent, StepSlot, TaskCommand, TaskRef, TextEvent, TokenProb,
 )
 from llamad.engine.workers cimport workers_count, workers_start, workers_stop
 
@@ -168,7 +169,7 @@ cdef class Core:
                adapter_set: int, id_slot: int, n_predict: int, n_keep: int, n_discard: int, t_max_predict_us: int,
                stream: bool, cache_prompt: bool, context_shift: bool, group: int = 0, n_indent: int = 0,
                n_probs: int = 0, post_sampling_probs: bool = False, penalty: bytes | None = None,
-               grammar: int = 0, markers: bool = False) -> bool:
+               grammar: int = 0, markers: bool = False, prompt_probs: bool = False) -> bool:
         cdef uint64_t n_prompt = <uint64_t>PyBytes_GET_SIZE(prompt)
         cdef uint64_t n_penalty = <uint64_t>PyBytes_GET_SIZE(penalty) if penalty is not None else 0
         cdef uint64_t n_stop = sum([4 + len(stop) for stop in stops])
@@ -183,7 +184,7 @@ cdef class Core:
             raise ValueError("the request is too large for the engine")
         if not 0 < n_prompt // 4 < <uint64_t>self.state.slots.n_ctx or id_slot >= self.state.slots.n:
             raise ValueError("the prompt or the slot is outside what the engine has")
-        if not 0 <= n_probs <= PROBS_MAX:
+        if not 0 <= n_probs <= PROBS_MAX or (prompt_probs and n_probs == 0):
             raise ValueError("n_probs is outside what the engine has")
         command = <TaskCommand *>ring_reserve(&self.state.commands, COMMAND_TASK, n_payload)
         if command == NULL:
@@ -205,9 +206,10 @@ cdef class Core:
         command.n_discard = n_discard
         command.n_indent = n_indent
         command.n_probs = n_probs
-        command.flags = ((TASK_STREAM if stream else 0) | (TASK_CACHE_PROMPT if cache_prompt else 0)
+        command.flags = ((TASK_STREAM if stream else 0) | (TASK_CACHE_PROMPT if cache_prompt and not prompt_probs else 0)
                          | (TASK_CONTEXT_SHIFT if context_shift else 0)
-                         | (TASK_POST_PROBS if post_sampling_probs else 0) | (TASK_MARKERS if markers else 0))
+                         | (TASK_POST_PROBS if post_sampling_probs else 0) | (TASK_MARKERS if markers else 0)
+                         | (TASK_PROMPT_PROBS if prompt_probs else 0))
         command.n_bias = <int32_t>len(bias)
         command.n_stop = <int32_t>len(stops)
         command.n_stop_bytes = <int32_t>n_stop
@@ -294,6 +296,8 @@ cdef class Core:
         while payload != NULL:
             if kind == EVENT_TEXT:
                 out.append(_text_event(<TextEvent *>payload))
+            elif kind == EVENT_PROMPT:
+                out.append(_prompt_event(<TextEvent *>payload))
             elif kind == EVENT_ADMITTED:
                 out.append(_admitted_event(<AdmittedEvent *>payload))
             elif kind == EVENT_DONE:
@@ -370,6 +374,13 @@ cdef tuple _text_event(const TextEvent *event):
     return (EVENT_TEXT, event.id, [tokens[i] for i in range(event.n_tokens)],
             PyBytes_FromStringAndSize(text, event.n_bytes), event.n_decoded, event.t_us, event.t_prompt_us,
             event.t_predict_us, _probs(event, rows) if event.n_top else [])
+
+
+cdef tuple _prompt_event(const TextEvent *event):
+    cdef const int32_t *tokens = <const int32_t *>(event + 1)
+    cdef int32_t i
+    return (EVENT_PROMPT, event.id, [tokens[i] for i in range(event.n_tokens)],
+            _probs(event, <const TokenProb *>(tokens + event.n_tokens)))
 
 
 cdef tuple _admitted_event(const AdmittedEvent *event):

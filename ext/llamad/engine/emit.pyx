@@ -1,7 +1,7 @@
 # Owns: the events a task sends, and how it ends. Runs on the engine thread. A task's last event is always
 # exactly one of done and failed.
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
-from libc.string cimport memchr, memcpy
+from libc.string cimport memchr, memcpy, memset
 
 from llamad.engine.core cimport State
 from llamad.engine.defer cimport defer_drop, defer_next
@@ -16,8 +16,8 @@ from llamad.engine.tasks cimport task_close
 from llamad.engine.text cimport text_add, text_cut_line, text_finish, text_ready, text_scan, text_sent
 from llamad.engine.vocab cimport Pieces
 from llamad.engine.wire cimport (
-    EVENT_ACTION, EVENT_ADMITTED, EVENT_DONE, EVENT_FAILED, EVENT_STEP, EVENT_TEXT, FAILURE_ABORTED, FAILURE_GRAMMAR,
-    FAILURE_MEMORY, FAILURE_SAMPLER, STOP_EOS, STOP_LIMIT, STOP_WORD, TASK_CONTEXT_SHIFT, TASK_MARKERS, TASK_STREAM,
+    EVENT_ACTION, EVENT_ADMITTED, EVENT_DONE, EVENT_FAILED, EVENT_PROMPT, EVENT_STEP, EVENT_TEXT, FAILURE_ABORTED,
+    FAILURE_GRAMMAR, FAILURE_MEMORY, FAILURE_SAMPLER, STOP_EOS, STOP_LIMIT, STOP_WORD, TASK_CONTEXT_SHIFT, TASK_MARKERS, TASK_STREAM,
     ActionEvent, AdmittedEvent, DoneEvent, FailedEvent, StepEvent, StepSlot, TextEvent, TokenProb,
 )
 
@@ -114,6 +114,26 @@ cdef void _emit_text(State *state, Slot *slot, int64_t now, int32_t n_tokens) no
         n_bytes = 0
         if n_tokens == 0:
             return
+
+
+cdef void emit_prompt(State *state, Slot *slot, int32_t i_first, int32_t n_tokens) noexcept nogil:
+    """Tokens of the prompt with the probabilities that stand in the slot's first rows."""
+    cdef int32_t n_max = _flush_tokens(slot), stride = 1 + slot.probs.n_top, i = 0, n
+    cdef size_t n_ids, n_probs
+    cdef TextEvent *event
+    while i < n_tokens:
+        n = min(n_tokens - i, n_max)
+        n_ids = <size_t>n * sizeof(int32_t)
+        n_probs = <size_t>n * <size_t>stride * sizeof(TokenProb)
+        event = <TextEvent *>_reserve(state, EVENT_PROMPT, sizeof(TextEvent) + n_ids + n_probs)
+        memset(event, 0, sizeof(TextEvent))
+        event.id = slot.task.command.id
+        event.n_tokens = event.n_prob_tokens = n
+        event.n_top = slot.probs.n_top
+        memcpy(event + 1, slot.task.prompt + i_first + i, n_ids)
+        memcpy(<char *>(event + 1) + n_ids, slot.probs.rows + <size_t>i * <size_t>stride, n_probs)
+        _commit(state)
+        i += n
 
 
 cdef void _let_go(State *state, Slot *slot) noexcept nogil:

@@ -4,6 +4,11 @@ from libc.stdint cimport int8_t, int32_t, int64_t
 from llamad.engine.slots cimport Slots
 from llamad.engine.table cimport llamad_batch
 
+cdef enum:
+    # Prompt tokens of one step that may give their logits: a row of the vocabulary each, for which llama.cpp keeps
+    # the room ever after. More than n_batch of them would abort it.
+    PROMPT_OUTPUTS_MAX = 64
+
 ctypedef struct Plan:
     llamad_batch batch
     int32_t batch_max        # llama.cpp's n_batch: more aborts it

@@ -13,6 +13,7 @@ from libc.string cimport memset
 
 from llamad.engine.slots cimport SLOT_READING, SLOT_WRITING, Slot, Slots, slot_room
 from llamad.engine.system cimport load_int
+from llamad.engine.wire cimport TASK_PROMPT_PROBS
 
 cdef enum:
     GAP_US_MIN = 20000
@@ -160,7 +161,7 @@ cdef int _can_fill(const Slots *slots, int32_t first, int32_t end) noexcept nogi
 cdef void plan_make(Plan *plan, Slots *slots) noexcept nogil:
     """Fills the batch, in ascending slot order: llama.cpp joins only such sequences into one graph."""
     cdef Slot *slot
-    cdef int32_t i, k, n_left, n_prompt, n_writers, is_alone
+    cdef int32_t i, k, n_left, n_prompt, n_writers, is_alone, is_told, n_told = PROMPT_OUTPUTS_MAX
     plan.batch.n_tokens = plan.n_writing = plan.n_deferred = plan.n_reading_tokens = 0
     for i in range(slots.n):
         slot = &slots.items[i]
@@ -175,8 +176,12 @@ cdef void plan_make(Plan *plan, Slots *slots) noexcept nogil:
     n_left = plan.budget - plan.n_writing
     while slot != NULL and n_left > 0:
         n_prompt = min(slot.task.command.n_prompt - slot.n_tokens, slot_room(slots, slot))
+        if slot.task.command.flags & TASK_PROMPT_PROBS:
+            n_prompt = min(n_prompt, n_told)
         slot.n_planned = _chunk(plan, n_left, n_prompt, is_alone)
         n_left -= slot.n_planned
+        if slot.task.command.flags & TASK_PROMPT_PROBS:
+            n_told -= slot.n_planned
         plan.n_reading_tokens += slot.n_planned
         if slot.n_planned >= TILE and plan.read_token_us > SLOW_TOKEN_US:
             break  # llama.cpp cuts prompts read together into pieces of equal length, smaller than a tile
@@ -192,8 +197,11 @@ cdef void plan_make(Plan *plan, Slots *slots) noexcept nogil:
             _add(plan, slot, slot.next_token, slot.n_pos, 1)
             continue
         n_prompt = slot.task.command.n_prompt
+        is_told = (slot.task.command.flags & TASK_PROMPT_PROBS) != 0
         for k in range(slot.n_tokens, slot.n_tokens + slot.n_planned):
-            _add(plan, slot, slot.task.prompt[k], slot.n_pos + k - slot.n_tokens, k == n_prompt - 1)
+            _add(plan, slot, slot.task.prompt[k], slot.n_pos + k - slot.n_tokens, is_told or k == n_prompt - 1)
+        if slot.n_tokens + slot.n_planned < n_prompt:
+            slot.i_output = -1  # nothing is picked yet
 
 
 cdef int plan_has_device(const Plan *plan) noexcept nogil:

@@ -18,6 +18,8 @@ ctypedef struct Probs:
 cdef void probs_begin(Probs *probs, int32_t n_top, int32_t is_post) noexcept nogil
 cdef void probs_free(Probs *probs) noexcept nogil
 cdef int probs_reserve(Probs *probs) noexcept nogil
+cdef int probs_reserve_for(Probs *probs, int32_t n_tokens) noexcept nogil
 cdef void probs_before(Probs *probs, const float *row, int32_t n_vocab, void *scratch) noexcept nogil
 cdef void probs_after(Probs *probs, Sampler *sampler, const float *row, int32_t picked) noexcept nogil
+cdef void probs_of(Probs *probs, const float *row, int32_t n_vocab, int32_t token, void *scratch) noexcept nogil
 cdef void probs_sent(Probs *probs, int32_t n_tokens) noexcept nogil

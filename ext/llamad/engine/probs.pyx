@@ -30,7 +30,12 @@ cdef void probs_free(Probs *probs) noexcept nogil:
 
 cdef int probs_reserve(Probs *probs) noexcept nogil:
     """Room for one more token: 0, or -1 without memory."""
-    cdef int64_t n = <int64_t>(probs.n_tokens + 1) * (1 + probs.n_top)
+    return probs_reserve_for(probs, probs.n_tokens + 1)
+
+
+cdef int probs_reserve_for(Probs *probs, int32_t n_tokens) noexcept nogil:
+    """Room for so many tokens in all: 0, or -1 without memory."""
+    cdef int64_t n = <int64_t>n_tokens * (1 + probs.n_top)
     cdef void *more
     if probs.n_top == 0 or n <= probs.n_rows_max:
         return 0
@@ -111,6 +116,12 @@ cdef void probs_after(Probs *probs, Sampler *sampler, const float *row, int32_t 
         out[1 + i].value = left[i].p
         n_top += 1
     out.id = n_top
+
+
+cdef void probs_of(Probs *probs, const float *row, int32_t n_vocab, int32_t token, void *scratch) noexcept nogil:
+    """The same for a token that nobody picked."""
+    probs_before(probs, row, n_vocab, scratch)
+    probs_after(probs, NULL, row, token)
 
 
 cdef void probs_sent(Probs *probs, int32_t n_tokens) noexcept nogil:

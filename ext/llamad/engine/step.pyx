@@ -13,6 +13,7 @@ from llamad.engine.grammar cimport matcher_open
 from llamad.engine.pick cimport slot_pick
 from llamad.engine.plan cimport plan_has_device, plan_learn, plan_make
 from llamad.engine.probs cimport probs_reserve
+from llamad.engine.prompt_probs cimport take_prompt_probs
 from llamad.engine.ring cimport ring_peek, ring_release
 from llamad.engine.sampler cimport Sampler, sampler_accept, sampler_history_wanted, sampler_open
 from llamad.engine.share cimport share_prepare
@@ -326,6 +327,8 @@ cdef void _sample(State *state) noexcept nogil:
     cdef int64_t now = now_us()
     for i in range(state.n_outputs):
         slot = &state.slots.items[state.outputs[i]]
+        if slot.task == NULL:
+            continue  # failed over its prompt's probabilities
         slot.logits = state.table.logits(state.ctx, slot.i_output)
         if slot.state == SLOT_READING:
             _begin_writing(state, slot, now)
@@ -389,6 +392,7 @@ cdef void _step(State *state) noexcept nogil:
         state.table.logits(state.ctx, state.slots.items[state.outputs[0]].i_output)
     t_sample = now_us()
     plan_learn(&state.plan, t_sample - t_decode, t_sample - t_wait)
+    take_prompt_probs(state)
     _sample(state)
     t_emit = now_us()
     for i in range(state.n_outputs):

@@ -19,6 +19,7 @@ cdef enum EventKind:
     EVENT_FAILED = 4     # FailedEvent
     EVENT_STEP = 5       # StepEvent, only while tracing
     EVENT_ACTION = 6     # ActionEvent, exactly one for each action
+    EVENT_PROMPT = 7     # TextEvent without text: the prompt's tokens from the second on, in order
 
 cdef enum TaskFlag:
     TASK_STREAM = 1          # an event for every token that has text
@@ -26,6 +27,7 @@ cdef enum TaskFlag:
     TASK_CONTEXT_SHIFT = 4
     TASK_POST_PROBS = 8      # probabilities of what the sampler left, not of the model's logits
     TASK_MARKERS = 16        # special tokens that mark calls and thoughts are part of the text
+    TASK_PROMPT_PROBS = 32   # the prompt's tokens are told as well; it is read whole for that
 
 cdef enum StopType:
     STOP_NONE = 0

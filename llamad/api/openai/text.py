@@ -6,7 +6,6 @@ Runs on the event loop. The request's way through the engine is job.py's.
 from __future__ import annotations
 
 import time
-from array import array
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,8 +17,10 @@ from llamad.api.errors import ApiError, bad
 from llamad.api.fields import json_object
 from llamad.api.job import Job, Part, Piece
 from llamad.api.openai import bodies, shapes
+from llamad.api.openai.echo import Echo
 from llamad.api.preparing import prepare
 from llamad.api.service import Service
+from llamad.engine.task import TokenProbs
 from llamad.http import sse
 from llamad.http.exchange import Exchange
 from llamad.http.message import Response
@@ -29,9 +30,10 @@ _encode = msgspec.json.Encoder().encode
 
 @dataclass(slots=True)
 class Progress:
-    """Of one part: where in the text its next token begins."""
+    """Of one part: how far it is told."""
 
-    offset: int = 0
+    offsets: shapes.Offsets
+    is_echoed: bool = False  # of a stream
 
 
 class TextDialect:
@@ -49,6 +51,7 @@ class TextDialect:
         self.usage = bodies.include_usage(body)
         self.n_wanted = 1
         self.prompts: list[Any] = []  # as sent
+        self.echoes: dict[int, Echo] = {}  # of each prompt
 
     @property
     def n_probs(self) -> int:
@@ -64,34 +67,46 @@ class TextDialect:
             "choices": choices,
         }
 
+    @property
+    def tells_prompt(self) -> bool:
+        """Whether the tokens of the prompt are told with their logprobs."""
+        return self.echo and self.n_top >= 0
+
+    def on_prompt(self, part: Part, tokens: list[int], probs: list[TokenProbs]) -> None:
+        self._echo(part).take(tokens, probs)
+
+    def _echo(self, part: Part) -> Echo:
+        job, i = part.job, part.index // part.job.generation.n
+        if i not in self.echoes:
+            assert job.ready is not None
+            self.echoes[i] = Echo(
+                self.prompts[i], part.tokens_prompt, job.ready.system, job.model, self.n_top
+            )
+        return self.echoes[i]
+
+    def _progress(self, part: Part) -> Progress:
+        if not isinstance(part.state, Progress):
+            part.state = Progress(shapes.Offsets(len(self._echo(part).text) if self.echo else 0))
+        return part.state
+
     def _logprobs(self, part: Part, piece: Piece) -> dict[str, Any] | None:
         if self.n_top < 0:
             return None
-        progress = part.state
-        if not isinstance(progress, Progress):
-            progress = part.state = Progress(len(self._prompt(part)) if self.echo else 0)
-        vocab = part.job.model.vocab
-        told, progress.offset = shapes.text_logprobs(
-            vocab,
-            piece.tokens,
-            piece.probs,
-            self.n_top,
-            progress.offset,
-            part.job.generation.post_sampling_probs,
+        job, told, offsets = part.job, shapes.no_text_logprobs(), self._progress(part).offsets
+        is_post = job.generation.post_sampling_probs
+        shapes.text_logprobs(
+            told, offsets, job.model.vocab.output, piece.tokens, piece.probs, self.n_top, is_post
         )
         return told
 
-    def _prompt(self, part: Part) -> str:
-        """As it was sent: neither the server's system prompt nor the token that begins a text is part of it."""
-        sent = self.prompts[part.index // part.job.generation.n]
-        if isinstance(sent, str):
-            return sent
-        vocab = part.job.model.vocab
-        data = [
-            one.encode() if isinstance(one, str) else vocab.detokenize(array("i", [one]).tobytes(), True)
-            for one in sent
-        ]
-        return b"".join(data).decode("utf-8", "replace")
+    def _echo_event(self, part: Part) -> bytes:
+        """The prompt, before a part's first text. By then the engine has told all of its tokens."""
+        if not self.echo or self._progress(part).is_echoed:
+            return b""
+        self._progress(part).is_echoed = True
+        echo = self._echo(part)
+        choice = self._choice(part, echo.text, echo.logprobs if self.tells_prompt else None, None)
+        return sse.format_event(_encode(self._envelope([choice])))
 
     def _choice(
         self, part: Part, text: str, logprobs: dict[str, Any] | None, reason: str | None
@@ -107,10 +122,7 @@ class TextDialect:
     # For the job.
 
     def begin(self, job: Job) -> bytes:
-        if not self.echo:
-            return b""
-        events = [self._envelope([self._choice(part, self._prompt(part), None, None)]) for part in job.parts]
-        return b"".join([sse.format_event(_encode(event)) for event in events])
+        return b""
 
     def piece(self, part: Part, piece: Piece) -> bytes:
         text = piece.data.decode("utf-8", "replace")
@@ -120,12 +132,12 @@ class TextDialect:
             event["timings"] = result.timings(
                 part.n_prompt, part.n_cached, piece.prompt_us, part.n_decoded, piece.predict_us
             )
-        return sse.format_event(_encode(event))
+        return self._echo_event(part) + sse.format_event(_encode(event))
 
     def done(self, part: Part) -> bytes:
         last = self._envelope([self._choice(part, "", None, shapes.finish_reason(part))])
         last |= {"timings": shapes.ended_timings(part), **shapes.warnings(part.job)}
-        return sse.format_event(_encode(last))
+        return self._echo_event(part) + sse.format_event(_encode(last))
 
     def end(self, job: Job) -> bytes:
         if not self.usage:
@@ -144,7 +156,7 @@ class TextDialect:
         for index, part in enumerate(parts):
             text = part.data().decode("utf-8", "replace")
             if self.echo:
-                text = self._prompt(part) + text
+                text = self._echo(part).text + text
             joined = Piece(
                 [token for piece in part.pieces for token in piece.tokens],
                 b"",
@@ -152,7 +164,11 @@ class TextDialect:
                 0,
                 0,
             )
-            choice = self._choice(part, text, self._logprobs(part, joined), shapes.finish_reason(part))
+            logprobs = self._logprobs(part, joined)
+            if logprobs is not None and self.echo:
+                prompt = self._echo(part).logprobs
+                logprobs = {name: prompt[name] + values for name, values in logprobs.items()}
+            choice = self._choice(part, text, logprobs, shapes.finish_reason(part))
             choices.append(choice | self._tokens(part, part.pieces) | {"index": index})
         whole = self._envelope(choices) | {
             "usage": shapes.usage(job),
@@ -204,7 +220,11 @@ def handle(service: Service, exchange: Exchange) -> None:
         n_probs = max(1, n_probs)
     generation = bodies.parse(body, service, model, n_probs)
     dialect.n_wanted = n
-    job = Job(service, exchange, generation, model, engine, dialect)
+    on_prompt = dialect.on_prompt if dialect.tells_prompt else None
+    if on_prompt is not None and (suffix or generation.post_sampling_probs):
+        other = "suffix" if suffix else "post_sampling_probs"
+        raise bad(f'"echo" with "logprobs" cannot be combined with "{other}"')
+    job = Job(service, exchange, generation, model, engine, dialect, on_prompt=on_prompt)
     wanted = dialect.prompts = prompts.split(
         body.get("prompt"), service.settings.prompts_max, model.n_ctx_slot
     )

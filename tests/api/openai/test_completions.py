@@ -50,8 +50,55 @@ def test_echo(official: openai.OpenAI, client: Any) -> None:
     assert [choice.text for choice in both.choices] == [PROMPT + text] * 4
     chunks = ask(official, echo=True, stream=True)
     assert "".join(chunk.choices[0].text for chunk in chunks) == PROMPT + text
-    logprobs = ask(official, echo=True, logprobs=0).choices[0].logprobs
-    assert logprobs.text_offset[0] == len(PROMPT)
+
+
+def test_echo_with_logprobs(official: openai.OpenAI, client: Any) -> None:
+    """A text that was generated, sent again as a prompt: its tokens are as likely as they were."""
+    written = ask(official, logprobs=2, extra_body={"return_tokens": True}).choices[0]
+    prompt = client.post("/tokenize", {"content": PROMPT}).json["tokens"] + written.tokens
+    for n in (0, 2):
+        choice = ask(official, prompt, echo=True, logprobs=2, max_tokens=n).choices[0]
+        told = choice.logprobs
+        assert len(told.tokens) == len(prompt) + n
+        assert len(told.token_logprobs) == len(told.top_logprobs) == len(told.text_offset) == len(told.tokens)
+        assert "".join(told.tokens) == choice.text
+        assert choice.text.startswith(PROMPT + written.text)
+        assert told.token_logprobs[0] is told.top_logprobs[0] is None
+        assert told.text_offset[-1] == len(choice.text) - len(told.tokens[-1])
+        again = slice(-n - 6, len(prompt))
+        assert told.token_logprobs[again] == pytest.approx(written.logprobs.token_logprobs, abs=0.05)
+        assert all(len(top) == 2 for top in told.top_logprobs[1:])
+
+
+def test_echo_with_logprobs_of_several(official: openai.OpenAI, client: Any) -> None:
+    """Each completion has its prompt's, whole or streamed, and a long prompt is told to its end."""
+    texts = ["word and other " * 40, "😀 and ☃!"]
+    options = {"echo": True, "logprobs": 1, "max_tokens": 1, "n": 2}
+    whole = ask(official, texts, **options).choices
+    for i, choice in enumerate(whole):
+        assert choice.text.startswith(texts[i // 2])
+        assert choice.logprobs == whole[i // 2 * 2].logprobs
+        assert len(choice.logprobs.tokens) == 1 + len(
+            client.post("/tokenize", {"content": texts[i // 2]}).json["tokens"]
+        )
+        assert choice.logprobs.text_offset[-1] == len(texts[i // 2])
+    streamed: dict[int, Any] = {i: {"text": "", "token_logprobs": [], "text_offset": []} for i in range(4)}
+    for chunk in ask(official, texts, stream=True, **options):
+        choice = chunk.choices[0]
+        one = streamed[choice.index]
+        one["text"] += choice.text
+        if choice.logprobs is not None:
+            one["token_logprobs"] += choice.logprobs.token_logprobs
+            one["text_offset"] += choice.logprobs.text_offset
+    for i, choice in enumerate(whole):
+        assert streamed[i]["text"] == choice.text
+        assert streamed[i]["text_offset"] == choice.logprobs.text_offset
+        assert streamed[i]["token_logprobs"][1:] == pytest.approx(choice.logprobs.token_logprobs[1:], abs=0.2)
+
+
+def test_echo_with_logprobs_errors(client: Any) -> None:
+    body = {"prompt": "a", "echo": True, "logprobs": 1, "post_sampling_probs": True}
+    assert "cannot be combined" in client.post(PATH, body).error["message"]
 
 
 def test_stream(official: openai.OpenAI, client: Any) -> None:

@@ -300,3 +300,21 @@ def test_a_real_model_answers_as_if_it_stood_in_the_prompt():
         assert behind["prompt"] == system + prompt
         again = server.client.complete(prompt, **{**options, "cache_prompt": True})
         assert again["content"] == behind["content"]
+
+
+def test_echo_does_not_tell_it(client):
+    """Neither the system prompt nor the token that begins a text is part of what /v1/completions echoes."""
+
+    def told(prompt):
+        body = {"prompt": prompt, "echo": True, "logprobs": 1, "max_tokens": 0}
+        choice = client.post("/v1/completions", body).json["choices"][0]
+        assert choice["text"] == "".join(choice["logprobs"]["tokens"])
+        assert choice["logprobs"]["token_logprobs"][:1] in ([None], [])
+        return choice["logprobs"]["tokens"]
+
+    assert told("ijk") == ["i", "j", "k"]
+    assert told("") == []
+    assert told([BOS, *tokens("ij")]) == ["<s>", "i", "j"]
+    client.complete("", system_prompt=TEXT)
+    assert told("ijk") == ["i", "j", "k"]
+    assert told(tokens("ij")) == ["i", "j"]

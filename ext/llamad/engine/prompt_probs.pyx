@@ -1,0 +1,63 @@
+# Owns: how likely the tokens of a prompt were, for tasks that ask for it (plan.pyx then has every one of their tokens
+# give its logits). Runs on the engine thread between decode and sampling; the rows are worked on by sampler threads.
+# Never changes a row: the last one is still to be sampled from.
+from libc.stdint cimport int32_t
+
+from llamad.engine.core cimport State
+from llamad.engine.emit cimport emit_prompt, finish_failed
+from llamad.engine.plan cimport PROMPT_OUTPUTS_MAX
+from llamad.engine.probs cimport Probs, probs_of, probs_reserve_for
+from llamad.engine.slots cimport SLOT_READING, Slot
+from llamad.engine.wire cimport FAILURE_MEMORY, FAILURE_SAMPLER, TASK_PROMPT_PROBS
+from llamad.engine.workers cimport workers_run
+
+ctypedef struct Chunk:
+    State *state
+    Slot *slot
+    int32_t i_prompt         # of the chunk's first token
+    float *rows[PROMPT_OUTPUTS_MAX]  # asked for on the engine thread: llama.cpp may reorder them at that
+
+
+cdef void _take_one(void *arg, int32_t index, int32_t worker) noexcept nogil:
+    """What a token's row says about the one behind it."""
+    cdef Chunk *chunk = <Chunk *>arg
+    cdef State *state = chunk.state
+    cdef Probs probs = chunk.slot.probs  # a copy: its rows are shared, where it stands in them is not
+    probs.is_post = 0
+    probs.n_tokens = index
+    probs_of(&probs, chunk.rows[index], state.n_vocab,
+             chunk.slot.task.prompt[chunk.i_prompt + index + 1], state.scratch + <size_t>worker * state.scratch_bytes)
+
+
+cdef void _take_chunk(State *state, Slot *slot) noexcept nogil:
+    """All of a chunk but the prompt's last token, which has none behind it."""
+    cdef Chunk chunk
+    cdef int32_t n, i, i_batch = 0
+    chunk.state = state
+    chunk.slot = slot
+    chunk.i_prompt = slot.n_tokens - slot.n_planned
+    while state.plan.seq_ids[i_batch] != slot.id:
+        i_batch += 1
+    n = min(slot.n_planned, slot.task.command.n_prompt - 1 - chunk.i_prompt)
+    if n == 0:
+        return
+    if probs_reserve_for(&slot.probs, n) < 0:
+        finish_failed(state, slot, FAILURE_MEMORY, 0)
+        return
+    for i in range(n):
+        chunk.rows[i] = state.table.logits(state.ctx, i_batch + i)
+        if chunk.rows[i] == NULL:
+            finish_failed(state, slot, FAILURE_SAMPLER, 0)
+            return
+    workers_run(state.workers, _take_one, &chunk, n)
+    emit_prompt(state, slot, chunk.i_prompt + 1, n)
+
+
+cdef void take_prompt_probs(State *state) noexcept nogil:
+    """For the batch that was just decoded. A task that fails here is gone from its slot."""
+    cdef Slot *slot
+    cdef int32_t i
+    for i in range(state.slots.n):
+        slot = &state.slots.items[i]
+        if slot.state == SLOT_READING and slot.n_planned and slot.task.command.flags & TASK_PROMPT_PROBS:
+            _take_chunk(state, slot)

@@ -1,0 +1,75 @@
+"""Owns what /v1/completions tells of a prompt with `echo`: its text, and the logprobs of its tokens.
+
+Runs on the event loop. The prompt is told as it was sent: neither the server's system prompt nor the token that
+begins a text is part of it.
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import Any
+
+from llamad.api.openai import shapes
+from llamad.api.system import SystemPrompt
+from llamad.engine.model import Model
+from llamad.engine.task import TokenProbs
+from llamad.engine.vocab import Vocab
+
+
+class Echo:
+    """One prompt's, shared by its completions."""
+
+    def __init__(self, sent: Any, tokens: bytes, system: SystemPrompt, model: Model, n_top: int) -> None:
+        self.text = _text(sent, model.vocab)
+        self.logprobs = shapes.no_text_logprobs()
+        self._vocab = model.vocab
+        self._n_top = n_top
+        self._offsets = shapes.Offsets()
+        self._n_seen = 1  # of all tokens: the engine tells those from the second on
+        self._n_before = _n_before(sent, tokens, system, model)
+        own = memoryview(tokens).cast("i")[self._n_before :]
+        if len(own):
+            self._take_first(own[0])
+
+    def _take_first(self, token: int) -> None:
+        """The first has nothing before it that it could follow from."""
+        data = self._piece(token)
+        if data.startswith(b" ") and not self.text.startswith(" "):
+            data = data[1:]  # some vocabularies put a blank before a text
+        self.logprobs["tokens"].append(data.decode("utf-8", "replace"))
+        self.logprobs["token_logprobs"].append(None)
+        self.logprobs["top_logprobs"].append(None)
+        self.logprobs["text_offset"].append(self._offsets.take(data))
+
+    def _piece(self, token: int) -> bytes:
+        return self._vocab.piece(token, True)
+
+    def take(self, tokens: list[int], probs: list[TokenProbs]) -> None:
+        """More tokens that the engine has read."""
+        n_skip = min(len(tokens), max(0, self._n_before + 1 - self._n_seen))
+        self._n_seen += len(tokens)
+        shapes.text_logprobs(
+            self.logprobs, self._offsets, self._piece, tokens[n_skip:], probs[n_skip:], self._n_top, False
+        )
+
+
+def _text(sent: Any, vocab: Vocab) -> str:
+    if isinstance(sent, str):
+        return sent
+    data = [
+        one.encode("utf-8", "replace")
+        if isinstance(one, str)
+        else vocab.detokenize(array("i", [one]).tobytes(), True)
+        for one in sent
+    ]
+    return b"".join(data).decode("utf-8", "replace")
+
+
+def _n_before(sent: Any, tokens: bytes, system: SystemPrompt, model: Model) -> int:
+    """How many tokens stand before those of the prompt as it was sent."""
+    if system.tokens:
+        return system.n_tokens
+    begins_with_text = isinstance(sent, str) or isinstance(sent[0], str)
+    bos = array("i", [model.info.bos]).tobytes()
+    has_bos = tokens.startswith(bos) and (model.info.add_bos or not sent)
+    return 1 if begins_with_text and has_bos else 0
