@@ -83,6 +83,7 @@ def parse(
     own = {"prompt", "response_format", "logprobs", "top_logprobs", "max_tokens", "max_completion_tokens"}
     known = {name: value for name, value in body.items() if name not in own}
     known |= limit(body, service)
+    fields.text(body, "user")  # nothing here depends on who asks
     if n_probs > service.settings.n_probs_max:
         most = service.settings.n_probs_max
         raise bad(f'"logprobs": at most {most} candidates may be asked for on this server (--n-probs-max)')

@@ -136,7 +136,7 @@ class ChatDialect:
             "delta": {"role": "assistant", "content": None},
             "finish_reason": None,
         }
-        return sse.format_event(_encode(self._envelope("chat.completion.chunk", [choice])))
+        return shapes.event(part.job, self._envelope("chat.completion.chunk", [choice]))
 
     # For the job.
 
@@ -153,23 +153,23 @@ class ChatDialect:
                 event["timings"] = result.timings(
                     part.n_prompt, part.n_cached, piece.prompt_us, part.n_decoded, piece.predict_us
                 )
-            out += sse.format_event(_encode(event))
+            out += shapes.event(part.job, event)
         return out
 
     def done(self, part: Part) -> bytes:
         answer = self._answer(part)
         out = self._role(part)
         for delta in answer.take(answer.parser.finish()):
-            out += sse.format_event(_encode(self._chunk(part, delta, None)))
+            out += shapes.event(part.job, self._chunk(part, delta, None))
         last = self._chunk(part, {}, self._reason(part, answer))
         last |= {"timings": shapes.ended_timings(part), **shapes.warnings(part.job)}
-        return out + sse.format_event(_encode(last))
+        return out + shapes.event(part.job, last)
 
     def end(self, job: Job) -> bytes:
         if not self.chat.include_usage:
             return sse.DONE
         event = self._envelope("chat.completion.chunk", []) | {"usage": shapes.usage(job)}
-        return sse.format_event(_encode(event)) + sse.DONE
+        return shapes.event(job, event) + sse.DONE
 
     def whole(self, job: Job) -> bytes:
         choices = []

@@ -17,6 +17,7 @@ from llamad.api import result
 from llamad.api.job import Job, Part, Piece
 from llamad.engine.task import STOP_NAMES, TokenProbs
 from llamad.engine.vocab import Vocab
+from llamad.http import sse
 
 LOGPROB_MIN = -9999.0
 
@@ -43,6 +44,12 @@ def usage(job: Job) -> dict[str, Any]:
         "total_tokens": n_prompt + n_completion,
         "prompt_tokens_details": {"cached_tokens": sum(part.ended.n_cached for part in job.parts[::n])},
     }
+
+
+def event(job: Job, value: dict[str, Any]) -> bytes:
+    """An event of a stream: the fields that the request wants, where it names them; none without any of them."""
+    chosen = result.select(value, job.generation.response_fields)
+    return sse.format_event(_encode(chosen)) if chosen else b""
 
 
 def warnings(job: Job) -> dict[str, Any]:

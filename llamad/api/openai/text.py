@@ -106,7 +106,7 @@ class TextDialect:
         self._progress(part).is_echoed = True
         echo = self._echo(part)
         choice = self._choice(part, echo.text, echo.logprobs if self.tells_prompt else None, None)
-        return sse.format_event(_encode(self._envelope([choice])))
+        return shapes.event(part.job, self._envelope([choice]))
 
     def _choice(
         self, part: Part, text: str, logprobs: dict[str, Any] | None, reason: str | None
@@ -132,18 +132,17 @@ class TextDialect:
             event["timings"] = result.timings(
                 part.n_prompt, part.n_cached, piece.prompt_us, part.n_decoded, piece.predict_us
             )
-        return self._echo_event(part) + sse.format_event(_encode(event))
+        return self._echo_event(part) + shapes.event(part.job, event)
 
     def done(self, part: Part) -> bytes:
         last = self._envelope([self._choice(part, "", None, shapes.finish_reason(part))])
         last |= {"timings": shapes.ended_timings(part), **shapes.warnings(part.job)}
-        return self._echo_event(part) + sse.format_event(_encode(last))
+        return self._echo_event(part) + shapes.event(part.job, last)
 
     def end(self, job: Job) -> bytes:
         if not self.usage:
             return sse.DONE
-        event = self._envelope([]) | {"usage": shapes.usage(job)}
-        return sse.format_event(_encode(event)) + sse.DONE
+        return shapes.event(job, self._envelope([]) | {"usage": shapes.usage(job)}) + sse.DONE
 
     def whole(self, job: Job) -> bytes:
         g = job.generation

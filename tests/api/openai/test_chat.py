@@ -360,6 +360,24 @@ def test_every_option(client: Any) -> None:
     assert len(answer.json["choices"][0]["tokens"]) == 4
 
 
+@pytest.mark.parametrize("path", [PATH, "/v1/completions"])
+def test_response_fields_of_a_stream(client: Any, path: str) -> None:
+    """Each event has those that are asked for; one without any of them is not sent."""
+
+    def told(*names: str) -> list[Any]:
+        asked = {"messages": SAY} if path == PATH else {"prompt": "x"}
+        options = {"max_tokens": 3, "stream": True, "stream_options": {"include_usage": True}}
+        lines = client.post(path, {**asked, **options, "response_fields": names}).body.split(b"\n\n")
+        assert lines[-2:] == [b"data: [DONE]", b""]
+        return [json.loads(line.removeprefix(b"data: ")) for line in lines[:-2]]
+
+    assert told("usage/completion_tokens", "nothing") == [{"usage/completion_tokens": 3}]
+    events = told("choices", "usage")
+    assert all(set(event) == {"choices"} for event in events[:-1])
+    assert events[-2]["choices"][0]["finish_reason"] == "length"
+    assert set(events[-1]) == {"choices", "usage"}
+
+
 def test_slot_and_cache(client: Any) -> None:
     def post(**options: Any) -> Any:
         return client.post(PATH, {"messages": SAY, "max_tokens": 2, "id_slot": 3, **options}).json["timings"]
