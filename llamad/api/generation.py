@@ -159,7 +159,9 @@ def parse(body: dict[str, Any], settings: Settings, model: Model, constraint: gr
     """The request's options over the server's defaults. Raises ApiError for any that cannot be honoured."""
     _refuse_later(body)
     base = defaults(settings, constraint)
-    seed = fields.whole(body, "seed", base.seed, -INT64, UINT32_MAX)
+    seed = fields.whole(body, "seed", base.seed, -INT64, INT64 - 1)
+    if seed > UINT32_MAX:
+        seed %= UINT32_MAX  # OpenAI's have 64 bits, the generator takes 32
     return Generation(
         seed=secrets.randbelow(UINT32_MAX) if seed < 0 or seed == UINT32_MAX else seed,
         temperature=fields.number(body, "temperature", base.temperature),

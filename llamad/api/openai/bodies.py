@@ -14,6 +14,7 @@ from llamad.api.service import Service
 from llamad.engine.model import Model
 
 TOP_LOGPROBS_MAX = 20
+_EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 
 
 def include_usage(body: dict[str, Any]) -> bool:
@@ -38,6 +39,18 @@ def limit(body: dict[str, Any], service: Service) -> dict[str, Any]:
     return {"n_predict": -2 if wanted < 0 else wanted}
 
 
+def effort(value: Any, field: str) -> dict[str, Any]:
+    """How much a model is to think, in the words of templates; nothing where nothing is said."""
+    if value is None:
+        return {}
+    if value not in _EFFORTS:
+        raise bad(f"{field} must be one of {', '.join(_EFFORTS)}")
+    if value == "none":
+        return {"enable_thinking": False}
+    known = {"minimal": "low", "xhigh": "high", "max": "high"}.get(value, value)
+    return {"enable_thinking": True, "reasoning_effort": known}
+
+
 def response_format(body: dict[str, Any]) -> grammars.Wanted | None:
     """What `response_format` wants, in every form of it; None when it says nothing."""
     value = body.get("response_format")
@@ -56,7 +69,7 @@ def response_format(body: dict[str, Any]) -> grammars.Wanted | None:
     schema = value.get("schema")
     if schema is None:
         schema = value.get("json_schema")
-        if isinstance(schema, dict) and isinstance(schema.get("schema"), dict | bool):
+        if isinstance(schema, dict) and schema.get("schema") is not None:
             # OpenAI's own form: its "strict" says how the model is to be held, and holding it is all we do.
             if schema.get("strict") is False:
                 strict = False

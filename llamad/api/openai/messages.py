@@ -93,6 +93,7 @@ def parse_chat(body: dict[str, Any], service: Service) -> Chat:
     host = service.chat
     messages = _messages(body)
     tools = _tools(body)
+    body, tools = _allowed(body, tools)
     choice, named = _choice(body, tools)
     parallel = fields.flag(body, "parallel_tool_calls", True)
     reasoning = _reasoning(body, service)
@@ -109,7 +110,7 @@ def parse_chat(body: dict[str, Any], service: Service) -> Chat:
         prompt = host.prompt(
             messages,
             tools=shown or None,
-            kwargs=kwargs or {},
+            kwargs={**bodies.effort(body.get("reasoning_effort"), '"reasoning_effort"'), **(kwargs or {})},
             add_generation_prompt=fields.flag(body, "add_generation_prompt", True),
         )
     except TemplateError as error:
@@ -227,6 +228,23 @@ def _tools(body: dict[str, Any]) -> list[dict[str, Any]]:
         if not isinstance(function.get("parameters"), dict | None):
             raise bad(f'"tools": the "parameters" of number {i} must be a JSON schema, an object')
     return tools
+
+
+def _allowed(
+    body: dict[str, Any], tools: list[dict[str, Any]]
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """A choice that lists tools leaves those, and is its mode."""
+    choice = body.get("tool_choice")
+    if not isinstance(choice, dict) or choice.get("type") != "allowed_tools":
+        return body, tools
+    allowed = choice.get("allowed_tools")
+    listed = allowed.get("tools") if isinstance(allowed, dict) else None
+    if not isinstance(allowed, dict) or not isinstance(listed, list):
+        raise bad('"tool_choice": "allowed_tools" must be an object with a "mode" and "tools"')
+    functions = [one.get("function") for one in listed if isinstance(one, dict)]
+    names = [one.get("name") for one in functions if isinstance(one, dict)]
+    left = [tool for tool in tools if tool["function"]["name"] in names]
+    return {**body, "tool_choice": allowed.get("mode", "auto")}, left
 
 
 def _choice(body: dict[str, Any], tools: list[dict[str, Any]]) -> tuple[str, list[dict[str, Any]]]:

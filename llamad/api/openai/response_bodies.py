@@ -23,7 +23,6 @@ _INCLUDES = (
     "reasoning.encrypted_content",
     "message.output_text.logprobs",
 )  # the first: reasoning is told openly
-_EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 # Chat's and llama-server's names for what this endpoint says in another way, or cannot ask for.
 _FOREIGN = (
     "messages n n_cmpl n_predict max_tokens max_completion_tokens response_format functions function_call"
@@ -107,15 +106,7 @@ def _effort(body: dict[str, Any]) -> dict[str, Any]:
         return {}
     if not isinstance(value, dict):
         raise bad('"reasoning" must be an object')
-    effort = value.get("effort")
-    if effort is None:
-        return {}
-    if effort not in _EFFORTS:
-        raise bad(f'"reasoning": "effort" must be one of {", ".join(_EFFORTS)}')
-    if effort == "none":
-        return {"enable_thinking": False}
-    known = {"minimal": "low", "xhigh": "high", "max": "high"}.get(effort, effort)
-    return {"enable_thinking": True, "reasoning_effort": known}
+    return bodies.effort(value.get("effort"), '"reasoning": "effort"')
 
 
 def _format(body: dict[str, Any]) -> dict[str, Any] | None:

@@ -114,9 +114,10 @@ def test_seed(official: openai.OpenAI) -> None:
         ask(official, temperature=2, seed=seed, extra_body={"id_slot": 0, "cache_prompt": False})
         .choices[0]
         .message.content
-        for seed in (5, 5, 6)
+        for seed in (5, 5, 6, 2**63 - 1, 2**63 - 1)  # OpenAI's have 64 bits
     ]
     assert texts[0] == texts[1] != texts[2]
+    assert texts[3] == texts[4] != texts[0]
 
 
 def test_logprobs(official: openai.OpenAI) -> None:
@@ -189,6 +190,7 @@ def test_no_form(official: openai.OpenAI, form: Any) -> None:
         ({"type": "json_schema"}, "missing"),
         ({"type": "json_schema", "json_schema": 3}, "must be an object"),
         ({"type": "json_schema", "json_schema": {"type": 7}}, "json_schema"),
+        ({"type": "json_schema", "json_schema": {"name": "x", "schema": 5}}, "must be an object"),
         ([], '"type"'),
     ],
 )
@@ -358,6 +360,20 @@ def test_every_option(client: Any) -> None:
     assert answer.status == 200, answer.body
     assert set(answer.json) == {"choices", "usage"}
     assert len(answer.json["choices"][0]["tokens"]) == 4
+
+
+def test_reasoning_effort(thinker: Any) -> None:
+    """It reaches the template, in the template's words."""
+
+    def prompt(**options: Any) -> str:
+        return thinker.post("/apply-template", {"messages": SAY, **options}).json["prompt"].split("\n")[-1]
+
+    assert prompt(reasoning_effort=None) == "assistant: "
+    assert prompt(reasoning_effort="minimal") == "assistant: effort low"
+    assert prompt(reasoning_effort="none") == "assistant: <think></think>"
+    assert prompt(reasoning_effort="low", chat_template_kwargs={"reasoning_effort": "much"}).endswith("much")
+    refused = thinker.post(PATH, {"messages": SAY, "reasoning_effort": 3})
+    assert refused.error["message"].startswith('"reasoning_effort" must be one of none, ')
 
 
 @pytest.mark.parametrize("path", [PATH, "/v1/completions"])

@@ -105,6 +105,23 @@ def test_round_trip(official: openai.OpenAI, client: Any) -> None:
     assert "The weather of a city" in prompt
 
 
+def test_allowed_tools(official: openai.OpenAI, client: Any) -> None:
+    """Of all tools those that the choice lists are shown and may be called."""
+
+    def choice(*names: str, mode: str) -> Any:
+        tools = [{"type": "function", "function": {"name": name}} for name in names]
+        return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": tools}}
+
+    forced = ask(official, tool_choice=choice("clock", mode="required"), parallel_tool_calls=False)
+    assert forced.choices[0].message.tool_calls[0].function.name == "clock"
+    body = {"messages": ASK, "tools": [WEATHER, CLOCK], "tool_choice": choice("clock", mode="auto")}
+    prompt = client.post("/apply-template", body).json["prompt"]
+    assert "clock" in prompt
+    assert "get_weather" not in prompt
+    for wrong in (choice("clock", mode="always"), choice(mode="required"), {"type": "allowed_tools"}):
+        assert client.post(PATH, {**body, "tool_choice": wrong}).error["message"].startswith('"tool_choice"')
+
+
 def test_functions(official: openai.OpenAI, client: Any) -> None:
     """OpenAI's older form."""
     old = {"functions": [WEATHER["function"]], "function_call": {"name": "get_weather"}}

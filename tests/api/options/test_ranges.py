@@ -33,7 +33,7 @@ BIG = 2**31 - 1
         ("mirostat_tau", -1, "at least 0"),
         ("mirostat_eta", -1, "at least 0"),
         ("min_keep", -1, "at least 0"),
-        ("seed", 2**32, f"at most {2**32 - 1}"),
+        ("seed", 2**63, f"at most {2**63 - 1}"),
         ("n_predict", -3, "at least -2"),
         ("max_tokens", -3, "at least -2"),
         ("n_keep", -2, "at least -1"),
