@@ -25,7 +25,9 @@ NULLABLE = (
 
 
 def ask(client: Any, messages: Any = SAY, **options: Any) -> Any:
-    answer = client.post(PATH, {"messages": messages, "max_tokens": 6, "temperature": 0, **options})
+    """Greedy, and read whole: texts that are compared must not hang on what the cache has."""
+    body = {"messages": messages, "max_tokens": 6, "temperature": 0, "cache_prompt": False, **options}
+    answer = client.post(PATH, body)
     assert answer.status == 200, answer.body
     return answer.json
 
@@ -58,13 +60,13 @@ def test_roles_and_messages(client: Any) -> None:
 
 def test_history_is_cached(client: Any) -> None:
     """The client appends the answer and asks again: what was said before is not read again."""
-    first = ask(client, max_tokens=4)
+    first = ask(client, max_tokens=4, cache_prompt=True)
     talk = [*SAY, first["choices"][0]["message"], {"role": "user", "content": "And to my dog?"}]
-    second = ask(client, talk)
+    second = ask(client, talk, cache_prompt=None)  # the default
     cached = second["usage"]["prompt_tokens_details"]["cached_tokens"]
     assert first["usage"]["prompt_tokens"] <= cached < second["usage"]["prompt_tokens"]
     assert second["timings"]["cache_n"] == cached
-    fresh = ask(client, talk, cache_prompt=False)  # an expired history is read whole
+    fresh = ask(client, talk)  # an expired history is read whole
     assert fresh["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
 
 
@@ -73,9 +75,9 @@ def test_best_matching_slot(tiny: str) -> None:
     talks = [[{"role": "user", "content": letter * 200}] for letter in "ab"]
     with Live("-np", "2", "-c", "2048", "--slots", model=tiny) as server:
         for talk in talks:
-            ask(server.client, talk)
+            ask(server.client, talk, cache_prompt=True)
         for talk in talks[::-1]:
-            usage = ask(server.client, talk)["usage"]
+            usage = ask(server.client, talk, cache_prompt=True)["usage"]
             assert usage["prompt_tokens_details"]["cached_tokens"] == usage["prompt_tokens"] - 1
         answers: list[Any] = []
         threads = [
@@ -91,7 +93,7 @@ def test_best_matching_slot(tiny: str) -> None:
 
 def test_stream(client: Any) -> None:
     connection = http.client.HTTPConnection(client.host, client.port, timeout=60)
-    body = {"messages": SAY, "max_tokens": 6, "temperature": 0, "stream": True}
+    body = {"messages": SAY, "max_tokens": 6, "temperature": 0, "cache_prompt": False, "stream": True}
     connection.request("POST", PATH, json.dumps(body), {"Content-Type": "application/json"})
     response = connection.getresponse()
     assert response.headers["Content-Type"].startswith("text/event-stream")
@@ -112,13 +114,19 @@ def test_limit(client: Any, name: str) -> None:
 
 
 def test_sampling(client: Any) -> None:
-    warm = {"temperature": 1.5, "max_tokens": 12, "id_slot": 1, "cache_prompt": False}
+    warm = {"temperature": 1.5, "max_tokens": 12}
     one, same, other = [text_of(ask(client, seed=seed, **warm)) for seed in (3, 3, 4)]
     assert one == same != other
     greedy = text_of(ask(client, max_tokens=12))
     assert text_of(ask(client, **{**warm, "top_p": 0.0001}, top_k=0, min_p=0)) == greedy
     assert ask(client, top_p=1, temperature=2, presence_penalty=-2, frequency_penalty=2.0, user="me")
-    penalized = {"messages": SAY, "max_tokens": 24, "temperature": 0, "repeat_last_n": -1}
+    penalized = {
+        "messages": SAY,
+        "max_tokens": 24,
+        "temperature": 0,
+        "repeat_last_n": -1,
+        "cache_prompt": False,
+    }
     tokens = [
         client.post(PATH, {**penalized, name: value, "return_tokens": True}).json["choices"][0]["tokens"]
         for name in ("presence_penalty", "frequency_penalty")
