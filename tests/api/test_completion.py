@@ -134,7 +134,7 @@ def test_a_stream_of_several_prompts_carries_the_index(client):
         ({"prompt": "x", "min_p": -1}, ["min_p"]),
         ({"prompt": "x", "n_predict": -3}, ["n_predict"]),
         ({"prompt": "x", "n_predict": 2**40}, ["n_predict"]),
-        ({"prompt": "x", "seed": 2**32}, ["seed"]),
+        ({"prompt": "x", "seed": 2**63}, ["seed"]),
         ({"prompt": "x", "stop": 5}, ["stop"]),
         ({"prompt": "x", "stop": ["a"] * 65}, ["stop", "64"]),
         ({"prompt": "x", "stream": "yes"}, ["stream"]),
