@@ -11,7 +11,7 @@ from llamad.engine.fake import Fake
 from llamad.engine.sampling import Sampling
 from llamad.engine.vocab import Vocab
 
-ADMITTED, TEXT, DONE, FAILED, STEP, PROMPT = range(1, 7)
+ADMITTED, TEXT, DONE, FAILED, STEP, ACTION, PROMPT = range(1, 8)
 STOP_EOS, STOP_LIMIT, STOP_WORD = 1, 2, 3
 FAILURE_DECODE, FAILURE_DEADLINE, FAILURE_MEMORY, FAILURE_SAMPLER, FAILURE_ENGINE, FAILURE_ABORTED = range(
     1, 7
