@@ -33,15 +33,16 @@ class Options:
     model: str
     n_slots: int
     n_ctx: int
-    n_threads: int
+    n_threads: int | None  # None: the program's own choice
     n_connections: int
+    extra: tuple[str, ...] = ()
 
     def flags(self, port: int) -> list[str]:
         threads = str(self.n_threads)
         return [
-            *("-m", self.model, "-t", threads, "-tb", threads),
+            *("-m", self.model, *(("-t", threads, "-tb", threads) if self.n_threads else ())),
             *("-c", str(self.n_ctx), "-np", str(self.n_slots)),
-            *("--host", HOST, "--port", str(port)),
+            *("--host", HOST, "--port", str(port), *self.extra),
         ]
 
 

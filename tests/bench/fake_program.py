@@ -66,7 +66,8 @@ class Handler(BaseHTTPRequestHandler):
             n = body["n_predict"]
             for i in range(n):
                 self._event({"content": WORDS[i % len(WORDS)], "tokens": [i], "stop": False})
-            n_prompt = len(body["prompt"].split())
+            prompt = body["prompt"]
+            n_prompt = len(prompt.split() if isinstance(prompt, str) else prompt)
             last = {"content": "", "tokens": [], "stop": True, "tokens_predicted": n}
             self._event({**last, "tokens_evaluated": n_prompt})
         self.wfile.write(b"0\r\n\r\n")

@@ -193,6 +193,36 @@ def test_two_builds_at_once_make_one(recipe: Recipe, tree: Path) -> None:
     assert sum("configuring" in errors for _, errors in said) == 1
 
 
+def test_libraries_and_peer_are_compiled_once_for_the_two(recipe: Recipe, tree: Path) -> None:
+    here = {"LLAMAD_LLAMA_CPP": str(tree)}
+    first = recipe.run("both", **here)
+    assert first.returncode == 0, first.stderr
+    server = Path(first.stdout.strip())
+    made = recipe.run("libraries", **here)
+    peer = recipe.run("peer", **here)
+
+    assert first.stderr.count("configuring") == 1
+    assert (made.stderr, peer.stderr, peer.stdout) == ("", "", first.stdout)
+    ours = Path(made.stdout.strip())
+    assert {p.name for p in (ours / "bin").iterdir()} == {"ggml-rpc-server"}
+    assert {p.name for p in (ours / "lib").iterdir() if not p.is_symlink()} == {
+        "libllama.so.0",
+        "libmtmd.so.0",
+    }
+    assert {p.name for p in server.parent.iterdir()} == {"llama-server", "llama-batched-bench"}
+    assert subprocess.run([server], check=False).returncode == 43
+    assert subprocess.run([ours / "bin" / "ggml-rpc-server"], check=False).returncode == 42
+
+
+def test_both_keeps_what_is_there(recipe: Recipe, tree: Path) -> None:
+    here = {"LLAMAD_LLAMA_CPP": str(tree)}
+    made = recipe.built("libraries", **here)
+    written = (made / "meta.json").stat().st_mtime_ns
+
+    assert subprocess.run([recipe.built("both", **here)], check=False).returncode == 43
+    assert (made / "meta.json").stat().st_mtime_ns == written
+
+
 def test_the_package_has_its_version() -> None:
     assert version("llamad") == "0.1.0"
     (script,) = entry_points(group="console_scripts", name="llamad")

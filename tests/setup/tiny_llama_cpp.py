@@ -24,6 +24,13 @@ set_target_properties(mtmd PROPERTIES VERSION 0.5.0 SOVERSION 0)
 target_link_libraries(mtmd llama)
 add_executable(ggml-rpc-server tools/server.cpp)
 target_link_libraries(ggml-rpc-server mtmd)
+add_library(llama-common SHARED tools/common.cpp)
+set_target_properties(llama-common PROPERTIES VERSION 0.5.0 SOVERSION 0)
+target_link_libraries(llama-common llama)
+add_executable(llama-server tools/peer.cpp)
+target_link_libraries(llama-server llama-common)
+add_executable(llama-batched-bench tools/peer.cpp)
+target_link_libraries(llama-batched-bench llama-common)
 """
 TREE = {
     "CMakeLists.txt": CMAKE,
@@ -38,6 +45,8 @@ TREE = {
     "tools/mtmd/mtmd-helper.h": "",
     "tools/mtmd/mtmd.cpp": "int llama_answer(); int mtmd_answer(); int mtmd_answer() { return llama_answer(); }\n",
     "tools/server.cpp": "int mtmd_answer(); int main() { return mtmd_answer(); }\n",
+    "tools/common.cpp": "int llama_answer(); int common_answer(); int common_answer() { return llama_answer() + 1; }\n",
+    "tools/peer.cpp": "int common_answer(); int main() { return common_answer(); }\n",
     "models/big.gguf": "not needed by the build\n",
 }
 

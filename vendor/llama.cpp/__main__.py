@@ -23,7 +23,7 @@ def _stop(signum: int, frame: FrameType | None) -> None:
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python vendor/llama.cpp", description=__doc__)
     parser.add_argument(
-        "what", choices=["venv", "libraries", "peer", "model", "vocabulary", "templates", "key"]
+        "what", choices=["venv", "libraries", "peer", "both", "model", "vocabulary", "templates", "key"]
     )
     parser.add_argument("extras", nargs="*", help="with venv: the optional dependencies to install, too")
     parsed = parser.parse_args(arguments)
@@ -31,6 +31,7 @@ def main(arguments: list[str]) -> int:
         "venv": lambda: venv.ensure(CHECKOUT, parsed.extras),
         "libraries": build.libraries,
         "peer": build.peer,
+        "both": build.both,
         "model": model.default_model,
         "vocabulary": model.large_vocabulary,
         "templates": model.chat_templates,

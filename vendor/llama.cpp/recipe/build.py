@@ -70,6 +70,14 @@ PEER = Product(
     programs=("llama-server", "llama-batched-bench"),
 )
 
+BOTH = Product(
+    title="llama.cpp and llama-server",
+    folder="both",
+    flags=PEER.flags,
+    targets=(*LIBRARIES.targets, *PEER.targets),
+    programs=(*LIBRARIES.programs, *PEER.programs),
+)
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -123,6 +131,32 @@ def libraries() -> Path:
 def peer() -> Path:
     """The llama-server program, built from the same sources with the same flags."""
     return _ensure(plan(PEER)) / "bin" / "llama-server"
+
+
+def both() -> Path:
+    """What `libraries()` and `peer()` give, llama-server's path, with the libraries compiled once for the two."""
+    ours, theirs = plan(LIBRARIES), plan(PEER)
+    if not cache.is_finished(ours.final) and not cache.is_finished(theirs.final):
+        made = _ensure(plan(BOTH))
+        for wanted in (ours, theirs):
+            _take(made, wanted)
+    libraries()
+    return peer()
+
+
+def _take(made: Path, wanted: Plan) -> None:
+    """One product out of the folder that holds both: its programs, and the libraries that are not the tools' own."""
+    out = cache.root() / "work" / f"{wanted.product.folder}-{wanted.key}.out"
+    with cache.locked(cache.lock_of(out), wanted.product.title):
+        shutil.rmtree(out, ignore_errors=True)
+        shutil.copytree(made, out, symlinks=True, copy_function=os.link)
+        (out / cache.META).unlink()
+        for program in (out / "bin").iterdir():
+            if program.name not in wanted.product.programs:
+                program.unlink()
+        for library in (out / "lib").glob("libllama-*") if wanted.product is LIBRARIES else ():
+            library.unlink()
+        cache.finish(out, wanted.final, {**wanted.inputs, "key": wanted.key, "taken_from": made.name})
 
 
 def _ensure(wanted: Plan) -> Path:

@@ -1,0 +1,74 @@
+"""Owns `bench/gpu build`: llamad, llama-server and llama-batched-bench from one build of llama.cpp, without a network.
+
+Needs nothing but the standard library, since it makes the environment that the rest runs in. Whatever is finished is
+not done again, and a build that was cut off goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from bench.device.deadline import Deadline
+from bench.errors import BenchError
+
+CHECKOUT = Path(__file__).parents[2]
+RECIPE = str(CHECKOUT / "vendor" / "llama.cpp")
+PYTHON = str(CHECKOUT / ".venv" / "bin" / "python")
+MADE = CHECKOUT / "build" / "device.json"
+CUDA = "-DGGML_CUDA=ON -DCMAKE_CUDA_ARCHITECTURES={}"
+
+
+def environment(flags: argparse.Namespace) -> dict[str, str]:
+    """What the build reads. The folder that was carried here names sources and wheels; variables that are set win."""
+    env = dict(os.environ)
+    if flags.carried is not None:
+        folder = flags.carried.resolve()
+        for name, path in (("LLAMAD_LLAMA_CPP", "llama.cpp.tar.xz"), ("LLAMAD_WHEELS", "wheels")):
+            if not (folder / path).exists():
+                raise BenchError(f"{folder} has no {path}: bench/README.md says how to fill that folder")
+            env.setdefault(name, str(folder / path))
+    if not flags.cpu:
+        env.setdefault("LLAMAD_CMAKE_ARGS", CUDA.format(flags.cuda))
+    return env
+
+
+def build(flags: argparse.Namespace) -> None:
+    deadline = Deadline(flags.minutes)
+    env = environment(flags)
+    deadline.run([sys.executable, RECIPE, "venv"], env, "the Python environment")
+    deadline.run([PYTHON, RECIPE, "both"], env, "llama.cpp")
+    n_jobs = str(len(os.sched_getaffinity(0)))
+    modules = [PYTHON, "setup.py", "--quiet", "build_ext", "--inplace", "--parallel", n_jobs]
+    env["LLAMAD_NATIVE"] = "1"  # as make sets it
+    deadline.run(modules, env, "the compiled modules")
+    deadline.run(["make", "-C", str(CHECKOUT), "build"], env, "make build")
+    _add_gguf(deadline, env)
+    told = subprocess.run([PYTHON, RECIPE, "both"], env=env, capture_output=True, text=True, check=True)
+    server = Path(told.stdout.strip())
+    made = {"server": str(server), "batched_bench": str(server.with_name("llama-batched-bench"))}
+    MADE.write_text(json.dumps(made, indent=2) + "\n", encoding="utf-8")
+    print(f"built: {server.parent} and {CHECKOUT / '.venv' / 'bin' / 'llamad'}")
+
+
+def _add_gguf(deadline: Deadline, env: dict[str, str]) -> None:
+    """`bench/gpu model` writes its file with it; llamad itself does without."""
+    if subprocess.run([PYTHON, "-c", "import gguf"], capture_output=True, check=False).returncode == 0:
+        return
+    wheels = env.get("LLAMAD_WHEELS")
+    where = ["--no-index", "--find-links", wheels] if wheels else []
+    command = [PYTHON, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *where, "gguf>=0.17"]
+    deadline.run(command, env, "installing gguf")
+
+
+def made() -> dict[str, str]:
+    """The programs that the last build left, by name."""
+    try:
+        found: dict[str, str] = json.loads(MADE.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    return found

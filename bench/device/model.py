@@ -1,0 +1,207 @@
+"""Owns `bench/gpu model`: a GGUF of a real model's shape with random weights and a real vocabulary.
+
+Speed does not depend on the weights, and no model can be fetched where this runs. Every matrix keeps the size of what
+it is given (deviation 1/sqrt(columns)), so that the logits have the deviation that is asked for.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench.errors import BenchError
+
+BLOCK, BLOCK_BYTES = 32, 34  # Q8_0: a half-precision scale, then 32 signed bytes
+POOL = 1 << 24  # random values that are used again and again, from another place each time
+CHUNK = 1 << 26  # bytes written at once
+
+Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    n_embd: int
+    n_layer: int
+    n_head: int
+    n_head_kv: int
+    n_ff: int
+
+    @property
+    def n_embd_head(self) -> int:
+        return self.n_embd // self.n_head
+
+
+SHAPES = {
+    "tiny": Shape(64, 2, 4, 2, 128),
+    "135m": Shape(576, 30, 9, 3, 1536),
+    "1b": Shape(2048, 16, 32, 8, 8192),
+    "8b": Shape(4096, 32, 32, 8, 14336),
+}
+CONTEXT = 131072
+
+
+def shape_of(text: str) -> Shape:
+    """A name, or five numbers: width, layers, heads, KV heads, feed-forward."""
+    return SHAPES[text] if text in SHAPES else Shape(*(int(part) for part in text.split(",")))
+
+
+def matrices(shape: Shape, n_vocab: int) -> Iterator[tuple[str, int, int]]:
+    """Every matrix of the model: name, rows, columns."""
+    n, n_kv, n_ff = shape.n_embd, shape.n_embd_head * shape.n_head_kv, shape.n_ff
+    yield "token_embd.weight", n_vocab, n
+    yield "output.weight", n_vocab, n
+    for i in range(shape.n_layer):
+        for part, rows, columns in (
+            ("attn_q", n, n),
+            ("attn_k", n_kv, n),
+            ("attn_v", n_kv, n),
+            ("attn_output", n, n),
+            ("ffn_gate", n_ff, n),
+            ("ffn_up", n_ff, n),
+            ("ffn_down", n, n_ff),
+        ):
+            yield f"blk.{i}.{part}.weight", rows, columns
+
+
+def norms(shape: Shape) -> Iterator[str]:
+    yield "output_norm.weight"
+    for i in range(shape.n_layer):
+        yield f"blk.{i}.attn_norm.weight"
+        yield f"blk.{i}.ffn_norm.weight"
+
+
+class Weights:
+    """Random bytes of a type, scaled for a number of columns."""
+
+    def __init__(self, kind: str, seed: int) -> None:
+        self.kind = kind
+        self._random = np.random.default_rng(seed)
+        self._values = self._random.standard_normal(POOL, dtype=np.float32)
+        self._pools: dict[float, Bytes] = {}
+
+    def n_bytes(self, n_values: int) -> int:
+        return n_values * 2 if self.kind == "f16" else n_values // BLOCK * BLOCK_BYTES
+
+    def pool(self, deviation: float) -> Bytes:
+        if deviation not in self._pools:
+            self._pools[deviation] = self._make(deviation)
+        return self._pools[deviation]
+
+    def _make(self, deviation: float) -> Bytes:
+        if self.kind == "f16":
+            return (self._values * deviation).astype(np.float16).view(np.uint8)
+        blocks = np.empty((POOL // BLOCK, BLOCK_BYTES), np.uint8)
+        blocks[:, :2] = np.array([deviation / 32], np.float16).view(np.uint8)
+        blocks[:, 2:] = (
+            np.clip(self._values * 32, -127, 127).astype(np.int8).view(np.uint8).reshape(-1, BLOCK)
+        )
+        return blocks.reshape(-1)
+
+    def chunks(self, n_values: int, deviation: float) -> Iterator[memoryview]:
+        """The bytes of a matrix."""
+        pool, n_left = self.pool(deviation), self.n_bytes(n_values)
+        unit = 2 if self.kind == "f16" else BLOCK_BYTES
+        while n_left:
+            start = int(self._random.integers(len(pool) // unit // 2)) * unit
+            part = pool[start : start + min(n_left, CHUNK)]
+            n_left -= len(part)
+            yield part.data
+
+
+def model(flags: argparse.Namespace) -> None:
+    if flags.out.is_file() and not flags.again:
+        print(f"{flags.out} is there already, {flags.out.stat().st_size:,} bytes (--again writes it anew)")
+        return
+    try:
+        shape = shape_of(flags.shape)
+    except (TypeError, ValueError):
+        names = ", ".join(SHAPES)
+        raise BenchError(f"--shape {flags.shape} is none of {names} nor five numbers with commas") from None
+    flags.out.parent.mkdir(parents=True, exist_ok=True)
+    partial = flags.out.with_name(flags.out.name + ".partial")
+    n_vocab = write(partial, flags.vocab, shape, flags.type, flags.n_vocab, flags.logit_deviation, flags.seed)
+    partial.rename(flags.out)
+    print(f"{flags.out}: {flags.shape}, {flags.type}, {n_vocab:,} tokens, {flags.out.stat().st_size:,} bytes")
+
+
+def write(
+    path: Path, vocab: Path, shape: Shape, kind: str, n_vocab: int | None, deviation: float, seed: int
+) -> int:
+    """Returns the size of the vocabulary."""
+    import gguf
+
+    writer = gguf.GGUFWriter(path, "llama")
+    n_tokens = _copy_tokenizer(gguf, vocab, writer, n_vocab)
+    writer.add_name(f"random {shape.n_embd}x{shape.n_layer}")
+    writer.add_context_length(CONTEXT)
+    writer.add_embedding_length(shape.n_embd)
+    writer.add_block_count(shape.n_layer)
+    writer.add_feed_forward_length(shape.n_ff)
+    writer.add_head_count(shape.n_head)
+    writer.add_head_count_kv(shape.n_head_kv)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_rope_freq_base(500000.0)
+    writer.add_rope_dimension_count(shape.n_embd_head)
+    writer.add_vocab_size(n_tokens)
+    weights = Weights(kind, seed)
+    types = gguf.GGMLQuantizationType
+    raw = types.F16 if kind == "f16" else types.Q8_0
+    for name, rows, columns in matrices(shape, n_tokens):
+        n_bytes = weights.n_bytes(rows * columns)
+        stored = (rows, columns) if kind == "f16" else (rows, columns // BLOCK * BLOCK_BYTES)
+        writer.add_tensor_info(
+            name, stored, np.dtype(np.float16 if kind == "f16" else np.uint8), n_bytes, raw
+        )
+    ones = np.ones(shape.n_embd, np.float32)
+    for name in norms(shape):
+        writer.add_tensor_info(name, ones.shape, ones.dtype, ones.nbytes, types.F32)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_ti_data_to_file()
+    _write_data(writer, weights, shape, n_tokens, deviation)
+    writer.close()
+    return n_tokens
+
+
+def _write_data(writer: Any, weights: Weights, shape: Shape, n_vocab: int, deviation: float) -> None:
+    """Past the package, which would want each matrix whole and in memory."""
+    out = writer.fout[0]
+    ones = np.ones(shape.n_embd, np.float32).tobytes()
+    writer.write_padding(out, out.tell())
+    for name, rows, columns in matrices(shape, n_vocab):
+        wanted = (deviation if name == "output.weight" else 1.0) / columns**0.5
+        for part in weights.chunks(rows * columns, wanted):
+            out.write(part)
+        writer.write_padding(out, weights.n_bytes(rows * columns))
+    for _ in norms(shape):
+        out.write(ones)
+        writer.write_padding(out, len(ones))
+
+
+def _copy_tokenizer(gguf: Any, vocab: Path, writer: Any, n_vocab: int | None) -> int:
+    """With `n_vocab` the vocabulary is filled up with tokens that no text is made of."""
+    reader = gguf.GGUFReader(vocab)
+    n_tokens = len(reader.fields["tokenizer.ggml.tokens"].data)
+    n_more = (n_vocab or n_tokens) - n_tokens
+    if n_more < 0:
+        raise BenchError(
+            f"--n-vocab {n_vocab} is below the {n_tokens} of {vocab}: name a smaller vocabulary with --vocab"
+        )
+    more = {
+        "tokenizer.ggml.tokens": [f"[unused {i}]" for i in range(n_more)],
+        "tokenizer.ggml.token_type": [int(gguf.TokenType.UNUSED)] * n_more,
+        "tokenizer.ggml.scores": [0.0] * n_more,
+    }
+    for name, field in reader.fields.items():
+        if not name.startswith("tokenizer."):
+            continue
+        if field.types[0] == gguf.GGUFValueType.ARRAY:
+            writer.add_array(name, field.contents() + more.get(name, []))
+        else:
+            writer.add_key_value(name, field.contents(), field.types[0])
+    return n_tokens + n_more

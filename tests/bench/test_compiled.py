@@ -1,0 +1,90 @@
+"""The compiled load generator against a small fake server, and against its own server without a model."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench import compiled, programs
+from bench.compiled import Group
+from bench.errors import BenchError
+
+TIMEOUT = 30.0
+
+
+def bodies(*lengths: int) -> list[Any]:
+    return [{"prompt": f"prompt {i}", "n_predict": n} for i, n in enumerate(lengths)]
+
+
+def test_every_token_of_every_round_is_counted(address: tuple[str, int]) -> None:
+    # More rounds than the fake takes on one connection: the lanes have to open others. It writes byte by byte.
+    sent = bodies(*([3, 4, 5] * 7))
+    rounds = compiled.streams(address[1], Group(3, sent), n_rounds=7, timeout_s=TIMEOUT)
+    assert [one["tokens"] for one in rounds] == [12] * 7
+    for one in rounds:
+        assert (one["events"], one["tokens_untold"], one["prompt_tokens"]) == (12, 0, 6)
+        assert 0 < one["first_p50_ms"] <= one["first_p99_ms"] <= one["first_max_ms"] <= one["wall_s"] * 1000
+        assert 0 <= one["gap_p50_ms"] <= one["gap_p99_ms"] <= one["gap_max_ms"]
+        assert one["tokens_per_s"] == pytest.approx(12 / one["wall_s"], rel=1e-6)
+
+
+def test_other_streams_arrive_while_the_first_write(address: tuple[str, int]) -> None:
+    side = Group(2, bodies(*[1] * 64))
+    (one,) = compiled.streams(address[1], Group(2, bodies(400, 400)), side=side, timeout_s=TIMEOUT)
+    assert one["tokens"] == 800
+    assert one["side_requests"] >= 2
+    assert one["side_prompt_tokens"] == 2 * one["side_requests"]
+
+
+@pytest.mark.parametrize("n_side", [0, 2])
+def test_requests_are_repeated_until_the_time_is_over(address: tuple[str, int], n_side: int) -> None:
+    side = Group(n_side, bodies(*[50] * 8)) if n_side else None
+    for main in (Group(4, [], "/health"), Group(4, [{"content": "some words"}], "/tokenize")):
+        (one,) = compiled.requests(address[1], main, 0.2, side=side, timeout_s=TIMEOUT)
+        assert one["requests"] >= 4
+        assert one["requests_per_s"] == pytest.approx(one["requests"] / one["wall_s"], rel=1e-6)
+        assert 0 < one["latency_p50_ms"] <= one["latency_p99_ms"] <= one["latency_max_ms"]
+
+
+def test_what_goes_wrong_is_said(address: tuple[str, int]) -> None:
+    for prompt, told in (("refuse this", "refused: .*400"), ("fail in the middle", "broken")):
+        with pytest.raises(BenchError, match=told):
+            compiled.streams(address[1], Group(1, [{"prompt": prompt, "n_predict": 1}]), timeout_s=TIMEOUT)
+    with pytest.raises(BenchError, match="cannot connect"):
+        compiled.streams(programs.free_port(), Group(1, bodies(1)), timeout_s=TIMEOUT)
+
+
+def test_it_measures_itself_against_a_server_without_a_model() -> None:
+    (one,) = compiled.streams(None, Group(8, bodies(*[500] * 8)), timeout_s=TIMEOUT)
+    assert (one["tokens"], one["events"], one["tokens_untold"]) == (4000, 4000, 0)
+    assert one["decode_tokens_per_s"] > 0
+    assert one["generator_cpu"] > 0
+
+
+def test_events_may_join_tokens_and_leave_some_out(tmp_path: Path) -> None:
+    """The count is the last event's; what events tell is only where in time the tokens lie. Fed from a file by a
+    server that ends: an answer without a length or chunks ends with its connection."""
+    events = [
+        {"content": "ab", "tokens": [1, 2], "stop": False, "tokens_predicted": 2},
+        {"content": "", "tokens": [], "stop": False},
+        {"content": 'c "stop":true', "tokens": [3], "stop": False},
+        {"content": "", "tokens": [], "stop": True, "tokens_predicted": 5, "tokens_evaluated": 7},
+    ]
+    answer = "HTTP/1.1 200 OK\r\n\r\n" + "".join(f"data: {json.dumps(one)}\n\n" for one in events)
+    script = (
+        "import socket, sys\n"
+        "s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1], flush=True)\n"
+        "c, _ = s.accept(); c.recv(65536); c.sendall(open(sys.argv[1], 'rb').read()); c.close()\n"
+    )
+    (tmp_path / "answer").write_bytes(answer.encode())
+    command = [sys.executable, "-c", script, str(tmp_path / "answer")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        port = int(server.stdout.readline())
+        (one,) = compiled.streams(port, Group(1, bodies(5)), timeout_s=TIMEOUT)
+    assert (one["tokens"], one["events"], one["tokens_untold"], one["prompt_tokens"]) == (5, 2, 2, 7)
