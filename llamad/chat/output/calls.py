@@ -55,9 +55,9 @@ def close(stream: Stream, *closes: str) -> Steps[None]:
             stream.commit()
 
 
-def array(stream: Stream) -> Steps[None]:
+def array(stream: Stream, bare: bool = False) -> Steps[None]:
     yield from stream.expect("[")
-    yield from _array(stream)
+    yield from _array(stream, bare)
 
 
 def call(stream: Stream, bare: bool = False) -> Steps[None]:
@@ -65,8 +65,19 @@ def call(stream: Stream, bare: bool = False) -> Steps[None]:
     yield from stream.expect("{")
     found = _Call(bare)
     yield from _members(stream, found, nested=False)
+    _finish(stream, found)
+
+
+def call_from(stream: Stream, key: str) -> Steps[None]:
+    """The rest of a bare one after the colon of its first member."""
+    found = _Call(True)
+    yield from _members(stream, found, nested=False, key=key)
+    _finish(stream, found)
+
+
+def _finish(stream: Stream, found: _Call) -> None:
     if not found.begun:
-        if bare and not (found.has_arguments or stream.tools.known):
+        if found.bare and not (found.has_arguments or stream.tools.known):
             raise Malformed
         stream.begin(found.name, found.id)
         for piece in found.held or ["{}"]:
@@ -74,10 +85,10 @@ def call(stream: Stream, bare: bool = False) -> Steps[None]:
     stream.end()
 
 
-def _array(stream: Stream) -> Steps[None]:
+def _array(stream: Stream, bare: bool = False) -> Steps[None]:
     while True:
         yield from stream.blanks()
-        yield from call(stream)
+        yield from call(stream, bare)
         yield from stream.blanks()
         if not (yield from stream.first_of(",")):
             break
@@ -85,16 +96,19 @@ def _array(stream: Stream) -> Steps[None]:
     stream.commit()
 
 
-def _members(stream: Stream, found: _Call, nested: bool) -> Steps[None]:
-    yield from stream.blanks()
-    if (yield from stream.first_of("}")):
-        return
+def _members(stream: Stream, found: _Call, nested: bool, key: str | None = None) -> Steps[None]:
+    if key is None:
+        yield from stream.blanks()
+        if (yield from stream.first_of("}")):
+            return
     while True:
-        key = yield from json_text.whole_text(stream)
-        yield from stream.blanks()
-        yield from stream.expect(":")
-        yield from stream.blanks()
+        if key is None:
+            key = yield from json_text.whole_text(stream)
+            yield from stream.blanks()
+            yield from stream.expect(":")
+            yield from stream.blanks()
         yield from _member(stream, found, key, nested)
+        key = None
         yield from stream.blanks()
         if (yield from stream.first_of("}")):
             return

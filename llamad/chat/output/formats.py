@@ -5,11 +5,28 @@ Constants and pure functions; any thread.
 
 from __future__ import annotations
 
+import re
 import secrets
 import string
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from .marked import DEEPSEEK_CALL, DEEPSEEK_CALLS, KIMI_CALL, KIMI_CALLS, MISTRAL_CALLS, PYTHON_TAG
+from .invoked import SPELLINGS
+from .literals import GEMMA_CALL, GEMMA_CALL_END, GEMMA_QUOTE, PYTHON_CALLS
+from .marked import (
+    APERTUS_CALLS,
+    DEEPSEEK_CALL,
+    DEEPSEEK_CALLS,
+    KIMI_CALL,
+    KIMI_CALLS,
+    MISTRAL_CALLS,
+    PYTHON_TAG,
+    SOLAR_ARGUMENTS,
+    SOLAR_CALL,
+    SOLAR_CALL_END,
+    SOLAR_CALLS,
+    SOLAR_NAME,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +52,12 @@ class Format:
     @property
     def special(self) -> tuple[str, ...]:
         """Texts that may be special tokens and must reach the parser nevertheless."""
-        return (*_SPECIAL.get(self.name, ()), *filter(None, (self.open, self.close)), *(self.think or ()))
+        own = SPELLINGS[self.variant].special if self.name == "invoke" else _SPECIAL.get(self.name, ())
+        tags = (*filter(None, (self.open, self.close)), *(self.think or ()), *self.ignored)
+        return tuple(dict.fromkeys((*own, *tags, *(part for tag in tags for part in _TOKEN.findall(tag)))))
 
 
+_TOKEN = re.compile(r"<\|[^<>|\s]*\|?>")  # a special token inside a longer tag
 _THINK_TAGS = (
     ("<seed:think>", "</seed:think>"),
     ("<|START_THINKING|>", "<|END_THINKING|>"),
@@ -46,9 +66,11 @@ _THINK_TAGS = (
     ("<|inner_prefix|>", "<|inner_suffix|>"),
     ("<think>", "</think>"),
     ("<thinking>", "</thinking>"),
+    ("<mm:think>", "</mm:think>"),
     ("<thought>", "</thought>"),
     ("<reasoning>", "</reasoning>"),
 )
+_APRIEL_THINK = ("Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]")  # the first is the prompt's
 
 _SPECIAL = {
     "hermes": ("<tool_call>", "</tool_call>"),
@@ -81,7 +103,23 @@ _SPECIAL = {
     ),
     "command-r": ("<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_TEXT|>", "<|END_TEXT|>"),
     "granite": ("<|tool_call|>",),
+    "gemma": (GEMMA_CALL, GEMMA_CALL_END, GEMMA_QUOTE, "<|channel>", "<channel|>"),
+    "python": PYTHON_CALLS,
+    "apertus": APERTUS_CALLS,
+    "solar": (SOLAR_CALLS, SOLAR_CALL, SOLAR_NAME, SOLAR_ARGUMENTS, SOLAR_CALL_END, "<|calls|>"),
 }
+_SOLAR_IGNORED = ("<|begin|>assistant", "<|content|>", "<|end|>", "<|flush|>")
+_KIMI_K3 = Format(
+    "invoke",
+    "kimi-k3",
+    think=("<|open|>think<|sep|>", "<|close|>think<|sep|>"),
+    ignored=(
+        "<|open|>response<|sep|>",
+        "<|close|>response<|sep|>",
+        "<|close|>message<|sep|>",
+        "<|end_of_msg|>",
+    ),
+)
 
 _LISTS = (("<TOOLCALL>", "</TOOLCALL>"), ("<tool_calls>", "</tool_calls>"), ("functools[", ""))
 
@@ -93,8 +131,12 @@ def detect(template_source: str) -> Format:
     """
     has = template_source.__contains__
     think = next((tags for tags in _THINK_TAGS if has(tags[0]) or has(tags[1])), None)
+    if has(_APRIEL_THINK[0]):
+        think = _APRIEL_THINK
     if has("<|channel|>") and has("<|message|>"):
         return Format("gpt-oss")
+    if (found := _of_recent(has, think)) is not None:
+        return found
     if has(DEEPSEEK_CALLS[0]):
         return Format("deepseek", variant="fenced" if has("```json") else "", think=think)
     if has(KIMI_CALLS):
@@ -116,9 +158,39 @@ def detect(template_source: str) -> Format:
             return Format("list", "", think, opens.removesuffix("["), closes)
     if has("<tool_call>") and not has("<invoke name="):
         return Format("hermes", think=think)
-    if has(PYTHON_TAG) or has("<|start_header_id|>ipython") or has("<function="):
+    if has(">>>all") and has(">>>${recipient}"):
+        return Format("functionary", think=think)
+    if any(map(has, (PYTHON_TAG, "<|start_header_id|>ipython", "<|header_start|>ipython", "<function="))):
         return Format("llama3", think=think)
     return Format(think=think)
+
+
+def _of_recent(has: Callable[[str], bool], think: tuple[str, str] | None) -> Format | None:
+    """Those that one text tells; their templates often speak of others' tags as well."""
+    if has("DSML") and (has("dsml_token") or has("｜DSML｜")):
+        block = "v3.2" if has("function_calls") else "v4"
+        return Format("invoke", f"deepseek-{block}", think)
+    if has("<minimax:tool_call>"):
+        return Format("invoke", "minimax", think)
+    if has('<function name="') and has('<param name="'):
+        return Format("invoke", "minicpm5", think)
+    if has("<|open|>") and has("<|close|>") and has("<|end_of_msg|>"):
+        return _KIMI_K3
+    if has(GEMMA_CALL + "call:"):
+        return Format("gemma", think=("<|channel>thought", "<channel|>"))
+    if has(PYTHON_CALLS[0]) or has("<|tool_list_start|>") or has("List of tools: "):
+        return Format("python", think=think)
+    if has(APERTUS_CALLS[0]):
+        return Format("apertus", think=think)
+    if has(SOLAR_CALL):
+        return Format("solar", think=("<|think|>", "<|end|>"), ignored=_SOLAR_IGNORED)
+    if has("<|function_call|>") and has("<|role_sep|>"):
+        return Format("list", "object", think, "<|function_call|>", "", ("<|message_sep|>",))
+    if has("<|message_sep|>") and has("function call"):
+        return Format("list", "object", think, "function call<|role_sep|>\n", "", ("<|message_sep|>",))
+    if has("Action:") and has('"tool_name"') and not has("<|START_ACTION|>"):
+        return Format("list", "fenced", think, "Action:", "")
+    return None
 
 
 def ends_in_reasoning(format: Format, prompt: str) -> bool:

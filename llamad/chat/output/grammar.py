@@ -26,15 +26,32 @@ from llamad.chat.schema.expressions import (
 )
 
 from .formats import Format
+from .grammar_parts import DIGITS, breaks, gemma_value, tags_of, until
 from .harmony import CHANNEL, CONSTRAIN, END, MESSAGE, START
-from .marked import DEEPSEEK_CALL, DEEPSEEK_CALLS, KIMI_CALL, KIMI_CALLS, MISTRAL_CALLS
+from .invoked import SPELLINGS
+from .literals import GEMMA_CALL, GEMMA_CALL_END, GEMMA_QUOTE, PYTHON_CALLS
+from .marked import (
+    APERTUS_CALLS,
+    DEEPSEEK_CALL,
+    DEEPSEEK_CALLS,
+    KIMI_CALL,
+    KIMI_CALLS,
+    MISTRAL_CALLS,
+    SOLAR_ARGUMENTS,
+    SOLAR_CALL,
+    SOLAR_CALL_END,
+    SOLAR_CALLS,
+    SOLAR_NAME,
+)
 from .tools import function_of, types_of
 
 ANY_OBJECT = {"type": "object"}
 _NINE = rep(Chars(normal([(48, 57), (65, 90), (97, 122)])), 9, 9)
-_DIGITS = rep(Chars(((48, 57),)), 1, 3)
-_LAST = 0x10FFFF
-_ONE_CALL = ("llama3", "gpt-oss")  # whose templates know no second call in one answer
+_ONE_CALL = ("llama3", "gpt-oss", "functionary")  # whose templates know no second call in one answer
+
+
+_TEN = rep(Chars(normal([(48, 57), (97, 122)])), 10, 10)
+_SHOWN = {"integer": "number"}  # in tags that name a type
 
 
 class ToolError(ValueError):
@@ -87,10 +104,10 @@ class _Tool:
 class _Grammar:
     def __init__(self, format: Format, parallel: bool, may_respond: bool) -> None:
         self._format = format
-        self._several = parallel and format.name not in _ONE_CALL
+        self._several = parallel and format.name not in _ONE_CALL and format.variant != "object"
         self._may_respond = may_respond
         self._rules: dict[str, str] = {}
-        self._blank = self._rule("space", alt([EMPTY, Literal(" "), _breaks()]))
+        self._blank = self._rule("space", alt([EMPTY, Literal(" "), breaks()]))
 
     def text(self, tools: list[_Tool], starts_in_reasoning: bool) -> str:
         for tool in tools:
@@ -125,6 +142,27 @@ class _Grammar:
                 return Literal(KIMI_CALLS), EMPTY, Literal("<|tool_calls_section_end|>")
             case "granite":
                 return Literal("<|tool_call|>["), listed, Literal("]")
+            case "invoke":
+                one = SPELLINGS[format.variant]
+                if not one.open:
+                    return EMPTY, Literal("\n"), EMPTY
+                k3 = format.variant == "kimi-k3"  # without a thought its prompt has opened the response
+                left = opt(Literal("<|close|>response<|sep|>")) if k3 else EMPTY
+                return (
+                    seq(left, Literal(one.open + one.line)),
+                    Literal(one.line),
+                    Literal(one.line + one.close),
+                )
+            case "python":
+                return Literal(PYTHON_CALLS[0] + "["), Literal(", "), Literal("]" + PYTHON_CALLS[1])
+            case "apertus":
+                return Literal(APERTUS_CALLS[0] + "["), listed, Literal("]" + APERTUS_CALLS[1])
+            case "solar":
+                return Literal(SOLAR_CALLS), EMPTY, EMPTY
+            case "list" if format.variant == "object":
+                return Literal(format.open), EMPTY, EMPTY
+            case "list" if format.variant == "fenced":
+                return Literal("Action:\n```json\n["), listed, seq(self._blank, Literal("]\n```"))
             case "list" | "command-r":
                 blank = self._blank
                 return seq(Literal(format.open + "["), blank), listed, seq(blank, Literal("]" + format.close))
@@ -135,8 +173,10 @@ class _Grammar:
 
     def _call(self, tool: _Tool) -> Expr:
         format = self._format
-        if format.name in ("qwen3-coder", "glm"):
+        if format.name in ("qwen3-coder", "glm", "invoke"):
             return self._written_bare(tool)
+        if format.name in ("gemma", "python"):
+            return self._literal(tool)
         arguments = self._arguments(tool)
         name = Literal(tool.quoted)
         usual = (('"name"', name), ('"arguments"', arguments))
@@ -155,16 +195,25 @@ class _Grammar:
                 )
                 return seq(Literal(DEEPSEEK_CALL + before), arguments, Literal(after + "<｜tool▁call▁end｜>"))
             case "kimi-k2":
-                id = seq(Literal(f"functions.{tool.name}:"), _DIGITS)
+                id = seq(Literal(f"functions.{tool.name}:"), DIGITS)
                 begin = Literal("<|tool_call_argument_begin|>")
                 return seq(Literal(KIMI_CALL), id, begin, arguments, Literal("<|tool_call_end|>"))
             case "gpt-oss":
                 header = f"{CHANNEL}commentary to=functions.{tool.name}"
                 return seq(Literal(header), opt(Literal(f" {CONSTRAIN}json")), Literal(MESSAGE), arguments)
             case "command-r":
-                number = seq(Literal('"'), _DIGITS, Literal('"'))
+                number = seq(Literal('"'), DIGITS, Literal('"'))
                 members = (('"tool_call_id"', number), ('"tool_name"', name), ('"parameters"', arguments))
                 return self._object(members)
+            case "apertus":
+                return self._object(((tool.quoted, arguments),))
+            case "solar":
+                named = Literal(SOLAR_NAME + tool.name + SOLAR_ARGUMENTS)
+                return seq(Literal(SOLAR_CALL), _TEN, named, arguments, Literal(SOLAR_CALL_END))
+            case "functionary":
+                return seq(Literal(tool.name + "\n"), arguments)
+            case "list" if format.variant == "fenced":
+                return self._object((('"tool_name"', name), ('"parameters"', arguments)))
             case "generic" if not self._several:
                 return self._object((('"tool_call"', self._object(usual)),))
         return self._object(usual)
@@ -198,34 +247,37 @@ class _Grammar:
         self._rules.update(rules)
         return Reference("response")
 
+    def _parameters(self, tool: _Tool) -> list[tuple[str, Any, bool]]:
+        """Name, schema, whether it must be there; in the schema's order."""
+        schema = tool.schema if isinstance(tool.schema, dict) else {}
+        properties, required = schema.get("properties"), schema.get("required")
+        names = required if isinstance(required, list) else []
+        return [
+            (key, one, key in names)
+            for key, one in (properties.items() if isinstance(properties, dict) else ())
+        ]
+
     def _written_bare(self, tool: _Tool) -> Expr:
         """Parameters in the schema's order, each between tags; those that are not required may be left out."""
-        opens, closes = f"<function={tool.name}>\n", "</function>\n</tool_call>"
-        before, middle, after = "<parameter={}>\n", "", "\n</parameter>"
-        line: Expr = Literal("\n")
-        if self._format.name == "glm":
-            opens, closes = f"<tool_call>{tool.name}\n", "</tool_call>"
-            before, middle, after = "<arg_key>{}</arg_key>\n", "<arg_value>", "</arg_value>"
-        elif self._format.variant == "seed":
-            opens, closes = "<seed:tool_call>\n" + opens, "</function>\n</seed:tool_call>"
-            before, after = "<parameter={}>", "</parameter>"
-        else:
-            opens = "<tool_call>\n" + opens
-        properties = tool.schema.get("properties") if isinstance(tool.schema, dict) else None
-        required = tool.schema.get("required") if isinstance(tool.schema, dict) else None
-        parts: list[Expr] = [Literal(opens)]
-        for i, (key, schema) in enumerate(properties.items() if isinstance(properties, dict) else ()):
-            value = self._bare_value(tool, f"{tool.rule}-{i}", key, schema, after)
-            part = seq(Literal(before.format(key) + middle), value, line)
-            must = isinstance(required, list) and key in required
+        tags = tags_of(self._format, tool.name)
+        parts: list[Expr] = [tags.opens]
+        for i, (key, schema, must) in enumerate(self._parameters(tool)):
+            rule = f"{tool.rule}-{i}"
+            kinds = types_of(schema, tool.schema)
+            options: list[Expr] = []
+            if not kinds or "string" in kinds:
+                text = self._bare_text(tool, rule, key, schema, tags.after)
+                options.append(seq(Literal(tags.key(key, "string")), text))
+            others = {_SHOWN.get(kind, kind): None for kind in sorted(kinds) if kind != "string"}
+            if others and (tags.typed or not options):
+                value = seq(self._schema(tool, f"{rule}-json", ("properties", key)), Literal(tags.after))
+                options += [seq(Literal(tags.key(key, kind)), value) for kind in others]
+            part = seq(alt(options), Literal(tags.line))
             parts.append(part if must else opt(part))
-        return seq(*parts, Literal(closes))
+        return seq(*parts, Literal(tags.closes))
 
-    def _bare_value(self, tool: _Tool, rule: str, key: str, schema: Any, end: str) -> Expr:
+    def _bare_text(self, tool: _Tool, rule: str, key: str, schema: Any, end: str) -> Expr:
         """Strings stand for themselves: where a schema says which ones, these; else any up to the end tag."""
-        types = types_of(schema, tool.schema)
-        if types and "string" not in types:
-            return seq(self._schema(tool, rule, ("properties", key)), Literal(end))
         if not isinstance(schema, dict):
             schema = {}
         given = [schema["const"]] if "const" in schema else schema.get("enum")
@@ -235,7 +287,40 @@ class _Grammar:
         if tool.strict and schema.keys() & {"pattern", "format", "minLength", "maxLength"}:
             where = f"{tool.where}.properties.{key}"
             raise ToolError(f"{where}: this model writes strings bare; a strict tool cannot limit them")
-        return self._rule(rule, _until(end))
+        return self._rule(rule, until(end))
+
+    def _literal(self, tool: _Tool) -> Expr:
+        """name(key=value, ...) or Gemma's call:name{key:value,...}; parameters in the schema's order."""
+        is_gemma = self._format.name == "gemma"
+        opens = f"{GEMMA_CALL}call:{tool.name}{{" if is_gemma else f"{tool.name}("
+        closes = "}" + GEMMA_CALL_END if is_gemma else ")"
+        comma = Literal("," if is_gemma else ", ")
+        rest: Expr = EMPTY  # what may follow a parameter, from the last one backwards
+        first: Expr = EMPTY
+        for i, (key, schema, must) in reversed(list(enumerate(self._parameters(tool)))):
+            one = seq(Literal(key + (":" if is_gemma else "=")), self._literal_value(tool, i, key, schema))
+            begun = self._rule(f"{tool.rule}-{i}-begun", seq(one, rest))
+            first = begun if must else alt([begun, first])
+            rest = seq(comma, begun) if must else alt([seq(comma, begun), rest])
+        return seq(Literal(opens), first, Literal(closes))
+
+    def _literal_value(self, tool: _Tool, i: int, key: str, schema: Any) -> Expr:
+        kinds = types_of(schema, tool.schema)
+        if self._format.name == "python":
+            if kinds == {"boolean"}:
+                return alt([Literal("True"), Literal("False")])
+            return self._schema(tool, f"{tool.rule}-{i}", ("properties", key))
+        if kinds and not kinds & {"string", "object", "array"}:
+            return self._schema(tool, f"{tool.rule}-{i}", ("properties", key))
+        if kinds != {"string"}:
+            if tool.strict:
+                where = f"{tool.where}.properties.{key}"
+                raise ToolError(
+                    f"{where}: this model writes no JSON; a strict tool can only have plain values"
+                )
+            return gemma_value(self._rule)
+        end = GEMMA_QUOTE
+        return seq(Literal(end), self._bare_text(tool, f"{tool.rule}-{i}", key, schema, end))
 
     def _thought(self, started: bool) -> Expr:
         if self._format.name == "gpt-oss":
@@ -245,33 +330,5 @@ class _Grammar:
             (opens, closes), after = self._format.think, rep(Literal("\n"), 0, 2)
         else:
             return EMPTY
-        rest = seq(self._rule("thought", _until(closes)), after)
+        rest = seq(self._rule("thought", until(closes)), after)
         return rest if started else opt(seq(rep(Literal("\n"), 0, 1), Literal(opens), rest))
-
-
-def _breaks() -> Expr:
-    """Line breaks as the schemas' rules have them; the rule is theirs as soon as one is there."""
-    return seq(rep(Literal("\n"), 1, 2), rep(Chars(normal([(9, 9), (32, 32)])), 0, 20))
-
-
-def _until(tag: str) -> Expr:
-    """Any text without the tag, then the tag. The tag's first character must not occur in it again."""
-    first = tag[0]
-    misses: list[Expr] = []
-    begun: list[Expr] = []
-    for n in range(1, len(tag)):
-        misses.append(seq(Literal(tag[:n]), _not(first + tag[n])))
-        begun.append(Literal(tag[:n]))
-    again = rep(alt(begun), 0, None)  # beginnings of the tag that are followed by its first character
-    return seq(rep(alt([_not(first), seq(again, alt(misses))]), 0, None), again, Literal(tag))
-
-
-def _not(chars: str) -> Expr:
-    ranges: list[tuple[int, int]] = []
-    low = 0
-    for code in sorted({ord(c) for c in chars} | {0xD800}):
-        high = code - 1
-        if low <= high:
-            ranges.append((low, high))
-        low = 0xE000 if code == 0xD800 else code + 1
-    return Chars((*ranges, (low, _LAST)))

@@ -1,14 +1,14 @@
-"""Calls whose parts are set apart by special tokens: DeepSeek's, Kimi's, Mistral's and Llama's.
+"""Calls whose parts are set apart by special tokens: DeepSeek's, Kimi's, Mistral's, Llama's, Apertus', Solar's and
+Functionary's.
 
 One generation, one thread. Each function reads what follows the marker that its name says.
 """
 
 from __future__ import annotations
 
-import json
-
 from . import json_text
 from .calls import close, objects
+from .literals import python_arguments
 from .reader import NAME, Malformed, Markers, Steps
 from .stream import Stream
 
@@ -30,6 +30,13 @@ _KIMI_CALL_END = "<|tool_call_end|>"
 _KIMI_CALLS_END = "<|tool_calls_section_end|>"
 MISTRAL_CALLS = "[TOOL_CALLS]"
 PYTHON_TAG = "<|python_tag|>"
+APERTUS_CALLS = ("<|tools_prefix|>", "<|tools_suffix|>")
+SOLAR_CALLS = "<|tool_calls|>"
+SOLAR_CALL = "<|tool_call:begin|>"
+SOLAR_NAME = "<|tool_call:name|>"
+SOLAR_ARGUMENTS = "<|tool_call:args|>"
+SOLAR_CALL_END = "<|tool_call:end|>"
+RECIPIENT = ">>>"
 _NOTHING = Markers(())
 
 
@@ -103,7 +110,7 @@ def python_tag(stream: Stream, marker: str) -> Steps[None]:
         return
     name = yield from stream.run(NAME)
     if name.endswith(".call") and (yield from stream.first_of("(")):
-        yield from _python_call(stream, name.removesuffix(".call"))
+        yield from python_arguments(stream, name.removesuffix(".call"))
     elif stream.tools.python and stream.can_begin(stream.tools.python):
         stream.begin(stream.tools.python)
         stream.arguments('{"code": "' + json_text.escaped(name))
@@ -114,21 +121,50 @@ def python_tag(stream: Stream, marker: str) -> Steps[None]:
         raise Malformed
 
 
-def _python_call(stream: Stream, name: str) -> Steps[None]:
-    stream.begin(name)
-    lead = "{"
+def apertus(stream: Stream, marker: str) -> Steps[None]:
+    """An array of objects whose only key is the function's name."""
     yield from stream.blanks()
-    while not (yield from stream.first_of(")")):
-        if lead != "{":
-            yield from stream.expect(",")
-            yield from stream.blanks()
-        key = yield from stream.name()
+    yield from stream.expect("[")
+    while True:
         yield from stream.blanks()
-        yield from stream.expect("=")
+        yield from stream.expect("{")
         yield from stream.blanks()
-        stream.arguments(f"{lead}{json.dumps(key, ensure_ascii=False)}: ")
-        yield from json_text.value(stream, stream.arguments)
+        name = yield from json_text.whole_text(stream)
         yield from stream.blanks()
-        lead = ", "
-    stream.arguments("{}" if lead == "{" else "}")
-    stream.end()
+        yield from stream.expect(":")
+        yield from stream.json_arguments(name)
+        yield from close(stream, "}")
+        yield from stream.blanks()
+        if not (yield from stream.first_of(",")):
+            break
+    yield from close(stream, "]")
+    yield from close(stream, APERTUS_CALLS[1])
+
+
+def solar(stream: Stream, marker: str) -> Steps[None]:
+    if marker != SOLAR_CALL:
+        yield from stream.blanks()
+        yield from stream.expect(SOLAR_CALL)
+    while True:
+        id = yield from stream.run(NAME)
+        yield from stream.expect(SOLAR_NAME)
+        name = yield from stream.name()
+        yield from stream.expect(SOLAR_ARGUMENTS)
+        yield from stream.json_arguments(name, id)
+        yield from close(stream, SOLAR_CALL_END)
+        yield from stream.blanks()
+        if not (yield from stream.first_of(SOLAR_CALL)):
+            break
+    yield from close(stream, "<|calls|>")
+
+
+def recipient(stream: Stream, marker: str) -> Steps[None]:
+    """Functionary's: whom the text is for, in a line of its own; `all` is the user."""
+    name = yield from stream.name()
+    yield from stream.expect("\n")
+    if name == "all":
+        stream.commit()
+    elif stream.options.tools_on:
+        yield from stream.json_arguments(name)
+    else:
+        raise Malformed

@@ -24,7 +24,7 @@ _CALL_END = "</tool_call>"
 _VALUE_ENDS = Markers(("</arg_value>",))
 _KEY_CHARS = re.compile(r"[^<>\r\n]+")
 _CLOSES = (_CALL_END, "</seed:tool_call>")
-_ONLY_STRING = frozenset(("string",))
+STRING = frozenset(("string",))
 
 
 def tool_call(stream: Stream, marker: str) -> Steps[None]:
@@ -69,7 +69,7 @@ def _function(stream: Stream) -> Steps[None]:
         key = yield from stream.run(_KEY_CHARS)
         yield from stream.expect(">")
         yield from stream.first_of("\n")
-        yield from _value(stream, name, lead, key, _PARAMETER_ENDS)
+        yield from value(stream, lead, key, stream.tools.types(name, key), _PARAMETER_ENDS)
         yield from stream.blanks()
         next_tag = yield from stream.first_of(_PARAMETER, _FUNCTION_END)
         lead = ", "
@@ -89,17 +89,17 @@ def _glm(stream: Stream) -> Steps[None]:
         yield from stream.expect("</arg_key>")
         yield from stream.blanks()
         yield from stream.expect("<arg_value>")
-        yield from _value(stream, name, lead, key, _VALUE_ENDS)
+        yield from value(stream, lead, key, stream.tools.types(name, key), _VALUE_ENDS)
         yield from stream.blanks()
         next_tag = yield from stream.first_of(_KEY, _CALL_END)
         lead = ", "
     _end(stream, lead, next_tag)
 
 
-def _value(stream: Stream, function: str, lead: str, key: str, ends: Markers) -> Steps[None]:
+def value(stream: Stream, lead: str, key: str, types: frozenset[str], ends: Markers) -> Steps[None]:
+    """A parameter's text up to its end tag, as a member of the arguments."""
     stream.arguments(f"{lead}{json.dumps(key, ensure_ascii=False)}: ")
-    types = stream.tools.types(function, key)
-    if types == _ONLY_STRING:
+    if types == STRING:
         stream.arguments('"')
         if not (yield from stream.until(ends, lambda text: stream.arguments(escaped(text)))):
             raise Malformed

@@ -9,19 +9,28 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from . import json_text
-from .calls import array, call, close, objects
+from .calls import array, call, call_from, close, objects
 from .formats import Format
+from .invoked import SPELLINGS, Spelling, invoked
+from .literals import GEMMA_CALL, PYTHON_CALLS, gemma_call, python_calls
 from .marked import (
+    APERTUS_CALLS,
     DEEPSEEK_CALL,
     DEEPSEEK_CALLS,
     KIMI_CALL,
     KIMI_CALLS,
     MISTRAL_CALLS,
     PYTHON_TAG,
+    RECIPIENT,
+    SOLAR_CALL,
+    SOLAR_CALLS,
+    apertus,
     deepseek,
     kimi,
     mistral,
     python_tag,
+    recipient,
+    solar,
 )
 from .parameters import FUNCTION, tool_call
 from .reader import Malformed, Markers, Steps
@@ -34,12 +43,16 @@ def run(stream: Stream, format: Format) -> Steps[None]:
     on = stream.options.tools_on
     handlers = _handlers(format) if on else {}
     handlers.update(dict.fromkeys(format.ignored, _ignored))
+    if format.name == "functionary":
+        handlers[RECIPIENT] = recipient
     markers = Markers(handlers)
-    bare = {"llama3": _bare, "generic": _generic}.get(format.name) if on else None
+    bare, firsts = _BARE.get(format.name, (None, "")) if on else (None, "")
     if format.think and stream.options.starts_in_reasoning:
         if stream.options.reasoning == "deepseek-legacy":
             stream.content(format.think[0])
         yield from _thought(stream, format.think[1])
+    if format.name == "functionary":  # the prompt ends where a recipient is to be named
+        yield from _try(stream, recipient, "")
     fresh = True  # nothing but blanks since the beginning, the last thought or the last call
     while True:
         if fresh:
@@ -49,8 +62,9 @@ def run(stream: Stream, format: Format) -> Steps[None]:
                 stream.begin_thought()
                 yield from _thought(stream, format.think[1])
                 continue
-            if bare and (yield from stream.peek()) == "{":
-                fresh = yield from _try(stream, bare, "{")
+            first = (yield from stream.peek()) if bare else ""
+            if bare and first and first in firsts:
+                fresh = yield from _try(stream, bare, first)
                 continue
         marker = yield from stream.until(markers, stream.content)
         if not marker:
@@ -87,8 +101,21 @@ def _handlers(format: Format) -> dict[str, Handler]:
             return dict.fromkeys((KIMI_CALLS, KIMI_CALL), kimi)
         case "granite":
             return dict.fromkeys(("<|tool_call|>", "<tool_call>"), _listed("</tool_call>"))
+        case "list" if format.variant == "fenced":
+            return {format.open: _fenced}
         case "list" | "command-r":
             return {format.open: _listed(format.close)}
+        case "invoke":
+            spelling = SPELLINGS[format.variant]
+            return dict.fromkeys(filter(None, (spelling.open, spelling.call)), _invoked(spelling))
+        case "gemma":
+            return {GEMMA_CALL: gemma_call}
+        case "python":
+            return {PYTHON_CALLS[0]: python_calls}
+        case "apertus":
+            return {APERTUS_CALLS[0]: apertus}
+        case "solar":
+            return dict.fromkeys((SOLAR_CALLS, SOLAR_CALL), solar)
     return {}
 
 
@@ -97,6 +124,17 @@ def _listed(*closes: str) -> Handler:
         yield from objects(stream, *filter(None, closes))
 
     return handler
+
+
+def _invoked(spelling: Spelling) -> Handler:
+    return lambda stream, marker: invoked(stream, marker, spelling)
+
+
+def _fenced(stream: Stream, marker: str) -> Steps[None]:
+    yield from stream.blanks()
+    yield from stream.expect("```")
+    yield from stream.first_of("json")
+    yield from objects(stream, "```")
 
 
 def _ignored(stream: Stream, marker: str) -> Steps[None]:
@@ -115,7 +153,11 @@ def _bare(stream: Stream, marker: str) -> Steps[None]:
 
 
 def _generic(stream: Stream, marker: str) -> Steps[None]:
-    """{"tool_call":{…}}, {"tool_calls":[…]} or {"response":"…"}."""
+    """{"tool_call":{…}}, {"tool_calls":[…]} or {"response":"…"}; or calls with nothing around them, as some models
+    write them whatever they are told (xLAM for one), where the functions are known."""
+    if marker == "[":
+        yield from array(stream, bare=True)
+        return
     stream.take(1)
     yield from stream.blanks()
     key = yield from json_text.whole_text(stream)
@@ -128,6 +170,9 @@ def _generic(stream: Stream, marker: str) -> Steps[None]:
         yield from array(stream)
     elif key == "response":
         yield from _response(stream)
+    elif stream.tools.known:
+        yield from call_from(stream, key)
+        return
     else:
         raise Malformed
     yield from close(stream, "}")
@@ -144,3 +189,6 @@ def _response(stream: Stream) -> Steps[None]:
 
 def _nothing(text: str) -> None:
     """A response that is no string is shown as it was written."""
+
+
+_BARE: dict[str, tuple[Handler, str]] = {"llama3": (_bare, "{"), "generic": (_generic, "{[")}

@@ -36,7 +36,15 @@ CASES = {
     ),
     "' functools[' + calls": Format("list", "", None, "functools", ""),
     "{% for m in messages %}<|im_start|>{{ m.role }}": Format(),
-    "<minimax:tool_call><invoke name=": Format(),
+    "<minimax:tool_call><invoke name=": Format("invoke", "minimax"),
+    "dsml_token = '｜DSML｜' 'function_calls'": Format("invoke", "deepseek-v3.2"),
+    "<｜DSML｜tool_calls>": Format("invoke", "deepseek-v4"),
+    '<function name="f"><param name="a">': Format("invoke", "minicpm5"),
+    "<|tool_list_start|>": Format("python"),
+    "<|tools_prefix|>[": Format("apertus"),
+    ">>>all >>>${recipient}": Format("functionary"),
+    "<|header_start|>ipython": Format("llama3"),
+    "]<]minimax[>[<tool_call>\n<invoke name=": Format(),
     "": Format(),
 }
 

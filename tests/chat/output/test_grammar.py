@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -81,6 +82,64 @@ CASES: dict[str, tuple[Format, str, str]] = {
         f"<TOOLCALL>[{OBJECT}, {OBJECT}]</TOOLCALL>",
     ),
     "glm": (Format("glm"), GLM % "Paris" + "<arg_value>3</arg_value>\n</tool_call>", ""),
+    "minimax": (
+        Format("invoke", "minimax"),
+        '<minimax:tool_call>\n<invoke name="get_weather">\n<parameter name="city">Paris</parameter>\n'
+        '<parameter name="days">3</parameter>\n</invoke>\n</minimax:tool_call>',
+        '<minimax:tool_call>\n<invoke name="now">\n</invoke>\n<invoke name="now">\n</invoke>\n</minimax:tool_call>',
+    ),
+    "deepseek v4": (
+        Format("invoke", "deepseek-v4"),
+        '<｜DSML｜tool_calls>\n<｜DSML｜invoke name="get_weather">\n'
+        '<｜DSML｜parameter name="city" string="true">Paris</｜DSML｜parameter>\n'
+        '<｜DSML｜parameter name="days" string="false">3</｜DSML｜parameter>\n'
+        "</｜DSML｜invoke>\n</｜DSML｜tool_calls>",
+        "",
+    ),
+    "minicpm5": (
+        Format("invoke", "minicpm5"),
+        '<function name="get_weather"><param name="city">Paris</param><param name="days">3</param></function>',
+        '<function name="now"></function>\n<function name="now"></function>',
+    ),
+    "kimi-k3": (
+        Format("invoke", "kimi-k3"),
+        '<|open|>tools<|sep|><|open|>call tool="get_weather" index="1"<|sep|>'
+        '<|open|>argument key="city" type="string"<|sep|>Paris<|close|>argument<|sep|>'
+        '<|open|>argument key="days" type="number"<|sep|>3<|close|>argument<|sep|>'
+        "<|close|>call<|sep|><|close|>tools<|sep|>",
+        "",
+    ),
+    "gemma": (
+        Format("gemma"),
+        '<|tool_call>call:get_weather{city:<|"|>Paris<|"|>,days:3}<tool_call|>',
+        "<|tool_call>call:now{}<tool_call|><|tool_call>call:now{}<tool_call|>",
+    ),
+    "python": (
+        Format("python"),
+        '<|tool_call_start|>[get_weather(city="Paris", days=3)]<|tool_call_end|>',
+        "<|tool_call_start|>[now(), now()]<|tool_call_end|>",
+    ),
+    "apertus": (
+        Format("apertus"),
+        f'<|tools_prefix|>[{{"get_weather": {PARIS}}}]<|tools_suffix|>',
+        '<|tools_prefix|>[{"now": {}}, {"now": {}}]<|tools_suffix|>',
+    ),
+    "solar": (
+        Format("solar"),
+        f"<|tool_calls|><|tool_call:begin|>abcdefghij<|tool_call:name|>get_weather<|tool_call:args|>{PARIS}<|tool_call:end|>",
+        "",
+    ),
+    "functionary": (Format("functionary"), f"get_weather\n{PARIS}", ""),
+    "gigachat": (
+        Format("list", "object", None, "<|function_call|>"),
+        "<|function_call|>" + OBJECT,
+        "",
+    ),
+    "command-r+": (
+        Format("list", "fenced", None, "Action:"),
+        'Action:\n```json\n[{"tool_name": "get_weather", "parameters": %s}]\n```' % PARIS,  # noqa: UP031
+        "",
+    ),
     "kimi-k2": (
         Format("kimi-k2"),
         "<|tool_calls_section_begin|>" + KIMI % ("get_weather:0", PARIS) + "<|tool_calls_section_end|>",
@@ -190,6 +249,54 @@ def test_bare_parameters() -> None:
         assert not forced.accepts(call(*bad)), bad
 
 
+OPTIONAL = {
+    "name": "f",
+    "parameters": {
+        "type": "object",
+        "properties": {
+            "a": {"type": "string", "enum": ["x", "y"]},
+            "b": {"type": "boolean"},
+            "c": {"type": "array", "items": {"type": "integer"}},
+            "d": {"type": ["string", "integer"]},
+        },
+        "required": ["b"],
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("format", "good", "bad"),
+    [
+        (
+            Format("python"),
+            ("f(b=True)", 'f(a="x", b=False)', 'f(b=True, c=[1], d="q")', "f(b=True, d=7)"),
+            ("f()", "f(b=1)", "f(b=True, )", 'f(a="z", b=True)', "f(c=[1])", "f(b=True, a='x')"),
+        ),
+        (
+            Format("gemma"),
+            (
+                "{b:true}",
+                '{a:<|"|>x<|"|>,b:false}',
+                '{b:true,c:[1,{k:<|"|>v<|"|>}],d:<|"|>q<|"|>}',
+                "{b:true,d:7}",
+            ),
+            ("{}", "{b:1}", "{b:true,}", '{a:<|"|>z<|"|>,b:true}', "{c:[1]}"),
+        ),
+    ],
+)
+def test_literals(format: Format, good: tuple[str, ...], bad: tuple[str, ...]) -> None:
+    forced = grammar(format, [OPTIONAL], parallel=False)
+    opens, closes = ("<|tool_call_start|>[", "]<|tool_call_end|>")
+    if format.name == "gemma":
+        opens, closes = "<|tool_call>call:f", "<tool_call|>"
+    for one in good:
+        text = opens + one + closes
+        assert forced.accepts(text.encode()), one
+        assert json.loads(parse(format, text, tools=[OPTIONAL]).calls[0].arguments)["b"] in (True, False)
+    for one in bad:
+        assert not forced.accepts((opens + one + closes).encode()), one
+
+
 def test_errors_name_the_field() -> None:
     def error(tools: Any, format: Format = Format("hermes"), **options: Any) -> str:  # noqa: B008
         with pytest.raises(ToolError) as raised:
@@ -204,4 +311,6 @@ def test_errors_name_the_field() -> None:
     limited = {"type": "object", "properties": {"a": {"type": "string", "pattern": "a+"}}}
     strict = {"name": "f", "strict": True, "parameters": limited}
     assert "properties.a" in error([strict], Format("glm"))
+    nested = {"type": "object", "properties": {"a": {"type": "array"}}}
+    assert "properties.a" in error([{"name": "f", "strict": True, "parameters": nested}], Format("gemma"))
     tool_grammar(Format("glm"), [{**strict, "strict": False}], choice="required", parallel=True)

@@ -9,28 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.outputs import parse
+from support.recorded import CASES
 
 from llamad.chat.output import Format, make_parser
 
-THINK = ("<think>", "</think>")
-FORMATS = [
-    Format("hermes", think=THINK),
-    Format("llama3", think=THINK),
-    Format("mistral", think=("[THINK]", "[/THINK]")),
-    Format("deepseek", think=THINK),
-    Format("gpt-oss"),
-    Format(
-        "command-r",
-        "",
-        THINK,
-        "<|START_ACTION|>",
-        "<|END_ACTION|>",
-        ("<|START_RESPONSE|>", "<|END_RESPONSE|>"),
-    ),
-    Format("granite", think=THINK),
-    Format("kimi-k2", think=THINK),
-    Format(think=THINK),
-]
+FORMATS = list(dict.fromkeys(format for format, _, _ in CASES.values()))
+HERMES, LLAMA, HARMONY = (
+    next(one for one in FORMATS if one.name == name) for name in ("hermes", "llama3", "gpt-oss")
+)
+SHOWN = [one for one in FORMATS if not one.ignored and one.name not in ("gpt-oss", "functionary")]
 PARTS = (
     *'{}[]",:;=()<>\n\\u5 ',
     *("<think>", "</think>", "[THINK]", "[/THINK]", "<tool_call>", "</tool_call>", "<tool_", "call>"),
@@ -46,6 +33,17 @@ PARTS = (
         "functions.now:0",
         "<|tool_call_argument_begin|>",
     ),
+    *("<minimax:tool_call>", '<invoke name="', 'now">', '<parameter name="', "</parameter>", "</invoke>"),
+    *(
+        "<｜DSML｜function_calls>",
+        '<｜DSML｜invoke name="',
+        ' string="true">',
+        "</｜DSML｜parameter>",
+        "<![CDATA[",
+    ),
+    *("<|open|>tools<|sep|>", '<|open|>call tool="', "<|sep|>", "<|close|>", "<|tool_call>call:", '<|"|>'),
+    *("<tool_call|>", "<|channel>thought", "<channel|>", "<|tool_call_start|>[", "run(code='", "True", "]"),
+    *("<|tools_prefix|>[", "<|tool_call:begin|>", "<|tool_call:args|>", ">>>", "all\n", "now\n", "Action:"),
     *("<|tool_call_end|>", '"name"', ': "now"', '"arguments": {}', '{"name": "run", "arguments": {"code": "'),
     *(
         '"id": "1"',
@@ -89,30 +87,51 @@ def test_cutting_changes_nothing(
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.sampled_from(FORMATS), st.lists(st.sampled_from(PARTS), max_size=16).map("".join))
+@given(st.sampled_from(SHOWN), st.lists(st.sampled_from(PARTS), max_size=16).map("".join))
 def test_without_calls_and_thoughts_the_text_is_whole(format: Format, text: str) -> None:
-    if format.name in ("gpt-oss", "command-r"):
-        return
     found = parse(format, text, tools_on=False, reasoning="none")
     assert (found.content, found.reasoning, found.calls) == (text, "", [])
 
 
+WHOLE = list(CASES.values())
+FIRST, LAST = "Abacus", "Zyzzyva"
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.sampled_from(WHOLE), st.data())
+def test_recorded_outputs_that_went_wrong(case: Any, data: st.DataObject) -> None:
+    """Parts are cut out, repeated or replaced: nothing raises, cutting changes nothing, and the words at both ends
+    are told. Only where a call was found may the last be part of a member that no call has."""
+    format, text, _ = case
+    for _ in range(data.draw(st.integers(0, 3))):
+        a = data.draw(st.integers(0, len(text)))
+        b = data.draw(st.integers(a, min(len(text), a + 12)))
+        new = data.draw(st.one_of(st.just(""), st.just(text[a:b] * 2), st.sampled_from(PARTS)))
+        text = text[:a] + new + text[b:]
+    text = f"{FIRST} {text} {LAST}"
+    found = parse(format, [text])
+    assert parse(format, text) == found
+    assert FIRST in found.content
+    is_half_header = format.name == "gpt-oss" and not found.content.endswith(LAST)
+    assert found.calls or LAST in found.content + found.reasoning or is_half_header
+
+
 N = 30_000
 LONG = {
-    "text": (FORMATS[0], "abc <b> def\n" * (N // 12)),
-    "blanks": (FORMATS[0], "<tool_call>" + " " * N),
-    "markers": (FORMATS[0], "<tool_call>" * (N // 11)),
-    "half markers": (FORMATS[0], "<tool_cal" * (N // 9)),
-    "names": (FORMATS[0], "<function=a" * (N // 11)),
-    "a thought": (FORMATS[0], "<think>" + "a <\n" * (N // 4)),
-    "strings": (FORMATS[0], '<tool_call>{"name": "run", "arguments": {"code": "' + "a\\n" * (N // 3)),
-    "depth": (FORMATS[0], '<tool_call>{"name": "run", "arguments": {"code": ' + "[" * N),
-    "arguments first": (FORMATS[0], '<tool_call>{"arguments": {"code": [' + "1, " * (N // 3)),
-    "a number": (FORMATS[0], '<tool_call>{"name": "run", "arguments": {"code": ' + "1" * N),
-    "a parameter": (FORMATS[0], "<function=run><parameter=other>" + "[1, " * (N // 4)),
-    "bare": (FORMATS[1], '{"name": "' + "a" * N),
-    "channels": (FORMATS[4], "<|channel|>" * (N // 11)),
-    "messages": (FORMATS[4], "<|message|>a<|end|>" * (N // 19)),
+    "text": (HERMES, "abc <b> def\n" * (N // 12)),
+    "blanks": (HERMES, "<tool_call>" + " " * N),
+    "markers": (HERMES, "<tool_call>" * (N // 11)),
+    "half markers": (HERMES, "<tool_cal" * (N // 9)),
+    "names": (HERMES, "<function=a" * (N // 11)),
+    "a thought": (HERMES, "<think>" + "a <\n" * (N // 4)),
+    "strings": (HERMES, '<tool_call>{"name": "run", "arguments": {"code": "' + "a\\n" * (N // 3)),
+    "depth": (HERMES, '<tool_call>{"name": "run", "arguments": {"code": ' + "[" * N),
+    "arguments first": (HERMES, '<tool_call>{"arguments": {"code": [' + "1, " * (N // 3)),
+    "a number": (HERMES, '<tool_call>{"name": "run", "arguments": {"code": ' + "1" * N),
+    "a parameter": (HERMES, "<function=run><parameter=other>" + "[1, " * (N // 4)),
+    "bare": (LLAMA, '{"name": "' + "a" * N),
+    "channels": (HARMONY, "<|channel|>" * (N // 11)),
+    "messages": (HARMONY, "<|message|>a<|end|>" * (N // 19)),
 }
 
 
