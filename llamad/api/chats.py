@@ -6,11 +6,12 @@ The template is made in the loader's thread, before the first request; the endpo
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from llamad.api.fields import json_object
+from llamad.api.openai.thinking import NO_BUDGET
 from llamad.chat.host import ChatHost
 from llamad.chat.template import TemplateError
 from llamad.engine.model import Model
@@ -39,6 +40,9 @@ def make_host(settings: Settings, model: Model) -> ChatHost:
         raise ValueError(f"--chat-template-kwargs is not valid JSON: {error}") from None
     if not isinstance(kwargs, dict):
         raise ValueError("--chat-template-kwargs must be a JSON object")
+    if settings.reasoning_budget > 0:
+        raise ValueError(f"--reasoning-budget {settings.reasoning_budget}: {NO_BUDGET}")
+    kwargs = {**_variables(settings), **kwargs}
     info = model.info
     try:
         return ChatHost(
@@ -52,6 +56,18 @@ def make_host(settings: Settings, model: Model) -> ChatHost:
     except TemplateError as error:
         of = "the model's chat template" if source is None else "--chat-template"
         raise ValueError(f"{of}: {error}; give another with --chat-template, for example chatml") from None
+
+
+def _variables(settings: Settings) -> dict[str, Any]:
+    """What the flags say to the template. Older thoughts go by many names."""
+    kept = settings.reasoning_preserve
+    found: dict[str, Any] = dict.fromkeys(
+        ("preserve_thinking", "keep_past_thinking", "preserved_thinking"), kept
+    )
+    found |= dict.fromkeys(("clear_thinking", "truncate_history_thinking", "drop_thinking"), not kept)
+    if settings.reasoning_effort != "default":
+        found["reasoning_effort"] = settings.reasoning_effort
+    return found
 
 
 def _special(model: Model, token: int) -> str:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from llamad.chat.output import Format, detect
-from llamad.chat.template import CHATML, ChatTemplate, TemplateError, builtin, builtin_names
+from llamad.chat.output import Format, detect, is_written, without_thought, written
+from llamad.chat.template import CHATML, ChatTemplate, TemplateError, builtin, builtin_names, generic
 
 
 class ChatHost:
@@ -28,6 +28,11 @@ class ChatHost:
         self.source = text or CHATML
         self.template = ChatTemplate(self.source, bos=bos, eos=eos)
         self.format: Format = detect(self.source)
+        caps = self.template.caps
+        if not caps.uses_tools and not is_written(self.format):
+            self.format = Format(think=self.format.think)  # the tools are described in our words
+        self._write = (lambda calls: written(self.format, calls)) if is_written(self.format) else generic
+        self.has_parallel_calls = caps.supports_parallel_calls or not caps.uses_tool_calls
         self.kwargs = kwargs
         self.prefill = prefill
         self._bos = bos if adds_bos else ""
@@ -38,14 +43,20 @@ class ChatHost:
         *,
         tools: list[dict[str, Any]] | None,
         kwargs: dict[str, Any],
+        thinking: bool | None = None,
+        last_thought: str = "",
+        prefill: bool | None = None,
         add_generation_prompt: bool = True,
     ) -> str:
-        """The rendered conversation. Where the last message is the assistant's, the answer goes on with it."""
-        merged = {**self.kwargs, **kwargs}
+        """The rendered conversation. Where the last message is the assistant's, the answer goes on with it.
+
+        `thinking` turns the template's switch, and where there is none or the prompt opens a thought nevertheless,
+        False has the prompt end it, with `last_thought` as its text. None leaves it on where there is a switch."""
+        merged = {**self.kwargs, **kwargs, **self._switched(kwargs, thinking, bool(last_thought))}
         begun = ""
         last = messages[-1]
         if (
-            self.prefill
+            (self.prefill if prefill is None else prefill)
             and add_generation_prompt
             and last["role"] == "assistant"
             and not last.get("tool_calls")
@@ -54,14 +65,31 @@ class ChatHost:
             messages = messages[:-1]
         try:
             text = self.template.prompt(
-                messages, tools=tools, kwargs=merged, add_generation_prompt=add_generation_prompt
+                messages,
+                tools=tools,
+                kwargs=merged,
+                add_generation_prompt=add_generation_prompt,
+                write=self._write,
             )
         except RecursionError:  # while the messages are made into what the template understands
             raise TemplateError("the messages or the tools are nested too deep") from None
         # The tokenizer adds the token that begins a text by itself.
         if self._bos and text.startswith(self._bos):
             text = text[len(self._bos) :]
+        if thinking is False and add_generation_prompt and not begun:
+            is_sure = bool(self.template.caps.thinking_switch) and not last_thought
+            text = without_thought(self.format, text, is_sure, last_thought)
         return text + begun
+
+    def _switched(self, kwargs: dict[str, Any], thinking: bool | None, has_thought: bool) -> dict[str, Any]:
+        """The template's switches. A thought of ours needs a place: the template is not told that there is none."""
+        switch = self.template.caps.thinking_switch
+        if thinking is None:
+            return (
+                {} if switch != "enable_thinking" or switch in {**self.kwargs, **kwargs} else {switch: True}
+            )
+        value = thinking or has_thought
+        return {"enable_thinking": value} | ({switch: value} if switch and switch not in kwargs else {})
 
 
 def _text(content: object) -> str:

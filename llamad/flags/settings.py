@@ -133,6 +133,12 @@ class Settings:
     chat_template_file: str | None
     chat_template_kwargs: str  # JSON
     reasoning_format: Literal["none", "auto", "deepseek", "deepseek-legacy"]
+    reasoning: Literal["on", "off", "auto"]
+    reasoning_effort: str  # "default": the template's
+    reasoning_budget: int  # tokens; -1: no limit
+    reasoning_budget_message: str | None
+    reasoning_preserve: bool
+    skip_chat_parsing: bool
     prefill_assistant: bool
     spm_infill: bool
 

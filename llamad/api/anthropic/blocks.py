@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from llamad.api.anthropic.bodies import Thinking
-from llamad.api.openai import shapes
-from llamad.chat.output import Delta, OutputParser
+from llamad.api.openai.messages import Chat
+from llamad.chat.output import Delta
 from llamad.http import sse
 
 _encode = msgspec.json.Encoder().encode
@@ -25,10 +25,11 @@ def event(kind: str, **rest: Any) -> bytes:
 class Answer:
     """One part's answer so far. Blocks come one after the other: the last is the open one."""
 
-    __slots__ = ("_texts", "blocks", "is_open", "n_calls", "parser", "thinking")
+    __slots__ = ("_texts", "blocks", "chat", "is_open", "n_calls", "parser", "thinking")
 
-    def __init__(self, parser: OutputParser, thinking: Thinking) -> None:
-        self.parser = parser
+    def __init__(self, chat: Chat, thinking: Thinking) -> None:
+        self.chat = chat
+        self.parser = chat.parser()
         self.thinking = thinking
         self.blocks: list[dict[str, Any]] = []
         self.is_open = False
@@ -50,7 +51,7 @@ class Answer:
                     out += self._add({"type": "thinking_delta", "thinking": delta.text}, delta.text)
             elif delta.kind == "tool_begin":
                 self.n_calls += 1
-                id = delta.id or shapes.new_id("toolu_")
+                id = self.chat.call_id(delta, "toolu_")
                 out += self.close() + self._open("tool_use", {"id": id, "name": delta.name, "input": {}})
             else:
                 out += self._add({"type": "input_json_delta", "partial_json": delta.text}, delta.text)

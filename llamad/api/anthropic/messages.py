@@ -51,7 +51,7 @@ class MessageDialect:
 
     def _answer(self, part: Part) -> Answer:
         if not isinstance(part.state, Answer):
-            part.state = Answer(self.chat.parser(), self.thinking)
+            part.state = Answer(self.chat, self.thinking)
         return part.state
 
     def _message(self, content: list[dict[str, Any]], usage: dict[str, int]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from llamad.api.openai import bodies, shapes
 from llamad.api.openai.messages import Chat, with_chat
 from llamad.api.preparing import prepare
 from llamad.api.service import Service
-from llamad.chat.output import Delta, OutputParser
+from llamad.chat.output import Delta
 from llamad.http import sse
 from llamad.http.exchange import Exchange
 from llamad.http.message import Response
@@ -30,10 +30,11 @@ _encode = msgspec.json.Encoder().encode
 class Answer:
     """One part's answer so far: the parser of its text, and what it has found."""
 
-    __slots__ = ("calls", "content", "logprobs", "parser", "reasoning", "role_sent", "tokens")
+    __slots__ = ("calls", "chat", "content", "logprobs", "parser", "reasoning", "role_sent", "tokens")
 
-    def __init__(self, parser: OutputParser) -> None:
-        self.parser = parser
+    def __init__(self, chat: Chat) -> None:
+        self.chat = chat
+        self.parser = chat.parser()
         self.content: list[str] = []
         self.reasoning: list[str] = []
         self.calls: list[dict[str, Any]] = []
@@ -54,7 +55,7 @@ class Answer:
             elif delta.kind == "tool_begin":
                 function = {"name": delta.name, "arguments": ""}
                 call = {
-                    "id": delta.id or shapes.new_id("call_"),
+                    "id": self.chat.call_id(delta),
                     "type": "function",
                     "function": function,
                 }
@@ -100,7 +101,7 @@ class ChatDialect:
 
     def _answer(self, part: Part) -> Answer:
         if not isinstance(part.state, Answer):
-            part.state = Answer(self.chat.parser())
+            part.state = Answer(self.chat)
         return part.state
 
     def _reason(self, part: Part, answer: Answer) -> str:

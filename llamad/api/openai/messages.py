@@ -9,20 +9,28 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 from llamad.api import fields, grammars
 from llamad.api.errors import ApiError, bad, queue_full
 from llamad.api.openai import bodies
+from llamad.api.openai.thinking import reasoning_format, thinking
 from llamad.api.service import Service
 from llamad.chat.host import ChatHost
-from llamad.chat.output import OutputParser, Reasoning, ends_in_reasoning, make_parser
+from llamad.chat.output import (
+    Delta,
+    OutputParser,
+    PlainParser,
+    Reasoning,
+    ends_in_reasoning,
+    make_parser,
+    new_call_id,
+)
 from llamad.chat.template import TemplateError
 from llamad.http.exchange import Exchange
 
 # Up to here a request's template is rendered on the event loop: a few milliseconds at most.
 BODY_INLINE_MAX = 16384
-REASONING: tuple[Reasoning, ...] = ("none", "auto", "deepseek", "deepseek-legacy")
 
 
 @dataclass(slots=True)
@@ -33,6 +41,8 @@ class Chat:
     prompt: str
     host: ChatHost
     tools: list[dict[str, Any]]  # those that may be called
+    parses_calls: bool
+    parses: bool  # anything at all
     parallel: bool
     reasoning: Reasoning
     include_usage: bool
@@ -46,14 +56,20 @@ class Chat:
 
     def parser(self) -> OutputParser:
         """One for each completion."""
+        if not self.parses:
+            return PlainParser()
         return make_parser(
             self.host.format,
             reasoning=self.reasoning,
-            tools_on=bool(self.tools),
+            tools_on=self.parses_calls and bool(self.tools),
             parallel=self.parallel,
             starts_in_reasoning=ends_in_reasoning(self.host.format, self.prompt),
             tools=self.tools or None,
         )
+
+    def call_id(self, delta: Delta, prefix: str = "call_") -> str:
+        """The model's own id of a call that begins, or one that its template will take back."""
+        return delta.id or new_call_id(self.host.format, delta.name, delta.index, prefix)
 
     def without_own(self, body: dict[str, Any]) -> dict[str, Any]:
         """The body without what is the chat's own."""
@@ -95,23 +111,25 @@ def parse_chat(body: dict[str, Any], service: Service) -> Chat:
     tools = _tools(body)
     body, tools = _allowed(body, tools)
     choice, named = _choice(body, tools)
-    parallel = fields.flag(body, "parallel_tool_calls", True)
-    reasoning = _reasoning(body, service)
+    parallel = fields.flag(body, "parallel_tool_calls", host.has_parallel_calls)
+    reasoning = reasoning_format(body, service.settings)
+    wish = thinking(body, service.settings, host.kwargs)
     n_probs = fields.whole(body, "n_probs", 0, 0)  # /completion's name for them
     logprobs = fields.flag(body, "logprobs", False) or n_probs > 0
     n_top = fields.whole(body, "top_logprobs", 0, 0, bodies.TOP_LOGPROBS_MAX)
     if n_top and not logprobs:
         raise bad('"top_logprobs" needs "logprobs": true')
-    kwargs = body.get("chat_template_kwargs")
-    if not isinstance(kwargs, dict | None):
-        raise bad('"chat_template_kwargs" must be an object')
+    begins, prefill = _ending(body, messages)
     shown = tools if choice != "none" else []
     try:
         prompt = host.prompt(
             messages,
             tools=shown or None,
-            kwargs={**bodies.effort(body.get("reasoning_effort"), '"reasoning_effort"'), **(kwargs or {})},
-            add_generation_prompt=fields.flag(body, "add_generation_prompt", True),
+            kwargs=wish.kwargs,
+            thinking=wish.on,
+            last_thought=wish.last,
+            prefill=prefill,
+            add_generation_prompt=begins,
         )
     except TemplateError as error:
         raise bad(f"The chat template refuses these messages: {error}") from None
@@ -127,6 +145,8 @@ def parse_chat(body: dict[str, Any], service: Service) -> Chat:
         prompt=prompt,
         host=host,
         tools=shown,
+        parses_calls=fields.flag(body, "parse_tool_calls", True),
+        parses=not service.settings.skip_chat_parsing,
         parallel=parallel,
         reasoning=reasoning,
         include_usage=bodies.include_usage(body),
@@ -134,6 +154,19 @@ def parse_chat(body: dict[str, Any], service: Service) -> Chat:
         n_top=n_top or n_probs,
         constraint=constraint,
     )
+
+
+def _ending(body: dict[str, Any], messages: list[dict[str, Any]]) -> tuple[bool, bool | None]:
+    """Whether the template begins an answer, and whether the last message is gone on with; None: as the flags say."""
+    begins = fields.flag(body, "add_generation_prompt", True)
+    if body.get("continue_final_message") is None:
+        return begins, None
+    goes_on = fields.flag(body, "continue_final_message", False)
+    if goes_on and begins and body.get("add_generation_prompt") is not None:
+        raise bad('"continue_final_message" and "add_generation_prompt" cannot both be true')
+    if goes_on and messages[-1]["role"] != "assistant":
+        raise bad('"continue_final_message" needs a last message of the assistant')
+    return begins or goes_on, goes_on
 
 
 def _messages(body: dict[str, Any]) -> list[dict[str, Any]]:
@@ -265,12 +298,3 @@ def _choice(body: dict[str, Any], tools: list[dict[str, Any]]) -> tuple[str, lis
     if choice == "required" and not tools:
         raise bad(f'"{field}" is "required", but there are no tools')
     return choice, []
-
-
-def _reasoning(body: dict[str, Any], service: Service) -> Reasoning:
-    value = body.get("reasoning_format")
-    if value is None:
-        value = service.settings.reasoning_format
-    if value not in REASONING:
-        raise bad(f'"reasoning_format" must be one of {", ".join(REASONING)}')
-    return cast(Reasoning, value)

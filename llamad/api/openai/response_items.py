@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 
 from llamad.api.openai import shapes
-from llamad.chat.output import Delta, OutputParser
+from llamad.api.openai.messages import Chat
+from llamad.chat.output import Delta
 from llamad.http import sse
 
 _encode = msgspec.json.Encoder().encode
@@ -41,10 +42,21 @@ def _event(kind: str, number: int, rest: dict[str, Any]) -> bytes:
 class Answer:
     """One part's answer so far. Items come one after the other: the last is the open one."""
 
-    __slots__ = ("_logprobs", "_texts", "_unsaid", "events", "is_open", "items", "n_thought", "parser")
+    __slots__ = (
+        "_logprobs",
+        "_texts",
+        "_unsaid",
+        "chat",
+        "events",
+        "is_open",
+        "items",
+        "n_thought",
+        "parser",
+    )
 
-    def __init__(self, parser: OutputParser, events: Events) -> None:
-        self.parser = parser
+    def __init__(self, chat: Chat, events: Events) -> None:
+        self.chat = chat
+        self.parser = chat.parser()
         self.events = events
         self.items: list[dict[str, Any]] = []
         self.is_open = False
@@ -74,7 +86,7 @@ class Answer:
                 out += self._open("reasoning", "rs_", {"summary": [], "content": []})
                 out += self._add("response.reasoning_text.delta", delta.text, content_index=0)
             elif delta.kind == "tool_begin":
-                call_id = delta.id or shapes.new_id("call_")
+                call_id = self.chat.call_id(delta)
                 rest = {"call_id": call_id, "name": delta.name, "arguments": ""}
                 out += self.close() + self._open("function_call", "fc_", rest)
             else:

@@ -59,7 +59,7 @@ class ResponseDialect:
 
     def _answer(self, part: Part) -> Answer:
         if not isinstance(part.state, Answer):
-            part.state = Answer(self.chat.parser(), self.events)
+            part.state = Answer(self.chat, self.events)
         return part.state
 
     def _response(self, status: str, output: list[dict[str, Any]], part: Part | None) -> dict[str, Any]:

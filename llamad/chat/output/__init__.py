@@ -16,22 +16,27 @@ from typing import Any
 
 from . import harmony, tagged
 from .deltas import Delta
-from .formats import Format, detect, ends_in_reasoning, new_call_id
+from .formats import Format, detect, ends_in_reasoning, new_call_id, without_thought
 from .grammar import ToolError, tool_grammar
-from .stream import Options, OutputParser, Reasoning, StepParser, Stream
+from .stream import Options, OutputParser, PlainParser, Reasoning, StepParser, Stream
 from .tools import Tools
+from .written import is_written, written
 
 __all__ = [
     "Delta",
     "Format",
     "OutputParser",
+    "PlainParser",
     "Reasoning",
     "ToolError",
     "detect",
     "ends_in_reasoning",
+    "is_written",
     "make_parser",
     "new_call_id",
     "tool_grammar",
+    "without_thought",
+    "written",
 ]
 
 

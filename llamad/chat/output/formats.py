@@ -70,6 +70,7 @@ _THINK_TAGS = (
     ("<thought>", "</thought>"),
     ("<reasoning>", "</reasoning>"),
 )
+_ANALYSIS = "<|channel|>analysis<|message|>"
 _APRIEL_THINK = ("Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]")  # the first is the prompt's
 
 _SPECIAL = {
@@ -195,14 +196,36 @@ def _of_recent(has: Callable[[str], bool], think: tuple[str, str] | None) -> For
 
 def ends_in_reasoning(format: Format, prompt: str) -> bool:
     """Whether the rendered prompt has opened a thought that the model is to continue."""
-    opens = "<|channel|>analysis<|message|>" if format.name == "gpt-oss" else ""
+    opens = _ANALYSIS if format.name == "gpt-oss" else ""
     opens = format.think[0] if format.think else opens
     return bool(opens) and prompt.rstrip().endswith(opens)
 
 
-def new_call_id(format: Format, name: str, index: int) -> str:
+def without_thought(format: Format, prompt: str, is_sure: bool, last: str = "") -> str:
+    """The prompt with no thought to come: one that it has opened is closed, and unless it `is_sure` that the model
+    opens none by itself, a finished one stands there. `last` is what the thought says."""
+    opened = ends_in_reasoning(format, prompt)
+    if not format.reasons or (is_sure and not opened):
+        return prompt
+    if format.name == "gpt-oss":
+        return prompt + ("" if opened else _ANALYSIS) + f"{last}<|end|><|start|>assistant"
+    opens, closes = format.think or ("", "")
+    if opened:
+        return f"{prompt}{last}\n{closes}\n\n" if last or prompt.endswith("\n") else prompt + closes
+    return f"{prompt}{opens}\n{last}\n{closes}\n\n"
+
+
+def new_call_id(format: Format, name: str, index: int, prefix: str = "call_") -> str:
     """An id for a call to which the model gave none, such as the format's template will take back."""
-    if format.name == "kimi-k2":
-        return f"functions.{name}:{index}"
-    letters = string.ascii_letters + string.digits
-    return "".join(secrets.choice(letters) for _ in range(9 if format.name == "mistral" else 32))
+    match format.name:
+        case "kimi-k2":
+            return f"functions.{name}:{index}"
+        case "mistral":
+            return _random(string.ascii_letters + string.digits, 9)
+        case "solar":
+            return _random(string.ascii_lowercase + string.digits, 10)
+    return prefix + _random(string.ascii_letters + string.digits, 24)
+
+
+def _random(letters: str, n: int) -> str:
+    return "".join(secrets.choice(letters) for _ in range(n))

@@ -118,6 +118,16 @@ class OutputParser(Protocol):
     def finish(self) -> list[Delta]: ...
 
 
+class PlainParser:
+    """Everything is content."""
+
+    def feed(self, text: str) -> list[Delta]:
+        return [Delta("content", text)] if text else []
+
+    def finish(self) -> list[Delta]:
+        return []
+
+
 class StepParser:
     """The parser whose steps these are; they end when the text does."""
 

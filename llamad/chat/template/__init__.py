@@ -11,8 +11,17 @@ from __future__ import annotations
 
 from .caps import Caps
 from .errors import TemplateError
-from .normalize import normalize
+from .normalize import generic, normalize
 from .render import ChatTemplate
 from .stock import CHATML, builtin, builtin_names
 
-__all__ = ["CHATML", "Caps", "ChatTemplate", "TemplateError", "builtin", "builtin_names", "normalize"]
+__all__ = [
+    "CHATML",
+    "Caps",
+    "ChatTemplate",
+    "TemplateError",
+    "builtin",
+    "builtin_names",
+    "generic",
+    "normalize",
+]

@@ -11,14 +11,6 @@ from typing import Any, Protocol
 
 from .errors import TemplateError
 
-THINK_TAGS = (
-    ("<think>", "</think>"),
-    ("<thinking>", "</thinking>"),
-    ("<seed:think>", "</seed:think>"),
-    ("<|START_THINKING|>", "<|END_THINKING|>"),
-    ("[THINK]", "[/THINK]"),
-    ("<|open|>think<|sep|>", "<|close|>think<|sep|>"),
-)
 SWITCHES = ("enable_thinking", "thinking")
 
 USER = {"role": "user", "content": "needle-user"}
@@ -56,16 +48,6 @@ class Caps:
     calls_need_null: bool  # tool_calls are only written where content is None, not where it is ""
     call_ids_of_nine: bool  # the ids of calls must be nine letters and digits (Mistral)
     thinking_switch: str  # the variable that turns thinking on or off, "" where there is none
-    think_tags: tuple[str, str] | None  # where the generation prompt, with thinking on, opens such a block
-    generation_prompt: str  # what add_generation_prompt adds
-
-    @property
-    def content_must_be_string(self) -> bool:
-        return not self.accepts_parts
-
-    @property
-    def has_thinking(self) -> bool:
-        return bool(self.thinking_switch)
 
 
 class Render(Protocol):
@@ -156,8 +138,6 @@ def probe(render: Render) -> Caps:
     arguments: object = ARGUMENTS if takes_object else json.dumps(ARGUMENTS)
     two = prober.with_calls(content, arguments, arguments)
     system = {"role": "system", "content": "needle-system"}
-    switch = _switch(prober)
-    prompt = _generation_prompt(prober, {switch: True} if switch else {})
     return Caps(
         uses_system="needle-system" in prober.text([system, USER]),
         uses_tools="needle_tool" in prober.text([USER], TOOLS),
@@ -171,9 +151,7 @@ def probe(render: Render) -> Caps:
         calls_need_null=content is None,
         call_ids_of_nine=CALLED[0] in called
         and CALLED[0] not in prober.with_calls(content, arguments, id="call_{:012}"),
-        thinking_switch=switch,
-        think_tags=next((tags for tags in THINK_TAGS if prompt.rstrip().endswith(tags[0])), None),
-        generation_prompt=prompt if not switch else _generation_prompt(prober, {}),
+        thinking_switch=_switch(prober),
     )
 
 
@@ -186,14 +164,3 @@ def _switch(prober: Prober) -> str:
         if prober.text([USER], kwargs={name: True}) != prober.text([USER], kwargs={name: False}):
             return name
     return ""
-
-
-def _generation_prompt(prober: Prober, kwargs: dict[str, Any]) -> str:
-    """What stands only in the rendering with it: after the part that both renderings begin with."""
-    without, with_it = prober.text([USER], prompt=False, kwargs=kwargs), prober.text([USER], kwargs=kwargs)
-    n = next((i for i, (a, b) in enumerate(zip(without, with_it, strict=False)) if a != b), len(without))
-    if n < len(without):  # something else is written without it; do not cut a tag that both begin alike
-        tag = with_it.rfind("<", 0, n)
-        if tag >= 0 and ">" not in with_it[tag:n]:
-            n = tag
-    return with_it[n:]

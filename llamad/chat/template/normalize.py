@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from .caps import Caps
@@ -15,14 +16,24 @@ Message = dict[str, Any]
 
 TOOLS_PROMPT = (
     "You can call functions. Each is described by a JSON object, one per line:\n{tools}\n\n"
-    "To call functions, answer with a JSON object and nothing else:\n"
-    '{{"tool_calls": [{{"name": "the function", "arguments": {{"its": "arguments"}}}}]}}\n'
+    "To call functions, answer with {form} and nothing else:\n{example}\n"
     "Otherwise answer in plain text."
 )
+EXAMPLE = ("function_name", {"parameter": "value"})
+
+Write = Callable[[Sequence[tuple[str, Any]]], str]  # calls, each a name and its arguments, as text
+
+
+def generic(calls: Sequence[tuple[str, Any]]) -> str:
+    listed = [{"name": name, "arguments": arguments} for name, arguments in calls]
+    return json.dumps({"tool_calls": listed}, ensure_ascii=False)
 
 
 def normalize(
-    messages: list[Message], caps: Caps, tools: list[dict[str, Any]] | None = None
+    messages: list[Message],
+    caps: Caps,
+    tools: list[dict[str, Any]] | None = None,
+    write: Write = generic,
 ) -> list[Message]:
     """The same conversation for a template with these `caps`.
 
@@ -34,10 +45,10 @@ def normalize(
       become text before.
     - The arguments of tool calls become a dict or JSON text, as the template needs; text that is no JSON object
       stays. Their ids are made to nine letters and digits for a template that takes no others.
-    - Where the template writes no tool calls, they become the message's text, in the generic form
-      {"tool_calls": [{"name": ..., "arguments": {...}}]}; where it writes no tool results, a result becomes a
-      user's text {"tool_response": {"name": ..., "content": ...}}; where it describes no tools, `tools` are
-      described in the system message, one JSON object per line, with the generic form as the way to call them.
+    - Where the template writes no tool calls, they become the message's text, as `write` has it: without it, in the
+      generic form {"tool_calls": [{"name": ..., "arguments": {...}}]}; where it writes no tool results, a result
+      becomes a user's text {"tool_response": {"name": ..., "content": ...}}; where it describes no tools, `tools` are
+      described in the system message, one JSON object per line, with the same form as the way to call them.
     - Where the template has no system role, the system's texts stand before the next user's, or, where none
       follows, become a user's.
     Other roles and other fields are passed on.
@@ -47,11 +58,11 @@ def normalize(
     if caps.call_ids_of_nine:
         _shorten_ids(found)
     if not caps.uses_tool_calls:
-        found = [_calls_as_text(message) for message in found]
+        found = [_calls_as_text(message, write) for message in found]
     if not caps.uses_tool_role:
         found = _results_as_text(found)
     if tools and not caps.uses_tools:
-        found = _with_tools(found, tools)
+        found = _with_tools(found, tools, write)
     if not caps.uses_system:
         found = _without_system(found)
     if not caps.accepts_string:
@@ -156,22 +167,18 @@ def _of_nine(id: str) -> str:
     return hashlib.sha256(id.encode("utf-8", "surrogatepass")).hexdigest()[:9]
 
 
-def _calls_as_text(message: Message) -> Message:
+def _calls_as_text(message: Message, write: Write) -> Message:
     calls = message.get("tool_calls")
     if not isinstance(calls, list):
         return message
-    plain = []
+    plain: list[tuple[str, Any]] = []
     for call in calls:
         function = call.get("function") if isinstance(call, dict) else None
         if isinstance(function, dict):
             arguments = function.get("arguments", "")
-            plain.append(
-                {
-                    "name": function.get("name"),
-                    "arguments": _parsed(arguments) if isinstance(arguments, str) else arguments,
-                }
-            )
-    text = json.dumps({"tool_calls": plain}, ensure_ascii=False)
+            value = _parsed(arguments) if isinstance(arguments, str) else arguments
+            plain.append((str(function.get("name")), value))
+    text = write(plain)
     rest = {key: value for key, value in message.items() if key != "tool_calls"}
     before = text_of(message)
     return {**rest, "content": f"{before}\n{text}" if before else text}
@@ -199,9 +206,10 @@ def _result(message: Message) -> str:
     return json.dumps({"tool_response": result}, ensure_ascii=False)
 
 
-def _with_tools(messages: list[Message], tools: list[dict[str, Any]]) -> list[Message]:
+def _with_tools(messages: list[Message], tools: list[dict[str, Any]], write: Write) -> list[Message]:
     lines = "\n".join(json.dumps(tool.get("function", tool), ensure_ascii=False) for tool in tools)
-    text = TOOLS_PROMPT.format(tools=lines)
+    form = "a JSON object" if write is generic else "this"
+    text = TOOLS_PROMPT.format(tools=lines, form=form, example=write([EXAMPLE]))
     if messages and messages[0].get("role") == "system":
         before = text_of(messages[0])
         return [{**messages[0], "content": f"{before}\n\n{text}" if before else text}, *messages[1:]]

@@ -16,7 +16,7 @@ from jinja2.environment import Template
 from .budget import SECONDS, SIZE, Budget, Exhausted
 from .caps import Caps, probe
 from .errors import TemplateError
-from .normalize import normalize
+from .normalize import Write, generic, normalize
 from .sandbox import Raised, compiled
 
 REASONING = ("reasoning_content", "thinking", "reasoning")
@@ -80,12 +80,14 @@ class ChatTemplate:
         add_generation_prompt: bool = True,
         kwargs: dict[str, Any] | None = None,
         now: datetime | None = None,
+        write: Write = generic,
     ) -> str:
-        """`render` for messages as clients send them: first made into what the template understands."""
+        """`render` for messages as clients send them: first made into what the template understands. `write` makes
+        texts of calls that the template has no place for."""
         caps = self.caps
         native = tools if caps.uses_tools else None  # those it cannot describe may even make it fail
         return self.render(
-            normalize(messages, caps, tools),
+            normalize(messages, caps, tools, write),
             tools=native or ([] if caps.tools_must_be_list else None),
             add_generation_prompt=add_generation_prompt,
             kwargs=kwargs,

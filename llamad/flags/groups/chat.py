@@ -9,8 +9,6 @@ from llamad.flags.kinds import ON_OFF_AUTO, Choice, File, Int, Switch, Text
 
 flag = partial(Flag, group="Chat")
 
-REASONING = Later("reasoning in chat answers")
-
 FLAGS: tuple[Flag, ...] = (
     flag(
         names=("--chat-template",),
@@ -63,7 +61,8 @@ FLAGS: tuple[Flag, ...] = (
         dest="reasoning",
         kind=ON_OFF_AUTO,
         default="auto",
-        status=REASONING,
+        help="Thinking in chats: on, off, or auto, which is on where the template has a switch for it."
+        " A request's enable_thinking or reasoning_effort comes on top.",
     ),
     flag(
         names=("--reasoning-effort",),
@@ -71,7 +70,7 @@ FLAGS: tuple[Flag, ...] = (
         dest="reasoning_effort",
         kind=Text(),
         default="default",
-        status=REASONING,
+        help="How hard to think, as the template calls it (low, medium, high, ...); default leaves it to the template.",
     ),
     flag(
         names=("--reasoning-budget",),
@@ -79,15 +78,15 @@ FLAGS: tuple[Flag, ...] = (
         dest="reasoning_budget",
         kind=Int(low=-1),
         default=-1,
-        status=REASONING,
+        help="Tokens of thinking: -1 does not limit them, 0 turns thinking off. Other limits cannot be set yet.",
     ),
     flag(
         names=("--reasoning-budget-message",),
         env=("LLAMA_ARG_THINK_BUDGET_MESSAGE",),
         dest="reasoning_budget_message",
-        kind=Text(),
+        kind=Text(optional=True),
         default=None,
-        status=REASONING,
+        help="With a budget of 0, the text of the thought that stands in place of the model's.",
     ),
     flag(
         names=("--reasoning-preserve",),
@@ -96,7 +95,7 @@ FLAGS: tuple[Flag, ...] = (
         dest="reasoning_preserve",
         kind=Switch(),
         default=True,
-        status=REASONING,
+        help="Thoughts of earlier turns stay in the prompt, where the template has a variable for it.",
     ),
     flag(
         names=("--skip-chat-parsing",),
@@ -105,7 +104,7 @@ FLAGS: tuple[Flag, ...] = (
         dest="skip_chat_parsing",
         kind=Switch(),
         default=False,
-        status=Later("chat answers"),
+        help="Everything a model writes in a chat is content, thoughts and calls included.",
     ),
     flag(
         names=("--prefill-assistant",),

@@ -223,7 +223,8 @@ def test_a_call_cut_off_is_incomplete() -> None:
         starts_in_reasoning=False,
         tools=tools,
     )
-    answer = Answer(parser, Events())
+    chat: Any = SimpleNamespace(parser=lambda: parser, call_id=lambda delta: "call_1")
+    answer = Answer(chat, Events())
     answer.take(parser.feed('Well. <tool_call>{"name": "a", "arguments": {"b": 1'))
     answer.take(parser.finish())
     answer.close("incomplete")

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from llamad.chat.output import Format, detect, ends_in_reasoning, new_call_id
+from llamad.chat.output import Format, detect, ends_in_reasoning, new_call_id, without_thought
 
 THINK = ("<think>", "</think>")
 CASES = {
@@ -75,7 +75,9 @@ def test_ids() -> None:
     assert new_call_id(Format("kimi-k2"), "f", 3) == "functions.f:3"
     made = {new_call_id(Format("hermes"), "f", 0) for _ in range(100)}
     assert len(made) == 100
-    assert all(re.fullmatch("[a-zA-Z0-9]{32}", id) for id in made)
+    assert all(re.fullmatch("call_[a-zA-Z0-9]{24}", id) for id in made)
+    assert new_call_id(Format(), "f", 0, "toolu_").startswith("toolu_")
+    assert re.fullmatch("[a-z0-9]{10}", new_call_id(Format("solar"), "f", 0))
 
 
 def test_prompts_that_open_a_thought() -> None:
@@ -84,3 +86,17 @@ def test_prompts_that_open_a_thought() -> None:
     assert not ends_in_reasoning(thinks, "<|im_start|>assistant\n<think>\n\n</think>\n\n")
     assert not ends_in_reasoning(Format(), "<think>")
     assert ends_in_reasoning(Format("gpt-oss"), "<|start|>assistant<|channel|>analysis<|message|>")
+
+
+def test_prompts_without_a_thought() -> None:
+    thinks = Format("hermes", think=THINK)
+    assert without_thought(thinks, "a<think>\n", is_sure=True) == "a<think>\n\n</think>\n\n"
+    assert without_thought(thinks, "a<think>", is_sure=True) == "a<think></think>"
+    assert without_thought(thinks, "a<think>", is_sure=True, last="Hm.") == "a<think>Hm.\n</think>\n\n"
+    assert without_thought(thinks, "a", is_sure=True) == "a"
+    assert without_thought(thinks, "a", is_sure=False) == "a<think>\n\n</think>\n\n"
+    assert without_thought(Format(), "a", is_sure=False) == "a"
+    analysis = "<|channel|>analysis<|message|>"
+    ended = f"a{analysis}Hm.<|end|><|start|>assistant"
+    assert without_thought(Format("gpt-oss"), "a", is_sure=False, last="Hm.") == ended
+    assert without_thought(Format("gpt-oss"), f"a{analysis}", is_sure=False, last="Hm.") == ended

@@ -17,45 +17,34 @@ KNOWN: dict[str, dict[str, Any]] = {
         "tool_arguments_as_object": True,
         "supports_parallel_calls": True,
         "thinking_switch": "enable_thinking",
-        "has_thinking": True,
-        "content_must_be_string": True,
-        "generation_prompt": "<|im_start|>assistant\n",
-        "think_tags": None,
     },
     "Qwen3.5-4B": {
-        "think_tags": ("<think>", "</think>"),
         "accepts_parts": True,
-        "generation_prompt": "<|im_start|>assistant\n<think>\n",
     },
     "meta-llama-Llama-3.1-8B-Instruct": {
         "uses_tools": True,
         "supports_parallel_calls": False,
         "tool_arguments_as_object": True,
-        "has_thinking": False,
-        "generation_prompt": "<|start_header_id|>assistant<|end_header_id|>\n\n",
     },
     "google-gemma-2-2b-it": {
         "uses_system": False,
         "uses_tools": False,
         "uses_tool_role": False,
         "uses_tool_calls": False,
-        "generation_prompt": "<start_of_turn>model\n",
     },
     "meetkai-functionary-medium-v3.2": {"uses_tool_calls": True, "tool_arguments_as_object": False},
-    "microsoft-Phi-3.5-mini-instruct": {"uses_tools": False, "generation_prompt": "<|assistant|>\n"},
+    "microsoft-Phi-3.5-mini-instruct": {"uses_tools": False},
     "deepseek-ai-DeepSeek-R1-Distill-Llama-8B": {
         "calls_need_null": True,
         "uses_tool_calls": True,
         "tool_arguments_as_object": False,
         "uses_tools": False,
-        "think_tags": ("<think>", "</think>"),
     },
-    "deepseek-ai-DeepSeek-V3.1": {"has_thinking": True, "uses_system": True},
+    "deepseek-ai-DeepSeek-V3.1": {"thinking_switch": "enable_thinking", "uses_system": True},
     "ibm-granite-granite-3.3-2B-Instruct": {"thinking_switch": "thinking"},
     "NousResearch-Hermes-2-Pro-Llama-3-8B-tool_use": {"tools_must_be_list": True, "uses_tools": True},
-    "openai-gpt-oss-120b": {"uses_tools": True, "generation_prompt": "<|start|>assistant"},
+    "openai-gpt-oss-120b": {"uses_tools": True, "thinking_switch": ""},
     "mistralai-Mistral-Nemo-Instruct-2407": {
-        "generation_prompt": "",
         "uses_tool_role": True,
         "call_ids_of_nine": True,
     },
@@ -71,8 +60,6 @@ def test_known(templates: dict[str, ChatTemplate], name: str) -> None:
 def test_chatml() -> None:
     caps = ChatTemplate(CHATML).caps
     assert (caps.uses_system, caps.uses_tools, caps.uses_tool_calls) == (True, False, False)
-    assert caps.content_must_be_string
-    assert caps.generation_prompt == "<|im_start|>assistant\n"
 
 
 def test_parts_only() -> None:
@@ -90,4 +77,3 @@ def test_a_template_that_always_fails_has_caps() -> None:
     caps = ChatTemplate("{{ raise_exception('never') }}").caps
     assert not caps.uses_system
     assert caps.accepts_string
-    assert caps.generation_prompt == ""

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
+import json
+from typing import Any
 
+import pytest
+from support.outputs import Parsed, parse, tool
+
+from llamad.chat.host import ChatHost
 from llamad.chat.output import Format, detect
 
 # Read as generic: Gemma 2, Phi 3.5, RWKV and SmolLM3 have no calls of their own in the template. MiniMax M3 (nested
@@ -94,3 +99,67 @@ def test_all_are_listed(sources: dict[str, str]) -> None:
 def test_format(sources: dict[str, str], name: str) -> None:
     found = detect(sources[name])
     assert (_calls(found), found.think[0] if found.think else "") == FORMATS[name]
+
+
+TOOLS = [
+    tool(
+        "get_weather",
+        city={"type": "string", "description": "Where"},
+        days={"type": "integer", "description": "N"},
+    ),
+    tool("run", code={"type": "string", "description": "What"}),
+]
+for _tool in TOOLS:
+    _tool["function"]["description"] = "Does it"
+CALLED = [
+    ("get_weather", {"city": "Paris", "days": 3}),
+    ("run", {"code": 'if a < b:\n    print("é")'}),
+]
+USER = {"role": "user", "content": "Needle?"}
+
+
+def _host(source: str) -> ChatHost:
+    return ChatHost(source, bos="<s>", eos="</s>", adds_bos=True, kwargs={}, prefill=True)
+
+
+def _answer(n: int) -> dict[str, Any]:
+    calls = [
+        {
+            "id": f"call1234{i}",
+            "type": "function",
+            "function": {"name": name, "arguments": json.dumps(arguments)},
+        }
+        for i, (name, arguments) in enumerate(CALLED[:n])
+    ]
+    return {"role": "assistant", "content": "", "tool_calls": calls}
+
+
+@pytest.mark.parametrize("name", sorted(set(FORMATS) - {"MiniMax-M3", "tencent-Hy3", "muse-glimmer"}))
+def test_what_the_template_writes_the_parser_reads(sources: dict[str, str], name: str) -> None:
+    """An assistant's calls, as the prompt of the next turn has them, are calls to the parser; with a template that
+    has no place for calls or tools too."""
+    host = _host(sources[name])
+    n = 2 if host.has_parallel_calls else 1
+    tools = TOOLS if name != "fireworks-ai-llama-3-firefunction-v2" else None  # it knows them by another name
+    kwargs = {"functions": "", "datetime": ""}
+    asked = host.prompt([USER], tools=tools, kwargs=kwargs)
+    told = host.prompt([USER, _answer(n)], tools=tools, kwargs=kwargs, add_generation_prompt=False)
+    # Some prompts end with what an answer with calls does not begin with.
+    n_same = next(i for i in range(len(told)) if not asked.startswith(told[: i + 1]))
+    texts = [told[n_same:], told[told.rfind("Needle?") + 7 :]]
+    found: list[Parsed] = [parse(host.format, [text], tools=TOOLS) for text in texts]
+    best = max(found, key=lambda one: len(one.calls))
+    assert [(call.name, json.loads(call.arguments)) for call in best.calls] == CALLED[:n]
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_thinking_turned_off(sources: dict[str, str], name: str) -> None:
+    """No prompt leaves a thought open then, and every one that thinks by itself has a finished one."""
+    host = _host(sources[name])
+    kwargs = {"functions": "", "datetime": ""}
+    text = host.prompt([USER], tools=None, kwargs=kwargs, thinking=False)
+    if host.format.think:
+        opens, closes = host.format.think
+        assert text.rfind(closes) > text.rfind(opens) or opens not in text
+    said = host.prompt([USER], tools=None, kwargs=kwargs, thinking=False, last_thought="No time.")
+    assert ("No time." in said) == host.format.reasons

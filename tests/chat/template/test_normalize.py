@@ -24,8 +24,6 @@ ALL = Caps(
     calls_need_null=False,
     call_ids_of_nine=False,
     thinking_switch="",
-    think_tags=None,
-    generation_prompt="",
 )
 SYSTEM = {"role": "system", "content": "S"}
 USER = {"role": "user", "content": "U"}

@@ -1,0 +1,71 @@
+"""Owns what a chat request says about thinking: whether, how hard, and where the thoughts go.
+
+Pure functions, on the event loop or in a worker. Every 400 and 501 about these fields is born here.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, cast
+
+from llamad.api import fields
+from llamad.api.errors import ApiError, bad
+from llamad.chat.output import Reasoning
+from llamad.flags.settings import Settings
+
+REASONING: tuple[Reasoning, ...] = ("none", "auto", "deepseek", "deepseek-legacy")
+_BUDGETS = ("reasoning_budget_tokens", "thinking_budget_tokens")
+NO_BUDGET = "thinking cannot be cut off after some tokens yet; 0 turns it off, -1 leaves it unlimited"
+
+
+class Thinking(NamedTuple):
+    """`on` is None where the template decides; `last` is a thought to write where there is none to come."""
+
+    on: bool | None
+    last: str
+    kwargs: dict[str, Any]  # the request's variables of the template
+
+
+def thinking(body: dict[str, Any], settings: Settings, server: dict[str, Any]) -> Thinking:
+    """The flags, `server` among them, which are the template's variables for every
+    chat, then the request's, then `reasoning_effort`, then the budget: each above those before."""
+    given = body.get("chat_template_kwargs")
+    if not isinstance(given, dict | None):
+        raise bad('"chat_template_kwargs" must be an object')
+    kwargs = dict(given or {})
+    on: bool | None = {"on": True, "off": False}.get(settings.reasoning)
+    switch = {**server, **kwargs}.get("enable_thinking")
+    if switch is not None:
+        if not isinstance(switch, bool):
+            raise bad('"chat_template_kwargs": "enable_thinking" must be true or false')
+        on = switch
+    effort = body.get("reasoning_effort")
+    if not isinstance(effort, str | None):
+        raise bad('"reasoning_effort" must be a string')
+    if effort == "none":
+        on = False
+    elif effort:
+        kwargs["reasoning_effort"] = effort
+    last = ""
+    if _budget(body, settings) == 0:
+        on = False
+        last = fields.text(body, "reasoning_budget_message", settings.reasoning_budget_message or "")
+    if fields.flag(body, "reasoning_control", False):
+        raise ApiError(501, '"reasoning_control": thinking cannot be ended from outside; leave the field out')
+    return Thinking(on, last, kwargs)
+
+
+def _budget(body: dict[str, Any], settings: Settings) -> int:
+    name = next((name for name in _BUDGETS if body.get(name) is not None), "")
+    budget = fields.whole(body, name, -1, -1) if name else -1
+    if budget > 0:
+        raise ApiError(501, f'"{name}": {NO_BUDGET}')
+    return settings.reasoning_budget if budget < 0 else budget
+
+
+def reasoning_format(body: dict[str, Any], settings: Settings) -> Reasoning:
+    value = body.get("reasoning_format")
+    if value is None:
+        value = settings.reasoning_format
+    if value not in REASONING:
+        raise bad(f'"reasoning_format" must be one of {", ".join(REASONING)}')
+    return cast(Reasoning, value)

@@ -1,0 +1,194 @@
+"""What flags and requests say about thinking and parsing, over HTTP: the prompt that comes of it, and the answer."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from support.faked import Faked
+
+from llamad.api.chats import make_host
+from llamad.engine.fake import Fake
+from llamad.flags import parse
+
+PATH = "/v1/chat/completions"
+SAY = [{"role": "user", "content": "x"}]
+TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+CALL = '<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>'
+# With a switch, with an effort, with thoughts of the past; and one that always opens a thought.
+SWITCHED = (
+    "{% for m in messages %}{{ m.content }}{% endfor %}{{ tools }}|{{ reasoning_effort }}|{{ preserve_thinking }}"
+    "{{ clear_thinking }}|{% if enable_thinking is defined %}{{ enable_thinking }}{% endif %}"
+    "{% if enable_thinking is defined and enable_thinking is false %}<think></think>{% endif %}{# <tool_call> #}"
+)
+OPENED = "{% for m in messages %}{{ m.content }}{% endfor %}<think>{{ '\\n' }}"
+
+
+@pytest.fixture(scope="module")
+def switched() -> Iterator[Faked]:
+    with Faked(Fake(n_ctx=2048), "--chat-template", SWITCHED, n_ctx=2048) as server:
+        yield server
+
+
+def prompt(server: Faked, **fields: Any) -> str:
+    answer = server.client.post("/apply-template", {"messages": SAY, **fields})
+    assert answer.status == 200, answer.body
+    text: str = answer.json["prompt"]
+    return text
+
+
+def test_request(switched: Faked) -> None:
+    assert prompt(switched) == "xNone||TrueFalse|True"
+    off = "xNone||TrueFalse|False<think></think>"
+    assert prompt(switched, chat_template_kwargs={"enable_thinking": False}) == off
+    assert prompt(switched, reasoning_effort="none") == off
+    assert prompt(switched, reasoning_budget_tokens=0) == off
+    assert prompt(switched, thinking_budget_tokens=0) == off
+    assert prompt(switched, reasoning_effort="low") == "xNone|low|TrueFalse|True"
+    assert prompt(switched, reasoning_budget_tokens=-1) == prompt(switched)
+    said = prompt(switched, reasoning_budget_tokens=0, reasoning_budget_message="No time.")
+    assert said == "xNone||TrueFalse|True<think>\nNo time.\n</think>\n\n"
+
+
+def test_a_thought_that_the_template_opens_is_closed() -> None:
+    with Faked(Fake(), "--chat-template", OPENED) as server:
+        assert prompt(server) == "x<think>\n"
+        assert prompt(server, reasoning_effort="none") == "x<think>\n\n</think>\n\n"
+        begun = [*SAY, {"role": "assistant", "content": "a"}]
+        assert prompt(server, messages=begun, reasoning_effort="none").endswith("a")
+        server.fake.script = b"Hm.</think>Yes."
+        message = server.client.post(PATH, {"messages": SAY, "temperature": 0}).json["choices"][0]["message"]
+        assert (message["reasoning_content"], message["content"]) == ("Hm.", "Yes.")
+        server.fake.script = b"Yes."
+        body = {"messages": SAY, "temperature": 0, "reasoning_effort": "none"}
+        message = server.client.post(PATH, body).json["choices"][0]["message"]
+        assert message == {"role": "assistant", "content": "Yes."}
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "says"),
+    [
+        ({"chat_template_kwargs": {"enable_thinking": "no"}}, 400, "enable_thinking"),
+        ({"chat_template_kwargs": []}, 400, "chat_template_kwargs"),
+        ({"reasoning_effort": 3}, 400, "reasoning_effort"),
+        ({"reasoning_format": "other"}, 400, "reasoning_format"),
+        ({"reasoning_budget_tokens": 100}, 501, '"reasoning_budget_tokens"'),
+        ({"thinking_budget_tokens": 1}, 501, '"thinking_budget_tokens"'),
+        ({"reasoning_budget_tokens": "1"}, 400, "reasoning_budget_tokens"),
+        ({"reasoning_budget_tokens": 0, "reasoning_budget_message": 1}, 400, "reasoning_budget_message"),
+        ({"reasoning_control": True}, 501, "reasoning_control"),
+        ({"parse_tool_calls": "no"}, 400, "parse_tool_calls"),
+        ({"continue_final_message": True}, 400, "continue_final_message"),
+        ({"continue_final_message": True, "add_generation_prompt": True}, 400, "add_generation_prompt"),
+    ],
+)
+def test_refused(switched: Faked, fields: dict[str, Any], status: int, says: str) -> None:
+    answer = switched.client.post(PATH, {"messages": SAY, **fields})
+    assert answer.status == status
+    assert says in answer.error["message"]
+
+
+def test_parse_tool_calls(switched: Faked) -> None:
+    switched.fake.script = CALL.encode()
+    body = {"messages": SAY, "temperature": 0, "tools": [TOOL]}
+    assert switched.client.post(PATH, body).json["choices"][0]["message"]["tool_calls"]
+    choice = switched.client.post(PATH, {**body, "parse_tool_calls": False}).json["choices"][0]
+    assert choice["message"] == {"role": "assistant", "content": CALL}
+    assert choice["finish_reason"] == "stop"
+
+
+def test_continue_final_message(switched: Faked) -> None:
+    messages = [*SAY, {"role": "assistant", "content": "a"}]
+    assert prompt(switched, messages=messages).endswith("|Truea")
+    assert prompt(switched, messages=messages, continue_final_message=True) == prompt(
+        switched, messages=messages
+    )
+    assert prompt(switched, messages=messages, continue_final_message=False).startswith("xa")
+
+
+def host_prompt(*flags: str, **options: Any) -> str:
+    class Vocab:
+        def piece(self, token: int, special: bool) -> bytes:
+            return b""
+
+    class Info:
+        chat_template, bos, eos, add_bos = SWITCHED, 1, 2, False
+
+    class Model:
+        info, vocab = Info(), Vocab()
+
+    model: Any = Model()
+    host = make_host(parse(["-m", "x.gguf", *flags], {}).settings, model)
+    return host.prompt(SAY, tools=None, kwargs={}, **options)
+
+
+def test_flags() -> None:
+    assert host_prompt("--reasoning-effort", "high") == "xNone|high|TrueFalse|True"
+    assert host_prompt("--no-reasoning-preserve") == "xNone||FalseTrue|True"
+    assert host_prompt("--chat-template-kwargs", '{"preserve_thinking": 7}') == "xNone||7False|True"
+    with pytest.raises(ValueError, match=r"--reasoning-budget 5: .* 0 turns it off"):
+        host_prompt("--reasoning-budget", "5")
+
+
+@pytest.mark.parametrize("flags", [("-rea", "off"), ("--reasoning-budget", "0")])
+def test_turned_off_by_a_flag(flags: tuple[str, ...]) -> None:
+    with Faked(Fake(), "--chat-template", SWITCHED, *flags) as server:
+        assert prompt(server).endswith("False<think></think>")
+        on = prompt(server, chat_template_kwargs={"enable_thinking": True})
+        assert on.endswith("|True") == (flags[0] == "-rea")  # the server's budget holds
+
+
+def test_turned_on_by_a_flag() -> None:
+    """A variable of another name, too."""
+    source = "{% if thinking %}on{% else %}off{% endif %}"
+    with Faked(Fake(), "--chat-template", source) as server:
+        assert prompt(server) == "off"
+        assert prompt(server, chat_template_kwargs={"enable_thinking": True}) == "on"
+    with Faked(Fake(), "--chat-template", source, "--reasoning", "on") as server:
+        assert prompt(server) == "on"
+        assert prompt(server, chat_template_kwargs={"thinking": False}) == "off"
+
+
+def test_skip_chat_parsing() -> None:
+    with Faked(Fake(), "--chat-template", SWITCHED, "--skip-chat-parsing") as server:
+        script = "<think>Hm.</think>" + CALL
+        server.fake.script = script.encode()
+        body = {"messages": SAY, "temperature": 0, "tools": [TOOL]}
+        choice = server.client.post(PATH, body).json["choices"][0]
+        assert choice["message"] == {"role": "assistant", "content": script}
+        assert choice["finish_reason"] == "stop"
+        told = server.client.post("/v1/messages", {**body, "tools": [], "max_tokens": 200}).json["content"]
+        assert told == [{"type": "text", "text": script}]
+
+
+def test_ids_as_the_template_wants_them() -> None:
+    """Mistral's have nine letters and digits, whoever asks."""
+    source = "{% for m in messages %}{{ m.content }}{% endfor %}{{ tools }}{# [TOOL_CALLS][ARGS] #}"
+    with Faked(Fake(), "--chat-template", source) as server:
+        server.fake.script = b"[TOOL_CALLS]f[ARGS]{}"
+        body = {"messages": SAY, "temperature": 0, "tools": [TOOL]}
+        chat = server.client.post(PATH, body).json["choices"][0]["message"]["tool_calls"][0]["id"]
+        tool = {"name": "f", "input_schema": {"type": "object"}}
+        message = server.client.post("/v1/messages", {**body, "tools": [tool], "max_tokens": 99})
+        use = next(block["id"] for block in message.json["content"] if block["type"] == "tool_use")
+        asked = {"input": "x", "temperature": 0, "tools": [{"type": "function", **TOOL["function"]}]}
+        response = server.client.post("/v1/responses", asked).json["output"][0]["call_id"]
+        for id in (chat, use, response):
+            assert re.fullmatch("[a-zA-Z0-9]{9}", id)
+
+
+def test_parallel_calls_as_the_template_knows_them() -> None:
+    """Where a message can have one call only, a second one is text unless the request asks for several."""
+    source = (
+        "{% for m in messages %}{% if m.tool_calls %}{% if m.tool_calls | length > 1 %}{{ raise_exception('one') }}"
+        "{% endif %}{{ m.tool_calls[0].function }}{% endif %}{{ m.content }}{% endfor %}{{ tools }}{# <tool_call> #}"
+    )
+    with Faked(Fake(), "--chat-template", source) as server:
+        server.fake.script = f"{CALL}\n{CALL}".encode()
+        body: dict[str, Any] = {"messages": SAY, "temperature": 0, "tools": [TOOL]}
+        message = server.client.post(PATH, body).json["choices"][0]["message"]
+        assert (len(message["tool_calls"]), message["content"]) == (1, CALL)
+        both = server.client.post(PATH, {**body, "parallel_tool_calls": True}).json["choices"][0]["message"]
+        assert len(both["tool_calls"]) == 2
