@@ -10,6 +10,8 @@ from typing import Any
 from llamad.chat.output import Format, detect, is_written, without_thought, written
 from llamad.chat.template import CHATML, ChatTemplate, TemplateError, builtin, builtin_names, generic
 
+_EFFORTS = ("reasoning_strength", "thinking_effort")  # what some templates call it
+
 
 class ChatHost:
     """`source` is Jinja text or the name of a built-in template; empty: ChatML."""
@@ -53,6 +55,8 @@ class ChatHost:
         `thinking` turns the template's switch, and where there is none or the prompt opens a thought nevertheless,
         False has the prompt end it, with `last_thought` as its text. None leaves it on where there is a switch."""
         merged = {**self.kwargs, **kwargs, **self._switched(kwargs, thinking, bool(last_thought))}
+        if "reasoning_effort" in merged:
+            merged = {**dict.fromkeys(_EFFORTS, merged["reasoning_effort"]), **merged}
         begun = ""
         last = messages[-1]
         if (

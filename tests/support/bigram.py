@@ -85,9 +85,11 @@ def logits(last: int) -> list[float]:
     return [row.get(i, NEVER) for i in range(N_VOCAB)]
 
 
-def write_bigram(path: Path, special: tuple[str, ...] = ()) -> str:
-    """`special` are control tokens to follow PIECES."""
-    pieces = (*PIECES, *special)
+def write_bigram(path: Path, special: tuple[str, ...] = (), chain: tuple[str, ...] = ()) -> str:
+    """`special` are control tokens to follow PIECES, then the new ones of a `chain`: each of its pieces is followed
+    by the next, the last by the end."""
+    added = [piece for piece in chain if piece not in special]
+    pieces = (*PIECES, *special, *added)
     n_vocab = len(pieces)
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_name("bigram")
@@ -105,7 +107,7 @@ def write_bigram(path: Path, special: tuple[str, ...] = ()) -> str:
     writer.add_token_scores([0.0] * n_vocab)
     kinds = [gguf.TokenType.UNKNOWN, gguf.TokenType.CONTROL, gguf.TokenType.CONTROL]
     kinds += [gguf.TokenType.BYTE] * 256 + [gguf.TokenType.NORMAL] * (N_VOCAB - 259)
-    kinds += [gguf.TokenType.CONTROL] * len(special)
+    kinds += [gguf.TokenType.CONTROL] * len(special) + [gguf.TokenType.NORMAL] * len(added)
     writer.add_token_types(kinds)
     writer.add_unk_token_id(UNK)
     writer.add_bos_token_id(BOS)
@@ -118,6 +120,9 @@ def write_bigram(path: Path, special: tuple[str, ...] = ()) -> str:
     output = np.zeros((n_vocab, N_EMBD), np.float32)
     output[:, :n_vocab] = NEVER / math.sqrt(N_EMBD)
     output[:N_VOCAB, :n_vocab] = table.T / math.sqrt(N_EMBD)
+    for piece, after in zip(chain, (*chain[1:], "</s>"), strict=True):
+        output[:, pieces.index(piece)] = NEVER / math.sqrt(N_EMBD)
+        output[pieces.index(after), pieces.index(piece)] = 3.0 / math.sqrt(N_EMBD)
     embedding = np.zeros((n_vocab, N_EMBD), np.float32)
     np.fill_diagonal(embedding, 1000.0)
     ones, zeros = np.ones(N_EMBD, np.float32), np.zeros

@@ -25,6 +25,7 @@ COMMAND = Format(
 )
 GRANITE = Format("granite", think=THINK, ignored=("<response>", "</response>"))
 GLM = Format("glm", think=THINK)
+HUNYUAN = detect(":opensource <tool_sep")
 KIMI = Format("kimi-k2", think=THINK)
 GENERIC = Format()
 NEMOTRON = Format("list", "", THINK, "<TOOLCALL>", "</TOOLCALL>")
@@ -230,6 +231,15 @@ CASES: dict[str, tuple[Format, str, Parsed]] = {
         GLM,
         "\n<think>Hm.</think>\nSure.\n<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>Paris</arg_value>\n"
         "<arg_key>days</arg_key>\n<arg_value>3</arg_value>\n</tool_call>\n<tool_call>now\n</tool_call>",
+        Parsed("Sure.", "Hm.", [WEATHER, NOW]),
+    ),
+    "hunyuan": (
+        HUNYUAN,
+        "<think:opensource>Hm.</think:opensource>Sure.<tool_calls:opensource>\n"
+        "<tool_call:opensource>get_weather<tool_sep:opensource>\n<arg_key:opensource>city</arg_key:opensource>\n"
+        "<arg_value:opensource>Paris</arg_value:opensource>\n<arg_key:opensource>days</arg_key:opensource>\n"
+        "<arg_value:opensource>3</arg_value:opensource>\n</tool_call:opensource>\n"
+        "<tool_call:opensource>now<tool_sep:opensource>\n</tool_call:opensource>\n</tool_calls:opensource>",
         Parsed("Sure.", "Hm.", [WEATHER, NOW]),
     ),
     "kimi": (

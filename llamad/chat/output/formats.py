@@ -27,6 +27,7 @@ from .marked import (
     SOLAR_CALLS,
     SOLAR_NAME,
 )
+from .parameters import HUNYUAN
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,17 @@ class Format:
     def special(self) -> tuple[str, ...]:
         """Texts that may be special tokens and must reach the parser nevertheless."""
         own = SPELLINGS[self.variant].special if self.name == "invoke" else _SPECIAL.get(self.name, ())
+        if self.variant == "hunyuan":
+            inner = (
+                "tool_calls",
+                "/tool_calls",
+                "tool_sep",
+                "arg_key",
+                "/arg_key",
+                "arg_value",
+                "/arg_value",
+            )
+            own = tuple(f"<{name}{HUNYUAN}>" for name in inner)
         tags = (*filter(None, (self.open, self.close)), *(self.think or ()), *self.ignored)
         return tuple(dict.fromkeys((*own, *tags, *(part for tag in tags for part in _TOKEN.findall(tag)))))
 
@@ -171,6 +183,9 @@ def _of_recent(has: Callable[[str], bool], think: tuple[str, str] | None) -> For
     if has("DSML") and (has("dsml_token") or has("｜DSML｜")):
         block = "v3.2" if has("function_calls") else "v4"
         return Format("invoke", f"deepseek-{block}", think)
+    if has(HUNYUAN) and has("<tool_sep"):
+        tags = (f"<tool_call{HUNYUAN}>", f"</tool_call{HUNYUAN}>")
+        return Format("glm", "hunyuan", (f"<think{HUNYUAN}>", f"</think{HUNYUAN}>"), *tags)
     if has("<minimax:tool_call>"):
         return Format("invoke", "minimax", think)
     if has('<function name="') and has('<param name="'):
@@ -212,6 +227,8 @@ def without_thought(format: Format, prompt: str, is_sure: bool, last: str = "") 
     opens, closes = format.think or ("", "")
     if opened:
         return f"{prompt}{last}\n{closes}\n\n" if last or prompt.endswith("\n") else prompt + closes
+    if not last and prompt.rstrip().endswith(closes):
+        return prompt
     return f"{prompt}{opens}\n{last}\n{closes}\n\n"
 
 

@@ -43,6 +43,7 @@ from .marked import (
     SOLAR_CALLS,
     SOLAR_NAME,
 )
+from .parameters import HUNYUAN
 from .tools import function_of, types_of
 
 ANY_OBJECT = {"type": "object"}
@@ -131,6 +132,9 @@ class _Grammar:
         format = self._format
         listed = seq(Literal(","), self._blank)
         match format.name:
+            case "glm" if format.variant == "hunyuan":
+                line = Literal("\n")
+                return Literal(f"<tool_calls{HUNYUAN}>\n"), line, Literal(f"\n</tool_calls{HUNYUAN}>")
             case "hermes" | "qwen3-coder" | "glm":
                 return EMPTY, Literal("\n"), EMPTY
             case "mistral" if not format.variant:

@@ -24,6 +24,7 @@ from llamad.chat.schema.expressions import (
 from .formats import Format
 from .invoked import SPELLINGS
 from .literals import GEMMA_QUOTE
+from .parameters import HUNYUAN
 
 _LAST = 0x10FFFF
 DIGITS = rep(Chars(((48, 57),)), 1, 3)
@@ -43,9 +44,14 @@ class Tags:
 
 
 def tags_of(format: Format, name: str) -> Tags:
+    if format.variant == "hunyuan":
+        key = f"<arg_key{HUNYUAN}>{{}}</arg_key{HUNYUAN}>\n<arg_value{HUNYUAN}>"
+        opens: Expr = Literal(f"<tool_call{HUNYUAN}>{name}<tool_sep{HUNYUAN}>\n")
+        closes, after = f"</tool_call{HUNYUAN}>", f"</arg_value{HUNYUAN}>"
+        return Tags(opens, closes, lambda k, _: key.format(k), after, "\n")
     if format.name == "glm":
         key, after = "<arg_key>{}</arg_key>\n<arg_value>", "</arg_value>"
-        opens: Expr = Literal(f"<tool_call>{name}\n")
+        opens = Literal(f"<tool_call>{name}\n")
         return Tags(opens, "</tool_call>", lambda k, _: key.format(k), after, "\n")
     if format.name == "qwen3-coder":
         seed = "seed:" if format.variant == "seed" else ""

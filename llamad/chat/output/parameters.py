@@ -1,4 +1,4 @@
-"""Calls whose parameters are written one by one, not as JSON: Qwen3-Coder's, Seed's and GLM's.
+"""Calls whose parameters are written one by one, not as JSON: Qwen3-Coder's, Seed's, GLM's and Hunyuan's.
 
 One generation, one thread. Their JSON is made here, as they arrive: a parameter that can only be a string is
 streamed; any other is held until its end, because only then it is known whether it is JSON at all.
@@ -19,9 +19,8 @@ FUNCTION = "<function="
 _PARAMETER = "<parameter="
 _FUNCTION_END = "</function>"
 _PARAMETER_ENDS = Markers(("\n</parameter>", "</parameter>"))
-_KEY = "<arg_key>"
+HUNYUAN = ":opensource"  # in each of its tags, which else are GLM's
 _CALL_END = "</tool_call>"
-_VALUE_ENDS = Markers(("</arg_value>",))
 _KEY_CHARS = re.compile(r"[^<>\r\n]+")
 _CLOSES = (_CALL_END, "</seed:tool_call>")
 STRING = frozenset(("string",))
@@ -41,6 +40,20 @@ def tool_call(stream: Stream, marker: str) -> Steps[None]:
         yield from _functions(stream)
     else:
         yield from _glm(stream)
+
+
+def hunyuan(stream: Stream, marker: str) -> Steps[None]:
+    """After <tool_calls:opensource> or the first call's own tag."""
+    opens = f"<tool_call{HUNYUAN}>"
+    if marker != opens:
+        yield from stream.blanks()
+        yield from stream.expect(opens)
+    while True:
+        yield from _glm(stream, HUNYUAN)
+        yield from stream.blanks()
+        if not (yield from stream.first_of(opens)):
+            break
+    yield from close(stream, f"</tool_calls{HUNYUAN}>")
 
 
 def _functions(stream: Stream) -> Steps[None]:
@@ -76,22 +89,27 @@ def _function(stream: Stream) -> Steps[None]:
     _end(stream, lead, next_tag)
 
 
-def _glm(stream: Stream) -> Steps[None]:
-    name = yield from stream.name()
+def _glm(stream: Stream, suffix: str = "") -> Steps[None]:
+    key_tag, call_end = f"<arg_key{suffix}>", f"</tool_call{suffix}>"
+    ends = Markers((f"</arg_value{suffix}>",))
     yield from stream.blanks()
-    next_tag = yield from stream.first_of(_KEY, _CALL_END)
+    name = yield from stream.name()
+    if suffix:
+        yield from stream.first_of(f"<tool_sep{suffix}>")
+    yield from stream.blanks()
+    next_tag = yield from stream.first_of(key_tag, call_end)
     if not next_tag:
         raise Malformed
     stream.begin(name)
     lead = "{"
-    while next_tag == _KEY:
+    while next_tag == key_tag:
         key = yield from stream.run(_KEY_CHARS)
-        yield from stream.expect("</arg_key>")
+        yield from stream.expect(f"</arg_key{suffix}>")
         yield from stream.blanks()
-        yield from stream.expect("<arg_value>")
-        yield from value(stream, lead, key, stream.tools.types(name, key), _VALUE_ENDS)
+        yield from stream.expect(f"<arg_value{suffix}>")
+        yield from value(stream, lead, key, stream.tools.types(name, key), ends)
         yield from stream.blanks()
-        next_tag = yield from stream.first_of(_KEY, _CALL_END)
+        next_tag = yield from stream.first_of(key_tag, call_end)
         lead = ", "
     _end(stream, lead, next_tag)
 

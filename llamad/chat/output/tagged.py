@@ -32,7 +32,7 @@ from .marked import (
     recipient,
     solar,
 )
-from .parameters import FUNCTION, tool_call
+from .parameters import FUNCTION, HUNYUAN, hunyuan, tool_call
 from .reader import Malformed, Markers, Steps
 from .stream import Stream
 
@@ -89,6 +89,8 @@ def _thought(stream: Stream, close: str) -> Steps[None]:
 
 def _handlers(format: Format) -> dict[str, Handler]:
     match format.name:
+        case "glm" if format.variant == "hunyuan":
+            return dict.fromkeys((f"<tool_calls{HUNYUAN}>", f"<tool_call{HUNYUAN}>"), hunyuan)
         case "hermes" | "qwen3-coder" | "glm":
             return {"<tool_call>": tool_call, "<seed:tool_call>": tool_call, FUNCTION: tool_call}
         case "llama3":

@@ -95,6 +95,7 @@ def test_prompts_without_a_thought() -> None:
     assert without_thought(thinks, "a<think>", is_sure=True, last="Hm.") == "a<think>Hm.\n</think>\n\n"
     assert without_thought(thinks, "a", is_sure=True) == "a"
     assert without_thought(thinks, "a", is_sure=False) == "a<think>\n\n</think>\n\n"
+    assert without_thought(thinks, "a<think></think>", is_sure=False) == "a<think></think>"
     assert without_thought(Format(), "a", is_sure=False) == "a"
     analysis = "<|channel|>analysis<|message|>"
     ended = f"a{analysis}Hm.<|end|><|start|>assistant"

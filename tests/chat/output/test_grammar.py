@@ -140,6 +140,14 @@ CASES: dict[str, tuple[Format, str, str]] = {
         'Action:\n```json\n[{"tool_name": "get_weather", "parameters": %s}]\n```' % PARIS,  # noqa: UP031
         "",
     ),
+    "hunyuan": (
+        Format("glm", "hunyuan"),
+        "<tool_calls:opensource>\n<tool_call:opensource>get_weather<tool_sep:opensource>\n"
+        "<arg_key:opensource>city</arg_key:opensource>\n<arg_value:opensource>Paris</arg_value:opensource>\n"
+        "<arg_key:opensource>days</arg_key:opensource>\n<arg_value:opensource>3</arg_value:opensource>\n"
+        "</tool_call:opensource>\n</tool_calls:opensource>",
+        "",
+    ),
     "kimi-k2": (
         Format("kimi-k2"),
         "<|tool_calls_section_begin|>" + KIMI % ("get_weather:0", PARIS) + "<|tool_calls_section_end|>",

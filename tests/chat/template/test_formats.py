@@ -12,7 +12,7 @@ from llamad.chat.host import ChatHost
 from llamad.chat.output import Format, detect
 
 # Read as generic: Gemma 2, Phi 3.5, RWKV and SmolLM3 have no calls of their own in the template. MiniMax M3 (nested
-# elements), Hy3 and Muse are not known; their calls stay text unless forced.
+# elements) and Muse are not known; their calls stay text unless forced.
 FORMATS = {
     "Apertus-8B-Instruct": ("apertus", "<|inner_prefix|>"),
     "Apriel-1.6-15b-Thinker-fixed": ("list <tool_calls>", "Here are my reasoning steps:"),
@@ -80,7 +80,7 @@ FORMATS = {
     "poolside-Laguna-S-2.1": ("glm", "<think>"),
     "poolside-Laguna-XS-2.1": ("glm", "<think>"),
     "poolside-Laguna-XS.2": ("glm", "<think>"),
-    "tencent-Hy3": ("generic", ""),
+    "tencent-Hy3": ("glm hunyuan <tool_call:opensource>", "<think:opensource>"),
     "unsloth-Apriel-1.5": ("list <tool_calls>", "<thinking>"),
     "unsloth-mistral-Devstral-Small-2507": ("mistral args", ""),
     "upstage-Solar-Open-100B": ("solar", "<|think|>"),
@@ -134,7 +134,7 @@ def _answer(n: int) -> dict[str, Any]:
     return {"role": "assistant", "content": "", "tool_calls": calls}
 
 
-@pytest.mark.parametrize("name", sorted(set(FORMATS) - {"MiniMax-M3", "tencent-Hy3", "muse-glimmer"}))
+@pytest.mark.parametrize("name", sorted(set(FORMATS) - {"MiniMax-M3", "muse-glimmer"}))
 def test_what_the_template_writes_the_parser_reads(sources: dict[str, str], name: str) -> None:
     """An assistant's calls, as the prompt of the next turn has them, are calls to the parser; with a template that
     has no place for calls or tools too."""
