@@ -3,6 +3,7 @@ layer adds nothing, and the output matrix is the table of logits. So tests can c
 
 from __future__ import annotations
 
+import itertools
 import math
 from pathlib import Path
 
@@ -120,7 +121,7 @@ def write_bigram(path: Path, special: tuple[str, ...] = (), chain: tuple[str, ..
     output = np.zeros((n_vocab, N_EMBD), np.float32)
     output[:, :n_vocab] = NEVER / math.sqrt(N_EMBD)
     output[:N_VOCAB, :n_vocab] = table.T / math.sqrt(N_EMBD)
-    for piece, after in zip(chain, (*chain[1:], "</s>"), strict=True):
+    for piece, after in itertools.pairwise((*chain, "</s>")):
         output[:, pieces.index(piece)] = NEVER / math.sqrt(N_EMBD)
         output[pieces.index(after), pieces.index(piece)] = 3.0 / math.sqrt(N_EMBD)
     embedding = np.zeros((n_vocab, N_EMBD), np.float32)
