@@ -14,9 +14,13 @@ from support.recorded import CASES
 from llamad.chat.output import Format, make_parser
 
 FORMATS = list(dict.fromkeys(format for format, _, _ in CASES.values()))
-HERMES, LLAMA, HARMONY = (
-    next(one for one in FORMATS if one.name == name) for name in ("hermes", "llama3", "gpt-oss")
-)
+
+
+def of(name: str) -> Format:
+    return next(format for format in FORMATS if format.name == name)
+
+
+HERMES, LLAMA, HARMONY = of("hermes"), of("llama3"), of("gpt-oss")
 SHOWN = [one for one in FORMATS if not one.ignored and one.name not in ("gpt-oss", "functionary")]
 PARTS = (
     *'{}[]",:;=()<>\n\\u5 ',
@@ -131,6 +135,12 @@ LONG = {
     "a parameter": (HERMES, "<function=run><parameter=other>" + "[1, " * (N // 4)),
     "bare": (LLAMA, '{"name": "' + "a" * N),
     "channels": (HARMONY, "<|channel|>" * (N // 11)),
+    "literals": (of("python"), "<|tool_call_start|>[run(code=[" + "1, " * (N // 3)),
+    "quotes": (of("python"), "<|tool_call_start|>[run(code='" + "a\\n" * (N // 3)),
+    "depth of literals": (of("gemma"), "<|tool_call>call:run{code:" + "[" * N),
+    "a text of gemma's": (of("gemma"), '<|tool_call>call:run{code:<|"|>' + "<|a" * (N // 3)),
+    "invocations": (of("invoke"), '<invoke name="' * (N // 14)),
+    "recipients": (of("functionary"), ">>>a\n" * (N // 5)),
     "messages": (HARMONY, "<|message|>a<|end|>" * (N // 19)),
 }
 
