@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, cast
 
 from llamad.api import fields
 from llamad.api.errors import ApiError, bad
+from llamad.api.openai import bodies
 from llamad.chat.output import Reasoning
 from llamad.flags.settings import Settings
 
@@ -26,8 +27,8 @@ class Thinking(NamedTuple):
 
 
 def thinking(body: dict[str, Any], settings: Settings, server: dict[str, Any]) -> Thinking:
-    """The flags, `server` among them, which are the template's variables for every
-    chat, then the request's, then `reasoning_effort`, then the budget: each above those before."""
+    """The flags, `server` among them, which are the template's variables for every chat, then `reasoning_effort`, then
+    the request's own variables, then the budget: each above those before."""
     given = body.get("chat_template_kwargs")
     if not isinstance(given, dict | None):
         raise bad('"chat_template_kwargs" must be an object')
@@ -38,13 +39,10 @@ def thinking(body: dict[str, Any], settings: Settings, server: dict[str, Any]) -
         if not isinstance(switch, bool):
             raise bad('"chat_template_kwargs": "enable_thinking" must be true or false')
         on = switch
-    effort = body.get("reasoning_effort")
-    if not isinstance(effort, str | None):
-        raise bad('"reasoning_effort" must be a string')
-    if effort == "none":
+    effort = bodies.effort(body.get("reasoning_effort"), '"reasoning_effort"')
+    if not effort.pop("enable_thinking", True):
         on = False
-    elif effort:
-        kwargs["reasoning_effort"] = effort
+    kwargs = {**effort, **kwargs}
     last = ""
     if _budget(body, settings) == 0:
         on = False
