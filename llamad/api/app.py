@@ -20,7 +20,7 @@ from llamad.api.wording import worded
 from llamad.engine.host import State
 from llamad.http.exchange import Exchange
 from llamad.http.message import Request, Response
-from llamad.http.router import Route, Router
+from llamad.http.router import Intake, Route, Router
 
 log = logging.getLogger("llamad.api")
 
@@ -62,8 +62,10 @@ class Api:
         self._add("POST", "/v1/messages/count_tokens", messages.count_tokens)
         self._add("POST", "/apply-template", chats.apply_template)
 
-    def _add(self, method: str, path: str, handler: Handler, public: bool = False) -> None:
-        self.router.add(Route(method, path, partial(handler, self.service), public))
+    def _add(
+        self, method: str, path: str, handler: Handler, public: bool = False, intake: Intake | None = None
+    ) -> None:
+        self.router.add(Route(method, path, partial(handler, self.service), public, intake=intake))
 
     def _has_key(self, request: Request) -> bool:
         return not self.keys or self.keys.find(request) is not None
@@ -85,10 +87,27 @@ class Api:
             request.key_name = name
         if self.service.host.state is State.DRAINING and not route.pattern.endswith("/health"):
             return worded(self.service.not_ready(), request)
+        if route.intake is not None:
+            try:
+                route.intake.check(request)
+            except ApiError as error:
+                return worded(error, request)
         return None
 
     def body_max(self, request: Request) -> int:
-        return request.route.body_max if request.route is not None else 0
+        route = request.route
+        if route is None:
+            return 0
+        return route.intake.limit(request) if route.intake is not None else route.body_max
+
+    def body_buffer(self, request: Request, length: int) -> memoryview | Response | None:
+        route = request.route
+        if route is None or route.intake is None:
+            return None
+        try:
+            return route.intake.buffer(request, length)
+        except ApiError as error:
+            return worded(error, request)
 
     def on_request(self, exchange: Exchange) -> None:
         route = exchange.request.route

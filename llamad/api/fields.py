@@ -16,7 +16,7 @@ INT32_MAX = 2**31 - 1
 FLOAT_MAX = 3e38
 
 
-def json_object(body: bytes) -> dict[str, Any]:
+def json_object(body: bytes | memoryview) -> dict[str, Any]:
     """The request's body as a JSON object."""
     try:
         value = msgspec.json.decode(body)

@@ -19,6 +19,11 @@ class App(Protocol):
     def body_max(self, request: Request) -> int:
         """The largest body in bytes for this request; 0 means Limits.body_max_bytes."""
 
+    def body_buffer(self, request: Request, length: int) -> memoryview | Response | None:
+        """A body of `length` bytes is about to come, or a chunked one of at most so many: memory for it, writable and
+        of this length, into which its bytes go straight; request.body is then the filled part of it. None: the
+        HTTP layer's own. A Response answers without the body."""
+
     def on_request(self, exchange: Exchange) -> None:
         """The body is complete. Must lead to exchange.send(), fail() or begin()..end(), now or later."""
 

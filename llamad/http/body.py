@@ -18,11 +18,12 @@ _CRLF = b"\r\n"
 
 
 class LengthBody:
-    """A body of a known length."""
+    """A body of a known length. Set `buffer`, of that length, before the first byte to have it filled."""
 
-    __slots__ = ("_data", "_discard", "_left", "_parts", "done")
+    __slots__ = ("_data", "_discard", "_left", "_parts", "buffer", "done")
 
     def __init__(self, length: int) -> None:
+        self.buffer: memoryview | None = None
         self._left = length
         self._discard = False
         self._data = b""
@@ -37,10 +38,17 @@ class LengthBody:
         """Only read past what is left: the answer is already sent."""
         self._discard = True
         self._parts = None
+        self.buffer = None
 
     def feed(self, data: bytes, pos: int) -> int:
         """Take the body's bytes from `pos`; return the new position."""
         stop = min(len(data), pos + self._left)
+        if self.buffer is not None:
+            start = len(self.buffer) - self._left
+            self.buffer[start : start + stop - pos] = memoryview(data)[pos:stop]
+            self._left -= stop - pos
+            self.done = self._left == 0
+            return stop
         first = self._parts is None
         self._left -= stop - pos
         self.done = self._left == 0
@@ -54,7 +62,9 @@ class LengthBody:
             self._parts += memoryview(data)[pos:stop]
         return stop
 
-    def take(self) -> bytes:
+    def take(self) -> bytes | memoryview:
+        if self.buffer is not None:
+            return self.buffer
         if self._parts is None:
             return self._data
         whole, self._parts = bytes(self._parts), None
@@ -64,11 +74,24 @@ class LengthBody:
 class ChunkedBody:
     """A body in chunks, decoded strictly: every line ends in CRLF, sizes are plain hex, trailers are dropped."""
 
-    __slots__ = ("_after_data", "_framing", "_left", "_limit", "_line", "_parts", "_trailers", "done")
+    __slots__ = (
+        "_after_data",
+        "_buffer",
+        "_framing",
+        "_left",
+        "_limit",
+        "_line",
+        "_n",
+        "_parts",
+        "_trailers",
+        "done",
+    )
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, buffer: memoryview | None = None) -> None:
         self._limit = limit
+        self._buffer = buffer  # of `limit` bytes, where the application gave one
         self._parts = bytearray()
+        self._n = 0  # bytes of the body so far
         self._left = 0  # bytes of the current chunk still to come
         self._after_data = False  # the CRLF behind a chunk's data is due
         self._trailers = False
@@ -82,7 +105,11 @@ class ChunkedBody:
         while pos < n and not self.done:
             if self._left:
                 stop = min(n, pos + self._left)
-                self._parts += memoryview(data)[pos:stop]
+                if self._buffer is None:
+                    self._parts += memoryview(data)[pos:stop]
+                else:
+                    self._buffer[self._n : self._n + stop - pos] = memoryview(data)[pos:stop]
+                self._n += stop - pos
                 self._left -= stop - pos
                 self._after_data = self._left == 0
                 pos = stop
@@ -128,7 +155,7 @@ class ChunkedBody:
         size = int(match[1], 16)
         if size == 0:
             self._trailers = True
-        elif len(self._parts) + size > self._limit:
+        elif self._n + size > self._limit:
             raise too_large(self._limit)
         self._left = size
 
@@ -140,10 +167,12 @@ class ChunkedBody:
 
     def _count(self, n_bytes: int) -> None:
         self._framing += n_bytes
-        if self._framing > FRAMING_FREE + 2 * len(self._parts):
+        if self._framing > FRAMING_FREE + 2 * self._n:
             raise HttpError(400, "The chunks of the body are too small for its size; send larger ones.")
 
-    def take(self) -> bytes:
+    def take(self) -> bytes | memoryview:
+        if self._buffer is not None:
+            return self._buffer[: self._n]
         whole, self._parts = bytes(self._parts), bytearray()
         return whole
 

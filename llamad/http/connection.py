@@ -15,7 +15,7 @@ from llamad.http.errors import HttpError
 from llamad.http.exchange import Exchange
 from llamad.http.flow import PIPELINE_MAX, Flow
 from llamad.http.head import HeadReader, read_request
-from llamad.http.message import Request, peer_name
+from llamad.http.message import Request, Response, peer_name
 from llamad.http.phases import ANSWER, BODY, CLOSED, ENDING, HEAD, IDLE, LINGER, SKIP
 
 if TYPE_CHECKING:
@@ -233,18 +233,29 @@ class Connection(asyncio.Protocol):
         limit = self.server.body_max(request)
         if length > limit:
             raise too_large(limit)
+        buffer = self.server.body_buffer(request, length if length > 0 else limit)
+        if isinstance(buffer, Response):
+            exchange.send(buffer)
+            return
+        if buffer is not None:
+            # A body beyond the usual limit may take as long as its size says: the slowest rate stays the same.
+            limits = self.server.limits
+            self.deadline += limits.body_timeout * (len(buffer) // limits.body_max_bytes)
         if length < 0:
-            self._body = ChunkedBody(limit)
+            self._body = ChunkedBody(limit, buffer)
+        elif buffer is not None:
+            assert isinstance(self._body, LengthBody)
+            self._body.buffer = buffer
         if "expect" in request.headers and not exchange.http10:
             self.write(wire.CONTINUE)
 
     # Answering.
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes | memoryview) -> None:
         self.flow.written += len(data)
         self._transport.write(data)
 
-    def writelines(self, pieces: tuple[bytes, ...]) -> None:
+    def writelines(self, pieces: tuple[bytes | memoryview, ...]) -> None:
         self.flow.written += sum(map(len, pieces))
         self._transport.writelines(pieces)
 

@@ -3,6 +3,7 @@ Runs on the event loop; it must not outlive its answer, so a closed exchange dro
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
@@ -19,6 +20,9 @@ CLIENT_GONE = 499
 _STREAM_TEXT = "Cache-Control: no-cache\r\nX-Accel-Buffering: no\r\n"
 # Above this a body is not copied behind its head but written after it.
 _JOIN_MAX = 64 * 1024
+# Above this it is written in pieces of this size, each when the client has taken the one before: no copy of it waits
+# in the transport, and with TLS others need not wait until all of it is encrypted.
+_PIECE = 1024 * 1024
 
 
 class Exchange:
@@ -34,6 +38,7 @@ class Exchange:
         "_chunked",
         "_connection",
         "_mute",
+        "_rest",
         "closed",
         "http10",
         "keep",
@@ -59,6 +64,7 @@ class Exchange:
         self._begun = False
         self._chunked = False
         self._mute = request.method == "HEAD"  # the answer has a head only
+        self._rest: memoryview | None = None  # of a large body: what is not yet written
 
     # For the application.
 
@@ -88,12 +94,33 @@ class Exchange:
         if self._mute or not length:
             self._connection.write(head)
         else:
+            if len(body) > _PIECE:
+                self._connection.write(head)
+                self._rest = memoryview(body)
+                self._write_rest()
+                return
             self.sent_bytes = len(body)
             if len(body) <= _JOIN_MAX:
                 self._connection.write(head + body)
             else:
                 self._connection.writelines((head, body))
         self._close()
+
+    def _write_rest(self) -> None:
+        """The next piece of a large body. One for each turn of the loop, so that others have their turns too."""
+        rest = self._rest
+        if self.closed or rest is None or self.paused:
+            return
+        piece, self._rest = rest[:_PIECE], rest[_PIECE:]
+        self.sent_bytes += len(piece)
+        self._connection.write(piece)
+        if self.closed:
+            return
+        if not self._rest:
+            self._rest = None
+            self._close()
+        elif not self.paused:
+            asyncio.get_running_loop().call_soon(self._write_rest)
 
     def begin(self, status: int, content_type: str, headers: Iterable[tuple[str, str]] = ()) -> None:
         """Start a streamed answer: in chunks, or for HTTP/1.0 until the connection closes."""
@@ -152,6 +179,7 @@ class Exchange:
     def abandon(self) -> None:
         """The answer cannot be delivered: say so once. The caller finishes the exchange."""
         self.closed = True
+        self._rest = None
         if self.status == 0:
             self.status = CLIENT_GONE
         self.call_on_abort()
@@ -162,11 +190,13 @@ class Exchange:
             self._guard(callback)
 
     def pause(self) -> None:
-        if self._begun and self.on_pause is not None:
+        if self._begun and self._rest is None and self.on_pause is not None:
             self._guard(self.on_pause)
 
     def resume(self) -> None:
-        if self._begun and self.on_resume is not None:
+        if self._rest is not None:
+            self._write_rest()
+        elif self._begun and self.on_resume is not None:
             self._guard(self.on_resume)
 
     def _guard(self, callback: Callable[[], None]) -> None:

@@ -27,6 +27,7 @@ class Request:
 
     __slots__ = (
         "body",
+        "buffer",
         "headers",
         "key_name",
         "method",
@@ -53,7 +54,8 @@ class Request:
         self.path = path
         self.query = query
         self.headers = headers  # lower-case names; repeated ones joined by ", "
-        self.body = b""
+        self.body: bytes | memoryview = b""
+        self.buffer: object = None  # the application's own: what its body_buffer() needs to remember
         self.request_id = request_id
         self.peer = peer
         self.t_start = (
@@ -72,7 +74,7 @@ class Response:
     def __init__(
         self,
         status: int = 200,
-        body: bytes = b"",
+        body: bytes | memoryview = b"",
         content_type: str = JSON,
         headers: tuple[tuple[str, str], ...] = (),
     ) -> None:

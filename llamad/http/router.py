@@ -4,7 +4,7 @@ Runs on the event loop; it checks no keys and calls no handler."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from llamad.http.message import Response
 
@@ -13,10 +13,23 @@ if TYPE_CHECKING:
     from llamad.http.message import Request
 
 
+class Intake(Protocol):
+    """What a route says about a body before it comes, where that depends on the request."""
+
+    def check(self, request: Request) -> None:
+        """Refuse by the head alone, with the application's own exception."""
+
+    def limit(self, request: Request) -> int:
+        """As App.body_max."""
+
+    def buffer(self, request: Request, length: int) -> memoryview | None:
+        """As App.body_buffer, refusing with the application's own exception."""
+
+
 class Route:
     """One method on one path pattern. A segment written {name} matches any one non-empty segment."""
 
-    __slots__ = ("body_max", "handler", "method", "name", "pattern", "public", "segments")
+    __slots__ = ("body_max", "handler", "intake", "method", "name", "pattern", "public", "segments")
 
     def __init__(
         self,
@@ -27,6 +40,7 @@ class Route:
         *,
         name: str = "",
         body_max: int = 0,
+        intake: Intake | None = None,
     ) -> None:
         if not pattern.startswith("/"):
             raise ValueError(f"route pattern {pattern!r} must start with /")
@@ -36,6 +50,7 @@ class Route:
         self.public = public
         self.name = name or pattern  # a bounded label for metrics
         self.body_max = body_max
+        self.intake = intake
         self.segments = pattern.split("/")[1:]
 
     def params(self, path: str) -> dict[str, str]:

@@ -219,6 +219,16 @@ class HttpServer:
             log.exception("request %s: body_max failed", request.request_id)
             raise HttpError(500, "The server failed on this request; see its log.") from None
 
+    def body_buffer(self, request: Request, length: int) -> memoryview | Response | None:
+        try:
+            buffer = self.app.body_buffer(request, length)
+            if isinstance(buffer, memoryview) and (buffer.readonly or buffer.nbytes != length):
+                raise ValueError(f"a buffer of {buffer.nbytes} bytes for a body of {length}")
+        except Exception:
+            log.exception("request %s: body_buffer failed", request.request_id)
+            raise HttpError(500, "The server failed on this request; see its log.") from None
+        return buffer
+
     def error(self, status: int, message: str, request: Request | None = None) -> Response:
         """The application's error, without anything that could not be sent."""
         try:

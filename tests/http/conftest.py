@@ -10,6 +10,7 @@ import socket
 import ssl
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -40,6 +41,10 @@ def wait_until(condition: Callable[[], bool], what: str = "") -> None:
         time.sleep(0.005)
 
 
+class Memory(bytearray):
+    """Can be watched going away."""
+
+
 class TinyApp:
     """Each path does one thing that a test needs; `events` is what the HTTP layer called, in order."""
 
@@ -47,6 +52,7 @@ class TinyApp:
         self.events: list[tuple[Any, ...]] = []
         self.held: list[Exchange] = []
         self.requests: list[Request] = []
+        self.memories: list[weakref.ref[Memory]] = []  # of bodies of /into
         self.produced = 0
         self.flooding: Connection | None = None  # the connection of the last /flood
         self.router = Router()
@@ -72,7 +78,7 @@ class TinyApp:
             "/head-boom",
         ):
             self._add("GET", path)
-        for path in ("/echo", "/small", "/hold", "/private", "/max-boom", "/items/{name}"):
+        for path in ("/into", "/echo", "/small", "/hold", "/private", "/max-boom", "/items/{name}"):
             self._add("POST", path)
         self._add("GET", "/items/{name}")
 
@@ -96,6 +102,21 @@ class TinyApp:
         if request.path == "/max-boom":
             raise RuntimeError("body_max fails")
         return 10 if request.path == "/small" else 0
+
+    def body_buffer(self, request: Request, length: int) -> memoryview | Response | None:
+        """Of /into: memory of its own, or what the query asks for."""
+        if request.path != "/into":
+            return None
+        how = request.query.get("how", "")
+        if how == "boom":
+            raise RuntimeError("body_buffer fails")
+        if how == "full":
+            return self.error(503, "No room")
+        if how == "odd":
+            return memoryview(bytearray(length + 1))
+        memory = Memory(length)
+        self.memories.append(weakref.ref(memory))
+        return memoryview(memory)
 
     def on_request(self, exchange: Exchange) -> None:
         self.requests.append(exchange.request)
@@ -121,6 +142,13 @@ class TinyApp:
 
     def do_echo(self, exchange: Exchange) -> None:
         exchange.send(Response(200, exchange.request.body, "application/octet-stream"))
+
+    def do_into(self, exchange: Exchange) -> None:
+        body = exchange.request.body
+        assert isinstance(body, memoryview)
+        assert isinstance(body.obj, Memory)
+        self.requests.clear()  # they hold the memory
+        exchange.send(Response(200, body, "application/octet-stream"))
 
     do_small = do_max_boom = do_head_boom = do_private = do_echo
 

@@ -106,6 +106,7 @@ def test_a_lingering_connection_still_sends_a_large_answer_whole(
     serve: Any, monkeypatch: Any, until: Any
 ) -> None:
     monkeypatch.setattr("llamad.http.connection.LINGER_SECONDS", 0.1)
+    monkeypatch.setattr("llamad.http.exchange._PIECE", 2**30)  # all of it waits in the transport
     h = serve()
     with h.connect() as c:
         close = b"GET /big?n=20000000 HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n"
@@ -189,7 +190,8 @@ def test_drain(serve: Any) -> None:
         c.sock.close()
 
 
-def test_close_gives_up_what_is_in_flight(serve: Any) -> None:
+def test_close_gives_up_what_is_in_flight(serve: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr("llamad.http.exchange._PIECE", 2**30)  # all of it waits in the transport
     h = serve()
     with h.connect() as waiting, h.connect() as streaming, h.connect() as slow:
         waiting.send(GET % b"/hold")
@@ -212,7 +214,8 @@ def test_close_gives_up_what_is_in_flight(serve: Any) -> None:
     )
 
 
-def test_close_lets_written_answers_leave(serve: Any) -> None:
+def test_close_lets_written_answers_leave(serve: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr("llamad.http.exchange._PIECE", 2**30)  # all of it is written
     h = serve()
     with h.connect() as c:
         c.send(GET % b"/big?n=20000000")
