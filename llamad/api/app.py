@@ -15,6 +15,9 @@ from llamad.api.auth import Keys
 from llamad.api.errors import ApiError
 from llamad.api.openai import chat, responses, text
 from llamad.api.service import Service
+from llamad.api.state import info, sessions, slots
+from llamad.api.state.intake import StateIntake
+from llamad.api.state.work import Held
 from llamad.api.vectors import classify, embeddings, rerank
 from llamad.api.wording import worded
 from llamad.engine.host import State
@@ -61,6 +64,10 @@ class Api:
         self._add("POST", "/v1/messages", messages.handle)
         self._add("POST", "/v1/messages/count_tokens", messages.count_tokens)
         self._add("POST", "/apply-template", chats.apply_template)
+        self._add("POST", "/slots/{id_slot}", slots.handle, intake=StateIntake(service))
+        self._add("GET", "/v1/slots/{id_slot}/info", info.handle)
+        self._add("GET", "/sessions", sessions.listing)
+        self._add("POST", "/sessions/{id_session}", sessions.handle)
 
     def _add(
         self, method: str, path: str, handler: Handler, public: bool = False, intake: Intake | None = None
@@ -118,6 +125,9 @@ class Api:
             exchange.fail(worded(error, exchange.request))
 
     def on_done(self, exchange: Exchange, seconds: float) -> None:
+        held = exchange.request.buffer
+        if isinstance(held, Held):
+            held.end()
         self.service.metrics.on_done(exchange, seconds)
 
     def error(self, status: int, message: str, request: Request | None = None) -> Response:

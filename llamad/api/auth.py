@@ -17,6 +17,9 @@ class Keys:
 
     def __init__(self, keys: list[str]) -> None:
         self._keys = [(key.encode("utf-8", "surrogateescape"), _name(key)) for key in dict.fromkeys(keys)]
+        if len({name for _, name in self._keys}) < len(self._keys):
+            # Sessions and files belong to names, so two keys must not share one.
+            raise ValueError("two API keys have the same short hash; replace one of them")
 
     def __bool__(self) -> bool:
         return bool(self._keys)

@@ -176,12 +176,35 @@ def _vector_lines(service: Service) -> Iterable[str]:
     )
 
 
+def _state_lines(service: Service) -> Iterable[str]:
+    sessions, room = service.sessions, service.room
+    for name, help, value in (
+        ("llamad:session_saves_total", "Sessions saved.", sessions.n_saves),
+        ("llamad:session_restores_total", "Sessions restored, also from files.", sessions.n_restores),
+        ("llamad:session_refused_total", "Saves refused for want of room.", sessions.n_refused),
+        ("llamad:session_evicted_total", "Sessions that went to make room.", sessions.n_evicted),
+        (
+            "llamad:state_refused_total",
+            "States refused because others on their way fill the room.",
+            room.n_refused,
+        ),
+    ):
+        yield from _plain("counter", name, help, value)
+    for name, help, value in (
+        ("llamad:sessions", "Sessions held.", len(sessions)),
+        ("llamad:session_bytes", "Bytes of sessions, with those being saved.", sessions.n_bytes),
+        ("llamad:state_bytes", "Bytes of states on their way: bodies, files, answers.", room.n_bytes),
+        ("llamad:state_actions", "State actions that run or wait for their slot.", service.n_state_actions),
+    ):
+        yield from _plain("gauge", name, help, value)
+
+
 def handle(service: Service, exchange: Exchange) -> None:
     """GET /metrics."""
     if not service.settings.endpoint_metrics:
         raise ApiError(501, "This server does not support metrics endpoint.")
     metrics = service.metrics
-    lines = [*_engine_lines(service), *_vector_lines(service)]
+    lines = [*_engine_lines(service), *_vector_lines(service), *_state_lines(service)]
     name = "llamad:requests_total"
     lines += [
         f"# HELP {name} Answers by endpoint and status; 499: the client left first.",

@@ -25,6 +25,10 @@ from llamad.engine.embedder import Embedder
 from llamad.engine.engine import Engine
 from llamad.engine.host import Host, State
 from llamad.engine.model import LoadError, Model
+from llamad.engine.room import Room
+from llamad.engine.sessions import Sessions
+from llamad.engine.state import States
+from llamad.engine.statefiles import StateFiles
 from llamad.flags.help import props
 from llamad.flags.settings import Settings
 from llamad.http.exchange import Exchange
@@ -33,6 +37,10 @@ from llamad.http.message import Request
 log = logging.getLogger("llamad.api")
 
 N_WORKERS = 2
+# Beside those: a gigabyte on its way to a slow disk must not hold up the tokenizing of a text.
+N_STATE_WORKERS = 2
+# Of states on their way (bodies, files, answers) at least so many bytes may be there at once.
+ROOM_BYTES_MIN = 2**30
 
 
 class Pinged(Protocol):
@@ -48,6 +56,16 @@ def _system_prompt(settings: Settings) -> SystemPrompt:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise ValueError(f"--system-prompt-file {file}: {reason}") from None
+
+
+def _state_files(settings: Settings) -> StateFiles | None:
+    path = settings.slot_save_path
+    try:
+        return None if path is None else StateFiles(path)
+    except OSError as error:
+        raise ValueError(
+            f"--slot-save-path {path}: {error.strerror}; it must be a folder that llamad can write into"
+        ) from None
 
 
 def _drop(task: asyncio.Task[None]) -> None:
@@ -69,6 +87,11 @@ class Service:
         self.metrics = Metrics()
         self.t_created = int(time.time())
         self.workers = ThreadPoolExecutor(N_WORKERS, thread_name_prefix="llamad-worker")
+        self.state_workers = ThreadPoolExecutor(N_STATE_WORKERS, thread_name_prefix="llamad-state")
+        self.files = _state_files(settings)
+        self.sessions = Sessions(settings.sessions_max_bytes, evict=settings.sessions_evict)
+        self.room = Room(max(settings.sessions_max_bytes, ROOM_BYTES_MIN))
+        self.n_state_actions = 0  # that run or wait for their slot
         self.breakers = Breakers()
         self.pings: set[Pinged] = set()
         self.n_preparing = 0  # requests whose texts or grammars are with a worker
@@ -116,6 +139,14 @@ class Service:
         if engine is None:
             raise ApiError(501, "This model computes embeddings or scores and generates no text")
         return model, engine
+
+    def states(self) -> States:
+        """The states of the engine's slots, or the error that says why there are none."""
+        self.ready()
+        states = self.host.states
+        if states is None:
+            raise self.not_ready()
+        return states
 
     def embedder(self) -> tuple[Model, Embedder]:
         """The model and its embedder; the caller has seen that the flags ask for one."""
@@ -173,4 +204,5 @@ class Service:
 
     def close(self) -> None:
         self.workers.shutdown(wait=False, cancel_futures=True)
+        self.state_workers.shutdown(wait=False, cancel_futures=True)
         self.grammars.close()

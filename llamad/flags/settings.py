@@ -75,6 +75,9 @@ class Settings:
     cache_prompt: bool
     system_prompt_file: str | None  # None: no system prompt
     system_prompt_field: bool  # whether a request may change it
+    slot_save_path: str | None  # None: no files of states
+    sessions_max_bytes: int  # 0: no sessions
+    sessions_evict: bool
     queue_max: int
     step_tokens_max: int  # 0: adaptive
     step_trace: str | None  # None: no trace

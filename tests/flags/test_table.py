@@ -173,7 +173,7 @@ def test_defaults_are_values_that_the_flag_accepts(flag: Flag) -> None:
 
 def test_only_secrets_hold_keys() -> None:
     secret = {flag.dest for flag in TABLE.flags if flag.secret}
-    assert secret == {"api_keys", "api_key_file", "ssl_key_file", "hf_token"}
+    assert secret == {"api_keys", "api_key_file", "ssl_key_file", "hf_token", "slot_save_path"}
 
 
 def test_every_setting_can_come_from_a_variable() -> None:

@@ -27,7 +27,7 @@ def ses1_of(tokens: list[int], *, bytes_a_token: int = BYTES_A_TOKEN) -> bytes:
 
 
 def tokens_of(data: bytes | memoryview) -> list[int]:
-    n = struct.unpack_from("<I", data, 4)[0]
+    n = min(struct.unpack_from("<I", data, 4)[0], (len(data) - 8) // 4)
     return list(struct.unpack_from(f"<{n}i", data, 8))
 
 
@@ -67,7 +67,7 @@ class FakeStates:
 
     async def restore(self, slot: int, blob: Blob, *, nowait: bool = False) -> Restored:
         data = bytes(memoryview(blob))
-        if data[:4] != b"SES1" or data != ses1_of(tokens_of(data)):
+        if data[:4] != b"SES1" or len(data) < 16 or data != ses1_of(tokens_of(data)):
             raise StateRefused(400, "The state is not one of this fake")
         await self._turn(slot, nowait)
         self.slots[slot] = tokens_of(data)

@@ -6,6 +6,7 @@ from functools import partial
 
 from llamad.flags.flag import Flag, Later
 from llamad.flags.kinds import File, Float, Int, Switch
+from llamad.flags.special import Size
 
 flag = partial(Flag, group="Slots")
 
@@ -34,7 +35,7 @@ READY_FLAGS: tuple[Flag, ...] = (
         dest="endpoint_slots",
         kind=Switch(),
         default=False,
-        help="Answer GET /slots; it shows what the slots do, prompts included.",
+        help="Answer GET /slots and the endpoints of slots' states and sessions; they show prompts.",
     ),
     flag(
         names=("-sps", "--slot-prompt-similarity"),
@@ -70,6 +71,32 @@ READY_FLAGS: tuple[Flag, ...] = (
         help="Refuse requests that change the system prompt.",
     ),
     flag(
+        names=("--slot-save-path",),
+        env=("LLAMA_ARG_SLOT_SAVE_PATH",),
+        dest="slot_save_path",
+        kind=File(optional=True),
+        default=None,
+        secret=True,
+        help="Folder for the states of slots and sessions: lets requests save them to files and restore them.",
+    ),
+    flag(
+        names=("--sessions-max-bytes",),
+        env=("LLAMA_ARG_SESSIONS_MAX_BYTES",),
+        dest="sessions_max_bytes",
+        kind=Size(0),
+        default=8 * 1024**3,
+        help="Memory for all sessions together; past it a save is a 507. 0 keeps none.",
+    ),
+    flag(
+        names=("--sessions-evict",),
+        off=("--no-sessions-evict",),
+        env=("LLAMA_ARG_SESSIONS_EVICT",),
+        dest="sessions_evict",
+        kind=Switch(),
+        default=False,
+        help="Let the least recently used sessions go when a save needs their room, instead of the 507.",
+    ),
+    flag(
         names=("--queue-max",),
         env=("LLAMA_ARG_QUEUE_MAX",),
         dest="queue_max",
@@ -96,14 +123,6 @@ READY_FLAGS: tuple[Flag, ...] = (
 )
 
 LATER_FLAGS: tuple[Flag, ...] = (
-    flag(
-        names=("--slot-save-path",),
-        env=("LLAMA_ARG_SLOT_SAVE_PATH",),
-        dest="slot_save_path",
-        kind=File(),
-        default=None,
-        status=Later("saving slots to files"),
-    ),
     flag(
         names=("--cache-reuse",),
         env=("LLAMA_ARG_CACHE_REUSE",),

@@ -1,0 +1,1 @@
+"""The endpoints of saved states: slots to blobs and files and back, sessions, what a slot holds."""

@@ -1,0 +1,145 @@
+"""Owns GET /sessions and POST /sessions/{id_session}: states kept by the server under a number, and their archives.
+
+Runs on the event loop; files are for the workers, the state itself for the engine. A session belongs to its key.
+"""
+
+from __future__ import annotations
+
+from llamad.api.errors import ApiError, bad
+from llamad.api.service import Service
+from llamad.api.state import work
+from llamad.api.state.slots import read_file
+from llamad.api.state.work import Ask
+from llamad.engine.sessions import Name, Session
+from llamad.http.exchange import Exchange
+from llamad.http.message import Request
+
+ACTIONS = ("save", "restore", "remove")
+ID_MAX = 2**63 - 1
+
+
+def listing(service: Service, exchange: Exchange) -> None:
+    """GET /sessions: those of the request's key."""
+    work.need_slots(service, "sessions")
+    ask = Ask(service, exchange, -1)
+    ask.send(
+        [
+            {
+                "id": one.id,
+                "size": one.size,
+                "created_at": one.created_at,
+                "updated_at": one.updated_at,
+            }
+            for one in service.sessions.of_key(ask.key)
+        ]
+    )
+
+
+def _id_of(request: Request) -> int:
+    value = request.params["id_session"]
+    found = int(value) if value.isascii() and value.isdigit() and len(value) < 40 else -1
+    if not 0 <= found <= ID_MAX:
+        raise bad(f'"id_session" must be a whole number, 0 to {ID_MAX}')
+    return found
+
+
+def handle(service: Service, exchange: Exchange) -> None:
+    """POST /sessions/{id_session}?action=..."""
+    request = exchange.request
+    action = work.action_of(request, ACTIONS)
+    work.need_slots(service, "sessions")
+    id_session = _id_of(request)
+    slot = -1
+    if action != "remove":
+        slot = work.slot_of(service, request.query.get("slot", ""), "slot")
+    name = (request.key_name, id_session)
+    ask = Ask(service, exchange, slot)
+    if action == "save":
+        work.run(ask, _save(ask, name))
+        return
+    body = work.optional_body(request)
+    # An empty name is a mistake: taken for none, the session would be removed without its archive.
+    file = work.file_of(body, "file") if body.get("file") is not None else ""
+    if file:
+        work.need_files(service, '"file"')
+    if action == "remove":
+        work.run(ask, _remove(ask, name, file))
+    else:
+        work.run(ask, _restore_file(ask, id_session, file) if file else _restore(ask, name))
+
+
+def _found(ask: Ask, name: Name) -> Session:
+    session = ask.service.sessions.find(name)
+    if session is None:
+        raise ApiError(404, f"There is no session {name[1]}")
+    return session
+
+
+async def _save(ask: Ask, name: Name) -> None:
+    sessions = ask.service.sessions
+    if sessions.bytes_max == 0:
+        raise ApiError(501, "This server keeps no sessions. Start it with a larger `--sessions-max-bytes`")
+    work.need_layout(ask.states)
+    place = sessions.reserve(name, ask.expected_bytes())
+    try:
+        saved = await ask.states.save(ask.slot, nowait=ask.nowait)
+        async with sessions.turn(name):
+            session = place.put(saved.blob, saved.n_tokens)
+    finally:
+        place.drop()
+    ask.send(
+        {
+            "id_session": name[1],
+            "id_slot": ask.slot,
+            "n_tokens": session.n_tokens,
+            "n_bytes": session.size,
+            "t_ms": ask.t_ms(),
+            "stall_ms": saved.stall_us / 1e3,
+        }
+    )
+
+
+async def _restore(ask: Ask, name: Name) -> None:
+    sessions = ask.service.sessions
+    session = _found(ask, name)
+    with sessions.pinned(session) as blob:
+        restored = await ask.states.restore(ask.slot, blob, nowait=ask.nowait)
+    sessions.restored(name, session)
+    _send_restored(ask, name[1], restored.n_bytes, restored.n_tokens, restored.stall_us)
+
+
+async def _restore_file(ask: Ask, id_session: int, file: str) -> None:
+    """From an archive, or from a slot's file: the number is only echoed."""
+    blob, n_bytes = await read_file(ask, file)
+    restored = await ask.states.restore(ask.slot, blob, nowait=ask.nowait)
+    ask.service.sessions.n_restores += 1
+    _send_restored(ask, id_session, n_bytes, restored.n_tokens, restored.stall_us)
+
+
+def _send_restored(ask: Ask, id_session: int, n_bytes: int, n_tokens: int, stall_us: int) -> None:
+    ask.send(
+        {
+            "id_session": id_session,
+            "id_slot": ask.slot,
+            "n_bytes_read": n_bytes,
+            "success": True,
+            "t_ms": ask.t_ms(),
+            "n_tokens": n_tokens,
+            "stall_ms": stall_us / 1e3,
+        }
+    )
+
+
+async def _remove(ask: Ask, name: Name, file: str) -> None:
+    """With a file it goes only once the archive is whole."""
+    sessions = ask.service.sessions
+    answer: dict[str, object] = {"id_session": name[1], "removed": True}
+    async with sessions.turn(name):
+        session = _found(ask, name)
+        if file:
+            files = work.need_files(ask.service, '"file"')
+            with sessions.pinned(session) as blob:
+                n_bytes = await ask.aside(files.write, ask.key, file, [memoryview(blob)])
+            answer |= {"file": file, "n_bytes": n_bytes}
+        sessions.remove(name)
+    ask.send(answer)

@@ -1,0 +1,201 @@
+"""Owns POST /slots/{id_slot}: a slot's state to a file, to the client and back, its tokens, its context shift.
+
+Runs on the event loop; files, base64 and checks are for the workers, the state itself for the engine.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from llamad.api.errors import bad
+from llamad.api.fields import json_object, whole
+from llamad.api.service import Service
+from llamad.api.state import work
+from llamad.api.state.accept import wants_octets
+from llamad.api.state.work import Ask, Held
+from llamad.engine import ses1
+from llamad.engine.blobs import Blob
+from llamad.engine.statefiles import StateFiles, check_name
+from llamad.http.exchange import Exchange
+from llamad.http.message import Request, Response
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+    from typing import Any
+
+RESTORE_STATE = "restore-state"
+OCTETS = "application/octet-stream"
+
+
+def is_raw(request: Request) -> bool:
+    """Whether the head says that the body is the blob itself."""
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower() == OCTETS
+
+
+def judge(service: Service, request: Request) -> tuple[str, int]:
+    """The action and the slot, or why not, from the head alone."""
+    action = work.action_of(request, tuple(ACTIONS))
+    what = f"the action {action}"
+    if action in ("save", "restore"):
+        work.need_files(service, what)
+    elif action != "erase" or service.files is None:
+        work.need_slots(service, what)
+    return action, work.slot_of(service, request.params["id_slot"], "id_slot")
+
+
+def handle(service: Service, exchange: Exchange) -> None:
+    """POST /slots/{id_slot}?action=..."""
+    action, slot = judge(service, exchange.request)
+    ask = Ask(service, exchange, slot)
+    work.run(ask, ACTIONS[action](ask))
+
+
+def _filename(ask: Ask) -> str:
+    name = work.file_of(json_object(ask.exchange.request.body), "filename")
+    check_name(name)
+    return name
+
+
+async def _save(ask: Ask) -> None:
+    """In llama.cpp's own file format."""
+    files, name = work.need_files(ask.service, "files"), _filename(ask)
+    saved = await work.save(ask, 1)
+    n_bytes = await ask.aside(_write_slot_file, files, ask.key, name, saved.blob)
+    ask.send(
+        {
+            "id_slot": ask.slot,
+            "filename": name,
+            "n_saved": saved.n_tokens,
+            "n_written": n_bytes,
+            "timings": {"save_ms": ask.t_ms()},
+            "stall_ms": saved.stall_us / 1e3,
+        }
+    )
+
+
+def _write_slot_file(files: StateFiles, key: str, name: str, blob: Blob) -> int:
+    pieces = (ses1.file_head(blob), memoryview(blob)[ses1.kv_offset(blob) :])
+    return files.write(key, name, pieces)
+
+
+async def read_file(ask: Ask, name: str) -> tuple[Blob, int]:
+    """A state from a file of either kind, and how large the file is."""
+    files = work.need_files(ask.service, "files")
+    work.need_layout(ask.states)
+    bytes_max = ask.states.bytes_max + work.FILE_HEAD_SPARE
+    size = await ask.aside(files.size, ask.key, name)
+    # A file of llama.cpp's becomes a second blob, with the head of SES1.
+    work.take_room(ask.service, ask.exchange.request, 2 * min(size, bytes_max))
+    return await ask.aside(_read_state, files, ask.key, name, bytes_max)
+
+
+def _read_state(files: StateFiles, key: str, name: str, bytes_max: int) -> tuple[Blob, int]:
+    blob = files.read(key, name, bytes_max)
+    return ses1.from_file(blob), blob.size
+
+
+async def _restore(ask: Ask) -> None:
+    name = _filename(ask)
+    blob, n_bytes = await read_file(ask, name)
+    restored = await ask.states.restore(ask.slot, blob, nowait=ask.nowait)
+    ask.send(
+        {
+            "id_slot": ask.slot,
+            "filename": name,
+            "n_restored": restored.n_tokens,
+            "n_read": n_bytes,
+            "timings": {"restore_ms": ask.t_ms()},
+            "stall_ms": restored.stall_us / 1e3,
+        }
+    )
+
+
+async def _erase(ask: Ask) -> None:
+    n_erased = await ask.states.erase(ask.slot, nowait=ask.nowait)
+    ask.send({"id_slot": ask.slot, "n_erased": n_erased})
+
+
+async def _save_state(ask: Ask) -> None:
+    """To the client: the blob itself, or JSON with base64."""
+    octets = wants_octets(ask.exchange.request.headers.get("accept", ""))
+    saved = await work.save(ask, 1 if octets else 7 / 3)
+    if octets:
+        stall = (("X-Stall-Ms", f"{saved.stall_us / 1e3:g}"),)
+        ask.exchange.send(Response(200, memoryview(saved.blob), OCTETS, stall))
+        return
+    fields = {
+        "id_slot": ask.slot,
+        "n_tokens": saved.n_tokens,
+        "n_bytes": saved.blob.size,
+        "t_ms": ask.t_ms(),
+        "stall_ms": saved.stall_us / 1e3,
+    }
+    head = msgspec.json.encode(fields)[:-1] + b',"state":"'
+    answer = await ask.aside(ses1.encode_json, saved.blob, head, b'"}')
+    ask.exchange.send(Response(200, memoryview(answer)))
+
+
+async def _restore_state(ask: Ask) -> None:
+    blob = await _received(ask)
+    n_bytes = blob.size
+    restored = await ask.states.restore(ask.slot, blob, nowait=ask.nowait)
+    ask.send(
+        {
+            "id_slot": ask.slot,
+            "n_bytes_read": n_bytes,
+            "success": True,
+            "t_ms": ask.t_ms(),
+            "n_tokens": restored.n_tokens,
+            "stall_ms": restored.stall_us / 1e3,
+        }
+    )
+
+
+async def _received(ask: Ask) -> Blob:
+    """The blob that the body is, or that it holds. A body that begins as one is one, whatever its type says."""
+    request = ask.exchange.request
+    held = request.buffer
+    if not isinstance(held, Held) or held.blob is None:
+        raise bad('The body must be a state: the blob itself, or JSON with it as base64 in "state"')
+    blob, n_bytes = held.blob, len(request.body)
+    is_blob = is_raw(request) or bytes(request.body[:4]) == b"SES1"
+    request.body = b""  # lets go of the view, for the size below
+    blob.size = n_bytes
+    if is_blob:
+        return blob
+    return await ask.aside(ses1.decode_json, memoryview(blob), ask.states.bytes_max)
+
+
+async def _tokens(ask: Ask) -> None:
+    found = await ask.states.tokens(ask.slot, nowait=ask.nowait)
+    ask.send(
+        {
+            "id_slot": ask.slot,
+            "n_tokens": len(found.tokens),
+            "tokens": found.tokens,
+            "n_prompt_tokens_processed": found.n_processed,
+        }
+    )
+
+
+async def _context_shift(ask: Ask) -> None:
+    body = json_object(ask.exchange.request.body)
+    for name in ("n_keep", "n_discard"):
+        if body.get(name) is None:
+            raise bad(f'"{name}" is missing: give how many tokens to keep and to discard')
+    n_keep, n_discard = whole(body, "n_keep", 0, low=0), whole(body, "n_discard", 0, low=1)
+    n_tokens = await ask.states.shift(ask.slot, n_keep, n_discard, nowait=ask.nowait)
+    ask.send({"success": True, "new_n_tokens": n_tokens})
+
+
+ACTIONS: dict[str, Callable[[Ask], Coroutine[Any, Any, None]]] = {
+    "save": _save,
+    "restore": _restore,
+    "erase": _erase,
+    "save-state": _save_state,
+    RESTORE_STATE: _restore_state,
+    "tokens": _tokens,
+    "context-shift": _context_shift,
+}

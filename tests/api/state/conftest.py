@@ -1,0 +1,74 @@
+"""Servers whose slots can be saved: one over the real model, and one over fakes for what that cannot be made to do."""
+
+import pytest
+from support.faked import Faked
+from support.live import Live
+from support.states import FakeStates
+
+from llamad.engine.fake import Fake
+
+N_SLOTS = 2
+N_CTX = 60_000  # of a fake slot: states of 15 MB
+
+
+class FakedStates(Faked):
+    """`states` are the fake's."""
+
+    def __init__(self, *flags, n_ctx=N_CTX, **options):
+        super().__init__(Fake(), "-np", str(N_SLOTS), *flags, **options)
+        self.states = FakeStates(N_SLOTS, n_ctx)
+        self.host.states = self.states
+
+    @property
+    def service(self):
+        return self.daemon.service
+
+    def quiet(self):
+        """Wait until nothing is on its way."""
+        service = self.service
+        self.until(lambda: service.n_state_actions == 0 and service.room.n_bytes == 0)
+
+
+@pytest.fixture
+def started():
+    """started(*flags) starts a server over fakes."""
+    servers = []
+
+    def start(*flags, **options):
+        servers.append(FakedStates(*flags, **options))
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.quiet()
+        server.__exit__()
+
+
+@pytest.fixture
+def folder(tmp_path):
+    made = tmp_path / "states"
+    made.mkdir()
+    return made
+
+
+@pytest.fixture
+def faked(started, folder):
+    return started("--slots", "--metrics", "--slot-save-path", str(folder))
+
+
+@pytest.fixture(scope="package")
+def live_folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("live-states")
+
+
+@pytest.fixture(scope="package")
+def live_states(live_folder):
+    flags = ("-np", "2", "-c", "2048", "--slots", "--metrics", "--slot-save-path", str(live_folder))
+    with Live(*flags) as server:
+        yield server
+
+
+@pytest.fixture
+def smol(live_states):
+    yield live_states.client
+    live_states.wait_idle()
