@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
-from support import bert
+from support import bert, shell
 from support.live import Live
 
 TEXTS = ["What time is it?", "Who is the president of France?", "Summarize this for me"]
@@ -78,3 +79,31 @@ def test_classes_without_labels_are_numbered_and_a_missing_head_is_a_501(tmp_pat
             assert (answer.status, answer.error["type"]) == (501, "not_supported_error")
             assert "the model has no head" in answer.error["message"]
         server.wait_line("has no head that ranks")
+
+
+EXAMPLES = (
+    """curl -s http://localhost:8080/v1/classify \\
+  -H "Content-Type: application/json" \\
+  -d '{
+    "inputs": "I love this product, it works great!"
+  }' | jq .
+""",
+    """curl -s http://localhost:8080/v1/classify \\
+  -H "Content-Type: application/json" \\
+  -d '{
+    "inputs": [
+      "I love this product!",
+      "This is terrible, worst purchase ever.",
+      "It is okay, nothing special."
+    ]
+  }' | jq .
+""",
+)
+
+
+def test_the_documented_examples(classifying: Any, tmp_path: Path) -> None:
+    url = f"http://{classifying.host}:{classifying.port}"
+    (one,), (three,) = (shell.values(shell.run(example, tmp_path, url)) for example in EXAMPLES)
+    assert one.keys() == three.keys() == {"model", "object", "usage", "predictions"}
+    assert [set(prediction) for prediction in one["predictions"]] == [{"label", "score"}] * 2
+    assert [len(predictions) for predictions in three["predictions"]] == [2, 2, 2]
