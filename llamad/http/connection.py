@@ -28,6 +28,8 @@ SKIP_MAX = 64 * 1024
 # Closing with unread bytes makes the kernel reset the connection, and the reset can overtake the answer.
 # So the answer is sent, then reading goes on for this long or until the client closes.
 LINGER_SECONDS = 2.0
+# A body that comes in pieces of this size comes faster than it can be handled.
+BREATHE_BYTES = 128 * 1024
 # Requests of one connection that are handled before the loop turns to others.
 TURN_MAX = 16
 
@@ -155,6 +157,8 @@ class Connection(asyncio.Protocol):
             else:
                 self._linger()
         self.flow.resume_reading()
+        if self.phase == BODY and n >= BREATHE_BYTES:
+            self.flow.breathe()
 
     def _put_by(self, data: bytes, pos: int) -> None:
         """Keep bytes for later. Reading goes on, because only reading shows that the client leaves."""

@@ -48,6 +48,11 @@ class Flow:
             if not self._transport.is_closing():
                 self._transport.resume_reading()
 
+    def breathe(self) -> None:
+        """Let others have their turn: libuv reads up to 32 times, 8 MB, before it looks at another connection."""
+        self.pause_reading()
+        asyncio.get_running_loop().call_soon(self.resume_reading)
+
     def settle(self) -> None:
         """Nothing waits any more: the connection is lost."""
         self.settled = self.written
