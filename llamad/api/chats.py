@@ -70,6 +70,28 @@ def _variables(settings: Settings) -> dict[str, Any]:
     return found
 
 
+_TURNS = [{"role": role, "content": "x"} for role in ("user", "assistant", "user")]
+
+
+def turn_end(chat: ChatHost, model: Model) -> int:
+    """The token that ends a turn: the model's end-of-turn token, else its end-of-sequence token, else -1.
+
+    llama.cpp goes by the names of tokens, and of several with a known name takes any (of SmolLM2's "<|endoftext|>" and
+    "<|im_end|>" the first), so what the template writes counts before.
+    """
+    info = model.info
+    try:
+        text = chat.prompt(_TURNS, tools=None, kwargs={})
+        tokens = (
+            memoryview(model.vocab.tokenize(text.encode("utf-8", "replace"), False, True)).cast("i").tolist()
+        )
+    except TemplateError:
+        tokens = []
+    written = [token for token in tokens if model.vocab.is_eog(token)]
+    known = [token for token in (info.eot, info.eos) if token >= 0]
+    return next((token for token in known if token in written), (written + known + [-1])[0])
+
+
 def _special(model: Model, token: int) -> str:
     return model.vocab.piece(token, True).decode("utf-8", "replace") if token >= 0 else ""
 

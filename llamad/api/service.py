@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from llamad.api import grammars
 from llamad.api.breakers import Breakers
-from llamad.api.chats import make_host
+from llamad.api.chats import make_host, turn_end
 from llamad.api.errors import ApiError
 from llamad.api.grammars import Grammars
 from llamad.api.metrics import Metrics
@@ -81,6 +81,7 @@ class Service:
         self.constraint = grammars.from_flags(settings)
         self.grammars = Grammars()
         self.chat: ChatHost  # from prepare() on
+        self.turn_end = -1  # the token that ends a message; likewise
         host.prepare = self.prepare
         self.host = host
         self.build_info = build_info
@@ -111,6 +112,7 @@ class Service:
         try:
             self.chat = make_host(self.settings, model)
             model.vocab.show_markers(list(self.chat.format.special))
+            self.turn_end = turn_end(self.chat, model)
         except ValueError as error:
             raise LoadError(str(error)) from None
         try:

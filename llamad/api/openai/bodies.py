@@ -14,7 +14,6 @@ from llamad.api.service import Service
 from llamad.engine.model import Model
 
 TOP_LOGPROBS_MAX = 20
-_EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 
 
 def include_usage(body: dict[str, Any]) -> bool:
@@ -37,18 +36,6 @@ def limit(body: dict[str, Any], service: Service) -> dict[str, Any]:
                 raise bad(f'"{name}" may be at most {cap} on this server (--n-predict-max)')
             break
     return {"n_predict": -2 if wanted < 0 else wanted}
-
-
-def effort(value: Any, field: str) -> dict[str, Any]:
-    """How much a model is to think, in the words of templates; nothing where nothing is said."""
-    if value is None:
-        return {}
-    if value not in _EFFORTS:
-        raise bad(f"{field} must be one of {', '.join(_EFFORTS)}")
-    if value == "none":
-        return {"enable_thinking": False}
-    known = {"minimal": "low", "xhigh": "high", "max": "high"}.get(value, value)
-    return {"enable_thinking": True, "reasoning_effort": known}
 
 
 def response_format(body: dict[str, Any]) -> grammars.Wanted | None:

@@ -11,6 +11,7 @@ from typing import Any
 from llamad.api import fields
 from llamad.api.errors import ApiError, bad
 from llamad.api.openai import bodies
+from llamad.api.openai.thinking import effort
 from llamad.flags.settings import Settings
 
 # There is no store: what names something kept by the server names nothing.
@@ -106,7 +107,7 @@ def _effort(body: dict[str, Any]) -> dict[str, Any]:
         return {}
     if not isinstance(value, dict):
         raise bad('"reasoning" must be an object')
-    return bodies.effort(value.get("effort"), '"reasoning": "effort"')
+    return effort(value.get("effort"), '"reasoning": "effort"')
 
 
 def _format(body: dict[str, Any]) -> dict[str, Any] | None:

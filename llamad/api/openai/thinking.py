@@ -9,7 +9,6 @@ from typing import Any, NamedTuple, cast
 
 from llamad.api import fields
 from llamad.api.errors import ApiError, bad
-from llamad.api.openai import bodies
 from llamad.chat.output import Reasoning
 from llamad.flags.settings import Settings
 
@@ -18,12 +17,27 @@ _BUDGETS = ("reasoning_budget_tokens", "thinking_budget_tokens")
 NO_BUDGET = "thinking cannot be cut off after some tokens yet; 0 turns it off, -1 leaves it unlimited"
 
 
+_EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+
+
 class Thinking(NamedTuple):
     """`on` is None where the template decides; `last` is a thought to write where there is none to come."""
 
     on: bool | None
     last: str
     kwargs: dict[str, Any]  # the request's variables of the template
+
+
+def effort(value: Any, field: str) -> dict[str, Any]:
+    """How much a model is to think, in the words of templates; nothing where nothing is said."""
+    if value is None:
+        return {}
+    if value not in _EFFORTS:
+        raise bad(f"{field} must be one of {', '.join(_EFFORTS)}")
+    if value == "none":
+        return {"enable_thinking": False}
+    known = {"minimal": "low", "xhigh": "high", "max": "high"}.get(value, value)
+    return {"enable_thinking": True, "reasoning_effort": known}
 
 
 def thinking(body: dict[str, Any], settings: Settings, server: dict[str, Any]) -> Thinking:
@@ -39,10 +53,10 @@ def thinking(body: dict[str, Any], settings: Settings, server: dict[str, Any]) -
         if not isinstance(switch, bool):
             raise bad('"chat_template_kwargs": "enable_thinking" must be true or false')
         on = switch
-    effort = bodies.effort(body.get("reasoning_effort"), '"reasoning_effort"')
-    if not effort.pop("enable_thinking", True):
+    wanted = effort(body.get("reasoning_effort"), '"reasoning_effort"')
+    if not wanted.pop("enable_thinking", True):
         on = False
-    kwargs = {**effort, **kwargs}
+    kwargs = {**wanted, **kwargs}
     last = ""
     if _budget(body, settings) == 0:
         on = False

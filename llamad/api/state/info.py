@@ -8,13 +8,7 @@ from __future__ import annotations
 from llamad.api.service import Service
 from llamad.api.state import work
 from llamad.api.state.work import Ask
-from llamad.engine.model import ModelInfo
 from llamad.http.exchange import Exchange
-
-
-def boundary(info: ModelInfo) -> int:
-    """The token that ends a message: end of turn, else end of sequence, else -1."""
-    return next((token for token in (info.eot, info.eos) if token >= 0), -1)
 
 
 def messages_of(tokens: list[int], end_token: int) -> list[dict[str, int]]:
@@ -40,7 +34,7 @@ def handle(service: Service, exchange: Exchange) -> None:
 
 async def _info(ask: Ask) -> None:
     tokens = (await ask.states.look(ask.slot)).tokens
-    end_token = boundary(ask.service.loaded().info)
+    end_token = ask.service.turn_end
     messages = messages_of(tokens, end_token)
     ask.send(
         {

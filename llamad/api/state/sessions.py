@@ -105,7 +105,7 @@ async def _restore(ask: Ask, name: Name) -> None:
     with sessions.pinned(session) as blob:
         restored = await ask.states.restore(ask.slot, blob, nowait=ask.nowait)
     sessions.restored(name, session)
-    _send_restored(ask, name[1], restored.n_bytes, restored.n_tokens, restored.stall_us)
+    _send_restored(ask, name[1], restored.n_bytes, restored.stall_us)
 
 
 async def _restore_file(ask: Ask, id_session: int, file: str) -> None:
@@ -113,10 +113,10 @@ async def _restore_file(ask: Ask, id_session: int, file: str) -> None:
     blob, n_bytes = await read_file(ask, file)
     restored = await ask.states.restore(ask.slot, blob, nowait=ask.nowait)
     ask.service.sessions.n_restores += 1
-    _send_restored(ask, id_session, n_bytes, restored.n_tokens, restored.stall_us)
+    _send_restored(ask, id_session, n_bytes, restored.stall_us)
 
 
-def _send_restored(ask: Ask, id_session: int, n_bytes: int, n_tokens: int, stall_us: int) -> None:
+def _send_restored(ask: Ask, id_session: int, n_bytes: int, stall_us: int) -> None:
     ask.send(
         {
             "id_session": id_session,
@@ -124,7 +124,6 @@ def _send_restored(ask: Ask, id_session: int, n_bytes: int, n_tokens: int, stall
             "n_bytes_read": n_bytes,
             "success": True,
             "t_ms": ask.t_ms(),
-            "n_tokens": n_tokens,
             "stall_ms": stall_us / 1e3,
         }
     )

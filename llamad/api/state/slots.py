@@ -147,7 +147,6 @@ async def _restore_state(ask: Ask) -> None:
             "n_bytes_read": n_bytes,
             "success": True,
             "t_ms": ask.t_ms(),
-            "n_tokens": restored.n_tokens,
             "stall_ms": restored.stall_us / 1e3,
         }
     )

@@ -63,7 +63,18 @@ def live_folder(tmp_path_factory):
 
 @pytest.fixture(scope="package")
 def live_states(live_folder):
-    flags = ("-np", "2", "-c", "2048", "--slots", "--metrics", "--slot-save-path", str(live_folder))
+    flags = (
+        "-np",
+        "2",
+        "-c",
+        "2048",
+        "-n",
+        "64",
+        "--slots",
+        "--metrics",
+        "--slot-save-path",
+        str(live_folder),
+    )
     with Live(*flags) as server:
         yield server
 

@@ -47,7 +47,6 @@ def test_save_list_restore_remove(faked):
         "id_slot": 1,
         "n_bytes_read": size,
         "success": True,
-        "n_tokens": 3,
         "stall_ms": 2.5,
     }
     assert slots == [[], [1, 2, 3]]

@@ -6,11 +6,15 @@ import os
 import socket
 import struct
 import threading
+from array import array
+from types import SimpleNamespace
 
 import pytest
 from support.states import ses1_of
 
+from llamad.api.chats import turn_end
 from llamad.api.state.accept import wants_octets
+from llamad.chat.template import TemplateError
 from llamad.engine.state import StateRefused
 
 ACTIONS = ("save", "restore", "erase", "save-state", "restore-state", "tokens", "context-shift")
@@ -158,7 +162,6 @@ def test_a_state_as_json_and_as_octets(faked):
         "id_slot": 1,
         "n_bytes_read": len(data),
         "success": True,
-        "n_tokens": 5000,
         "stall_ms": 2.5,
     }
     assert faked.states.slots[1] == tokens
@@ -397,3 +400,28 @@ def test_metrics_tell_of_states(faked):
     text = faked.client.get("/metrics").body.decode()
     for name in ("sessions", "session_bytes", "session_saves_total", "state_bytes", "state_actions"):
         assert f"\nllamad:{name} 0\n" in text, json.dumps(text)
+
+
+def test_what_ends_a_turn():
+    """By the template, then as llama.cpp names it."""
+
+    def found(prompt, *, eot=-1, eos=-1, eog=()):
+        vocab = SimpleNamespace(
+            tokenize=lambda text, *_: array("i", list(text)).tobytes(), is_eog=lambda token: token in eog
+        )
+        model = SimpleNamespace(info=SimpleNamespace(eot=eot, eos=eos), vocab=vocab)
+
+        def render(messages, **_):
+            if prompt is None:
+                raise TemplateError("no")
+            return prompt
+
+        return turn_end(SimpleNamespace(prompt=render), model)
+
+    both = {"eot": 1, "eos": 2, "eog": (1, 2, 3)}
+    assert found("x\1y\2z", **both) == 1
+    assert found("x\2y\3z", **both) == 2
+    assert found("x\3y", **both) == 3
+    assert found("x", **both) == found(None, **both) == 1
+    assert found("x", eos=2) == 2
+    assert found("x") == -1
