@@ -26,17 +26,20 @@ class Room:
 
 
 class Hold:
-    """What one request takes of the room. end() gives all of it back, and may be called again."""
+    """What one request takes of the room. end() gives all of it back, for good, and may be called again."""
 
-    __slots__ = ("_room", "n_bytes")
+    __slots__ = ("_ended", "_room", "n_bytes")
 
     def __init__(self, room: Room) -> None:
         self._room = room
+        self._ended = False
         self.n_bytes = 0
 
     def grow(self, n_bytes: int) -> None:
         """Take so many more. Raises NoRoom, and then holds what it held before."""
         room = self._room
+        if self._ended:
+            return  # the client has gone, and nobody would give it back
         n_others = room.n_bytes - self.n_bytes
         if n_others and room.n_bytes + n_bytes > room.bytes_max:
             room.n_refused += 1
@@ -45,5 +48,6 @@ class Hold:
         room.n_bytes += n_bytes
 
     def end(self) -> None:
+        self._ended = True
         self._room.n_bytes -= self.n_bytes
         self.n_bytes = 0

@@ -211,11 +211,12 @@ def test_the_count_is_exact_and_never_above_the_limit(evict, steps):
 
 def test_room_is_given_back_whatever_was_taken():
     room = Room(100)
-    one, two = room.hold(), room.hold()
-    one.grow(500)  # alone
+    alone, one, two = room.hold(), room.hold(), room.hold()
+    alone.grow(500)
     with pytest.raises(NoRoom):
         two.grow(1)
-    one.end()
+    alone.end()
+    alone.grow(5)  # late: counts no more
     two.grow(60)
     one.grow(40)
     with pytest.raises(NoRoom):
