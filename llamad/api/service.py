@@ -38,7 +38,6 @@ log = logging.getLogger("llamad.api")
 
 N_WORKERS = 2
 # Beside those: a gigabyte on its way to a slow disk must not hold up the tokenizing of a text.
-N_STATE_WORKERS = 2
 # Of states on their way (bodies, files, answers) at least so many bytes may be there at once.
 ROOM_BYTES_MIN = 2**30
 
@@ -88,7 +87,6 @@ class Service:
         self.metrics = Metrics()
         self.t_created = int(time.time())
         self.workers = ThreadPoolExecutor(N_WORKERS, thread_name_prefix="llamad-worker")
-        self.state_workers = ThreadPoolExecutor(N_STATE_WORKERS, thread_name_prefix="llamad-state")
         self.files = _state_files(settings)
         self.sessions = Sessions(settings.sessions_max_bytes, evict=settings.sessions_evict)
         self.room = Room(max(settings.sessions_max_bytes, ROOM_BYTES_MIN))
@@ -206,5 +204,4 @@ class Service:
 
     def close(self) -> None:
         self.workers.shutdown(wait=False, cancel_futures=True)
-        self.state_workers.shutdown(wait=False, cancel_futures=True)
         self.grammars.close()

@@ -30,7 +30,7 @@ PROGRESS_SECONDS = 0.5
 
 def wants_states(settings: Settings) -> bool:
     """Whether any endpoint can ask for a slot's state."""
-    return settings.endpoint_slots
+    return settings.endpoint_slots or settings.slot_save_path is not None
 
 
 class State(Enum):

@@ -109,7 +109,7 @@ class States:
     async def save(self, slot: int, *, nowait: bool = False) -> Saved:
         """The slot's state as SES1. The engine writes it in one call into a buffer that is there already."""
         layout = self._known()
-        n_bytes = layout.bytes_max(self._n_tokens(slot))
+        n_bytes = layout.bytes(self._n_tokens(slot))
         for n_try in range(N_TRIES + 1):
             blob = await self.work(lambda: _ready_blob(n_bytes))  # noqa: B023  (awaited at once)
             acted = await self._act(Action(ACTION_SAVE, slot, blob, nowait))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from array import array
+from concurrent.futures import ThreadPoolExecutor
 
 from llamad.engine.blobs import Blob
 from llamad.engine.state import Restored, Saved, SlotBusy, SlotTokens, StateRefused
@@ -35,6 +36,8 @@ class FakeLayout:
     def bytes_max(self, n_tokens: int) -> int:
         return 16 + n_tokens * (4 + BYTES_A_TOKEN)
 
+    bytes = bytes_max
+
 
 class FakeStates:
     """`busy` slots make an action wait, or raise with nowait. `fail` is raised by the next action."""
@@ -44,9 +47,13 @@ class FakeStates:
         self.layout: FakeLayout | None = FakeLayout()
         self.refusal = "This model's states cannot be saved: it is a fake"
         self.bytes_max = FakeLayout().bytes_max(n_ctx)
+        self.workers = ThreadPoolExecutor(2)
         self.busy: set[int] = set()
         self.fail: Exception | None = None
         self.n_waiting = 0
+
+    def close(self) -> None:
+        self.workers.shutdown(wait=False)
 
     async def _turn(self, slot: int, nowait: bool) -> None:
         if slot in self.busy and nowait:

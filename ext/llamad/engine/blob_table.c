@@ -6,6 +6,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#define LARGE ((size_t) 8 << 20)
+
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static llamad_blob    *first;
 static uint64_t        last_id;
@@ -18,7 +20,7 @@ llamad_blob *llamad_blob_open(size_t capacity) {
         free(blob);
         return NULL;
     }
-    if (capacity >= (8u << 20)) (void) madvise(blob->data, capacity, MADV_HUGEPAGE);
+    if (capacity >= LARGE) (void) madvise(blob->data, capacity, MADV_HUGEPAGE);
     blob->capacity = capacity;
     pthread_mutex_lock(&lock);
     blob->id   = ++last_id;
@@ -28,8 +30,20 @@ llamad_blob *llamad_blob_open(size_t capacity) {
     return blob;
 }
 
+// Giving back half a gigabyte takes tens of milliseconds, and it is the event loop that usually drops a blob.
+static void *unmap(void *arg) {
+    llamad_blob *blob = (llamad_blob *) arg;
+    munmap(blob->data, blob->capacity ? blob->capacity : 1);
+    free(blob);
+    return NULL;
+}
+
 void llamad_blob_close(llamad_blob *blob) {
-    llamad_blob **link;
+    llamad_blob  **link;
+    pthread_t      thread;
+    pthread_attr_t detached;
+    pthread_attr_init(&detached);
+    pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
     pthread_mutex_lock(&lock);
     for (link = &first; *link; link = &(*link)->next) {
         if (*link == blob) {
@@ -38,8 +52,7 @@ void llamad_blob_close(llamad_blob *blob) {
         }
     }
     pthread_mutex_unlock(&lock);
-    munmap(blob->data, blob->capacity ? blob->capacity : 1);
-    free(blob);
+    if (blob->capacity < LARGE || pthread_create(&thread, &detached, unmap, blob) != 0) unmap(blob);
 }
 
 llamad_blob *llamad_blob_find(uint64_t id) {

@@ -17,6 +17,7 @@ cdef extern from "state/state.h" nogil:
     llamad_layout *llamad_layout_learn(const uint8_t *one, size_t n_one, const uint8_t *two, size_t n_two,
                                        llamad_state_error *error)
     void llamad_layout_close(llamad_layout *layout)
+    size_t llamad_layout_bytes(const llamad_layout *layout, uint32_t n_tokens)
     size_t llamad_layout_bytes_max(const llamad_layout *layout, uint32_t n_tokens)
     int32_t llamad_state_check(const llamad_layout *layout, const uint8_t *data, size_t n, uint32_t n_vocab,
                                uint32_t n_ctx, uint32_t *n_tokens, size_t *n_bytes, llamad_state_error *error)
@@ -55,6 +56,10 @@ cdef class Layout:
     def __dealloc__(self) -> None:
         if self.layout != NULL:
             llamad_layout_close(self.layout)
+
+    def bytes(self, n_tokens: int) -> int:
+        """The largest state of so many tokens that is saved here."""
+        return llamad_layout_bytes(self.layout, n_tokens)
 
     def bytes_max(self, n_tokens: int) -> int:
         """The largest state of so many tokens, whatever number of slots its maker had."""

@@ -55,14 +55,14 @@ class Ask:
         engine = self.service.host.engine
         n_tokens = engine.core.slots()[self.slot][1] if engine is not None else 0
         assert self.states.layout is not None
-        return self.states.layout.bytes_max(n_tokens)
+        return self.states.layout.bytes(n_tokens)
 
     def send(self, value: dict[str, Any] | list[dict[str, Any]]) -> None:
         self.exchange.send(Response(200, msgspec.json.encode(value)))
 
     async def aside(self, work: Callable[..., T], *args: object) -> T:
         """Do something long in a state worker."""
-        return await asyncio.get_running_loop().run_in_executor(self.service.state_workers, work, *args)
+        return await asyncio.get_running_loop().run_in_executor(self.states.workers, work, *args)
 
 
 class Held:

@@ -125,6 +125,18 @@ const Form FORMS[] = {
     {2, true, true, true},   {1, false, false, false}, {1, false, true, false},
 };
 
+// A sliding window may hold fewer cells than tokens.
+size_t bytes_with(const llamad_layout &layout, uint32_t n_tokens, uint32_t n_stream) {
+    size_t n = SES1_HEAD + size_t{n_tokens} * 4 + BLOB_HEAD;
+    for (const Section &section : layout.sections) {
+        const size_t n_cells = section.is_recurrent ? 1 : n_tokens;
+        n += section.is_recurrent ? 20 : 4 + size_t{n_stream} * 4 + n_cells * (section.ext == Ext::NONE ? 12 : 24) + 8;
+        for (const Rows &rows : section.k) n += 12 + rows.bytes * n_cells;
+        for (const Rows &rows : section.v) n += 12 + rows.bytes * n_cells;
+    }
+    return n;
+}
+
 } // namespace
 
 extern "C" {
@@ -152,14 +164,11 @@ void llamad_layout_close(llamad_layout *layout) {
     delete layout;
 }
 
+size_t llamad_layout_bytes(const llamad_layout *layout, uint32_t n_tokens) {
+    return bytes_with(*layout, n_tokens, layout->n_stream);
+}
+
 size_t llamad_layout_bytes_max(const llamad_layout *layout, uint32_t n_tokens) {
-    size_t n = SES1_HEAD + size_t{n_tokens} * 4 + BLOB_HEAD;
-    for (const Section &section : layout->sections) {
-        const size_t n_cells = section.is_recurrent ? 1 : n_tokens;
-        n += section.is_recurrent ? 20 : 4 + size_t{STREAMS_MAX} * 4 + n_cells * (section.ext == Ext::NONE ? 12 : 24) + 8;
-        for (const Rows &rows : section.k) n += 12 + rows.bytes * n_cells;
-        for (const Rows &rows : section.v) n += 12 + rows.bytes * n_cells;
-    }
-    return n;
+    return bytes_with(*layout, n_tokens, STREAMS_MAX);
 }
 }

@@ -30,7 +30,8 @@ enum {
 llamad_layout *llamad_layout_learn(const uint8_t *one, size_t n_one, const uint8_t *two, size_t n_two,
                                    llamad_state_error *error);
 void           llamad_layout_close(llamad_layout *layout);
-/* The largest SES1 blob of so many tokens under this layout, whatever n_stream (up to 4096) its maker had. */
+/* The largest SES1 blob of so many tokens under this layout, saved here, or (max) by whatever number of slots. */
+size_t         llamad_layout_bytes(const llamad_layout *layout, uint32_t n_tokens);
 size_t         llamad_layout_bytes_max(const llamad_layout *layout, uint32_t n_tokens);
 
 /* 0 where llama.cpp can be given the blob. *n_tokens is its count, *n_bytes the size it has once it is written for the
