@@ -48,7 +48,7 @@ def main() -> int:
         print(f"llamad: {error}", file=sys.stderr)
         return 1
     # A thread that is still inside llama.cpp must neither hold the exit up nor see its model freed.
-    logging.shutdown()
+    logs.flush()
     os._exit(status)
 
 

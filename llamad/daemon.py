@@ -6,6 +6,7 @@ Runs on the main thread. Signals: the first begins the drain, the second exits a
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import logging
 import os
@@ -23,7 +24,7 @@ from llamad.flags.settings import Settings
 from llamad.http.cors import Cors
 from llamad.http.limits import Limits, raise_nofile
 from llamad.http.server import HttpServer
-from llamad.logs import ACCESS
+from llamad.logs import access_writer
 
 log = logging.getLogger("llamad")
 
@@ -100,7 +101,7 @@ class Daemon:
             self.api,
             limits_of(settings),
             cors_of(settings),
-            lambda line: ACCESS.info("%s", line),
+            access_writer(),
             tls_context(settings),
         )
         self.address = ""
@@ -142,7 +143,7 @@ class Daemon:
             loop.add_signal_handler(number, self.stop)
         await self.start()
         background = [
-            asyncio.ensure_future(self.host.load()),
+            asyncio.ensure_future(self._load()),
             asyncio.ensure_future(self.service.ping_loop()),
         ]
         await self._stop.wait()
@@ -152,6 +153,12 @@ class Daemon:
             task.cancel()
         llama_log.detach(loop)
         return 0
+
+    async def _load(self) -> None:
+        await self.host.load()
+        # What exists now stays until the end: looking through it again and again for garbage would only make
+        # every stream wait.
+        gc.freeze()
 
     async def drain(self) -> None:
         """Answers in flight may finish; the socket stays open meanwhile, so that /health says what is going on."""

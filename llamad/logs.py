@@ -5,12 +5,14 @@ Set up once at start; the handlers are Python's. Must not be used from the engin
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import os
 import sys
 import time
-from typing import TextIO
+from collections.abc import Callable, Iterable
+from typing import Protocol, TextIO
 
 from llamad.flags.settings import Settings
 
@@ -18,6 +20,11 @@ ACCESS = logging.getLogger("llamad.access")
 
 _LEVELS = {0: logging.CRITICAL, 1: logging.ERROR, 2: logging.WARNING, 3: logging.INFO}
 _COLORS = {logging.WARNING: "\033[33m", logging.ERROR: "\033[31m", logging.CRITICAL: "\033[31m"}
+
+
+class _AccessFormatter(Protocol):
+    def access(self, created: float, lines: Iterable[str]) -> str:
+        """What format() would make of each line as a message of ACCESS, together."""
 
 
 class TextFormatter(logging.Formatter):
@@ -29,13 +36,21 @@ class TextFormatter(logging.Formatter):
         self._prefix = prefix
         self._colors = colors
 
-    def format(self, record: logging.LogRecord) -> str:
+    def _head(self, created: float, level: str, name: str) -> str:
         head = ""
         if self._timestamps:
-            stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.created))
-            head = f"{stamp}.{int(record.msecs):03d} "
+            stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(created))
+            head = f"{stamp}.{int(created % 1 * 1000):03d} "
         if self._prefix:
-            head += f"{record.levelname[0]} {record.name.removeprefix('llamad.')}: "
+            head += f"{level[0]} {name.removeprefix('llamad.')}: "
+        return head
+
+    def access(self, created: float, lines: Iterable[str]) -> str:
+        head = self._head(created, "INFO", ACCESS.name)
+        return "".join([f"{head}{line}\n" for line in lines])
+
+    def format(self, record: logging.LogRecord) -> str:
+        head = self._head(record.created, record.levelname, record.name)
         text = record.getMessage()
         if record.exc_info:
             text += "\n" + self.formatException(record.exc_info)
@@ -46,16 +61,70 @@ class TextFormatter(logging.Formatter):
 class JsonFormatter(logging.Formatter):
     """One object a line."""
 
+    @staticmethod
+    def _row(created: float, level: str, name: str, message: str) -> dict[str, object]:
+        return {"time": round(created, 3), "level": level.lower(), "name": name, "message": message}
+
+    def access(self, created: float, lines: Iterable[str]) -> str:
+        rows = [self._row(created, "INFO", ACCESS.name, line) for line in lines]
+        return "".join([json.dumps(row, ensure_ascii=False) + "\n" for row in rows])
+
     def format(self, record: logging.LogRecord) -> str:
-        row = {
-            "time": round(record.created, 3),
-            "level": record.levelname.lower(),
-            "name": record.name,
-            "message": record.getMessage(),
-        }
+        row = self._row(record.created, record.levelname, record.name, record.getMessage())
         if record.exc_info:
             row["exception"] = self.formatException(record.exc_info)
         return json.dumps(row, ensure_ascii=False)
+
+
+class AccessLog:
+    """Lines of one turn of the event loop, written together at its end: with a record and a write for each,
+    the log would cost more than the answer it tells of."""
+
+    def __init__(self) -> None:
+        self._outputs: list[tuple[TextIO, _AccessFormatter]] = []
+        self._lines: list[str] = []
+
+    @property
+    def has_outputs(self) -> bool:
+        return bool(self._outputs)
+
+    def add(self, stream: TextIO, formatter: _AccessFormatter) -> None:
+        self._outputs.append((stream, formatter))
+
+    def write(self, line: str) -> None:
+        if not self._lines:
+            asyncio.get_running_loop().call_soon(self.flush)
+        self._lines.append(line)
+
+    def flush(self) -> None:
+        lines, self._lines = self._lines, []
+        if not lines:
+            return
+        now = time.time()
+        for stream, formatter in self._outputs:
+            try:
+                stream.write(formatter.access(now, lines))
+                stream.flush()
+            except (OSError, ValueError):
+                pass  # a log that cannot be written costs nobody an answer
+
+
+_access = AccessLog()
+
+
+def access_writer() -> Callable[[str], None] | None:
+    """What takes access lines: None where nobody would see them."""
+    if not ACCESS.isEnabledFor(logging.INFO):
+        return None
+    if _access.has_outputs:
+        return _access.write
+    return lambda line: ACCESS.info("%s", line)  # setup() was not called: whoever did it instead may listen
+
+
+def flush() -> None:
+    """The last lines, before the process ends."""
+    _access.flush()
+    logging.shutdown()
 
 
 def _file(settings: Settings) -> TextIO:
@@ -75,16 +144,20 @@ def setup(settings: Settings) -> None:
     root.setLevel(_LEVELS.get(settings.verbosity, logging.DEBUG))
     if not settings.log_enabled:
         root.addHandler(logging.NullHandler())
+        ACCESS.disabled = True
         return
     streams: list[TextIO] = [sys.stderr]
     if settings.log_file is not None:
         streams.append(_file(settings))
     for stream in streams:
         handler = logging.StreamHandler(stream)
-        if settings.log_format == "json":
-            handler.setFormatter(JsonFormatter())
-        else:
-            colors = settings.log_colors == "on" or (settings.log_colors == "auto" and stream.isatty())
-            handler.setFormatter(TextFormatter(settings.log_timestamps, settings.log_prefix, colors))
+        colors = settings.log_colors == "on" or (settings.log_colors == "auto" and stream.isatty())
+        formatter = (
+            JsonFormatter()
+            if settings.log_format == "json"
+            else TextFormatter(settings.log_timestamps, settings.log_prefix, colors)
+        )
+        handler.setFormatter(formatter)
         root.addHandler(handler)
+        _access.add(stream, formatter)
     logging.getLogger("asyncio").setLevel(logging.WARNING)

@@ -27,6 +27,8 @@ from llamad.http.router import Intake, Route, Router
 
 log = logging.getLogger("llamad.api")
 
+_DRAINING = State.DRAINING  # asked for with every request; looking it up in an Enum is slow
+
 Handler = Callable[[Service, Exchange], None]
 
 
@@ -34,6 +36,7 @@ class Api:
     def __init__(self, service: Service, keys: Keys) -> None:
         self.service = service
         self.keys = keys
+        self.on_done = service.metrics.on_done  # for the HTTP layer
         self.router = Router()
         service.may_see_slots = self._has_key
         for path in ("/health", "/v1/health"):
@@ -81,18 +84,20 @@ class Api:
 
     def on_head(self, request: Request) -> Response | None:
         """Route and key; a request that cannot be served is refused before its body is read."""
-        refused = self.router.resolve(request, partial(self.error, request=request))
-        if refused is not None:
-            return refused
-        route = request.route
-        assert route is not None
+        route = request.route = self.router.find_fixed(request)
+        if route is None:
+            refused = self.router.resolve(request, partial(self.error, request=request))
+            if refused is not None:
+                return refused
+            route = request.route
+            assert route is not None
         if self.keys and not route.public:
             name = self.keys.find(request)
             if name is None:
                 refusal = ApiError(401, "Invalid API Key", headers=(("WWW-Authenticate", "Bearer"),))
                 return worded(refusal, request)
             request.key_name = name
-        if self.service.host.state is State.DRAINING and not route.pattern.endswith("/health"):
+        if self.service.host.state is _DRAINING and not route.pattern.endswith("/health"):
             return worded(self.service.not_ready(), request)
         if route.intake is not None:
             try:

@@ -67,11 +67,12 @@ class Metrics:
 
     def on_done(self, exchange: Exchange, seconds: float) -> None:
         """An answer is complete, or its client has left."""
-        route = exchange.request.route
-        key = (route.name if route is not None else "other", exchange.status)
-        self.requests[key] = self.requests.get(key, 0) + 1
+        route, status = exchange.request.route, exchange.status
+        key = (route.name if route is not None else "other", status)
+        requests = self.requests
+        requests[key] = requests[key] + 1 if key in requests else 1
         self.request_seconds.observe(seconds)
-        if exchange.status == CLIENT_GONE:
+        if status == CLIENT_GONE:
             self.n_client_gone += 1
 
 

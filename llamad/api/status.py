@@ -17,6 +17,8 @@ from llamad.engine.host import State
 from llamad.http.exchange import Exchange
 from llamad.http.message import Response
 
+_READY = State.READY  # asked for with every request; looking it up in an Enum is slow
+
 
 def _send(exchange: Exchange, value: object, status: int = 200) -> None:
     exchange.send(Response(status, msgspec.json.encode(value)))
@@ -25,16 +27,22 @@ def _send(exchange: Exchange, value: object, status: int = 200) -> None:
 def health(service: Service, exchange: Exchange) -> None:
     """GET /health: 200 as long as requests are taken, also when every slot is busy."""
     host, query = service.host, exchange.request.query
-    if host.state is not State.READY:
+    if host.state is not _READY:
         error = service.not_ready()
         status = "error" if host.state is State.FAILED else host.state.value
         _send(exchange, {"status": status, **error.body()}, error.status)
         return
-    if host.engine is not None and host.engine.core.stats()["is_failed"]:
+    if host.engine is not None and host.engine.core.is_failed:
         error = ApiError(500, "The engine could not be restarted after a failed decode; it keeps trying")
         _send(exchange, {"status": "error", **error.body()}, 500)
         return
     n_idle = _n_idle(service)
+    if not query:
+        n_busy = service.settings.n_parallel - n_idle
+        exchange.send(
+            Response(200, b'{"status":"ok","slots_idle":%d,"slots_processing":%d}' % (n_idle, n_busy))
+        )
+        return
     body: dict[str, Any] = {
         "status": "ok",
         "slots_idle": n_idle,

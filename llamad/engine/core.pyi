@@ -7,6 +7,7 @@ def clock_us() -> int: ...
 
 class Core:
     event_fd: int
+    is_failed: bool
     n_sampler_threads: int
     def __init__(
         self,

@@ -6,7 +6,6 @@ from __future__ import annotations
 import httptools
 
 from llamad.http.errors import HttpError
-from llamad.http.message import Request, RequestIds, parse_target
 
 # httptools has no way to stop between two pipelined requests, and its treatment of a body after an
 # Upgrade header differs from the body's framing. Both vanish when it only ever sees one head: a head
@@ -150,23 +149,6 @@ class HeadReader:
         # Asked here because the parser forgets both when the message ends.
         self.keep_alive = parser.should_keep_alive()
         self.reusable = self.keep_alive and not parser.should_upgrade()
-
-
-def read_request(
-    head: HeadReader, ids: RequestIds, peer: str, now: float
-) -> tuple[Request, int, tuple[int, str] | None]:
-    """The request of a complete head; its body's length; and the status and reason if it must be refused."""
-    headers = head.headers
-    method = head.method()
-    path, length, malformed = "-", 0, None
-    query: dict[str, str] = {}
-    try:
-        length = body_length(method, head.version(), headers)
-        path, query = parse_target(head.target)
-    except HttpError as error:
-        malformed = error.status, error.message  # the error itself would hold this frame
-    request_id = ids.take_or_make(headers.get("x-request-id"))
-    return Request(method, path, query, headers, request_id, peer, now), length, malformed
 
 
 def body_length(method: str, version: str, headers: dict[str, str]) -> int:

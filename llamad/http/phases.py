@@ -1,4 +1,4 @@
-"""Owns the names of a connection's phases. Only connection.py changes a phase.
+"""Owns the names of a connection's phases. Only connection.pyx changes a phase.
 
 A request runs IDLE -> HEAD -> BODY -> ANSWER -> IDLE, leaving out what it does not need.
 The order of the numbers counts: up to HEAD a new request may begin, from ENDING on none will."""

@@ -29,7 +29,17 @@ class Intake(Protocol):
 class Route:
     """One method on one path pattern. A segment written {name} matches any one non-empty segment."""
 
-    __slots__ = ("body_max", "handler", "intake", "method", "name", "pattern", "public", "segments")
+    __slots__ = (
+        "body_max",
+        "handler",
+        "intake",
+        "is_fixed",
+        "method",
+        "name",
+        "pattern",
+        "public",
+        "segments",
+    )
 
     def __init__(
         self,
@@ -52,6 +62,7 @@ class Route:
         self.body_max = body_max
         self.intake = intake
         self.segments = pattern.split("/")[1:]
+        self.is_fixed = not any(_is_name(s) for s in self.segments)
 
     def params(self, path: str) -> dict[str, str]:
         """The values of the {name} segments in a path that this route matches."""
@@ -76,7 +87,7 @@ class Router:
         self._patterns: dict[int, list[Route]] = {}  # by number of segments
 
     def add(self, route: Route) -> Route:
-        if any(_is_name(s) for s in route.segments):
+        if not route.is_fixed:
             same = self._patterns.setdefault(len(route.segments), [])
             if any(r.method == route.method and r.pattern == route.pattern for r in same):
                 raise ValueError(f"{route} is already there")
@@ -111,12 +122,17 @@ class Router:
                 found.setdefault(route.method, route)
         return found
 
+    def find_fixed(self, request: Request) -> Route | None:
+        """The route of most requests, without ado; None means that resolve() is to be asked."""
+        methods = self._fixed.get(request.path)
+        return methods.get(request.method) if methods is not None else None
+
     def resolve(self, request: Request, error: Callable[[int, str], Response]) -> Response | None:
         """Set request.route and request.params, or give the 404, the 405 or the answer to OPTIONS."""
         found = self.match(request.method, request.path)
         if isinstance(found, Route):
             request.route = found
-            if any(_is_name(s) for s in found.segments):
+            if not found.is_fixed:
                 request.params = found.params(request.path)
             return None
         if found is None:

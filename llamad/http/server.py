@@ -17,6 +17,7 @@ from llamad.http.connection import Connection
 from llamad.http.cors import Cors
 from llamad.http.errors import HttpError
 from llamad.http.exchange import Exchange
+from llamad.http.heads import Heads
 from llamad.http.limits import Limits
 from llamad.http.message import Request, RequestIds, Response
 
@@ -45,6 +46,7 @@ class HttpServer:
         self.limits = limits
         self.cors = cors
         self.ids = RequestIds()
+        self.heads = Heads(cors)
         self.draining = False
         self.connections: set[Connection] = set()
         self.n_active = 0  # exchanges in flight

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from llamad.http.heads import HEADS_MAX, PIECE_MAX
 from llamad.http.message import Response
 
 HOST = b"Host: test\r\n"
@@ -367,3 +368,32 @@ def test_blank_lines_between_requests_are_ignored(serve: Any) -> None:
         assert c.get("/hello").status == 200
         c.send(b"\r\n\r\n\n")
         assert c.get("/hello").status == 200
+
+
+def test_equal_heads_are_requests_of_their_own(serve: Any) -> None:
+    """The bytes of a head are read once, however often they come; everything else belongs to one request."""
+    h = serve()
+    with h.connect() as c:
+        for n in range(3):
+            assert c.post("/echo", b"abc"[:n] + b"x").body == b"abc"[:n] + b"x"
+            assert c.post("/echo", b"abc").body == b"abc"
+        ids = [c.get("/hello").headers["x-request-id"] for _ in range(3)]
+        assert len(set(ids)) == 3
+        assert [c.get("/hello", "X-Request-Id: mine").headers["x-request-id"] for _ in range(2)] == [
+            "mine"
+        ] * 2
+        names = [c.get("/items/a").body, c.get("/items/b").body, c.get("/items/a").body]
+        assert names == [b"a", b"b", b"a"]
+        assert [c.get("/private").status for _ in range(2)] == [401, 401]
+        assert [c.get("/nothing").status for _ in range(2)] == [404, 404]
+
+
+def test_more_heads_than_are_remembered(serve: Any) -> None:
+    h = serve()
+    n = HEADS_MAX + 10
+    with h.connect() as c:
+        for turn in range(2):
+            c.send(b"".join(b"GET /hello?name=%d HTTP/1.1\r\nHost: a\r\n\r\n" % i for i in range(n)))
+            assert [c.read().body for _ in range(n)] == [b"hello %d" % i for i in range(n)], turn
+        long = "X-Long: " + "a" * (PIECE_MAX + 1)
+        assert [c.get("/hello?name=b", long).body for _ in range(2)] == [b"hello b"] * 2

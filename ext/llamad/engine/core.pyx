@@ -112,6 +112,11 @@ cdef class Core:
         return self.state.event_fd
 
     @property
+    def is_failed(self) -> bool:
+        """Whether the context could not be rebuilt after a failed decode."""
+        return self.state.stats.is_failed != 0
+
+    @property
     def n_sampler_threads(self) -> int:
         return workers_count(self.state.workers)
 

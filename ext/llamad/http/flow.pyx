@@ -1,8 +1,5 @@
-"""Owns a connection's flow control: reading held back, writing held back, and whether a client still reads.
-Runs on the event loop; it decides nothing about requests."""
-
-from __future__ import annotations
-
+# Owns: a connection's flow control: reading held back, writing held back, and whether a client still reads.
+# Runs on the event loop; it decides nothing about requests.
 import asyncio
 import fcntl
 import select
@@ -19,23 +16,13 @@ _HUNG_UP = getattr(select, "POLLRDHUP", 0) | select.POLLHUP | select.POLLERR
 _LINGER_OFF = struct.pack("ii", 1, 0)
 
 
-class Flow:
+cdef class Flow:
     """One per connection."""
 
-    __slots__ = ("_passed", "_since", "_transport", "read_paused", "settled", "write_paused", "written")
-
-    def __init__(self, transport: asyncio.Transport, high_water: int) -> None:
+    def __init__(self, transport, high_water: int):
         transport.set_write_buffer_limits(high=high_water)
         self._transport = transport
-        self.read_paused = False
-        self.write_paused = False
-        # Bytes given to the transport. `settled` equals it once a sweep has seen the buffer empty, so that
-        # an idle connection costs a sweep one comparison.
-        self.written = 0
-        self.settled = 0
-        # How many bytes the client had taken when that last changed, and when it was.
         self._passed = -1
-        self._since = 0.0
 
     def pause_reading(self) -> None:
         if not self.read_paused:

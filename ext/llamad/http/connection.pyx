@@ -1,25 +1,26 @@
-"""Owns one connection: its phases from the first byte of a request to the end of its answer.
-Runs on the event loop. No client's bytes and no mistake of the application may raise out of it."""
-
-from __future__ import annotations
-
+# Owns: one connection: its phases from the first byte of a request to the end of its answer.
+# Runs on the event loop. No client's bytes and no mistake of the application may raise out of it.
 import asyncio
 import logging
 from math import inf
-from time import monotonic
-from typing import TYPE_CHECKING, cast
 
-from llamad.http import wire
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
+
+from llamad.http import phases, wire
 from llamad.http.body import ChunkedBody, LengthBody, too_large
 from llamad.http.errors import HttpError
-from llamad.http.exchange import Exchange
-from llamad.http.flow import PIPELINE_MAX, Flow
-from llamad.http.head import HeadReader, read_request
-from llamad.http.message import Request, Response, peer_name
-from llamad.http.phases import ANSWER, BODY, CLOSED, ENDING, HEAD, IDLE, LINGER, SKIP
+from llamad.http.flow import PIPELINE_MAX
+from llamad.http.head import HeadReader
+from llamad.http.message import Response, peer_name
 
-if TYPE_CHECKING:
-    from llamad.http.server import HttpServer
+from llamad.http.exchange cimport Exchange, Way, new_exchange
+from llamad.http.flow cimport Flow
+from llamad.http.heads cimport Heads
+from llamad.http.message cimport Head, Request, RequestIds
+
+cdef extern from "<string.h>" nogil:
+    void *memmem(const void *haystack, size_t n, const void *needle, size_t n_needle)
 
 log = logging.getLogger("llamad.http")
 
@@ -33,59 +34,62 @@ BREATHE_BYTES = 128 * 1024
 # Requests of one connection that are handled before the loop turns to others.
 TURN_MAX = 16
 
+cdef int _TURN_MAX = TURN_MAX
+cdef Py_ssize_t _PIPELINE_MAX = PIPELINE_MAX
+cdef double _inf = inf
+cdef dict _NOTHING = {}
+cdef int IDLE = phases.IDLE, HEAD = phases.HEAD, BODY = phases.BODY, ANSWER = phases.ANSWER, SKIP = phases.SKIP
+cdef int ENDING = phases.ENDING, LINGER = phases.LINGER, CLOSED = phases.CLOSED
 
-class Connection(asyncio.Protocol):
-    """The asyncio face of one client."""
 
-    __slots__ = (
-        "_body",
-        "_consuming",
-        "_head",
-        "_peer",
-        "_stash",
-        "_stash_pos",
-        "_transport",
-        "deadline",
-        "exchange",
-        "flow",
-        "phase",
-        "server",
-    )
+cdef double monotonic() noexcept:
+    """time.monotonic()."""
+    cdef timespec t
+    clock_gettime(CLOCK_MONOTONIC, &t)
+    return <double>t.tv_sec + <double>t.tv_nsec * 1e-9
 
-    _transport: asyncio.Transport
-    flow: Flow
 
-    def __init__(self, server: HttpServer) -> None:
-        # server lifetime
+cdef class Connection(Way):
+    """The asyncio face of one client: a Protocol by its methods."""
+
+    # connection lifetime
+    cdef readonly object _transport
+    cdef str _peer
+    cdef readonly object _head  # a HeadReader while a head comes in pieces
+    cdef readonly bytes _stash  # bytes read while they could not be handled, from _stash_pos on
+    cdef Py_ssize_t _stash_pos
+    cdef bint _consuming        # _consume() is on the stack and will see a changed phase
+    cdef Heads _heads
+    cdef readonly int phase
+    cdef readonly double deadline
+    # request lifetime
+    cdef readonly Exchange exchange
+    cdef object _body           # a LengthBody or ChunkedBody while a body comes in pieces
+
+    def __init__(self, server):
         self.server = server
-        # connection lifetime
+        self._heads = server.heads
         self._peer = ""
-        self._head: HeadReader | None = None
-        self._stash = b""  # bytes read while they could not be handled, from _stash_pos on
-        self._stash_pos = 0
-        self._consuming = False  # _consume() is on the stack and will see a changed phase
+        self._stash = b""
         self.phase = IDLE
-        self.deadline = inf
-        # request lifetime
-        self.exchange: Exchange | None = None
-        self._body: LengthBody | ChunkedBody | None = None
+        self.deadline = _inf
 
     # Called by the transport.
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)
-        self.flow = Flow(self._transport, self.server.limits.stream_buffer_bytes)
+    def connection_made(self, transport):
+        self._transport = transport
+        self.flow = Flow(transport, self.server.limits.stream_buffer_bytes)
         self.deadline = monotonic() + self.server.limits.keepalive_timeout
         refusal = self.server.admit(self)
         if refusal is None:
             return
-        self.write(refusal)
+        self.put(refusal)
         if self.server.can_linger():
             self._linger()
         else:
             self._close()
 
-    def data_received(self, data: bytes) -> None:
+    def data_received(self, bytes data):
         try:
             if self.phase >= ENDING:
                 return
@@ -96,26 +100,26 @@ class Connection(asyncio.Protocol):
         except Exception:
             self._give_up()
 
-    def eof_received(self) -> None:
+    def eof_received(self):
         # A client that closes its side has left: nobody who waits for an answer does that.
         if self._abandon():
             self.flow.reset()
         self.phase = CLOSED
 
-    def connection_lost(self, exc: Exception | None) -> None:
+    def connection_lost(self, exc):
         self._abandon()
         self.phase = CLOSED
-        self.deadline = inf
+        self.deadline = _inf
         self.flow.settle()
         self._drop_input()
         self.server.forget(self)
 
-    def pause_writing(self) -> None:
+    def pause_writing(self):
         self.flow.write_paused = True
         if self.exchange is not None:
             self.exchange.pause()
 
-    def resume_writing(self) -> None:
+    def resume_writing(self):
         self.flow.write_paused = False
         if self.exchange is not None:
             self.exchange.resume()
@@ -124,26 +128,25 @@ class Connection(asyncio.Protocol):
 
     # Reading.
 
-    def _consume(self, data: bytes, pos: int) -> None:
+    cdef _consume(self, bytes data, Py_ssize_t pos):
         """Run through the phases as far as the bytes reach and answers allow; stash what is left."""
-        n = len(data)
-        n_heads = 0
+        cdef Py_ssize_t n = PyBytes_GET_SIZE(data)
+        cdef int n_heads = 0
         self._consuming = True
         try:
             while pos < n:
-                phase = self.phase
-                if phase <= HEAD:
-                    if self.flow.write_paused or n_heads == TURN_MAX:
+                if self.phase <= HEAD:
+                    if self.flow.write_paused or n_heads == _TURN_MAX:
                         self._put_by(data, pos)
                         if not self.flow.write_paused:
                             self._go_on_soon()
                         return
                     pos = self._read_head(data, pos)
                     n_heads += 1
-                elif phase == ANSWER:
+                elif self.phase == ANSWER:
                     self._put_by(data, pos)
                     return
-                elif phase < ENDING:
+                elif self.phase < ENDING:
                     pos = self._read_body(data, pos)
                 else:
                     break
@@ -156,22 +159,23 @@ class Connection(asyncio.Protocol):
                 self._close()
             else:
                 self._linger()
-        self.flow.resume_reading()
-        if self.phase == BODY and n >= BREATHE_BYTES:
+        if self.flow.read_paused:
+            self.flow.resume_reading()
+        if self.phase == _BODY and n >= BREATHE_BYTES:
             self.flow.breathe()
 
-    def _put_by(self, data: bytes, pos: int) -> None:
+    cdef _put_by(self, bytes data, Py_ssize_t pos):
         """Keep bytes for later. Reading goes on, because only reading shows that the client leaves."""
         self._stash, self._stash_pos = data, pos
-        if len(data) - pos > PIPELINE_MAX:
+        if len(data) - pos > _PIPELINE_MAX:
             self.flow.pause_reading()
         else:
             self.flow.resume_reading()
 
-    def _go_on_soon(self) -> None:
+    cdef _go_on_soon(self):
         asyncio.get_running_loop().call_soon(self._go_on)
 
-    def _go_on(self) -> None:
+    def _go_on(self):
         """Take up stashed bytes again: an answer ended, or the client has read what was sent."""
         if self._stash and self.phase != ANSWER and self.phase < ENDING:
             data, self._stash = self._stash, b""
@@ -180,90 +184,124 @@ class Connection(asyncio.Protocol):
             except Exception:
                 self._give_up()
 
-    def _read_head(self, data: bytes, pos: int) -> int:
-        head = self._head
-        if head is None:
-            head = self._head = HeadReader(self.server.limits.header_max_bytes)
-        pos = head.feed(data, pos)
-        if head.complete:
-            self._on_head(head)
-        elif self.phase == IDLE and head.started:
+    cdef Py_ssize_t _read_head(self, bytes data, Py_ssize_t pos) except -1:
+        """Read a head, or a piece of one; with the body's bytes at hand, read that too."""
+        cdef bytes piece = self._whole_head(data, pos) if self.phase == IDLE else None
+        cdef Head head = self._heads.find(piece) if piece is not None else None
+        if head is not None:
+            return self._on_head(head, data, pos + PyBytes_GET_SIZE(piece))
+        reader = self._head
+        if reader is None:
+            reader = self._head = HeadReader(self.server.limits.header_max_bytes)
+        if reader.started:
+            piece = None
+        pos = reader.feed(data, pos)
+        if reader.complete:
+            head = self._heads.read(reader, piece)
+            reader.reset(reader.reusable and head.length == 0)
+            return self._on_head(head, data, pos)
+        if self.phase == IDLE and reader.started:
             self.phase = HEAD
             self.deadline = monotonic() + self.server.limits.header_timeout
         return pos
 
-    def _read_body(self, data: bytes, pos: int) -> int:
+    cdef bytes _whole_head(self, bytes data, Py_ssize_t pos):
+        """The bytes up to a head's end, or None if they have none."""
+        cdef const char *start = PyBytes_AS_STRING(data) + pos
+        cdef const char *end = <const char *>memmem(start, <size_t>(PyBytes_GET_SIZE(data) - pos), b"\r\n\r\n", 4)
+        if end == NULL:
+            return None
+        return data[pos : pos + (end - start) + 4]
+
+    cdef Py_ssize_t _read_body(self, bytes data, Py_ssize_t pos) except -1:
         body = self._body
-        assert body is not None
         pos = body.feed(data, pos)
         if body.done:
             self._body = None
             if self.phase == SKIP:
                 self._rest(monotonic())
             else:
-                assert self.exchange is not None
                 self.exchange.request.body = body.take()
                 self._answer(self.exchange)
         return pos
 
-    def _on_head(self, head: HeadReader) -> None:
-        """The head is complete: make the exchange, then let the application judge it."""
+    cdef Py_ssize_t _on_head(self, Head head, bytes data, Py_ssize_t pos) except -1:
+        """The head is complete: make the exchange, then let the application judge it. Returns the new position."""
+        cdef Request request = Request.__new__(Request)
+        cdef Exchange exchange
         server = self.server
-        request, length, malformed = read_request(head, server.ids, self._name_peer(), monotonic())
-        exchange = self.exchange = Exchange(self, request, head.version() == "1.0", head.keep_alive)
+        request.head = head
+        request.method = head.method
+        request.path = head.path
+        request.query = head.query
+        request.headers = head.headers
+        request.body = b""
+        request.request_id = (<RequestIds>server.ids).take_or_make_id(head.offered_id)
+        request.peer = self._name_peer()
+        request.t_start = monotonic()
+        request.params = _NOTHING
+        request.key_name = ""
+        exchange = self.exchange = new_exchange(self, request, head.http10, head.keep_alive)
         server.n_active += 1
-        head.reset(head.reusable and length == 0)
-        if malformed is not None:
-            raise HttpError(*malformed)
-        if length == 0:
-            self.phase = ANSWER
-            self.deadline = inf
-        else:
+        if head.malformed is not None:
+            raise HttpError(*head.malformed)
+        self.deadline = _inf
+        self.phase = ANSWER
+        if head.length != 0:
             self.phase = BODY
-            self.deadline = request.t_start + server.limits.body_timeout
-            self._body = LengthBody(length) if length > 0 else None
-        self._judge(exchange, length)
-
-    def _judge(self, exchange: Exchange, length: int) -> None:
-        """Answer early, or prepare for the body, or without one hand the request on at once."""
-        request = exchange.request
-        response = self.server.judge(request)
+            self.deadline = request.t_start + <double>server.limits.body_timeout
+        response = server.judge(request)
         if response is not None:
+            if head.length > 0:
+                self._body = LengthBody(head.length)
             exchange.send(response)
-            return
-        if length == 0:
+        elif head.length == 0:
             self._answer(exchange)
-            return
-        limit = self.server.body_max(request)
-        if length > limit:
+        else:
+            return self._begin_body(exchange, head, data, pos)
+        return pos
+
+    cdef Py_ssize_t _begin_body(self, Exchange exchange, Head head, bytes data, Py_ssize_t pos) except -1:
+        """Take a body that came with its head, or prepare for it. Returns the new position."""
+        limit = self.server.body_max(exchange.request)
+        if head.length > limit:
             raise too_large(limit)
-        buffer = self.server.body_buffer(request, length if length > 0 else limit)
+        buffer = self.server.body_buffer(exchange.request, head.length if head.length > 0 else limit)
         if isinstance(buffer, Response):
+            if head.length > 0:
+                self._body = LengthBody(head.length)
             exchange.send(buffer)
-            return
+            return pos
+        if buffer is None and 0 < head.length <= PyBytes_GET_SIZE(data) - pos:
+            exchange.request.body = data[pos : pos + head.length]
+            self._answer(exchange)
+            return pos + head.length
         if buffer is not None:
             # A body beyond the usual limit may take as long as its size says: the slowest rate stays the same.
             limits = self.server.limits
-            self.deadline += limits.body_timeout * (len(buffer) // limits.body_max_bytes)
-        if length < 0:
-            self._body = ChunkedBody(limit, buffer)
-        elif buffer is not None:
-            assert isinstance(self._body, LengthBody)
+            self.deadline += <double>limits.body_timeout * (len(buffer) // limits.body_max_bytes)
+        self._body = LengthBody(head.length) if head.length > 0 else ChunkedBody(limit, buffer)
+        if buffer is not None and head.length > 0:
             self._body.buffer = buffer
-        if "expect" in request.headers and not exchange.http10:
-            self.write(wire.CONTINUE)
+        if head.expects and not exchange.http10:
+            self.put(wire.CONTINUE)
+        return pos
 
     # Answering.
 
-    def write(self, data: bytes | memoryview) -> None:
+    cdef put(self, bytes data):
+        self.flow.written += PyBytes_GET_SIZE(data)
+        self._transport.write(data)
+
+    cdef put_two(self, bytes first, second):
+        self.flow.written += PyBytes_GET_SIZE(first) + len(second)
+        self._transport.writelines((first, second))
+
+    cdef put_piece(self, data):
         self.flow.written += len(data)
         self._transport.write(data)
 
-    def writelines(self, pieces: tuple[bytes | memoryview, ...]) -> None:
-        self.flow.written += sum(map(len, pieces))
-        self._transport.writelines(pieces)
-
-    def can_keep(self, exchange: Exchange) -> bool:
+    cdef bint can_keep(self, Exchange exchange) except -1:
         """Whether the connection can serve another request after the answer that is about to start."""
         if not exchange.keep or self.server.draining:
             return False
@@ -275,9 +313,9 @@ class Connection(asyncio.Protocol):
             return False
         return self._body.left <= SKIP_MAX
 
-    def _answer(self, exchange: Exchange) -> None:
+    cdef _answer(self, Exchange exchange):
         self.phase = ANSWER
-        self.deadline = inf
+        self.deadline = _inf
         try:
             self.server.app.on_request(exchange)
         except Exception:
@@ -287,9 +325,9 @@ class Connection(asyncio.Protocol):
             message = "The server failed on this request; see its log."
             exchange.fail(self.server.error(500, message, exchange.request))
 
-    def finish(self, exchange: Exchange) -> None:
+    cdef finish(self, Exchange exchange):
         """The exchange is closed: report it, and make the connection ready for what comes next."""
-        now = monotonic()
+        cdef double now = monotonic()
         self.exchange = None
         self.server.done(exchange, now - exchange.request.t_start)
         exchange.on_abort = exchange.on_pause = exchange.on_resume = None  # they lead back to the application
@@ -304,12 +342,11 @@ class Connection(asyncio.Protocol):
                 self._close()
         elif self.phase == BODY:
             self.phase = SKIP
-            assert isinstance(self._body, LengthBody)
             self._body.discard()
         else:
             self._rest(now)
 
-    def cut_off(self, exchange: Exchange) -> None:
+    cdef cut_off(self, Exchange exchange):
         """End a stream in the middle. Over HTTP/1.0 only a reset tells the client that it is not whole."""
         self.phase = CLOSED
         self.finish(exchange)
@@ -318,53 +355,53 @@ class Connection(asyncio.Protocol):
         else:
             self._transport.close()
 
-    def _refuse(self, error: HttpError) -> None:
+    cdef _refuse(self, error):
         """Answer what is not a proper request with the application's error, then close."""
-        exchange = self.exchange
+        cdef Exchange exchange = self.exchange
         if exchange is None:
             request = Request("-", "-", {}, {}, self.server.ids.make(), self._name_peer(), monotonic())
-            exchange = self.exchange = Exchange(self, request, False, False)
+            exchange = self.exchange = new_exchange(self, request, False, False)
             self.server.n_active += 1
         exchange.keep = False
         exchange.send(self.server.error(error.status, error.message, exchange.request))
 
     # Resting and leaving.
 
-    def _rest(self, now: float) -> None:
+    cdef _rest(self, double now):
         if self.server.draining:
             self._close()
             return
         self.phase = IDLE
-        self.deadline = now + self.server.limits.keepalive_timeout
+        self.deadline = now + <double>self.server.limits.keepalive_timeout
         if self._stash and not self._consuming:
             self._go_on_soon()
 
-    def _close(self) -> None:
+    cdef _close(self):
         """Close once everything written has left."""
         self.phase = CLOSED
-        self.deadline = inf
+        self.deadline = _inf
         self._transport.close()
 
-    def _linger(self) -> None:
+    cdef _linger(self):
         self.phase = LINGER
-        self.deadline = monotonic() + LINGER_SECONDS
+        self.deadline = monotonic() + <double>LINGER_SECONDS
         self._drop_input()
         self.flow.end_writing()
         self.flow.resume_reading()
 
-    def _drop_input(self) -> None:
+    cdef _drop_input(self):
         self._drop_head()
         self._body = None
         self._stash = b""
 
-    def _drop_head(self) -> None:
+    cdef _drop_head(self):
         if self._head is not None:
             self._head.reset(False)  # parts it from its parser, which refers back to it
             self._head = None
 
-    def _abandon(self) -> bool:
+    cdef bint _abandon(self) except -1:
         """Give up the exchange under way; False if there was none."""
-        exchange = self.exchange
+        cdef Exchange exchange = self.exchange
         if exchange is None:
             return False
         self.phase = CLOSED
@@ -372,24 +409,24 @@ class Connection(asyncio.Protocol):
         self.finish(exchange)
         return True
 
-    def _give_up(self) -> None:
+    cdef _give_up(self):
         """A mistake of ours must cost this connection only."""
         log.exception("a connection failed inside the server")
         self.abort()
 
-    def abort(self) -> None:
+    def abort(self):
         """Give up at once what is in flight and what was written."""
         self._abandon()
         self.phase = CLOSED
         self.flow.reset()
 
-    def shut(self) -> None:
+    def shut(self):
         """The server closes: the answer under way is given up, what was written may still leave."""
         self._abandon()
         self.phase = CLOSED
         self._transport.close()
 
-    def drain(self) -> None:
+    def drain(self):
         """No further requests on this connection; one that has begun is still answered."""
         if self.phase == IDLE and not self._stash:
             self._close()
@@ -399,16 +436,16 @@ class Connection(asyncio.Protocol):
     @property
     def may_be_due(self) -> bool:
         """Whether a sweep has anything to look at beside the deadline."""
-        flow = self.flow
+        cdef Flow flow = self.flow
         return (
             flow.written != flow.settled
             or flow.read_paused
             or (self._head is not None and self.phase == IDLE)
         )
 
-    def sweep(self, now: float) -> None:
+    def sweep(self, double now):
         """Called about twice a second if anything here may be due."""
-        flow = self.flow
+        cdef Flow flow = self.flow
         if now >= self.deadline:
             self._on_deadline()
         elif flow.stalled(now, self.server.limits.write_timeout) or (flow.read_paused and flow.hung_up()):
@@ -416,8 +453,8 @@ class Connection(asyncio.Protocol):
         elif self.phase == IDLE:
             self._drop_head()  # an idle connection does without a parser
 
-    def _on_deadline(self) -> None:
-        self.deadline = inf
+    cdef _on_deadline(self):
+        self.deadline = _inf
         limits = self.server.limits
         if self.phase == HEAD:
             self._refuse(
@@ -428,7 +465,7 @@ class Connection(asyncio.Protocol):
         else:
             self._close()
 
-    def _name_peer(self) -> str:
+    cdef str _name_peer(self):
         if not self._peer:
             self._peer = peer_name(self._transport.get_extra_info("peername"))
         return self._peer

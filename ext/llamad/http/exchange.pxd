@@ -1,0 +1,43 @@
+# An exchange's fields, and what it asks of the connection it lives on.
+from llamad.http.flow cimport Flow
+from llamad.http.message cimport Request
+
+cdef class Way:
+    cdef readonly object server
+    cdef readonly Flow flow
+
+    cdef put(self, bytes data)
+    cdef put_two(self, bytes first, second)
+    cdef put_piece(self, data)
+    cdef bint can_keep(self, Exchange exchange) except -1
+    cdef finish(self, Exchange exchange)
+    cdef cut_off(self, Exchange exchange)
+
+cdef class Exchange:
+    cdef readonly Request request
+    cdef readonly int status
+    cdef readonly long long sent_bytes
+    cdef readonly bint closed
+    cdef public object on_abort
+    cdef public object on_pause
+    cdef public object on_resume
+    cdef readonly bint http10
+    cdef bint keep
+    cdef readonly Way _connection
+    cdef bint _begun
+    cdef bint _chunked
+    cdef bint _mute
+    cdef object _rest  # of a large body: what is not yet written
+
+    cpdef send(self, response)
+    cpdef write(self, bytes data)
+    cpdef end(self)
+    cpdef fail(self, response)
+    cdef abandon(self)
+    cdef pause(self)
+    cdef resume(self)
+    cdef bytes _head(self, int status, str content_type, headers, bytes framing)
+    cdef _refuse_head(self, error)
+    cdef _close(self)
+
+cdef Exchange new_exchange(Way connection, Request request, bint http10, bint keep)

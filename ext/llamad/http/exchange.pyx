@@ -1,0 +1,306 @@
+# Owns: one request and its answer: the only way in which the application writes to a client.
+# Runs on the event loop; it must not outlive its answer, so a closed exchange drops every write.
+import asyncio
+import logging
+
+from libc.string cimport memcpy
+from libc.time cimport time, time_t
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+
+from llamad.http import sse, wire
+
+from llamad.http.digits cimport put_decimal, put_hex
+from llamad.http.message cimport Request, Response
+
+log = logging.getLogger("llamad.http")
+
+CLIENT_GONE = 499
+
+cdef int _CLIENT_GONE = CLIENT_GONE
+cdef bytes _STREAM_LINES = b"Cache-Control: no-cache\r\nX-Accel-Buffering: no\r\n"
+# Above this a body is not copied behind its head but written after it.
+cdef Py_ssize_t _JOIN_MAX = 64 * 1024
+# Above this it is written in pieces of this size, each when the client has taken the one before: no copy of it waits
+# in the transport, and with TLS others need not wait until all of it is encrypted.
+_PIECE = 1024 * 1024
+cdef bytes _LAST_CHUNK = wire.LAST_CHUNK
+# Status and content type together are few; an application that makes many up starts over.
+cdef dict _first_lines = {}
+cdef Py_ssize_t _FIRST_LINES_MAX = 256
+
+
+cdef time_t _common_second = 0
+cdef bytes _common_lines = b""
+
+
+cdef bytes _common():
+    global _common_second, _common_lines
+    cdef time_t now = time(NULL)
+    if now != _common_second:
+        _common_lines = wire.common_text().encode("latin-1")
+        _common_second = now
+    return _common_lines
+
+
+cdef bytes _first(int status, str content_type):
+    """The status line and the content type's. Raises ValueError for either where it cannot be sent."""
+    cdef tuple key = (status, content_type)
+    cdef object found = _first_lines.get(key)
+    if found is None:
+        found = (wire.status_line(status) + wire.content_type_text(content_type)).encode("latin-1")
+        if len(_first_lines) >= _FIRST_LINES_MAX:
+            _first_lines.clear()
+        _first_lines[key] = found
+    return found
+
+
+cdef bytes _length_line(Py_ssize_t length):
+    cdef char text[48]
+    cdef char *end = text + sizeof(text)
+    cdef char *at
+    memcpy(end - 2, b"\r\n", 2)
+    at = put_decimal(end - 2, <unsigned long long>length) - 16
+    memcpy(at, b"Content-Length: ", 16)
+    return PyBytes_FromStringAndSize(at, end - at)
+
+
+cdef bytes _chunk(bytes data, Py_ssize_t n):
+    """The data as one chunk of a chunked body."""
+    cdef char size[24]
+    cdef char *end = size + sizeof(size)
+    cdef char *at
+    cdef Py_ssize_t n_size
+    cdef bytes out
+    cdef char *to
+    memcpy(end - 2, b"\r\n", 2)
+    at = put_hex(end - 2, <unsigned long long>n, 1)
+    n_size = end - at
+    out = PyBytes_FromStringAndSize(NULL, n_size + n + 2)
+    to = PyBytes_AS_STRING(out)
+    memcpy(to, at, <size_t>n_size)
+    memcpy(to + n_size, PyBytes_AS_STRING(data), <size_t>n)
+    memcpy(to + n_size + n, b"\r\n", 2)
+    return out
+
+
+cdef inline bint _has_body(int status):
+    return status >= 200 and status != 204 and status != 304
+
+
+cdef class Way:
+    """A connection as its exchange sees it."""
+
+    cdef put(self, bytes data):
+        raise TypeError("a connection does this")
+
+    cdef put_two(self, bytes first, second):
+        raise TypeError("a connection does this")
+
+    cdef put_piece(self, data):
+        raise TypeError("a connection does this")
+
+    cdef bint can_keep(self, Exchange exchange) except -1:
+        raise TypeError("a connection does this")
+
+    cdef finish(self, Exchange exchange):
+        raise TypeError("a connection does this")
+
+    cdef cut_off(self, Exchange exchange):
+        raise TypeError("a connection does this")
+
+
+cdef Exchange new_exchange(Way connection, Request request, bint http10, bint keep):
+    cdef Exchange self = Exchange.__new__(Exchange)
+    self.request = request
+    self.http10 = http10
+    self.keep = keep  # whether the connection stays open after this answer
+    self._connection = connection
+    self._mute = request.method == "HEAD"  # the answer has a head only
+    return self
+
+
+cdef class Exchange:
+    """`send()`, or `begin()`, `write()`... and `end()`. `closed` says that nothing can be written any more.
+
+    on_abort is called at most once, when the answer can no longer be delivered and end() or send() did not
+    come yet; drop the work then. on_pause and on_resume are called while a stream is open, possibly from
+    inside write(); a stream that goes on writing while paused grows in memory.
+    """
+
+    # For the application.
+
+    @property
+    def begun(self) -> bool:
+        return self._begun
+
+    @property
+    def paused(self) -> bool:
+        """Whether the client is too slow just now."""
+        return not self.closed and self._connection.flow.write_paused
+
+    cpdef send(self, response):
+        """The whole answer at once."""
+        cdef Response answer = response
+        cdef bytes length, head
+        body = answer.body  # bytes, or a memoryview of what is too large to copy
+        if self.closed:
+            return
+        if self._begun:
+            raise RuntimeError("send() in a stream that has begun")
+        length = _length_line(len(body)) if _has_body(answer.status) else b""
+        try:
+            head = self._head(answer.status, answer.content_type, answer.headers, length)
+        except ValueError as error:
+            self._refuse_head(error)
+            return
+        self._begun = True
+        if self._mute or not length:
+            self._connection.put(head)
+        else:
+            if len(body) > _PIECE:
+                self._connection.put(head)
+                self._rest = memoryview(body)
+                self._write_rest()
+                return
+            self.sent_bytes = len(body)
+            if len(body) <= _JOIN_MAX:
+                self._connection.put(head + bytes(body))
+            else:
+                self._connection.put_two(head, body)
+        self._close()
+
+    def _write_rest(self):
+        """The next piece of a large body. One for each turn of the loop, so that others have their turns too."""
+        rest = self._rest
+        if self.closed or rest is None or self.paused:
+            return
+        piece, self._rest = rest[:_PIECE], rest[_PIECE:]
+        self.sent_bytes += len(piece)
+        self._connection.put_piece(piece)
+        if self.closed:
+            return
+        if not self._rest:
+            self._rest = None
+            self._close()
+        elif not self.paused:
+            asyncio.get_running_loop().call_soon(self._write_rest)
+
+    def begin(self, int status, str content_type, headers=()):
+        """Start a streamed answer: in chunks, or for HTTP/1.0 until the connection closes."""
+        cdef bytes extra, head
+        if self.closed:
+            return
+        if self._begun:
+            raise RuntimeError("begin() in an answer that has begun")
+        if self.http10:
+            self.keep = False
+        self._mute = self._mute or not _has_body(status)
+        self._chunked = not self.http10 and _has_body(status)
+        extra = b"Transfer-Encoding: chunked\r\n" if self._chunked else b""
+        if content_type.startswith(sse.CONTENT_TYPE):
+            extra += _STREAM_LINES
+        try:
+            head = self._head(status, content_type, headers, extra)
+        except ValueError as error:
+            self._refuse_head(error)
+            return
+        self._begun = True
+        self._connection.put(head)
+
+    cpdef write(self, bytes data):
+        """One piece of the stream."""
+        cdef Py_ssize_t n
+        if self.closed or not data:  # an empty chunk would end the stream
+            return
+        if not self._begun:
+            raise RuntimeError("write() before begin()")
+        if self._mute:
+            return
+        n = len(data)
+        self.sent_bytes += n
+        self._connection.put(_chunk(data, n) if self._chunked else data)
+
+    cpdef end(self):
+        """The stream is complete."""
+        if self.closed:
+            return
+        if not self._begun:
+            raise RuntimeError("end() before begin()")
+        if self._chunked and not self._mute:
+            self._connection.put(_LAST_CHUNK)
+        self._close()
+
+    cpdef fail(self, response):
+        """Answer with an error; a stream that has begun is cut off instead, so that the client sees it."""
+        if self.closed:
+            return
+        if not self._begun:
+            self.send(response)
+            return
+        self.closed = True
+        self._connection.cut_off(self)
+
+    # For the connection.
+
+    cdef abandon(self):
+        """The answer cannot be delivered: say so once. The caller finishes the exchange."""
+        self.closed = True
+        self._rest = None
+        if self.status == 0:
+            self.status = _CLIENT_GONE
+        self.call_on_abort()
+
+    def call_on_abort(self):
+        callback, self.on_abort = self.on_abort, None
+        if callback is not None:
+            self._guard(callback)
+
+    cdef pause(self):
+        if self._begun and self._rest is None and self.on_pause is not None:
+            self._guard(self.on_pause)
+
+    cdef resume(self):
+        if self._rest is not None:
+            self._write_rest()
+        elif self._begun and self.on_resume is not None:
+            self._guard(self.on_resume)
+
+    def _guard(self, callback):
+        try:
+            callback()
+        except Exception:
+            log.exception("request %s: a callback failed", self.request.request_id)
+
+    cdef bytes _head(self, int status, str content_type, headers, bytes framing):
+        cdef Request request = self.request
+        cdef bytes first = _first(status, content_type)
+        cdef bytes extra = wire.headers_text(headers).encode("latin-1") if headers else b""
+        cdef bytes origin, connection
+        if request.head is not None:
+            origin = request.head.cors_lines
+        else:
+            origin = self._connection.server.cors.head_text(request).encode("latin-1")
+        self.keep = self._connection.can_keep(self)
+        # Only what differs from the version's default needs saying; closing is always said.
+        if not self.keep:
+            connection = b"\r\nConnection: close\r\n"
+        elif self.http10:
+            connection = b"\r\nConnection: keep-alive\r\n"
+        else:
+            connection = b"\r\n"
+        self.status = status
+        return b"".join((first, _common(), origin, framing, extra, b"X-Request-Id: ",
+                         request.request_id.encode("latin-1"), connection, b"\r\n"))
+
+    cdef _refuse_head(self, error):
+        """The application's head would break the connection: a 500 goes out, and its work is dropped."""
+        log.error("request %s: the answer cannot be sent: %s", self.request.request_id, error)
+        self._mute = self.request.method == "HEAD"
+        self._chunked = False
+        self.call_on_abort()
+        message = "The server made an invalid answer; see its log."
+        self.send(self._connection.server.error(500, message, self.request))
+
+    cdef _close(self):
+        self.closed = True
+        self._connection.finish(self)

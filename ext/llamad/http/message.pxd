@@ -1,0 +1,43 @@
+# The fields of requests and answers as the compiled half of the HTTP layer sees them.
+
+cdef class Head:
+    cdef readonly str method
+    cdef readonly str path
+    cdef readonly dict query
+    cdef readonly dict headers
+    cdef readonly long long length
+    cdef readonly tuple malformed
+    cdef readonly bint http10
+    cdef readonly bint keep_alive
+    cdef readonly bint expects
+    cdef readonly str offered_id
+    cdef readonly bytes cors_lines
+    cdef readonly str shown
+
+cdef class Request:
+    cdef public str method
+    cdef public str path
+    cdef public dict query
+    cdef public dict headers
+    cdef public object buffer
+    cdef public object body
+    cdef public str request_id
+    cdef public str peer
+    cdef public double t_start
+    cdef public object route
+    cdef public dict params
+    cdef public str key_name
+    cdef Head head
+
+cdef class Response:
+    cdef public int status
+    cdef public object body
+    cdef public str content_type
+    cdef public tuple headers
+
+cdef class RequestIds:
+    cdef unsigned long long _n
+    cdef bytes _prefix
+
+    cpdef str make(self)
+    cdef str take_or_make_id(self, str offered)
