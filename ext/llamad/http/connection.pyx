@@ -161,7 +161,7 @@ cdef class Connection(Way):
                 self._linger()
         if self.flow.read_paused:
             self.flow.resume_reading()
-        if self.phase == _BODY and n >= BREATHE_BYTES:
+        if self.phase == BODY and n >= BREATHE_BYTES:
             self.flow.breathe()
 
     cdef _put_by(self, bytes data, Py_ssize_t pos):

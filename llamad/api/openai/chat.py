@@ -88,6 +88,7 @@ class ChatDialect:
         self.id = shapes.new_id("chatcmpl-")
         self.created = int(time.time())
         self.fingerprint = service.build_info
+        self._opening = b""
 
     def _envelope(self, kind: str, choices: list[dict[str, Any]]) -> dict[str, Any]:
         return {
@@ -139,6 +140,16 @@ class ChatDialect:
         }
         return shapes.event(part.job, self._envelope("chat.completion.chunk", [choice]))
 
+    def _content(self, part: Part, text: str) -> bytes:
+        """_chunk()'s event for nothing but content. Most events are that, and all but two fields are the same."""
+        if not self._opening:
+            self._opening = _encode(self._envelope("chat.completion.chunk", []))[:-2]
+        return b'data: %b{"index":%d,"delta":{"content":%b},"finish_reason":null}]}\n\n' % (
+            self._opening,
+            part.index,
+            _encode(text),
+        )
+
     # For the job.
 
     def begin(self, job: Job) -> bytes:
@@ -146,11 +157,18 @@ class ChatDialect:
 
     def piece(self, part: Part, piece: Piece) -> bytes:
         answer = self._answer(part)
+        g = part.job.generation
+        deltas = answer.parser.feed(piece.data.decode("utf-8", "replace"))
+        is_bare = not (self.chat.logprobs or g.return_tokens or g.timings_per_token or g.response_fields)
+        if is_bare and answer.role_sent and len(deltas) == 1 and deltas[0].kind == "content":
+            text = deltas[0].text
+            answer.content.append(text)
+            return self._content(part, text)
         self._remember(part, piece)
         out = self._role(part)
-        for delta in answer.take(answer.parser.feed(piece.data.decode("utf-8", "replace"))):
+        for delta in answer.take(deltas):
             event = self._chunk(part, delta, None)
-            if part.job.generation.timings_per_token:
+            if g.timings_per_token:
                 event["timings"] = result.timings(
                     part.n_prompt, part.n_cached, piece.prompt_us, part.n_decoded, piece.predict_us
                 )

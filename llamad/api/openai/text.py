@@ -52,6 +52,7 @@ class TextDialect:
         self.n_wanted = 1
         self.prompts: list[Any] = []  # as sent
         self.echoes: dict[int, Echo] = {}  # of each prompt
+        self._opening = b""
 
     @property
     def n_probs(self) -> int:
@@ -124,11 +125,24 @@ class TextDialect:
     def begin(self, job: Job) -> bytes:
         return b""
 
+    def _bare(self, part: Part, text: str) -> bytes:
+        """The event for nothing but text. Most events are that, and all but two fields are the same."""
+        if not self._opening:
+            self._opening = _encode(self._envelope([]))[:-2]
+        return b'data: %b{"text":%b,"index":%d,"logprobs":null,"finish_reason":null}]}\n\n' % (
+            self._opening,
+            _encode(text),
+            part.index,
+        )
+
     def piece(self, part: Part, piece: Piece) -> bytes:
         text = piece.data.decode("utf-8", "replace")
+        g = part.job.generation
+        if self.n_top < 0 and not (g.return_tokens or g.timings_per_token or g.response_fields):
+            return self._echo_event(part) + self._bare(part, text)
         choice = self._choice(part, text, self._logprobs(part, piece), None)
         event = self._envelope([choice | self._tokens(part, [piece])])
-        if part.job.generation.timings_per_token:
+        if g.timings_per_token:
             event["timings"] = result.timings(
                 part.n_prompt, part.n_cached, piece.prompt_us, part.n_decoded, piece.predict_us
             )
