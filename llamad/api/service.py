@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
@@ -29,6 +30,7 @@ from llamad.engine.room import Room
 from llamad.engine.sessions import Sessions
 from llamad.engine.state import States
 from llamad.engine.statefiles import StateFiles
+from llamad.engine.tokenizing import Tokenizing
 from llamad.flags.help import props
 from llamad.flags.settings import Settings
 from llamad.http.exchange import Exchange
@@ -37,9 +39,10 @@ from llamad.http.message import Request
 log = logging.getLogger("llamad.api")
 
 N_WORKERS = 2
-# Beside those: a gigabyte on its way to a slow disk must not hold up the tokenizing of a text.
 # Of states on their way (bodies, files, answers) at least so many bytes may be there at once.
 ROOM_BYTES_MIN = 2**30
+TOKENIZING_THREADS_MAX = 4
+_READY = State.READY  # asked for with every request; looking it up in an Enum is slow
 
 
 class Pinged(Protocol):
@@ -97,6 +100,7 @@ class Service:
         self.may_see_slots: Callable[[Request], bool] = lambda request: (
             True
         )  # set by app.py, which has the keys
+        self._tokenizing: Tokenizing | None = None
         self._jobs: set[asyncio.Task[None]] = set()
         self._eog_tokens: list[int] | None = None
         self._suppressed: list[int] | None = None
@@ -129,7 +133,7 @@ class Service:
     def loaded(self) -> Model:
         """The model, whatever it can do, or the error that says why there is none."""
         host = self.host
-        if host.state is State.READY and host.model is not None:
+        if host.state is _READY and host.model is not None:
             return host.model
         raise self.not_ready()
 
@@ -161,6 +165,14 @@ class Service:
         if self.host.state is State.FAILED:
             return ApiError(500, f"The model could not be loaded: {self.host.error}")
         return ApiError(503, "Loading model", headers=(("Retry-After", "1"),))
+
+    def tokenizing(self) -> Tokenizing:
+        """The threads that tokenize short texts; started for the first one."""
+        if self._tokenizing is None:
+            n_threads = min(TOKENIZING_THREADS_MAX, os.cpu_count() or 1)
+            self._tokenizing = Tokenizing(self.loaded().vocab, n_threads)
+            asyncio.get_running_loop().add_reader(self._tokenizing.fd, self._tokenizing.poll)
+        return self._tokenizing
 
     def eog_tokens(self) -> list[int]:
         """Every token that ends a generation; found once, because the whole vocabulary is asked."""
@@ -203,5 +215,8 @@ class Service:
                 stream.ping(now, every)
 
     def close(self) -> None:
+        if self._tokenizing is not None:
+            asyncio.get_running_loop().remove_reader(self._tokenizing.fd)
+            self._tokenizing = None
         self.workers.shutdown(wait=False, cancel_futures=True)
         self.grammars.close()

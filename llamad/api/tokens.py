@@ -1,20 +1,22 @@
 """Owns POST /tokenize and POST /detokenize.
 
-Short texts on the event loop, long ones in a worker. Token ids are checked before llama.cpp sees them.
+Short texts are tokenized by threads of C; long ones, whose JSON takes time too, in a worker. Token ids are checked
+before llama.cpp sees them.
 """
 
 from __future__ import annotations
 
 import asyncio
-from array import array
+from functools import partial
 from typing import Any
 
 import msgspec
 
-from llamad.api.errors import bad
+from llamad.api.errors import ApiError, bad
 from llamad.api.fields import flag, json_object
 from llamad.api.prompt import TEXT_INLINE_MAX
 from llamad.api.service import Service
+from llamad.engine import ids
 from llamad.engine.model import Model
 from llamad.http.exchange import Exchange
 from llamad.http.message import Response
@@ -34,19 +36,36 @@ def tokenize(service: Service, exchange: Exchange) -> None:
     )
     content = content or ""
     if len(content) <= TEXT_INLINE_MAX:
-        exchange.send(Response(200, _tokens_json(model, content, *wants)))
+        add_special, parse_special, with_pieces = wants
+        answer = partial(_send_tokens, exchange, model, with_pieces)
+        service.tokenizing().submit(content.encode("utf-8", "replace"), add_special, parse_special, answer)
         return
     service.spawn(exchange, _in_worker(service, exchange, _tokens_json, model, content, *wants))
+
+
+def _send_tokens(exchange: Exchange, model: Model, with_pieces: bool, found: bytes | None) -> None:
+    if found is None:
+        error = ApiError(500, "The text could not be tokenized")
+        exchange.send(error.response())
+    else:
+        exchange.send(Response(200, _found_json(model, found, with_pieces)))
 
 
 def _tokens_json(
     model: Model, content: str, add_special: bool, parse_special: bool, with_pieces: bool
 ) -> bytes:
     found = model.vocab.tokenize(content.encode("utf-8", "replace"), add_special, parse_special)
-    tokens: list[Any] = memoryview(found).cast("i").tolist()
-    if with_pieces:
-        tokens = [{"id": token, "piece": _piece(model.vocab.piece(token, True))} for token in tokens]
-    return msgspec.json.encode({"tokens": tokens})
+    return _found_json(model, found, with_pieces)
+
+
+def _found_json(model: Model, found: bytes, with_pieces: bool) -> bytes:
+    if not with_pieces:
+        return b'{"tokens":%b}' % ids.to_json(found)
+    rows = [
+        {"id": token, "piece": _piece(model.vocab.piece(token, True))}
+        for token in memoryview(found).cast("i")
+    ]
+    return msgspec.json.encode({"tokens": rows})
 
 
 def _piece(data: bytes) -> str | list[int]:
@@ -64,16 +83,20 @@ def detokenize(service: Service, exchange: Exchange) -> None:
     tokens = body.get("tokens")
     if tokens is None:
         tokens = []
-    if not isinstance(tokens, list) or not set(map(type, tokens)) <= {int}:
-        raise bad('"tokens" must be an array of token ids')
-    for token in (min(tokens, default=0), max(tokens, default=0)):
-        if not 0 <= token < model.vocab.n_vocab:
-            raise bad(f'"tokens": token id {token} is outside the vocabulary of {model.vocab.n_vocab}')
-    packed = array("i", tokens).tobytes()
+    packed = ids.pack(tokens, model.vocab.n_vocab) if isinstance(tokens, list) else None
+    if packed is None:
+        raise _wrong_ids(tokens, model.vocab.n_vocab)
     if len(tokens) <= TEXT_INLINE_MAX:
         exchange.send(Response(200, _text_json(model, packed)))
         return
     service.spawn(exchange, _in_worker(service, exchange, _text_json, model, packed))
+
+
+def _wrong_ids(tokens: Any, n_vocab: int) -> ApiError:
+    if not isinstance(tokens, list) or not set(map(type, tokens)) <= {int}:
+        return bad('"tokens" must be an array of token ids')
+    token = min(tokens) if min(tokens) < 0 else max(tokens)
+    return bad(f'"tokens": token id {token} is outside the vocabulary of {n_vocab}')
 
 
 def _text_json(model: Model, packed: bytes) -> bytes:

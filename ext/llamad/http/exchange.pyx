@@ -9,7 +9,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 
 from llamad.http import sse, wire
 
-from llamad.http.digits cimport put_decimal, put_hex
+from llamad.digits cimport put_decimal, put_hex
 from llamad.http.message cimport Request, Response
 
 log = logging.getLogger("llamad.http")

@@ -11,7 +11,7 @@ from cpython.unicode cimport PyUnicode_DecodeASCII
 
 from llamad.http.errors import HttpError
 
-from llamad.http.digits cimport put_hex
+from llamad.digits cimport put_hex
 
 JSON = "application/json; charset=utf-8"
 
