@@ -12,8 +12,8 @@ from typing import Any
 from llamad.api.errors import bad, too_long
 from llamad.engine.model import Model
 
-# Up to here a prompt is tokenized on the event loop: a few milliseconds at most.
-TEXT_INLINE_MAX = 16384
+# Up to here a prompt is tokenized on the event loop: for half a millisecond at most, since every stream waits for it.
+TEXT_INLINE_MAX = 1024
 
 
 class Built(ABC):

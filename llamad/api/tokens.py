@@ -14,12 +14,14 @@ import msgspec
 
 from llamad.api.errors import ApiError, bad
 from llamad.api.fields import flag, json_object
-from llamad.api.prompt import TEXT_INLINE_MAX
 from llamad.api.service import Service
 from llamad.engine import ids
 from llamad.engine.model import Model
 from llamad.http.exchange import Exchange
 from llamad.http.message import Response
+
+# Characters or tokens whose JSON is made on the event loop: a millisecond's at most.
+SHORT_MAX = 16384
 
 
 def tokenize(service: Service, exchange: Exchange) -> None:
@@ -35,7 +37,7 @@ def tokenize(service: Service, exchange: Exchange) -> None:
         flag(body, "with_pieces", False),
     )
     content = content or ""
-    if len(content) <= TEXT_INLINE_MAX:
+    if len(content) <= SHORT_MAX:
         add_special, parse_special, with_pieces = wants
         answer = partial(_send_tokens, exchange, model, with_pieces)
         service.tokenizing().submit(content.encode("utf-8", "replace"), add_special, parse_special, answer)
@@ -86,7 +88,7 @@ def detokenize(service: Service, exchange: Exchange) -> None:
     packed = ids.pack(tokens, model.vocab.n_vocab) if isinstance(tokens, list) else None
     if packed is None:
         raise _wrong_ids(tokens, model.vocab.n_vocab)
-    if len(tokens) <= TEXT_INLINE_MAX:
+    if len(tokens) <= SHORT_MAX:
         exchange.send(Response(200, _text_json(model, packed)))
         return
     service.spawn(exchange, _in_worker(service, exchange, _text_json, model, packed))
