@@ -36,7 +36,6 @@ class Api:
     def __init__(self, service: Service, keys: Keys) -> None:
         self.service = service
         self.keys = keys
-        self.on_done = service.metrics.on_done  # for the HTTP layer
         self.router = Router()
         service.may_see_slots = self._has_key
         for path in ("/health", "/v1/health"):
@@ -131,7 +130,7 @@ class Api:
 
     def on_done(self, exchange: Exchange, seconds: float) -> None:
         held = exchange.request.buffer
-        if isinstance(held, Held):
+        if held is not None and isinstance(held, Held):
             held.end()
         self.service.metrics.on_done(exchange, seconds)
 

@@ -11,7 +11,7 @@ from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
 from llamad.engine.system cimport close, wake_clear, wake_open, wake_send
 from llamad.engine.table cimport llamad_table
 from llamad.engine.vocab cimport Vocab
-from llamad.engine.workers cimport (
+from llamad.engine.pthread cimport (
     pthread_cond_broadcast, pthread_cond_destroy, pthread_cond_init, pthread_cond_signal, pthread_cond_t,
     pthread_cond_wait, pthread_create, pthread_join, pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock,
     pthread_mutex_t, pthread_mutex_unlock, pthread_t,
