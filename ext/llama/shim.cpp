@@ -57,6 +57,10 @@ float *table_logits(void *ctx, int32_t i_batch) {
     return guarded<float *>(nullptr, [&] { return llama_get_logits_ith(context_of(ctx), i_batch); });
 }
 
+float *table_rows(void *ctx) {
+    return guarded<float *>(nullptr, [&] { return llama_get_logits(context_of(ctx)); });
+}
+
 int32_t table_rebuild(void *handle) {
     auto *ctx = static_cast<llamad_context *>(handle);
     return guarded<int32_t>(LLAMAD_E_THROWN, [&]() -> int32_t {
@@ -244,7 +248,7 @@ void table_order(const float *scores, int32_t *order, int32_t n) {
 }
 
 const llamad_table table = {
-    LLAMAD_TABLE_VERSION, sizeof(llamad_table), table_decode, table_logits, table_rebuild, table_seq_rm, table_seq_add,
+    LLAMAD_TABLE_VERSION, sizeof(llamad_table), table_decode, table_logits, table_rows, table_rebuild, table_seq_rm, table_seq_add,
     table_seq_div, table_seq_cp, table_seq_pos_min, table_can_shift, table_state_size, table_state_get, table_state_set,
     table_tokenize, table_piece, table_detokenize, table_is_eog,
     table_sampler_open, table_sampler_accept, table_sampler_pick, table_sampler_close, table_sort,

@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define LLAMAD_TABLE_VERSION 4
+#define LLAMAD_TABLE_VERSION 5
 
 /* decode(): llama.cpp's own codes are 0 (done), 1 (no room), 2 (aborted) and negative ones. */
 #define LLAMAD_E_THROWN (-1000) /* a C++ exception was caught; llamad_last_error() has its text */
@@ -92,6 +92,7 @@ typedef struct llamad_table {
     /* A context: `ctx` is the handle that context_open gave. One thread at a time. */
     int32_t (*decode)(void *ctx, const llamad_batch *batch);
     float  *(*logits)(void *ctx, int32_t i_batch); /* waits for the device; NULL if that token had no output */
+    float  *(*rows)(void *ctx);                    /* likewise: the rows of all outputs, in the batch's order; or NULL */
     int32_t (*rebuild)(void *ctx);                 /* a new context with the same parameters; 0 or an error */
 
     /* The memory of that context. Positions below 0 mean "from the start" / "to the end". */

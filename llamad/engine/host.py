@@ -206,12 +206,15 @@ class Host:
             add_bos=model.info.add_bos,
             similarity_min=settings.slot_prompt_similarity,
             step_tokens_max=settings.step_tokens_max,
-            n_sampler_threads=sampler_threads(settings.n_threads_sampling, settings.n_parallel),
+            n_sampler_threads=sampler_threads(
+                settings.n_threads_sampling, settings.n_parallel, model.has_device
+            ),
             cont_batching=settings.cont_batching,
             tracing=settings.step_trace is not None,
             can_share=model.can_share,
             group_n=settings.grp_attn_n,
             group_w=settings.grp_attn_w,
+            has_device=model.has_device,
         )
         if settings.warmup:
             code = core.warm_up(max(0, model.info.bos))

@@ -73,6 +73,12 @@ class Model:
         self.info = info
         self.vocab = vocab
         self.vectors = vectors
+        # Whether a GPU computes: nearly all of a model must be on it for that to decide how long a step takes.
+        self.has_device = bool(
+            lib.llama_supports_gpu_offload()
+            and settings.devices != ("none",)
+            and (settings.n_gpu_layers < 0 or settings.n_gpu_layers >= lib.llama_model_n_layer(handle))
+        )
         if context is None:
             assert vectors is not None
             self.n_ctx = self.n_ctx_slot = self.n_batch = self.n_ubatch = vectors.info.n_text_max

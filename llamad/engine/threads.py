@@ -28,8 +28,10 @@ def compute_threads(n_wanted: int) -> int:
     return max(1, n - 1) if n <= 8 else n
 
 
-def sampler_threads(n_wanted: int, n_slots: int) -> int:
-    """Threads that sample the slots of a step in parallel."""
+def sampler_threads(n_wanted: int, n_slots: int, has_device: bool) -> int:
+    """Threads that sample the slots of a step in parallel. Where a device computes, all cores but those of the event
+    loop and of whoever feeds the device are free for it."""
     if n_wanted > 0:
         return n_wanted
-    return max(1, min(n_slots, 8, len(os.sched_getaffinity(0)) // 2))
+    n_cores = len(os.sched_getaffinity(0))
+    return max(1, min(n_slots, n_cores - 2 if has_device else min(8, n_cores // 2)))

@@ -59,6 +59,7 @@ ctypedef struct State:
     Defer *defer
     char *scratch              # one piece for each worker
     size_t scratch_bytes
+    float *rows                # of logits, of this step's outputs
     int32_t *outputs           # slots that wait for a token of this step
     uint64_t n_released        # slots that came free, ever
     int32_t n_outputs

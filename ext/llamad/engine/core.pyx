@@ -45,7 +45,7 @@ cdef class Core:
     def __cinit__(self, vocab: Vocab, ctx: int, *, n_slots: int, n_ctx: int, n_cells: int, n_batch: int, n_ubatch: int,
                   n_swa: int, add_bos: bool, similarity_min: float, step_tokens_max: int, n_sampler_threads: int,
                   cont_batching: bool, tracing: bool, can_share: bool = True, group_n: int = 1, group_w: int = 1,
-                  grammar_work: int = -1) -> None:
+                  grammar_work: int = -1, has_device: bool = False) -> None:
         cdef State *state = &self.state
         memset(state, 0, sizeof(State))
         state.command_fd = state.event_fd = -1
@@ -69,7 +69,7 @@ cdef class Core:
         state.slots.group_n = group_n
         state.slots.group_w = group_w
         state.slots.similarity_min = similarity_min
-        if plan_init(&state.plan, n_batch, n_ubatch, step_tokens_max, cont_batching) < 0:
+        if plan_init(&state.plan, n_batch, n_ubatch, step_tokens_max, cont_batching, has_device) < 0:
             raise MemoryError()
         state.workers = workers_start(max(1, n_sampler_threads))
         if state.workers == NULL:

@@ -76,7 +76,7 @@ cdef uint64_t _count_graphs(const llamad_batch *batch) noexcept nogil:
 cdef int32_t _decode(void *ctx, const llamad_batch *batch) noexcept nogil:
     cdef FakeModel *model = <FakeModel *>ctx
     cdef FakeSeq *seq
-    cdef int32_t i, code
+    cdef int32_t i, code, n_rows = 0
     while load_int(&model.is_blocked):
         sleep_us(1000)
     _check_batch(model, batch)
@@ -94,8 +94,10 @@ cdef int32_t _decode(void *ctx, const llamad_batch *batch) noexcept nogil:
         seq = &model.seqs[batch.seq_id[i][0]]
         model.batch_token[i] = batch.token[i]
         model.batch_at[i] = seq.n_outputs
+        model.batch_row[i] = n_rows if batch.output[i] else -1
         if batch.output[i]:
             seq.n_outputs += 1
+            n_rows += 1
         _hold(model, seq, _new_cell(batch.pos[i], batch.token[i]))
     return 0
 
@@ -108,18 +110,27 @@ cdef int32_t _answer(const FakeModel *model, int32_t i_batch) noexcept nogil:
 
 
 cdef float *_logits(void *ctx, int32_t i_batch) noexcept nogil:
-    # Each batch index has a row of its own, behind the model's struct.
+    # Each output has a row of its own, behind the model's struct.
     cdef FakeModel *model = <FakeModel *>ctx
     cdef float *row
-    if i_batch < 0 or i_batch >= model.n_tokens:
+    if i_batch < 0 or i_batch >= model.n_tokens or model.batch_row[i_batch] < 0:
         return NULL
     if model.t_ready_us > now_us():
         sleep_us(model.t_ready_us - now_us())
-    row = <float *>(<char *>model + sizeof(FakeModel)) + <size_t>i_batch * FAKE_VOCAB
+    row = <float *>(<char *>model + sizeof(FakeModel)) + <size_t>model.batch_row[i_batch] * FAKE_VOCAB
     memset(row, 0, FAKE_VOCAB * sizeof(float))
     row[FIRST_BYTE + 46] = 5  # a full stop, where the answer is banned
     row[_answer(model, i_batch)] = 10
     return row
+
+
+cdef float *_rows(void *ctx) noexcept nogil:
+    cdef FakeModel *model = <FakeModel *>ctx
+    cdef int32_t i
+    for i in range(model.n_tokens):
+        if model.batch_row[i] >= 0:
+            _logits(ctx, i)
+    return <float *>(<char *>model + sizeof(FakeModel))
 
 
 cdef void _empty(FakeSeq *seq) noexcept nogil:
@@ -380,6 +391,7 @@ _table.version = LLAMAD_TABLE_VERSION
 _table.size = sizeof(llamad_table)
 _table.decode = _decode
 _table.logits = _logits
+_table.rows = _rows
 _table.rebuild = _rebuild
 _table.seq_rm = _seq_rm
 _table.seq_add = _seq_add
@@ -423,6 +435,7 @@ cdef class Fake:
         self.model.is_unified = unified
         self.model.batch_token = <int32_t *>malloc(<size_t>n_batch * sizeof(int32_t))
         self.model.batch_pos = <int32_t *>malloc(<size_t>n_batch * sizeof(int32_t))
+        self.model.batch_row = <int32_t *>malloc(<size_t>n_batch * sizeof(int32_t))
         self.model.batch_at = <int32_t *>malloc(<size_t>n_batch * sizeof(int32_t))
         self.script = script
 
@@ -431,6 +444,7 @@ cdef class Fake:
             free(self.model.batch_token)
             free(self.model.batch_pos)
             free(self.model.batch_at)
+            free(self.model.batch_row)
             for i in range(FAKE_SEQS_MAX):
                 _empty(&self.model.seqs[i])
                 free(self.model.seqs[i].cells)

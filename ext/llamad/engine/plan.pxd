@@ -16,11 +16,13 @@ ctypedef struct Plan:
     int32_t *seq_ids         # one for each token of the batch
     int8_t *is_writer        # likewise: the token a slot picked, not its prompt
     int32_t tokens_max       # fixed budget, 0: adaptive
+    int32_t has_device       # another processor computes: steps have a cost of their own, tokens cost little
     int32_t can_mix          # continuous batching: prompts are read while others write
 
     # Learned from past steps.
     double write_us          # a step that only writes
     double read_token_us     # one more prompt token in a step
+    double read_room         # with a device: prompt tokens beside writers that keep to the gap
     double wait_us           # of a step that only writes: after decode() has returned, for the device
 
     # Of this step.
@@ -28,10 +30,12 @@ ctypedef struct Plan:
     int32_t n_writing
     int32_t n_deferred       # writers that sit this step out because their last pick is still made
     int32_t n_reading_tokens
+    int32_t n_rows           # tokens that give their logits
     int32_t n_fillers        # slots without a task in the batch, so that it is one graph
     int64_t plan_us
 
-cdef int plan_init(Plan *plan, int32_t batch_max, int32_t ubatch, int32_t tokens_max, int32_t can_mix) noexcept nogil
+cdef int plan_init(Plan *plan, int32_t batch_max, int32_t ubatch, int32_t tokens_max, int32_t can_mix,
+                   int32_t has_device) noexcept nogil
 cdef void plan_free(Plan *plan) noexcept nogil
 cdef void plan_make(Plan *plan, Slots *slots) noexcept nogil
 cdef void plan_learn(Plan *plan, int64_t decode_us, int64_t wait_us) noexcept nogil

@@ -28,12 +28,15 @@ cdef enum:
     # A graph more costs a device about as much as thirty streams more in one (1B model, H200).
     FILL_MAX = 24
     DEVICE_US_MIN = 100
+    DEVICE_GAP_US_MIN = 5000
+    DEVICE_ROOM_MIN = 128
 
 cdef double GAP_FACTOR = 2.5
 cdef double LEARN_RATE = 0.2
 
 
-cdef int plan_init(Plan *plan, int32_t batch_max, int32_t ubatch, int32_t tokens_max, int32_t can_mix) noexcept nogil:
+cdef int plan_init(Plan *plan, int32_t batch_max, int32_t ubatch, int32_t tokens_max, int32_t can_mix,
+                   int32_t has_device) noexcept nogil:
     """0, or -1 without memory."""
     cdef size_t n = <size_t>batch_max
     cdef size_t i
@@ -42,6 +45,8 @@ cdef int plan_init(Plan *plan, int32_t batch_max, int32_t ubatch, int32_t tokens
     plan.ubatch = ubatch
     plan.tokens_max = tokens_max
     plan.can_mix = can_mix
+    plan.has_device = has_device
+    plan.read_room = ubatch
     plan.batch.token = <int32_t *>malloc(n * sizeof(int32_t))
     plan.batch.pos = <int32_t *>malloc(n * sizeof(int32_t))
     plan.batch.n_seq_id = <int32_t *>malloc(n * sizeof(int32_t))
@@ -87,6 +92,8 @@ cdef Slot *_next_reader(Slots *slots, uint64_t after) noexcept nogil:
 cdef int32_t _affordable(const Plan *plan) noexcept nogil:
     """Prompt tokens that this step has time for; 0 while nothing is known of their cost."""
     cdef double room_us = READ_STEP_US
+    if plan.has_device:
+        return <int32_t>plan.read_room if plan.n_writing or plan.n_deferred else plan.batch_max
     if plan.read_token_us <= 0:
         return 0
     if plan.n_writing or plan.n_deferred:
@@ -127,6 +134,8 @@ cdef void _add(Plan *plan, Slot *slot, int32_t token, int32_t pos, int8_t output
     plan.is_writer[i] = slot.state == SLOT_WRITING
     if output:
         slot.i_output = i
+        slot.i_row = plan.n_rows
+        plan.n_rows += 1
     plan.batch.n_tokens = i + 1
 
 
@@ -162,7 +171,7 @@ cdef void plan_make(Plan *plan, Slots *slots) noexcept nogil:
     """Fills the batch, in ascending slot order: llama.cpp joins only such sequences into one graph."""
     cdef Slot *slot
     cdef int32_t i, k, n_left, n_prompt, n_writers, is_alone, is_told, n_told = PROMPT_OUTPUTS_MAX
-    plan.batch.n_tokens = plan.n_writing = plan.n_deferred = plan.n_reading_tokens = 0
+    plan.batch.n_tokens = plan.n_rows = plan.n_writing = plan.n_deferred = plan.n_reading_tokens = 0
     for i in range(slots.n):
         slot = &slots.items[i]
         slot.i_output = -1
@@ -183,7 +192,7 @@ cdef void plan_make(Plan *plan, Slots *slots) noexcept nogil:
         if slot.task.command.flags & TASK_PROMPT_PROBS:
             n_told -= slot.n_planned
         plan.n_reading_tokens += slot.n_planned
-        if slot.n_planned >= TILE and plan.read_token_us > SLOW_TOKEN_US:
+        if slot.n_planned >= TILE and plan.read_token_us > SLOW_TOKEN_US and not plan.has_device:
             break  # llama.cpp cuts prompts read together into pieces of equal length, smaller than a tile
         slot = _next_reader(slots, slot.task.command.id)
     _choose_fillers(plan, slots)
@@ -207,7 +216,16 @@ cdef void plan_make(Plan *plan, Slots *slots) noexcept nogil:
 cdef int plan_has_device(const Plan *plan) noexcept nogil:
     """Whether the engine waits for somebody else's computing: then cores are free meanwhile, and another graph costs
     more than some more tokens in one."""
-    return plan.wait_us > DEVICE_US_MIN and plan.wait_us > 0.3 * plan.write_us
+    return plan.has_device or (plan.wait_us > DEVICE_US_MIN and plan.wait_us > 0.3 * plan.write_us)
+
+
+cdef void _learn_room(Plan *plan, int64_t decode_us) noexcept nogil:
+    """A step with prompts costs a device some milliseconds whatever is in it, so there is no price for a token to learn:
+    the room grows while steps keep to the gap and shrinks when they do not."""
+    cdef double allowed = max(GAP_FACTOR * plan.write_us, <double>DEVICE_GAP_US_MIN) / <double>decode_us
+    if plan.n_writing and 2 * plan.n_reading_tokens >= plan.read_room:
+        plan.read_room *= min(1.5, max(0.6, allowed))
+        plan.read_room = min(<double>plan.batch_max, max(<double>DEVICE_ROOM_MIN, plan.read_room))
 
 
 cdef void plan_learn(Plan *plan, int64_t decode_us, int64_t wait_us) noexcept nogil:
@@ -216,6 +234,9 @@ cdef void plan_learn(Plan *plan, int64_t decode_us, int64_t wait_us) noexcept no
     if plan.n_reading_tokens == 0:
         plan.wait_us += LEARN_RATE * (<double>wait_us - plan.wait_us) if plan.wait_us > 0 else <double>wait_us
         plan.write_us += LEARN_RATE * (<double>decode_us - plan.write_us) if plan.write_us > 0 else <double>decode_us
+        return
+    if plan.has_device:
+        _learn_room(plan, decode_us)
         return
     cost = (<double>decode_us - (plan.write_us if plan.n_writing else 0)) / plan.n_reading_tokens
     # A short tail of a prompt says more about overhead than about tokens.

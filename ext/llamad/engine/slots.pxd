@@ -40,6 +40,7 @@ ctypedef struct Slot:
     int32_t n_planned        # tokens in this step's batch
     int32_t is_filler        # in this step's batch only to join its neighbours
     int32_t i_output         # index in this step's batch whose logits are wanted, -1: none
+    int32_t i_row            # the number of that output among the batch's
     float *logits
     int32_t picked           # by the sampler thread; negative is an error code
     int32_t pick_stage       # how far a pick under a grammar has come (pick.pxd)

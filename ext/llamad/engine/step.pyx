@@ -329,7 +329,7 @@ cdef void _sample(State *state) noexcept nogil:
         slot = &state.slots.items[state.outputs[i]]
         if slot.task == NULL:
             continue  # failed over its prompt's probabilities
-        slot.logits = state.table.logits(state.ctx, slot.i_output)
+        slot.logits = state.rows + <size_t>slot.i_row * <size_t>state.n_vocab if state.rows != NULL else NULL
         if slot.state == SLOT_READING:
             _begin_writing(state, slot, now)
             if slot.task.command.n_predict == 0:
@@ -388,8 +388,8 @@ cdef void _step(State *state) noexcept nogil:
     if state.n_outputs:
         if state.n_outputs > 1 and plan_has_device(&state.plan) and state.plan.n_reading_tokens == 0:
             workers_expect(state.workers, t_wait + <int64_t>state.plan.wait_us)
-        # The first access waits for the device, so that the step's cost is decode's and not sampling's.
-        state.table.logits(state.ctx, state.slots.items[state.outputs[0]].i_output)
+        # This waits for the device, so that the step's cost is decode's and not sampling's.
+        state.rows = state.table.rows(state.ctx)
     t_sample = now_us()
     plan_learn(&state.plan, t_sample - t_decode, t_sample - t_wait)
     take_prompt_probs(state)

@@ -69,6 +69,7 @@ cdef extern from "table.h" nogil:
         uint32_t size
         int32_t (*decode)(void *ctx, const llamad_batch *batch) noexcept nogil
         float *(*logits)(void *ctx, int32_t i_batch) noexcept nogil
+        float *(*rows)(void *ctx) noexcept nogil
         int32_t (*rebuild)(void *ctx) noexcept nogil
         int32_t (*seq_rm)(void *ctx, int32_t seq, int32_t p0, int32_t p1) noexcept nogil
         int32_t (*seq_add)(void *ctx, int32_t seq, int32_t p0, int32_t p1, int32_t delta) noexcept nogil
