@@ -46,6 +46,7 @@ class Engine:
         self.queue_max = queue_max
         self.tasks: dict[int, Running] = {}
         self._actions: dict[int, tuple[asyncio.Future[Acted], Blob | None]] = {}
+        self._left_behind: list[Blob | None] = []
         self._trace = trace
         self._next_id = 1
         self._n_groups = 0
@@ -77,6 +78,9 @@ class Engine:
         self._loop = None
         for task_id in list(self.tasks):
             self.tasks.pop(task_id).sink.on_failed(FAILURE_ABORTED, 0)
+        if self._thread.is_alive():
+            # It may be writing to one of them this moment.
+            self._left_behind = [blob for _, blob in self._actions.values()]
         for action_id in list(self._actions):
             self._acted(action_id, Acted(RESULT_ABORTED, 0, 0, 0, 0))
         if self._trace is not None:
@@ -185,8 +189,8 @@ class Engine:
             raise
 
     def _acted(self, action_id: int, acted: Acted) -> None:
-        future, _ = self._actions.pop(action_id)
-        if not future.done():
+        future, _ = self._actions.pop(action_id, (None, None))
+        if future is not None and not future.done():
             future.set_result(acted)
 
     def _refuse(self, task_id: int) -> None:

@@ -222,7 +222,7 @@ class Host:
                 raise LoadError(f"the model was loaded but cannot decode (llama.cpp's code {code})")
         if wants_states(settings):
             try:
-                self._layout = learn(core, max(0, model.info.bos))
+                self._layout = learn(core, max(0, model.info.bos), model.n_swa)
             except StateError as error:
                 self._no_layout = str(error)
                 log.warning("slots cannot be saved: %s", error)

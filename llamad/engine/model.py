@@ -91,7 +91,8 @@ class Model:
         self.n_ubatch = lib.llama_n_ubatch(raw)
         # A state that cannot be cut back to a prefix cannot be given to another sequence either.
         self.can_share = not (lib.llama_model_is_recurrent(handle) or lib.llama_model_is_hybrid(handle))
-        self.n_swa = 0 if settings.swa_full else lib.llama_model_n_swa(handle)
+        # Also with --swa-full: a state that was restored holds no more than the window.
+        self.n_swa = lib.llama_model_n_swa(handle)
 
     @property
     def can_generate(self) -> bool:

@@ -73,12 +73,13 @@ class SlotTokens:
     n_processed: int  # prompt tokens that its last task had to read
 
 
-def learn(core: Core, token: int) -> Layout:
-    """How this model's states are written. Before the engine starts. Raises StateError."""
+def learn(core: Core, token: int, n_window: int) -> Layout:
+    """How this model's states are written; n_window is its sliding window, or 0. Before the engine starts.
+    Raises StateError."""
     probed = core.probe(token)
     if not probed:
         raise StateError("llama.cpp cannot save this model's memory")
-    return Layout(*probed)
+    return Layout(probed[0], probed[1], n_window)
 
 
 class States:

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.states import blob_of
+from support.fake_states import blob_of
 
 from llamad.engine import sessions as module
 from llamad.engine.room import NoRoom, Room

@@ -10,7 +10,7 @@ from llamad.engine.blobs cimport blob_find, llamad_blob
 from llamad.engine.core cimport Action, State
 from llamad.engine.emit cimport emit_action
 from llamad.engine.slots cimport (
-    SLOT_IDLE, Slot, slot_can_move, slot_clear, slot_shift, slots_cells_used, slots_evict_idle,
+    SLOT_IDLE, Slot, slot_can_drop, slot_clear, slot_shift, slots_cells_used, slots_evict_idle,
 )
 from llamad.engine.system cimport now_us
 from llamad.engine.wire cimport (
@@ -119,7 +119,13 @@ cdef int32_t _save(State *state, Slot *slot, llamad_blob *blob, ActionEvent *eve
 
 
 cdef int _has_room(State *state, const Slot *slot, int32_t n_tokens) noexcept nogil:
-    """In a cache that all slots share, idle prefixes go for a state as they go for a task."""
+    """In a cache that all slots share, idle prefixes go for a state as they go for a task; none where that would not
+    be enough."""
+    cdef int32_t i, n_busy = 0
+    for i in range(state.slots.n):
+        n_busy += state.slots.items[i].n_tokens if state.slots.items[i].state != SLOT_IDLE else 0
+    if state.slots.n_cells and n_busy + n_tokens > state.slots.n_cells:
+        return 0
     while state.slots.n_cells and slots_cells_used(&state.slots) - slot.n_tokens + n_tokens > state.slots.n_cells:
         if slots_evict_idle(&state.slots, slot) == 0:
             return 0
@@ -149,14 +155,14 @@ cdef int32_t _restore(State *state, Slot *slot, const llamad_blob *blob, int32_t
 
 
 cdef int32_t _shift(State *state, Slot *slot, const ActionCommand *command, ActionEvent *event) noexcept nogil:
-    cdef int32_t n_end
     event.n_tokens = slot.n_tokens
     if command.n_keep < 0 or command.n_discard <= 0 or command.n_discard > slot.n_tokens - command.n_keep:
         return RESULT_OUTSIDE
-    n_end = command.n_keep + command.n_discard
-    if n_end < slot.n_tokens and not slot_can_move(&state.slots, slot, n_end):
+    if not slot_can_drop(&state.slots, slot, command.n_keep, command.n_discard):
         return RESULT_CANNOT
-    if slot_shift(&state.slots, slot, command.n_keep, command.n_discard) < 0:
+    if command.n_discard == slot.n_tokens:
+        slot_clear(&state.slots, slot)
+    elif slot_shift(&state.slots, slot, command.n_keep, command.n_discard) < 0:
         return RESULT_CANNOT
     event.n_tokens = slot.n_tokens
     return RESULT_DONE

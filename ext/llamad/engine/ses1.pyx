@@ -15,7 +15,7 @@ cdef extern from "state/state.h" nogil:
         char reason[256]
     int32_t LLAMAD_STATE_E_MEMORY
     llamad_layout *llamad_layout_learn(const uint8_t *one, size_t n_one, const uint8_t *two, size_t n_two,
-                                       llamad_state_error *error)
+                                       uint32_t n_window, llamad_state_error *error)
     void llamad_layout_close(llamad_layout *layout)
     size_t llamad_layout_bytes(const llamad_layout *layout, uint32_t n_tokens)
     size_t llamad_layout_bytes_max(const llamad_layout *layout, uint32_t n_tokens)
@@ -42,14 +42,15 @@ cdef str _reason(const llamad_state_error *error):
 
 
 cdef class Layout:
-    """How the running model's memory is written; learned from its states of one token and of two."""
+    """How the running model's memory is written; learned from its states of one token and of two. n_window: the tokens
+    of its sliding window, 0 without one."""
     cdef llamad_layout *layout
 
-    def __cinit__(self, one: bytes, two: bytes) -> None:
+    def __cinit__(self, one: bytes, two: bytes, n_window: int = 0) -> None:
         cdef llamad_state_error error
         self.layout = llamad_layout_learn(
             <const uint8_t *>PyBytes_AS_STRING(one), <size_t>PyBytes_GET_SIZE(one),
-            <const uint8_t *>PyBytes_AS_STRING(two), <size_t>PyBytes_GET_SIZE(two), &error)
+            <const uint8_t *>PyBytes_AS_STRING(two), <size_t>PyBytes_GET_SIZE(two), n_window, &error)
         if self.layout == NULL:
             raise StateError(_reason(&error))
 
@@ -99,6 +100,8 @@ def n_tokens(blob: Blob) -> int:
     if (<Blob>blob).blob.size < HEAD:
         raise StateError("it is shorter than a head")
     memcpy(&n, (<Blob>blob).blob.data + 4, 4)
+    if (<Blob>blob).blob.size < HEAD + 4 * <size_t>n:
+        raise StateError("it ends within its tokens")
     return n
 
 

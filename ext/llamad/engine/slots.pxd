@@ -86,7 +86,7 @@ cdef int32_t slot_discard(Slots *slots, const Slot *slot, int32_t n_keep) noexce
 cdef int slot_shift(Slots *slots, Slot *slot, int32_t n_keep, int32_t n_discard) noexcept nogil
 cdef void slot_regroup(Slots *slots, Slot *slot) noexcept nogil
 cdef int32_t slot_room(const Slots *slots, const Slot *slot) noexcept nogil
-cdef int32_t slot_can_move(Slots *slots, const Slot *slot, int32_t n_first) noexcept nogil
+cdef int32_t slot_can_drop(Slots *slots, const Slot *slot, int32_t n_keep, int32_t n_discard) noexcept nogil
 cdef int32_t slots_cells_used(const Slots *slots) noexcept nogil
 cdef int32_t slots_evict_idle(Slots *slots, const Slot *spared) noexcept nogil
 cdef int32_t slots_check_integrity(const Slots *slots) noexcept nogil

@@ -180,9 +180,20 @@ cdef int32_t _n_shared(const Slots *slots, const Slot *slot) noexcept nogil:
     return n
 
 
-cdef int32_t slot_can_move(Slots *slots, const Slot *slot, int32_t n_first) noexcept nogil:
-    """Whether the slot's tokens from n_first on may get other positions. Changes nothing."""
-    return slots.group_n == 1 and slots.table.can_shift(slots.ctx) and _n_shared(slots, slot) <= n_first
+cdef int32_t slot_can_drop(Slots *slots, const Slot *slot, int32_t n_keep, int32_t n_discard) noexcept nogil:
+    """Whether n_discard tokens behind the first n_keep can go, as if they had never been there. Changes nothing."""
+    cdef int32_t n_end = n_keep + n_discard
+    if n_keep == 0 and n_end == slot.n_tokens:
+        return 1
+    if slots.group_n > 1 or not slots.can_share:
+        return 0  # grouped positions cannot be taken apart, and a recurrent state has seen the tokens
+    if n_end == slot.n_tokens:
+        return slot_can_keep(slots, slot, n_keep) == n_keep
+    if not slots.table.can_shift(slots.ctx) or _n_shared(slots, slot) > n_end:
+        return 0
+    # A sliding window would reach back over the gap, to tokens that it may have lost.
+    return (slots.n_swa == 0 or slot.n_tokens - n_end >= slots.n_swa
+            or slots.table.seq_pos_min(slots.ctx, slot.id) <= max(0, n_keep - slots.n_swa))
 
 
 cdef int32_t slot_discard(Slots *slots, const Slot *slot, int32_t n_keep) noexcept nogil:

@@ -3,7 +3,7 @@
 import pytest
 from support.faked import Faked
 from support.live import Live
-from support.states import FakeStates
+from support.fake_states import FakeStates
 
 from llamad.engine.fake import Fake
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 from support.client import Client
-from support.states import ses1_of
+from support.fake_states import ses1_of
 
 from llamad.api.auth import Keys
 from llamad.daemon import Daemon, StartError

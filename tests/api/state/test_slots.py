@@ -10,7 +10,7 @@ from array import array
 from types import SimpleNamespace
 
 import pytest
-from support.states import ses1_of
+from support.fake_states import ses1_of
 
 from llamad.api.chats import turn_end
 from llamad.api.state.accept import wants_octets

@@ -1,7 +1,7 @@
 // Checks a blob from outside against the layout, in full, and rewrites one of another number of slots.
 //
 // Invariant: what passes has exactly the headers, lengths and types that llama.cpp would write for this model, tokens of
-// this vocabulary, each position once, and finite values only. Every read is bounded by the blob's length.
+// this vocabulary, each position once, and finite values of a sane size only. Every read is bounded by the blob's length.
 #include <new>
 
 #include "layout.hpp"
@@ -14,6 +14,8 @@ namespace {
 struct Place {
     size_t begin, body, body_end, end;
 };
+
+constexpr uint32_t ALL = UINT32_MAX; // a section with a cell for every token
 
 struct Blob {
     uint32_t           n_tokens = 0, n_stream = 0;
@@ -65,7 +67,7 @@ bool check_rows(Reader &in, const Rows &rows, uint32_t n_cells, const char *what
     const uint64_t n = rows.bytes * n_cells; // both are small enough: rows below 2^30, cells below 2^32
     if (!in.has(n)) return wrong(error, "it ends within the %s of layer %zu", what, layer);
     if (!is_finite(rows.type, in.here(), n)) {
-        return wrong(error, "the %s of layer %zu hold values that are not finite", what, layer);
+        return wrong(error, "the %s of layer %zu hold values that are not finite, or too large", what, layer);
     }
     in.skip(n);
     return true;
@@ -128,7 +130,7 @@ bool check_body(Reader &in, const Section &section, const Blob &blob, const uint
     return true;
 }
 
-bool check_kv(Reader &in, const Section &section, Blob &blob, const uint8_t *tokens, bool is_window,
+bool check_kv(Reader &in, const Section &section, Blob &blob, const uint8_t *tokens, uint32_t n_window,
               llamad_state_error *error) {
     Place place{in.at(), 0, 0, 0};
     if (!in.has(4)) return wrong(error, "it ends before its streams");
@@ -143,8 +145,11 @@ bool check_kv(Reader &in, const Section &section, Blob &blob, const uint8_t *tok
         if (n_cells == 0) continue;
         if (is_filled) return wrong(error, "more than one of its streams is filled");
         is_filled = true;
-        if (n_cells > blob.n_tokens || (!is_window && n_cells != blob.n_tokens)) {
+        if (n_cells > blob.n_tokens || (n_window == ALL && n_cells != blob.n_tokens)) {
             return wrong(error, "it has %u cells for %u tokens", n_cells, blob.n_tokens);
+        }
+        if (n_cells > n_window) {
+            return wrong(error, "it has %u cells in a window, but this model's holds %u", n_cells, n_window);
         }
         place.body = in.at() - 4;
         if (!check_body(in, section, blob, tokens, n_cells, error)) return false;
@@ -188,12 +193,12 @@ bool check(const llamad_layout &layout, const uint8_t *data, size_t n, uint32_t 
     if (!in.has(BLOB_HEAD) || in.u32() != BLOB_MAGIC) return wrong(error, "no state of llama.cpp follows its tokens");
     in.skip(4); // the sequence it was; llama.cpp does not look at it
     const uint8_t *tokens = data + blob.tokens_at;
-    bool           is_second = false;
+    uint32_t       n_window = ALL; // the second section is the window's
     for (const Section &section : layout.sections) {
         const bool is_right = section.is_recurrent ? check_recurrent(in, section, blob, error)
-                                                   : check_kv(in, section, blob, tokens, is_second, error);
+                                                   : check_kv(in, section, blob, tokens, n_window, error);
         if (!is_right) return false;
-        is_second = true;
+        n_window = layout.n_window ? layout.n_window : ALL - 1;
     }
     if (in.left()) return wrong(error, "%zu bytes too many follow it", in.left());
     return true;

@@ -26,8 +26,12 @@ const Type *find(int32_t type) {
     return nullptr;
 }
 
+// The bits, without the sign, of the smallest number that is too large: 2^64, or what is infinite where that is less.
+constexpr uint32_t F32_LIMIT  = 0x5f800000u;
+constexpr uint16_t BF16_LIMIT = 0x5f80, F16_LIMIT = 0x7c00;
+
 // No branch inside, so that the compiler makes it wide.
-template <typename T, T EXPONENT> bool all_finite(const uint8_t *data, size_t n) {
+template <typename T, T LIMIT> bool all_finite(const uint8_t *data, size_t n) {
     constexpr size_t BLOCK = 4096;
     const size_t     n_all = n / sizeof(T);
     for (size_t i = 0; i < n_all; i += BLOCK) {
@@ -36,7 +40,7 @@ template <typename T, T EXPONENT> bool all_finite(const uint8_t *data, size_t n)
         for (size_t k = i; k < end; k++) {
             T value;
             std::memcpy(&value, data + k * sizeof(T), sizeof(T));
-            bad |= static_cast<T>((value & EXPONENT) == EXPONENT);
+            bad |= static_cast<T>((value & static_cast<T>(static_cast<T>(-1) >> 1)) >= LIMIT);
         }
         if (bad) return false;
     }
@@ -45,7 +49,7 @@ template <typename T, T EXPONENT> bool all_finite(const uint8_t *data, size_t n)
 
 bool halves_finite(const uint8_t *data, size_t n, const Type &type) {
     for (size_t at = 0; at + type.bytes <= n; at += type.bytes) {
-        if (!all_finite<uint16_t, 0x7c00>(data + at, static_cast<size_t>(type.n_halves) * 2)) return false;
+        if (!all_finite<uint16_t, F16_LIMIT>(data + at, static_cast<size_t>(type.n_halves) * 2)) return false;
     }
     return true;
 }
@@ -64,9 +68,9 @@ const char *type_name(int32_t type) {
 
 bool is_finite(int32_t type, const uint8_t *data, size_t n) {
     switch (type) {
-        case F32:  return all_finite<uint32_t, 0x7f800000u>(data, n);
-        case F16:  return all_finite<uint16_t, 0x7c00>(data, n);
-        case BF16: return all_finite<uint16_t, 0x7f80>(data, n);
+        case F32:  return all_finite<uint32_t, F32_LIMIT>(data, n);
+        case F16:  return all_finite<uint16_t, F16_LIMIT>(data, n);
+        case BF16: return all_finite<uint16_t, BF16_LIMIT>(data, n);
         default:   return halves_finite(data, n, *find(type));
     }
 }

@@ -122,7 +122,8 @@ bool read_form(const uint8_t *data, size_t n, uint32_t n_tokens, const Form &for
 const Form FORMS[] = {
     {1, false, false, true}, {2, false, false, true}, {0, true, false, false}, {1, true, false, true},
     {2, true, false, true},  {1, false, true, true},  {2, false, true, true},  {1, true, true, true},
-    {2, true, true, true},   {1, false, false, false}, {1, false, true, false},
+    {2, true, true, true},   {1, false, false, false}, {1, false, true, false}, {1, true, false, false},
+    {1, true, true, false},
 };
 
 // A sliding window may hold fewer cells than tokens.
@@ -137,19 +138,30 @@ size_t bytes_with(const llamad_layout &layout, uint32_t n_tokens, uint32_t n_str
     return n;
 }
 
+// What the extra numbers of a cell are shows only beyond position 0, so the second state tells it.
+bool are_alike(const llamad_layout &one, const llamad_layout &two) {
+    if (one.n_stream != two.n_stream || one.sections.size() != two.sections.size()) return false;
+    for (size_t i = 0; i < one.sections.size(); i++) {
+        Section section = one.sections[i];
+        section.ext     = two.sections[i].ext;
+        if (!(section == two.sections[i])) return false;
+    }
+    return true;
+}
+
 } // namespace
 
 extern "C" {
 
-llamad_layout *llamad_layout_learn(const uint8_t *one, size_t n_one, const uint8_t *two, size_t n_two,
+llamad_layout *llamad_layout_learn(const uint8_t *one, size_t n_one, const uint8_t *two, size_t n_two, uint32_t n_window,
                                    llamad_state_error *error) {
     error->reason[0] = 0;
     try {
         for (const Form &form : FORMS) {
             auto          layout = std::make_unique<llamad_layout>();
-            llamad_layout second;
-            if (read_form(one, n_one, 1, form, *layout) && read_form(two, n_two, 2, form, second) &&
-                layout->sections == second.sections && layout->n_stream == second.n_stream) {
+            llamad_layout first;
+            if (read_form(one, n_one, 1, form, first) && read_form(two, n_two, 2, form, *layout) && are_alike(first, *layout)) {
+                layout->n_window = n_window;
                 return layout.release();
             }
         }

@@ -84,7 +84,9 @@ __attribute__((format(printf, 2, 3))) inline bool wrong(llamad_state_error *erro
     return false;
 }
 
-// Whether every number in so many bytes of rows of this type is finite. `type` must be a known one.
+// Whether every number in so many bytes of rows of this type is finite, and below 2^64: in a cache that all slots share,
+// a larger key would become infinite when another slot's query meets it, and with the mask not a number. `type` must be
+// a known one.
 bool is_finite(int32_t type, const uint8_t *data, size_t n);
 // Bytes in a block of the type and how the sizes of its rows divide; 0: not a type that a cache may have.
 size_t block_bytes(int32_t type);
@@ -94,5 +96,6 @@ const char *type_name(int32_t type);
 
 struct llamad_layout {
     uint32_t                              n_stream = 1;
+    uint32_t                              n_window = 0; // cells of a sliding window, 0: unknown
     std::vector<llamad::state::Section> sections;
 };

@@ -25,9 +25,9 @@ enum {
     LLAMAD_STATE_E_MEMORY = -2
 };
 
-/* How this model's memory is written, learned from what llama.cpp wrote for a sequence of one token and of two. NULL and
- * a reason where that is no form known here. */
-llamad_layout *llamad_layout_learn(const uint8_t *one, size_t n_one, const uint8_t *two, size_t n_two,
+/* How this model's memory is written, learned from what llama.cpp wrote for a sequence of one token and of two. n_window:
+ * the tokens that its sliding window holds, 0 without one. NULL and a reason where that is no form known here. */
+llamad_layout *llamad_layout_learn(const uint8_t *one, size_t n_one, const uint8_t *two, size_t n_two, uint32_t n_window,
                                    llamad_state_error *error);
 void           llamad_layout_close(llamad_layout *layout);
 /* The largest SES1 blob of so many tokens under this layout, saved here, or (max) by whatever number of slots. */
