@@ -6,12 +6,14 @@ import threading
 import time
 from collections import defaultdict
 
+from llamad.engine.action import Acted
+from llamad.engine.blobs import Blob
 from llamad.engine.core import Core
 from llamad.engine.fake import Fake
 from llamad.engine.sampling import Sampling
 from llamad.engine.vocab import Vocab
 
-ADMITTED, TEXT, DONE, FAILED, STEP, ACTION, PROMPT = range(1, 8)
+ADMITTED, TEXT, DONE, FAILED, STEP, ACTED, PROMPT = range(1, 8)
 STOP_EOS, STOP_LIMIT, STOP_WORD = 1, 2, 3
 FAILURE_DECODE, FAILURE_DEADLINE, FAILURE_MEMORY, FAILURE_SAMPLER, FAILURE_ENGINE, FAILURE_ABORTED = range(
     1, 7
@@ -71,6 +73,8 @@ class Harness:
         self.group_n = options.get("group_n", 1)
         self.events = defaultdict(list)
         self.steps = []
+        self.acted = {}  # action: its event, or None while it waits
+        self.blobs = []
         self.next_id = 1
         self.sampling = GREEDY
         self._thread = threading.Thread(target=self.core.run, daemon=True)
@@ -90,6 +94,7 @@ class Harness:
             assert self.fake.bad_calls == 0
             assert self.fake.n_samplers == 0
             self.check_cells()
+            assert None not in self.acted.values(), "an action was not answered"
             for task_id, events in self.events.items():
                 ends = [event for event in events if event[0] in (DONE, FAILED)]
                 assert len(ends) == 1, f"task {task_id} ended {len(ends)} times"
@@ -130,6 +135,21 @@ class Harness:
             self.collect()
         return task_id
 
+    def act(self, kind: int, slot: int, blob: Blob | None = None, *, nowait: bool = False, **options) -> int:
+        action_id = self.next_id
+        self.next_id += 1
+        self.acted[action_id] = None
+        self.blobs.append(blob)
+        blob_id = blob.id if blob is not None else 0
+        while not self.core.act(action_id, kind, slot, blob_id, nowait=nowait, **options):
+            self.collect()
+        return action_id
+
+    def done(self, action_id: int) -> Acted:
+        """Wait for the action's answer."""
+        self.until(lambda: self.acted[action_id] is not None)
+        return self.acted[action_id]
+
     def collect(self) -> None:
         """Bounded: an endless task may write faster than this reads."""
         for _ in range(16):
@@ -137,6 +157,9 @@ class Harness:
             for event in events:
                 if event[0] == STEP:
                     self.steps.append(event)
+                elif event[0] == ACTED:
+                    assert self.acted[event[1]] is None, "an action was answered twice"
+                    self.acted[event[1]] = Acted(*event[2:])
                 else:
                     self.events[event[1]].append(event)
             if not events:

@@ -1,14 +1,15 @@
-"""Slot states as llama.cpp writes them, for memories of any form: made in Python, with the place of every field, so that
-a test can lie in one of them."""
+"""Slot states as llama.cpp writes them, for memories of any form: made in Python, with the place of every field, so
+that a test can lie in one of them."""
 
 from __future__ import annotations
 
 import random
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from llamad.engine.blobs import Blob
-from llamad.engine.ses1 import Layout
+from llamad.engine.ses1 import Layout, StateError
 
 BLOB_MAGIC = 0xAF143CD8
 FILE_MAGIC = 0x67677371
@@ -198,3 +199,12 @@ def as_blob(data: bytes) -> Blob:
     if data:
         memoryview(blob)[:] = data
     return blob
+
+
+def is_answered(call: Callable[[], object]) -> bool:
+    """Done, or refused with a reason."""
+    try:
+        call()
+    except StateError as error:
+        return str(error) != ""
+    return True

@@ -42,4 +42,6 @@ ctypedef struct FakeModel:
     int32_t *batch_row         # which row of logits is a token's; -1: none
     int32_t n_tokens
     int32_t fail_state         # the next restore fails
+    int32_t is_pending         # copies and moves that the next decode does: no state may be read or written before
+    int32_t n_lost             # positions below it have left every sequence's window
     int32_t bad_calls          # rules of llama.cpp that a caller broke

@@ -80,6 +80,7 @@ cdef int32_t _decode(void *ctx, const llamad_batch *batch) noexcept nogil:
     while load_int(&model.is_blocked):
         sleep_us(1000)
     _check_batch(model, batch)
+    model.is_pending = 0
     model.n_decodes += 1
     code = load_int(&model.fail_code)
     if code:
@@ -188,6 +189,7 @@ cdef int32_t _seq_add(void *ctx, int32_t seq_id, int32_t p0, int32_t p1, int32_t
         model.bad_calls += 1
     for i in range(seq.n_held):
         if p0 <= seq.cells[i].pos < p1:
+            model.is_pending = 1
             seq.cells[i].pos += delta
             if seq.cells[i].pos < 0:
                 model.bad_calls += 1
@@ -216,6 +218,7 @@ cdef int32_t _seq_cp(void *ctx, int32_t src, int32_t dst) noexcept nogil:
         model.bad_calls += 1
         return 0
     model.n_copies += 1
+    model.is_pending = 1
     for i in range(model.seqs[src].n_held):
         cell = model.seqs[src].cells[i]
         _hold(model, &model.seqs[dst], cell if model.is_unified else _new_cell(cell.pos, cell.token))
@@ -224,7 +227,7 @@ cdef int32_t _seq_cp(void *ctx, int32_t src, int32_t dst) noexcept nogil:
 
 cdef int32_t _seq_pos_min(void *ctx, int32_t seq_id) noexcept nogil:
     cdef FakeSeq *seq = &(<FakeModel *>ctx).seqs[seq_id]
-    return seq.cells[0].pos if seq.n_held else -1
+    return max(seq.cells[0].pos, load_int(&(<FakeModel *>ctx).n_lost)) if seq.n_held else -1
 
 
 cdef int32_t _can_shift(void *ctx) noexcept nogil:
@@ -250,6 +253,7 @@ cdef size_t _state_get(void *ctx, int32_t seq_id, uint8_t *data, size_t n) noexc
     cdef int32_t i, k
     if _is_bad(model, seq_id) or n != _state_size(ctx, seq_id):
         return 0
+    model.bad_calls += model.is_pending
     at = _put(_put(_put(_put(at, 0xaf143cd8), <uint32_t>seq_id), 1), <uint32_t>seq.n_held)
     if seq.n_held == 0:
         return n
@@ -275,6 +279,7 @@ cdef size_t _state_set(void *ctx, int32_t seq_id, const uint8_t *data, size_t n)
     if _is_bad(model, seq_id) or load_int(&model.fail_state):
         store_int(&model.fail_state, 0)
         return 0
+    model.bad_calls += model.is_pending
     memcpy(&n_cells, data + 12, 4)
     if n_cells == 0 or n != 48 + 20 * <size_t>n_cells:
         model.bad_calls += 1  # the checker must not let this through
@@ -479,6 +484,10 @@ cdef class Fake:
     def block(self, is_blocked: bool) -> None:
         """Every decode waits while blocked."""
         store_int(&self.model.is_blocked, is_blocked)
+
+    def lose(self, n: int) -> None:
+        """Sequences say that their window begins no earlier than here."""
+        store_int(&self.model.n_lost, n)
 
     def fail_state(self) -> None:
         """The next restore fails in the middle."""
