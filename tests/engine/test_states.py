@@ -111,7 +111,7 @@ async def test_a_wrong_state_never_reaches_the_engine():
         saved = await states.save(0)
         n_bad = 0
         for n in range(0, saved.blob.size, 7):
-            with pytest.raises(StateRefused, match="The state cannot be restored: .") as caught:
+            with pytest.raises(StateRefused, match=r"The state cannot be restored: .") as caught:
                 await states.restore(0, as_blob(bytes(saved.blob)[:n]))
             n_bad += caught.value.status == 400
         assert n_bad > 10

@@ -1,0 +1,136 @@
+"""Tiny GGUFs with seeded random weights and a token for each byte, one for each kind of memory that llama.cpp has: for
+tests of what becomes of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import gguf
+import numpy as np
+
+N_EMBD, N_LAYER, N_HEAD, N_HEAD_KV, N_FF = 64, 2, 2, 1, 64
+N_HEAD_DIM = N_EMBD // N_HEAD
+N_VOCAB = 259
+WINDOW = 12
+D_INNER, D_STATE, D_CONV, DT_RANK = 2 * N_EMBD, 8, 4, 4
+
+KINDS = ("llama", "gemma3", "mamba", "jamba", "qwen2vl")
+
+
+class _Maker:
+    def __init__(self, path: Path, kind: str) -> None:
+        self.writer = gguf.GGUFWriter(path, kind)
+        self.random = np.random.default_rng(7)
+
+    def matrix(self, name: str, rows: int, columns: int, scale: float = 1.0) -> None:
+        values = self.random.standard_normal((rows, columns), dtype=np.float32) * scale / np.sqrt(columns)
+        self.writer.add_tensor(name, values.astype(np.float16))
+
+    def vector(self, name: str, values: np.ndarray) -> None:
+        self.writer.add_tensor(name, values.astype(np.float32))
+
+    def ones(self, name: str, n: int) -> None:
+        self.vector(name, np.ones(n, np.float32))
+
+    def noise(self, name: str, *shape: int) -> None:
+        self.vector(name, self.random.standard_normal(shape, dtype=np.float32))
+
+    def tokenizer(self) -> None:
+        kind = gguf.TokenType
+        tokens = [b"<unk>", b"<s>", b"</s>", *(f"<0x{byte:02X}>".encode() for byte in range(256))]
+        self.writer.add_tokenizer_model("llama")
+        self.writer.add_token_list(tokens)
+        self.writer.add_token_scores([0.0] * len(tokens))
+        self.writer.add_token_types([kind.UNKNOWN, kind.CONTROL, kind.CONTROL] + [kind.BYTE] * 256)
+        self.writer.add_bos_token_id(1)
+        self.writer.add_eos_token_id(2)
+        self.writer.add_unk_token_id(0)
+
+    def attention(self, at: str) -> None:
+        self.matrix(f"{at}.attn_q.weight", N_HEAD * N_HEAD_DIM, N_EMBD, 4.0)
+        self.matrix(f"{at}.attn_k.weight", N_HEAD_KV * N_HEAD_DIM, N_EMBD, 4.0)
+        self.matrix(f"{at}.attn_v.weight", N_HEAD_KV * N_HEAD_DIM, N_EMBD)
+        self.matrix(f"{at}.attn_output.weight", N_EMBD, N_HEAD * N_HEAD_DIM)
+
+    def ffn(self, at: str) -> None:
+        self.ones(f"{at}.ffn_norm.weight", N_EMBD)
+        self.matrix(f"{at}.ffn_gate.weight", N_FF, N_EMBD)
+        self.matrix(f"{at}.ffn_up.weight", N_FF, N_EMBD)
+        self.matrix(f"{at}.ffn_down.weight", N_EMBD, N_FF)
+
+    def ssm(self, at: str) -> None:
+        self.matrix(f"{at}.ssm_in.weight", 2 * D_INNER, N_EMBD)
+        self.noise(f"{at}.ssm_conv1d.weight", D_INNER, D_CONV)
+        self.noise(f"{at}.ssm_conv1d.bias", D_INNER)
+        self.matrix(f"{at}.ssm_x.weight", DT_RANK + 2 * D_STATE, D_INNER)
+        self.matrix(f"{at}.ssm_dt.weight", D_INNER, DT_RANK)
+        self.noise(f"{at}.ssm_dt.bias", D_INNER)
+        self.vector(f"{at}.ssm_a", -np.tile(np.arange(1, D_STATE + 1, dtype=np.float32) / 8, (D_INNER, 1)))
+        self.ones(f"{at}.ssm_d", D_INNER)
+        self.matrix(f"{at}.ssm_out.weight", N_EMBD, D_INNER)
+
+
+def _numbers(writer: gguf.GGUFWriter, kind: str) -> None:
+    writer.add_name(f"tiny {kind}")
+    writer.add_context_length(4096)
+    writer.add_embedding_length(N_EMBD)
+    writer.add_block_count(N_LAYER)
+    writer.add_vocab_size(N_VOCAB)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_feed_forward_length(0 if kind == "mamba" else N_FF)
+    writer.add_head_count(0 if kind == "mamba" else N_HEAD)
+    if kind != "mamba":
+        # Jamba's first layer is recurrent, its second attends.
+        writer.add_head_count_kv([0, N_HEAD_KV] if kind == "jamba" else N_HEAD_KV)
+    if kind in ("llama", "gemma3", "qwen2vl"):
+        writer.add_key_length(N_HEAD_DIM)
+        writer.add_value_length(N_HEAD_DIM)
+        writer.add_rope_dimension_count(N_HEAD_DIM)
+    if kind == "gemma3":
+        writer.add_sliding_window(WINDOW)
+        writer.add_uint32("gemma3.attention.sliding_window_pattern", 2)
+    if kind == "qwen2vl":
+        writer.add_rope_dimension_sections([8, 4, 4, 0])
+    if kind in ("mamba", "jamba"):
+        writer.add_ssm_conv_kernel(D_CONV)
+        writer.add_ssm_inner_size(D_INNER)
+        writer.add_ssm_state_size(D_STATE)
+        writer.add_ssm_time_step_rank(DT_RANK)
+
+
+def _layer(maker: _Maker, kind: str, i: int) -> None:
+    at = f"blk.{i}"
+    maker.ones(f"{at}.attn_norm.weight", N_EMBD)
+    if kind == "mamba" or (kind == "jamba" and i == 0):
+        maker.ssm(at)
+        if kind == "jamba":
+            maker.ones(f"{at}.ssm_dt_norm.weight", DT_RANK)
+            maker.ones(f"{at}.ssm_b_norm.weight", D_STATE)
+            maker.ones(f"{at}.ssm_c_norm.weight", D_STATE)
+    else:
+        maker.attention(at)
+    if kind == "gemma3":
+        for part in ("attn_q_norm", "attn_k_norm"):
+            maker.ones(f"{at}.{part}.weight", N_HEAD_DIM)
+        for part in ("post_attention_norm", "post_ffw_norm"):
+            maker.ones(f"{at}.{part}.weight", N_EMBD)
+    if kind == "qwen2vl":
+        for part, heads in (("q", N_HEAD), ("k", N_HEAD_KV), ("v", N_HEAD_KV)):
+            maker.noise(f"{at}.attn_{part}.bias", heads * N_HEAD_DIM)
+    if kind != "mamba":
+        maker.ffn(at)
+
+
+def write_model(path: Path, kind: str) -> str:
+    maker = _Maker(path, kind)
+    _numbers(maker.writer, kind)
+    maker.tokenizer()
+    maker.matrix("token_embd.weight", N_VOCAB, N_EMBD, 4.0)
+    maker.ones("output_norm.weight", N_EMBD)
+    for i in range(N_LAYER):
+        _layer(maker, kind, i)
+    maker.writer.write_header_to_file()
+    maker.writer.write_kv_data_to_file()
+    maker.writer.write_tensors_to_file()
+    maker.writer.close()
+    return str(path)
