@@ -7,7 +7,7 @@ import struct
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from support.states import FILE_MAGIC, FORMS, N_CTX, N_VOCAB, as_blob, is_answered, learn, memory, state
+from support.forms import FILE_MAGIC, FORMS, N_CTX, N_VOCAB, as_blob, is_answered, learn, memory, state
 
 from llamad.engine import ses1
 from llamad.engine.ses1 import StateError

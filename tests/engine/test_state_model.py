@@ -4,10 +4,10 @@ detour. Tiny models of every kind of memory, and the default model."""
 import struct
 
 import pytest
+from support.forms import as_blob
 from support.hosted import Hosted
 from support.live import model_path
 from support.memories import KINDS, WINDOW, write_model
-from support.states import as_blob
 
 from llamad.engine.state import StateRefused
 

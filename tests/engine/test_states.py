@@ -5,8 +5,8 @@ import functools
 from contextlib import asynccontextmanager
 
 import pytest
+from support.forms import as_blob
 from support.harness import GREEDY, Harness
-from support.states import as_blob
 
 from llamad.engine import ses1
 from llamad.engine.action import ACTION_SAVE, RESULT_ABORTED, Action

@@ -1,0 +1,127 @@
+"""States that nobody saved: by the million through the compiled checker, by libFuzzer, and through a live server.
+
+Invariant: every blob is answered (restored, or refused with 400 and a reason), the server is alive, and every other
+slot's next token is unchanged.
+
+`make fuzz` runs them all; LLAMAD_FUZZ_CASES and LLAMAD_FUZZ_SECONDS say how long. LLAMAD_FUZZ_DIRECT=1 leaves HTTP out
+and goes straight to the slots. The corpus holds small real states (tests/support/cases.py writes it); what libFuzzer
+finds to be interesting stays in build/fuzz/ses1, and an input that breaks something joins fuzz/corpus/ses1, with a test
+that tells its story.
+"""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support.cases import unpack
+from support.memories import WINDOW, write_model
+from support.mutations import Served, Straight, mutations
+
+ROOT = Path(__file__).parents[1]
+CORPUS = ROOT / "fuzz" / "corpus" / "ses1"
+BUILT = ROOT / "build" / "fuzz"
+SOURCES = [
+    ROOT / "fuzz" / "ses1_target.cpp",
+    *sorted((ROOT / "ext" / "llamad" / "engine" / "state").glob("*.cpp")),
+]
+N_CHECKED = int(os.environ.get("LLAMAD_FUZZ_CASES", "1000000"))
+N_SERVED = int(os.environ.get("LLAMAD_FUZZ_CASES", "10000"))
+N_SECONDS = int(os.environ.get("LLAMAD_FUZZ_SECONDS", "300"))
+IS_DIRECT = os.environ.get("LLAMAD_FUZZ_DIRECT") == "1"
+LOOK_EVERY = 100
+
+# Where a wrong state does the most harm: all slots in one cache without flash attention; a window; two memories.
+SERVERS = {
+    "shared": (
+        "llama",
+        ("-np", "2", "-c", "512", "--kv-unified", "-fa", "off", "-ctk", "f32", "-ctv", "f32"),
+    ),
+    "window": ("gemma3", ("-np", "2", "-c", "512")),
+    "hybrid": ("jamba", ("-np", "2", "-c", "512")),
+    "m-rope": ("qwen2vl", ("-np", "2", "-c", "512", "-ctk", "q8_0", "-fa", "on")),
+}
+TOKENS = [1, *(3 + byte for byte in b"what slot 0 holds, and what must not change")]
+
+
+def build(compiler: str, flags: list[str], name: str) -> Path:
+    """The target, linked with the very sources of the engine."""
+    BUILT.mkdir(parents=True, exist_ok=True)
+    program = BUILT / name
+    command = [compiler, "-std=c++17", "-g", "-O1", *flags, "-o", str(program), *map(str, SOURCES)]
+    subprocess.run(command, check=True, cwd=ROOT)
+    return program
+
+
+def test_mutations_through_the_checker_under_the_sanitizers():
+    """The corpus as it is and its prefixes, then N_CHECKED mutations of it, always the same ones."""
+    program = build(
+        "g++", ["-DREPLAY_MAIN", "-fsanitize=address,undefined", "-fno-sanitize-recover"], "ses1-replay"
+    )
+    files = sorted(CORPUS.iterdir())
+    done = subprocess.run(
+        [str(program), *map(str, files), "-n", str(N_CHECKED)], capture_output=True, text=True, check=False
+    )
+    print(done.stdout)
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert f"replayed {len(files)} files, {len(files)} of them whole states" in done.stdout
+    assert f"checked {N_CHECKED} mutations" in done.stdout
+
+
+def test_libfuzzer():
+    clang = next((path for name in ("clang++", "clang++-14") if (path := shutil.which(name))), None)
+    if clang is None:
+        pytest.fail("libFuzzer needs clang: apt install clang libclang-rt-14-dev")
+    program = build(
+        clang, ["-fsanitize=fuzzer,address,undefined", "-fno-sanitize-recover=all"], "ses1-libfuzzer"
+    )
+    found = BUILT / "ses1"
+    found.mkdir(exist_ok=True)
+    flags = [f"-max_total_time={N_SECONDS}", "-timeout=10", "-rss_limit_mb=2048", "-max_len=8192"]
+    done = subprocess.run(
+        [str(program), *flags, f"-artifact_prefix={BUILT}/crash-", str(found), str(CORPUS)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    print(done.stderr[-600:])
+    assert done.returncode == 0, done.stderr[-6000:]
+
+
+@pytest.mark.parametrize("name", SERVERS)
+def test_mutations_through_a_live_server(name, tmp_path):
+    kind, flags = SERVERS[name]
+    model = write_model(tmp_path / "tiny.gguf", kind)
+    others = [unpack(path.read_bytes())[2] for path in sorted(CORPUS.iterdir())]
+    assert len(TOKENS) > WINDOW
+    n_cases = max(1, N_SERVED // len(SERVERS))
+    counts: dict[int, int] = {}
+    with (Straight if IS_DIRECT else Served)(model, *flags) as server:
+        server.next(0, TOKENS)
+        server.next(1, [*TOKENS, 70, 80])
+        real = server.save(1)
+        assert server.restore(1, real) == 200
+        before = server.next(0, TOKENS)
+
+        @settings(max_examples=n_cases, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+        @given(changes=mutations([real, *others]), is_fresh=st.booleans())
+        def run(changes, is_fresh):
+            blob = bytearray(real)
+            for change in changes:
+                blob = change(blob)
+            status = server.restore(1, bytes(blob))
+            counts[status] = counts.get(status, 0) + 1
+            assert status in (200, 400, 413)
+            if sum(counts.values()) % LOOK_EVERY == 0:
+                # Beside what was restored, and with it at work.
+                assert server.next(0, TOKENS) == before
+                server.next(1, [*TOKENS, 70, 80, 90] if is_fresh else TOKENS)
+
+        run()
+        assert server.next(0, TOKENS) == before
+        assert server.restore(1, real) == 200
+    print(name, counts)
+    assert counts.get(400, 0) > 0

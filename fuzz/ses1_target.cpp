@@ -1,0 +1,255 @@
+// Coverage-guided and by the million: any bytes as a saved state, over the layout of a real model.
+//
+// Invariant: every blob is answered, with 0 or with a reason; what passes has as many tokens as it says, can be rewritten
+// into exactly the bytes that were announced, and then passes again as it is; nothing is read or written out of bounds.
+//
+// An input is three blobs with their lengths before them: what llama.cpp wrote for one token and for two, and a state.
+// With clang: built by fuzz/ses1.py with -fsanitize=fuzzer. Without: REPLAY_MAIN makes a program that runs the files it is
+// given, each as it is and through its prefixes; then, with -n, so many mutations of their states.
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "../ext/llamad/engine/state/state.h"
+
+namespace {
+
+constexpr uint32_t N_VOCAB = 259, N_CTX = 256, N_WINDOW = 12;
+
+void require(bool holds, const char *what) {
+    if (holds) return;
+    fprintf(stderr, "broken: %s\n", what);
+    abort();
+}
+
+using Bytes = std::vector<uint8_t>;
+
+struct Case {
+    Bytes one, two, state;
+};
+
+bool read_case(const uint8_t *data, size_t n, Case &out) {
+    uint32_t sizes[2];
+    if (n < sizeof sizes) return false;
+    memcpy(sizes, data, sizeof sizes);
+    data += sizeof sizes;
+    n -= sizeof sizes;
+    if (sizes[0] > n || sizes[1] > n - sizes[0]) return false;
+    out.one.assign(data, data + sizes[0]);
+    out.two.assign(data + sizes[0], data + sizes[0] + sizes[1]);
+    out.state.assign(data + sizes[0] + sizes[1], data + n);
+    return true;
+}
+
+struct Known {
+    llamad_layout *layout;
+    explicit Known(const Case &from) {
+        llamad_state_error error;
+        memset(&error, 0, sizeof error);
+        layout = llamad_layout_learn(from.one.data(), from.one.size(), from.two.data(), from.two.size(), N_WINDOW, &error);
+        require((layout != nullptr) == (error.reason[0] == 0), "a layout, or a reason");
+    }
+    ~Known() {
+        if (layout != nullptr) llamad_layout_close(layout);
+    }
+    Known(const Known &)            = delete;
+    Known &operator=(const Known &) = delete;
+};
+
+// Whether it passes.
+bool check(const llamad_layout *layout, const uint8_t *data, size_t n) {
+    llamad_state_error error;
+    uint32_t           n_tokens = 0, n_again = 0;
+    size_t             n_bytes = 0, n_bytes_again = 0;
+    memset(&error, 0, sizeof error);
+    const int32_t code = llamad_state_check(layout, data, n, N_VOCAB, N_CTX, &n_tokens, &n_bytes, &error);
+    if (code != 0) {
+        require(code == LLAMAD_STATE_E_WRONG && error.reason[0] != 0, "a refusal has a reason");
+        require(memchr(error.reason, 0, sizeof error.reason) != nullptr, "a reason ends");
+        return false;
+    }
+    require(n_tokens <= N_CTX && 8 + size_t{n_tokens} * 4 <= n, "the tokens are there");
+    require(n <= llamad_layout_bytes_max(layout, n_tokens), "no state is larger than the largest");
+    std::unique_ptr<uint8_t[]> out(new uint8_t[n_bytes]); // its own size, for ASan
+    require(llamad_state_rewrite(layout, data, n, out.get()) == 0, "what passes can be rewritten");
+    require(memcmp(out.get(), data, 8 + size_t{n_tokens} * 4) == 0, "the tokens stay");
+    require(llamad_state_check(layout, out.get(), n_bytes, N_VOCAB, N_CTX, &n_again, &n_bytes_again, &error) == 0,
+            "what was rewritten passes");
+    require(n_again == n_tokens && n_bytes_again == n_bytes, "what was rewritten is for this cache");
+    return true;
+}
+
+// The other clothes of a state.
+void dress(const uint8_t *data, size_t n) {
+    llamad_state_error error;
+    memset(&error, 0, sizeof error);
+    const int64_t n_ses1 = llamad_file_ses1_bytes(data, n, &error);
+    require((n_ses1 >= 0) == (error.reason[0] == 0), "a file, or a reason");
+    if (n_ses1 >= 0) {
+        std::unique_ptr<uint8_t[]> out(new uint8_t[static_cast<size_t>(n_ses1)]);
+        llamad_file_to_ses1(data, n, out.get());
+        require(memcmp(out.get(), "SES1", 4) == 0, "a file becomes SES1");
+    }
+    const char *text  = reinterpret_cast<const char *>(data);
+    size_t      begin = 0, end = 0;
+    if (llamad_json_find_state(text, n, &begin, &end, &error) == 0) {
+        require(begin <= end && end < n, "the text lies within the body");
+    } else {
+        require(error.reason[0] != 0, "a refusal of JSON has a reason");
+        begin = 0, end = n;
+    }
+    std::unique_ptr<uint8_t[]> out(new uint8_t[(end - begin) / 4 * 3 + 3]);
+    const int64_t              n_out = llamad_base64_decode(text + begin, end - begin, out.get());
+    require(n_out >= -1 && n_out <= static_cast<int64_t>((end - begin) / 4 * 3 + 3), "base64 is no longer than announced");
+    std::unique_ptr<char[]> again(new char[(n + 2) / 3 * 4 + 1]);
+    const size_t            n_text = llamad_base64_encode(data, n, again.get());
+    require(n_text == (n + 2) / 3 * 4, "base64 is as long as announced");
+    std::unique_ptr<uint8_t[]> back(new uint8_t[n_text / 4 * 3 + 3]);
+    require(llamad_base64_decode(again.get(), n_text, back.get()) == static_cast<int64_t>(n), "base64 comes back");
+    require(n == 0 || memcmp(back.get(), data, n) == 0, "base64 comes back as it was");
+}
+
+} // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    Case one;
+    dress(data, size);
+    if (!read_case(data, size, one)) return 0;
+    const Known known(one);
+    if (known.layout != nullptr) check(known.layout, one.state.data(), one.state.size());
+    return 0;
+}
+
+#ifdef REPLAY_MAIN
+namespace {
+
+// Small and repeatable (splitmix64).
+struct Chance {
+    uint64_t state;
+    uint64_t next() {
+        uint64_t z = (state += 0x9e3779b97f4a7c15u);
+        z          = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+        z          = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+        return z ^ (z >> 31);
+    }
+    size_t below(size_t n) { return n ? static_cast<size_t>(next() % n) : 0; }
+};
+
+constexpr uint32_t NUMBERS[] = {0,          1,          2,      3,      4,      255,    4096,       4097,       0x7fffffff,
+                                0x80000000, 0xffffffff, 0x7c00, 0x7e00, 0xfc00, 0x7f80, 0x7f800000, 0x7fc00000, 0xaf143cd8};
+
+void mutate_once(Bytes &blob, const std::vector<Case> &cases, Chance &chance) {
+    // Half of them in the front, where the headers are.
+    const size_t at = chance.below(chance.next() & 1 ? blob.size() : std::min<size_t>(blob.size(), 200));
+    switch (chance.below(10)) {
+        case 0:
+        case 1:
+            if (!blob.empty()) blob[at] ^= static_cast<uint8_t>(1u << chance.below(8));
+            return;
+        case 2:
+            if (!blob.empty()) blob[at] = static_cast<uint8_t>(chance.next());
+            return;
+        case 3:
+        case 4: {
+            const uint32_t value = NUMBERS[chance.below(sizeof NUMBERS / sizeof *NUMBERS)];
+            const size_t   place = at / 4 * 4;
+            if (place + 4 <= blob.size()) memcpy(blob.data() + place, &value, 4);
+            return;
+        }
+        case 5: { // one more, one less
+            const size_t place = at / 4 * 4;
+            uint32_t     value;
+            if (place + 4 > blob.size()) return;
+            memcpy(&value, blob.data() + place, 4);
+            value += chance.next() & 1 ? 1 : UINT32_MAX;
+            memcpy(blob.data() + place, &value, 4);
+            return;
+        }
+        case 6: blob.resize(at); return;
+        case 7: {
+            const size_t n = chance.below(64);
+            Bytes        more(n);
+            for (uint8_t &byte : more) byte = static_cast<uint8_t>(chance.next());
+            const size_t place = chance.next() & 1 ? blob.size() : at;
+            blob.insert(blob.begin() + static_cast<long>(place), more.begin(), more.end());
+            return;
+        }
+        case 8: {
+            const size_t n = chance.below(blob.size() - at + 1);
+            blob.erase(blob.begin() + static_cast<long>(at), blob.begin() + static_cast<long>(at + n));
+            return;
+        }
+        default: { // the rest of another model's, or of another setting's
+            const Bytes &other = cases[chance.below(cases.size())].state;
+            const size_t from  = std::min(at, other.size());
+            blob.resize(at);
+            blob.insert(blob.end(), other.begin() + static_cast<long>(from), other.end());
+        }
+    }
+}
+
+void run_mutations(const std::vector<Case> &cases, size_t n, uint64_t seed) {
+    std::vector<std::unique_ptr<Known>> known;
+    for (const Case &one : cases) known.push_back(std::make_unique<Known>(one));
+    Chance     chance{seed};
+    size_t     n_passed = 0;
+    const auto t_start  = std::chrono::steady_clock::now();
+    for (size_t i = 0; i < n; i++) {
+        const size_t which = chance.below(cases.size());
+        Bytes        blob  = cases[which].state;
+        for (size_t k = 1 + chance.below(3); k > 0; k--) mutate_once(blob, cases, chance);
+        std::unique_ptr<uint8_t[]> exact(new uint8_t[blob.size()]);
+        if (!blob.empty()) memcpy(exact.get(), blob.data(), blob.size());
+        n_passed += check(known[which]->layout, exact.get(), blob.size());
+    }
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - t_start).count();
+    printf("checked %zu mutations, %zu passed, %.0f per second\n", n, n_passed, static_cast<double>(n) / seconds);
+}
+
+Bytes read_file(const char *path) {
+    FILE *file = fopen(path, "rb");
+    require(file != nullptr, path);
+    Bytes data(1 << 20);
+    data.resize(fread(data.data(), 1, data.size(), file));
+    fclose(file);
+    return data;
+}
+
+} // namespace
+
+int main(int argc, char **argv) {
+    std::vector<Case> cases;
+    size_t            n_mutations = 0, n_files = 0;
+    uint64_t          seed = 1;
+    for (int i = 1; i < argc; i++) {
+        const std::string word = argv[i];
+        if (word == "-n" && i + 1 < argc) {
+            n_mutations = strtoull(argv[++i], nullptr, 10);
+        } else if (word == "-s" && i + 1 < argc) {
+            seed = strtoull(argv[++i], nullptr, 10);
+        } else {
+            const Bytes data = read_file(argv[i]);
+            Case        one;
+            n_files++;
+            LLVMFuzzerTestOneInput(data.data(), data.size());
+            for (size_t n = 0; n < data.size(); n += 1 + n / 97) {
+                const Bytes prefix(data.begin(), data.begin() + static_cast<long>(n)); // its own size, for ASan
+                LLVMFuzzerTestOneInput(prefix.data(), prefix.size());
+            }
+            if (!read_case(data.data(), data.size(), one)) continue;
+            const Known known(one);
+            if (known.layout == nullptr || !check(known.layout, one.state.data(), one.state.size())) continue;
+            cases.push_back(one);
+        }
+    }
+    printf("replayed %zu files, %zu of them whole states\n", n_files, cases.size());
+    if (n_mutations) {
+        require(!cases.empty(), "mutations need a whole state to begin with");
+        run_mutations(cases, n_mutations, seed);
+    }
+}
+#endif
