@@ -3,6 +3,7 @@
 
 LLAMAD_NATIVE=1       compile for this machine's CPU (make sets it)
 LLAMAD_DEBUG_BUILD=1  -O0 -g and bounds checks
+LLAMAD_SANITIZE=1     AddressSanitizer in the modules of ext/llamad; Python then needs LD_PRELOAD of libasan
 LLAMAD_EXTENSIONS=0   leave out everything compiled, because it is already in place (make sets it)
 """
 
@@ -27,7 +28,8 @@ from recipe import build, cache, pin, report  # noqa: E402
 
 DEBUG = os.environ.get("LLAMAD_DEBUG_BUILD") == "1"
 NATIVE = os.environ.get("LLAMAD_NATIVE") == "1"
-VARIANT = "debug" if DEBUG else "native" if NATIVE else "portable"
+SANITIZE = os.environ.get("LLAMAD_SANITIZE") == "1"
+VARIANT = "sanitize" if SANITIZE else "debug" if DEBUG else "native" if NATIVE else "portable"
 # Relative, as setuptools wants it; every variant keeps its own objects, so switching needs no clean.
 BUILD_BASE = Path("build") / VARIANT
 
@@ -43,6 +45,8 @@ DIRECTIVES = {
 
 
 def compile_args() -> list[str]:
+    if SANITIZE:
+        return ["-O1", "-g", "-fsanitize=address", "-fno-omit-frame-pointer"]
     if DEBUG:
         return ["-O0", "-g"]
     # On x86-64 llama.cpp's own samplers are compiled without fused multiply-add; ours must round as they do.
@@ -69,6 +73,7 @@ def cython_modules() -> list[Extension]:
             include_dirs=["ext", "ext/llama", "ext/llamad/engine"],
             depends=header_files(),
             extra_compile_args=compile_args(),
+            extra_link_args=["-fsanitize=address"] if SANITIZE else [],
             undef_macros=["NDEBUG"] if DEBUG else [],
         )
         for pyx in sorted((EXT / "llamad").rglob("*.pyx"))
