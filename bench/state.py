@@ -117,6 +117,9 @@ class Stream:
         return max(b - a for a, b in itertools.pairwise(times) if b >= t_begin and a <= t_end)
 
     def usual_gap(self) -> float:
+        """Of a second in which nothing else is done."""
+        self.times = self.times[-1:]
+        time.sleep(1)
         return statistics.median(b - a for a, b in zip(self.times, self.times[1:], strict=False))
 
     def close(self) -> None:
@@ -196,13 +199,14 @@ def measure(program: Program, options: argparse.Namespace, folder: Path) -> list
             act()
             row.seconds.append(time.perf_counter() - t_begin)
     stream = server.open_stream()
+    usual = Row(program.name, "(the stream alone)", 0, [stream.usual_gap()])
+    usual.gaps = usual.seconds
     for _ in range(options.rounds):
         for row, (_, act) in zip(rows, ways, strict=True):
             time.sleep(0.2)
             t_begin = time.perf_counter()
             act()
             row.gaps.append(stream.longest_gap(t_begin, time.perf_counter()))
-    usual = Row(program.name, "(the stream alone)", 0, [stream.usual_gap()], [stream.usual_gap()])
     stream.close()
     return [*rows, usual]
 
