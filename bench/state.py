@@ -231,6 +231,9 @@ class _Sink:
     def on_text(self, *_: object) -> None:
         pass
 
+    def on_prompt(self, *args: object) -> None:
+        pass
+
     def on_done(self, done: Done) -> None:
         self.done.set_result(done)
 
