@@ -216,3 +216,15 @@ def test_a_temperature_next_to_nothing_leads_both_to_the_same_end(vocab, packed)
     values = {"temperature": -1.0, "dynatemp_range": 2.0, "dynatemp_exponent": 2.0, "top_n_sigma": 3.0}
     ours, theirs = pickers(vocab, packed, 17, top_k=0, top_p=1.0, min_p=0.0, **values)
     assert ours.pick(row.copy()) == theirs.pick(row.copy())
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 7, 40, 64, 127, 128, 129])
+@pytest.mark.parametrize("n_vocab", [128, 1023, 1024, 2500, 32_000])
+def test_equals_of_a_device_that_rounds_to_16_bits(vocab, packed, n_vocab, k):
+    """A GPU's logits are often 16-bit numbers: among the largest of them some are nearly always equal."""
+    random = np.random.default_rng([n_vocab, k])
+    rows = [random.standard_normal(n_vocab).astype(np.float16).astype(np.float32) for _ in range(12)]
+    rows.append(np.zeros(n_vocab, np.float32))
+    for seed in range(3):
+        ours, theirs = pickers(vocab, packed, n_vocab, top_k=k, seed=seed, top_p=1.0, min_p=0.0)
+        same_picks(ours, theirs, rows)

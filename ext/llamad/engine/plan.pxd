@@ -29,6 +29,7 @@ ctypedef struct Plan:
     int32_t budget
     int32_t n_writing
     int32_t n_deferred       # writers that sit this step out because their last pick is still made
+    int32_t n_reading        # slots that read a prompt, in this step or later
     int32_t n_reading_tokens
     int32_t n_rows           # tokens that give their logits
     int32_t n_fillers        # slots without a task in the batch, so that it is one graph

@@ -93,7 +93,10 @@ cdef int32_t _affordable(const Plan *plan) noexcept nogil:
     """Prompt tokens that this step has time for; 0 while nothing is known of their cost."""
     cdef double room_us = READ_STEP_US
     if plan.has_device:
-        return <int32_t>plan.read_room if plan.n_writing or plan.n_deferred else plan.batch_max
+        if plan.n_writing + plan.n_deferred == 0:
+            return plan.batch_max
+        # Where more wait for their first token than for their next one, the first ones matter more.
+        return <int32_t>min(<double>plan.batch_max, plan.read_room * max(1.0, plan.n_reading / (plan.n_writing + 1.0)))
     if plan.read_token_us <= 0:
         return 0
     if plan.n_writing or plan.n_deferred:
@@ -171,13 +174,14 @@ cdef void plan_make(Plan *plan, Slots *slots) noexcept nogil:
     """Fills the batch, in ascending slot order: llama.cpp joins only such sequences into one graph."""
     cdef Slot *slot
     cdef int32_t i, k, n_left, n_prompt, n_writers, is_alone, is_told, n_told = PROMPT_OUTPUTS_MAX
-    plan.batch.n_tokens = plan.n_rows = plan.n_writing = plan.n_deferred = plan.n_reading_tokens = 0
+    plan.batch.n_tokens = plan.n_rows = plan.n_reading = plan.n_writing = plan.n_deferred = plan.n_reading_tokens = 0
     for i in range(slots.n):
         slot = &slots.items[i]
         slot.i_output = -1
         slot.n_planned = slot.state == SLOT_WRITING and not slot.task.is_paused and not load_int(&slot.deferral)
         plan.n_writing += slot.n_planned
         plan.n_deferred += load_int(&slot.deferral) != 0
+        plan.n_reading += slot.state == SLOT_READING
     n_writers = plan.n_writing + plan.n_deferred
     slot = _next_reader(slots, 0) if plan.can_mix or n_writers == 0 else NULL
     is_alone = slot != NULL and n_writers == 0 and _next_reader(slots, slot.task.command.id) == NULL
@@ -223,7 +227,7 @@ cdef void _learn_room(Plan *plan, int64_t decode_us) noexcept nogil:
     """A step with prompts costs a device some milliseconds whatever is in it, so there is no price for a token to learn:
     the room grows while steps keep to the gap and shrinks when they do not."""
     cdef double allowed = max(GAP_FACTOR * plan.write_us, <double>DEVICE_GAP_US_MIN) / <double>decode_us
-    if plan.n_writing and 2 * plan.n_reading_tokens >= plan.read_room:
+    if plan.n_reading <= plan.n_writing and 2 * plan.n_reading_tokens >= plan.read_room:
         plan.read_room *= min(1.5, max(0.6, allowed))
         plan.read_room = min(<double>plan.batch_max, max(<double>DEVICE_ROOM_MIN, plan.read_room))
 

@@ -13,6 +13,9 @@
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
+#if defined(__AVX__)
+#include <immintrin.h>
+#endif
 
 #define TOPK_LANES 16
 #define TOPK_GROUP 64
@@ -39,6 +42,8 @@ static inline int32_t topk_group_maxima(const float *row, int32_t n, float *out)
         topk_vf max[TOPK_PARTS], next;
         for (int part = 0; part < TOPK_PARTS; part++) max[part] = (topk_vf) {0} - INFINITY;
         for (int i = 0; i < TOPK_GROUP; i++) {
+            /* A piece ahead is a page ahead, where the processor itself does not look. */
+            __builtin_prefetch(at + TOPK_PIECE + i * TOPK_LANES);
             for (int part = 0; part < TOPK_PARTS; part++) {
                 memcpy(&next, at + i * TOPK_LANES + part * TOPK_WIDTH, sizeof next);
                 topk_vi bigger = next > max[part];
@@ -76,6 +81,89 @@ static inline float topk_threshold(const float *maxima, int32_t n, int32_t k, fl
         }
     }
     return heap[0];
+}
+
+/* Which of 16 elements are larger, a bit for each. */
+static inline uint32_t topk_larger(const float *at, float than) {
+#if defined(__AVX512F__)
+    return (uint32_t) _mm512_cmp_ps_mask(_mm512_loadu_ps(at), _mm512_set1_ps(than), _CMP_GT_OQ);
+#elif defined(__AVX__)
+    __m256 limit = _mm256_set1_ps(than);
+    uint32_t low = (uint32_t) _mm256_movemask_ps(_mm256_cmp_ps(_mm256_loadu_ps(at), limit, _CMP_GT_OQ));
+    return low | (uint32_t) _mm256_movemask_ps(_mm256_cmp_ps(_mm256_loadu_ps(at + 8), limit, _CMP_GT_OQ)) << 8;
+#else
+    uint32_t bits = 0;
+    for (int i = 0; i < 16; i++) bits |= (uint32_t) (at[i] > than) << i;
+    return bits;
+#endif
+}
+
+/* --- the order of equals ---------------------------------------------------------------------------------------
+ *
+ * Devices round logits to 16 bits, so among the 40 largest some are nearly always equal, and which of them comes first
+ * decides which one a random number means. llama.cpp leaves it to std::partial_sort: a heap of the first k whose top
+ * is the least, into which every later element goes that is larger than that. The same heap is kept here, but pieces of
+ * the row whose maximum does not reach the top are passed over: nothing in them would have entered it.
+ */
+typedef struct topk_item { /* a llamad_candidate */
+    int32_t id;
+    float   logit;
+    float   p;
+} topk_item;
+
+/* GNU's way of putting a value into a heap with a hole: the hole goes down to a leaf, the value comes up from there. */
+static inline void topk_fill_hole(topk_item *heap, int32_t n, int32_t hole, topk_item value) {
+    int32_t top = hole, child = hole;
+    while (child < (n - 1) / 2) {
+        child = 2 * child + 2;
+        if (heap[child].logit > heap[child - 1].logit) child--;
+        heap[hole] = heap[child];
+        hole = child;
+    }
+    if (n % 2 == 0 && child == (n - 2) / 2) {
+        child = 2 * child + 1;
+        heap[hole] = heap[child];
+        hole = child;
+    }
+    while (hole > top && heap[(hole - 1) / 2].logit > value.logit) {
+        heap[hole] = heap[(hole - 1) / 2];
+        hole = (hole - 1) / 2;
+    }
+    heap[hole] = value;
+}
+
+static inline void topk_enter(topk_item *heap, int32_t k, const float *row, int32_t i) {
+    topk_item value = {i, row[i], 0};
+    if (value.logit > heap[0].logit) topk_fill_hole(heap, k, 0, value);
+}
+
+static inline void topk_enter_all(topk_item *heap, int32_t k, const float *row, int32_t begin, int32_t end) {
+    for (int32_t i = begin; i < end; i++) topk_enter(heap, k, row, i);
+}
+
+/* The k largest, sorted, equals in the order that llama.cpp's sort leaves them in. `maxima` are the groups'; no NaN may
+ * be among the first k. */
+static inline void topk_in_order(const float *row, int32_t n, int32_t k, const float *maxima, topk_item *out) {
+    int32_t n_whole = n / TOPK_PIECE * TOPK_PIECE;
+    for (int32_t i = 0; i < k; i++) out[i] = (topk_item) {i, row[i], 0};
+    for (int32_t i = k / 2 - 1; i >= 0; i--) topk_fill_hole(out, k, i, out[i]);
+    int32_t first = k < n_whole ? (k + TOPK_PIECE - 1) / TOPK_PIECE * TOPK_PIECE : k;
+    topk_enter_all(out, k, row, k, first < n ? first : n);
+    for (int32_t at = first; at < n_whole; at += TOPK_PIECE) {
+        const float *lanes = maxima + at / TOPK_PIECE * TOPK_LANES;
+        if (!topk_larger(lanes, out[0].logit)) continue;
+        for (int32_t i = at; i < at + TOPK_PIECE; i += TOPK_LANES) {
+            for (uint32_t bits = topk_larger(row + i, out[0].logit); bits; bits &= bits - 1) {
+                topk_enter(out, k, row, i + __builtin_ctz(bits));
+            }
+        }
+    }
+    topk_enter_all(out, k, row, n_whole > first ? n_whole : first, n);
+    for (int32_t last = k - 1; last > 0; last--) {
+        topk_item value = out[last];
+        out[last]       = out[0];
+        topk_fill_hole(out, last, 0, value);
+    }
 }
 
 #endif

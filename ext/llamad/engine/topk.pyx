@@ -5,9 +5,15 @@ from libc.stdint cimport int32_t
 
 from llamad.engine.table cimport llamad_candidate
 
+cdef enum:
+    PARTIAL_SORT_MAX = 128   # llama.cpp's limit
+
 cdef extern from "topk.h" nogil:
     int32_t topk_group_maxima(const float *row, int32_t n, float *out) noexcept
     float topk_threshold(const float *maxima, int32_t n, int32_t k, float *heap) noexcept
+    ctypedef struct topk_item:
+        pass
+    void topk_in_order(const float *row, int32_t n, int32_t k, const float *maxima, topk_item *out) noexcept
 
 
 cdef int32_t topk_n_maxima(int32_t n) noexcept nogil:
@@ -98,12 +104,20 @@ cdef void _sort(llamad_candidate *data, int32_t n) noexcept nogil:
         _sift(data, i, 0)
 
 
+cdef int _has_nan(const float *row, int32_t n) noexcept nogil:
+    cdef int32_t i
+    for i in range(n):
+        if row[i] != row[i]:
+            return 1
+    return 0
+
+
 cdef int32_t topk_select(const float *row, int32_t n, int32_t k, llamad_candidate *out, float *maxima,
                          int has_maxima) noexcept nogil:
     """The first k of `out` become the k largest, sorted; returns k, or fewer where only so many are above -inf.
 
-    -1 where equal logits among them leave their order open, or too many reach the threshold: the caller then
-    asks for the order that llama.cpp's own sort leaves. `out` has room for TOPK_COLLECT_MAX."""
+    -1 where too many reach the threshold, or llama.cpp would sort in another way than by a heap and equal logits leave
+    the order open: the caller then has its own sort do it. `out` has room for TOPK_COLLECT_MAX."""
     cdef int32_t n_groups = n // TOPK_PIECE * TOPK_LANES if has_maxima else topk_group_maxima(row, n, maxima)
     cdef float least = topk_threshold(maxima, n_groups, k, maxima + n_groups)
     cdef int32_t i, piece, n_found = 0, n_whole = n // TOPK_PIECE * TOPK_PIECE
@@ -118,5 +132,8 @@ cdef int32_t topk_select(const float *row, int32_t n, int32_t k, llamad_candidat
     _sort(out, n_found)
     for i in range(1, min(k + 1, n_found)):
         if out[i].logit == out[i - 1].logit:
-            return -1
+            if k > PARTIAL_SORT_MAX or _has_nan(row, k):
+                return -1
+            topk_in_order(row, n, k, maxima, <topk_item *>out)
+            break
     return min(k, n_found)
