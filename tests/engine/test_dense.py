@@ -72,3 +72,45 @@ def test_an_idle_server_takes_the_least_recently_used_slot():
         task = h.submit(b"something else", n_predict=1)
         h.wait(task)
         assert h.slot(task) == 2
+
+
+def reading_beside_writers(h: Harness) -> list[int]:
+    """Prompt tokens of each step that also wrote."""
+    return [step[9] - step[10] for step in h.steps if step[10] and step[9] > step[10]]
+
+
+def test_a_devices_steps_with_prompts_are_worth_their_fixed_cost():
+    """A step costs 4 ms and a token 2 µs more, so cutting a prompt small would only make more steps of 4 ms."""
+    fake = Fake(n_ctx=8192, n_batch=2048, device_us=200, decode_us=4000, token_us=2)
+    with Harness(fake, n_slots=3, n_ctx=8192, n_batch=2048, has_device=True) as h:
+        writer = h.submit(b"someone who writes", n_predict=60)
+        h.wait_first(writer)
+        readers = [h.submit(b"%d" % i + b"x" * 6000, n_predict=1) for i in range(2)]
+        h.wait(*readers)
+        chunks = reading_beside_writers(h)
+        assert max(chunks[4:]) > 900
+        assert len(chunks) < 24
+
+
+def test_a_devices_steps_with_prompts_keep_to_the_gap_where_tokens_are_dear():
+    """A writer's step takes 1 ms here and a prompt token 10 µs: some 400 of them are what the gap has room for."""
+    fake = Fake(n_ctx=8192, n_batch=2048, device_us=1000, token_us=10)
+    with Harness(fake, n_slots=2, n_ctx=8192, n_batch=2048, has_device=True) as h:
+        writer = h.submit(b"someone who writes", n_predict=400)
+        h.wait_first(writer)
+        h.wait(h.submit(b"x" * 8000, n_predict=1))
+        chunks = reading_beside_writers(h)
+        assert len(chunks) > 8
+        assert max(chunks[8:]) < 1024
+
+
+def test_first_tokens_come_before_next_ones_where_more_wait_for_them():
+    fake = Fake(n_ctx=512, n_batch=2048, device_us=500, decode_us=500)
+    with Harness(fake, n_slots=16, n_batch=2048, has_device=True) as h:
+        first = h.submit(b"someone who writes", n_predict=100)
+        h.wait_first(first)
+        fake.block(True)
+        tasks = [h.submit(b"%02d" % i + b"y" * 200, n_predict=4) for i in range(10)]
+        fake.block(False)
+        h.wait(*tasks)
+        assert max(reading_beside_writers(h)) > 1000

@@ -23,6 +23,7 @@ ctypedef struct Plan:
     double write_us          # a step that only writes
     double read_token_us     # one more prompt token in a step
     double read_room         # with a device: prompt tokens beside writers that keep to the gap
+    double line[5]           # sums for that: of 1, tokens, µs, tokens², tokens·µs
     double wait_us           # of a step that only writes: after decode() has returned, for the device
 
     # Of this step.

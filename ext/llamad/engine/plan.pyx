@@ -33,6 +33,7 @@ cdef enum:
 
 cdef double GAP_FACTOR = 2.5
 cdef double LEARN_RATE = 0.2
+cdef double ROOM_DECAY = 0.9
 
 
 cdef int plan_init(Plan *plan, int32_t batch_max, int32_t ubatch, int32_t tokens_max, int32_t can_mix,
@@ -224,12 +225,26 @@ cdef int plan_has_device(const Plan *plan) noexcept nogil:
 
 
 cdef void _learn_room(Plan *plan, int64_t decode_us) noexcept nogil:
-    """A step with prompts costs a device some milliseconds whatever is in it, so there is no price for a token to learn:
-    the room grows while steps keep to the gap and shrinks when they do not."""
-    cdef double allowed = max(GAP_FACTOR * plan.write_us, <double>DEVICE_GAP_US_MIN) / <double>decode_us
-    if plan.n_reading <= plan.n_writing and 2 * plan.n_reading_tokens >= plan.read_room:
-        plan.read_room *= min(1.5, max(0.6, allowed))
-        plan.read_room = min(<double>plan.batch_max, max(<double>DEVICE_ROOM_MIN, plan.read_room))
+    """With a device a step that reads beside writers costs much whatever is in it (new graphs, uncaptured) and little
+    for a token: both are learned from the last such steps by a line through them. The room is what keeps to the gap, but
+    never so little that the fixed part is more than twice the rest: that would only make more such steps."""
+    cdef double x = plan.n_reading_tokens, y = <double>decode_us, det, slope, fixed
+    cdef double allowed = max(GAP_FACTOR * plan.write_us, <double>DEVICE_GAP_US_MIN)
+    if plan.n_writing == 0:
+        return
+    plan.line[0] = ROOM_DECAY * plan.line[0] + 1
+    plan.line[1] = ROOM_DECAY * plan.line[1] + x
+    plan.line[2] = ROOM_DECAY * plan.line[2] + y
+    plan.line[3] = ROOM_DECAY * plan.line[3] + x * x
+    plan.line[4] = ROOM_DECAY * plan.line[4] + x * y
+    det = plan.line[0] * plan.line[3] - plan.line[1] * plan.line[1]
+    slope = 0.5 * plan.line[2] / plan.line[1]  # until steps of different size were seen
+    if det > plan.line[0] * plan.line[0] * TILE * TILE:
+        slope = (plan.line[0] * plan.line[4] - plan.line[1] * plan.line[2]) / det
+    slope = max(slope, 0.5)
+    fixed = max(0.0, (plan.line[2] - slope * plan.line[1]) / plan.line[0])
+    plan.read_room = max(allowed - fixed, 0.5 * fixed) / slope
+    plan.read_room = min(<double>plan.batch_max, max(<double>DEVICE_ROOM_MIN, plan.read_room))
 
 
 cdef void plan_learn(Plan *plan, int64_t decode_us, int64_t wait_us) noexcept nogil:
