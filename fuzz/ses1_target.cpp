@@ -87,12 +87,21 @@ bool check(const llamad_layout *layout, const uint8_t *data, size_t n) {
 void dress(const uint8_t *data, size_t n) {
     llamad_state_error error;
     memset(&error, 0, sizeof error);
-    const int64_t n_ses1 = llamad_file_ses1_bytes(data, n, &error);
-    require((n_ses1 >= 0) == (error.reason[0] == 0), "a file, or a reason");
-    if (n_ses1 >= 0) {
-        std::unique_ptr<uint8_t[]> out(new uint8_t[static_cast<size_t>(n_ses1)]);
-        llamad_file_to_ses1(data, n, out.get());
-        require(memcmp(out.get(), "SES1", 4) == 0, "a file becomes SES1");
+    const int64_t n_front = llamad_file_front(data, n < 12 ? n : 12, n, N_CTX, &error);
+    require((n_front >= 0) == (error.reason[0] == 0), "the length of a front, or a reason");
+    if (n_front >= 0) {
+        const size_t               n_head = static_cast<size_t>(n_front);
+        std::unique_ptr<uint8_t[]> front(new uint8_t[n_head]); // its own size, for ASan
+        require(n_head <= n, "the front lies within the file");
+        memcpy(front.get(), data, n_head);
+        const int64_t n_ses1 = llamad_file_ses1_bytes(front.get(), n_head, n, &error);
+        require((n_ses1 >= 0) == (error.reason[0] == 0), "a file, or a reason");
+        if (n_ses1 >= 0) {
+            std::unique_ptr<uint8_t[]> out(new uint8_t[static_cast<size_t>(n_ses1)]);
+            const size_t               at = llamad_file_to_ses1(front.get(), n_head, out.get());
+            require(memcmp(out.get(), "SES1", 4) == 0, "a file becomes SES1");
+            require(at + (n - n_head) == static_cast<size_t>(n_ses1), "the memory fills the rest");
+        }
     }
     const char *text  = reinterpret_cast<const char *>(data);
     size_t      begin = 0, end = 0;

@@ -177,8 +177,29 @@ def _vector_lines(service: Service) -> Iterable[str]:
     )
 
 
+def _stall_lines(service: Service) -> Iterable[str]:
+    """What saving and restoring cost the other streams."""
+    engine = service.host.engine
+    if engine is None:
+        return
+    stats = engine.core.stats()
+    for name, help, value in (
+        ("llamad:state_saves_total", "States of slots written out.", stats["n_saves"]),
+        ("llamad:state_restores_total", "States of slots put back.", stats["n_restores"]),
+        (
+            "llamad:state_stall_seconds_total",
+            "Time that the engine did nothing but save and restore states.",
+            stats["state_us"] / 1e6,
+        ),
+    ):
+        yield from _plain("counter", name, help, value)
+    longest = stats["state_us_max"] / 1e6
+    yield from _plain("gauge", "llamad:state_stall_seconds_max", "The longest of these stalls.", longest)
+
+
 def _state_lines(service: Service) -> Iterable[str]:
     sessions, room = service.sessions, service.room
+    yield from _stall_lines(service)
     for name, help, value in (
         ("llamad:session_saves_total", "Sessions saved.", sessions.n_saves),
         ("llamad:session_restores_total", "Sessions restored, also from files.", sessions.n_restores),

@@ -1,4 +1,4 @@
-"""Owns the files of --slot-save-path: names, writing beside and renaming, reading into a blob, leftovers of a crash.
+"""Owns the files of --slot-save-path: names, writing beside and renaming, reading, leftovers of a crash.
 
 Every function blocks and runs in a worker thread, but for the start. Nothing here looks at what a file holds, and no
 path of the server leaves it: a client sees the name it gave.
@@ -14,8 +14,6 @@ import re
 import secrets
 import stat
 from collections.abc import Iterator, Sequence
-
-from llamad.engine.blobs import Blob
 
 PREFIX = ".llamad-tmp-"  # of files that are being written
 NAME_BYTES_MAX = 255
@@ -57,6 +55,32 @@ def check_name(name: str) -> None:
         raise FileRefused(400, f"The file's name {problem}")
 
 
+class StateFile:
+    """One that is open for reading. It has `size` bytes; one that has fewer by now is refused."""
+
+    __slots__ = ("_fd", "_name", "size")
+
+    def __init__(self, fd: int, name: str, size: int) -> None:
+        self._fd = fd
+        self._name = name
+        self.size = size
+
+    def read(self, n_bytes: int) -> bytes:
+        """Its first n_bytes, or all where it has fewer."""
+        found = bytearray(min(n_bytes, self.size))
+        self.read_into(memoryview(found), 0)
+        return bytes(found)
+
+    def read_into(self, view: memoryview, at: int) -> None:
+        """Fill the view with what is there from `at` on."""
+        pos = 0
+        while pos < len(view):
+            n = os.preadv(self._fd, [view[pos : pos + PIECE]], at + pos)
+            if n == 0:
+                raise FileRefused(500, f"The file {self._name} became shorter while it was read")
+            pos += n
+
+
 class StateFiles:
     """The folder. `key` is a key's name, whose files have a folder of their own, or "" where there are no keys."""
 
@@ -88,24 +112,16 @@ class StateFiles:
         with _told(name, "read"), self._file(key, name) as (_, n_bytes):
             return n_bytes
 
-    def read(self, key: str, name: str, bytes_max: int) -> Blob:
-        """The whole file. One that is larger than bytes_max is refused before a byte is read."""
+    @contextlib.contextmanager
+    def open(self, key: str, name: str, bytes_max: int) -> Iterator[StateFile]:
+        """A file to be read. One that is larger than bytes_max is refused before a byte is."""
         check_name(name)
         with _told(name, "read"), self._file(key, name) as (fd, n_bytes):
             if n_bytes > bytes_max:
                 raise FileRefused(
                     400, f"The file {name} has {n_bytes} bytes; the largest state of a slot has {bytes_max}"
                 )
-            blob = Blob(n_bytes)
-            blob.size = n_bytes
-            view = memoryview(blob)
-            pos = 0
-            while pos < n_bytes:
-                n = os.preadv(fd, [view[pos : pos + PIECE]], pos)
-                if n == 0:
-                    raise FileRefused(500, f"The file {name} became shorter while it was read")
-                pos += n
-            return blob
+            yield StateFile(fd, name, n_bytes)
 
     @contextlib.contextmanager
     def _folder(self, key: str, make: bool) -> Iterator[int]:

@@ -1,12 +1,13 @@
 """Actions on slots, over the fake model: done between two steps, in order, never to a slot at work, and with everybody
 else's text as if nothing had happened."""
 
+import itertools
 import struct
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.harness import ADMITTED, Harness
+from support.harness import ACTED, ADMITTED, STEP, Harness
 
 from llamad.engine import ses1
 from llamad.engine.action import (
@@ -199,6 +200,55 @@ def test_actions_of_a_slot_keep_their_order_and_come_before_who_waits_for_it():
         assert memoryview(second).cast("i").tolist() == tokens_of(PROMPT)
         h.wait(bound)
         assert h.n_cached(bound) == len(tokens_of(PROMPT))
+
+
+def test_beside_a_writer_states_are_taken_one_between_two_steps():
+    fake = Fake(decode_us=200)
+    with Harness(fake) as h:
+        for slot in (0, 1, 2):
+            fill(h, slot)
+        _, blob = save(h, 0)
+        writer = h.submit(b"writer", id_slot=3)
+        h.wait_first(writer)
+        fake.block(True)
+        n_tokens = ses1.n_tokens(blob)
+        long = [
+            h.act(ACTION_SAVE, 0, Blob(SIZE)),
+            h.act(ACTION_SAVE, 1, Blob(SIZE)),
+            h.act(ACTION_RESTORE, 2, blob, n_tokens=n_tokens, nowait=True),  # put off, but not busy
+            h.act(ACTION_SAVE, 0, Blob(SIZE)),
+        ]
+        erase = h.act(ACTION_ERASE, 1)  # behind its slot's save
+        bound = h.submit(PROMPT + b"!", id_slot=0, n_predict=1)  # and so is a task
+        short = [h.act(ACTION_TOKENS, 2, Blob(SIZE)), h.act(ACTION_LOOK, 1, Blob(SIZE))]
+        fake.block(False)
+        assert [h.done(one).result for one in [*long, erase, *short]] == [RESULT_DONE] * 7
+        assert h.acted[erase].n_tokens == len(tokens_of(PROMPT))
+        h.wait(bound)
+        assert h.n_cached(bound) == len(tokens_of(PROMPT))
+        h.core.abort(writer)
+        h.wait(writer)
+        places = [h.order.index((ACTED, one)) for one in long]
+        for before, after in itertools.pairwise(places):
+            assert STEP in [kind for kind, _ in h.order[before:after]]
+        assert h.order.index((ACTED, erase)) > places[1]
+        assert h.order.index((ADMITTED, bound)) > places[3]
+        assert h.order.index((ACTED, short[1])) < places[1]  # a look waits for nobody
+
+
+def test_states_put_off_are_taken_though_nobody_steps():
+    fake = Fake(decode_us=200)
+    with Harness(fake) as h:
+        fill(h, 0)
+        writer = h.submit(b"writer", id_slot=3, n_predict=40)
+        h.wait_first(writer)
+        h.core.pause(writer)
+        actions = [h.act(ACTION_SAVE, slot, Blob(SIZE)) for slot in (0, 1, 2, 0)]
+        assert [h.done(one).result for one in actions] == [RESULT_DONE] * 4
+        assert not h.end(writer)
+        h.core.resume(writer)
+        h.wait(writer)
+        assert h.text(writer) == counted(b"r", 40)
 
 
 def test_actions_are_answered_when_the_engine_stops():

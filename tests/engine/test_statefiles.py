@@ -27,6 +27,11 @@ def files(tmp_path):
     made.close()
 
 
+def read(files, key, name, bytes_max=BIG):
+    with files.open(key, name, bytes_max) as file:
+        return file.read(BIG)
+
+
 def refused(status, work, *args):
     with pytest.raises(FileRefused) as caught:
         work(*args)
@@ -40,23 +45,28 @@ def test_what_is_written_is_read(files, tmp_path):
     assert (tmp_path / "a.bin").read_bytes() == data
     assert stat.S_IMODE((tmp_path / "a.bin").stat().st_mode) == 0o600
     assert files.size("", "a.bin") == len(data)
-    blob = files.read("", "a.bin", len(data))
-    assert memoryview(blob) == data
+    assert read(files, "", "a.bin", len(data)) == data
+    with files.open("", "a.bin", BIG) as file:
+        into = bytearray(5_000_000)
+        file.read_into(memoryview(into), 4_000_001)
+        assert (into, file.size) == (data[4_000_001:], len(data))
+        with pytest.raises(FileRefused, match="became shorter"):
+            file.read_into(memoryview(into), 4_000_002)
     files.write("", "a.bin", [b"shorter"])
     assert (tmp_path / "a.bin").read_bytes() == b"shorter"
     files.write("", "empty", [])
-    assert len(files.read("", "empty", BIG)) == 0
+    assert len(read(files, "", "empty")) == 0
     assert sorted(os.listdir(tmp_path)) == ["a.bin", "empty"]
 
 
 def test_a_file_belongs_to_its_key(files, tmp_path):
     files.write("key-0a", "same", [b"a"])
     files.write("key-0b", "same", [b"b"])
-    assert bytes(files.read("key-0a", "same", BIG)) == b"a"
-    assert bytes(files.read("key-0b", "same", BIG)) == b"b"
+    assert read(files, "key-0a", "same") == b"a"
+    assert read(files, "key-0b", "same") == b"b"
     assert stat.S_IMODE((tmp_path / "key-0a").stat().st_mode) == 0o700
-    assert "same" in refused(404, files.read, "", "same", BIG)
-    refused(404, files.read, "key-0c", "same", BIG)
+    assert "same" in refused(404, read, files, "", "same")
+    refused(404, read, files, "key-0c", "same")
     for key in ("..", "key-/../x", "key-", "key-0a/..", "other"):
         refused(500, files.write, key, "same", [b"x"])
     assert sorted(os.listdir(tmp_path)) == ["key-0a", "key-0b"]
@@ -68,8 +78,8 @@ BAD_NAMES += [PREFIX, f"{PREFIX}1-2", "x" * 256, "ä" * 128, "\ud800"]
 
 @pytest.mark.parametrize("name", BAD_NAMES, ids=ascii)
 def test_names_that_are_refused(files, tmp_path, name):
-    for work, *args in ((files.write, [b"x"]), (files.read, BIG), (files.size,)):
-        assert "name" in refused(400, work, "", name, *args)
+    for work, *args in ((files.write, "", name, [b"x"]), (read, files, "", name), (files.size, "", name)):
+        assert "name" in refused(400, work, *args)
     assert os.listdir(tmp_path) == []
 
 
@@ -104,20 +114,20 @@ def test_links_and_other_things_are_refused(files, tmp_path):
     (tmp_path / "folder").mkdir()
     os.mkfifo(tmp_path / "pipe")
     for name in ("link", "dangling", "folder", "pipe"):
-        assert "not a regular file" in refused(400, files.read, "", name, BIG)
+        assert "not a regular file" in refused(400, read, files, "", name)
         assert "not a regular file" in refused(400, files.write, "", name, [b"x"])
     assert outside.read_bytes() == b"outside"
     assert not (tmp_path / "nothing").exists()
     (tmp_path / "key-0a").symlink_to(outside.parent)
-    for work, *args in ((files.write, [b"x"]), (files.read, BIG)):
+    for work, *args in ((files.write, "key-0a", "x", [b"x"]), (read, files, "key-0a", "x")):
         with pytest.raises(FileRefused):
-            work("key-0a", "x", *args)
+            work(*args)
     assert not (outside.parent / "x").exists()
 
 
 def test_a_file_that_is_too_large_is_not_read(files):
     files.write("", "a", [b"x" * 1001])
-    assert "1001 bytes" in refused(400, files.read, "", "a", 1000)
+    assert "1001 bytes" in refused(400, read, files, "", "a", 1000)
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,8 @@ class FakeStates:
     def __init__(self, n_slots: int, n_ctx: int = 4096) -> None:
         self.slots: list[list[int]] = [[] for _ in range(n_slots)]
         self.layout: FakeLayout | None = FakeLayout()
-        self.refusal = "This model's states cannot be saved: it is a fake"
+        self.refusal = "it is a fake"
+        self.n_ctx = n_ctx
         self.bytes_max = FakeLayout().bytes_max(n_ctx)
         self.workers = ThreadPoolExecutor(2)
         self.busy: set[int] = set()

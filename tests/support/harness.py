@@ -74,6 +74,7 @@ class Harness:
         self.group_n = options.get("group_n", 1)
         self.events = defaultdict(list)
         self.steps = []
+        self.order = []  # kind and task or action of every event, as they came
         self.acted = {}  # action: its event, or None while it waits
         self.blobs = []
         self.next_id = 1
@@ -156,6 +157,7 @@ class Harness:
         for _ in range(16):
             events = self.core.poll()
             for event in events:
+                self.order.append(event[:2])
                 if event[0] == STEP:
                     self.steps.append(event)
                 elif event[0] == ACTED:

@@ -208,15 +208,39 @@ cdef void _run(State *state, Slot *slot, const ActionCommand *command) noexcept 
     emit_action(state, command.id, &event)
 
 
-cdef void actions_run(State *state) noexcept nogil:
-    """Every action whose slot is idle, in their order; those of one slot keep theirs."""
+cdef int _is_long(const Action *action) noexcept nogil:
+    return action.command.kind == ACTION_SAVE or action.command.kind == ACTION_RESTORE
+
+
+cdef int _is_anyone_at_work(const State *state) noexcept nogil:
+    cdef int32_t i
+    for i in range(state.slots.n):
+        if state.slots.items[i].state != SLOT_IDLE:
+            return 1
+    return 0
+
+
+cdef int32_t actions_run(State *state) noexcept nogil:
+    """Every action whose slot is idle, in their order; those of one slot keep theirs. While a slot is at work only one
+    state is saved or restored between two steps, so that its stream stands still for one at a time. Returns how
+    many were put off for that; no task comes before them."""
     cdef Action **link = &state.actions
     cdef Action *action
     cdef Slot *slot
+    cdef int32_t i, n_long = 0, n_put_off = 0
+    cdef int is_sparing = link[0] != NULL and _is_anyone_at_work(state)
+    for i in range(state.slots.n):
+        state.slots.items[i].is_awaited = 0
     while link[0] != NULL:
         action = link[0]
         slot = &state.slots.items[action.command.slot]
-        if slot.state == SLOT_IDLE or action.command.kind == ACTION_LOOK:
+        if action.command.kind != ACTION_LOOK and slot.state == SLOT_IDLE and (
+                slot.is_awaited or (is_sparing and n_long > 0 and _is_long(action))):
+            slot.is_awaited = 1
+            n_put_off += 1
+            link = &action.next
+        elif slot.state == SLOT_IDLE or action.command.kind == ACTION_LOOK:
+            n_long += _is_long(action)
             link[0] = action.next
             _run(state, slot, &action.command)
             free(action)
@@ -224,3 +248,4 @@ cdef void actions_run(State *state) noexcept nogil:
             _drop(state, link, RESULT_BUSY)
         else:
             link = &action.next
+    return n_put_off

@@ -22,8 +22,9 @@ cdef extern from "state/state.h" nogil:
     int32_t llamad_state_check(const llamad_layout *layout, const uint8_t *data, size_t n, uint32_t n_vocab,
                                uint32_t n_ctx, uint32_t *n_tokens, size_t *n_bytes, llamad_state_error *error)
     int32_t llamad_state_rewrite(const llamad_layout *layout, const uint8_t *data, size_t n, uint8_t *out)
-    int64_t llamad_file_ses1_bytes(const uint8_t *data, size_t n, llamad_state_error *error)
-    void llamad_file_to_ses1(const uint8_t *data, size_t n, uint8_t *out)
+    int64_t llamad_file_front(const uint8_t *head, size_t n, size_t n_file, uint32_t n_ctx, llamad_state_error *error)
+    int64_t llamad_file_ses1_bytes(const uint8_t *front, size_t n, size_t n_file, llamad_state_error *error)
+    size_t llamad_file_to_ses1(const uint8_t *front, size_t n, uint8_t *out)
     size_t llamad_base64_encode(const uint8_t *data, size_t n, char *out)
     int64_t llamad_base64_decode(const char *text, size_t n, uint8_t *out)
     int32_t llamad_json_find_state(const char *body, size_t n, size_t *begin, size_t *end, llamad_state_error *error)
@@ -120,23 +121,38 @@ def file_head(blob: Blob) -> bytes:
     return (<const char *>head)[:12] + (<const char *>(<Blob>blob).blob.data)[HEAD:HEAD + 4 * <Py_ssize_t>n]
 
 
-def from_file(blob: Blob) -> Blob:
-    """The state that a file's bytes hold, in SES1: the same blob where it is that already. Raises StateError."""
-    cdef Blob source = blob
-    cdef Blob target
-    cdef int64_t n
+def file_front(head: bytes, n_file: int, n_ctx: int) -> int:
+    """How much of a file of n_file bytes, which begins with this head of 12, comes before its memory; 0 where it is SES1,
+    which is read as it is. Raises StateError."""
     cdef llamad_state_error error
-    if source.blob.size >= 4 and (<const char *>source.blob.data)[:4] == b"SES1":
-        return source
-    with nogil:
-        n = llamad_file_ses1_bytes(source.blob.data, source.blob.size, &error)
+    cdef int64_t n
+    if head[:4] == b"SES1":
+        return 0
+    n = llamad_file_front(<const uint8_t *>PyBytes_AS_STRING(head), <size_t>PyBytes_GET_SIZE(head), n_file, n_ctx, &error)
     if n < 0:
         raise StateError(_reason(&error))
+    return n
+
+
+def from_front(front: bytes, n_file: int) -> tuple[Blob, int]:
+    """A blob for the state that a file holds, with all but the memory in it, and where the rest of the file belongs.
+    Raises StateError."""
+    cdef const uint8_t *data = <const uint8_t *>PyBytes_AS_STRING(front)
+    cdef size_t n_front = <size_t>PyBytes_GET_SIZE(front), at = 0
+    cdef int64_t n = n_file
+    cdef llamad_state_error error
+    cdef Blob target
+    if n < <int64_t>n_front:
+        raise ValueError("a file is no shorter than its front")
+    if n_front:
+        n = llamad_file_ses1_bytes(data, n_front, n_file, &error)
+        if n < 0:
+            raise StateError(_reason(&error))
     target = Blob(n)
-    with nogil:
-        llamad_file_to_ses1(source.blob.data, source.blob.size, target.blob.data)
+    if n_front:
+        at = llamad_file_to_ses1(data, n_front, target.blob.data)
     target.size = n
-    return target
+    return target, at
 
 
 def encode_json(blob: Blob, head: bytes, tail: bytes) -> Blob:

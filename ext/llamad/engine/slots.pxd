@@ -32,6 +32,7 @@ ctypedef struct Slot:
     uint64_t group           # of the task that filled it
     int64_t t_used_us
     int32_t n_processed      # prompt tokens that its last task had to read
+    int32_t is_awaited       # by an action that was put off to the next turn: no task may have it before
 
     # Of the running task.
     int32_t n_cached

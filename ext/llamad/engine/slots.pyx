@@ -80,10 +80,10 @@ cdef Slot *slots_choose(Slots *slots, const Task *task) noexcept nogil:
     cdef int32_t i, n, n_best = 0, n_beside = 0
     if task.command.id_slot >= 0:
         slot = &slots.items[task.command.id_slot]
-        return slot if slot.state == SLOT_IDLE else NULL
+        return slot if slot.state == SLOT_IDLE and not slot.is_awaited else NULL
     for i in range(slots.n):
         slot = &slots.items[i]
-        if slot.state != SLOT_IDLE:
+        if slot.state != SLOT_IDLE or slot.is_awaited:
             continue
         n = _n_neighbours(slots, i)
         if oldest == NULL or n > n_beside or (n == n_beside and slot.t_used_us < oldest.t_used_us):

@@ -412,6 +412,7 @@ cdef void engine_run(State *state) noexcept nogil:
     """The engine thread's life. Returns after COMMAND_STOP, with every task answered."""
     cdef int64_t now
     cdef uint64_t n_released
+    cdef int32_t n_put_off
     while True:
         _take_commands(state)
         if state.stopping:
@@ -419,7 +420,7 @@ cdef void engine_run(State *state) noexcept nogil:
         now = now_us()
         _expire(state, now)
         take_deferred(state, now)
-        actions_run(state)
+        n_put_off = actions_run(state)
         _admit(state)
         n_released = state.n_released
         _make_room(state)
@@ -431,7 +432,7 @@ cdef void engine_run(State *state) noexcept nogil:
         if state.plan.batch.n_tokens > 0:
             _step(state)
             _wake(state)
-        elif state.n_released == n_released:  # else a slot has come free, and somebody may be waiting for it
+        elif state.n_released == n_released and n_put_off == 0:  # else somebody may be waiting for a slot or a turn
             wake_wait(state.command_fd, _timeout_ms(state, now_us()))
     _fail_all(state, FAILURE_ABORTED, 0)
     while state.queue.first != NULL:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 RESTORE_STATE = "restore-state"
 OCTETS = "application/octet-stream"
+FILE_HEAD = 12  # of a slot's file in llama.cpp's format, before its tokens
 
 
 def is_raw(request: Request) -> bool:
@@ -86,14 +87,17 @@ async def read_file(ask: Ask, name: str) -> tuple[Blob, int]:
     work.need_layout(ask.states)
     bytes_max = ask.states.bytes_max + work.FILE_HEAD_SPARE
     size = await ask.aside(files.size, ask.key, name)
-    # A file of llama.cpp's becomes a second blob, with the head of SES1.
-    work.take_room(ask.service, ask.exchange.request, 2 * min(size, bytes_max))
-    return await ask.aside(_read_state, files, ask.key, name, bytes_max)
+    work.take_room(ask.service, ask.exchange.request, min(size, bytes_max))
+    return await ask.aside(_read_state, files, ask.key, name, bytes_max, ask.states.n_ctx)
 
 
-def _read_state(files: StateFiles, key: str, name: str, bytes_max: int) -> tuple[Blob, int]:
-    blob = files.read(key, name, bytes_max)
-    return ses1.from_file(blob), blob.size
+def _read_state(files: StateFiles, key: str, name: str, bytes_max: int, n_ctx: int) -> tuple[Blob, int]:
+    """Its memory goes from the file straight to its place in the blob."""
+    with files.open(key, name, bytes_max) as file:
+        front = file.read(ses1.file_front(file.read(FILE_HEAD), file.size, n_ctx))
+        blob, at = ses1.from_front(front, file.size)
+        file.read_into(memoryview(blob)[at:], len(front))
+        return blob, file.size
 
 
 async def _restore(ask: Ask) -> None:

@@ -119,7 +119,7 @@ def need_files(service: Service, what: str) -> StateFiles:
 def need_layout(states: States) -> None:
     """Whether this model's states can be saved at all."""
     if states.layout is None:
-        raise ApiError(501, states.refusal)
+        raise ApiError(501, f"The slots of this model cannot be saved: {states.refusal}")
 
 
 def action_of(request: Request, known: tuple[str, ...]) -> str:

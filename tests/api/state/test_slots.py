@@ -336,7 +336,8 @@ def test_a_model_whose_states_cannot_be_saved(faked):
     faked.states.slots[0] = [1, 2]
     for action in ("save", "restore", "save-state", "restore-state"):
         answer = act(faked.client, action, FILE)
-        assert (answer.status, answer.error["message"]) == (501, faked.states.refusal), action
+        expected = f"The slots of this model cannot be saved: {faked.states.refusal}"
+        assert (answer.status, answer.error["message"]) == (501, expected), action
     assert act(faked.client, "tokens").json["tokens"] == [1, 2]
 
 

@@ -8,10 +8,12 @@ namespace {
 constexpr uint32_t FILE_MAGIC   = 0x67677371;
 constexpr uint32_t FILE_VERSION = 3;
 constexpr uint32_t PACK_VERSION = 1; // of llama-server's token list
+constexpr uint32_t PACK_WORDS   = 4; // beside the tokens in it
+constexpr size_t   FILE_HEAD    = 12;
 
 struct File {
-    uint32_t n_tokens = 0;
-    size_t   tokens_at = 0, memory_at = 0;
+    uint32_t n_tokens  = 0;
+    size_t   tokens_at = 0;
 };
 
 // llama-server packs its tokens with a marker and, behind them, its media; older ones and llama.cpp have them bare.
@@ -19,45 +21,65 @@ bool read_tokens(Reader &in, File &file, llamad_state_error *error) {
     const uint32_t n_words = in.u32();
     if (!in.has(uint64_t{n_words} * 4)) return wrong(error, "it ends within its %u tokens", n_words);
     const size_t end = in.at() + size_t{n_words} * 4;
-    file.memory_at   = end;
     file.n_tokens    = n_words;
     file.tokens_at   = in.at();
     if (n_words == 0 || in.i32() != -1) return true;
-    if (n_words < 4 || in.u32() != PACK_VERSION) return wrong(error, "its tokens are packed in an unknown version");
+    if (n_words < PACK_WORDS || in.u32() != PACK_VERSION) return wrong(error, "its tokens are packed in an unknown version");
     file.n_tokens  = in.u32();
     file.tokens_at = in.at();
-    if (uint64_t{file.n_tokens} + 4 > n_words) return wrong(error, "its packed tokens are cut off");
+    if (uint64_t{file.n_tokens} + PACK_WORDS > n_words) return wrong(error, "its packed tokens are cut off");
     in.skip(size_t{file.n_tokens} * 4);
     if (in.u32() != 0) return wrong(error, "it holds images or sounds, which cannot be restored");
     if (in.at() != end) return wrong(error, "its packed tokens are longer than their count");
     return true;
 }
 
-bool read_file(const uint8_t *data, size_t n, File &file, llamad_state_error *error) {
-    Reader in(data, n);
-    if (!in.has(12) || in.u32() != FILE_MAGIC) return wrong(error, "it is no saved slot: neither SES1 nor llama.cpp's");
+bool read_head(Reader &in, llamad_state_error *error) {
+    if (!in.has(FILE_HEAD) || in.u32() != FILE_MAGIC) return wrong(error, "it is no saved slot: neither SES1 nor llama.cpp's");
     const uint32_t version = in.u32();
     if (version != FILE_VERSION) {
         return wrong(error, "it is of version %u of llama.cpp's slot files, but this one reads %u", version, FILE_VERSION);
     }
-    return read_tokens(in, file, error);
+    return true;
+}
+
+bool read_front(const uint8_t *data, size_t n, File &file, llamad_state_error *error) {
+    Reader in(data, n);
+    return read_head(in, error) && read_tokens(in, file, error);
 }
 
 constexpr char DIGITS[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
+// Two digits for every 12 bits.
+struct Pairs {
+    char of[4096][2];
+    constexpr Pairs() : of() {
+        for (int i = 0; i < 4096; i++) {
+            of[i][0] = DIGITS[i >> 6];
+            of[i][1] = DIGITS[i & 63];
+        }
+    }
+};
+constexpr Pairs PAIRS;
+
+// What a digit is worth in each of the four places; a byte that is none has bits above all of them.
+constexpr uint32_t NO_DIGIT = 0xff000000;
 struct Values {
-    int8_t of[256];
+    uint32_t of[4][256];
     constexpr Values() : of() {
-        for (int i = 0; i < 256; i++) of[i] = -1;
-        for (int i = 0; i < 64; i++) of[static_cast<unsigned char>(DIGITS[i])] = static_cast<int8_t>(i);
-        of[static_cast<unsigned char>('-')] = 62; // the alphabet for URLs is as clear
-        of[static_cast<unsigned char>('_')] = 63;
+        for (int place = 0; place < 4; place++) {
+            const int shift = 18 - 6 * place;
+            for (int i = 0; i < 256; i++) of[place][i] = NO_DIGIT;
+            for (uint32_t i = 0; i < 64; i++) of[place][static_cast<unsigned char>(DIGITS[i])] = i << shift;
+            of[place][static_cast<unsigned char>('-')] = 62u << shift; // the alphabet for URLs is as clear
+            of[place][static_cast<unsigned char>('_')] = 63u << shift;
+        }
     }
 };
 constexpr Values VALUES;
 
-int value_of(char digit) {
-    return VALUES.of[static_cast<unsigned char>(digit)];
+uint32_t value_of(char digit, int place) {
+    return VALUES.of[place][static_cast<unsigned char>(digit)];
 }
 
 bool is_space(char c) {
@@ -90,6 +112,10 @@ class Scanner {
         if (!eat('"')) return false;
         *begin = at_;
         while (at_ < n_ && text_[at_] != '"') {
+            if (is_clear()) {
+                at_ += CLEAR;
+                continue;
+            }
             if (static_cast<unsigned char>(text_[at_]) < 0x20) return false;
             at_ += text_[at_] == '\\' ? 2 : 1;
         }
@@ -126,6 +152,20 @@ class Scanner {
     }
 
   private:
+    static constexpr size_t CLEAR = 64;
+
+    // Whether nothing in the next bytes ends a string or means more than itself. Asked where they begin, so that a long
+    // text is passed over in steps, and one with many escapes is not looked at over and over.
+    bool is_clear() const {
+        if (at_ % CLEAR != 0 || n_ - at_ < CLEAR) return false;
+        unsigned found = 0;
+        for (size_t i = 0; i < CLEAR; i++) {
+            const auto c = static_cast<unsigned char>(text_[at_ + i]);
+            found |= static_cast<unsigned>(c < 0x20) | static_cast<unsigned>(c == '"') | static_cast<unsigned>(c == '\\');
+        }
+        return found == 0;
+    }
+
     const char *text_;
     size_t      n_, at_ = 0;
 };
@@ -134,26 +174,42 @@ class Scanner {
 
 extern "C" {
 
-int64_t llamad_file_ses1_bytes(const uint8_t *data, size_t n, llamad_state_error *error) {
-    File file;
+int64_t llamad_file_front(const uint8_t *head, size_t n, size_t n_file, uint32_t n_ctx, llamad_state_error *error) {
+    Reader in(head, n);
     error->reason[0] = 0;
-    if (!read_file(data, n, file, error)) return LLAMAD_STATE_E_WRONG;
-    return static_cast<int64_t>(SES1_HEAD + size_t{file.n_tokens} * 4 + BLOB_HEAD + (n - file.memory_at));
+    if (!read_head(in, error)) return LLAMAD_STATE_E_WRONG;
+    const uint32_t n_words = in.u32();
+    const uint64_t n_front = FILE_HEAD + uint64_t{n_words} * 4;
+    if (n_front > n_file) {
+        wrong(error, "it ends within its %u tokens", n_words);
+        return LLAMAD_STATE_E_WRONG;
+    }
+    if (n_words > uint64_t{n_ctx} + PACK_WORDS) {
+        wrong(error, "its list of tokens has %u words, but a slot's context holds %u tokens", n_words, n_ctx);
+        return LLAMAD_STATE_E_WRONG;
+    }
+    return static_cast<int64_t>(n_front);
 }
 
-void llamad_file_to_ses1(const uint8_t *data, size_t n, uint8_t *out) {
+int64_t llamad_file_ses1_bytes(const uint8_t *front, size_t n, size_t n_file, llamad_state_error *error) {
+    File file;
+    error->reason[0] = 0;
+    if (!read_front(front, n, file, error)) return LLAMAD_STATE_E_WRONG;
+    return static_cast<int64_t>(SES1_HEAD + size_t{file.n_tokens} * 4 + BLOB_HEAD + (n_file - n));
+}
+
+size_t llamad_file_to_ses1(const uint8_t *front, size_t n, uint8_t *out) {
     File               file;
     llamad_state_error error;
     const uint32_t     seq_id = 0;
-    if (!read_file(data, n, file, &error)) return;
+    if (!read_front(front, n, file, &error)) return 0;
+    const size_t n_list = size_t{file.n_tokens} * 4;
     std::memcpy(out, SES1_MAGIC, 4);
     std::memcpy(out + 4, &file.n_tokens, 4);
-    out += SES1_HEAD;
-    if (file.n_tokens) std::memcpy(out, data + file.tokens_at, size_t{file.n_tokens} * 4);
-    out += size_t{file.n_tokens} * 4;
-    std::memcpy(out, &BLOB_MAGIC, 4);
-    std::memcpy(out + 4, &seq_id, 4);
-    if (n > file.memory_at) std::memcpy(out + BLOB_HEAD, data + file.memory_at, n - file.memory_at);
+    if (n_list) std::memcpy(out + SES1_HEAD, front + file.tokens_at, n_list);
+    std::memcpy(out + SES1_HEAD + n_list, &BLOB_MAGIC, 4);
+    std::memcpy(out + SES1_HEAD + n_list + 4, &seq_id, 4);
+    return SES1_HEAD + n_list + BLOB_HEAD;
 }
 
 size_t llamad_base64_encode(const uint8_t *data, size_t n, char *out) {
@@ -161,10 +217,9 @@ size_t llamad_base64_encode(const uint8_t *data, size_t n, char *out) {
     size_t i  = 0;
     for (; i + 3 <= n; i += 3) {
         const uint32_t v = uint32_t{data[i]} << 16 | uint32_t{data[i + 1]} << 8 | data[i + 2];
-        *at++ = DIGITS[v >> 18];
-        *at++ = DIGITS[v >> 12 & 63];
-        *at++ = DIGITS[v >> 6 & 63];
-        *at++ = DIGITS[v & 63];
+        std::memcpy(at, PAIRS.of[v >> 12], 2);
+        std::memcpy(at + 2, PAIRS.of[v & 4095], 2);
+        at += 4;
     }
     if (i < n) {
         const bool     two = i + 2 == n;
@@ -184,11 +239,12 @@ int64_t llamad_base64_decode(const char *text, size_t n, uint8_t *out) {
     for (; i < n; i++) {
         // Four digits at a time, until one is not.
         while (n_digits % 4 == 0 && i + 4 <= n) {
-            const int a = value_of(text[i]), b = value_of(text[i + 1]), c = value_of(text[i + 2]), d = value_of(text[i + 3]);
-            if ((a | b | c | d) < 0 || n_pads) break;
-            *at++ = static_cast<uint8_t>(a << 2 | b >> 4);
-            *at++ = static_cast<uint8_t>(b << 4 | c >> 2);
-            *at++ = static_cast<uint8_t>(c << 6 | d);
+            const uint32_t four = value_of(text[i], 0) | value_of(text[i + 1], 1) | value_of(text[i + 2], 2) |
+                                  value_of(text[i + 3], 3);
+            if ((four & NO_DIGIT) || n_pads) break;
+            *at++ = static_cast<uint8_t>(four >> 16);
+            *at++ = static_cast<uint8_t>(four >> 8);
+            *at++ = static_cast<uint8_t>(four);
             i += 4;
         }
         if (i == n) break;
@@ -198,9 +254,9 @@ int64_t llamad_base64_decode(const char *text, size_t n, uint8_t *out) {
             n_pads++;
             continue;
         }
-        const int value = value_of(c);
-        if (value < 0 || n_pads) return -1;
-        v = v << 6 | static_cast<uint32_t>(value);
+        const uint32_t value = value_of(c, 3);
+        if (value == NO_DIGIT || n_pads) return -1;
+        v = v << 6 | value;
         if (++n_digits % 4 == 0) {
             *at++ = static_cast<uint8_t>(v >> 16);
             *at++ = static_cast<uint8_t>(v >> 8);

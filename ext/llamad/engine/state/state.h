@@ -41,9 +41,13 @@ int32_t llamad_state_check(const llamad_layout *layout, const uint8_t *data, siz
 /* A checked blob for the running cache, into n_bytes at out. */
 int32_t llamad_state_rewrite(const llamad_layout *layout, const uint8_t *data, size_t n, uint8_t *out);
 
-/* A slot's file as llama.cpp and llama-server write it. The size of the SES1 blob that it becomes, or an error. */
-int64_t llamad_file_ses1_bytes(const uint8_t *data, size_t n, llamad_state_error *error);
-void    llamad_file_to_ses1(const uint8_t *data, size_t n, uint8_t *out);
+/* A slot's file as llama.cpp and llama-server write it: a front, which is the head and the list of tokens, and the memory,
+ * which is read straight to its place. From the first bytes of a file of n_file: how long its front is, or an error. */
+int64_t llamad_file_front(const uint8_t *head, size_t n, size_t n_file, uint32_t n_ctx, llamad_state_error *error);
+/* From the whole front: the size of the SES1 blob that the file becomes, or an error. */
+int64_t llamad_file_ses1_bytes(const uint8_t *front, size_t n, size_t n_file, llamad_state_error *error);
+/* Writes all of that blob but the memory, and returns where this begins. */
+size_t  llamad_file_to_ses1(const uint8_t *front, size_t n, uint8_t *out);
 
 /* Base64, and the request body {"state": "<base64>"}: where the text of the value lies, or an error. */
 size_t  llamad_base64_encode(const uint8_t *data, size_t n, char *out);
