@@ -97,7 +97,8 @@ def try_way(saver: Program, restorer: Program, n_predict: int) -> Found:
 def start(flags: argparse.Namespace, folder: Path) -> list[Program]:
     states = folder / "states"
     states.mkdir()
-    options = Options(flags.model, flags.slots, 2048 * flags.slots, flags.threads, 4)
+    cache = ("-ctk", flags.cache, "-ctv", flags.cache, "-fa", flags.flash_attn)
+    options = Options(flags.model, flags.slots, 2048 * flags.slots, flags.threads, 4, cache)
     programs = []
     for name, command, extra in (
         (LLAMAD, llamad_command(), []),
@@ -116,6 +117,8 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--slots", type=int, default=2, help="slots of each program (2)")
     parser.add_argument("--threads", type=int, default=1, help="threads that compute (1)")
     parser.add_argument("--predict", type=int, default=24, help="tokens to compare (24)")
+    parser.add_argument("--cache", default="f16", help="type of the cached keys and values (f16)")
+    parser.add_argument("--flash-attn", default="auto", choices=("on", "off", "auto"), help="of both (auto)")
     flags = parser.parse_args(arguments)
     if not flags.model or not flags.server:
         print("name --model (LLAMAD_TEST_MODEL) and --server (LLAMA_SERVER)", file=sys.stderr)

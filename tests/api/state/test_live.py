@@ -99,6 +99,55 @@ def test_another_process_with_other_slots_goes_on(smol, detour, live_folder):
     assert go_on(smol, 1)[:2] == expected[:2]
 
 
+ALICE = [{"role": "user", "content": "My name is Alice."}]
+MORE_OF_ALICE = [
+    *ALICE,
+    {"role": "assistant", "content": "Hello Alice!"},
+    {"role": "user", "content": "What is my name?"},
+]
+
+
+def chat(client, messages):
+    body = {"messages": messages, "id_slot": 0, "max_tokens": 12, "temperature": 0}
+    answer = client.post("/v1/chat/completions", body).json
+    return answer["timings"]["cache_n"], answer["choices"][0]["message"]["content"]
+
+
+def test_a_conversation_goes_on_after_others_and_after_a_restart(smol, live_folder):
+    act(smol, "erase")
+    chat(smol, ALICE)
+    assert smol.post("/sessions/5?action=save&slot=0").status == 200
+    expected = chat(smol, MORE_OF_ALICE)
+    assert expected[0] > 0
+    for _ in range(2):
+        chat(smol, [{"role": "user", "content": "Somebody else asks about the weather."}])
+        assert smol.post("/sessions/5?action=restore&slot=0").status == 200
+        assert chat(smol, MORE_OF_ALICE) == expected
+    assert smol.post("/sessions/5?action=remove", {"file": "alice"}).json["removed"] is True
+    flags = ("-np", "2", "-c", "2048", "--no-warmup", "--slots", "--slot-save-path", str(live_folder))
+    with Live(*flags) as later:
+        assert later.client.post("/sessions/5?action=restore&slot=0").status == 404
+        assert later.client.post("/sessions/5?action=restore&slot=0", {"file": "alice"}).status == 200
+        assert chat(later.client, MORE_OF_ALICE) == expected
+
+
+def test_the_metrics_tell_what_the_streams_stood_still(smol, detour):
+    def read():
+        text = smol.get("/metrics").body.decode()
+        lines = (line.split(" ") for line in text.splitlines() if line.startswith("llamad:state_"))
+        return {name.removeprefix("llamad:state_"): float(value) for name, value in lines}
+
+    before = read()
+    stall_ms = put_state(smol, detour[1]).json["stall_ms"] + act(smol, "save-state").json["stall_ms"]
+    after = read()
+    assert stall_ms > 0
+    assert after["saves_total"] == before["saves_total"] + 1
+    assert after["restores_total"] == before["restores_total"] + 1
+    total = after["stall_seconds_total"] - before["stall_seconds_total"]
+    assert total == pytest.approx(stall_ms / 1e3, abs=1e-5)
+    assert 0 < after["stall_seconds_max"] <= after["stall_seconds_total"]
+
+
 def wrong(state, held):
     """Blobs that are not quite one."""
     n = len(held)
