@@ -95,6 +95,7 @@ def test_the_head():
     written = state(form, TOKENS)
     assert "does not begin with" in refusal(form, b"SES2" + written.data[4:])
     assert "does not begin with" in refusal(form, b"")
+    assert "ends within its first 8 bytes" in refusal(form, b"SES1\1\0\0")
     assert "a slot's context holds 64" in refusal(form, lie(written, "n_tokens", "I", 65))
     assert "a slot's context holds 64" in refusal(form, lie(written, "n_tokens", "I", 2**32 - 1))
     assert "a slot's context holds 7" in refusal(form, written.data, n_ctx=7)

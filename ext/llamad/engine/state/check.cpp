@@ -24,9 +24,10 @@ struct Blob {
 };
 
 bool check_tokens(Reader &in, Blob &blob, uint32_t n_vocab, uint32_t n_ctx, llamad_state_error *error) {
-    if (!in.has(SES1_HEAD) || std::memcmp(in.here(), SES1_MAGIC, sizeof SES1_MAGIC) != 0) {
+    if (!in.has(sizeof SES1_MAGIC) || std::memcmp(in.here(), SES1_MAGIC, sizeof SES1_MAGIC) != 0) {
         return wrong(error, "it does not begin with \"SES1\"");
     }
+    if (!in.has(SES1_HEAD)) return wrong(error, "it ends within its first %zu bytes", SES1_HEAD);
     in.skip(4);
     blob.n_tokens = in.u32();
     if (blob.n_tokens > n_ctx) {
