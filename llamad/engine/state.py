@@ -203,8 +203,9 @@ def _refusal(action: Action, acted: Acted) -> StateRefused:
     if acted.result == RESULT_CANNOT:
         return StateRefused(
             501,
-            "The slot's tokens cannot be moved: the memory is recurrent, its sliding window has lost what the rest"
-            " needs, its positions are grouped (--grp-attn-n), or another slot shares the tokens (--kv-unified)",
+            "The slot's tokens cannot be moved: this model's memory has no way to (recurrent, M-RoPE), its sliding"
+            " window has lost what the rest needs, its positions are grouped (--grp-attn-n), or another slot"
+            " shares the tokens (--kv-unified)",
         )
     if action.kind == ACTION_RESTORE:
         return StateRefused(500, "llama.cpp refused the state; the slot is empty now")

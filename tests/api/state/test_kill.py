@@ -44,7 +44,9 @@ def test_no_kill_leaves_half_an_archive(tmp_path):
                 assert restored.json["n_bytes_read"] in map(len, states)
             for slot, state in enumerate(states):
                 headers = {"Content-Type": OCTETS}
-                assert client.post(f"/slots/{slot}?action=restore-state", state, headers=headers).status == 200
+                assert (
+                    client.post(f"/slots/{slot}?action=restore-state", state, headers=headers).status == 200
+                )
             statuses = []
             thread = threading.Thread(target=archive_on_and_on, args=(client, statuses))
             thread.start()
