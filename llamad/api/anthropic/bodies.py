@@ -26,7 +26,7 @@ _FOREIGN = (
 _OWN = frozenset(
     "system messages tools tool_choice thinking output_config max_tokens stop_sequences chat_template_kwargs".split()
 ) | {*_ANNOTATIONS, *_ELSEWHERE, *_FOREIGN}
-_EFFORTS = {"low": "low", "medium": "medium", "high": "high", "xhigh": "high", "max": "high"}
+_EFFORTS = ("low", "medium", "high", "xhigh", "max")
 
 
 class Thinking(NamedTuple):
@@ -53,7 +53,9 @@ def chat_body(body: dict[str, Any], settings: Settings) -> tuple[dict[str, Any],
         raise bad('"chat_template_kwargs" must be an object')
     told, thinking = _thinking(body)
     effort, wanted = _output(body)
-    out["chat_template_kwargs"] = {**told, **effort, **(kwargs or {})}
+    out["chat_template_kwargs"] = {**told, **(kwargs or {})}
+    if effort is not None:
+        out["reasoning_effort"] = effort
     out["response_format"] = wanted
     out["reasoning_format"] = "auto"
     stops = fields.texts(body, "stop_sequences")
@@ -92,23 +94,22 @@ def _thinking(body: dict[str, Any]) -> tuple[dict[str, Any], Thinking]:
     return told, Thinking(True, display == "omitted")
 
 
-def _output(body: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any] | None]:
-    """`output_config`: effort, as templates call it, and the schema that the answer must fit."""
+def _output(body: dict[str, Any]) -> tuple[str | None, dict[str, Any] | None]:
+    """`output_config`: how hard to think, and the schema that the answer must fit."""
     value = body.get("output_config")
     if value is None:
-        return {}, None
+        return None, None
     if not isinstance(value, dict):
         raise bad('"output_config" must be an object')
     effort = value.get("effort")
     if not isinstance(effort, str | None) or (effort is not None and effort not in _EFFORTS):
         raise bad(f'"output_config": "effort" must be one of {", ".join(_EFFORTS)}')
-    told = {"reasoning_effort": _EFFORTS[effort]} if effort is not None else {}
     form = value.get("format")
     if form is None:
-        return told, None
+        return effort, None
     if not isinstance(form, dict) or form.get("type") != "json_schema" or form.get("schema") is None:
         raise bad('"output_config": "format" must be an object with the "type" "json_schema" and a "schema"')
-    return told, {"type": "json_schema", "schema": form["schema"]}
+    return effort, {"type": "json_schema", "schema": form["schema"]}
 
 
 def _tools(body: dict[str, Any]) -> list[dict[str, Any]]:

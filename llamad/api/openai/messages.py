@@ -113,7 +113,7 @@ def parse_chat(body: dict[str, Any], service: Service) -> Chat:
     choice, named = _choice(body, tools)
     parallel = fields.flag(body, "parallel_tool_calls", host.has_parallel_calls)
     reasoning = reasoning_format(body, service.settings)
-    wish = thinking(body, service.settings, host.kwargs)
+    wish = thinking(body, service.settings, host)
     n_probs = fields.whole(body, "n_probs", 0, 0)  # /completion's name for them
     logprobs = fields.flag(body, "logprobs", False) or n_probs > 0
     n_top = fields.whole(body, "top_logprobs", 0, 0, bodies.TOP_LOGPROBS_MAX)

@@ -32,7 +32,7 @@ _FOREIGN = (
 ).split()
 _OWN = frozenset(
     "input instructions tools tool_choice text reasoning max_output_tokens include store metadata background"
-    " truncation max_tool_calls chat_template_kwargs stream_options service_tier prompt_cache_key"
+    " truncation max_tool_calls stream_options service_tier prompt_cache_key"
     " prompt_cache_retention safety_identifier user".split()
 ) | {*_STORED, *_FOREIGN}
 
@@ -64,10 +64,7 @@ def parse(body: dict[str, Any], settings: Settings) -> Asked:
             raise bad(f'"include": "{name[:64]}" is not known; known are {", ".join(_INCLUDES)}')
     n_top = fields.whole(body, "top_logprobs", 0, 0, bodies.TOP_LOGPROBS_MAX)
     out["logprobs"] = "message.output_text.logprobs" in include or n_top > 0
-    kwargs = body.get("chat_template_kwargs")
-    if not isinstance(kwargs, dict | None):
-        raise bad('"chat_template_kwargs" must be an object')
-    out["chat_template_kwargs"] = {**_effort(body), **(kwargs or {})}
+    out["reasoning_effort"] = _effort(body)
     metadata = body.get("metadata")
     if not isinstance(metadata, dict | None):
         raise bad('"metadata" must be an object')
@@ -100,11 +97,11 @@ def _refuse(body: dict[str, Any]) -> None:
         raise bad('"truncation" may only be "disabled"; shorten the input instead')
 
 
-def _effort(body: dict[str, Any]) -> dict[str, Any]:
-    """`reasoning.effort` in the words of templates. Thoughts are told whole, so a summary is nothing more."""
+def _effort(body: dict[str, Any]) -> str | None:
+    """`reasoning.effort`. Thoughts are told whole, so a summary is nothing more."""
     value = body.get("reasoning")
     if value is None:
-        return {}
+        return None
     if not isinstance(value, dict):
         raise bad('"reasoning" must be an object')
     return effort(value.get("effort"), '"reasoning": "effort"')

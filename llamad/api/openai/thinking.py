@@ -5,19 +5,20 @@ Pure functions, on the event loop or in a worker. Every 400 and 501 about these 
 
 from __future__ import annotations
 
+import re
 from typing import Any, NamedTuple, cast
 
 from llamad.api import fields
 from llamad.api.errors import ApiError, bad
+from llamad.chat.host import ChatHost
 from llamad.chat.output import Reasoning
 from llamad.flags.settings import Settings
 
 REASONING: tuple[Reasoning, ...] = ("none", "auto", "deepseek", "deepseek-legacy")
 _BUDGETS = ("reasoning_budget_tokens", "thinking_budget_tokens")
 NO_BUDGET = "thinking cannot be cut off after some tokens yet; 0 turns it off, -1 leaves it unlimited"
-
-
-_EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+_NEAREST = {"minimal": "low", "xhigh": "high", "max": "high"}
 
 
 class Thinking(NamedTuple):
@@ -28,35 +29,27 @@ class Thinking(NamedTuple):
     kwargs: dict[str, Any]  # the request's variables of the template
 
 
-def effort(value: Any, field: str) -> dict[str, Any]:
-    """How much a model is to think, in the words of templates; nothing where nothing is said."""
-    if value is None:
-        return {}
-    if value not in _EFFORTS:
-        raise bad(f"{field} must be one of {', '.join(_EFFORTS)}")
-    if value == "none":
-        return {"enable_thinking": False}
-    known = {"minimal": "low", "xhigh": "high", "max": "high"}.get(value, value)
-    return {"enable_thinking": True, "reasoning_effort": known}
+def effort(value: Any, field: str) -> str | None:
+    """How much a model is to think, in OpenAI's words; None where nothing is said."""
+    if value is not None and value not in EFFORTS:
+        raise bad(f"{field} must be one of {', '.join(EFFORTS)}")
+    return cast("str | None", value)
 
 
-def thinking(body: dict[str, Any], settings: Settings, server: dict[str, Any]) -> Thinking:
-    """The flags, `server` among them, which are the template's variables for every chat, then `reasoning_effort`, then
-    the request's own variables, then the budget: each above those before."""
+def thinking(body: dict[str, Any], settings: Settings, host: ChatHost) -> Thinking:
+    """The flags, among them the template's variables for every chat, then `reasoning_effort`, then the request's own
+    variables, then the budget: each above those before."""
     given = body.get("chat_template_kwargs")
     if not isinstance(given, dict | None):
         raise bad('"chat_template_kwargs" must be an object')
-    kwargs = dict(given or {})
+    own = dict(given or {})
     on: bool | None = {"on": True, "off": False}.get(settings.reasoning)
-    switch = {**server, **kwargs}.get("enable_thinking")
-    if switch is not None:
-        if not isinstance(switch, bool):
-            raise bad('"chat_template_kwargs": "enable_thinking" must be true or false')
-        on = switch
+    on = _switch(host.kwargs, on)
     wanted = effort(body.get("reasoning_effort"), '"reasoning_effort"')
-    if not wanted.pop("enable_thinking", True):
-        on = False
-    kwargs = {**wanted, **kwargs}
+    if wanted is not None:
+        on = wanted != "none"
+    on = _switch(own, on)
+    kwargs = {"reasoning_effort": _known(wanted, host), **own} if wanted and wanted != "none" else own
     last = ""
     if _budget(body, settings) == 0:
         on = False
@@ -64,6 +57,20 @@ def thinking(body: dict[str, Any], settings: Settings, server: dict[str, Any]) -
     if fields.flag(body, "reasoning_control", False):
         raise ApiError(501, '"reasoning_control": thinking cannot be ended from outside; leave the field out')
     return Thinking(on, last, kwargs)
+
+
+def _switch(kwargs: dict[str, Any], on: bool | None) -> bool | None:
+    value = kwargs.get("enable_thinking")
+    if not isinstance(value, bool | None):
+        raise bad('"chat_template_kwargs": "enable_thinking" must be true or false')
+    return on if value is None else value
+
+
+def _known(wanted: str, host: ChatHost) -> str:
+    """Few templates know the outer words, and one that does not may fail: it gets the nearest that all know."""
+    if wanted in _NEAREST and not re.search(f"""['"]{wanted}['"]""", host.source):
+        return _NEAREST[wanted]
+    return wanted
 
 
 def _budget(body: dict[str, Any], settings: Settings) -> int:

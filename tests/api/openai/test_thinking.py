@@ -52,6 +52,49 @@ def test_request(switched: Faked) -> None:
     assert said == "xNone||TrueFalse|True<think>\nNo time.\n</think>\n\n"
 
 
+def test_what_stands_above_what() -> None:
+    """Flags, effort, the request's own variables; the same on every chat endpoint."""
+    with Faked(Fake(n_ctx=2048), "--chat-template", SWITCHED, "-rea", "off", n_ctx=2048) as server:
+
+        def is_on(**fields: Any) -> bool:
+            return prompt(server, **fields).endswith("|True")
+
+        assert not is_on()
+        assert is_on(reasoning_effort="low")
+        assert not is_on(reasoning_effort="low", chat_template_kwargs={"enable_thinking": False})
+        assert is_on(reasoning_effort="none", chat_template_kwargs={"enable_thinking": True})
+        assert not is_on(reasoning_effort="low", reasoning_budget_tokens=0)
+
+        def n_prompt(path: str, **fields: Any) -> int:
+            body = {"temperature": 0, "max_tokens": 1, "cache_prompt": False, **fields}
+            answer = server.client.post(path, body)
+            assert answer.status == 200, answer.body
+            usage: dict[str, int] = answer.json["usage"]
+            return usage["prompt_tokens"] if "prompt_tokens" in usage else usage["input_tokens"]
+
+        wanted = [n_prompt(PATH, messages=SAY, reasoning_effort=effort) for effort in ("none", "max")]
+        assert wanted[0] != wanted[1]
+        asked = {"input": "x", "max_tokens": None}
+        assert [
+            n_prompt("/v1/responses", **asked, reasoning={"effort": effort}) for effort in ("none", "max")
+        ] == wanted
+        assert n_prompt("/v1/messages", messages=SAY, thinking={"type": "disabled"}) == wanted[0]
+        assert n_prompt("/v1/messages", messages=SAY, output_config={"effort": "max"}) == wanted[1]
+
+
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        ("{{ reasoning_effort }}", "high"),
+        ("{{ reasoning_effort }}{{ '' if reasoning_effort == 'max' }}", "max"),
+    ],
+)
+def test_efforts_that_the_template_does_not_know(source: str, told: str) -> None:
+    with Faked(Fake(), "--chat-template", source) as server:
+        assert prompt(server, reasoning_effort="max") == told
+        assert prompt(server, chat_template_kwargs={"reasoning_effort": "max"}) == "max"
+
+
 def test_a_thought_that_the_template_opens_is_closed() -> None:
     with Faked(Fake(), "--chat-template", OPENED) as server:
         assert prompt(server) == "x<think>\n"

@@ -218,8 +218,8 @@ def test_large_chat_is_rendered_aside(monkeypatch: pytest.MonkeyPatch) -> None:
         assert may_render.wait(30)
         return render(self, *args, **options)
 
-    monkeypatch.setattr(ChatHost, "prompt", held)
     with Faked(Fake(n_ctx=4096), n_ctx=4096) as server, ThreadPoolExecutor(1) as pool:
+        monkeypatch.setattr(ChatHost, "prompt", held)  # not before: a template is tried while the model loads
         messages = [{"role": "user", "content": "x"}, {"role": "user", "content": " " * 20000}]
         body = {"messages": messages, "max_tokens": 1}
         asked = pool.submit(server.client.post, "/apply-template", body)
