@@ -6,7 +6,18 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.harness import ADMITTED, PROMPT, STOP_EOS, STOP_LIMIT, STOP_WORD, TEXT, Harness
+from support.harness import (
+    ADMITTED,
+    DONE,
+    FAILED,
+    FAILURE_SAMPLER,
+    PROMPT,
+    STOP_EOS,
+    STOP_LIMIT,
+    STOP_WORD,
+    TEXT,
+    Harness,
+)
 
 from llamad.engine.fake import Fake
 from llamad.engine.probs import top_logprobs
@@ -190,3 +201,20 @@ def test_prompts_are_told():
     ]
     assert max(steps) <= 64
     assert sum(steps) >= 2 * len(ids)
+
+
+@pytest.mark.parametrize("n_letters", [10, 100])  # in the step that would pick a token, and before
+def test_a_prompt_without_its_row_fails_alone(n_letters):
+    fake = Fake(n_ctx=4096, n_batch=512)
+    with Harness(fake, n_ctx=4096, n_batch=512) as h:
+        other = h.submit(b"x", n_predict=300, stream=True)
+        h.until(lambda: any(event[0] == TEXT for event in h.events[other]))
+        fake.fail_row()
+        failed = h.submit(b"a" * n_letters, n_predict=5, n_probs=1, prompt_probs=True)
+        h.wait(failed)
+        assert h.end(failed)[:1] + h.end(failed)[2:3] == (FAILED, FAILURE_SAMPLER)
+        after = h.submit(b"a" * n_letters, n_predict=5, n_probs=1, prompt_probs=True)
+        for task in (other, after):
+            h.wait(task)
+        assert h.end(after)[0] == h.end(other)[0] == DONE
+    assert len(h.text(after)) == 5

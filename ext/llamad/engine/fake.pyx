@@ -110,9 +110,8 @@ cdef int32_t _answer(const FakeModel *model, int32_t i_batch) noexcept nogil:
     return FIRST_BYTE + (token - FIRST_BYTE + 1) % 256 if token >= FIRST_BYTE else FIRST_BYTE + 65
 
 
-cdef float *_logits(void *ctx, int32_t i_batch) noexcept nogil:
+cdef float *_row(FakeModel *model, int32_t i_batch) noexcept nogil:
     # Each output has a row of its own, behind the model's struct.
-    cdef FakeModel *model = <FakeModel *>ctx
     cdef float *row
     if i_batch < 0 or i_batch >= model.n_tokens or model.batch_row[i_batch] < 0:
         return NULL
@@ -125,12 +124,20 @@ cdef float *_logits(void *ctx, int32_t i_batch) noexcept nogil:
     return row
 
 
+cdef float *_logits(void *ctx, int32_t i_batch) noexcept nogil:
+    cdef FakeModel *model = <FakeModel *>ctx
+    if load_int(&model.fail_row):
+        store_int(&model.fail_row, 0)
+        return NULL
+    return _row(model, i_batch)
+
+
 cdef float *_rows(void *ctx) noexcept nogil:
     cdef FakeModel *model = <FakeModel *>ctx
     cdef int32_t i
     for i in range(model.n_tokens):
         if model.batch_row[i] >= 0:
-            _logits(ctx, i)
+            _row(model, i)
     return <float *>(<char *>model + sizeof(FakeModel))
 
 
@@ -492,6 +499,10 @@ cdef class Fake:
     def fail_state(self) -> None:
         """The next restore fails in the middle."""
         store_int(&self.model.fail_state, 1)
+
+    def fail_row(self) -> None:
+        """The next row of logits that is asked for by itself is none."""
+        store_int(&self.model.fail_row, 1)
 
     def fail_next(self, code: int, n_rebuild_failures: int = 0) -> None:
         """The next decode returns `code`, and so many rebuilds fail before one works."""
