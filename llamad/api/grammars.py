@@ -35,13 +35,14 @@ TIME_MAX_US = 5_000_000
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What constrains a generation: GBNF text, a JSON schema as JSON, or tools of which one must be called (a
-    ToolCall as JSON). Its own key in the cache."""
+    """What constrains a generation: GBNF text, a JSON schema as JSON, with GBNF of what comes `before` its value, or
+    tools of which one must be called (a ToolCall as JSON). Its own key in the cache."""
 
     grammar: str = ""
     schema: bytes | None = None
     strict: bool = True
     tools: bytes | None = None
+    before: str = ""
 
     @property
     def is_none(self) -> bool:
@@ -206,6 +207,7 @@ class Grammars:
         text, warnings = wanted.grammar, list[str]()
         if wanted.schema is not None:
             text, warnings = self._convert(wanted.schema, wanted.strict)
+            text = _behind(wanted.before, text)
         elif wanted.tools is not None:
             text = self._tool_grammar(wanted.tools)
         with self._pieces_lock:
@@ -243,6 +245,22 @@ class Grammars:
         for thread in (self._grammar_thread, self._schema_thread):
             thread.shutdown(wait=False, cancel_futures=True)
         self._converter.close()
+
+
+def _behind(before: str, text: str) -> str:
+    """The grammar of a schema, with something before its value. No rule of it refers to its root."""
+    if not before:
+        return text
+    rules = dict(line.split(" ::= ", 1) for line in text.rstrip("\n").split("\n"))
+    name = "value"
+    while name in rules:
+        name += "-"
+    rules = {
+        "root": f"({before}) {name}",
+        name: rules["root"],
+        **{k: v for k, v in rules.items() if k != "root"},
+    }
+    return "".join(f"{name} ::= {body}\n" for name, body in rules.items())
 
 
 def _refused(wanted: Wanted, error: GrammarError) -> ApiError:

@@ -5,6 +5,7 @@ Pure functions on the event loop. Every 400 about OpenAI's own fields is born he
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from llamad.api import fields, grammars
@@ -78,8 +79,10 @@ def parse(
     model: Model,
     n_probs: int,
     forced: grammars.Wanted | None = None,
+    before: str = "",
 ) -> options.Generation:
-    """Every option of /completion, with OpenAI's names for the limit and the form."""
+    """Every option of /completion, with OpenAI's names for the limit and the form. `before` is what a chat's model
+    writes before an answer that a schema forms."""
     own = {"prompt", "response_format", "logprobs", "top_logprobs", "max_tokens", "max_completion_tokens"}
     known = {name: value for name, value in body.items() if name not in own}
     known |= limit(body, service)
@@ -97,7 +100,10 @@ def parse(
         raise bad(
             '"grammar" and "json_schema" cannot be combined with "response_format" or a forced tool call'
         )
-    return options.parse(known, service.settings, model, wanted or service.constraint)
+    found = options.parse(known, service.settings, model, wanted or service.constraint)
+    if before and found.constraint.schema is not None:
+        found.constraint = dataclasses.replace(found.constraint, before=before)
+    return found
 
 
 def check_unsupported(body: dict[str, Any]) -> None:

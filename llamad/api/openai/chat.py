@@ -229,7 +229,9 @@ def handle(service: Service, exchange: Exchange) -> None:
     exchange.request.body = b""
 
     def answer(chat: Chat) -> None:
-        generation = bodies.parse(chat.without_own(body), service, model, chat.n_probs, chat.constraint)
+        generation = bodies.parse(
+            chat.without_own(body), service, model, chat.n_probs, chat.constraint, chat.before
+        )
         dialect = ChatDialect(chat, service)
         job = Job(service, exchange, generation, model, engine, dialect, markers=True)
         prepare(service, exchange, generation, model, [chat.prompt], job.submit)

@@ -22,6 +22,7 @@ from llamad.chat.output import (
     OutputParser,
     PlainParser,
     Reasoning,
+    before_answer,
     ends_in_reasoning,
     make_parser,
     new_call_id,
@@ -66,6 +67,11 @@ class Chat:
             starts_in_reasoning=ends_in_reasoning(self.host.format, self.prompt),
             tools=self.tools or None,
         )
+
+    @property
+    def before(self) -> str:
+        """What comes before an answer that a schema forms."""
+        return before_answer(self.host.format, ends_in_reasoning(self.host.format, self.prompt))
 
     def call_id(self, delta: Delta, prefix: str = "call_") -> str:
         """The model's own id of a call that begins, or one that its template will take back."""
@@ -121,16 +127,22 @@ def parse_chat(body: dict[str, Any], service: Service) -> Chat:
         raise bad('"top_logprobs" needs "logprobs": true')
     begins, prefill = _ending(body, messages)
     shown = tools if choice != "none" else []
-    try:
-        prompt = host.prompt(
+
+    def render(on: bool | None) -> str:
+        return host.prompt(
             messages,
             tools=shown or None,
             kwargs=wish.kwargs,
-            thinking=wish.on,
+            thinking=on,
             last_thought=wish.last,
             prefill=prefill,
             add_generation_prompt=begins,
         )
+
+    try:
+        prompt = render(wish.on)
+        if ends_in_reasoning(host.format, prompt) and _leaves_no_thought(body, service, host):
+            prompt = render(False)
     except TemplateError as error:
         raise bad(f"The chat template refuses these messages: {error}") from None
     constraint = None
@@ -154,6 +166,14 @@ def parse_chat(body: dict[str, Any], service: Service) -> Chat:
         n_top=n_top or n_probs,
         constraint=constraint,
     )
+
+
+def _leaves_no_thought(body: dict[str, Any], service: Service, host: ChatHost) -> bool:
+    """A grammar is of the whole text: where it does not speak of a thought's end, there is none to wait for."""
+    given = body.get("grammar")
+    grammar = service.constraint.grammar if given is None else given
+    end = host.format.think[1] if host.format.think else ""
+    return isinstance(grammar, str) and bool(grammar and end) and end not in grammar
 
 
 def _ending(body: dict[str, Any], messages: list[dict[str, Any]]) -> tuple[bool, bool | None]:

@@ -141,7 +141,9 @@ def handle(service: Service, exchange: Exchange) -> None:
     asked = response_bodies.parse(body, service.settings)
 
     def answer(chat: Chat) -> None:
-        generation = bodies.parse(chat.without_own(asked.chat), service, model, chat.n_probs, chat.constraint)
+        generation = bodies.parse(
+            chat.without_own(asked.chat), service, model, chat.n_probs, chat.constraint, chat.before
+        )
         dialect = ResponseDialect(chat, asked.echo, generation)
         job = Job(service, exchange, generation, model, engine, dialect, markers=True)
         prepare(service, exchange, generation, model, [chat.prompt], job.submit)

@@ -17,7 +17,7 @@ from typing import Any
 from . import harmony, tagged
 from .deltas import Delta
 from .formats import Format, detect, ends_in_reasoning, new_call_id, without_thought
-from .grammar import ToolError, tool_grammar
+from .grammar import ToolError, before_answer, tool_grammar
 from .stream import Options, OutputParser, PlainParser, Reasoning, StepParser, Stream
 from .tools import Tools
 from .written import is_written, written
@@ -29,6 +29,7 @@ __all__ = [
     "PlainParser",
     "Reasoning",
     "ToolError",
+    "before_answer",
     "detect",
     "ends_in_reasoning",
     "is_written",

@@ -1,4 +1,5 @@
 """Grammars that force tool calls: GBNF text whose sentences are the calls of one format, arguments by their schemas.
+Also what comes before an answer that a schema forms.
 
 Any thread, no state. What a parser here reads, a grammar here allows; a thought may come first where the model has
 thoughts, because a call is seldom better without.
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 from llamad.chat.schema import SchemaError, to_rules
@@ -83,6 +85,20 @@ def tool_grammar(
         raise ToolError("tool_choice: auto needs no grammar for this model")
     grammar = _Grammar(format, parallel and choice in ("required", "auto"), choice == "auto")
     return grammar.text(named, starts_in_reasoning)
+
+
+@lru_cache(maxsize=8)
+def before_answer(format: Format, starts_in_reasoning: bool) -> str:
+    """GBNF of what must come before an answer that a schema forms: the end of the thought that the prompt has opened,
+    gpt-oss's headers; "" where the answer comes at once."""
+    if format.name == "gpt-oss":
+        rest = seq(until(END), Literal(f"{START}assistant"))
+        thought = rest if starts_in_reasoning else opt(seq(Literal(f"{CHANNEL}analysis{MESSAGE}"), rest))
+        kind = opt(Literal(f" {CONSTRAIN}json"))
+        return render(seq(thought, Literal(f"{CHANNEL}final"), kind, Literal(MESSAGE)))
+    if format.think and starts_in_reasoning:
+        return render(seq(until(format.think[1]), rep(Literal("\n"), 0, 2)))
+    return ""
 
 
 class _Tool:

@@ -235,3 +235,54 @@ def test_parallel_calls_as_the_template_knows_them() -> None:
         assert (len(message["tool_calls"]), message["content"]) == (1, CALL)
         both = server.client.post(PATH, {**body, "parallel_tool_calls": True}).json["choices"][0]["message"]
         assert len(both["tool_calls"]) == 2
+
+
+HARMONY = "{% for m in messages %}{{ m.content }}{% endfor %}<|start|>assistant{# <|channel|><|message|> #}"
+FORMED = {"const": "Yes"}
+
+
+@pytest.mark.parametrize(
+    ("source", "script", "thought"),
+    [
+        (OPENED, 'Hm.</think>\n\n"Yes"', "Hm."),
+        (OPENED, '</think>"Yes"', ""),
+        (SWITCHED, '"Yes"', ""),
+        (HARMONY, '<|channel|>final<|message|>"Yes"', ""),
+        (
+            HARMONY,
+            "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant"
+            '<|channel|>final <|constrain|>json<|message|>"Yes"',
+            "Hm.",
+        ),
+    ],
+)
+def test_a_schema_forms_the_answer_and_not_the_thought(source: str, script: str, thought: str) -> None:
+    """Of a model whose prompt has opened a thought, too, and of one that begins with a header."""
+    with Faked(Fake(n_ctx=1024, script=script.encode()), "--chat-template", source, n_ctx=1024) as server:
+        for fields in (
+            {"response_format": {"type": "json_schema", "schema": FORMED}},
+            {"json_schema": FORMED},
+        ):
+            answer = server.client.post(PATH, {"messages": SAY, "temperature": 0, **fields})
+            assert answer.status == 200, answer.body
+            message = answer.json["choices"][0]["message"]
+            assert (message["content"], message.get("reasoning_content", "")) == ('"Yes"', thought)
+        body = {"input": "x", "temperature": 0}
+        body["text"] = {"format": {"type": "json_schema", "name": "n", "schema": FORMED}}
+        assert server.client.post("/v1/responses", body).json["output"][-1]["content"][0]["text"] == '"Yes"'
+        server.fake.script = script.replace("Yes", "Maybe").encode()
+        body = {"messages": SAY, "temperature": 0, "json_schema": FORMED}
+        refused = server.client.post(PATH, {**body, "max_tokens": len(script)}).json["choices"][0]["message"]
+        assert "Maybe" not in refused["content"]
+
+
+def test_a_grammar_of_the_whole_text() -> None:
+    """One that does not speak of a thought's end leaves no room for one."""
+    with Faked(Fake(script=b"Yes"), "--chat-template", OPENED) as server:
+        body = {"messages": SAY, "temperature": 0, "grammar": 'root ::= "Yes"'}
+        message = server.client.post(PATH, body).json["choices"][0]["message"]
+        assert message == {"role": "assistant", "content": "Yes"}
+        server.fake.script = b"Hm.</think>Yes"
+        body["grammar"] = 'root ::= "Hm.</think>Yes"'
+        message = server.client.post(PATH, body).json["choices"][0]["message"]
+        assert (message["reasoning_content"], message["content"]) == ("Hm.", "Yes")
