@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from llamad.api.fields import json_object
-from llamad.api.openai.thinking import NO_BUDGET
 from llamad.chat.host import ChatHost
 from llamad.chat.template import TemplateError
 from llamad.engine.model import Model
@@ -40,8 +39,6 @@ def make_host(settings: Settings, model: Model) -> ChatHost:
         raise ValueError(f"--chat-template-kwargs is not valid JSON: {error}") from None
     if not isinstance(kwargs, dict):
         raise ValueError("--chat-template-kwargs must be a JSON object")
-    if settings.reasoning_budget > 0:
-        raise ValueError(f"--reasoning-budget {settings.reasoning_budget}: {NO_BUDGET}")
     kwargs = {**_variables(settings), **kwargs}
     info = model.info
     try:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from llamad.api import generation as options
+from llamad.api.budget import Budget, Watched
 from llamad.api.errors import ApiError, bad, queue_full
 from llamad.api.preparing import Ready
 from llamad.api.service import Service
@@ -190,10 +191,12 @@ class Job:
 
     __slots__ = (
         "__weakref__",
+        "budget",
         "dialect",
         "engine",
         "exchange",
         "generation",
+        "is_paused",
         "markers",
         "model",
         "n_left",
@@ -215,6 +218,7 @@ class Job:
         dialect: Dialect,
         *,
         markers: bool = False,
+        budget: Budget | None = None,
         on_prompt: Callable[[Part, list[int], list[TokenProbs]], None] | None = None,
     ) -> None:
         self.service = service
@@ -224,6 +228,8 @@ class Job:
         self.engine = engine
         self.dialect = dialect
         self.markers = markers
+        self.budget = budget
+        self.is_paused = False
         self.on_prompt = on_prompt
         self.ready: Ready | None = None
         self.parts: list[Part] = []
@@ -284,7 +290,7 @@ class Job:
                 n_keep=ready.system.kept(g.n_keep, self.model.info.add_bos),
                 n_discard=g.n_discard,
                 t_max_predict_us=g.t_max_predict_ms * 1000,
-                stream=g.stream,
+                stream=g.stream or self.budget is not None,  # each token is heard of
                 cache_prompt=g.cache_prompt,
                 context_shift=settings.context_shift,
                 grammar=ready.constraint.grammar if ready.constraint is not None else None,
@@ -297,7 +303,8 @@ class Job:
                 # The others of its n completions have the same prompt.
                 prompt_probs=self.on_prompt is not None and part.index % g.n == 0,
             )
-            part.task_id = self.engine.submit(task, part)
+            sink = part if self.budget is None else Watched(part, task, self.budget)
+            part.task_id = self.engine.submit(task, sink)
         if g.system_prompt is not None:
             self.service.system = ready.system
 
@@ -318,11 +325,13 @@ class Job:
                 self.engine.abort(part.task_id)
 
     def pause(self) -> None:
+        self.is_paused = True
         for part in self.parts:
             if part.task_id:
                 self.engine.pause(part.task_id)
 
     def resume(self) -> None:
+        self.is_paused = False
         for part in self.parts:
             if part.task_id:
                 self.engine.resume(part.task_id)

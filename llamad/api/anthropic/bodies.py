@@ -56,6 +56,8 @@ def chat_body(body: dict[str, Any], settings: Settings) -> tuple[dict[str, Any],
     out["chat_template_kwargs"] = {**told, **(kwargs or {})}
     if effort is not None:
         out["reasoning_effort"] = effort
+    if "thinking_budget" in told:
+        out["reasoning_budget_tokens"] = told["thinking_budget"]
     out["response_format"] = wanted
     out["reasoning_format"] = "auto"
     stops = fields.texts(body, "stop_sequences")
@@ -76,7 +78,7 @@ def max_tokens(body: dict[str, Any], settings: Settings) -> int:
 
 
 def _thinking(body: dict[str, Any]) -> tuple[dict[str, Any], Thinking]:
-    """Variables for the template, and how thoughts are told. A budget is a hint, for templates that know one."""
+    """Variables for the template, and how thoughts are told. A budget is told to templates that know one, too."""
     value = body.get("thinking")
     if value is None:
         return {}, Thinking(True, False)

@@ -18,8 +18,7 @@ from llamad.api.fields import json_object
 from llamad.api.job import Job, Part, Piece
 from llamad.api.openai import bodies as openai_bodies
 from llamad.api.openai import shapes
-from llamad.api.openai.messages import Chat, parse_chat, with_chat
-from llamad.api.preparing import prepare
+from llamad.api.openai.messages import Chat, parse_chat, start, with_chat
 from llamad.api.service import Service
 from llamad.engine.model import Model
 from llamad.engine.task import STOP_NAMES
@@ -129,7 +128,7 @@ def handle(service: Service, exchange: Exchange) -> None:
         generation = openai_bodies.parse(wanted, service, model, 0, chat.constraint, chat.before)
         dialect = MessageDialect(chat, thinking, request.request_id)
         job = Job(service, exchange, generation, model, engine, dialect, markers=True)
-        prepare(service, exchange, generation, model, [chat.prompt], job.submit)
+        start(chat, job)
 
     with_chat(service, exchange, known, n_bytes, answer)
 

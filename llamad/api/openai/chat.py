@@ -16,8 +16,7 @@ from llamad.api.errors import ApiError
 from llamad.api.fields import json_object
 from llamad.api.job import Job, Part, Piece
 from llamad.api.openai import bodies, shapes
-from llamad.api.openai.messages import Chat, with_chat
-from llamad.api.preparing import prepare
+from llamad.api.openai.messages import Chat, start, with_chat
 from llamad.api.service import Service
 from llamad.chat.output import Delta
 from llamad.http import sse
@@ -234,6 +233,6 @@ def handle(service: Service, exchange: Exchange) -> None:
         )
         dialect = ChatDialect(chat, service)
         job = Job(service, exchange, generation, model, engine, dialect, markers=True)
-        prepare(service, exchange, generation, model, [chat.prompt], job.submit)
+        start(chat, job)
 
     with_chat(service, exchange, body, n_bytes, answer)

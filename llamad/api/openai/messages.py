@@ -7,14 +7,18 @@ Every 400 about these fields is born here. Grammars of forced calls are made els
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from llamad.api import fields, grammars
+from llamad.api.budget import Budget, with_budget
 from llamad.api.errors import ApiError, bad, queue_full
+from llamad.api.job import Job
 from llamad.api.openai import bodies
-from llamad.api.openai.thinking import reasoning_format, thinking
+from llamad.api.openai.thinking import BUDGETS, Thinking, reasoning_format, thinking
+from llamad.api.preparing import Ready, prepare
 from llamad.api.service import Service
 from llamad.chat.host import ChatHost
 from llamad.chat.output import (
@@ -26,6 +30,7 @@ from llamad.chat.output import (
     ends_in_reasoning,
     make_parser,
     new_call_id,
+    thought_tags,
 )
 from llamad.chat.template import TemplateError
 from llamad.http.exchange import Exchange
@@ -50,6 +55,7 @@ class Chat:
     logprobs: bool
     n_top: int
     constraint: grammars.Wanted | None
+    budget: Budget | None
 
     @property
     def n_probs(self) -> int:
@@ -81,6 +87,20 @@ class Chat:
         """The body without what is the chat's own."""
         own = {"messages", "tools", "tool_choice", "functions", "function_call", "model"}
         return {name: value for name, value in body.items() if name not in own}
+
+
+def start(chat: Chat, job: Job) -> None:
+    """Prepare a chat's job and hand it to the engine."""
+    service, exchange, generation, model = job.service, job.exchange, job.generation, job.model
+    budget = job.budget = chat.budget
+    if budget is not None and generation.constraint.schema is not None:
+        before = before_answer(chat.host.format, False)
+        budget.rest = dataclasses.replace(generation.constraint, before=before)
+
+    def submit(ready: Ready) -> None:
+        with_budget(service, exchange, budget, model, lambda: job.submit(ready))
+
+    prepare(service, exchange, generation, model, [chat.prompt], submit)
 
 
 def with_chat(
@@ -134,7 +154,7 @@ def parse_chat(body: dict[str, Any], service: Service) -> Chat:
             tools=shown or None,
             kwargs=wish.kwargs,
             thinking=on,
-            last_thought=wish.last,
+            last_thought=wish.last if wish.n_tokens == 0 else "",
             prefill=prefill,
             add_generation_prompt=begins,
         )
@@ -145,13 +165,16 @@ def parse_chat(body: dict[str, Any], service: Service) -> Chat:
             prompt = render(False)
     except TemplateError as error:
         raise bad(f"The chat template refuses these messages: {error}") from None
-    constraint = None
+    constraint = rest = None
+    starts_in_reasoning = ends_in_reasoning(host.format, prompt)
     if shown and (named or choice == "required"):
-        starts_in_reasoning = ends_in_reasoning(host.format, prompt)
         name = named[0]["function"]["name"] if named else "required"
         if name in ("auto", "required"):  # a function may be called so, too
             tools, name, parallel = named or tools, "required", parallel and not named
         constraint = grammars.wanted_tools(host.format, tools, name, parallel, starts_in_reasoning)
+        if wish.n_tokens > 0:
+            thoughtless = dataclasses.replace(host.format, think=None)
+            rest = grammars.wanted_tools(thoughtless, tools, name, parallel, False)
     return Chat(
         model=fields.text(body, "model", service.model_name),
         prompt=prompt,
@@ -165,7 +188,27 @@ def parse_chat(body: dict[str, Any], service: Service) -> Chat:
         logprobs=logprobs,
         n_top=n_top or n_probs,
         constraint=constraint,
+        budget=_budget(body, service, host, wish, starts_in_reasoning, rest),
     )
+
+
+def _budget(
+    body: dict[str, Any],
+    service: Service,
+    host: ChatHost,
+    wish: Thinking,
+    is_open: bool,
+    rest: grammars.Wanted | None,
+) -> Budget | None:
+    """None where no thought has to be watched."""
+    opens, ends, after = thought_tags(host.format)
+    if wish.n_tokens <= 0 or not ends or (wish.on is False and not is_open):
+        return None
+    if body.get("grammar") or (body.get("grammar") is None and service.constraint.grammar):
+        if any(body.get(name) for name in BUDGETS):
+            raise bad('"grammar" is of the whole text, thoughts too: leave the budget of tokens out')
+        return None
+    return Budget(wish.n_tokens, opens.encode(), ends.encode(), is_open, wish.last + ends + after, rest)
 
 
 def _leaves_no_thought(body: dict[str, Any], service: Service, host: ChatHost) -> bool:

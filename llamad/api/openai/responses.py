@@ -15,9 +15,8 @@ from llamad.api.errors import ApiError
 from llamad.api.fields import json_object
 from llamad.api.job import Job, Part, Piece
 from llamad.api.openai import bodies, response_bodies, shapes
-from llamad.api.openai.messages import Chat, with_chat
+from llamad.api.openai.messages import Chat, start, with_chat
 from llamad.api.openai.response_items import Answer, Events
-from llamad.api.preparing import prepare
 from llamad.api.service import Service
 from llamad.http import sse
 from llamad.http.exchange import Exchange
@@ -146,6 +145,6 @@ def handle(service: Service, exchange: Exchange) -> None:
         )
         dialect = ResponseDialect(chat, asked.echo, generation)
         job = Job(service, exchange, generation, model, engine, dialect, markers=True)
-        prepare(service, exchange, generation, model, [chat.prompt], job.submit)
+        start(chat, job)
 
     with_chat(service, exchange, asked.chat, n_bytes, answer)

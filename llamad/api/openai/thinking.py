@@ -15,16 +15,16 @@ from llamad.chat.output import Reasoning
 from llamad.flags.settings import Settings
 
 REASONING: tuple[Reasoning, ...] = ("none", "auto", "deepseek", "deepseek-legacy")
-_BUDGETS = ("reasoning_budget_tokens", "thinking_budget_tokens")
-NO_BUDGET = "thinking cannot be cut off after some tokens yet; 0 turns it off, -1 leaves it unlimited"
+BUDGETS = ("reasoning_budget_tokens", "thinking_budget_tokens")
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 _NEAREST = {"minimal": "low", "xhigh": "high", "max": "high"}
 
 
 class Thinking(NamedTuple):
-    """`on` is None where the template decides; `last` is a thought to write where there is none to come."""
+    """`on` is None where the template decides; `last` is what a thought says that is ended, or that is none."""
 
     on: bool | None
+    n_tokens: int  # that a thought may have; -1: any number
     last: str
     kwargs: dict[str, Any]  # the request's variables of the template
 
@@ -50,13 +50,13 @@ def thinking(body: dict[str, Any], settings: Settings, host: ChatHost) -> Thinki
         on = wanted != "none"
     on = _switch(own, on)
     kwargs = {"reasoning_effort": _known(wanted, host), **own} if wanted and wanted != "none" else own
-    last = ""
-    if _budget(body, settings) == 0:
+    last = fields.text(body, "reasoning_budget_message", settings.reasoning_budget_message or "")
+    n_tokens = _budget(body, settings)
+    if n_tokens == 0:
         on = False
-        last = fields.text(body, "reasoning_budget_message", settings.reasoning_budget_message or "")
     if fields.flag(body, "reasoning_control", False):
         raise ApiError(501, '"reasoning_control": thinking cannot be ended from outside; leave the field out')
-    return Thinking(on, last, kwargs)
+    return Thinking(on, n_tokens, last, kwargs)
 
 
 def _switch(kwargs: dict[str, Any], on: bool | None) -> bool | None:
@@ -74,10 +74,8 @@ def _known(wanted: str, host: ChatHost) -> str:
 
 
 def _budget(body: dict[str, Any], settings: Settings) -> int:
-    name = next((name for name in _BUDGETS if body.get(name) is not None), "")
+    name = next((name for name in BUDGETS if body.get(name) is not None), "")
     budget = fields.whole(body, name, -1, -1) if name else -1
-    if budget > 0:
-        raise ApiError(501, f'"{name}": {NO_BUDGET}')
     return settings.reasoning_budget if budget < 0 else budget
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from . import harmony, tagged
 from .deltas import Delta
-from .formats import Format, detect, ends_in_reasoning, new_call_id, without_thought
+from .formats import Format, detect, ends_in_reasoning, new_call_id, thought_tags, without_thought
 from .grammar import ToolError, before_answer, tool_grammar
 from .stream import Options, OutputParser, PlainParser, Reasoning, StepParser, Stream
 from .tools import Tools
@@ -35,6 +35,7 @@ __all__ = [
     "is_written",
     "make_parser",
     "new_call_id",
+    "thought_tags",
     "tool_grammar",
     "without_thought",
     "written",

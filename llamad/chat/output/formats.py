@@ -216,6 +216,13 @@ def ends_in_reasoning(format: Format, prompt: str) -> bool:
     return bool(opens) and prompt.rstrip().endswith(opens)
 
 
+def thought_tags(format: Format) -> tuple[str, str, str]:
+    """What opens a thought, what ends it, and what follows before the answer; empty where there are no thoughts."""
+    if format.name == "gpt-oss":
+        return _ANALYSIS, "<|end|>", "<|start|>assistant"
+    return (*format.think, "") if format.think else ("", "", "")
+
+
 def without_thought(format: Format, prompt: str, is_sure: bool, last: str = "") -> str:
     """The prompt with no thought to come: one that it has opened is closed, and unless it `is_sure` that the model
     opens none by itself, a finished one stands there. `last` is what the thought says."""

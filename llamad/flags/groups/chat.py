@@ -78,7 +78,8 @@ FLAGS: tuple[Flag, ...] = (
         dest="reasoning_budget",
         kind=Int(low=-1),
         default=-1,
-        help="Tokens of thinking: -1 does not limit them, 0 turns thinking off. Other limits cannot be set yet.",
+        help="Tokens that a thought may have: one that has had them is ended, and the answer goes on behind it."
+        " -1 does not limit them, 0 turns thinking off.",
     ),
     flag(
         names=("--reasoning-budget-message",),
@@ -86,7 +87,7 @@ FLAGS: tuple[Flag, ...] = (
         dest="reasoning_budget_message",
         kind=Text(optional=True),
         default=None,
-        help="With a budget of 0, the text of the thought that stands in place of the model's.",
+        help="What a thought says at its end when its budget ends it; with a budget of 0, all that it says.",
     ),
     flag(
         names=("--reasoning-preserve",),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -117,8 +119,8 @@ def test_a_thought_that_the_template_opens_is_closed() -> None:
         ({"chat_template_kwargs": []}, 400, "chat_template_kwargs"),
         ({"reasoning_effort": 3}, 400, "reasoning_effort"),
         ({"reasoning_format": "other"}, 400, "reasoning_format"),
-        ({"reasoning_budget_tokens": 100}, 501, '"reasoning_budget_tokens"'),
-        ({"thinking_budget_tokens": 1}, 501, '"thinking_budget_tokens"'),
+        ({"reasoning_budget_tokens": 9, "grammar": 'root ::= "</think>"'}, 400, "budget"),
+        ({"reasoning_budget_tokens": -2}, 400, "reasoning_budget_tokens"),
         ({"reasoning_budget_tokens": "1"}, 400, "reasoning_budget_tokens"),
         ({"reasoning_budget_tokens": 0, "reasoning_budget_message": 1}, 400, "reasoning_budget_message"),
         ({"reasoning_control": True}, 501, "reasoning_control"),
@@ -171,8 +173,6 @@ def test_flags() -> None:
     assert host_prompt("--reasoning-effort", "high") == "xNone|high|TrueFalse|True"
     assert host_prompt("--no-reasoning-preserve") == "xNone||FalseTrue|True"
     assert host_prompt("--chat-template-kwargs", '{"preserve_thinking": 7}') == "xNone||7False|True"
-    with pytest.raises(ValueError, match=r"--reasoning-budget 5: .* 0 turns it off"):
-        host_prompt("--reasoning-budget", "5")
 
 
 @pytest.mark.parametrize("flags", [("-rea", "off"), ("--reasoning-budget", "0")])
@@ -286,3 +286,112 @@ def test_a_grammar_of_the_whole_text() -> None:
         body["grammar"] = 'root ::= "Hm.</think>Yes"'
         message = server.client.post(PATH, body).json["choices"][0]["message"]
         assert (message["reasoning_content"], message["content"]) == ("Hm.", "Yes")
+
+
+@pytest.fixture(scope="module")
+def opened() -> Iterator[Faked]:
+    """Without a script the fake goes on from the last byte: behind "<think>" and "</think>" comes "?@ABC"."""
+    source = "{% for m in messages %}{{ m.content }}{% endfor %}<think>"
+    with Faked(Fake(n_ctx=1024), "--chat-template", source, "-np", "2", n_ctx=1024) as server:
+        yield server
+
+
+LIMITED: dict[str, Any] = {"messages": SAY, "temperature": 0, "reasoning_budget_tokens": 3}
+ENDED = "?@A</think>"
+
+
+def test_a_long_thought_is_ended(opened: Faked) -> None:
+    opened.fake.script = b""
+    body = {**LIMITED, "reasoning_budget_message": " Enough.", "max_tokens": 30}
+    answer = opened.client.post(PATH, body).json
+    message, n_content = answer["choices"][0]["message"], 30 - len("?@A Enough.</think>")
+    assert (message["reasoning_content"], message["content"]) == (
+        "?@A Enough.",
+        "?@ABCDEFGHIJKLM"[:n_content],
+    )
+    assert answer["choices"][0]["finish_reason"] == "length"
+    n_prompt = opened.client.post(PATH, {"messages": SAY, "max_tokens": 1}).json["usage"]["prompt_tokens"]
+    assert answer["usage"]["prompt_tokens"] == n_prompt
+    assert answer["usage"]["completion_tokens"] == answer["timings"]["predicted_n"] == 30
+    for n in (8, 11, 14):  # in the forced end, at its end, behind it
+        cut = opened.client.post(PATH, {**LIMITED, "max_tokens": n}).json["choices"][0]
+        assert cut["finish_reason"] == "length"
+        assert cut["message"]["content"] == "?@ABC"[: max(0, n - len(ENDED))]
+    stopped = opened.client.post(PATH, {**LIMITED, "stop": "D"}).json["choices"][0]
+    assert (stopped["finish_reason"], stopped["message"]["content"]) == ("stop", "?@ABC")
+
+
+def test_a_long_thought_is_ended_in_a_stream(opened: Faked) -> None:
+    opened.fake.script = b""
+    body = {**LIMITED, "stream": True, "n": 2, "logprobs": True, "max_tokens": len(ENDED) + 5}
+    answer = opened.client.post(PATH, {**body, "stream_options": {"include_usage": True}})
+    events = [json.loads(line[6:]) for line in answer.body.split(b"\n\n") if line.startswith(b"data: {")]
+    told: dict[tuple[int, str], str] = {}
+    logprobs: dict[int, str] = {0: "", 1: ""}
+    for event in events:
+        for choice in event["choices"]:
+            for name, text in choice["delta"].items():
+                key = (choice["index"], name)
+                told[key] = told.get(key, "") + (text or "")
+            entries = (choice.get("logprobs") or {}).get("content") or []
+            logprobs[choice["index"]] += "".join(one["token"] for one in entries)
+    for i in range(2):
+        assert (told[i, "reasoning_content"], told[i, "content"]) == ("?@A", "?@ABC")
+        assert logprobs[i] == ENDED + "?@ABC"
+    assert events[-1]["usage"]["completion_tokens"] == 2 * len(logprobs[0])
+
+
+@pytest.mark.parametrize(("script", "thought"), [(b"a</think>Yes", "a"), (b"ab</</think>Yes", "ab</")])
+def test_a_thought_that_ends_in_time_is_left_alone(opened: Faked, script: bytes, thought: str) -> None:
+    opened.fake.script = script
+    message = opened.client.post(PATH, LIMITED).json["choices"][0]["message"]
+    assert (message["reasoning_content"], message["content"]) == (thought, "Yes")
+
+
+def test_what_constrains_the_answer_holds_behind_an_ended_thought(opened: Faked) -> None:
+    opened.fake.script = b""
+    body = {**LIMITED, "json_schema": {"const": "Yes"}, "max_tokens": 200}
+    message = opened.client.post(PATH, body).json["choices"][0]["message"]
+    assert (message["reasoning_content"], message["content"]) == ("?@A", '"Yes"')
+    schema = {"properties": {"a": {"const": 1}}, "required": ["a"], "additionalProperties": False}
+    tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", **schema}}}
+    body = {**LIMITED, "tools": [tool], "tool_choice": "required", "max_tokens": 400}
+    for _ in range(2):  # compiled, and known
+        message = opened.client.post(PATH, body).json["choices"][0]["message"]
+        assert message["reasoning_content"] == "?@A"
+        function = message["tool_calls"][0]["function"]
+        assert (function["name"], json.loads(function["arguments"])) == ("f", {"a": 1})
+
+
+def test_budgets_of_other_endpoints(opened: Faked) -> None:
+    opened.fake.script = b""
+    body = {"messages": SAY, "temperature": 0, "max_tokens": len(ENDED) + 5}
+    body["thinking"] = {"type": "enabled", "budget_tokens": 3}
+    told = opened.client.post("/v1/messages", body).json["content"]
+    assert [block.get("thinking") or block["text"] for block in told] == ["?@A", "?@ABC"]
+    body = {"input": "x", "temperature": 0, "max_output_tokens": len(ENDED) + 5, "reasoning_budget_tokens": 3}
+    output = opened.client.post("/v1/responses", body).json["output"]
+    assert [item["content"][0]["text"] for item in output] == ["?@A", "?@ABC"]
+
+
+@pytest.mark.parametrize(
+    ("source", "opens"), [(SWITCHED, "<think>"), (HARMONY, "<|channel|>analysis<|message|>")]
+)
+def test_a_thought_that_the_model_opens_is_ended(source: str, opens: str) -> None:
+    flags = ("--chat-template", source, "--reasoning-budget", "3", "--reasoning-budget-message", "!")
+    with Faked(Fake(n_ctx=1024, script=f"{opens}abcdef".encode()), *flags, n_ctx=1024) as server:
+        message = server.client.post(PATH, {"messages": SAY, "temperature": 0}).json["choices"][0]["message"]
+        assert message["reasoning_content"].startswith("abc!")
+        server.fake.script = b"Yes, indeed."
+        message = server.client.post(PATH, {"messages": SAY, "temperature": 0}).json["choices"][0]["message"]
+        assert message == {"role": "assistant", "content": "Yes, indeed."}
+
+
+def test_many_thoughts_are_ended_at_once(opened: Faked) -> None:
+    opened.fake.script = b""
+    body = {**LIMITED, "max_tokens": len(ENDED) + 5}
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda _: opened.client.post(PATH, body), range(24)))
+    for answer in answers:
+        assert answer.json["choices"][0]["message"]["content"] == "?@ABC"
+    opened.until(lambda: not opened.engine.tasks)
