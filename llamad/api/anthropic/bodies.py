@@ -56,7 +56,7 @@ def chat_body(body: dict[str, Any], settings: Settings) -> tuple[dict[str, Any],
     out["chat_template_kwargs"] = {**told, **(kwargs or {})}
     if effort is not None:
         out["reasoning_effort"] = effort
-    if "thinking_budget" in told:
+    if "thinking_budget" in told and not body.get("grammar"):  # which is of the whole text, thoughts too
         out["reasoning_budget_tokens"] = told["thinking_budget"]
     out["response_format"] = wanted
     out["reasoning_format"] = "auto"
