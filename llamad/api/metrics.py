@@ -158,6 +158,39 @@ def _engine_lines(service: Service) -> Iterable[str]:
         yield from _plain("gauge", name, help, value)
 
 
+def _cache_lines(service: Service) -> Iterable[str]:
+    """The prompt cache in host memory (--cache-ram)."""
+    if service.host.engine is None or service.settings.cache_ram == 0:
+        return
+    stats = service.host.engine.core.stats()
+    for name, help, value in (
+        ("llamad:prompt_cache_saves_total", "Prompts kept when their slot was taken.", stats["cache_saves"]),
+        ("llamad:prompt_cache_hits_total", "Prompts brought back into a slot.", stats["cache_hits"]),
+        ("llamad:prompt_cache_dropped_total", "Prompts that went to make room.", stats["cache_dropped"]),
+        (
+            "llamad:prompt_cache_restored_tokens_total",
+            "Prompt tokens that were brought back instead of read.",
+            stats["cache_restored"],
+        ),
+        (
+            "llamad:prompt_cache_seconds_total",
+            "Engine time: keeping prompts and bringing them back.",
+            stats["cache_us"] / 1e6,
+        ),
+    ):
+        yield from _plain("counter", name, help, value)
+    for name, help, value in (
+        ("llamad:prompt_cache_entries", "Prompts kept in host memory.", stats["cache_entries"]),
+        ("llamad:prompt_cache_bytes", "Their bytes.", stats["cache_bytes"]),
+        (
+            "llamad:prompt_cache_seconds_max",
+            "The longest that one of them has kept the engine.",
+            stats["cache_us_max"] / 1e6,
+        ),
+    ):
+        yield from _plain("gauge", name, help, value)
+
+
 def _vector_lines(service: Service) -> Iterable[str]:
     embedder = service.host.embedder
     if embedder is None:
@@ -226,7 +259,12 @@ def handle(service: Service, exchange: Exchange) -> None:
     if not service.settings.endpoint_metrics:
         raise ApiError(501, "This server does not support metrics endpoint.")
     metrics = service.metrics
-    lines = [*_engine_lines(service), *_vector_lines(service), *_state_lines(service)]
+    lines = [
+        *_engine_lines(service),
+        *_cache_lines(service),
+        *_vector_lines(service),
+        *_state_lines(service),
+    ]
     name = "llamad:requests_total"
     lines += [
         f"# HELP {name} Answers by endpoint and status; 499: the client left first.",

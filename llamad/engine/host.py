@@ -15,6 +15,7 @@ from enum import Enum
 from llamad.engine.core import Core
 from llamad.engine.embedder import Embedder
 from llamad.engine.engine import Engine
+from llamad.engine.memory import cache_ram_bytes
 from llamad.engine.model import LoadCancelled, LoadError, Loading, Model, load
 from llamad.engine.ses1 import Layout, StateError
 from llamad.engine.state import States, learn
@@ -215,6 +216,7 @@ class Host:
             group_n=settings.grp_attn_n,
             group_w=settings.grp_attn_w,
             has_device=model.has_device,
+            cache_bytes=cache_ram_bytes(settings),
         )
         if settings.warmup:
             code = core.warm_up(max(0, model.info.bos))

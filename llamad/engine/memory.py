@@ -77,6 +77,17 @@ def _host_free() -> int:
     return free
 
 
+def cache_ram_bytes(settings: Settings) -> int:
+    """What prompts in host memory may take (--cache-ram): nothing with self-extend, whose positions cannot be taken
+    apart again."""
+    if settings.cache_ram < 0:
+        return int(settings.grp_attn_n == 1) << 62
+    if settings.cache_ram == 0 or settings.grp_attn_n > 1:
+        return 0
+    wanted = settings.cache_ram << 20
+    return min(wanted, max(0, _host_free() // 2))
+
+
 def _places(settings: Settings) -> tuple[str, int]:
     """Where the cache will live, and the bytes free there."""
     if settings.n_gpu_layers != 0 and settings.kv_offload and settings.devices != ("none",):

@@ -124,7 +124,7 @@ def test_a_missing_feature_in_a_variable() -> None:
     "line",
     [
         "--jinja",
-        "--cache-reuse 0 --cache-ram 0",
+        "--cache-reuse 0 --no-cache-idle-slots",
         "--draft 5",
         "--draft-max 16 --draft-min 0",
         "--no-mmproj --no-webui",

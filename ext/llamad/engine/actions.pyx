@@ -9,9 +9,9 @@ from libc.string cimport memcpy, memset
 from llamad.engine.blobs cimport blob_find, llamad_blob
 from llamad.engine.core cimport Action, State
 from llamad.engine.emit cimport emit_action
-from llamad.engine.slots cimport (
-    SLOT_IDLE, Slot, slot_can_drop, slot_clear, slot_shift, slots_cells_used, slots_evict_idle,
-)
+from llamad.engine.settle cimport settle
+from llamad.engine.share cimport share_has_room
+from llamad.engine.slots cimport SLOT_IDLE, Slot, slot_can_drop, slot_clear, slot_shift
 from llamad.engine.system cimport now_us
 from llamad.engine.wire cimport (
     ACTION_ERASE, ACTION_LOOK, ACTION_RESTORE, ACTION_SAVE, ACTION_SHIFT, ACTION_TOKENS, RESULT_ABORTED, RESULT_BUSY,
@@ -21,7 +21,6 @@ from llamad.engine.wire cimport (
 
 cdef enum:
     HEAD = 8                 # "SES1" and the number of tokens
-    NO_ROOM = 1              # decode's code
 
 
 # --- the waiting line -------------------------------------------------------------------------------------------
@@ -68,40 +67,10 @@ cdef void actions_drop_all(State *state) noexcept nogil:
 
 # --- the actions ------------------------------------------------------------------------------------------------
 
-cdef int _settle(State *state, Slot *slot) noexcept nogil:
-    """Has llama.cpp do the copies and moves that it keeps for its next decode: a state that is read before them would be
-    the old one, and one that is written would be overwritten. 0, or -1.
-
-    The decode is of a token that is removed again: in an empty slot, which every kind of memory allows, else in the
-    slot itself, which has room then."""
-    cdef Slot *other = slot
-    cdef int32_t i, code
-    if not state.slots.is_pending:
-        return 0
-    for i in range(state.slots.n):
-        if state.slots.items[i].n_tokens == 0 and state.slots.items[i].state == SLOT_IDLE:
-            other = &state.slots.items[i]
-    if other.n_tokens and not state.slots.can_share or other.n_tokens >= state.slots.n_ctx:
-        return -1
-    state.plan.batch.n_tokens = 1
-    state.plan.batch.token[0] = 0
-    state.plan.batch.pos[0] = other.n_pos
-    state.plan.batch.output[0] = 0
-    state.plan.seq_ids[0] = other.id
-    code = state.table.decode(state.ctx, &state.plan.batch)
-    state.plan.batch.n_tokens = 0
-    if code == 0:
-        state.table.seq_rm(state.ctx, other.id, other.n_pos, -1)
-    elif code != NO_ROOM:  # without room the copies and moves were done all the same
-        return -1
-    state.slots.is_pending = 0
-    return 0
-
-
 cdef int32_t _save(State *state, Slot *slot, llamad_blob *blob, ActionEvent *event) noexcept nogil:
     cdef size_t n_head = HEAD + <size_t>slot.n_tokens * sizeof(int32_t), n_state
     cdef uint32_t n_tokens = <uint32_t>slot.n_tokens
-    if _settle(state, slot) < 0:
+    if settle(state, slot) < 0:
         return RESULT_FAILED
     n_state = state.table.state_size(state.ctx, slot.id)
     event.n_bytes = n_head + n_state
@@ -118,30 +87,17 @@ cdef int32_t _save(State *state, Slot *slot, llamad_blob *blob, ActionEvent *eve
     return RESULT_DONE
 
 
-cdef int _has_room(State *state, const Slot *slot, int32_t n_tokens) noexcept nogil:
-    """In a cache that all slots share, idle prefixes go for a state as they go for a task; none where that would not
-    be enough."""
-    cdef int32_t i, n_busy = 0
-    for i in range(state.slots.n):
-        n_busy += state.slots.items[i].n_tokens if state.slots.items[i].state != SLOT_IDLE else 0
-    if state.slots.n_cells and n_busy + n_tokens > state.slots.n_cells:
-        return 0
-    while state.slots.n_cells and slots_cells_used(&state.slots) - slot.n_tokens + n_tokens > state.slots.n_cells:
-        if slots_evict_idle(&state.slots, slot) == 0:
-            return 0
-    return 1
-
-
 cdef int32_t _restore(State *state, Slot *slot, const llamad_blob *blob, int32_t n_tokens, ActionEvent *event) noexcept nogil:
     cdef size_t n_head = HEAD + <size_t>n_tokens * sizeof(int32_t), n_state = blob.size - n_head
-    if n_tokens > state.slots.n_ctx or blob.size <= n_head or _settle(state, slot) < 0:
+    if n_tokens > state.slots.n_ctx or blob.size <= n_head or settle(state, slot) < 0:
         return RESULT_FAILED
-    if not _has_room(state, slot, n_tokens):
+    if not share_has_room(state, slot, n_tokens):
         return RESULT_NO_ROOM
     slot_clear(&state.slots, slot)
     event.n_bytes = blob.size
     event.n_tokens = n_tokens
     slot.adapter_set = slot.group = 0
+    memset(slot.key_name, 0, sizeof(slot.key_name))
     slot.n_processed = 0
     slot.t_used_us = now_us()
     # An empty state leaves the sequence as it is, which is empty already.

@@ -12,15 +12,49 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static llamad_blob    *first;
 static uint64_t        last_id;
 
+uint8_t *llamad_pages_open(size_t n) {
+    void *pages = mmap(NULL, n ? n : 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (pages == MAP_FAILED) return NULL;
+    if (n >= LARGE) (void) madvise(pages, n, MADV_HUGEPAGE);
+    return (uint8_t *) pages;
+}
+
+// Giving back half a gigabyte takes tens of milliseconds, and it is the event loop or the engine that drops it.
+typedef struct {
+    uint8_t *pages;
+    size_t   n;
+} going;
+
+static void *unmap(void *arg) {
+    going *it = (going *) arg;
+    munmap(it->pages, it->n);
+    free(it);
+    return NULL;
+}
+
+void llamad_pages_close(uint8_t *pages, size_t n) {
+    pthread_t      thread;
+    pthread_attr_t detached;
+    going         *it = n >= LARGE ? (going *) malloc(sizeof *it) : NULL;
+    if (it) {
+        it->pages = pages;
+        it->n     = n;
+        pthread_attr_init(&detached);
+        pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
+        if (pthread_create(&thread, &detached, unmap, it) == 0) return;
+        free(it);
+    }
+    munmap(pages, n ? n : 1);
+}
+
 llamad_blob *llamad_blob_open(size_t capacity) {
     llamad_blob *blob = (llamad_blob *) calloc(1, sizeof *blob);
     if (!blob) return NULL;
-    blob->data = (uint8_t *) mmap(NULL, capacity ? capacity : 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (blob->data == MAP_FAILED) {
+    blob->data = llamad_pages_open(capacity);
+    if (!blob->data) {
         free(blob);
         return NULL;
     }
-    if (capacity >= LARGE) (void) madvise(blob->data, capacity, MADV_HUGEPAGE);
     blob->capacity = capacity;
     pthread_mutex_lock(&lock);
     blob->id   = ++last_id;
@@ -30,20 +64,8 @@ llamad_blob *llamad_blob_open(size_t capacity) {
     return blob;
 }
 
-// Giving back half a gigabyte takes tens of milliseconds, and it is the event loop that usually drops a blob.
-static void *unmap(void *arg) {
-    llamad_blob *blob = (llamad_blob *) arg;
-    munmap(blob->data, blob->capacity ? blob->capacity : 1);
-    free(blob);
-    return NULL;
-}
-
 void llamad_blob_close(llamad_blob *blob) {
-    llamad_blob  **link;
-    pthread_t      thread;
-    pthread_attr_t detached;
-    pthread_attr_init(&detached);
-    pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
+    llamad_blob **link;
     pthread_mutex_lock(&lock);
     for (link = &first; *link; link = &(*link)->next) {
         if (*link == blob) {
@@ -52,7 +74,8 @@ void llamad_blob_close(llamad_blob *blob) {
         }
     }
     pthread_mutex_unlock(&lock);
-    if (blob->capacity < LARGE || pthread_create(&thread, &detached, unmap, blob) != 0) unmap(blob);
+    llamad_pages_close(blob->data, blob->capacity);
+    free(blob);
 }
 
 llamad_blob *llamad_blob_find(uint64_t id) {

@@ -12,3 +12,5 @@ cdef class Blob:
     cdef llamad_blob *blob
 
 cdef llamad_blob *blob_find(uint64_t id) noexcept nogil
+cdef uint8_t *pages_open(size_t n) noexcept nogil
+cdef void pages_close(uint8_t *pages, size_t n) noexcept nogil

@@ -9,10 +9,20 @@ cdef extern from "blobs.h" nogil:
     void llamad_blob_close(llamad_blob *blob)
     llamad_blob *llamad_blob_find(uint64_t id)
     void llamad_blob_touch(llamad_blob *blob)
+    uint8_t *llamad_pages_open(size_t n)
+    void llamad_pages_close(uint8_t *pages, size_t n)
 
 
 cdef llamad_blob *blob_find(uint64_t id) noexcept nogil:
     return llamad_blob_find(id)
+
+
+cdef uint8_t *pages_open(size_t n) noexcept nogil:
+    return llamad_pages_open(n)
+
+
+cdef void pages_close(uint8_t *pages, size_t n) noexcept nogil:
+    llamad_pages_close(pages, n)
 
 
 cdef class Blob:

@@ -2,6 +2,7 @@
 # core.pyx is its Python face.
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
+from llamad.engine.cache cimport Cache
 from llamad.engine.defer cimport Defer
 from llamad.engine.plan cimport Plan
 from llamad.engine.ring cimport Ring
@@ -49,6 +50,7 @@ ctypedef struct State:
     int32_t add_bos
     Slots slots
     Queue queue
+    Cache cache                # of prompts, in host memory
     Action *actions            # those that wait for their slot, oldest first
     Plan plan
     Ring commands

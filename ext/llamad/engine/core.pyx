@@ -6,6 +6,7 @@ from libc.string cimport memcpy, memset
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 
+from llamad.engine.cache cimport cache_free, cache_init
 from llamad.engine.defer cimport defer_start, defer_stop
 from llamad.engine.plan cimport plan_free, plan_init
 from llamad.engine.probs cimport PROBS_MAX
@@ -45,7 +46,7 @@ cdef class Core:
     def __cinit__(self, vocab: Vocab, ctx: int, *, n_slots: int, n_ctx: int, n_cells: int, n_batch: int, n_ubatch: int,
                   n_swa: int, add_bos: bool, similarity_min: float, step_tokens_max: int, n_sampler_threads: int,
                   cont_batching: bool, tracing: bool, can_share: bool = True, group_n: int = 1, group_w: int = 1,
-                  grammar_work: int = -1, has_device: bool = False) -> None:
+                  grammar_work: int = -1, has_device: bool = False, cache_bytes: int = 0) -> None:
         cdef State *state = &self.state
         memset(state, 0, sizeof(State))
         state.command_fd = state.event_fd = -1
@@ -64,12 +65,15 @@ cdef class Core:
             raise MemoryError()
         state.slots.n_cells = n_cells
         state.slots.n_swa = n_swa
+        state.slots.n_swa_spare = n_ubatch
         state.slots.can_share = can_share
         state.slots.can_fill = can_share and n_swa == 0 and n_cells == 0 and group_n == 1
         state.slots.group_n = group_n
         state.slots.group_w = group_w
         state.slots.similarity_min = similarity_min
         if plan_init(&state.plan, n_batch, n_ubatch, step_tokens_max, cont_batching, has_device) < 0:
+            raise MemoryError()
+        if cache_init(&state.cache, <size_t>cache_bytes) < 0:
             raise MemoryError()
         state.workers = workers_start(max(1, n_sampler_threads))
         if state.workers == NULL:
@@ -96,6 +100,7 @@ cdef class Core:
         defer_stop(state.defer)
         workers_stop(state.workers)
         slots_free(&state.slots)
+        cache_free(&state.cache)
         plan_free(&state.plan)
         ring_free(&state.commands)
         ring_free(&state.events)
@@ -330,6 +335,14 @@ cdef class Core:
         values["n_evicted"] = self.state.slots.n_evicted
         values["n_reused"] = self.state.slots.n_reused
         values["n_copied"] = self.state.slots.n_copied
+        values["cache_entries"] = self.state.cache.n_entries
+        values["cache_bytes"] = self.state.cache.n_bytes
+        values["cache_saves"] = self.state.cache.n_saves
+        values["cache_hits"] = self.state.cache.n_hits
+        values["cache_restored"] = self.state.cache.n_restored
+        values["cache_dropped"] = self.state.cache.n_dropped
+        values["cache_us"] = self.state.cache.state_us
+        values["cache_us_max"] = self.state.cache.state_us_max
         values["n_deferred"] = self.state.defer.n_deferred
         values["deferred_us"] = self.state.defer.deferred_us
         return values

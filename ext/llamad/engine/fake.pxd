@@ -14,6 +14,8 @@ ctypedef struct FakeSeq:
     FakeCell **cells           # in the order they were written
     int32_t n_held
     int32_t n_outputs          # since its last token was cut off: where its script stands
+    int32_t is_written_later   # by a copy or a move that the next decode does: no state may be read before
+    int32_t is_read_later      # by such a copy: none may be written
 
 ctypedef struct FakeModel:
     int32_t n_ctx
@@ -43,6 +45,5 @@ ctypedef struct FakeModel:
     int32_t *batch_row         # which row of logits is a token's; -1: none
     int32_t n_tokens
     int32_t fail_state         # the next restore fails
-    int32_t is_pending         # copies and moves that the next decode does: no state may be read or written before
     int32_t n_lost             # positions below it have left every sequence's window
     int32_t bad_calls          # rules of llama.cpp that a caller broke

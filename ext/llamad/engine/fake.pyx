@@ -80,7 +80,8 @@ cdef int32_t _decode(void *ctx, const llamad_batch *batch) noexcept nogil:
     while load_int(&model.is_blocked):
         sleep_us(1000)
     _check_batch(model, batch)
-    model.is_pending = 0
+    for i in range(FAKE_SEQS_MAX):
+        model.seqs[i].is_written_later = model.seqs[i].is_read_later = 0
     model.n_decodes += 1
     code = load_int(&model.fail_code)
     if code:
@@ -196,7 +197,7 @@ cdef int32_t _seq_add(void *ctx, int32_t seq_id, int32_t p0, int32_t p1, int32_t
         model.bad_calls += 1
     for i in range(seq.n_held):
         if p0 <= seq.cells[i].pos < p1:
-            model.is_pending = 1
+            seq.is_written_later = 1
             seq.cells[i].pos += delta
             if seq.cells[i].pos < 0:
                 model.bad_calls += 1
@@ -225,7 +226,8 @@ cdef int32_t _seq_cp(void *ctx, int32_t src, int32_t dst) noexcept nogil:
         model.bad_calls += 1
         return 0
     model.n_copies += 1
-    model.is_pending = 1
+    if not model.is_unified:
+        model.seqs[dst].is_written_later = model.seqs[src].is_read_later = 1
     for i in range(model.seqs[src].n_held):
         cell = model.seqs[src].cells[i]
         _hold(model, &model.seqs[dst], cell if model.is_unified else _new_cell(cell.pos, cell.token))
@@ -260,7 +262,7 @@ cdef size_t _state_get(void *ctx, int32_t seq_id, uint8_t *data, size_t n) noexc
     cdef int32_t i, k
     if _is_bad(model, seq_id) or n != _state_size(ctx, seq_id):
         return 0
-    model.bad_calls += model.is_pending
+    model.bad_calls += seq.is_written_later
     at = _put(_put(_put(_put(at, 0xaf143cd8), <uint32_t>seq_id), 1), <uint32_t>seq.n_held)
     if seq.n_held == 0:
         return n
@@ -286,7 +288,7 @@ cdef size_t _state_set(void *ctx, int32_t seq_id, const uint8_t *data, size_t n)
     if _is_bad(model, seq_id) or load_int(&model.fail_state):
         store_int(&model.fail_state, 0)
         return 0
-    model.bad_calls += model.is_pending
+    model.bad_calls += seq.is_written_later or seq.is_read_later
     memcpy(&n_cells, data + 12, 4)
     if n_cells == 0 or n != 48 + 20 * <size_t>n_cells:
         model.bad_calls += 1  # the checker must not let this through

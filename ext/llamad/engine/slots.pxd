@@ -30,6 +30,8 @@ ctypedef struct Slot:
     int32_t n_shared         # in a unified cache: first tokens whose cells another slot may hold as well
     uint64_t adapter_set
     uint64_t group           # of the task that filled it
+    char key_name[32]        # likewise
+    uint64_t pending_turn    # when llama.cpp was last told to write to it later (slots.pending_turn)
     int64_t t_used_us
     int32_t n_processed      # prompt tokens that its last task had to read
     int32_t is_awaited       # by an action that was put off to the next turn: no task may have it before
@@ -61,12 +63,14 @@ ctypedef struct Slots:
     int32_t n_ctx            # of one slot
     int32_t n_cells          # of the whole cache, where slots share it; 0: each slot has its own
     int32_t n_swa
+    int32_t n_swa_spare      # tokens that a window's memory keeps beside it: a compute batch
     int32_t can_share        # a sequence's beginning can be given to another
     int32_t can_fill         # a token may be decoded and removed again at no harm
     int32_t group_n          # self-extend: so many neighbours get one position; 1: off
     int32_t group_w          # in windows of so many positions
     float similarity_min
     int32_t is_pending       # llama.cpp has copies or moves left to do at its next decode
+    uint64_t pending_turn    # counts the times that this began
     uint64_t n_evicted       # cached tokens dropped for another prompt
     uint64_t n_reused
     uint64_t n_copied        # of those, taken over from another slot
@@ -76,6 +80,9 @@ ctypedef struct Slots:
 cdef int slots_init(Slots *slots, const llamad_table *table, void *ctx, int32_t n, int32_t n_ctx) noexcept nogil
 cdef void slots_free(Slots *slots) noexcept nogil
 cdef Slot *slots_choose(Slots *slots, const Task *task) noexcept nogil
+cdef int32_t common_prefix(const int32_t *a, const int32_t *b, int32_t n) noexcept nogil
+cdef int slot_is_pending(const Slots *slots, const Slot *slot) noexcept nogil
+cdef void slot_set_pending(Slots *slots, Slot *slot) noexcept nogil
 cdef int32_t slot_common(const Slot *slot, const Task *task) noexcept nogil
 cdef int32_t slot_can_keep(Slots *slots, const Slot *slot, int32_t n) noexcept nogil
 cdef int32_t slot_keep(Slots *slots, Slot *slot, int32_t n) noexcept nogil
@@ -89,5 +96,5 @@ cdef void slot_regroup(Slots *slots, Slot *slot) noexcept nogil
 cdef int32_t slot_room(const Slots *slots, const Slot *slot) noexcept nogil
 cdef int32_t slot_can_drop(Slots *slots, const Slot *slot, int32_t n_keep, int32_t n_discard) noexcept nogil
 cdef int32_t slots_cells_used(const Slots *slots) noexcept nogil
-cdef int32_t slots_evict_idle(Slots *slots, const Slot *spared) noexcept nogil
+cdef Slot *slots_oldest_idle(Slots *slots, const Slot *spared) noexcept nogil
 cdef int32_t slots_check_integrity(const Slots *slots) noexcept nogil

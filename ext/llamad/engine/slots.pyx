@@ -4,7 +4,7 @@
 # was pressed together into 0..n_grouped-1.
 from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
-from libc.string cimport memmove, memset
+from libc.string cimport memcmp, memcpy, memmove, memset
 
 from llamad.engine.probs cimport probs_begin, probs_free
 from llamad.engine.system cimport now_us
@@ -12,6 +12,9 @@ from llamad.engine.table cimport llamad_table
 from llamad.engine.tasks cimport Task
 from llamad.engine.text cimport text_clear, text_free, text_init
 from llamad.engine.wire cimport TASK_CACHE_PROMPT, TASK_POST_PROBS
+
+cdef enum:
+    BLOCK = 64               # tokens that are compared at once
 
 
 cdef int slots_init(Slots *slots, const llamad_table *table, void *ctx, int32_t n, int32_t n_ctx) noexcept nogil:
@@ -48,17 +51,36 @@ cdef void slots_free(Slots *slots) noexcept nogil:
     slots.items = NULL
 
 
+cdef int32_t common_prefix(const int32_t *a, const int32_t *b, int32_t n) noexcept nogil:
+    """How many of the n tokens are equal from the beginning on."""
+    cdef int32_t i = 0
+    while i + BLOCK <= n and memcmp(a + i, b + i, BLOCK * sizeof(int32_t)) == 0:
+        i += BLOCK
+    while i < n and a[i] == b[i]:
+        i += 1
+    return i
+
+
+cdef int slot_is_pending(const Slots *slots, const Slot *slot) noexcept nogil:
+    """Whether what the slot holds is written only by the next decode."""
+    return slots.is_pending and slot.pending_turn == slots.pending_turn
+
+
+cdef void slot_set_pending(Slots *slots, Slot *slot) noexcept nogil:
+    if not slots.is_pending:
+        slots.is_pending = 1
+        slots.pending_turn += 1
+    slot.pending_turn = slots.pending_turn
+
+
 cdef int32_t slot_common(const Slot *slot, const Task *task) noexcept nogil:
     """How much of the prompt the slot holds already. Caches made with other adapters hold nothing of use, and a task
     that wants no cache takes only what its own group has read."""
-    cdef int32_t n = min(slot.n_tokens, task.command.n_prompt), i = 0
     if slot.adapter_set != task.command.adapter_set:
         return 0
     if not task.command.flags & TASK_CACHE_PROMPT and (task.command.group == 0 or slot.group != task.command.group):
         return 0
-    while i < n and slot.tokens[i] == task.prompt[i]:
-        i += 1
-    return i
+    return common_prefix(slot.tokens, task.prompt, min(slot.n_tokens, task.command.n_prompt))
 
 
 cdef int32_t _n_neighbours(const Slots *slots, int32_t i) noexcept nogil:
@@ -141,6 +163,7 @@ cdef void slot_take(Slots *slots, Slot *slot, Task *task) noexcept nogil:
     slots.n_reused += <uint64_t>slot.n_cached
     slot.adapter_set = task.command.adapter_set
     slot.group = task.command.group
+    memcpy(slot.key_name, task.command.key_name, sizeof(slot.key_name))
     slot.n_decoded = slot.truncated = slot.has_new_line = 0
     slot.t_prompt_us = slot.t_first_us = 0
     slot.i_output = -1
@@ -217,7 +240,7 @@ cdef int slot_shift(Slots *slots, Slot *slot, int32_t n_keep, int32_t n_discard)
         slots.table.seq_add(slots.ctx, slot.id, n_keep + n_discard, slot.n_tokens, -n_discard)
     memmove(slot.tokens + n_keep, slot.tokens + n_keep + n_discard,
             <size_t>(slot.n_tokens - n_keep - n_discard) * sizeof(int32_t))
-    slots.is_pending = 1
+    slot_set_pending(slots, slot)
     slot.n_tokens -= n_discard
     slot.n_pos = slot.n_tokens
     slot.n_shared = min(slot.n_shared, n_keep)
@@ -239,7 +262,7 @@ cdef void slot_regroup(Slots *slots, Slot *slot) noexcept nogil:
         slots.table.seq_add(slots.ctx, slot.id, first, slot.n_pos, n_moved)
         slots.table.seq_div(slots.ctx, slot.id, first + n_moved, first + n_moved + w, n)
         slots.table.seq_add(slots.ctx, slot.id, first + n_moved + w, slot.n_pos + n_moved, -n_moved - n_gone)
-        slots.is_pending = 1
+        slot_set_pending(slots, slot)
         slot.n_pos -= n_gone
         slot.n_grouped += w // n
 
@@ -256,22 +279,18 @@ cdef int32_t slots_cells_used(const Slots *slots) noexcept nogil:
     return n
 
 
-cdef int32_t slots_evict_idle(Slots *slots, const Slot *spared) noexcept nogil:
-    """Drops the longest unused idle prefix and returns its tokens; 0 when no idle slot but `spared` holds any."""
+cdef Slot *slots_oldest_idle(Slots *slots, const Slot *spared) noexcept nogil:
+    """Who has the longest unused idle prefix; NULL when no idle slot but `spared` holds any. Changes nothing."""
     cdef Slot *oldest = NULL
     cdef Slot *slot
-    cdef int32_t i, n
+    cdef int32_t i
     for i in range(slots.n):
         slot = &slots.items[i]
         if slot == spared:
             continue
         if slot.state == SLOT_IDLE and slot.n_tokens > 0 and (oldest == NULL or slot.t_used_us < oldest.t_used_us):
             oldest = slot
-    if oldest == NULL:
-        return 0
-    n = oldest.n_tokens
-    slot_clear(slots, oldest)
-    return n
+    return oldest
 
 
 cdef int32_t slots_check_integrity(const Slots *slots) noexcept nogil:

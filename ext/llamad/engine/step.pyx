@@ -16,10 +16,10 @@ from llamad.engine.probs cimport probs_reserve
 from llamad.engine.prompt_probs cimport take_prompt_probs
 from llamad.engine.ring cimport ring_peek, ring_release
 from llamad.engine.sampler cimport Sampler, sampler_accept, sampler_history_wanted, sampler_open
-from llamad.engine.share cimport share_prepare
+from llamad.engine.share cimport share_evict_idle, share_hold, share_is_held, share_is_spent, share_prepare
 from llamad.engine.slots cimport (
     SLOT_IDLE, SLOT_READING, SLOT_WRITING, Slot, slot_discard, slot_regroup, slot_shift, slot_take, slots_cells_used,
-    slots_choose, slots_evict_idle, slots_forget,
+    slots_choose, slots_forget,
 )
 from llamad.engine.system cimport load_int, now_us, sleep_us, wake_send, wake_wait
 from llamad.engine.tasks cimport Task, queue_add, queue_find, queue_remove, task_close, task_open
@@ -144,22 +144,26 @@ cdef int _is_held(const State *state, const Task *task) noexcept nogil:
 
 
 cdef void _admit(State *state) noexcept nogil:
-    """Waiting tasks in their order; one bound to a busy slot or held by its group lets others pass, one without
-    room does not."""
+    """Waiting tasks in their order; one bound to a busy slot or held by its group or by a reader of the same beginning
+    lets others pass, one without room does not."""
     cdef Task *task = state.queue.first
     cdef Task *next
     cdef Slot *slot
-    while task != NULL:
+    state.cache.turn_us = 0
+    while task != NULL and not share_is_spent(state):
         next = task.next
-        if _is_held(state, task):
+        if _is_held(state, task) or share_is_held(&state.slots, task):
             task = next
             continue
         slot = slots_choose(&state.slots, task)
         if slot != NULL:
             if not _can_admit(state, task):
                 break
+            if share_hold(state, task):
+                task = next
+                continue
             queue_remove(&state.queue, task)
-            share_prepare(&state.slots, slot, task)
+            share_prepare(state, slot, task)
             slot_take(&state.slots, slot, task)
             emit_admitted(state, slot)
         elif task.command.id_slot < 0:
@@ -221,7 +225,7 @@ cdef void _make_shared_room(State *state) noexcept nogil:
     """In a shared cache: idle prefixes go first; when running tasks outgrew their share, the youngest ends."""
     cdef Slot *youngest
     while state.slots.n_cells and slots_cells_used(&state.slots) + _demand(state) > state.slots.n_cells:
-        if slots_evict_idle(&state.slots, NULL) > 0:
+        if share_evict_idle(state, NULL) > 0:
             continue
         youngest = _youngest_writer(state)
         if youngest == NULL:

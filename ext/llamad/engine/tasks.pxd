@@ -13,6 +13,10 @@ ctypedef struct Task:
     const char *stops
     const int32_t *breakers
     int32_t is_paused
+    # While it waits for a slot to read what both prompts begin with (share.pyx); held_n is 0 where it does not.
+    int32_t held_slot
+    int32_t held_n
+    uint64_t held_task
     Task *next
 
 ctypedef struct Queue:

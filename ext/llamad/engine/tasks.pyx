@@ -31,7 +31,7 @@ cdef Task *task_open(const TaskCommand *command) noexcept nogil:
     task.bias = <const llamad_bias *>(payload + n_prompt + n_penalty)
     task.breakers = <const int32_t *>(payload + n_prompt + n_penalty + n_bias)
     task.stops = payload + n_prompt + n_penalty + n_bias + n_breakers
-    task.is_paused = 0
+    task.is_paused = task.held_n = 0
     task.next = NULL
     return task
 

@@ -55,6 +55,15 @@ READY_FLAGS: tuple[Flag, ...] = (
         help="Re-use what a slot holds of a prompt, for requests that do not say.",
     ),
     flag(
+        names=("-cram", "--cache-ram"),
+        env=("LLAMA_ARG_CACHE_RAM",),
+        dest="cache_ram",
+        kind=Int(low=-1),
+        default=8192,
+        help="MiB of host memory for prompts whose slot was given to others, at most half of what is free;"
+        " 0 is off, -1 no limit.",
+    ),
+    flag(
         names=("-spf", "--system-prompt-file"),
         env=("LLAMA_ARG_SYSTEM_PROMPT_FILE",),
         dest="system_prompt_file",
@@ -132,21 +141,14 @@ LATER_FLAGS: tuple[Flag, ...] = (
         status=Later("re-use of moved pieces of a prompt"),
     ),
     flag(
-        names=("-cram", "--cache-ram"),
-        env=("LLAMA_ARG_CACHE_RAM",),
-        dest="cache_ram",
-        kind=Int(low=-1),
-        default=0,
-        status=Later("a cache of prompts in RAM"),
-    ),
-    flag(
         names=("--cache-idle-slots",),
         off=("--no-cache-idle-slots",),
         env=("LLAMA_ARG_CACHE_IDLE_SLOTS",),
         dest="cache_idle_slots",
         kind=Switch(),
         default=False,
-        status=Later("a cache of prompts in RAM"),
+        # llamad leaves idle slots as they are until their place is needed, and saves them then.
+        status=Later("saving idle slots before their place is needed"),
     ),
 )
 
