@@ -88,6 +88,13 @@ def cache_ram_bytes(settings: Settings) -> int:
     return min(wanted, max(0, _host_free() // 2))
 
 
+def has_gpu() -> bool:
+    """llama.cpp's own answer, llama_supports_gpu_offload, is yes for every build that could reach one elsewhere (RPC)."""
+    kinds = (lib.GGML_BACKEND_DEVICE_TYPE_GPU, lib.GGML_BACKEND_DEVICE_TYPE_IGPU)
+    devices = [lib.ggml_backend_dev_get(i) for i in range(lib.ggml_backend_dev_count())]
+    return any(lib.ggml_backend_dev_type(device) in kinds for device in devices)
+
+
 def _places(settings: Settings) -> tuple[str, int]:
     """Where the cache will live, and the bytes free there."""
     if settings.n_gpu_layers != 0 and settings.kv_offload and settings.devices != ("none",):

@@ -75,7 +75,7 @@ class Model:
         self.vectors = vectors
         # Whether a GPU computes: nearly all of a model must be on it for that to decide how long a step takes.
         self.has_device = bool(
-            lib.llama_supports_gpu_offload()
+            memory.has_gpu()
             and settings.devices != ("none",)
             and (settings.n_gpu_layers < 0 or settings.n_gpu_layers >= lib.llama_model_n_layer(handle))
         )
