@@ -6,17 +6,26 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define LARGE ((size_t) 8 << 20)
+#define LARGE    ((size_t) 8 << 20)
+#define HUGE_MIN ((size_t) 2 << 20)
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static llamad_blob    *first;
 static uint64_t        last_id;
 
-uint8_t *llamad_pages_open(size_t n) {
+static uint8_t *map(size_t n) {
     void *pages = mmap(NULL, n ? n : 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (pages == MAP_FAILED) return NULL;
-    if (n >= LARGE) (void) madvise(pages, n, MADV_HUGEPAGE);
+    if (n >= HUGE_MIN) (void) madvise(pages, n, MADV_HUGEPAGE);
     return (uint8_t *) pages;
+}
+
+uint8_t *llamad_pages_open(size_t n) {
+    uint8_t *pages = map(n);
+#ifdef MADV_POPULATE_WRITE
+    if (pages && n) (void) madvise(pages, n, MADV_POPULATE_WRITE); // many at once; else they come with their first use
+#endif
+    return pages;
 }
 
 // Giving back half a gigabyte takes tens of milliseconds, and it is the event loop or the engine that drops it.
@@ -50,7 +59,7 @@ void llamad_pages_close(uint8_t *pages, size_t n) {
 llamad_blob *llamad_blob_open(size_t capacity) {
     llamad_blob *blob = (llamad_blob *) calloc(1, sizeof *blob);
     if (!blob) return NULL;
-    blob->data = llamad_pages_open(capacity);
+    blob->data = map(capacity);
     if (!blob->data) {
         free(blob);
         return NULL;

@@ -13,11 +13,11 @@ typedef struct llamad_blob {
     struct llamad_blob *next;
 } llamad_blob;
 
-/* Plain pages, which come with their first use; NULL without address space. Closing many does not keep the caller. */
+/* Plain pages, ready to be written to; NULL without address space. Closing many does not keep the caller. */
 uint8_t *llamad_pages_open(size_t n);
 void     llamad_pages_close(uint8_t *pages, size_t n);
 
-/* NULL without address space. */
+/* Pages come with their first use; NULL without address space. */
 llamad_blob *llamad_blob_open(size_t capacity);
 void         llamad_blob_close(llamad_blob *blob);
 /* NULL: no such number. Whoever gave the number away keeps the blob until it is answered. */
