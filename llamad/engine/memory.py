@@ -89,7 +89,7 @@ def cache_ram_bytes(settings: Settings) -> int:
 
 
 def has_gpu() -> bool:
-    """llama.cpp's own answer, llama_supports_gpu_offload, is yes for every build that could reach one elsewhere (RPC)."""
+    """llama.cpp's own answer, llama_supports_gpu_offload, is yes for every build that could use RPC."""
     kinds = (lib.GGML_BACKEND_DEVICE_TYPE_GPU, lib.GGML_BACKEND_DEVICE_TYPE_IGPU)
     devices = [lib.ggml_backend_dev_get(i) for i in range(lib.ggml_backend_dev_count())]
     return any(lib.ggml_backend_dev_type(device) in kinds for device in devices)
