@@ -16,24 +16,16 @@ The live server under AddressSanitizer, in a checkout of its own, because it rep
 """
 
 import os
-import shutil
-import subprocess
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.cases import unpack
+from support.fuzzing import Target
 from support.memories import WINDOW, write_model
 from support.mutations import Served, Straight, mutations
 
-ROOT = Path(__file__).parents[1]
-CORPUS = ROOT / "fuzz" / "corpus" / "ses1"
-BUILT = ROOT / "build" / "fuzz"
-SOURCES = [
-    ROOT / "fuzz" / "ses1_target.cpp",
-    *sorted((ROOT / "ext" / "llamad" / "engine" / "state").glob("*.cpp")),
-]
+TARGET = Target("ses1", "state")
 N_CHECKED = int(os.environ.get("LLAMAD_FUZZ_CASES", "1000000"))
 N_SERVED = int(os.environ.get("LLAMAD_FUZZ_CASES", "10000"))
 N_SECONDS = int(os.environ.get("LLAMAD_FUZZ_SECONDS", "300"))
@@ -53,55 +45,24 @@ SERVERS = {
 TOKENS = [1, *(3 + byte for byte in b"what slot 0 holds, and what must not change")]
 
 
-def build(compiler: str, flags: list[str], name: str) -> Path:
-    """The target, linked with the very sources of the engine."""
-    BUILT.mkdir(parents=True, exist_ok=True)
-    program = BUILT / name
-    command = [compiler, "-std=c++17", "-g", "-O1", *flags, "-o", str(program), *map(str, SOURCES)]
-    subprocess.run(command, check=True, cwd=ROOT)
-    return program
-
-
 def test_mutations_through_the_checker_under_the_sanitizers():
     """The corpus as it is and its prefixes, then N_CHECKED mutations of it, always the same ones."""
-    program = build(
-        "g++", ["-DREPLAY_MAIN", "-fsanitize=address,undefined", "-fno-sanitize-recover"], "ses1-replay"
-    )
-    files = sorted(CORPUS.iterdir())
-    done = subprocess.run(
-        [str(program), *map(str, files), "-n", str(N_CHECKED)], capture_output=True, text=True, check=False
-    )
-    print(done.stdout)
-    assert done.returncode == 0, done.stderr[-4000:]
-    assert f"replayed {len(files)} files, {len(files)} of them whole states" in done.stdout
-    assert f"checked {N_CHECKED} mutations" in done.stdout
+    n_files = len(list(TARGET.corpus.iterdir()))
+    told = TARGET.replay("-n", str(N_CHECKED))
+    print(told)
+    assert f"replayed {n_files} files, {n_files} of them whole states" in told
+    assert f"checked {N_CHECKED} mutations" in told
 
 
 def test_libfuzzer():
-    clang = next((path for name in ("clang++", "clang++-14") if (path := shutil.which(name))), None)
-    if clang is None:
-        pytest.fail("libFuzzer needs clang: apt install clang libclang-rt-14-dev")
-    program = build(
-        clang, ["-fsanitize=fuzzer,address,undefined", "-fno-sanitize-recover=all"], "ses1-libfuzzer"
-    )
-    found = BUILT / "ses1"
-    found.mkdir(exist_ok=True)
-    flags = [f"-max_total_time={N_SECONDS}", "-timeout=10", "-rss_limit_mb=2048", "-max_len=8192"]
-    done = subprocess.run(
-        [str(program), *flags, f"-artifact_prefix={BUILT}/crash-", str(found), str(CORPUS)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    print(done.stderr[-600:])
-    assert done.returncode == 0, done.stderr[-6000:]
+    TARGET.libfuzzer(N_SECONDS, 8192)
 
 
 @pytest.mark.parametrize("name", SERVERS)
 def test_mutations_through_a_live_server(name, tmp_path):
     kind, flags = SERVERS[name]
     model = write_model(tmp_path / "tiny.gguf", kind)
-    others = [unpack(path.read_bytes())[2] for path in sorted(CORPUS.iterdir())]
+    others = [unpack(path.read_bytes())[2] for path in sorted(TARGET.corpus.iterdir())]
     assert len(TOKENS) > WINDOW
     n_cases = max(1, N_SERVED // len(SERVERS))
     counts: dict[int, int] = {}

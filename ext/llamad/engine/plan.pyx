@@ -146,7 +146,6 @@ cdef void _add(Plan *plan, Slot *slot, int32_t token, int32_t pos, int8_t output
 cdef void _choose_fillers(Plan *plan, Slots *slots) noexcept nogil:
     """With a stream for each slot llama.cpp makes a graph for every run of neighbours in the batch, and each reads all
     weights again. Slots between them that have nothing to decode are given a token, which is removed afterwards."""
-    cdef Slot *slot
     cdef int32_t i, k, last = -1
     plan.n_fillers = 0
     for i in range(slots.n):

@@ -1,0 +1,66 @@
+"""Builds a fuzz target with the engine's very sources, and runs it under libFuzzer. For fuzz/*.py."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+BUILT = ROOT / "build" / "fuzz"
+SANITIZED = ["-DREPLAY_MAIN", "-fsanitize=address,undefined", "-fno-sanitize-recover"]
+
+
+@dataclass(frozen=True)
+class Target:
+    """fuzz/NAME_target.cpp with all sources of one folder of ext/llamad/engine."""
+
+    name: str
+    folder: str
+
+    @property
+    def corpus(self) -> Path:
+        return ROOT / "fuzz" / "corpus" / self.name
+
+    def build(self, compiler: str, flags: list[str], kind: str) -> Path:
+        BUILT.mkdir(parents=True, exist_ok=True)
+        program = BUILT / f"{self.name}-{kind}"
+        engine = sorted((ROOT / "ext" / "llamad" / "engine" / self.folder).glob("*.cpp"))
+        sources = [ROOT / "fuzz" / f"{self.name}_target.cpp", *engine]
+        command = [compiler, "-std=c++17", "-g", "-O1", *flags, "-o", str(program), *map(str, sources)]
+        subprocess.run(command, check=True, cwd=ROOT)
+        return program
+
+    def replay(self, *arguments: str) -> str:
+        """Under the sanitizers, over the whole corpus: what the target prints."""
+        program = self.build("g++", SANITIZED, "replay")
+        files = map(str, sorted(self.corpus.iterdir()))
+        done = subprocess.run([str(program), *files, *arguments], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr[-4000:]
+        return done.stdout
+
+    def libfuzzer(self, n_seconds: int, bytes_max: int) -> None:
+        clang = next((path for name in ("clang++", "clang++-14") if (path := shutil.which(name))), None)
+        if clang is None:
+            pytest.fail("libFuzzer needs clang: apt install clang libclang-rt-14-dev")
+        flags = ["-fsanitize=fuzzer,address,undefined", "-fno-sanitize-recover=all"]
+        program = self.build(clang, flags, "libfuzzer")
+        found = BUILT / self.name
+        found.mkdir(exist_ok=True)
+        limits = [
+            f"-max_total_time={n_seconds}",
+            "-timeout=10",
+            "-rss_limit_mb=2048",
+            f"-max_len={bytes_max}",
+        ]
+        done = subprocess.run(
+            [str(program), *limits, f"-artifact_prefix={BUILT}/crash-", str(found), str(self.corpus)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        print(done.stderr[-600:])
+        assert done.returncode == 0, done.stderr[-6000:]
