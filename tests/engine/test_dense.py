@@ -82,9 +82,10 @@ def reading_beside_writers(h: Harness) -> list[int]:
 def test_a_devices_steps_with_prompts_are_worth_their_fixed_cost():
     """A step costs 4 ms and a token 2 µs more, so cutting a prompt small would only make more steps of 4 ms."""
     fake = Fake(n_ctx=8192, n_batch=2048, device_us=200, decode_us=4000, token_us=2)
-    with Harness(fake, n_slots=3, n_ctx=8192, n_batch=2048, has_device=True) as h:
-        writer = h.submit(b"someone who writes", n_predict=60)
-        h.wait_first(writer)
+    with Harness(fake, n_slots=7, n_ctx=8192, n_batch=2048, has_device=True) as h:
+        writers = [h.submit(b"%d who writes" % i, n_predict=60) for i in range(5)]
+        for writer in writers:
+            h.wait_first(writer)
         readers = [h.submit(b"%d" % i + b"x" * 6000, n_predict=1) for i in range(2)]
         h.wait(*readers)
         chunks = reading_beside_writers(h)
@@ -105,12 +106,75 @@ def test_a_devices_steps_with_prompts_keep_to_the_gap_where_tokens_are_dear():
 
 
 def test_first_tokens_come_before_next_ones_where_more_wait_for_them():
-    fake = Fake(n_ctx=512, n_batch=2048, device_us=500, decode_us=500)
+    fake = Fake(n_ctx=512, n_batch=2048, device_us=500, decode_us=30000)  # nobody sits out for long
     with Harness(fake, n_slots=16, n_batch=2048, has_device=True) as h:
         first = h.submit(b"someone who writes", n_predict=100)
         h.wait_first(first)
         fake.block(True)
-        tasks = [h.submit(b"%02d" % i + b"y" * 200, n_predict=4) for i in range(10)]
+        tasks = [h.submit(b"%02d" % i + b"y" * 400, n_predict=4) for i in range(14)]
         fake.block(False)
         h.wait(*tasks)
         assert max(reading_beside_writers(h)) > 1000
+
+
+def test_a_batch_is_never_larger_than_llama_cpp_takes():
+    """Prompts whose rests would just fit beside each other, with nobody writing and with somebody. The fake counts a
+    batch that is too large, and the harness asks it."""
+    fake = Fake(n_ctx=2048, n_batch=512, device_us=100)
+    with Harness(fake, n_slots=6, n_ctx=2048, n_batch=512, n_ubatch=256, has_device=True) as h:
+        for n_writers in (0, 1):
+            writers = [h.submit(b"someone who writes", n_predict=200) for _ in range(n_writers)]
+            fake.block(True)
+            tasks = [
+                h.submit(b"%d" % i + b"z" * n, n_predict=2) for i, n in enumerate((300, 110, 410, 130, 60))
+            ]
+            fake.block(False)
+            h.wait(*tasks, *writers)
+            assert all(len(h.tokens(task)) == 2 for task in tasks)
+
+
+def test_who_ends_does_not_change_the_shape_where_many_write():
+    fake = Fake(device_us=300)
+    with Harness(fake, n_slots=16, has_device=True) as h:
+        tasks = [h.submit(b"writer %d" % i, n_predict=40 + 4 * (i % 4)) for i in range(12)]
+        h.wait(*tasks)
+        widths = [step[9] for step in h.steps if step[10] and step[9] == step[10] + step[13]]
+        assert widths.count(12) > 40  # also when nine are left
+        assert sum(fillers(h)) > 0
+
+
+def test_no_filler_makes_the_others_longer():
+    """An idle slot with a long prefix would have attention computed as far for all."""
+    fake = Fake(n_ctx=2048, n_batch=512, device_us=200)
+    with Harness(fake, n_slots=3, n_ctx=2048, n_batch=512, has_device=True) as h:
+        h.wait(h.submit(b"x" * 900, id_slot=1, n_predict=1))
+        h.wait(*[h.submit(b"beside it", id_slot=i, n_predict=30) for i in (0, 2)])
+        assert sum(fillers(h)) == 0
+
+
+def test_prompts_are_read_one_after_the_other_before_anybody_goes_on():
+    """Twelve arrive while one writes: each is answered when it is read, and the one who writes waits a little."""
+    fake = Fake(n_ctx=512, n_batch=2048, device_us=200, decode_us=1000)
+    with Harness(fake, n_slots=16, n_batch=2048, n_ubatch=256, has_device=True) as h:
+        first = h.submit(b"someone who writes", n_predict=100)
+        h.wait_first(first)
+        fake.block(True)
+        tasks = [h.submit(b"%02d" % i + b"y" * 200, n_predict=4) for i in range(12)]
+        fake.block(False)
+        h.wait(*tasks)
+        apart = [step[9] for step in h.steps if step[9] > 150 and step[10] == 0]
+        assert len(apart) > 6
+        assert max(apart) <= 256
+        h.wait(first)
+        assert len(h.tokens(first)) == 100
+
+
+def test_prompts_that_keep_arriving_do_not_stop_those_who_write():
+    fake = Fake(n_ctx=512, n_batch=256, device_us=200, decode_us=3000)
+    with Harness(fake, n_slots=4, n_batch=256, has_device=True) as h:
+        writer = h.submit(b"someone who writes", n_predict=150)
+        h.wait_first(writer)
+        while h.end(writer) is None:
+            h.wait(*[h.submit(b"%d" % i + b"y" * 300, n_predict=1) for i in range(3)])
+        n_written = sum(step[10] > 0 for step in h.steps)
+        assert n_written > 100

@@ -26,6 +26,7 @@ ctypedef struct Cache:
     uint64_t last_id
     uint64_t last_used
     int64_t turn_us          # spent on states in this turn of the engine
+    double save_token_us     # learned: what a save costs for a token
 
     # Written by the engine thread alone, read by anyone.
     int64_t n_entries

@@ -19,6 +19,9 @@ cdef enum:
     HASHED = CACHE_TOKENS_MIN // 2
 
 
+cdef double LEARN_RATE = 0.3
+
+
 cdef int cache_init(Cache *cache, size_t bytes_max) noexcept nogil:
     """0, or -1 without memory. The states' memory is taken as they come."""
     memset(cache, 0, sizeof(Cache))
@@ -177,6 +180,7 @@ cdef void cache_save(Cache *cache, Slots *slots, const Slot *slot, uint64_t spar
     cdef size_t n_state = slots.table.state_size(slots.ctx, slot.id)
     cdef CacheEntry *entry
     cdef uint8_t *pages
+    cdef double cost
     if n_state == 0 or slot.n_tokens < CACHE_TOKENS_MIN:
         return
     _drop_beginnings(cache, slots, slot, spared)
@@ -202,6 +206,8 @@ cdef void cache_save(Cache *cache, Slots *slots, const Slot *slot, uint64_t spar
     cache.n_entries += 1
     cache.n_bytes += capacity
     cache.n_saves += 1
+    cost = <double>(now_us() - t_start) / slot.n_tokens
+    cache.save_token_us += LEARN_RATE * (cost - cache.save_token_us) if cache.save_token_us > 0 else cost
     _spent(cache, t_start)
 
 

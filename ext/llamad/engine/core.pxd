@@ -4,6 +4,7 @@ from libc.stdint cimport int32_t, int64_t, uint64_t
 
 from llamad.engine.cache cimport Cache
 from llamad.engine.defer cimport Defer
+from llamad.engine.landing cimport Landing
 from llamad.engine.plan cimport Plan
 from llamad.engine.ring cimport Ring
 from llamad.engine.slots cimport Slots
@@ -61,7 +62,7 @@ ctypedef struct State:
     Defer *defer
     char *scratch              # one piece for each worker
     size_t scratch_bytes
-    float *rows                # of logits, of this step's outputs
+    Landing landing            # of the logits of a step's outputs
     int32_t *outputs           # slots that wait for a token of this step
     uint64_t n_released        # slots that came free, ever
     int32_t n_outputs

@@ -8,6 +8,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 
 from llamad.engine.cache cimport cache_free, cache_init
 from llamad.engine.defer cimport defer_start, defer_stop
+from llamad.engine.landing cimport landing_free, landing_init
 from llamad.engine.plan cimport plan_free, plan_init
 from llamad.engine.probs cimport PROBS_MAX
 from llamad.engine.ring cimport ring_commit, ring_free, ring_init, ring_peek, ring_record_max, ring_release, ring_reserve
@@ -73,6 +74,8 @@ cdef class Core:
         state.slots.similarity_min = similarity_min
         if plan_init(&state.plan, n_batch, n_ubatch, step_tokens_max, cont_batching, has_device) < 0:
             raise MemoryError()
+        if landing_init(&state.landing, n_slots if has_device and can_share else 0, state.n_vocab) < 0:
+            raise MemoryError()
         if cache_init(&state.cache, <size_t>cache_bytes) < 0:
             raise MemoryError()
         state.workers = workers_start(max(1, n_sampler_threads))
@@ -102,6 +105,7 @@ cdef class Core:
         slots_free(&state.slots)
         cache_free(&state.cache)
         plan_free(&state.plan)
+        landing_free(&state.landing)
         ring_free(&state.commands)
         ring_free(&state.events)
         free(state.scratch)

@@ -8,6 +8,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from llamad.engine.breakers import pack_breakers
 
 from llamad.engine.exps cimport exps, sum_in_order, sum_of_squares
+from llamad.engine.landing cimport landing_await, landing_mark
 from llamad.engine.sampler cimport (
     Sampler, sampler_accept, sampler_candidates, sampler_close, sampler_open, sampler_open_chain, sampler_pick,
     sampler_scratch_bytes,
@@ -95,3 +96,15 @@ def row_sum(float[::1] row) -> float:
 def row_squares(float[::1] row, mean: float) -> float:
     """exps.pyx's sum_of_squares, for a test."""
     return sum_of_squares(&row[0], <int32_t>row.shape[0], mean)
+
+
+def row_mark(float[::1] row) -> None:
+    """landing.h's, for a test."""
+    landing_mark(&row[0], <int32_t>row.shape[0])
+
+
+def row_await(const float[::1] row, const int32_t[::1] is_over) -> None:
+    """landing.h's landing_await without patience, for a test. Others may write to the row meanwhile."""
+    cdef int32_t n = <int32_t>row.shape[0]
+    with nogil:
+        landing_await(&row[0], n, &is_over[0], 0)

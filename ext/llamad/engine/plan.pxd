@@ -1,16 +1,17 @@
 # What goes into a step's batch: a token for every writing slot, then prompt chunks up to the budget.
 from libc.stdint cimport int8_t, int32_t, int64_t
 
-from llamad.engine.slots cimport Slots
+from llamad.engine.slots cimport SLOT_WRITING, Slot, Slots
 from llamad.engine.table cimport llamad_batch
 
 cdef enum:
     # Prompt tokens of one step that may give their logits: a row of the vocabulary each, for which llama.cpp keeps
     # the room ever after. More than n_batch of them would abort it.
     PROMPT_OUTPUTS_MAX = 64
+    DEVICE_US_MIN = 100
 
 ctypedef struct Plan:
-    llamad_batch batch
+    llamad_batch batch       # its first n_apart tokens are decoded by themselves
     int32_t batch_max        # llama.cpp's n_batch: more aborts it
     int32_t ubatch           # llama.cpp's n_ubatch: what it computes at once
     int32_t *seq_ids         # one for each token of the batch
@@ -23,17 +24,23 @@ ctypedef struct Plan:
     double write_us          # a step that only writes
     double read_token_us     # one more prompt token in a step
     double read_room         # with a device: prompt tokens beside writers that keep to the gap
-    double line[5]           # sums for that: of 1, tokens, µs, tokens², tokens·µs
+    double line[5]           # sums for that: of 1, tokens, µs beyond write_us, tokens², tokens·µs
     double wait_us           # of a step that only writes: after decode() has returned, for the device
+
+    double credit_us         # with a device: how long writers may sit out
+    int64_t t_made_us        # when the last plan was made
 
     # Of this step.
     int32_t budget
     int32_t n_writing
+    int32_t n_sitting        # writers that let prompts be read first
     int32_t n_deferred       # writers that sit this step out because their last pick is still made
     int32_t n_reading        # slots that read a prompt, in this step or later
     int32_t n_reading_tokens
+    int32_t is_apart         # prompts are read in a decode of their own, all but the last token of each
+    int32_t n_apart          # tokens of that decode
     int32_t n_rows           # tokens that give their logits
-    int32_t n_fillers        # slots without a task in the batch, so that it is one graph
+    int32_t n_fillers        # tokens that are there for the batch's shape alone
     int64_t plan_us
 
 cdef int plan_init(Plan *plan, int32_t batch_max, int32_t ubatch, int32_t tokens_max, int32_t can_mix,
@@ -41,4 +48,17 @@ cdef int plan_init(Plan *plan, int32_t batch_max, int32_t ubatch, int32_t tokens
 cdef void plan_free(Plan *plan) noexcept nogil
 cdef void plan_make(Plan *plan, Slots *slots) noexcept nogil
 cdef void plan_learn(Plan *plan, int64_t decode_us, int64_t wait_us) noexcept nogil
-cdef int plan_has_device(const Plan *plan) noexcept nogil
+cdef llamad_batch plan_part(const Plan *plan, int32_t begin, int32_t end) noexcept nogil
+
+
+cdef inline int plan_has_output(const Plan *plan, const Slot *slot) noexcept nogil:
+    """Whether the slot has a token in the decode that gives logits."""
+    if slot.n_planned == 0:
+        return 0
+    return slot.state == SLOT_WRITING or not plan.is_apart or slot.n_tokens + slot.n_planned == slot.task.command.n_prompt
+
+
+cdef inline int plan_has_device(const Plan *plan) noexcept nogil:
+    """Whether the engine waits for somebody else's computing: then cores are free meanwhile, and another graph costs
+    more than some more tokens in one."""
+    return plan.has_device or (plan.wait_us > DEVICE_US_MIN and plan.wait_us > 0.3 * plan.write_us)

@@ -5,14 +5,18 @@
 # GAP_FACTOR times as long as one that only writes. With no writer, a step may take READ_STEP_US, so that a
 # vanished client or a new request is noticed soon. Both turn into tokens by what past steps cost.
 #
+# Where a device computes, prompts are read beside writers in a decode of their own, and while many wait for their first
+# token, writers may sit out for a while: every step that they take part in delays all who wait.
+#
 # A prompt that is alone is cut at multiples of llama.cpp's own compute batch, because logits depend on the shapes
 # in which they were computed: an idle server gives the text that llama-server gives.
 from libc.stdint cimport int8_t, int32_t, int64_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memset
 
+from llamad.engine.fillers cimport fillers_choose
 from llamad.engine.slots cimport SLOT_READING, SLOT_WRITING, Slot, Slots, slot_room
-from llamad.engine.system cimport load_int
+from llamad.engine.system cimport load_int, now_us
 from llamad.engine.wire cimport TASK_PROMPT_PROBS
 
 cdef enum:
@@ -25,11 +29,13 @@ cdef enum:
     CHUNK_MIN = TILE + 1
     # Where a prompt token costs more than this, compute is slow and a graph for each prompt costs nothing extra.
     SLOW_TOKEN_US = 150
-    # A graph more costs a device about as much as thirty streams more in one (1B model, H200).
-    FILL_MAX = 24
-    DEVICE_US_MIN = 100
     DEVICE_GAP_US_MIN = 5000
     DEVICE_ROOM_MIN = 128
+    # So many who write may wait longer for one more who waits for the first token.
+    WAITING_WEIGHT = 4
+    # Writers may sit out so long at a stretch, and a twentieth of the time: then one gap in a hundred is longer.
+    CREDIT_US_MAX = 150000
+    CREDIT_PART = 20
 
 cdef double GAP_FACTOR = 2.5
 cdef double LEARN_RATE = 0.2
@@ -39,7 +45,7 @@ cdef double ROOM_DECAY = 0.9
 cdef int plan_init(Plan *plan, int32_t batch_max, int32_t ubatch, int32_t tokens_max, int32_t can_mix,
                    int32_t has_device) noexcept nogil:
     """0, or -1 without memory."""
-    cdef size_t n = <size_t>batch_max
+    cdef size_t n = 2 * <size_t>batch_max  # two decodes
     cdef size_t i
     memset(plan, 0, sizeof(Plan))
     plan.batch_max = batch_max
@@ -90,14 +96,16 @@ cdef Slot *_next_reader(Slots *slots, uint64_t after) noexcept nogil:
     return best
 
 
-cdef int32_t _affordable(const Plan *plan) noexcept nogil:
+cdef int32_t _affordable(const Plan *plan, int32_t is_alone) noexcept nogil:
     """Prompt tokens that this step has time for; 0 while nothing is known of their cost."""
     cdef double room_us = READ_STEP_US
     if plan.has_device:
-        if plan.n_writing + plan.n_deferred == 0:
+        if is_alone:
             return plan.batch_max
-        # Where more wait for their first token than for their next one, the first ones matter more.
-        return <int32_t>min(<double>plan.batch_max, plan.read_room * max(1.0, plan.n_reading / (plan.n_writing + 1.0)))
+        if plan.n_writing + plan.n_deferred == 0:
+            return plan.ubatch  # one after the other: all at once would make the first wait for the last
+        return <int32_t>min(<double>plan.batch_max,
+                            plan.read_room * max(1.0, WAITING_WEIGHT * (plan.n_reading - 1) / (plan.n_writing + 1.0)))
     if plan.read_token_us <= 0:
         return 0
     if plan.n_writing or plan.n_deferred:
@@ -107,7 +115,7 @@ cdef int32_t _affordable(const Plan *plan) noexcept nogil:
 
 cdef int32_t _budget(const Plan *plan, const Slot *first, int32_t is_alone) noexcept nogil:
     """How many tokens this step may hold, writers included. `first` is the prompt to go on with, if any."""
-    cdef int32_t n = _affordable(plan), n_rest
+    cdef int32_t n = _affordable(plan, is_alone), n_rest
     if plan.tokens_max > 0:
         return max(plan.n_writing, min(plan.tokens_max, plan.batch_max))
     if is_alone:
@@ -126,7 +134,28 @@ cdef int32_t _chunk(const Plan *plan, int32_t n_room, int32_t n_prompt, int32_t 
     cdef int32_t n_extra = 1 if plan.n_writing else 0
     if n_prompt <= n_room or is_alone:
         return min(n_prompt, n_room)
+    if plan.has_device:
+        if n_prompt <= n_room + n_room // 4 and n_prompt + plan.n_reading_tokens + plan.n_writing <= plan.batch_max:
+            return n_prompt  # a rest would cost a graph of its own
+        return 0 if plan.n_reading_tokens and n_room < plan.ubatch // 2 else n_room
     return n_room if n_room < TILE + n_extra else (n_room - n_extra) // TILE * TILE + n_extra
+
+
+cdef void _sit_out(Plan *plan, Slots *slots) noexcept nogil:
+    """Has those who write wait for those who wait for their first token, if these are many and it was not so lately."""
+    cdef int64_t now = now_us()
+    cdef int32_t i
+    plan.credit_us = min(<double>CREDIT_US_MAX, plan.credit_us + <double>(now - plan.t_made_us) / CREDIT_PART)
+    plan.t_made_us = now
+    plan.n_sitting = 0
+    if not plan.has_device or not plan.can_mix or plan.credit_us <= 0:
+        return
+    if plan.n_reading < 2 or 2 * plan.n_reading < plan.n_writing:
+        return
+    for i in range(slots.n):
+        slots.items[i].n_planned = 0
+    plan.n_sitting = plan.n_writing
+    plan.n_writing = 0
 
 
 cdef void _add(Plan *plan, Slot *slot, int32_t token, int32_t pos, int8_t output) noexcept nogil:
@@ -143,38 +172,66 @@ cdef void _add(Plan *plan, Slot *slot, int32_t token, int32_t pos, int8_t output
     plan.batch.n_tokens = i + 1
 
 
-cdef void _choose_fillers(Plan *plan, Slots *slots) noexcept nogil:
-    """With a stream for each slot llama.cpp makes a graph for every run of neighbours in the batch, and each reads all
-    weights again. Slots between them that have nothing to decode are given a token, which is removed afterwards."""
-    cdef int32_t i, k, last = -1
-    plan.n_fillers = 0
+cdef llamad_batch plan_part(const Plan *plan, int32_t begin, int32_t end) noexcept nogil:
+    """Some tokens of the batch as a batch."""
+    cdef llamad_batch part = plan.batch
+    part.n_tokens = end - begin
+    part.token += begin
+    part.pos += begin
+    part.n_seq_id += begin
+    part.seq_id += begin
+    part.output += begin
+    return part
+
+
+cdef void _choose_prompts(Plan *plan, Slots *slots) noexcept nogil:
+    """How much of which prompts is read in this step."""
+    cdef int32_t n_left, n_prompt, is_alone, is_told, n_told = PROMPT_OUTPUTS_MAX
+    cdef int32_t n_writers = plan.n_writing + plan.n_sitting + plan.n_deferred
+    cdef Slot *slot = _next_reader(slots, 0) if plan.can_mix or n_writers == 0 else NULL
+    is_alone = slot != NULL and n_writers == 0 and _next_reader(slots, slot.task.command.id) == NULL
+    plan.budget = _budget(plan, slot, is_alone)
+    plan.is_apart = plan.has_device and plan.n_writing > 0
+    n_left = plan.budget - plan.n_writing
+    while slot != NULL and n_left > 0:
+        n_prompt = min(slot.task.command.n_prompt - slot.n_tokens, slot_room(slots, slot))
+        is_told = (slot.task.command.flags & TASK_PROMPT_PROBS) != 0
+        if is_told:
+            n_prompt = min(n_prompt, n_told)
+        slot.n_planned = _chunk(plan, n_left, n_prompt, is_alone)
+        if slot.n_planned == 0:
+            break
+        n_left -= slot.n_planned
+        if is_told:
+            n_told -= slot.n_planned
+            plan.is_apart = 0  # it wants all its logits
+        plan.n_reading_tokens += slot.n_planned
+        if slot.n_planned >= TILE and plan.read_token_us > SLOW_TOKEN_US and not plan.has_device:
+            break  # llama.cpp cuts prompts read together into pieces of equal length, smaller than a tile
+        slot = _next_reader(slots, slot.task.command.id)
+
+
+cdef void _add_apart(Plan *plan, Slots *slots) noexcept nogil:
+    """All of the prompts but the last token of each, which belongs with those who write: then nothing of this is an
+    output, and the shape of what is stays the same while prompts are read."""
+    cdef Slot *slot
+    cdef int32_t i, k, end
     for i in range(slots.n):
-        slots.items[i].is_filler = 0
-    if not slots.can_fill or plan.n_reading_tokens or not plan_has_device(plan):
-        return
-    for i in range(slots.n):
-        if slots.items[i].n_planned == 0:
+        slot = &slots.items[i]
+        if slot.state != SLOT_READING or slot.n_planned == 0:
             continue
-        if last >= 0 and 1 < i - last <= FILL_MAX + 1 and _can_fill(slots, last + 1, i):
-            for k in range(last + 1, i):
-                slots.items[k].is_filler = 1
-            plan.n_fillers += i - last - 1
-        last = i
-
-
-cdef int _can_fill(const Slots *slots, int32_t first, int32_t end) noexcept nogil:
-    cdef int32_t i
-    for i in range(first, end):
-        if slots.items[i].n_tokens >= slots.n_ctx:
-            return 0
-    return 1
+        end = min(slot.n_tokens + slot.n_planned, slot.task.command.n_prompt - 1)
+        for k in range(slot.n_tokens, end):
+            _add(plan, slot, slot.task.prompt[k], slot.n_pos + k - slot.n_tokens, 0)
+    plan.n_apart = plan.batch.n_tokens
 
 
 cdef void plan_make(Plan *plan, Slots *slots) noexcept nogil:
     """Fills the batch, in ascending slot order: llama.cpp joins only such sequences into one graph."""
     cdef Slot *slot
-    cdef int32_t i, k, n_left, n_prompt, n_writers, is_alone, is_told, n_told = PROMPT_OUTPUTS_MAX
+    cdef int32_t i, k, n_prompt, is_told
     plan.batch.n_tokens = plan.n_rows = plan.n_reading = plan.n_writing = plan.n_deferred = plan.n_reading_tokens = 0
+    plan.n_apart = 0
     for i in range(slots.n):
         slot = &slots.items[i]
         slot.i_output = -1
@@ -182,53 +239,35 @@ cdef void plan_make(Plan *plan, Slots *slots) noexcept nogil:
         plan.n_writing += slot.n_planned
         plan.n_deferred += load_int(&slot.deferral) != 0
         plan.n_reading += slot.state == SLOT_READING
-    n_writers = plan.n_writing + plan.n_deferred
-    slot = _next_reader(slots, 0) if plan.can_mix or n_writers == 0 else NULL
-    is_alone = slot != NULL and n_writers == 0 and _next_reader(slots, slot.task.command.id) == NULL
-    plan.budget = _budget(plan, slot, is_alone)
-    n_left = plan.budget - plan.n_writing
-    while slot != NULL and n_left > 0:
-        n_prompt = min(slot.task.command.n_prompt - slot.n_tokens, slot_room(slots, slot))
-        if slot.task.command.flags & TASK_PROMPT_PROBS:
-            n_prompt = min(n_prompt, n_told)
-        slot.n_planned = _chunk(plan, n_left, n_prompt, is_alone)
-        n_left -= slot.n_planned
-        if slot.task.command.flags & TASK_PROMPT_PROBS:
-            n_told -= slot.n_planned
-        plan.n_reading_tokens += slot.n_planned
-        if slot.n_planned >= TILE and plan.read_token_us > SLOW_TOKEN_US and not plan.has_device:
-            break  # llama.cpp cuts prompts read together into pieces of equal length, smaller than a tile
-        slot = _next_reader(slots, slot.task.command.id)
-    _choose_fillers(plan, slots)
+    _sit_out(plan, slots)
+    _choose_prompts(plan, slots)
+    fillers_choose(plan, slots)
+    if plan.is_apart:
+        _add_apart(plan, slots)
     for i in range(slots.n):
         slot = &slots.items[i]
         if slot.is_filler:
-            _add(plan, slot, 0, slot.n_pos, 0)
-        if slot.n_planned == 0:
+            # With an output, as the others have: the shape is the same then, whoever fills it.
+            _add(plan, slot, 0, slot.n_pos + slot.n_planned, 1)
+        elif not plan_has_output(plan, slot):
             continue
-        if slot.state == SLOT_WRITING:
+        elif slot.state == SLOT_WRITING:
             _add(plan, slot, slot.next_token, slot.n_pos, 1)
-            continue
-        n_prompt = slot.task.command.n_prompt
-        is_told = (slot.task.command.flags & TASK_PROMPT_PROBS) != 0
-        for k in range(slot.n_tokens, slot.n_tokens + slot.n_planned):
-            _add(plan, slot, slot.task.prompt[k], slot.n_pos + k - slot.n_tokens, is_told or k == n_prompt - 1)
-        if slot.n_tokens + slot.n_planned < n_prompt:
-            slot.i_output = -1  # nothing is picked yet
-
-
-cdef int plan_has_device(const Plan *plan) noexcept nogil:
-    """Whether the engine waits for somebody else's computing: then cores are free meanwhile, and another graph costs
-    more than some more tokens in one."""
-    return plan.has_device or (plan.wait_us > DEVICE_US_MIN and plan.wait_us > 0.3 * plan.write_us)
+        else:
+            n_prompt = slot.task.command.n_prompt
+            is_told = (slot.task.command.flags & TASK_PROMPT_PROBS) != 0
+            for k in range(n_prompt - 1 if plan.is_apart else slot.n_tokens, slot.n_tokens + slot.n_planned):
+                _add(plan, slot, slot.task.prompt[k], slot.n_pos + k - slot.n_tokens, is_told or k == n_prompt - 1)
+            if slot.n_tokens + slot.n_planned < n_prompt:
+                slot.i_output = -1  # nothing is picked yet
 
 
 cdef void _learn_room(Plan *plan, int64_t decode_us) noexcept nogil:
-    """With a device a step that reads beside writers costs much whatever is in it (new graphs, uncaptured) and little
-    for a token: both are learned from the last such steps by a line through them. The room is what keeps to the gap, but
-    never so little that the fixed part is more than twice the rest: that would only make more such steps."""
-    cdef double x = plan.n_reading_tokens, y = <double>decode_us, det, slope, fixed
-    cdef double allowed = max(GAP_FACTOR * plan.write_us, <double>DEVICE_GAP_US_MIN)
+    """With a device reading beside writers costs much whatever is read (graphs are built and launched piece by piece) and
+    little for a token: both are learned from the last such steps by a line through them. The room is what keeps to the
+    gap, but never so little that the fixed part is more than twice the rest: that would only make more such steps."""
+    cdef double x = plan.n_reading_tokens, y = max(0.0, <double>decode_us - plan.write_us), det, slope, fixed
+    cdef double allowed = max(GAP_FACTOR * plan.write_us, <double>DEVICE_GAP_US_MIN) - plan.write_us
     if plan.n_writing == 0:
         return
     plan.line[0] = ROOM_DECAY * plan.line[0] + 1
@@ -249,13 +288,14 @@ cdef void _learn_room(Plan *plan, int64_t decode_us) noexcept nogil:
 cdef void plan_learn(Plan *plan, int64_t decode_us, int64_t wait_us) noexcept nogil:
     """What the step just decoded cost; wait_us of it after decode() had returned."""
     cdef double cost
+    if plan.n_sitting:
+        plan.credit_us -= <double>decode_us
     if plan.n_reading_tokens == 0:
         plan.wait_us += LEARN_RATE * (<double>wait_us - plan.wait_us) if plan.wait_us > 0 else <double>wait_us
         plan.write_us += LEARN_RATE * (<double>decode_us - plan.write_us) if plan.write_us > 0 else <double>decode_us
         return
     if plan.has_device:
         _learn_room(plan, decode_us)
-        return
     cost = (<double>decode_us - (plan.write_us if plan.n_writing else 0)) / plan.n_reading_tokens
     # A short tail of a prompt says more about overhead than about tokens.
     if plan.n_reading_tokens < CHUNK_MIN and plan.read_token_us > 0:

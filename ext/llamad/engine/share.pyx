@@ -26,6 +26,8 @@ cdef enum:
     HOLD_MIN = 64
     # A device reads so fast that less is not worth the way to the host and back.
     DEVICE_TOKENS_MIN = 512
+    TRIES = 4                # saves before their cost is known
+    SAVE_GAIN = 2            # reading takes so many times as long as saving at least
     SAVE_PART = 4            # what would be lost is this part of the state at least
     RESTORE_PART = 8         # and what is gained this
     # Whoever is writing waits for no more than this, and the one state with which it is passed.
@@ -154,6 +156,10 @@ cdef int _is_worth_saving(const State *state, const Slot *slot, int32_t n_keep) 
     n = slot.n_tokens - n_held
     if n < (DEVICE_TOKENS_MIN if state.plan.has_device else CACHE_TOKENS_MIN):
         return 0
+    if state.plan.has_device and state.cache.n_saves >= TRIES:
+        # A fast device reads a prompt in the time in which its state comes over the bus.
+        if n * state.plan.read_token_us < SAVE_GAIN * slot.n_tokens * state.cache.save_token_us:
+            return 0
     return SAVE_PART * n >= slot.n_tokens
 
 

@@ -1,34 +1,31 @@
 # Owns: the engine thread's turn. One turn is a step: take commands, admit, plan, decode, sample, emit, wake.
 # Never creates a Python object, never takes the GIL, never waits for the event loop except when the event ring
-# is full. What a task's tokens become is in emit.pyx.
+# is full. How tokens are picked is in draw.pyx, what they become in emit.pyx.
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 
 from llamad.engine.actions cimport actions_add, actions_drop, actions_drop_all, actions_run
 from llamad.engine.core cimport State
-from llamad.engine.defer cimport defer_begin, defer_outputs
+from llamad.engine.draw cimport draw_all
 from llamad.engine.emit cimport (
     emit_admitted, emit_failed, emit_step, finish_done, finish_failed, take_deferred, take_token,
 )
-from llamad.engine.grammar cimport matcher_open
-from llamad.engine.pick cimport slot_pick
-from llamad.engine.plan cimport plan_has_device, plan_learn, plan_make
-from llamad.engine.probs cimport probs_reserve
-from llamad.engine.prompt_probs cimport take_prompt_probs
+from llamad.engine.fillers cimport fillers_remove
+from llamad.engine.landing cimport landing_forget
+from llamad.engine.plan cimport plan_learn, plan_make, plan_part
 from llamad.engine.ring cimport ring_peek, ring_release
-from llamad.engine.sampler cimport Sampler, sampler_accept, sampler_history_wanted, sampler_open
 from llamad.engine.share cimport share_evict_idle, share_hold, share_is_held, share_is_spent, share_prepare
 from llamad.engine.slots cimport (
     SLOT_IDLE, SLOT_READING, SLOT_WRITING, Slot, slot_discard, slot_regroup, slot_shift, slot_take, slots_cells_used,
     slots_choose, slots_forget,
 )
 from llamad.engine.system cimport load_int, now_us, sleep_us, wake_send, wake_wait
+from llamad.engine.table cimport llamad_batch
 from llamad.engine.tasks cimport Task, queue_add, queue_find, queue_remove, task_close, task_open
 from llamad.engine.wire cimport (
-    COMMAND_ABORT, COMMAND_ACTION, COMMAND_PAUSE, COMMAND_RESUME, COMMAND_STOP, COMMAND_TASK, FAILURE_ABORTED, FAILURE_DEADLINE,
-    FAILURE_DECODE, FAILURE_ENGINE, FAILURE_MEMORY, FAILURE_SAMPLER, STOP_LIMIT, TASK_CONTEXT_SHIFT, ActionCommand,
+    COMMAND_ABORT, COMMAND_ACTION, COMMAND_PAUSE, COMMAND_RESUME, COMMAND_STOP, COMMAND_TASK, FAILURE_ABORTED,
+    FAILURE_DEADLINE, FAILURE_DECODE, FAILURE_ENGINE, FAILURE_MEMORY, STOP_LIMIT, TASK_CONTEXT_SHIFT, ActionCommand,
     TaskCommand, TaskRef,
 )
-from llamad.engine.workers cimport workers_expect, workers_run
 
 cdef enum:
     REBUILD_PAUSE_US = 1000000
@@ -234,7 +231,7 @@ cdef void _make_shared_room(State *state) noexcept nogil:
         finish_done(state, youngest, STOP_LIMIT, -1)
 
 
-# --- decode and sample ----------------------------------------------------------------------------------------
+# --- decode ---------------------------------------------------------------------------------------------------
 
 cdef void _fail_all(State *state, int32_t failure, int32_t code) noexcept nogil:
     cdef int32_t i
@@ -258,7 +255,21 @@ cdef void _rebuild(State *state, int32_t code) noexcept nogil:
         sleep_us(REBUILD_PAUSE_US)
     state.stats.is_failed = 0
     slots_forget(&state.slots)
+    landing_forget(&state.landing)
     state.slots.is_pending = 0
+
+
+cdef int32_t _decode(State *state) noexcept nogil:
+    """0, or llama.cpp's code."""
+    cdef llamad_batch part
+    cdef int32_t code = 0
+    if state.plan.n_apart:
+        part = plan_part(&state.plan, 0, state.plan.n_apart)
+        code = state.table.decode(state.ctx, &part)
+    if code == 0 and state.plan.n_apart < state.plan.batch.n_tokens:
+        part = plan_part(&state.plan, state.plan.n_apart, state.plan.batch.n_tokens)
+        code = state.table.decode(state.ctx, &part)
+    return code
 
 
 cdef void _apply(State *state) noexcept nogil:
@@ -277,79 +288,9 @@ cdef void _apply(State *state) noexcept nogil:
                 slot.tokens[k] = slot.task.prompt[k]
         slot.n_tokens += slot.n_planned
         slot.n_pos += slot.n_planned
-        if slot.i_output >= 0:
+        if slot.i_output >= 0 and not slot.is_filler:
             state.outputs[state.n_outputs] = i
             state.n_outputs += 1
-
-
-cdef void _remove_fillers(State *state) noexcept nogil:
-    cdef Slot *slot
-    cdef int32_t i
-    if state.plan.n_fillers == 0:
-        return
-    for i in range(state.slots.n):
-        slot = &state.slots.items[i]
-        if slot.is_filler:
-            state.table.seq_rm(state.ctx, slot.id, slot.n_pos, -1)
-
-
-cdef Sampler *_open_sampler(State *state, const Task *task) noexcept nogil:
-    """A sampler that has seen the prompt, or what stands for it; or NULL."""
-    cdef const TaskCommand *command = &task.command
-    cdef int32_t i, n = min(task.n_penalty, sampler_history_wanted(&command.sampling))
-    cdef Sampler *sampler = sampler_open(state.table, state.vocab, state.n_vocab, &command.sampling, task.bias,
-                                         command.n_bias, task.breakers, command.n_breakers)
-    if sampler != NULL:
-        for i in range(task.n_penalty - n, task.n_penalty):
-            sampler_accept(sampler, task.penalty[i])
-    return sampler
-
-
-cdef void _begin_writing(State *state, Slot *slot, int64_t now) noexcept nogil:
-    """The prompt is read."""
-    slot.t_prompt_us = now - slot.t_admit_us
-    slot.t_first_us = now
-    slot.n_processed = slot.task.command.n_prompt - slot.n_cached
-    state.stats.prompt_us += slot.t_prompt_us
-    state.stats.n_prompt_tokens += <uint64_t>(slot.task.command.n_prompt - slot.n_cached)
-    slot.state = SLOT_WRITING
-    slot.sampler = _open_sampler(state, slot.task)
-    if slot.task.command.grammar:
-        slot.matcher = matcher_open(slot.task.command.grammar)
-
-
-cdef void _sample_one(void *arg, int32_t index, int32_t worker) noexcept nogil:
-    cdef State *state = <State *>arg
-    slot_pick(&state.slots.items[state.outputs[index]], state.n_vocab,
-              state.scratch + <size_t>worker * state.scratch_bytes)
-
-
-cdef void _sample(State *state) noexcept nogil:
-    """Picks a token for every slot with an output, in parallel."""
-    cdef Slot *slot
-    cdef int32_t i, n = 0
-    cdef int64_t now = now_us()
-    for i in range(state.n_outputs):
-        slot = &state.slots.items[state.outputs[i]]
-        if slot.task == NULL:
-            continue  # failed over its prompt's probabilities
-        slot.logits = state.rows + <size_t>slot.i_row * <size_t>state.n_vocab if state.rows != NULL else NULL
-        if slot.state == SLOT_READING:
-            _begin_writing(state, slot, now)
-            if slot.task.command.n_predict == 0:
-                finish_done(state, slot, STOP_LIMIT, -1)
-                continue
-        if slot.logits == NULL or slot.sampler == NULL or (slot.task.command.grammar and slot.matcher == NULL):
-            finish_failed(state, slot, FAILURE_SAMPLER, 0)
-            continue
-        if probs_reserve(&slot.probs) < 0:
-            finish_failed(state, slot, FAILURE_MEMORY, 0)
-            continue
-        state.outputs[n] = state.outputs[i]
-        n += 1
-    defer_begin(state.defer, &state.slots, state.outputs, n)
-    workers_run(state.workers, _sample_one, state, n)
-    state.n_outputs = defer_outputs(state.defer, &state.slots, state.outputs, n)
 
 
 # --- the loop -------------------------------------------------------------------------------------------------
@@ -381,23 +322,16 @@ cdef void _step(State *state) noexcept nogil:
     """Decodes the plan and turns its outputs into events."""
     cdef int64_t t_decode = now_us(), t_wait, t_sample, t_emit, t_end
     cdef int32_t i, code
-    code = state.table.decode(state.ctx, &state.plan.batch)
+    code = _decode(state)
     if code != 0:
         _rebuild(state, code)
         return
     state.slots.is_pending = 0
     t_wait = now_us()
     _apply(state)
-    _remove_fillers(state)
-    if state.n_outputs:
-        if state.n_outputs > 1 and plan_has_device(&state.plan) and state.plan.n_reading_tokens == 0:
-            workers_expect(state.workers, t_wait + <int64_t>state.plan.wait_us)
-        # This waits for the device, so that the step's cost is decode's and not sampling's.
-        state.rows = state.table.rows(state.ctx)
-    t_sample = now_us()
+    fillers_remove(&state.plan, &state.slots)
+    t_sample = draw_all(state, t_wait)
     plan_learn(&state.plan, t_sample - t_decode, t_sample - t_wait)
-    take_prompt_probs(state)
-    _sample(state)
     t_emit = now_us()
     for i in range(state.n_outputs):
         take_token(state, &state.slots.items[state.outputs[i]], t_emit)

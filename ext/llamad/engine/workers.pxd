@@ -17,7 +17,7 @@ ctypedef struct Workers:
     Seat seats[THREADS_MAX]
     int32_t n_threads        # beside the caller
     int32_t stopping
-    int64_t due_us           # when the next round is expected; 0: nobody knows
+    int64_t from_us          # when there will be something to do in this round; 0: already
     WorkFn fn
     void *arg
     int32_t n
@@ -30,5 +30,6 @@ ctypedef struct Workers:
 cdef Workers *workers_start(int32_t n_threads) noexcept nogil
 cdef void workers_stop(Workers *workers) noexcept nogil
 cdef int32_t workers_count(const Workers *workers) noexcept nogil
-cdef void workers_expect(Workers *workers, int64_t due_us) noexcept nogil
+cdef void workers_begin(Workers *workers, WorkFn fn, void *arg, int32_t n, int64_t from_us) noexcept nogil
+cdef void workers_end(Workers *workers) noexcept nogil
 cdef void workers_run(Workers *workers, WorkFn fn, void *arg, int32_t n) noexcept nogil

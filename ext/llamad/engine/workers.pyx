@@ -1,9 +1,9 @@
-# Owns: the sampler threads. workers_run() is called by the engine thread alone and takes part in the work itself,
+# Owns: the sampler threads. Rounds are begun and ended by the engine thread alone, which takes part in the work itself,
 # so a pool of one has no threads at all. Workers never see Python.
 #
 # A round is short: 64 rows on 8 threads take less time than it takes to wake 8 threads. So where the engine waits for a
-# device it tells when it expects to be back, and the threads wake a little earlier and spin until the round begins.
-# Where it computes itself nobody spins: the cores are its own.
+# device it begins the round before, and tells from when on there will be something to do: the threads sleep until then
+# and are awake when it comes. Where the engine computes itself the cores are its own, and nobody wakes early.
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
 
@@ -15,9 +15,7 @@ from llamad.engine.system cimport (
 
 cdef enum:
     CLOSED = 1 << 30         # `next` between two rounds: whoever comes late finds nothing
-    LEAD_US = 120            # awake so long before a round is due
-    PATIENCE_US = 1000       # and so long after
-    N_SPINS = 64             # between two looks at the clock
+    N_SPINS = 64             # of the caller, before it lets others have its core
 
 
 cdef void _take_all(Workers *workers, int32_t worker) noexcept nogil:
@@ -34,28 +32,20 @@ cdef void _sleep(Workers *workers, int32_t bell, int64_t timeout_us) noexcept no
     fetch_add_int(&workers.n_sleeping, -1)
 
 
-cdef int _has_begun(const Workers *workers, int32_t seen) noexcept nogil:
-    return load_int(&workers.round) != seen or load_int(&workers.stopping)
-
-
 cdef void _await_round(Workers *workers, int32_t seen) noexcept nogil:
-    cdef int64_t now, due
-    cdef int32_t bell, i
+    cdef int64_t early_us
+    cdef int32_t bell
     while True:
         bell = load_int(&workers.bell)
-        if _has_begun(workers, seen):
+        if load_int(&workers.stopping):
             return
-        due = load_time(&workers.due_us)
-        now = now_us()
-        if due == 0 or now > due + PATIENCE_US:
+        if load_int(&workers.round) == seen:
             _sleep(workers, bell, -1)
-        elif now < due - LEAD_US:
-            _sleep(workers, bell, due - LEAD_US - now)
-        else:
-            for i in range(N_SPINS):
-                if _has_begun(workers, seen):
-                    return
-                relax()
+            continue
+        early_us = load_time(&workers.from_us) - now_us()
+        if early_us <= 0:
+            return
+        _sleep(workers, bell, early_us)
 
 
 cdef void *_thread_main(void *arg) noexcept nogil:
@@ -108,34 +98,37 @@ cdef int32_t workers_count(const Workers *workers) noexcept nogil:
     return workers.n_threads + 1
 
 
-cdef void workers_expect(Workers *workers, int64_t due_us) noexcept nogil:
-    """A round will begin at about this time."""
-    if workers.n_threads:
-        store_time(&workers.due_us, due_us)
-        _ring(workers)
-
-
-cdef void workers_run(Workers *workers, WorkFn fn, void *arg, int32_t n) noexcept nogil:
-    """Calls fn(arg, i, worker) for every i below n and returns when all have returned."""
-    cdef int32_t i
-    store_time(&workers.due_us, 0)
-    if n <= 1 or workers.n_threads == 0:
-        for i in range(n):
-            fn(arg, i, 0)
-        return
+cdef void workers_begin(Workers *workers, WorkFn fn, void *arg, int32_t n, int64_t from_us) noexcept nogil:
+    """Has fn(arg, i, worker) called for every i below n, from that time on; 0: at once. workers_end() must follow."""
     # A thread that is late from the last round may take an index of this one: all it needs is there before `next` is.
     workers.fn = fn
     workers.arg = arg
     workers.n = n
+    store_time(&workers.from_us, from_us)
     store_int(&workers.n_done, 0)
     store_int(&workers.next, 0)
     fetch_add_int(&workers.round, 1)
-    _ring(workers)
+    if n > 1 and workers.n_threads:
+        _ring(workers)
+
+
+cdef void workers_end(Workers *workers) noexcept nogil:
+    """Takes part, from now on at the latest, and returns when all calls have returned."""
+    cdef int32_t i = 0
+    if load_time(&workers.from_us):
+        store_time(&workers.from_us, 0)
+        if workers.n > 1 and workers.n_threads:
+            _ring(workers)
     _take_all(workers, 0)
-    i = 0
-    while load_int(&workers.n_done) < n:
+    while load_int(&workers.n_done) < workers.n:
         i += 1
         if i % N_SPINS == 0:
             sched_yield()  # more threads than cores: let the last one finish
         relax()
     store_int(&workers.next, CLOSED)
+
+
+cdef void workers_run(Workers *workers, WorkFn fn, void *arg, int32_t n) noexcept nogil:
+    """Calls fn(arg, i, worker) for every i below n and returns when all have returned."""
+    workers_begin(workers, fn, arg, n, 0)
+    workers_end(workers)

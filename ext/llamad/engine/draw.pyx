@@ -1,0 +1,135 @@
+# Owns: a step's picks, a token for every slot with an output. The engine thread prepares, the sampler threads pick
+# (pick.pyx), in parallel, where a device computes from the moment on that a row has arrived (landing.pyx).
+from libc.stdint cimport int32_t, int64_t, uint64_t
+
+from llamad.engine.core cimport State
+from llamad.engine.defer cimport defer_begin, defer_outputs
+from llamad.engine.emit cimport finish_done, finish_failed
+from llamad.engine.grammar cimport matcher_open
+from llamad.engine.landing cimport (
+    landing_await, landing_begin, landing_can_begin, landing_end, landing_mark_row,
+    landing_overwritten,
+)
+from llamad.engine.pick cimport slot_pick
+from llamad.engine.probs cimport probs_reserve
+from llamad.engine.prompt_probs cimport take_prompt_probs
+from llamad.engine.sampler cimport Sampler, sampler_accept, sampler_history_wanted, sampler_open
+from llamad.engine.slots cimport SLOT_READING, SLOT_WRITING, Slot
+from llamad.engine.system cimport now_us, store_int
+from llamad.engine.tasks cimport Task
+from llamad.engine.wire cimport FAILURE_MEMORY, FAILURE_SAMPLER, STOP_LIMIT, TaskCommand
+from llamad.engine.workers cimport workers_begin, workers_end, workers_run
+
+
+cdef Sampler *_open_sampler(State *state, const Task *task) noexcept nogil:
+    """A sampler that has seen the prompt, or what stands for it; or NULL."""
+    cdef const TaskCommand *command = &task.command
+    cdef int32_t i, n = min(task.n_penalty, sampler_history_wanted(&command.sampling))
+    cdef Sampler *sampler = sampler_open(state.table, state.vocab, state.n_vocab, &command.sampling, task.bias,
+                                         command.n_bias, task.breakers, command.n_breakers)
+    if sampler != NULL:
+        for i in range(task.n_penalty - n, task.n_penalty):
+            sampler_accept(sampler, task.penalty[i])
+    return sampler
+
+
+cdef void _begin_writing(State *state, Slot *slot, int64_t now) noexcept nogil:
+    """The prompt is read."""
+    slot.t_prompt_us = now - slot.t_admit_us
+    slot.t_first_us = now
+    slot.n_processed = slot.task.command.n_prompt - slot.n_cached
+    state.stats.prompt_us += slot.t_prompt_us
+    state.stats.n_prompt_tokens += <uint64_t>(slot.task.command.n_prompt - slot.n_cached)
+    slot.state = SLOT_WRITING
+    slot.sampler = _open_sampler(state, slot.task)
+    if slot.task.command.grammar:
+        slot.matcher = matcher_open(slot.task.command.grammar)
+
+
+cdef int32_t _prepare(State *state) noexcept nogil:
+    """Leaves the outputs that are to be picked, each with its row; how many."""
+    cdef Slot *slot
+    cdef float *rows = state.landing.rows
+    cdef int32_t i, n = 0
+    cdef int64_t now = now_us()
+    for i in range(state.n_outputs):
+        slot = &state.slots.items[state.outputs[i]]
+        if slot.task == NULL:
+            continue  # failed over its prompt's probabilities
+        slot.logits = rows + <size_t>slot.i_row * <size_t>state.n_vocab if rows != NULL else NULL
+        if slot.state == SLOT_READING:
+            _begin_writing(state, slot, now)
+            if slot.task.command.n_predict == 0:
+                finish_done(state, slot, STOP_LIMIT, -1)
+                continue
+        if slot.logits == NULL or slot.sampler == NULL or (slot.task.command.grammar and slot.matcher == NULL):
+            finish_failed(state, slot, FAILURE_SAMPLER, 0)
+            continue
+        if probs_reserve(&slot.probs) < 0:
+            finish_failed(state, slot, FAILURE_MEMORY, 0)
+            continue
+        state.outputs[n] = state.outputs[i]
+        n += 1
+    defer_begin(state.defer, &state.slots, state.outputs, n)
+    return n
+
+
+cdef void _pick(void *arg, int32_t index, int32_t worker) noexcept nogil:
+    cdef State *state = <State *>arg
+    cdef Slot *slot = &state.slots.items[state.outputs[index]]
+    if not slot.is_filler:
+        slot_pick(slot, state.n_vocab, state.scratch + <size_t>worker * state.scratch_bytes)
+    if state.landing.n_rows:
+        landing_mark_row(&state.landing, slot.i_row)
+
+
+cdef void _pick_landing(void *arg, int32_t index, int32_t worker) noexcept nogil:
+    cdef State *state = <State *>arg
+    cdef const Slot *slot = &state.slots.items[state.outputs[index]]
+    landing_await(state.landing.rows + <size_t>slot.i_row * <size_t>state.n_vocab, state.n_vocab,
+                  &state.landing.is_over, state.landing.patience_us)
+    _pick(arg, index, worker)
+
+
+cdef int32_t _add_fillers(State *state, int32_t n) noexcept nogil:
+    """Behind the outputs: nothing is picked from a filler's row, but it has to get its mark. How many there are then."""
+    cdef int32_t i
+    if state.landing.n_rows and state.plan.n_fillers:
+        for i in range(state.slots.n):
+            if state.slots.items[i].is_filler:
+                state.outputs[n] = i
+                n += 1
+    return n
+
+
+cdef int64_t draw_all(State *state, int64_t t_decoded) noexcept nogil:
+    """Picks a token for every output, and returns when the device was done with them. What is left of the outputs has
+    its token."""
+    cdef float *rows
+    cdef int64_t t_arrived
+    cdef int32_t n, n_rows = state.plan.n_rows, is_landing = 0
+    # Only a batch with one token for each slot gives its rows in the batch's order from the beginning.
+    if n_rows == state.n_outputs + state.plan.n_fillers and (state.plan.n_reading_tokens == 0 or state.plan.is_apart):
+        is_landing = landing_can_begin(&state.landing, n_rows)
+    landing_overwritten(&state.landing, n_rows)
+    if state.n_outputs == 0:
+        take_prompt_probs(state)
+        return now_us()
+    if is_landing:
+        n = _prepare(state)
+        workers_begin(state.workers, _pick_landing, state, _add_fillers(state, n),
+                      landing_begin(&state.landing, n_rows, t_decoded + <int64_t>state.plan.wait_us))
+        rows = state.table.rows(state.ctx)
+        store_int(&state.landing.is_over, 1)
+        t_arrived = now_us()
+        workers_end(state.workers)
+        landing_end(&state.landing, rows)
+    else:
+        # This waits for the device, so that the step's cost is decode's and not sampling's.
+        landing_end(&state.landing, state.table.rows(state.ctx))
+        t_arrived = now_us()
+        take_prompt_probs(state)
+        n = _prepare(state)
+        workers_run(state.workers, _pick, state, _add_fillers(state, n))
+    state.n_outputs = defer_outputs(state.defer, &state.slots, state.outputs, n)
+    return t_arrived

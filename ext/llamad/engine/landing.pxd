@@ -1,0 +1,23 @@
+# Rows of logits that sampler threads read while the device is still sending them (landing.h says how).
+from libc.stdint cimport int8_t, int32_t, int64_t
+
+cdef extern from "landing.h" nogil:
+    void landing_mark(float *row, int32_t n) noexcept
+    void landing_await(const float *row, int32_t n, const int32_t *is_over, int64_t patience_us) noexcept
+
+ctypedef struct Landing:
+    float *rows              # where llama.cpp has the device write; NULL: not known
+    int8_t *is_marked        # one for each row
+    int32_t n_rows           # that llama.cpp keeps room for from the beginning on; 0: this is not done at all
+    int32_t n_vocab
+    int32_t is_over          # the device has sent everything
+    int64_t patience_us      # until when threads spin
+
+cdef int landing_init(Landing *landing, int32_t n_rows, int32_t n_vocab) noexcept nogil
+cdef void landing_free(Landing *landing) noexcept nogil
+cdef void landing_forget(Landing *landing) noexcept nogil
+cdef int landing_can_begin(const Landing *landing, int32_t n_rows) noexcept nogil
+cdef int64_t landing_begin(Landing *landing, int32_t n_rows, int64_t due_us) noexcept nogil
+cdef void landing_overwritten(Landing *landing, int32_t n_rows) noexcept nogil
+cdef void landing_end(Landing *landing, float *rows) noexcept nogil
+cdef void landing_mark_row(Landing *landing, int32_t i_row) noexcept nogil

@@ -1,0 +1,87 @@
+"""Rows that are read while somebody still writes them: nothing is taken before it is there."""
+
+import threading
+import time
+
+import numpy as np
+import pytest
+from support.harness import Harness
+
+from llamad.engine.fake import Fake
+from llamad.engine.picker import row_await, row_mark
+
+N = 5000
+
+
+def awaited(row, is_over):
+    """A thread that copies the row as soon as it counts as arrived."""
+    copies = []
+
+    def run():
+        row_await(row, is_over)
+        copies.append(row.copy())
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread, copies
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_row_has_arrived_when_its_last_number_has(seed):
+    rng = np.random.default_rng(seed)
+    values = rng.normal(size=N).astype(np.float32)
+    row, is_over = np.zeros(N, np.float32), np.zeros(1, np.int32)
+    row_mark(row)
+    thread, copies = awaited(row, is_over)
+    pieces = np.array_split(rng.permutation(N), 6)  # in whatever order the bus likes
+    for piece in pieces:
+        assert not copies
+        row[piece] = values[piece]
+        time.sleep(0.002)
+    thread.join(10)
+    assert np.array_equal(copies[0], values)
+
+
+def test_numbers_like_the_mark_wait_for_the_end_of_all():
+    row, is_over = np.zeros(N, np.float32), np.zeros(1, np.int32)
+    row_mark(row)
+    row[: N - 1] = 1
+    thread, copies = awaited(row, is_over)
+    time.sleep(0.01)
+    assert not copies
+    is_over[0] = 1
+    thread.join(10)
+    assert len(copies) == 1
+
+
+def test_no_other_nan_is_taken_for_the_mark():
+    row, is_over = np.zeros(N, np.float32), np.zeros(1, np.int32)
+    row_mark(row)
+    assert np.isnan(row).all()
+    row[:] = np.array([np.nan, -np.nan, np.inf, -np.inf], np.float32)[np.arange(N) % 4]
+    row_await(row, is_over)
+
+
+@pytest.mark.parametrize("n_threads", [1, 4])
+def test_the_engine_takes_every_token_from_its_own_row(n_threads):
+    """The fake writes its rows only when it is asked for them, after the device's time."""
+    fake = Fake(device_us=500)
+    with Harness(fake, n_slots=8, has_device=True, n_sampler_threads=n_threads) as h:
+        prompts = [bytes([97 + 2 * i]) for i in range(8)]
+        tasks = [h.submit(prompt, n_predict=20 + i) for i, prompt in enumerate(prompts)]
+        h.wait(*tasks)
+        for i, (task, prompt) in enumerate(zip(tasks, prompts, strict=True)):
+            assert h.text(task) == bytes((prompt[0] + 1 + k) % 256 for k in range(20 + i))
+
+
+def test_a_decode_that_fails_leaves_no_row_behind():
+    fake = Fake(device_us=300)
+    with Harness(fake, n_slots=3, has_device=True) as h:
+        tasks = [h.submit(b"%c" % (97 + i), n_predict=200) for i in range(3)]
+        for task in tasks:
+            h.wait_first(task)
+        fake.fail_next(-3)
+        h.wait(*tasks)
+        again = [h.submit(b"%c" % (65 + i), n_predict=20) for i in range(3)]
+        h.wait(*again)
+        assert [h.text(task)[:3] for task in again] == [b"BCD", b"CDE", b"DEF"]
