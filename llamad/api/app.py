@@ -21,6 +21,7 @@ from llamad.api.state.work import Held
 from llamad.api.vectors import classify, embeddings, rerank
 from llamad.api.wording import worded
 from llamad.engine.host import State
+from llamad.express import lane
 from llamad.http.exchange import Exchange
 from llamad.http.message import Request, Response
 from llamad.http.router import Intake, Route, Router
@@ -38,16 +39,17 @@ class Api:
         self.keys = keys
         self.router = Router()
         service.may_see_slots = self._has_key
+        self.express_kinds: dict[Route, int] = {}  # what the express lane can answer
         for path in ("/health", "/v1/health"):
-            self._add("GET", path, status.health, public=True)
+            self._add("GET", path, status.health, public=True, express=lane.HEALTH)
         for path in ("/models", "/v1/models"):
             self._add("GET", path, status.models, public=True)
         self._add("GET", "/props", status.props, public=True)
         self._add("POST", "/props", status.set_props)
         self._add("GET", "/slots", status.slots)
         self._add("GET", "/metrics", metrics.handle)
-        self._add("POST", "/tokenize", tokens.tokenize)
-        self._add("POST", "/detokenize", tokens.detokenize)
+        self._add("POST", "/tokenize", tokens.tokenize, express=lane.TOKENIZE)
+        self._add("POST", "/detokenize", tokens.detokenize, express=lane.DETOKENIZE)
         for path in ("/completion", "/completions"):
             self._add("POST", path, completion.handle)
         self._add("POST", "/infill", infill.handle)
@@ -72,9 +74,17 @@ class Api:
         self._add("POST", "/sessions/{id_session}", sessions.handle)
 
     def _add(
-        self, method: str, path: str, handler: Handler, public: bool = False, intake: Intake | None = None
+        self,
+        method: str,
+        path: str,
+        handler: Handler,
+        public: bool = False,
+        intake: Intake | None = None,
+        express: int = 0,
     ) -> None:
-        self.router.add(Route(method, path, partial(handler, self.service), public, intake=intake))
+        route = self.router.add(Route(method, path, partial(handler, self.service), public, intake=intake))
+        if express:
+            self.express_kinds[route] = express
 
     def _has_key(self, request: Request) -> bool:
         return not self.keys or self.keys.find(request) is not None

@@ -6,6 +6,7 @@ from llamad.engine.vocab import Vocab
 def clock_us() -> int: ...
 
 class Core:
+    address: int
     event_fd: int
     is_failed: bool
     n_sampler_threads: int

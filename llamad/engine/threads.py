@@ -28,6 +28,14 @@ def compute_threads(n_wanted: int) -> int:
     return max(1, n - 1) if n <= 8 else n
 
 
+def express_threads(n_wanted: int) -> tuple[int, int]:
+    """Threads of the express lane, 0 for none, and for how many microseconds each may spin after a request: where
+    cores are few, one that spins would take the time of somebody who computes."""
+    n_cores = len(os.sched_getaffinity(0))
+    n = n_wanted if n_wanted >= 0 else max(min(2, n_cores), min(4, n_cores // 4))
+    return n, 100 if n_cores >= 8 else 0
+
+
 def sampler_threads(n_wanted: int, n_slots: int, has_device: bool) -> int:
     """Threads that sample the slots of a step in parallel. Where a device computes, all cores but those of the event
     loop and of whoever feeds the device are free for it."""

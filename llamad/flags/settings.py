@@ -168,6 +168,7 @@ class Settings:
     header_timeout: float
     body_timeout: float
     keepalive_timeout: float
+    express_threads: int  # -1: choose; 0: none
     stream_buffer_bytes: int
 
     # logs

@@ -116,6 +116,11 @@ cdef class Core:
             close(state.event_fd)
 
     @property
+    def address(self) -> int:
+        """Of the state, for threads of C that read single words of it; they must end before the core does."""
+        return <uintptr_t>&self.state
+
+    @property
     def event_fd(self) -> int:
         """Readable when poll() has something."""
         return self.state.event_fd

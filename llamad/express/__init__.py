@@ -1,0 +1,1 @@
+"""Small requests answered by threads of C beside the event loop. docs/express.md says how."""
