@@ -26,6 +26,7 @@ log = logging.getLogger("llamad.http")
 # A connection that came back because of what it sent must show twice as many answers of one kind in a row before it
 # is lent again: a client that alternates is served best by the event loop alone.
 NEEDED_MAX = 1024
+LENT_MAX = 1024
 LOG_SECONDS = 0.05
 # Digits that a length may have more than that of the head which was seen.
 _LENGTH_SPARE = 8
@@ -59,6 +60,7 @@ class Express:
         """Whether further requests with this head, which was answered with 200, can be answered by the lane."""
         return (
             self.lane.is_open
+            and self.n_lent < LENT_MAX
             and route in self._kinds
             and head.raw is not None
             and len(head.raw) + _LENGTH_SPARE <= self._server.limits.header_max_bytes

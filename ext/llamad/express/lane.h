@@ -22,6 +22,7 @@ enum {
     LANE_LOG_BYTES = 512 * 1024,
     LANE_LOG_LINE_MAX = 1024,
     LANE_TICK_MS = 500,
+    LANE_TICK_BACK = 32, /* resting ones that go back at a time: each costs the event loop some 100 µs */
 };
 
 typedef struct Lent {
@@ -281,12 +282,13 @@ static inline void thread_take_inbox(LaneThread *thread) {
     }
 }
 
-/* Those that rest, or whose request does not become whole, since before this time. */
-static inline void thread_send_back(LaneThread *thread, int64_t before_us) {
+/* Those that rest, or whose request does not become whole, since before this time; so many at most. */
+static inline void thread_send_back(LaneThread *thread, int64_t before_us, int32_t n_most) {
     Lent *lent, *next;
-    for (lent = thread->first; lent != NULL; lent = next) {
+    for (lent = thread->first; lent != NULL && n_most > 0; lent = next) {
         next = lent->next;
         if (lent->t_used_us < before_us) {
+            n_most--;
             char *in = lent->in;
             lent->in = NULL;
             lent_back(thread, lent, in, lent->n_in);
@@ -319,14 +321,14 @@ static inline void *thread_main(void *arg) {
         now = now_us();
         if (n > 0) t_event = now;
         if (load_int(&lane->recalled)) {
-            thread_send_back(thread, INT64_MAX);
+            thread_send_back(thread, INT64_MAX, INT32_MAX);
         } else if (now - t_tick >= LANE_TICK_MS * 1000) {
             t_tick = now;
-            thread_send_back(thread, now - lane->idle_us);
+            thread_send_back(thread, now - lane->idle_us, LANE_TICK_BACK);
         }
     }
     thread_take_inbox(thread);
-    thread_send_back(thread, INT64_MAX);
+    thread_send_back(thread, INT64_MAX, INT32_MAX);
     return NULL;
 }
 
