@@ -21,7 +21,7 @@ from typing import Any
 from bench.errors import BenchError
 
 SOURCES = Path(__file__).with_name("stream_load")
-FLAGS = ("-std=c++17", "-O2")
+FLAGS = ("-std=c++17", "-O2", "-pthread")
 FOLDER = Path(__file__).parents[1] / "build" / "bench"
 
 Measures = dict[str, float]
@@ -87,10 +87,13 @@ def requests(
     n_rounds: int = 1,
     side: Group | None = None,
     timeout_s: float = 600.0,
+    n_threads: int = 1,
+    rate: float = 0.0,
 ) -> list[Measures]:
-    """Short requests again and again, while the side group's streams write."""
+    """Short requests again and again, or at a fixed rate, while the side group's streams write."""
     method = "POST" if main.bodies else "GET"
     flags = ["--port", str(port), "--requests", "--method", method, "--seconds", str(seconds)]
+    flags += ["--threads", str(n_threads), "--rate", str(rate)]
     return _run([*flags, "--rounds", str(n_rounds)], main, side, timeout_s)
 
 

@@ -84,6 +84,8 @@ def _run(flags: argparse.ArgumentParser) -> None:
     add("--arriving", type=int, default=2, help="gap: how many of them at once (2)")
     add("--prefix", type=int, default=2000, help="prefix: tokens that all prompts begin with (2000)")
     add("--connections", type=int, default=16, help="requests: connections (16)")
+    add("--load-threads", type=int, default=1, help="requests: threads that send them (1)")
+    add("--rate", type=float, default=0.0, help="requests: so many a second (each after the last's answer)")
     add("--seconds", type=float, default=3.0, help="requests: how long in each round (3)")
     add("--programs", type=lambda text: text.split(","), help="of " + ", ".join(PROGRAMS))
     add("--args", type=shlex.split, default=[], help="flags for all programs")

@@ -43,7 +43,7 @@ SETTINGS = (
 SETTINGS_OF = {
     "gap": ("long_prompt", "arriving"),
     "prefix": ("prefix",),
-    "requests": ("connections",),
+    "requests": ("connections", "load_threads", "rate"),
 }
 
 
@@ -148,7 +148,14 @@ def served(flags: argparse.Namespace, point: Point, name: str, folder: Path) -> 
         cpu, t_start = program.cpu_s(), time.monotonic()
         if point.is_requests:
             rounds = compiled.requests(
-                port, point.main, flags.seconds, flags.rounds, point.side, flags.timeout
+                port,
+                point.main,
+                flags.seconds,
+                flags.rounds,
+                point.side,
+                flags.timeout,
+                flags.load_threads,
+                flags.rate,
             )
         else:
             rounds = compiled.streams(port, point.main, flags.rounds, point.side, flags.timeout)

@@ -1,4 +1,4 @@
-// Load for a server, from one thread: streamed completions that all start at once, in rounds, or short requests again
+// Load for a server, from one thread or, for short requests, several: streamed completions that all start at once, in rounds, or short requests again
 // and again; either with a second group of streams beside it. Prints one JSON object; bench/compiled.py runs it and
 // bench/README.md says what the figures are. It only measures: a request that fails ends it with a line and status 1.
 #include <sys/epoll.h>
@@ -9,6 +9,7 @@
 #include <cmath>
 #include <fstream>
 #include <memory>
+#include <thread>
 #include <vector>
 
 #include "http.hpp"
@@ -23,6 +24,8 @@ struct Args {
     std::vector<std::string> bodies, side_bodies;
     bool requests = false;  // short requests instead of streams
     bool null_server = false;
+    int n_threads = 1;      // for those
+    double rate = 0;        // of those a second, over all connections; 0: each when the one before is answered
     double seconds = 2, timeout = 600;
 };
 
@@ -44,6 +47,7 @@ struct Lane {
     size_t index = 0;  // of the next body
     int n_resends = 0;
     bool pending = false;
+    int64_t t_due = 0;  // at a fixed rate: of the next request, INT64_MAX after the last
     std::string request;
     Answer answer;
     Stream stream;
@@ -77,6 +81,16 @@ class Json {
 class Load {
   public:
     explicit Load(Args given) : args(std::move(given)), epoll(epoll_create1(EPOLL_CLOEXEC)) {
+        for (; args.requests && args.n_threads > 1; args.n_threads--) {
+            Args part = args;
+            part.n_main = args.n_main / args.n_threads;
+            part.rate = args.rate * part.n_main / args.n_main;
+            part.n_side = 0;
+            part.n_threads = 1;
+            args.n_main -= part.n_main;
+            args.rate -= part.rate;
+            others.push_back(std::make_unique<Load>(std::move(part)));
+        }
         lanes.resize(size_t(args.n_main + args.n_side));
         for (size_t i = 0; i < lanes.size(); i++) {
             lanes[i].side = i >= size_t(args.n_main);
@@ -88,6 +102,9 @@ class Load {
         std::string out;
         for (int i = 0; i < args.n_rounds; i++) {
             for (Lane & lane : lanes) open(lane);
+            for (auto & other : others) {
+                for (Lane & lane : other->lanes) other->open(lane);
+            }
             out += (i ? ",{" : "{") + (args.requests ? requests_round() : streams_round()) + "}";
         }
         return "{\"rounds\":[" + out + "]}";
@@ -113,14 +130,20 @@ class Load {
         start_side();
         while (n_side_first < args.n_side) wait();
         const double cpu = cpu_seconds();
-        t_start = now_ns();
-        t_stop = t_start + int64_t(args.seconds * 1e9);
-        for (Lane & lane : lanes) {
-            if (!lane.side) send_next(lane);
+        const int64_t t = now_ns();
+        std::vector<std::thread> threads;
+        for (auto & other : others) {
+            other->begin();
+            threads.emplace_back([&other, t] { other->send_from(t); });
         }
-        while (n_done < args.n_main) wait();
+        send_from(t);
+        for (size_t i = 0; i < others.size(); i++) {
+            threads[i].join();
+            latencies.insert(latencies.end(), others[i]->latencies.begin(), others[i]->latencies.end());
+            t_end = std::max(t_end, others[i]->t_end);
+        }
         const double wall = double(t_end - t_start) / 1e9;
-        const double share = (cpu_seconds() - cpu) / wall;
+        const double share = (cpu_seconds() - cpu) / wall / double(1 + others.size());
         const double n = double(latencies.size());
         stop();
         Json json;
@@ -133,6 +156,32 @@ class Load {
         json.add("generator_cpu", share);
         json.add("side_requests", double(n_side_done));
         return json.text;
+    }
+
+    // Short requests until the time is over.
+    void send_from(int64_t t) {
+        t_start = t;
+        t_stop = t + int64_t(args.seconds * 1e9);
+        interval = args.rate > 0 ? int64_t(double(args.n_main) / args.rate * 1e9) : 0;
+        for (int i = 0; i < args.n_main; i++) {
+            lanes[size_t(i)].t_due = t + interval * i / args.n_main;
+            if (!interval) send_next(lanes[size_t(i)]);
+        }
+        while (n_done < args.n_main) {
+            if (interval) send_due();
+            wait();
+        }
+    }
+
+    // Time counts from when a request was due: one that had to wait for the answer before it is late already.
+    void send_due() {
+        const int64_t t = now_ns();
+        for (int i = 0; i < args.n_main; i++) {
+            Lane & lane = lanes[size_t(i)];
+            if (lane.pending || t < lane.t_due) continue;
+            send_next(lane);
+            lane.stream.t_sent = lane.t_due;
+        }
     }
 
     void begin() {
@@ -197,7 +246,7 @@ class Load {
 
     void wait() {
         epoll_event events[256];
-        const int n = epoll_wait(epoll, events, 256, 1000);
+        const int n = epoll_wait(epoll, events, 256, interval ? 0 : 1000);  // a fixed rate has no time to sleep
         if (now_ns() > t_limit) fail("a run did not end in time: ask for less, or raise --timeout");
         for (int i = 0; i < n; i++) {
             Lane & lane = *static_cast<Lane *>(events[i].data.ptr);
@@ -263,10 +312,11 @@ class Load {
         } else if (args.requests) {
             latencies.push_back(double(t - lane.stream.t_sent) / 1e6);
             t_end = t;
-            if (t < t_stop) {
-                send_next(lane);
-            } else {
+            lane.t_due = lane.t_due + interval < t_stop ? lane.t_due + interval : INT64_MAX;
+            if (interval ? lane.t_due == INT64_MAX : t >= t_stop) {
                 n_done++;
+            } else if (!interval) {
+                send_next(lane);
             }
         } else {
             finished.push_back(std::move(lane.stream));
@@ -342,6 +392,8 @@ class Load {
     Args args;
     int epoll;
     std::vector<Lane> lanes;
+    std::vector<std::unique_ptr<Load>> others;  // each with a part of the connections and a thread
+    int64_t interval = 0;                       // between two requests of a connection, at a fixed rate
     std::vector<Stream> finished;
     std::vector<double> latencies;
     int n_done = 0, n_first = 0, n_side_first = 0;
@@ -374,6 +426,8 @@ Args read_args(int argc, char ** argv) {
         else if (flag == "--path") args.path = next();
         else if (flag == "--bodies") args.bodies = lines_of(next());
         else if (flag == "--requests") args.requests = true;
+        else if (flag == "--threads") args.n_threads = std::atoi(next().c_str());
+        else if (flag == "--rate") args.rate = std::atof(next().c_str());
         else if (flag == "--seconds") args.seconds = std::atof(next().c_str());
         else if (flag == "--side-connections") args.n_side = std::atoi(next().c_str());
         else if (flag == "--side-bodies") args.side_bodies = lines_of(next());
@@ -383,6 +437,8 @@ Args read_args(int argc, char ** argv) {
         else fail("there is no flag " + flag);
     }
     if (args.n_main < 1 || args.n_side < 0 || args.n_rounds < 1) fail("--connections and --rounds must be at least 1");
+    if (args.n_threads < 1 || args.n_threads > args.n_main) fail("--threads must be from 1 to --connections");
+    if (args.rate < 0) fail("--rate must not be negative");
     if (!args.requests && args.bodies.empty()) fail("streams need --bodies: a file with a JSON object in each line");
     if (args.n_side && args.side_bodies.empty()) fail("--side-connections needs --side-bodies");
     return args;

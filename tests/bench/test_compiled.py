@@ -51,6 +51,17 @@ def test_requests_are_repeated_until_the_time_is_over(address: tuple[str, int], 
         assert 0 < one["latency_p50_ms"] <= one["latency_p99_ms"] <= one["latency_max_ms"]
 
 
+@pytest.mark.parametrize(("n_threads", "rate"), [(3, 0.0), (1, 200.0), (2, 100.0)])
+def test_requests_from_several_threads_or_at_a_rate(
+    address: tuple[str, int], n_threads: int, rate: float
+) -> None:
+    main = Group(4, [], "/health")
+    rounds = compiled.requests(address[1], main, 0.2, 2, None, TIMEOUT, n_threads, rate)
+    for one in rounds:
+        assert one["requests"] == 0.2 * rate if rate else one["requests"] >= 4
+        assert 0 < one["latency_p50_ms"] <= one["latency_p99_ms"]
+
+
 def test_what_goes_wrong_is_said(address: tuple[str, int]) -> None:
     for prompt, told in (("refuse this", "refused: .*400"), ("fail in the middle", "broken")):
         with pytest.raises(BenchError, match=told):
