@@ -22,7 +22,7 @@ from llamad.api.service import Service
 from llamad.engine.host import Host, State
 from llamad.engine.llamalog import LlamaLog
 from llamad.engine.threads import express_threads
-from llamad.express.lane import Lane
+from llamad.express.lane import HEALTH, Lane
 from llamad.flags.settings import Settings
 from llamad.http.cors import Cors
 from llamad.http.express import Express
@@ -189,7 +189,10 @@ class Daemon:
         except OSError as error:
             log.warning("no express lane: %s", error)
             return
-        self.http.express = Express(self.http, lane, self.api.express_kinds, access)
+        kinds = self.api.express_kinds
+        if host.engine is None:  # /health then counts the embedder's requests, which the lane cannot see
+            kinds = {route: kind for route, kind in kinds.items() if kind != HEALTH}
+        self.http.express = Express(self.http, lane, kinds, access)
         self.service.express = self.http.express
         host.on_drain = lane.recall
 

@@ -27,7 +27,7 @@ log = logging.getLogger("llamad.http")
 # is lent again: a client that alternates is served best by the event loop alone.
 NEEDED_MAX = 1024
 LENT_MAX = 1024
-LOG_SECONDS = 0.05
+LOG_SECONDS = 0.02
 # Digits that a length may have more than that of the head which was seen.
 _LENGTH_SPARE = 8
 _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([1-9][0-9]*)(?=\r\n)", re.IGNORECASE)
