@@ -102,6 +102,10 @@ class Program:
                 raise BenchError(f"{self.name} was not ready after {READY_SECONDS:g} s: see {self.log}")
             time.sleep(0.05)
 
+    def last_lines(self, n: int = 12) -> str:
+        """Of what it said."""
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-n:])
+
     def _is_ready(self) -> bool:
         connection = http.client.HTTPConnection(*self.address, timeout=10)
         try:

@@ -153,6 +153,8 @@ def served(flags: argparse.Namespace, point: Point, name: str, folder: Path) -> 
         else:
             rounds = compiled.streams(port, point.main, flags.rounds, point.side, flags.timeout)
         share = (program.cpu_s() - cpu) / (time.monotonic() - t_start)
+    except BenchError as error:
+        raise BenchError(f"{error}; the last lines of {name}:\n{program.last_lines()}") from None
     finally:
         program.stop()
     return [derived(one) | {"server_cpu": share} for one in rounds]
