@@ -112,6 +112,16 @@ cdef int _has_nan(const float *row, int32_t n) noexcept nogil:
     return 0
 
 
+cdef int32_t _select_few(const float *row, int32_t n, int32_t k, llamad_candidate *out,
+                         const float *maxima) noexcept nogil:
+    """topk_select for a row that is hardly longer than k: there are too few groups for a threshold, and collecting all
+    of it would mean sorting all of it."""
+    topk_in_order(row, n, k, maxima, <topk_item *>out)
+    while k > 0 and not out[k - 1].logit >= -FLT_MAX:
+        k -= 1
+    return k
+
+
 cdef int32_t topk_select(const float *row, int32_t n, int32_t k, llamad_candidate *out, float *maxima,
                          int has_maxima) noexcept nogil:
     """The first k of `out` become the k largest, sorted; returns k, or fewer where only so many are above -inf.
@@ -119,8 +129,11 @@ cdef int32_t topk_select(const float *row, int32_t n, int32_t k, llamad_candidat
     -1 where too many reach the threshold, or llama.cpp would sort in another way than by a heap and equal logits leave
     the order open: the caller then has its own sort do it. `out` has room for TOPK_COLLECT_MAX."""
     cdef int32_t n_groups = n // TOPK_PIECE * TOPK_LANES if has_maxima else topk_group_maxima(row, n, maxima)
-    cdef float least = topk_threshold(maxima, n_groups, k, maxima + n_groups)
     cdef int32_t i, piece, n_found = 0, n_whole = n // TOPK_PIECE * TOPK_PIECE
+    cdef float least
+    if n_groups < k <= PARTIAL_SORT_MAX and not _has_nan(row, k):
+        return _select_few(row, n, k, out, maxima)
+    least = topk_threshold(maxima, n_groups, k, maxima + n_groups)
     least = least if least > -FLT_MAX else -FLT_MAX
     for i in range(n_groups):
         if maxima[i] >= least:
