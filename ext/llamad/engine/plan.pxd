@@ -25,7 +25,7 @@ ctypedef struct Plan:
     double read_token_us     # one more prompt token in a step
     double wait_us           # of a step that only writes: after decode() has returned, for the device
 
-    # With a device: room.pyx.
+    # With a device: beside.pyx.
     double read_room         # prompt tokens beside writers that keep to the gap
     double line[5]           # sums for that: of 1, tokens, µs beyond write_us, tokens², tokens·µs
     double credit_us         # how long writers may sit out

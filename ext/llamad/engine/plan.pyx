@@ -2,7 +2,7 @@
 # only after the decode succeeded (step.pyx).
 #
 # The budget keeps the gap between a writer's tokens bounded while prompts are read. Without a device steps read or
-# write, in turns (turns.pyx); with one, prompts are read beside writers, in a decode of their own (room.pyx). With no
+# write, in turns (turns.pyx); with one, prompts are read beside writers, in a decode of their own (beside.pyx). With no
 # writer, a step is still so short that a vanished client or a new request is noticed soon.
 #
 # A prompt that is alone is cut at multiples of llama.cpp's own compute batch, because logits depend on the shapes
@@ -12,7 +12,7 @@ from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memset
 
 from llamad.engine.fillers cimport fillers_choose
-from llamad.engine.room cimport room_is_readers, room_learn, room_tokens
+from llamad.engine.beside cimport beside_is_readers, beside_learn, beside_tokens
 from llamad.engine.slots cimport SLOT_READING, SLOT_WRITING, Slot, Slots, slot_room
 from llamad.engine.system cimport load_int
 from llamad.engine.turns cimport TILE, turns_learn, turns_may_read
@@ -82,7 +82,7 @@ cdef Slot *_next_reader(Slots *slots, uint64_t after) noexcept nogil:
 cdef int32_t _affordable(const Plan *plan, int32_t is_alone) noexcept nogil:
     """Prompt tokens that this step has time for; 0 while nothing is known of their cost."""
     if plan.has_device:
-        return room_tokens(plan, is_alone)
+        return beside_tokens(plan, is_alone)
     if plan.read_token_us <= 0:
         return 0
     return <int32_t>min(1e6, plan.room_us / plan.read_token_us)
@@ -169,7 +169,7 @@ cdef void _choose_prompts(Plan *plan, Slots *slots) noexcept nogil:
             _sit_out(plan, slots)
         else:
             slot = NULL
-    elif slot != NULL and room_is_readers(plan):
+    elif slot != NULL and beside_is_readers(plan):
         _sit_out(plan, slots)
     plan.budget = _budget(plan, slot, is_alone)
     plan.is_apart = plan.has_device and plan.n_writing > 0
@@ -246,7 +246,7 @@ cdef void plan_learn(Plan *plan, int64_t decode_us, int64_t wait_us) noexcept no
     """What the step just decoded cost; wait_us of it after decode() had returned."""
     cdef double cost
     if plan.has_device:
-        room_learn(plan, decode_us)
+        beside_learn(plan, decode_us)
     else:
         turns_learn(plan, <double>decode_us)
     if plan.n_reading_tokens == 0:

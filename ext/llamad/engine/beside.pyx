@@ -22,7 +22,7 @@ cdef double GAP_FACTOR = 2.5
 cdef double DECAY = 0.9
 
 
-cdef int32_t room_tokens(const Plan *plan, int32_t is_alone) noexcept nogil:
+cdef int32_t beside_tokens(const Plan *plan, int32_t is_alone) noexcept nogil:
     """Prompt tokens that this step has time for."""
     if is_alone:
         return plan.batch_max
@@ -32,7 +32,7 @@ cdef int32_t room_tokens(const Plan *plan, int32_t is_alone) noexcept nogil:
                         plan.read_room * max(1.0, WAITING_WEIGHT * (plan.n_reading - 1) / (plan.n_writing + 1.0)))
 
 
-cdef int room_is_readers(Plan *plan) noexcept nogil:
+cdef int beside_is_readers(Plan *plan) noexcept nogil:
     """Whether those who write wait for those who wait for their first token: these are many, and it was not so lately."""
     cdef int64_t now = now_us()
     plan.credit_us = min(<double>CREDIT_US_MAX, plan.credit_us + <double>(now - plan.t_made_us) / CREDIT_PART)
@@ -42,7 +42,7 @@ cdef int room_is_readers(Plan *plan) noexcept nogil:
     return 2 * plan.n_reading >= plan.n_writing
 
 
-cdef void room_learn(Plan *plan, int64_t decode_us) noexcept nogil:
+cdef void beside_learn(Plan *plan, int64_t decode_us) noexcept nogil:
     """What the step just decoded cost. The fixed part and a token's are learned from the last steps that read beside
     writers by a line through them. The room is what keeps to the gap, but never so little that the fixed part is more than
     twice the rest: that would only make more such steps."""

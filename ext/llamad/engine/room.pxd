@@ -1,8 +1,0 @@
-# How much is read where a device computes, and who waits for it.
-from libc.stdint cimport int32_t, int64_t
-
-from llamad.engine.plan cimport Plan
-
-cdef int32_t room_tokens(const Plan *plan, int32_t is_alone) noexcept nogil
-cdef int room_is_readers(Plan *plan) noexcept nogil
-cdef void room_learn(Plan *plan, int64_t decode_us) noexcept nogil
