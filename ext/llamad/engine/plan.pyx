@@ -193,8 +193,8 @@ cdef void _choose_prompts(Plan *plan, Slots *slots) noexcept nogil:
 
 
 cdef void _add_apart(Plan *plan, Slots *slots) noexcept nogil:
-    """All of the prompts but the last token of each, which belongs with those who write: then nothing of this is an
-    output, and the shape of what is stays the same while prompts are read."""
+    """All of the prompts but the last token of each, which belongs with those who write: then a step's rows are those of
+    one token for each slot."""
     cdef Slot *slot
     cdef int32_t i, k, end
     for i in range(slots.n):
@@ -205,6 +205,17 @@ cdef void _add_apart(Plan *plan, Slots *slots) noexcept nogil:
         for k in range(slot.n_tokens, end):
             _add(plan, slot, slot.task.prompt[k], slot.n_pos + k - slot.n_tokens, 0)
     plan.n_apart = plan.batch.n_tokens
+    if plan.n_apart:
+        plan.batch.output[plan.n_apart - 1] = 1  # see _add_output
+
+
+cdef void _add_output(Plan *plan) noexcept nogil:
+    """A decode without any output is a graph of its own to llama.cpp's CUDA, which then launches the captured graph of
+    those who write once more without a look at what ran in between, and dies of an illegal instruction (H200, CUDA 13;
+    not with GGML_CUDA_DISABLE_GRAPHS=1). With an output it is another shape of the same graph, which is captured anew."""
+    if plan.has_device and plan.n_rows == 0 and plan.batch.n_tokens > plan.n_apart:
+        plan.batch.output[plan.batch.n_tokens - 1] = 1
+        plan.n_rows = 1
 
 
 cdef void plan_make(Plan *plan, Slots *slots) noexcept nogil:
@@ -240,6 +251,7 @@ cdef void plan_make(Plan *plan, Slots *slots) noexcept nogil:
                 _add(plan, slot, slot.task.prompt[k], slot.n_pos + k - slot.n_tokens, is_told or k == n_prompt - 1)
             if slot.n_tokens + slot.n_planned < n_prompt:
                 slot.i_output = -1  # nothing is picked yet
+    _add_output(plan)
 
 
 cdef void plan_learn(Plan *plan, int64_t decode_us, int64_t wait_us) noexcept nogil:
