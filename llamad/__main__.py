@@ -7,11 +7,11 @@ import logging
 import os
 import shutil
 import sys
-
-import uvloop
+import traceback
 
 from llamad import __version__, logs
-from llamad.daemon import Daemon, StartError, build_info
+from llamad.engine.opening import Opening
+from llamad.engine.threads import compute_threads
 from llamad.flags import Action, FlagError, Settings, help_text, parse
 
 
@@ -31,6 +31,8 @@ def main() -> int:
             os._exit(0)
         return 0
     if parsed.action is Action.VERSION:
+        from llamad.daemon import build_info
+
         print(f"llamad {__version__} (llama.cpp {build_info()})")
         return 0
     try:
@@ -42,18 +44,32 @@ def main() -> int:
         logging.getLogger("llamad").warning("%s", warning)
     # llama.cpp's own way of dying forks a debugger for a backtrace; a service has better things to do.
     os.environ.setdefault("GGML_NO_BACKTRACE", "1")
+    opening = Opening(parsed.settings, compute_threads(parsed.settings.n_threads))
+    opening.start()
     try:
-        status = uvloop.run(_serve(parsed.settings))
-    except StartError as error:
-        print(f"llamad: {error}", file=sys.stderr)
-        return 1
+        status = _serve(parsed.settings, opening)
+    except BaseException:  # a fault of ours, or ^C before the loop takes signals
+        traceback.print_exc()
+        status = 1
     # A thread that is still inside llama.cpp must neither hold the exit up nor see its model freed.
     logs.flush()
     os._exit(status)
 
 
-async def _serve(settings: Settings) -> int:
-    return await Daemon(settings).run()
+def _serve(settings: Settings, opening: Opening) -> int:
+    """Imports all the rest, while the model is being opened."""
+    import uvloop
+
+    from llamad.daemon import Daemon, StartError
+
+    async def run() -> int:
+        return await Daemon(settings, opening=opening).run()
+
+    try:
+        return uvloop.run(run())
+    except StartError as error:
+        print(f"llamad: {error}", file=sys.stderr, flush=True)
+        return 1
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from llamad.api.auth import read_keys
 from llamad.api.service import Service
 from llamad.engine.host import Host, State
 from llamad.engine.llamalog import LlamaLog
+from llamad.engine.opening import Opening
 from llamad.flags.settings import Settings
 from llamad.http.cors import Cors
 from llamad.http.limits import Limits, raise_nofile
@@ -78,12 +79,13 @@ def tls_context(settings: Settings) -> ssl.SSLContext | None:
 
 
 class Daemon:
-    """One server process. `host` may be given by tests that bring a model of their own."""
+    """One server process. `host` may be given by tests that bring a model of their own; `opening` is a model whose file
+    has been begun with."""
 
-    def __init__(self, settings: Settings, host: Host | None = None) -> None:
+    def __init__(self, settings: Settings, host: Host | None = None, opening: Opening | None = None) -> None:
         self.settings = settings
         try:
-            self.host = host or Host(settings)
+            self.host = host or Host(settings, opening)
         except OSError as error:
             raise StartError(f"--step-trace {settings.step_trace}: {error.strerror}") from None
         try:
