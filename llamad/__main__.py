@@ -13,6 +13,7 @@ from llamad import __version__, logs
 from llamad.engine.opening import Opening
 from llamad.engine.threads import compute_threads
 from llamad.flags import Action, FlagError, Settings, help_text, parse
+from llamad.http.binding import Bound, bind, refusal
 
 
 def main() -> int:
@@ -44,26 +45,33 @@ def main() -> int:
         logging.getLogger("llamad").warning("%s", warning)
     # llama.cpp's own way of dying forks a debugger for a backtrace; a service has better things to do.
     os.environ.setdefault("GGML_NO_BACKTRACE", "1")
-    opening = Opening(parsed.settings, compute_threads(parsed.settings.n_threads))
+    settings = parsed.settings
+    try:
+        bound = bind(settings.host, settings.port)
+    except OSError as error:
+        print(f"llamad: {refusal(settings.host, settings.port, error)}", file=sys.stderr)
+        return 1
+    opening = Opening(settings, compute_threads(settings.n_threads))
     opening.start()
     try:
-        status = _serve(parsed.settings, opening)
+        status = _serve(settings, opening, bound)
     except BaseException:  # a fault of ours, or ^C before the loop takes signals
         traceback.print_exc()
         status = 1
+    bound.close()
     # A thread that is still inside llama.cpp must neither hold the exit up nor see its model freed.
     logs.flush()
     os._exit(status)
 
 
-def _serve(settings: Settings, opening: Opening) -> int:
+def _serve(settings: Settings, opening: Opening, bound: Bound) -> int:
     """Imports all the rest, while the model is being opened."""
     import uvloop
 
     from llamad.daemon import Daemon, StartError
 
     async def run() -> int:
-        return await Daemon(settings, opening=opening).run()
+        return await Daemon(settings, opening=opening, bound=bound).run()
 
     try:
         return uvloop.run(run())
