@@ -49,7 +49,7 @@ def main() -> int:
     try:
         bound = bind(settings.host, settings.port)
     except OSError as error:
-        print(f"llamad: {refusal(settings.host, settings.port, error)}", file=sys.stderr)
+        print(f"llamad: {refusal(error)}", file=sys.stderr)
         return 1
     opening = Opening(settings, compute_threads(settings.n_threads))
     opening.start()

@@ -130,7 +130,7 @@ class Daemon:
         try:
             self.address = await self.http.listen(self.settings.host, self.settings.port, self._bound)
         except OSError as error:
-            raise StartError(refusal(self.settings.host, self.settings.port, error)) from None
+            raise StartError(refusal(error)) from None
         log.info("listening on %s", self.address)
 
     def stop(self) -> None:

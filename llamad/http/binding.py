@@ -3,7 +3,6 @@ the program imports itself. Runs on the main thread at the start; must import li
 
 from __future__ import annotations
 
-import os
 import socket
 from dataclasses import dataclass
 
@@ -27,10 +26,10 @@ class Bound:
             self.file.remove()
 
 
-def refusal(host: str, port: int, error: OSError) -> str:
+def refusal(error: OSError) -> str:
     """One line for whoever started the server: what bind() met, and what to do."""
-    reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
-    return f"cannot listen on {host}:{port}: {reason}; choose another --host or --port"
+    sentence = error.strerror or str(error)
+    return sentence if ";" in sentence else f"{sentence}; choose another --host or --port"
 
 
 def _find_dead_peers(sock: socket.socket) -> None:
