@@ -132,13 +132,8 @@ def _engine_lines(service: Service) -> Iterable[str]:
             stats["wake_us"] / 1e6,
         ),
         (
-            "llamad:step_format_seconds_total",
-            "Event loop time: turning events into answers.",
-            stats["format_us"] / 1e6,
-        ),
-        (
             "llamad:step_write_seconds_total",
-            "Event loop time: writing answers to sockets, and what else the loop did in the same turn.",
+            "Event loop time: turning events into answers and writing them to sockets.",
             stats["write_us"] / 1e6,
         ),
     )

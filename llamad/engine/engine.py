@@ -229,8 +229,7 @@ class Engine:
         """The engine has written events: hand each to its task. Returns how many there were."""
         n_events = self._take_events()
         if n_events and self._loop is not None:
-            self.core.formatted()
-            # The transports write at the end of this turn of the loop, so what is called next comes after them.
+            # Transports write at once or at the end of this turn of the loop: what is called next comes after both.
             self._loop.call_soon(self._on_written)
         return n_events
 

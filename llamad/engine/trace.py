@@ -13,29 +13,29 @@ _ENGINE = (
     *("step", "t_us", "plan_us", "decode_us", "sample_us", "emit_us", "budget", "n_tokens", "n_writing"),
     *("slots", "wait_us", "n_fillers"),
 )
-_LOOP = ("n_wakes", "wake_us", "format_us", "write_us")
+_LOOP = ("n_wakes", "wake_us", "write_us")
 
 
 class StepTrace:
     """The engine's fields: step, t_us, plan_us, decode_us, wait_us (for the device, after decode_us), sample_us,
     emit_us, budget, n_tokens, n_writing, n_fillers, slots ([slot, tokens in this step, whether it is writing]).
 
-    The event loop's: n_wakes, wake_us, format_us, write_us, of all its turns since the line before. One turn may take
+    The event loop's: n_wakes, wake_us, write_us, of all its turns since the line before. One turn may take
     several steps; all of it then stands at the first, which waited longest. So the lines' sums are those of /metrics.
     """
 
     def __init__(self, path: str) -> None:
         self._file = open(path, "w", encoding="utf-8", buffering=1 << 16)  # noqa: SIM115 - closed by close()
-        self._told = (0, 0, 0, 0)
+        self._told = (0, 0, 0)
 
-    def write(self, steps: Sequence[tuple[Any, ...]], parts: tuple[int, int, int, int]) -> None:
+    def write(self, steps: Sequence[tuple[Any, ...]], parts: tuple[int, int, int]) -> None:
         """The steps of one turn as core.poll() gives them, and core.parts() after their answers were written."""
         since = [now - before for now, before in zip(parts, self._told, strict=True)]
         self._told = parts
         for event in steps:
             line = dict(zip(_ENGINE, event[2:], strict=True)) | dict(zip(_LOOP, since, strict=True))
             self._file.write(json.dumps(line, separators=(",", ":")) + "\n")
-            since = [0, 0, 0, 0]
+            since = [0, 0, 0]
 
     def close(self) -> None:
         self._file.close()

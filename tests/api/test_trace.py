@@ -8,7 +8,7 @@ import pytest
 from support.live import Live
 
 ENGINE = ("plan", "decode", "wait", "sample", "emit")
-LOOP = ("wake", "format", "write")
+LOOP = ("wake", "write")
 
 
 def sums(client) -> dict[str, float]:

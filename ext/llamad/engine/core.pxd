@@ -40,9 +40,8 @@ ctypedef struct Stats:
 ctypedef struct Taken:
     uint64_t n_wakes
     int64_t wake_us            # from the wake-up until the loop began to take its events
-    int64_t format_us          # until they were answers
-    int64_t write_us           # until the sockets had them
-    int64_t t_us               # when the part under way began; 0: none is
+    int64_t write_us           # until they were answers and the sockets had them
+    int64_t t_us               # when it began to; 0: that is done
 
 # Something to be done to a slot, waiting for it.
 ctypedef struct Action:

@@ -338,31 +338,22 @@ cdef class Core:
             self.taken.wake_us += self.taken.t_us - t_wake
         return out
 
-    cdef int64_t _end_part(self):
-        """Microseconds since the part under way began; another begins."""
-        cdef int64_t t_begin = self.taken.t_us
-        self.taken.t_us = now_us()
-        return self.taken.t_us - t_begin if t_begin else 0
-
-    def formatted(self) -> None:
-        """What the last poll() gave has become answers, for the sums of where time goes."""
-        self.taken.format_us += self._end_part()
-
     def written(self) -> None:
-        """And the sockets have them."""
-        self.taken.write_us += self._end_part()
+        """The sockets have what the last poll() gave, for the sums of where time goes."""
+        if self.taken.t_us:
+            self.taken.write_us += now_us() - self.taken.t_us
         self.taken.t_us = 0
 
-    def parts(self) -> tuple[int, int, int, int]:
-        """Wake-ups that were answered, and the sums of their microseconds: wake, format, write."""
-        return self.taken.n_wakes, self.taken.wake_us, self.taken.format_us, self.taken.write_us
+    def parts(self) -> tuple[int, int, int]:
+        """Wake-ups that were answered, and the sums of their microseconds: wake, write."""
+        return self.taken.n_wakes, self.taken.wake_us, self.taken.write_us
 
     # --- what anyone may look at while the engine runs ------------------------------------------------------------
 
     def stats(self) -> dict[str, int]:
         """Counters and times (µs) of the engine, read without asking it."""
         values = dict(self.state.stats)
-        values["n_wakes"], values["wake_us"], values["format_us"], values["write_us"] = self.parts()
+        values["n_wakes"], values["wake_us"], values["write_us"] = self.parts()
         values["n_evicted"] = self.state.slots.n_evicted
         values["n_reused"] = self.state.slots.n_reused
         values["n_copied"] = self.state.slots.n_copied
