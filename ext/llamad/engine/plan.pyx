@@ -1,9 +1,10 @@
 # Owns: the batch and the budget of a step. Runs on the engine thread. Decides; what the slots hold is changed
 # only after the decode succeeded (step.pyx).
 #
-# The budget keeps the gap between a writer's tokens bounded while prompts are read. Without a device steps read or
-# write, in turns (turns.pyx); with one, prompts are read beside writers, in a decode of their own (beside.pyx). With no
-# writer, a step is still so short that a vanished client or a new request is noticed soon.
+# The budget keeps the gap between a writer's tokens bounded while prompts are read. With no writer, a step is still so
+# short that a vanished client or a new request is noticed soon. Without a device, turns.pyx says how long reading may
+# take, and may give a step to those who read or to those who write alone; with one, prompts are read beside writers in a
+# decode of their own, and beside.pyx says how much.
 #
 # A prompt that is alone is cut at multiples of llama.cpp's own compute batch, because logits depend on the shapes
 # in which they were computed: an idle server gives the text that llama-server gives.
@@ -15,7 +16,7 @@ from llamad.engine.fillers cimport fillers_choose
 from llamad.engine.beside cimport beside_is_readers, beside_learn, beside_tokens
 from llamad.engine.slots cimport SLOT_READING, SLOT_WRITING, Slot, Slots, slot_room
 from llamad.engine.system cimport load_int
-from llamad.engine.turns cimport TILE, turns_learn, turns_may_read
+from llamad.engine.turns cimport TILE, TURN_READ, TURN_WRITE, turns_learn, turns_take
 from llamad.engine.wire cimport TASK_PROMPT_PROBS
 
 cdef enum:
@@ -88,6 +89,11 @@ cdef int32_t _affordable(const Plan *plan, int32_t is_alone) noexcept nogil:
     return <int32_t>min(1e6, plan.room_us / plan.read_token_us)
 
 
+cdef int32_t _unit(const Plan *plan) noexcept nogil:
+    """The least of a prompt that is read at once. Beside writers its first token goes into their graph."""
+    return TILE + 1 if plan.n_writing else TILE
+
+
 cdef int32_t _budget(const Plan *plan, const Slot *first, int32_t is_alone) noexcept nogil:
     """How many tokens this step may hold, writers included. `first` is the prompt to go on with, if any."""
     cdef int32_t n = _affordable(plan, is_alone), n_rest
@@ -95,25 +101,28 @@ cdef int32_t _budget(const Plan *plan, const Slot *first, int32_t is_alone) noex
         return max(plan.n_writing, min(plan.tokens_max, plan.batch_max))
     if is_alone:
         return min(plan.batch_max, max(plan.ubatch, n // plan.ubatch * plan.ubatch))
-    n = max(n, <int32_t>TILE)
+    n = max(n, _unit(plan))
     if first != NULL:
         n_rest = first.task.command.n_prompt - first.n_tokens
-        n = max(n, min(n_rest, TILE + n_rest % TILE))
+        n = max(n, min(n_rest, _unit(plan) + n_rest % _unit(plan)))
     return min(plan.batch_max, plan.n_writing + n)
 
 
 cdef int32_t _chunk(const Plan *plan, int32_t n_room, int32_t n_prompt, int32_t is_alone) noexcept nogil:
     """How much of a prompt to read: all that is left of it, or so much that whole tiles are left; 0 for none. What is
     more than whole tiles costs as much as one, so it is read first, where there is least to attend to."""
-    cdef int32_t n_odd = n_prompt % TILE
+    cdef int32_t unit = _unit(plan), n_odd = n_prompt % unit
     if n_prompt <= n_room or is_alone:
         return min(n_prompt, n_room)
     if plan.has_device:
         if n_prompt <= n_room + n_room // 4 and n_prompt + plan.n_reading_tokens + plan.n_writing <= plan.batch_max:
             return n_prompt  # a rest would cost a graph of its own
         return 0 if plan.n_reading_tokens and n_room < plan.ubatch // 2 else n_room
-    if n_room < TILE + n_odd:
+    if n_room < unit + n_odd:
         return n_room if plan.tokens_max or plan.n_reading_tokens == 0 else 0
+    if n_room < 2 * unit:
+        return unit + n_odd
+    n_odd = 1 if plan.n_writing else n_odd
     return (n_room - n_odd) // TILE * TILE + n_odd
 
 
@@ -160,14 +169,15 @@ cdef llamad_batch plan_part(const Plan *plan, int32_t begin, int32_t end) noexce
 
 cdef void _choose_prompts(Plan *plan, Slots *slots) noexcept nogil:
     """How much of which prompts is read in this step."""
-    cdef int32_t n_left, n_prompt, is_told, n_told = PROMPT_OUTPUTS_MAX, n_writers = plan.n_writing + plan.n_deferred
+    cdef int32_t n_left, n_prompt, turn, is_told, n_told = PROMPT_OUTPUTS_MAX, n_writers = plan.n_writing + plan.n_deferred
     cdef Slot *slot = _next_reader(slots, 0) if plan.can_mix or n_writers == 0 else NULL
     cdef int32_t is_alone = slot != NULL and n_writers == 0 and _next_reader(slots, slot.task.command.id) == NULL
     plan.n_sitting = 0
     if slot != NULL and not plan.has_device:
-        if turns_may_read(plan, slots, slot):
+        turn = turns_take(plan, slots, slot)
+        if turn == TURN_READ:
             _sit_out(plan, slots)
-        else:
+        elif turn == TURN_WRITE:
             slot = NULL
     elif slot != NULL and beside_is_readers(plan):
         _sit_out(plan, slots)

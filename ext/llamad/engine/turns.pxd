@@ -7,5 +7,9 @@ cdef enum:
     # many times as much (measured, 135M model, 800 tokens of context: 64 in 0.3 s, 63 in 2.5 s).
     TILE = 64
 
-cdef int turns_may_read(Plan *plan, const Slots *slots, const Slot *first) noexcept nogil
+    TURN_BOTH = 0
+    TURN_READ = 1
+    TURN_WRITE = 2
+
+cdef int turns_take(Plan *plan, const Slots *slots, const Slot *first) noexcept nogil
 cdef void turns_learn(Plan *plan, double decode_us) noexcept nogil
