@@ -143,6 +143,17 @@ def test_who_ends_does_not_change_the_shape_where_many_write():
         assert sum(fillers(h)) > 0
 
 
+def test_a_shape_is_kept_for_some_steps_and_then_given_up():
+    fake = Fake(device_us=300)
+    with Harness(fake, n_slots=20, has_device=True) as h:
+        ends = [h.submit(b"ends %d" % i, n_predict=40 + i) for i in range(4)]
+        stay = [h.submit(b"stays %d" % i, n_predict=120) for i in range(16)]
+        h.wait(*ends, *stay)
+        wide = [step for step in h.steps if step[9] == 20 and step[10] == 16 and step[13] == 4]
+        assert 0 < len(wide) <= 13
+        assert sum(step[9] == 16 and step[10] == 16 for step in h.steps) > 30
+
+
 def test_no_filler_makes_the_others_longer():
     """An idle slot with a long prefix would have attention computed as far for all."""
     fake = Fake(n_ctx=2048, n_batch=512, device_us=200)

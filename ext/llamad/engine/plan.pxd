@@ -31,6 +31,10 @@ ctypedef struct Plan:
     double credit_us         # how long writers may sit out
     int64_t t_made_us        # when that was last reckoned
 
+    # With a device: fillers.pyx.
+    int32_t width            # streams of the last batch of writers
+    int32_t n_kept           # steps for which it was kept although fewer would do
+
     # Without one: turns.pyx.
     double room_us           # what this step may take for reading
     double turn_us           # prompts were read so long since the last step that wrote
