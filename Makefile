@@ -66,7 +66,9 @@ $(VENV)/llamad-installed: $(VENV)/pyvenv.cfg pyproject.toml setup.py
 	    --no-deps --editable .
 	@touch $@
 
+# With its bytecode, so that the first start is as quick as the others.
 build: $(VENV)/llamad-installed $(STAMPS)/modules
+	@$(PY) -m compileall -q llamad
 
 run: build
 	@model='$(MODEL)'; [ -n "$$model" ] || model=$$($(PY) $(RECIPE) model) || exit 1; \

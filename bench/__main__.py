@@ -13,15 +13,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bench import prompts, report, scenarios
+from bench import memory, prompts, report, scenarios, startup
 from bench.errors import BenchError
 from bench.programs import Options, Pair
 from bench.scenarios import Same, Section, Work
 
 CONTEXT_STEP = 256
+START_CONTEXT = 512  # tokens a slot, for start-up and memory
+PARTS = ("generate", "requests", "startup", "memory")
 IDLE_SECONDS = 2.0
 # What --quick changes, where the flag itself was not given: it shows that everything works, in seconds.
-QUICK = {"streams": [2], "prompt_tokens": 16, "predict": 8, "requests": 1, "rounds": 1, "seconds": 0.3}
+QUICK = {
+    **{"streams": [2], "prompt_tokens": 16, "predict": 8, "requests": 1, "rounds": 1, "seconds": 0.3},
+    **{"slots": [2], "idle_connections": 50},
+}
 QUICK_CHECK = [16]
 DEFAULTS = {
     "streams": [1, 4, 8],
@@ -30,6 +35,8 @@ DEFAULTS = {
     "requests": 4,
     "rounds": 3,
     "seconds": 2.0,
+    "slots": [1, 64],
+    "idle_connections": 10_000,
 }
 DEFAULT_CHECK = [16, 64, 300, 600]
 
@@ -51,7 +58,7 @@ def parser() -> argparse.ArgumentParser:
     add = flags.add_argument
     add("--model", default=os.environ.get("LLAMAD_TEST_MODEL"), help="the GGUF file (LLAMAD_TEST_MODEL)")
     add("--server", default=os.environ.get("LLAMA_SERVER"), help="llama-server's program (LLAMA_SERVER)")
-    add("--only", choices=["generate", "requests"], help="one part alone")
+    add("--only", choices=PARTS, help="one part alone")
     add("--streams", type=numbers, help="how many at once, a list (1,4,8)")
     add("--prompt-tokens", type=int, help="about how long a prompt is (64)")
     add("--predict", type=int, help="tokens to predict, a quarter more or less (64)")
@@ -59,6 +66,8 @@ def parser() -> argparse.ArgumentParser:
     add("--rounds", type=int, help="how often the programs take turns (3)")
     add("--threads", type=int, default=1, help="threads that compute (1)")
     add("--ctx", type=int, help="tokens of context for each slot (as many as are needed)")
+    add("--slots", type=numbers, help="of the programs whose start and memory are measured, a list (1,64)")
+    add("--idle-connections", type=int, help="that the memory is measured with (10000)")
     add("--connections", type=int, default=16, help="for the small requests (16)")
     add("--seconds", type=float, help="how long small requests are sent in a round (2)")
     add(
@@ -88,7 +97,15 @@ def read_flags(arguments: Sequence[str]) -> argparse.Namespace:
     if not Path(flags.model).is_file():
         raise BenchError(f"{flags.model} is not a file: pass --model FILE.gguf")
     flags.server = flags.server or None
-    for name in ("prompt_tokens", "predict", "requests", "rounds", "threads", "connections"):
+    for name in (
+        "prompt_tokens",
+        "predict",
+        "requests",
+        "rounds",
+        "threads",
+        "connections",
+        "idle_connections",
+    ):
         if getattr(flags, name) < 1:
             raise BenchError(f"--{name.replace('_', '-')} must be at least 1")
     return flags
@@ -148,7 +165,7 @@ def run(flags: argparse.Namespace, folder: Path) -> tuple[dict[str, Any], list[S
         print(part + "\n", flush=True)
 
     # Each number of streams meets programs with just so many slots, so that none has to leave slots empty.
-    for i, n_streams in enumerate(flags.streams if flags.only != "requests" else []):
+    for i, n_streams in enumerate(flags.streams if flags.only in (None, "generate") else []):
         with pair(n_streams) as both:
             show(report.idle(n_streams, both.idle_cpu(IDLE_SECONDS)))
             if i == 0 and flags.check and flags.server:
@@ -156,12 +173,21 @@ def run(flags: argparse.Namespace, folder: Path) -> tuple[dict[str, Any], list[S
                 show(report.same(found))
             sections.append(scenarios.generate(both, work, n_streams))
             show(report.table(sections[-1]))
-    if flags.only != "generate":
+    if flags.only in (None, "requests"):
         with pair(1) as both:
             text = prompts.text(0, work.n_prompt, work.seed)
             for what in (("GET", "/health"), ("POST", "/tokenize", {"content": text})):
                 sections.append(scenarios.small_requests(both, work, *what))
                 show(report.table(sections[-1]))
+    for n_slots in flags.slots:
+        n_ctx_all = (flags.ctx or START_CONTEXT) * n_slots
+        options = Options(flags.model, n_slots, n_ctx_all, flags.threads, flags.connections)
+        if flags.only in (None, "startup"):
+            sections.append(startup.startup(options, flags.server, work, folder))
+            show(report.table(sections[-1]))
+        if flags.only in (None, "memory"):
+            sections.append(memory.memory(options, flags.server, work, flags.idle_connections, folder))
+            show(report.table(sections[-1]))
     if flags.server is None:
         show(report.ALONE)
     return setup, sections, found

@@ -13,12 +13,13 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
 from bench.errors import BenchError
-from bench.load import Address
+from bench.load import Address, clock
 
 HOST = "127.0.0.1"
 LLAMAD, LLAMA_SERVER = "llamad", "llama-server"
@@ -63,6 +64,11 @@ def machine_cpu_s() -> float:
     return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
 
 
+def environment() -> dict[str, str]:
+    """Python keeps its bytecode, as it does wherever llamad is installed."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+
+
 def llamad_command() -> list[str]:
     return [sys.executable, "-m", "llamad"]
 
@@ -89,18 +95,32 @@ class Program:
         self.address: Address = (HOST, port)
         self.log = log
         with log.open("wb") as out:
-            self._process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT)
+            self.t_exec = clock()
+            self._process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=environment())
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     def wait_ready(self) -> None:
+        """Until /health says 200."""
+        self.wait_until(self._is_ready, 0.05)
+
+    def wait_until(self, is_so: Callable[[], bool], pause_s: float) -> None:
+        """Asks again and again. A program that ends, or takes too long, is an error."""
         t_end = time.monotonic() + READY_SECONDS
-        while not self._is_ready():
+        while not is_so():
             if self._process.poll() is not None:
                 lines = self.log.read_text(errors="replace").splitlines()
                 last = lines[-1] if lines else "it said nothing"
                 raise BenchError(f"{self.name} ended with status {self._process.returncode}: {last}")
             if time.monotonic() > t_end:
                 raise BenchError(f"{self.name} was not ready after {READY_SECONDS:g} s: see {self.log}")
-            time.sleep(0.05)
+            time.sleep(pause_s)
+
+    def last_lines(self, n: int = 12) -> str:
+        """Of what it said."""
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-n:])
 
     def _is_ready(self) -> bool:
         connection = http.client.HTTPConnection(*self.address, timeout=10)
@@ -129,6 +149,20 @@ class Program:
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
+
+
+def start(name: str, options: Options, server: str | None, folder: Path) -> Program:
+    """One program by its name, with the flags both have and no others."""
+    command = llamad_command() if name == LLAMAD or server is None else [server]
+    port = free_port()
+    return Program(name, [*command, *options.flags(port)], port, folder / f"{name}-{options.n_slots}.log")
+
+
+def turns(server: str | None, n_rounds: int) -> Iterator[str]:
+    """Who is started next: A, B, B, A, ..."""
+    names = [LLAMAD, LLAMA_SERVER] if server is not None else [LLAMAD]
+    for index in range(n_rounds):
+        yield from names if index % 2 == 0 else names[::-1]
 
 
 class Pair:

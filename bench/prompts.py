@@ -58,11 +58,10 @@ def texts(n: int, n_tokens: int, seed: int, start: int = 0) -> list[str]:
 
 
 # Ids that are words or parts of words in any vocabulary of more than 30,000 tokens.
-IDS_FIRST, IDS_END = 1_000, 30_000
+IDS = range(1_000, 30_000)
 
 
-def ids(index: int, n_tokens: int, seed: int) -> list[int]:
-    """Prompt number `index` as token ids; no two of the first 29,000 begin with the same one."""
+def ids(index: int, n_tokens: int, seed: int, among: range = IDS) -> list[int]:
+    """Prompt number `index` as token ids; no two of the first 29,000 (or as many as there are) begin with the same."""
     rng = random.Random(f"{seed}/{index}")
-    first = IDS_FIRST + index % (IDS_END - IDS_FIRST)
-    return [first, *rng.choices(range(IDS_FIRST, IDS_END), k=n_tokens - 1)]
+    return [among[index % len(among)], *rng.choices(among, k=n_tokens - 1)]

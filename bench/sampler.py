@@ -15,7 +15,8 @@ import numpy as np
 from bench.errors import BenchError
 from llamad.engine.breakers import pack_breakers
 from llamad.engine.llamalog import LlamaLog
-from llamad.engine.model import Loading, load
+from llamad.engine.model import load
+from llamad.engine.opening import Loading
 from llamad.engine.picker import Picker
 from llamad.engine.sampling import Sampling
 from llamad.engine.vocab import Vocab

@@ -7,12 +7,13 @@ import logging
 import os
 import shutil
 import sys
-
-import uvloop
+import traceback
 
 from llamad import __version__, logs
-from llamad.daemon import Daemon, StartError, build_info
+from llamad.engine.opening import Opening
+from llamad.engine.threads import compute_threads
 from llamad.flags import Action, FlagError, Settings, help_text, parse
+from llamad.http.binding import Bound, bind, refusal
 
 
 def main() -> int:
@@ -31,6 +32,8 @@ def main() -> int:
             os._exit(0)
         return 0
     if parsed.action is Action.VERSION:
+        from llamad.daemon import build_info
+
         print(f"llamad {__version__} (llama.cpp {build_info()})")
         return 0
     try:
@@ -42,18 +45,39 @@ def main() -> int:
         logging.getLogger("llamad").warning("%s", warning)
     # llama.cpp's own way of dying forks a debugger for a backtrace; a service has better things to do.
     os.environ.setdefault("GGML_NO_BACKTRACE", "1")
+    settings = parsed.settings
     try:
-        status = uvloop.run(_serve(parsed.settings))
-    except StartError as error:
-        print(f"llamad: {error}", file=sys.stderr)
+        bound = bind(settings.host, settings.port)
+    except OSError as error:
+        print(f"llamad: {refusal(error)}", file=sys.stderr)
         return 1
+    opening = Opening(settings, compute_threads(settings.n_threads))
+    opening.start()
+    try:
+        status = _serve(settings, opening, bound)
+    except BaseException:  # a fault of ours, or ^C before the loop takes signals
+        traceback.print_exc()
+        status = 1
+    bound.close()
     # A thread that is still inside llama.cpp must neither hold the exit up nor see its model freed.
     logs.flush()
     os._exit(status)
 
 
-async def _serve(settings: Settings) -> int:
-    return await Daemon(settings).run()
+def _serve(settings: Settings, opening: Opening, bound: Bound) -> int:
+    """Imports all the rest, while the model is being opened."""
+    import uvloop
+
+    from llamad.daemon import Daemon, StartError
+
+    async def run() -> int:
+        return await Daemon(settings, opening=opening, bound=bound).run()
+
+    try:
+        return uvloop.run(run())
+    except StartError as error:
+        print(f"llamad: {error}", file=sys.stderr, flush=True)
+        return 1
 
 
 if __name__ == "__main__":

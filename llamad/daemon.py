@@ -21,9 +21,11 @@ from llamad.api.metrics import SECONDS
 from llamad.api.service import Service
 from llamad.engine.host import Host, State
 from llamad.engine.llamalog import LlamaLog
+from llamad.engine.opening import Opening
 from llamad.engine.threads import express_threads
 from llamad.express.lane import HEALTH, Lane
 from llamad.flags.settings import Settings
+from llamad.http.binding import Bound, refusal
 from llamad.http.cors import Cors
 from llamad.http.express import Express
 from llamad.http.limits import Limits, raise_nofile
@@ -84,12 +86,20 @@ def tls_context(settings: Settings) -> ssl.SSLContext | None:
 
 
 class Daemon:
-    """One server process. `host` may be given by tests that bring a model of their own."""
+    """One server process. `host` may be given by tests that bring a model of their own; `opening` is a model whose file
+    has been begun with, `bound` the sockets that listen."""
 
-    def __init__(self, settings: Settings, host: Host | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        host: Host | None = None,
+        opening: Opening | None = None,
+        bound: Bound | None = None,
+    ) -> None:
         self.settings = settings
+        self._bound = bound
         try:
-            self.host = host or Host(settings)
+            self.host = host or Host(settings, opening)
         except OSError as error:
             raise StartError(f"--step-trace {settings.step_trace}: {error.strerror}") from None
         try:
@@ -124,11 +134,9 @@ class Daemon:
                 n_wanted,
             )
         try:
-            self.address = await self.http.listen(self.settings.host, self.settings.port)
+            self.address = await self.http.listen(self.settings.host, self.settings.port, self._bound)
         except OSError as error:
-            where = f"{self.settings.host}:{self.settings.port}"
-            reason = os.strerror(error.errno) if error.errno else str(error)
-            raise StartError(f"cannot listen on {where}: {reason}; choose another --host or --port") from None
+            raise StartError(refusal(error)) from None
         log.info("listening on %s", self.address)
 
     def stop(self) -> None:

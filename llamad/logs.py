@@ -5,7 +5,6 @@ Set up once at start; the handlers are Python's. Must not be used from the engin
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 import os
@@ -92,6 +91,8 @@ class AccessLog:
         self._outputs.append((stream, formatter))
 
     def write(self, line: str) -> None:
+        import asyncio  # when it has long been imported: at the start there is more urgent work
+
         if not self._lines:
             asyncio.get_running_loop().call_soon(self.flush)
         self._lines.append(line)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from bench import prompts
 from bench.device import build
 from bench.device.deadline import RUN_AGAIN, OutOfTimeError
 from bench.errors import BenchError
@@ -20,6 +21,14 @@ MINUTES = 8.5
 
 def numbers(text: str) -> list[int]:
     return [int(part) for part in text.split(",")]
+
+
+def id_range(text: str) -> range:
+    """ "300,512": the ids from 300 up to 511."""
+    first, end = numbers(text)
+    if not 0 <= first < end:
+        raise ValueError(text)
+    return range(first, end)
 
 
 def options(text: str) -> dict[str, Any]:
@@ -53,10 +62,14 @@ def _build(flags: argparse.ArgumentParser) -> None:
 
 def _model(flags: argparse.ArgumentParser) -> None:
     add = flags.add_argument
-    add("--vocab", type=Path, required=True, help="a GGUF whose vocabulary to take")
+    add("--vocab", type=Path, help="a GGUF whose vocabulary to take (512 tokens of bytes, letters and pairs)")
     add("--out", type=Path, required=True, help="the file to write")
-    add("--shape", default="1b", help="tiny, 135m, 1b, 8b, or WIDTH,LAYERS,HEADS,KV_HEADS,FEED_FORWARD (1b)")
-    add("--type", choices=["f16", "q8_0"], default="f16")
+    add(
+        "--shape",
+        default="1b",
+        help="tiny, 260k, 135m, 1b, 8b, or WIDTH,LAYERS,HEADS,KV_HEADS,FEED_FORWARD (1b)",
+    )
+    add("--type", choices=["f32", "f16", "q8_0"], default="f16")
     add("--n-vocab", type=int, help="fill the vocabulary up to so many tokens")
     add("--logit-deviation", type=float, default=1.0, help="how far the logits lie apart (1)")
     add("--seed", type=int, default=1)
@@ -80,6 +93,14 @@ def _run(flags: argparse.ArgumentParser) -> None:
     add("--ctx", type=int, help="tokens of context for each slot (as many as are needed)")
     add("--ngl", type=int, default=99, help="layers on the device (99)")
     add("--threads", type=int, help="-t of all programs (their own choice)")
+    add(
+        "--ids",
+        type=id_range,
+        default=prompts.IDS,
+        metavar="FIRST,END",
+        help="token ids that prompts are made of (1000,30000)",
+    )
+    add("--turns", action="store_true", help="both servers stay loaded and take turns, a round each")
     add("--long-prompt", type=int, default=4000, help="gap: tokens of the prompts that arrive (4000)")
     add("--arriving", type=int, default=2, help="gap: how many of them at once (2)")
     add("--prefix", type=int, default=2000, help="prefix: tokens that all prompts begin with (2000)")

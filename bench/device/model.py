@@ -1,4 +1,4 @@
-"""Owns `bench/gpu model`: a GGUF of a real model's shape with random weights and a real vocabulary.
+"""Owns `bench/gpu model`: a GGUF of a real model's shape with random weights and a vocabulary, a real or a made one.
 
 Speed does not depend on the weights, and no model can be fetched where this runs. Every matrix keeps the size of what
 it is given (deviation 1/sqrt(columns)), so that the logits have the deviation that is asked for.
@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from bench.device import letters
 from bench.errors import BenchError
 
 BLOCK, BLOCK_BYTES = 32, 34  # Q8_0: a half-precision scale, then 32 signed bytes
@@ -38,11 +39,18 @@ class Shape:
 
 SHAPES = {
     "tiny": Shape(64, 2, 4, 2, 128),
+    "260k": Shape(64, 5, 8, 4, 172),
     "135m": Shape(576, 30, 9, 3, 1536),
     "1b": Shape(2048, 16, 32, 8, 8192),
     "8b": Shape(4096, 32, 32, 8, 14336),
 }
 CONTEXT = 131072
+N_VOCAB = 512  # of the vocabulary that is made
+TYPES: dict[str, np.dtype[Any]] = {
+    "f32": np.dtype(np.float32),
+    "f16": np.dtype(np.float16),
+    "q8_0": np.dtype(np.uint8),
+}
 
 
 def shape_of(text: str) -> Shape:
@@ -85,7 +93,9 @@ class Weights:
         self._pools: dict[float, Bytes] = {}
 
     def n_bytes(self, n_values: int) -> int:
-        return n_values * 2 if self.kind == "f16" else n_values // BLOCK * BLOCK_BYTES
+        if self.kind == "q8_0":
+            return n_values // BLOCK * BLOCK_BYTES
+        return n_values * TYPES[self.kind].itemsize
 
     def pool(self, deviation: float) -> Bytes:
         if deviation not in self._pools:
@@ -93,8 +103,8 @@ class Weights:
         return self._pools[deviation]
 
     def _make(self, deviation: float) -> Bytes:
-        if self.kind == "f16":
-            return (self._values * deviation).astype(np.float16).view(np.uint8)
+        if self.kind != "q8_0":
+            return (self._values * deviation).astype(TYPES[self.kind]).view(np.uint8)
         blocks = np.empty((POOL // BLOCK, BLOCK_BYTES), np.uint8)
         blocks[:, :2] = np.array([deviation / 32], np.float16).view(np.uint8)
         blocks[:, 2:] = (
@@ -105,7 +115,7 @@ class Weights:
     def chunks(self, n_values: int, deviation: float) -> Iterator[memoryview]:
         """The bytes of a matrix."""
         pool, n_left = self.pool(deviation), self.n_bytes(n_values)
-        unit = 2 if self.kind == "f16" else BLOCK_BYTES
+        unit = BLOCK_BYTES if self.kind == "q8_0" else TYPES[self.kind].itemsize
         while n_left:
             start = int(self._random.integers(len(pool) // unit // 2)) * unit
             part = pool[start : start + min(n_left, CHUNK)]
@@ -130,13 +140,16 @@ def model(flags: argparse.Namespace) -> None:
 
 
 def write(
-    path: Path, vocab: Path, shape: Shape, kind: str, n_vocab: int | None, deviation: float, seed: int
+    path: Path, vocab: Path | None, shape: Shape, kind: str, n_vocab: int | None, deviation: float, seed: int
 ) -> int:
     """Returns the size of the vocabulary."""
     import gguf
 
     writer = gguf.GGUFWriter(path, "llama")
-    n_tokens = _copy_tokenizer(gguf, vocab, writer, n_vocab)
+    if vocab is None:
+        n_tokens = letters.add_tokenizer(gguf, writer, n_vocab or N_VOCAB)
+    else:
+        n_tokens = _copy_tokenizer(gguf, vocab, writer, n_vocab)
     writer.add_name(f"random {shape.n_embd}x{shape.n_layer}")
     writer.add_context_length(CONTEXT)
     writer.add_embedding_length(shape.n_embd)
@@ -150,13 +163,11 @@ def write(
     writer.add_vocab_size(n_tokens)
     weights = Weights(kind, seed)
     types = gguf.GGMLQuantizationType
-    raw = types.F16 if kind == "f16" else types.Q8_0
+    raw = types[kind.upper()]
     for name, rows, columns in matrices(shape, n_tokens):
         n_bytes = weights.n_bytes(rows * columns)
-        stored = (rows, columns) if kind == "f16" else (rows, columns // BLOCK * BLOCK_BYTES)
-        writer.add_tensor_info(
-            name, stored, np.dtype(np.float16 if kind == "f16" else np.uint8), n_bytes, raw
-        )
+        stored = (rows, columns // BLOCK * BLOCK_BYTES) if kind == "q8_0" else (rows, columns)
+        writer.add_tensor_info(name, stored, TYPES[kind], n_bytes, raw)
     ones = np.ones(shape.n_embd, np.float32)
     for name in norms(shape):
         writer.add_tensor_info(name, ones.shape, ones.dtype, ones.nbytes, types.F32)

@@ -1,6 +1,7 @@
 """Owns `bench/gpu run`: each point of a scenario on each program in turn, and the file of results that lets it go on.
 
-One program runs at a time, with the device to itself; it is started anew for each point. A result is a line of JSON,
+One program runs at a time, with the device to itself; it is started anew for each point. With --turns, for machines
+whose own speed drifts, the servers of a point are loaded side by side and take turns. A result is a line of JSON,
 written when it is there; what is in the file is not measured again unless asked for.
 """
 
@@ -12,6 +13,7 @@ import math
 import subprocess
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +41,7 @@ SETTINGS = (
     "threads",
     "seed",
     "args",
+    "turns",
 )
 SETTINGS_OF = {
     "gap": ("long_prompt", "arriving"),
@@ -134,35 +137,65 @@ def command_of(flags: argparse.Namespace, program: str, n_connections: int) -> l
     return [flags.server, *backend, *programs.peer_flags(flags.server, n_connections), *flags.server_args]
 
 
-def served(flags: argparse.Namespace, point: Point, name: str, folder: Path) -> list[Measures]:
-    """Starts a server for the point, warms it up, loads it."""
+def start(flags: argparse.Namespace, point: Point, name: str, folder: Path) -> Program:
+    """A server for the point; it is not ready yet."""
     extra = tuple(shared_args(flags))
     n_ctx = point.n_ctx_slot * point.n_slots
     options = Options(str(flags.model), point.n_slots, n_ctx, flags.threads, point.n_connections, extra)
     port = programs.free_port()
     command = command_of(flags, name, point.n_connections)
-    program = Program(name, [command[0], *options_first(command, options, port)], port, folder / "log")
+    return Program(name, [command[0], *options_first(command, options, port)], port, folder / f"log {name}")
+
+
+def warm_up(flags: argparse.Namespace, point: Point, program: Program) -> None:
+    program.wait_ready()
+    compiled.streams(program.address[1], point.warm_up, timeout_s=flags.timeout)
+
+
+def measured(
+    flags: argparse.Namespace, point: Point, program: Program, main: Group, n_rounds: int
+) -> list[Measures]:
+    """Loads a server that is warm."""
+    port = program.address[1]
+    cpu, t_start = program.cpu_s(), time.monotonic()
+    if point.is_requests:
+        load = (flags.load_threads, flags.rate)
+        rounds = compiled.requests(port, main, flags.seconds, n_rounds, point.side, flags.timeout, *load)
+    else:
+        rounds = compiled.streams(port, main, n_rounds, point.side, flags.timeout)
+    share = (program.cpu_s() - cpu) / (time.monotonic() - t_start)
+    return [derived(one) | {"server_cpu": share} for one in rounds]
+
+
+def served(flags: argparse.Namespace, point: Point, name: str, folder: Path) -> list[Measures]:
+    """Starts a server for the point, warms it up, loads it."""
+    program = start(flags, point, name, folder)
     try:
-        program.wait_ready()
-        compiled.streams(port, point.warm_up, timeout_s=flags.timeout)
-        cpu, t_start = program.cpu_s(), time.monotonic()
-        if point.is_requests:
-            rounds = compiled.requests(
-                port,
-                point.main,
-                flags.seconds,
-                flags.rounds,
-                point.side,
-                flags.timeout,
-                flags.load_threads,
-                flags.rate,
-            )
-        else:
-            rounds = compiled.streams(port, point.main, flags.rounds, point.side, flags.timeout)
-        share = (program.cpu_s() - cpu) / (time.monotonic() - t_start)
+        warm_up(flags, point, program)
+        return measured(flags, point, program, point.main, flags.rounds)
+    except BenchError as error:
+        raise BenchError(f"{error}; the last lines of {name}:\n{program.last_lines()}") from None
     finally:
         program.stop()
-    return [derived(one) | {"server_cpu": share} for one in rounds]
+
+
+def in_turns(
+    flags: argparse.Namespace, point: Point, names: Sequence[str], folder: Path
+) -> dict[str, list[Measures]]:
+    """All servers loaded and warm, one at work: A B, B A, A B, ... so that what drifts meets all alike."""
+    found: dict[str, list[Measures]] = {name: [] for name in names}
+    running: list[Program] = []
+    try:
+        for name in names:
+            running.append(start(flags, point, name, folder))
+            warm_up(flags, point, running[-1])
+        for i in range(flags.rounds):
+            for program in running if i % 2 == 0 else reversed(running):
+                found[program.name] += measured(flags, point, program, point.round(i), 1)
+    finally:
+        for program in running:
+            program.stop()
+    return found
 
 
 def options_first(command: list[str], options: Options, port: int) -> list[str]:
@@ -208,6 +241,25 @@ def generator_alone(flags: argparse.Namespace) -> str:
     return f"the load generator alone counts {report.number(one['tokens_per_s'])} tokens/s of {n} streams"
 
 
+def groups(flags: argparse.Namespace, missing: Sequence[str], names: Sequence[str]) -> list[list[str]]:
+    """What is measured at once: a program, or with --turns all servers, as soon as one of them is missing."""
+    if not flags.turns:
+        return [[name] for name in missing]
+    servers = [name for name in names if name != table.BATCHED]
+    alone = [[name] for name in missing if name == table.BATCHED]
+    return [*alone, servers] if set(missing) & set(servers) else alone
+
+
+def measure(
+    flags: argparse.Namespace, point: Point, names: Sequence[str], folder: Path
+) -> dict[str, list[Measures]]:
+    if list(names) == [table.BATCHED]:
+        return {table.BATCHED: batched_bench(flags, point)}
+    if flags.turns:
+        return in_turns(flags, point, names, folder)
+    return {name: served(flags, point, name, folder) for name in names}
+
+
 def run(flags: argparse.Namespace) -> None:
     deadline = Deadline(flags.minutes)
     results = Results(flags.results)
@@ -219,24 +271,25 @@ def run(flags: argparse.Namespace) -> None:
     try:
         with tempfile.TemporaryDirectory(prefix="llamad-gpu-") as folder:
             for point in work.points(flags):
+                missing = []
                 for name in names:
-                    key = key_of(flags, point, name)
-                    rounds = None if name in again else results.get(key)
+                    rounds = None if name in again else results.get(key_of(flags, point, name))
                     if rounds is None:
-                        deadline.require(longest)
-                        t_start = time.monotonic()
-                        if name == table.BATCHED:
-                            rounds = batched_bench(flags, point)
-                        else:
-                            rounds = served(flags, point, name, Path(folder))
-                        results.add(key, rounds)
-                        longest = max(longest, 1.3 * (time.monotonic() - t_start))
+                        missing.append(name)
+                    else:
+                        found[point.name, name] = rounds
+                for some in groups(flags, missing, names):
+                    deadline.require(longest)
+                    t_start = time.monotonic()
+                    for name, rounds in measure(flags, point, some, Path(folder)).items():
+                        results.add(key_of(flags, point, name), rounds)
+                        found[point.name, name] = rounds
                         first = flags.measure or table.COLUMNS[flags.scenario][0]
                         value = report.number(table.middle(rounds, first))
                         print(
                             f"{point.name}, {name}: {value} ({time.monotonic() - t_start:.0f} s)", flush=True
                         )
-                    found[point.name, name] = rounds
+                    longest = max(longest, 1.3 * (time.monotonic() - t_start))
     finally:
         if found:
             print("\n" + table.whole(flags.scenario, found, flags.measure), flush=True)

@@ -48,6 +48,12 @@ class Point:
     def n_connections(self) -> int:
         return self.main.n_connections + (self.side.n_connections if self.side else 0)
 
+    def round(self, i: int) -> Group:
+        """What one round of several sends: other prompts than the others."""
+        n = self.main.n_connections
+        sent = self.main.bodies[i * n : (i + 1) * n] if not self.is_requests else self.main.bodies
+        return Group(n, sent, self.main.path)
+
 
 def body(flags: argparse.Namespace, index: int, ids: list[int], n_predict: int) -> dict[str, Any]:
     """A streamed completion that does not end early, for the dialect of --path."""
@@ -63,7 +69,8 @@ def body(flags: argparse.Namespace, index: int, ids: list[int], n_predict: int) 
 
 
 def bodies(flags: argparse.Namespace, n: int, n_prompt: int, n_predict: int, start: int = 0) -> list[Any]:
-    return [body(flags, start + i, prompts.ids(start + i, n_prompt, flags.seed), n_predict) for i in range(n)]
+    return [body(flags, start + i, prompts.ids(start + i, n_prompt, flags.seed, flags.ids), n_predict)
+            for i in range(n)]  # fmt: skip
 
 
 def context_of(flags: argparse.Namespace, n_tokens: int) -> int:
@@ -114,9 +121,9 @@ def prefix_point(flags: argparse.Namespace, n: int) -> Point:
     """All at once, with one long prefix in common that nobody has seen before."""
     sent = []
     for r in range(flags.rounds):
-        prefix = prompts.ids(r, flags.prefix, flags.seed)
+        prefix = prompts.ids(r, flags.prefix, flags.seed, flags.ids)
         for i in range(n):
-            own = prompts.ids(r * n + i, flags.prompt_tokens, flags.seed + 1)
+            own = prompts.ids(r * n + i, flags.prompt_tokens, flags.seed + 1, flags.ids)
             sent.append({**body(flags, i, prefix + own, flags.predict), "cache_prompt": True})
     return Point(
         name=f"{n} with a prefix of {flags.prefix}",
@@ -138,7 +145,7 @@ def request_points(flags: argparse.Namespace, n: int) -> list[Point]:
     sent: list[tuple[str, list[Any]]] = [
         ("/health", []),
         ("/tokenize", [{"content": text}]),
-        ("/detokenize", [{"tokens": prompts.ids(0, flags.prompt_tokens, flags.seed)}]),
+        ("/detokenize", [{"tokens": prompts.ids(0, flags.prompt_tokens, flags.seed, flags.ids)}]),
     ]
     return [
         Point(

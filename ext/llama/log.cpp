@@ -20,6 +20,7 @@ char       ring[CAPACITY];
 size_t     n_written = 0, n_read = 0; // running totals; their difference is what the ring holds
 int64_t    n_dropped  = 0;
 int32_t    event_fd   = -1;
+bool       is_open    = false;
 int32_t    last_level = GGML_LOG_LEVEL_INFO;
 
 void put(const void *from, size_t n) {
@@ -34,6 +35,13 @@ void get(void *to, size_t n, size_t n_kept) {
     n_read += n;
 }
 
+void tell() {
+    if (event_fd < 0) return;
+    uint64_t one     = 1;
+    ssize_t  ignored = write(event_fd, &one, sizeof one);
+    (void) ignored; // a full eventfd is readable already
+}
+
 void on_log(ggml_log_level level, const char *text, void *) {
     std::lock_guard<std::mutex> guard(lock);
     if (level == GGML_LOG_LEVEL_CONT) level = static_cast<ggml_log_level>(last_level);
@@ -46,11 +54,7 @@ void on_log(ggml_log_level level, const char *text, void *) {
     }
     put(&header, sizeof header);
     put(text, static_cast<size_t>(header.n_bytes));
-    if (event_fd >= 0) {
-        uint64_t one = 1;
-        ssize_t  ignored = write(event_fd, &one, sizeof one);
-        (void) ignored; // a full eventfd is readable already
-    }
+    tell();
 }
 
 } // namespace
@@ -58,11 +62,15 @@ void on_log(ggml_log_level level, const char *text, void *) {
 extern "C" {
 
 void llamad_log_open(int32_t fd) {
+    bool is_first;
     {
         std::lock_guard<std::mutex> guard(lock);
+        is_first = !is_open;
+        is_open  = true;
         event_fd = fd;
+        if (n_written != n_read) tell();
     }
-    llama_log_set(on_log, nullptr);
+    if (is_first) llama_log_set(on_log, nullptr);
 }
 
 int32_t llamad_log_read(char *buf, int32_t n_buf, int32_t *level) {

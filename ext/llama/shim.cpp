@@ -10,6 +10,9 @@
 #include <new>
 #include <vector>
 
+// OpenMP's, where llama.cpp was built with it.
+extern "C" __attribute__((weak)) void omp_set_num_threads(int n);
+
 struct llamad_context {
     llama_model         *model;
     llama_context_params params;
@@ -274,7 +277,10 @@ const char *llamad_last_error(void) {
 }
 
 llama_model *llamad_model_open(const char *path, llama_model_params params, llamad_load_state *state) {
-    last_error[0]                      = 0;
+    last_error[0] = 0;
+    // Weights are rearranged by OpenMP's threads, one for each core if nobody says otherwise, at a barrier for each
+    // tensor: where a core has other work, all wait for it. This holds for the calling thread alone.
+    if (omp_set_num_threads && state->n_threads > 0) omp_set_num_threads(state->n_threads);
     params.progress_callback           = on_progress;
     params.progress_callback_user_data = state;
     return guarded<llama_model *>(nullptr, [&] { return llama_model_load_from_file(path, params); });

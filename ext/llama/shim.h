@@ -19,6 +19,7 @@ typedef struct llamad_context llamad_context;
 typedef struct llamad_load_state {
     int32_t permille; /* of the loading; written by the loading thread, atomically */
     int32_t cancel;   /* set to 1 to stop loading */
+    int32_t n_threads; /* that may rearrange weights */
 } llamad_load_state;
 
 const llamad_table *llamad_llama_table(void);

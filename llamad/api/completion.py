@@ -115,7 +115,7 @@ def handle(service: Service, exchange: Exchange) -> None:
     exchange.request.body = b""
     generation = options.parse(body, service.settings, model, service.constraint)
     sent, prompt = generation.system_prompt, body.get("prompt")
-    job = Job(service, exchange, generation, model, engine, PLAIN)
+    job = Job(service, exchange, generation, model, engine, PLAIN, plain=True)
     if sent is not None and prompt in (None, ""):
         # Only the system prompt is to be set: it is read into the cache, and nothing is generated.
         prompt, generation.n_predict = "", 0

@@ -229,5 +229,5 @@ def handle(service: Service, exchange: Exchange) -> None:
         prompt,
         generation.n_predict,
     )
-    job = Job(service, exchange, generation, model, engine, PLAIN)
+    job = Job(service, exchange, generation, model, engine, PLAIN, plain=True)
     prepare(service, exchange, generation, model, [wanted], job.submit)

@@ -14,6 +14,7 @@ from typing import NamedTuple, Protocol
 from llamad.api import generation as options
 from llamad.api.budget import Budget, Watched
 from llamad.api.errors import ApiError, bad, queue_full
+from llamad.api.part import TextPart
 from llamad.api.preparing import Ready
 from llamad.api.service import Service
 from llamad.engine.core import clock_us
@@ -95,34 +96,31 @@ class Dialect(Protocol):
         """The answer that is an error."""
 
 
-class Part:
-    """One completion of one prompt of a request."""
+class Part(TextPart):
+    """One completion of one prompt of a request. on_text(), which each token comes by, is the compiled half's."""
 
+    job: Job
     __slots__ = (
         "done",
         "index",
-        "job",
         "n_cached",
-        "n_decoded",
         "n_prompt",
         "pieces",
         "seed",
         "state",
-        "t_last_us",
         "task_id",
         "tokens_prompt",
     )
 
     def __init__(self, job: Job, index: int, tokens_prompt: bytes, seed: int) -> None:
         self.job = job
+        self.is_plain = job.generation.stream and job.has_plain_pieces
         self.index = index
         self.seed = seed
         self.tokens_prompt = tokens_prompt
         self.n_prompt = len(tokens_prompt) // 4
         self.task_id = 0
         self.n_cached = 0
-        self.n_decoded = 0
-        self.t_last_us = 0
         self.pieces: list[Piece] = []  # of an answer that is not streamed
         self.done: Done | None = None
         self.state: object = None  # the dialect's own
@@ -147,29 +145,13 @@ class Part:
         assert self.job.on_prompt is not None
         self.job.on_prompt(self, tokens, probs)
 
-    def on_text(
-        self,
-        tokens: list[int],
-        data: bytes,
-        n_decoded: int,
-        t_us: int,
-        prompt_us: int,
-        predict_us: int,
-        probs: list[TokenProbs],
+    def on_piece(
+        self, tokens: list[int], data: bytes, probs: list[TokenProbs], prompt_us: int, predict_us: int
     ) -> None:
-        job = self.job
-        metrics = job.service.metrics
-        if self.n_decoded == 0:
-            # A plain request hears of many tokens at once: the first came when predicting began.
-            self.n_decoded, self.t_last_us = 1, t_us - predict_us
-            metrics.first_token_seconds.observe(self.t_last_us / 1e6 - job.exchange.request.t_start)
-        n_new = n_decoded - self.n_decoded
-        if n_new > 0:
-            metrics.token_gap_seconds.observe((t_us - self.t_last_us) / 1e6 / n_new, n_new)
-        self.n_decoded, self.t_last_us = n_decoded, t_us
+        """From on_text(), for what is more than a plain event."""
         piece = Piece(tokens, data, probs, prompt_us, predict_us)
-        if job.generation.stream:
-            job.write(job.dialect.piece(self, piece))
+        if self.job.generation.stream:
+            self.job.write(self.job.dialect.piece(self, piece))
         else:
             self.pieces.append(piece)
 
@@ -196,6 +178,7 @@ class Job:
         "engine",
         "exchange",
         "generation",
+        "has_plain_pieces",
         "is_paused",
         "markers",
         "model",
@@ -218,6 +201,7 @@ class Job:
         dialect: Dialect,
         *,
         markers: bool = False,
+        plain: bool = False,
         budget: Budget | None = None,
         on_prompt: Callable[[Part, list[int], list[TokenProbs]], None] | None = None,
     ) -> None:
@@ -230,6 +214,7 @@ class Job:
         self.markers = markers
         self.budget = budget
         self.is_paused = False
+        self.has_plain_pieces = plain  # a piece's event is part.plain_event(), where nothing but text is told
         self.on_prompt = on_prompt
         self.ready: Ready | None = None
         self.parts: list[Part] = []
@@ -258,6 +243,7 @@ class Job:
         )
         context = RequestContext(request.request_id, request.key_name, deadline_us=deadline)
         samplings = [options.sampling(g, self.model.info.nl, options.seed_of(g, i)) for i in range(g.n)]
+        self.has_plain_pieces &= n_parts == 1 and not g.timings_per_token
         bias = options.biases(g, self.service.eog_tokens(), self.service.suppressed_tokens())
         self.parts = [
             Part(self, i * g.n + k, tokens, options.seed_of(g, k))

@@ -142,6 +142,17 @@ def _engine_lines(service: Service) -> Iterable[str]:
         ("llamad:step_wait_seconds_total", "Engine time: waiting for the device.", stats["wait_us"] / 1e6),
         ("llamad:step_sample_seconds_total", "Engine time: sampling.", stats["sample_us"] / 1e6),
         ("llamad:step_emit_seconds_total", "Engine time: detokenizing and events.", stats["emit_us"] / 1e6),
+        ("llamad:wakes_total", "Times that the engine woke the event loop.", stats["n_wakes"]),
+        (
+            "llamad:step_wake_seconds_total",
+            "From the engine's wake-up until the event loop took its events.",
+            stats["wake_us"] / 1e6,
+        ),
+        (
+            "llamad:step_write_seconds_total",
+            "Event loop time: turning events into answers and writing them to sockets.",
+            stats["write_us"] / 1e6,
+        ),
     )
     gauges = (
         (

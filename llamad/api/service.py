@@ -25,7 +25,8 @@ from llamad.chat.host import ChatHost
 from llamad.engine.embedder import Embedder
 from llamad.engine.engine import Engine
 from llamad.engine.host import Host, State
-from llamad.engine.model import LoadError, Model
+from llamad.engine.model import Model
+from llamad.engine.opening import LoadError
 from llamad.engine.room import Room
 from llamad.engine.sessions import Sessions
 from llamad.engine.state import States

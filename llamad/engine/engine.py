@@ -48,6 +48,7 @@ class Engine:
         self._actions: dict[int, tuple[asyncio.Future[Acted], Blob | None]] = {}
         self._left_behind: list[Blob | None] = []
         self._trace = trace
+        self._steps: list[tuple[Any, ...]] = []  # for the trace, until their answers are written
         self._next_id = 1
         self._n_groups = 0
         self._backlog: deque[tuple[Callable[[], bool], Callable[[], None] | None]] = deque()
@@ -74,6 +75,7 @@ class Engine:
             log.warning("the engine is in a long step; leaving without it")
         while self._on_events():
             pass
+        self._on_written()
         self._loop.remove_reader(self.core.event_fd)
         self._loop = None
         for task_id in list(self.tasks):
@@ -225,12 +227,19 @@ class Engine:
 
     def _on_events(self) -> int:
         """The engine has written events: hand each to its task. Returns how many there were."""
+        n_events = self._take_events()
+        if n_events and self._loop is not None:
+            # Transports write at once or at the end of this turn of the loop: what is called next comes after both.
+            self._loop.call_soon(self._on_written)
+        return n_events
+
+    def _take_events(self) -> int:
         tasks = self.tasks
         events = self.core.poll()
         for event in events:
             kind, task_id = event[0], event[1]
             if kind == EVENT_STEP:
-                self._write_trace(event)
+                self._steps.append(event)
                 continue
             if kind == EVENT_ACTION:
                 self._acted(task_id, Acted(*event[2:]))
@@ -259,12 +268,15 @@ class Engine:
                 running.sink.on_broken()
         return len(events)
 
-    def _write_trace(self, event: tuple[Any, ...]) -> None:
-        """A trace that cannot be written ends; the requests of this batch must not."""
-        if self._trace is None:
+    def _on_written(self) -> None:
+        """The last events' answers are with the sockets, and the trace can tell what that took."""
+        self.core.written()
+        steps, self._steps = self._steps, []
+        if not steps or self._trace is None:
             return
         try:
-            self._trace.write(event)
+            self._trace.write(steps, self.core.parts())
         except OSError as error:
+            # A trace that cannot be written ends; the requests do not.
             log.error("--step-trace ends here: %s", error)
             self._trace = None

@@ -6,6 +6,7 @@ class Fake:
     script: bytes
     n_decodes: int
     n_graphs: int
+    n_silent: int
     n_rebuilds: int
     n_samplers: int
     bad_calls: int

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from base64 import b64encode
 
-import numpy as np
-
 from llamad._llama import ffi, lib
 from llamad.engine.vectors import Rows
 
 
 def to_json(row: Rows) -> bytes:
     """One row as a JSON array; each number in the fewest digits that give the same 32-bit float."""
+    import numpy as np
+
     row = np.ascontiguousarray(row, np.float32)
     buffer = bytearray(row.size * lib.LLAMAD_FLOAT_CHARS + 2)
     n = lib.llamad_floats_json(ffi.from_buffer("float[]", row), row.size, ffi.from_buffer(buffer))
@@ -20,6 +20,8 @@ def to_json(row: Rows) -> bytes:
 
 def to_base64(row: Rows) -> bytes:
     """One row as little-endian 32-bit floats."""
+    import numpy as np
+
     return b64encode(np.ascontiguousarray(row, "<f4").data)
 
 
@@ -27,6 +29,8 @@ def normalize(rows: Rows, kind: int) -> Rows:
     """-1 leaves rows as they are, 0 scales the largest to 32760, 1 the sum of sizes to 1, 2 the length, p a p-norm."""
     if kind < 0:
         return rows
+    import numpy as np
+
     size = np.abs(rows.astype(np.float64))
     if kind == 0:
         norm = size.max(axis=1, keepdims=True) / 32760.0

@@ -16,7 +16,8 @@ from llamad.engine.core import Core
 from llamad.engine.embedder import Embedder
 from llamad.engine.engine import Engine
 from llamad.engine.memory import cache_ram_bytes
-from llamad.engine.model import LoadCancelled, LoadError, Loading, Model, load
+from llamad.engine.model import Model, load
+from llamad.engine.opening import LoadCancelled, LoadError, Loading, Opening
 from llamad.engine.ses1 import Layout, StateError
 from llamad.engine.state import States, learn
 from llamad.engine.threads import compute_threads, sampler_threads
@@ -45,8 +46,9 @@ class Host:
     """`model` and, where it generates, `engine` are set while state is READY, and stay set while DRAINING if it was
     reached; so is `embedder` where the flags ask for vectors."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, opening: Opening | None = None) -> None:
         self.settings = settings
+        self._opening = opening  # where the model's file has been begun with
         self.state = State.LOADING
         self.error = ""
         self.model: Model | None = None
@@ -59,7 +61,7 @@ class Host:
         self.on_drain: Callable[[], None] | None = None
         self._layout: Layout | None = None
         self._no_layout = ""
-        self._loading = Loading()
+        self._loading = opening.loading if opening is not None else Loading()
         # Opened now, so that a wrong path stops the start and not the first request. Raises OSError.
         self._trace = StepTrace(settings.step_trace) if settings.step_trace else None
 
@@ -170,7 +172,7 @@ class Host:
 
     def _load(self) -> tuple[Model, Core | None]:
         settings = self.settings
-        model = load(settings, compute_threads(settings.n_threads), self._loading)
+        model = load(settings, compute_threads(settings.n_threads), self._loading, self._opening)
         try:
             if self.prepare is not None:
                 self.prepare(model)

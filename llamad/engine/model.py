@@ -5,25 +5,17 @@ load() runs in a worker thread, beside the event loop; everything else is read-o
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import Any
 
 from llamad._llama import ffi, lib
 from llamad.engine import memory, vectors
+from llamad.engine.opening import LoadCancelled, LoadError, Loading, Opening, open_model
 from llamad.engine.vectors import Vectors
 from llamad.engine.vocab import Vocab
 from llamad.flags.settings import Settings
 
 CTX_SLOT_MIN = 8
-
-
-class LoadError(Exception):
-    """One line that says why the model cannot be served and what to do."""
-
-
-class LoadCancelled(Exception):
-    """The daemon is stopping."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,117 +109,6 @@ class Model:
         if self._handle is not None:
             lib.llamad_model_close(self._handle)
             self._handle = None
-
-
-class Loading:
-    """The progress of a load, and the way to stop it. Any thread."""
-
-    def __init__(self) -> None:
-        self._state = ffi.new("llamad_load_state *")
-
-    @property
-    def permille(self) -> int:
-        return int(self._state.permille)
-
-    def cancel(self) -> None:
-        self._state.cancel = 1
-
-    @property
-    def is_cancelled(self) -> bool:
-        return bool(self._state.cancel)
-
-    @property
-    def pointer(self) -> Any:
-        return self._state
-
-
-def _backend(settings: Settings) -> None:
-    lib.llama_backend_init()
-    strategies = {
-        "distribute": lib.GGML_NUMA_STRATEGY_DISTRIBUTE,
-        "isolate": lib.GGML_NUMA_STRATEGY_ISOLATE,
-        "numactl": lib.GGML_NUMA_STRATEGY_NUMACTL,
-    }
-    if settings.numa is not None:
-        lib.llama_numa_init(strategies[settings.numa])
-
-
-def _devices(names: tuple[str, ...]) -> Any:
-    """A NULL-terminated list, or NULL for all devices."""
-    if not names:
-        return ffi.NULL
-    found = []
-    for name in names if names != ("none",) else ():
-        device = lib.ggml_backend_dev_by_name(name.encode())
-        if device == ffi.NULL:
-            known = [
-                ffi.string(lib.ggml_backend_dev_name(lib.ggml_backend_dev_get(i))).decode()
-                for i in range(lib.ggml_backend_dev_count())
-            ]
-            raise LoadError(f"--device {name}: there is no such device; this machine has {', '.join(known)}")
-        found.append(device)
-    return ffi.new("ggml_backend_dev_t[]", [*found, ffi.NULL])
-
-
-def _overrides(settings: Settings) -> Any:
-    """A list that ends with an empty key, or NULL."""
-    if not settings.override_kv:
-        return ffi.NULL
-    rows = ffi.new("struct llama_model_kv_override[]", len(settings.override_kv) + 1)
-    for row, override in zip(rows, settings.override_kv, strict=False):
-        row.key = override.key.encode()
-        if override.type == "int":
-            row.tag, row.val_i64 = lib.LLAMA_KV_OVERRIDE_TYPE_INT, override.value
-        elif override.type == "float":
-            row.tag, row.val_f64 = lib.LLAMA_KV_OVERRIDE_TYPE_FLOAT, override.value
-        elif override.type == "bool":
-            row.tag, row.val_bool = lib.LLAMA_KV_OVERRIDE_TYPE_BOOL, override.value
-        else:
-            row.tag, row.val_str = lib.LLAMA_KV_OVERRIDE_TYPE_STR, str(override.value).encode()
-    return rows
-
-
-def _load_mode(settings: Settings) -> int:
-    if settings.mmap:
-        return int(lib.LLAMA_LOAD_MODE_MMAP_MLOCK if settings.mlock else lib.LLAMA_LOAD_MODE_AUTO)
-    return int(lib.LLAMA_LOAD_MODE_MLOCK if settings.mlock else lib.LLAMA_LOAD_MODE_NONE)
-
-
-def _open_model(settings: Settings, loading: Loading) -> Any:
-    """The model's handle. Keeps what the parameters point to alive until llama.cpp has read it."""
-    params = lib.llama_model_default_params()
-    params.devices = devices = _devices(settings.devices)
-    params.n_gpu_layers = settings.n_gpu_layers
-    params.split_mode = {
-        "none": lib.LLAMA_SPLIT_MODE_NONE,
-        "layer": lib.LLAMA_SPLIT_MODE_LAYER,
-        "row": lib.LLAMA_SPLIT_MODE_ROW,
-        "tensor": lib.LLAMA_SPLIT_MODE_TENSOR,
-    }[settings.split_mode]
-    params.main_gpu = settings.main_gpu
-    split = ffi.NULL
-    if settings.tensor_split:
-        n_max = lib.llama_max_devices()
-        if len(settings.tensor_split) > n_max:
-            raise LoadError(
-                f"--tensor-split names {len(settings.tensor_split)} parts; at most {n_max} are possible"
-            )
-        split = ffi.new("float[]", [*settings.tensor_split, *[0.0] * (n_max - len(settings.tensor_split))])
-    params.tensor_split = split
-    params.load_mode = _load_mode(settings)
-    params.kv_overrides = overrides = _overrides(settings)
-    params.check_tensors = settings.check_tensors
-    handle = lib.llamad_model_open(os.fsencode(settings.model), params, loading.pointer)
-    del devices, split, overrides
-    if handle == ffi.NULL:
-        if loading.is_cancelled:
-            raise LoadCancelled
-        reason = ffi.string(lib.llamad_last_error()).decode(errors="replace")
-        raise LoadError(
-            f"{settings.model} could not be loaded as a GGUF model{': ' + reason if reason else ''};"
-            " the log above has llama.cpp's reason"
-        )
-    return handle
 
 
 def _context_params(settings: Settings, n_threads: int) -> Any:
@@ -395,19 +276,10 @@ def _open_vectors(settings: Settings, handle: Any, n_threads: int) -> Vectors:
     return Vectors(handle, context, settings)
 
 
-def load(settings: Settings, n_threads: int, loading: Loading) -> Model:
-    """Open the model and its context. Raises LoadError or LoadCancelled; frees what it took then."""
-    try:
-        with open(settings.model, "rb") as file:
-            magic = file.read(4)
-    except OSError as error:
-        raise LoadError(f"{settings.model}: {error.strerror}; -m names a GGUF file") from None
-    if magic != b"GGUF":
-        raise LoadError(
-            f"{settings.model} is not a GGUF file; convert it with llama.cpp's convert_hf_to_gguf.py"
-        )
-    _backend(settings)
-    handle = _open_model(settings, loading)
+def load(settings: Settings, n_threads: int, loading: Loading, opening: Opening | None = None) -> Model:
+    """Open the model, unless it has been begun, and its context. Raises LoadError or LoadCancelled; frees what it
+    took then."""
+    handle = opening.result() if opening is not None else open_model(settings, n_threads, loading)
     context, second = None, None
     try:
         _check(settings, handle)

@@ -6,34 +6,36 @@ Written on the event loop through a buffered file. Must not be on when nobody as
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
+
+_ENGINE = (
+    *("step", "t_us", "plan_us", "decode_us", "sample_us", "emit_us", "budget", "n_tokens", "n_writing"),
+    *("slots", "wait_us", "n_fillers"),
+)
+_LOOP = ("n_wakes", "wake_us", "write_us")
 
 
 class StepTrace:
-    """Fields: step, t_us, plan_us, decode_us, sample_us, emit_us, budget, n_tokens, n_writing, slots,
-    wait_us (for the device, after decode_us), n_fillers.
-    `slots` lists [slot, tokens in this step, whether it is writing]."""
+    """The engine's fields: step, t_us, plan_us, decode_us, wait_us (for the device, after decode_us), sample_us,
+    emit_us, budget, n_tokens, n_writing, n_fillers, slots ([slot, tokens in this step, whether it is writing]).
+
+    The event loop's: n_wakes, wake_us, write_us, of all its turns since the line before. One turn may take
+    several steps; all of it then stands at the first, which waited longest. So the lines' sums are those of /metrics.
+    """
 
     def __init__(self, path: str) -> None:
         self._file = open(path, "w", encoding="utf-8", buffering=1 << 16)  # noqa: SIM115 - closed by close()
+        self._told = (0, 0, 0)
 
-    def write(self, event: tuple[Any, ...]) -> None:
-        """One step, as core.poll() gives it."""
-        names = (
-            "step",
-            "t_us",
-            "plan_us",
-            "decode_us",
-            "sample_us",
-            "emit_us",
-            "budget",
-            "n_tokens",
-            "n_writing",
-            "slots",
-            "wait_us",
-            "n_fillers",
-        )
-        self._file.write(json.dumps(dict(zip(names, event[2:], strict=True)), separators=(",", ":")) + "\n")
+    def write(self, steps: Sequence[tuple[Any, ...]], parts: tuple[int, int, int]) -> None:
+        """The steps of one turn as core.poll() gives them, and core.parts() after their answers were written."""
+        since = [now - before for now, before in zip(parts, self._told, strict=True)]
+        self._told = parts
+        for event in steps:
+            line = dict(zip(_ENGINE, event[2:], strict=True)) | dict(zip(_LOOP, since, strict=True))
+            self._file.write(json.dumps(line, separators=(",", ":")) + "\n")
+            since = [0, 0, 0]
 
     def close(self) -> None:
         self._file.close()

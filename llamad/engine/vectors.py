@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from llamad._llama import ffi, lib
 from llamad.engine import memory
 from llamad.flags.settings import Settings
 
-Rows = npt.NDArray[np.float32]
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+# NumPy takes as long to import as all of llamad, and only who computes vectors needs it: so it is imported then.
+Rows: TypeAlias = "npt.NDArray[np.float32]"
 
 # Texts of one batch. They share one cache, or need none, so more of them cost nothing.
 SEQUENCES_MAX = 64
@@ -173,6 +175,8 @@ class Vectors:
     def compute(self, texts: list[bytes]) -> list[Rows]:
         """The rows of each text (one, or one for each token where nothing is pooled); each text is int32 token ids.
         Lets the GIL go. Raises ComputeFailed; the context is usable afterwards or made anew by the next call."""
+        import numpy as np
+
         lengths = [len(text) // 4 for text in texts]
         is_pooled = self.info.pooling != "none"
         out = np.empty((len(texts) if is_pooled else sum(lengths), self.info.n_out), np.float32)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 import ssl
 from collections.abc import Callable
 from time import monotonic
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING
 from llamad.http import unix, wire
 from llamad.http.access import access_line
 from llamad.http.app import App
+from llamad.http.binding import BACKLOG, Bound, bind
 from llamad.http.connection import Connection
 from llamad.http.cors import Cors
 from llamad.http.errors import HttpError
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("llamad.http")
 
-BACKLOG = 2048
 # Connections above the limit that may wait for their refusal to be read; further ones are closed at once.
 REFUSED_MAX = 128
 SWEEP_SLICE = 500
@@ -79,8 +78,9 @@ class HttpServer:
 
     # Listening and leaving.
 
-    async def listen(self, host: str, port: int) -> str:
-        """Listen on an address, or on a Unix socket for a host that is a path; return it as a URL.
+    async def listen(self, host: str, port: int, bound: Bound | None = None) -> str:
+        """Serve an address, or a Unix socket for a host that is a path; return it as a URL. `bound`: its sockets, where
+        they listen already.
 
         Raises OSError with a sentence for the person who started the server.
         """
@@ -88,10 +88,13 @@ class HttpServer:
         tls = self._ssl
         handshake = self.limits.header_timeout if tls is not None else None
         shutdown = TLS_SHUTDOWN_SECONDS if tls is not None else None
-        if unix.is_path(host):
-            sock, file = unix.bind(host)
-            self._unix_files.append(file)
-            server = await loop.create_unix_server(
+        if bound is None:
+            bound = bind(host, port)
+        if bound.file is not None:
+            self._unix_files.append(bound.file)
+        create = loop.create_unix_server if bound.file is not None else loop.create_server
+        for sock in bound.sockets:
+            server = await create(
                 self._make,
                 sock=sock,
                 backlog=BACKLOG,
@@ -99,29 +102,13 @@ class HttpServer:
                 ssl_handshake_timeout=handshake,
                 ssl_shutdown_timeout=shutdown,
             )
-            where = f"unix:{host}"
-        else:
-            try:
-                server = await loop.create_server(
-                    self._make,
-                    host,
-                    port,
-                    backlog=BACKLOG,
-                    ssl=tls,
-                    ssl_handshake_timeout=handshake,
-                    ssl_shutdown_timeout=shutdown,
-                )
-            except OSError as error:
-                reason = error.strerror or str(error)
-                raise OSError(error.errno, f"cannot listen on {host}:{port}: {reason}") from None
-            _find_dead_peers(server)
-            real_port = server.sockets[0].getsockname()[1]
-            name = f"[{host}]" if ":" in host else host
-            where = f"{'https' if self._ssl else 'http'}://{name}:{real_port}"
-        self._servers.append(server)
+            self._servers.append(server)
         if self._sweep_timer is None:
             self._sweep_timer = loop.call_later(self._sweep_seconds, self._sweep)
-        return where
+        if bound.file is not None:
+            return f"unix:{host}"
+        name = f"[{host}]" if ":" in host else host
+        return f"{'https' if tls else 'http'}://{name}:{bound.sockets[0].getsockname()[1]}"
 
     def _make(self) -> Connection:
         return Connection(self)
@@ -273,16 +260,3 @@ class HttpServer:
                 self._access_log(access_line(exchange, seconds))
             except Exception:
                 log.exception("request %s: the access log failed", exchange.request.request_id)
-
-
-def _find_dead_peers(server: asyncio.Server) -> None:
-    """Let the kernel ask after silent clients, so that a machine that lost its power is noticed in two minutes.
-
-    Accepted connections inherit this from the listening socket.
-    """
-    for sock in server.sockets:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        if hasattr(socket, "TCP_KEEPIDLE"):
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 15)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 4)

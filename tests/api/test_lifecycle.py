@@ -278,3 +278,13 @@ def test_llama_cpps_own_log_reaches_ours(tiny):
         server.wait_line(r"D llama\.cpp: .*llama_model_loader")
     with Live("-c", "512", model=tiny) as server:
         assert not any("llama_model_loader" in line for line in server.lines)
+
+
+def test_what_is_slow_to_import_and_seldom_needed_does_not_delay_the_start():
+    """NumPy alone takes as long as all the rest; the model's file is opened before the other imports."""
+    code = (
+        "import sys, llamad.__main__; early = set(sys.modules); import llamad.daemon; "
+        "print(sorted({'numpy'} & set(sys.modules)), sorted({'asyncio', 'jinja2', 'llamad.daemon'} & early))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split("\n")[0] == "[] []"

@@ -13,7 +13,7 @@ import pytest
 from support.live import model_path
 
 from bench.device import __main__ as program
-from bench.device import build, model, run, table, work
+from bench.device import build, letters, model, run, table, work
 from bench.device.deadline import RUN_AGAIN, Deadline, OutOfTimeError
 from bench.errors import BenchError
 
@@ -125,7 +125,7 @@ def test_a_build_is_told_where_things_are(tmp_path: Path, monkeypatch: pytest.Mo
     assert env["LLAMAD_CMAKE_ARGS"] == "-DGGML_CUDA=ON -DCMAKE_CUDA_ARCHITECTURES=100"
 
 
-@pytest.mark.parametrize("kind", ["f16", "q8_0"])
+@pytest.mark.parametrize("kind", ["f32", "f16", "q8_0"])
 def test_weights_have_the_deviation_that_is_asked_for(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     import numpy as np
     from gguf import GGMLQuantizationType, dequantize
@@ -135,8 +135,8 @@ def test_weights_have_the_deviation_that_is_asked_for(kind: str, monkeypatch: py
     weights = model.Weights(kind, 1)
     data = b"".join(weights.chunks(64 * 1024, 0.25))
     assert len(data) == weights.n_bytes(64 * 1024)
-    stored = np.frombuffer(data, np.float16 if kind == "f16" else np.uint8)
-    values = stored if kind == "f16" else dequantize(stored, GGMLQuantizationType.Q8_0)
+    stored = np.frombuffer(data, model.TYPES[kind])
+    values = dequantize(stored, GGMLQuantizationType.Q8_0) if kind == "q8_0" else stored
     assert float(np.std(values.astype(np.float32))) == pytest.approx(0.25, rel=0.03)
 
 
@@ -148,6 +148,7 @@ def test_weights_have_the_deviation_that_is_asked_for(kind: str, monkeypatch: py
         (["run", "--model", "MODEL", "--programs", "other"], "there is no other"),
         (["run", "--model", "MODEL", "--programs", "llama-server", "--server", "/nowhere"], "cannot be run"),
         (["model", "--vocab", "MODEL", "--out", "OUT", "--shape", "giant"], "none of tiny"),
+        (["model", "--out", "OUT", "--shape", "260k", "--n-vocab", "32000"], "needs a --vocab"),
     ],
 )
 def test_what_cannot_be_done_is_said_in_one_line(
@@ -186,3 +187,28 @@ def test_a_random_model_is_written_served_and_measured(
     again = capsys.readouterr().out
     assert "2 streams, llamad: " not in again
     assert again.splitlines()[1:] == first.splitlines()[-len(again.splitlines()) + 1 :]
+
+
+def test_a_small_model_with_a_vocabulary_of_its_own_takes_turns(
+    fake_program: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No other model is needed for it. Each round meets both programs, and so does a second command."""
+    out = tmp_path / "260k.gguf"
+    assert program.main(["model", "--out", str(out), "--shape", "260k", "--type", "f32"]) == 0
+    results = tmp_path / "results.jsonl"
+    arguments = ["run", "--model", str(out), "--server", fake_program, "--programs", "llama-server,llamad"]
+    arguments += ["--streams", "2", "--predict", "8", "--rounds", "3", "--prompt-tokens", "12", "--turns"]
+    arguments += ["--ids", "259,512", "--threads", "1", "--ngl", "0", "--results", str(results)]
+    assert program.main(arguments) == 0
+    assert "2 streams, llamad: " in capsys.readouterr().out
+    lines = [json.loads(line) for line in results.read_text().splitlines()]
+    assert [line["key"]["program"] for line in lines] == ["llama-server", "llamad"]
+    assert [one["prompt_tokens"] for one in lines[1]["rounds"]] == [24, 24, 24]
+    assert program.main(arguments) == 0
+    assert len(results.read_text().splitlines()) == 2
+
+
+def test_a_made_vocabulary_spells_every_text() -> None:
+    texts = letters.pieces(253)
+    assert len(set(texts)) == 253
+    assert set("abcdefghijklmnopqrstuvwxyz.") < set(texts)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bench import __main__ as program
-from bench import load, programs, wire
+from bench import load, memory, programs, wire
 from bench.errors import BenchError
 
 TIMEOUT = 30
@@ -70,6 +70,7 @@ def model(tmp_path: Path) -> str:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(program, "IDLE_SECONDS", 0.05)
+    monkeypatch.setattr(memory, "IDLE_SECONDS", 0.05)
     monkeypatch.delenv("LLAMA_SERVER", raising=False)
     monkeypatch.delenv("LLAMAD_TEST_MODEL", raising=False)
 
@@ -84,6 +85,7 @@ def test_the_whole_program_with_a_peer(
     monkeypatch.setattr(programs, "llamad_command", lambda: [sys.executable, fake_program])
     out = tmp_path / "result.json"
     flags = ["--quick", "--model", model, "--server", fake_program, "--json", str(out), "--rounds", "2"]
+    flags += ["--idle-connections", "20"]
     assert program.main(flags) == 0
     told = capsys.readouterr().out
     assert told.count("yes") == 2
@@ -91,10 +93,18 @@ def test_the_whole_program_with_a_peer(
     assert told.count("requests/s") == 2
     assert "make peer" not in told
     result = json.loads(out.read_text())
-    assert [len(section["rounds"]["llamad"]) for section in result["sections"]] == [2, 2, 2]
+    assert [len(section["rounds"]["llamad"]) for section in result["sections"]] == [2, 2, 2, 2, 1]
     for section in result["sections"][1:]:
         assert all(0 < ratio["low"] <= ratio["high"] for ratio in section["ratios"].values())
-    assert all("closed" in section["notes"][0] for section in result["sections"][1:])
+    assert all("closed" in section["notes"][0] for section in result["sections"][1:3])
+    for one in result["sections"][3]["rounds"].values():
+        assert all(
+            0 < start["listening_ms"] <= start["health_ms"] <= start["start_first_ms"] for start in one
+        )
+    for one in result["sections"][4]["rounds"].values():
+        assert one[0]["idle_answered"] == one[0]["idle_again"] == 20
+        assert one[0]["fresh_failed"] == 0
+        assert 0 < one[0]["loaded_own"] <= one[0]["loaded_rss"]
 
 
 def test_alone_it_says_how_to_compare(

@@ -4,7 +4,8 @@ import pytest
 from support.live import model_path
 
 from llamad._llama import ffi, lib
-from llamad.engine.model import LoadError, Loading, load
+from llamad.engine.model import load
+from llamad.engine.opening import LoadError, Loading, Opening
 from llamad.engine.vocab import Vocab
 from llamad.flags import parse
 
@@ -86,3 +87,21 @@ def test_metadata_can_be_overridden():
     assert model.info.add_bos is True
     assert memoryview(model.vocab.tokenize(b"x", True, True)).cast("i")[0] == model.info.bos
     model.close()
+
+
+def test_a_model_that_was_begun_with_is_taken_over():
+    settings = parse(["-m", model_path(), "-c", "512"], {}).settings
+    opening = Opening(settings, 1)
+    opening.start()
+    model = load(settings, 1, opening.loading, opening)
+    assert opening.loading.permille == 1000
+    assert model.info.n_vocab == 49152
+    model.close()
+
+
+def test_what_is_wrong_with_a_model_that_was_begun_with_is_told_when_it_is_taken():
+    settings = parse(["-m", "/no/such/model.gguf"], {}).settings
+    opening = Opening(settings, 1)
+    opening.start()
+    with pytest.raises(LoadError, match="No such file"):
+        load(settings, 1, opening.loading, opening)

@@ -143,6 +143,17 @@ def test_who_ends_does_not_change_the_shape_where_many_write():
         assert sum(fillers(h)) > 0
 
 
+def test_a_shape_is_kept_for_some_steps_and_then_given_up():
+    fake = Fake(device_us=300)
+    with Harness(fake, n_slots=20, has_device=True) as h:
+        ends = [h.submit(b"ends %d" % i, n_predict=40 + i) for i in range(4)]
+        stay = [h.submit(b"stays %d" % i, n_predict=120) for i in range(16)]
+        h.wait(*ends, *stay)
+        wide = [step for step in h.steps if step[9] == 20 and step[10] == 16 and step[13] == 4]
+        assert 0 < len(wide) <= 13
+        assert sum(step[9] == 16 and step[10] == 16 for step in h.steps) > 30
+
+
 def test_no_filler_makes_the_others_longer():
     """An idle slot with a long prefix would have attention computed as far for all."""
     fake = Fake(n_ctx=2048, n_batch=512, device_us=200)
@@ -178,3 +189,16 @@ def test_prompts_that_keep_arriving_do_not_stop_those_who_write():
             h.wait(*[h.submit(b"%d" % i + b"y" * 300, n_predict=1) for i in range(3)])
         n_written = sum(step[10] > 0 for step in h.steps)
         assert n_written > 100
+
+
+@pytest.mark.parametrize("n_writers", [0, 2, 8])
+def test_every_decode_for_a_device_has_an_output(n_writers):
+    """One without is a graph that llama.cpp's CUDA keeps apart, and the captured one is launched again unchecked."""
+    fake = Fake(n_ctx=2048, n_batch=256, device_us=100)
+    with Harness(fake, n_slots=10, n_ctx=2048, n_batch=256, n_ubatch=128, has_device=True) as h:
+        writers = [h.submit(b"%d who writes" % i, n_predict=80) for i in range(n_writers)]
+        for writer in writers:
+            h.wait_first(writer)
+        h.wait(*[h.submit(b"%d" % i + b"x" * 1500, n_predict=2) for i in range(2)])
+        h.wait(*writers)
+        assert fake.n_silent == 0

@@ -17,7 +17,8 @@ from support.tiny import write_tiny
 from llamad.engine import memory
 from llamad.engine import vectors as vectors_of
 from llamad.engine.embedder import Embedder, Stopped
-from llamad.engine.model import LoadError, Loading, load
+from llamad.engine.model import load
+from llamad.engine.opening import LoadError, Loading
 from llamad.engine.vectors import ComputeFailed, Rows, VectorInfo, Vectors
 from llamad.flags import parse
 

@@ -10,7 +10,8 @@ from support.harness import SAMPLING
 from support.live import model_path
 
 from llamad.engine.breakers import pack_breakers
-from llamad.engine.model import Loading, load
+from llamad.engine.model import load
+from llamad.engine.opening import Loading
 from llamad.engine.picker import Picker
 from llamad.engine.sampling import Sampling
 from llamad.flags import parse

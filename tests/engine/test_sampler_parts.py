@@ -12,7 +12,8 @@ from support.live import model_path
 from llamad.engine.breakers import pack_breakers
 from llamad.engine.exps import has_vectors
 from llamad.engine.fake import Fake
-from llamad.engine.model import Loading, load
+from llamad.engine.model import load
+from llamad.engine.opening import Loading
 from llamad.engine.picker import Picker, row_exps, row_squares, row_sum
 from llamad.engine.sampling import Sampling
 from llamad.engine.vocab import Vocab

@@ -202,6 +202,39 @@ def test_a_long_prompt_never_stalls_a_running_stream():
         assert since >= 0
 
 
+def test_prompts_that_are_soon_read_come_before_what_others_write():
+    """Each token that is written delays all who wait for their first one."""
+    fake = Fake(n_ctx=1024, n_batch=512, decode_us=30_000, token_us=200)
+    with Harness(fake, n_slots=8, n_ctx=1024, n_batch=512) as h:
+        first = h.submit(b"first" * 20)
+        h.until(lambda: len(h.tokens(first)) > 2)
+        h.collect()
+        since = len(h.steps)
+        others = [h.submit(bytes([65 + i]) * 100, n_predict=1) for i in range(7)]
+        h.wait(*others)
+        h.core.abort(first)
+        h.wait(first)
+        n_written = [len(step[11]) if step[10] else -1 for step in h.steps[since:]]
+        reads = [i for i, n in enumerate(n_written) if n < 0]
+        assert len(reads) == 7, "prompts were cut into pieces smaller than a tile"
+        assert reads[-1] - reads[0] < 7 + 4, "a step that writes after each prompt"
+
+
+def test_a_chunk_leaves_no_less_than_a_tile():
+    """llama.cpp reads fewer than 64 tokens of one prompt many times as slowly."""
+    fake = Fake(n_ctx=2048, n_batch=512, decode_us=300, token_us=200)
+    with Harness(fake, n_slots=2, n_ctx=2048, n_batch=512) as h:
+        stream = h.submit(b"stream")
+        h.until(lambda: len(h.tokens(stream)) > 5)
+        for n in (100, 127, 129, 300, 700, 1000, 1500):
+            h.wait(h.submit(bytes([n % 251]) * n, n_predict=1))
+        h.core.abort(stream)
+        h.wait(stream)
+        read = [sum(row[1] for row in step[11] if not row[2]) for step in h.steps]
+        assert sum(read) >= 3856
+        assert min([n for n in read if n][1:]) >= 64
+
+
 def test_a_fixed_budget_is_kept():
     fake = Fake(n_ctx=4096, n_batch=512)
     with Harness(fake, n_ctx=4096, n_batch=512, step_tokens_max=32) as h:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from httptools import HttpRequestParser
 
+from llamad.http import binding
 from llamad.http.body import ChunkedBody, LengthBody
 from llamad.http.connection import Connection
 from llamad.http.cors import Cors
@@ -464,3 +465,23 @@ def test_an_access_log_that_fails_costs_nobody_an_answer(serve: Any, caplog: Any
     assert "no space left" in caplog.text
     h.wait_quiet()
     h.lines.extend(["", ""])  # the two that could not be written
+
+
+@pytest.mark.parametrize(
+    ("number", "sentence", "told"),
+    [
+        (98, "cannot listen: in use", "cannot listen: in use; choose another --host or --port"),
+        (17, "cannot listen: no socket; remove it first", "cannot listen: no socket; remove it first"),
+    ],
+)
+def test_a_refusal_to_listen_ends_with_what_to_do(number: int, sentence: str, told: str) -> None:
+    assert binding.refusal(OSError(number, sentence)) == told
+
+
+def test_who_connects_before_the_server_runs_is_served_when_it_does(serve: Any) -> None:
+    h = serve()
+    bound = binding.bind("127.0.0.1", 0)
+    with socket.create_connection(bound.sockets[0].getsockname()[:2], timeout=20) as early:
+        early.sendall(b"GET /hello HTTP/1.1\r\nHost: x\r\n\r\n")
+        asyncio.run_coroutine_threadsafe(h.server.listen("127.0.0.1", 0, bound), h.loop).result(20)
+        assert early.recv(4096).startswith(b"HTTP/1.1 200")

@@ -36,6 +36,13 @@ ctypedef struct Stats:
     int64_t n_waiting
     int64_t is_failed
 
+# What the event loop did with the engine's wake-ups. Written by the event loop alone.
+ctypedef struct Taken:
+    uint64_t n_wakes
+    int64_t wake_us            # from the wake-up until the loop began to take its events
+    int64_t write_us           # until they were answers and the sockets had them
+    int64_t t_us               # when it began to; 0: that is done
+
 # Something to be done to a slot, waiting for it.
 ctypedef struct Action:
     ActionCommand command
@@ -58,6 +65,7 @@ ctypedef struct State:
     Ring events
     int command_fd
     int event_fd
+    int64_t t_wake_us          # of the oldest wake-up that the event loop has not answered; 0: it has all
     Workers *workers
     Defer *defer
     char *scratch              # one piece for each worker

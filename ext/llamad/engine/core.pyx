@@ -16,7 +16,7 @@ from llamad.engine.sampler cimport sampler_scratch_bytes
 from llamad.engine.sampling cimport Sampling
 from llamad.engine.slots cimport SLOT_IDLE, Slot, slots_check_integrity, slots_free, slots_init
 from llamad.engine.step cimport engine_run
-from llamad.engine.system cimport close, now_us, wake_clear, wake_open, wake_send
+from llamad.engine.system cimport close, now_us, take_time, wake_clear, wake_open, wake_send
 from llamad.engine.table cimport llamad_bias
 from llamad.engine.vocab cimport Vocab
 from llamad.engine.wire cimport (
@@ -42,6 +42,7 @@ def clock_us() -> int:
 
 cdef class Core:
     cdef State state
+    cdef Taken taken
     cdef Vocab vocab
 
     def __cinit__(self, vocab: Vocab, ctx: int, *, n_slots: int, n_ctx: int, n_cells: int, n_batch: int, n_ubatch: int,
@@ -308,9 +309,12 @@ cdef class Core:
         an engine that writes faster than this reads cannot keep the event loop here; event_fd then stays readable."""
         cdef uint32_t kind = 0
         cdef int32_t n_left = POLL_MAX
+        cdef int64_t t_wake
         cdef void *payload
         out = []
         wake_clear(self.state.event_fd)
+        t_wake = take_time(&self.state.t_wake_us)
+        self.taken.t_us = now_us()
         payload = ring_peek(&self.state.events, &kind)
         while payload != NULL:
             if kind == EVENT_TEXT:
@@ -334,13 +338,27 @@ cdef class Core:
                 wake_send(self.state.event_fd)
                 break
             payload = ring_peek(&self.state.events, &kind)
+        if t_wake and out:  # the turn before may have taken what this wake-up was for
+            self.taken.n_wakes += 1
+            self.taken.wake_us += self.taken.t_us - t_wake
         return out
+
+    def written(self) -> None:
+        """The sockets have what the last poll() gave, for the sums of where time goes."""
+        if self.taken.t_us:
+            self.taken.write_us += now_us() - self.taken.t_us
+        self.taken.t_us = 0
+
+    def parts(self) -> tuple[int, int, int]:
+        """Wake-ups that were answered, and the sums of their microseconds: wake, write."""
+        return self.taken.n_wakes, self.taken.wake_us, self.taken.write_us
 
     # --- what anyone may look at while the engine runs ------------------------------------------------------------
 
     def stats(self) -> dict[str, int]:
         """Counters and times (µs) of the engine, read without asking it."""
         values = dict(self.state.stats)
+        values["n_wakes"], values["wake_us"], values["write_us"] = self.parts()
         values["n_evicted"] = self.state.slots.n_evicted
         values["n_reused"] = self.state.slots.n_reused
         values["n_copied"] = self.state.slots.n_copied

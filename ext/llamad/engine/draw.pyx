@@ -108,8 +108,11 @@ cdef int64_t draw_all(State *state, int64_t t_decoded) noexcept nogil:
     cdef float *rows
     cdef int64_t t_arrived
     cdef int32_t n, n_rows = state.plan.n_rows, is_landing = 0
-    # Only a batch with one token for each slot gives its rows in the batch's order from the beginning.
-    if n_rows == state.n_outputs + state.plan.n_fillers and (state.plan.n_reading_tokens == 0 or state.plan.is_apart):
+    if state.plan.n_apart:
+        landing_overwritten(&state.landing, 1)
+    # Only a batch with one token for each slot gives its rows in the batch's order from the beginning. And a first token
+    # is not reckoned to have come before its logits.
+    if n_rows == state.n_outputs + state.plan.n_fillers and state.plan.n_reading_tokens == 0:
         is_landing = landing_can_begin(&state.landing, n_rows)
     landing_overwritten(&state.landing, n_rows)
     if state.n_outputs == 0:

@@ -5,6 +5,7 @@ from llamad.engine.core cimport State
 from llamad.engine.slots cimport Slot
 from llamad.engine.wire cimport ActionEvent
 
+cdef void emit_wake(State *state) noexcept nogil
 cdef void take_token(State *state, Slot *slot, int64_t now) noexcept nogil
 cdef void take_deferred(State *state, int64_t now) noexcept nogil
 cdef void finish_done(State *state, Slot *slot, int32_t stop_type, int32_t stop_word) noexcept nogil

@@ -32,6 +32,7 @@ ctypedef struct FakeModel:
     int64_t t_ready_us
     uint64_t n_decodes
     uint64_t n_graphs
+    uint64_t n_silent        # decodes without any output
     uint64_t n_rebuilds
     uint64_t n_copies
     int32_t n_samplers         # open ones: a leak shows here

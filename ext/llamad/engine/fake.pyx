@@ -3,7 +3,7 @@
 # It is as strict as llama.cpp is fatal: what would abort there is counted in bad_calls here.
 from libc.stdint cimport INT32_MAX, INT32_MIN, int32_t, int64_t, uint8_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc, free, malloc
-from libc.string cimport memcpy, memset
+from libc.string cimport memchr, memcpy, memset
 
 from llamad.engine.system cimport load_int, now_us, sleep_us, store_int
 from llamad.engine.table cimport LLAMAD_TABLE_VERSION, llamad_batch, llamad_bias, llamad_candidate, llamad_sampling, llamad_table
@@ -91,6 +91,7 @@ cdef int32_t _decode(void *ctx, const llamad_batch *batch) noexcept nogil:
         sleep_us(model.decode_us + model.token_us * batch.n_tokens)
     model.t_ready_us = now_us() + model.device_us
     model.n_graphs += _count_graphs(batch)
+    model.n_silent += memchr(batch.output, 1, <size_t>batch.n_tokens) == NULL
     model.n_tokens = batch.n_tokens
     for i in range(batch.n_tokens):
         seq = &model.seqs[batch.seq_id[i][0]]
@@ -519,6 +520,11 @@ cdef class Fake:
     def n_graphs(self) -> int:
         """Of all decodes together."""
         return self.model.n_graphs
+
+    @property
+    def n_silent(self) -> int:
+        """Decodes without any output."""
+        return self.model.n_silent
 
     @property
     def n_rebuilds(self) -> int:

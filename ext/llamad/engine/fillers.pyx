@@ -3,8 +3,8 @@
 #
 # With a stream for each slot llama.cpp makes a graph for every run of neighbours in the batch, and each reads all
 # weights again: holes between those who write are filled. And a device runs a graph that it has seen twice in the same
-# shape much faster (captured, launched as one): where many write, their number is rounded up, so that one who ends or
-# begins does not change the shape.
+# shape much faster (captured, launched as one): where many write, their number is rounded up, and kept for some steps
+# when it falls, so that one who ends or begins does not change the shape.
 from libc.stdint cimport int32_t
 
 from llamad.engine.plan cimport Plan, plan_has_device, plan_has_output
@@ -15,6 +15,8 @@ cdef enum:
     FILL_MAX = 24
     # llama.cpp computes attention for as many cells as the longest of the batch has, in such steps.
     CELLS_STEP = 256
+    # A new shape costs about as much as a quarter more of the streams for so many steps.
+    KEEP_STEPS = 12
 
 
 cdef int32_t _cells(const Slots *slots, const Plan *plan) noexcept nogil:
@@ -49,6 +51,17 @@ cdef int32_t _rounded(int32_t n) noexcept nogil:
     return (n + step - 1) // step * step
 
 
+cdef int32_t _width(Plan *plan, int32_t n) noexcept nogil:
+    """How many streams the batch should have for these n."""
+    cdef int32_t width = _rounded(n)
+    if n > 8 and width < plan.width <= width + plan.width // 4 and plan.n_kept < KEEP_STEPS:
+        plan.n_kept += 1
+        return plan.width
+    plan.width = width
+    plan.n_kept = 0
+    return width
+
+
 cdef void fillers_choose(Plan *plan, Slots *slots) noexcept nogil:
     cdef int32_t i, first = -1, last = -1, n_runs = 0, n_more, n_cells
     plan.n_fillers = 0
@@ -68,7 +81,7 @@ cdef void fillers_choose(Plan *plan, Slots *slots) noexcept nogil:
         last = i
     if n_runs != 1 or not plan.has_device:
         return
-    n_more = _rounded(last - first + 1) - (last - first + 1)
+    n_more = _width(plan, last - first + 1) - (last - first + 1)
     while n_more > 0 and last + 1 < slots.n and _can_fill(slots, plan, last + 1, last + 2, n_cells):
         _fill(plan, slots, last + 1, last + 2)
         last += 1

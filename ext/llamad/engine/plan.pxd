@@ -23,12 +23,22 @@ ctypedef struct Plan:
     # Learned from past steps.
     double write_us          # a step that only writes
     double read_token_us     # one more prompt token in a step
-    double read_room         # with a device: prompt tokens beside writers that keep to the gap
-    double line[5]           # sums for that: of 1, tokens, µs beyond write_us, tokens², tokens·µs
     double wait_us           # of a step that only writes: after decode() has returned, for the device
 
-    double credit_us         # with a device: how long writers may sit out
-    int64_t t_made_us        # when the last plan was made
+    # With a device: beside.pyx.
+    double read_room         # prompt tokens beside writers that keep to the gap
+    double line[5]           # sums for that: of 1, tokens, µs beyond write_us, tokens², tokens·µs
+    double credit_us         # how long writers may sit out
+    int64_t t_made_us        # when that was last reckoned
+
+    # With a device: fillers.pyx.
+    int32_t width            # streams of the last batch of writers
+    int32_t n_kept           # steps for which it was kept although fewer would do
+
+    # Without one: turns.pyx.
+    double room_us           # what this step may take for reading
+    double turn_us           # prompts were read so long since the last step that wrote
+    int32_t n_wrote          # writers of that step
 
     # Of this step.
     int32_t budget

@@ -1,12 +1,10 @@
 # Owns: the batch and the budget of a step. Runs on the engine thread. Decides; what the slots hold is changed
 # only after the decode succeeded (step.pyx).
 #
-# The budget keeps the gap between a writer's tokens bounded while prompts are read: a step may take about
-# GAP_FACTOR times as long as one that only writes. With no writer, a step may take READ_STEP_US, so that a
-# vanished client or a new request is noticed soon. Both turn into tokens by what past steps cost.
-#
-# Where a device computes, prompts are read beside writers in a decode of their own, and while many wait for their first
-# token, writers may sit out for a while: every step that they take part in delays all who wait.
+# The budget keeps the gap between a writer's tokens bounded while prompts are read. With no writer, a step is still so
+# short that a vanished client or a new request is noticed soon. Without a device, turns.pyx says how long reading may
+# take, and may give a step to those who read or to those who write alone; with one, prompts are read beside writers in a
+# decode of their own, and beside.pyx says how much.
 #
 # A prompt that is alone is cut at multiples of llama.cpp's own compute batch, because logits depend on the shapes
 # in which they were computed: an idle server gives the text that llama-server gives.
@@ -15,31 +13,17 @@ from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memset
 
 from llamad.engine.fillers cimport fillers_choose
+from llamad.engine.beside cimport beside_is_readers, beside_learn, beside_tokens
 from llamad.engine.slots cimport SLOT_READING, SLOT_WRITING, Slot, Slots, slot_room
-from llamad.engine.system cimport load_int, now_us
+from llamad.engine.system cimport load_int
+from llamad.engine.turns cimport TILE, TURN_READ, TURN_WRITE, turns_learn, turns_take
 from llamad.engine.wire cimport TASK_PROMPT_PROBS
 
 cdef enum:
-    GAP_US_MIN = 20000
-    READ_STEP_US = 400000
-    # llama.cpp's flash attention on the CPU works in tiles of 64 queries of one sequence; below that a token costs
-    # many times as much (measured, 135M model, 800 tokens of context: 64 in 0.3 s, 63 in 2.5 s).
-    TILE = 64
-    # One more than a tile: beside writers the first token of a chunk goes into the writers' graph.
-    CHUNK_MIN = TILE + 1
-    # Where a prompt token costs more than this, compute is slow and a graph for each prompt costs nothing extra.
+    # Where a prompt token costs more than this, compute is slow.
     SLOW_TOKEN_US = 150
-    DEVICE_GAP_US_MIN = 5000
-    DEVICE_ROOM_MIN = 128
-    # So many who write may wait longer for one more who waits for the first token.
-    WAITING_WEIGHT = 4
-    # Writers may sit out so long at a stretch, and a twentieth of the time: then one gap in a hundred is longer.
-    CREDIT_US_MAX = 150000
-    CREDIT_PART = 20
 
-cdef double GAP_FACTOR = 2.5
 cdef double LEARN_RATE = 0.2
-cdef double ROOM_DECAY = 0.9
 
 
 cdef int plan_init(Plan *plan, int32_t batch_max, int32_t ubatch, int32_t tokens_max, int32_t can_mix,
@@ -98,19 +82,16 @@ cdef Slot *_next_reader(Slots *slots, uint64_t after) noexcept nogil:
 
 cdef int32_t _affordable(const Plan *plan, int32_t is_alone) noexcept nogil:
     """Prompt tokens that this step has time for; 0 while nothing is known of their cost."""
-    cdef double room_us = READ_STEP_US
     if plan.has_device:
-        if is_alone:
-            return plan.batch_max
-        if plan.n_writing + plan.n_deferred == 0:
-            return plan.ubatch  # one after the other: all at once would make the first wait for the last
-        return <int32_t>min(<double>plan.batch_max,
-                            plan.read_room * max(1.0, WAITING_WEIGHT * (plan.n_reading - 1) / (plan.n_writing + 1.0)))
+        return beside_tokens(plan, is_alone)
     if plan.read_token_us <= 0:
         return 0
-    if plan.n_writing or plan.n_deferred:
-        room_us = max(GAP_FACTOR * plan.write_us, <double>GAP_US_MIN) - plan.write_us
-    return <int32_t>min(1e6, room_us / plan.read_token_us)
+    return <int32_t>min(1e6, plan.room_us / plan.read_token_us)
+
+
+cdef int32_t _unit(const Plan *plan) noexcept nogil:
+    """The least of a prompt that is read at once. Beside writers its first token goes into their graph."""
+    return TILE + 1 if plan.n_writing else TILE
 
 
 cdef int32_t _budget(const Plan *plan, const Slot *first, int32_t is_alone) noexcept nogil:
@@ -120,42 +101,44 @@ cdef int32_t _budget(const Plan *plan, const Slot *first, int32_t is_alone) noex
         return max(plan.n_writing, min(plan.tokens_max, plan.batch_max))
     if is_alone:
         return min(plan.batch_max, max(plan.ubatch, n // plan.ubatch * plan.ubatch))
-    if n < CHUNK_MIN:
-        n = CHUNK_MIN
-        if first != NULL:
-            n_rest = first.task.command.n_prompt - first.n_tokens
-            if n < n_rest <= CHUNK_MIN + TILE // 2:
-                n = n_rest  # a tail of less than a tile would cost a step of its own
+    n = max(n, _unit(plan))
+    if first != NULL:
+        n_rest = first.task.command.n_prompt - first.n_tokens
+        n = max(n, min(n_rest, _unit(plan) + n_rest % _unit(plan)))
     return min(plan.batch_max, plan.n_writing + n)
 
 
 cdef int32_t _chunk(const Plan *plan, int32_t n_room, int32_t n_prompt, int32_t is_alone) noexcept nogil:
-    """How much of a prompt to read: all that is left of it, or whole tiles."""
-    cdef int32_t n_extra = 1 if plan.n_writing else 0
+    """How much of a prompt to read: all that is left of it, or so much that whole tiles are left; 0 for none. What is
+    more than whole tiles costs as much as one, so it is read first, where there is least to attend to."""
+    cdef int32_t unit = _unit(plan), n_odd = n_prompt % unit
     if n_prompt <= n_room or is_alone:
         return min(n_prompt, n_room)
     if plan.has_device:
         if n_prompt <= n_room + n_room // 4 and n_prompt + plan.n_reading_tokens + plan.n_writing <= plan.batch_max:
             return n_prompt  # a rest would cost a graph of its own
         return 0 if plan.n_reading_tokens and n_room < plan.ubatch // 2 else n_room
-    return n_room if n_room < TILE + n_extra else (n_room - n_extra) // TILE * TILE + n_extra
+    if n_room < unit + n_odd:
+        return n_room if plan.tokens_max or plan.n_reading_tokens == 0 else 0
+    if n_room < 2 * unit:
+        return unit + n_odd
+    n_odd = 1 if plan.n_writing else n_odd
+    return (n_room - n_odd) // TILE * TILE + n_odd
+
+
+cdef int _keeps_apart(const Plan *plan, int32_t n_prompt) noexcept nogil:
+    """Whether a prompt that is read in the same step as another would be cut into pieces smaller than a tile: llama.cpp
+    makes those of several prompts equally long. Where compute is slow, a graph for each costs nothing extra."""
+    return n_prompt >= TILE and plan.read_token_us > SLOW_TOKEN_US and not plan.has_device
 
 
 cdef void _sit_out(Plan *plan, Slots *slots) noexcept nogil:
-    """Has those who write wait for those who wait for their first token, if these are many and it was not so lately."""
-    cdef int64_t now = now_us()
+    """This step is the readers'."""
     cdef int32_t i
-    plan.credit_us = min(<double>CREDIT_US_MAX, plan.credit_us + <double>(now - plan.t_made_us) / CREDIT_PART)
-    plan.t_made_us = now
-    plan.n_sitting = 0
-    if not plan.has_device or not plan.can_mix or plan.credit_us <= 0:
-        return
-    if plan.n_reading < 2 or 2 * plan.n_reading < plan.n_writing:
-        return
+    plan.n_sitting = plan.n_writing + plan.n_deferred
+    plan.n_writing = 0
     for i in range(slots.n):
         slots.items[i].n_planned = 0
-    plan.n_sitting = plan.n_writing
-    plan.n_writing = 0
 
 
 cdef void _add(Plan *plan, Slot *slot, int32_t token, int32_t pos, int8_t output) noexcept nogil:
@@ -186,10 +169,18 @@ cdef llamad_batch plan_part(const Plan *plan, int32_t begin, int32_t end) noexce
 
 cdef void _choose_prompts(Plan *plan, Slots *slots) noexcept nogil:
     """How much of which prompts is read in this step."""
-    cdef int32_t n_left, n_prompt, is_alone, is_told, n_told = PROMPT_OUTPUTS_MAX
-    cdef int32_t n_writers = plan.n_writing + plan.n_sitting + plan.n_deferred
+    cdef int32_t n_left, n_prompt, turn, is_told, n_told = PROMPT_OUTPUTS_MAX, n_writers = plan.n_writing + plan.n_deferred
     cdef Slot *slot = _next_reader(slots, 0) if plan.can_mix or n_writers == 0 else NULL
-    is_alone = slot != NULL and n_writers == 0 and _next_reader(slots, slot.task.command.id) == NULL
+    cdef int32_t is_alone = slot != NULL and n_writers == 0 and _next_reader(slots, slot.task.command.id) == NULL
+    plan.n_sitting = 0
+    if slot != NULL and not plan.has_device:
+        turn = turns_take(plan, slots, slot)
+        if turn == TURN_READ:
+            _sit_out(plan, slots)
+        elif turn == TURN_WRITE:
+            slot = NULL
+    elif slot != NULL and beside_is_readers(plan):
+        _sit_out(plan, slots)
     plan.budget = _budget(plan, slot, is_alone)
     plan.is_apart = plan.has_device and plan.n_writing > 0
     n_left = plan.budget - plan.n_writing
@@ -198,22 +189,22 @@ cdef void _choose_prompts(Plan *plan, Slots *slots) noexcept nogil:
         is_told = (slot.task.command.flags & TASK_PROMPT_PROBS) != 0
         if is_told:
             n_prompt = min(n_prompt, n_told)
-        slot.n_planned = _chunk(plan, n_left, n_prompt, is_alone)
-        if slot.n_planned == 0:
+        if plan.n_reading_tokens and _keeps_apart(plan, n_prompt):
             break
+        slot.n_planned = _chunk(plan, n_left, n_prompt, is_alone)
         n_left -= slot.n_planned
         if is_told:
             n_told -= slot.n_planned
             plan.is_apart = 0  # it wants all its logits
         plan.n_reading_tokens += slot.n_planned
-        if slot.n_planned >= TILE and plan.read_token_us > SLOW_TOKEN_US and not plan.has_device:
-            break  # llama.cpp cuts prompts read together into pieces of equal length, smaller than a tile
+        if slot.n_planned == 0 or _keeps_apart(plan, slot.n_planned):
+            break
         slot = _next_reader(slots, slot.task.command.id)
 
 
 cdef void _add_apart(Plan *plan, Slots *slots) noexcept nogil:
-    """All of the prompts but the last token of each, which belongs with those who write: then nothing of this is an
-    output, and the shape of what is stays the same while prompts are read."""
+    """All of the prompts but the last token of each, which belongs with those who write: then a step's rows are those of
+    one token for each slot."""
     cdef Slot *slot
     cdef int32_t i, k, end
     for i in range(slots.n):
@@ -224,6 +215,17 @@ cdef void _add_apart(Plan *plan, Slots *slots) noexcept nogil:
         for k in range(slot.n_tokens, end):
             _add(plan, slot, slot.task.prompt[k], slot.n_pos + k - slot.n_tokens, 0)
     plan.n_apart = plan.batch.n_tokens
+    if plan.n_apart:
+        plan.batch.output[plan.n_apart - 1] = 1  # see _add_output
+
+
+cdef void _add_output(Plan *plan) noexcept nogil:
+    """A decode without any output is a graph of its own to llama.cpp's CUDA, which then launches the captured graph of
+    those who write once more without a look at what ran in between, and dies of an illegal instruction (H200, CUDA 13;
+    not with GGML_CUDA_DISABLE_GRAPHS=1). With an output it is another shape of the same graph, which is captured anew."""
+    if plan.has_device and plan.n_rows == 0 and plan.batch.n_tokens > plan.n_apart:
+        plan.batch.output[plan.batch.n_tokens - 1] = 1
+        plan.n_rows = 1
 
 
 cdef void plan_make(Plan *plan, Slots *slots) noexcept nogil:
@@ -239,7 +241,6 @@ cdef void plan_make(Plan *plan, Slots *slots) noexcept nogil:
         plan.n_writing += slot.n_planned
         plan.n_deferred += load_int(&slot.deferral) != 0
         plan.n_reading += slot.state == SLOT_READING
-    _sit_out(plan, slots)
     _choose_prompts(plan, slots)
     fillers_choose(plan, slots)
     if plan.is_apart:
@@ -260,45 +261,24 @@ cdef void plan_make(Plan *plan, Slots *slots) noexcept nogil:
                 _add(plan, slot, slot.task.prompt[k], slot.n_pos + k - slot.n_tokens, is_told or k == n_prompt - 1)
             if slot.n_tokens + slot.n_planned < n_prompt:
                 slot.i_output = -1  # nothing is picked yet
-
-
-cdef void _learn_room(Plan *plan, int64_t decode_us) noexcept nogil:
-    """With a device reading beside writers costs much whatever is read (graphs are built and launched piece by piece) and
-    little for a token: both are learned from the last such steps by a line through them. The room is what keeps to the
-    gap, but never so little that the fixed part is more than twice the rest: that would only make more such steps."""
-    cdef double x = plan.n_reading_tokens, y = max(0.0, <double>decode_us - plan.write_us), det, slope, fixed
-    cdef double allowed = max(GAP_FACTOR * plan.write_us, <double>DEVICE_GAP_US_MIN) - plan.write_us
-    if plan.n_writing == 0:
-        return
-    plan.line[0] = ROOM_DECAY * plan.line[0] + 1
-    plan.line[1] = ROOM_DECAY * plan.line[1] + x
-    plan.line[2] = ROOM_DECAY * plan.line[2] + y
-    plan.line[3] = ROOM_DECAY * plan.line[3] + x * x
-    plan.line[4] = ROOM_DECAY * plan.line[4] + x * y
-    det = plan.line[0] * plan.line[3] - plan.line[1] * plan.line[1]
-    slope = 0.5 * plan.line[2] / plan.line[1]  # until steps of different size were seen
-    if det > plan.line[0] * plan.line[0] * TILE * TILE:
-        slope = (plan.line[0] * plan.line[4] - plan.line[1] * plan.line[2]) / det
-    slope = max(slope, 0.5)
-    fixed = max(0.0, (plan.line[2] - slope * plan.line[1]) / plan.line[0])
-    plan.read_room = max(allowed - fixed, 0.5 * fixed) / slope
-    plan.read_room = min(<double>plan.batch_max, max(<double>DEVICE_ROOM_MIN, plan.read_room))
+    _add_output(plan)
 
 
 cdef void plan_learn(Plan *plan, int64_t decode_us, int64_t wait_us) noexcept nogil:
     """What the step just decoded cost; wait_us of it after decode() had returned."""
     cdef double cost
-    if plan.n_sitting:
-        plan.credit_us -= <double>decode_us
+    if plan.has_device:
+        beside_learn(plan, decode_us)
+    else:
+        turns_learn(plan, <double>decode_us)
     if plan.n_reading_tokens == 0:
         plan.wait_us += LEARN_RATE * (<double>wait_us - plan.wait_us) if plan.wait_us > 0 else <double>wait_us
-        plan.write_us += LEARN_RATE * (<double>decode_us - plan.write_us) if plan.write_us > 0 else <double>decode_us
+        if plan.has_device:
+            plan.write_us += LEARN_RATE * (<double>decode_us - plan.write_us) if plan.write_us > 0 else <double>decode_us
         return
-    if plan.has_device:
-        _learn_room(plan, decode_us)
-    cost = (<double>decode_us - (plan.write_us if plan.n_writing else 0)) / plan.n_reading_tokens
     # A short tail of a prompt says more about overhead than about tokens.
-    if plan.n_reading_tokens < CHUNK_MIN and plan.read_token_us > 0:
+    if plan.n_reading_tokens < TILE and plan.read_token_us > 0:
         return
+    cost = (<double>decode_us - (plan.write_us if plan.n_writing else 0)) / plan.n_reading_tokens
     cost = max(cost, 0.5)
     plan.read_token_us += LEARN_RATE * (cost - plan.read_token_us) if plan.read_token_us > 0 else cost

@@ -3,6 +3,7 @@
 from libc.stdint cimport int32_t
 
 from llamad.engine.core cimport State
+from llamad.engine.landing cimport landing_overwritten
 from llamad.engine.slots cimport SLOT_IDLE, Slot
 
 cdef enum:
@@ -27,10 +28,11 @@ cdef int settle(State *state, Slot *slot) noexcept nogil:
     state.plan.batch.n_tokens = 1
     state.plan.batch.token[0] = 0
     state.plan.batch.pos[0] = other.n_pos
-    state.plan.batch.output[0] = 0
+    state.plan.batch.output[0] = state.plan.has_device != 0  # there each decode has one (plan.pyx)
     state.plan.seq_ids[0] = other.id
     code = state.table.decode(state.ctx, &state.plan.batch)
     state.plan.batch.n_tokens = 0
+    landing_overwritten(&state.landing, 1)
     if code == 0:
         state.table.seq_rm(state.ctx, other.id, other.n_pos, -1)
     elif code != NO_ROOM:  # without room the copies and moves were done all the same

@@ -26,7 +26,6 @@ cdef enum:
     HOLD_MIN = 64
     # A device reads so fast that less is not worth the way to the host and back.
     DEVICE_TOKENS_MIN = 512
-    TRIES = 4                # saves before their cost is known
     SAVE_GAIN = 2            # reading takes so many times as long as saving at least
     SAVE_PART = 4            # what would be lost is this part of the state at least
     RESTORE_PART = 8         # and what is gained this
@@ -138,6 +137,14 @@ cdef int share_is_spent(const State *state) noexcept nogil:
     return state.cache.turn_us > TURN_US
 
 
+cdef int _is_cheap_to_save(const State *state, const Slot *slot, int32_t n) noexcept nogil:
+    """A fast device reads n tokens in the time in which a state comes over the bus. What that takes is tried out once,
+    while nobody writes."""
+    if state.cache.n_saves == 0:
+        return state.plan.n_writing + state.plan.n_sitting == 0
+    return n * state.plan.read_token_us >= SAVE_GAIN * slot.n_tokens * state.cache.save_token_us
+
+
 cdef int _is_worth_saving(const State *state, const Slot *slot, int32_t n_keep) noexcept nogil:
     """Whether much would be lost if the slot kept its first n_keep tokens only: that no other slot and no entry holds."""
     cdef const Slots *slots = &state.slots
@@ -156,10 +163,8 @@ cdef int _is_worth_saving(const State *state, const Slot *slot, int32_t n_keep) 
     n = slot.n_tokens - n_held
     if n < (DEVICE_TOKENS_MIN if state.plan.has_device else CACHE_TOKENS_MIN):
         return 0
-    if state.plan.has_device and state.cache.n_saves >= TRIES:
-        # A fast device reads a prompt in the time in which its state comes over the bus.
-        if n * state.plan.read_token_us < SAVE_GAIN * slot.n_tokens * state.cache.save_token_us:
-            return 0
+    if state.plan.has_device and not _is_cheap_to_save(state, slot, n):
+        return 0
     return SAVE_PART * n >= slot.n_tokens
 
 

@@ -7,7 +7,7 @@ from llamad.engine.actions cimport actions_add, actions_drop, actions_drop_all, 
 from llamad.engine.core cimport State
 from llamad.engine.draw cimport draw_all
 from llamad.engine.emit cimport (
-    emit_admitted, emit_failed, emit_step, finish_done, finish_failed, take_deferred, take_token,
+    emit_admitted, emit_failed, emit_step, emit_wake, finish_done, finish_failed, take_deferred, take_token,
 )
 from llamad.engine.fillers cimport fillers_remove
 from llamad.engine.landing cimport landing_forget
@@ -18,7 +18,7 @@ from llamad.engine.slots cimport (
     SLOT_IDLE, SLOT_READING, SLOT_WRITING, Slot, slot_discard, slot_regroup, slot_shift, slot_take, slots_cells_used,
     slots_choose, slots_forget,
 )
-from llamad.engine.system cimport load_int, now_us, sleep_us, wake_send, wake_wait
+from llamad.engine.system cimport load_int, now_us, sleep_us, wake_wait
 from llamad.engine.table cimport llamad_batch
 from llamad.engine.tasks cimport Task, queue_add, queue_find, queue_remove, task_close, task_open
 from llamad.engine.wire cimport (
@@ -299,7 +299,7 @@ cdef void _wake(State *state) noexcept nogil:
     state.stats.n_waiting = state.queue.n
     if state.is_dirty:
         state.is_dirty = 0
-        wake_send(state.event_fd)
+        emit_wake(state)
 
 
 cdef int _timeout_ms(const State *state, int64_t now) noexcept nogil:

@@ -10,6 +10,7 @@
 #ifndef LLAMAD_TOPK_H
 #define LLAMAD_TOPK_H
 
+#include <float.h>
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
@@ -81,6 +82,45 @@ static inline float topk_threshold(const float *maxima, int32_t n, int32_t k, fl
         }
     }
     return heap[0];
+}
+
+/* How many elements reach a value. */
+static inline int32_t topk_count(const float *row, int32_t n, float least) {
+    topk_vf limit = (topk_vf) {0} + least, next;
+    topk_vi sum = {0};
+    int32_t count = 0, i = 0;
+    for (; i + TOPK_WIDTH <= n; i += TOPK_WIDTH) {
+        memcpy(&next, row + i, sizeof next);
+        sum -= (topk_vi) (next >= limit);
+    }
+    for (int lane = 0; lane < TOPK_WIDTH; lane++) count += sum[lane];
+    for (; i < n; i++) count += row[i] >= least;
+    return count;
+}
+
+/* For a short row: a value that at least k elements reach and not many more, found by counting. -FLT_MAX where that does
+ * not lead to one soon, as with many equals. */
+static inline float topk_near(const float *row, int32_t n, int32_t k, float largest) {
+    const int32_t n_most = k + k / 4 + 8;
+    float above = largest, span = 1, least = largest - span;
+    int32_t count = topk_count(row, n, least), n_passes = 1;
+    for (; count < k && n_passes < 12; n_passes++) {
+        above = least;
+        span *= 2;
+        least = largest - span;
+        count = topk_count(row, n, least);
+    }
+    for (; count > n_most && n_passes < 24; n_passes++) {
+        float middle = least + (above - least) / 2;
+        int32_t n_middle = topk_count(row, n, middle);
+        if (n_middle < k) {
+            above = middle;
+        } else {
+            least = middle;
+            count = n_middle;
+        }
+    }
+    return count >= k && count <= n_most ? least : -FLT_MAX;
 }
 
 /* Which of 16 elements are larger, a bit for each. */

@@ -11,6 +11,7 @@ cdef enum:
 cdef extern from "topk.h" nogil:
     int32_t topk_group_maxima(const float *row, int32_t n, float *out) noexcept
     float topk_threshold(const float *maxima, int32_t n, int32_t k, float *heap) noexcept
+    float topk_near(const float *row, int32_t n, int32_t k, float largest) noexcept
     ctypedef struct topk_item:
         pass
     void topk_in_order(const float *row, int32_t n, int32_t k, const float *maxima, topk_item *out) noexcept
@@ -21,15 +22,19 @@ cdef int32_t topk_n_maxima(int32_t n) noexcept nogil:
     return (n // TOPK_PIECE + 1) * TOPK_LANES + TOPK_MAX
 
 
-cdef float topk_maxima(const float *row, int32_t n, float *maxima) noexcept nogil:
-    """Fills the groups' maxima; returns the largest element."""
-    cdef int32_t i, n_groups = topk_group_maxima(row, n, maxima)
+cdef float _largest(const float *row, int32_t n, const float *maxima, int32_t n_groups) noexcept nogil:
     cdef float largest = -INFINITY
+    cdef int32_t i
     for i in range(n_groups):
         largest = maxima[i] if maxima[i] > largest else largest
     for i in range(n // TOPK_PIECE * TOPK_PIECE, n):
         largest = row[i] if row[i] > largest else largest
     return largest
+
+
+cdef float topk_maxima(const float *row, int32_t n, float *maxima) noexcept nogil:
+    """Fills the groups' maxima; returns the largest element."""
+    return _largest(row, n, maxima, topk_group_maxima(row, n, maxima))
 
 
 cdef int32_t topk_collect(const float *row, int32_t n, const float *maxima, float least,
@@ -112,6 +117,15 @@ cdef int _has_nan(const float *row, int32_t n) noexcept nogil:
     return 0
 
 
+cdef int32_t _select_in_order(const float *row, int32_t n, int32_t k, llamad_candidate *out,
+                              const float *maxima) noexcept nogil:
+    """topk_select by llama.cpp's own heap: for a row whose elements are hardly more than k, or nearly all equal."""
+    topk_in_order(row, n, k, maxima, <topk_item *>out)
+    while k > 0 and not out[k - 1].logit >= -FLT_MAX:
+        k -= 1
+    return k
+
+
 cdef int32_t topk_select(const float *row, int32_t n, int32_t k, llamad_candidate *out, float *maxima,
                          int has_maxima) noexcept nogil:
     """The first k of `out` become the k largest, sorted; returns k, or fewer where only so many are above -inf.
@@ -119,8 +133,15 @@ cdef int32_t topk_select(const float *row, int32_t n, int32_t k, llamad_candidat
     -1 where too many reach the threshold, or llama.cpp would sort in another way than by a heap and equal logits leave
     the order open: the caller then has its own sort do it. `out` has room for TOPK_COLLECT_MAX."""
     cdef int32_t n_groups = n // TOPK_PIECE * TOPK_LANES if has_maxima else topk_group_maxima(row, n, maxima)
-    cdef float least = topk_threshold(maxima, n_groups, k, maxima + n_groups)
     cdef int32_t i, piece, n_found = 0, n_whole = n // TOPK_PIECE * TOPK_PIECE
+    cdef float least
+    if n_groups >= k:
+        least = topk_threshold(maxima, n_groups, k, maxima + n_groups)
+    else:
+        # Too few groups for a threshold; without one all of the row would be sorted.
+        least = topk_near(row, n, k, _largest(row, n, maxima, n_groups))
+        if least == -FLT_MAX and k <= PARTIAL_SORT_MAX and not _has_nan(row, k):
+            return _select_in_order(row, n, k, out, maxima)
     least = least if least > -FLT_MAX else -FLT_MAX
     for i in range(n_groups):
         if maxima[i] >= least:

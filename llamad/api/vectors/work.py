@@ -10,8 +10,6 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-import numpy as np
-
 from llamad.api.errors import ApiError, queue_full
 from llamad.api.service import Service
 from llamad.engine.embedder import Embedder, Stopped
@@ -81,6 +79,8 @@ async def rows_of(service: Service, exchange: Exchange, embedder: Embedder, text
         raise ApiError(500, f"The model could not compute an answer (code {error.code}); try again") from None
     finally:
         job.abort()  # does nothing to a job that has ended
+    import numpy as np
+
     if not all(np.isfinite(one).all() for one in rows):
         raise ApiError(500, "The model computed values that are not numbers")
     return rows

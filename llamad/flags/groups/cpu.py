@@ -20,7 +20,8 @@ READY_FLAGS: tuple[Flag, ...] = (
         dest="n_threads",
         kind=THREADS,
         default=0,
-        help="Threads that compute single tokens; 0 chooses by the machine.",
+        help="Threads that compute single tokens; 0 takes the cores that this process may use (hyper-threads once, "
+        "a container's quota in whole cores), less one where these are 8 or fewer.",
     ),
     flag(
         names=("-tb", "--threads-batch"),

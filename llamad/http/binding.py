@@ -1,0 +1,68 @@
+"""Owns the sockets that listen: made before there is an event loop, so that nobody who connects is turned away while
+the program imports itself. Runs on the main thread at the start; must import little."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass
+
+from llamad.http import unix
+
+# Bursts of new connections wait here while the loop is busy.
+BACKLOG = 2048
+
+
+@dataclass(slots=True)
+class Bound:
+    """Sockets that listen, one for each address of the host; `file` is that of a Unix socket."""
+
+    sockets: list[socket.socket]
+    file: unix.SocketFile | None = None
+
+    def close(self) -> None:
+        for sock in self.sockets:
+            sock.close()
+        if self.file is not None:
+            self.file.remove()
+
+
+def refusal(error: OSError) -> str:
+    """One line for whoever started the server: what bind() met, and what to do."""
+    sentence = error.strerror or str(error)
+    return sentence if ";" in sentence else f"{sentence}; choose another --host or --port"
+
+
+def _find_dead_peers(sock: socket.socket) -> None:
+    """Let the kernel ask after silent clients, so that a machine that lost its power is noticed in two minutes.
+
+    Accepted connections inherit this from the listening socket.
+    """
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if hasattr(socket, "TCP_KEEPIDLE"):
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 15)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 4)
+
+
+def bind(host: str, port: int) -> Bound:
+    """Listen on an address, or on a Unix socket for a host that is a path. Raises OSError with a sentence."""
+    if unix.is_path(host):
+        sock, file = unix.bind(host)
+        sock.listen(BACKLOG)
+        return Bound([sock], file)
+    bound = Bound([])
+    try:
+        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        for family, kind, protocol, _, address in dict.fromkeys(found):
+            sock = socket.socket(family, kind, protocol)
+            bound.sockets.append(sock)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            sock.bind(address)
+            _find_dead_peers(sock)
+            sock.listen(BACKLOG)
+    except OSError as error:
+        bound.close()
+        raise OSError(error.errno, f"cannot listen on {host}:{port}: {error.strerror or error}") from None
+    return bound
