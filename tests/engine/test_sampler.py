@@ -209,6 +209,17 @@ def test_whole_vocabularies_agree(vocab, packed, values, scale):
     same_picks(ours, theirs, rows, list(range(100)) * 2, n_again=1)
 
 
+@pytest.mark.parametrize("names", [("top_n_sigma", "dry", "min_p"), ("top_n_sigma", "dry", "top_k"), ("top_n_sigma", "dry")])
+def test_where_nothing_is_possible_any_more_both_come_to_the_same_end(vocab, packed, names):
+    """DRY takes an infinite amount from all that top_n_sigma has left."""
+    row = np.array([-6.0, -7.0, -8.0, 9.0, -6.5], np.float32)
+    values = {"top_n_sigma": 0.5, "dry_multiplier": 3.0, "dry_base": 40.0, "dry_allowed_length": 0}
+    ours, theirs = pickers(
+        vocab, packed, 5, names, dry_penalty_last_n=512, top_k=1, min_p=0.001, temperature=-1.0, **values
+    )
+    same_picks(ours, theirs, [row], [3] * 40)
+
+
 def test_a_temperature_next_to_nothing_leads_both_to_the_same_end(vocab, packed):
     """The entropy is so small that logits divided by the temperature are infinite. llama.cpp then takes the last
     candidate, and masked ones are candidates."""

@@ -25,6 +25,7 @@ ctypedef struct Candidates:
     uint8_t *places
 
 cdef void candidates_sort(Candidates *c) noexcept nogil
+cdef void candidates_check(Candidates *c) noexcept nogil
 cdef void candidates_top_k(Candidates *c, int32_t k) noexcept nogil
 cdef void candidates_top_p(Candidates *c, const llamad_sampling *s) noexcept nogil
 cdef void candidates_min_p(Candidates *c, const llamad_sampling *s) noexcept nogil

@@ -57,6 +57,12 @@ cdef void _softmax(Candidates *c) noexcept nogil:
         c.data[i].p /= total
 
 
+cdef void candidates_check(Candidates *c) noexcept nogil:
+    """Where nothing is possible any more, those that were left out are as good as the rest."""
+    if c.n < c.n_full and not _max(c) > -INFINITY:
+        c.redo = 1
+
+
 cdef void candidates_top_k(Candidates *c, int32_t k) noexcept nogil:
     if k <= 0:
         return

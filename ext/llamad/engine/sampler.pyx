@@ -10,8 +10,8 @@ from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset
 
 from llamad.engine.candidates cimport (
-    Candidates, candidates_draw, candidates_finish, candidates_min_p, candidates_tail_free, candidates_temperature,
-    candidates_top_k, candidates_top_n_sigma, candidates_top_p, candidates_typical, candidates_xtc,
+    Candidates, candidates_check, candidates_draw, candidates_finish, candidates_min_p, candidates_tail_free,
+    candidates_temperature, candidates_top_k, candidates_top_n_sigma, candidates_top_p, candidates_typical, candidates_xtc,
 )
 from llamad.engine.dry cimport dry_accept, dry_close, dry_find, dry_forget, dry_open, dry_to_list, dry_to_row
 from llamad.engine.penalties cimport (
@@ -262,6 +262,7 @@ cdef int32_t _pick(Sampler *sampler, Row *row, Candidates *c, int has_dry, int e
             row_list(row, c)
             on_row = 0
         _step_on_list(sampler, kind, c, has_dry)
+        candidates_check(c)
         if c.redo:
             return AGAIN
     return _draw(sampler, row, c, on_row)
