@@ -209,7 +209,9 @@ def test_whole_vocabularies_agree(vocab, packed, values, scale):
     same_picks(ours, theirs, rows, list(range(100)) * 2, n_again=1)
 
 
-@pytest.mark.parametrize("names", [("top_n_sigma", "dry", "min_p"), ("top_n_sigma", "dry", "top_k"), ("top_n_sigma", "dry")])
+@pytest.mark.parametrize(
+    "names", [("top_n_sigma", "dry", "min_p"), ("top_n_sigma", "dry", "top_k"), ("top_n_sigma", "dry")]
+)
 def test_where_nothing_is_possible_any_more_both_come_to_the_same_end(vocab, packed, names):
     """DRY takes an infinite amount from all that top_n_sigma has left."""
     row = np.array([-6.0, -7.0, -8.0, 9.0, -6.5], np.float32)
