@@ -101,6 +101,8 @@ static inline void lane_post(Lane *lane, Lent *lent) {
 
 static inline void lent_close(LaneThread *thread, Lent *lent) {
     lent_part(thread, lent);
+    /* The transport that it came from may not have closed its copy yet, and epoll watches until the last one is. */
+    epoll_ctl(thread->epoll, EPOLL_CTL_DEL, lent->fd, NULL);
     close(lent->fd);
     lent->fd = -1;
     lane_post(thread->lane, lent);
