@@ -137,6 +137,11 @@ def _engine_lines(service: Service) -> Iterable[str]:
             stats["deferred_us"] / 1e6,
         ),
         ("llamad:steps_total", "Engine steps.", stats["n_steps"]),
+        (
+            "llamad:steps_landed_total",
+            "Engine steps that sampled while the device was still sending logits.",
+            stats["n_landed"],
+        ),
         ("llamad:step_plan_seconds_total", "Engine time: admitting and planning.", stats["plan_us"] / 1e6),
         ("llamad:step_decode_seconds_total", "Engine time: decoding.", stats["decode_us"] / 1e6),
         ("llamad:step_wait_seconds_total", "Engine time: waiting for the device.", stats["wait_us"] / 1e6),

@@ -105,15 +105,21 @@ def test_a_devices_steps_with_prompts_keep_to_the_gap_where_tokens_are_dear():
         assert sorted(chunks[8:])[len(chunks[8:]) // 2] < 1500  # the middle one: a busy machine sleeps longer
 
 
+def burst_beside_a_writer(fake: Fake, h: Harness, n: int, n_prompt: int) -> int:
+    """The writer; n prompts that came at once meanwhile have been answered."""
+    writer = h.submit(b"someone who writes", n_predict=100)
+    h.wait_first(writer)
+    fake.block(True)
+    tasks = [h.submit(b"%02d" % i + b"y" * n_prompt, n_predict=4) for i in range(n)]
+    fake.block(False)
+    h.wait(*tasks)
+    return writer
+
+
 def test_first_tokens_come_before_next_ones_where_more_wait_for_them():
     fake = Fake(n_ctx=512, n_batch=2048, device_us=500, decode_us=30000)  # nobody sits out for long
     with Harness(fake, n_slots=16, n_batch=2048, has_device=True) as h:
-        first = h.submit(b"someone who writes", n_predict=100)
-        h.wait_first(first)
-        fake.block(True)
-        tasks = [h.submit(b"%02d" % i + b"y" * 400, n_predict=4) for i in range(14)]
-        fake.block(False)
-        h.wait(*tasks)
+        burst_beside_a_writer(fake, h, 14, 400)
         assert max(reading_beside_writers(h)) > 1000
 
 
@@ -167,12 +173,7 @@ def test_prompts_are_read_one_after_the_other_before_anybody_goes_on():
     """Twelve arrive while one writes: each is answered when it is read, and the one who writes waits a little."""
     fake = Fake(n_ctx=512, n_batch=2048, device_us=200, decode_us=1000)
     with Harness(fake, n_slots=16, n_batch=2048, n_ubatch=256, has_device=True) as h:
-        first = h.submit(b"someone who writes", n_predict=100)
-        h.wait_first(first)
-        fake.block(True)
-        tasks = [h.submit(b"%02d" % i + b"y" * 200, n_predict=4) for i in range(12)]
-        fake.block(False)
-        h.wait(*tasks)
+        first = burst_beside_a_writer(fake, h, 12, 200)
         apart = [step[9] for step in h.steps if step[9] > 150 and step[10] == 0]
         assert len(apart) > 6
         assert max(apart) <= 256

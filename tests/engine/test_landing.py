@@ -72,6 +72,13 @@ def test_the_engine_takes_every_token_from_its_own_row(n_threads):
         h.wait(*tasks)
         for i, (task, prompt) in enumerate(zip(tasks, prompts, strict=True)):
             assert h.text(task) == bytes((prompt[0] + 1 + k) % 256 for k in range(20 + i))
+        assert h.core.stats()["n_landed"] > 15
+
+
+def test_no_row_is_awaited_where_the_host_computes():
+    with Harness(Fake(device_us=300), n_slots=4) as h:
+        h.wait(*[h.submit(b"%d" % i, n_predict=20) for i in range(4)])
+        assert h.core.stats()["n_landed"] == 0
 
 
 def test_a_decode_that_fails_leaves_no_row_behind():

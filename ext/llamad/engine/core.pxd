@@ -18,6 +18,7 @@ from llamad.engine.workers cimport Workers
 ctypedef struct Stats:
     int64_t t_last_step_us
     uint64_t n_steps
+    uint64_t n_landed          # of them: sampled while their logits arrived
     uint64_t n_prompt_tokens
     uint64_t n_predicted
     uint64_t n_decode_failures

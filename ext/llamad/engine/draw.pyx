@@ -7,8 +7,7 @@ from llamad.engine.defer cimport defer_begin, defer_outputs
 from llamad.engine.emit cimport finish_done, finish_failed
 from llamad.engine.grammar cimport matcher_open
 from llamad.engine.landing cimport (
-    landing_await, landing_begin, landing_can_begin, landing_end, landing_mark_row,
-    landing_overwritten,
+    landing_await, landing_begin, landing_can_begin, landing_end, landing_mark_row, landing_overwritten,
 )
 from llamad.engine.pick cimport slot_pick
 from llamad.engine.probs cimport probs_reserve
@@ -79,8 +78,7 @@ cdef void _pick(void *arg, int32_t index, int32_t worker) noexcept nogil:
     cdef Slot *slot = &state.slots.items[state.outputs[index]]
     if not slot.is_filler:
         slot_pick(slot, state.n_vocab, state.scratch + <size_t>worker * state.scratch_bytes)
-    if state.landing.n_rows:
-        landing_mark_row(&state.landing, slot.i_row)
+    landing_mark_row(&state.landing, slot.i_row)
 
 
 cdef void _pick_landing(void *arg, int32_t index, int32_t worker) noexcept nogil:
@@ -127,6 +125,7 @@ cdef int64_t draw_all(State *state, int64_t t_decoded) noexcept nogil:
         t_arrived = now_us()
         workers_end(state.workers)
         landing_end(&state.landing, rows)
+        state.stats.n_landed += 1
     else:
         # This waits for the device, so that the step's cost is decode's and not sampling's.
         landing_end(&state.landing, state.table.rows(state.ctx))

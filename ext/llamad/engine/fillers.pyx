@@ -28,7 +28,7 @@ cdef int32_t _cells(const Slots *slots, const Plan *plan) noexcept nogil:
     return min(slots.n_ctx, (n + CELLS_STEP - 1) // CELLS_STEP * CELLS_STEP)
 
 
-cdef int _can_fill(const Slots *slots, const Plan *plan, int32_t first, int32_t end, int32_t n_cells) noexcept nogil:
+cdef int _can_fill(const Slots *slots, int32_t first, int32_t end, int32_t n_cells) noexcept nogil:
     cdef int32_t i
     for i in range(first, end):
         if slots.items[i].n_tokens + slots.items[i].n_planned >= n_cells:
@@ -73,7 +73,7 @@ cdef void fillers_choose(Plan *plan, Slots *slots) noexcept nogil:
     for i in range(slots.n):
         if not plan_has_output(plan, &slots.items[i]):
             continue
-        if last >= 0 and i - last <= FILL_MAX + 1 and _can_fill(slots, plan, last + 1, i, n_cells):
+        if last >= 0 and i - last <= FILL_MAX + 1 and _can_fill(slots, last + 1, i, n_cells):
             _fill(plan, slots, last + 1, i)
         else:
             n_runs += 1
@@ -82,11 +82,11 @@ cdef void fillers_choose(Plan *plan, Slots *slots) noexcept nogil:
     if n_runs != 1 or not plan.has_device:
         return
     n_more = _width(plan, last - first + 1) - (last - first + 1)
-    while n_more > 0 and last + 1 < slots.n and _can_fill(slots, plan, last + 1, last + 2, n_cells):
+    while n_more > 0 and last + 1 < slots.n and _can_fill(slots, last + 1, last + 2, n_cells):
         _fill(plan, slots, last + 1, last + 2)
         last += 1
         n_more -= 1
-    while n_more > 0 and first > 0 and _can_fill(slots, plan, first - 1, first, n_cells):
+    while n_more > 0 and first > 0 and _can_fill(slots, first - 1, first, n_cells):
         _fill(plan, slots, first - 1, first)
         first -= 1
         n_more -= 1

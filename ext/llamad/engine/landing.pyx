@@ -68,6 +68,6 @@ cdef void landing_end(Landing *landing, float *rows) noexcept nogil:
 
 cdef void landing_mark_row(Landing *landing, int32_t i_row) noexcept nogil:
     """The row was read and is free to be written to."""
-    if i_row < landing.n_rows:
+    if landing.rows != NULL and i_row < landing.n_rows:
         landing_mark(landing.rows + <size_t>i_row * <size_t>landing.n_vocab, landing.n_vocab)
         landing.is_marked[i_row] = 1
