@@ -179,6 +179,10 @@ class Daemon:
         """With the model there, threads of C may answer small requests (docs/express.md). TLS is the loop's alone."""
         host, settings = self.host, self.settings
         n_threads, spin_us = express_threads(settings.express_threads)
+        if self.http.has_tls and settings.express_threads > 0:
+            log.warning(
+                "--express-threads %d: with TLS the event loop answers alone", settings.express_threads
+            )
         if host.state is not State.READY or host.model is None or n_threads == 0 or self.http.has_tls:
             return
         access = access_writer()

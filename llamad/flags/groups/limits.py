@@ -70,7 +70,7 @@ HTTP_FLAGS: tuple[Flag, ...] = (
         kind=Int(low=-1, high=16, words={"auto": -1}),
         default=-1,
         help="Threads beside the event loop for /health, /tokenize and /detokenize on connections that ask for nothing"
-        " else; -1 chooses by the machine, 0 has none.",
+        " else; -1 chooses by the machine, 0 has none; with TLS there are none.",
     ),
     http(
         names=("--stream-buffer-bytes",),
