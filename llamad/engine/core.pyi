@@ -10,6 +10,8 @@ class Core:
     event_fd: int
     is_failed: bool
     n_sampler_threads: int
+    n_sampling: int
+    n_ubatch: int
     def __init__(
         self,
         vocab: Vocab,
@@ -66,7 +68,9 @@ class Core:
         post_sampling_probs: bool = False,
         penalty: bytes | None = None,
         prompt_probs: bool = False,
+        wake: bool = True,
     ) -> bool: ...
+    def wake(self) -> None: ...
     def abort(self, id: int) -> bool: ...
     def pause(self, id: int) -> bool: ...
     def resume(self, id: int) -> bool: ...

@@ -72,20 +72,24 @@ def compute_threads(n_wanted: int) -> int:
     return max(1, n - 1) if n <= SMALL_MACHINE else n
 
 
+def _cores() -> int:
+    """Cores that this process may use, hyper-threads counted: of a quota whole ones."""
+    n, quota = len(os.sched_getaffinity(0)), quota_cores()
+    return n if quota is None else min(n, max(1, int(quota)))
+
+
 def express_threads(n_wanted: int) -> tuple[int, int]:
     """Threads of the express lane, 0 for none, and for how many microseconds each may spin after a request: where
     cores are few, one that spins would take the time of somebody who computes."""
-    n_cores, quota = len(os.sched_getaffinity(0)), quota_cores()
-    if quota is not None:
-        n_cores = min(n_cores, max(1, int(quota)))
+    n_cores = _cores()
     n = n_wanted if n_wanted >= 0 else max(min(2, n_cores), min(6, n_cores * 3 // 8))
     return n, 100 if n_cores >= 8 else 0
 
 
 def sampler_threads(n_wanted: int, n_slots: int, has_device: bool) -> int:
-    """Threads that sample the slots of a step in parallel. Where a device computes, all cores but those of the event
-    loop and of whoever feeds the device are free for it."""
+    """Threads that sample the slots of a step in parallel. Where a device computes they have most of the cores for the
+    moment in which its logits arrive; the rest is for whoever feeds the device, the event loop and the express lane."""
     if n_wanted > 0:
         return n_wanted
-    n_cores = len(os.sched_getaffinity(0))
-    return max(1, min(n_slots, n_cores - 2 if has_device else min(8, n_cores // 2)))
+    n_cores = _cores()
+    return max(1, min(n_slots, n_cores * 3 // 4 if has_device else min(8, n_cores // 2)))

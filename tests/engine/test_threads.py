@@ -111,3 +111,21 @@ def test_no_quota_in_the_first_version_is_minus_one(machine):
     )
     assert threads.quota_cores() is None
     assert threads.compute_threads(0) == 3
+
+
+@pytest.mark.parametrize(
+    ("n_cores", "limit", "n_slots", "has_device", "n"),
+    [
+        (16, "max", 64, True, 12),
+        (16, "max", 64, False, 8),
+        (64, "max", 64, False, 8),
+        (16, "max", 4, True, 4),
+        (2, "max", 64, True, 1),
+        (1, "max", 64, False, 1),
+        (16, "400000", 64, True, 3),
+    ],
+)
+def test_sampler_threads_leave_cores_to_others(machine, n_cores, limit, n_slots, has_device, n):
+    machine(alone(n_cores), **{"cpu.max": f"{limit} 100000"})
+    assert threads.sampler_threads(0, n_slots, has_device) == n
+    assert threads.sampler_threads(5, n_slots, has_device) == 5

@@ -10,6 +10,7 @@ import time
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from support.harness import Harness
 from support.hosted import Hosted
 from support.lanes import Alone
 from support.live import model_path
@@ -19,6 +20,7 @@ from llamad.api import tokens
 from llamad.api.errors import ApiError
 from llamad.api.fields import flag, json_object
 from llamad.engine import ids
+from llamad.engine.fake import Fake
 from llamad.express.lane import DETOKENIZE, HEALTH, TOKENIZE, Lane
 
 EXAMPLES = settings(
@@ -270,3 +272,37 @@ def test_a_full_log_sends_connections_back(hosted):
     assert len(alone.lane.take_log()) == n > 5000
     os.close(back[0][0])
     alone.lane.stop()
+
+
+def test_the_sampler_leaves_cores_to_a_lane_that_is_busy(hosted):
+    """Its threads wait for logits with their cores kept, and an answer would wait for one."""
+    with Harness(Fake(), n_sampler_threads=6) as h:
+        lane = Lane(
+            hosted.host.model.vocab,
+            h.core,
+            n_slots=h.n_slots,
+            n_threads=2,
+            spin_us=0,
+            idle_seconds=30.0,
+            body_max=1 << 20,
+            logging=False,
+            bounds=(0.5, 1.0),
+        )
+        try:
+            alone = Alone(lane)
+            kept = alone.lend(TOKENIZE)
+
+            def sampling(n_answers: int) -> int:
+                for _ in range(n_answers):
+                    assert alone.outcome(kept, b'{"content": "a"}')
+                h.wait(h.submit(n_predict=1))
+                return h.core.n_sampling
+
+            assert sampling(1) == 6
+            t_end = time.monotonic() + 20
+            while sampling(50) != 2:
+                assert time.monotonic() < t_end
+            time.sleep(0.05)
+            assert sampling(0) == 6
+        finally:
+            lane.stop()

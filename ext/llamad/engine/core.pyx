@@ -135,6 +135,15 @@ cdef class Core:
     def n_sampler_threads(self) -> int:
         return workers_count(self.state.workers)
 
+    @property
+    def n_ubatch(self) -> int:
+        return self.state.plan.ubatch
+
+    @property
+    def n_sampling(self) -> int:
+        """How many of them the last step's round was for."""
+        return self.state.workers.n_seats
+
     def warm_up(self, token: int) -> int:
         """Decodes one token and forgets it, so that the first request meets warm caches. Before run() only.
         llama.cpp's code: anything but 0 means that this context cannot decode."""
@@ -189,7 +198,8 @@ cdef class Core:
                adapter_set: int, id_slot: int, n_predict: int, n_keep: int, n_discard: int, t_max_predict_us: int,
                stream: bool, cache_prompt: bool, context_shift: bool, group: int = 0, n_indent: int = 0,
                n_probs: int = 0, post_sampling_probs: bool = False, penalty: bytes | None = None,
-               grammar: int = 0, markers: bool = False, prompt_probs: bool = False) -> bool:
+               grammar: int = 0, markers: bool = False, prompt_probs: bool = False, wake: bool = True) -> bool:
+        """Without `wake` an engine that sleeps is not told: wake() must follow."""
         cdef uint64_t n_prompt = <uint64_t>PyBytes_GET_SIZE(prompt)
         cdef uint64_t n_penalty = <uint64_t>PyBytes_GET_SIZE(penalty) if penalty is not None else 0
         cdef uint64_t n_stop = sum([4 + len(stop) for stop in stops])
@@ -256,8 +266,12 @@ cdef class Core:
             memcpy(at + sizeof(int32_t), PyBytes_AS_STRING(stop), <size_t>n)
             at += sizeof(int32_t) + <size_t>n
         ring_commit(&self.state.commands)
-        wake_send(self.state.command_fd)
+        if wake:
+            wake_send(self.state.command_fd)
         return True
+
+    def wake(self) -> None:
+        wake_send(self.state.command_fd)
 
     cdef bint _send_ref(self, uint32_t kind, uint64_t id):
         cdef TaskRef *ref = <TaskRef *>ring_reserve(&self.state.commands, kind, sizeof(TaskRef))

@@ -26,6 +26,9 @@ ctypedef struct Workers:
     int32_t n_done
     int32_t bell             # changes whenever sleepers should look again
     int32_t n_sleeping
+    int32_t n_seats          # threads that this round is for, the caller's included
+    int64_t t_guest_us       # when somebody else last wanted a core for a moment
+    int64_t t_rush_us        # and when that last was often
 
 cdef Workers *workers_start(int32_t n_threads) noexcept nogil
 cdef void workers_stop(Workers *workers) noexcept nogil
@@ -33,3 +36,4 @@ cdef int32_t workers_count(const Workers *workers) noexcept nogil
 cdef void workers_begin(Workers *workers, WorkFn fn, void *arg, int32_t n, int64_t from_us) noexcept nogil
 cdef void workers_end(Workers *workers) noexcept nogil
 cdef void workers_run(Workers *workers, WorkFn fn, void *arg, int32_t n) noexcept nogil
+cdef void workers_note_guest(Workers *workers, int64_t now) noexcept nogil

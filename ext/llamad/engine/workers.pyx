@@ -4,6 +4,9 @@
 # A round is short: 64 rows on 8 threads take less time than it takes to wake 8 threads. So where the engine waits for a
 # device it begins the round before, and tells from when on there will be something to do: the threads sleep until then
 # and are awake when it comes. Where the engine computes itself the cores are its own, and nobody wakes early.
+#
+# A thread that waits for logits keeps its core, and whoever answers a small request then (the express lane) would wait
+# for longer than the answer takes. While such requests come often, only some of the threads take part.
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
 
@@ -16,6 +19,9 @@ from llamad.engine.system cimport (
 cdef enum:
     CLOSED = 1 << 30         # `next` between two rounds: whoever comes late finds nothing
     N_SPINS = 64             # of the caller, before it lets others have its core
+    RUSH_GAP_US = 1000       # guests that come closer than this come often
+    RUSH_US = 20000          # and are expected for so long
+    RUSH_PART = 3            # of the threads work then
 
 
 cdef void _take_all(Workers *workers, int32_t worker) noexcept nogil:
@@ -32,14 +38,14 @@ cdef void _sleep(Workers *workers, int32_t bell, int64_t timeout_us) noexcept no
     fetch_add_int(&workers.n_sleeping, -1)
 
 
-cdef void _await_round(Workers *workers, int32_t seen) noexcept nogil:
+cdef void _await_round(Workers *workers, int32_t seat, int32_t seen) noexcept nogil:
     cdef int64_t early_us
     cdef int32_t bell
     while True:
         bell = load_int(&workers.bell)
         if load_int(&workers.stopping):
             return
-        if load_int(&workers.round) == seen:
+        if load_int(&workers.round) == seen or seat >= load_int(&workers.n_seats):
             _sleep(workers, bell, -1)
             continue
         early_us = load_time(&workers.from_us) - now_us()
@@ -54,7 +60,7 @@ cdef void *_thread_main(void *arg) noexcept nogil:
     cdef int32_t seen = 0
     be_punctual()
     while True:
-        _await_round(workers, seen)
+        _await_round(workers, seat.index, seen)
         if load_int(&workers.stopping):
             return NULL
         seen = load_int(&workers.round)
@@ -98,12 +104,27 @@ cdef int32_t workers_count(const Workers *workers) noexcept nogil:
     return workers.n_threads + 1
 
 
+cdef void workers_note_guest(Workers *workers, int64_t now) noexcept nogil:
+    """Any thread: a small request was answered. Mostly only reads, since many threads call it."""
+    cdef int64_t gap = now - load_time(&workers.t_guest_us)
+    if gap < RUSH_GAP_US and now - load_time(&workers.t_rush_us) > RUSH_GAP_US:
+        store_time(&workers.t_rush_us, now)
+    if gap > RUSH_GAP_US // 8:
+        store_time(&workers.t_guest_us, now)
+
+
+cdef int32_t _seats(const Workers *workers) noexcept nogil:
+    cdef int32_t n = workers.n_threads + 1
+    return max(1, n // RUSH_PART) if now_us() - load_time(&workers.t_rush_us) < RUSH_US else n
+
+
 cdef void workers_begin(Workers *workers, WorkFn fn, void *arg, int32_t n, int64_t from_us) noexcept nogil:
     """Has fn(arg, i, worker) called for every i below n, from that time on; 0: at once. workers_end() must follow."""
     # A thread that is late from the last round may take an index of this one: all it needs is there before `next` is.
     workers.fn = fn
     workers.arg = arg
     workers.n = n
+    store_int(&workers.n_seats, _seats(workers))
     store_time(&workers.from_us, from_us)
     store_int(&workers.n_done, 0)
     store_int(&workers.next, 0)

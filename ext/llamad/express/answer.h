@@ -48,6 +48,7 @@ typedef struct Source {
     int32_t n_slots;
     const void *engine;
     int32_t (*n_idle)(const void *engine); /* negative: the engine has failed */
+    void (*note)(const void *engine, int64_t now_us); /* a request was answered */
     size_t body_max;
 } Source;
 

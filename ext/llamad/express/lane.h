@@ -199,6 +199,7 @@ static inline int lent_serve(LaneThread *thread, Lent *lent, const char *body, s
     if (!lane_write_log(thread, &lent->known, t_end - t_start)) return 0;
     lane_count(thread, &lent->known, t_end - t_start);
     lent->t_used_us = t_end / 1000;
+    thread->lane->source.note(thread->lane->source.engine, lent->t_used_us);
     do sent = send(lent->fd, data, n, MSG_NOSIGNAL | MSG_DONTWAIT);
     while (sent < 0 && errno == EINTR);
     if (sent == (ssize_t) n) {

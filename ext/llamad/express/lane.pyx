@@ -12,6 +12,7 @@ from llamad.engine.core cimport State
 from llamad.engine.slots cimport SLOT_IDLE
 from llamad.engine.table cimport llamad_table
 from llamad.engine.vocab cimport Vocab
+from llamad.engine.workers cimport workers_note_guest
 
 cdef extern from "llamad/express/lane.h" nogil:
     """
@@ -52,6 +53,7 @@ cdef extern from "llamad/express/lane.h" nogil:
         int32_t n_slots
         const void *engine
         int32_t (*n_idle)(const void *engine) noexcept
+        void (*note)(const void *engine, int64_t now_us) noexcept
         size_t body_max
 
     ctypedef struct Lent:
@@ -120,6 +122,12 @@ cdef int32_t _no_engine(const void *engine) noexcept nogil:
     return -1
 
 
+cdef void _note(const void *engine, int64_t now) noexcept nogil:
+    """The sampler threads leave cores to the lane's while these have much to do."""
+    if engine != NULL:
+        workers_note_guest((<const State *>engine).workers, now)
+
+
 cdef char *_put(Piece *piece, char *to, bytes text):
     cdef size_t n = <size_t>PyBytes_GET_SIZE(text)
     memcpy(to, PyBytes_AS_STRING(text), n)
@@ -152,6 +160,7 @@ cdef class Lane:
         lane.source.n_slots = n_slots
         lane.source.engine = <const void *>engine
         lane.source.n_idle = _n_idle if core is not None else _no_engine
+        lane.source.note = _note
         lane.source.body_max = <size_t>min(body_max, <int>BODY_MAX)
         lane.spin_us = spin_us
         lane.idle_us = <int64_t>(idle_seconds * 1e6)
