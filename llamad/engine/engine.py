@@ -16,6 +16,7 @@ from typing import Any
 from llamad.engine.action import RESULT_ABORTED, RESULT_FAILED, Acted, Action
 from llamad.engine.blobs import Blob
 from llamad.engine.core import Core
+from llamad.engine.gathering import Gathering
 from llamad.engine.task import FAILURE_ABORTED, FAILURE_MEMORY, Done, Sink, Task
 from llamad.engine.trace import StepTrace
 
@@ -42,6 +43,7 @@ class Engine:
 
     def __init__(self, core: Core, *, n_slots: int, queue_max: int, trace: StepTrace | None = None) -> None:
         self.core = core
+        self._gathering = Gathering(core.wake, core.n_ubatch)
         self.n_slots = n_slots
         self.queue_max = queue_max
         self.tasks: dict[int, Running] = {}
@@ -115,6 +117,8 @@ class Engine:
         task_id = self._next_id
         self._next_id += 1
         context = task.context
+        if self._loop is not None and (self._gathering.is_open or not self.tasks):
+            self._gathering.add(self._loop, len(task.prompt) // 4)
         self.tasks[task_id] = Running(task, sink)
         self._send(
             lambda: self.core.submit(
@@ -145,6 +149,7 @@ class Engine:
                 post_sampling_probs=task.post_sampling_probs,
                 penalty=task.penalty,
                 prompt_probs=task.prompt_probs,
+                wake=not self._gathering.is_open,
             ),
             lambda: self._refuse(task_id),
         )

@@ -1,0 +1,79 @@
+"""When an idle engine is woken: when no further task is on its way, or there is enough for a step."""
+
+import asyncio
+
+from llamad.engine.gathering import Gathering
+
+
+class Bell:
+    def __init__(self) -> None:
+        self.n = 0
+
+    def ring(self) -> None:
+        self.n += 1
+
+
+async def turns(n: int) -> None:
+    for _ in range(n):
+        await asyncio.sleep(0)
+
+
+def gathered(test) -> None:
+    async def run() -> None:
+        bell = Bell()
+        await test(asyncio.get_running_loop(), bell, Gathering(bell.ring, 100))
+
+    asyncio.run(run())
+
+
+def test_a_lone_task_waits_for_a_few_turns_of_the_loop():
+    async def test(loop, bell, gathering):
+        gathering.add(loop, 10)
+        assert bell.n == 0
+        await turns(8)
+        assert bell.n == 1
+        assert not gathering.is_open
+
+    gathered(test)
+
+
+def test_tasks_that_follow_each_other_are_one_call():
+    async def test(loop, bell, gathering):
+        for _ in range(9):
+            gathering.add(loop, 10)
+            await turns(2)
+            assert bell.n == 0
+        await turns(8)
+        assert bell.n == 1
+
+    gathered(test)
+
+
+def test_enough_for_a_step_waits_for_nobody():
+    async def test(loop, bell, gathering):
+        gathering.add(loop, 60)
+        gathering.add(loop, 60)
+        assert bell.n == 1
+        assert not gathering.is_open
+        await turns(8)
+        assert bell.n == 1
+        gathering.add(loop, 1)  # and what was called for no longer counts
+        assert bell.n == 1
+        await turns(8)
+        assert bell.n == 2
+
+    gathered(test)
+
+
+def test_who_comes_right_after_a_call_is_not_forgotten():
+    async def test(loop, bell, gathering):
+        gathering.add(loop, 60)
+        await turns(1)
+        gathering.add(loop, 60)
+        gathering.add(loop, 10)
+        assert bell.n == 1
+        assert gathering.is_open
+        await turns(8)
+        assert bell.n == 2
+
+    gathered(test)
