@@ -1,5 +1,7 @@
 """With a stream for each slot, slots at work are neighbours in one graph, by place or by fillers between them."""
 
+import statistics
+
 import pytest
 from support.harness import ADMITTED, Harness
 
@@ -89,20 +91,44 @@ def test_a_devices_steps_with_prompts_are_worth_their_fixed_cost():
         readers = [h.submit(b"%d" % i + b"x" * 6000, n_predict=1) for i in range(2)]
         h.wait(*readers)
         chunks = reading_beside_writers(h)
-        assert max(chunks[4:]) > 900
-        assert len(chunks) < 24
+        assert statistics.median(chunks[-12:]) >= 512  # also after many of them that were equal
+        assert len(chunks) < 30
 
 
 def test_a_devices_steps_with_prompts_keep_to_the_gap_where_tokens_are_dear():
     """A writer's step takes 1 ms here and a prompt token 10 µs: some 400 of them are what the gap has room for."""
     fake = Fake(n_ctx=8192, n_batch=2048, device_us=1000, token_us=10)
-    with Harness(fake, n_slots=2, n_ctx=8192, n_batch=2048, has_device=True) as h:
+    with Harness(fake, n_slots=2, n_ctx=8192, n_batch=2048, n_ubatch=2048, has_device=True) as h:
         writer = h.submit(b"someone who writes", n_predict=400)
         h.wait_first(writer)
         h.wait(h.submit(b"x" * 8000, n_predict=1))
         chunks = reading_beside_writers(h)
         assert len(chunks) > 8
         assert sorted(chunks[8:])[len(chunks[8:]) // 2] < 1500  # the middle one: a busy machine sleeps longer
+
+
+def test_a_size_that_was_dear_once_is_tried_again():
+    """The first steps of their kind load code, and say nothing of the next: here a token takes 100 µs, then none."""
+    fake = Fake(n_ctx=131072, n_batch=2048, device_us=200, token_us=100)
+    with Harness(fake, n_slots=2, n_ctx=131072, n_batch=2048, has_device=True) as h:
+        h.wait_first(h.submit(b"someone who writes", n_predict=4000))
+        h.wait(h.submit(b"x" * 1200, n_predict=1))
+        fake.take(0)
+        h.wait(h.submit(b"y" * 100000, n_predict=1))
+        chunks = reading_beside_writers(h)
+        assert chunks.count(128) > 100
+        assert chunks[-10] >= 512
+
+
+def test_a_first_step_that_was_dear_does_not_make_later_ones_long():
+    """Reading the least took long once, and what may take no longer than that would be much now."""
+    fake = Fake(n_ctx=65536, n_batch=2048, device_us=200, token_us=100)
+    with Harness(fake, n_slots=2, n_ctx=65536, n_batch=2048, n_ubatch=2048, has_device=True) as h:
+        h.wait_first(h.submit(b"someone who writes", n_predict=4000))
+        h.wait(h.submit(b"x" * 300, n_predict=1))
+        fake.take(8)
+        h.wait(h.submit(b"y" * 60000, n_predict=1))
+        assert statistics.median(reading_beside_writers(h)[20:]) <= 512
 
 
 def burst_beside_a_writer(fake: Fake, h: Harness, n: int, n_prompt: int) -> int:
@@ -179,6 +205,23 @@ def test_prompts_are_read_one_after_the_other_before_anybody_goes_on():
         assert max(apart) <= 256
         h.wait(first)
         assert len(h.tokens(first)) == 100
+
+
+def test_a_few_short_prompts_are_read_before_many_go_on():
+    """Three of twelve are not many, but soon served: beside the others each step that reads would cost them more."""
+    fake = Fake(n_ctx=512, n_batch=2048, device_us=2000, decode_us=1000)
+    with Harness(fake, n_slots=16, n_batch=2048, has_device=True) as h:
+        writers = [h.submit(b"%d who writes" % i, n_predict=40) for i in range(12)]
+        for writer in writers:
+            h.wait_first(writer)
+        fake.block(True)
+        tasks = [h.submit(b"%d" % i + b"y" * 60, n_predict=4) for i in range(3)]
+        fake.block(False)
+        h.wait(*tasks)
+        n_first = len(h.steps)
+        assert any(step[9] > 150 and step[10] == 0 for step in h.steps[-12:n_first])
+        h.wait(*writers)
+        assert all(len(h.tokens(writer)) == 40 for writer in writers)
 
 
 def test_prompts_that_keep_arriving_do_not_stop_those_who_write():

@@ -5,21 +5,24 @@
 # token, writers sit out for a while: every step that they take part in delays all who wait.
 from libc.stdint cimport int32_t, int64_t
 
+from llamad.engine.plan cimport BESIDE_SIZES
 from llamad.engine.system cimport now_us
 
 cdef enum:
     GAP_US_MIN = 5000
-    TOKENS_MIN = 128
-    # The least difference in tokens that says something about their cost.
-    SPREAD = 64
     # So many who write may wait longer for one more who waits for the first token.
     WAITING_WEIGHT = 4
-    # Writers may sit out so long at a stretch, and a twentieth of the time: then one gap in a hundred is longer.
+    # Whoever reads is soon served within so many steps of writing.
+    SOON_STEPS = 6
+    # Writers may sit out so long at a stretch, and a tenth of the time: such a gap is as long as many, so there are few.
     CREDIT_US_MAX = 150000
-    CREDIT_PART = 20
+    CREDIT_PART = 10
 
 cdef double GAP_FACTOR = 2.5
-cdef double DECAY = 0.9
+cdef double LEAST_FACTOR = 1.5
+cdef double DEAR_FACTOR = 3
+cdef double LEARN_RATE = 0.3
+cdef double BELIEF = 0.995
 
 
 cdef int32_t beside_tokens(const Plan *plan, int32_t is_alone) noexcept nogil:
@@ -33,35 +36,45 @@ cdef int32_t beside_tokens(const Plan *plan, int32_t is_alone) noexcept nogil:
 
 
 cdef int beside_is_readers(Plan *plan) noexcept nogil:
-    """Whether those who write wait for those who wait for their first token: these are many, and it was not so lately."""
+    """Whether those who write wait for those who wait for their first token: these are many, or soon served, and it was
+    not so lately."""
     cdef int64_t now = now_us()
     plan.credit_us = min(<double>CREDIT_US_MAX, plan.credit_us + <double>(now - plan.t_made_us) / CREDIT_PART)
     plan.t_made_us = now
     if plan.credit_us <= 0 or plan.n_reading < 2:
         return 0
-    return 2 * plan.n_reading >= plan.n_writing
+    return 2 * plan.n_reading >= plan.n_writing or plan.n_unread * plan.read_token_us <= SOON_STEPS * plan.write_us
+
+
+cdef int32_t _size(int32_t n_tokens) noexcept nogil:
+    """Which of the sizes a chunk counts as: 128 tokens, 256, 512, ..."""
+    cdef int32_t k = 0
+    while k + 1 < BESIDE_SIZES and TOKENS_MIN << (k + 1) <= n_tokens:
+        k += 1
+    return k
 
 
 cdef void beside_learn(Plan *plan, int64_t decode_us) noexcept nogil:
-    """What the step just decoded cost. The fixed part and a token's are learned from the last steps that read beside
-    writers by a line through them. The room is what keeps to the gap, but never so little that the fixed part is more than
-    twice the rest: that would only make more such steps."""
-    cdef double x = plan.n_reading_tokens, y = max(0.0, <double>decode_us - plan.write_us), det, slope, fixed
-    cdef double allowed = max(GAP_FACTOR * plan.write_us, <double>GAP_US_MIN) - plan.write_us
+    """What the step just decoded cost. The room is the largest size that keeps to the gap, or that costs not much more
+    than the least: to read less would only make more such steps. A size that is not known yet is tried, and one that was
+    too dear is believed a little less with every step, so that it is tried again now and then."""
+    cdef double cost = max(1.0, <double>decode_us - plan.write_us), limit
+    cdef int32_t i, k
     if plan.n_sitting:
         plan.credit_us -= <double>decode_us
     if plan.n_writing == 0 or plan.n_reading_tokens == 0:
         return
-    plan.line[0] = DECAY * plan.line[0] + 1
-    plan.line[1] = DECAY * plan.line[1] + x
-    plan.line[2] = DECAY * plan.line[2] + y
-    plan.line[3] = DECAY * plan.line[3] + x * x
-    plan.line[4] = DECAY * plan.line[4] + x * y
-    det = plan.line[0] * plan.line[3] - plan.line[1] * plan.line[1]
-    slope = 0.5 * plan.line[2] / plan.line[1]  # until steps of different size were seen
-    if det > plan.line[0] * plan.line[0] * SPREAD * SPREAD:
-        slope = (plan.line[0] * plan.line[4] - plan.line[1] * plan.line[2]) / det
-    slope = max(slope, 0.5)
-    fixed = max(0.0, (plan.line[2] - slope * plan.line[1]) / plan.line[0])
-    plan.read_room = max(allowed - fixed, 0.5 * fixed) / slope
-    plan.read_room = min(<double>plan.batch_max, max(<double>TOKENS_MIN, plan.read_room))
+    limit = max(max(GAP_FACTOR * plan.write_us, <double>GAP_US_MIN) - plan.write_us, LEAST_FACTOR * plan.size_us[0])
+    cost = min(cost, DEAR_FACTOR * limit)  # the first of its kind loads code, which says nothing of the next
+    k = _size(plan.n_reading_tokens)
+    plan.size_us[k] += LEARN_RATE * (cost - plan.size_us[k]) if plan.size_us[k] > 0 else cost
+    for i in range(k):
+        plan.size_us[i] = min(plan.size_us[i], plan.size_us[k])  # less costs no more
+    for i in range(k + 1, BESIDE_SIZES):
+        plan.size_us[i] *= BELIEF
+    k = 0
+    while TOKENS_MIN << (k + 1) <= plan.ubatch and k + 1 < BESIDE_SIZES and plan.size_us[k + 1] <= limit:
+        k += 1
+        if plan.size_us[k] == 0:
+            break
+    plan.read_room = min(plan.ubatch, TOKENS_MIN << k)

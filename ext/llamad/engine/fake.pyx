@@ -5,7 +5,7 @@ from libc.stdint cimport INT32_MAX, INT32_MIN, int32_t, int64_t, uint8_t, uint32
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memchr, memcpy, memset
 
-from llamad.engine.system cimport load_int, now_us, sleep_us, store_int
+from llamad.engine.system cimport load_int, now_us, sleep_us, store_int, store_time
 from llamad.engine.table cimport LLAMAD_TABLE_VERSION, llamad_batch, llamad_bias, llamad_candidate, llamad_sampling, llamad_table
 
 cdef enum:
@@ -494,6 +494,10 @@ cdef class Fake:
     def block(self, is_blocked: bool) -> None:
         """Every decode waits while blocked."""
         store_int(&self.model.is_blocked, is_blocked)
+
+    def take(self, token_us: int) -> None:
+        """A token takes so long from now on."""
+        store_time(&self.model.token_us, token_us)
 
     def lose(self, n: int) -> None:
         """Sequences say that their window begins no earlier than here."""

@@ -9,6 +9,7 @@ cdef enum:
     # the room ever after. More than n_batch of them would abort it.
     PROMPT_OUTPUTS_MAX = 64
     DEVICE_US_MIN = 100
+    BESIDE_SIZES = 6
 
 ctypedef struct Plan:
     llamad_batch batch       # its first n_apart tokens are decoded by themselves
@@ -26,8 +27,8 @@ ctypedef struct Plan:
     double wait_us           # of a step that only writes: after decode() has returned, for the device
 
     # With a device: beside.pyx.
-    double read_room         # prompt tokens beside writers that keep to the gap
-    double line[5]           # sums for that: of 1, tokens, µs beyond write_us, tokens², tokens·µs
+    int32_t read_room        # prompt tokens beside writers that keep to the gap
+    double size_us[BESIDE_SIZES]        # what reading so many costs beyond write_us: 128 tokens, 256, ...; 0: not known
     double credit_us         # how long writers may sit out
     int64_t t_made_us        # when that was last reckoned
 
@@ -46,7 +47,8 @@ ctypedef struct Plan:
     int32_t n_sitting        # writers that let prompts be read first
     int32_t n_deferred       # writers that sit this step out because their last pick is still made
     int32_t n_reading        # slots that read a prompt, in this step or later
-    int32_t n_reading_tokens
+    int32_t n_unread         # tokens of their prompts
+    int32_t n_reading_tokens # those that are read in this step
     int32_t is_apart         # prompts are read in a decode of their own, all but the last token of each
     int32_t n_apart          # tokens of that decode
     int32_t n_rows           # tokens that give their logits

@@ -13,7 +13,7 @@ from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memset
 
 from llamad.engine.fillers cimport fillers_choose
-from llamad.engine.beside cimport beside_is_readers, beside_learn, beside_tokens
+from llamad.engine.beside cimport TOKENS_MIN, beside_is_readers, beside_learn, beside_tokens
 from llamad.engine.slots cimport SLOT_READING, SLOT_WRITING, Slot, Slots, slot_room
 from llamad.engine.system cimport load_int
 from llamad.engine.turns cimport TILE, TURN_READ, TURN_WRITE, turns_learn, turns_take
@@ -24,6 +24,7 @@ cdef enum:
     SLOW_TOKEN_US = 150
 
 cdef double LEARN_RATE = 0.2
+cdef double FALL_RATE = 0.5
 
 
 cdef int plan_init(Plan *plan, int32_t batch_max, int32_t ubatch, int32_t tokens_max, int32_t can_mix,
@@ -37,7 +38,7 @@ cdef int plan_init(Plan *plan, int32_t batch_max, int32_t ubatch, int32_t tokens
     plan.tokens_max = tokens_max
     plan.can_mix = can_mix
     plan.has_device = has_device
-    plan.read_room = ubatch
+    plan.read_room = min(ubatch, TOKENS_MIN)
     plan.batch.token = <int32_t *>malloc(n * sizeof(int32_t))
     plan.batch.pos = <int32_t *>malloc(n * sizeof(int32_t))
     plan.batch.n_seq_id = <int32_t *>malloc(n * sizeof(int32_t))
@@ -233,14 +234,16 @@ cdef void plan_make(Plan *plan, Slots *slots) noexcept nogil:
     cdef Slot *slot
     cdef int32_t i, k, n_prompt, is_told
     plan.batch.n_tokens = plan.n_rows = plan.n_reading = plan.n_writing = plan.n_deferred = plan.n_reading_tokens = 0
-    plan.n_apart = 0
+    plan.n_apart = plan.n_unread = 0
     for i in range(slots.n):
         slot = &slots.items[i]
         slot.i_output = -1
         slot.n_planned = slot.state == SLOT_WRITING and not slot.task.is_paused and not load_int(&slot.deferral)
         plan.n_writing += slot.n_planned
         plan.n_deferred += load_int(&slot.deferral) != 0
-        plan.n_reading += slot.state == SLOT_READING
+        if slot.state == SLOT_READING:
+            plan.n_reading += 1
+            plan.n_unread += slot.task.command.n_prompt - slot.n_tokens
     _choose_prompts(plan, slots)
     fillers_choose(plan, slots)
     if plan.is_apart:
@@ -266,7 +269,7 @@ cdef void plan_make(Plan *plan, Slots *slots) noexcept nogil:
 
 cdef void plan_learn(Plan *plan, int64_t decode_us, int64_t wait_us) noexcept nogil:
     """What the step just decoded cost; wait_us of it after decode() had returned."""
-    cdef double cost
+    cdef double cost, rate
     if plan.has_device:
         beside_learn(plan, decode_us)
     else:
@@ -281,4 +284,6 @@ cdef void plan_learn(Plan *plan, int64_t decode_us, int64_t wait_us) noexcept no
         return
     cost = (<double>decode_us - (plan.write_us if plan.n_writing else 0)) / plan.n_reading_tokens
     cost = max(cost, 0.5)
-    plan.read_token_us += LEARN_RATE * (cost - plan.read_token_us) if plan.read_token_us > 0 else cost
+    # The first steps of all load code and tune: a lower cost is believed sooner.
+    rate = LEARN_RATE if cost > plan.read_token_us else FALL_RATE
+    plan.read_token_us += rate * (cost - plan.read_token_us) if plan.read_token_us > 0 else cost
