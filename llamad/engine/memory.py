@@ -14,6 +14,13 @@ from llamad.flags.settings import Settings
 # llama.cpp rounds a slot's context up to this many cells.
 CELLS_STEP = 256
 
+# Tokens that are computed at once, where nobody says how many. A GPU launches so many pieces for a graph that it is
+# done with 512 tokens before all are launched; above 1,024 it gets no faster.
+UBATCH = 512
+UBATCH_DEVICE = 1024
+# What must stay free on a GPU for more than UBATCH: it takes memory as it goes, too.
+SPARE_BYTES = 2 << 30
+
 
 def meta(handle: Any, key: str) -> str | None:
     buffer = ffi.new("char[256]")
@@ -47,12 +54,30 @@ def cell_bytes(settings: Settings, handle: Any) -> int:
     return int(lib.llama_model_n_layer(handle) * row)
 
 
+def ubatch(settings: Settings) -> int:
+    """Tokens that are computed at once, without a look at the device."""
+    wanted = {-1: UBATCH, 0: settings.n_batch}.get(settings.n_ubatch, settings.n_ubatch)
+    return min(wanted, settings.n_batch)
+
+
+def device_ubatch(settings: Settings, handle: Any) -> int:
+    """The same where a GPU computes: more, if nobody says and there is memory."""
+    if settings.n_ubatch >= 0:
+        return ubatch(settings)
+    n_vocab = lib.llama_vocab_n_tokens(lib.llama_model_get_vocab(handle))
+    # llama.cpp makes room for the logits of all of them.
+    logits = UBATCH_DEVICE * n_vocab * 4
+    if _places(settings)[1] - sum(estimate(settings, handle)) - logits < SPARE_BYTES:
+        return ubatch(settings)
+    return min(UBATCH_DEVICE, settings.n_batch)
+
+
 def estimate(settings: Settings, handle: Any) -> tuple[int, int]:
     """(KV cache, buffers) in bytes. Recurrent states and compute buffers are rounded guesses."""
     n_cells = context_cells(settings, lib.llama_model_n_ctx_train(handle))
     n_vocab = lib.llama_vocab_n_tokens(lib.llama_model_get_vocab(handle))
     outputs = settings.n_parallel * n_vocab * 4
-    compute = min(settings.n_ubatch, settings.n_batch) * lib.llama_model_n_embd(handle) * 4 * 16 + outputs
+    compute = ubatch(settings) * lib.llama_model_n_embd(handle) * 4 * 16 + outputs
     return cell_bytes(settings, handle) * n_cells, outputs + compute
 
 
@@ -93,6 +118,15 @@ def has_gpu() -> bool:
     kinds = (lib.GGML_BACKEND_DEVICE_TYPE_GPU, lib.GGML_BACKEND_DEVICE_TYPE_IGPU)
     devices = [lib.ggml_backend_dev_get(i) for i in range(lib.ggml_backend_dev_count())]
     return any(lib.ggml_backend_dev_type(device) in kinds for device in devices)
+
+
+def computes(settings: Settings, handle: Any) -> bool:
+    """Whether a GPU computes: nearly all of a model must be on it for that to decide how long a step takes."""
+    return bool(
+        has_gpu()
+        and settings.devices != ("none",)
+        and (settings.n_gpu_layers < 0 or settings.n_gpu_layers >= lib.llama_model_n_layer(handle))
+    )
 
 
 def _places(settings: Settings) -> tuple[str, int]:

@@ -65,12 +65,7 @@ class Model:
         self.info = info
         self.vocab = vocab
         self.vectors = vectors
-        # Whether a GPU computes: nearly all of a model must be on it for that to decide how long a step takes.
-        self.has_device = bool(
-            memory.has_gpu()
-            and settings.devices != ("none",)
-            and (settings.n_gpu_layers < 0 or settings.n_gpu_layers >= lib.llama_model_n_layer(handle))
-        )
+        self.has_device = memory.computes(settings, handle)
         if context is None:
             assert vectors is not None
             self.n_ctx = self.n_ctx_slot = self.n_batch = self.n_ubatch = vectors.info.n_text_max
@@ -115,7 +110,7 @@ def _context_params(settings: Settings, n_threads: int) -> Any:
     params = lib.llama_context_default_params()
     params.n_ctx = settings.n_ctx
     params.n_batch = settings.n_batch
-    params.n_ubatch = min(settings.n_ubatch, settings.n_batch)
+    params.n_ubatch = memory.ubatch(settings)
     params.n_seq_max = settings.n_parallel
     params.n_threads = n_threads
     params.n_threads_batch = settings.n_threads_batch or n_threads
@@ -247,7 +242,13 @@ def _info(settings: Settings, handle: Any) -> ModelInfo:
 def _open_context(settings: Settings, handle: Any, n_threads: int) -> Any:
     """The context that generates."""
     _check_generation(settings, handle)
-    context = lib.llamad_context_open(handle, _context_params(settings, n_threads))
+    params = _context_params(settings, n_threads)
+    if memory.computes(settings, handle):
+        params.n_ubatch = memory.device_ubatch(settings, handle)
+    context = lib.llamad_context_open(handle, params)
+    if context == ffi.NULL and params.n_ubatch > memory.ubatch(settings):
+        params.n_ubatch = memory.ubatch(settings)
+        context = lib.llamad_context_open(handle, params)
     if context == ffi.NULL:
         raise LoadError(
             f"no context for {settings.n_parallel} slots could be made; lower -c or -np,"

@@ -86,7 +86,7 @@ def _sees_whole_texts(settings: Settings, handle: Any) -> bool:
 def n_ubatch(settings: Settings, handle: Any) -> int:
     """Tokens of one batch: -ub, because llama.cpp may keep a row of logits for every token, or a whole text where it
     must be in one batch, up to -b."""
-    n = min(settings.n_ubatch, settings.n_batch)
+    n = memory.ubatch(settings)
     if _sees_whole_texts(settings, handle):
         n = max(n, min(settings.n_batch, text_max(settings, handle), lib.llama_model_n_ctx_train(handle)))
     return n
@@ -162,7 +162,7 @@ class Vectors:
         is_rank = pooling == "rank"
         self.is_encoder: bool = not has_memory  # such a model cannot generate
         self.n_seq_max: int = lib.llama_n_seq_max(raw)
-        self.n_pack: int = min(settings.n_ubatch, n_batch)  # more in one graph costs more than it saves
+        self.n_pack: int = min(memory.ubatch(settings), n_batch)  # more in one graph costs more than it saves
         self.info = VectorInfo(
             pooling=pooling,
             n_out=lib.llama_model_n_cls_out(handle) if is_rank else lib.llama_model_n_embd_out(handle),

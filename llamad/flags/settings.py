@@ -30,7 +30,7 @@ class Settings:
     # context
     n_ctx: int  # 0: the model's training context
     n_batch: int
-    n_ubatch: int
+    n_ubatch: int  # 0: n_batch; -1: choose
     n_keep: int  # -1: the whole prompt
     context_shift: bool
     grp_attn_n: int  # self-extend; 1: off

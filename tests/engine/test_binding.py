@@ -4,6 +4,7 @@ import pytest
 from support.live import model_path
 
 from llamad._llama import ffi, lib
+from llamad.engine import memory
 from llamad.engine.model import load
 from llamad.engine.opening import LoadError, Loading, Opening
 from llamad.engine.vocab import Vocab
@@ -105,3 +106,24 @@ def test_what_is_wrong_with_a_model_that_was_begun_with_is_told_when_it_is_taken
     opening.start()
     with pytest.raises(LoadError, match="No such file"):
         load(settings, 1, opening.loading, opening)
+
+
+@pytest.mark.parametrize(
+    ("free", "flags", "n"),
+    [
+        (1 << 40, [], 1024),
+        (1 << 40, ["-b", "800"], 800),
+        (1 << 30, [], 512),
+        (1 << 40, ["-ub", "256"], 256),
+        (1 << 40, ["-ub", "0", "-b", "600"], 600),
+        (1 << 40, ["--device", "none"], 512),
+    ],
+)
+def test_a_gpu_computes_more_at_once_where_it_has_memory_to_spare(monkeypatch, free, flags, n):
+    monkeypatch.setattr(memory, "has_gpu", lambda: True)
+    monkeypatch.setattr(memory, "_places", lambda settings: ("GPU", free))
+    model = load(parse(["-m", model_path(), "-c", "4096", *flags], {}).settings, 1, Loading())
+    try:
+        assert model.n_ubatch == n
+    finally:
+        model.close()

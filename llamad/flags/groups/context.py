@@ -33,9 +33,10 @@ READY_FLAGS: tuple[Flag, ...] = (
         names=("-ub", "--ubatch-size"),
         env=("LLAMA_ARG_UBATCH",),
         dest="n_ubatch",
-        kind=Int(low=1, high=1 << 20),
-        default=512,
-        help="Most tokens that are computed at once.",
+        kind=Int(low=-1, high=1 << 20),
+        default=-1,
+        help="Most tokens that are computed at once; 0 takes --batch-size, -1 takes 512, or 1024 where a GPU computes "
+        "that has memory to spare.",
     ),
     flag(
         names=("--keep",),
