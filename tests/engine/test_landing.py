@@ -18,8 +18,8 @@ def awaited(row, is_over):
     copies = []
 
     def run():
-        row_await(row, is_over)
-        copies.append(row.copy())
+        maxima = np.full(N // 1024 * 16, 9e9, np.float32)
+        copies.append((row_await(row, is_over, maxima), row.copy(), maxima))
 
     thread = threading.Thread(target=run)
     thread.start()
@@ -39,7 +39,11 @@ def test_a_row_has_arrived_when_its_last_number_has(seed):
         row[piece] = values[piece]
         time.sleep(0.002)
     thread.join(10)
-    assert np.array_equal(copies[0], values)
+    has_maxima, found, maxima = copies[0]
+    assert np.array_equal(found, values)
+    assert has_maxima
+    groups = values[: N // 1024 * 1024].reshape(-1, 64, 16)
+    assert np.array_equal(maxima, groups.max(axis=1).ravel())
 
 
 def test_numbers_like_the_mark_wait_for_the_end_of_all():
@@ -51,7 +55,8 @@ def test_numbers_like_the_mark_wait_for_the_end_of_all():
     assert not copies
     is_over[0] = 1
     thread.join(10)
-    assert len(copies) == 1
+    [(has_maxima, _, _)] = copies
+    assert not has_maxima
 
 
 def test_no_other_nan_is_taken_for_the_mark():
@@ -59,7 +64,7 @@ def test_no_other_nan_is_taken_for_the_mark():
     row_mark(row)
     assert np.isnan(row).all()
     row[:] = np.array([np.nan, -np.nan, np.inf, -np.inf], np.float32)[np.arange(N) % 4]
-    row_await(row, is_over)
+    assert row_await(row, is_over, np.zeros(N, np.float32))
 
 
 @pytest.mark.parametrize("n_threads", [1, 4])

@@ -11,6 +11,7 @@ from llamad.engine.landing cimport (
 )
 from llamad.engine.pick cimport slot_pick
 from llamad.engine.probs cimport probs_reserve
+from llamad.engine.rows cimport row_maxima
 from llamad.engine.prompt_probs cimport take_prompt_probs
 from llamad.engine.sampler cimport Sampler, sampler_accept, sampler_history_wanted, sampler_open
 from llamad.engine.slots cimport SLOT_READING, SLOT_WRITING, Slot
@@ -84,8 +85,12 @@ cdef void _pick(void *arg, int32_t index, int32_t worker) noexcept nogil:
 cdef void _pick_landing(void *arg, int32_t index, int32_t worker) noexcept nogil:
     cdef State *state = <State *>arg
     cdef const Slot *slot = &state.slots.items[state.outputs[index]]
-    landing_await(state.landing.rows + <size_t>slot.i_row * <size_t>state.n_vocab, state.n_vocab,
-                  &state.landing.is_over, state.landing.patience_us)
+    cdef float *maxima = row_maxima(state.scratch + <size_t>worker * state.scratch_bytes, state.n_vocab)
+    cdef int has_maxima = landing_await(state.landing.rows + <size_t>slot.i_row * <size_t>state.n_vocab, state.n_vocab,
+                                        maxima, &state.landing.is_over, state.landing.patience_us)
+    if not slot.is_filler:
+        # Probabilities are told before the pick, with the same scratch.
+        slot.sampler.has_maxima = has_maxima and slot.probs.n_top == 0
     _pick(arg, index, worker)
 
 

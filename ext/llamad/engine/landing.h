@@ -12,13 +12,13 @@
 #include <stdint.h>
 
 #include "system.h"
+#include "topk.h"
 
-#define LANDING_MARK 0xffb1a7edu
-#define LANDING_PIECE 1024
+#define LANDING_MARK ((int32_t) 0xffb1a7edu)
 #define LANDING_SPINS 256 /* between two looks at the clock */
 #define LANDING_NAP_US 50
 
-typedef uint32_t __attribute__((may_alias)) landing_word;
+typedef int32_t __attribute__((may_alias)) landing_word;
 
 static inline void landing_mark(float *row, int32_t n) {
     landing_word *at = (landing_word *) row;
@@ -32,20 +32,23 @@ static inline int landing_is_marked(const float *row, int32_t n) {
     return any != 0;
 }
 
-/* Returns when all of the row is there: by itself, or because `is_over` says so of all rows. Spins until `patience_us`
- * (a time), and then looks now and again. */
-static inline void landing_await(const float *row, int32_t n, const int32_t *is_over, int64_t patience_us) {
+/* Returns when all of the row is there, with the maxima of its whole pieces (topk.h), for which it has to be read
+ * anyway. Or 0 and no maxima, when `is_over` says that all rows are there. Spins until `patience_us` (a time), and then
+ * looks now and again. */
+static inline int landing_await(const float *row, int32_t n, float *maxima, const int32_t *is_over,
+                                int64_t patience_us) {
     int32_t n_spins = 0;
-    for (int32_t i = 0; i < n; i += LANDING_PIECE) {
-        int32_t m = n - i < LANDING_PIECE ? n - i : LANDING_PIECE;
-        while (landing_is_marked(row + i, m)) {
-            if (load_int(is_over)) return;
+    for (int32_t i = 0; i < n; i += TOPK_PIECE) {
+        while (n - i >= TOPK_PIECE ? topk_piece_maxima(row + i, maxima + i / TOPK_GROUP, LANDING_MARK)
+                                   : landing_is_marked(row + i, n - i)) {
+            if (load_int(is_over)) return 0;
             if (++n_spins % LANDING_SPINS == 0 && now_us() > patience_us) sleep_us(LANDING_NAP_US);
             relax();
             __asm__ volatile("" ::: "memory"); /* look again */
         }
     }
     __atomic_thread_fence(__ATOMIC_ACQUIRE);
+    return 1;
 }
 
 #endif

@@ -3,7 +3,8 @@ from libc.stdint cimport int8_t, int32_t, int64_t
 
 cdef extern from "landing.h" nogil:
     void landing_mark(float *row, int32_t n) noexcept
-    void landing_await(const float *row, int32_t n, const int32_t *is_over, int64_t patience_us) noexcept
+    int landing_await(const float *row, int32_t n, float *maxima, const int32_t *is_over,
+                      int64_t patience_us) noexcept
 
 ctypedef struct Landing:
     float *rows              # where llama.cpp has the device write; NULL: not known

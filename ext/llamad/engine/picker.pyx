@@ -9,6 +9,7 @@ from llamad.engine.breakers import pack_breakers
 
 from llamad.engine.exps cimport exps, sum_in_order, sum_of_squares
 from llamad.engine.landing cimport landing_await, landing_mark
+from llamad.engine.rows cimport row_maxima
 from llamad.engine.sampler cimport (
     Sampler, sampler_accept, sampler_candidates, sampler_close, sampler_open, sampler_open_chain, sampler_pick,
     sampler_scratch_bytes,
@@ -57,10 +58,12 @@ cdef class Picker:
     def accept(self, token: int) -> None:
         sampler_accept(self.sampler, token)
 
-    def pick(self, float[::1] logits) -> int:
-        """Picks, without accepting. The logits stay as they are."""
+    def pick(self, float[::1] logits, landed: bool = False) -> int:
+        """Picks, without accepting. The logits stay as they are. Landed, their maxima are there already."""
         assert logits.shape[0] == self.sampler.n_vocab
-        cdef int32_t token
+        cdef int32_t token, is_over = 0, n = <int32_t>logits.shape[0]
+        if landed:
+            self.sampler.has_maxima = landing_await(&logits[0], n, row_maxima(self.scratch, n), &is_over, 0)
         with nogil:
             token = sampler_pick(self.sampler, &logits[0], self.scratch)
         return token
@@ -103,8 +106,11 @@ def row_mark(float[::1] row) -> None:
     landing_mark(&row[0], <int32_t>row.shape[0])
 
 
-def row_await(const float[::1] row, const int32_t[::1] is_over) -> None:
+def row_await(const float[::1] row, const int32_t[::1] is_over, float[::1] maxima) -> bool:
     """landing.h's landing_await without patience, for a test. Others may write to the row meanwhile."""
     cdef int32_t n = <int32_t>row.shape[0]
+    cdef int has_maxima
+    assert maxima.shape[0] >= n // 1024 * 16
     with nogil:
-        landing_await(&row[0], n, &is_over[0], 0)
+        has_maxima = landing_await(&row[0], n, &maxima[0], &is_over[0], 0)
+    return has_maxima != 0

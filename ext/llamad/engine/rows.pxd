@@ -27,10 +27,12 @@ ctypedef struct Row:
     float *given
     int32_t n
     int32_t n_undo
+    int32_t has_maxima       # in the scratch, of the logits as they stand
     Scratch m
 
 cdef size_t scratch_bytes(int32_t n_vocab) noexcept nogil
-cdef void row_open(Row *row, float *logits, int32_t n, void *scratch) noexcept nogil
+cdef float *row_maxima(void *scratch, int32_t n_vocab) noexcept nogil
+cdef void row_open(Row *row, float *logits, int32_t n, void *scratch, int32_t has_maxima) noexcept nogil
 cdef void row_set(Row *row, int32_t token, float logit) noexcept nogil
 cdef void row_close(Row *row) noexcept nogil
 cdef void row_list(Row *row, Candidates *c) noexcept nogil

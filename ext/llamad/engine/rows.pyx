@@ -31,11 +31,19 @@ cdef size_t scratch_bytes(int32_t n_vocab) noexcept nogil:
             + <size_t>topk_n_maxima(n_vocab) * sizeof(float))
 
 
-cdef void row_open(Row *row, float *logits, int32_t n, void *scratch) noexcept nogil:
+cdef float *row_maxima(void *scratch, int32_t n_vocab) noexcept nogil:
+    """Where a scratch has its row's maxima."""
+    cdef Row row
+    row_open(&row, NULL, n_vocab, scratch, 0)
+    return row.m.maxima
+
+
+cdef void row_open(Row *row, float *logits, int32_t n, void *scratch, int32_t has_maxima) noexcept nogil:
     cdef size_t n_room = _n_room(n)
     row.logits = row.given = logits
     row.n = n
     row.n_undo = 0
+    row.has_maxima = has_maxima
     row.m.data = <llamad_candidate *>scratch
     row.m.spare = row.m.data + n_room
     row.m.own = <float *>(row.m.spare + n_room)
@@ -59,6 +67,7 @@ cdef void _make_own(Row *row) noexcept nogil:
 
 
 cdef void row_set(Row *row, int32_t token, float logit) noexcept nogil:
+    row.has_maxima = 0
     if row.logits == row.given:
         if row.n_undo == UNDO_MAX:
             _make_own(row)
@@ -95,7 +104,15 @@ cdef void row_divide(Row *row, float temperature) noexcept nogil:
     for i in range(row.n):
         own[i] = logits[i] / temperature
     row.logits = own
+    row.has_maxima = 0
     _restore(row)
+
+
+cdef float _largest(Row *row) noexcept nogil:
+    """With the maxima made, if they are not there."""
+    cdef float largest = topk_maxima(row.logits, row.n, row.m.maxima, row.has_maxima)
+    row.has_maxima = 1
+    return largest
 
 
 cdef int _is_usual(float largest) noexcept nogil:
@@ -110,7 +127,8 @@ cdef int row_top_k(Row *row, int32_t k, Candidates *c) noexcept nogil:
     k = min(k, row.n)
     if k > TOPK_MAX:
         return 0
-    n = topk_select(row.logits, row.n, k, c.data, row.m.maxima, 0)
+    n = topk_select(row.logits, row.n, k, c.data, row.m.maxima, row.has_maxima)
+    row.has_maxima = 1
     if n <= 0:
         return 0
     c.n = n
@@ -120,7 +138,7 @@ cdef int row_top_k(Row *row, int32_t k, Candidates *c) noexcept nogil:
 
 
 cdef int row_min_p(Row *row, const llamad_sampling *s, Candidates *c) noexcept nogil:
-    cdef float largest = topk_maxima(row.logits, row.n, row.m.maxima)
+    cdef float largest = _largest(row)
     cdef int32_t n
     if not _is_usual(largest):
         return 0
@@ -134,7 +152,7 @@ cdef int row_min_p(Row *row, const llamad_sampling *s, Candidates *c) noexcept n
 
 cdef int row_largest(Row *row, Candidates *c) noexcept nogil:
     """The first of the largest, all else without probability: what a temperature of 0 leaves."""
-    cdef float largest = topk_maxima(row.logits, row.n, row.m.maxima)
+    cdef float largest = _largest(row)
     cdef int32_t n
     if not _is_usual(largest):
         return 0
@@ -146,7 +164,7 @@ cdef int row_largest(Row *row, Candidates *c) noexcept nogil:
 
 
 cdef int row_top_n_sigma(Row *row, const llamad_sampling *s, Candidates *c) noexcept nogil:
-    cdef float largest = topk_maxima(row.logits, row.n, row.m.maxima)
+    cdef float largest = _largest(row)
     cdef float total = 0, mean, least
     cdef const float *logits = row.logits
     cdef int32_t i, n = 0
@@ -223,7 +241,7 @@ cdef int32_t _top_p_buckets(Row *row, const llamad_sampling *s, float total, Can
 
 
 cdef int row_top_p(Row *row, const llamad_sampling *s, Candidates *c) noexcept nogil:
-    cdef float largest = topk_maxima(row.logits, row.n, row.m.maxima), total, running = 0
+    cdef float largest = _largest(row), total, running = 0
     cdef int32_t n, kept = 0
     if row.n <= TOP_P_FEW or not _is_usual(largest):
         return 0
@@ -243,7 +261,7 @@ cdef int row_top_p(Row *row, const llamad_sampling *s, Candidates *c) noexcept n
 
 cdef int32_t row_draw(Row *row, Random *random, double *total) noexcept nogil:
     """A token of the whole vocabulary; m.exps then holds what adds up to `total`. -1: nothing is possible."""
-    cdef float largest = topk_maxima(row.logits, row.n, row.m.maxima)
+    cdef float largest = _largest(row)
     cdef const float *p = row.m.exps
     cdef double drawn, running = 0
     cdef int32_t i

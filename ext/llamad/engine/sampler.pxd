@@ -31,6 +31,8 @@ ctypedef struct Sampler:
     Random *xtc              # one for each xtc of the chain, and behind them as many to go back to
     int32_t n_xtc
 
+    int32_t has_maxima       # the next pick's scratch has those of its row (rows.pxd)
+
     # Of the last pick; the pointers lead into its scratch.
     int32_t picked_from
     Candidates candidates

@@ -268,9 +268,9 @@ cdef int32_t _pick(Sampler *sampler, Row *row, Candidates *c, int has_dry, int e
     return _draw(sampler, row, c, on_row)
 
 
-cdef void _begin(Sampler *sampler, float *logits, void *scratch) noexcept nogil:
+cdef void _begin(Sampler *sampler, float *logits, void *scratch, int32_t has_maxima) noexcept nogil:
     cdef Candidates *c = &sampler.candidates
-    row_open(&sampler.row, logits, sampler.n_vocab, scratch)
+    row_open(&sampler.row, logits, sampler.n_vocab, scratch, has_maxima)
     memset(c, 0, sizeof(Candidates))
     c.table = sampler.table
     c.data = sampler.row.m.data
@@ -285,8 +285,9 @@ cdef int32_t sampler_pick(Sampler *sampler, float *logits, void *scratch) noexce
     before sampler_accept: a grammar may have another pick made for the same place, with the next random number."""
     cdef Candidates *c = &sampler.candidates
     cdef size_t n_xtc_bytes = <size_t>sampler.n_xtc * sizeof(Random)
-    cdef int32_t token
+    cdef int32_t token, has_maxima = sampler.has_maxima
     cdef int has_dry = 0
+    sampler.has_maxima = 0
     if sampler.chain != NULL:
         sampler.picked_from = FROM_CHAIN
         c.table = sampler.table
@@ -294,12 +295,12 @@ cdef int32_t sampler_pick(Sampler *sampler, float *logits, void *scratch) noexce
     if sampler.dry.tokens != NULL:
         has_dry = dry_find(&sampler.dry, &sampler.sampling)
     memcpy(sampler.xtc + sampler.n_xtc, sampler.xtc, n_xtc_bytes)
-    _begin(sampler, logits, scratch)
+    _begin(sampler, logits, scratch, has_maxima)
     token = _pick(sampler, &sampler.row, c, has_dry, 0)
     row_close(&sampler.row)
     if token == AGAIN:
         memcpy(sampler.xtc, sampler.xtc + sampler.n_xtc, n_xtc_bytes)
-        _begin(sampler, logits, scratch)
+        _begin(sampler, logits, scratch, 0)
         token = _pick(sampler, &sampler.row, c, has_dry, 1)
         row_close(&sampler.row)
     if has_dry:

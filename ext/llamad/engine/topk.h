@@ -35,23 +35,32 @@
 typedef float topk_vf __attribute__((vector_size(TOPK_WIDTH * 4)));
 typedef int32_t topk_vi __attribute__((vector_size(TOPK_WIDTH * 4)));
 
-/* Writes one maximum for each group of the whole pieces; returns how many. */
+/* Writes one maximum for each group of a piece. Returns whether one of its numbers has exactly these bits. */
+static inline int topk_piece_maxima(const float *at, float *out, int32_t bits) {
+    topk_vf max[TOPK_PARTS], next;
+    topk_vi found = {0};
+    int32_t any = 0;
+    for (int part = 0; part < TOPK_PARTS; part++) max[part] = (topk_vf) {0} - INFINITY;
+    for (int i = 0; i < TOPK_GROUP; i++) {
+        /* A piece ahead is a page ahead, where the processor itself does not look. */
+        __builtin_prefetch(at + TOPK_PIECE + i * TOPK_LANES);
+        for (int part = 0; part < TOPK_PARTS; part++) {
+            memcpy(&next, at + i * TOPK_LANES + part * TOPK_WIDTH, sizeof next);
+            topk_vi bigger = next > max[part];
+            max[part] = (topk_vf) (((topk_vi) next & bigger) | ((topk_vi) max[part] & ~bigger));
+            found |= (topk_vi) next == bits;
+        }
+    }
+    memcpy(out, max, sizeof max);
+    for (int lane = 0; lane < TOPK_WIDTH; lane++) any |= found[lane];
+    return any != 0;
+}
+
+/* The same for all whole pieces; returns how many maxima there are. */
 static inline int32_t topk_group_maxima(const float *row, int32_t n, float *out) {
     int32_t n_pieces = n / TOPK_PIECE;
-    for (int32_t piece = 0; piece < n_pieces; piece++) {
-        const float *at = row + (size_t) piece * TOPK_PIECE;
-        topk_vf max[TOPK_PARTS], next;
-        for (int part = 0; part < TOPK_PARTS; part++) max[part] = (topk_vf) {0} - INFINITY;
-        for (int i = 0; i < TOPK_GROUP; i++) {
-            /* A piece ahead is a page ahead, where the processor itself does not look. */
-            __builtin_prefetch(at + TOPK_PIECE + i * TOPK_LANES);
-            for (int part = 0; part < TOPK_PARTS; part++) {
-                memcpy(&next, at + i * TOPK_LANES + part * TOPK_WIDTH, sizeof next);
-                topk_vi bigger = next > max[part];
-                max[part] = (topk_vf) (((topk_vi) next & bigger) | ((topk_vi) max[part] & ~bigger));
-            }
-        }
-        memcpy(out + (size_t) piece * TOPK_LANES, max, sizeof max);
+    for (int32_t i = 0; i < n_pieces; i++) {
+        topk_piece_maxima(row + (size_t) i * TOPK_PIECE, out + (size_t) i * TOPK_LANES, 0);
     }
     return n_pieces * TOPK_LANES;
 }

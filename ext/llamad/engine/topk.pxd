@@ -13,7 +13,7 @@ cdef extern from "topk.h" nogil:
         TOPK_PIECE
 
 cdef int32_t topk_n_maxima(int32_t n) noexcept nogil
-cdef float topk_maxima(const float *row, int32_t n, float *maxima) noexcept nogil
+cdef float topk_maxima(const float *row, int32_t n, float *maxima, int has_maxima) noexcept nogil
 cdef int32_t topk_select(const float *row, int32_t n, int32_t k, llamad_candidate *out, float *maxima,
                          int has_maxima) noexcept nogil
 cdef int32_t topk_collect(const float *row, int32_t n, const float *maxima, float least,

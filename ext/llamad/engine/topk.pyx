@@ -32,9 +32,9 @@ cdef float _largest(const float *row, int32_t n, const float *maxima, int32_t n_
     return largest
 
 
-cdef float topk_maxima(const float *row, int32_t n, float *maxima) noexcept nogil:
-    """Fills the groups' maxima; returns the largest element."""
-    return _largest(row, n, maxima, topk_group_maxima(row, n, maxima))
+cdef float topk_maxima(const float *row, int32_t n, float *maxima, int has_maxima) noexcept nogil:
+    """Fills the groups' maxima, if they are not there; returns the largest element."""
+    return _largest(row, n, maxima, n // TOPK_PIECE * TOPK_LANES if has_maxima else topk_group_maxima(row, n, maxima))
 
 
 cdef int32_t topk_collect(const float *row, int32_t n, const float *maxima, float least,
