@@ -2,6 +2,7 @@
 
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -44,6 +45,25 @@ def test_a_row_has_arrived_when_its_last_number_has(seed):
     assert has_maxima
     groups = values[: N // 1024 * 1024].reshape(-1, 64, 16)
     assert np.array_equal(maxima, groups.max(axis=1).ravel())
+
+
+def test_no_number_arrives_unseen_while_its_row_is_looked_through():
+    """A device writes just where a thread reads. What counts as arrived must be in the maxima."""
+    n = 1 << 16
+    values = np.random.default_rng(1).normal(size=n).astype(np.float32)
+    expected = values.reshape(-1, 64, 16).max(axis=1).ravel()
+    row, is_over, maxima = np.zeros(n, np.float32), np.zeros(1, np.int32), np.zeros(n // 64, np.float32)
+    # Across the row again and again, so that numbers come into every piece that is looked at.
+    to, across = row.reshape(64, -1).T, values.reshape(64, -1).T.copy()
+    with ThreadPoolExecutor(1) as reader:
+        for _ in range(1500):
+            row_mark(row)
+            maxima[:] = 9e9
+            reading = reader.submit(row_await, row, is_over, maxima)
+            time.sleep(2e-5)  # it begins
+            to[:] = across
+            assert reading.result(10)
+            assert np.array_equal(maxima, expected)
 
 
 def test_numbers_like_the_mark_wait_for_the_end_of_all():

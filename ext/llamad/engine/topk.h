@@ -34,6 +34,8 @@
 
 typedef float topk_vf __attribute__((vector_size(TOPK_WIDTH * 4)));
 typedef int32_t topk_vi __attribute__((vector_size(TOPK_WIDTH * 4)));
+/* One that is loaded once: a device may be writing there, and compare and test must see the same. */
+typedef volatile const float topk_seen __attribute__((vector_size(TOPK_WIDTH * 4), aligned(4), may_alias));
 
 /* Writes one maximum for each group of a piece. Returns whether one of its numbers has exactly these bits. */
 static inline int topk_piece_maxima(const float *at, float *out, int32_t bits) {
@@ -45,7 +47,7 @@ static inline int topk_piece_maxima(const float *at, float *out, int32_t bits) {
         /* A piece ahead is a page ahead, where the processor itself does not look. */
         __builtin_prefetch(at + TOPK_PIECE + i * TOPK_LANES);
         for (int part = 0; part < TOPK_PARTS; part++) {
-            memcpy(&next, at + i * TOPK_LANES + part * TOPK_WIDTH, sizeof next);
+            next = *(topk_seen *) (at + i * TOPK_LANES + part * TOPK_WIDTH);
             topk_vi bigger = next > max[part];
             max[part] = (topk_vf) (((topk_vi) next & bigger) | ((topk_vi) max[part] & ~bigger));
             found |= (topk_vi) next == bits;
