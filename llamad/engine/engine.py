@@ -43,7 +43,7 @@ class Engine:
 
     def __init__(self, core: Core, *, n_slots: int, queue_max: int, trace: StepTrace | None = None) -> None:
         self.core = core
-        self._gathering = Gathering(core.wake, core.n_ubatch)
+        self._gathering = Gathering(core.wake, n_tokens_max=core.n_ubatch, n_tasks_max=n_slots)
         self.n_slots = n_slots
         self.queue_max = queue_max
         self.tasks: dict[int, Running] = {}
@@ -117,8 +117,9 @@ class Engine:
         task_id = self._next_id
         self._next_id += 1
         context = task.context
-        if self._loop is not None and (self._gathering.is_open or not self.tasks):
-            self._gathering.add(self._loop, len(task.prompt) // 4)
+        is_gathered = self._loop is not None and (self._gathering.is_open or not self.tasks)
+        if is_gathered and self._loop is not None:
+            self._gathering.open(self._loop)
         self.tasks[task_id] = Running(task, sink)
         self._send(
             lambda: self.core.submit(
@@ -153,6 +154,8 @@ class Engine:
             ),
             lambda: self._refuse(task_id),
         )
+        if is_gathered:
+            self._gathering.add(len(task.prompt) // 4)
         return task_id
 
     def abort(self, task_id: int) -> None:

@@ -16,30 +16,34 @@ QUIET_TURNS = 3
 
 
 class Gathering:
-    """The tasks for which the engine has not been woken yet."""
+    """The tasks for which the engine has not been woken yet. A step has room for so many tokens and tasks."""
 
-    def __init__(self, wake: Callable[[], None], n_tokens_max: int) -> None:
+    def __init__(self, wake: Callable[[], None], *, n_tokens_max: int, n_tasks_max: int) -> None:
         self._wake = wake
         self._n_tokens_max = n_tokens_max
-        self._n_tokens = 0
-        self._n_quiet = 0
+        self._n_tasks_max = n_tasks_max
+        self._n_tokens = self._n_tasks = self._n_quiet = 0
         self._is_turning = False
         self.is_open = False
 
-    def add(self, loop: asyncio.AbstractEventLoop, n_tokens: int) -> None:
-        """A task of so many prompt tokens is in the ring, and the engine has not been told."""
-        self._n_tokens += n_tokens
+    def open(self, loop: asyncio.AbstractEventLoop) -> None:
+        """A task is about to be put into the ring, and the engine will be woken for it in any case."""
+        self.is_open = True
         self._n_quiet = 0
-        self.is_open = self._n_tokens < self._n_tokens_max
-        if not self.is_open:
-            self._close()
-        elif not self._is_turning:
+        if not self._is_turning:
             self._is_turning = True
             loop.call_soon(self._turn, loop)
 
+    def add(self, n_tokens: int) -> None:
+        """It is in the ring, with so many tokens of prompt."""
+        self._n_tokens += n_tokens
+        self._n_tasks += 1
+        if self._n_tokens >= self._n_tokens_max or self._n_tasks >= self._n_tasks_max:
+            self._close()
+
     def _close(self) -> None:
         self.is_open = False
-        self._n_tokens = 0
+        self._n_tokens = self._n_tasks = 0
         self._wake()
 
     def _turn(self, loop: asyncio.AbstractEventLoop) -> None:

@@ -18,17 +18,22 @@ async def turns(n: int) -> None:
         await asyncio.sleep(0)
 
 
+def submit(gathering: Gathering, loop: asyncio.AbstractEventLoop, n_tokens: int) -> None:
+    gathering.open(loop)
+    gathering.add(n_tokens)
+
+
 def gathered(test) -> None:
     async def run() -> None:
         bell = Bell()
-        await test(asyncio.get_running_loop(), bell, Gathering(bell.ring, 100))
+        await test(asyncio.get_running_loop(), bell, Gathering(bell.ring, n_tokens_max=100, n_tasks_max=12))
 
     asyncio.run(run())
 
 
 def test_a_lone_task_waits_for_a_few_turns_of_the_loop():
     async def test(loop, bell, gathering):
-        gathering.add(loop, 10)
+        submit(gathering, loop, 10)
         assert bell.n == 0
         await turns(8)
         assert bell.n == 1
@@ -40,7 +45,7 @@ def test_a_lone_task_waits_for_a_few_turns_of_the_loop():
 def test_tasks_that_follow_each_other_are_one_call():
     async def test(loop, bell, gathering):
         for _ in range(9):
-            gathering.add(loop, 10)
+            submit(gathering, loop, 10)
             await turns(2)
             assert bell.n == 0
         await turns(8)
@@ -51,13 +56,13 @@ def test_tasks_that_follow_each_other_are_one_call():
 
 def test_enough_for_a_step_waits_for_nobody():
     async def test(loop, bell, gathering):
-        gathering.add(loop, 60)
-        gathering.add(loop, 60)
+        submit(gathering, loop, 60)
+        submit(gathering, loop, 60)
         assert bell.n == 1
         assert not gathering.is_open
         await turns(8)
         assert bell.n == 1
-        gathering.add(loop, 1)  # and what was called for no longer counts
+        submit(gathering, loop, 1)  # and what was called for no longer counts
         assert bell.n == 1
         await turns(8)
         assert bell.n == 2
@@ -67,13 +72,35 @@ def test_enough_for_a_step_waits_for_nobody():
 
 def test_who_comes_right_after_a_call_is_not_forgotten():
     async def test(loop, bell, gathering):
-        gathering.add(loop, 60)
+        submit(gathering, loop, 60)
         await turns(1)
-        gathering.add(loop, 60)
-        gathering.add(loop, 10)
+        submit(gathering, loop, 60)
+        submit(gathering, loop, 10)
         assert bell.n == 1
         assert gathering.is_open
         await turns(8)
         assert bell.n == 2
+
+    gathered(test)
+
+
+def test_as_many_as_there_are_slots_wait_for_nobody():
+    async def test(loop, bell, gathering):
+        for _ in range(12):
+            assert bell.n == 0
+            submit(gathering, loop, 1)
+        assert bell.n == 1
+
+    gathered(test)
+
+
+def test_the_engine_is_woken_also_for_a_task_that_did_not_come():
+    """It could not be sent, but those before it have been."""
+
+    async def test(loop, bell, gathering):
+        submit(gathering, loop, 1)
+        gathering.open(loop)
+        await turns(8)
+        assert bell.n == 1
 
     gathered(test)
