@@ -62,12 +62,17 @@ def ubatch(settings: Settings) -> int:
 
 def device_ubatch(settings: Settings, handle: Any) -> int:
     """The same where a GPU computes: more, if nobody says and there is memory."""
-    if settings.n_ubatch >= 0:
+    gpus = _gpus(settings)
+    if settings.n_ubatch >= 0 or not gpus or not settings.kv_offload:
         return ubatch(settings)
+    # llama.cpp makes room for the logits of all of them, on one GPU, and for their attention where that is not fused.
     n_vocab = lib.llama_vocab_n_tokens(lib.llama_model_get_vocab(handle))
-    # llama.cpp makes room for the logits of all of them.
-    logits = UBATCH_DEVICE * n_vocab * 4
-    if _places(settings)[1] - sum(estimate(settings, handle)) - logits < SPARE_BYTES:
+    needed = UBATCH_DEVICE * n_vocab * 4 + sum(estimate(settings, handle)) // len(gpus)
+    if settings.flash_attn == "off":
+        n_cells = context_cells(settings, lib.llama_model_n_ctx_train(handle))
+        n_cells = n_cells if settings.kv_unified else n_cells // settings.n_parallel
+        needed += UBATCH_DEVICE * lib.llama_model_n_head(handle) * n_cells * 4
+    if min(gpus.values()) - needed < SPARE_BYTES:
         return ubatch(settings)
     return min(UBATCH_DEVICE, settings.n_batch)
 
@@ -129,23 +134,28 @@ def computes(settings: Settings, handle: Any) -> bool:
     )
 
 
+def _gpus(settings: Settings) -> dict[str, int]:
+    """The GPUs that are used, and the bytes free on each."""
+    found: dict[str, int] = {}
+    for i in range(lib.ggml_backend_dev_count()):
+        device = lib.ggml_backend_dev_get(i)
+        name = ffi.string(lib.ggml_backend_dev_name(device)).decode()
+        if lib.ggml_backend_dev_type(device) != lib.GGML_BACKEND_DEVICE_TYPE_GPU:
+            continue
+        if settings.devices and name not in settings.devices:
+            continue
+        free, total = ffi.new("size_t *"), ffi.new("size_t *")
+        lib.ggml_backend_dev_memory(device, free, total)
+        found[name] = free[0]
+    return found
+
+
 def _places(settings: Settings) -> tuple[str, int]:
     """Where the cache will live, and the bytes free there."""
-    if settings.n_gpu_layers != 0 and settings.kv_offload and settings.devices != ("none",):
-        free_all, names = 0, []
-        for i in range(lib.ggml_backend_dev_count()):
-            device = lib.ggml_backend_dev_get(i)
-            name = ffi.string(lib.ggml_backend_dev_name(device)).decode()
-            if lib.ggml_backend_dev_type(device) != lib.GGML_BACKEND_DEVICE_TYPE_GPU:
-                continue
-            if settings.devices and name not in settings.devices:
-                continue
-            free, total = ffi.new("size_t *"), ffi.new("size_t *")
-            lib.ggml_backend_dev_memory(device, free, total)
-            free_all += free[0]
-            names.append(name)
-        if names:
-            return ", ".join(names), free_all
+    if settings.n_gpu_layers != 0 and settings.kv_offload:
+        gpus = _gpus(settings)
+        if gpus:
+            return ", ".join(gpus), sum(gpus.values())
     return "this machine", _host_free()
 
 

@@ -276,7 +276,7 @@ def test_a_full_log_sends_connections_back(hosted):
 
 def test_the_sampler_leaves_cores_to_a_lane_that_is_busy(hosted):
     """Its threads wait for logits with their cores kept, and an answer would wait for one."""
-    with Harness(Fake(), n_sampler_threads=6) as h:
+    with Harness(Fake(device_us=300), has_device=True, n_sampler_threads=6) as h:
         lane = Lane(
             hosted.host.model.vocab,
             h.core,
@@ -295,7 +295,7 @@ def test_the_sampler_leaves_cores_to_a_lane_that_is_busy(hosted):
             def sampling(n_answers: int) -> int:
                 for _ in range(n_answers):
                     assert alone.outcome(kept, b'{"content": "a"}')
-                h.wait(h.submit(n_predict=1))
+                h.wait(*[h.submit(b"%d" % i, n_predict=8) for i in range(2)])
                 return h.core.n_sampling
 
             assert sampling(1) == 6

@@ -113,9 +113,10 @@ cdef void workers_note_guest(Workers *workers, int64_t now) noexcept nogil:
         store_time(&workers.t_guest_us, now)
 
 
-cdef int32_t _seats(const Workers *workers) noexcept nogil:
+cdef int32_t _seats(const Workers *workers, int64_t from_us) noexcept nogil:
+    """Who has something to do at once keeps no core for long."""
     cdef int32_t n = workers.n_threads + 1
-    return max(1, n // RUSH_PART) if now_us() - load_time(&workers.t_rush_us) < RUSH_US else n
+    return max(1, n // RUSH_PART) if from_us and now_us() - load_time(&workers.t_rush_us) < RUSH_US else n
 
 
 cdef void workers_begin(Workers *workers, WorkFn fn, void *arg, int32_t n, int64_t from_us) noexcept nogil:
@@ -124,7 +125,7 @@ cdef void workers_begin(Workers *workers, WorkFn fn, void *arg, int32_t n, int64
     workers.fn = fn
     workers.arg = arg
     workers.n = n
-    store_int(&workers.n_seats, _seats(workers))
+    store_int(&workers.n_seats, _seats(workers, from_us))
     store_time(&workers.from_us, from_us)
     store_int(&workers.n_done, 0)
     store_int(&workers.next, 0)
