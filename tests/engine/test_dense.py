@@ -146,7 +146,7 @@ def test_first_tokens_come_before_next_ones_where_more_wait_for_them():
     fake = Fake(n_ctx=512, n_batch=2048, device_us=500, decode_us=30000)  # nobody sits out for long
     with Harness(fake, n_slots=16, n_batch=2048, has_device=True) as h:
         burst_beside_a_writer(fake, h, 14, 400)
-        assert max(reading_beside_writers(h)) > 1000
+        assert max(reading_beside_writers(h)) > 600  # the most that one reads at once is 512
 
 
 def test_a_batch_is_never_larger_than_llama_cpp_takes():
@@ -215,11 +215,11 @@ def test_a_few_short_prompts_are_read_before_many_go_on():
         for writer in writers:
             h.wait_first(writer)
         fake.block(True)
+        n_before = len(h.steps)
         tasks = [h.submit(b"%d" % i + b"y" * 60, n_predict=4) for i in range(3)]
         fake.block(False)
         h.wait(*tasks)
-        n_first = len(h.steps)
-        assert any(step[9] > 150 and step[10] == 0 for step in h.steps[-12:n_first])
+        assert any(step[9] > 150 and step[10] == 0 for step in h.steps[n_before:])
         h.wait(*writers)
         assert all(len(h.tokens(writer)) == 40 for writer in writers)
 

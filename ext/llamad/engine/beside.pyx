@@ -2,7 +2,7 @@
 #
 # A step that reads costs a device much whatever is read (graphs are built, and launched piece by piece) and little for a
 # token. Beside writers so much is read that the gap between their tokens stays bounded. While many wait for their first
-# token, writers sit out for a while: every step that they take part in delays all who wait.
+# token, or some who are soon served, writers sit out for a while: every step that they take part in delays all who wait.
 from libc.stdint cimport int32_t, int64_t
 
 from llamad.engine.plan cimport BESIDE_SIZES
@@ -47,9 +47,9 @@ cdef int beside_is_readers(Plan *plan) noexcept nogil:
 
 
 cdef int32_t _size(int32_t n_tokens) noexcept nogil:
-    """Which of the sizes a chunk counts as: 128 tokens, 256, 512, ..."""
+    """Which of the sizes a chunk counts as: 128 tokens, 256, 512, ..., the nearest."""
     cdef int32_t k = 0
-    while k + 1 < BESIDE_SIZES and TOKENS_MIN << (k + 1) <= n_tokens:
+    while k + 1 < BESIDE_SIZES and TOKENS_MIN << (k + 1) <= n_tokens + n_tokens // 3:
         k += 1
     return k
 
@@ -67,6 +67,8 @@ cdef void beside_learn(Plan *plan, int64_t decode_us) noexcept nogil:
     limit = max(max(GAP_FACTOR * plan.write_us, <double>GAP_US_MIN) - plan.write_us, LEAST_FACTOR * plan.size_us[0])
     cost = min(cost, DEAR_FACTOR * limit)  # the first of its kind loads code, which says nothing of the next
     k = _size(plan.n_reading_tokens)
+    if plan.n_reading_tokens < plan.n_unread:
+        k = max(k, _size(plan.read_room))  # whole prompts do not always fill the room
     plan.size_us[k] += LEARN_RATE * (cost - plan.size_us[k]) if plan.size_us[k] > 0 else cost
     for i in range(k):
         plan.size_us[i] = min(plan.size_us[i], plan.size_us[k])  # less costs no more

@@ -11,8 +11,8 @@ from llamad.engine.landing cimport (
 )
 from llamad.engine.pick cimport slot_pick
 from llamad.engine.probs cimport probs_reserve
-from llamad.engine.rows cimport row_maxima
 from llamad.engine.prompt_probs cimport take_prompt_probs
+from llamad.engine.rows cimport row_maxima
 from llamad.engine.sampler cimport Sampler, sampler_accept, sampler_history_wanted, sampler_open
 from llamad.engine.slots cimport SLOT_READING, SLOT_WRITING, Slot
 from llamad.engine.system cimport now_us, store_int

@@ -7,7 +7,7 @@
 # decode of their own, and beside.pyx says how much.
 #
 # A prompt that is alone is cut at multiples of llama.cpp's own compute batch, because logits depend on the shapes
-# in which they were computed: an idle server gives the text that llama-server gives.
+# in which they were computed: an idle server gives the text that llama-server gives with the same -ub.
 from libc.stdint cimport int8_t, int32_t, int64_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memset
@@ -118,7 +118,7 @@ cdef int32_t _chunk(const Plan *plan, int32_t n_room, int32_t n_prompt, int32_t 
     if plan.has_device:
         if n_prompt <= n_room + n_room // 4 and n_prompt + plan.n_reading_tokens + plan.n_writing <= plan.batch_max:
             return n_prompt  # a rest would cost a graph of its own
-        return 0 if plan.n_reading_tokens and n_room < plan.ubatch // 2 else n_room
+        return 0 if plan.n_reading_tokens and n_room < plan.read_room // 2 else n_room
     if n_room < unit + n_odd:
         return n_room if plan.tokens_max or plan.n_reading_tokens == 0 else 0
     if n_room < 2 * unit:
@@ -284,6 +284,6 @@ cdef void plan_learn(Plan *plan, int64_t decode_us, int64_t wait_us) noexcept no
         return
     cost = (<double>decode_us - (plan.write_us if plan.n_writing else 0)) / plan.n_reading_tokens
     cost = max(cost, 0.5)
-    # The first steps of all load code and tune: a lower cost is believed sooner.
-    rate = LEARN_RATE if cost > plan.read_token_us else FALL_RATE
+    # A device's first steps load code: a lower cost is believed sooner.
+    rate = FALL_RATE if plan.has_device and cost < plan.read_token_us else LEARN_RATE
     plan.read_token_us += rate * (cost - plan.read_token_us) if plan.read_token_us > 0 else cost
