@@ -117,9 +117,10 @@ class Engine:
         task_id = self._next_id
         self._next_id += 1
         context = task.context
-        is_gathered = self._loop is not None and (self._gathering.is_open or not self.tasks)
-        if is_gathered and self._loop is not None:
-            self._gathering.open(self._loop)
+        # An engine at work looks for commands by itself.
+        loop = self._loop if self._gathering.is_open or not self.tasks else None
+        if loop is not None:
+            self._gathering.open(loop)
         self.tasks[task_id] = Running(task, sink)
         self._send(
             lambda: self.core.submit(
@@ -154,7 +155,7 @@ class Engine:
             ),
             lambda: self._refuse(task_id),
         )
-        if is_gathered:
+        if loop is not None:
             self._gathering.add(len(task.prompt) // 4)
         return task_id
 

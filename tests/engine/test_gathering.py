@@ -1,8 +1,14 @@
 """When an idle engine is woken: when no further task is on its way, or there is enough for a step."""
 
 import asyncio
+import time
 
+from support.harness import GREEDY, Harness
+
+from llamad.engine.engine import Engine
+from llamad.engine.fake import Fake
 from llamad.engine.gathering import Gathering
+from llamad.engine.task import RequestContext, Task
 
 
 class Bell:
@@ -104,3 +110,42 @@ def test_the_engine_is_woken_also_for_a_task_that_did_not_come():
         assert bell.n == 1
 
     gathered(test)
+
+
+class Ended:
+    """A sink that knows when it is all over."""
+
+    def __init__(self) -> None:
+        self.future = asyncio.get_running_loop().create_future()
+
+    def on_admitted(self, *_):
+        pass
+
+    def on_text(self, *_):
+        pass
+
+    def on_done(self, done):
+        self.future.set_result(done)
+
+    def on_failed(self, failure, code):
+        self.future.set_exception(AssertionError(failure))
+
+
+def test_an_idle_engine_reads_in_one_step_what_came_together():
+    async def run() -> int:
+        fake = Fake()
+        h = Harness(fake, n_slots=8, has_device=True)
+        engine = Engine(h.core, n_slots=8, queue_max=8)
+        engine.start()
+        sinks = []
+        for i in range(6):
+            sinks.append(Ended())
+            prompt = h.vocab.tokenize(b"%d" % i, True, True)
+            engine.submit(Task(RequestContext("x"), prompt, GREEDY, n_predict=1), sinks[-1])
+            time.sleep(0.005)  # an engine that was woken would begin
+            await turns(1)
+        await asyncio.gather(*[sink.future for sink in sinks])
+        await engine.stop()
+        return fake.n_decodes
+
+    assert asyncio.run(run()) == 1
