@@ -10,7 +10,7 @@ from cffi import FFI
 from setuptools import Extension
 
 HERE = Path(__file__).resolve().parent
-SOURCES = ("shim.cpp", "log.cpp", "embed.cpp", "floats.cpp")
+SOURCES = ("shim.cpp", "log.cpp", "embed.cpp", "floats.cpp", "gguf.cpp")
 HEADERS = ("table.h", "shim.h", "declarations.h")
 
 

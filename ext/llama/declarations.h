@@ -5,6 +5,7 @@ typedef int32_t llama_token;
 typedef int32_t llama_pos;
 typedef int32_t llama_seq_id;
 typedef struct ggml_backend_device *ggml_backend_dev_t;
+typedef struct ggml_backend_buffer_type *ggml_backend_buffer_type_t;
 
 typedef struct llama_memory_i *llama_memory_t;
 struct llama_model;
@@ -55,6 +56,10 @@ struct llama_model_kv_override {
     union { int64_t val_i64; double val_f64; bool val_bool; char val_str[128]; };
     ...;
 };
+struct llama_model_tensor_buft_override {
+    const char *pattern;
+    ggml_backend_buffer_type_t buft;
+};
 struct llama_model_params {
     ggml_backend_dev_t *devices;
     int32_t n_gpu_layers;
@@ -62,6 +67,7 @@ struct llama_model_params {
     enum llama_load_mode load_mode;
     int32_t main_gpu;
     const float *tensor_split;
+    const struct llama_model_tensor_buft_override *tensor_buft_overrides;
     const struct llama_model_kv_override *kv_overrides;
     bool vocab_only;
     bool check_tensors;
@@ -163,6 +169,8 @@ const char *ggml_backend_dev_name(ggml_backend_dev_t device);
 const char *ggml_backend_dev_description(ggml_backend_dev_t device);
 void ggml_backend_dev_memory(ggml_backend_dev_t device, size_t *free, size_t *total);
 enum ggml_backend_dev_type ggml_backend_dev_type(ggml_backend_dev_t device);
+ggml_backend_buffer_type_t ggml_backend_dev_buffer_type(ggml_backend_dev_t device);
+const char *ggml_backend_buft_name(ggml_backend_buffer_type_t type);
 size_t ggml_row_size(enum ggml_type type, int64_t n);
 int64_t ggml_blck_size(enum ggml_type type);
 
@@ -184,6 +192,14 @@ int32_t llamad_context_rebuild(llamad_context *ctx);
 int32_t llamad_embed(llamad_context *ctx, const int32_t *tokens, const int32_t *lengths, int32_t n_texts, int32_t n_row,
                      float *out);
 int32_t llamad_gguf_has_tensor(const char *path, const char *name);
+typedef struct {
+    int64_t n_layer, n_embd, n_head, n_head_kv, n_ctx_train, n_vocab;
+    int64_t n_k, n_v;
+    int64_t bytes;
+    int32_t device_looks_up;
+    ...;
+} llamad_gguf_shape;
+int32_t llamad_gguf_shape_of(const char *path, ggml_backend_dev_t device, llamad_gguf_shape *shape);
 int64_t llamad_floats_json(const float *values, int64_t n, char *out);
 void llamad_log_open(int32_t event_fd);
 int32_t llamad_log_read(char *buf, int32_t n_buf, int32_t *level);

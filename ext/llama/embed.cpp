@@ -3,8 +3,6 @@
 // Threads: one at a time for each context (the embedder's). Must not let a C++ exception out.
 #include "shim.h"
 
-#include "gguf.h"
-
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -139,22 +137,6 @@ int32_t llamad_embed(llamad_context *handle, const int32_t *tokens, const int32_
         return code;
     } catch (...) {
         return LLAMAD_E_THROWN;
-    }
-}
-
-int32_t llamad_gguf_has_tensor(const char *path, const char *name) {
-    try {
-        gguf_init_params params{};
-        params.no_alloc   = true;
-        gguf_context *file = gguf_init_from_file(path, params);
-        if (!file) return -1;
-        // A model in parts tells the tensors of the first part only.
-        const bool is_part = gguf_find_key(file, "split.count") >= 0;
-        const int32_t found = gguf_find_tensor(file, name) >= 0 ? 1 : is_part ? -1 : 0;
-        gguf_free(file);
-        return found;
-    } catch (...) {
-        return -1;
     }
 }
 }

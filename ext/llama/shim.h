@@ -42,8 +42,19 @@ int32_t             llamad_context_rebuild(llamad_context *ctx); /* 0, or there 
 int32_t llamad_embed(llamad_context *ctx, const int32_t *tokens, const int32_t *lengths, int32_t n_texts, int32_t n_row,
                      float *out);
 
-/* Whether a GGUF file holds a tensor of this name: 1, 0, or -1 where it cannot be told. */
+/* What a GGUF file tells before it is loaded (gguf.cpp). */
+/* Whether it holds a tensor of this name: 1, 0, or -1 where it cannot be told. */
 int32_t llamad_gguf_has_tensor(const char *path, const char *name);
+
+/* The shape of a whole model, and whether a device could look its tokens up. */
+typedef struct llamad_gguf_shape {
+    int64_t n_layer, n_embd, n_head, n_head_kv, n_ctx_train, n_vocab;
+    int64_t n_k, n_v;           /* of one head; 0 where the file does not say */
+    int64_t bytes;              /* of all tensors */
+    int32_t device_looks_up;    /* the device can take rows out of every tensor that tokens are looked up in */
+} llamad_gguf_shape;
+/* 0, or -1 where it cannot be told: no such file, a part of a model, or one without a table of tokens. */
+int32_t llamad_gguf_shape_of(const char *path, ggml_backend_dev_t device, llamad_gguf_shape *shape);
 
 /* Writes [1,0.5,...] and returns its length; `out` has LLAMAD_FLOAT_CHARS for each value and two more. */
 #define LLAMAD_FLOAT_CHARS 16

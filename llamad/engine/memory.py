@@ -45,13 +45,18 @@ def context_cells(settings: Settings, n_ctx_train: int) -> int:
     return -(-(n_ctx // settings.n_parallel) // CELLS_STEP) * CELLS_STEP * settings.n_parallel
 
 
+def layer_bytes(settings: Settings, n_k: int, n_v: int) -> int:
+    """Bytes of one layer of one cell, with so many elements of K and V."""
+    kinds = (
+        getattr(lib, f"GGML_TYPE_{name.upper()}") for name in (settings.cache_type_k, settings.cache_type_v)
+    )
+    return int(sum(lib.ggml_row_size(kind, n) for kind, n in zip(kinds, (n_k, n_v), strict=True)))
+
+
 def cell_bytes(settings: Settings, handle: Any) -> int:
     """Bytes of one cell of the cache, over all layers."""
-    row = 0
-    for which, name in (("k", settings.cache_type_k), ("v", settings.cache_type_v)):
-        kind = getattr(lib, f"GGML_TYPE_{name.upper()}")
-        row += lib.ggml_row_size(kind, lib.llama_model_n_head_kv(handle) * head_size(handle, which))
-    return int(lib.llama_model_n_layer(handle) * row)
+    n_k, n_v = (lib.llama_model_n_head_kv(handle) * head_size(handle, which) for which in "kv")
+    return int(lib.llama_model_n_layer(handle) * layer_bytes(settings, n_k, n_v))
 
 
 def ubatch(settings: Settings) -> int:
@@ -62,17 +67,17 @@ def ubatch(settings: Settings) -> int:
 
 def device_ubatch(settings: Settings, handle: Any) -> int:
     """The same where a GPU computes: more, if nobody says and there is memory."""
-    gpus = _gpus(settings)
-    if settings.n_ubatch >= 0 or not gpus or not settings.kv_offload:
+    found = gpus(settings)
+    if settings.n_ubatch >= 0 or not found or not settings.kv_offload:
         return ubatch(settings)
     # llama.cpp makes room for the logits of all of them, on one GPU, and for their attention where that is not fused.
     n_vocab = lib.llama_vocab_n_tokens(lib.llama_model_get_vocab(handle))
-    needed = UBATCH_DEVICE * n_vocab * 4 + sum(estimate(settings, handle)) // len(gpus)
+    needed = UBATCH_DEVICE * n_vocab * 4 + sum(estimate(settings, handle)) // len(found)
     if settings.flash_attn == "off":
         n_cells = context_cells(settings, lib.llama_model_n_ctx_train(handle))
         n_cells = n_cells if settings.kv_unified else n_cells // settings.n_parallel
         needed += UBATCH_DEVICE * lib.llama_model_n_head(handle) * n_cells * 4
-    if min(gpus.values()) - needed < SPARE_BYTES:
+    if min(found.values()) - needed < SPARE_BYTES:
         return ubatch(settings)
     return min(UBATCH_DEVICE, settings.n_batch)
 
@@ -134,7 +139,7 @@ def computes(settings: Settings, handle: Any) -> bool:
     )
 
 
-def _gpus(settings: Settings) -> dict[str, int]:
+def gpus(settings: Settings) -> dict[str, int]:
     """The GPUs that are used, and the bytes free on each."""
     found: dict[str, int] = {}
     for i in range(lib.ggml_backend_dev_count()):
@@ -153,9 +158,9 @@ def _gpus(settings: Settings) -> dict[str, int]:
 def _places(settings: Settings) -> tuple[str, int]:
     """Where the cache will live, and the bytes free there."""
     if settings.n_gpu_layers != 0 and settings.kv_offload:
-        gpus = _gpus(settings)
-        if gpus:
-            return ", ".join(gpus), sum(gpus.values())
+        found = gpus(settings)
+        if found:
+            return ", ".join(found), sum(found.values())
     return "this machine", _host_free()
 
 

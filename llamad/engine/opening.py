@@ -11,6 +11,7 @@ import threading
 from typing import Any
 
 from llamad._llama import ffi, lib
+from llamad.engine import placement
 from llamad.flags.settings import Settings
 
 
@@ -133,9 +134,14 @@ def open_model(settings: Settings, n_threads: int, loading: Loading) -> Any:
     params.load_mode = _load_mode(settings)
     params.kv_overrides = overrides = _overrides(settings)
     params.check_tensors = settings.check_tensors
+    try:
+        placing = placement.placing(settings)
+    except placement.Unplaced as error:
+        raise LoadError(str(error)) from None
+    params.tensor_buft_overrides = placing.pointer
     loading.pointer.n_threads = n_threads
     handle = lib.llamad_model_open(os.fsencode(settings.model), params, loading.pointer)
-    del devices, split, overrides
+    del devices, split, overrides, placing
     if handle == ffi.NULL:
         if loading.is_cancelled:
             raise LoadCancelled

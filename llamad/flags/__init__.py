@@ -4,7 +4,7 @@ from llamad.flags.flag import Action
 from llamad.flags.help import help_text, markdown_table, props
 from llamad.flags.parse import FlagError, Parsed, parse
 from llamad.flags.settings import Settings
-from llamad.flags.values import KvOverride, LogitBias
+from llamad.flags.values import KvOverride, LogitBias, Placement
 
 __all__ = [
     "Action",
@@ -12,6 +12,7 @@ __all__ = [
     "KvOverride",
     "LogitBias",
     "Parsed",
+    "Placement",
     "Settings",
     "help_text",
     "markdown_table",

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from llamad.flags.values import KvOverride, LogitBias
+from llamad.flags.values import KvOverride, LogitBias, Placement
 
 Auto = Literal["on", "off", "auto"]
 CacheType = Literal["f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1"]
@@ -67,6 +67,10 @@ class Settings:
     tensor_split: tuple[float, ...]  # empty: by free memory
     main_gpu: int
     devices: tuple[str, ...]  # empty: all; ("none",): no GPU
+    override_tensor: tuple[Placement, ...]
+    cpu_moe: bool
+    n_cpu_moe: int  # layers, here and below
+    n_cpu_ffn: int
 
     # slots
     n_parallel: int

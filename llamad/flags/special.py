@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, cast
 
 from llamad.flags import samplers
 from llamad.flags.kinds import FALSE_WORDS, TRUE_WORDS, Float, Int, Kind, Text
-from llamad.flags.values import KvOverride, LogitBias
+from llamad.flags.values import KvOverride, LogitBias, Placement
 
 _SIZE = re.compile(r"([0-9]{1,18})\s*([kmgt]?)(?:i?b)?", re.ASCII | re.IGNORECASE)
 _BIAS = re.compile(r"([0-9]{1,10})([+-])(.+)", re.ASCII)
@@ -146,6 +146,29 @@ class Overrides(Kind):
             raise ValueError(f"'{kind}' is not a type; use int, float, bool or str")
         type_ = cast(Literal["int", "float", "bool", "str"], kind)
         return KvOverride(key, type_, _override_value(kind, raw))
+
+
+@dataclass(frozen=True, slots=True)
+class Placements(Kind):
+    """PATTERN=BUFFER, several after commas, cut as llama.cpp cuts them: no pattern has a comma or "=" in it."""
+
+    metavar: ClassVar[str] = "PATTERN=BUFFER"
+
+    def read(self, text: str) -> tuple[Placement, ...]:
+        return tuple(self._one(part) for part in text.split(","))
+
+    def hint(self) -> object:
+        return tuple[Placement, ...]
+
+    def write(self, value: Any) -> str:
+        return ",".join(f"{one.pattern}={one.buffer}" for one in value)
+
+    @staticmethod
+    def _one(text: str) -> Placement:
+        pattern, _, buffer = text.partition("=")
+        if not pattern or not buffer:
+            raise ValueError(f"'{text}' is not PATTERN=BUFFER, for example ffn_.*_exps=CPU")
+        return Placement(pattern, buffer)
 
 
 def _plain(value: float | bool | str) -> str:

@@ -30,7 +30,7 @@ from llamad.flags.groups import (
     speculative,
 )
 from llamad.flags.kinds import Many, Switch
-from llamad.flags.special import Overrides
+from llamad.flags.special import Overrides, Placements
 
 
 class Table:
@@ -84,7 +84,7 @@ class Table:
             raise ValueError(f"{flag.dest} has no name")
         if flag.off and not isinstance(flag.kind, Switch):
             raise ValueError(f"{flag.title} has a negation but is no switch")
-        if flag.repeat and not isinstance(flag.kind, Many | Overrides):
+        if flag.repeat and not isinstance(flag.kind, Many | Overrides | Placements):
             raise ValueError(f"{flag.title} is repeated but is no list")
         if flag.neutral and not isinstance(flag.status, Later):
             raise ValueError(f"{flag.title} has neutral values but works")

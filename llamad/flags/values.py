@@ -21,3 +21,10 @@ class LogitBias(NamedTuple):
 
     token: int
     bias: float
+
+
+class Placement(NamedTuple):
+    """One `--override-tensor PATTERN=BUFFER`: where tensors live whose names the pattern is found in."""
+
+    pattern: str
+    buffer: str

@@ -122,7 +122,7 @@ def test_what_is_wrong_with_a_model_that_was_begun_with_is_told_when_it_is_taken
 )
 def test_a_gpu_computes_more_at_once_where_it_has_memory_to_spare(monkeypatch, free, flags, n):
     monkeypatch.setattr(memory, "has_gpu", lambda: True)
-    monkeypatch.setattr(memory, "_gpus", lambda settings: {"first": 1 << 40, "second": free})
+    monkeypatch.setattr(memory, "gpus", lambda settings: {"first": 1 << 40, "second": free})
     model = load(parse(["-m", model_path(), "-c", "4096", *flags], {}).settings, 1, Loading())
     try:
         assert model.n_ubatch == n

@@ -9,11 +9,21 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llamad.flags import KvOverride, LogitBias, parse
+from llamad.flags import KvOverride, LogitBias, Placement, parse
 from llamad.flags.flag import Flag
 from llamad.flags.kinds import Choice, Float, Int, Kind, Many, Switch, Text
 from llamad.flags.samplers import LETTERS
-from llamad.flags.special import Bias, Host, Inverse, Origin, Overrides, SamplerLetters, SamplerNames, Size
+from llamad.flags.special import (
+    Bias,
+    Host,
+    Inverse,
+    Origin,
+    Overrides,
+    Placements,
+    SamplerLetters,
+    SamplerNames,
+    Size,
+)
 from llamad.flags.table import TABLE
 
 PLAIN = st.one_of(
@@ -63,6 +73,7 @@ STRATEGIES: dict[type[Kind], Callable[[Any], st.SearchStrategy[Any]]] = {
         st.sampled_from(sorted(LETTERS.values())), min_size=1, max_size=16
     ).map(tuple),
     Overrides: lambda kind: overrides(),
+    Placements: lambda kind: st.lists(st.builds(Placement, WORD, WORD), min_size=1, max_size=3).map(tuple),
     Bias: lambda kind: st.builds(
         LogitBias, st.integers(0, 2**31 - 1), st.one_of(floats(Float()), st.just(-math.inf))
     ),

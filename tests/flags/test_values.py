@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from llamad.flags import FlagError, KvOverride, LogitBias, Parsed, Settings, parse
+from llamad.flags import FlagError, KvOverride, LogitBias, Parsed, Placement, Settings, parse
 from llamad.flags.parse import unescape
 
 MODEL = ["-m", "model.gguf"]
@@ -131,6 +131,17 @@ def test_override_kv_fits_llama_cpps_record() -> None:
     assert "longer than 127 bytes" in complaint(f"--override-kv k=str:{'é' * 64}")
     assert "out of range" in complaint(f"--override-kv k=int:{2**63}")
     assert settings(f"--override-kv k=int:{-(2**63)}").override_kv[0].value == -(2**63)
+
+
+def test_override_tensor() -> None:
+    found = settings("-ot ffn_.*_exps=CPU,token_embd=CUDA0 --override-tensor a=b=c").override_tensor
+    assert found == (
+        Placement("ffn_.*_exps", "CPU"),
+        Placement("token_embd", "CUDA0"),
+        Placement("a", "b=c"),
+    )
+    for text in ("ffn", "=CPU", "ffn=", "a=CPU,"):
+        assert "is not PATTERN=BUFFER" in complaint(f"-ot {text}")
 
 
 def test_sampler_spellings() -> None:

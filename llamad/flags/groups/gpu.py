@@ -6,10 +6,10 @@ from functools import partial
 
 from llamad.flags.flag import Flag, Later
 from llamad.flags.kinds import Choice, Float, Int, Many, Switch, Text
+from llamad.flags.special import Placements
 
 flag = partial(Flag, group="GPU")
 
-PLACEMENT = Later("placing single tensors")
 FIT = Later("fitting the settings to the devices' memory")
 
 READY_FLAGS: tuple[Flag, ...] = (
@@ -56,6 +56,40 @@ READY_FLAGS: tuple[Flag, ...] = (
         metavar="NAME,...",
         help="The devices to use, by llama.cpp's names (CUDA0, ...), or none; by default all.",
     ),
+    flag(
+        names=("-ot", "--override-tensor"),
+        env=("LLAMA_ARG_OVERRIDE_TENSOR",),
+        dest="override_tensor",
+        kind=Placements(),
+        default=(),
+        repeat=True,
+        help="Keep tensors whose names a regular expression is found in elsewhere: CPU, CUDA0, ... The first that fits"
+        " counts. May be repeated.",
+    ),
+    flag(
+        names=("-cmoe", "--cpu-moe"),
+        env=("LLAMA_ARG_CPU_MOE",),
+        dest="cpu_moe",
+        kind=Switch(),
+        default=False,
+        help="Keep the experts of all layers in the machine's memory.",
+    ),
+    flag(
+        names=("-ncmoe", "--n-cpu-moe"),
+        env=("LLAMA_ARG_N_CPU_MOE",),
+        dest="n_cpu_moe",
+        kind=Int(low=0, high=4096),
+        default=0,
+        help="Keep the experts of the first N layers in the machine's memory.",
+    ),
+    flag(
+        names=("-ncffn", "--n-cpu-ffn"),
+        env=("LLAMA_ARG_N_CPU_FFN",),
+        dest="n_cpu_ffn",
+        kind=Int(low=0, high=4096),
+        default=0,
+        help="Keep the feed-forward weights of the first N layers in the machine's memory, where they are no experts.",
+    ),
 )
 
 LATER_FLAGS: tuple[Flag, ...] = (
@@ -73,39 +107,6 @@ LATER_FLAGS: tuple[Flag, ...] = (
         kind=Many(Text()),
         default=(),
         status=Later("RPC backends"),
-    ),
-    flag(
-        names=("-ot", "--override-tensor"),
-        env=("LLAMA_ARG_OVERRIDE_TENSOR",),
-        dest="override_tensor",
-        kind=Many(Text()),
-        default=(),
-        repeat=True,
-        status=PLACEMENT,
-    ),
-    flag(
-        names=("-cmoe", "--cpu-moe"),
-        env=("LLAMA_ARG_CPU_MOE",),
-        dest="cpu_moe",
-        kind=Switch(),
-        default=False,
-        status=PLACEMENT,
-    ),
-    flag(
-        names=("-ncmoe", "--n-cpu-moe"),
-        env=("LLAMA_ARG_N_CPU_MOE",),
-        dest="n_cpu_moe",
-        kind=Int(low=0),
-        default=0,
-        status=PLACEMENT,
-    ),
-    flag(
-        names=("-ncffn", "--n-cpu-ffn"),
-        env=("LLAMA_ARG_N_CPU_FFN",),
-        dest="n_cpu_ffn",
-        kind=Int(low=0),
-        default=0,
-        status=PLACEMENT,
     ),
     flag(
         names=("--repack",),
