@@ -12,7 +12,7 @@ from llamad.engine.table cimport llamad_table
 from llamad.engine.tasks cimport Queue
 from llamad.engine.vocab cimport Pieces
 from llamad.engine.wire cimport ActionCommand
-from llamad.engine.workers cimport Workers
+from llamad.engine.workers cimport THREADS_MAX, Workers
 
 # Written by the engine thread alone, read by anyone: every field is one aligned word.
 ctypedef struct Stats:
@@ -71,6 +71,7 @@ ctypedef struct State:
     Defer *defer
     char *scratch              # one piece for each worker
     size_t scratch_bytes
+    int32_t picked_rows[THREADS_MAX + 1]  # by each worker, its last
     Landing landing            # of the logits of a step's outputs
     int32_t *outputs           # slots that wait for a token of this step
     uint64_t n_released        # slots that came free, ever

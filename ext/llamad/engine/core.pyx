@@ -25,7 +25,7 @@ from llamad.engine.wire cimport (
     TASK_CONTEXT_SHIFT, TASK_MARKERS, TASK_POST_PROBS, TASK_PROMPT_PROBS, TASK_STREAM, ActionCommand, ActionEvent,
     AdmittedEvent, DoneEvent, FailedEvent, StepEvent, StepSlot, TaskCommand, TaskRef, TextEvent, TokenProb,
 )
-from llamad.engine.workers cimport workers_count, workers_start, workers_stop
+from llamad.engine.workers cimport AWAITED_MAX, workers_count, workers_start, workers_stop
 
 cdef enum:
     EVENT_RING_BYTES = 4 << 20
@@ -63,6 +63,8 @@ cdef class Core:
         state.tracing = tracing
         if n_slots > n_batch:
             raise ValueError("a step needs a token for every slot")
+        if n_slots > AWAITED_MAX:
+            raise ValueError(f"at most {AWAITED_MAX} slots")
         if slots_init(&state.slots, state.table, state.ctx, n_slots, n_ctx) < 0:
             raise MemoryError()
         state.slots.n_cells = n_cells

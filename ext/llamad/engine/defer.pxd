@@ -40,6 +40,6 @@ ctypedef struct Defer:
 cdef Defer *defer_start(int32_t n_vocab, int command_fd, int64_t work_fixed) noexcept nogil
 cdef void defer_stop(Defer *defer) noexcept nogil
 cdef void defer_begin(Defer *defer, Slots *slots, const int32_t *outputs, int32_t n) noexcept nogil
-cdef int32_t defer_outputs(Defer *defer, Slots *slots, int32_t *outputs, int32_t n) noexcept nogil
+cdef void defer_output(Defer *defer, Slot *slot) noexcept nogil
 cdef Slot *defer_next(Defer *defer, Slots *slots) noexcept nogil
 cdef void defer_drop(Defer *defer, Slot *slot) noexcept nogil

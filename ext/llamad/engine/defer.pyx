@@ -148,16 +148,10 @@ cdef void _add(Defer *defer, Slot *slot) noexcept nogil:
     pthread_mutex_unlock(&defer.mutex)
 
 
-cdef int32_t defer_outputs(Defer *defer, Slots *slots, int32_t *outputs, int32_t n) noexcept nogil:
-    """After the picks of a step: hands over those that did not get to their end. How many of the outputs are left."""
-    cdef int32_t i, n_left = 0
-    for i in range(n):
-        if slots.items[outputs[i]].deferral:
-            _add(defer, &slots.items[outputs[i]])
-        else:
-            outputs[n_left] = outputs[i]
-            n_left += 1
-    return n_left
+cdef void defer_output(Defer *defer, Slot *slot) noexcept nogil:
+    """After the picks of a step: hands over a slot whose pick did not get to its end."""
+    if slot.deferral:
+        _add(defer, slot)
 
 
 # --- afterwards -----------------------------------------------------------------------------------------------

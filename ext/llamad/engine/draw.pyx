@@ -3,7 +3,7 @@
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
 from llamad.engine.core cimport State
-from llamad.engine.defer cimport defer_begin, defer_outputs
+from llamad.engine.defer cimport defer_begin, defer_output
 from llamad.engine.emit cimport finish_done, finish_failed
 from llamad.engine.grammar cimport matcher_open
 from llamad.engine.landing cimport (
@@ -18,7 +18,9 @@ from llamad.engine.slots cimport SLOT_READING, SLOT_WRITING, Slot
 from llamad.engine.system cimport now_us, store_int
 from llamad.engine.tasks cimport Task
 from llamad.engine.wire cimport FAILURE_MEMORY, FAILURE_SAMPLER, STOP_LIMIT, TaskCommand
-from llamad.engine.workers cimport workers_begin, workers_end, workers_run
+from llamad.engine.workers cimport (
+    workers_await, workers_begin, workers_end, workers_hurry, workers_is_done, workers_settle,
+)
 
 
 cdef Sampler *_open_sampler(State *state, const Task *task) noexcept nogil:
@@ -77,9 +79,15 @@ cdef int32_t _prepare(State *state) noexcept nogil:
 cdef void _pick(void *arg, int32_t index, int32_t worker) noexcept nogil:
     cdef State *state = <State *>arg
     cdef Slot *slot = &state.slots.items[state.outputs[index]]
+    state.picked_rows[worker] = slot.i_row
     if not slot.is_filler:
         slot_pick(slot, state.n_vocab, state.scratch + <size_t>worker * state.scratch_bytes)
-    landing_mark_row(&state.landing, slot.i_row)
+
+
+cdef void _mark(void *arg, int32_t worker) noexcept nogil:
+    """The step goes on meanwhile, so the slot may be somebody else's by now: the row was noted before."""
+    cdef State *state = <State *>arg
+    landing_mark_row(&state.landing, state.picked_rows[worker])
 
 
 cdef void _pick_landing(void *arg, int32_t index, int32_t worker) noexcept nogil:
@@ -105,12 +113,12 @@ cdef int32_t _add_fillers(State *state, int32_t n) noexcept nogil:
     return n
 
 
-cdef int64_t draw_all(State *state, int64_t t_decoded) noexcept nogil:
-    """Picks a token for every output, and returns when the device was done with them. What is left of the outputs has
-    its token."""
+cdef int64_t draw_begin(State *state, int64_t t_decoded) noexcept nogil:
+    """Has a token picked for every output, and returns when the device was done with them. draw_next() must follow for
+    each of the outputs that are left, and draw_end()."""
     cdef float *rows
     cdef int64_t t_arrived
-    cdef int32_t n, n_rows = state.plan.n_rows, is_landing = 0
+    cdef int32_t n_rows = state.plan.n_rows, is_landing = 0
     if state.plan.n_apart:
         landing_overwritten(&state.landing, 1)
     # Only a batch with one token for each slot gives its rows in the batch's order from the beginning. And a first token
@@ -122,21 +130,48 @@ cdef int64_t draw_all(State *state, int64_t t_decoded) noexcept nogil:
         take_prompt_probs(state)
         return now_us()
     if is_landing:
-        n = _prepare(state)
-        workers_begin(state.workers, _pick_landing, state, _add_fillers(state, n),
+        state.n_outputs = _prepare(state)
+        workers_begin(state.workers, _pick_landing, _mark, state, _add_fillers(state, state.n_outputs),
                       landing_begin(&state.landing, n_rows, t_decoded + <int64_t>state.plan.wait_us))
         rows = state.table.rows(state.ctx)
         store_int(&state.landing.is_over, 1)
         t_arrived = now_us()
-        workers_end(state.workers)
-        landing_end(&state.landing, rows)
+        workers_hurry(state.workers)
+        if rows != state.landing.rows:  # never seen
+            workers_end(state.workers)
+            workers_settle(state.workers)
+            landing_end(&state.landing, rows)
         state.stats.n_landed += 1
     else:
         # This waits for the device, so that the step's cost is decode's and not sampling's.
         landing_end(&state.landing, state.table.rows(state.ctx))
         t_arrived = now_us()
         take_prompt_probs(state)
-        n = _prepare(state)
-        workers_run(state.workers, _pick, state, _add_fillers(state, n))
-    state.n_outputs = defer_outputs(state.defer, &state.slots, state.outputs, n)
+        state.n_outputs = _prepare(state)
+        workers_begin(state.workers, _pick, _mark, state, _add_fillers(state, state.n_outputs), 0)
     return t_arrived
+
+
+cdef Slot *draw_next(State *state, int32_t i, int64_t *waited_us) noexcept nogil:
+    """The slot of an output that has its token; or NULL, if that comes later. In the order of the outputs, which is the
+    order in which rows arrive: the first go on their way while the last are still being picked."""
+    cdef Slot *slot = &state.slots.items[state.outputs[i]]
+    cdef int64_t t_begin
+    if not workers_is_done(state.workers, i):
+        t_begin = now_us()
+        workers_await(state.workers, i)
+        waited_us[0] += now_us() - t_begin
+    return NULL if slot.deferral else slot
+
+
+cdef void draw_end(State *state) noexcept nogil:
+    """All have been picked, or are handed over: not before, since who picks late may hold a grammar for long."""
+    cdef int32_t i
+    workers_end(state.workers)
+    for i in range(state.n_outputs):
+        defer_output(state.defer, &state.slots.items[state.outputs[i]])
+
+
+cdef void draw_settle(State *state) noexcept nogil:
+    """Before the next decode, which may overwrite every row: all have been read and marked."""
+    workers_settle(state.workers)

@@ -5,6 +5,7 @@ from libc.stdint cimport int32_t
 from llamad.engine.core cimport State
 from llamad.engine.landing cimport landing_overwritten
 from llamad.engine.slots cimport SLOT_IDLE, Slot
+from llamad.engine.workers cimport workers_settle
 
 cdef enum:
     NO_ROOM = 1              # decode's code
@@ -30,6 +31,7 @@ cdef int settle(State *state, Slot *slot) noexcept nogil:
     state.plan.batch.pos[0] = other.n_pos
     state.plan.batch.output[0] = state.plan.has_device != 0  # there each decode has one (plan.pyx)
     state.plan.seq_ids[0] = other.id
+    workers_settle(state.workers)  # a row of the last step may still be getting its mark
     code = state.table.decode(state.ctx, &state.plan.batch)
     state.plan.batch.n_tokens = 0
     landing_overwritten(&state.landing, 1)

@@ -5,7 +5,7 @@ from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 
 from llamad.engine.actions cimport actions_add, actions_drop, actions_drop_all, actions_run
 from llamad.engine.core cimport State
-from llamad.engine.draw cimport draw_all
+from llamad.engine.draw cimport draw_begin, draw_end, draw_next, draw_settle
 from llamad.engine.emit cimport (
     emit_admitted, emit_failed, emit_step, emit_wake, finish_done, finish_failed, take_deferred, take_token,
 )
@@ -320,8 +320,11 @@ cdef int _timeout_ms(const State *state, int64_t now) noexcept nogil:
 
 cdef void _step(State *state) noexcept nogil:
     """Decodes the plan and turns its outputs into events."""
-    cdef int64_t t_decode = now_us(), t_wait, t_sample, t_emit, t_end
+    cdef int64_t t_decode, t_wait, t_sample, t_end, sample_us
     cdef int32_t i, code
+    cdef Slot *slot
+    draw_settle(state)
+    t_decode = now_us()
     code = _decode(state)
     if code != 0:
         _rebuild(state, code)
@@ -330,20 +333,23 @@ cdef void _step(State *state) noexcept nogil:
     t_wait = now_us()
     _apply(state)
     fillers_remove(&state.plan, &state.slots)
-    t_sample = draw_all(state, t_wait)
+    t_sample = draw_begin(state, t_wait)
     plan_learn(&state.plan, t_sample - t_decode, t_sample - t_wait)
-    t_emit = now_us()
+    sample_us = now_us() - t_sample
     for i in range(state.n_outputs):
-        take_token(state, &state.slots.items[state.outputs[i]], t_emit)
+        slot = draw_next(state, i, &sample_us)
+        if slot != NULL:
+            take_token(state, slot, t_sample + sample_us)
+    draw_end(state)
     t_end = now_us()
     state.stats.n_steps += 1
     state.stats.t_last_step_us = t_end
     state.stats.decode_us += t_wait - t_decode
     state.stats.wait_us += t_sample - t_wait
-    state.stats.sample_us += t_emit - t_sample
-    state.stats.emit_us += t_end - t_emit
+    state.stats.sample_us += sample_us
+    state.stats.emit_us += t_end - t_sample - sample_us
     if state.tracing:
-        emit_step(state, t_decode, t_wait, t_sample, t_emit, t_end)
+        emit_step(state, t_decode, t_wait, t_sample, t_sample + sample_us, t_end)
 
 
 cdef void engine_run(State *state) noexcept nogil:
@@ -372,6 +378,7 @@ cdef void engine_run(State *state) noexcept nogil:
             _wake(state)
         elif state.n_released == n_released and n_put_off == 0:  # else somebody may be waiting for a slot or a turn
             wake_wait(state.command_fd, _timeout_ms(state, now_us()))
+    draw_settle(state)  # whoever ends this thread may free the rows
     _fail_all(state, FAILURE_ABORTED, 0)
     while state.queue.first != NULL:
         _drop_waiting(state, state.queue.first, FAILURE_ABORTED)

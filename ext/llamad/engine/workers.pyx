@@ -17,19 +17,28 @@ from llamad.engine.system cimport (
 )
 
 cdef enum:
-    CLOSED = 1 << 30         # `next` between two rounds: whoever comes late finds nothing
+    CLOSED = 0               # `next` between two rounds: whoever comes late finds nothing
     N_SPINS = 64             # of the caller, before it lets others have its core
     RUSH_GAP_US = 1000       # guests that come closer than this come often
     RUSH_US = 20000          # and are expected for so long
     RUSH_PART = 3            # of the threads work then
 
 
-cdef void _take_all(Workers *workers, int32_t worker) noexcept nogil:
+cdef int _take_one(Workers *workers, int32_t worker) noexcept nogil:
+    """Whether there was something to do."""
+    # Below 0: this index counted from the round's end. Whoever reads it late cannot take it for one of a later round.
     cdef int32_t index = fetch_add_int(&workers.next, 1)
-    while index < workers.n:
-        workers.fn(workers.arg, index, worker)
-        fetch_add_int(&workers.n_done, 1)
-        index = fetch_add_int(&workers.next, 1)
+    if index >= 0:
+        return 0
+    index += workers.n
+    workers.fn(workers.arg, index, worker)
+    if index < AWAITED_MAX:
+        store_int(&workers.done[index], workers.stamp)
+    fetch_add_int(&workers.n_done, 1)
+    if workers.after != NULL:
+        workers.after(workers.arg, worker)
+    fetch_add_int(&workers.n_after, 1)
+    return 1
 
 
 cdef void _sleep(Workers *workers, int32_t bell, int64_t timeout_us) noexcept nogil:
@@ -64,7 +73,8 @@ cdef void *_thread_main(void *arg) noexcept nogil:
         if load_int(&workers.stopping):
             return NULL
         seen = load_int(&workers.round)
-        _take_all(workers, seat.index)
+        while _take_one(workers, seat.index):
+            pass
 
 
 cdef void _ring(Workers *workers) noexcept nogil:
@@ -119,38 +129,75 @@ cdef int32_t _seats(const Workers *workers, int64_t from_us) noexcept nogil:
     return max(1, n // RUSH_PART) if from_us and now_us() - load_time(&workers.t_rush_us) < RUSH_US else n
 
 
-cdef void workers_begin(Workers *workers, WorkFn fn, void *arg, int32_t n, int64_t from_us) noexcept nogil:
+cdef void workers_begin(Workers *workers, WorkFn fn, AfterFn after, void *arg, int32_t n,
+                        int64_t from_us) noexcept nogil:
     """Has fn(arg, i, worker) called for every i below n, from that time on; 0: at once. workers_end() must follow."""
+    workers_settle(workers)
     # A thread that is late from the last round may take an index of this one: all it needs is there before `next` is.
     workers.fn = fn
+    workers.after = after
     workers.arg = arg
     workers.n = n
     store_int(&workers.n_seats, _seats(workers, from_us))
     store_time(&workers.from_us, from_us)
     store_int(&workers.n_done, 0)
-    store_int(&workers.next, 0)
+    store_int(&workers.n_after, 0)
+    workers.stamp += 1
+    store_int(&workers.next, -n)
     fetch_add_int(&workers.round, 1)
     if n > 1 and workers.n_threads:
         _ring(workers)
 
 
-cdef void workers_end(Workers *workers) noexcept nogil:
-    """Takes part, from now on at the latest, and returns when all calls have returned."""
-    cdef int32_t i = 0
+cdef void workers_hurry(Workers *workers) noexcept nogil:
+    """What the round is about is there, whatever was expected."""
     if load_time(&workers.from_us):
         store_time(&workers.from_us, 0)
         if workers.n > 1 and workers.n_threads:
             _ring(workers)
-    _take_all(workers, 0)
+
+
+cdef void _pause(int32_t i) noexcept nogil:
+    if i % N_SPINS == 0:
+        sched_yield()  # more threads than cores: let the last one finish
+    relax()
+
+
+cdef int workers_is_done(const Workers *workers, int32_t index) noexcept nogil:
+    """Of an index below AWAITED_MAX, in this round."""
+    return load_int(&workers.done[index]) == workers.stamp
+
+
+cdef void workers_await(Workers *workers, int32_t index) noexcept nogil:
+    """Returns when an index is done, and takes part meanwhile."""
+    cdef int32_t i = 0
+    while not workers_is_done(workers, index):
+        if load_int(&workers.next) >= 0 or not _take_one(workers, 0):
+            i += 1
+            _pause(i)
+
+
+cdef void workers_end(Workers *workers) noexcept nogil:
+    """Takes part, from now on at the latest, and returns when all calls have returned."""
+    cdef int32_t i = 0
+    workers_hurry(workers)
+    while _take_one(workers, 0):
+        pass
     while load_int(&workers.n_done) < workers.n:
         i += 1
-        if i % N_SPINS == 0:
-            sched_yield()  # more threads than cores: let the last one finish
-        relax()
+        _pause(i)
     store_int(&workers.next, CLOSED)
+
+
+cdef void workers_settle(Workers *workers) noexcept nogil:
+    """After the end of a round: returns when nothing is left to do after it either."""
+    cdef int32_t i = 0
+    while load_int(&workers.n_after) < workers.n:
+        i += 1
+        _pause(i)
 
 
 cdef void workers_run(Workers *workers, WorkFn fn, void *arg, int32_t n) noexcept nogil:
     """Calls fn(arg, i, worker) for every i below n and returns when all have returned."""
-    workers_begin(workers, fn, arg, n, 0)
+    workers_begin(workers, fn, NULL, arg, n, 0)
     workers_end(workers)
