@@ -82,7 +82,7 @@ def express_threads(n_wanted: int) -> tuple[int, int]:
     """Threads of the express lane, 0 for none, and for how many microseconds each may spin after a request: where
     cores are few, one that spins would take the time of somebody who computes."""
     n_cores = _cores()
-    n = n_wanted if n_wanted >= 0 else max(min(2, n_cores), min(6, n_cores * 3 // 8))
+    n = n_wanted if n_wanted >= 0 else max(min(2, n_cores), min(8, n_cores // 2))
     return n, 100 if n_cores >= 8 else 0
 
 

@@ -1,5 +1,6 @@
 """Rows that are read while somebody still writes them: nothing is taken before it is there."""
 
+import random
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -98,6 +99,26 @@ def test_the_engine_takes_every_token_from_its_own_row(n_threads):
         for i, (task, prompt) in enumerate(zip(tasks, prompts, strict=True)):
             assert h.text(task) == bytes((prompt[0] + 1 + k) % 256 for k in range(20 + i))
         assert h.core.stats()["n_landed"] > 15
+
+
+def test_steps_of_every_width_give_each_slot_its_own_token():
+    """Tasks of all lengths come and go, so that a step's picks are ever others than the last one's; some want their
+    prompts' probabilities, which the same threads tell first."""
+    rng = random.Random(5)
+    with Harness(Fake(device_us=100), n_slots=24, has_device=True, n_sampler_threads=6) as h:
+        tasks = {}
+        for i in range(200):
+            prompt, n = (
+                bytes([rng.randrange(97, 123) for _ in range(rng.randrange(1, 9))]),
+                rng.randrange(1, 30),
+            )
+            wanted = {"n_probs": 1, "prompt_probs": True} if i % 5 == 0 else {}
+            tasks[h.submit(prompt, n_predict=n, **wanted)] = bytes(
+                (prompt[-1] + 1 + k) % 256 for k in range(n)
+            )
+        h.wait(*tasks)
+        assert {task: h.text(task) for task in tasks} == tasks
+        assert h.core.stats()["n_landed"] > 20
 
 
 def test_no_row_is_awaited_where_the_host_computes():

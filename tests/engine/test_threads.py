@@ -48,8 +48,8 @@ def test_a_small_machine_leaves_one_core_to_the_event_loop(machine, n_cores, n_t
     [
         (1, "max", (1, 0)),
         (2, "max", (2, 0)),
-        (8, "max", (3, 100)),
-        (64, "max", (6, 100)),
+        (8, "max", (4, 100)),
+        (64, "max", (8, 100)),
         (16, "200000", (2, 0)),
     ],
 )

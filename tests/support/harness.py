@@ -101,6 +101,8 @@ class Harness:
                 ends = [event for event in events if event[0] in (DONE, FAILED)]
                 assert len(ends) == 1, f"task {task_id} ended {len(ends)} times"
                 assert events[-1] is ends[0]
+                times = [0, *(event[7] for event in events if event[0] == TEXT)]
+                assert times == sorted(times), f"task {task_id} writes before its first token"
 
     def check_cells(self) -> None:
         """What the slots say they hold is what the model's memory holds, at the right positions."""
