@@ -45,6 +45,17 @@ def test_a_prompt_whose_slot_was_taken_comes_back(unified):
         assert stat(h, "us") >= stat(h, "us_max") > 0
 
 
+def test_a_device_keeps_nothing_until_it_is_known_what_reading_takes():
+    """Its first long step loads code, and would make every state look worth its way over the bus."""
+    fake = Fake(n_ctx=2048, n_batch=1024, device_us=100, token_us=50)
+    with Harness(fake, n_slots=1, n_ctx=2048, n_batch=1024, has_device=True, cache_bytes=MANY) as h:
+        saves = []
+        for letter in b"abcd":
+            ask(h, bytes([letter]) * 700)
+            saves.append(stat(h, "saves"))
+        assert saves == [0, 0, 1, 2]
+
+
 def test_off_it_keeps_nothing():
     with Harness(Fake(), n_slots=1) as h:
         assert [ask(h, prompt) for prompt in (A, B, A)] == [0, 0, 0]

@@ -4,6 +4,7 @@ import statistics
 
 import pytest
 from support.harness import ADMITTED, Harness
+from support.timing import learned
 
 from llamad.engine.fake import Fake
 
@@ -81,6 +82,7 @@ def reading_beside_writers(h: Harness) -> list[int]:
     return [step[9] - step[10] for step in h.steps if step[10] and step[9] > step[10]]
 
 
+@learned
 def test_a_devices_steps_with_prompts_are_worth_their_fixed_cost():
     """A step costs 4 ms and a token 2 µs more, so cutting a prompt small would only make more steps of 4 ms."""
     fake = Fake(n_ctx=8192, n_batch=2048, device_us=200, decode_us=4000, token_us=2)
@@ -95,6 +97,7 @@ def test_a_devices_steps_with_prompts_are_worth_their_fixed_cost():
         assert len(chunks) < 30
 
 
+@learned
 def test_a_devices_steps_with_prompts_keep_to_the_gap_where_tokens_are_dear():
     """A writer's step takes 1 ms here and a prompt token 10 µs: some 400 of them are what the gap has room for."""
     fake = Fake(n_ctx=8192, n_batch=2048, device_us=1000, token_us=10)
@@ -107,6 +110,7 @@ def test_a_devices_steps_with_prompts_keep_to_the_gap_where_tokens_are_dear():
         assert sorted(chunks[8:])[len(chunks[8:]) // 2] < 1500  # the middle one: a busy machine sleeps longer
 
 
+@learned
 def test_a_size_that_was_dear_once_is_tried_again():
     """The first steps of their kind load code, and say nothing of the next: here a token takes 100 µs, then none."""
     fake = Fake(n_ctx=131072, n_batch=2048, device_us=200, token_us=100)
@@ -120,6 +124,7 @@ def test_a_size_that_was_dear_once_is_tried_again():
         assert chunks[-10] >= 512
 
 
+@learned
 def test_a_first_step_that_was_dear_does_not_make_later_ones_long():
     """Reading the least took long once, and what may take no longer than that would be much now."""
     fake = Fake(n_ctx=65536, n_batch=2048, device_us=200, token_us=100)
@@ -207,6 +212,7 @@ def test_prompts_are_read_one_after_the_other_before_anybody_goes_on():
         assert len(h.tokens(first)) == 100
 
 
+@learned
 def test_a_few_short_prompts_are_read_before_many_go_on():
     """Three of twelve are not many, but soon served: beside the others each step that reads would cost them more."""
     fake = Fake(n_ctx=512, n_batch=2048, device_us=2000, decode_us=1000)

@@ -25,6 +25,7 @@ cdef enum:
 
 cdef double LEARN_RATE = 0.2
 cdef double FALL_RATE = 0.5
+cdef double RISE_RATE = 0.05
 
 
 cdef int plan_init(Plan *plan, int32_t batch_max, int32_t ubatch, int32_t tokens_max, int32_t can_mix,
@@ -267,6 +268,15 @@ cdef void plan_make(Plan *plan, Slots *slots) noexcept nogil:
     _add_output(plan)
 
 
+cdef void _learn_best(Plan *plan, double cost) noexcept nogil:
+    """A lower cost is believed at once, a higher one slowly, and the first of all not at all."""
+    plan.n_reads += 1
+    if plan.n_reads == 2 or cost < plan.best_token_us:
+        plan.best_token_us = cost
+    elif plan.n_reads > 2:
+        plan.best_token_us += RISE_RATE * (cost - plan.best_token_us)
+
+
 cdef void plan_learn(Plan *plan, int64_t decode_us, int64_t wait_us) noexcept nogil:
     """What the step just decoded cost; wait_us of it after decode() had returned."""
     cdef double cost, rate
@@ -284,6 +294,7 @@ cdef void plan_learn(Plan *plan, int64_t decode_us, int64_t wait_us) noexcept no
         return
     cost = (<double>decode_us - (plan.write_us if plan.n_writing else 0)) / plan.n_reading_tokens
     cost = max(cost, 0.5)
+    _learn_best(plan, cost)
     # A device's first steps load code: a lower cost is believed sooner.
     rate = FALL_RATE if plan.has_device and cost < plan.read_token_us else LEARN_RATE
     plan.read_token_us += rate * (cost - plan.read_token_us) if plan.read_token_us > 0 else cost

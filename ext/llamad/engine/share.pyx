@@ -139,10 +139,12 @@ cdef int share_is_spent(const State *state) noexcept nogil:
 
 cdef int _is_cheap_to_save(const State *state, const Slot *slot, int32_t n) noexcept nogil:
     """A fast device reads n tokens in the time in which a state comes over the bus. What that takes is tried out once,
-    while nobody writes."""
+    while nobody writes; what reading takes must be known."""
+    if state.plan.best_token_us <= 0:
+        return 0
     if state.cache.n_saves == 0:
         return state.plan.n_writing + state.plan.n_sitting == 0
-    return n * state.plan.read_token_us >= SAVE_GAIN * slot.n_tokens * state.cache.save_token_us
+    return n * state.plan.best_token_us >= SAVE_GAIN * slot.n_tokens * state.cache.save_token_us
 
 
 cdef int _is_worth_saving(const State *state, const Slot *slot, int32_t n_keep) noexcept nogil:
