@@ -215,7 +215,7 @@ def test_prompts_are_read_one_after_the_other_before_anybody_goes_on():
 @learned
 def test_a_few_short_prompts_are_read_before_many_go_on():
     """Three of twelve are not many, but soon served: beside the others each step that reads would cost them more."""
-    fake = Fake(n_ctx=512, n_batch=2048, device_us=2000, decode_us=1000)
+    fake = Fake(n_ctx=512, n_batch=2048, device_us=8000, decode_us=2000)
     with Harness(fake, n_slots=16, n_batch=2048, has_device=True) as h:
         writers = [h.submit(b"%d who writes" % i, n_predict=40) for i in range(12)]
         for writer in writers:

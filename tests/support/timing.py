@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 
-ATTEMPTS = 4
+ATTEMPTS = 6
 
 
 def learned(test: Callable[[], None]) -> Callable[[], None]:
