@@ -135,6 +135,7 @@ def computes(settings: Settings, handle: Any) -> bool:
     return bool(
         has_gpu()
         and settings.devices != ("none",)
+        and not (settings.cpu_moe or settings.n_cpu_moe or settings.n_cpu_ffn)
         and (settings.n_gpu_layers < 0 or settings.n_gpu_layers >= lib.llama_model_n_layer(handle))
     )
 

@@ -126,6 +126,17 @@ def test_the_table_of_tokens_goes_to_the_only_gpu(monkeypatch, flags, gpus, does
     assert named(placement.placing(settings(*flags))) == [placement.INPUTS] * does
 
 
+@pytest.mark.parametrize("flag", [["-cmoe"], ["-ncmoe", "1"], ["-ncffn", "1"]])
+def test_the_processor_counts_as_computing_where_it_keeps_whole_layers_weights(monkeypatch, flag):
+    monkeypatch.setattr(memory, "has_gpu", lambda: True)
+    model = load(settings(), 1, Loading())
+    try:
+        assert memory.computes(settings(), model._handle)
+        assert not memory.computes(settings(*flag), model._handle)
+    finally:
+        model.close()
+
+
 def test_what_the_flags_say_of_the_table_comes_first(monkeypatch):
     monkeypatch.setattr(memory, "gpus", lambda settings: {"CPU": 1 << 40})
     assert named(placement.placing(settings("-ot", "token_embd=CPU"))) == ["token_embd", placement.INPUTS]

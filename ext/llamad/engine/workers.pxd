@@ -28,7 +28,7 @@ ctypedef struct Workers:
     int32_t next             # the next index to take, less n
     int32_t n_done
     int32_t n_after          # indices that nothing is left to do for
-    int32_t stamp            # of this round
+    int32_t stamp            # of this round: set before an index can be taken, unlike `round`, which wakes threads
     int32_t done[AWAITED_MAX]  # the stamp of the round in which an index was last done
     int32_t bell             # changes whenever sleepers should look again
     int32_t n_sleeping

@@ -5,6 +5,9 @@
 # device it begins the round before, and tells from when on there will be something to do: the threads sleep until then
 # and are awake when it comes. Where the engine computes itself the cores are its own, and nobody wakes early.
 #
+# Indices can be awaited one by one. What an index leaves to do (`after`) nobody waits for but the next round, and
+# whoever asks for it (workers_settle).
+#
 # A thread that waits for logits keeps its core, and whoever answers a small request then (the express lane) would wait
 # for longer than the answer takes. While such requests come often, only some of the threads take part.
 from libc.stdint cimport int32_t, int64_t
