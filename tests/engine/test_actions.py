@@ -210,7 +210,7 @@ def test_beside_a_writer_states_are_taken_one_between_two_steps():
         _, blob = save(h, 0)
         writer = h.submit(b"writer", id_slot=3)
         h.wait_first(writer)
-        fake.block(True)
+        h.catch()
         n_tokens = ses1.n_tokens(blob)
         long = [
             h.act(ACTION_SAVE, 0, Blob(SIZE)),

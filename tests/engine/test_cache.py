@@ -218,7 +218,7 @@ def test_copies_are_done_before_their_slot_is_saved():
     with Harness(fake, n_slots=3, cache_bytes=MANY) as h:
         first = h.submit(A + B, n_predict=-1, id_slot=0)
         h.wait_first(first)
-        fake.block(True)
+        h.catch()
         second = h.submit(A + B[:150], n_predict=0, id_slot=1)
         h.core.abort(second)
         third = h.submit(C, n_predict=2, id_slot=1)

@@ -140,7 +140,7 @@ def burst_beside_a_writer(fake: Fake, h: Harness, n: int, n_prompt: int) -> int:
     """The writer; n prompts that came at once meanwhile have been answered."""
     writer = h.submit(b"someone who writes", n_predict=100)
     h.wait_first(writer)
-    fake.block(True)
+    h.catch()
     tasks = [h.submit(b"%02d" % i + b"y" * n_prompt, n_predict=4) for i in range(n)]
     fake.block(False)
     h.wait(*tasks)
@@ -220,7 +220,7 @@ def test_a_few_short_prompts_are_read_before_many_go_on():
         writers = [h.submit(b"%d who writes" % i, n_predict=40) for i in range(12)]
         for writer in writers:
             h.wait_first(writer)
-        fake.block(True)
+        h.catch()
         n_before = len(h.steps)
         tasks = [h.submit(b"%d" % i + b"y" * 60, n_predict=4) for i in range(3)]
         fake.block(False)

@@ -178,6 +178,11 @@ class Harness:
             time.sleep(0.0005)
             self.collect()
 
+    def catch(self) -> None:
+        """Block the fake, and return once a decode waits: what is handed in now is seen all at once, after it."""
+        self.fake.block(True)
+        self.until(lambda: self.fake.is_waiting)
+
     def wait(self, *task_ids: int) -> None:
         self.until(lambda: all(self.end(task_id) for task_id in task_ids))
 

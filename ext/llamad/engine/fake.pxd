@@ -23,6 +23,7 @@ ctypedef struct FakeModel:
     int64_t decode_us          # how long a decode takes
     int64_t token_us           # and each of its tokens
     int32_t is_blocked         # decode waits while set
+    int32_t is_waiting         # it does
     int32_t fail_code          # the next decode returns it once
     int32_t fail_row           # the next row asked for by itself is NULL
     int32_t n_rebuild_failures # so many rebuilds fail first

@@ -78,7 +78,9 @@ cdef int32_t _decode(void *ctx, const llamad_batch *batch) noexcept nogil:
     cdef FakeSeq *seq
     cdef int32_t i, code, n_rows = 0
     while load_int(&model.is_blocked):
+        store_int(&model.is_waiting, 1)
         sleep_us(1000)
+    store_int(&model.is_waiting, 0)
     _check_batch(model, batch)
     for i in range(FAKE_SEQS_MAX):
         model.seqs[i].is_written_later = model.seqs[i].is_read_later = 0
@@ -496,6 +498,11 @@ cdef class Fake:
     def block(self, is_blocked: bool) -> None:
         """Every decode waits while blocked."""
         store_int(&self.model.is_blocked, is_blocked)
+
+    @property
+    def is_waiting(self) -> bool:
+        """A decode waits: nothing else happens on the engine's thread."""
+        return load_int(&self.model.is_waiting) != 0
 
     def take(self, token_us: int) -> None:
         """A token takes so long from now on."""
