@@ -22,6 +22,7 @@ CONTEXT_STEP = 256
 START_CONTEXT = 512  # tokens a slot, for start-up and memory
 PARTS = ("generate", "requests", "startup", "memory")
 IDLE_SECONDS = 2.0
+N_TEXTS, COINED = 8_192, 0.1  # to be tokenized, and the part of their words that nobody has seen
 # What --quick changes, where the flag itself was not given: it shows that everything works, in seconds.
 QUICK = {
     **{"streams": [2], "prompt_tokens": 16, "predict": 8, "requests": 1, "rounds": 1, "seconds": 0.3},
@@ -175,8 +176,8 @@ def run(flags: argparse.Namespace, folder: Path) -> tuple[dict[str, Any], list[S
             show(report.table(sections[-1]))
     if flags.only in (None, "requests"):
         with pair(1) as both:
-            text = prompts.text(0, work.n_prompt, work.seed)
-            for what in (("GET", "/health"), ("POST", "/tokenize", {"content": text})):
+            texts = prompts.texts(N_TEXTS, work.n_prompt, work.seed, coined=COINED)
+            for what in (("GET", "/health"), ("POST", "/tokenize", [{"content": text} for text in texts])):
                 sections.append(scenarios.small_requests(both, work, *what))
                 show(report.table(sections[-1]))
     for n_slots in flags.slots:

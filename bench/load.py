@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import itertools
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar, cast
 
@@ -161,9 +162,9 @@ class _StreamLane(_Lane):
 
 
 class _RequestLane(_Lane):
-    """Repeats one request until the time is over."""
+    """Sends requests in turn until the time is over."""
 
-    def __init__(self, address: Address, data: bytes, t_end: int) -> None:
+    def __init__(self, address: Address, data: Iterator[bytes], t_end: int) -> None:
         super().__init__(address)
         self.latencies: list[int] = []
         self._data = data
@@ -174,7 +175,7 @@ class _RequestLane(_Lane):
     def start(self) -> None:
         self._buffer.clear()
         self._n_wanted = 0
-        self.send(self._data)
+        self.send(next(self._data))
 
     def has_bytes(self) -> bool:
         return bool(self._buffer)
@@ -255,11 +256,14 @@ def run_streams(address: Address, plans: Sequence[Sequence[bytes]], timeout_s: f
     return _run(main)
 
 
-def run_requests(address: Address, data: bytes, n_lanes: int, seconds: float, timeout_s: float) -> Run:
-    """The same request again and again on `n_lanes` connections."""
+def run_requests(
+    address: Address, requests: Sequence[bytes], n_lanes: int, seconds: float, timeout_s: float
+) -> Run:
+    """The requests in turn, again and again, on `n_lanes` connections."""
 
     async def main() -> Run:
         t_stop = clock() + int(seconds * 1e9)
+        data = itertools.cycle(requests)
         lanes = [_RequestLane(address, data, t_stop) for _ in range(n_lanes)]
         t_start, t_end, cpu_s = await _drive(lanes, timeout_s + seconds)
         latencies = [latency for lane in lanes for latency in lane.latencies]

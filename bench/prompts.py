@@ -5,7 +5,9 @@ Pure functions. A word of the list is one token in most vocabularies, so a text 
 
 from __future__ import annotations
 
+import functools
 import random
+import string
 
 SENTENCE_WORDS = 12
 
@@ -34,16 +36,28 @@ _LIST = (
 WORDS = _LIST.split()
 
 
-def text(index: int, n_tokens: int, seed: int) -> str:
+def coin(rng: random.Random) -> str:
+    """A word that nobody has seen, as names and typing errors are."""
+    return "".join(rng.choices(string.ascii_lowercase, k=rng.randint(3, 9)))
+
+
+@functools.cache
+def _order(seed: int) -> list[str]:
+    return random.Random(seed).sample(WORDS, len(WORDS))
+
+
+def text(index: int, n_tokens: int, seed: int, coined: float = 0.0) -> str:
     """Text number `index`. Texts of one seed begin with different words while there are words left, and no two
-    begin with the same two."""
-    order = random.Random(seed).sample(WORDS, len(WORDS))
+    begin with the same two. A part of the words behind them may be coined."""
+    order = _order(seed)
     first, second = order[index % len(order)], order[(index // len(order)) % len(order)]
     rng = random.Random(f"{seed}/{index}")
     out: list[str] = []
     n = 0
     while n < n_tokens:
         word = (first, second)[n] if n < 2 else rng.choice(WORDS)
+        if coined and n >= 2 and rng.random() < coined:
+            word = coin(rng)
         n += 1
         if len(out) % SENTENCE_WORDS == SENTENCE_WORDS - 1 and n < n_tokens:
             word += "."
@@ -52,9 +66,9 @@ def text(index: int, n_tokens: int, seed: int) -> str:
     return " ".join(out)
 
 
-def texts(n: int, n_tokens: int, seed: int, start: int = 0) -> list[str]:
+def texts(n: int, n_tokens: int, seed: int, start: int = 0, coined: float = 0.0) -> list[str]:
     """`n` texts, from number `start` on."""
-    return [text(start + i, n_tokens, seed) for i in range(n)]
+    return [text(start + i, n_tokens, seed, coined) for i in range(n)]
 
 
 # Ids that are words or parts of words in any vocabulary of more than 30,000 tokens.

@@ -143,12 +143,15 @@ def generate(pair: Pair, work: Work, n_streams: int) -> Section:
     return Section(title, rounds)
 
 
-def small_requests(pair: Pair, work: Work, method: str, path: str, body: Any = None) -> Section:
+def small_requests(
+    pair: Pair, work: Work, method: str, path: str, bodies: Sequence[Any] = (None,)
+) -> Section:
     """Requests that need no step of the model, on keep-alive connections."""
     n_reopened: dict[str, int] = {}
 
     def drive(program: Program, _: int) -> Run:
-        data = wire.request(method, path, f"{program.address[0]}:{program.address[1]}", body)
+        host = f"{program.address[0]}:{program.address[1]}"
+        data = [wire.request(method, path, host, body) for body in bodies]
         return load.run_requests(program.address, data, work.n_connections, work.seconds, work.timeout_s)
 
     def digest(program: Program, run: Run) -> Measures:

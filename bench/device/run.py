@@ -46,7 +46,7 @@ SETTINGS = (
 SETTINGS_OF = {
     "gap": ("long_prompt", "arriving"),
     "prefix": ("prefix",),
-    "requests": ("connections", "load_threads", "rate"),
+    "requests": ("connections", "load_threads", "rate", "coined"),
 }
 
 

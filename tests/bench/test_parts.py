@@ -70,6 +70,14 @@ def test_prompts_have_the_wanted_number_of_words_and_stops(n_tokens: int) -> Non
     assert len(text.replace(".", " .").split()) == n_tokens
 
 
+def test_coined_words_differ_from_text_to_text() -> None:
+    known = set(prompts.WORDS)
+    texts = prompts.texts(200, 64, seed=1, coined=0.1)
+    coined = [word for text in texts for word in text.replace(".", "").split() if word not in known]
+    assert 0.05 < len(coined) / (200 * 64) < 0.15
+    assert len(set(coined)) > 0.98 * len(coined)
+
+
 def chunked(*payloads: bytes) -> bytes:
     head = b"HTTP/1.1 200 OK\r\nKeep-Alive: timeout=5, max=100\r\n\r\n"
     return head + b"".join(b"%x\r\n%s\r\n" % (len(one), one) for one in payloads) + b"0\r\n\r\n"

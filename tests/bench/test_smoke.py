@@ -37,7 +37,7 @@ def test_streams_are_timed_and_complete(address: tuple[str, int]) -> None:
 
 def test_requests_are_repeated_until_the_time_is_over(address: tuple[str, int]) -> None:
     data = wire.request("POST", "/tokenize", "test", {"content": "some words"})
-    run = load.run_requests(address, data, 4, 0.2, TIMEOUT)
+    run = load.run_requests(address, [data, data], 4, 0.2, TIMEOUT)
     assert len(run.latencies) >= 4
     assert run.wall_s > 0
     assert run.n_connects >= 4
