@@ -1,6 +1,8 @@
 // The only code that calls llama.cpp. Every call that can throw is caught here and becomes a code.
 // Owns: the table's functions, contexts that can be rebuilt. Threads: see table.h and shim.h.
 #include "shim.h"
+#include "vocabulary.h"
+#include "words.h"
 
 #include <algorithm>
 #include <cmath>
@@ -126,7 +128,7 @@ size_t table_state_set(void *ctx, int32_t seq, const uint8_t *data, size_t n) {
 int32_t table_tokenize(const void *vocab, const char *text, int32_t n_text, int32_t *tokens, int32_t n_max,
                        int32_t add_special, int32_t parse_special) {
     return guarded<int32_t>(INT32_MIN, [&] {
-        return llama_tokenize(static_cast<const llama_vocab *>(vocab), text, n_text, tokens, n_max, add_special != 0,
+        return words_tokenize(static_cast<const llama_vocab *>(vocab), text, n_text, tokens, n_max, add_special != 0,
                               parse_special != 0);
     });
 }
@@ -283,11 +285,23 @@ llama_model *llamad_model_open(const char *path, llama_model_params params, llam
     if (omp_set_num_threads && state->n_threads > 0) omp_set_num_threads(state->n_threads);
     params.progress_callback           = on_progress;
     params.progress_callback_user_data = state;
-    return guarded<llama_model *>(nullptr, [&] { return llama_model_load_from_file(path, params); });
+    return guarded<llama_model *>(nullptr, [&] {
+        llama_model *model = llama_model_load_from_file(path, params);
+        if (model) vocabulary_add(model, params.kv_overrides);
+        return model;
+    });
 }
 
 void llamad_model_close(llama_model *model) {
+    vocabulary_remove(model);
     llama_model_free(model);
+}
+
+int32_t llamad_tokenize(const llama_vocab *vocab, const char *text, int32_t n_text, int32_t *tokens, int32_t n_max,
+                        bool add_special, bool parse_special, bool whole) {
+    if (!whole) return table_tokenize(vocab, text, n_text, tokens, n_max, add_special, parse_special);
+    return guarded<int32_t>(
+        INT32_MIN, [&] { return llama_tokenize(vocab, text, n_text, tokens, n_max, add_special, parse_special); });
 }
 
 llamad_context *llamad_context_open(llama_model *model, llama_context_params params) {

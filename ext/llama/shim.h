@@ -56,6 +56,11 @@ typedef struct llamad_gguf_shape {
 /* 0, or -1 where it cannot be told: no such file, a part of a model, or one without a table of tokens. */
 int32_t llamad_gguf_shape_of(const char *path, ggml_backend_dev_t device, llamad_gguf_shape *shape);
 
+/* The table's tokenize(), or llama.cpp's for the whole text at once, and whether they differ (words.cpp). */
+int32_t llamad_tokenize(const struct llama_vocab *vocab, const char *text, int32_t n_text, int32_t *tokens,
+                        int32_t n_max, bool add_special, bool parse_special, bool whole);
+int32_t llamad_knows_words(const struct llama_vocab *vocab);
+
 /* Writes [1,0.5,...] and returns its length; `out` has LLAMAD_FLOAT_CHARS for each value and two more. */
 #define LLAMAD_FLOAT_CHARS 16
 int64_t llamad_floats_json(const float *values, int64_t n, char *out);

@@ -4,6 +4,7 @@ import asyncio
 import time
 
 from support.harness import GREEDY, Harness
+from support.timing import learned
 
 from llamad.engine.engine import Engine
 from llamad.engine.fake import Fake
@@ -131,6 +132,7 @@ class Ended:
         self.future.set_exception(AssertionError(failure))
 
 
+@learned  # an engine whose thread begins late finds the first task before it goes to sleep
 def test_an_idle_engine_reads_in_one_step_what_came_together():
     async def run() -> int:
         fake = Fake()

@@ -1,5 +1,5 @@
-"""For tests of what the engine learns from the time that its steps take. They assert no time, but a machine that stops
-for some milliseconds teaches it something else."""
+"""For tests of what the engine does by the time that things take. They assert no time, but a machine that stops for
+some milliseconds lets it learn or do something else."""
 
 from __future__ import annotations
 

@@ -3,7 +3,9 @@ text does not matter and time does."""
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
+from typing import Any
 
 import gguf
 import numpy as np
@@ -11,18 +13,35 @@ import numpy as np
 N_EMBD, N_LAYER, N_HEAD, N_HEAD_KV, N_FF = 64, 2, 4, 2, 128
 
 
-def write_tiny(path: Path, tokenizer_from: str, n_ctx: int = 16384) -> str:
-    reader = gguf.GGUFReader(tokenizer_from)
+@functools.cache
+def tokenizer_of(path: str) -> dict[str, tuple[Any, Any]]:
+    """Reading them takes seconds."""
+    fields = gguf.GGUFReader(path).fields
+    return {
+        key: (field.contents(), field.types[0])
+        for key, field in fields.items()
+        if key.startswith("tokenizer.")
+    }
+
+
+def write_tiny(
+    path: Path,
+    tokenizer_from: str,
+    n_ctx: int = 16384,
+    name: str = "tiny",
+    tokenizer: dict[str, Any] | None = None,
+) -> str:
+    """`tokenizer` has other values for some of the tokenizer's keys."""
     writer = gguf.GGUFWriter(path, "llama")
-    for name, field in reader.fields.items():
-        if not name.startswith("tokenizer."):
-            continue
-        if field.types[0] == gguf.GGUFValueType.ARRAY:
-            writer.add_array(name, field.contents())
+    fields = tokenizer_of(tokenizer_from)
+    more = {key: (value, gguf.GGUFValueType.get_type(value)) for key, value in (tokenizer or {}).items()}
+    for key, (value, kind) in (fields | more).items():
+        if kind == gguf.GGUFValueType.ARRAY:
+            writer.add_array(key, value)
         else:
-            writer.add_key_value(name, field.contents(), field.types[0])
-    n_vocab = len(reader.fields["tokenizer.ggml.tokens"].data)
-    writer.add_name("tiny")
+            writer.add_key_value(key, value, kind)
+    n_vocab = len(fields["tokenizer.ggml.tokens"][0])
+    writer.add_name(name)
     writer.add_context_length(n_ctx)
     writer.add_embedding_length(N_EMBD)
     writer.add_block_count(N_LAYER)

@@ -1,0 +1,16 @@
+/* Tokens of texts, word by word out of a cache, where that gives what llama.cpp gives for the whole.
+ *
+ * Owns: the caches, one for each thread that tokenizes.
+ */
+#ifndef LLAMAD_WORDS_H
+#define LLAMAD_WORDS_H
+
+#include "llama.h"
+
+#include <cstdint>
+
+/* As llama_tokenize. */
+int32_t words_tokenize(const llama_vocab *vocab, const char *text, int32_t n_text, int32_t *tokens, int32_t n_max,
+                       bool add_special, bool parse_special);
+
+#endif
