@@ -44,6 +44,7 @@ class Api:
             self._add("GET", path, status.health, public=True, express=lane.HEALTH)
         for path in ("/models", "/v1/models"):
             self._add("GET", path, status.models, public=True)
+            self._add("GET", path + "/{id_model...}", status.model, public=True)
         self._add("GET", "/props", status.props, public=True)
         self._add("POST", "/props", status.set_props)
         self._add("GET", "/slots", status.slots)

@@ -71,9 +71,7 @@ def _n_idle(service: Service) -> int:
     return max(0, service.settings.n_parallel - (embedder.n_jobs if embedder is not None else 0))
 
 
-def models(service: Service, exchange: Exchange) -> None:
-    """GET /v1/models: always one."""
-    model = service.host.model
+def _model_json(service: Service) -> dict[str, Any]:
     entry: dict[str, Any] = {
         "id": service.model_name,
         "object": "model",
@@ -81,6 +79,7 @@ def models(service: Service, exchange: Exchange) -> None:
         "owned_by": "llamacpp",
         "meta": None,
     }
+    model = service.host.model
     if model is not None:
         info = model.info
         entry["meta"] = {
@@ -91,7 +90,20 @@ def models(service: Service, exchange: Exchange) -> None:
             "n_params": info.n_params,
             "size": info.size,
         }
-    _send(exchange, {"object": "list", "data": [entry]})
+    return entry
+
+
+def models(service: Service, exchange: Exchange) -> None:
+    """GET /v1/models: always one."""
+    _send(exchange, {"object": "list", "data": [_model_json(service)]})
+
+
+def model(service: Service, exchange: Exchange) -> None:
+    """GET /v1/models/{id_model}"""
+    wanted = exchange.request.params["id_model"]
+    if wanted != service.model_name:
+        raise ApiError(404, f'there is no model "{wanted}"; this server has "{service.model_name}"')
+    _send(exchange, _model_json(service))
 
 
 def _next_token(n_remain: int, n_decoded: int, has_next: bool) -> dict[str, Any]:

@@ -27,7 +27,8 @@ class Intake(Protocol):
 
 
 class Route:
-    """One method on one path pattern. A segment written {name} matches any one non-empty segment."""
+    """One method on one path pattern. A segment written {name} matches any one non-empty segment; as the last one,
+    {name...} matches whatever is left."""
 
     __slots__ = (
         "body_max",
@@ -64,10 +65,20 @@ class Route:
         self.segments = pattern.split("/")[1:]
         self.is_fixed = not any(_is_name(s) for s in self.segments)
 
+    @property
+    def takes_rest(self) -> bool:
+        return self.segments[-1].endswith("...}")
+
+    def parts(self, path: str) -> list[str]:
+        """The path's segments as they stand against this route's."""
+        return path.split("/", len(self.segments) if self.takes_rest else -1)[1:]
+
     def params(self, path: str) -> dict[str, str]:
         """The values of the {name} segments in a path that this route matches."""
-        parts = path.split("/")[1:]
-        return {s[1:-1]: p for s, p in zip(self.segments, parts, strict=True) if _is_name(s)}
+        parts = self.parts(path)
+        return {
+            s[1:-1].removesuffix("..."): p for s, p in zip(self.segments, parts, strict=True) if _is_name(s)
+        }
 
     def __repr__(self) -> str:
         return f"Route({self.method} {self.pattern})"
@@ -77,18 +88,23 @@ def _is_name(segment: str) -> bool:
     return segment.startswith("{") and segment.endswith("}")
 
 
+def _fits(segment: str, part: str) -> bool:
+    return part == segment or (part != "" and _is_name(segment))
+
+
 class Router:
     """Fixed paths win over patterns; among patterns the one added first wins."""
 
-    __slots__ = ("_fixed", "_patterns")
+    __slots__ = ("_fixed", "_patterns", "_rests")
 
     def __init__(self) -> None:
         self._fixed: dict[str, dict[str, Route]] = {}
         self._patterns: dict[int, list[Route]] = {}  # by number of segments
+        self._rests: list[Route] = []  # those that match any number, from their own on
 
     def add(self, route: Route) -> Route:
         if not route.is_fixed:
-            same = self._patterns.setdefault(len(route.segments), [])
+            same = self._rests if route.takes_rest else self._patterns.setdefault(len(route.segments), [])
             if any(r.method == route.method and r.pattern == route.pattern for r in same):
                 raise ValueError(f"{route} is already there")
             same.append(route)
@@ -115,10 +131,11 @@ class Router:
         return route if route is not None else _allowed(methods)
 
     def _match_patterns(self, path: str) -> dict[str, Route]:
-        parts = path.split("/")[1:]
+        n_parts = path.count("/")
         found: dict[str, Route] = {}
-        for route in self._patterns.get(len(parts), ()):
-            if all(p == s or (p != "" and _is_name(s)) for s, p in zip(route.segments, parts, strict=True)):
+        for route in (*self._patterns.get(n_parts, ()), *self._rests):
+            parts = route.parts(path)
+            if len(parts) == len(route.segments) and all(map(_fits, route.segments, parts)):
                 found.setdefault(route.method, route)
         return found
 

@@ -32,6 +32,7 @@ def router() -> Router:
         ("GET", "/slots/all"),
         ("GET", "/v1/slots/{id}/info"),
         ("POST", "/{any}/{id}"),
+        ("GET", "/models/{id...}"),
     ):
         r.add(Route(method, pattern, handler))
     return r
@@ -50,6 +51,12 @@ def router() -> Router:
         ("POST", "/slots/3", "POST /slots/{id}"),
         ("POST", "/other/3", "POST /{any}/{id}"),
         ("DELETE", "/other/3", ["OPTIONS", "POST"]),
+        ("GET", "/models/one", "GET /models/{id...}"),
+        ("GET", "/models//one/of/many/", "GET /models/{id...}"),
+        ("POST", "/models/one", "POST /{any}/{id}"),
+        ("PUT", "/models/a/b", ["GET", "HEAD", "OPTIONS"]),
+        ("GET", "/models/", None),
+        ("GET", "/models", None),
         ("GET", "/slots/", None),
         ("GET", "/slots", None),
         ("GET", "/props/", None),

@@ -293,7 +293,8 @@ def _check_keys(server: Live) -> None:
         ask(wrong)
     with openai.OpenAI(base_url=url, api_key="sesame", max_retries=0) as right:
         assert ask(right, max_tokens=1).usage.completion_tokens == 1
-        assert right.models.list().data
+        (listed,) = right.models.list().data
+        assert right.models.retrieve(listed.id) == listed
 
 
 @pytest.mark.parametrize(
