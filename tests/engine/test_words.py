@@ -120,7 +120,7 @@ def opened(request, tmp_path_factory):
 
 
 @given(TEXTS)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_the_tokens_are_llama_cpps(opened, text):
     opened.check(text)
 
@@ -129,7 +129,7 @@ WORDS = st.lists(st.lists(st.sampled_from(PIECES), min_size=1, max_size=4).map("
 
 
 @given(WORDS, st.integers(min_value=0, max_value=4095))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_words_that_are_asked_for_beside_others_than_their_neighbours(opened, words, known):
     some = [word for i, word in enumerate(words) if known >> i & 1]
     opened.check(" ".join(some).encode())
