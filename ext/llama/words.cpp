@@ -187,30 +187,30 @@ struct Text {
     }
 };
 
-// -1 where the text must be asked for as a whole, else as llama_tokenize, in the other argument.
-int tokenize_words(const Vocabulary &vocabulary, const char *text, int32_t n_text, int32_t *tokens, int32_t n_max,
-                   bool add_special, bool parse_special, int32_t *result) {
+// What llama_tokenize would return, in the last argument; false where the text must be asked for as a whole.
+bool tokenize_words(const Vocabulary &vocabulary, const char *text, int32_t n_text, int32_t *tokens, int32_t n_max,
+                    bool add_special, bool parse_special, int32_t *result) {
     const Sitting sitting;
     const Desk   *desk = sitting.desk;
     const Text    words{&vocabulary, sitting.desk, vocabulary.id * 2 + parse_special, parse_special};
     words.look_up(text, n_text);
     if (!desk->misses.empty()) {
-        if (!words.ask()) return -1;
+        if (!words.ask()) return false;
         words.remember(text);
     }
     const bool   begins = add_special && vocabulary.bos >= 0, ends = add_special && vocabulary.eos >= 0;
     const size_t n = desk->known.size() + desk->asked.size() + begins + ends;
-    if (n >= INT32_MAX) return -1;
+    if (n >= INT32_MAX) return false;
     *result = -static_cast<int32_t>(n);
-    if (static_cast<int64_t>(n) > n_max) return 0;
+    if (static_cast<int64_t>(n) > n_max) return true;
     int32_t *out = tokens;
     if (begins) *out++ = vocabulary.bos;
     out = words.write(out);
     // One that the text has itself: llama.cpp warns of it.
-    if (add_special && (tokens[begins] == vocabulary.bos || out[-1] == vocabulary.eos)) return -1;
+    if (add_special && (tokens[begins] == vocabulary.bos || out[-1] == vocabulary.eos)) return false;
     if (ends) *out = vocabulary.eos;
     *result = static_cast<int32_t>(n);
-    return 0;
+    return true;
 }
 
 } // namespace
@@ -219,7 +219,7 @@ int32_t words_tokenize(const llama_vocab *vocab, const char *text, int32_t n_tex
                        bool add_special, bool parse_special) {
     const Vocabulary *vocabulary = n_text > 0 ? vocabulary_of(vocab) : nullptr;
     int32_t           result;
-    if (vocabulary && !tokenize_words(*vocabulary, text, n_text, tokens, n_max, add_special, parse_special, &result)) {
+    if (vocabulary && tokenize_words(*vocabulary, text, n_text, tokens, n_max, add_special, parse_special, &result)) {
         return result;
     }
     return llama_tokenize(vocab, text, n_text, tokens, n_max, add_special, parse_special);
