@@ -22,7 +22,6 @@ CONTEXT_STEP = 256
 START_CONTEXT = 512  # tokens a slot, for start-up and memory
 PARTS = ("generate", "requests", "startup", "memory")
 IDLE_SECONDS = 2.0
-N_TEXTS, COINED = 8_192, 0.1  # to be tokenized, and the part of their words that nobody has seen
 # What --quick changes, where the flag itself was not given: it shows that everything works, in seconds.
 QUICK = {
     **{"streams": [2], "prompt_tokens": 16, "predict": 8, "requests": 1, "rounds": 1, "seconds": 0.3},
@@ -176,7 +175,7 @@ def run(flags: argparse.Namespace, folder: Path) -> tuple[dict[str, Any], list[S
             show(report.table(sections[-1]))
     if flags.only in (None, "requests"):
         with pair(1) as both:
-            texts = prompts.texts(N_TEXTS, work.n_prompt, work.seed, coined=COINED)
+            texts = prompts.texts(prompts.N_TEXTS, work.n_prompt, work.seed, coined=prompts.COINED)
             for what in (("GET", "/health"), ("POST", "/tokenize", [{"content": text} for text in texts])):
                 sections.append(scenarios.small_requests(both, work, *what))
                 show(report.table(sections[-1]))

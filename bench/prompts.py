@@ -10,6 +10,8 @@ import random
 import string
 
 SENTENCE_WORDS = 12
+# Texts to be tokenized, and the part of their words that nobody has seen: more than a cache of words holds.
+N_TEXTS, COINED = 8_192, 0.1
 
 _LIST = (
     "able above across after again air all also animal answer apple area arm art ask away back ball bank base "

@@ -107,7 +107,12 @@ def _run(flags: argparse.ArgumentParser) -> None:
     add("--connections", type=int, default=16, help="requests: connections (16)")
     add("--load-threads", type=int, default=1, help="requests: threads that send them (1)")
     add("--rate", type=float, default=0.0, help="requests: so many a second (each after the last's answer)")
-    add("--coined", type=float, default=0.1, help="requests: part of the words that are made up (0.1)")
+    add(
+        "--coined",
+        type=float,
+        default=prompts.COINED,
+        help="requests: part of the words that are made up (0.1)",
+    )
     add("--seconds", type=float, default=3.0, help="requests: how long in each round (3)")
     add("--programs", type=lambda text: text.split(","), help="of " + ", ".join(PROGRAMS))
     add("--args", type=shlex.split, default=[], help="flags for all programs")

@@ -19,7 +19,6 @@ CONTEXT_STEP = 256
 WARM_UP_START, SIDE_START = 20_000, 24_000
 WARM_UP_PREDICT = 16
 N_SIDE_BODIES = 256
-N_TEXTS = 8_192  # with a tenth of their words coined these are more than any cache of words holds
 CHAT = "/v1/chat/completions"
 
 # What a scenario takes where the flag is not given.
@@ -142,8 +141,8 @@ def request_points(flags: argparse.Namespace, n: int) -> list[Point]:
     side = (
         Group(n, bodies(flags, N_SIDE_BODIES, flags.prompt_tokens, flags.predict), flags.path) if n else None
     )
-    texts = prompts.texts(N_TEXTS, flags.prompt_tokens, flags.seed, coined=flags.coined)
-    ids = [prompts.ids(i, flags.prompt_tokens, flags.seed, flags.ids) for i in range(N_TEXTS)]
+    texts = prompts.texts(prompts.N_TEXTS, flags.prompt_tokens, flags.seed, coined=flags.coined)
+    ids = [prompts.ids(i, flags.prompt_tokens, flags.seed, flags.ids) for i in range(prompts.N_TEXTS)]
     sent: list[tuple[str, list[Any]]] = [
         ("/health", []),
         ("/tokenize", [{"content": text} for text in texts]),

@@ -1,4 +1,4 @@
-// The only code that calls llama.cpp. Every call that can throw is caught here and becomes a code.
+// This folder is the only code that calls llama.cpp. Every call that can throw is caught here and becomes a code.
 // Owns: the table's functions, contexts that can be rebuilt. Threads: see table.h and shim.h.
 #include "shim.h"
 #include "vocabulary.h"

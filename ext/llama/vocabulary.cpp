@@ -2,6 +2,7 @@
 #include "vocabulary.h"
 
 #include "shim.h"
+#include "utf8.h"
 
 #include <algorithm>
 #include <atomic>
@@ -49,29 +50,16 @@ bool can_cut(const llama_model *model, const llama_model_kv_override *overrides)
     return std::any_of(std::begin(kPres), std::end(kPres), [&](const char *known) { return pre == known; });
 }
 
-// How many bytes a sequence of UTF-8 has that begins like this one; 0 if it is not one.
-size_t sequence_length(const unsigned char *at, size_t n) {
-    const unsigned char first = at[0];
-    if (first < 0x80) return 1;
-    const size_t length = first < 0xC2 || first > 0xF4 ? 0 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
-    if (length == 0 || length > n) return 0;
-    for (size_t i = 1; i < length; i++) {
-        if ((at[i] & 0xC0) != 0x80) return 0;
-    }
-    const bool is_overlong  = (first == 0xE0 && at[1] < 0xA0) || (first == 0xF0 && at[1] < 0x90);
-    const bool is_surrogate = first == 0xED && at[1] >= 0xA0;
-    return is_overlong || is_surrogate || (first == 0xF4 && at[1] >= 0x90) ? 0 : length;
-}
-
 // GPT-2 writes a byte as a letter: itself where it can be seen, else one from U+0100 on. 0 if the text is none of such.
 size_t count_letters(const std::string &text) {
-    size_t n = 0;
-    for (size_t i = 0, length; i < text.size(); i += length, n++) {
-        const auto *at = reinterpret_cast<const unsigned char *>(text.data()) + i;
-        length = sequence_length(at, text.size() - i);
-        if (length != 1 && length != 2) return 0;
+    const auto *at = reinterpret_cast<const unsigned char *>(text.data()), *end = at + text.size();
+    size_t      n = 0;
+    for (int valid; at < end; n++) {
+        const size_t   length = utf8_length(at, end, &valid);
         const unsigned letter = length == 1 ? at[0] : (at[0] & 31u) << 6 | (at[1] & 63u);
+        if (!valid || length > 2) return 0;
         if (letter <= ' ' || letter == 127 || (letter > 127 && letter < 161) || letter == 173 || letter > 323) return 0;
+        at += length;
     }
     return n;
 }
@@ -87,7 +75,7 @@ bool has_cut(const std::string &text) {
 // character, whose rest llama.cpp replaces by more bytes than there were.
 bool take_special(const std::string &text, int attr, int32_t token, Vocabulary *known) {
     const size_t n_letters = count_letters(text);
-    if (text.empty() || (attr & kStrips) || has_cut(text) || !is_utf8(text.data(), text.size())) return false;
+    if (text.empty() || (attr & kStrips) || has_cut(text) || !utf8_is_valid(text.data(), text.size())) return false;
     if (n_letters && n_letters != text.size()) return false;
     if (attr & kControl) known->begins_control[static_cast<unsigned char>(text[0])] = true;
     known->n_bytes[token] = text.size() < 256 ? static_cast<uint8_t>(text.size()) : 0;
@@ -113,15 +101,6 @@ bool look_through(const llama_vocab *vocab, Vocabulary *known) {
 
 bool Vocabulary::may_have_control(const char *bytes, size_t n) const {
     return std::any_of(bytes, bytes + n, [&](char c) { return begins_control[static_cast<unsigned char>(c)]; });
-}
-
-bool is_utf8(const char *bytes, size_t n) {
-    const auto *at = reinterpret_cast<const unsigned char *>(bytes);
-    for (size_t i = 0, length; i < n; i += length) {
-        length = sequence_length(at + i, n - i);
-        if (!length) return false;
-    }
-    return true;
 }
 
 const Vocabulary *vocabulary_of(const llama_vocab *vocab) {

@@ -32,6 +32,4 @@ inline bool is_cut(char left, char right) {
     return right == ' ' && left > ' ' && left < 127;
 }
 
-bool is_utf8(const char *bytes, size_t n);
-
 #endif

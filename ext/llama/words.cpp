@@ -11,6 +11,7 @@
 #include "words.h"
 
 #include "shim.h"
+#include "utf8.h"
 #include "vocabulary.h"
 
 #include <algorithm>
@@ -51,7 +52,8 @@ struct Desk {
     std::vector<int32_t> known;                  // tokens of known words, in the text's order
     std::vector<int32_t> asked;                  // of the others
     std::vector<Miss>    misses;
-    std::string          joined; // the words that are not known
+    std::string          joined;      // the words that are not known
+    size_t               n_asked = 0; // bytes of them in the last text
 };
 
 Desk *desk_of_this_thread() {
@@ -71,6 +73,7 @@ struct Sitting {
     Desk *desk = desk_of_this_thread();
 
     ~Sitting() {
+        desk->n_asked = desk->joined.size();
         clear(desk->known);
         clear(desk->asked);
         clear(desk->misses);
@@ -133,7 +136,7 @@ struct Text {
     bool ask() const {
         const std::string &joined = desk->joined;
         const auto         n      = static_cast<int32_t>(joined.size());
-        if (!is_utf8(joined.data(), joined.size())) return false; // a token may stand for what replaces a byte
+        if (!utf8_is_valid(joined.data(), joined.size())) return false; // a token may stand for what replaces a byte
         const bool parse = parse_special && vocabulary->may_have_control(joined.data(), joined.size());
         desk->asked.resize(joined.size()); // each stands for a byte at least
         const int32_t found = llama_tokenize(vocabulary->vocab, joined.data(), n, desk->asked.data(), n, false, parse);
@@ -223,4 +226,8 @@ int32_t words_tokenize(const llama_vocab *vocab, const char *text, int32_t n_tex
         return result;
     }
     return llama_tokenize(vocab, text, n_text, tokens, n_max, add_special, parse_special);
+}
+
+extern "C" int64_t llamad_words_asked(void) {
+    return static_cast<int64_t>(desk_of_this_thread()->n_asked);
 }

@@ -142,6 +142,24 @@ def test_long_texts_of_known_and_of_unknown_words(opened):
     opened.check(b" ".join(bytes([97 + i % 26, 97 + i // 26 % 26, 97 + i // 676]) for i in range(17576)))
 
 
+def test_known_words_are_not_asked_for_again(tmp_path):
+    with Opened(tiny(tmp_path)) as opened:
+
+        def asked(text: bytes, add_special: bool = False) -> int:
+            opened.model.vocab.tokenize(text, add_special, True)
+            return lib.llamad_words_asked()
+
+        assert asked(b"some words of a text") == 20
+        assert asked(b"some words of a text") == 0
+        assert asked(b"some text of words", add_special=True) == 0
+        assert asked(b"some new words") == 4
+        assert asked(b"some words " + b"x" * 40) == 41
+        assert asked(b"some words " + b"x" * 40) == 41  # too long to be kept
+        many = b"some words " * 10000
+        assert asked(many) == 9999 * len(b" some") + 1  # which has not come behind a space before
+        assert asked(many) == 0
+
+
 @pytest.mark.parametrize("pre", ALIASES)
 def test_other_names(tmp_path, pre):
     with with_pre(tmp_path, pre) as opened:

@@ -25,7 +25,7 @@ ctypedef struct Plan:
     double write_us          # a step that only writes
     double read_token_us     # one more prompt token in a step
     double best_token_us     # the same, nearly as low as it was seen; 0: not known
-    int32_t n_reads          # steps that told
+    int32_t n_reads          # steps that told, up to three
     double wait_us           # of a step that only writes: after decode() has returned, for the device
 
     # With a device: beside.pyx.

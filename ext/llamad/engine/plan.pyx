@@ -270,7 +270,7 @@ cdef void plan_make(Plan *plan, Slots *slots) noexcept nogil:
 
 cdef void _learn_best(Plan *plan, double cost) noexcept nogil:
     """A lower cost is believed at once, a higher one slowly, and the first of all not at all."""
-    plan.n_reads += 1
+    plan.n_reads = min(plan.n_reads + 1, 3)
     if plan.n_reads == 2 or cost < plan.best_token_us:
         plan.best_token_us = cost
     elif plan.n_reads > 2:

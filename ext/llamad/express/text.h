@@ -6,6 +6,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "utf8.h"
+
 typedef struct Reader {
     const unsigned char *at;
     const unsigned char *end;
@@ -16,30 +18,6 @@ typedef struct TokenizeBody {
     int add_special;
     int parse_special;
 } TokenizeBody;
-
-/* The length of the character at p, which is before end. *valid is 0 where no character is there; the length is then
- * that of the bytes which one U+FFFD stands for (the longest beginning of a character). */
-static inline size_t utf8_length(const unsigned char *p, const unsigned char *end, int *valid) {
-    unsigned char low = 0x80, high = 0xBF;
-    size_t n, i;
-    *valid = 1;
-    if (*p < 0x80) return 1;
-    if (*p >= 0xC2 && *p <= 0xDF) n = 2;
-    else if (*p >= 0xE0 && *p <= 0xEF) n = 3;
-    else if (*p >= 0xF0 && *p <= 0xF4) n = 4;
-    else n = 0;
-    if (*p == 0xE0) low = 0xA0;      /* shorter forms exist */
-    else if (*p == 0xED) high = 0x9F; /* surrogates */
-    else if (*p == 0xF0) low = 0x90;
-    else if (*p == 0xF4) high = 0x8F; /* beyond Unicode */
-    for (i = 1; i < n; i++) {
-        if (p + i == end || p[i] < low || p[i] > high) break;
-        low = 0x80;
-        high = 0xBF;
-    }
-    *valid = n > 0 && i == n;
-    return i;
-}
 
 static inline void skip_blank(Reader *r) {
     while (r->at < r->end && (*r->at == ' ' || *r->at == '\t' || *r->at == '\n' || *r->at == '\r')) r->at++;

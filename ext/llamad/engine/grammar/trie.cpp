@@ -2,27 +2,13 @@
 // miss them (the depth has to fit the walk's stack).
 #include "trie.hpp"
 
+#include "utf8.h"
+
 #include <algorithm>
 #include <cstring>
 
 namespace {
 constexpr uint32_t TOKEN_BYTES_MAX = 4096;
-
-bool is_utf8(const char *bytes, uint32_t n) {
-    for (uint32_t i = 0; i < n;) {
-        uint8_t a = static_cast<uint8_t>(bytes[i]), b = i + 1 < n ? static_cast<uint8_t>(bytes[i + 1]) : 0;
-        uint32_t n_char = a < 0x80 ? 1 : a < 0xC2 ? 0 : a < 0xE0 ? 2 : a < 0xF0 ? 3 : a < 0xF5 ? 4 : 0;
-        if (n_char == 0 || i + n_char > n) return false;
-        if ((a == 0xE0 && b < 0xA0) || (a == 0xED && b > 0x9F) || (a == 0xF0 && b < 0x90) || (a == 0xF4 && b > 0x8F)) {
-            return false;
-        }
-        for (uint32_t k = 1; k < n_char; k++) {
-            if ((static_cast<uint8_t>(bytes[i + k]) & 0xC0) != 0x80) return false;
-        }
-        i += n_char;
-    }
-    return true;
-}
 } // namespace
 
 llamad_trie::llamad_trie(const char *all_bytes, const uint32_t *all_offsets, const uint8_t *ends, int32_t n)
@@ -30,7 +16,7 @@ llamad_trie::llamad_trie(const char *all_bytes, const uint32_t *all_offsets, con
     std::vector<int32_t> order;
     is_text.resize(static_cast<size_t>(n));
     for (int32_t token = 0; token < n; token++) {
-        is_text[token] = has_text(token) && is_utf8(bytes + offsets[token], length(token));
+        is_text[token] = has_text(token) && utf8_is_valid(bytes + offsets[token], length(token)) != 0;
         if (is_eog[token]) eog.push_back(token);
         else if (has_text(token) && length(token) <= TOKEN_BYTES_MAX) order.push_back(token);
     }
