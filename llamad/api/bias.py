@@ -17,11 +17,8 @@ BIAS_TEXTS_MAX = 1024
 BIAS_TEXT_MAX = 256
 
 
-def parse(body: dict[str, Any], default: list[tuple[int, float]], model: Model) -> list[tuple[int, float]]:
-    """[[token or text, bias or false], ...], or OpenAI's {"token": bias}. Replaces the server's own."""
-    value = body.get("logit_bias")
-    if value is None:
-        return default
+def parse(value: Any, model: Model) -> list[tuple[int, float]]:
+    """[[token or text, bias or false], ...], or OpenAI's {"token": bias}."""
     if isinstance(value, dict):
         value = [[int(key) if _is_id(key) else key, bias] for key, bias in value.items()]
     if not isinstance(value, list):

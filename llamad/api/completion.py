@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from llamad.api import generation as options
+from llamad.api import parameters, result
 from llamad.api import prompt as prompts
-from llamad.api import result
 from llamad.api.errors import ApiError
 from llamad.api.fields import json_object
 from llamad.api.job import Job, Part, Piece
@@ -113,7 +113,7 @@ def handle(service: Service, exchange: Exchange) -> None:
     model, engine = service.ready()
     body = json_object(exchange.request.body)
     exchange.request.body = b""
-    generation = options.parse(body, service.settings, model, service.constraint)
+    generation = parameters.parse(body, service.defaults, service.constraint)
     sent, prompt = generation.system_prompt, body.get("prompt")
     job = Job(service, exchange, generation, model, engine, PLAIN, plain=True)
     if sent is not None and prompt in (None, ""):

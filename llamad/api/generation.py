@@ -1,35 +1,26 @@
-"""Owns the options of a generation: from JSON to typed parameters, and back into `generation_settings`.
+"""Owns the options of a generation: their types, what the engine gets of them, and `generation_settings`.
 
-Pure functions on the event loop or a worker. Every 400 about an option is born here; no dict goes further down.
+Pure functions on the event loop or a worker. How a request's JSON becomes one is parameters.py's.
 """
 
 from __future__ import annotations
 
 import math
-import secrets
-from array import array
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
-from llamad.api import bias, fields, grammars, system
-from llamad.api.errors import bad, not_yet
-from llamad.engine.model import Model
+from llamad.api import grammars, system
+from llamad.api.errors import bad
 from llamad.engine.sampling import Sampling
-from llamad.flags.samplers import BREAKER_BYTES_MAX, BREAKERS_MAX, LETTERS, SAMPLERS_MAX, present_name
 from llamad.flags.settings import Settings
 
 UINT32_MAX = 2**32 - 1
-INT64 = 2**63
-STOP_BYTES_MAX = 4096
-PENALTY_TEXT_MAX = 65536
-RESPONSE_FIELDS_MAX = 256
-RESPONSE_FIELD_MAX = 256
 ECHO_BYTES_MAX = 64 << 20
 
 # Numbers of ext/llama/table.h.
-_KINDS = {
+KINDS = {
     "penalties": 1,
     "dry": 2,
     "top_n_sigma": 3,
@@ -40,12 +31,6 @@ _KINDS = {
     "xtc": 8,
     "temperature": 9,
     "tfs_z": 10,
-}
-
-# Options of the contract that come later, each with its neutral values: those are fine.
-_LATER: dict[str, tuple[str, tuple[object, ...]]] = {
-    "image_data": ("image_data", (None, [])),
-    "lora": ("lora", (None, [])),
 }
 
 
@@ -155,192 +140,9 @@ def defaults(settings: Settings, constraint: grammars.Wanted = grammars.NOTHING)
     )
 
 
-def parse(body: dict[str, Any], settings: Settings, model: Model, constraint: grammars.Wanted) -> Generation:
-    """The request's options over the server's defaults. Raises ApiError for any that cannot be honoured."""
-    _refuse_later(body)
-    base = defaults(settings, constraint)
-    seed = fields.whole(body, "seed", base.seed, -INT64, INT64 - 1)
-    if seed > UINT32_MAX:
-        seed %= UINT32_MAX  # OpenAI's have 64 bits, the generator takes 32
-    return Generation(
-        seed=secrets.randbelow(UINT32_MAX) if seed < 0 or seed == UINT32_MAX else seed,
-        temperature=fields.number(body, "temperature", base.temperature),
-        dynatemp_range=fields.number(body, "dynatemp_range", base.dynatemp_range, 0),
-        dynatemp_exponent=fields.number(body, "dynatemp_exponent", base.dynatemp_exponent),
-        top_k=fields.whole(body, "top_k", base.top_k),
-        top_p=fields.number(body, "top_p", base.top_p, 0, 1),
-        min_p=fields.number(body, "min_p", base.min_p, 0, 1),
-        top_n_sigma=fields.number(body, "top_n_sigma", base.top_n_sigma),
-        xtc_probability=fields.number(body, "xtc_probability", base.xtc_probability, 0, 1),
-        xtc_threshold=fields.number(body, "xtc_threshold", base.xtc_threshold, 0, 1),
-        typical_p=fields.number(body, "typical_p", base.typical_p, 0, 1),
-        tfs_z=fields.number(body, "tfs_z", base.tfs_z, 0, 1),
-        repeat_last_n=_last_n(body, "repeat_last_n", base.repeat_last_n, model),
-        repeat_penalty=_above_zero(body, "repeat_penalty", base.repeat_penalty),
-        presence_penalty=fields.number(body, "presence_penalty", base.presence_penalty),
-        frequency_penalty=fields.number(body, "frequency_penalty", base.frequency_penalty),
-        penalize_nl=fields.flag(body, "penalize_nl", base.penalize_nl),
-        dry_multiplier=fields.number(body, "dry_multiplier", base.dry_multiplier, 0),
-        dry_base=fields.number(body, "dry_base", base.dry_base, 1),
-        dry_allowed_length=fields.whole(body, "dry_allowed_length", base.dry_allowed_length, 0),
-        dry_penalty_last_n=_last_n(body, "dry_penalty_last_n", base.dry_penalty_last_n, model),
-        dry_sequence_breakers=_breakers(body, base),
-        mirostat=fields.whole(body, "mirostat", base.mirostat, 0, 2),
-        mirostat_tau=fields.number(body, "mirostat_tau", base.mirostat_tau, 0),
-        mirostat_eta=fields.number(body, "mirostat_eta", base.mirostat_eta, 0),
-        min_keep=fields.whole(body, "min_keep", base.min_keep, 0),
-        samplers=_samplers(body, base),
-        stop=_stop(body, settings),
-        n_predict=_n_predict(body, base, settings),
-        n_keep=fields.whole(body, "n_keep", base.n_keep, -1),
-        n_discard=fields.whole(body, "n_discard", 0, 0),
-        ignore_eos=fields.flag(body, "ignore_eos", base.ignore_eos),
-        stream=fields.flag(body, "stream", False),
-        cache_prompt=fields.flag(body, "cache_prompt", base.cache_prompt),
-        return_tokens=fields.flag(body, "return_tokens", False),
-        timings_per_token=fields.flag(body, "timings_per_token", False),
-        t_max_predict_ms=max(0, fields.whole(body, "t_max_predict_ms", 0, -1)),
-        id_slot=_id_slot(body, settings),
-        logit_bias=bias.parse(body, base.logit_bias, model),
-        response_fields=_response_fields(body),
-        system_prompt=system.parse(body, settings),
-        n=_n(body, settings),
-        n_probs=_n_probs(body, settings),
-        post_sampling_probs=fields.flag(body, "post_sampling_probs", False),
-        n_indent=fields.whole(body, "n_indent", 0, 0),
-        penalty_prompt=_penalty_prompt(body, model),
-        constraint=grammars.parse(body, base.constraint),
-    )
-
-
-def _refuse_later(body: dict[str, Any]) -> None:
-    for name, (what, neutral) in _LATER.items():
-        if name in body and body[name] not in neutral:
-            raise not_yet(what)
-
-
-def _last_n(body: dict[str, Any], name: str, default: int, model: Model) -> int:
-    """-1 is the context's size; more than that would only cost memory."""
-    n = fields.whole(body, name, default, -1)
-    return model.n_ctx_slot if n < 0 else min(n, model.n_ctx_slot)
-
-
-def _above_zero(body: dict[str, Any], name: str, default: float) -> float:
-    value = fields.number(body, name, default)
-    if value <= 0:
-        raise bad(f'"{name}" must be greater than 0, not {value:g}')
-    return value
-
-
-def _breakers(body: dict[str, Any], base: Generation) -> list[str]:
-    breakers = fields.texts(body, "dry_sequence_breakers", tuple(base.dry_sequence_breakers))
-    if len(breakers) > BREAKERS_MAX:
-        raise bad(f'"dry_sequence_breakers" may have at most {BREAKERS_MAX} entries')
-    if any(not one or "\0" in one for one in breakers):
-        raise bad('"dry_sequence_breakers" may not hold an empty string or a NUL character')
-    if any(len(one.encode("utf-8", "replace")) > BREAKER_BYTES_MAX for one in breakers):
-        raise bad(f'"dry_sequence_breakers" may hold strings of at most {BREAKER_BYTES_MAX} bytes')
-    return breakers
-
-
-def _samplers(body: dict[str, Any], base: Generation) -> list[str]:
-    value = body.get("samplers")
-    if value is None:
-        return base.samplers
-    if isinstance(value, str):
-        unknown = [letter for letter in value if letter not in LETTERS]
-        if unknown:
-            raise bad(f'"samplers": unknown letter "{unknown[0]}"; known are {"".join(LETTERS)}')
-        names = [LETTERS[letter] for letter in value]
-    else:
-        names = []
-        for one in fields.texts(body, "samplers"):
-            name = present_name(one)
-            if name is None:
-                raise bad(f'"samplers": unknown sampler "{one[:64]}"; known are {", ".join(_KINDS)}')
-            names.append(name)
-    if len(names) > SAMPLERS_MAX:
-        raise bad(f'"samplers" may have at most {SAMPLERS_MAX} entries')
-    return names
-
-
-def _stop(body: dict[str, Any], settings: Settings) -> list[str]:
-    value = body.get("stop")
-    stops = [value] if isinstance(value, str) else fields.texts(body, "stop")
-    stops = [stop for stop in stops if stop]
-    if len(stops) > settings.stop_max:
-        raise bad(f'"stop" may have at most {settings.stop_max} strings (--stop-max)')
-    if any(
-        len(stop) > STOP_BYTES_MAX or len(stop.encode("utf-8", "replace")) > STOP_BYTES_MAX for stop in stops
-    ):
-        raise bad(f'"stop" may hold strings of at most {STOP_BYTES_MAX} bytes')
-    return stops
-
-
-def _response_fields(body: dict[str, Any]) -> list[str]:
-    paths = fields.texts(body, "response_fields")
-    if len(paths) > RESPONSE_FIELDS_MAX or any(len(path) > RESPONSE_FIELD_MAX for path in paths):
-        raise bad(
-            f'"response_fields" may have at most {RESPONSE_FIELDS_MAX} names of {RESPONSE_FIELD_MAX} characters'
-        )
-    return paths
-
-
-def _n_predict(body: dict[str, Any], base: Generation, settings: Settings) -> int:
-    name = "n_predict" if body.get("n_predict") is not None else "max_tokens"
-    n = fields.whole(body, name, base.n_predict, -2)
-    cap = settings.n_predict_max
-    if cap and n > cap:
-        raise bad(f'"{name}" may be at most {cap} on this server (--n-predict-max)')
-    return cap if cap and n < 0 else n
-
-
-def _n(body: dict[str, Any], settings: Settings) -> int:
-    name = "n_cmpl" if body.get("n_cmpl") is not None else "n"
-    n = fields.whole(body, name, 1, 1)
-    if n > settings.n_max:
-        raise bad(f'"{name}" may be at most {settings.n_max} on this server (--n-max)')
-    return n
-
-
-def _n_probs(body: dict[str, Any], settings: Settings) -> int:
-    n = fields.whole(body, "n_probs", 0, 0)
-    if n > settings.n_probs_max:
-        raise bad(f'"n_probs" may be at most {settings.n_probs_max} on this server (--n-probs-max)')
-    return n
-
-
-def _penalty_prompt(body: dict[str, Any], model: Model) -> bytes | None:
-    """A text or token ids. No more than the context holds is ever looked at, so no more is kept."""
-    value = body.get("penalty_prompt")
-    if value is None:
-        return None
-    if isinstance(value, str):
-        if len(value) > PENALTY_TEXT_MAX:
-            raise bad(
-                f'"penalty_prompt" may have at most {PENALTY_TEXT_MAX} characters; send token ids instead'
-            )
-        tokens = model.vocab.tokenize(value.encode("utf-8", "replace"), False, False)
-    elif isinstance(value, list):
-        n_vocab = model.vocab.n_vocab
-        value = value[-model.n_ctx_slot :]
-        for one in value:
-            if type(one) is not int or not 0 <= one < n_vocab:
-                raise bad(f'"penalty_prompt" must hold token ids below {n_vocab}')
-        tokens = array("i", value).tobytes()
-    else:
-        raise bad('"penalty_prompt" must be null, a string or an array of token ids')
-    return tokens[-4 * model.n_ctx_slot :]
-
-
 def seed_of(generation: Generation, i: int) -> int:
     """The seed of the i-th of n completions: llama-server counts upwards, too. The largest would mean a random one."""
     return (generation.seed + i) % UINT32_MAX if i else generation.seed
-
-
-def _id_slot(body: dict[str, Any], settings: Settings) -> int:
-    name = "id_slot" if body.get("id_slot") is not None else "slot_id"
-    return fields.whole(body, name, -1, -1, settings.n_parallel - 1)
 
 
 def sampler_kinds(generation: Generation) -> bytes:
@@ -350,7 +152,7 @@ def sampler_kinds(generation: Generation) -> bytes:
     neutral = g.repeat_penalty == 1 and g.presence_penalty == 0 and g.frequency_penalty == 0
     if "penalties" not in names and not neutral:
         names.insert(0, "penalties")
-    return bytes(_KINDS[name] for name in names)
+    return bytes([KINDS[name] for name in names])
 
 
 def needs_breakers(generation: Generation) -> bool:

@@ -9,8 +9,7 @@ from array import array
 from dataclasses import dataclass
 from typing import Any
 
-from llamad.api import fields
-from llamad.api import generation as options
+from llamad.api import fields, parameters
 from llamad.api.completion import PLAIN
 from llamad.api.errors import ApiError, bad
 from llamad.api.job import Job
@@ -219,7 +218,7 @@ def handle(service: Service, exchange: Exchange) -> None:
     n_ctx = model.n_ctx_slot
     prefix, suffix = _side(body, "input_prefix"), _side(body, "input_suffix")
     extra, prompt = _extra(body, n_ctx), fields.text(body, "prompt")
-    generation = options.parse(body, service.settings, model, service.constraint)
+    generation = parameters.parse(body, service.defaults, service.constraint)
     # Of an array longer than the context only the end, or the beginning, can be kept: the rest is not even looked at.
     wanted = Infill(
         service.settings,

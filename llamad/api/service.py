@@ -19,6 +19,7 @@ from llamad.api.chats import make_host, turn_end
 from llamad.api.errors import ApiError
 from llamad.api.grammars import Grammars
 from llamad.api.metrics import Metrics
+from llamad.api.parameters import Defaults
 from llamad.api.system import SystemPrompt, read_file
 from llamad.api.wording import worded
 from llamad.chat.host import ChatHost
@@ -85,6 +86,7 @@ class Service:
         self.constraint = grammars.from_flags(settings)
         self.grammars = Grammars()
         self.chat: ChatHost  # from prepare() on
+        self.defaults: Defaults  # likewise
         self.turn_end = -1  # the token that ends a message; likewise
         host.prepare = self.prepare
         self.host = host
@@ -110,6 +112,7 @@ class Service:
 
     def prepare(self, model: Model) -> None:
         """In the loader's thread, before the first request: what the flags say and needs the vocabulary."""
+        self.defaults = Defaults(self.settings, model)
         try:
             self.system = self.system.tokenized(model)
         except ApiError as error:

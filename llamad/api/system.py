@@ -10,7 +10,6 @@ import dataclasses
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from llamad.api.errors import ApiError, bad, too_long
 from llamad.api.fields import INT32_MAX
@@ -52,11 +51,8 @@ class SystemPrompt:
         return {name: getattr(self, name) for name in _KEYS}
 
 
-def parse(body: dict[str, Any], settings: Settings) -> SystemPrompt | None:
-    """What a request wants the system prompt to be from now on; None where it does not say."""
-    value = body.get("system_prompt")
-    if value is None:
-        return None
+def parse(value: object, settings: Settings) -> SystemPrompt:
+    """What a request wants the system prompt to be from now on."""
     if not settings.system_prompt_field:
         raise ApiError(501, '"system_prompt" cannot be changed: this server runs with --no-system-prompt')
     return from_json(value)

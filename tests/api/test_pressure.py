@@ -179,6 +179,12 @@ def test_caps_on_what_a_request_may_ask_for():
         )
 
 
+def test_a_cap_holds_for_the_servers_own_default_too():
+    with Faked(Fake(), "--n-predict-max", "10", "-n", "20") as server:
+        assert server.client.complete("x")["tokens_predicted"] == 10
+        assert server.client.complete("x", n_predict=None, max_tokens=3)["tokens_predicted"] == 3
+
+
 def test_server_flags_are_the_requests_defaults():
     with Faked(Fake(), "--temp", "0.3", "--top-k", "7", "-n", "4", "--keep", "2", "-s", "9") as server:
         settings = server.client.complete("x")["generation_settings"]

@@ -8,11 +8,10 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from llamad.api import fields, grammars
-from llamad.api import generation as options
+from llamad.api import fields, grammars, parameters
 from llamad.api.errors import bad
+from llamad.api.generation import Generation
 from llamad.api.service import Service
-from llamad.engine.model import Model
 
 TOP_LOGPROBS_MAX = 20
 
@@ -76,11 +75,10 @@ def _schema(value: object) -> Any:
 def parse(
     body: dict[str, Any],
     service: Service,
-    model: Model,
     n_probs: int,
     forced: grammars.Wanted | None = None,
     before: str = "",
-) -> options.Generation:
+) -> Generation:
     """Every option of /completion, with OpenAI's names for the limit and the form. `before` is what a chat's model
     writes before an answer that a schema forms."""
     own = {"prompt", "response_format", "logprobs", "top_logprobs", "max_tokens", "max_completion_tokens"}
@@ -100,7 +98,7 @@ def parse(
         raise bad(
             '"grammar" and "json_schema" cannot be combined with "response_format" or a forced tool call'
         )
-    found = options.parse(known, service.settings, model, wanted or service.constraint)
+    found = parameters.parse(known, service.defaults, wanted or service.constraint)
     if before and found.constraint.schema is not None:
         found.constraint = dataclasses.replace(found.constraint, before=before)
     return found

@@ -141,7 +141,7 @@ def handle(service: Service, exchange: Exchange) -> None:
 
     def answer(chat: Chat) -> None:
         generation = bodies.parse(
-            chat.without_own(asked.chat), service, model, chat.n_probs, chat.constraint, chat.before
+            chat.without_own(asked.chat), service, chat.n_probs, chat.constraint, chat.before
         )
         dialect = ResponseDialect(chat, asked.echo, generation)
         job = Job(service, exchange, generation, model, engine, dialect, markers=True)

@@ -231,7 +231,7 @@ def handle(service: Service, exchange: Exchange) -> None:
             raise bad(f'"best_of" may be at most {service.settings.n_max} on this server (--n-max)')
         body = {**body, "n": best_of, "n_cmpl": None}
         n_probs = max(1, n_probs)
-    generation = bodies.parse(body, service, model, n_probs)
+    generation = bodies.parse(body, service, n_probs)
     dialect.n_wanted = n
     on_prompt = dialect.on_prompt if dialect.tells_prompt else None
     if on_prompt is not None and (suffix or generation.post_sampling_probs):
