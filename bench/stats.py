@@ -37,6 +37,7 @@ TITLES = {
     "latency_p50_ms": ("latency p50, ms", LESS),
     "latency_p99_ms": ("latency p99, ms", LESS),
     "latency_max_ms": ("latency most, ms", LESS),
+    "answers_broken": ("answers broken off", LESS),
     "listening_ms": ("listening, ms", LESS),
     "health_ms": ("/health says 200, ms", LESS),
     "start_first_ms": ("first token, ms", LESS),

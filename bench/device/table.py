@@ -21,7 +21,7 @@ COLUMNS = {
     "ttft": ("first_mean_ms", "first_p50_ms", "first_p99_ms", "tokens_per_s"),
     "gap": ("gap_p99_over_p50", "gap_p50_ms", "gap_p99_ms", "gap_max_ms", "side_prompts_per_s", "decode_tokens_per_s"),
     "prefix": ("first_mean_ms", "first_p99_ms", "prompt_computed", "prompt_tokens", "wall_s"),
-    "requests": ("requests_per_s", "latency_p50_ms", "latency_p99_ms", "latency_max_ms"),
+    "requests": ("requests_per_s", "latency_p50_ms", "latency_p99_ms", "latency_max_ms", "answers_broken"),
 }  # fmt: skip
 SHARES = ("generator_cpu", "server_cpu")
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import socketserver
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +71,31 @@ def test_what_goes_wrong_is_said(address: tuple[str, int]) -> None:
             compiled.streams(address[1], Group(1, [{"prompt": prompt, "n_predict": 1}]), timeout_s=TIMEOUT)
     with pytest.raises(BenchError, match="cannot connect"):
         compiled.streams(programs.free_port(), Group(1, bodies(1)), timeout_s=TIMEOUT)
+
+
+class Breaker(socketserver.BaseRequestHandler):
+    """Breaks every third answer off, before or after its first byte, and closes after each."""
+
+    def handle(self) -> None:
+        n = next(self.server.turns)  # type: ignore[attr-defined]
+        self.request.recv(65536)
+        answer = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{}"
+        self.request.sendall((answer, answer[:-1], b"")[n % 3])
+
+
+def test_a_small_request_whose_answer_broke_off_is_counted_and_sent_again() -> None:
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Breaker) as server:
+        server.turns = itertools.count()  # type: ignore[attr-defined]
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        port = server.server_address[1]
+        (one,) = compiled.requests(port, Group(1, [], "/health"), 0.2, timeout_s=TIMEOUT)
+        server.turns = itertools.count(1)  # type: ignore[attr-defined]
+        with pytest.raises(BenchError, match="a stream was closed before its end"):
+            compiled.streams(port, Group(1, bodies(1)), timeout_s=TIMEOUT)
+        server.shutdown()
+    assert one["requests"] >= 2
+    # Of three connections one answers, one begins to, one does neither.
+    assert abs(one["answers_broken"] - one["requests"]) <= 1
 
 
 def test_it_measures_itself_against_a_server_without_a_model() -> None:
