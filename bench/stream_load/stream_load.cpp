@@ -277,13 +277,14 @@ class Load {
         }
     }
 
-    // A server may close an idle connection just when it is used again. A small request whose answer broke off goes out
-    // again as well, its time running on, and is counted; a stream is not what it was.
+    // A server may close an idle connection just when it is used again. An answer that broke off is counted where small
+    // requests are measured: theirs go out again, their time running on, and the streams beside them begin anew. A
+    // stream that is measured itself is not what it was.
     void send_again(Lane & lane) {
-        const bool small = args.requests && !lane.side;
-        if (lane.answer.begun() && !small) fail("a stream was closed before its end");
+        if (lane.answer.begun() && !args.requests) fail("a stream was closed before its end");
         if (++lane.n_resends > RESENDS_MAX) fail("a server closed a connection again and again instead of answering");
         n_broken += lane.answer.begun();
+        lane.stream.arrivals.clear();
         send(lane);
     }
 

@@ -8,6 +8,7 @@ import socketserver
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -73,29 +74,49 @@ def test_what_goes_wrong_is_said(address: tuple[str, int]) -> None:
         compiled.streams(programs.free_port(), Group(1, bodies(1)), timeout_s=TIMEOUT)
 
 
+EVENTS = (
+    b'data: {"content":"a","tokens":[5],"stop":false}\n\n'
+    b'data: {"content":"","tokens":[],"stop":true,"tokens_predicted":1,"tokens_evaluated":2}\n\n'
+)
+
+
 class Breaker(socketserver.BaseRequestHandler):
-    """Breaks every third answer off, before or after its first byte, and closes after each."""
+    """Of three connections answers one, begins to answer one, and closes one without a word."""
 
     def handle(self) -> None:
         n = next(self.server.turns)  # type: ignore[attr-defined]
-        self.request.recv(65536)
-        answer = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{}"
+        body = EVENTS if self.request.recv(65536).startswith(b"POST") else b"{}"
+        answer = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
         self.request.sendall((answer, answer[:-1], b"")[n % 3])
 
 
-def test_a_small_request_whose_answer_broke_off_is_counted_and_sent_again() -> None:
+@pytest.fixture
+def breaker() -> Iterator[socketserver.ThreadingTCPServer]:
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Breaker) as server:
         server.turns = itertools.count()  # type: ignore[attr-defined]
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        port = server.server_address[1]
-        (one,) = compiled.requests(port, Group(1, [], "/health"), 0.2, timeout_s=TIMEOUT)
-        server.turns = itertools.count(1)  # type: ignore[attr-defined]
-        with pytest.raises(BenchError, match="a stream was closed before its end"):
-            compiled.streams(port, Group(1, bodies(1)), timeout_s=TIMEOUT)
+        yield server
         server.shutdown()
+
+
+@pytest.mark.parametrize("n_side", [0, 1])
+def test_beside_small_requests_answers_that_broke_off_are_counted_and_asked_for_again(
+    breaker: socketserver.ThreadingTCPServer, n_side: int
+) -> None:
+    side = Group(n_side, bodies(1)) if n_side else None
+    port = breaker.server_address[1]
+    (one,) = compiled.requests(port, Group(1, [], "/health"), 0.2, side=side, timeout_s=TIMEOUT)
     assert one["requests"] >= 2
-    # Of three connections one answers, one begins to, one does neither.
-    assert abs(one["answers_broken"] - one["requests"]) <= 1
+    assert one["side_requests"] >= n_side
+    assert one["answers_broken"] > 0
+    if not n_side:
+        assert abs(one["answers_broken"] - one["requests"]) <= 1
+
+
+def test_a_stream_that_broke_off_ends_the_measurement(breaker: socketserver.ThreadingTCPServer) -> None:
+    breaker.turns = itertools.count(1)  # type: ignore[attr-defined]
+    with pytest.raises(BenchError, match="a stream was closed before its end"):
+        compiled.streams(breaker.server_address[1], Group(1, bodies(1)), timeout_s=TIMEOUT)
 
 
 def test_it_measures_itself_against_a_server_without_a_model() -> None:
