@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bench import memory, prompts, report, scenarios, startup
+from bench import ending, memory, prompts, report, scenarios, startup
 from bench.errors import BenchError
 from bench.programs import Options, Pair
 from bench.scenarios import Same, Section, Work
@@ -212,4 +212,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    ending.with_children()
     sys.exit(main())

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bench import prompts
+from bench import ending, prompts
 from bench.device import build
 from bench.device.deadline import RUN_AGAIN, OutOfTimeError
 from bench.errors import BenchError
@@ -192,4 +192,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    ending.with_children()
     sys.exit(main())

@@ -5,7 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -206,6 +209,27 @@ def test_a_small_model_with_a_vocabulary_of_its_own_takes_turns(
     assert [one["prompt_tokens"] for one in lines[1]["rounds"]] == [24, 24, 24]
     assert program.main(arguments) == 0
     assert len(results.read_text().splitlines()) == 2
+
+
+def children(pid: int) -> list[int]:
+    return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def test_what_was_started_ends_with_the_measurement(fake_program: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "bench.device", "run", "--model", model_path(), "--server", fake_program]
+    command += ["--programs", "llama-server", "--scenario", "requests", "--streams", "0", "--seconds", "60"]
+    command += ["--threads", "1", "--ngl", "0", "--results", str(tmp_path / "results.jsonl")]
+    with subprocess.Popen(command, cwd=program.CHECKOUT, stdout=subprocess.DEVNULL) as measuring:
+        # The server, and beside it the generator.
+        started: list[int] = []
+        t_end = time.monotonic() + 60
+        while len(started) < 2 and time.monotonic() < t_end and measuring.poll() is None:
+            time.sleep(0.02)
+            started = children(measuring.pid)
+        assert len(started) == 2
+        measuring.terminate()
+        assert measuring.wait(30) == 128 + signal.SIGTERM
+    assert not any(Path(f"/proc/{pid}").exists() for pid in started)
 
 
 def test_a_made_vocabulary_spells_every_text() -> None:
