@@ -30,13 +30,13 @@ RESPONSE_FIELD_MAX = 256
 # Options of the contract that come later, each with its neutral values: those are fine.
 _LATER: dict[str, tuple[object, ...]] = {"image_data": (None, []), "lora": (None, [])}
 # grammars.parse() sees to these; the server's own constraint depends on the endpoint.
-_CONSTRAINTS = frozenset(("grammar", "json_schema", "strict"))
+CONSTRAINTS = frozenset(("grammar", "json_schema", "strict"))
 
 
 class Defaults:
     """What a request gets that says nothing about an option: the same for all requests to a model."""
 
-    __slots__ = ("_values", "model", "settings")
+    __slots__ = ("_values", "model", "n_predict", "settings")
 
     def __init__(self, settings: Settings, model: Model) -> None:
         self.settings = settings
@@ -47,11 +47,14 @@ class Defaults:
         cap = settings.n_predict_max
         if cap and not 0 <= base.n_predict <= cap:
             base.n_predict = cap
+        self.n_predict = base.n_predict
         self._values = tuple(getattr(base, one.name) for one in dataclasses.fields(Generation))
 
-    def generation(self) -> Generation:
+    def generation(self, constraint: grammars.Wanted) -> Generation:
         """A new one. Its lists are everybody's, and nobody changes them."""
-        return Generation(*self._values)
+        found = Generation(*self._values)
+        found.constraint = constraint
+        return found
 
 
 # From the body and the option's name there, which has a value, to the value.
@@ -63,7 +66,7 @@ def parse(body: dict[str, Any], defaults: Defaults, constraint: grammars.Wanted)
     for name, neutral in _LATER.items():
         if name in body and body[name] not in neutral:
             raise not_yet(name)
-    found = defaults.generation()
+    found = defaults.generation(constraint)
     named: dict[str, str] = {}
     for name, value in body.items():
         field = _FIELDS.get(name)
@@ -71,7 +74,8 @@ def parse(body: dict[str, Any], defaults: Defaults, constraint: grammars.Wanted)
             named[field] = name
     for field, name in named.items():
         setattr(found, field, _READERS[field](body, name, defaults))
-    found.constraint = constraint if _CONSTRAINTS.isdisjoint(body) else grammars.parse(body, constraint)
+    if not CONSTRAINTS.isdisjoint(body):
+        found.constraint = grammars.parse(body, constraint)
     if found.seed < 0 or found.seed == UINT32_MAX:
         found.seed = secrets.randbelow(UINT32_MAX)
     return found
@@ -79,7 +83,7 @@ def parse(body: dict[str, Any], defaults: Defaults, constraint: grammars.Wanted)
 
 def names() -> set[str]:
     """Every option there is."""
-    return {*_FIELDS, *_LATER, *_CONSTRAINTS}
+    return {*_FIELDS, *_LATER, *CONSTRAINTS}
 
 
 def _number(low: float = -math.inf, high: float = math.inf) -> Read:

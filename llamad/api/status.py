@@ -158,7 +158,7 @@ def slots_json(service: Service) -> list[dict[str, Any]]:
     _, engine = service.ready()
     counts = engine.core.slots()
     busy = {running.slot: running.sink for running in engine.tasks.values() if running.slot >= 0}
-    idle = options.defaults(service.settings, service.constraint)
+    idle = service.defaults.generation(service.constraint)
     out = []
     for index, numbers in enumerate(counts):
         part = busy.get(index)
@@ -180,7 +180,7 @@ def slots(service: Service, exchange: Exchange) -> None:
 def props(service: Service, exchange: Exchange) -> None:
     """GET /props: public, so nothing of a running request is in it."""
     model = service.loaded()
-    idle = options.defaults(service.settings, service.constraint)
+    idle = service.defaults.generation(service.constraint)
     _send(
         exchange,
         {

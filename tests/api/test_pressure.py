@@ -183,6 +183,9 @@ def test_a_cap_holds_for_the_servers_own_default_too():
     with Faked(Fake(), "--n-predict-max", "10", "-n", "20") as server:
         assert server.client.complete("x")["tokens_predicted"] == 10
         assert server.client.complete("x", n_predict=None, max_tokens=3)["tokens_predicted"] == 3
+        answer = server.client.post("/v1/completions", {"prompt": "x"}).json
+        assert answer["usage"]["completion_tokens"] == 10
+        assert server.client.get("/props").json["default_generation_settings"]["n_predict"] == 10
 
 
 def test_server_flags_are_the_requests_defaults():

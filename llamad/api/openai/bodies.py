@@ -28,7 +28,7 @@ def include_usage(body: dict[str, Any]) -> bool:
 
 def limit(body: dict[str, Any], service: Service) -> dict[str, Any]:
     """The token limit under the name that the options know. Without one a text ends with its context, unshifted."""
-    wanted, cap = service.settings.n_predict, service.settings.n_predict_max
+    wanted, cap = service.defaults.n_predict, service.settings.n_predict_max
     for name in ("max_completion_tokens", "max_tokens", "n_predict"):
         if body.get(name) is not None:
             wanted = fields.whole(body, name, -1, -2)

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from llamad.api import generation, parameters
+from llamad.api import generation, grammars, parameters
 from llamad.flags import parse
 from llamad.flags.flag import Ready
 from llamad.flags.table import TABLE
@@ -11,6 +11,24 @@ from llamad.flags.table import TABLE
 PAGE = (Path(__file__).parents[3] / "docs" / "options.md").read_text(encoding="utf-8")
 ROWS = [line.split("|") for line in PAGE.splitlines() if line.startswith("| `")]
 LISTED = {name for row in ROWS for name in re.findall(r"`(\w+)`", row[1])}
+
+
+class Asked(dict):
+    """An empty body that remembers what it was asked for."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = set()
+
+    def get(self, name, default=None):
+        self.names.add(name)
+        return super().get(name, default)
+
+
+def test_a_constraint_is_looked_for_by_all_its_names():
+    body = Asked()
+    grammars.parse(body, grammars.NOTHING)
+    assert body.names == parameters.CONSTRAINTS
 
 
 def test_every_option_has_its_row_and_every_row_its_option():
