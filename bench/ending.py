@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
 import sys
+from pathlib import Path
+from types import FrameType
 
 
 def with_children() -> None:
     """From now on SIGTERM unwinds the program, as ^C does: a server that outlived it would be in the next one's way."""
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    signal.signal(signal.SIGTERM, _end)
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # what unwinds is not broken off
+    # One that is just being started is nobody's yet, and nobody would end it.
+    for path in Path("/proc/self/task").glob("*/children"):
+        with contextlib.suppress(OSError):  # it has ended by itself
+            for pid in path.read_text().split():
+                os.kill(int(pid), signal.SIGTERM)
+    sys.exit(128 + number)

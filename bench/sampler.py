@@ -25,7 +25,7 @@ from llamad.flags import parse
 SIZES = (32_000, 49_152, 128_256, 262_144)
 # penalties, dry, top_n_sigma, top_k, typ_p, top_p, min_p, xtc, temperature
 ORDER = bytes((1, 2, 3, 4, 5, 6, 7, 8, 9))
-NEUTRAL: dict[str, float] = {
+NEUTRAL: dict[str, Any] = {
     "seed": 1,
     "top_k": 40,
     "top_p": 0.95,
@@ -51,7 +51,7 @@ NEUTRAL: dict[str, float] = {
     "mirostat_eta": 0.1,
     "min_keep": 0,
 }
-CHAINS: dict[str, tuple[str, dict[str, float]]] = {
+CHAINS: dict[str, tuple[str, dict[str, Any]]] = {
     "default": ("noise", {}),
     "greedy": ("noise", {"temperature": 0.0}),
     "penalties": ("noise", {"repeat_penalty": 1.1, "presence_penalty": 0.5}),
@@ -79,7 +79,7 @@ def logits(kind: str, n_vocab: int) -> np.ndarray[Any, np.dtype[np.float32]]:
 
 
 def measure(
-    vocab: Vocab, n_vocab: int, kind: str, values: dict[str, float], n_picks: int, rounds: int
+    vocab: Vocab, n_vocab: int, kind: str, values: dict[str, Any], n_picks: int, rounds: int
 ) -> tuple[float, float]:
     """The best round of each, in turns: (ours, llama.cpp's) in µs."""
     history = np.random.default_rng(2).integers(0, min(n_vocab, 32_000), 1024)

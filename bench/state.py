@@ -22,9 +22,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from bench import ending
 from bench.errors import BenchError
 from bench.load import Address
 from bench.programs import LLAMA_SERVER, LLAMAD, Options, Program, free_port, llamad_command, peer_flags
@@ -131,25 +133,13 @@ class Stream:
 
 
 # Of a task that only reads.
-NO_SAMPLING = Sampling(
-    b"",
-    **dict.fromkeys(
-        (
-            *("seed", "top_k", "top_p", "min_p", "typical_p", "tfs_z", "top_n_sigma", "temperature"),
-            *("dynatemp_range", "dynatemp_exponent", "xtc_probability", "xtc_threshold", "repeat_last_n"),
-            *("repeat_penalty", "presence_penalty", "frequency_penalty", "dry_multiplier", "dry_base"),
-            *(
-                "dry_allowed_length",
-                "dry_penalty_last_n",
-                "mirostat",
-                "mirostat_tau",
-                "mirostat_eta",
-                "min_keep",
-            ),
-        ),
-        0.0,
-    ),
+NO_VALUES: dict[str, Any] = dict.fromkeys(
+    """seed top_k top_p min_p typical_p tfs_z top_n_sigma temperature dynatemp_range dynatemp_exponent xtc_probability
+xtc_threshold repeat_last_n repeat_penalty presence_penalty frequency_penalty dry_multiplier dry_base dry_allowed_length
+dry_penalty_last_n mirostat mirostat_tau mirostat_eta min_keep""".split(),
+    0,
 )
+NO_SAMPLING = Sampling(b"", **NO_VALUES)
 
 Way = tuple[str, Callable[[], object]]
 
@@ -331,4 +321,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    ending.with_children()
     sys.exit(main())

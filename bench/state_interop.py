@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bench import ending
 from bench.errors import BenchError
 from bench.programs import LLAMA_SERVER, LLAMAD, Options, Program, free_port, llamad_command, peer_flags
 
@@ -142,4 +143,5 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
+    ending.with_children()
     sys.exit(main(sys.argv[1:]))

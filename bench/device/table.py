@@ -1,6 +1,6 @@
 """Owns what `bench/gpu run` prints: Markdown tables out of the results, each row what the issue of speed asks for.
 
-Pure functions. A value is the median over the rounds.
+Pure functions. A value is the median over the rounds, unless it counts what should never happen.
 """
 
 from __future__ import annotations
@@ -25,12 +25,16 @@ COLUMNS = {
 }  # fmt: skip
 SHARES = ("generator_cpu", "server_cpu")
 
+TOTALS = ("answers_broken",)  # rare, and each of them counts
+
 Rounds = Sequence[Measures]
 Found = dict[tuple[str, str], Rounds]  # by point and program
 
 
 def middle(rounds: Rounds, key: str) -> float:
     known = [one[key] for one in rounds if not math.isnan(one.get(key, math.nan))]
+    if key in TOTALS:
+        return sum(known) if known else math.nan
     return stats.medians([{key: value} for value in known])[key] if known else math.nan
 
 

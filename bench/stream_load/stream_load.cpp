@@ -17,7 +17,8 @@
 
 namespace {
 
-constexpr int RESENDS_MAX = 100;  // of one request in a row
+constexpr int RESENDS_MAX = 3;            // of one request in a row
+constexpr int RESENDS_MAX_REQUESTS = 100;  // likewise, where small requests are measured
 
 struct Args {
     int port = 0;
@@ -48,6 +49,7 @@ struct Lane {
     bool side = false;
     size_t index = 0;  // of the next body
     int n_resends = 0;
+    bool has_written = false;  // in this round
     bool pending = false;
     int64_t t_due = 0;  // at a fixed rate: of the next request, INT64_MAX after the last
     std::string request;
@@ -191,6 +193,7 @@ class Load {
     void begin() {
         n_done = n_first = n_side_first = n_side_done = n_side_prompt = n_broken = 0;
         t_side = t_stop = 0;
+        for (Lane & lane : lanes) lane.has_written = false;
         latencies.clear();
         finished.clear();
         t_start = now_ns();
@@ -282,9 +285,12 @@ class Load {
     // stream that is measured itself is not what it was.
     void send_again(Lane & lane) {
         if (lane.answer.begun() && !args.requests) fail("a stream was closed before its end");
-        if (++lane.n_resends > RESENDS_MAX) fail("a server closed a connection again and again instead of answering");
+        const int most = args.requests ? RESENDS_MAX_REQUESTS : RESENDS_MAX;
+        if (++lane.n_resends > most) fail("a server closed a connection again and again instead of answering");
         n_broken += lane.answer.begun();
-        lane.stream.arrivals.clear();
+        const int64_t t_sent = lane.stream.t_sent;
+        lane.stream = Stream{};
+        lane.stream.t_sent = t_sent;
         send(lane);
     }
 
@@ -303,7 +309,8 @@ class Load {
         if (value_of(event, "error")) fail("a stream ended with an error: " + event.substr(6));
         Stream & stream = lane.stream;
         if (const int n = n_tokens_of(event)) {
-            if (stream.arrivals.empty()) (lane.side ? n_side_first : n_first)++;
+            if (!lane.has_written) (lane.side ? n_side_first : n_first)++;
+            lane.has_written = true;
             stream.arrivals.push_back({t, n});
         }
         const char * stop = value_of(event, "stop");
