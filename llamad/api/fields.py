@@ -49,6 +49,14 @@ def whole(body: dict[str, Any], name: str, default: int, low: int = -INT32_MAX, 
     return value
 
 
+def capped(body: dict[str, Any], name: str, low: int, cap: int | None, flag: str) -> int:
+    """A whole number that is there and that the server's `flag` limits; None: it does not."""
+    value = whole(body, name, 0, low)
+    if cap is not None and value > cap:
+        raise bad(f'"{name}" may be at most {cap} on this server ({flag})')
+    return value
+
+
 def number(
     body: dict[str, Any], name: str, default: float, low: float = -math.inf, high: float = math.inf
 ) -> float:

@@ -87,7 +87,7 @@ class Generation:
     constraint: grammars.Wanted
 
 
-def defaults(settings: Settings, constraint: grammars.Wanted = grammars.NOTHING) -> Generation:
+def defaults(settings: Settings) -> Generation:
     """What a request gets that says nothing; the server's flags decide."""
     return Generation(
         seed=settings.seed,
@@ -136,7 +136,7 @@ def defaults(settings: Settings, constraint: grammars.Wanted = grammars.NOTHING)
         post_sampling_probs=False,
         n_indent=0,
         penalty_prompt=None,
-        constraint=constraint,
+        constraint=grammars.NOTHING,
     )
 
 

@@ -176,28 +176,18 @@ def _response_fields(body: dict[str, Any], name: str, defaults: Defaults) -> lis
 
 def _n_predict(body: dict[str, Any], name: str, defaults: Defaults) -> int:
     name = "n_predict" if body.get("n_predict") is not None else "max_tokens"
-    n = fields.whole(body, name, 0, -2)
     cap = defaults.settings.n_predict_max
-    if cap and n > cap:
-        raise bad(f'"{name}" may be at most {cap} on this server (--n-predict-max)')
+    n = fields.capped(body, name, -2, cap or None, "--n-predict-max")
     return cap if cap and n < 0 else n
 
 
 def _n(body: dict[str, Any], name: str, defaults: Defaults) -> int:
     name = "n_cmpl" if body.get("n_cmpl") is not None else "n"
-    n = fields.whole(body, name, 1, 1)
-    most = defaults.settings.n_max
-    if n > most:
-        raise bad(f'"{name}" may be at most {most} on this server (--n-max)')
-    return n
+    return fields.capped(body, name, 1, defaults.settings.n_max, "--n-max")
 
 
 def _n_probs(body: dict[str, Any], name: str, defaults: Defaults) -> int:
-    n = fields.whole(body, name, 0, 0)
-    most = defaults.settings.n_probs_max
-    if n > most:
-        raise bad(f'"n_probs" may be at most {most} on this server (--n-probs-max)')
-    return n
+    return fields.capped(body, name, 0, defaults.settings.n_probs_max, "--n-probs-max")
 
 
 def _penalty_prompt(body: dict[str, Any], name: str, defaults: Defaults) -> bytes:

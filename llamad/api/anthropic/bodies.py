@@ -71,10 +71,7 @@ def max_tokens(body: dict[str, Any], settings: Settings) -> int:
     """Required of a message, not of counting."""
     if body.get("max_tokens") is None:
         raise bad('"max_tokens" is missing; say how many tokens the answer may have')
-    n, cap = fields.whole(body, "max_tokens", 0, 1), settings.n_predict_max
-    if cap and n > cap:
-        raise bad(f'"max_tokens" may be at most {cap} on this server (--n-predict-max)')
-    return n
+    return fields.capped(body, "max_tokens", 1, settings.n_predict_max or None, "--n-predict-max")
 
 
 def _thinking(body: dict[str, Any]) -> tuple[dict[str, Any], Thinking]:

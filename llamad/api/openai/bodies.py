@@ -28,12 +28,10 @@ def include_usage(body: dict[str, Any]) -> bool:
 
 def limit(body: dict[str, Any], service: Service) -> dict[str, Any]:
     """The token limit under the name that the options know. Without one a text ends with its context, unshifted."""
-    wanted, cap = service.defaults.n_predict, service.settings.n_predict_max
+    wanted, cap = service.defaults.n_predict, service.settings.n_predict_max or None
     for name in ("max_completion_tokens", "max_tokens", "n_predict"):
         if body.get(name) is not None:
-            wanted = fields.whole(body, name, -1, -2)
-            if cap and wanted > cap:
-                raise bad(f'"{name}" may be at most {cap} on this server (--n-predict-max)')
+            wanted = fields.capped(body, name, -2, cap, "--n-predict-max")
             break
     return {"n_predict": -2 if wanted < 0 else wanted}
 

@@ -54,9 +54,8 @@ def parse(body: dict[str, Any], settings: Settings) -> Asked:
     out["tools"] = [_function(tool) for tool in tools]
     limit = body.get("max_output_tokens")
     if limit is not None:
-        out["max_tokens"] = fields.whole(body, "max_output_tokens", 0, 1)
-        if 0 < settings.n_predict_max < out["max_tokens"]:
-            raise bad(f'"max_output_tokens" may be at most {settings.n_predict_max} here (--n-predict-max)')
+        cap = settings.n_predict_max or None
+        out["max_tokens"] = fields.capped(body, "max_output_tokens", 1, cap, "--n-predict-max")
     out["response_format"] = _format(body)
     include = fields.texts(body, "include")
     for name in include:
