@@ -333,25 +333,32 @@ class Job:
         exchange = self.exchange
         if not data:
             return
-        if not exchange.begun and not exchange.closed:
-            exchange.begin(200, sse.CONTENT_TYPE)
-            data = self.dialect.begin(self) + data
         self.t_written = time.monotonic()
-        exchange.write(data)
+        if exchange.begun:
+            exchange.write(data)
+        elif not exchange.closed:
+            exchange.begin(200, sse.CONTENT_TYPE, data=self.dialect.begin(self) + data)
+
+    def _end(self, data: bytes) -> None:
+        """The last events of the stream."""
+        if self.exchange.begun:
+            self.exchange.end(data)
+        else:
+            self.write(data)
+            self.exchange.end()
 
     def on_part_done(self, part: Part) -> None:
         self.n_left -= 1
         if self.exchange.closed:  # the client left, or another part failed and it knows
             self.service.pings.discard(self)
             return
-        if self.generation.stream:
-            self.write(self.dialect.done(part))
+        last = self.dialect.done(part) if self.generation.stream else b""
         if self.n_left:
+            self.write(last)
             return
         self.service.pings.discard(self)
         if self.generation.stream:
-            self.write(self.dialect.end(self))
-            self.exchange.end()
+            self._end(last + self.dialect.end(self))
         else:
             self.exchange.send(Response(200, self.dialect.whole(self)))
 
@@ -363,8 +370,7 @@ class Job:
             return
         error = failure_error(failure, code)
         if self.exchange.begun:
-            self.exchange.write(self.dialect.failed(error))
-            self.exchange.end()
+            self.exchange.end(self.dialect.failed(error))
         else:
             self.exchange.send(self.dialect.refused(error))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import sys
 import threading
 import time
 from typing import Any
@@ -309,3 +310,28 @@ def test_many_clients_at_once(serve: Any) -> None:
     for t in threads:
         t.join()
     assert bad == []
+
+
+def n_segments(sock: socket.socket) -> int:
+    """Of data that have come: Linux's tcpi_data_segs_in."""
+    return int.from_bytes(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)[152:156], sys.byteorder)
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+def test_a_piece_that_is_there_leaves_with_the_head_and_with_the_end(serve: Any, version: str) -> None:
+    h = serve()
+    with h.connect() as c:
+        c.send(f"GET /hold HTTP/{version}\r\nHost: test\r\n\r\n".encode())
+        exchange = h.held()
+        h.on_loop(lambda: exchange.begin(200, "text/plain", data=b"one"))
+        assert c.read_head().status == 200
+        assert n_segments(c.sock) == 1
+        h.on_loop(lambda: exchange.write(b"two"))
+        h.on_loop(lambda: exchange.end(b"three"))
+        h.wait_event("done", "/hold", 200)
+        assert exchange.sent_bytes == 11
+        assert n_segments(c.sock) == 3
+        assert c.buffer == (b"one" if version == "1.0" else b"3\r\none\r\n")
+        assert c.sock.recv(100, socket.MSG_WAITALL if version == "1.0" else 0) == (
+            b"twothree" if version == "1.0" else b"3\r\ntwo\r\n5\r\nthree\r\n0\r\n\r\n"
+        )

@@ -31,8 +31,9 @@ cdef class Exchange:
 
     cpdef send(self, response)
     cpdef write(self, bytes data)
-    cpdef end(self)
+    cpdef end(self, bytes data=*)
     cpdef fail(self, response)
+    cdef bytes _framed(self, bytes data)
     cdef abandon(self)
     cdef pause(self)
     cdef resume(self)

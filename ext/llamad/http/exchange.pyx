@@ -185,8 +185,9 @@ cdef class Exchange:
         elif not self.paused:
             asyncio.get_running_loop().call_soon(self._write_rest)
 
-    def begin(self, int status, str content_type, headers=()):
-        """Start a streamed answer: in chunks, or for HTTP/1.0 until the connection closes."""
+    def begin(self, int status, str content_type, headers=(), bytes data=b""):
+        """Start a streamed answer: in chunks, or for HTTP/1.0 until the connection closes. Its first piece leaves with
+        the head, in one write."""
         cdef bytes extra, head
         if self.closed:
             return
@@ -205,29 +206,31 @@ cdef class Exchange:
             self._refuse_head(error)
             return
         self._begun = True
-        self._connection.put(head)
+        self._connection.put(head + self._framed(data))
 
     cpdef write(self, bytes data):
         """One piece of the stream."""
-        cdef Py_ssize_t n
-        if self.closed or not data:  # an empty chunk would end the stream
+        cdef bytes framed
+        if self.closed:
             return
         if not self._begun:
             raise RuntimeError("write() before begin()")
-        if self._mute:
-            return
-        n = len(data)
-        self.sent_bytes += n
-        self._connection.put(_chunk(data, n) if self._chunked else data)
+        framed = self._framed(data)
+        if framed:
+            self._connection.put(framed)
 
-    cpdef end(self):
-        """The stream is complete."""
+    cpdef end(self, bytes data=b""):
+        """The stream is complete, with this as its last piece."""
+        cdef bytes last
         if self.closed:
             return
         if not self._begun:
             raise RuntimeError("end() before begin()")
+        last = self._framed(data)
         if self._chunked and not self._mute:
-            self._connection.put(_LAST_CHUNK)
+            last += _LAST_CHUNK
+        if last:
+            self._connection.put(last)
         self._close()
 
     cpdef fail(self, response):
@@ -239,6 +242,14 @@ cdef class Exchange:
             return
         self.closed = True
         self._connection.cut_off(self)
+
+    cdef bytes _framed(self, bytes data):
+        """A piece as it is sent; nothing of an empty one, which would end the stream."""
+        cdef Py_ssize_t n = len(data)
+        if n == 0 or self._mute:
+            return b""
+        self.sent_bytes += n
+        return _chunk(data, n) if self._chunked else data
 
     # For the connection.
 
