@@ -43,7 +43,7 @@ class Engine:
 
     def __init__(self, core: Core, *, n_slots: int, queue_max: int, trace: StepTrace | None = None) -> None:
         self.core = core
-        self._gathering = Gathering(core.wake, n_tokens_max=core.n_ubatch, n_tasks_max=n_slots)
+        self._gathering = Gathering(core.rouse, core.wake, n_tokens_max=core.n_ubatch, n_tasks_max=n_slots)
         self.n_slots = n_slots
         self.queue_max = queue_max
         self.tasks: dict[int, Running] = {}

@@ -18,7 +18,10 @@ QUIET_TURNS = 3
 class Gathering:
     """The tasks for which the engine has not been woken yet. A step has room for so many tokens and tasks."""
 
-    def __init__(self, wake: Callable[[], None], *, n_tokens_max: int, n_tasks_max: int) -> None:
+    def __init__(
+        self, rouse: Callable[[], None], wake: Callable[[], None], *, n_tokens_max: int, n_tasks_max: int
+    ) -> None:
+        self._rouse = rouse
         self._wake = wake
         self._n_tokens_max = n_tokens_max
         self._n_tasks_max = n_tasks_max
@@ -28,7 +31,9 @@ class Gathering:
 
     def open(self, loop: asyncio.AbstractEventLoop) -> None:
         """A task is about to be put into the ring, and the engine will be woken for it in any case."""
-        self.is_open = True
+        if not self.is_open:
+            self.is_open = True
+            self._rouse()
         self._n_quiet = 0
         if not self._is_turning:
             self._is_turning = True

@@ -14,7 +14,10 @@ from llamad.engine.task import RequestContext, Task
 
 class Bell:
     def __init__(self) -> None:
-        self.n = 0
+        self.n = self.n_roused = 0
+
+    def rouse(self) -> None:
+        self.n_roused += 1
 
     def ring(self) -> None:
         self.n += 1
@@ -33,7 +36,11 @@ def submit(gathering: Gathering, loop: asyncio.AbstractEventLoop, n_tokens: int)
 def gathered(test) -> None:
     async def run() -> None:
         bell = Bell()
-        await test(asyncio.get_running_loop(), bell, Gathering(bell.ring, n_tokens_max=100, n_tasks_max=12))
+        await test(
+            asyncio.get_running_loop(),
+            bell,
+            Gathering(bell.rouse, bell.ring, n_tokens_max=100, n_tasks_max=12),
+        )
 
     asyncio.run(run())
 
@@ -55,8 +62,11 @@ def test_tasks_that_follow_each_other_are_one_call():
             submit(gathering, loop, 10)
             await turns(2)
             assert bell.n == 0
+            assert bell.n_roused == 1
         await turns(8)
         assert bell.n == 1
+        submit(gathering, loop, 10)
+        assert bell.n_roused == 2
 
     gathered(test)
 
@@ -140,14 +150,17 @@ def test_an_idle_engine_reads_in_one_step_what_came_together():
         engine = Engine(h.core, n_slots=8, queue_max=8)
         engine.start()
         sinks = []
+        n_admitted = 0
         for i in range(6):
             sinks.append(Ended())
             prompt = h.vocab.tokenize(b"%d" % i, True, True)
             engine.submit(Task(RequestContext("x"), prompt, GREEDY, n_predict=1), sinks[-1])
             time.sleep(0.005)  # an engine that was woken would begin
+            n_admitted = max(n_admitted, 8 - h.core.n_idle() if fake.n_decodes == 0 else 0)
             await turns(1)
         await asyncio.gather(*[sink.future for sink in sinks])
         await engine.stop()
+        assert n_admitted > 0  # while the next was on its way
         return fake.n_decodes
 
     assert asyncio.run(run()) == 1

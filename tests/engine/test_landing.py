@@ -7,10 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from support.harness import Harness
+from support.harness import DONE, FAILED, Harness
 
 from llamad.engine.fake import Fake
 from llamad.engine.picker import row_await, row_mark
+from llamad.engine.task import FAILURE_SAMPLER
 
 N = 5000
 
@@ -138,3 +139,39 @@ def test_a_decode_that_fails_leaves_no_row_behind():
         again = [h.submit(b"%c" % (65 + i), n_predict=20) for i in range(3)]
         h.wait(*again)
         assert [h.text(task)[:3] for task in again] == [b"BCD", b"CDE", b"DEF"]
+
+
+@pytest.mark.parametrize("has_device", [False, True])
+@pytest.mark.parametrize(
+    "is_first", [False, True]
+)  # of the step that has read the prompts, or of a later one
+def test_without_logits_the_tasks_of_the_step_fail_and_no_others(has_device, is_first):
+    fake = Fake(device_us=300)
+    with Harness(fake, n_slots=3, has_device=has_device) as h:
+        if is_first:
+            fake.fail_rows()
+        tasks = [h.submit(b"%c" % (97 + i), n_predict=-1 if i == 0 else 200) for i in range(3)]
+        if not is_first:
+            for task in tasks:
+                h.wait_first(task)
+            fake.fail_rows()
+        h.until(lambda: any(h.end(task) for task in tasks))
+        failed = [task for task in tasks if (h.end(task) or (0,))[0] == FAILED]
+        assert failed
+        assert {h.end(task)[2] for task in failed} == {FAILURE_SAMPLER}
+        again = [h.submit(b"%c" % (65 + i), n_predict=5) for i in range(3)]
+        h.wait(*again)
+        assert [h.text(task) for task in again] == [b"BCDEF", b"CDEFG", b"DEFGH"]
+
+
+def test_a_first_token_has_come_when_its_logits_have():
+    """Although everything that it needs is made ready while the device computes."""
+    with Harness(Fake(device_us=30_000), n_slots=2, has_device=True) as h:
+        tasks = [h.submit(b"%c" % (97 + i), n_predict=1) for i in range(2)]
+        h.wait(*tasks)
+        for task in tasks:
+            prompt_us, predict_us = h.end(task)[-2:]
+            assert h.end(task)[0] == DONE
+            assert prompt_us >= 29_000
+            assert predict_us < 29_000
+        assert h.core.stats()["prompt_us"] >= 2 * 29_000

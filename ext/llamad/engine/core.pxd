@@ -66,6 +66,8 @@ ctypedef struct State:
     Ring events
     int command_fd
     int event_fd
+    int32_t is_gathering       # the event loop is about to send more tasks (rouse.pyx)
+    int32_t is_emitting        # the engine is about to send events
     int64_t t_wake_us          # of the oldest wake-up that the event loop has not answered; 0: it has all
     Workers *workers
     Defer *defer

@@ -12,11 +12,12 @@ from llamad.engine.landing cimport landing_free, landing_init
 from llamad.engine.plan cimport plan_free, plan_init
 from llamad.engine.probs cimport PROBS_MAX
 from llamad.engine.ring cimport ring_commit, ring_free, ring_init, ring_peek, ring_record_max, ring_release, ring_reserve
+from llamad.engine.rouse cimport rouse_await_events, rouse_engine
 from llamad.engine.sampler cimport sampler_scratch_bytes
 from llamad.engine.sampling cimport Sampling
 from llamad.engine.slots cimport SLOT_IDLE, Slot, slots_check_integrity, slots_free, slots_init
 from llamad.engine.step cimport engine_run
-from llamad.engine.system cimport close, now_us, take_time, wake_clear, wake_open, wake_send
+from llamad.engine.system cimport close, now_us, store_int, take_time, wake_clear, wake_open, wake_send
 from llamad.engine.table cimport llamad_bias
 from llamad.engine.vocab cimport Vocab
 from llamad.engine.wire cimport (
@@ -272,7 +273,12 @@ cdef class Core:
             wake_send(self.state.command_fd)
         return True
 
+    def rouse(self) -> None:
+        """Tasks are about to be submitted without a wake-up: wake() follows the last."""
+        rouse_engine(&self.state)
+
     def wake(self) -> None:
+        store_int(&self.state.is_gathering, 0)
         wake_send(self.state.command_fd)
 
     cdef bint _send_ref(self, uint32_t kind, uint64_t id):
@@ -329,6 +335,8 @@ cdef class Core:
         cdef void *payload
         out = []
         wake_clear(self.state.event_fd)
+        with nogil:
+            rouse_await_events(&self.state)
         t_wake = take_time(&self.state.t_wake_us)
         self.taken.t_us = now_us()
         payload = ring_peek(&self.state.events, &kind)

@@ -7,17 +7,19 @@ from llamad.engine.defer cimport defer_begin, defer_output
 from llamad.engine.emit cimport finish_done, finish_failed
 from llamad.engine.grammar cimport matcher_open
 from llamad.engine.landing cimport (
-    landing_await, landing_begin, landing_can_begin, landing_end, landing_mark_row, landing_overwritten,
+    landing_await, landing_await_all, landing_begin, landing_begin_read, landing_can_begin, landing_end,
+    landing_learn_read, landing_mark_row, landing_overwritten,
 )
-from llamad.engine.pick cimport slot_pick
+from llamad.engine.pick cimport PICKED_NOTHING, slot_pick
 from llamad.engine.probs cimport probs_reserve
 from llamad.engine.prompt_probs cimport take_prompt_probs
+from llamad.engine.rouse cimport rouse_loop
 from llamad.engine.rows cimport row_maxima
 from llamad.engine.sampler cimport Sampler, sampler_accept, sampler_history_wanted, sampler_open
 from llamad.engine.slots cimport SLOT_READING, SLOT_WRITING, Slot
 from llamad.engine.system cimport now_us, store_int
 from llamad.engine.tasks cimport Task
-from llamad.engine.wire cimport FAILURE_MEMORY, FAILURE_SAMPLER, STOP_LIMIT, TaskCommand
+from llamad.engine.wire cimport FAILURE_MEMORY, FAILURE_SAMPLER, STOP_LIMIT, TASK_PROMPT_PROBS, TaskCommand
 from llamad.engine.workers cimport (
     workers_await, workers_begin, workers_end, workers_hurry, workers_is_done, workers_settle,
 )
@@ -36,11 +38,9 @@ cdef Sampler *_open_sampler(State *state, const Task *task) noexcept nogil:
 
 
 cdef void _begin_writing(State *state, Slot *slot, int64_t now) noexcept nogil:
-    """The prompt is read."""
-    slot.t_prompt_us = now - slot.t_admit_us
+    """The prompt is read, or nearly."""
     slot.t_first_us = now
     slot.n_processed = slot.task.command.n_prompt - slot.n_cached
-    state.stats.prompt_us += slot.t_prompt_us
     state.stats.n_prompt_tokens += <uint64_t>(slot.task.command.n_prompt - slot.n_cached)
     slot.state = SLOT_WRITING
     slot.sampler = _open_sampler(state, slot.task)
@@ -48,23 +48,29 @@ cdef void _begin_writing(State *state, Slot *slot, int64_t now) noexcept nogil:
         slot.matcher = matcher_open(slot.task.command.grammar)
 
 
-cdef int32_t _prepare(State *state) noexcept nogil:
-    """Leaves the outputs that are to be picked, each with its row; how many."""
+cdef void _note_first(State *state, Slot *slot, int64_t now) noexcept nogil:
+    """Its logits are there."""
+    slot.t_prompt_us = now - slot.t_admit_us
+    slot.t_first_us = now
+    state.stats.prompt_us += slot.t_prompt_us
+
+
+cdef int32_t _prepare(State *state, int64_t now) noexcept nogil:
+    """Leaves the outputs that are to be picked; how many. `now` is 0 where first tokens are still being computed."""
     cdef Slot *slot
-    cdef float *rows = state.landing.rows
     cdef int32_t i, n = 0
-    cdef int64_t now = now_us()
     for i in range(state.n_outputs):
         slot = &state.slots.items[state.outputs[i]]
         if slot.task == NULL:
             continue  # failed over its prompt's probabilities
-        slot.logits = rows + <size_t>slot.i_row * <size_t>state.n_vocab if rows != NULL else NULL
         if slot.state == SLOT_READING:
-            _begin_writing(state, slot, now)
+            _begin_writing(state, slot, now if now else now_us())
+            if now:
+                _note_first(state, slot, now)
             if slot.task.command.n_predict == 0:
                 finish_done(state, slot, STOP_LIMIT, -1)
                 continue
-        if slot.logits == NULL or slot.sampler == NULL or (slot.task.command.grammar and slot.matcher == NULL):
+        if slot.sampler == NULL or (slot.task.command.grammar and slot.matcher == NULL):
             finish_failed(state, slot, FAILURE_SAMPLER, 0)
             continue
         if probs_reserve(&slot.probs) < 0:
@@ -80,8 +86,13 @@ cdef void _pick(void *arg, int32_t index, int32_t worker) noexcept nogil:
     cdef State *state = <State *>arg
     cdef Slot *slot = &state.slots.items[state.outputs[index]]
     state.picked_rows[worker] = slot.i_row
-    if not slot.is_filler:
-        slot_pick(slot, state.n_vocab, state.scratch + <size_t>worker * state.scratch_bytes)
+    if slot.is_filler:
+        return
+    if state.landing.rows == NULL:
+        slot.picked = PICKED_NOTHING
+        return
+    slot.logits = state.landing.rows + <size_t>slot.i_row * <size_t>state.n_vocab
+    slot_pick(slot, state.n_vocab, state.scratch + <size_t>worker * state.scratch_bytes)
 
 
 cdef void _mark(void *arg, int32_t worker) noexcept nogil:
@@ -102,6 +113,12 @@ cdef void _pick_landing(void *arg, int32_t index, int32_t worker) noexcept nogil
     _pick(arg, index, worker)
 
 
+cdef void _pick_arrived(void *arg, int32_t index, int32_t worker) noexcept nogil:
+    cdef State *state = <State *>arg
+    landing_await_all(&state.landing.is_over, state.landing.patience_us)
+    _pick(arg, index, worker)
+
+
 cdef int32_t _add_fillers(State *state, int32_t n) noexcept nogil:
     """Behind the outputs: nothing is picked from a filler's row, but it has to get its mark. How many there are then."""
     cdef int32_t i
@@ -113,12 +130,47 @@ cdef int32_t _add_fillers(State *state, int32_t n) noexcept nogil:
     return n
 
 
-cdef int64_t draw_begin(State *state, int64_t t_decoded) noexcept nogil:
+cdef int _can_prepare(const State *state) noexcept nogil:
+    """Whether everything is ready for picking before the logits of a step with prompts are there: nobody ends with the
+    prompt or wants more of its rows."""
+    cdef const Slot *slot
+    cdef int32_t i
+    if state.landing.n_rows == 0:
+        return 0
+    for i in range(state.slots.n):
+        slot = &state.slots.items[i]
+        if slot.state == SLOT_READING and slot.n_planned:
+            if slot.task.command.n_predict == 0 or slot.task.command.flags & TASK_PROMPT_PROBS:
+                return 0
+    return 1
+
+
+cdef int64_t _draw_read(State *state, int64_t t_decode) noexcept nogil:
+    """As draw_begin, for a step with prompts, with everything but the picking done while the device computes."""
+    cdef int32_t i
+    cdef int64_t t_arrived
+    state.n_outputs = _prepare(state, 0)
+    workers_begin(state.workers, _pick_arrived, _mark, state, _add_fillers(state, state.n_outputs),
+                  landing_begin_read(&state.landing, state.plan.batch.n_tokens, t_decode))
+    landing_end(&state.landing, state.table.rows(state.ctx))
+    t_arrived = now_us()
+    store_int(&state.landing.is_over, 1)
+    workers_hurry(state.workers)
+    if state.n_outputs:
+        rouse_loop(state)
+    for i in range(state.n_outputs):
+        if state.slots.items[state.outputs[i]].n_decoded == 0:
+            _note_first(state, &state.slots.items[state.outputs[i]], t_arrived)
+    landing_learn_read(&state.landing, state.plan.batch.n_tokens, t_arrived - t_decode)
+    return t_arrived
+
+
+cdef int64_t draw_begin(State *state, int64_t t_decode, int64_t t_decoded) noexcept nogil:
     """Has a token picked for every output, and returns when the device was done with them. draw_next() must follow for
     each of the outputs that are left, and draw_end()."""
     cdef float *rows
     cdef int64_t t_arrived
-    cdef int32_t n_rows = state.plan.n_rows, is_landing = 0
+    cdef int32_t i, n_rows = state.plan.n_rows, is_landing = 0
     if state.plan.n_apart:
         landing_overwritten(&state.landing, 1)
     # Only a batch with one token for each slot gives its rows in the batch's order from the beginning. And a first token
@@ -129,8 +181,10 @@ cdef int64_t draw_begin(State *state, int64_t t_decoded) noexcept nogil:
     if state.n_outputs == 0:
         take_prompt_probs(state)
         return now_us()
+    if state.plan.n_reading_tokens and _can_prepare(state):
+        return _draw_read(state, t_decode)
     if is_landing:
-        state.n_outputs = _prepare(state)
+        state.n_outputs = _prepare(state, now_us())
         workers_begin(state.workers, _pick_landing, _mark, state, _add_fillers(state, state.n_outputs),
                       landing_begin(&state.landing, n_rows, t_decoded + <int64_t>state.plan.wait_us))
         rows = state.table.rows(state.ctx)
@@ -141,13 +195,16 @@ cdef int64_t draw_begin(State *state, int64_t t_decoded) noexcept nogil:
             workers_end(state.workers)
             workers_settle(state.workers)
             landing_end(&state.landing, rows)
+        if rows == NULL:
+            for i in range(state.n_outputs):
+                state.slots.items[state.outputs[i]].picked = PICKED_NOTHING
         state.stats.n_landed += 1
     else:
         # This waits for the device, so that the step's cost is decode's and not sampling's.
         landing_end(&state.landing, state.table.rows(state.ctx))
         t_arrived = now_us()
         take_prompt_probs(state)
-        state.n_outputs = _prepare(state)
+        state.n_outputs = _prepare(state, t_arrived)
         workers_begin(state.workers, _pick, _mark, state, _add_fillers(state, state.n_outputs), 0)
     return t_arrived
 

@@ -11,7 +11,7 @@ from llamad.engine.probs cimport probs_sent
 from llamad.engine.ring cimport ring_commit, ring_reserve
 from llamad.engine.sampler cimport sampler_close
 from llamad.engine.slots cimport SLOT_WRITING, Slot, slot_release
-from llamad.engine.system cimport load_time, now_us, sleep_us, store_time, wake_send
+from llamad.engine.system cimport load_time, now_us, sleep_us, store_int, store_time, wake_send
 from llamad.engine.tasks cimport task_close
 from llamad.engine.text cimport text_add, text_cut_line, text_finish, text_ready, text_scan, text_sent
 from llamad.engine.vocab cimport Pieces
@@ -31,6 +31,7 @@ cdef enum:
 
 cdef void emit_wake(State *state) noexcept nogil:
     """Events are there: wakes the event loop, and leaves the time for it."""
+    store_int(&state.is_emitting, 0)
     if load_time(&state.t_wake_us) == 0:
         store_time(&state.t_wake_us, now_us())
     wake_send(state.event_fd)

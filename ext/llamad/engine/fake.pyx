@@ -141,6 +141,9 @@ cdef float *_logits(void *ctx, int32_t i_batch) noexcept nogil:
 cdef float *_rows(void *ctx) noexcept nogil:
     cdef FakeModel *model = <FakeModel *>ctx
     cdef int32_t i
+    if load_int(&model.fail_rows):
+        store_int(&model.fail_rows, 0)
+        return NULL
     for i in range(model.n_tokens):
         if model.batch_row[i] >= 0:
             _row(model, i)
@@ -519,6 +522,10 @@ cdef class Fake:
     def fail_row(self) -> None:
         """The next row of logits that is asked for by itself is none."""
         store_int(&self.model.fail_row, 1)
+
+    def fail_rows(self) -> None:
+        """The next step has no logits at all."""
+        store_int(&self.model.fail_rows, 1)
 
     def fail_next(self, code: int, n_rebuild_failures: int = 0) -> None:
         """The next decode returns `code`, and so many rebuilds fail before one works."""

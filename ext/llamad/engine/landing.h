@@ -51,4 +51,12 @@ static inline int landing_await(const float *row, int32_t n, float *maxima, cons
     return 1;
 }
 
+/* Returns when `is_over` says that all rows are there. Spins until `patience_us`, and then looks now and again. */
+static inline void landing_await_all(const int32_t *is_over, int64_t patience_us) {
+    for (int32_t n_spins = 1; !load_int(is_over); n_spins++) {
+        if (n_spins % LANDING_SPINS == 0 && now_us() > patience_us) sleep_us(LANDING_NAP_US);
+        relax();
+    }
+}
+
 #endif

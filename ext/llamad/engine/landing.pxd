@@ -5,6 +5,10 @@ cdef extern from "landing.h" nogil:
     void landing_mark(float *row, int32_t n) noexcept
     int landing_await(const float *row, int32_t n, float *maxima, const int32_t *is_over,
                       int64_t patience_us) noexcept
+    void landing_await_all(const int32_t *is_over, int64_t patience_us) noexcept
+
+cdef enum:
+    LANDING_SIZES = 16
 
 ctypedef struct Landing:
     float *rows              # where llama.cpp has the device write; NULL: not known
@@ -13,12 +17,15 @@ ctypedef struct Landing:
     int32_t n_vocab
     int32_t is_over          # the device has sent everything
     int64_t patience_us      # until when threads spin
+    double read_us[LANDING_SIZES]  # what a step with prompts took: of 1 token, of 2, of up to 4, ...; 0: not known
 
 cdef int landing_init(Landing *landing, int32_t n_rows, int32_t n_vocab) noexcept nogil
 cdef void landing_free(Landing *landing) noexcept nogil
 cdef void landing_forget(Landing *landing) noexcept nogil
 cdef int landing_can_begin(const Landing *landing, int32_t n_rows) noexcept nogil
 cdef int64_t landing_begin(Landing *landing, int32_t n_rows, int64_t due_us) noexcept nogil
+cdef int64_t landing_begin_read(Landing *landing, int32_t n_tokens, int64_t t_decode) noexcept nogil
+cdef void landing_learn_read(Landing *landing, int32_t n_tokens, int64_t step_us) noexcept nogil
 cdef void landing_overwritten(Landing *landing, int32_t n_rows) noexcept nogil
 cdef void landing_end(Landing *landing, float *rows) noexcept nogil
 cdef void landing_mark_row(Landing *landing, int32_t i_row) noexcept nogil

@@ -4,6 +4,9 @@
 # llama.cpp has the rows of a step sent into one buffer, in the order of the batch's outputs, and hands the buffer out
 # only when all have arrived. With a big vocabulary that takes as long as sampling does, so sampling begins before: the
 # buffer of the last step is known. It stays where it is as long as no batch has more outputs than there are slots.
+#
+# A step that reads prompts may give its rows in another order, so nothing is picked before all are there. But who will
+# pick is awake by then.
 from libc.stdint cimport int8_t, int32_t, int64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
@@ -11,6 +14,7 @@ from libc.string cimport memset
 cdef enum:
     LEAD_US = 120            # threads are awake so long before the first row is expected
     PATIENCE_US = 1000       # and spin so long after the last
+    READ_LEAD_PART = 16      # of what a step with prompts takes: it varies more
     BYTES_A_US = 40000       # of a fast bus
 
 
@@ -49,6 +53,27 @@ cdef int64_t landing_begin(Landing *landing, int32_t n_rows, int64_t due_us) noe
     landing.is_over = 0
     landing.patience_us = due_us + PATIENCE_US
     return due_us - <int64_t>n_rows * landing.n_vocab * 4 // BYTES_A_US - LEAD_US
+
+
+cdef int32_t _size(int32_t n_tokens) noexcept nogil:
+    cdef int32_t k = 0
+    while k + 1 < LANDING_SIZES and 1 << k < n_tokens:
+        k += 1
+    return k
+
+
+cdef int64_t landing_begin_read(Landing *landing, int32_t n_tokens, int64_t t_decode) noexcept nogil:
+    """So many tokens are decoded since t_decode: from when on threads should wait for the rows."""
+    cdef int64_t step_us = <int64_t>landing.read_us[_size(n_tokens)]
+    landing.is_over = 0
+    landing.patience_us = t_decode + step_us + PATIENCE_US
+    return t_decode + step_us - step_us // READ_LEAD_PART - LEAD_US
+
+
+cdef void landing_learn_read(Landing *landing, int32_t n_tokens, int64_t step_us) noexcept nogil:
+    """Half of it is believed at once: the first steps of a process load code."""
+    cdef double *known = &landing.read_us[_size(n_tokens)]
+    known[0] = (known[0] + <double>step_us) / 2 if known[0] > 0 else <double>step_us
 
 
 cdef void landing_overwritten(Landing *landing, int32_t n_rows) noexcept nogil:

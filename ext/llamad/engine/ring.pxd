@@ -18,5 +18,6 @@ cdef void ring_free(Ring *ring) noexcept nogil
 cdef uint64_t ring_record_max(const Ring *ring) noexcept nogil
 cdef void *ring_reserve(Ring *ring, uint32_t kind, uint64_t n_payload) noexcept nogil
 cdef void ring_commit(Ring *ring) noexcept nogil
+cdef int ring_is_empty(const Ring *ring) noexcept nogil
 cdef void *ring_peek(Ring *ring, uint32_t *kind) noexcept nogil
 cdef void ring_release(Ring *ring) noexcept nogil

@@ -61,6 +61,11 @@ cdef void ring_commit(Ring *ring) noexcept nogil:
     store_release(&ring.head, ring.pending)
 
 
+cdef int ring_is_empty(const Ring *ring) noexcept nogil:
+    """As the consumer sees it."""
+    return ring.tail == load_acquire(&ring.head)
+
+
 cdef void *ring_peek(Ring *ring, uint32_t *kind) noexcept nogil:
     """The oldest record's payload, or NULL. It stays valid until ring_release()."""
     cdef RecordHead *record

@@ -18,7 +18,7 @@ from llamad.engine.slots cimport (
     SLOT_IDLE, SLOT_READING, SLOT_WRITING, Slot, slot_discard, slot_regroup, slot_shift, slot_take, slots_cells_used,
     slots_choose, slots_forget,
 )
-from llamad.engine.system cimport load_int, now_us, sleep_us, wake_wait
+from llamad.engine.system cimport load_int, now_us, relax, sleep_us, wake_wait
 from llamad.engine.table cimport llamad_batch
 from llamad.engine.tasks cimport Task, queue_add, queue_find, queue_remove, task_close, task_open
 from llamad.engine.wire cimport (
@@ -29,6 +29,8 @@ from llamad.engine.wire cimport (
 
 cdef enum:
     REBUILD_PAUSE_US = 1000000
+    GATHER_US = 1000         # tasks that come one after the other are waited for so long without sleeping
+    GATHER_MS = 1000
 
 
 # --- commands -------------------------------------------------------------------------------------------------
@@ -166,6 +168,22 @@ cdef void _admit(State *state) noexcept nogil:
         elif task.command.id_slot < 0:
             break
         task = next
+
+
+cdef void _gather(State *state) noexcept nogil:
+    """Tasks come one after the other (gathering.py): each is admitted while the loop reads the next. A loop that something
+    else keeps is waited for asleep."""
+    cdef int64_t t_end
+    if not load_int(&state.is_gathering):
+        return
+    t_end = now_us() + GATHER_US
+    while load_int(&state.is_gathering) and not state.stopping:
+        _take_commands(state)
+        _admit(state)
+        if now_us() < t_end:
+            relax()
+        else:
+            wake_wait(state.command_fd, GATHER_MS)
 
 
 # --- room in the context --------------------------------------------------------------------------------------
@@ -333,7 +351,7 @@ cdef void _step(State *state) noexcept nogil:
     t_wait = now_us()
     _apply(state)
     fillers_remove(&state.plan, &state.slots)
-    t_sample = draw_begin(state, t_wait)
+    t_sample = draw_begin(state, t_decode, t_wait)
     plan_learn(&state.plan, t_sample - t_decode, t_sample - t_wait)
     sample_us = now_us() - t_sample
     for i in range(state.n_outputs):
@@ -358,6 +376,7 @@ cdef void engine_run(State *state) noexcept nogil:
     cdef uint64_t n_released
     cdef int32_t n_put_off
     while True:
+        _gather(state)
         _take_commands(state)
         if state.stopping:
             break
