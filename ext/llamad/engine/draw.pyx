@@ -3,7 +3,7 @@
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
 from llamad.engine.core cimport State
-from llamad.engine.defer cimport defer_begin, defer_output
+from llamad.engine.defer cimport DEFERRAL_NONE, defer_begin, defer_output
 from llamad.engine.emit cimport finish_done, finish_failed
 from llamad.engine.grammar cimport matcher_open
 from llamad.engine.landing cimport (
@@ -19,7 +19,7 @@ from llamad.engine.sampler cimport Sampler, sampler_accept, sampler_history_want
 from llamad.engine.slots cimport SLOT_READING, SLOT_WRITING, Slot
 from llamad.engine.system cimport now_us, store_int
 from llamad.engine.tasks cimport Task
-from llamad.engine.wire cimport FAILURE_MEMORY, FAILURE_SAMPLER, STOP_LIMIT, TASK_PROMPT_PROBS, TaskCommand
+from llamad.engine.wire cimport FAILURE_MEMORY, FAILURE_SAMPLER, STOP_LIMIT, TASK_PROMPT_PROBS, TASK_STREAM, TaskCommand
 from llamad.engine.workers cimport (
     workers_await, workers_begin, workers_end, workers_hurry, workers_is_done, workers_settle,
 )
@@ -147,7 +147,8 @@ cdef int _can_prepare(const State *state) noexcept nogil:
 
 cdef int64_t _draw_read(State *state, int64_t t_decode) noexcept nogil:
     """As draw_begin, for a step with prompts, with everything but the picking done while the device computes."""
-    cdef int32_t i
+    cdef Slot *slot
+    cdef int32_t i, is_awaited = 0
     cdef int64_t t_arrived
     state.n_outputs = _prepare(state, 0)
     workers_begin(state.workers, _pick_arrived, _mark, state, _add_fillers(state, state.n_outputs),
@@ -156,11 +157,13 @@ cdef int64_t _draw_read(State *state, int64_t t_decode) noexcept nogil:
     t_arrived = now_us()
     store_int(&state.landing.is_over, 1)
     workers_hurry(state.workers)
-    if state.n_outputs:
-        rouse_loop(state)
     for i in range(state.n_outputs):
-        if state.slots.items[state.outputs[i]].n_decoded == 0:
-            _note_first(state, &state.slots.items[state.outputs[i]], t_arrived)
+        slot = &state.slots.items[state.outputs[i]]
+        if slot.n_decoded == 0:
+            _note_first(state, slot, t_arrived)
+            is_awaited |= slot.task.command.flags & TASK_STREAM
+    if is_awaited:
+        rouse_loop(state)
     landing_learn_read(&state.landing, state.plan.batch.n_tokens, t_arrived - t_decode)
     return t_arrived
 
@@ -198,6 +201,7 @@ cdef int64_t draw_begin(State *state, int64_t t_decode, int64_t t_decoded) noexc
         if rows == NULL:
             for i in range(state.n_outputs):
                 state.slots.items[state.outputs[i]].picked = PICKED_NOTHING
+                store_int(&state.slots.items[state.outputs[i]].deferral, DEFERRAL_NONE)
         state.stats.n_landed += 1
     else:
         # This waits for the device, so that the step's cost is decode's and not sampling's.

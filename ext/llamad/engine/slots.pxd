@@ -53,6 +53,7 @@ ctypedef struct Slot:
     int64_t t_deferred_us
     int32_t truncated
     int32_t has_new_line
+    int32_t is_told          # the event loop knows that the task was admitted
     int64_t t_admit_us
     int64_t t_prompt_us
     int64_t t_first_us

@@ -1,6 +1,6 @@
 # Owns: the engine thread's turn. One turn is a step: take commands, admit, plan, decode, sample, emit, wake.
 # Never creates a Python object, never takes the GIL, never waits for the event loop except when the event ring
-# is full. How tokens are picked is in draw.pyx, what they become in emit.pyx.
+# is full or the first of several requests is there. How tokens are picked is in draw.pyx, what they become in emit.pyx.
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 
 from llamad.engine.actions cimport actions_add, actions_drop, actions_drop_all, actions_run
@@ -18,7 +18,7 @@ from llamad.engine.slots cimport (
     SLOT_IDLE, SLOT_READING, SLOT_WRITING, Slot, slot_discard, slot_regroup, slot_shift, slot_take, slots_cells_used,
     slots_choose, slots_forget,
 )
-from llamad.engine.system cimport load_int, now_us, relax, sleep_us, wake_wait
+from llamad.engine.system cimport load_int, now_us, relax, sleep_us, store_int, wake_wait
 from llamad.engine.table cimport llamad_batch
 from llamad.engine.tasks cimport Task, queue_add, queue_find, queue_remove, task_close, task_open
 from llamad.engine.wire cimport (
@@ -142,7 +142,13 @@ cdef int _is_held(const State *state, const Task *task) noexcept nogil:
     return 0
 
 
-cdef void _admit(State *state) noexcept nogil:
+cdef void _tell_admitted(State *state, Slot *slot) noexcept nogil:
+    slot.is_told = 1
+    slot.t_admit_us = now_us()
+    emit_admitted(state, slot)
+
+
+cdef void _admit(State *state, int is_told) noexcept nogil:
     """Waiting tasks in their order; one bound to a busy slot or held by its group or by a reader of the same beginning
     lets others pass, one without room does not."""
     cdef Task *task = state.queue.first
@@ -164,26 +170,35 @@ cdef void _admit(State *state) noexcept nogil:
             queue_remove(&state.queue, task)
             share_prepare(state, slot, task)
             slot_take(&state.slots, slot, task)
-            emit_admitted(state, slot)
+            slot.is_told = 0
+            if is_told:
+                _tell_admitted(state, slot)
         elif task.command.id_slot < 0:
             break
         task = next
 
 
 cdef void _gather(State *state) noexcept nogil:
-    """Tasks come one after the other (gathering.py): each is admitted while the loop reads the next. A loop that something
-    else keeps is waited for asleep."""
+    """Tasks come one after the other (gathering.py): each is admitted while the loop reads the next, and told so when the
+    last is there, since until then they wait. A loop that something else keeps is waited for asleep."""
     cdef int64_t t_end
+    cdef int32_t i
     if not load_int(&state.is_gathering):
         return
     t_end = now_us() + GATHER_US
-    while load_int(&state.is_gathering) and not state.stopping:
+    while load_int(&state.is_gathering):
         _take_commands(state)
-        _admit(state)
+        if state.stopping:
+            return
+        if state.actions == NULL:  # else those come first (actions_run)
+            _admit(state, 0)
         if now_us() < t_end:
             relax()
         else:
             wake_wait(state.command_fd, GATHER_MS)
+    for i in range(state.slots.n):
+        if state.slots.items[i].state == SLOT_READING and not state.slots.items[i].is_told:
+            _tell_admitted(state, &state.slots.items[i])
 
 
 # --- room in the context --------------------------------------------------------------------------------------
@@ -318,6 +333,8 @@ cdef void _wake(State *state) noexcept nogil:
     if state.is_dirty:
         state.is_dirty = 0
         emit_wake(state)
+    else:
+        store_int(&state.is_emitting, 0)
 
 
 cdef int _timeout_ms(const State *state, int64_t now) noexcept nogil:
@@ -384,7 +401,7 @@ cdef void engine_run(State *state) noexcept nogil:
         _expire(state, now)
         take_deferred(state, now)
         n_put_off = actions_run(state)
-        _admit(state)
+        _admit(state, 1)
         n_released = state.n_released
         _make_room(state)
         _make_shared_room(state)
