@@ -88,11 +88,8 @@ def express_threads(n_wanted: int) -> tuple[int, int]:
 
 def sampler_threads(n_wanted: int, n_slots: int, has_device: bool) -> int:
     """Threads that sample the slots of a step in parallel. Where a device computes they have most of the cores for the
-    moment in which its logits arrive; the rest is for whoever feeds the device, the event loop and the express lane.
-    One for every two slots is enough, since rows arrive one by one, and fewer that wait leave the engine faster."""
+    moment in which its logits arrive; the rest is for whoever feeds the device, the event loop and the express lane."""
     if n_wanted > 0:
         return n_wanted
     n_cores = _cores()
-    if has_device:
-        return max(1, min((n_slots + 1) // 2, n_cores * 3 // 4))
-    return max(1, min(n_slots, 8, n_cores // 2))
+    return max(1, min(n_slots, n_cores * 3 // 4 if has_device else min(8, n_cores // 2)))
