@@ -14,7 +14,8 @@ from libc.string cimport memset
 cdef enum:
     LEAD_US = 120            # threads are awake so long before the first row is expected
     PATIENCE_US = 1000       # and spin so long after the last
-    READ_LEAD_PART = 16      # of what a step with prompts takes: it varies more
+    READ_LEAD_PART = 16      # of what a step with prompts takes: it varies more,
+    READ_LEAD_US_MAX = 500   # but who waits keeps a core
     BYTES_A_US = 40000       # of a fast bus
 
 
@@ -67,7 +68,7 @@ cdef int64_t landing_begin_read(Landing *landing, int32_t n_tokens, int64_t t_de
     cdef int64_t step_us = <int64_t>landing.read_us[_size(n_tokens)]
     landing.is_over = 0
     landing.patience_us = t_decode + step_us + PATIENCE_US
-    return t_decode + step_us - step_us // READ_LEAD_PART - LEAD_US
+    return t_decode + step_us - min(step_us // READ_LEAD_PART, <int64_t>READ_LEAD_US_MAX) - LEAD_US
 
 
 cdef void landing_learn_read(Landing *landing, int32_t n_tokens, int64_t step_us) noexcept nogil:
