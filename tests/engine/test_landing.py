@@ -142,15 +142,14 @@ def test_a_decode_that_fails_leaves_no_row_behind():
 
 
 @pytest.mark.parametrize("has_device", [False, True])
-@pytest.mark.parametrize(
-    "is_first", [False, True]
-)  # of the step that has read the prompts, or of a later one
+@pytest.mark.parametrize("is_first", [False, True])
 def test_without_logits_the_tasks_of_the_step_fail_and_no_others(has_device, is_first):
+    """In the step that has read the prompts, or in a later one."""
     fake = Fake(device_us=300)
     with Harness(fake, n_slots=3, has_device=has_device) as h:
         if is_first:
             fake.fail_rows()
-        tasks = [h.submit(b"%c" % (97 + i), n_predict=-1 if i == 0 else 200) for i in range(3)]
+        tasks = [h.submit(b"%c" % (97 + i), n_predict=200) for i in range(3)]
         if not is_first:
             for task in tasks:
                 h.wait_first(task)

@@ -22,10 +22,9 @@ cdef void rouse_engine(State *state) noexcept nogil:
 
 
 cdef void rouse_loop(State *state) noexcept nogil:
-    """The engine's: events come in a moment, and emit_wake() says when that was all."""
-    if state.plan.has_device:
-        store_int(&state.is_emitting, 1)
-        wake_send(state.event_fd)
+    """The engine's: events come in a moment, and emit_wake() says when that was all. Only where a device computes."""
+    store_int(&state.is_emitting, 1)
+    wake_send(state.event_fd)
 
 
 cdef void rouse_await_events(State *state) noexcept nogil:
