@@ -210,6 +210,16 @@ def test_whole_vocabularies_agree(vocab, packed, values, scale):
     same_picks(ours, theirs, rows, list(range(100)) * 2, n_again=1)
 
 
+@pytest.mark.parametrize("frequency", [0.4, 0.3, 1.7])
+def test_penalties_are_rounded_as_llama_cpps_are(vocab, packed, frequency):
+    """ARM64 can add a product without rounding it first; llama.cpp's compiler does not, at this place."""
+    random = np.random.default_rng(7)
+    rows = [(random.standard_normal(64) * 1e-6).astype(np.float32) for _ in range(8)]
+    values = {"presence_penalty": 0.7, "frequency_penalty": frequency, "repeat_last_n": 64, "top_k": 0}
+    ours, theirs = pickers(vocab, packed, 64, **{"seed": 3, "top_p": 1.0, "min_p": 0.0, **values})
+    same_picks(ours, theirs, rows, [token for token in range(12) for _ in range(1 + token % 7)], n_again=1)
+
+
 @pytest.mark.parametrize(
     "names", [("top_n_sigma", "dry", "min_p"), ("top_n_sigma", "dry", "top_k"), ("top_n_sigma", "dry")]
 )

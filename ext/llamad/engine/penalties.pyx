@@ -6,6 +6,17 @@ from llamad.engine.candidates cimport Candidates
 from llamad.engine.rows cimport Row, row_set
 from llamad.engine.table cimport llamad_sampling
 
+cdef extern from *:
+    """
+    /* Where a processor multiplies and adds in one (ARM64), compilers use that, and round once. In llama.cpp a branch lies
+     * between this product and its sum, so that they are rounded one after the other. */
+    static inline float unfused_product(float a, float b) {
+        volatile float product = a * b;
+        return product;
+    }
+    """
+    float unfused_product(float a, float b) noexcept nogil
+
 
 cdef int penalties_open(Penalties *penalties, const llamad_sampling *s, int32_t n_vocab) noexcept nogil:
     """0, or -1 without memory."""
@@ -34,7 +45,7 @@ cdef void penalties_accept(Penalties *penalties, int32_t token) noexcept nogil:
 
 cdef float _penalized(const llamad_sampling *s, float logit, int32_t count) noexcept nogil:
     logit = logit * s.repeat_penalty if logit <= 0 else logit / s.repeat_penalty
-    return logit - (<float>count * s.frequency_penalty + s.presence_penalty)
+    return logit - (unfused_product(<float>count, s.frequency_penalty) + s.presence_penalty)
 
 
 cdef void penalties_to_row(Penalties *penalties, const llamad_sampling *s, Row *row) noexcept nogil:
