@@ -1,6 +1,6 @@
 from typing import Any
 
-from llamad.engine.sampling import Sampling
+from llamad.engine.command import Command
 from llamad.engine.vocab import Vocab
 
 def clock_us() -> int: ...
@@ -41,33 +41,13 @@ class Core:
     def submit(
         self,
         id: int,
+        task: Command,
         prompt: bytes,
-        sampling: Sampling,
         *,
-        stops: list[bytes],
-        bias: list[tuple[int, float]],
-        breakers: bytes,
         request_id: bytes,
         key_name: bytes,
-        priority: int,
-        deadline_us: int,
-        adapter_set: int,
-        id_slot: int,
-        n_predict: int,
-        n_keep: int,
-        n_discard: int,
-        t_max_predict_us: int,
-        stream: bool,
-        cache_prompt: bool,
-        context_shift: bool,
-        group: int = 0,
-        grammar: int = 0,
-        markers: bool = False,
-        n_indent: int = 0,
-        n_probs: int = 0,
-        post_sampling_probs: bool = False,
-        penalty: bytes | None = None,
-        prompt_probs: bool = False,
+        deadline_us: int = 0,
+        seed: int = -1,
         wake: bool = True,
     ) -> bool: ...
     def rouse(self) -> None: ...

@@ -15,6 +15,7 @@ from typing import Any
 
 from llamad.engine.action import RESULT_ABORTED, RESULT_FAILED, Acted, Action
 from llamad.engine.blobs import Blob
+from llamad.engine.command import Command
 from llamad.engine.core import Core
 from llamad.engine.gathering import Gathering
 from llamad.engine.task import FAILURE_ABORTED, FAILURE_MEMORY, Done, Sink, Task
@@ -30,11 +31,12 @@ STOP_SECONDS = 1.0
 class Running:
     """A task on the event loop's side."""
 
-    __slots__ = ("sink", "slot", "task")
+    __slots__ = ("request_id", "sink", "slot", "task")
 
-    def __init__(self, task: Task, sink: Sink) -> None:
-        self.task = task
+    def __init__(self, sink: Sink, request_id: str, task: Task | None) -> None:
         self.sink = sink
+        self.request_id = request_id
+        self.task = task  # kept as long as it runs; None: its command is all there is
         self.slot = -1  # until it is admitted
 
 
@@ -114,50 +116,59 @@ class Engine:
 
     def submit(self, task: Task, sink: Sink) -> int:
         """Hand a task to the engine; its events reach `sink` from the next turn of the loop on."""
+        context = task.context
+        return self.submit_command(
+            task.command(),
+            task.prompt,
+            sink,
+            request_id=context.request_id,
+            key_name=context.key_name,
+            deadline_us=context.deadline_us,
+            task=task,
+        )
+
+    def submit_command(
+        self,
+        command: Command,
+        prompt: bytes,
+        sink: Sink,
+        *,
+        request_id: str,
+        key_name: str,
+        deadline_us: int,
+        seed: int = -1,
+        task: Task | None = None,
+    ) -> int:
+        """The same with a task's command, which requests with the same options share; they may have their own seeds."""
         task_id = self._next_id
         self._next_id += 1
-        context = task.context
         # An engine at work looks for commands by itself.
         loop = self._loop if self._gathering.is_open or not self.tasks else None
         if loop is not None:
             self._gathering.open(loop)
-        self.tasks[task_id] = Running(task, sink)
+        self.tasks[task_id] = Running(sink, request_id, task)
         self._send(
             lambda: self.core.submit(
                 task_id,
-                task.prompt,
-                task.sampling,
-                stops=task.stops,
-                bias=task.bias,
-                breakers=task.breakers,
-                request_id=context.request_id.encode("utf-8", "replace"),
-                key_name=context.key_name.encode("utf-8", "replace"),
-                priority=context.priority,
-                deadline_us=context.deadline_us,
-                adapter_set=context.adapter_set,
-                id_slot=task.id_slot,
-                n_predict=task.n_predict,
-                n_keep=task.n_keep,
-                n_discard=task.n_discard,
-                t_max_predict_us=task.t_max_predict_us,
-                stream=task.stream,
-                cache_prompt=task.cache_prompt,
-                context_shift=task.context_shift,
-                group=task.group,
-                markers=task.markers,
-                grammar=task.grammar.id if task.grammar is not None else 0,
-                n_indent=task.n_indent,
-                n_probs=task.n_probs,
-                post_sampling_probs=task.post_sampling_probs,
-                penalty=task.penalty,
-                prompt_probs=task.prompt_probs,
+                command,
+                prompt,
+                request_id=request_id.encode("utf-8", "replace"),
+                key_name=key_name.encode("utf-8", "replace"),
+                deadline_us=deadline_us,
+                seed=seed,
                 wake=not self._gathering.is_open,
             ),
             lambda: self._refuse(task_id),
         )
         if loop is not None:
-            self._gathering.add(len(task.prompt) // 4)
+            self._gathering.add(len(prompt) // 4)
         return task_id
+
+    def hand_over(self, task_id: int, sink: Sink) -> None:
+        """Another sink hears of the task from now on, if it has not ended."""
+        running = self.tasks.get(task_id)
+        if running is not None:
+            running.sink = sink
 
     def abort(self, task_id: int) -> None:
         """The client is gone. The sink still hears on_failed(FAILURE_ABORTED), or on_done if that was first."""
@@ -272,7 +283,7 @@ class Engine:
                     running.sink.on_failed(event[2], event[3])
             except Exception:
                 # One request's bug must not cost the others their events.
-                log.exception("request %s: its answer failed", running.task.context.request_id)
+                log.exception("request %s: its answer failed", running.request_id)
                 self.abort(task_id)
                 running.sink.on_broken()
         return len(events)

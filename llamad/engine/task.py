@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
+from llamad.engine.command import Command
 from llamad.engine.grammar import Grammar
 from llamad.engine.sampling import Sampling
 
@@ -61,6 +62,33 @@ class Task:
         False  # the prompt's own tokens are told as well; nothing of it is taken from a cache
     )
     penalty: bytes | None = None  # token ids that the penalties see instead of the prompt's
+
+    def command(self) -> Command:
+        """What crosses to the engine, but for the prompt and what is the request's own."""
+        return Command(
+            self.sampling,
+            stops=self.stops,
+            bias=self.bias,
+            breakers=self.breakers,
+            priority=self.context.priority,
+            adapter_set=self.context.adapter_set,
+            id_slot=self.id_slot,
+            n_predict=self.n_predict,
+            n_keep=self.n_keep,
+            n_discard=self.n_discard,
+            t_max_predict_us=self.t_max_predict_us,
+            stream=self.stream,
+            cache_prompt=self.cache_prompt,
+            context_shift=self.context_shift,
+            group=self.group,
+            grammar=self.grammar.id if self.grammar is not None else 0,
+            markers=self.markers,
+            n_indent=self.n_indent,
+            n_probs=self.n_probs,
+            post_sampling_probs=self.post_sampling_probs,
+            penalty=self.penalty,
+            prompt_probs=self.prompt_probs,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from collections import defaultdict
 
 from llamad.engine.action import Acted
 from llamad.engine.blobs import Blob
+from llamad.engine.command import Command
 from llamad.engine.core import Core
 from llamad.engine.fake import Fake
 from llamad.engine.sampling import Sampling
@@ -120,10 +121,7 @@ class Harness:
             "stops": [],
             "bias": [],
             "breakers": b"",
-            "request_id": b"request",
-            "key_name": b"",
             "priority": 0,
-            "deadline_us": 0,
             "adapter_set": 0,
             "id_slot": -1,
             "n_predict": -1,
@@ -134,8 +132,11 @@ class Harness:
             "cache_prompt": True,
             "context_shift": True,
         }
+        own = {"request_id": b"request", "key_name": b"", "deadline_us": 0, "wake": True}
+        own |= {name: options.pop(name) for name in [*options] if name in own}
+        command = Command(self.sampling, **(defaults | options))
         tokens = self.vocab.tokenize(prompt, True, True)
-        while not self.core.submit(task_id, tokens, self.sampling, **(defaults | options)):
+        while not self.core.submit(task_id, command, tokens, **own):
             self.collect()
         return task_id
 

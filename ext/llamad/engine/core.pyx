@@ -7,23 +7,20 @@ from libc.string cimport memcpy, memset
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 
 from llamad.engine.cache cimport cache_free, cache_init
+from llamad.engine.command cimport Command
 from llamad.engine.defer cimport defer_start, defer_stop
 from llamad.engine.landing cimport landing_free, landing_init
 from llamad.engine.plan cimport plan_free, plan_init
-from llamad.engine.probs cimport PROBS_MAX
 from llamad.engine.ring cimport ring_commit, ring_free, ring_init, ring_peek, ring_record_max, ring_release, ring_reserve
 from llamad.engine.rouse cimport rouse_await_events, rouse_engine
 from llamad.engine.sampler cimport sampler_scratch_bytes
-from llamad.engine.sampling cimport Sampling
 from llamad.engine.slots cimport SLOT_IDLE, Slot, slots_check_integrity, slots_free, slots_init
 from llamad.engine.step cimport engine_run
 from llamad.engine.system cimport close, now_us, store_int, take_time, wake_clear, wake_open, wake_send
-from llamad.engine.table cimport llamad_bias
 from llamad.engine.vocab cimport Vocab
 from llamad.engine.wire cimport (
     COMMAND_ABORT, COMMAND_ACTION, COMMAND_PAUSE, COMMAND_RESUME, COMMAND_STOP, COMMAND_TASK, EVENT_ACTION,
-    EVENT_ADMITTED, EVENT_DONE, EVENT_FAILED, EVENT_PROMPT, EVENT_STEP, EVENT_TEXT, TASK_CACHE_PROMPT,
-    TASK_CONTEXT_SHIFT, TASK_MARKERS, TASK_POST_PROBS, TASK_PROMPT_PROBS, TASK_STREAM, ActionCommand, ActionEvent,
+    EVENT_ADMITTED, EVENT_DONE, EVENT_FAILED, EVENT_PROMPT, EVENT_STEP, EVENT_TEXT, ActionCommand, ActionEvent,
     AdmittedEvent, DoneEvent, FailedEvent, StepEvent, StepSlot, TaskCommand, TaskRef, TextEvent, TokenProb,
 )
 from llamad.engine.workers cimport AWAITED_MAX, workers_count, workers_start, workers_stop
@@ -196,78 +193,32 @@ cdef class Core:
 
     # --- commands: False means that the ring is full and the caller should try again after the next poll() -----
 
-    def submit(self, id: int, prompt: bytes, sampling: Sampling, *, stops: list[bytes], bias: list[tuple[int, float]],
-               breakers: bytes, request_id: bytes, key_name: bytes, priority: int, deadline_us: int,
-               adapter_set: int, id_slot: int, n_predict: int, n_keep: int, n_discard: int, t_max_predict_us: int,
-               stream: bool, cache_prompt: bool, context_shift: bool, group: int = 0, n_indent: int = 0,
-               n_probs: int = 0, post_sampling_probs: bool = False, penalty: bytes | None = None,
-               grammar: int = 0, markers: bool = False, prompt_probs: bool = False, wake: bool = True) -> bool:
-        """Without `wake` an engine that sleeps is not told: wake() must follow."""
-        cdef uint64_t n_prompt = <uint64_t>PyBytes_GET_SIZE(prompt)
-        cdef uint64_t n_penalty = <uint64_t>PyBytes_GET_SIZE(penalty) if penalty is not None else 0
-        cdef uint64_t n_stop = sum([4 + len(stop) for stop in stops])
-        cdef uint64_t n_breaker = <uint64_t>PyBytes_GET_SIZE(breakers)
-        cdef uint64_t n_bias = <uint64_t>len(bias) * sizeof(llamad_bias)
-        cdef uint64_t n_payload = sizeof(TaskCommand) + n_prompt + n_penalty + n_bias + n_stop + n_breaker
+    def submit(self, id: int, task: Command, prompt: bytes, *, request_id: bytes, key_name: bytes, deadline_us: int = 0,
+               seed: int = -1, wake: bool = True) -> bool:
+        """`seed` is another than the command's, unless it is negative. Without `wake` an engine that sleeps is not told:
+        wake() must follow."""
+        cdef uint64_t n_prompt = <uint64_t>PyBytes_GET_SIZE(prompt), n_tail = <uint64_t>PyBytes_GET_SIZE(task.tail)
+        cdef uint64_t n_payload = sizeof(TaskCommand) + n_prompt + n_tail
+        cdef int64_t wanted_seed = seed
         cdef TaskCommand *command
-        cdef char *at
-        cdef int32_t n
-        cdef llamad_bias one
         if n_payload > ring_record_max(&self.state.commands):
             raise ValueError("the request is too large for the engine")
-        if not 0 < n_prompt // 4 < <uint64_t>self.state.slots.n_ctx or id_slot >= self.state.slots.n:
+        if not 0 < n_prompt // 4 < <uint64_t>self.state.slots.n_ctx or task.head.id_slot >= self.state.slots.n:
             raise ValueError("the prompt or the slot is outside what the engine has")
-        if not 0 <= n_probs <= PROBS_MAX or (prompt_probs and n_probs == 0):
-            raise ValueError("n_probs is outside what the engine has")
         command = <TaskCommand *>ring_reserve(&self.state.commands, COMMAND_TASK, n_payload)
         if command == NULL:
             return False
-        memset(command, 0, sizeof(TaskCommand))
+        memcpy(command, &task.head, sizeof(TaskCommand))
         command.id = id
-        command.adapter_set = adapter_set
-        command.group = group
-        command.grammar = grammar
         command.deadline_us = deadline_us
         command.t_submit_us = now_us()
-        command.t_max_predict_us = t_max_predict_us
-        command.priority = priority
-        command.id_slot = id_slot
         command.n_prompt = <int32_t>(n_prompt // 4)
-        command.n_penalty = <int32_t>(n_penalty // 4) if penalty is not None else -1
-        command.n_predict = n_predict
-        command.n_keep = n_keep
-        command.n_discard = n_discard
-        command.n_indent = n_indent
-        command.n_probs = n_probs
-        command.flags = ((TASK_STREAM if stream else 0) | (TASK_CACHE_PROMPT if cache_prompt and not prompt_probs else 0)
-                         | (TASK_CONTEXT_SHIFT if context_shift else 0)
-                         | (TASK_POST_PROBS if post_sampling_probs else 0) | (TASK_MARKERS if markers else 0)
-                         | (TASK_PROMPT_PROBS if prompt_probs else 0))
-        command.n_bias = <int32_t>len(bias)
-        command.n_stop = <int32_t>len(stops)
-        command.n_stop_bytes = <int32_t>n_stop
-        command.n_breakers = <int32_t>(n_breaker // 4)
-        command.sampling = sampling.values
+        if wanted_seed >= 0:
+            command.sampling.seed = <uint32_t>wanted_seed
         memcpy(command.request_id, PyBytes_AS_STRING(request_id), <size_t>min(63, PyBytes_GET_SIZE(request_id)))
         memcpy(command.key_name, PyBytes_AS_STRING(key_name), <size_t>min(31, PyBytes_GET_SIZE(key_name)))
-        at = <char *>(command + 1)
-        memcpy(at, PyBytes_AS_STRING(prompt), n_prompt)
-        at += n_prompt
-        if penalty is not None:
-            memcpy(at, PyBytes_AS_STRING(penalty), n_penalty)
-        at += n_penalty
-        for token, value in bias:
-            one.token = token
-            one.bias = value
-            memcpy(at, &one, sizeof(llamad_bias))
-            at += sizeof(llamad_bias)
-        memcpy(at, PyBytes_AS_STRING(breakers), n_breaker)
-        at += n_breaker
-        for stop in stops:
-            n = <int32_t>len(stop)
-            memcpy(at, &n, sizeof(int32_t))
-            memcpy(at + sizeof(int32_t), PyBytes_AS_STRING(stop), <size_t>n)
-            at += sizeof(int32_t) + <size_t>n
+        memcpy(command + 1, PyBytes_AS_STRING(prompt), n_prompt)
+        memcpy(<char *>(command + 1) + n_prompt, PyBytes_AS_STRING(task.tail), n_tail)
         ring_commit(&self.state.commands)
         if wake:
             wake_send(self.state.command_fd)
