@@ -225,7 +225,6 @@ class Job:
     def submit(self, ready: Ready) -> None:
         """Hand every prompt to the engine, or none of them. Only a request that was taken changes the system prompt."""
         g, exchange = self.generation, self.exchange
-        self.ready = ready
         n_parts = len(ready.tokens) * g.n
         options.check_echo(g, n_parts, ready.constraint.text if ready.constraint is not None else "")
         if n_parts > self.engine.n_slots + self.engine.queue_max:
@@ -237,29 +236,22 @@ class Job:
             raise queue_full()
         request = exchange.request
         settings = self.service.settings
-        self.t_submit_us = clock_us()
-        deadline = (
-            self.t_submit_us + int(settings.request_timeout * 1e6) if settings.request_timeout > 0 else 0
-        )
+        t_submit_us = clock_us()
+        deadline = t_submit_us + int(settings.request_timeout * 1e6) if settings.request_timeout > 0 else 0
         context = RequestContext(request.request_id, request.key_name, deadline_us=deadline)
         samplings = [options.sampling(g, self.model.info.nl, options.seed_of(g, i)) for i in range(g.n)]
         self.has_plain_pieces &= n_parts == 1 and not g.timings_per_token
         bias = options.biases(g, self.service.eog_tokens(), self.service.suppressed_tokens())
-        self.parts = [
+        parts = [
             Part(self, i * g.n + k, tokens, options.seed_of(g, k))
             for i, tokens in enumerate(ready.tokens)
             for k in range(g.n)
         ]
+        self._begin(ready, parts, t_submit_us)
         if settings.verbose_prompt:
             for part in self.parts[:: g.n]:
                 text = self.model.vocab.detokenize(part.tokens_prompt, True).decode("utf-8", "replace")
                 log.info("request %s: prompt of %d tokens: %r", request.request_id, part.n_prompt, text)
-        self.n_left = len(self.parts)
-        exchange.on_abort = self.abort
-        if g.stream:
-            exchange.on_pause = self.pause
-            exchange.on_resume = self.resume
-            self.service.pings.add(self)
         group = 0
         for part in self.parts:
             if g.n > 1 and part.index % g.n == 0:
@@ -293,6 +285,29 @@ class Job:
             part.task_id = self.engine.submit(task, sink)
         if g.system_prompt is not None:
             self.service.system = ready.system
+
+    def take_over(self, ready: Ready, task_id: int, seed: int, t_submit_us: int) -> Part:
+        """Its one task is with the engine already (early.py)."""
+        self.has_plain_pieces &= not self.generation.timings_per_token
+        part = Part(self, 0, ready.tokens[0], seed)
+        part.task_id = task_id
+        self._begin(ready, [part], t_submit_us)
+        return part
+
+    def _begin(self, ready: Ready, parts: list[Part], t_submit_us: int) -> None:
+        """The parts' tasks are with the engine, or about to be."""
+        exchange = self.exchange
+        self.ready = ready
+        self.parts = parts
+        self.n_left = len(parts)
+        self.t_submit_us = t_submit_us
+        if exchange.closed:
+            return
+        exchange.on_abort = self.abort
+        if self.generation.stream:
+            exchange.on_pause = self.pause
+            exchange.on_resume = self.resume
+            self.service.pings.add(self)
 
     def answer_nothing(self) -> None:
         """The answer to a request that leaves the engine nothing to do."""
