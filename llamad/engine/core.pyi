@@ -3,6 +3,7 @@ from typing import Any
 from llamad.engine.command import Command
 from llamad.engine.vocab import Vocab
 
+def be_brief_here() -> None: ...
 def clock_us() -> int: ...
 
 class Core:

@@ -16,7 +16,7 @@ from typing import Any
 from llamad.engine.action import RESULT_ABORTED, RESULT_FAILED, Acted, Action
 from llamad.engine.blobs import Blob
 from llamad.engine.command import Command
-from llamad.engine.core import Core
+from llamad.engine.core import Core, be_brief_here
 from llamad.engine.gathering import Gathering
 from llamad.engine.task import FAILURE_ABORTED, FAILURE_MEMORY, Done, Sink, Task
 from llamad.engine.trace import StepTrace
@@ -64,6 +64,7 @@ class Engine:
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self.core.event_fd, self._on_events)
         self._thread.start()
+        be_brief_here()  # after the thread, which would inherit it
 
     async def stop(self) -> None:
         """End the engine thread, or leave it in its step when that takes long: the process is about to exit.

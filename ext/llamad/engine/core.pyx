@@ -16,7 +16,7 @@ from llamad.engine.rouse cimport rouse_await_events, rouse_engine
 from llamad.engine.sampler cimport sampler_scratch_bytes
 from llamad.engine.slots cimport SLOT_IDLE, Slot, slots_check_integrity, slots_free, slots_init
 from llamad.engine.step cimport engine_run
-from llamad.engine.system cimport close, now_us, store_int, take_time, wake_clear, wake_open, wake_send
+from llamad.engine.system cimport be_brief, close, now_us, store_int, take_time, wake_clear, wake_open, wake_send
 from llamad.engine.vocab cimport Vocab
 from llamad.engine.wire cimport (
     COMMAND_ABORT, COMMAND_ACTION, COMMAND_PAUSE, COMMAND_RESUME, COMMAND_STOP, COMMAND_TASK, EVENT_ACTION,
@@ -31,6 +31,11 @@ cdef enum:
     COMMAND_RING_BYTES = 4 << 20
     # What a command may carry beside its prompt: stop strings, biases, breakers.
     COMMAND_EXTRA_BYTES = 4 << 20
+
+
+def be_brief_here() -> None:
+    """The calling thread works for a moment each time that it is woken, and wants its turn at once."""
+    be_brief()
 
 
 def clock_us() -> int:

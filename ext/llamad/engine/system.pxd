@@ -19,6 +19,7 @@ cdef extern from "system.h" nogil:
     void futex_wake_all(const int32_t *p) noexcept
     void relax() noexcept
     void be_punctual() noexcept
+    void be_brief() noexcept
     int sched_yield() noexcept
     void be_nice(int niceness) noexcept
     void sleep_us(int64_t us) noexcept

@@ -306,6 +306,7 @@ static inline void *thread_main(void *arg) {
     struct epoll_event events[LANE_EVENTS];
     int64_t t_tick = now_us(), t_event = 0, now;
     int n, i, woken, timeout_ms;
+    be_brief();
     while (!load_int(&lane->stopping)) {
         timeout_ms = thread->first == NULL ? -1 : LANE_TICK_MS;
         n = 0;
