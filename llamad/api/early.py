@@ -130,6 +130,7 @@ class Early:
             generation = dataclasses.replace(generation, seed=self._seed)
         service.pings.discard(self)
         job = Job(service, self._exchange, generation, self._model, self._engine, self._dialect, plain=True)
+        job.t_written = self._t_begin  # nothing was yet, for so long
         part = job.take_over(
             Ready([self._tokens], service.system, None, b""), self._task_id, self._seed, self._t_submit_us
         )

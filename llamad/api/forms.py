@@ -28,7 +28,7 @@ class Form:
 
 
 class Forms:
-    """Those of one endpoint; the latest first."""
+    """Those of one endpoint; the one that was last used comes first, and those that were not for long are dropped."""
 
     __slots__ = ("_known", "_last")
 
@@ -38,9 +38,11 @@ class Forms:
 
     def find(self, body: bytes, vocab: Vocab) -> tuple[Form, bytes, int] | None:
         """The form of a request, the tokens of its prompt, and its own seed or -1."""
-        for form in self._known:
+        for i, form in enumerate(self._known):
             found = form.shape.read(body, vocab)
             if found is not None:
+                if i:
+                    self._known.insert(0, self._known.pop(i))
                 return form, *found
         return None
 

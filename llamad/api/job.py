@@ -247,11 +247,11 @@ class Job:
             for i, tokens in enumerate(ready.tokens)
             for k in range(g.n)
         ]
-        self._begin(ready, parts, t_submit_us)
         if settings.verbose_prompt:
-            for part in self.parts[:: g.n]:
+            for part in parts[:: g.n]:
                 text = self.model.vocab.detokenize(part.tokens_prompt, True).decode("utf-8", "replace")
                 log.info("request %s: prompt of %d tokens: %r", request.request_id, part.n_prompt, text)
+        self._begin(ready, parts, t_submit_us)
         group = 0
         for part in self.parts:
             if g.n > 1 and part.index % g.n == 0:

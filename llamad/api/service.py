@@ -220,7 +220,12 @@ class Service:
             await asyncio.sleep(min(every, 1.0) if every < 4 else every / 4)
             now = time.monotonic()
             for stream in list(self.pings):
-                stream.ping(now, every)
+                try:
+                    stream.ping(now, every)
+                except Exception:
+                    # One stream's mistake must not cost the others their pings, nor it another.
+                    log.exception("a ping could not be sent")
+                    self.pings.discard(stream)
 
     def close(self) -> None:
         if self._tokenizing is not None:

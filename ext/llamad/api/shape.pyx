@@ -19,7 +19,7 @@ cdef extern from "llamad/json.h" nogil:
     int32_t read_ids(Reader *r, int32_t n_vocab, int32_t *ids, int32_t n_max)
 
 cdef enum:
-    TEXT_MAX = 1024          # bytes of a prompt's text, as prompt.TEXT_INLINE_MAX: longer ones are tokenized by a worker
+    TEXT_MAX = 1024          # bytes of a prompt's text: at most what is tokenized here and not by a worker (prompt.py)
     IDS_MAX = 4096
     AROUND_MAX = 4096        # bytes of a body beside its prompt
 
@@ -32,20 +32,35 @@ _PROMPT = re.compile(rb'"prompt"[ \t\r\n]*:[ \t\r\n]*')
 _SEED = re.compile(rb'"seed"[ \t\r\n]*:[ \t\r\n]*(0|[1-9][0-9]{0,9})(?=[ \t\r\n,}])')
 
 
-cdef int32_t _read_prompt(Reader *r, Vocab vocab, int32_t *tokens) noexcept:
-    """The tokens of a JSON string or an array of ids, of which `tokens` has room for IDS_MAX; 0 for what is neither or
-    too long."""
-    cdef char text[TEXT_MAX + 2]
-    cdef size_t n_text = 0
+ctypedef struct Prompt:
+    int32_t n_ids            # negative: it is a text
+    size_t n_text
+    char text[TEXT_MAX + 2]
+    int32_t ids[IDS_MAX]
+
+
+cdef int _read_prompt(Reader *r, Vocab vocab, Prompt *found) noexcept:
+    """A JSON string or an array of ids; 0 for what is neither, empty or too long."""
     cdef Reader near
     if r.at < r.end and r.at[0] == b"[":
-        return max(read_ids(r, vocab.n_vocab, tokens, IDS_MAX), 0)
+        found.n_ids = read_ids(r, vocab.n_vocab, found.ids, IDS_MAX)
+        return found.n_ids > 0
     near.at = r.at
     near.end = r.at + min(r.end - r.at, <Py_ssize_t>(TEXT_MAX + 2))
-    if not read_string(&near, text, &n_text) or n_text == 0:
+    found.n_ids = -1
+    if not read_string(&near, found.text, &found.n_text):
         return 0
     r.at = near.at
-    return max(vocab.table.tokenize(vocab.handle, text, <int32_t>n_text, tokens, IDS_MAX, 1, 1), 0)
+    return found.n_text > 0
+
+
+cdef bytes _tokens(Vocab vocab, Prompt *found):
+    """As int32, or None."""
+    if found.n_ids < 0:
+        found.n_ids = vocab.table.tokenize(vocab.handle, found.text, <int32_t>found.n_text, found.ids, IDS_MAX, 1, 1)
+    if found.n_ids <= 0:
+        return None
+    return PyBytes_FromStringAndSize(<const char *>found.ids, <Py_ssize_t>found.n_ids * <Py_ssize_t>sizeof(int32_t))
 
 
 cdef class Shape:
@@ -61,8 +76,7 @@ cdef class Shape:
     def read(self, body: bytes, vocab: Vocab) -> tuple[bytes, int] | None:
         """The tokens of the body's prompt as int32, and its seed, -1 where it is not among what differs. None for a body of
         another shape, or with a prompt that is not a short text or an array of ids."""
-        cdef int32_t ids[IDS_MAX]
-        cdef int32_t n = 0
+        cdef Prompt prompt
         cdef int64_t seed = -1
         cdef bytes piece
         cdef Py_ssize_t n_piece
@@ -76,25 +90,23 @@ cdef class Shape:
                 return None
             r.at += n_piece
             if hole == PROMPT:
-                n = _read_prompt(&r, vocab, ids)
-                if n == 0:
+                if not _read_prompt(&r, vocab, &prompt):
                     return None
             elif hole == SEED:
                 seed = read_whole(&r, UINT32_MAX)
                 if seed < 0:
                     return None
-        if r.at != r.end:
-            return None
-        return PyBytes_FromStringAndSize(<const char *>ids, <Py_ssize_t>n * <Py_ssize_t>sizeof(int32_t)), seed
+        tokens = _tokens(vocab, &prompt) if r.at == r.end else None  # not before all else is known to fit
+        return (tokens, seed) if tokens is not None else None
 
 
 cdef Py_ssize_t _prompt_end(bytes body, Py_ssize_t begin, Vocab vocab):
     """Where the prompt that begins there ends; 0 if it is none that read() takes."""
-    cdef int32_t ids[IDS_MAX]
+    cdef Prompt prompt
     cdef Reader r
     r.at = <const unsigned char *>PyBytes_AS_STRING(body) + begin
     r.end = <const unsigned char *>PyBytes_AS_STRING(body) + PyBytes_GET_SIZE(body)
-    if _read_prompt(&r, vocab, ids) == 0:
+    if not _read_prompt(&r, vocab, &prompt):
         return 0
     return r.at - <const unsigned char *>PyBytes_AS_STRING(body)
 
