@@ -85,6 +85,12 @@ def _run(flags: argparse.ArgumentParser) -> None:
     add("--scenario", choices=list(DEFAULTS), default="streams")
     add("--streams", type=numbers, help="how many at once, a list (streams: 1,8,32,64)")
     add("--prompt-tokens", type=int, help="of each prompt, none of them cached (streams: 64)")
+    add(
+        "--shorter",
+        type=float,
+        default=0.0,
+        help="prompts are shorter by up to this part, each by its own (0)",
+    )
     add("--predict", type=int, help="tokens of each stream (streams: 128)")
     add("--rounds", type=int, default=3)
     add("--options", type=options, default={}, help="JSON added to each request: '{\"top_k\": 0}'")

@@ -34,6 +34,7 @@ SETTINGS = (
     "path",
     "options",
     "prompt_tokens",
+    "shorter",
     "predict",
     "np",
     "ctx",

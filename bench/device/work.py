@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import random
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,8 +70,16 @@ def body(flags: argparse.Namespace, index: int, ids: list[int], n_predict: int) 
 
 
 def bodies(flags: argparse.Namespace, n: int, n_prompt: int, n_predict: int, start: int = 0) -> list[Any]:
-    return [body(flags, start + i, prompts.ids(start + i, n_prompt, flags.seed, flags.ids), n_predict)
-            for i in range(n)]  # fmt: skip
+    found = []
+    for index in range(start, start + n):
+        ids = prompts.ids(index, length(n_prompt, flags.shorter, flags.seed, index), flags.seed, flags.ids)
+        found.append(body(flags, index, ids, n_predict))
+    return found
+
+
+def length(n_prompt: int, shorter: float, seed: int, index: int) -> int:
+    """Of one prompt: each is shorter by a part of its own, up to this one."""
+    return max(1, round(n_prompt * (1 - shorter * random.Random(f"{seed} {index}").random())))
 
 
 def context_of(flags: argparse.Namespace, n_tokens: int) -> int:

@@ -38,6 +38,13 @@ def test_no_two_prompts_begin_alike(tmp_path: Path) -> None:
     assert (point.n_slots, point.n_ctx_slot) == (64, 256)
 
 
+def test_prompts_are_shorter_by_a_part_of_their_own(tmp_path: Path) -> None:
+    flags = flags_of("--streams", "64", "--prompt-tokens", "100", "--shorter", "0.5", path=tmp_path / "m")
+    lengths = [len(body["prompt"]) for body in work.points(flags)[0].main.bodies]
+    assert 50 <= min(lengths) < 60 < 90 < max(lengths) <= 100
+    assert lengths == [len(body["prompt"]) for body in work.points(flags)[0].main.bodies]
+
+
 def test_a_prefix_is_shared_in_a_round_and_new_in_the_next(tmp_path: Path) -> None:
     flags = flags_of("--scenario", "prefix", "--rounds", "2", "--streams", "4", path=tmp_path / "m")
     (point,) = work.points(flags)
