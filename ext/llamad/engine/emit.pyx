@@ -280,7 +280,7 @@ cdef void emit_step(State *state, int64_t t_decode, int64_t t_wait, int64_t t_sa
     event.budget = state.plan.budget
     event.n_tokens = state.plan.batch.n_tokens
     event.n_writing = state.plan.n_writing
-    event.n_fillers = state.plan.n_fillers
+    event.n_fillers = state.plan.n_fillers + state.plan.n_pads
     event.n_slots = n
     for i in range(state.plan.batch.n_tokens):
         if i == 0 or state.plan.seq_ids[i] != state.plan.seq_ids[i - 1]:

@@ -14,6 +14,7 @@ ctypedef struct FakeSeq:
     FakeCell **cells           # in the order they were written
     int32_t n_held
     int32_t n_outputs          # since its last token was cut off: where its script stands
+    int32_t n_told             # tokens up to the last one with an output
     int32_t is_written_later   # by a copy or a move that the next decode does: no state may be read before
     int32_t is_read_later      # by such a copy: none may be written
 

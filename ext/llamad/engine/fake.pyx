@@ -65,12 +65,26 @@ cdef void _check_batch(FakeModel *model, const llamad_batch *batch) noexcept nog
 
 
 cdef uint64_t _count_graphs(const llamad_batch *batch) noexcept nogil:
-    """As llama.cpp makes them with a stream for each sequence: one for every run of neighbours."""
-    cdef uint64_t n = 1
-    cdef int32_t i
-    for i in range(1, batch.n_tokens):
-        n += batch.seq_id[i][0] - batch.seq_id[i - 1][0] not in (0, 1)
-    return n
+    """As llama.cpp makes them with a stream for each sequence: of neighbours, as far as all of them go."""
+    cdef int32_t left[FAKE_SEQS_MAX + 1]
+    cdef uint64_t n = 0
+    cdef int32_t i, first, end, least
+    memset(left, 0, sizeof(left))
+    for i in range(batch.n_tokens):
+        left[batch.seq_id[i][0]] += 1
+    while True:
+        first = 0
+        while first < FAKE_SEQS_MAX and left[first] == 0:
+            first += 1
+        if first == FAKE_SEQS_MAX:
+            return n
+        end, least = first, left[first]
+        while left[end]:
+            least = min(least, left[end])
+            end += 1
+        for i in range(first, end):
+            left[i] -= least
+        n += 1
 
 
 cdef int32_t _decode(void *ctx, const llamad_batch *batch) noexcept nogil:
@@ -104,6 +118,8 @@ cdef int32_t _decode(void *ctx, const llamad_batch *batch) noexcept nogil:
             seq.n_outputs += 1
             n_rows += 1
         _hold(model, seq, _new_cell(batch.pos[i], batch.token[i]))
+        if batch.output[i]:
+            seq.n_told = seq.n_held
     return 0
 
 
@@ -154,7 +170,7 @@ cdef void _empty(FakeSeq *seq) noexcept nogil:
     cdef int32_t i
     for i in range(seq.n_held):
         _let_go(seq.cells[i])
-    seq.n_held = seq.n_outputs = 0
+    seq.n_held = seq.n_outputs = seq.n_told = 0
 
 
 cdef int32_t _rebuild(void *ctx) noexcept nogil:
@@ -176,6 +192,11 @@ cdef int _is_bad(FakeModel *model, int32_t seq) noexcept nogil:
     return 1
 
 
+cdef int _is_behind_output(const FakeSeq *seq, int32_t p0) noexcept nogil:
+    """Whether what is cut off begins right behind a token with an output, and has none itself: pads."""
+    return 0 < seq.n_told < seq.n_held and seq.cells[seq.n_told].pos == p0
+
+
 cdef int32_t _seq_rm(void *ctx, int32_t seq_id, int32_t p0, int32_t p1) noexcept nogil:
     cdef FakeModel *model = <FakeModel *>ctx
     cdef FakeSeq *seq = &model.seqs[seq_id]
@@ -185,7 +206,7 @@ cdef int32_t _seq_rm(void *ctx, int32_t seq_id, int32_t p0, int32_t p1) noexcept
     p1 = INT32_MAX if p1 < 0 else p1
     if not model.can_cut and 0 < p0 < _next_pos(seq):
         return 0
-    if seq.n_held and p1 > seq.cells[seq.n_held - 1].pos:
+    if seq.n_held and p1 > seq.cells[seq.n_held - 1].pos and not _is_behind_output(seq, p0):
         seq.n_outputs = 0
     for i in range(seq.n_held):
         if p0 <= seq.cells[i].pos < p1:
@@ -194,6 +215,7 @@ cdef int32_t _seq_rm(void *ctx, int32_t seq_id, int32_t p0, int32_t p1) noexcept
             seq.cells[n] = seq.cells[i]
             n += 1
     seq.n_held = n
+    seq.n_told = min(seq.n_told, n)
     return 1
 
 

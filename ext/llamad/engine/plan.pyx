@@ -14,6 +14,7 @@ from libc.string cimport memset
 
 from llamad.engine.fillers cimport fillers_choose
 from llamad.engine.beside cimport TOKENS_MIN, beside_is_readers, beside_learn, beside_tokens
+from llamad.engine.pads cimport pads_choose
 from llamad.engine.slots cimport SLOT_READING, SLOT_WRITING, Slot, Slots, slot_room
 from llamad.engine.system cimport load_int
 from llamad.engine.turns cimport TILE, TURN_READ, TURN_WRITE, turns_learn, turns_take
@@ -157,6 +158,17 @@ cdef void _add(Plan *plan, Slot *slot, int32_t token, int32_t pos, int8_t output
     plan.batch.n_tokens = i + 1
 
 
+cdef void _add_pads(Plan *plan, const Slot *slot) noexcept nogil:
+    cdef int32_t i, k = plan.batch.n_tokens
+    for i in range(slot.n_pads):
+        plan.batch.token[k + i] = 0
+        plan.batch.pos[k + i] = slot.n_pos + slot.n_piece + i
+        plan.seq_ids[k + i] = slot.id
+        plan.batch.output[k + i] = 0
+        plan.is_writer[k + i] = 0
+    plan.batch.n_tokens += slot.n_pads
+
+
 cdef llamad_batch plan_part(const Plan *plan, int32_t begin, int32_t end) noexcept nogil:
     """Some tokens of the batch as a batch."""
     cdef llamad_batch part = plan.batch
@@ -211,11 +223,11 @@ cdef void _add_apart(Plan *plan, Slots *slots) noexcept nogil:
     cdef int32_t i, k, end
     for i in range(slots.n):
         slot = &slots.items[i]
-        if slot.state != SLOT_READING or slot.n_planned == 0:
-            continue
-        end = min(slot.n_tokens + slot.n_planned, slot.task.command.n_prompt - 1)
-        for k in range(slot.n_tokens, end):
-            _add(plan, slot, slot.task.prompt[k], slot.n_pos + k - slot.n_tokens, 0)
+        if slot.state == SLOT_READING and slot.n_planned:
+            end = min(slot.n_tokens + slot.n_planned, slot.task.command.n_prompt - 1)
+            for k in range(slot.n_tokens, end):
+                _add(plan, slot, slot.task.prompt[k], slot.n_pos + k - slot.n_tokens, 0)
+        _add_pads(plan, slot)
     plan.n_apart = plan.batch.n_tokens
     if plan.n_apart:
         plan.batch.output[plan.n_apart - 1] = 1  # see _add_output
@@ -246,6 +258,7 @@ cdef void plan_make(Plan *plan, Slots *slots) noexcept nogil:
             plan.n_reading += 1
             plan.n_unread += slot.task.command.n_prompt - slot.n_tokens
     _choose_prompts(plan, slots)
+    pads_choose(plan, slots)
     fillers_choose(plan, slots)
     if plan.is_apart:
         _add_apart(plan, slots)
@@ -254,17 +267,17 @@ cdef void plan_make(Plan *plan, Slots *slots) noexcept nogil:
         if slot.is_filler:
             # With an output, as the others have: the shape is the same then, whoever fills it.
             _add(plan, slot, 0, slot.n_pos + slot.n_planned, 1)
-        elif not plan_has_output(plan, slot):
-            continue
-        elif slot.state == SLOT_WRITING:
+        elif slot.state == SLOT_WRITING and slot.n_planned:
             _add(plan, slot, slot.next_token, slot.n_pos, 1)
-        else:
+        elif plan_has_output(plan, slot):
             n_prompt = slot.task.command.n_prompt
             is_told = (slot.task.command.flags & TASK_PROMPT_PROBS) != 0
             for k in range(n_prompt - 1 if plan.is_apart else slot.n_tokens, slot.n_tokens + slot.n_planned):
                 _add(plan, slot, slot.task.prompt[k], slot.n_pos + k - slot.n_tokens, is_told or k == n_prompt - 1)
             if slot.n_tokens + slot.n_planned < n_prompt:
                 slot.i_output = -1  # nothing is picked yet
+        if not plan.is_apart:
+            _add_pads(plan, slot)
     _add_output(plan)
 
 

@@ -42,6 +42,9 @@ ctypedef struct Slot:
     int32_t next_token       # picked, not yet decoded; valid while writing
     int32_t n_planned        # tokens in this step's batch
     int32_t is_filler        # in this step's batch only to join its neighbours
+    int32_t n_piece          # tokens of its prompt in the decode that reads, then pads (pads.pyx)
+    int32_t n_pads
+    int32_t n_left           # scratch of pads.pyx
     int32_t i_output         # index in this step's batch whose logits are wanted, -1: none
     int32_t i_row            # the number of that output among the batch's
     float *logits

@@ -11,6 +11,7 @@ from llamad.engine.emit cimport (
 )
 from llamad.engine.fillers cimport fillers_remove
 from llamad.engine.landing cimport landing_forget
+from llamad.engine.pads cimport pads_remove
 from llamad.engine.plan cimport plan_learn, plan_make, plan_part
 from llamad.engine.ring cimport ring_peek, ring_release
 from llamad.engine.share cimport share_evict_idle, share_hold, share_is_held, share_is_spent, share_prepare
@@ -299,9 +300,13 @@ cdef int32_t _decode(State *state) noexcept nogil:
     if state.plan.n_apart:
         part = plan_part(&state.plan, 0, state.plan.n_apart)
         code = state.table.decode(state.ctx, &part)
+        if code == 0:
+            pads_remove(&state.plan, &state.slots)
     if code == 0 and state.plan.n_apart < state.plan.batch.n_tokens:
         part = plan_part(&state.plan, state.plan.n_apart, state.plan.batch.n_tokens)
         code = state.table.decode(state.ctx, &part)
+        if code == 0 and not state.plan.is_apart:
+            pads_remove(&state.plan, &state.slots)
     return code
 
 
