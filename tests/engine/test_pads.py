@@ -7,7 +7,7 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.harness import Harness
+from support.harness import TEXT, Harness
 from support.hosted import Hosted
 from support.live import model_path
 
@@ -59,6 +59,19 @@ def test_so_are_prompts_in_slots_that_are_no_neighbours():
             texts = at_once(fake, h, [b"x" * 40, b"y" * 44, b"z" * 30], id_slot=[0, 3, 5])
             assert texts == [b"f"] * 3
         assert fake.n_graphs - n_graphs == fake.n_decodes - n_decodes
+
+
+def test_no_more_prompts_are_read_at_once_than_one_graph_holds():
+    """A short prompt and a long one are more than 1,024 when they are equally long: the long one waits, and another
+    short one does not wait behind it."""
+    fake = make_fake(script=b"")
+    with open_harness(fake) as h:
+        prompts = [b"0" + b"x" * 100, b"1" + b"x" * 700, b"2" + b"x" * 90]
+        n_decodes, n_graphs = fake.n_decodes, fake.n_graphs
+        assert at_once(fake, h, prompts, 2, id_slot=[0, 2, 1]) == [b"yz"] * 3
+        assert fake.n_graphs - n_graphs == fake.n_decodes - n_decodes
+        order = [task for kind, task in h.order if kind == TEXT]
+        assert order.index(2) < order.index(4) < order.index(3)
 
 
 def test_a_long_prompt_beside_a_short_one_is_worth_its_own_graph():

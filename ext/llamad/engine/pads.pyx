@@ -90,6 +90,12 @@ cdef int32_t _measure(const Plan *plan, Slots *slots, Pieces *pieces) noexcept n
     return n
 
 
+cdef int pads_fit(const Plan *plan, const Slots *slots, int32_t n, int32_t n_longest) noexcept nogil:
+    """Whether so many prompts have room in the step when they are equally long, where that counts. What one graph holds
+    is never too much."""
+    return not plan.has_device or not slots.can_fill or n * n_longest <= max(plan.ubatch, plan.budget - plan.n_writing)
+
+
 cdef void pads_choose(Plan *plan, Slots *slots) noexcept nogil:
     """Takes the cheapest way: fewer graphs against more tokens."""
     cdef Slot *slot

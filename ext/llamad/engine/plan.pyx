@@ -14,7 +14,7 @@ from libc.string cimport memset
 
 from llamad.engine.fillers cimport fillers_choose
 from llamad.engine.beside cimport TOKENS_MIN, beside_is_readers, beside_learn, beside_tokens
-from llamad.engine.pads cimport pads_choose
+from llamad.engine.pads cimport pads_choose, pads_fit
 from llamad.engine.slots cimport SLOT_READING, SLOT_WRITING, Slot, Slots, slot_room
 from llamad.engine.system cimport load_int
 from llamad.engine.turns cimport TILE, TURN_READ, TURN_WRITE, turns_learn, turns_take
@@ -184,6 +184,7 @@ cdef llamad_batch plan_part(const Plan *plan, int32_t begin, int32_t end) noexce
 cdef void _choose_prompts(Plan *plan, Slots *slots) noexcept nogil:
     """How much of which prompts is read in this step."""
     cdef int32_t n_left, n_prompt, turn, is_told, n_told = PROMPT_OUTPUTS_MAX, n_writers = plan.n_writing + plan.n_deferred
+    cdef int32_t n_readers = 0, n_longest = 0
     cdef Slot *slot = _next_reader(slots, 0) if plan.can_mix or n_writers == 0 else NULL
     cdef int32_t is_alone = slot != NULL and n_writers == 0 and _next_reader(slots, slot.task.command.id) == NULL
     plan.n_sitting = 0
@@ -206,6 +207,12 @@ cdef void _choose_prompts(Plan *plan, Slots *slots) noexcept nogil:
         if plan.n_reading_tokens and _keeps_apart(plan, n_prompt):
             break
         slot.n_planned = _chunk(plan, n_left, n_prompt, is_alone)
+        if n_readers and not pads_fit(plan, slots, n_readers + 1, max(n_longest, slot.n_planned)):
+            slot.n_planned = 0
+            slot = _next_reader(slots, slot.task.command.id)  # a shorter one may; this one is first before long
+            continue
+        n_readers += 1
+        n_longest = max(n_longest, slot.n_planned)
         n_left -= slot.n_planned
         if is_told:
             n_told -= slot.n_planned
