@@ -64,7 +64,7 @@ class Engine:
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self.core.event_fd, self._on_events)
         self._thread.start()
-        be_brief_here()  # after the thread, which would inherit it
+        be_brief_here()
 
     async def stop(self) -> None:
         """End the engine thread, or leave it in its step when that takes long: the process is about to exit.

@@ -18,7 +18,8 @@ _LOOP = ("n_wakes", "wake_us", "write_us")
 
 class StepTrace:
     """The engine's fields: step, t_us, plan_us, decode_us, wait_us (for the device, after decode_us), sample_us,
-    emit_us, budget, n_tokens, n_writing, n_fillers, slots ([slot, tokens in this step, whether it is writing]).
+    emit_us, budget, n_tokens, n_writing, n_fillers (tokens that are there for the batch's shape alone, and removed
+    again), slots ([slot, tokens in this step with those, whether it is writing]).
 
     The event loop's: n_wakes, wake_us, write_us, of all its turns since the line before. One turn may take
     several steps; all of it then stands at the first, which waited longest. So the lines' sums are those of /metrics.

@@ -154,6 +154,17 @@ def test_pads_do_not_change_what_llama_cpp_computes(monkeypatch, tmp_path):
             found = await asyncio.gather(*[h.write(i, prompt, 6) for i, prompt in enumerate(prompts)])
             return [sink.tokens for sink, _ in found]
 
-        assert h.run(together()) == h.run(alone())
+        async def beside():
+            """One writes in the middle of them, and an idle slot between has a prefix."""
+            writer = asyncio.ensure_future(h.write(2, prompts[2], 30))
+            await asyncio.sleep(0.2)
+            found = await asyncio.gather(*[h.write(i, prompts[i], 6) for i in (0, 3, 5)])
+            return [sink.tokens for sink, _ in [await writer, *found]]
+
+        expected = h.run(alone())
+        assert h.run(together()) == expected
+        written, *others = h.run(beside())
+        assert written[:6] == expected[2]
+        assert others == [expected[i] for i in (0, 3, 5)]
     steps = [json.loads(line) for line in trace.read_text().splitlines()]
     assert any(step["n_fillers"] > 20 and step["n_writing"] == 0 for step in steps)

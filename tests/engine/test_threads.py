@@ -1,13 +1,19 @@
-"""How many threads compute by default: cores that this process may use, less one on a small machine."""
+"""How many threads compute by default: cores that this process may use, less one on a small machine. And which of them
+ask for short turns."""
 
 from __future__ import annotations
 
+import ctypes
 import os
+import platform
+import struct
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from llamad.engine import threads
+from llamad.engine.core import be_brief_here
 
 
 @pytest.fixture
@@ -129,3 +135,24 @@ def test_sampler_threads_leave_cores_to_others(machine, n_cores, limit, n_slots,
     machine(alone(n_cores), **{"cpu.max": f"{limit} 100000"})
     assert threads.sampler_threads(0, n_slots, has_device) == n
     assert threads.sampler_threads(5, n_slots, has_device) == 5
+
+
+def turn_ns() -> int:
+    """How long a turn the calling thread asks of the scheduler for; 0 where Linux has no such thing."""
+    number = {"x86_64": 315, "aarch64": 275}[platform.machine()]  # sched_getattr
+    attributes = ctypes.create_string_buffer(48)
+    assert ctypes.CDLL(None).syscall(number, 0, attributes, 48, 0) == 0
+    return struct.unpack_from("<Q", attributes.raw, 24)[0]
+
+
+def test_a_brief_thread_asks_for_short_turns_and_those_it_starts_do_not():
+    def brief() -> tuple[int, int, int]:
+        before = turn_ns()
+        be_brief_here()
+        with ThreadPoolExecutor(1) as pool:
+            return before, turn_ns(), pool.submit(turn_ns).result()
+
+    with ThreadPoolExecutor(1) as pool:
+        before, after, started = pool.submit(brief).result()
+    assert after == (100_000 if before else 0)
+    assert started == before

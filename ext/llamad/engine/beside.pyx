@@ -66,8 +66,8 @@ cdef void beside_learn(Plan *plan, int64_t decode_us) noexcept nogil:
         return
     limit = max(max(GAP_FACTOR * plan.write_us, <double>GAP_US_MIN) - plan.write_us, LEAST_FACTOR * plan.size_us[0])
     cost = min(cost, DEAR_FACTOR * limit)  # the first of its kind loads code, which says nothing of the next
-    k = _size(plan.n_reading_tokens)
-    if plan.n_reading_tokens < plan.n_unread:
+    k = _size(plan.n_reading_tokens + plan.n_pads)
+    if plan.n_reading_tokens < plan.n_unread and not plan.is_refused:
         k = max(k, _size(plan.read_room))  # whole prompts do not always fill the room
     plan.size_us[k] += LEARN_RATE * (cost - plan.size_us[k]) if plan.size_us[k] > 0 else cost
     for i in range(k):

@@ -9,7 +9,7 @@ from libc.stdint cimport INT32_MAX, int32_t
 from llamad.engine.slots cimport SLOT_READING, Slot
 
 cdef enum:
-    GRAPH_US = 3000          # building and launching one (1B model: 4,500; a captured one less)
+    GRAPH_US = 3000          # building and launching one (1B model: 4,500), or more: it reads all weights
     GRAPH_TOKENS_MIN = 16
     GRAPH_TOKENS_MAX = 512
     GRAPH_TOKENS = 64        # while nothing is known
@@ -17,13 +17,15 @@ cdef enum:
     N_WAYS = 4
     # llama.cpp computes attention for as many cells as the longest of the batch has, in such steps.
     CELLS_STEP = 256
+    CELLS_A_TOKEN = 10000    # are looked at in the time of a token
 
 
 cdef int32_t _graph_tokens(const Plan *plan) noexcept nogil:
     """What a graph costs, in tokens."""
     if plan.best_token_us <= 0:
         return GRAPH_TOKENS
-    return <int32_t>max(<double>GRAPH_TOKENS_MIN, min(<double>GRAPH_TOKENS_MAX, GRAPH_US / plan.best_token_us))
+    return <int32_t>max(<double>GRAPH_TOKENS_MIN,
+                        min(<double>GRAPH_TOKENS_MAX, max(<double>GRAPH_US, plan.write_us) / plan.best_token_us))
 
 
 cdef int32_t _count_graphs(Slots *slots, int32_t ubatch) noexcept nogil:
@@ -90,29 +92,39 @@ cdef int32_t _measure(const Plan *plan, Slots *slots, Pieces *pieces) noexcept n
     return n
 
 
+cdef int _can_pad(const Plan *plan, const Slots *slots) noexcept nogil:
+    return plan.has_device and slots.can_fill and (plan.n_writing == 0 or plan.is_apart)
+
+
 cdef int pads_fit(const Plan *plan, const Slots *slots, int32_t n, int32_t n_longest) noexcept nogil:
     """Whether so many prompts have room in the step when they are equally long, where that counts. What one graph holds
     is never too much."""
-    return not plan.has_device or not slots.can_fill or n * n_longest <= max(plan.ubatch, plan.budget - plan.n_writing)
+    if not _can_pad(plan, slots):
+        return 1
+    return n * (n_longest - plan.is_apart) <= max(plan.ubatch, plan.budget - plan.n_writing)
 
 
 cdef void pads_choose(Plan *plan, Slots *slots) noexcept nogil:
     """Takes the cheapest way: fewer graphs against more tokens."""
     cdef Slot *slot
     cdef Pieces pieces
-    cdef int32_t i, way, n_tokens, cost, least = INT32_MAX, best = N_WAYS
+    cdef int32_t i, way, n_tokens, n_padded, cost, least = INT32_MAX, best = N_WAYS
+    # A fixed budget is one.
+    cdef int32_t n_most = plan.budget - plan.n_writing if plan.tokens_max else plan.batch_max
     plan.n_pads = 0
-    if _measure(plan, slots, &pieces) < 2 or not plan.has_device or not slots.can_fill:
-        return
-    if plan.n_writing and not plan.is_apart:
+    if _measure(plan, slots, &pieces) < 2 or not _can_pad(plan, slots):
         return
     for way in range(N_WAYS, -1, -1):  # N_WAYS is to leave them as they are, and is kept where nothing is better
-        n_tokens = 0
+        n_tokens = n_padded = 0
         for i in range(slots.n):
-            slots.items[i].n_left = _padded(slots, i, &pieces, way)
-            n_tokens += slots.items[i].n_left
-        cost = n_tokens + _graph_tokens(plan) * _count_graphs(slots, plan.ubatch)
-        if cost < least and n_tokens <= plan.batch_max:
+            slot = &slots.items[i]
+            slot.n_left = _padded(slots, i, &pieces, way)
+            n_tokens += slot.n_left
+            n_padded += slot.n_left > slot.n_piece
+        # To remove them from a slot takes llama.cpp a look at each of its cells.
+        cost = n_tokens + n_padded * (1 + slots.n_ctx // CELLS_A_TOKEN)
+        cost += _graph_tokens(plan) * _count_graphs(slots, plan.ubatch)
+        if cost < least and (n_tokens <= n_most or way == N_WAYS):
             least = cost
             best = way
     for i in range(slots.n):

@@ -187,7 +187,7 @@ cdef void _choose_prompts(Plan *plan, Slots *slots) noexcept nogil:
     cdef int32_t n_readers = 0, n_longest = 0
     cdef Slot *slot = _next_reader(slots, 0) if plan.can_mix or n_writers == 0 else NULL
     cdef int32_t is_alone = slot != NULL and n_writers == 0 and _next_reader(slots, slot.task.command.id) == NULL
-    plan.n_sitting = 0
+    plan.n_sitting = plan.is_refused = 0
     if slot != NULL and not plan.has_device:
         turn = turns_take(plan, slots, slot)
         if turn == TURN_READ:
@@ -209,6 +209,7 @@ cdef void _choose_prompts(Plan *plan, Slots *slots) noexcept nogil:
         slot.n_planned = _chunk(plan, n_left, n_prompt, is_alone)
         if n_readers and not pads_fit(plan, slots, n_readers + 1, max(n_longest, slot.n_planned)):
             slot.n_planned = 0
+            plan.is_refused = 1
             slot = _next_reader(slots, slot.task.command.id)  # a shorter one may; this one is first before long
             continue
         n_readers += 1
@@ -312,7 +313,7 @@ cdef void plan_learn(Plan *plan, int64_t decode_us, int64_t wait_us) noexcept no
     # A short tail of a prompt says more about overhead than about tokens.
     if plan.n_reading_tokens < TILE and plan.read_token_us > 0:
         return
-    cost = (<double>decode_us - (plan.write_us if plan.n_writing else 0)) / plan.n_reading_tokens
+    cost = (<double>decode_us - (plan.write_us if plan.n_writing else 0)) / (plan.n_reading_tokens + plan.n_pads)
     cost = max(cost, 0.5)
     _learn_best(plan, cost)
     # A device's first steps load code: a lower cost is believed sooner.

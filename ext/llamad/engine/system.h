@@ -71,8 +71,8 @@ static inline void relax(void) {
 static inline void be_punctual(void) { (void) prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0); }
 
 /* The calling thread works for a moment each time that it is woken: it wants its turn at once, and a short one. From 6.12
- * on Linux then lets it go before whoever else has the core, for as much time in all as ever; before, it looks at nothing
- * of this. */
+ * on Linux then lets it go before whoever else has the core, for as much time in all as ever; an older one has no such
+ * turns. Threads that it starts are as others are. */
 static inline void be_brief(void) {
     struct {
         uint32_t size, policy;
@@ -82,7 +82,8 @@ static inline void be_brief(void) {
         uint64_t runtime_ns, deadline_ns, period_ns;
     } attributes = {0};
     if (syscall(SYS_sched_getattr, 0, &attributes, sizeof attributes, 0) != 0) return;
-    attributes.flags = 0;
+    if (attributes.policy != SCHED_OTHER || attributes.runtime_ns == 0) return;
+    attributes.flags = 1; /* SCHED_FLAG_RESET_ON_FORK */
     attributes.runtime_ns = 100000; /* the least there is */
     (void) syscall(SYS_sched_setattr, 0, &attributes, 0);
 }
