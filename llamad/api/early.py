@@ -105,14 +105,14 @@ class Early:
         self._seed = seed
         self._t_begin = exchange.request.t_start
         self._t_submit_us = clock_us()
-        request, timeout = exchange.request, service.settings.request_timeout
+        request = exchange.request
         self._task_id = engine.submit_command(
             form.command,
             tokens,
             self,
             request_id=request.request_id,
             key_name=request.key_name,
-            deadline_us=self._t_submit_us + int(timeout * 1e6) if timeout > 0 else 0,
+            deadline_us=service.deadline_us(self._t_submit_us),
             seed=seed,
         )
         exchange.on_abort = self._abort
@@ -142,7 +142,7 @@ class Early:
         if now - self._t_begin >= ping_seconds:
             self._become().job.write(sse.PING)
 
-    # From the engine: the first of these is the last.
+    # From the engine: the first of these is the last. It is on_admitted or on_failed; the others are a sink's, too.
 
     def on_admitted(self, slot: int, n_cached: int, t_us: int) -> None:
         self._become().on_admitted(slot, n_cached, t_us)

@@ -237,8 +237,8 @@ class Job:
         request = exchange.request
         settings = self.service.settings
         t_submit_us = clock_us()
-        deadline = t_submit_us + int(settings.request_timeout * 1e6) if settings.request_timeout > 0 else 0
-        context = RequestContext(request.request_id, request.key_name, deadline_us=deadline)
+        deadline_us = self.service.deadline_us(t_submit_us)
+        context = RequestContext(request.request_id, request.key_name, deadline_us=deadline_us)
         samplings = [options.sampling(g, self.model.info.nl, options.seed_of(g, i)) for i in range(g.n)]
         self.has_plain_pieces &= n_parts == 1 and not g.timings_per_token
         bias = options.biases(g, self.service.eog_tokens(), self.service.suppressed_tokens())

@@ -77,14 +77,17 @@ def parse(body: dict[str, Any], defaults: Defaults, constraint: grammars.Wanted)
         setattr(found, field, _READERS[field](body, name, defaults))
     if not CONSTRAINTS.isdisjoint(body):
         found.constraint = grammars.parse(body, constraint)
-    if found.seed < 0 or found.seed == UINT32_MAX:
+    if _is_random(found.seed):
         found.seed = secrets.randbelow(UINT32_MAX)
     return found
 
 
 def has_random_seed(body: dict[str, Any], defaults: Defaults) -> bool:
     """Whether each request with these options gets a seed of its own."""
-    seed = defaults.seed if body.get("seed") is None else _seed(body, "seed", defaults)
+    return _is_random(defaults.seed if body.get("seed") is None else _seed(body, "seed", defaults))
+
+
+def _is_random(seed: int) -> bool:
     return seed < 0 or seed == UINT32_MAX
 
 

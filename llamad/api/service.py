@@ -182,6 +182,11 @@ class Service:
             asyncio.get_running_loop().add_reader(self._tokenizing.fd, self._tokenizing.poll)
         return self._tokenizing
 
+    def deadline_us(self, t_submit_us: int) -> int:
+        """When a task that is submitted now must have ended, on the engine's clock; 0: it need not."""
+        timeout = self.settings.request_timeout
+        return t_submit_us + int(timeout * 1e6) if timeout > 0 else 0
+
     def eog_tokens(self) -> list[int]:
         """Every token that ends a generation; found once, because the whole vocabulary is asked."""
         if self._eog_tokens is None:

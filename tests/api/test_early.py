@@ -8,9 +8,11 @@ from support.faked import Faked
 from support.live import Live
 
 from llamad.api import early
+from llamad.api.forms import FORMS_MAX
 from llamad.engine.fake import Fake
 
 OPTIONS = {"n_predict": 6, "temperature": 0.9, "cache_prompt": False}
+STREAM = {"n_predict": 4, "stream": True}
 # Bytes that no form is kept of: an escape of a letter. The option is unknown, and nobody minds.
 UNKNOWN = {"note": "\u00e9"}
 
@@ -163,6 +165,16 @@ def in_background(server, prompt, **options):
     return thread
 
 
+def behind_a_stuck_one(fake, server):
+    """The form of a stream is known, and the only slot is busy."""
+    for i in range(2):
+        list(server.client.events("/completion", {"prompt": f"p{i}", **STREAM}))
+    fake.block(True)
+    running = in_background(server, "stuck", n_predict=1)
+    server.until(lambda: server.engine.n_running == 1)
+    return running
+
+
 def test_a_full_queue_answers_429(submitted):
     fake = Fake(script=b"fine")
     with Faked(fake, "-np", "1", "--queue-max", "1") as server:
@@ -180,13 +192,8 @@ def test_a_full_queue_answers_429(submitted):
 def test_a_stream_that_waits_for_a_slot_is_kept_alive_and_can_leave(submitted):
     fake = Fake(script=b"fine")
     with Faked(fake, "-np", "1", "--ping-seconds", "0.1") as server:
-        options = {"n_predict": 4, "stream": True}
-        for i in range(2):
-            list(server.client.events("/completion", {"prompt": f"p{i}", **options}))
-        fake.block(True)
-        running = in_background(server, "stuck", n_predict=1)
-        server.until(lambda: server.engine.n_running == 1)
-        streams = [server.client.open_stream({"prompt": f"wait {i}", **options}) for i in range(3)]
+        running = behind_a_stuck_one(fake, server)
+        streams = [server.client.open_stream({"prompt": f"wait {i}", **STREAM}) for i in range(3)]
         server.until(lambda: len(submitted) == 3)
         seen = b""
         while seen.count(b": ping\n\n") < 2:
@@ -206,13 +213,8 @@ def test_a_stream_that_waits_for_a_slot_is_kept_alive_and_can_leave(submitted):
 def test_a_client_that_leaves_before_its_turn_takes_its_task_along(submitted):
     fake = Fake(script=b"fine")
     with Faked(fake, "-np", "1") as server:
-        options = {"n_predict": 4, "stream": True}
-        for i in range(2):
-            list(server.client.events("/completion", {"prompt": f"p{i}", **options}))
-        fake.block(True)
-        running = in_background(server, "stuck", n_predict=1)
-        server.until(lambda: server.engine.n_running == 1)
-        stream = server.client.open_stream({"prompt": "gone", **options})
+        running = behind_a_stuck_one(fake, server)
+        stream = server.client.open_stream({"prompt": "gone", **STREAM})
         server.until(lambda: len(submitted) == 1)
         stream.close()
         server.until(lambda: server.daemon.http.n_active == 1)
@@ -264,3 +266,13 @@ def test_the_metrics_count_them(small):
     for name in ("llamacpp:tokens_predicted_total", "llamad:queue_seconds_count"):
         assert after[name] > before[name], name
     assert after["llamad:queue_seconds_count"] == before["llamad:queue_seconds_count"] + 3
+
+
+def test_forms_that_are_used_outlive_those_that_are_not(submitted):
+    with Faked(Fake(script=b"fine")) as server:
+        for n_predict in range(1, FORMS_MAX + 3):
+            settle(server.client, {"n_predict": n_predict})
+            server.client.complete("x", n_predict=1)  # the first form, again and again
+        assert len(submitted) == FORMS_MAX + 2
+        server.client.complete("x", n_predict=2)
+        assert len(submitted) == FORMS_MAX + 2  # the second was dropped

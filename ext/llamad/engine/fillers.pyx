@@ -8,13 +8,11 @@
 from libc.stdint cimport int32_t
 
 from llamad.engine.plan cimport Plan, plan_has_device, plan_has_output
-from llamad.engine.slots cimport Slot, Slots
+from llamad.engine.slots cimport Slot, Slots, slots_cells_computed
 
 cdef enum:
     # A graph more costs a device about as much as thirty streams more in one (1B model, H200).
     FILL_MAX = 24
-    # llama.cpp computes attention for as many cells as the longest of the batch has, in such steps.
-    CELLS_STEP = 256
     # A new shape costs about as much as a quarter more of the streams for so many steps.
     KEEP_STEPS = 12
 
@@ -25,7 +23,7 @@ cdef int32_t _cells(const Slots *slots, const Plan *plan) noexcept nogil:
     for i in range(slots.n):
         if plan_has_output(plan, &slots.items[i]):
             n = max(n, slots.items[i].n_tokens + slots.items[i].n_planned)
-    return min(slots.n_ctx, (n + CELLS_STEP - 1) // CELLS_STEP * CELLS_STEP)
+    return slots_cells_computed(slots, n)
 
 
 cdef int _can_fill(const Slots *slots, int32_t first, int32_t end, int32_t n_cells) noexcept nogil:

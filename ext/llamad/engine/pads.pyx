@@ -6,7 +6,7 @@
 # that is cheaper, and slots between them are read along. Nothing that stands behind a prompt changes what it means.
 from libc.stdint cimport INT32_MAX, int32_t
 
-from llamad.engine.slots cimport SLOT_READING, Slot
+from llamad.engine.slots cimport SLOT_READING, Slot, slots_cells_computed
 
 cdef enum:
     GRAPH_US = 3000          # building and launching one (1B model: 4,500), or more: it reads all weights
@@ -15,8 +15,6 @@ cdef enum:
     GRAPH_TOKENS = 64        # while nothing is known
     GRAPHS_MAX = 64          # counted
     N_WAYS = 4
-    # llama.cpp computes attention for as many cells as the longest of the batch has, in such steps.
-    CELLS_STEP = 256
     CELLS_A_TOKEN = 10000    # are looked at in the time of a token
 
 
@@ -88,7 +86,7 @@ cdef int32_t _measure(const Plan *plan, Slots *slots, Pieces *pieces) noexcept n
         pieces.n_longest = max(pieces.n_longest, slot.n_piece)
         n_cells = max(n_cells, slot.n_tokens + slot.n_piece)
         n += 1
-    pieces.n_cells = min(slots.n_ctx, (n_cells + CELLS_STEP - 1) // CELLS_STEP * CELLS_STEP)
+    pieces.n_cells = slots_cells_computed(slots, n_cells)
     return n
 
 

@@ -15,6 +15,7 @@ from llamad.engine.wire cimport TASK_CACHE_PROMPT, TASK_POST_PROBS
 
 cdef enum:
     BLOCK = 64               # tokens that are compared at once
+    CELLS_STEP = 256         # of what attention is computed for
 
 
 cdef int slots_init(Slots *slots, const llamad_table *table, void *ctx, int32_t n, int32_t n_ctx) noexcept nogil:
@@ -270,6 +271,11 @@ cdef void slot_regroup(Slots *slots, Slot *slot) noexcept nogil:
 cdef int32_t slot_room(const Slots *slots, const Slot *slot) noexcept nogil:
     """How many tokens may be read before positions must be grouped again."""
     return slot.n_grouped + slots.group_w - slot.n_pos if slots.group_n > 1 else slots.n_ctx
+
+
+cdef int32_t slots_cells_computed(const Slots *slots, int32_t n_tokens) noexcept nogil:
+    """For how many cells llama.cpp computes attention where the longest of a batch has so many tokens: in steps."""
+    return min(slots.n_ctx, (n_tokens + CELLS_STEP - 1) // CELLS_STEP * CELLS_STEP)
 
 
 cdef int32_t slots_cells_used(const Slots *slots) noexcept nogil:
