@@ -10,8 +10,17 @@ from cffi import FFI
 from setuptools import Extension
 
 HERE = Path(__file__).resolve().parent
-SOURCES = ("shim.cpp", "log.cpp", "embed.cpp", "floats.cpp", "gguf.cpp", "vocabulary.cpp", "words.cpp")
-HEADERS = ("table.h", "shim.h", "utf8.h", "vocabulary.h", "words.h", "declarations.h")
+SOURCES = (
+    "shim.cpp",
+    "log.cpp",
+    "embed.cpp",
+    "floats.cpp",
+    "gguf.cpp",
+    "vocabulary.cpp",
+    "merges.cpp",
+    "words.cpp",
+)
+HEADERS = ("table.h", "shim.h", "utf8.h", "vocabulary.h", "merges.h", "words.h", "declarations.h")
 
 
 def relative(name: str) -> str:

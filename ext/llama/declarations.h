@@ -203,6 +203,7 @@ int32_t llamad_gguf_shape_of(const char *path, ggml_backend_dev_t device, llamad
 int32_t llamad_tokenize(const struct llama_vocab *vocab, const char *text, int32_t n_text, int32_t *tokens,
                         int32_t n_max, bool add_special, bool parse_special, bool whole);
 int32_t llamad_knows_words(const struct llama_vocab *vocab);
+int32_t llamad_knows_merges(const struct llama_vocab *vocab);
 int64_t llamad_words_asked(void);
 int64_t llamad_floats_json(const float *values, int64_t n, char *out);
 void llamad_log_open(int32_t event_fd);

@@ -287,7 +287,7 @@ llama_model *llamad_model_open(const char *path, llama_model_params params, llam
     params.progress_callback_user_data = state;
     return guarded<llama_model *>(nullptr, [&] {
         llama_model *model = llama_model_load_from_file(path, params);
-        if (model) vocabulary_add(model, params.kv_overrides);
+        if (model) vocabulary_add(model, path, params.kv_overrides);
         return model;
     });
 }

@@ -56,11 +56,12 @@ typedef struct llamad_gguf_shape {
 /* 0, or -1 where it cannot be told: no such file, a part of a model, or one without a table of tokens. */
 int32_t llamad_gguf_shape_of(const char *path, ggml_backend_dev_t device, llamad_gguf_shape *shape);
 
-/* The table's tokenize(), or llama.cpp's for the whole text at once; whether they differ (words.cpp); and of how many
- * bytes of this thread's last text the words were not known. */
+/* The table's tokenize(), or llama.cpp's for the whole text at once; whether they differ (words.cpp); whether the
+ * vocabulary's merges have been read; and for how many bytes of this thread's last text llama.cpp was asked. */
 int32_t llamad_tokenize(const struct llama_vocab *vocab, const char *text, int32_t n_text, int32_t *tokens,
                         int32_t n_max, bool add_special, bool parse_special, bool whole);
 int32_t llamad_knows_words(const struct llama_vocab *vocab);
+int32_t llamad_knows_merges(const struct llama_vocab *vocab);
 int64_t llamad_words_asked(void);
 
 /* Writes [1,0.5,...] and returns its length; `out` has LLAMAD_FLOAT_CHARS for each value and two more. */

@@ -7,10 +7,10 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <exception>
 #include <iterator>
 #include <memory>
 #include <mutex>
-#include <new>
 #include <string>
 
 namespace {
@@ -78,6 +78,7 @@ bool take_special(const std::string &text, int attr, int32_t token, Vocabulary *
     if (text.empty() || (attr & kStrips) || has_cut(text) || !utf8_is_valid(text.data(), text.size())) return false;
     if (n_letters && n_letters != text.size()) return false;
     if (attr & kControl) known->begins_control[static_cast<unsigned char>(text[0])] = true;
+    known->begins_special[static_cast<unsigned char>(text[0])] = true;
     known->n_bytes[token] = text.size() < 256 ? static_cast<uint8_t>(text.size()) : 0;
     return true;
 }
@@ -103,6 +104,21 @@ bool Vocabulary::may_have_control(const char *bytes, size_t n) const {
     return std::any_of(bytes, bytes + n, [&](char c) { return begins_control[static_cast<unsigned char>(c)]; });
 }
 
+void Vocabulary::read_merges(const std::string &path) {
+    reader_ = std::thread([this, path] {
+        try {
+            read_ = Merges::read(vocab, path);
+            merges_.store(read_.get(), std::memory_order_release);
+        } catch (const std::exception &) {
+            // No memory: llama.cpp is asked for all words that are not known.
+        }
+    });
+}
+
+Vocabulary::~Vocabulary() {
+    if (reader_.joinable()) reader_.join();
+}
+
 const Vocabulary *vocabulary_of(const llama_vocab *vocab) {
     for (Place &place : places) {
         if (place.vocab.load(std::memory_order_acquire) == vocab) return place.known.get();
@@ -110,7 +126,8 @@ const Vocabulary *vocabulary_of(const llama_vocab *vocab) {
     return nullptr;
 }
 
-void vocabulary_add(const llama_model *model, const llama_model_kv_override *overrides) try {
+void vocabulary_add(const llama_model *model, const std::string &path,
+                    const llama_model_kv_override *overrides) try {
     if (!can_cut(model, overrides)) return;
     auto known   = std::make_unique<Vocabulary>();
     known->vocab = llama_model_get_vocab(model);
@@ -124,10 +141,11 @@ void vocabulary_add(const llama_model *model, const llama_model_kv_override *ove
         const llama_vocab *vocab = known->vocab;
         place.known = std::move(known);
         place.vocab.store(vocab, std::memory_order_release);
+        place.known->read_merges(path);
         return;
     }
-} catch (const std::bad_alloc &) {
-    // Texts are then tokenized as a whole.
+} catch (const std::exception &) {
+    // No memory or no thread is left: texts are then tokenized as a whole, or llama.cpp is asked for unknown words.
 }
 
 void vocabulary_remove(const llama_model *model) {
@@ -137,6 +155,11 @@ void vocabulary_remove(const llama_model *model) {
         place.vocab.store(nullptr);
         place.known.reset();
     }
+}
+
+extern "C" int32_t llamad_knows_merges(const llama_vocab *vocab) {
+    const Vocabulary *known = vocabulary_of(vocab);
+    return known && known->merges();
 }
 
 extern "C" int32_t llamad_knows_words(const llama_vocab *vocab) {

@@ -6,25 +6,41 @@
 #define LLAMAD_VOCABULARY_H
 
 #include "llama.h"
+#include "merges.h"
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <string>
+#include <thread>
 #include <vector>
 
 struct Vocabulary {
     const llama_vocab   *vocab;
     uint32_t             id; /* from 1 on, never given twice */
     llama_token          bos, eos;            /* that are added to texts; -1: none */
-    bool                 begins_control[256]; /* the bytes that control tokens begin with */
+    bool                 begins_control[256] = {}; /* the bytes that control tokens begin with */
+    bool                 begins_special[256] = {}; /* these, and those of tokens that a user has defined */
     std::vector<uint8_t> n_bytes;             /* of text that a token stands for; 0: not known */
 
     bool may_have_control(const char *bytes, size_t n) const;
+
+    /* Null until they have been read, which a thread of its own does, and where there are none. */
+    const Merges *merges() const { return merges_.load(std::memory_order_acquire); }
+    void          read_merges(const std::string &path);
+    ~Vocabulary();
+
+  private:
+    std::unique_ptr<const Merges> read_;
+    std::atomic<const Merges *>   merges_{nullptr};
+    std::thread                   reader_;
 };
 
 /* Null if its texts are not cut. Valid as long as the model is open. */
 const Vocabulary *vocabulary_of(const llama_vocab *vocab);
 
-void vocabulary_add(const llama_model *model, const llama_model_kv_override *overrides);
+void vocabulary_add(const llama_model *model, const std::string &path, const llama_model_kv_override *overrides);
 void vocabulary_remove(const llama_model *model); /* before it is freed */
 
 /* Whether every text is cut between these two. */

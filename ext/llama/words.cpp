@@ -5,9 +5,12 @@
 // that vocabulary.cpp lists cut between a printable character of ASCII and a space behind it, wherever these stand:
 // no alternative of theirs goes on there, and none looks back. What lies between two such places (here: a word) is
 // therefore tokenized the same alone, within the text or beside other words, unless one of the special tokens, which
-// are looked for before anything is cut, reaches over such a place. The words of a text that are not known yet are
-// tokenized in one call, for a call alone may cost more than ten words (some pre-tokenizers compile their
-// expressions each time), and told apart by the bytes that each token stands for.
+// are looked for before anything is cut, reaches over such a place.
+//
+// Of a word that is not known yet they make one piece if it has one space at most, before capital letters and then
+// small ones, and one more of the signs behind these; it is put together here (merges.cpp). For all others of a text
+// llama.cpp is asked in one call, for a call alone may cost more than ten words (some pre-tokenizers compile their
+// expressions each time), and they are told apart by the bytes that each token stands for.
 #include "words.h"
 
 #include "shim.h"
@@ -118,6 +121,30 @@ struct Text {
         return entries[0].is_of(key, bytes, n) ? &entries[0] : entries[1].is_of(key, bytes, n) ? &entries[1] : nullptr;
     }
 
+    // Puts a plain word together; false if it is none, or may hold a special token.
+    bool put_together(const char *word, int32_t n) const {
+        const Merges *merges = vocabulary->merges();
+        int32_t       tokens[kWordBytes], at = 0, n_letters, n_tokens, n_more;
+        if (!merges || n > kWordBytes) return false;
+        for (int32_t i = 0; i < n; i++) {
+            if (vocabulary->begins_special[static_cast<unsigned char>(word[i])]) return false;
+        }
+        at += word[0] == ' ';
+        n_letters = at;
+        while (at < n && is_upper(word[at])) at++;
+        while (at < n && is_lower(word[at])) at++;
+        if (at == n_letters) return false;
+        n_letters = at;
+        while (at < n && is_end_sign(word[at])) at++;
+        if (at < n) return false;
+        n_tokens = merges->apply(word, n_letters, tokens);
+        n_more = n_letters < n ? merges->apply(word + n_letters, n - n_letters, tokens + n_tokens) : 0;
+        if (!n_tokens || (n_letters < n && !n_more)) return false;
+        desk->known.insert(desk->known.end(), tokens, tokens + n_tokens + n_more);
+        remember(word, n, tokens, n_tokens + n_more);
+        return true;
+    }
+
     // The words that are known go to desk->known, the others to desk->misses and desk->joined.
     void look_up(const char *text, int32_t n) const {
         for (int32_t at = 0, end; at < n; at = end) {
@@ -127,6 +154,7 @@ struct Text {
                 desk->known.insert(desk->known.end(), entry->tokens, entry->tokens + entry->n_tokens);
                 continue;
             }
+            if (put_together(text + at, n_bytes)) continue;
             desk->misses.push_back({at, n_bytes, static_cast<int32_t>(desk->known.size()), 0});
             desk->joined.append(text + at, n_bytes);
         }
@@ -161,18 +189,21 @@ struct Text {
         return at == desk->asked.size();
     }
 
-    void remember(const char *text) const {
+    void remember(const char *word, int32_t n, const int32_t *tokens, int32_t n_tokens) const {
+        if (n > kWordBytes || n_tokens > kWordTokens) return;
+        Entry *entry    = entries_of(word, n);
+        entry[1]        = entry[0];
+        entry->key      = key;
+        entry->n_bytes  = static_cast<uint8_t>(n);
+        entry->n_tokens = static_cast<uint8_t>(n_tokens);
+        memcpy(entry->bytes, word, n);
+        memcpy(entry->tokens, tokens, n_tokens * sizeof(int32_t));
+    }
+
+    void remember_misses(const char *text) const {
         const int32_t *tokens = desk->asked.data();
         for (const Miss &miss : desk->misses) {
-            if (miss.n_bytes <= kWordBytes && miss.n_tokens <= kWordTokens) {
-                Entry *entry    = entries_of(text + miss.at, miss.n_bytes);
-                entry[1]        = entry[0];
-                entry->key      = key;
-                entry->n_bytes  = static_cast<uint8_t>(miss.n_bytes);
-                entry->n_tokens = static_cast<uint8_t>(miss.n_tokens);
-                memcpy(entry->bytes, text + miss.at, miss.n_bytes);
-                memcpy(entry->tokens, tokens, miss.n_tokens * sizeof(int32_t));
-            }
+            remember(text + miss.at, miss.n_bytes, tokens, miss.n_tokens);
             tokens += miss.n_tokens;
         }
     }
@@ -199,7 +230,7 @@ bool tokenize_words(const Vocabulary &vocabulary, const char *text, int32_t n_te
     words.look_up(text, n_text);
     if (!desk->misses.empty()) {
         if (!words.ask()) return false;
-        words.remember(text);
+        words.remember_misses(text);
     }
     const bool   begins = add_special && vocabulary.bos >= 0, ends = add_special && vocabulary.eos >= 0;
     const size_t n = desk->known.size() + desk->asked.size() + begins + ends;

@@ -1,6 +1,7 @@
 """Texts that are tokenized word by word: the tokens are llama.cpp's, whatever the text and the tokenizer."""
 
 import itertools
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -79,6 +80,8 @@ class Opened:
     def __init__(self, path: str, *flags: str) -> None:
         self.model = load(parse(["-m", path, "-c", "64", *flags], {}).settings, 1, Loading())
         self.vocab = lib.llama_model_get_vocab(self.model._handle)
+        while self.knows_words and not lib.llamad_knows_merges(self.vocab):
+            time.sleep(0.001)
 
     @property
     def knows_words(self) -> bool:
@@ -142,22 +145,79 @@ def test_long_texts_of_known_and_of_unknown_words(opened):
     opened.check(b" ".join(bytes([97 + i % 26, 97 + i // 26 % 26, 97 + i // 676]) for i in range(17576)))
 
 
+# Plain words, and those that are nearly so.
+LETTERS = st.text(st.sampled_from("etaoinshrdluvwzxETAOIN"), min_size=1, max_size=9)
+ENDS = st.sampled_from(["", "", "", ".", ",", "?!", ").", "...", ":", ";", "-", "'s", "'", "s'", "(", '"'])
+PLAIN = st.tuples(st.sampled_from([" ", " ", "", "  ", "(", "\n"]), LETTERS, ENDS).map("".join)
+
+
+@given(st.lists(PLAIN, min_size=1, max_size=12))
+@settings(max_examples=200, deadline=None)
+def test_plain_words_are_put_together_as_llama_cpp_does(opened, words):
+    opened.check("".join(words).encode())
+
+
+def test_every_token_that_is_a_word_and_every_two_of_them(opened):
+    """Among them are those that no merges lead to."""
+    words = [text.replace("\u0120", " ") for text in vocabulary()[0]]
+    plain_words = [word for word in words if word.strip().isascii() and word.strip().isalpha()]
+    opened.check("".join(f" {word.strip()}" for word in plain_words).encode())
+    opened.check("".join(f" {word.strip()}{word.strip()}." for word in plain_words[::7]).encode())
+
+
+def asked(opened: Opened, text: bytes, add_special: bool = False) -> int:
+    """For how many bytes of it llama.cpp was asked."""
+    opened.model.vocab.tokenize(text, add_special, True)
+    return lib.llamad_words_asked()
+
+
 def test_known_words_are_not_asked_for_again(tmp_path):
     with Opened(tiny(tmp_path)) as opened:
+        assert asked(opened, b"1me w2rds o3 4 t5xt") == 19
+        assert asked(opened, b"1me w2rds o3 4 t5xt") == 0
+        assert asked(opened, b"1me t5xt o3 w2rds", add_special=True) == 0
+        assert asked(opened, b"1me n6w w2rds") == 4
+        assert asked(opened, b"1me w2rds " + b"x" * 40) == 41
+        assert asked(opened, b"1me w2rds " + b"x" * 40) == 41  # too long to be kept
+        many = b"1me w2rds " * 10000
+        assert asked(opened, many) == 9999 * len(b" 1me") + 1  # which has not come behind a space before
+        assert asked(opened, many) == 0
 
-        def asked(text: bytes, add_special: bool = False) -> int:
-            opened.model.vocab.tokenize(text, add_special, True)
-            return lib.llamad_words_asked()
 
-        assert asked(b"some words of a text") == 20
-        assert asked(b"some words of a text") == 0
-        assert asked(b"some text of words", add_special=True) == 0
-        assert asked(b"some new words") == 4
-        assert asked(b"some words " + b"x" * 40) == 41
-        assert asked(b"some words " + b"x" * 40) == 41  # too long to be kept
-        many = b"some words " * 10000
-        assert asked(many) == 9999 * len(b" some") + 1  # which has not come behind a space before
-        assert asked(many) == 0
+def test_plain_words_are_not_asked_for_at_all(tmp_path):
+    with Opened(tiny(tmp_path)) as opened:
+        assert asked(opened, b"Some words, which nobody HAS SEEn (qvzzhk): xkwt qjxz... and So ON.") == len(
+            " (qvzzhk):"
+        )
+        assert asked(opened, b"HelloWorld iPhone don't well-known") == len(
+            "HelloWorld iPhone don't well-known"
+        )
+
+
+def test_a_word_that_no_merges_lead_to(tmp_path):
+    """Some tokenizers take it all the same."""
+    tokens, _ = vocabulary()
+    tokens[40000] = "\u0120qvzzhk"
+    found = []
+    for pre in ("smollm", "llama-bpe"):
+        changed = {"tokenizer.ggml.pre": pre, "tokenizer.ggml.tokens": tokens}
+        with Opened(tiny(tmp_path, tokenizer=changed)) as opened:
+            opened.check(b"a qvzzhk, and qvzzhkqvzzhk.")
+            found.append(bytes(opened.model.vocab.tokenize(b" qvzzhk", False, True)))
+    assert len(found[0]) > len(found[1]) == 4
+
+
+@pytest.mark.parametrize("merge", ["Q V", "QV ZZ", "\u0120 QV", "QVQV ."])
+def test_merges_to_something_that_is_no_token(tmp_path, merge):
+    merges = [merge, "Q V", "Z Z", *tokenizer_of(model_path())["tokenizer.ggml.merges"][0]]
+    with Opened(tiny(tmp_path, tokenizer={"tokenizer.ggml.merges": merges})) as opened:
+        opened.check(b"QV QVZZ QVQV. ZZQVX QQVV ZZ ZQ VZ")
+
+
+def test_of_two_merges_of_a_pair_the_first_holds(tmp_path):
+    merges = tokenizer_of(model_path())["tokenizer.ggml.merges"][0]
+    with Opened(tiny(tmp_path, tokenizer={"tokenizer.ggml.merges": [*merges[200:], *merges]})) as opened:
+        opened.check(b"In the beginning there was nothing. And then it exploded, HAPPILY.")
 
 
 @pytest.mark.parametrize("pre", ALIASES)
@@ -202,7 +262,7 @@ def test_no_words_where_a_special_token_reaches_over_their_ends(tmp_path, text):
 
 
 @pytest.mark.parametrize(
-    "text", ["<x>", "abq~", " <x", "  ", "\n ", ".\n", "<\uff5cx\u2581y\uff5c>", "z" * 300]
+    "text", ["<x>", "bq", "abq~", " <x", "  ", "\n ", ".\n", "<\uff5cx\u2581y\uff5c>", "z" * 300]
 )
 @pytest.mark.parametrize("kind", [3, 4])  # control, user defined
 def test_special_tokens_within_words(tmp_path, text, kind):
