@@ -122,6 +122,35 @@ def test_steps_of_every_width_give_each_slot_its_own_token():
         assert h.core.stats()["n_landed"] > 20
 
 
+def landed(h, fake, prompts, **wanted) -> int:
+    """In how many steps rows were picked from as they came, of those that read these prompts at once."""
+    h.wait(
+        *[h.submit(b"%d" % i, n_predict=3, id_slot=i) for i in range(8)]
+    )  # every row has been there, and is marked
+    fake.block(True)
+    busy = h.submit(b"busy", n_predict=1, id_slot=7)
+    h.catch()
+    before = h.core.stats()["n_landed"]
+    tasks = [h.submit(prompt, n_predict=1, id_slot=i, **wanted) for i, prompt in enumerate(prompts)]
+    fake.block(False)
+    h.wait(busy, *tasks)
+    assert [h.text(task) for task in tasks] == [bytes([prompt[-1] + 1]) for prompt in prompts]
+    return h.core.stats()["n_landed"] - before
+
+
+def test_rows_of_prompts_that_are_one_graph_are_picked_from_as_they_come():
+    fake = Fake(n_ctx=1024, n_batch=1024, device_us=500, token_us=30)
+    options = {"n_ctx": 1024, "n_batch": 1024, "n_ubatch": 1024}
+    with Harness(fake, n_slots=8, has_device=True, n_sampler_threads=4, **options) as h:
+        equal = [b"%d" % i + b"x" * 40 + bytes([97 + i]) for i in range(6)]
+        assert landed(h, fake, equal) == 1
+        unequal = [b"%d" % i + b"x" * (30 + 5 * i) + bytes([97 + i]) for i in range(6)]
+        assert landed(h, fake, unequal) == 1  # made equally long
+        assert landed(h, fake, [b"0" + b"y" * 500, b"1" + b"y" * 8]) == 0  # two graphs
+        # Told first, with all rows.
+        assert landed(h, fake, [prompt.upper() for prompt in equal], n_probs=1, prompt_probs=True) == 0
+
+
 def test_no_row_is_awaited_where_the_host_computes():
     with Harness(Fake(device_us=300), n_slots=4) as h:
         h.wait(*[h.submit(b"%d" % i, n_predict=20) for i in range(4)])

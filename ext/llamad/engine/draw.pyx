@@ -145,18 +145,47 @@ cdef int _can_prepare(const State *state) noexcept nogil:
     return 1
 
 
-cdef int64_t _draw_read(State *state, int64_t t_decode) noexcept nogil:
+cdef int _in_order(const State *state) noexcept nogil:
+    """Whether the rows are the outputs' in the batch's order from the beginning. llama.cpp gives them so for a batch with
+    one token for each slot, and for prompts that are one graph."""
+    if state.plan.n_rows != state.n_outputs + state.plan.n_fillers:
+        return 0
+    return state.plan.n_reading_tokens == 0 or (state.plan.is_one_graph and state.plan.n_fillers == 0)
+
+
+cdef int64_t _await_rows(State *state, int is_landing) noexcept nogil:
+    """Returns when all rows are there, and since when they are."""
+    cdef float *rows = state.table.rows(state.ctx)
+    cdef int64_t t_arrived = now_us()
+    cdef int32_t i
+    if not is_landing:
+        landing_end(&state.landing, rows)
+    store_int(&state.landing.is_over, 1)
+    workers_hurry(state.workers)
+    if not is_landing:
+        return t_arrived
+    if rows != state.landing.rows:  # never seen
+        workers_end(state.workers)
+        workers_settle(state.workers)
+        landing_end(&state.landing, rows)
+    if rows == NULL:
+        for i in range(state.n_outputs):
+            state.slots.items[state.outputs[i]].picked = PICKED_NOTHING
+            store_int(&state.slots.items[state.outputs[i]].deferral, DEFERRAL_NONE)
+    state.stats.n_landed += 1
+    return t_arrived
+
+
+cdef int64_t _draw_read(State *state, int64_t t_decode, int is_landing) noexcept nogil:
     """As draw_begin, for a step with prompts, with everything but the picking done while the device computes."""
     cdef Slot *slot
     cdef int32_t i, is_awaited = 0
     cdef int64_t t_arrived
     state.n_outputs = _prepare(state, 0)
-    workers_begin(state.workers, _pick_arrived, _mark, state, _add_fillers(state, state.n_outputs),
+    workers_begin(state.workers, _pick_landing if is_landing else _pick_arrived, _mark, state,
+                  _add_fillers(state, state.n_outputs),
                   landing_begin_read(&state.landing, state.plan.batch.n_tokens, t_decode))
-    landing_end(&state.landing, state.table.rows(state.ctx))
-    t_arrived = now_us()
-    store_int(&state.landing.is_over, 1)
-    workers_hurry(state.workers)
+    t_arrived = _await_rows(state, is_landing)
     for i in range(state.n_outputs):
         slot = &state.slots.items[state.outputs[i]]
         if slot.n_decoded == 0:
@@ -171,45 +200,30 @@ cdef int64_t _draw_read(State *state, int64_t t_decode) noexcept nogil:
 cdef int64_t draw_begin(State *state, int64_t t_decode, int64_t t_decoded) noexcept nogil:
     """Has a token picked for every output, and returns when the device was done with them. draw_next() must follow for
     each of the outputs that are left, and draw_end()."""
-    cdef float *rows
     cdef int64_t t_arrived
-    cdef int32_t i, n_rows = state.plan.n_rows, is_landing = 0
+    cdef int32_t n_rows = state.plan.n_rows
+    cdef int is_landing
     if state.plan.n_apart:
         landing_overwritten(&state.landing, 1)
-    # Only a batch with one token for each slot gives its rows in the batch's order from the beginning. And a first token
-    # is not reckoned to have come before its logits.
-    if n_rows == state.n_outputs + state.plan.n_fillers and state.plan.n_reading_tokens == 0:
-        is_landing = landing_can_begin(&state.landing, n_rows)
+    is_landing = _in_order(state) and landing_can_begin(&state.landing, n_rows)
     landing_overwritten(&state.landing, n_rows)
     if state.n_outputs == 0:
         take_prompt_probs(state)
         return now_us()
     if state.plan.n_reading_tokens and _can_prepare(state):
-        return _draw_read(state, t_decode)
-    if is_landing:
+        return _draw_read(state, t_decode, is_landing)
+    # A first token is not reckoned to have come before its logits.
+    if is_landing and state.plan.n_reading_tokens == 0:
         state.n_outputs = _prepare(state, now_us())
         workers_begin(state.workers, _pick_landing, _mark, state, _add_fillers(state, state.n_outputs),
                       landing_begin(&state.landing, n_rows, t_decoded + <int64_t>state.plan.wait_us))
-        rows = state.table.rows(state.ctx)
-        store_int(&state.landing.is_over, 1)
-        t_arrived = now_us()
-        workers_hurry(state.workers)
-        if rows != state.landing.rows:  # never seen
-            workers_end(state.workers)
-            workers_settle(state.workers)
-            landing_end(&state.landing, rows)
-        if rows == NULL:
-            for i in range(state.n_outputs):
-                state.slots.items[state.outputs[i]].picked = PICKED_NOTHING
-                store_int(&state.slots.items[state.outputs[i]].deferral, DEFERRAL_NONE)
-        state.stats.n_landed += 1
-    else:
-        # This waits for the device, so that the step's cost is decode's and not sampling's.
-        landing_end(&state.landing, state.table.rows(state.ctx))
-        t_arrived = now_us()
-        take_prompt_probs(state)
-        state.n_outputs = _prepare(state, t_arrived)
-        workers_begin(state.workers, _pick, _mark, state, _add_fillers(state, state.n_outputs), 0)
+        return _await_rows(state, 1)
+    # This waits for the device, so that the step's cost is decode's and not sampling's.
+    landing_end(&state.landing, state.table.rows(state.ctx))
+    t_arrived = now_us()
+    take_prompt_probs(state)
+    state.n_outputs = _prepare(state, t_arrived)
+    workers_begin(state.workers, _pick, _mark, state, _add_fillers(state, state.n_outputs), 0)
     return t_arrived
 
 

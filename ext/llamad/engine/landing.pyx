@@ -5,8 +5,8 @@
 # only when all have arrived. With a big vocabulary that takes as long as sampling does, so sampling begins before: the
 # buffer of the last step is known. It stays where it is as long as no batch has more outputs than there are slots.
 #
-# A step that reads prompts may give its rows in another order, so nothing is picked before all are there. But who will
-# pick is awake by then.
+# A step that reads prompts may give its rows in another order, if they are several graphs: nothing is picked then before
+# all are there. But who will pick is awake by then.
 from libc.stdint cimport int8_t, int32_t, int64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset

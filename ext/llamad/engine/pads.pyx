@@ -71,7 +71,7 @@ cdef int32_t _measure(const Plan *plan, Slots *slots, Pieces *pieces) noexcept n
     """What each slot reads, in the decode for prompts. How many slots do."""
     cdef Slot *slot
     cdef int32_t i, n = 0, n_cells = 0
-    pieces.n_longest = 0
+    pieces.first = pieces.last = pieces.n_longest = 0
     for i in range(slots.n):
         slot = &slots.items[i]
         slot.n_piece = slot.n_pads = 0
@@ -109,7 +109,7 @@ cdef void pads_choose(Plan *plan, Slots *slots) noexcept nogil:
     cdef int32_t i, way, n_tokens, n_padded, cost, least = INT32_MAX, best = N_WAYS
     # A fixed budget is one.
     cdef int32_t n_most = plan.budget - plan.n_writing if plan.tokens_max else plan.batch_max
-    plan.n_pads = 0
+    plan.n_pads = plan.is_one_graph = 0
     if _measure(plan, slots, &pieces) < 2 or not _can_pad(plan, slots):
         return
     for way in range(N_WAYS, -1, -1):  # N_WAYS is to leave them as they are, and is kept where nothing is better
@@ -127,8 +127,10 @@ cdef void pads_choose(Plan *plan, Slots *slots) noexcept nogil:
             best = way
     for i in range(slots.n):
         slot = &slots.items[i]
-        slot.n_pads = _padded(slots, i, &pieces, best) - slot.n_piece
+        slot.n_left = _padded(slots, i, &pieces, best)
+        slot.n_pads = slot.n_left - slot.n_piece
         plan.n_pads += slot.n_pads
+    plan.is_one_graph = not plan.is_apart and _count_graphs(slots, plan.ubatch) == 1
 
 
 cdef void pads_remove(const Plan *plan, Slots *slots) noexcept nogil:

@@ -56,6 +56,7 @@ ctypedef struct Plan:
     int32_t n_rows           # tokens that give their logits
     int32_t n_fillers        # tokens that are there for the batch's shape alone, each in a slot of its own
     int32_t n_pads           # and those behind prompts
+    int32_t is_one_graph     # nothing but prompts, and llama.cpp computes all of them at once
     int32_t is_refused       # a prompt was left for later, although there was room for it alone
     int64_t plan_us
 
