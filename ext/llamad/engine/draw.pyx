@@ -17,7 +17,7 @@ from llamad.engine.rouse cimport rouse_loop
 from llamad.engine.rows cimport row_maxima
 from llamad.engine.sampler cimport Sampler, sampler_accept, sampler_history_wanted, sampler_open
 from llamad.engine.slots cimport SLOT_READING, SLOT_WRITING, Slot
-from llamad.engine.system cimport now_us, store_int
+from llamad.engine.system cimport load_int, now_us, store_int, take_int
 from llamad.engine.tasks cimport Task
 from llamad.engine.wire cimport FAILURE_MEMORY, FAILURE_SAMPLER, STOP_LIMIT, TASK_PROMPT_PROBS, TASK_STREAM, TaskCommand
 from llamad.engine.workers cimport (
@@ -107,6 +107,8 @@ cdef void _pick_landing(void *arg, int32_t index, int32_t worker) noexcept nogil
     cdef float *maxima = row_maxima(state.scratch + <size_t>worker * state.scratch_bytes, state.n_vocab)
     cdef int has_maxima = landing_await(state.landing.rows + <size_t>slot.i_row * <size_t>state.n_vocab, state.n_vocab,
                                         maxima, &state.landing.is_over, state.landing.patience_us)
+    if load_int(&state.is_awaited) and take_int(&state.is_awaited):
+        rouse_loop(state)
     if not slot.is_filler:
         # Probabilities are told before the pick, with the same scratch.
         slot.sampler.has_maxima = has_maxima and slot.probs.n_top == 0
@@ -176,12 +178,24 @@ cdef int64_t _await_rows(State *state, int is_landing) noexcept nogil:
     return t_arrived
 
 
+cdef int _is_awaited(const State *state) noexcept nogil:
+    """Whether a client waits for its first token."""
+    cdef const Slot *slot
+    cdef int32_t i
+    for i in range(state.n_outputs):
+        slot = &state.slots.items[state.outputs[i]]
+        if slot.n_decoded == 0 and slot.task.command.flags & TASK_STREAM:
+            return 1
+    return 0
+
+
 cdef int64_t _draw_read(State *state, int64_t t_decode, int is_landing) noexcept nogil:
     """As draw_begin, for a step with prompts, with everything but the picking done while the device computes."""
     cdef Slot *slot
-    cdef int32_t i, is_awaited = 0
+    cdef int32_t i
     cdef int64_t t_arrived
     state.n_outputs = _prepare(state, 0)
+    store_int(&state.is_awaited, _is_awaited(state))
     workers_begin(state.workers, _pick_landing if is_landing else _pick_arrived, _mark, state,
                   _add_fillers(state, state.n_outputs),
                   landing_begin_read(&state.landing, state.plan.batch.n_tokens, t_decode))
@@ -190,8 +204,7 @@ cdef int64_t _draw_read(State *state, int64_t t_decode, int is_landing) noexcept
         slot = &state.slots.items[state.outputs[i]]
         if slot.n_decoded == 0:
             _note_first(state, slot, t_arrived)
-            is_awaited |= slot.task.command.flags & TASK_STREAM
-    if is_awaited:
+    if take_int(&state.is_awaited):
         rouse_loop(state)
     landing_learn_read(&state.landing, state.plan.batch.n_tokens, t_arrived - t_decode)
     return t_arrived

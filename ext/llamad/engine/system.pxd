@@ -9,6 +9,7 @@ cdef extern from "system.h" nogil:
     int32_t fetch_add_int(int32_t *p, int32_t v) noexcept
     int64_t load_time(const int64_t *p) noexcept
     void store_time(int64_t *p, int64_t v) noexcept
+    int32_t take_int(int32_t *p) noexcept
     int64_t take_time(int64_t *p) noexcept
     int64_t now_us() noexcept
     int wake_open() noexcept
