@@ -8,7 +8,7 @@ from llamad.engine.emit cimport finish_done, finish_failed
 from llamad.engine.grammar cimport matcher_open
 from llamad.engine.landing cimport (
     landing_await, landing_await_all, landing_begin, landing_begin_read, landing_can_begin, landing_end,
-    landing_learn_read, landing_mark_row, landing_overwritten,
+    landing_learn_read, landing_mark_row, landing_overwritten, landing_read_from,
 )
 from llamad.engine.pick cimport PICKED_NOTHING, slot_pick
 from llamad.engine.probs cimport probs_reserve
@@ -21,7 +21,7 @@ from llamad.engine.system cimport load_int, now_us, store_int, take_int
 from llamad.engine.tasks cimport Task
 from llamad.engine.wire cimport FAILURE_MEMORY, FAILURE_SAMPLER, STOP_LIMIT, TASK_PROMPT_PROBS, TASK_STREAM, TaskCommand
 from llamad.engine.workers cimport (
-    workers_await, workers_begin, workers_end, workers_hurry, workers_is_done, workers_settle,
+    workers_alert, workers_await, workers_begin, workers_end, workers_hurry, workers_is_done, workers_settle,
 )
 
 
@@ -176,6 +176,15 @@ cdef int64_t _await_rows(State *state, int is_landing) noexcept nogil:
             store_int(&state.slots.items[state.outputs[i]].deferral, DEFERRAL_NONE)
     state.stats.n_landed += 1
     return t_arrived
+
+
+cdef void draw_alert(State *state, int64_t t_decode) noexcept nogil:
+    """Before a decode. Of one with prompts a device is nearly done when it returns."""
+    cdef int64_t from_us
+    if state.plan.n_reading_tokens and state.plan.n_rows > 1 and state.landing.n_rows:
+        from_us = landing_read_from(&state.landing, state.plan.batch.n_tokens, t_decode)
+        if from_us:
+            workers_alert(state.workers, state.plan.n_rows, from_us)
 
 
 cdef int _is_awaited(const State *state) noexcept nogil:

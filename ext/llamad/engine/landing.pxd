@@ -24,6 +24,7 @@ cdef void landing_free(Landing *landing) noexcept nogil
 cdef void landing_forget(Landing *landing) noexcept nogil
 cdef int landing_can_begin(const Landing *landing, int32_t n_rows) noexcept nogil
 cdef int64_t landing_begin(Landing *landing, int32_t n_rows, int64_t due_us) noexcept nogil
+cdef int64_t landing_read_from(const Landing *landing, int32_t n_tokens, int64_t t_decode) noexcept nogil
 cdef int64_t landing_begin_read(Landing *landing, int32_t n_tokens, int64_t t_decode) noexcept nogil
 cdef void landing_learn_read(Landing *landing, int32_t n_tokens, int64_t step_us) noexcept nogil
 cdef void landing_overwritten(Landing *landing, int32_t n_rows) noexcept nogil

@@ -63,12 +63,19 @@ cdef int32_t _size(int32_t n_tokens) noexcept nogil:
     return k
 
 
-cdef int64_t landing_begin_read(Landing *landing, int32_t n_tokens, int64_t t_decode) noexcept nogil:
-    """So many tokens are decoded since t_decode: from when on threads should wait for the rows."""
+cdef int64_t landing_read_from(const Landing *landing, int32_t n_tokens, int64_t t_decode) noexcept nogil:
+    """So many tokens are decoded since t_decode: from when on threads should wait for the rows. 0: nobody knows."""
     cdef int64_t step_us = <int64_t>landing.read_us[_size(n_tokens)]
-    landing.is_over = 0
-    landing.patience_us = t_decode + step_us + PATIENCE_US
+    if step_us == 0:
+        return 0
     return t_decode + step_us - min(step_us // READ_LEAD_PART, <int64_t>READ_LEAD_US_MAX) - LEAD_US
+
+
+cdef int64_t landing_begin_read(Landing *landing, int32_t n_tokens, int64_t t_decode) noexcept nogil:
+    """The same, and the rows are on their way."""
+    landing.is_over = 0
+    landing.patience_us = t_decode + <int64_t>landing.read_us[_size(n_tokens)] + PATIENCE_US
+    return max(<int64_t>1, landing_read_from(landing, n_tokens, t_decode))
 
 
 cdef void landing_learn_read(Landing *landing, int32_t n_tokens, int64_t step_us) noexcept nogil:

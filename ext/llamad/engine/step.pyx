@@ -5,7 +5,7 @@ from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 
 from llamad.engine.actions cimport actions_add, actions_drop, actions_drop_all, actions_run
 from llamad.engine.core cimport State
-from llamad.engine.draw cimport draw_begin, draw_end, draw_next, draw_settle
+from llamad.engine.draw cimport draw_alert, draw_begin, draw_end, draw_next, draw_settle
 from llamad.engine.emit cimport (
     emit_admitted, emit_failed, emit_step, emit_wake, finish_done, finish_failed, take_deferred, take_token,
 )
@@ -365,6 +365,7 @@ cdef void _step(State *state) noexcept nogil:
     cdef Slot *slot
     draw_settle(state)
     t_decode = now_us()
+    draw_alert(state, t_decode)
     code = _decode(state)
     if code != 0:
         _rebuild(state, code)

@@ -20,6 +20,7 @@ ctypedef struct Workers:
     int32_t n_threads        # beside the caller
     int32_t stopping
     int64_t from_us          # when there will be something to do in this round; 0: already
+    int64_t alert_us         # when the next round is likely to begin, less a little; 0: nobody knows
     WorkFn fn
     AfterFn after            # what the same thread has to do later for the index it has done; NULL: nothing
     void *arg
@@ -39,6 +40,7 @@ ctypedef struct Workers:
 cdef Workers *workers_start(int32_t n_threads) noexcept nogil
 cdef void workers_stop(Workers *workers) noexcept nogil
 cdef int32_t workers_count(const Workers *workers) noexcept nogil
+cdef void workers_alert(Workers *workers, int32_t n, int64_t from_us) noexcept nogil
 cdef void workers_begin(Workers *workers, WorkFn fn, AfterFn after, void *arg, int32_t n,
                         int64_t from_us) noexcept nogil
 cdef void workers_hurry(Workers *workers) noexcept nogil

@@ -3,7 +3,8 @@
 #
 # A round is short: 64 rows on 8 threads take less time than it takes to wake 8 threads. So where the engine waits for a
 # device it begins the round before, and tells from when on there will be something to do: the threads sleep until then
-# and are awake when it comes. Where the engine computes itself the cores are its own, and nobody wakes early.
+# and are awake when it comes. Where even that may be too late, since decode() returns only when all is nearly done, it
+# alerts them beforehand. Where the engine computes itself the cores are its own, and nobody wakes early.
 #
 # Indices can be awaited one by one. What an index leaves to do (`after`) nobody waits for but the next round, and
 # whoever asks for it (workers_settle).
@@ -25,6 +26,7 @@ cdef enum:
     RUSH_GAP_US = 1000       # guests that come closer than this come often
     RUSH_US = 20000          # and are expected for so long
     RUSH_PART = 3            # of the threads work then
+    ALERT_US = 1500          # who was alerted spins so long for the round
 
 
 cdef int _take_one(Workers *workers, int32_t worker) noexcept nogil:
@@ -50,6 +52,14 @@ cdef void _sleep(Workers *workers, int32_t bell, int64_t timeout_us) noexcept no
     fetch_add_int(&workers.n_sleeping, -1)
 
 
+cdef int64_t _nap_us(const Workers *workers, int32_t seat) noexcept nogil:
+    """How long somebody may sleep between two rounds; -1: until the bell."""
+    cdef int64_t alert_us = load_time(&workers.alert_us), now = now_us()
+    if alert_us == 0 or seat >= load_int(&workers.n_seats) or now > alert_us + ALERT_US:
+        return -1
+    return max(<int64_t>0, alert_us - now)
+
+
 cdef void _await_round(Workers *workers, int32_t seat, int32_t seen) noexcept nogil:
     cdef int64_t early_us
     cdef int32_t bell
@@ -57,7 +67,14 @@ cdef void _await_round(Workers *workers, int32_t seat, int32_t seen) noexcept no
         bell = load_int(&workers.bell)
         if load_int(&workers.stopping):
             return
-        if load_int(&workers.round) == seen or seat >= load_int(&workers.n_seats):
+        if load_int(&workers.round) == seen:
+            early_us = _nap_us(workers, seat)
+            if early_us:
+                _sleep(workers, bell, early_us)
+            else:
+                relax()
+            continue
+        if seat >= load_int(&workers.n_seats):
             _sleep(workers, bell, -1)
             continue
         early_us = load_time(&workers.from_us) - now_us()
@@ -132,6 +149,14 @@ cdef int32_t _seats(const Workers *workers, int64_t from_us) noexcept nogil:
     return max(1, n // RUSH_PART) if from_us and now_us() - load_time(&workers.t_rush_us) < RUSH_US else n
 
 
+cdef void workers_alert(Workers *workers, int32_t n, int64_t from_us) noexcept nogil:
+    """Between two rounds: the next one is for so many indices, and likely to begin soon after this time."""
+    if workers.n_threads:
+        store_int(&workers.n_seats, min(n + 1, _seats(workers, from_us)))
+        store_time(&workers.alert_us, from_us)
+        _ring(workers)
+
+
 cdef void workers_begin(Workers *workers, WorkFn fn, AfterFn after, void *arg, int32_t n,
                         int64_t from_us) noexcept nogil:
     """Has fn(arg, i, worker) called for every i below n, from that time on; 0: at once. workers_end() must follow."""
@@ -143,6 +168,7 @@ cdef void workers_begin(Workers *workers, WorkFn fn, AfterFn after, void *arg, i
     workers.n = n
     store_int(&workers.n_seats, _seats(workers, from_us))
     store_time(&workers.from_us, from_us)
+    store_time(&workers.alert_us, 0)
     store_int(&workers.n_done, 0)
     store_int(&workers.n_after, 0)
     workers.stamp += 1
