@@ -36,8 +36,6 @@ size_t room_for(size_t n) {
     return room;
 }
 
-bool is_known(char c) { return c == ' ' || is_upper(c) || is_lower(c) || is_end_sign(c); }
-
 // Whether a word of known bytes can come to this text.
 bool can_occur(std::string_view text) {
     while (!text.empty()) {
@@ -59,7 +57,6 @@ Merges::Merges(const llama_vocab *vocab) : vocab_(vocab) {
     }
 }
 
-// Of two tokens with one text llama.cpp finds the last.
 void Merges::add_tokens() {
     const int32_t n = llama_vocab_n_tokens(vocab_);
     tokens_.assign(room_for(static_cast<size_t>(n)), -1);
@@ -67,7 +64,7 @@ void Merges::add_tokens() {
         const char  *text = llama_vocab_get_text(vocab_, token);
         const size_t length = strlen(text), mask = tokens_.size() - 1;
         size_t       at = hash_of(text, length) & mask;
-        while (tokens_[at] >= 0 && strcmp(llama_vocab_get_text(vocab_, tokens_[at]), text) != 0) at = (at + 1) & mask;
+        while (tokens_[at] >= 0) at = (at + 1) & mask;
         tokens_[at] = token;
     }
 }

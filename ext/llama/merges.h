@@ -45,9 +45,10 @@ class Merges {
     std::vector<Pair>    pairs_;
 };
 
-/* The bytes that Merges knows: space, letters, and signs that end a word. */
+/* The bytes that Merges knows and plain words are made of: a space first, letters, and signs that end a word. */
 inline bool is_upper(char c) { return c >= 'A' && c <= 'Z'; }
 inline bool is_lower(char c) { return c >= 'a' && c <= 'z'; }
 inline bool is_end_sign(char c) { return c == '.' || c == ',' || c == ';' || c == ':' || c == '!' || c == '?' || c == ')'; }
+inline bool is_known(char c) { return c == ' ' || is_upper(c) || is_lower(c) || is_end_sign(c); }
 
 #endif

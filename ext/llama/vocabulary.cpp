@@ -13,6 +13,8 @@
 #include <mutex>
 #include <string>
 
+#include <sys/stat.h>
+
 namespace {
 
 // All whose expressions cut as words.cpp says. Tests compare each with llama.cpp.
@@ -64,6 +66,13 @@ size_t count_letters(const std::string &text) {
     return n;
 }
 
+bool is_plain(const std::string &text) {
+    for (size_t i = 0; i < text.size(); i++) {
+        if (!is_known(text[i]) || (text[i] == ' ' && i > 0)) return false;
+    }
+    return true;
+}
+
 bool has_cut(const std::string &text) {
     for (size_t i = 0; i + 1 < text.size(); i++) {
         if (is_cut(text[i], text[i + 1])) return true;
@@ -78,7 +87,7 @@ bool take_special(const std::string &text, int attr, int32_t token, Vocabulary *
     if (text.empty() || (attr & kStrips) || has_cut(text) || !utf8_is_valid(text.data(), text.size())) return false;
     if (n_letters && n_letters != text.size()) return false;
     if (attr & kControl) known->begins_control[static_cast<unsigned char>(text[0])] = true;
-    known->begins_special[static_cast<unsigned char>(text[0])] = true;
+    if (is_plain(text)) known->begins_plain[static_cast<unsigned char>(text[0])] = true;
     known->n_bytes[token] = text.size() < 256 ? static_cast<uint8_t>(text.size()) : 0;
     return true;
 }
@@ -104,10 +113,19 @@ bool Vocabulary::may_have_control(const char *bytes, size_t n) const {
     return std::any_of(bytes, bytes + n, [&](char c) { return begins_control[static_cast<unsigned char>(c)]; });
 }
 
-void Vocabulary::read_merges(const std::string &path) {
-    reader_ = std::thread([this, path] {
+FileId file_id(const std::string &path) {
+    struct stat found{};
+    if (stat(path.c_str(), &found) != 0) return {};
+    return {found.st_dev, found.st_ino, static_cast<uint64_t>(found.st_size), found.st_mtim.tv_sec,
+            found.st_mtim.tv_nsec};
+}
+
+void Vocabulary::read_merges(const std::string &path, const FileId &file) {
+    reader_ = std::thread([this, path, file] {
         try {
             read_ = Merges::read(vocab, path);
+            const FileId now = file_id(path);
+            if (memcmp(&now, &file, sizeof(file)) != 0) return; // these may be another model's
             merges_.store(read_.get(), std::memory_order_release);
         } catch (const std::exception &) {
             // No memory: llama.cpp is asked for all words that are not known.
@@ -126,7 +144,7 @@ const Vocabulary *vocabulary_of(const llama_vocab *vocab) {
     return nullptr;
 }
 
-void vocabulary_add(const llama_model *model, const std::string &path,
+void vocabulary_add(const llama_model *model, const std::string &path, const FileId &file,
                     const llama_model_kv_override *overrides) try {
     if (!can_cut(model, overrides)) return;
     auto known   = std::make_unique<Vocabulary>();
@@ -141,7 +159,7 @@ void vocabulary_add(const llama_model *model, const std::string &path,
         const llama_vocab *vocab = known->vocab;
         place.known = std::move(known);
         place.vocab.store(vocab, std::memory_order_release);
-        place.known->read_merges(path);
+        place.known->read_merges(path, file);
         return;
     }
 } catch (const std::exception &) {

@@ -16,19 +16,26 @@
 #include <thread>
 #include <vector>
 
+/* Tells a file from another that was put in its place. */
+struct FileId {
+    uint64_t device, inode, size;
+    int64_t  seconds, nanoseconds; /* when it was last written to */
+};
+FileId file_id(const std::string &path);
+
 struct Vocabulary {
     const llama_vocab   *vocab;
     uint32_t             id; /* from 1 on, never given twice */
     llama_token          bos, eos;            /* that are added to texts; -1: none */
     bool                 begins_control[256] = {}; /* the bytes that control tokens begin with */
-    bool                 begins_special[256] = {}; /* these, and those of tokens that a user has defined */
+    bool                 begins_plain[256] = {}; /* and those of special tokens that a plain word may hold (merges.h) */
     std::vector<uint8_t> n_bytes;             /* of text that a token stands for; 0: not known */
 
     bool may_have_control(const char *bytes, size_t n) const;
 
     /* Null until they have been read, which a thread of its own does, and where there are none. */
     const Merges *merges() const { return merges_.load(std::memory_order_acquire); }
-    void          read_merges(const std::string &path);
+    void          read_merges(const std::string &path, const FileId &file);
     ~Vocabulary();
 
   private:
@@ -40,7 +47,9 @@ struct Vocabulary {
 /* Null if its texts are not cut. Valid as long as the model is open. */
 const Vocabulary *vocabulary_of(const llama_vocab *vocab);
 
-void vocabulary_add(const llama_model *model, const std::string &path, const llama_model_kv_override *overrides);
+/* `file` is what the path led to before the model was loaded from it. */
+void vocabulary_add(const llama_model *model, const std::string &path, const FileId &file,
+                    const llama_model_kv_override *overrides);
 void vocabulary_remove(const llama_model *model); /* before it is freed */
 
 /* Whether every text is cut between these two. */

@@ -127,7 +127,7 @@ struct Text {
         int32_t       tokens[kWordBytes], at = 0, n_letters, n_tokens, n_more;
         if (!merges || n > kWordBytes) return false;
         for (int32_t i = 0; i < n; i++) {
-            if (vocabulary->begins_special[static_cast<unsigned char>(word[i])]) return false;
+            if (vocabulary->begins_plain[static_cast<unsigned char>(word[i])]) return false;
         }
         at += word[0] == ' ';
         n_letters = at;

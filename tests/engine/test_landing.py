@@ -124,9 +124,10 @@ def test_steps_of_every_width_give_each_slot_its_own_token():
 
 def landed(h, fake, prompts, **wanted) -> int:
     """In how many steps rows were picked from as they came, of those that read these prompts at once."""
-    h.wait(
-        *[h.submit(b"%d" % i, n_predict=3, id_slot=i) for i in range(8)]
-    )  # every row has been there, and is marked
+    fake.block(True)
+    warm = [h.submit(b"%d" % i, n_predict=6, id_slot=i) for i in range(8)]
+    fake.block(False)
+    h.wait(*warm)  # every row has been there, and is marked
     fake.block(True)
     busy = h.submit(b"busy", n_predict=1, id_slot=7)
     h.catch()

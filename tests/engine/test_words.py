@@ -1,6 +1,7 @@
 """Texts that are tokenized word by word: the tokens are llama.cpp's, whatever the text and the tokenizer."""
 
 import itertools
+import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -80,7 +81,9 @@ class Opened:
     def __init__(self, path: str, *flags: str) -> None:
         self.model = load(parse(["-m", path, "-c", "64", *flags], {}).settings, 1, Loading())
         self.vocab = lib.llama_model_get_vocab(self.model._handle)
+        t_end = time.monotonic() + 60
         while self.knows_words and not lib.llamad_knows_merges(self.vocab):
+            assert time.monotonic() < t_end, "the merges were not read"
             time.sleep(0.001)
 
     @property
@@ -194,6 +197,37 @@ def test_plain_words_are_not_asked_for_at_all(tmp_path):
         )
 
 
+def test_special_tokens_that_are_no_part_of_a_plain_word_do_not_matter(tmp_path):
+    with Opened(tiny(tmp_path, tokenizer=with_token(40000, "  ", 4))) as opened:
+        assert asked(opened, b"Some words, which nobody has seen: xkwt qjxz.") == 0
+        opened.check(b"Some words,  which nobody has seen: xkwt   qjxz.")
+
+
+def test_a_model_that_is_used_or_closed_while_its_merges_are_read(tmp_path):
+    flags = parse(["-m", tiny(tmp_path), "-c", "64"], {}).settings
+    text = b"Some words, which nobody has seen: xkwt qjxz."
+    for n in (0, 1, 200):
+        model = load(flags, 1, Loading())
+        _, expected = plain(lib.llama_model_get_vocab(model._handle), text, len(text), False, True)
+        for _ in range(n):
+            assert memoryview(model.vocab.tokenize(text, False, True)).cast("i").tolist() == expected
+        model.close()
+
+
+def test_merges_of_a_file_that_was_written_to_since_are_not_used(tmp_path):
+    """It is read again beside the start, which takes a while: six tries to be faster."""
+    path = tiny(tmp_path)
+    for _ in range(6):
+        model = load(parse(["-m", path, "-c", "64"], {}).settings, 1, Loading())
+        os.utime(path)
+        time.sleep(0.5)
+        is_used = lib.llamad_knows_merges(lib.llama_model_get_vocab(model._handle)) == 1
+        model.close()
+        if not is_used:
+            return
+    pytest.fail("they were used")
+
+
 def test_a_word_that_no_merges_lead_to(tmp_path):
     """Some tokenizers take it all the same."""
     tokens, _ = vocabulary()
@@ -262,7 +296,7 @@ def test_no_words_where_a_special_token_reaches_over_their_ends(tmp_path, text):
 
 
 @pytest.mark.parametrize(
-    "text", ["<x>", "bq", "abq~", " <x", "  ", "\n ", ".\n", "<\uff5cx\u2581y\uff5c>", "z" * 300]
+    "text", ["<x>", "bq", " bq", "q.", "abq~", " <x", "  ", "\n ", ".\n", "<\uff5cx\u2581y\uff5c>", "z" * 300]
 )
 @pytest.mark.parametrize("kind", [3, 4])  # control, user defined
 def test_special_tokens_within_words(tmp_path, text, kind):

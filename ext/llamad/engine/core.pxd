@@ -68,7 +68,7 @@ ctypedef struct State:
     int event_fd
     int32_t is_gathering       # the event loop is about to send more tasks (rouse.pyx)
     int32_t is_emitting        # the engine is about to send events
-    int32_t is_awaited         # and whoever sees the first row come shall tell
+    int32_t awaited_row        # and whoever sees this row or a later one come shall tell, counted from 1; 0: nobody
     int64_t t_wake_us          # of the oldest wake-up that the event loop has not answered; 0: it has all
     Workers *workers
     Defer *defer

@@ -146,7 +146,7 @@ cdef class Core:
 
     @property
     def n_sampling(self) -> int:
-        """How many of them the last step's round was for."""
+        """How many of them the last step's round was for, or the coming one is if it was announced."""
         return self.state.workers.n_seats
 
     def warm_up(self, token: int) -> int:

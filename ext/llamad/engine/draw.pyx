@@ -7,8 +7,8 @@ from llamad.engine.defer cimport DEFERRAL_NONE, defer_begin, defer_output
 from llamad.engine.emit cimport finish_done, finish_failed
 from llamad.engine.grammar cimport matcher_open
 from llamad.engine.landing cimport (
-    landing_await, landing_await_all, landing_begin, landing_begin_read, landing_can_begin, landing_end,
-    landing_learn_read, landing_mark_row, landing_overwritten, landing_read_from,
+    landing_await, landing_await_all, landing_begin, landing_begin_read, landing_can_begin, landing_end, landing_is_soon,
+    landing_learn_read, landing_mark_row, landing_overwritten, landing_read_from, landing_rows_in,
 )
 from llamad.engine.pick cimport PICKED_NOTHING, slot_pick
 from llamad.engine.probs cimport probs_reserve
@@ -23,6 +23,9 @@ from llamad.engine.wire cimport FAILURE_MEMORY, FAILURE_SAMPLER, STOP_LIMIT, TAS
 from llamad.engine.workers cimport (
     workers_alert, workers_await, workers_begin, workers_end, workers_hurry, workers_is_done, workers_settle,
 )
+
+cdef enum:
+    ROUSE_US = 100           # before all rows are there the loop is roused, which takes it so long
 
 
 cdef Sampler *_open_sampler(State *state, const Task *task) noexcept nogil:
@@ -107,7 +110,7 @@ cdef void _pick_landing(void *arg, int32_t index, int32_t worker) noexcept nogil
     cdef float *maxima = row_maxima(state.scratch + <size_t>worker * state.scratch_bytes, state.n_vocab)
     cdef int has_maxima = landing_await(state.landing.rows + <size_t>slot.i_row * <size_t>state.n_vocab, state.n_vocab,
                                         maxima, &state.landing.is_over, state.landing.patience_us)
-    if load_int(&state.is_awaited) and take_int(&state.is_awaited):
+    if 0 < load_int(&state.awaited_row) <= slot.i_row + 1 and take_int(&state.awaited_row):
         rouse_loop(state)
     if not slot.is_filler:
         # Probabilities are told before the pick, with the same scratch.
@@ -180,21 +183,19 @@ cdef int64_t _await_rows(State *state, int is_landing) noexcept nogil:
 
 cdef void draw_alert(State *state, int64_t t_decode) noexcept nogil:
     """Before a decode. Of one with prompts a device is nearly done when it returns."""
-    cdef int64_t from_us
-    if state.plan.n_reading_tokens and state.plan.n_rows > 1 and state.landing.n_rows:
-        from_us = landing_read_from(&state.landing, state.plan.batch.n_tokens, t_decode)
-        if from_us:
-            workers_alert(state.workers, state.plan.n_rows, from_us)
+    cdef int32_t n_tokens = state.plan.batch.n_tokens
+    if state.plan.n_reading_tokens and state.plan.n_rows > 1 and landing_is_soon(&state.landing, n_tokens):
+        workers_alert(state.workers, state.plan.n_rows, landing_read_from(&state.landing, n_tokens, t_decode))
 
 
-cdef int _is_awaited(const State *state) noexcept nogil:
-    """Whether a client waits for its first token."""
+cdef int32_t _awaited_row(const State *state) noexcept nogil:
+    """If a client waits for its first token: with which row the last ones come, counted from 1. Else 0."""
     cdef const Slot *slot
     cdef int32_t i
     for i in range(state.n_outputs):
         slot = &state.slots.items[state.outputs[i]]
         if slot.n_decoded == 0 and slot.task.command.flags & TASK_STREAM:
-            return 1
+            return max(1, state.plan.n_rows - landing_rows_in(&state.landing, ROUSE_US))
     return 0
 
 
@@ -204,7 +205,7 @@ cdef int64_t _draw_read(State *state, int64_t t_decode, int is_landing) noexcept
     cdef int32_t i
     cdef int64_t t_arrived
     state.n_outputs = _prepare(state, 0)
-    store_int(&state.is_awaited, _is_awaited(state))
+    store_int(&state.awaited_row, _awaited_row(state))
     workers_begin(state.workers, _pick_landing if is_landing else _pick_arrived, _mark, state,
                   _add_fillers(state, state.n_outputs),
                   landing_begin_read(&state.landing, state.plan.batch.n_tokens, t_decode))
@@ -213,7 +214,7 @@ cdef int64_t _draw_read(State *state, int64_t t_decode, int is_landing) noexcept
         slot = &state.slots.items[state.outputs[i]]
         if slot.n_decoded == 0:
             _note_first(state, slot, t_arrived)
-    if take_int(&state.is_awaited):
+    if take_int(&state.awaited_row):
         rouse_loop(state)
     landing_learn_read(&state.landing, state.plan.batch.n_tokens, t_arrived - t_decode)
     return t_arrived

@@ -18,12 +18,15 @@ ctypedef struct Landing:
     int32_t is_over          # the device has sent everything
     int64_t patience_us      # until when threads spin
     double read_us[LANDING_SIZES]  # what a step with prompts took: of 1 token, of 2, of up to 4, ...; 0: not known
+    int8_t is_steady[LANDING_SIZES]  # and the last one took about as long as was expected
 
 cdef int landing_init(Landing *landing, int32_t n_rows, int32_t n_vocab) noexcept nogil
 cdef void landing_free(Landing *landing) noexcept nogil
 cdef void landing_forget(Landing *landing) noexcept nogil
 cdef int landing_can_begin(const Landing *landing, int32_t n_rows) noexcept nogil
 cdef int64_t landing_begin(Landing *landing, int32_t n_rows, int64_t due_us) noexcept nogil
+cdef int32_t landing_rows_in(const Landing *landing, int32_t us) noexcept nogil
+cdef int landing_is_soon(const Landing *landing, int32_t n_tokens) noexcept nogil
 cdef int64_t landing_read_from(const Landing *landing, int32_t n_tokens, int64_t t_decode) noexcept nogil
 cdef int64_t landing_begin_read(Landing *landing, int32_t n_tokens, int64_t t_decode) noexcept nogil
 cdef void landing_learn_read(Landing *landing, int32_t n_tokens, int64_t step_us) noexcept nogil

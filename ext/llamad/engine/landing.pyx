@@ -17,6 +17,8 @@ cdef enum:
     READ_LEAD_PART = 16      # of what a step with prompts takes: it varies more,
     READ_LEAD_US_MAX = 500   # but who waits keeps a core
     BYTES_A_US = 40000       # of a fast bus
+    STEADY_US = 500          # steps with prompts that are off by less can be foreseen
+    SOON_US = 20000          # only in short ones a moment counts
 
 
 cdef int landing_init(Landing *landing, int32_t n_rows, int32_t n_vocab) noexcept nogil:
@@ -63,11 +65,20 @@ cdef int32_t _size(int32_t n_tokens) noexcept nogil:
     return k
 
 
+cdef int32_t landing_rows_in(const Landing *landing, int32_t us) noexcept nogil:
+    """How many rows come in such a time."""
+    return <int32_t>(<int64_t>us * BYTES_A_US // (<int64_t>landing.n_vocab * 4))
+
+
+cdef int landing_is_soon(const Landing *landing, int32_t n_tokens) noexcept nogil:
+    """Whether the rows of so many tokens come soon, and when is known."""
+    cdef int32_t size = _size(n_tokens)
+    return landing.is_steady[size] and landing.read_us[size] < SOON_US
+
+
 cdef int64_t landing_read_from(const Landing *landing, int32_t n_tokens, int64_t t_decode) noexcept nogil:
-    """So many tokens are decoded since t_decode: from when on threads should wait for the rows. 0: nobody knows."""
+    """So many tokens are decoded since t_decode: from when on threads should wait for the rows."""
     cdef int64_t step_us = <int64_t>landing.read_us[_size(n_tokens)]
-    if step_us == 0:
-        return 0
     return t_decode + step_us - min(step_us // READ_LEAD_PART, <int64_t>READ_LEAD_US_MAX) - LEAD_US
 
 
@@ -75,12 +86,14 @@ cdef int64_t landing_begin_read(Landing *landing, int32_t n_tokens, int64_t t_de
     """The same, and the rows are on their way."""
     landing.is_over = 0
     landing.patience_us = t_decode + <int64_t>landing.read_us[_size(n_tokens)] + PATIENCE_US
-    return max(<int64_t>1, landing_read_from(landing, n_tokens, t_decode))
+    return landing_read_from(landing, n_tokens, t_decode)
 
 
 cdef void landing_learn_read(Landing *landing, int32_t n_tokens, int64_t step_us) noexcept nogil:
     """Half of it is believed at once: the first steps of a process load code."""
-    cdef double *known = &landing.read_us[_size(n_tokens)]
+    cdef int32_t size = _size(n_tokens)
+    cdef double *known = &landing.read_us[size]
+    landing.is_steady[size] = -STEADY_US < <double>step_us - known[0] < STEADY_US
     known[0] = (known[0] + <double>step_us) / 2 if known[0] > 0 else <double>step_us
 
 

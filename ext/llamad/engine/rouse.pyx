@@ -1,8 +1,8 @@
 # Owns: how a side that sleeps is woken before there is something for it, where a device computes.
 #
 # To wake a thread on a core that sleeps takes 50 to 100 µs, and what it then does is slow at first. Both sides know
-# beforehand: the loop when it reads the first of several requests (gathering.py), the engine's threads when the first logits
-# of a step with somebody's first token are there. The other side is told, and spins for the short rest (the engine in
+# beforehand: the loop when it reads the first of several requests (gathering.py), the engine's threads when the last logits
+# of a step with somebody's first token are on their way, or are there. The other side is told, and spins for the short rest (the engine in
 # step.pyx, where it admits each task while the loop reads the next). Where the host itself computes its cores are wanted
 # for that, and nobody spins.
 from libc.stdint cimport int64_t
@@ -22,7 +22,8 @@ cdef void rouse_engine(State *state) noexcept nogil:
 
 
 cdef void rouse_loop(State *state) noexcept nogil:
-    """The engine's and its sampler threads': events come in a moment, and emit_wake() says when that was all. Only where a device computes."""
+    """The engine's and its sampler threads': events come in a moment, and emit_wake() says when that was all. Only where a
+    device computes."""
     store_int(&state.is_emitting, 1)
     wake_send(state.event_fd)
 

@@ -33,7 +33,7 @@ ctypedef struct Workers:
     int32_t done[AWAITED_MAX]  # the stamp of the round in which an index was last done
     int32_t bell             # changes whenever sleepers should look again
     int32_t n_sleeping
-    int32_t n_seats          # threads that this round is for, the caller's included
+    int32_t n_seats          # threads that this round is for, or the one that was announced, the caller's included
     int64_t t_guest_us       # when somebody else last wanted a core for a moment
     int64_t t_rush_us        # and when that last was often
 
