@@ -20,7 +20,7 @@ SOURCES = (
     "merges.cpp",
     "words.cpp",
 )
-HEADERS = ("table.h", "shim.h", "utf8.h", "vocabulary.h", "merges.h", "words.h", "declarations.h")
+HEADERS = ("table.h", "shim.h", "utf8.h", "hash.h", "vocabulary.h", "merges.h", "words.h", "declarations.h")
 
 
 def relative(name: str) -> str:

@@ -1,8 +1,9 @@
-// The merges of a vocabulary as pairs of tokens, so that a word's letters are put together by numbers. llama.cpp does it
-// by texts, with two new ones for each pair that it looks at.
+// The merges of a vocabulary as pairs of tokens, so that a word's letters are put together by numbers. llama.cpp does
+// it by texts, with two new ones for each pair that it looks at.
 #include "merges.h"
 
 #include "gguf.h"
+#include "hash.h"
 
 #include <algorithm>
 #include <cstring>
@@ -12,22 +13,6 @@ namespace {
 
 // GPT-2 writes a space as this letter. All other bytes that are known here stand for themselves.
 constexpr char kSpace[] = "\u0120";
-
-uint64_t mix(uint64_t hash, uint64_t part) {
-    hash = (hash ^ part) * 0x9E3779B97F4A7C15u;
-    return hash ^ hash >> 32;
-}
-
-size_t hash_of(const char *text, size_t n) {
-    uint64_t hash = n, part;
-    for (; n > 8; n -= 8, text += 8) {
-        memcpy(&part, text, 8);
-        hash = mix(hash, part);
-    }
-    part = 0;
-    memcpy(&part, text, n);
-    return static_cast<size_t>(mix(hash, part));
-}
 
 // A power of two, with room between what is kept.
 size_t room_for(size_t n) {
@@ -63,7 +48,7 @@ void Merges::add_tokens() {
     for (int32_t token = 0; token < n; token++) {
         const char  *text = llama_vocab_get_text(vocab_, token);
         const size_t length = strlen(text), mask = tokens_.size() - 1;
-        size_t       at = hash_of(text, length) & mask;
+        size_t       at = hash_text(text, length, length) & mask;
         while (tokens_[at] >= 0) at = (at + 1) & mask;
         tokens_[at] = token;
     }
@@ -71,7 +56,7 @@ void Merges::add_tokens() {
 
 int32_t Merges::token_of(const char *text, size_t n) const {
     const size_t mask = tokens_.size() - 1;
-    for (size_t at = hash_of(text, n) & mask; tokens_[at] >= 0; at = (at + 1) & mask) {
+    for (size_t at = hash_text(text, n, n) & mask; tokens_[at] >= 0; at = (at + 1) & mask) {
         const char *found = llama_vocab_get_text(vocab_, tokens_[at]);
         if (strncmp(found, text, n) == 0 && found[n] == 0) return tokens_[at];
     }
@@ -81,7 +66,7 @@ int32_t Merges::token_of(const char *text, size_t n) const {
 // Where a pair is, or where it would be.
 size_t Merges::place_of(int32_t left, int32_t right) const {
     const size_t mask = pairs_.size() - 1;
-    size_t       at = mix(static_cast<uint64_t>(left), static_cast<uint64_t>(right) << 32) & mask;
+    size_t       at = hash_mix(static_cast<uint64_t>(left), static_cast<uint64_t>(right) << 32) & mask;
     while (pairs_[at].left >= 0 && (pairs_[at].left != left || pairs_[at].right != right)) at = (at + 1) & mask;
     return at;
 }
@@ -97,18 +82,20 @@ void Merges::add_pair(int32_t left, int32_t right, int32_t rank, int32_t merged)
 bool Merges::add_merges(const std::string &path) {
     gguf_init_params params{};
     params.no_alloc = true;
-    const std::unique_ptr<gguf_context, decltype(&gguf_free)> file(gguf_init_from_file(path.c_str(), params), gguf_free);
+    const std::unique_ptr<gguf_context, decltype(&gguf_free)> head(gguf_init_from_file(path.c_str(), params),
+                                                                   gguf_free);
+    const gguf_context *file = head.get();
     if (!file) return false;
-    const int64_t key = gguf_find_key(file.get(), "tokenizer.ggml.merges");
-    if (key < 0 || gguf_get_kv_type(file.get(), key) != GGUF_TYPE_ARRAY ||
-        gguf_get_arr_type(file.get(), key) != GGUF_TYPE_STRING) return false;
+    const int64_t key = gguf_find_key(file, "tokenizer.ggml.merges");
+    if (key < 0 || gguf_get_kv_type(file, key) != GGUF_TYPE_ARRAY) return false;
+    if (gguf_get_arr_type(file, key) != GGUF_TYPE_STRING) return false;
     struct Merge {
         std::string_view left, right;
         int32_t          rank;
     };
     std::vector<Merge> merges;
-    for (size_t i = 0; i < gguf_get_arr_n(file.get(), key); i++) {
-        const std::string_view text = gguf_get_arr_str(file.get(), key, i);
+    for (size_t i = 0; i < gguf_get_arr_n(file, key); i++) {
+        const std::string_view text = gguf_get_arr_str(file, key, i);
         const size_t           space = text.find(' ', 1);
         if (space == std::string_view::npos) continue; // of two empty texts, for llama.cpp
         const std::string_view left = text.substr(0, space), right = text.substr(space + 1);

@@ -9,6 +9,7 @@
 #include "llama.h"
 
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <vector>
@@ -48,7 +49,7 @@ class Merges {
 /* The bytes that Merges knows and plain words are made of: a space first, letters, and signs that end a word. */
 inline bool is_upper(char c) { return c >= 'A' && c <= 'Z'; }
 inline bool is_lower(char c) { return c >= 'a' && c <= 'z'; }
-inline bool is_end_sign(char c) { return c == '.' || c == ',' || c == ';' || c == ':' || c == '!' || c == '?' || c == ')'; }
+inline bool is_end_sign(char c) { return c && strchr(".,;:!?)", c); }
 inline bool is_known(char c) { return c == ' ' || is_upper(c) || is_lower(c) || is_end_sign(c); }
 
 #endif

@@ -13,6 +13,7 @@
 // expressions each time), and they are told apart by the bytes that each token stands for.
 #include "words.h"
 
+#include "hash.h"
 #include "shim.h"
 #include "utf8.h"
 #include "vocabulary.h"
@@ -92,19 +93,6 @@ int32_t word_end(const char *text, int32_t n, int32_t at) {
     return n;
 }
 
-uint32_t hash_of(const char *bytes, int32_t n, uint32_t key) {
-    uint64_t hash = key, part;
-    for (; n > 8; n -= 8, bytes += 8) {
-        memcpy(&part, bytes, 8);
-        hash = (hash ^ part) * 0x9E3779B97F4A7C15u;
-        hash ^= hash >> 32;
-    }
-    part = 0;
-    memcpy(&part, bytes, n);
-    hash = (hash ^ part) * 0x9E3779B97F4A7C15u;
-    return static_cast<uint32_t>(hash >> 40);
-}
-
 struct Text {
     const Vocabulary *vocabulary;
     Desk             *desk;
@@ -112,7 +100,7 @@ struct Text {
     bool              parse_special;
 
     Entry *entries_of(const char *bytes, int32_t n) const {
-        return desk->entries[hash_of(bytes, n, key) & (kSets - 1)];
+        return desk->entries[hash_text(bytes, n, key) >> 40 & (kSets - 1)];
     }
 
     const Entry *find(const char *bytes, int32_t n) const {

@@ -1,10 +1,10 @@
 # Owns: how a side that sleeps is woken before there is something for it, where a device computes.
 #
 # To wake a thread on a core that sleeps takes 50 to 100 µs, and what it then does is slow at first. Both sides know
-# beforehand: the loop when it reads the first of several requests (gathering.py), the engine's threads when the last logits
-# of a step with somebody's first token are on their way, or are there. The other side is told, and spins for the short rest (the engine in
-# step.pyx, where it admits each task while the loop reads the next). Where the host itself computes its cores are wanted
-# for that, and nobody spins.
+# beforehand: the loop when it reads the first of several requests (gathering.py), the engine's threads when the last
+# logits of a step with somebody's first token are on their way, or are there. The other side is told, and spins for the
+# short rest (the engine in step.pyx, where it admits each task while the loop reads the next). Where the host itself
+# computes its cores are wanted for that, and nobody spins.
 from libc.stdint cimport int64_t
 
 from llamad.engine.ring cimport ring_is_empty
