@@ -147,7 +147,7 @@ def test_rows_of_prompts_that_are_one_graph_are_picked_from_as_they_come():
         assert landed(h, fake, equal) == 1
         unequal = [b"%d" % i + b"x" * (30 + 5 * i) + bytes([97 + i]) for i in range(6)]
         assert landed(h, fake, unequal) == 1  # made equally long
-        assert landed(h, fake, [b"0" + b"y" * 500, b"1" + b"y" * 8]) == 0  # two graphs
+        assert landed(h, fake, [b"0" + b"y" * 500, b"1" + b"y" * 8 + b"q"]) == 0  # two graphs
         # Told first, with all rows.
         assert landed(h, fake, [prompt.upper() for prompt in equal], n_probs=1, prompt_probs=True) == 0
 

@@ -47,6 +47,7 @@ ctypedef struct FakeModel:
     int32_t *batch_pos
     int32_t *batch_at          # where in the script a token's row stands
     int32_t *batch_row         # which row of logits is a token's; -1: none
+    int32_t *batch_arrives     # and as which it comes
     int32_t n_tokens
     int32_t fail_state         # the next restore fails
     int32_t n_lost             # positions below it have left every sequence's window

@@ -5,6 +5,7 @@ from libc.stdint cimport INT32_MAX, INT32_MIN, int32_t, int64_t, uint8_t, uint32
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memchr, memcpy, memset
 
+from llamad.engine.fake_graphs cimport fake_graphs
 from llamad.engine.system cimport load_int, now_us, sleep_us, store_int, store_time
 from llamad.engine.table cimport LLAMAD_TABLE_VERSION, llamad_batch, llamad_bias, llamad_candidate, llamad_sampling, llamad_table
 
@@ -12,6 +13,7 @@ cdef enum:
     BOS = 0
     EOS = 1
     FIRST_BYTE = 3
+    SORTING_US = 100         # before rows that came in another order are in the batch's
 
 ctypedef struct FakeSampler:
     int32_t ban_eos
@@ -64,29 +66,6 @@ cdef void _check_batch(FakeModel *model, const llamad_batch *batch) noexcept nog
         expected[seq] = batch.pos[i] + 1
 
 
-cdef uint64_t _count_graphs(const llamad_batch *batch) noexcept nogil:
-    """As llama.cpp makes them with a stream for each sequence: of neighbours, as far as all of them go."""
-    cdef int32_t left[FAKE_SEQS_MAX + 1]
-    cdef uint64_t n = 0
-    cdef int32_t i, first, end, least
-    memset(left, 0, sizeof(left))
-    for i in range(batch.n_tokens):
-        left[batch.seq_id[i][0]] += 1
-    while True:
-        first = 0
-        while first < FAKE_SEQS_MAX and left[first] == 0:
-            first += 1
-        if first == FAKE_SEQS_MAX:
-            return n
-        end, least = first, left[first]
-        while left[end]:
-            least = min(least, left[end])
-            end += 1
-        for i in range(first, end):
-            left[i] -= least
-        n += 1
-
-
 cdef int32_t _decode(void *ctx, const llamad_batch *batch) noexcept nogil:
     cdef FakeModel *model = <FakeModel *>ctx
     cdef FakeSeq *seq
@@ -106,7 +85,7 @@ cdef int32_t _decode(void *ctx, const llamad_batch *batch) noexcept nogil:
     if model.decode_us or model.token_us:
         sleep_us(model.decode_us + model.token_us * batch.n_tokens)
     model.t_ready_us = now_us() + model.device_us
-    model.n_graphs += _count_graphs(batch)
+    model.n_graphs += <uint64_t>fake_graphs(batch, model.batch_arrives)
     model.n_silent += memchr(batch.output, 1, <size_t>batch.n_tokens) == NULL
     model.n_tokens = batch.n_tokens
     for i in range(batch.n_tokens):
@@ -130,15 +109,10 @@ cdef int32_t _answer(const FakeModel *model, int32_t i_batch) noexcept nogil:
     return FIRST_BYTE + (token - FIRST_BYTE + 1) % 256 if token >= FIRST_BYTE else FIRST_BYTE + 65
 
 
-cdef float *_row(FakeModel *model, int32_t i_batch) noexcept nogil:
+cdef float *_write_row(FakeModel *model, int32_t i_batch, int32_t at) noexcept nogil:
     # Each output has a row of its own, behind the model's struct.
     cdef float made[FAKE_VOCAB]
-    cdef float *row
-    if i_batch < 0 or i_batch >= model.n_tokens or model.batch_row[i_batch] < 0:
-        return NULL
-    if model.t_ready_us > now_us():
-        sleep_us(model.t_ready_us - now_us())
-    row = <float *>(<char *>model + sizeof(FakeModel)) + <size_t>model.batch_row[i_batch] * FAKE_VOCAB
+    cdef float *row = <float *>(<char *>model + sizeof(FakeModel)) + <size_t>at * FAKE_VOCAB
     memset(made, 0, sizeof(made))
     made[FIRST_BYTE + 46] = 5  # a full stop, where the answer is banned
     made[_answer(model, i_batch)] = 10
@@ -146,23 +120,38 @@ cdef float *_row(FakeModel *model, int32_t i_batch) noexcept nogil:
     return row
 
 
+cdef void _await_device(const FakeModel *model) noexcept nogil:
+    if model.t_ready_us > now_us():
+        sleep_us(model.t_ready_us - now_us())
+
+
 cdef float *_logits(void *ctx, int32_t i_batch) noexcept nogil:
     cdef FakeModel *model = <FakeModel *>ctx
     if load_int(&model.fail_row):
         store_int(&model.fail_row, 0)
         return NULL
-    return _row(model, i_batch)
+    if i_batch < 0 or i_batch >= model.n_tokens or model.batch_row[i_batch] < 0:
+        return NULL
+    _await_device(model)
+    return _write_row(model, i_batch, model.batch_row[i_batch])
 
 
 cdef float *_rows(void *ctx) noexcept nogil:
     cdef FakeModel *model = <FakeModel *>ctx
-    cdef int32_t i
+    cdef int32_t i, is_sorted = 1
     if load_int(&model.fail_rows):
         store_int(&model.fail_rows, 0)
         return NULL
+    _await_device(model)
     for i in range(model.n_tokens):
         if model.batch_row[i] >= 0:
-            _row(model, i)
+            _write_row(model, i, model.batch_row[i] if model.is_unified else model.batch_arrives[i])
+            is_sorted &= model.batch_arrives[i] == model.batch_row[i]
+    if not is_sorted and not model.is_unified:
+        sleep_us(SORTING_US)
+        for i in range(model.n_tokens):
+            if model.batch_row[i] >= 0:
+                _write_row(model, i, model.batch_row[i])
     return <float *>(<char *>model + sizeof(FakeModel))
 
 
@@ -481,6 +470,7 @@ cdef class Fake:
         self.model.batch_pos = <int32_t *>malloc(<size_t>n_batch * sizeof(int32_t))
         self.model.batch_row = <int32_t *>malloc(<size_t>n_batch * sizeof(int32_t))
         self.model.batch_at = <int32_t *>malloc(<size_t>n_batch * sizeof(int32_t))
+        self.model.batch_arrives = <int32_t *>malloc(<size_t>n_batch * sizeof(int32_t))
         self.script = script
 
     def __dealloc__(self) -> None:
@@ -488,6 +478,7 @@ cdef class Fake:
             free(self.model.batch_token)
             free(self.model.batch_pos)
             free(self.model.batch_at)
+            free(self.model.batch_arrives)
             free(self.model.batch_row)
             for i in range(FAKE_SEQS_MAX):
                 _empty(&self.model.seqs[i])
