@@ -220,6 +220,21 @@ def test_prompts_that_are_soon_read_come_before_what_others_write():
         assert reads[-1] - reads[0] < 7 + 4, "a step that writes after each prompt"
 
 
+def test_so_they_do_where_a_tile_takes_longer_than_a_step_should():
+    fake = Fake(n_ctx=1024, n_batch=512, decode_us=60_000, token_us=7_000)
+    with Harness(fake, n_slots=4, n_ctx=1024, n_batch=512) as h:
+        first = h.submit(b"first" * 4)
+        h.until(lambda: len(h.tokens(first)) > 2)
+        h.collect()
+        since = len(h.steps)
+        h.wait(*[h.submit(bytes([65 + i]) * 64, n_predict=1) for i in range(3)])
+        h.core.abort(first)
+        h.wait(first)
+        reads = [i for i, step in enumerate(h.steps[since:]) if not step[10]]
+        assert len(reads) == 3
+        assert reads[-1] - reads[0] < 4, "a step that writes after each prompt"
+
+
 def test_a_chunk_leaves_no_less_than_a_tile():
     """llama.cpp reads fewer than 64 tokens of one prompt many times as slowly."""
     fake = Fake(n_ctx=2048, n_batch=512, decode_us=300, token_us=200)

@@ -44,7 +44,7 @@ cdef int turns_take(Plan *plan, const Slots *slots, const Slot *first) noexcept 
     """Whose step this is, where `first` is the next to read; room_us is what reading may take in it. After each step of
     the writers comes at least one of the readers; writers of whom each waits for a grammar or for its client need none."""
     cdef int32_t n_writers = plan.n_writing + plan.n_deferred
-    cdef double write_us = plan.write_us * (n_writers + 1) / (plan.n_wrote + 1), room_us
+    cdef double write_us = plan.write_us * (n_writers + 1) / (plan.n_wrote + 1), room_us, left_us
     plan.n_sitting = 0
     plan.room_us = READ_STEP_US
     if n_writers == 0:
@@ -54,8 +54,10 @@ cdef int turns_take(Plan *plan, const Slots *slots, const Slot *first) noexcept 
         plan.room_us = min(plan.room_us, room_us)
         return TURN_BOTH
     plan.n_sitting = n_writers
-    plan.room_us = min(plan.room_us, max(0.0, _stretched_us(plan, slots, room_us) - plan.turn_us))
-    if plan.n_writing == 0 or plan.turn_us == 0 or plan.room_us >= TILE * plan.read_token_us:
+    left_us = max(0.0, _stretched_us(plan, slots, room_us) - plan.turn_us)
+    plan.room_us = min(plan.room_us, left_us)
+    # A tile is read at once, also where it takes longer than a step should.
+    if plan.n_writing == 0 or plan.turn_us == 0 or left_us >= TILE * plan.read_token_us:
         return TURN_READ
     return TURN_WRITE
 
