@@ -73,12 +73,6 @@ size_t Merges::place_of(int32_t left, int32_t right) const {
 
 const Merges::Pair &Merges::pair_of(int32_t left, int32_t right) const { return pairs_[place_of(left, right)]; }
 
-// Of two merges of one pair llama.cpp keeps the first.
-void Merges::add_pair(int32_t left, int32_t right, int32_t rank, int32_t merged) {
-    Pair &pair = pairs_[place_of(left, right)];
-    if (pair.left < 0) pair = {left, right, rank, merged};
-}
-
 bool Merges::add_merges(const std::string &path) {
     gguf_init_params params{};
     params.no_alloc = true;
@@ -108,7 +102,9 @@ bool Merges::add_merges(const std::string &path) {
         const int32_t right = token_of(merge.right.data(), merge.right.size());
         if (left < 0 || right < 0) continue; // nothing comes to it: see apply()
         both.assign(merge.left).append(merge.right);
-        add_pair(left, right, merge.rank, token_of(both.data(), both.size()));
+        Pair &pair = pairs_[place_of(left, right)];
+        if (pair.left >= 0) continue; // of two merges of one pair llama.cpp keeps the first
+        pair = {left, right, merge.rank, token_of(both.data(), both.size())};
     }
     return true;
 }

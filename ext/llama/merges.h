@@ -34,7 +34,6 @@ class Merges {
 
     explicit Merges(const llama_vocab *vocab);
     void        add_tokens();
-    void        add_pair(int32_t left, int32_t right, int32_t rank, int32_t merged);
     bool        add_merges(const std::string &path);
     int32_t     token_of(const char *text, size_t n) const;
     const Pair &pair_of(int32_t left, int32_t right) const;

@@ -123,9 +123,10 @@ FileId file_id(const std::string &path) {
 void Vocabulary::read_merges(const std::string &path, const FileId &file) {
     reader_ = std::thread([this, path, file] {
         try {
-            read_ = Merges::read(vocab, path);
-            const FileId now = file_id(path);
+            std::unique_ptr<const Merges> found = Merges::read(vocab, path);
+            const FileId                  now   = file_id(path);
             if (memcmp(&now, &file, sizeof(file)) != 0) return; // these may be another model's
+            read_ = std::move(found);
             merges_.store(read_.get(), std::memory_order_release);
         } catch (const std::exception &) {
             // No memory: llama.cpp is asked for all words that are not known.

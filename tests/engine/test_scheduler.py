@@ -202,37 +202,27 @@ def test_a_long_prompt_never_stalls_a_running_stream():
         assert since >= 0
 
 
-def test_prompts_that_are_soon_read_come_before_what_others_write():
+# The second takes longer for a tile than a step should.
+@pytest.mark.parametrize(
+    ("decode_us", "token_us", "n_first", "n_others", "n_each", "n_steps"),
+    [(30_000, 200, 20, 7, 100, 7 + 4), (60_000, 7_000, 4, 3, 64, 4)],
+)
+def test_prompts_that_are_soon_read_come_before_what_others_write(
+    decode_us, token_us, n_first, n_others, n_each, n_steps
+):
     """Each token that is written delays all who wait for their first one."""
-    fake = Fake(n_ctx=1024, n_batch=512, decode_us=30_000, token_us=200)
-    with Harness(fake, n_slots=8, n_ctx=1024, n_batch=512) as h:
-        first = h.submit(b"first" * 20)
+    fake = Fake(n_ctx=1024, n_batch=512, decode_us=decode_us, token_us=token_us)
+    with Harness(fake, n_slots=n_others + 1, n_ctx=1024, n_batch=512) as h:
+        first = h.submit(b"first" * n_first)
         h.until(lambda: len(h.tokens(first)) > 2)
         h.collect()
         since = len(h.steps)
-        others = [h.submit(bytes([65 + i]) * 100, n_predict=1) for i in range(7)]
-        h.wait(*others)
-        h.core.abort(first)
-        h.wait(first)
-        n_written = [len(step[11]) if step[10] else -1 for step in h.steps[since:]]
-        reads = [i for i, n in enumerate(n_written) if n < 0]
-        assert len(reads) == 7, "prompts were cut into pieces smaller than a tile"
-        assert reads[-1] - reads[0] < 7 + 4, "a step that writes after each prompt"
-
-
-def test_so_they_do_where_a_tile_takes_longer_than_a_step_should():
-    fake = Fake(n_ctx=1024, n_batch=512, decode_us=60_000, token_us=7_000)
-    with Harness(fake, n_slots=4, n_ctx=1024, n_batch=512) as h:
-        first = h.submit(b"first" * 4)
-        h.until(lambda: len(h.tokens(first)) > 2)
-        h.collect()
-        since = len(h.steps)
-        h.wait(*[h.submit(bytes([65 + i]) * 64, n_predict=1) for i in range(3)])
+        h.wait(*[h.submit(bytes([65 + i]) * n_each, n_predict=1) for i in range(n_others)])
         h.core.abort(first)
         h.wait(first)
         reads = [i for i, step in enumerate(h.steps[since:]) if not step[10]]
-        assert len(reads) == 3
-        assert reads[-1] - reads[0] < 4, "a step that writes after each prompt"
+        assert len(reads) == n_others, "prompts were cut into pieces smaller than a tile"
+        assert reads[-1] - reads[0] < n_steps, "a step that writes after each prompt"
 
 
 def test_a_chunk_leaves_no_less_than_a_tile():

@@ -93,6 +93,8 @@ cdef int32_t _decode(void *ctx, const llamad_batch *batch) noexcept nogil:
         model.batch_token[i] = batch.token[i]
         model.batch_at[i] = seq.n_outputs
         model.batch_row[i] = n_rows if batch.output[i] else -1
+        if model.is_unified:
+            model.batch_arrives[i] = model.batch_row[i]  # all sequences are one stream
         if batch.output[i]:
             seq.n_outputs += 1
             n_rows += 1
@@ -145,9 +147,9 @@ cdef float *_rows(void *ctx) noexcept nogil:
     _await_device(model)
     for i in range(model.n_tokens):
         if model.batch_row[i] >= 0:
-            _write_row(model, i, model.batch_row[i] if model.is_unified else model.batch_arrives[i])
+            _write_row(model, i, model.batch_arrives[i])
             is_sorted &= model.batch_arrives[i] == model.batch_row[i]
-    if not is_sorted and not model.is_unified:
+    if not is_sorted:
         sleep_us(SORTING_US)
         for i in range(model.n_tokens):
             if model.batch_row[i] >= 0:
