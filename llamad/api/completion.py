@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from llamad.api import early, parameters, result
 from llamad.api import generation as options
+from llamad.api import parameters, result
 from llamad.api import prompt as prompts
 from llamad.api.errors import ApiError
 from llamad.api.fields import json_object
@@ -111,11 +111,8 @@ def _final(part: Part) -> dict[str, Any]:
 def handle(service: Service, exchange: Exchange) -> None:
     """POST /completion and /completions."""
     model, engine = service.ready()
-    raw = exchange.request.body
+    body = json_object(exchange.request.body)
     exchange.request.body = b""
-    if early.submit(service, exchange, model, engine, PLAIN, raw):
-        return
-    body = json_object(raw)
     generation = parameters.parse(body, service.defaults, service.constraint)
     sent, prompt = generation.system_prompt, body.get("prompt")
     job = Job(service, exchange, generation, model, engine, PLAIN, plain=True)
@@ -128,4 +125,3 @@ def handle(service: Service, exchange: Exchange) -> None:
             return
     wanted = prompts.split(prompt, service.settings.prompts_max, model.n_ctx_slot)
     prepare(service, exchange, generation, model, wanted, job.submit)
-    early.learn(service, job, raw, body)

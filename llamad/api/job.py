@@ -286,23 +286,13 @@ class Job:
         if g.system_prompt is not None:
             self.service.system = ready.system
 
-    def take_over(self, ready: Ready, task_id: int, seed: int, t_submit_us: int) -> Part:
-        """Its one task is with the engine already (early.py)."""
-        self.has_plain_pieces &= not self.generation.timings_per_token
-        part = Part(self, 0, ready.tokens[0], seed)
-        part.task_id = task_id
-        self._begin(ready, [part], t_submit_us)
-        return part
-
     def _begin(self, ready: Ready, parts: list[Part], t_submit_us: int) -> None:
-        """The parts' tasks are with the engine, or about to be."""
+        """The parts' tasks are about to be with the engine."""
         exchange = self.exchange
         self.ready = ready
         self.parts = parts
         self.n_left = len(parts)
         self.t_submit_us = t_submit_us
-        if exchange.closed:
-            return
         exchange.on_abort = self.abort
         if self.generation.stream:
             exchange.on_pause = self.pause

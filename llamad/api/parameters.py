@@ -36,7 +36,7 @@ CONSTRAINTS = frozenset(("grammar", "json_schema", "strict"))
 class Defaults:
     """What a request gets that says nothing about an option: the same for all requests to a model."""
 
-    __slots__ = ("_values", "model", "n_predict", "seed", "settings")
+    __slots__ = ("_values", "model", "n_predict", "settings")
 
     def __init__(self, settings: Settings, model: Model) -> None:
         self.settings = settings
@@ -48,7 +48,6 @@ class Defaults:
         if cap and not 0 <= base.n_predict <= cap:
             base.n_predict = cap
         self.n_predict = base.n_predict
-        self.seed = base.seed
         self._values = tuple(getattr(base, one.name) for one in dataclasses.fields(Generation))
 
     def generation(self, constraint: grammars.Wanted) -> Generation:
@@ -77,18 +76,9 @@ def parse(body: dict[str, Any], defaults: Defaults, constraint: grammars.Wanted)
         setattr(found, field, _READERS[field](body, name, defaults))
     if not CONSTRAINTS.isdisjoint(body):
         found.constraint = grammars.parse(body, constraint)
-    if _is_random(found.seed):
+    if found.seed < 0 or found.seed == UINT32_MAX:
         found.seed = secrets.randbelow(UINT32_MAX)
     return found
-
-
-def has_random_seed(body: dict[str, Any], defaults: Defaults) -> bool:
-    """Whether each request with these options gets a seed of its own."""
-    return _is_random(defaults.seed if body.get("seed") is None else _seed(body, "seed", defaults))
-
-
-def _is_random(seed: int) -> bool:
-    return seed < 0 or seed == UINT32_MAX
 
 
 def names() -> set[str]:

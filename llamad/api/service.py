@@ -17,7 +17,6 @@ from llamad.api import grammars
 from llamad.api.breakers import Breakers
 from llamad.api.chats import make_host, turn_end
 from llamad.api.errors import ApiError
-from llamad.api.forms import Forms
 from llamad.api.grammars import Grammars
 from llamad.api.metrics import Metrics
 from llamad.api.parameters import Defaults
@@ -100,7 +99,6 @@ class Service:
         self.room = Room(max(settings.sessions_max_bytes, ROOM_BYTES_MIN))
         self.n_state_actions = 0  # that run or wait for their slot
         self.breakers = Breakers()
-        self.forms = Forms()  # of /completion
         self.pings: set[Pinged] = set()
         self.express: Express | None = None  # set by the daemon, which has the server too
         self.n_preparing = 0  # requests whose texts or grammars are with a worker

@@ -48,7 +48,6 @@ class Core:
         request_id: bytes,
         key_name: bytes,
         deadline_us: int = 0,
-        seed: int = -1,
         wake: bool = True,
     ) -> bool: ...
     def rouse(self) -> None: ...

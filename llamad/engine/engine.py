@@ -15,7 +15,6 @@ from typing import Any
 
 from llamad.engine.action import RESULT_ABORTED, RESULT_FAILED, Acted, Action
 from llamad.engine.blobs import Blob
-from llamad.engine.command import Command
 from llamad.engine.core import Core, be_brief_here
 from llamad.engine.gathering import Gathering
 from llamad.engine.task import FAILURE_ABORTED, FAILURE_MEMORY, Done, Sink, Task
@@ -31,12 +30,11 @@ STOP_SECONDS = 1.0
 class Running:
     """A task on the event loop's side."""
 
-    __slots__ = ("request_id", "sink", "slot", "task")
+    __slots__ = ("sink", "slot", "task")
 
-    def __init__(self, sink: Sink, request_id: str, task: Task | None) -> None:
+    def __init__(self, sink: Sink, task: Task) -> None:
         self.sink = sink
-        self.request_id = request_id
-        self.task = task  # kept as long as it runs; None: its command is all there is
+        self.task = task  # kept as long as it runs
         self.slot = -1  # until it is admitted
 
 
@@ -117,59 +115,29 @@ class Engine:
 
     def submit(self, task: Task, sink: Sink) -> int:
         """Hand a task to the engine; its events reach `sink` from the next turn of the loop on."""
-        context = task.context
-        return self.submit_command(
-            task.command(),
-            task.prompt,
-            sink,
-            request_id=context.request_id,
-            key_name=context.key_name,
-            deadline_us=context.deadline_us,
-            task=task,
-        )
-
-    def submit_command(
-        self,
-        command: Command,
-        prompt: bytes,
-        sink: Sink,
-        *,
-        request_id: str,
-        key_name: str,
-        deadline_us: int,
-        seed: int = -1,
-        task: Task | None = None,
-    ) -> int:
-        """The same with a task's command, which requests with the same options share; they may have their own seeds."""
+        context, command = task.context, task.command()
         task_id = self._next_id
         self._next_id += 1
         # An engine at work looks for commands by itself.
         loop = self._loop if self._gathering.is_open or not self.tasks else None
         if loop is not None:
             self._gathering.open(loop)
-        self.tasks[task_id] = Running(sink, request_id, task)
+        self.tasks[task_id] = Running(sink, task)
         self._send(
             lambda: self.core.submit(
                 task_id,
                 command,
-                prompt,
-                request_id=request_id.encode("utf-8", "replace"),
-                key_name=key_name.encode("utf-8", "replace"),
-                deadline_us=deadline_us,
-                seed=seed,
+                task.prompt,
+                request_id=context.request_id.encode("utf-8", "replace"),
+                key_name=context.key_name.encode("utf-8", "replace"),
+                deadline_us=context.deadline_us,
                 wake=not self._gathering.is_open,
             ),
             lambda: self._refuse(task_id),
         )
         if loop is not None:
-            self._gathering.add(len(prompt) // 4)
+            self._gathering.add(len(task.prompt) // 4)
         return task_id
-
-    def hand_over(self, task_id: int, sink: Sink) -> None:
-        """Another sink hears of the task from now on, if it has not ended."""
-        running = self.tasks.get(task_id)
-        if running is not None:
-            running.sink = sink
 
     def abort(self, task_id: int) -> None:
         """The client is gone. The sink still hears on_failed(FAILURE_ABORTED), or on_done if that was first."""
@@ -284,7 +252,7 @@ class Engine:
                     running.sink.on_failed(event[2], event[3])
             except Exception:
                 # One request's bug must not cost the others their events.
-                log.exception("request %s: its answer failed", running.request_id)
+                log.exception("request %s: its answer failed", running.task.context.request_id)
                 self.abort(task_id)
                 running.sink.on_broken()
         return len(events)

@@ -169,7 +169,19 @@ def test_a_wrong_option_is_named(client, body, words):
         assert word in answer.error["message"], answer.error
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b"[1]", b'"text"', b"\xff\xfe", b"[" * 100000])
+BROKEN = [
+    b"",
+    b"{",
+    b"[1]",
+    b'"text"',
+    b"\xff\xfe",
+    b"[" * 100000,
+    b'{"prompt": "x\n"}',
+    b'{"prompt": "\xff"}',
+]
+
+
+@pytest.mark.parametrize("body", BROKEN)
 def test_a_body_that_is_no_json_object(client, body):
     answer = client.post("/completion", body)
     assert answer.status == 400

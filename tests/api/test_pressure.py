@@ -166,6 +166,31 @@ def test_a_quiet_stream_is_kept_alive_by_comments():
         stream.close()
 
 
+def test_streams_that_wait_for_a_slot_are_kept_alive_and_can_leave():
+    fake = Fake(script=b"fine")
+    with Faked(fake, "-np", "1", "--ping-seconds", "0.1") as server:
+        fake.block(True)
+        running, _ = in_background(server.client.post, "/completion", {"prompt": "stuck", "n_predict": 1})
+        server.until(lambda: server.engine.n_running == 1)
+        streams = [server.client.open_stream({"prompt": f"wait {i}"}) for i in range(3)]
+        server.until(lambda: server.engine.n_waiting == 3)
+        seen = b""
+        while seen.count(b": ping\n\n") < 2:
+            seen += streams[0].recv(4096)
+        streams[1].close()
+        server.until(lambda: server.daemon.http.n_active == 3)
+        fake.block(False)
+        for stream in (streams[0], streams[2]):
+            while b'"stop":true' not in seen:
+                seen += stream.recv(4096)
+            seen = b""
+            stream.close()
+        running.join(30)
+        server.until(lambda: not server.engine.tasks)
+        assert not server.daemon.service.pings
+        assert server.engine.core.stats()["n_aborted"] == 1
+
+
 def test_caps_on_what_a_request_may_ask_for():
     with Faked(Fake(), "--n-predict-max", "10", "--prompts-max", "2", "--stop-max", "1") as server:
         client = server.client

@@ -1,5 +1,5 @@
-# Owns: the way from a task's options to the record that crosses the ring. Made on the event loop, then only read: requests
-# with the same options can use one. Core.submit() adds the prompt, the id and what else is a request's own.
+# Owns: the way from a task's options to the record that crosses the ring. Made on the event loop, then only read.
+# Core.submit() adds the prompt, the id and what else is the request's own.
 from libc.stdint cimport int32_t
 from libc.string cimport memcpy, memset
 

@@ -199,12 +199,10 @@ cdef class Core:
     # --- commands: False means that the ring is full and the caller should try again after the next poll() -----
 
     def submit(self, id: int, task: Command, prompt: bytes, *, request_id: bytes, key_name: bytes, deadline_us: int = 0,
-               seed: int = -1, wake: bool = True) -> bool:
-        """`seed` is another than the command's, unless it is negative. Without `wake` an engine that sleeps is not told:
-        wake() must follow."""
+               wake: bool = True) -> bool:
+        """Without `wake` an engine that sleeps is not told: wake() must follow."""
         cdef uint64_t n_prompt = <uint64_t>PyBytes_GET_SIZE(prompt), n_tail = <uint64_t>PyBytes_GET_SIZE(task.tail)
         cdef uint64_t n_payload = sizeof(TaskCommand) + n_prompt + n_tail
-        cdef int64_t wanted_seed = seed
         cdef TaskCommand *command
         if n_payload > ring_record_max(&self.state.commands):
             raise ValueError("the request is too large for the engine")
@@ -218,8 +216,6 @@ cdef class Core:
         command.deadline_us = deadline_us
         command.t_submit_us = now_us()
         command.n_prompt = <int32_t>(n_prompt // 4)
-        if wanted_seed >= 0:
-            command.sampling.seed = <uint32_t>wanted_seed
         memcpy(command.request_id, PyBytes_AS_STRING(request_id), <size_t>min(63, PyBytes_GET_SIZE(request_id)))
         memcpy(command.key_name, PyBytes_AS_STRING(key_name), <size_t>min(31, PyBytes_GET_SIZE(key_name)))
         memcpy(command + 1, PyBytes_AS_STRING(prompt), n_prompt)

@@ -1,6 +1,0 @@
-from llamad.engine.vocab import Vocab
-
-class Shape:
-    def read(self, body: bytes, vocab: Vocab) -> tuple[bytes, int] | None: ...
-
-def shape_of(body: bytes, vocab: Vocab, has_seed: bool) -> Shape | None: ...
