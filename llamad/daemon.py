@@ -17,17 +17,13 @@ from pathlib import Path
 
 from llamad.api.app import Api
 from llamad.api.auth import read_keys
-from llamad.api.metrics import SECONDS
 from llamad.api.service import Service
 from llamad.engine.host import Host, State
 from llamad.engine.llamalog import LlamaLog
 from llamad.engine.opening import Opening
-from llamad.engine.threads import express_threads
-from llamad.express.lane import HEALTH, Lane
 from llamad.flags.settings import Settings
 from llamad.http.binding import Bound, refusal
 from llamad.http.cors import Cors
-from llamad.http.express import Express
 from llamad.http.limits import Limits, raise_nofile
 from llamad.http.server import HttpServer
 from llamad.logs import access_writer
@@ -37,8 +33,6 @@ log = logging.getLogger("llamad")
 # Descriptors beside the connections: model, log, sockets, eventfds.
 SPARE_DESCRIPTORS = 256
 DRAIN_POLL_SECONDS = 0.02
-# A connection that rests for so long leaves the express lane.
-EXPRESS_IDLE_SECONDS = 3.0
 
 
 class StartError(Exception):
@@ -170,43 +164,9 @@ class Daemon:
 
     async def _load(self) -> None:
         await self.host.load()
-        self._open_express()
         # What exists now stays until the end: looking through it again and again for garbage would only make
         # every stream wait.
         gc.freeze()
-
-    def _open_express(self) -> None:
-        """With the model there, threads of C may answer small requests (docs/express.md). TLS is the loop's alone."""
-        host, settings = self.host, self.settings
-        n_threads, spin_us = express_threads(settings.express_threads)
-        if self.http.has_tls and settings.express_threads > 0:
-            log.warning(
-                "--express-threads %d: with TLS the event loop answers alone", settings.express_threads
-            )
-        if host.state is not State.READY or host.model is None or n_threads == 0 or self.http.has_tls:
-            return
-        access = access_writer()
-        try:
-            lane = Lane(
-                host.model.vocab,
-                host.engine.core if host.engine is not None else None,
-                n_slots=settings.n_parallel,
-                n_threads=n_threads,
-                spin_us=spin_us,
-                idle_seconds=min(EXPRESS_IDLE_SECONDS, settings.keepalive_timeout),
-                body_max=settings.body_max_bytes,
-                logging=access is not None,
-                bounds=SECONDS,
-            )
-        except OSError as error:
-            log.warning("no express lane: %s", error)
-            return
-        kinds = self.api.express_kinds
-        if host.engine is None:  # /health then counts the embedder's requests, which the lane cannot see
-            kinds = {route: kind for route, kind in kinds.items() if kind != HEALTH}
-        self.http.express = Express(self.http, lane, kinds, access)
-        self.service.express = self.http.express
-        host.on_drain = lane.recall
 
     async def drain(self) -> None:
         """Answers in flight may finish; the socket stays open meanwhile, so that /health says what is going on."""

@@ -21,7 +21,6 @@ from llamad.api.state.work import Held
 from llamad.api.vectors import classify, embeddings, rerank
 from llamad.api.wording import worded
 from llamad.engine.host import State
-from llamad.express import lane
 from llamad.http.exchange import Exchange
 from llamad.http.message import Request, Response
 from llamad.http.router import Intake, Route, Router
@@ -39,9 +38,8 @@ class Api:
         self.keys = keys
         self.router = Router()
         service.may_see_slots = self._has_key
-        self.express_kinds: dict[Route, int] = {}  # what the express lane can answer
         for path in ("/health", "/v1/health"):
-            self._add("GET", path, status.health, public=True, express=lane.HEALTH)
+            self._add("GET", path, status.health, public=True)
         for path in ("/models", "/v1/models"):
             self._add("GET", path, status.models, public=True)
             self._add("GET", path + "/{id_model...}", status.model, public=True)
@@ -49,8 +47,8 @@ class Api:
         self._add("POST", "/props", status.set_props)
         self._add("GET", "/slots", status.slots)
         self._add("GET", "/metrics", metrics.handle)
-        self._add("POST", "/tokenize", tokens.tokenize, express=lane.TOKENIZE)
-        self._add("POST", "/detokenize", tokens.detokenize, express=lane.DETOKENIZE)
+        self._add("POST", "/tokenize", tokens.tokenize)
+        self._add("POST", "/detokenize", tokens.detokenize)
         for path in ("/completion", "/completions"):
             self._add("POST", path, completion.handle)
         self._add("POST", "/infill", infill.handle)
@@ -75,17 +73,9 @@ class Api:
         self._add("POST", "/sessions/{id_session}", sessions.handle)
 
     def _add(
-        self,
-        method: str,
-        path: str,
-        handler: Handler,
-        public: bool = False,
-        intake: Intake | None = None,
-        express: int = 0,
+        self, method: str, path: str, handler: Handler, public: bool = False, intake: Intake | None = None
     ) -> None:
-        route = self.router.add(Route(method, path, partial(handler, self.service), public, intake=intake))
-        if express:
-            self.express_kinds[route] = express
+        self.router.add(Route(method, path, partial(handler, self.service), public, intake=intake))
 
     def _has_key(self, request: Request) -> bool:
         return not self.keys or self.keys.find(request) is not None

@@ -16,9 +16,8 @@ from llamad.http.message import Response
 
 if TYPE_CHECKING:
     from llamad.api.service import Service
-    from llamad.http.express import Express
 
-SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 
 
 class Histogram:
@@ -29,23 +28,18 @@ class Histogram:
     def __init__(self, name: str, help: str) -> None:
         self.name = name
         self.help = help
-        self.counts = [0] * (len(SECONDS) + 1)
+        self.counts = [0] * (len(_SECONDS) + 1)
         self.total = 0.0
 
     def observe(self, seconds: float, n: int = 1) -> None:
-        self.counts[bisect_left(SECONDS, seconds)] += n
+        self.counts[bisect_left(_SECONDS, seconds)] += n
         self.total += seconds * n
-
-    def add(self, counts: list[int], total: float) -> None:
-        """Count in what somebody else has observed, by the same bounds."""
-        self.counts = [a + b for a, b in zip(self.counts, counts, strict=True)]
-        self.total += total
 
     def lines(self) -> Iterable[str]:
         yield f"# HELP {self.name} {self.help}"
         yield f"# TYPE {self.name} histogram"
         n = 0
-        for bound, count in zip(SECONDS, self.counts, strict=False):
+        for bound, count in zip(_SECONDS, self.counts, strict=False):
             n += count
             yield f'{self.name}_bucket{{le="{bound:g}"}} {n}'
         n += self.counts[-1]
@@ -70,17 +64,6 @@ class Metrics:
         )
         self.requests: dict[tuple[str, int], int] = {}
         self.n_client_gone = 0
-        self.n_express = 0  # of the requests: answered by the express lane
-
-    def add_express(self, express: Express) -> None:
-        """Count in what the express lane has answered since the last call."""
-        routes, buckets, seconds = express.lane.take_counts()
-        for route, n in zip(express.routes, routes, strict=False):
-            if n:
-                key = (route.name, 200)
-                self.requests[key] = self.requests.get(key, 0) + n
-                self.n_express += n
-        self.request_seconds.add(buckets, seconds)
 
     def on_done(self, exchange: Exchange, seconds: float) -> None:
         """An answer is complete, or its client has left."""
@@ -287,29 +270,6 @@ def _state_lines(service: Service) -> Iterable[str]:
         yield from _plain("gauge", name, help, value)
 
 
-def _express_lines(service: Service) -> Iterable[str]:
-    express = service.express
-    if express is None:
-        return
-    service.metrics.add_express(express)
-    for name, help, value in (
-        (
-            "llamad:express_requests_total",
-            "Of all answers: those of the express lane.",
-            service.metrics.n_express,
-        ),
-        (
-            "llamad:express_returns_total",
-            "Connections that the express lane gave back to the event loop.",
-            express.lane.n_back,
-        ),
-    ):
-        yield from _plain("counter", name, help, value)
-    yield from _plain(
-        "gauge", "llamad:express_connections", "Connections that the express lane serves.", express.n_lent
-    )
-
-
 def handle(service: Service, exchange: Exchange) -> None:
     """GET /metrics."""
     if not service.settings.endpoint_metrics:
@@ -320,7 +280,6 @@ def handle(service: Service, exchange: Exchange) -> None:
         *_cache_lines(service),
         *_vector_lines(service),
         *_state_lines(service),
-        *_express_lines(service),
     ]
     name = "llamad:requests_total"
     lines += [

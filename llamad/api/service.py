@@ -36,7 +36,6 @@ from llamad.engine.tokenizing import Tokenizing
 from llamad.flags.help import props
 from llamad.flags.settings import Settings
 from llamad.http.exchange import Exchange
-from llamad.http.express import Express
 from llamad.http.message import Request
 
 log = logging.getLogger("llamad.api")
@@ -100,7 +99,6 @@ class Service:
         self.n_state_actions = 0  # that run or wait for their slot
         self.breakers = Breakers()
         self.pings: set[Pinged] = set()
-        self.express: Express | None = None  # set by the daemon, which has the server too
         self.n_preparing = 0  # requests whose texts or grammars are with a worker
         self.may_see_slots: Callable[[Request], bool] = lambda request: (
             True

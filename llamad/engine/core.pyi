@@ -7,11 +7,9 @@ def be_brief_here() -> None: ...
 def clock_us() -> int: ...
 
 class Core:
-    address: int
     event_fd: int
     is_failed: bool
     n_sampler_threads: int
-    n_sampling: int
     n_ubatch: int
     def __init__(
         self,

@@ -57,8 +57,6 @@ class Host:
         self.embedder: Embedder | None = None
         # Called in the loader's thread with the loaded model, before the state is READY. May raise LoadError.
         self.prepare: Callable[[Model], None] | None = None
-        # Called when answers begin to differ, because the state is READY no longer.
-        self.on_drain: Callable[[], None] | None = None
         self._layout: Layout | None = None
         self._no_layout = ""
         self._loading = opening.loading if opening is not None else Loading()
@@ -124,8 +122,6 @@ class Host:
         """No new requests from now on; a load is given up."""
         self.state = State.DRAINING
         self._loading.cancel()
-        if self.on_drain is not None:
-            self.on_drain()
 
     async def close(self) -> None:
         """End engine and embedder. The model stays: a worker may still be tokenizing with it, and the process ends."""

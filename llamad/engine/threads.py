@@ -78,17 +78,9 @@ def _cores() -> int:
     return n if quota is None else min(n, max(1, int(quota)))
 
 
-def express_threads(n_wanted: int) -> tuple[int, int]:
-    """Threads of the express lane, 0 for none, and for how many microseconds each may spin after a request: where
-    cores are few, one that spins would take the time of somebody who computes."""
-    n_cores = _cores()
-    n = n_wanted if n_wanted >= 0 else max(min(2, n_cores), min(8, n_cores // 2))
-    return n, 100 if n_cores >= 8 else 0
-
-
 def sampler_threads(n_wanted: int, n_slots: int, has_device: bool) -> int:
     """Threads that sample the slots of a step in parallel. Where a device computes they have most of the cores for the
-    moment in which its logits arrive; the rest is for whoever feeds the device, the event loop and the express lane."""
+    moment in which its logits arrive; the rest is for whoever feeds the device, the event loop and those that tokenize."""
     if n_wanted > 0:
         return n_wanted
     n_cores = _cores()

@@ -172,7 +172,6 @@ class Settings:
     header_timeout: float
     body_timeout: float
     keepalive_timeout: float
-    express_threads: int  # -1: choose; 0: none
     stream_buffer_bytes: int
 
     # logs

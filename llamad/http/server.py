@@ -8,7 +8,6 @@ import logging
 import ssl
 from collections.abc import Callable
 from time import monotonic
-from typing import TYPE_CHECKING
 
 from llamad.http import unix, wire
 from llamad.http.access import access_line
@@ -21,9 +20,6 @@ from llamad.http.exchange import Exchange
 from llamad.http.heads import Heads
 from llamad.http.limits import Limits
 from llamad.http.message import Request, RequestIds, Response
-
-if TYPE_CHECKING:
-    from llamad.http.express import Express
 
 log = logging.getLogger("llamad.http")
 
@@ -54,7 +50,6 @@ class HttpServer:
         self.connections: set[Connection] = set()
         self.n_active = 0  # exchanges in flight
         self.n_refused = 0  # connections turned away since the start
-        self.express: Express | None = None  # set when the model is there
         self._refused: set[Connection] = set()
         self._access_log = access_log
         self._ssl = ssl_context
@@ -69,12 +64,8 @@ class HttpServer:
         self._sweep_seconds = min(0.5, max(0.02, shortest / 4))
 
     @property
-    def has_tls(self) -> bool:
-        return self._ssl is not None
-
-    @property
     def n_connections(self) -> int:
-        return len(self.connections) + (self.express.n_lent if self.express is not None else 0)
+        return len(self.connections)
 
     # Listening and leaving.
 
@@ -122,16 +113,12 @@ class HttpServer:
         for file in self._unix_files:
             file.remove()
         self._unix_files.clear()
-        if self.express is not None:
-            self.express.close()
         for connection in list(self.connections):
             connection.drain()
 
     async def close(self, grace: float) -> None:
         """Give up what is in flight and close; bytes already written have `grace` seconds to leave."""
         self.stop_listening()
-        if self.express is not None:
-            await self.express.adopted()
         for connection in list(self.connections | self._refused):
             connection.shut()
         await self._wait_all_lost(grace)
@@ -183,12 +170,6 @@ class HttpServer:
         self.n_refused += 1
         self._refused.add(connection)
         return self._busy_bytes()
-
-    def readmit(self, connection: Connection) -> None:
-        """Count a connection in that the express lane gave back; it was counted all the time."""
-        assert self.express is not None
-        self.express.n_lent -= 1
-        self.connections.add(connection)
 
     def can_linger(self) -> bool:
         return not self.draining and len(self._refused) <= REFUSED_MAX

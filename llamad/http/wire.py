@@ -32,13 +32,12 @@ class _Clock:
 
 
 _clock = _Clock()
-BEFORE_DATE = "Server: llamad\r\nDate: "
 
 
 def common_text() -> str:
     now = int(time.time())
     if now != _clock.second:
-        _clock.text = f"{BEFORE_DATE}{formatdate(now, usegmt=True)}\r\n"
+        _clock.text = f"Server: llamad\r\nDate: {formatdate(now, usegmt=True)}\r\n"
         _clock.second = now
     return _clock.text
 

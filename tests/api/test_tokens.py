@@ -1,8 +1,14 @@
 """POST /tokenize and /detokenize on the real model."""
 
+import json
+import socket
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
+
+N_CONNECTIONS = 200
 
 
 def tokens(client, content, **options):
@@ -40,6 +46,60 @@ def test_any_text_survives_the_round_trip(client, text):
         client.post("/detokenize", {"tokens": tokens(client, text, parse_special=False)}).json["content"]
         == text
     )
+
+
+def test_parts_of_a_character_are_replaced(client):
+    found = tokens(client, "🦙")
+    assert len(found) > 1
+    assert client.post("/detokenize", {"tokens": found}).json["content"] == "🦙"
+    assert "\ufffd" in client.post("/detokenize", {"tokens": found[:1]}).json["content"]
+
+
+class Raw:
+    """A keep-alive connection whose requests can be sent before the last is answered."""
+
+    def __init__(self, client) -> None:
+        self._socket = socket.create_connection((client.host, client.port), timeout=20)
+        self._file = self._socket.makefile("rb")
+
+    def send(self, *contents: str) -> None:
+        bodies = [json.dumps({"content": one}).encode() for one in contents]
+        head = b"POST /tokenize HTTP/1.1\r\nHost: test\r\nContent-Length: %d\r\n\r\n"
+        self._socket.sendall(b"".join(head % len(body) + body for body in bodies))
+
+    def tokens(self) -> list[int]:
+        assert self._file.readline().startswith(b"HTTP/1.1 200 ")
+        n_bytes = 0
+        while (line := self._file.readline()) != b"\r\n":
+            name, _, value = line.partition(b":")
+            if name.lower() == b"content-length":
+                n_bytes = int(value)
+        return json.loads(self._file.read(n_bytes))["tokens"]
+
+    def close(self) -> None:
+        self._file.close()
+        self._socket.close()
+
+
+def test_pipelined_texts_are_answered_in_order(client):
+    """Several threads tokenize, and a short text is done before a long one."""
+    contents = ["word " * n for n in (500, 1, 300, 2, 1000, 3, 4)]
+    raw = Raw(client)
+    raw.send(*contents)
+    assert [raw.tokens() for _ in contents] == [tokens(client, one) for one in contents]
+    raw.close()
+
+
+def test_many_connections_at_once(client):
+    made = [Raw(client) for _ in range(N_CONNECTIONS)]
+    contents = [f"number {i}, " + "and so on " * (i % 20) for i in range(N_CONNECTIONS)]
+    expected = [tokens(client, one) for one in contents]
+    for _ in range(3):
+        for raw, one in zip(made, contents, strict=True):
+            raw.send(one)
+        assert [raw.tokens() for raw in made] == expected
+    for raw in made:
+        raw.close()
 
 
 @pytest.mark.parametrize(

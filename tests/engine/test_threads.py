@@ -49,22 +49,6 @@ def test_a_small_machine_leaves_one_core_to_the_event_loop(machine, n_cores, n_t
     assert threads.compute_threads(0) == n_threads
 
 
-@pytest.mark.parametrize(
-    ("n_cores", "limit", "found"),
-    [
-        (1, "max", (1, 0)),
-        (2, "max", (2, 0)),
-        (8, "max", (4, 100)),
-        (64, "max", (8, 100)),
-        (16, "200000", (2, 0)),
-    ],
-)
-def test_the_express_lane_spins_only_where_cores_are_many(machine, n_cores, limit, found):
-    machine(alone(n_cores), **{"cpu.max": f"{limit} 100000"})
-    assert threads.express_threads(-1) == found
-    assert threads.express_threads(0)[0] == 0
-
-
 def test_what_is_asked_for_is_taken(machine):
     machine(alone(2), **{"cpu.max": "100000 100000"})
     assert threads.compute_threads(6) == 6

@@ -388,7 +388,7 @@ def test_two_models_at_once(tmp_path):
 
 
 def check_room(opened: Opened, text: bytes, n_max: int, add_special: bool) -> None:
-    """The table's function, as the express lane calls it."""
+    """The table's function."""
     tokens = ffi.new("llama_token[]", n_max + 1)
     tokens[n_max] = -7
     found = lib.llamad_tokenize(opened.vocab, text, len(text), tokens, n_max, add_special, True, False)

@@ -84,7 +84,6 @@ WORKING = words("""
 --log-disable --log-enable --log-file --log-format --log-colors --log-prefix --log-timestamps --log-new
 --log-append --verbose-prompt -e --escape --no-escape --version --warmup --no-warmup --cors-origins
 --header-max-bytes --body-max-bytes --header-timeout --body-timeout --keepalive-timeout --connections-max
---express-threads
 --queue-max --drain-seconds --request-timeout --n-predict-max --prompts-max --stop-max
 --tfs --penalize-nl --no-penalize-nl --cache-prompt --no-cache-prompt -spf --system-prompt-file --no-system-prompt
 --stream-buffer-bytes --step-tokens-max --step-trace --ping-seconds --ssl-key-file --ssl-cert-file

@@ -122,11 +122,6 @@ cdef class Core:
             close(state.event_fd)
 
     @property
-    def address(self) -> int:
-        """Of the state, for threads of C that read single words of it; they must end before the core does."""
-        return <uintptr_t>&self.state
-
-    @property
     def event_fd(self) -> int:
         """Readable when poll() has something."""
         return self.state.event_fd
@@ -143,11 +138,6 @@ cdef class Core:
     @property
     def n_ubatch(self) -> int:
         return self.state.plan.ubatch
-
-    @property
-    def n_sampling(self) -> int:
-        """How many of them the last step's round was for, or the coming one is if it was announced."""
-        return self.state.workers.n_seats
 
     def warm_up(self, token: int) -> int:
         """Decodes one token and forgets it, so that the first request meets warm caches. Before run() only.

@@ -34,8 +34,6 @@ ctypedef struct Workers:
     int32_t bell             # changes whenever sleepers should look again
     int32_t n_sleeping
     int32_t n_seats          # threads that this round is for, or the one that was announced, the caller's included
-    int64_t t_guest_us       # when somebody else last wanted a core for a moment
-    int64_t t_rush_us        # and when that last was often
 
 cdef Workers *workers_start(int32_t n_threads) noexcept nogil
 cdef void workers_stop(Workers *workers) noexcept nogil
@@ -49,4 +47,3 @@ cdef void workers_await(Workers *workers, int32_t index) noexcept nogil
 cdef void workers_end(Workers *workers) noexcept nogil
 cdef void workers_settle(Workers *workers) noexcept nogil
 cdef void workers_run(Workers *workers, WorkFn fn, void *arg, int32_t n) noexcept nogil
-cdef void workers_note_guest(Workers *workers, int64_t now) noexcept nogil

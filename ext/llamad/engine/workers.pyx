@@ -8,9 +8,6 @@
 #
 # Indices can be awaited one by one. What an index leaves to do (`after`) nobody waits for but the next round, and
 # whoever asks for it (workers_settle).
-#
-# A thread that waits for logits keeps its core, and whoever answers a small request then (the express lane) would wait
-# for longer than the answer takes. While such requests come often, only some of the threads take part.
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
 
@@ -23,9 +20,6 @@ from llamad.engine.system cimport (
 cdef enum:
     CLOSED = 0               # `next` between two rounds: whoever comes late finds nothing
     N_SPINS = 64             # of the caller, before it lets others have its core
-    RUSH_GAP_US = 1000       # guests that come closer than this come often
-    RUSH_US = 20000          # and are expected for so long
-    RUSH_PART = 3            # of the threads work then
     ALERT_US = 1500          # who was alerted spins so long for the round
 
 
@@ -134,25 +128,10 @@ cdef int32_t workers_count(const Workers *workers) noexcept nogil:
     return workers.n_threads + 1
 
 
-cdef void workers_note_guest(Workers *workers, int64_t now) noexcept nogil:
-    """Any thread: a small request was answered. Mostly only reads, since many threads call it."""
-    cdef int64_t gap = now - load_time(&workers.t_guest_us)
-    if gap < RUSH_GAP_US and now - load_time(&workers.t_rush_us) > RUSH_GAP_US:
-        store_time(&workers.t_rush_us, now)
-    if gap > RUSH_GAP_US // 8:
-        store_time(&workers.t_guest_us, now)
-
-
-cdef int32_t _seats(const Workers *workers, int64_t from_us) noexcept nogil:
-    """Who has something to do at once keeps no core for long."""
-    cdef int32_t n = workers.n_threads + 1
-    return max(1, n // RUSH_PART) if from_us and now_us() - load_time(&workers.t_rush_us) < RUSH_US else n
-
-
 cdef void workers_alert(Workers *workers, int32_t n, int64_t from_us) noexcept nogil:
     """Between two rounds: the next one is for so many indices, and likely to begin soon after this time."""
     if workers.n_threads:
-        store_int(&workers.n_seats, min(n + 1, _seats(workers, from_us)))
+        store_int(&workers.n_seats, min(n + 1, workers_count(workers)))
         store_time(&workers.alert_us, from_us)
         _ring(workers)
 
@@ -166,7 +145,7 @@ cdef void workers_begin(Workers *workers, WorkFn fn, AfterFn after, void *arg, i
     workers.after = after
     workers.arg = arg
     workers.n = n
-    store_int(&workers.n_seats, _seats(workers, from_us))
+    store_int(&workers.n_seats, workers_count(workers))
     store_time(&workers.from_us, from_us)
     store_time(&workers.alert_us, 0)
     store_int(&workers.n_done, 0)

@@ -33,12 +33,8 @@ LINGER_SECONDS = 2.0
 BREATHE_BYTES = 128 * 1024
 # Requests of one connection that are handled before the loop turns to others.
 TURN_MAX = 16
-# Answers of one kind in a row before a connection is lent to the express lane (llamad/http/express.py). One that came
-# back because of what it sent needs more the next time.
-NEEDED = 8
 
 cdef int _TURN_MAX = TURN_MAX
-cdef int _NEEDED = NEEDED
 cdef Py_ssize_t _PIPELINE_MAX = PIPELINE_MAX
 cdef double _inf = inf
 cdef dict _NOTHING = {}
@@ -64,22 +60,14 @@ cdef class Connection(Way):
     cdef Py_ssize_t _stash_pos
     cdef bint _consuming        # _consume() is on the stack and will see a changed phase
     cdef Heads _heads
-    cdef tuple _past            # of one that comes back from the express lane, until connection_made()
-    cdef object _last_route     # of the last answer, and how many of it came in a row
-    cdef int _n_alike
-    cdef int _n_needed          # of those, until the lane may have the connection
     cdef readonly int phase
     cdef readonly double deadline
     # request lifetime
     cdef readonly Exchange exchange
     cdef object _body           # a LengthBody or ChunkedBody while a body comes in pieces
 
-    def __init__(self, server, tuple past=None):
-        """`past` is what the express lane tells of a connection: answers needed to be lent again, bytes read, bytes left
-        to write, when it was last used."""
+    def __init__(self, server):
         self.server = server
-        self._past = past
-        self._n_needed = _NEEDED
         self._heads = server.heads
         self._peer = ""
         self._stash = b""
@@ -91,9 +79,6 @@ cdef class Connection(Way):
     def connection_made(self, transport):
         self._transport = transport
         self.flow = Flow(transport, self.server.limits.stream_buffer_bytes)
-        if self._past is not None:
-            self._come_back()
-            return
         self.deadline = monotonic() + self.server.limits.keepalive_timeout
         refusal = self.server.admit(self)
         if refusal is None:
@@ -103,20 +88,6 @@ cdef class Connection(Way):
             self._linger()
         else:
             self._close()
-
-    cdef _come_back(self):
-        """Go on where the express lane has left off."""
-        cdef double t_used
-        self._n_needed, data, unsent, t_used = self._past
-        self._past = None
-        self.server.readmit(self)
-        self.deadline = t_used + <double>self.server.limits.keepalive_timeout
-        if unsent:
-            self.put(unsent)
-        if data:
-            self.data_received(data)
-        if self.server.draining:
-            self.drain()
 
     def data_received(self, bytes data):
         try:
@@ -374,43 +345,6 @@ cdef class Connection(Way):
             self._body.discard()
         else:
             self._rest(now)
-            if exchange.status == 200 and self.server.express is not None:
-                self._note_alike(exchange.request)
-
-    cdef _note_alike(self, Request request):
-        """After some answers of one kind in a row the express lane may have the connection. Not at once: what was
-        written now leaves at the end of this turn of the loop."""
-        if request.route is not self._last_route:
-            self._last_route = request.route
-            self._n_alike = 0
-        self._n_alike += 1
-        if self._n_alike < self._n_needed or request.head is None:
-            return
-        self._n_alike = 0
-        if self.server.express.can_lend(request.route, request.head):
-            asyncio.get_running_loop().call_soon(self._lend, request.head, request)
-
-    def _lend(self, head, request):
-        express = self.server.express
-        if (
-            self.phase == IDLE
-            and not self._stash
-            and not self.server.draining
-            and not self._transport.is_closing()
-            and self._transport.get_write_buffer_size() == 0
-            and express.can_lend(request.route, head)
-        ):
-            express.lend(self, head, request, self._name_peer(), self._n_needed)
-
-    def fileno(self):
-        return self.flow.fileno()
-
-    def leave(self):
-        """The descriptor has a copy, and whoever has that goes on: this side of it ends without a word."""
-        self.phase = CLOSED
-        self.deadline = _inf
-        self.server.forget(self)
-        self._transport.close()
 
     cdef cut_off(self, Exchange exchange):
         """End a stream in the middle. Over HTTP/1.0 only a reset tells the client that it is not whole."""

@@ -62,7 +62,7 @@ cdef class Flow:
 
     def hung_up(self) -> bool:
         """True if the client closed its side. Paused reading hides that from the loop, so the sweep asks."""
-        fd = self.fileno()
+        fd = self._fd()
         if fd < 0:
             return True
         poll = select.poll()
@@ -90,12 +90,12 @@ cdef class Flow:
     def _in_kernel(self) -> int:
         """Bytes that the kernel has and the client's kernel has not acknowledged; 0 where nobody can say."""
         try:
-            answer = fcntl.ioctl(self.fileno(), termios.TIOCOUTQ, b"\0\0\0\0")
+            answer = fcntl.ioctl(self._fd(), termios.TIOCOUTQ, b"\0\0\0\0")
         except (OSError, ValueError):
             return 0
         return int.from_bytes(answer, sys.byteorder)
 
-    def fileno(self) -> int:
+    def _fd(self) -> int:
         """-1 where the connection has none any more."""
         sock = self._transport.get_extra_info("socket")
         return -1 if sock is None else int(sock.fileno())

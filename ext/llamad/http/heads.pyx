@@ -33,7 +33,6 @@ cdef class Heads:
             if len(self._known) >= _HEADS_MAX:
                 self._known.clear()
             self._known[piece] = head
-            head.raw = piece
         return head
 
 

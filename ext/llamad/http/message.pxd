@@ -13,7 +13,6 @@ cdef class Head:
     cdef readonly str offered_id
     cdef readonly bytes cors_lines
     cdef readonly str shown
-    cdef public bytes raw
 
 cdef class Request:
     cdef public str method

@@ -40,7 +40,6 @@ cdef class Head:
         self.offered_id = offered if offered is not None and _SANE_ID(offered) else None
         self.cors_lines = cors_lines  # what its answer tells a browser
         self.shown = shown  # in the access log
-        self.raw = None  # its bytes, where it is remembered
 
 
 cdef class Request:

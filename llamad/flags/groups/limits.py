@@ -64,15 +64,6 @@ HTTP_FLAGS: tuple[Flag, ...] = (
         help="How long a connection without a request stays open.",
     ),
     http(
-        names=("--express-threads",),
-        env=("LLAMA_ARG_EXPRESS_THREADS",),
-        dest="express_threads",
-        kind=Int(low=-1, high=16, words={"auto": -1}),
-        default=-1,
-        help="Threads beside the event loop for /health, /tokenize and /detokenize on connections that ask for nothing"
-        " else; -1 chooses by the machine, 0 has none; with TLS there are none.",
-    ),
-    http(
         names=("--stream-buffer-bytes",),
         env=("LLAMA_ARG_STREAM_BUFFER_BYTES",),
         dest="stream_buffer_bytes",
