@@ -65,12 +65,12 @@ def header_files() -> list[str]:
 
 
 def cython_modules() -> list[Extension]:
-    """ext/llamad/engine/sampler.pyx -> llamad.engine.sampler."""
+    """ext/llamad/engine/sampler/sampler.pyx -> llamad.engine.sampler.sampler."""
     return [
         Extension(
             ".".join(pyx.relative_to(EXT).with_suffix("").parts),
             sources=[relative(pyx)],
-            include_dirs=["ext", "ext/llama", "ext/llamad/engine"],
+            include_dirs=["ext"],
             depends=header_files(),
             extra_compile_args=compile_args(),
             extra_link_args=["-fsanitize=address"] if SANITIZE else [],

@@ -21,8 +21,8 @@ import numpy as np
 
 from bench.errors import BenchError
 from bench.peer_grammar import LlamaGrammar, Words
-from llamad.engine.grammar import Grammar, Matcher, Pieces
-from llamad.engine.llamalog import LlamaLog
+from llamad.engine.llama_log import LlamaLog
+from llamad.grammar.grammar import Grammar, Matcher, Pieces
 
 JSON = r"""
 root ::= object

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 import llamad._llama
 from llamad._llama import ffi, lib
-from llamad.engine.vocab import Vocab
+from llamad.tokenizer.vocab import Vocab
 
 
 class Words:

@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 
 from bench.errors import BenchError
-from llamad.engine.breakers import pack_breakers
-from llamad.engine.llamalog import LlamaLog
-from llamad.engine.model import load
-from llamad.engine.opening import Loading
-from llamad.engine.picker import Picker
-from llamad.engine.sampling import Sampling
-from llamad.engine.vocab import Vocab
+from llamad.engine.llama_log import LlamaLog
+from llamad.engine.loading.model import load
+from llamad.engine.loading.opening import Loading
+from llamad.engine.testing.sampler_probe import Picker
 from llamad.flags import parse
+from llamad.protocol.sampling_params import Sampling
+from llamad.tokenizer.dry_breakers import pack_breakers
+from llamad.tokenizer.vocab import Vocab
 
 SIZES = (32_000, 49_152, 128_256, 262_144)
 # penalties, dry, top_n_sigma, top_k, typ_p, top_p, min_p, xtc, temperature

@@ -30,11 +30,11 @@ from bench import ending
 from bench.errors import BenchError
 from bench.load import Address
 from bench.programs import LLAMA_SERVER, LLAMAD, Options, Program, free_port, llamad_command, peer_flags
-from llamad.engine.host import Host
-from llamad.engine.llamalog import LlamaLog
-from llamad.engine.sampling import Sampling
-from llamad.engine.task import Done, RequestContext, Task
+from llamad.client.task import Done, RequestContext, Task
+from llamad.engine.llama_log import LlamaLog
 from llamad.flags import parse
+from llamad.models.host import Host
+from llamad.protocol.sampling_params import Sampling
 
 TIMEOUT_SECONDS = 600
 OCTETS = "application/octet-stream"

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from support.bodies import bodies, check_answer
 from support.faked import Faked
 
-from llamad.engine.fake import Fake
+from llamad.engine.testing.fake import Fake
 
 N_CASES = int(os.environ.get("LLAMAD_FUZZ_CASES", "20000"))
 

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "../ext/llamad/engine/grammar/grammar.h"
+#include "../ext/llamad/grammar/grammar_api.h"
 
 namespace {
 

@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "../ext/llamad/engine/state/state.h"
+#include "../ext/llamad/ses1/state.h"
 
 namespace {
 

@@ -10,8 +10,8 @@ import sys
 import traceback
 
 from llamad import __version__, logs
-from llamad.engine.opening import Opening
-from llamad.engine.threads import compute_threads
+from llamad.engine.loading.opening import Opening
+from llamad.engine.loading.threads import compute_threads
 from llamad.flags import Action, FlagError, Settings, help_text, parse
 from llamad.http.binding import Bound, bind, refusal
 

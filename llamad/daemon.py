@@ -16,17 +16,17 @@ import time
 from pathlib import Path
 
 from llamad.api.app import Api
-from llamad.api.auth import read_keys
-from llamad.api.service import Service
-from llamad.engine.host import Host, State
-from llamad.engine.llamalog import LlamaLog
-from llamad.engine.opening import Opening
+from llamad.api.service.auth import read_keys
+from llamad.api.service.service import Service
+from llamad.engine.llama_log import LlamaLog
+from llamad.engine.loading.opening import Opening
 from llamad.flags.settings import Settings
 from llamad.http.binding import Bound, refusal
 from llamad.http.cors import Cors
 from llamad.http.limits import Limits, raise_nofile
 from llamad.http.server import HttpServer
 from llamad.logs import access_writer
+from llamad.models.host import Host, State
 
 log = logging.getLogger("llamad")
 

@@ -16,11 +16,20 @@ SOURCES = (
     "embed.cpp",
     "floats.cpp",
     "gguf.cpp",
-    "vocabulary.cpp",
-    "merges.cpp",
-    "words.cpp",
+    "tokenizer/vocabulary.cpp",
+    "tokenizer/merges.cpp",
+    "tokenizer/words.cpp",
 )
-HEADERS = ("table.h", "shim.h", "utf8.h", "hash.h", "vocabulary.h", "merges.h", "words.h", "declarations.h")
+HEADERS = (
+    "table.h",
+    "shim.h",
+    "declarations.h",
+    "tokenizer/utf8.h",
+    "tokenizer/hash.h",
+    "tokenizer/vocabulary.h",
+    "tokenizer/merges.h",
+    "tokenizer/words.h",
+)
 
 
 def relative(name: str) -> str:

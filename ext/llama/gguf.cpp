@@ -14,7 +14,7 @@ namespace {
 using Head = std::unique_ptr<gguf_context, decltype(&gguf_free)>;
 using Tensors = std::unique_ptr<ggml_context, decltype(&ggml_free)>;
 
-// The tensors of INPUTS in llamad/engine/placement.py: what llama.cpp looks up by token before the first layer,
+// The tensors of INPUTS in llamad/engine/loading/placement.py: what llama.cpp looks up by token before the first layer,
 // unless a model has more of them (Gemma 3n's table for each layer), which are too large to move.
 const char *const kInputs[] = {"token_embd.weight", "token_types.weight", "position_embd.weight"};
 

@@ -1,8 +1,8 @@
 // This folder is the only code that calls llama.cpp. Every call that can throw is caught here and becomes a code.
 // Owns: the table's functions, contexts that can be rebuilt. Threads: see table.h and shim.h.
 #include "shim.h"
-#include "vocabulary.h"
-#include "words.h"
+#include "tokenizer/vocabulary.h"
+#include "tokenizer/words.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,7 +1,7 @@
 /* The one table of function pointers through which compiled code reaches llama.cpp.
  *
  * Owns: the shape of the table and of what crosses it. The cffi module `llamad._llama` fills it from the
- * real headers (shim.cpp); the fake model in ext/llamad/engine/fake.pyx fills another one for tests.
+ * real headers (shim.cpp); the fake model in ext/llamad/engine/testing/fake.pyx fills another one for tests.
  * Any thread may read it. It must not mention a llama.cpp type: the engine is compiled without its headers.
  *
  * No function here lets a C++ exception out. Those that can fail return a code below.

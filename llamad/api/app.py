@@ -9,21 +9,22 @@ import logging
 from collections.abc import Callable
 from functools import partial
 
-from llamad.api import chats, completion, infill, metrics, status, tokens
 from llamad.api.anthropic import messages
-from llamad.api.auth import Keys
-from llamad.api.errors import ApiError
-from llamad.api.openai import chat, responses, text
-from llamad.api.service import Service
-from llamad.api.state import info, sessions, slots
-from llamad.api.state.intake import StateIntake
-from llamad.api.state.work import Held
+from llamad.api.native import apply_template, completion, infill, status, tokenize
+from llamad.api.openai import chat, completions, responses
+from llamad.api.request.errors import ApiError
+from llamad.api.service import metrics
+from llamad.api.service.auth import Keys
+from llamad.api.service.error_dialects import worded
+from llamad.api.service.service import Service
+from llamad.api.state import sessions, slot_info, slots
+from llamad.api.state.action import Held
+from llamad.api.state.state_body import StateIntake
 from llamad.api.vectors import classify, embeddings, rerank
-from llamad.api.wording import worded
-from llamad.engine.host import State
 from llamad.http.exchange import Exchange
-from llamad.http.message import Request, Response
+from llamad.http.request import Request, Response
 from llamad.http.router import Intake, Route, Router
+from llamad.models.host import State
 
 log = logging.getLogger("llamad.api")
 
@@ -47,8 +48,8 @@ class Api:
         self._add("POST", "/props", status.set_props)
         self._add("GET", "/slots", status.slots)
         self._add("GET", "/metrics", metrics.handle)
-        self._add("POST", "/tokenize", tokens.tokenize)
-        self._add("POST", "/detokenize", tokens.detokenize)
+        self._add("POST", "/tokenize", tokenize.tokenize)
+        self._add("POST", "/detokenize", tokenize.detokenize)
         for path in ("/completion", "/completions"):
             self._add("POST", path, completion.handle)
         self._add("POST", "/infill", infill.handle)
@@ -59,16 +60,16 @@ class Api:
             self._add("POST", path, rerank.handle)
         for path in ("/classify", "/v1/classify"):
             self._add("POST", path, classify.handle)
-        self._add("POST", "/v1/completions", text.handle)
+        self._add("POST", "/v1/completions", completions.handle)
         for path in ("/chat/completions", "/v1/chat/completions"):
             self._add("POST", path, chat.handle)
         for path in ("/responses", "/v1/responses"):
             self._add("POST", path, responses.handle)
         self._add("POST", "/v1/messages", messages.handle)
         self._add("POST", "/v1/messages/count_tokens", messages.count_tokens)
-        self._add("POST", "/apply-template", chats.apply_template)
+        self._add("POST", "/apply-template", apply_template.apply_template)
         self._add("POST", "/slots/{id_slot}", slots.handle, intake=StateIntake(service))
-        self._add("GET", "/v1/slots/{id_slot}/info", info.handle)
+        self._add("GET", "/v1/slots/{id_slot}/info", slot_info.handle)
         self._add("GET", "/sessions", sessions.listing)
         self._add("POST", "/sessions/{id_session}", sessions.handle)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from llamad.chat.output import Format, detect, is_written, without_thought, written
+from llamad.chat.parsing import Format, detect, is_written, without_thought, written
 from llamad.chat.template import CHATML, ChatTemplate, TemplateError, builtin, builtin_names, generic
 
 _EFFORTS = ("reasoning_strength", "thinking_effort")  # what some templates call it

@@ -1,1 +1,1 @@
-"""The engine: model loading and the asyncio face of the compiled step loop."""
+"""The engine: loads a model, owns its contexts, and runs the step loop."""

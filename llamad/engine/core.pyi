@@ -1,7 +1,7 @@
 from typing import Any
 
-from llamad.engine.command import Command
-from llamad.engine.vocab import Vocab
+from llamad.protocol.command import Command
+from llamad.tokenizer.vocab import Vocab
 
 def be_brief_here() -> None: ...
 def clock_us() -> int: ...

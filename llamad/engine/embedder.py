@@ -14,7 +14,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Protocol
 
-from llamad.engine.vectors import ComputeFailed, Rows, VectorInfo
+from llamad.engine.loading.vectors import ComputeFailed, Rows, VectorInfo
 
 log = logging.getLogger("llamad.engine")
 

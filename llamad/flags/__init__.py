@@ -1,10 +1,10 @@
 """Flags: one table of what the command line knows, and the typed settings that come of it."""
 
-from llamad.flags.flag import Action
 from llamad.flags.help import help_text, markdown_table, props
 from llamad.flags.parse import FlagError, Parsed, parse
 from llamad.flags.settings import Settings
-from llamad.flags.values import KvOverride, LogitBias, Placement
+from llamad.flags.types.flag import Action
+from llamad.flags.types.values import KvOverride, LogitBias, Placement
 
 __all__ = [
     "Action",

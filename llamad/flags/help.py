@@ -9,12 +9,12 @@ import math
 import textwrap
 from typing import Any
 
-from llamad.flags.flag import Flag, Inert, Later, Request
-from llamad.flags.kinds import Choice, Switch
 from llamad.flags.settings import Settings
-from llamad.flags.special import Inverse
 from llamad.flags.table import TABLE
-from llamad.flags.values import LogitBias
+from llamad.flags.types.flag import Flag, Inert, Later, Request
+from llamad.flags.types.kinds import Choice, Switch
+from llamad.flags.types.special import Inverse
+from llamad.flags.types.values import LogitBias
 
 _INDENT = 6
 

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from llamad.flags.flag import Action, Flag, Inert, Later, Request
-from llamad.flags.kinds import Pair, Switch
-from llamad.flags.samplers import BREAKER_BYTES_MAX, BREAKERS_MAX
 from llamad.flags.settings import Settings
 from llamad.flags.table import TABLE, Table
+from llamad.flags.types.flag import Action, Flag, Inert, Later, Request
+from llamad.flags.types.kinds import Pair, Switch
+from llamad.options.samplers import BREAKER_BYTES_MAX, BREAKERS_MAX
 
 ENV_PREFIX = "LLAMA_ARG_"
 

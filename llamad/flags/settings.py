@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from llamad.flags.values import KvOverride, LogitBias, Placement
+from llamad.flags.types.values import KvOverride, LogitBias, Placement
 
 Auto = Literal["on", "off", "auto"]
 CacheType = Literal["f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1"]

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
-from llamad.flags.flag import Flag, Later, Ready, Request
 from llamad.flags.groups import (
     adapters,
     chat,
@@ -29,8 +28,9 @@ from llamad.flags.groups import (
     slots,
     speculative,
 )
-from llamad.flags.kinds import Many, Switch
-from llamad.flags.special import Overrides, Placements
+from llamad.flags.types.flag import Flag, Later, Ready, Request
+from llamad.flags.types.kinds import Many, Switch
+from llamad.flags.types.special import Overrides, Placements
 
 
 class Table:

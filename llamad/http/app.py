@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from llamad.http.exchange import Exchange
-    from llamad.http.message import Request, Response
+    from llamad.http.request import Request, Response
 
 
 class App(Protocol):

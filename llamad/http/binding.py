@@ -6,7 +6,7 @@ from __future__ import annotations
 import socket
 from dataclasses import dataclass
 
-from llamad.http import unix
+from llamad.http import unix_socket
 
 # Bursts of new connections wait here while the loop is busy.
 BACKLOG = 2048
@@ -17,7 +17,7 @@ class Bound:
     """Sockets that listen, one for each address of the host; `file` is that of a Unix socket."""
 
     sockets: list[socket.socket]
-    file: unix.SocketFile | None = None
+    file: unix_socket.SocketFile | None = None
 
     def close(self) -> None:
         for sock in self.sockets:
@@ -46,8 +46,8 @@ def _find_dead_peers(sock: socket.socket) -> None:
 
 def bind(host: str, port: int) -> Bound:
     """Listen on an address, or on a Unix socket for a host that is a path. Raises OSError with a sentence."""
-    if unix.is_path(host):
-        sock, file = unix.bind(host)
+    if unix_socket.is_path(host):
+        sock, file = unix_socket.bind(host)
         sock.listen(BACKLOG)
         return Bound([sock], file)
     bound = Bound([])

@@ -1,7 +1,7 @@
 import asyncio
 
 from llamad.http.exchange import Exchange
-from llamad.http.flow import Flow
+from llamad.http.flow_control import Flow
 from llamad.http.head import HeadReader
 from llamad.http.server import HttpServer
 

@@ -7,10 +7,10 @@ import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from llamad.http.message import Response
+from llamad.http.request import Response
 
 if TYPE_CHECKING:
-    from llamad.http.message import Request
+    from llamad.http.request import Request
 
 METHODS = "GET, HEAD, POST, PUT, DELETE, OPTIONS"
 MAX_AGE_SECONDS = 86_400

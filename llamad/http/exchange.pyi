@@ -1,7 +1,7 @@
 from collections.abc import Callable, Iterable
 
 from llamad.http.connection import Connection
-from llamad.http.message import Request, Response
+from llamad.http.request import Request, Response
 
 CLIENT_GONE: int
 

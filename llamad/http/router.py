@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from llamad.http.message import Response
+from llamad.http.request import Response
 
 if TYPE_CHECKING:
     from llamad.http.exchange import Exchange
-    from llamad.http.message import Request
+    from llamad.http.request import Request
 
 
 class Intake(Protocol):

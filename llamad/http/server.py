@@ -9,17 +9,17 @@ import ssl
 from collections.abc import Callable
 from time import monotonic
 
-from llamad.http import unix, wire
-from llamad.http.access import access_line
+from llamad.http import response_head, unix_socket
+from llamad.http.access_log import access_line
 from llamad.http.app import App
 from llamad.http.binding import BACKLOG, Bound, bind
 from llamad.http.connection import Connection
 from llamad.http.cors import Cors
 from llamad.http.errors import HttpError
 from llamad.http.exchange import Exchange
-from llamad.http.heads import Heads
+from llamad.http.head_cache import Heads
 from llamad.http.limits import Limits
-from llamad.http.message import Request, RequestIds, Response
+from llamad.http.request import Request, RequestIds, Response
 
 log = logging.getLogger("llamad.http")
 
@@ -54,7 +54,7 @@ class HttpServer:
         self._access_log = access_log
         self._ssl = ssl_context
         self._servers: list[asyncio.Server] = []
-        self._unix_files: list[unix.SocketFile] = []
+        self._unix_files: list[unix_socket.SocketFile] = []
         self._sweep_timer: asyncio.TimerHandle | None = None
         self._all_lost: asyncio.Future[None] | None = None
         self._busy: Response | None = None
@@ -186,7 +186,7 @@ class HttpServer:
             self._busy = self.error(503, "The server has no free connection; try again in a second.")
         busy = self._busy
         return (
-            f"{wire.status_line(busy.status)}{wire.common_text()}{wire.content_type_text(busy.content_type)}"
+            f"{response_head.status_line(busy.status)}{response_head.common_text()}{response_head.content_type_text(busy.content_type)}"
             f"Content-Length: {len(busy.body)}\r\nX-Request-Id: {self.ids.make()}\r\nRetry-After: 1\r\n"
             "Connection: close\r\n\r\n"
         ).encode("latin-1") + busy.body
@@ -222,9 +222,9 @@ class HttpServer:
         """The application's error, without anything that could not be sent."""
         try:
             response = self.app.error(status, message, request)
-            wire.status_line(response.status)
-            wire.content_type_text(response.content_type)
-            wire.headers_text(response.headers)
+            response_head.status_line(response.status)
+            response_head.content_type_text(response.content_type)
+            response_head.headers_text(response.headers)
         except Exception:
             log.exception("the application could not make an error with status %d", status)
             return Response(status, b'{"error":{"code":%d,"message":"","type":"server_error"}}' % status)

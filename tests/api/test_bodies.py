@@ -5,7 +5,7 @@ from hypothesis import HealthCheck, given, settings
 from support.bodies import bodies, check_answer
 from support.faked import Faked
 
-from llamad.engine.fake import Fake
+from llamad.engine.testing.fake import Fake
 
 
 @pytest.fixture(scope="module")

@@ -2,11 +2,11 @@
 
 import pytest
 
-from llamad.api.breakers import KEPT_MAX, Breakers
-from llamad.api.errors import ApiError
-from llamad.engine.breakers import pack_breakers
-from llamad.engine.fake import Fake
-from llamad.engine.vocab import Vocab
+from llamad.api.request.dry_breakers import KEPT_MAX, Breakers
+from llamad.api.request.errors import ApiError
+from llamad.engine.testing.fake import Fake
+from llamad.tokenizer.dry_breakers import pack_breakers
+from llamad.tokenizer.vocab import Vocab
 
 
 def test_the_last_used_are_kept():

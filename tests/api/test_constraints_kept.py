@@ -6,10 +6,10 @@ import json
 import pytest
 from support.faked import Faked
 
-from llamad.api import grammars
-from llamad.api.grammars import Grammars, Wanted
-from llamad.engine.fake import Fake
-from llamad.engine.vocab import Vocab
+from llamad.api.request import constraints
+from llamad.api.request.constraints import Grammars, Wanted
+from llamad.engine.testing.fake import Fake
+from llamad.tokenizer.vocab import Vocab
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def test_requests_with_one_new_grammar_compile_it_once(vocab):
 
 
 def test_small_texts_that_make_large_automata_are_not_all_kept(vocab, monkeypatch):
-    monkeypatch.setattr(grammars, "KEPT_BYTES_MAX", 5_000_000)
+    monkeypatch.setattr(constraints, "KEPT_BYTES_MAX", 5_000_000)
     kept = Grammars()
     wanted = [Wanted(f'root ::= "{letter}"{{0,50000}}') for letter in "abcdef"]
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from support import bigram
 from support.live import Live
 
-from llamad.api.infill import refusal, shares
-from llamad.engine.model import ModelInfo
+from llamad.api.native.infill import refusal, shares
+from llamad.engine.loading.model import ModelInfo
 
 PRE, SUF, MID, REP, SEP = (
     "<|fim_prefix|>",

@@ -16,7 +16,7 @@ from support.faked import Faked
 from support.live import Live, model_path
 
 from llamad import __version__
-from llamad.engine.fake import Fake
+from llamad.engine.testing.fake import Fake
 
 
 def test_the_socket_listens_and_health_says_503_while_loading():

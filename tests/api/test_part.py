@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from llamad.api.part import plain_event
+from llamad.api.generate.text_part import plain_event
 
 encode = msgspec.json.Encoder().encode
 

@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 from support.faked import Faked
 
-from llamad.api.generation import defaults, sampling
-from llamad.engine.fake import Fake
-from llamad.engine.task import RequestContext, Task
+from llamad.api.request.generation import defaults, sampling
+from llamad.client.task import RequestContext, Task
+from llamad.engine.testing.fake import Fake
 
 
 def in_background(function, *args, **options):

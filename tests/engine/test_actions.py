@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.harness import ACTED, ADMITTED, STEP, Harness
 
-from llamad.engine import ses1
-from llamad.engine.action import (
+from llamad.client.action import (
     ACTION_ERASE,
     ACTION_LOOK,
     ACTION_RESTORE,
@@ -26,9 +25,10 @@ from llamad.engine.action import (
     RESULT_OUTSIDE,
     RESULT_TOO_SMALL,
 )
-from llamad.engine.blobs import Blob
-from llamad.engine.fake import Fake
-from llamad.engine.state import learn
+from llamad.client.slot_states import learn
+from llamad.engine.testing.fake import Fake
+from llamad.protocol.blobs import Blob
+from llamad.ses1 import ses1
 
 PROMPT = b"what the slot holds"
 SIZE = 1 << 16

@@ -4,11 +4,11 @@ import pytest
 from support.live import model_path
 
 from llamad._llama import ffi, lib
-from llamad.engine import memory
-from llamad.engine.model import load
-from llamad.engine.opening import LoadError, Loading, Opening
-from llamad.engine.vocab import Vocab
+from llamad.engine.loading import memory
+from llamad.engine.loading.model import load
+from llamad.engine.loading.opening import LoadError, Loading, Opening
 from llamad.flags import parse
+from llamad.tokenizer.vocab import Vocab
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.harness import FAILED, Harness
 
-from llamad.engine.fake import Fake
+from llamad.engine.testing.fake import Fake
 
 MANY = 1 << 30
 PAGE = 4096

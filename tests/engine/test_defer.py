@@ -15,9 +15,9 @@ from support.harness import (
 )
 
 from llamad.engine.core import clock_us
-from llamad.engine.fake import Fake
-from llamad.engine.grammar import Grammar, GrammarLater, GrammarTooMuch, Matcher, Pieces
-from llamad.engine.sampling import Sampling
+from llamad.engine.testing.fake import Fake
+from llamad.grammar.grammar import Grammar, GrammarLater, GrammarTooMuch, Matcher, Pieces
+from llamad.protocol.sampling_params import Sampling
 
 # Ambiguous: what a text may have led to grows with each letter, and so does the work for the next.
 AMBIGUOUS = 'root ::= s\ns ::= "a" s s | "a" s | "a"'

@@ -6,7 +6,7 @@ import pytest
 from support.harness import ADMITTED, Harness
 from support.timing import learned
 
-from llamad.engine.fake import Fake
+from llamad.engine.testing.fake import Fake
 
 
 def fillers(h: Harness) -> list[int]:

@@ -14,12 +14,12 @@ from support import bert
 from support.live import model_path
 from support.tiny import write_tiny
 
-from llamad.engine import memory
-from llamad.engine import vectors as vectors_of
 from llamad.engine.embedder import Embedder, Stopped
-from llamad.engine.model import load
-from llamad.engine.opening import LoadError, Loading
-from llamad.engine.vectors import ComputeFailed, Rows, VectorInfo, Vectors
+from llamad.engine.loading import memory
+from llamad.engine.loading import vectors as vectors_of
+from llamad.engine.loading.model import load
+from llamad.engine.loading.opening import LoadError, Loading
+from llamad.engine.loading.vectors import ComputeFailed, Rows, VectorInfo, Vectors
 from llamad.flags import parse
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llamad.engine.floats import normalize, to_base64, to_json
+from llamad.api.vectors.float_text import normalize, to_base64, to_json
 
 FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
 

@@ -6,10 +6,10 @@ import time
 from support.harness import GREEDY, Harness
 from support.timing import learned
 
-from llamad.engine.engine import Engine
-from llamad.engine.fake import Fake
-from llamad.engine.gathering import Gathering
-from llamad.engine.task import RequestContext, Task
+from llamad.client.engine import Engine
+from llamad.client.task import RequestContext, Task
+from llamad.client.wakeup import Gathering
+from llamad.engine.testing.fake import Fake
 
 
 class Bell:

@@ -8,7 +8,7 @@ import pytest
 from support.pieces import write_vocab
 
 from bench.peer_grammar import Words
-from llamad.engine.grammar import Grammar, GrammarError, GrammarTooMuch, Matcher, Pieces
+from llamad.grammar.grammar import Grammar, GrammarError, GrammarTooMuch, Matcher, Pieces
 
 
 def texts(grammar, *candidates):

@@ -14,7 +14,7 @@ from support.oracle import Oracle, OracleDied
 from support.pieces import write_vocab
 
 from bench.peer_grammar import Words
-from llamad.engine.grammar import Grammar, GrammarError, Matcher, Pieces
+from llamad.grammar.grammar import Grammar, GrammarError, Matcher, Pieces
 
 N_STEPS = 10
 

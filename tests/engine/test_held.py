@@ -4,7 +4,7 @@ import pytest
 from support.harness import ADMITTED, FAILED, FAILURE_ABORTED, FAILURE_DEADLINE, TEXT, Harness
 
 from llamad.engine.core import clock_us
-from llamad.engine.fake import Fake
+from llamad.engine.testing.fake import Fake
 
 PROMPT = b"a prompt that several requests begin with, long enough to be worth waiting for it " * 2
 N_PROMPT = 1 + len(PROMPT)

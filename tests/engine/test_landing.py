@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from support.harness import DONE, FAILED, Harness
 
-from llamad.engine.fake import Fake
-from llamad.engine.picker import row_await, row_mark
-from llamad.engine.task import FAILURE_SAMPLER
+from llamad.client.task import FAILURE_SAMPLER
+from llamad.engine.testing.fake import Fake
+from llamad.engine.testing.sampler_probe import row_await, row_mark
 
 N = 5000
 

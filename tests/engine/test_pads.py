@@ -11,8 +11,8 @@ from support.harness import TEXT, Harness
 from support.hosted import Hosted
 from support.live import model_path
 
-from llamad.engine import memory
-from llamad.engine.fake import Fake
+from llamad.engine.loading import memory
+from llamad.engine.testing.fake import Fake
 
 
 def at_once(fake, h, prompts, n_predict=1, is_busy=False, **options):

@@ -6,9 +6,9 @@ import pytest
 from support.live import Live, model_path
 
 from llamad._llama import ffi, lib
-from llamad.engine import memory, placement
-from llamad.engine.model import load
-from llamad.engine.opening import LoadError, Loading
+from llamad.engine.loading import memory, placement
+from llamad.engine.loading.model import load
+from llamad.engine.loading.opening import LoadError, Loading
 from llamad.flags import parse
 
 GIB = 1 << 30

@@ -19,8 +19,8 @@ from support.harness import (
     Harness,
 )
 
-from llamad.engine.fake import Fake
-from llamad.engine.probs import top_logprobs
+from llamad.engine.sampler.logprobs import top_logprobs
+from llamad.engine.testing.fake import Fake
 
 # Of the fake model: every logit is 0 but the answer's, which is 10, and a full stop's, which is 5.
 OWN = 10 - math.log(math.exp(10) + math.exp(5) + 257)

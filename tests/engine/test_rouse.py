@@ -5,9 +5,9 @@ import time
 import pytest
 from support.harness import ADMITTED, DONE, Harness
 
-from llamad.engine.action import ACTION_ERASE, RESULT_DONE
+from llamad.client.action import ACTION_ERASE, RESULT_DONE
 from llamad.engine.core import clock_us
-from llamad.engine.fake import Fake
+from llamad.engine.testing.fake import Fake
 
 
 @pytest.mark.parametrize("nowait", [False, True])

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from support.harness import SAMPLING
 from support.live import model_path
 
-from llamad.engine.breakers import pack_breakers
-from llamad.engine.model import load
-from llamad.engine.opening import Loading
-from llamad.engine.picker import Picker
-from llamad.engine.sampling import Sampling
+from llamad.engine.loading.model import load
+from llamad.engine.loading.opening import Loading
+from llamad.engine.testing.sampler_probe import Picker
 from llamad.flags import parse
+from llamad.protocol.sampling_params import Sampling
+from llamad.tokenizer.dry_breakers import pack_breakers
 
 KINDS = {
     "penalties": 1,

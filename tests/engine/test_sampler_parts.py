@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 from support.harness import SAMPLING
 from support.live import model_path
 
-from llamad.engine.breakers import pack_breakers
-from llamad.engine.exps import has_vectors
-from llamad.engine.fake import Fake
-from llamad.engine.model import load
-from llamad.engine.opening import Loading
-from llamad.engine.picker import Picker, row_exps, row_squares, row_sum
-from llamad.engine.sampling import Sampling
-from llamad.engine.vocab import Vocab
+from llamad.engine.loading.model import load
+from llamad.engine.loading.opening import Loading
+from llamad.engine.sampler.exact_math import has_vectors
+from llamad.engine.testing.fake import Fake
+from llamad.engine.testing.sampler_probe import Picker, row_exps, row_squares, row_sum
 from llamad.flags import parse
+from llamad.protocol.sampling_params import Sampling
+from llamad.tokenizer.dry_breakers import pack_breakers
+from llamad.tokenizer.vocab import Vocab
 
 PENALTIES, DRY, TOP_K, TEMPERATURE, TFS_Z = 1, 2, 4, 9, 10
 CANDIDATE = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])

@@ -17,7 +17,7 @@ from support.harness import (
 )
 
 from llamad.engine.core import clock_us
-from llamad.engine.fake import Fake
+from llamad.engine.testing.fake import Fake
 
 
 def test_more_tasks_than_slots_all_finish_in_order():

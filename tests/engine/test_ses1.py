@@ -23,8 +23,8 @@ from support.forms import (
     state,
 )
 
-from llamad.engine import ses1
-from llamad.engine.ses1 import Layout, StateError
+from llamad.ses1 import ses1
+from llamad.ses1.ses1 import Layout, StateError
 
 TOKENS = [5, 17, 999, 0, 17, 3, 44, 45]
 

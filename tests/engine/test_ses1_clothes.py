@@ -9,8 +9,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.forms import FILE_MAGIC, FORMS, N_CTX, N_VOCAB, as_blob, is_answered, learn, memory, state
 
-from llamad.engine import ses1
-from llamad.engine.ses1 import StateError
+from llamad.ses1 import ses1
+from llamad.ses1.ses1 import StateError
 
 TOKENS = [5, 17, 999, 0, 17, 3, 44, 45]
 

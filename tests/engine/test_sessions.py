@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.fake_states import blob_of
 
-from llamad.engine import sessions as module
-from llamad.engine.room import NoRoom, Room
-from llamad.engine.sessions import Sessions, StoreFull
+from llamad.client import sessions as module
+from llamad.client.sessions import Sessions, StoreFull
+from llamad.client.state_bytes import NoRoom, Room
 
 
 class Clock:

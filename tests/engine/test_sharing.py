@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.harness import ADMITTED, DONE, FAILED, STOP_LIMIT, TEXT, Harness
 
-from llamad.engine.fake import Fake
+from llamad.engine.testing.fake import Fake
 
 PROMPT = b"a prompt that several completions of it share, long enough to be worth a copy " * 2
 N_PROMPT = 1 + len(PROMPT)

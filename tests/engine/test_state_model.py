@@ -9,7 +9,7 @@ from support.hosted import Hosted
 from support.live import model_path
 from support.memories import KINDS, WINDOW, write_model
 
-from llamad.engine.state import StateRefused
+from llamad.client.slot_states import StateRefused
 
 TOKENS = [1, *(3 + byte for byte in b"a text that is longer than the window of the model with one")]
 MORE = [*TOKENS, 70, 71, 72]

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llamad.engine import statefiles
-from llamad.engine.statefiles import PREFIX, FileRefused, StateFiles, check_name
+from llamad.client import state_files as statefiles
+from llamad.client.state_files import PREFIX, FileRefused, StateFiles, check_name
 
 BIG = 2**40
 
@@ -192,7 +192,7 @@ def test_leftovers_go_at_the_start_and_only_they(tmp_path):
 
 WRITER = """
 import sys
-from llamad.engine.statefiles import StateFiles
+from llamad.client.state_files import StateFiles
 files = StateFiles(sys.argv[1])
 print("ready", flush=True)
 n = 0

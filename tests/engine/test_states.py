@@ -8,13 +8,13 @@ import pytest
 from support.forms import as_blob
 from support.harness import GREEDY, Harness
 
-from llamad.engine import ses1
-from llamad.engine.action import ACTION_SAVE, RESULT_ABORTED, Action
-from llamad.engine.blobs import Blob
-from llamad.engine.engine import Engine
-from llamad.engine.fake import Fake
-from llamad.engine.state import SlotBusy, StateRefused, States, learn
-from llamad.engine.task import RequestContext, Task
+from llamad.client.action import ACTION_SAVE, RESULT_ABORTED, Action
+from llamad.client.engine import Engine
+from llamad.client.slot_states import SlotBusy, StateRefused, States, learn
+from llamad.client.task import RequestContext, Task
+from llamad.engine.testing.fake import Fake
+from llamad.protocol.blobs import Blob
+from llamad.ses1 import ses1
 
 PROMPT = b"what the slot holds"
 SIZE = 1 << 16

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.harness import STOP_EOS, STOP_WORD, Harness
 
-from llamad.engine.fake import Fake
+from llamad.engine.testing.fake import Fake
 
 
 def generate(script: bytes, **options) -> tuple[Harness, int]:

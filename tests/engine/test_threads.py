@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from llamad.engine import threads
 from llamad.engine.core import be_brief_here
+from llamad.engine.loading import threads
 
 
 @pytest.fixture

@@ -5,9 +5,9 @@ from __future__ import annotations
 import select
 from functools import partial
 
-from llamad.engine.fake import Fake
-from llamad.engine.tokenizing import Tokenizing
-from llamad.engine.vocab import Vocab
+from llamad.engine.testing.fake import Fake
+from llamad.tokenizer.tokenize_pool import Tokenizing
+from llamad.tokenizer.vocab import Vocab
 
 WAIT_MS = 20_000
 

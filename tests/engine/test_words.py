@@ -12,8 +12,8 @@ from support.live import model_path
 from support.tiny import tokenizer_of, write_tiny
 
 from llamad._llama import ffi, lib
-from llamad.engine.model import load
-from llamad.engine.opening import Loading
+from llamad.engine.loading.model import load
+from llamad.engine.loading.opening import Loading
 from llamad.flags import parse
 
 # One of each family first: the others have the same expressions under another name.

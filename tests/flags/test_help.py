@@ -10,9 +10,9 @@ import pytest
 
 from llamad.flags import help_text, markdown_table, parse, props
 from llamad.flags.__main__ import BEGIN, END, main, rewrite
-from llamad.flags.flag import Flag, Inert, Later
 from llamad.flags.help import spellings
 from llamad.flags.table import TABLE
+from llamad.flags.types.flag import Flag, Inert, Later
 
 README = Path(__file__).parents[2] / "README.md"
 READY = [flag for flags in TABLE.groups().values() for flag in flags]

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llamad.flags import KvOverride, LogitBias, Placement, parse
-from llamad.flags.flag import Flag
-from llamad.flags.kinds import Choice, Float, Int, Kind, Many, Switch, Text
-from llamad.flags.samplers import LETTERS
-from llamad.flags.special import (
+from llamad.flags.table import TABLE
+from llamad.flags.types.flag import Flag
+from llamad.flags.types.kinds import Choice, Float, Int, Kind, Many, Switch, Text
+from llamad.flags.types.special import (
     Bias,
     Host,
     Inverse,
@@ -24,7 +24,7 @@ from llamad.flags.special import (
     SamplerNames,
     Size,
 )
-from llamad.flags.table import TABLE
+from llamad.options.samplers import LETTERS
 
 PLAIN = st.one_of(
     st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12),

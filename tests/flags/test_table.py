@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from llamad.flags.flag import Flag, Inert, Later, Ready, Request
-from llamad.flags.kinds import Int, Many, Switch, Text
 from llamad.flags.settings import Settings
-from llamad.flags.special import Inverse
 from llamad.flags.table import TABLE, Table
+from llamad.flags.types.flag import Flag, Inert, Later, Ready, Request
+from llamad.flags.types.kinds import Int, Many, Switch, Text
+from llamad.flags.types.special import Inverse
 
 
 def words(text: str) -> list[str]:

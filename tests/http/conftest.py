@@ -24,7 +24,7 @@ from llamad.http.connection import Connection
 from llamad.http.cors import Cors
 from llamad.http.exchange import Exchange
 from llamad.http.limits import Limits
-from llamad.http.message import Request, Response
+from llamad.http.request import Request, Response
 from llamad.http.router import Route, Router
 from llamad.http.server import HttpServer
 

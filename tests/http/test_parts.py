@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from llamad.http import sse, wire
-from llamad.http.access import escape
+from llamad.http import response_head, sse
+from llamad.http.access_log import escape
 from llamad.http.cors import Cors
 from llamad.http.errors import HttpError
 from llamad.http.limits import Limits, raise_nofile
-from llamad.http.message import Request, RequestIds, Response, parse_target, peer_name
+from llamad.http.request import Request, RequestIds, Response, parse_target, peer_name
 from llamad.http.router import Route, Router
 
 
@@ -181,11 +181,11 @@ def test_escape() -> None:
 
 
 def test_status_lines() -> None:
-    assert wire.status_line(200) == "HTTP/1.1 200 OK\r\n"
-    assert wire.status_line(599) == "HTTP/1.1 599 Status 599\r\n"
+    assert response_head.status_line(200) == "HTTP/1.1 200 OK\r\n"
+    assert response_head.status_line(599) == "HTTP/1.1 599 Status 599\r\n"
     for status in (0, 100, 199, 600):
         with pytest.raises(ValueError):
-            wire.status_line(status)
+            response_head.status_line(status)
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_status_lines() -> None:
 )
 def test_headers_that_cannot_be_sent(header: tuple[str, str]) -> None:
     with pytest.raises(ValueError):
-        wire.headers_text((header,))
+        response_head.headers_text((header,))
 
 
 def test_response_defaults() -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from llamad.http.heads import HEADS_MAX, PIECE_MAX
-from llamad.http.message import Response
+from llamad.http.head_cache import HEADS_MAX, PIECE_MAX
+from llamad.http.request import Response
 
 HOST = b"Host: test\r\n"
 

@@ -23,8 +23,8 @@ from llamad.http.errors import HttpError
 from llamad.http.exchange import Exchange
 from llamad.http.head import HeadReader
 from llamad.http.limits import Limits, raise_nofile
-from llamad.http.message import Request, Response
 from llamad.http.phases import CLOSED
+from llamad.http.request import Request, Response
 from llamad.http.server import HttpServer
 
 GET = b"GET %b HTTP/1.1\r\nHost: test\r\n\r\n"

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from llamad.http.message import Response
+from llamad.http.request import Response
 
 GET = "GET {} HTTP/1.1\r\nHost: test\r\n\r\n"
 

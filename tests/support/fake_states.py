@@ -7,8 +7,8 @@ import struct
 from array import array
 from concurrent.futures import ThreadPoolExecutor
 
-from llamad.engine.blobs import Blob
-from llamad.engine.state import Restored, Saved, SlotBusy, SlotTokens, StateRefused
+from llamad.client.slot_states import Restored, Saved, SlotBusy, SlotTokens, StateRefused
+from llamad.protocol.blobs import Blob
 
 BLOB_MAGIC = 0xAF143CD8  # of llama.cpp's sequence state
 BYTES_A_TOKEN = 256

@@ -13,11 +13,11 @@ import uvloop
 from llamad.daemon import Daemon
 from llamad.engine.core import Core
 from llamad.engine.embedder import Computer
-from llamad.engine.fake import Fake
-from llamad.engine.host import Host
-from llamad.engine.model import ModelInfo
-from llamad.engine.vocab import Vocab
+from llamad.engine.loading.model import ModelInfo
+from llamad.engine.testing.fake import Fake
 from llamad.flags import parse
+from llamad.models.host import Host
+from llamad.tokenizer.vocab import Vocab
 from support.client import Client
 
 WAIT_SECONDS = 30

@@ -8,8 +8,8 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from llamad.engine.blobs import Blob
-from llamad.engine.ses1 import Layout, StateError
+from llamad.protocol.blobs import Blob
+from llamad.ses1.ses1 import Layout, StateError
 
 BLOB_MAGIC = 0xAF143CD8
 FILE_MAGIC = 0x67677371

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from llamad.engine.grammar import Grammar, GrammarError, GrammarTooMuch
+from llamad.grammar.grammar import Grammar, GrammarError, GrammarTooMuch
 
 FRAGMENTS = [
     *(

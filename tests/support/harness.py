@@ -6,13 +6,13 @@ import threading
 import time
 from collections import defaultdict
 
-from llamad.engine.action import Acted
-from llamad.engine.blobs import Blob
-from llamad.engine.command import Command
+from llamad.client.action import Acted
 from llamad.engine.core import Core
-from llamad.engine.fake import Fake
-from llamad.engine.sampling import Sampling
-from llamad.engine.vocab import Vocab
+from llamad.engine.testing.fake import Fake
+from llamad.protocol.blobs import Blob
+from llamad.protocol.command import Command
+from llamad.protocol.sampling_params import Sampling
+from llamad.tokenizer.vocab import Vocab
 
 ADMITTED, TEXT, DONE, FAILED, STEP, ACTED, PROMPT = range(1, 8)
 STOP_EOS, STOP_LIMIT, STOP_WORD = 1, 2, 3

@@ -7,11 +7,11 @@ import struct
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from llamad.engine import llamalog
-from llamad.engine.host import Host, State
-from llamad.engine.state import States
-from llamad.engine.task import Done, RequestContext, Task, TokenProbs
+from llamad.client.slot_states import States
+from llamad.client.task import Done, RequestContext, Task, TokenProbs
+from llamad.engine import llama_log as llamalog
 from llamad.flags import parse
+from llamad.models.host import Host, State
 from support.harness import GREEDY
 
 T = TypeVar("T")

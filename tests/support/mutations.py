@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from hypothesis import strategies as st
 
-from llamad.engine.state import StateRefused
+from llamad.client.slot_states import StateRefused
 from support.forms import as_blob
 from support.hosted import Hosted
 from support.live import Live

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from llamad.chat.output import Delta, Format, make_parser
+from llamad.chat.parsing import Delta, Format, make_parser
 
 
 @dataclass

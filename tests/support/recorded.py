@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from llamad.chat.output import Format, detect
+from llamad.chat.parsing import Format, detect
 from support.outputs import Call, Parsed
 
 THINK = ("<think>", "</think>")

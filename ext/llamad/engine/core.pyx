@@ -6,24 +6,25 @@ from libc.string cimport memcpy, memset
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 
-from llamad.engine.cache cimport cache_free, cache_init
-from llamad.engine.command cimport Command
-from llamad.engine.defer cimport defer_start, defer_stop
-from llamad.engine.landing cimport landing_free, landing_init
-from llamad.engine.plan cimport plan_free, plan_init
-from llamad.engine.ring cimport ring_commit, ring_free, ring_init, ring_peek, ring_record_max, ring_release, ring_reserve
-from llamad.engine.rouse cimport rouse_await_events, rouse_engine
-from llamad.engine.sampler cimport sampler_scratch_bytes
-from llamad.engine.slots cimport SLOT_IDLE, Slot, slots_check_integrity, slots_free, slots_init
-from llamad.engine.step cimport engine_run
-from llamad.engine.system cimport be_brief, close, now_us, store_int, take_time, wake_clear, wake_open, wake_send
-from llamad.engine.vocab cimport Vocab
-from llamad.engine.wire cimport (
+from llamad.engine.kv.host_cache cimport cache_free, cache_init
+from llamad.protocol.command cimport Command
+from llamad.engine.threads.grammar_pool cimport defer_start, defer_stop
+from llamad.engine.threads.logits_arrival cimport landing_free, landing_init
+from llamad.engine.scheduler.plan cimport plan_free, plan_init
+from llamad.protocol.ring cimport ring_commit, ring_free, ring_init, ring_peek, ring_record_max, ring_release, ring_reserve
+from llamad.engine.wakeup cimport rouse_await_events, rouse_engine
+from llamad.engine.sampler.sampler cimport sampler_scratch_bytes
+from llamad.engine.kv.slots cimport SLOT_IDLE, Slot, slots_check_integrity, slots_free, slots_init
+from llamad.engine.loop cimport engine_run
+from llamad.engine.state cimport State, Taken
+from llamad.base.system cimport be_brief, close, now_us, store_int, take_time, wake_clear, wake_open, wake_send
+from llamad.tokenizer.vocab cimport Vocab
+from llamad.protocol.messages cimport (
     COMMAND_ABORT, COMMAND_ACTION, COMMAND_PAUSE, COMMAND_RESUME, COMMAND_STOP, COMMAND_TASK, EVENT_ACTION,
     EVENT_ADMITTED, EVENT_DONE, EVENT_FAILED, EVENT_PROMPT, EVENT_STEP, EVENT_TEXT, ActionCommand, ActionEvent,
     AdmittedEvent, DoneEvent, FailedEvent, StepEvent, StepSlot, TaskCommand, TaskRef, TextEvent, TokenProb,
 )
-from llamad.engine.workers cimport AWAITED_MAX, workers_count, workers_start, workers_stop
+from llamad.engine.threads.sampler_pool cimport AWAITED_MAX, workers_count, workers_start, workers_stop
 
 cdef enum:
     EVENT_RING_BYTES = 4 << 20
@@ -243,7 +244,7 @@ cdef class Core:
 
     def act(self, id: int, kind: int, slot: int, blob: int, *, nowait: bool, n_tokens: int = 0, n_keep: int = 0,
             n_discard: int = 0) -> bool:
-        """An action on a slot (wire.pxd), answered by exactly one event. Keep the blob until then."""
+        """An action on a slot (messages.pxd), answered by exactly one event. Keep the blob until then."""
         cdef ActionCommand *command
         if not 0 <= slot < self.state.slots.n:
             raise ValueError("there is no such slot")

@@ -3,13 +3,13 @@
 # Never changes a row: the last one is still to be sampled from.
 from libc.stdint cimport int32_t
 
-from llamad.engine.core cimport State
-from llamad.engine.emit cimport emit_prompt, finish_failed
-from llamad.engine.plan cimport PROMPT_OUTPUTS_MAX
-from llamad.engine.probs cimport Probs, probs_of, probs_reserve_for
-from llamad.engine.slots cimport SLOT_READING, Slot
-from llamad.engine.wire cimport FAILURE_MEMORY, FAILURE_SAMPLER, TASK_PROMPT_PROBS
-from llamad.engine.workers cimport workers_run
+from llamad.engine.state cimport State
+from llamad.engine.events cimport emit_prompt, finish_failed
+from llamad.engine.scheduler.plan cimport PROMPT_OUTPUTS_MAX
+from llamad.engine.sampler.logprobs cimport Probs, probs_of, probs_reserve_for
+from llamad.engine.kv.slots cimport SLOT_READING, Slot
+from llamad.protocol.messages cimport FAILURE_MEMORY, FAILURE_SAMPLER, TASK_PROMPT_PROBS
+from llamad.engine.threads.sampler_pool cimport workers_run
 
 ctypedef struct Chunk:
     State *state

@@ -7,17 +7,17 @@ from math import inf
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
-from llamad.http import phases, wire
+from llamad.http import phases, response_head as wire
 from llamad.http.body import ChunkedBody, LengthBody, too_large
 from llamad.http.errors import HttpError
-from llamad.http.flow import PIPELINE_MAX
+from llamad.http.flow_control import PIPELINE_MAX
 from llamad.http.head import HeadReader
-from llamad.http.message import Response, peer_name
+from llamad.http.request import Response, peer_name
 
 from llamad.http.exchange cimport Exchange, Way, new_exchange
-from llamad.http.flow cimport Flow
-from llamad.http.heads cimport Heads
-from llamad.http.message cimport Head, Request, RequestIds
+from llamad.http.flow_control cimport Flow
+from llamad.http.head_cache cimport Heads
+from llamad.http.request cimport Head, Request, RequestIds
 
 cdef extern from "<string.h>" nogil:
     void *memmem(const void *haystack, size_t n, const void *needle, size_t n_needle)

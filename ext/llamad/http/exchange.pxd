@@ -1,6 +1,6 @@
 # An exchange's fields, and what it asks of the connection it lives on.
-from llamad.http.flow cimport Flow
-from llamad.http.message cimport Request
+from llamad.http.flow_control cimport Flow
+from llamad.http.request cimport Request
 
 cdef class Way:
     cdef readonly object server

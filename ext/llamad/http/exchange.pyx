@@ -7,10 +7,10 @@ from libc.string cimport memcpy
 from libc.time cimport time, time_t
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 
-from llamad.http import sse, wire
+from llamad.http import sse, response_head as wire
 
-from llamad.digits cimport put_decimal, put_hex
-from llamad.http.message cimport Request, Response
+from llamad.base.digits cimport put_decimal, put_hex
+from llamad.http.request cimport Request, Response
 
 log = logging.getLogger("llamad.http")
 

@@ -1,6 +1,6 @@
 """Owns an answer as Anthropic's content blocks: told as they come, and whole.
 
-Runs on the event loop. What of the text is a thought or a call is chat/output's.
+Runs on the event loop. What of the text is a thought or a call is chat/parsing's.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
-from llamad.api.anthropic.bodies import Thinking
-from llamad.api.openai.messages import Chat
-from llamad.chat.output import Delta
+from llamad.api.anthropic.request import Thinking
+from llamad.api.openai.chat_request import Chat
+from llamad.chat.parsing import Delta
 from llamad.http import sse
 
 _encode = msgspec.json.Encoder().encode

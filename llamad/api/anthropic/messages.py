@@ -1,6 +1,6 @@
 """Owns POST /v1/messages and POST /v1/messages/count_tokens: how Anthropic's clients are answered.
 
-Runs on the event loop. What the request says is bodies.py's, the way through the engine job.py's.
+Runs on the event loop. What the request says is request.py's, the way through the engine job.py's.
 """
 
 from __future__ import annotations
@@ -10,21 +10,22 @@ from typing import Any
 
 import msgspec
 
-from llamad.api import prompt as prompts
-from llamad.api.anthropic import bodies, errors
+from llamad.api.anthropic import request as bodies
 from llamad.api.anthropic.blocks import Answer, event
-from llamad.api.errors import ApiError
-from llamad.api.fields import json_object
-from llamad.api.job import Job, Part, Piece
-from llamad.api.openai import bodies as openai_bodies
-from llamad.api.openai import shapes
-from llamad.api.openai.messages import Chat, parse_chat, start, with_chat
-from llamad.api.service import Service
-from llamad.engine.model import Model
-from llamad.engine.task import STOP_NAMES
+from llamad.api.generate.job import Job, Part, Piece
+from llamad.api.openai import objects
+from llamad.api.openai import request as openai_bodies
+from llamad.api.openai.chat_request import Chat, parse_chat, start, with_chat
+from llamad.api.request import prompt as prompts
+from llamad.api.request.errors import ApiError
+from llamad.api.request.fields import json_object
+from llamad.api.service import anthropic_errors as errors
+from llamad.api.service.service import Service
+from llamad.client.task import STOP_NAMES
+from llamad.engine.loading.model import Model
 from llamad.http import sse
 from llamad.http.exchange import Exchange
-from llamad.http.message import Response
+from llamad.http.request import Response
 
 _encode = msgspec.json.Encoder().encode
 
@@ -46,7 +47,7 @@ class MessageDialect:
         self.chat = chat
         self.thinking = thinking
         self.request_id = request_id
-        self.id = shapes.new_id("msg_")
+        self.id = objects.new_id("msg_")
 
     def _answer(self, part: Part) -> Answer:
         if not isinstance(part.state, Answer):

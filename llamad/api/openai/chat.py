@@ -1,7 +1,7 @@
 """Owns POST /v1/chat/completions: how a chat's answer is worded, whole and as a stream.
 
-Runs on the event loop. What the request says is messages.py's, the way through the engine job.py's, and what of the
-text is a thought or a call chat/output's.
+Runs on the event loop. What the request says is chat_request.py's, the way through the engine job.py's, and what of the
+text is a thought or a call chat/parsing's.
 """
 
 from __future__ import annotations
@@ -11,17 +11,18 @@ from typing import Any
 
 import msgspec
 
-from llamad.api import result
-from llamad.api.errors import ApiError
-from llamad.api.fields import json_object
-from llamad.api.job import Job, Part, Piece
-from llamad.api.openai import bodies, shapes
-from llamad.api.openai.messages import Chat, start, with_chat
-from llamad.api.service import Service
-from llamad.chat.output import Delta
+from llamad.api.generate import result
+from llamad.api.generate.job import Job, Part, Piece
+from llamad.api.openai import objects
+from llamad.api.openai import request as bodies
+from llamad.api.openai.chat_request import Chat, start, with_chat
+from llamad.api.request.errors import ApiError
+from llamad.api.request.fields import json_object
+from llamad.api.service.service import Service
+from llamad.chat.parsing import Delta
 from llamad.http import sse
 from llamad.http.exchange import Exchange
-from llamad.http.message import Response
+from llamad.http.request import Response
 
 _encode = msgspec.json.Encoder().encode
 
@@ -84,7 +85,7 @@ class ChatDialect:
 
     def __init__(self, chat: Chat, service: Service) -> None:
         self.chat = chat
-        self.id = shapes.new_id("chatcmpl-")
+        self.id = objects.new_id("chatcmpl-")
         self.created = int(time.time())
         self.fingerprint = service.build_info
         self._opening = b""
@@ -105,7 +106,7 @@ class ChatDialect:
         return part.state
 
     def _reason(self, part: Part, answer: Answer) -> str:
-        reason = shapes.finish_reason(part)
+        reason = objects.finish_reason(part)
         return "tool_calls" if answer.calls and reason == "stop" else reason
 
     def _remember(self, part: Part, piece: Piece) -> None:
@@ -114,7 +115,7 @@ class ChatDialect:
             self._answer(part).tokens += piece.tokens
         if self.chat.logprobs:
             is_post = job.generation.post_sampling_probs
-            told = shapes.chat_logprobs(job.model.vocab, piece, self.chat.n_top, is_post)
+            told = objects.chat_logprobs(job.model.vocab, piece, self.chat.n_top, is_post)
             self._answer(part).logprobs += told
 
     def _chunk(self, part: Part, delta: dict[str, Any], reason: str | None) -> dict[str, Any]:
@@ -137,7 +138,7 @@ class ChatDialect:
             "delta": {"role": "assistant", "content": None},
             "finish_reason": None,
         }
-        return shapes.event(part.job, self._envelope("chat.completion.chunk", [choice]))
+        return objects.event(part.job, self._envelope("chat.completion.chunk", [choice]))
 
     def _content(self, part: Part, text: str) -> bytes:
         """_chunk()'s event for nothing but content. Most events are that, and all but two fields are the same."""
@@ -171,23 +172,23 @@ class ChatDialect:
                 event["timings"] = result.timings(
                     part.n_prompt, part.n_cached, piece.prompt_us, part.n_decoded, piece.predict_us
                 )
-            out += shapes.event(part.job, event)
+            out += objects.event(part.job, event)
         return out
 
     def done(self, part: Part) -> bytes:
         answer = self._answer(part)
         out = self._role(part)
         for delta in answer.take(answer.parser.finish()):
-            out += shapes.event(part.job, self._chunk(part, delta, None))
+            out += objects.event(part.job, self._chunk(part, delta, None))
         last = self._chunk(part, {}, self._reason(part, answer))
-        last |= {"timings": shapes.ended_timings(part), **shapes.warnings(part.job)}
-        return out + shapes.event(part.job, last)
+        last |= {"timings": objects.ended_timings(part), **objects.warnings(part.job)}
+        return out + objects.event(part.job, last)
 
     def end(self, job: Job) -> bytes:
         if not self.chat.include_usage:
             return sse.DONE
-        event = self._envelope("chat.completion.chunk", []) | {"usage": shapes.usage(job)}
-        return shapes.event(job, event) + sse.DONE
+        event = self._envelope("chat.completion.chunk", []) | {"usage": objects.usage(job)}
+        return objects.event(job, event) + sse.DONE
 
     def whole(self, job: Job) -> bytes:
         choices = []
@@ -207,9 +208,9 @@ class ChatDialect:
                 choice["tokens"] = answer.tokens
             choices.append(choice)
         whole = self._envelope("chat.completion", choices) | {
-            "usage": shapes.usage(job),
-            "timings": shapes.ended_timings(job.parts[0]),
-            **shapes.warnings(job),
+            "usage": objects.usage(job),
+            "timings": objects.ended_timings(job.parts[0]),
+            **objects.warnings(job),
         }
         return _encode(result.select(whole, job.generation.response_fields))
 

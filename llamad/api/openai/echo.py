@@ -9,11 +9,11 @@ from __future__ import annotations
 from array import array
 from typing import Any
 
-from llamad.api.openai import shapes
-from llamad.api.system import SystemPrompt
-from llamad.engine.model import Model
-from llamad.engine.task import TokenProbs
-from llamad.engine.vocab import Vocab
+from llamad.api.openai import objects
+from llamad.api.request.system_prompt import SystemPrompt
+from llamad.client.task import TokenProbs
+from llamad.engine.loading.model import Model
+from llamad.tokenizer.vocab import Vocab
 
 
 class Echo:
@@ -21,10 +21,10 @@ class Echo:
 
     def __init__(self, sent: Any, tokens: bytes, system: SystemPrompt, model: Model, n_top: int) -> None:
         self.text = _text(sent, model.vocab)
-        self.logprobs = shapes.no_text_logprobs()
+        self.logprobs = objects.no_text_logprobs()
         self._vocab = model.vocab
         self._n_top = n_top
-        self._offsets = shapes.Offsets()
+        self._offsets = objects.Offsets()
         self._n_seen = 1  # of all tokens: the engine tells those from the second on
         self._n_before = _n_before(sent, tokens, system, model)
         own = memoryview(tokens).cast("i")[self._n_before :]
@@ -48,7 +48,7 @@ class Echo:
         """More tokens that the engine has read."""
         n_skip = min(len(tokens), max(0, self._n_before + 1 - self._n_seen))
         self._n_seen += len(tokens)
-        shapes.text_logprobs(
+        objects.text_logprobs(
             self.logprobs, self._offsets, self._piece, tokens[n_skip:], probs[n_skip:], self._n_top, False
         )
 

@@ -1,6 +1,6 @@
 """Owns POST /v1/responses: how the answer is worded, whole and as a stream of named events. Nothing is stored.
 
-Runs on the event loop. What the request says is response_bodies.py's, the items of the answer response_items.py's.
+Runs on the event loop. What the request says is responses_request.py's, the items of the answer responses_items.py's.
 """
 
 from __future__ import annotations
@@ -10,17 +10,19 @@ from typing import Any
 
 import msgspec
 
-from llamad.api import generation as options
-from llamad.api.errors import ApiError
-from llamad.api.fields import json_object
-from llamad.api.job import Job, Part, Piece
-from llamad.api.openai import bodies, response_bodies, shapes
-from llamad.api.openai.messages import Chat, start, with_chat
-from llamad.api.openai.response_items import Answer, Events
-from llamad.api.service import Service
+from llamad.api.generate.job import Job, Part, Piece
+from llamad.api.openai import objects
+from llamad.api.openai import request as bodies
+from llamad.api.openai import responses_request as response_bodies
+from llamad.api.openai.chat_request import Chat, start, with_chat
+from llamad.api.openai.responses_items import Answer, Events
+from llamad.api.request import generation as options
+from llamad.api.request.errors import ApiError
+from llamad.api.request.fields import json_object
+from llamad.api.service.service import Service
 from llamad.http import sse
 from llamad.http.exchange import Exchange
-from llamad.http.message import Response
+from llamad.http.request import Response
 
 _encode = msgspec.json.Encoder().encode
 
@@ -52,7 +54,7 @@ class ResponseDialect:
     def __init__(self, chat: Chat, echo: dict[str, Any], generation: options.Generation) -> None:
         self.chat = chat
         self.echo = echo | {"temperature": generation.temperature, "top_p": generation.top_p}
-        self.id = shapes.new_id("resp_")
+        self.id = objects.new_id("resp_")
         self.created = int(time.time())
         self.events = Events()
 
@@ -83,10 +85,10 @@ class ResponseDialect:
     def _logprobs(self, part: Part, piece: Piece) -> list[dict[str, Any]]:
         if not self.chat.logprobs:
             return []
-        return shapes.chat_logprobs(part.job.model.vocab, piece, self.chat.n_top, False)
+        return objects.chat_logprobs(part.job.model.vocab, piece, self.chat.n_top, False)
 
     def _status(self, part: Part) -> str:
-        return "incomplete" if shapes.finish_reason(part) == "length" else "completed"
+        return "incomplete" if objects.finish_reason(part) == "length" else "completed"
 
     # For the job.
 

@@ -5,14 +5,14 @@ Runs on the event loop; files are for the workers, the state itself for the engi
 
 from __future__ import annotations
 
-from llamad.api.errors import ApiError, bad
-from llamad.api.service import Service
-from llamad.api.state import work
+from llamad.api.request.errors import ApiError, bad
+from llamad.api.service.service import Service
+from llamad.api.state import action as work
+from llamad.api.state.action import Ask
 from llamad.api.state.slots import read_file
-from llamad.api.state.work import Ask
-from llamad.engine.sessions import Name, Session
+from llamad.client.sessions import Name, Session
 from llamad.http.exchange import Exchange
-from llamad.http.message import Request
+from llamad.http.request import Request
 
 ACTIONS = ("save", "restore", "remove")
 ID_MAX = 2**63 - 1

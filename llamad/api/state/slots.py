@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from llamad.api.errors import bad
-from llamad.api.fields import json_object, whole
-from llamad.api.service import Service
-from llamad.api.state import work
-from llamad.api.state.accept import wants_octets
-from llamad.api.state.work import Ask, Held
-from llamad.engine import ses1
-from llamad.engine.blobs import Blob
-from llamad.engine.statefiles import StateFiles, check_name
+from llamad.api.request.errors import bad
+from llamad.api.request.fields import json_object, whole
+from llamad.api.service.service import Service
+from llamad.api.state import action as work
+from llamad.api.state.action import Ask, Held
+from llamad.api.state.negotiate import wants_octets
+from llamad.client.state_files import StateFiles, check_name
 from llamad.http.exchange import Exchange
-from llamad.http.message import Request, Response
+from llamad.http.request import Request, Response
+from llamad.protocol.blobs import Blob
+from llamad.ses1 import ses1
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine

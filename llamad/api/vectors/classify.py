@@ -9,23 +9,23 @@ from typing import Any
 
 import msgspec
 
-from llamad.api.errors import ApiError, bad
-from llamad.api.fields import json_object, text
-from llamad.api.service import Service
+from llamad.api.request.errors import ApiError, bad
+from llamad.api.request.fields import json_object, text
+from llamad.api.service.service import Service
 from llamad.api.vectors import inputs as shapes
-from llamad.api.vectors import work
+from llamad.api.vectors import vector_job
 from llamad.engine.embedder import Embedder
-from llamad.engine.model import Model
-from llamad.engine.vectors import Rows
+from llamad.engine.loading.model import Model
+from llamad.engine.loading.vectors import Rows
 from llamad.http.exchange import Exchange
-from llamad.http.message import Response
+from llamad.http.request import Response
 
 _encode = msgspec.json.Encoder().encode
 
 
 def handle(service: Service, exchange: Exchange) -> None:
     """POST /classify and /v1/classify."""
-    model, embedder = work.ranking_ready(service, "classification")
+    model, embedder = vector_job.ranking_ready(service, "classification")
     if embedder.info.n_out < 2:
         raise ApiError(
             501,
@@ -53,13 +53,13 @@ async def _answer(
     name: str,
     is_list: bool,
 ) -> None:
-    texts = await work.in_worker(
+    texts = await vector_job.in_worker(
         service,
         shapes.n_chars(inputs),
-        work.CHARS_INLINE_MAX,
+        vector_job.CHARS_INLINE_MAX,
         lambda: shapes.tokenize(inputs, "inputs", model, embedder.info),
     )
-    rows = await work.rows_of(service, exchange, embedder, texts)
+    rows = await vector_job.rows_of(service, exchange, embedder, texts)
     found = [_predictions(one, embedder.info.labels) for one in rows]
     exchange.send(
         Response(
@@ -68,7 +68,7 @@ async def _answer(
                 {
                     "model": name,
                     "object": "list",
-                    "usage": work.usage(texts),
+                    "usage": vector_job.usage(texts),
                     "predictions": found if is_list else found[0],
                 }
             ),

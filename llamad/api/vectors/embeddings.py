@@ -10,17 +10,16 @@ from typing import Any
 
 import msgspec
 
-from llamad.api.errors import ApiError, bad, not_yet
-from llamad.api.fields import json_object, text, whole
-from llamad.api.service import Service
+from llamad.api.request.errors import ApiError, bad, not_yet
+from llamad.api.request.fields import json_object, text, whole
+from llamad.api.service.service import Service
+from llamad.api.vectors import float_text, vector_job
 from llamad.api.vectors import inputs as shapes
-from llamad.api.vectors import work
-from llamad.engine import floats
 from llamad.engine.embedder import Embedder
-from llamad.engine.model import Model
-from llamad.engine.vectors import Rows
+from llamad.engine.loading.model import Model
+from llamad.engine.loading.vectors import Rows
 from llamad.http.exchange import Exchange
-from llamad.http.message import Response
+from llamad.http.request import Response
 
 _encode = msgspec.json.Encoder().encode
 
@@ -48,7 +47,7 @@ def handle_openai(service: Service, exchange: Exchange) -> None:
 
 
 def _begin(service: Service, exchange: Exchange, is_openai: bool) -> None:
-    model, embedder = work.embedding_ready(service)
+    model, embedder = vector_job.embedding_ready(service)
     body = json_object(exchange.request.body)
     exchange.request.body = b""
     wanted = _parse(service, embedder, body, is_openai)
@@ -90,18 +89,18 @@ def _parse(service: Service, embedder: Embedder, body: dict[str, Any], is_openai
 async def _answer(
     service: Service, exchange: Exchange, model: Model, embedder: Embedder, wanted: Wanted, found: list[Any]
 ) -> None:
-    texts = await work.in_worker(
+    texts = await vector_job.in_worker(
         service,
         shapes.n_chars(found),
-        work.CHARS_INLINE_MAX,
+        vector_job.CHARS_INLINE_MAX,
         lambda: shapes.tokenize(found, wanted.field, model, embedder.info),
     )
-    rows = await work.rows_of(service, exchange, embedder, texts)
-    body = await work.in_worker(
+    rows = await vector_job.rows_of(service, exchange, embedder, texts)
+    body = await vector_job.in_worker(
         service,
         sum(one.size for one in rows),
-        work.FLOATS_INLINE_MAX,
-        lambda: _render(wanted, rows, work.usage(texts)),
+        vector_job.FLOATS_INLINE_MAX,
+        lambda: _render(wanted, rows, vector_job.usage(texts)),
     )
     exchange.send(Response(200, body))
 
@@ -110,9 +109,9 @@ def _render(wanted: Wanted, rows: list[Rows], usage: dict[str, int]) -> bytes:
     """The answer's JSON. Each vector is written apart: a Python number for each of its own would cost most of it."""
     data: list[dict[str, Any]] = []
     for index, one in enumerate(rows):
-        one = floats.normalize(one[:, : wanted.n_dimensions], wanted.normalize)
+        one = float_text.normalize(one[:, : wanted.n_dimensions], wanted.normalize)
         vectors = [
-            msgspec.Raw(b'"' + floats.to_base64(row) + b'"' if wanted.base64 else floats.to_json(row))
+            msgspec.Raw(b'"' + float_text.to_base64(row) + b'"' if wanted.base64 else float_text.to_json(row))
             for row in one
         ]
         if wanted.is_openai:

@@ -8,9 +8,9 @@ from __future__ import annotations
 from array import array
 from typing import Any
 
-from llamad.api.errors import ApiError, bad
-from llamad.engine.model import Model
-from llamad.engine.vectors import VectorInfo
+from llamad.api.request.errors import ApiError, bad
+from llamad.engine.loading.model import Model
+from llamad.engine.loading.vectors import VectorInfo
 
 
 def split(value: Any, name: str, inputs_max: int, info: VectorInfo) -> list[Any]:

@@ -12,16 +12,16 @@ from typing import Any
 
 import msgspec
 
-from llamad.api.errors import bad
-from llamad.api.fields import flag, json_object, text, whole
-from llamad.api.service import Service
+from llamad.api.request.errors import bad
+from llamad.api.request.fields import flag, json_object, text, whole
+from llamad.api.service.service import Service
 from llamad.api.vectors import inputs as shapes
-from llamad.api.vectors import work
+from llamad.api.vectors import vector_job
 from llamad.engine.embedder import Embedder
-from llamad.engine.model import Model
-from llamad.engine.vectors import VectorInfo
+from llamad.engine.loading.model import Model
+from llamad.engine.loading.vectors import VectorInfo
 from llamad.http.exchange import Exchange
-from llamad.http.message import Response
+from llamad.http.request import Response
 
 _encode = msgspec.json.Encoder().encode
 
@@ -42,7 +42,7 @@ class Wanted:
 
 def handle(service: Service, exchange: Exchange) -> None:
     """POST /rerank, /reranking, /v1/rerank and /v1/reranking."""
-    model, embedder = work.ranking_ready(service, "reranking")
+    model, embedder = vector_job.ranking_ready(service, "reranking")
     body = json_object(exchange.request.body)
     exchange.request.body = b""
     wanted = _parse(service, body)
@@ -83,15 +83,15 @@ def _document(value: Any, name: str) -> str:
 async def _answer(
     service: Service, exchange: Exchange, model: Model, embedder: Embedder, wanted: Wanted
 ) -> None:
-    texts = await work.in_worker(
+    texts = await vector_job.in_worker(
         service,
         len(wanted.query) + shapes.n_chars(wanted.documents),
-        work.CHARS_INLINE_MAX,
+        vector_job.CHARS_INLINE_MAX,
         lambda: pairs(wanted.query, wanted.documents, wanted.field, model, embedder.info),
     )
-    rows = await work.rows_of(service, exchange, embedder, texts)
+    rows = await vector_job.rows_of(service, exchange, embedder, texts)
     scores = [float(one[0, 0]) for one in rows]
-    exchange.send(Response(200, _encode(_json(wanted, scores, work.usage(texts)))))
+    exchange.send(Response(200, _encode(_json(wanted, scores, vector_job.usage(texts)))))
 
 
 def pairs(query: str, documents: list[str], field: str, model: Model, info: VectorInfo) -> list[bytes]:

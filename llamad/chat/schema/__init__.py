@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .convert import Converter
-from .errors import SchemaError
+from llamad.chat.schema.convert import Converter
+from llamad.chat.schema.errors import SchemaError
 
 __all__ = ["SchemaError", "to_grammar", "to_rules"]
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from .document import Node
-from .errors import Report
-from .expressions import EMPTY, MOST_REPEATS, NEVER, Expr, opt, rep, seq
-from .goals import Goal, schema
-from .layout import Chain, comma, enclosed
-from .rules import Rules
+from llamad.chat.schema.document import Node
+from llamad.chat.schema.errors import Report
+from llamad.chat.schema.expressions import EMPTY, MOST_REPEATS, NEVER, Expr, opt, rep, seq
+from llamad.chat.schema.goals import Goal, schema
+from llamad.chat.schema.layout import Chain, comma, enclosed
+from llamad.chat.schema.rules import Rules
 
 Ask = Callable[[Goal, str], Expr]
 

@@ -10,9 +10,9 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 
-from .charsets import EVERY, LAST
-from .expressions import Ranges, normal
-from .regex import Anchor, Cat, Or, Set, Times, Tree
+from llamad.chat.schema.charsets import EVERY, LAST
+from llamad.chat.schema.expressions import Ranges, normal
+from llamad.chat.schema.regex import Anchor, Cat, Or, Set, Times, Tree
 
 MOST_STATES = 3_000
 MOST_POSITIONS = 20_000

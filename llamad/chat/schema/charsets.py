@@ -8,8 +8,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 
-from .expressions import NEVER, Chars, Expr, Literal, Ranges, Reference, alt, normal, rep, seq
-from .rules import Rules
+from llamad.chat.schema.expressions import (
+    NEVER,
+    Chars,
+    Expr,
+    Literal,
+    Ranges,
+    Reference,
+    alt,
+    normal,
+    rep,
+    seq,
+)
+from llamad.chat.schema.rules import Rules
 
 LAST = 0x10FFFF
 EVERY: Ranges = ((0, 0xD7FF), (0xE000, LAST))

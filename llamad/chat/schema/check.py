@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from .arrays import following, leading
-from .automaton import Automaton, TooLarge, of_pattern
-from .document import Document, Node
-from .errors import Report, SchemaError
-from .formats import INTEGERS, PATTERNS
-from .goals import Atom, Flattener, Goal, schema
-from .numbers import bounds, exact
-from .shapes import is_number, is_whole
-from .strings import Strings
+from llamad.chat.schema.arrays import following, leading
+from llamad.chat.schema.automaton import Automaton, TooLarge, of_pattern
+from llamad.chat.schema.document import Document, Node
+from llamad.chat.schema.errors import Report, SchemaError
+from llamad.chat.schema.formats import INTEGERS, PATTERNS
+from llamad.chat.schema.goals import Atom, Flattener, Goal, schema
+from llamad.chat.schema.numbers import bounds, exact
+from llamad.chat.schema.shapes import is_number, is_whole
+from llamad.chat.schema.strings import Strings
 
 DEEPEST = 80
 

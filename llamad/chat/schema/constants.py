@@ -10,10 +10,10 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
-from .errors import Report
-from .expressions import EMPTY, NESTING, Expr, Literal, Reference, alt, seq
-from .layout import comma, enclosed, space
-from .rules import Rules
+from llamad.chat.schema.errors import Report
+from llamad.chat.schema.expressions import EMPTY, NESTING, Expr, Literal, Reference, alt, seq
+from llamad.chat.schema.layout import comma, enclosed, space
+from llamad.chat.schema.rules import Rules
 
 
 def of_values(rules: Rules, report: Report, values: Iterable[Any], hint: str) -> Expr:

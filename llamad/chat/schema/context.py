@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from .check import Checker
-from .errors import Report
-from .expressions import Expr
-from .goals import Flattener, Goal
-from .rules import Rules
-from .strings import Strings
+from llamad.chat.schema.check import Checker
+from llamad.chat.schema.errors import Report
+from llamad.chat.schema.expressions import Expr
+from llamad.chat.schema.goals import Flattener, Goal
+from llamad.chat.schema.rules import Rules
+from llamad.chat.schema.strings import Strings
 
 
 @dataclass(frozen=True)

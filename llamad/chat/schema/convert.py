@@ -10,19 +10,19 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from .arrays import array
-from .check import Checker
-from .constants import of_values
-from .context import Context
-from .document import Document, Node
-from .errors import Report, SchemaError
-from .expressions import NEVER, Expr, Literal, Reference, alt, opt, rep, seq
-from .goals import ARRAYS, NUMBERS, OBJECTS, STRINGS, Atom, Flattener, Goal, schema
-from .layout import comma, enclosed, space
-from .numbers import integer, number, only_whole
-from .objects import object_
-from .rules import Rules
-from .strings import Strings
+from llamad.chat.schema.arrays import array
+from llamad.chat.schema.check import Checker
+from llamad.chat.schema.constants import of_values
+from llamad.chat.schema.context import Context
+from llamad.chat.schema.document import Document, Node
+from llamad.chat.schema.errors import Report, SchemaError
+from llamad.chat.schema.expressions import NEVER, Expr, Literal, Reference, alt, opt, rep, seq
+from llamad.chat.schema.goals import ARRAYS, NUMBERS, OBJECTS, STRINGS, Atom, Flattener, Goal, schema
+from llamad.chat.schema.layout import comma, enclosed, space
+from llamad.chat.schema.numbers import integer, number, only_whole
+from llamad.chat.schema.objects import object_
+from llamad.chat.schema.rules import Rules
+from llamad.chat.schema.strings import Strings
 
 ALL = frozenset({"null", "boolean", "integer", "fraction", "string", "array", "object"})
 FAMILIES = (

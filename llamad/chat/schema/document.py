@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
 
-from .errors import Report, SchemaError
-from .shapes import check_shapes
+from llamad.chat.schema.errors import Report, SchemaError
+from llamad.chat.schema.shapes import check_shapes
 
 DEEPEST = 400  # JSON levels; a property takes two of them
 MOST_PLACES = 1_000_000

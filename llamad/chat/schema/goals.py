@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal as OneOf
 
-from .document import Document, Node
-from .errors import Report, SchemaError
+from llamad.chat.schema.document import Document, Node
+from llamad.chat.schema.errors import Report, SchemaError
 
 # Keywords that assert something by themselves: all but these only annotate, refer or combine.
 STRINGS = frozenset({"format", "maxLength", "minLength", "pattern"})

@@ -10,15 +10,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from . import automaton as automata
-from .automaton import Automaton, TooLarge
-from .context import Context
-from .document import Node
-from .expressions import NEVER, Expr, Literal, alt, seq
-from .goals import Goal, schema
-from .layout import space
-from .quoted import of_automaton
-from .strings import Pattern, Text
+from llamad.chat.schema import automaton as automata
+from llamad.chat.schema.automaton import Automaton, TooLarge
+from llamad.chat.schema.context import Context
+from llamad.chat.schema.document import Node
+from llamad.chat.schema.expressions import NEVER, Expr, Literal, alt, seq
+from llamad.chat.schema.goals import Goal, schema
+from llamad.chat.schema.layout import space
+from llamad.chat.schema.quoted import of_automaton
+from llamad.chat.schema.strings import Pattern, Text
 
 MOST_PATTERNS = 4
 MOST_NAME_STATES = 15_000

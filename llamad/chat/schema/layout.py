@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from .expressions import EMPTY, NESTING, Chars, Expr, Literal, Repeat, alt, opt, rep, seq
-from .rules import Rules
+from llamad.chat.schema.expressions import EMPTY, NESTING, Chars, Expr, Literal, Repeat, alt, opt, rep, seq
+from llamad.chat.schema.rules import Rules
 
 INDENT = 20
 

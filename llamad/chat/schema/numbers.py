@@ -9,13 +9,13 @@ import math
 from collections.abc import Iterable
 from fractions import Fraction
 
-from .charsets import digits_in
-from .document import Node
-from .errors import Report
-from .expressions import NEVER, Chars, Expr, Literal, alt, normal, opt, rep, seq
-from .formats import INTEGERS, NUMBERS, PATTERNS
-from .goals import NUMBERS as KEYWORDS
-from .rules import Rules
+from llamad.chat.schema.charsets import digits_in
+from llamad.chat.schema.document import Node
+from llamad.chat.schema.errors import Report
+from llamad.chat.schema.expressions import NEVER, Chars, Expr, Literal, alt, normal, opt, rep, seq
+from llamad.chat.schema.formats import INTEGERS, NUMBERS, PATTERNS
+from llamad.chat.schema.goals import NUMBERS as KEYWORDS
+from llamad.chat.schema.rules import Rules
 
 MOST_DIGITS = 60
 

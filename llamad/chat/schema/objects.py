@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from .constants import spelled_text
-from .context import Context
-from .document import Node
-from .expressions import EMPTY, MOST_REPEATS, NEVER, Expr, Literal, alt, opt, rep, seq
-from .goals import Goal, schema
-from .keys import Members, extra_member
-from .layout import Chain, comma, enclosed, space
+from llamad.chat.schema.constants import spelled_text
+from llamad.chat.schema.context import Context
+from llamad.chat.schema.document import Node
+from llamad.chat.schema.expressions import EMPTY, MOST_REPEATS, NEVER, Expr, Literal, alt, opt, rep, seq
+from llamad.chat.schema.goals import Goal, schema
+from llamad.chat.schema.keys import Members, extra_member
+from llamad.chat.schema.layout import Chain, comma, enclosed, space
 
 MOST_COUNTED = 4_000
 

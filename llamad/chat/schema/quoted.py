@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from .automaton import Automaton
-from .charsets import any_char, spelled
-from .errors import Report
-from .expressions import NESTING, NEVER, Expr, Literal, Reference, alt, normal, rep, seq
-from .regex import BEGIN, END, Cat, Or, Set, Times, Tree, has_anchor
-from .rules import Rules
+from llamad.chat.schema.automaton import Automaton
+from llamad.chat.schema.charsets import any_char, spelled
+from llamad.chat.schema.errors import Report
+from llamad.chat.schema.expressions import NESTING, NEVER, Expr, Literal, Reference, alt, normal, rep, seq
+from llamad.chat.schema.regex import BEGIN, END, Cat, Or, Set, Times, Tree, has_anchor
+from llamad.chat.schema.rules import Rules
 
 QUOTE = Literal('"')
 

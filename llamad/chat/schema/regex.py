@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from .charsets import DIGITS, EVERY, LINE_ENDS, SPACES, WORD, complement, union
-from .expressions import MOST_REPEATS, Ranges
+from llamad.chat.schema.charsets import DIGITS, EVERY, LINE_ENDS, SPACES, WORD, complement, union
+from llamad.chat.schema.expressions import MOST_REPEATS, Ranges
 
 DEEPEST = 60
 LONGEST = 10_000

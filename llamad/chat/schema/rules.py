@@ -9,8 +9,8 @@ import re
 from collections import deque
 from collections.abc import Callable
 
-from .errors import SchemaError
-from .expressions import (
+from llamad.chat.schema.errors import SchemaError
+from llamad.chat.schema.expressions import (
     NEVER,
     Chars,
     Choice,

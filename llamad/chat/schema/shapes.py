@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from .errors import SchemaError
+from llamad.chat.schema.errors import SchemaError
 
 TYPES = frozenset({"null", "boolean", "integer", "number", "string", "array", "object"})
 

@@ -10,17 +10,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cache
 
-from . import automaton as automata
-from . import regex
-from .automaton import Automaton, TooLarge
-from .charsets import any_char
-from .document import Node
-from .errors import Report, SchemaError
-from .expressions import MOST_REPEATS, NEVER, Expr, rep, seq
-from .formats import DECIMAL_AHEAD, DECIMAL_NEVER, NUMBERS, PATTERNS
-from .quoted import QUOTE, edges, of_automaton, of_edges
-from .regex import Cat, Malformed, Set, Times, Tree, Unsupported
-from .rules import Rules
+from llamad.chat.schema import automaton as automata
+from llamad.chat.schema import regex
+from llamad.chat.schema.automaton import Automaton, TooLarge
+from llamad.chat.schema.charsets import any_char
+from llamad.chat.schema.document import Node
+from llamad.chat.schema.errors import Report, SchemaError
+from llamad.chat.schema.expressions import MOST_REPEATS, NEVER, Expr, rep, seq
+from llamad.chat.schema.formats import DECIMAL_AHEAD, DECIMAL_NEVER, NUMBERS, PATTERNS
+from llamad.chat.schema.quoted import QUOTE, edges, of_automaton, of_edges
+from llamad.chat.schema.regex import Cat, Malformed, Set, Times, Tree, Unsupported
+from llamad.chat.schema.rules import Rules
 
 FEW_STATES = 100  # a loose pattern with no more is written out state by state
 

@@ -9,11 +9,11 @@ Any thread; rendering a long conversation is a worker thread's work. It knows ne
 
 from __future__ import annotations
 
-from .caps import Caps
-from .errors import TemplateError
-from .normalize import generic, normalize
-from .render import ChatTemplate
-from .stock import CHATML, builtin, builtin_names
+from llamad.chat.template.caps import Caps
+from llamad.chat.template.errors import TemplateError
+from llamad.chat.template.normalize import generic, normalize
+from llamad.chat.template.render import ChatTemplate
+from llamad.chat.template.stock import CHATML, builtin, builtin_names
 
 __all__ = [
     "CHATML",

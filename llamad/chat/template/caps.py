@@ -9,7 +9,7 @@ import json
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from .errors import TemplateError
+from llamad.chat.template.errors import TemplateError
 
 SWITCHES = ("enable_thinking", "thinking")
 

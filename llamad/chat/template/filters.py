@@ -16,8 +16,8 @@ from jinja2.filters import FILTERS, make_attrgetter
 from jinja2.tests import TESTS
 from jinja2.utils import _PassArg
 
-from . import growth
-from .budget import ELEMENT, LARGE, Budget, Exhausted, current
+from llamad.chat.template import growth
+from llamad.chat.template.budget import ELEMENT, LARGE, Budget, Exhausted, current
 
 # They look at the value itself or hand its elements on; what the elements hold does not matter.
 SHALLOW = frozenset(

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from string import whitespace
 from typing import Any
 
-from .budget import ELEMENT, LARGE, Budget, Exhausted
+from llamad.chat.template.budget import ELEMENT, LARGE, Budget, Exhausted
 
 PADDING = frozenset(["center", "ljust", "rjust", "zfill"])
 SLOW = frozenset(["striptags", "unescape"])  # of Markup; quadratic on hostile text

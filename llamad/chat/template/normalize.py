@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .caps import Caps
+from llamad.chat.template.caps import Caps
 
 Message = dict[str, Any]
 

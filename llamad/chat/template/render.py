@@ -13,11 +13,11 @@ from typing import Any
 
 from jinja2.environment import Template
 
-from .budget import SECONDS, SIZE, Budget, Exhausted
-from .caps import Caps, probe
-from .errors import TemplateError
-from .normalize import Write, generic, normalize
-from .sandbox import Raised, compiled
+from llamad.chat.template.budget import SECONDS, SIZE, Budget, Exhausted
+from llamad.chat.template.caps import Caps, probe
+from llamad.chat.template.errors import TemplateError
+from llamad.chat.template.normalize import Write, generic, normalize
+from llamad.chat.template.sandbox import Raised, compiled
 
 REASONING = ("reasoning_content", "thinking", "reasoning")
 

@@ -32,10 +32,10 @@ from jinja2.sandbox import (
 from jinja2.utils import Namespace
 from markupsafe import Markup
 
-from . import growth
-from .budget import current
-from .errors import TemplateError
-from .filters import guarded_filters, guarded_tests
+from llamad.chat.template import growth
+from llamad.chat.template.budget import current
+from llamad.chat.template.errors import TemplateError
+from llamad.chat.template.filters import guarded_filters, guarded_tests
 
 SOURCE_MAX = 1 << 20  # characters; the largest known template has 20,000
 FORMAT_MAX = 256  # of strftime_now

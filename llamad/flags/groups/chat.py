@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from llamad.flags.flag import Flag, Later
-from llamad.flags.kinds import ON_OFF_AUTO, Choice, File, Int, Switch, Text
+from llamad.flags.types.flag import Flag, Later
+from llamad.flags.types.kinds import ON_OFF_AUTO, Choice, File, Int, Switch, Text
 
 flag = partial(Flag, group="Chat")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from llamad.flags.flag import Flag, Later
-from llamad.flags.kinds import ON_OFF_AUTO, Choice, Int, Switch
+from llamad.flags.types.flag import Flag, Later
+from llamad.flags.types.kinds import ON_OFF_AUTO, Choice, Int, Switch
 
 flag = partial(Flag, group="Context and cache")
 

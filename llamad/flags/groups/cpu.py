@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from llamad.flags.flag import Flag, Later
-from llamad.flags.kinds import Choice, Int, Text
+from llamad.flags.types.flag import Flag, Later
+from llamad.flags.types.kinds import Choice, Int, Text
 
 flag = partial(Flag, group="Processor")
 

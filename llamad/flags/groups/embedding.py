@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from llamad.flags.flag import Flag
-from llamad.flags.kinds import Choice, Int, Switch
+from llamad.flags.types.flag import Flag
+from llamad.flags.types.kinds import Choice, Int, Switch
 
 flag = partial(Flag, group="Embedding")
 

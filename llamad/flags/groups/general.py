@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from llamad.flags.flag import Action, Flag, Later, Request
-from llamad.flags.kinds import Switch
+from llamad.flags.types.flag import Action, Flag, Later, Request
+from llamad.flags.types.kinds import Switch
 
 flag = partial(Flag, group="General")
 

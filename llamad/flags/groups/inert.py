@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from llamad.flags.flag import INERT, Flag, Inert
-from llamad.flags.kinds import Switch, Text
+from llamad.flags.types.flag import INERT, Flag, Inert
+from llamad.flags.types.kinds import Switch, Text
 
 flag = partial(Flag, group="Without effect", default=None, status=INERT)
 

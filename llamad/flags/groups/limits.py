@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 
-from llamad.flags.flag import Flag
-from llamad.flags.kinds import Float, Int, Switch
-from llamad.flags.special import Size
+from llamad.flags.types.flag import Flag
+from llamad.flags.types.kinds import Float, Int, Switch
+from llamad.flags.types.special import Size
 
 http = partial(Flag, group="HTTP limits")
 request = partial(Flag, group="Requests")

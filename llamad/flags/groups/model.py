@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 
-from llamad.flags.flag import Flag, Later
-from llamad.flags.kinds import Choice, File, Int, Switch, Text
-from llamad.flags.special import Overrides
+from llamad.flags.types.flag import Flag, Later
+from llamad.flags.types.kinds import Choice, File, Int, Switch, Text
+from llamad.flags.types.special import Overrides
 
 flag = partial(Flag, group="Model")
 

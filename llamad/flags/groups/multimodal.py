@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from llamad.flags.flag import Flag, Later
-from llamad.flags.kinds import File, Float, Int, Switch, Text
+from llamad.flags.types.flag import Flag, Later
+from llamad.flags.types.kinds import File, Float, Int, Switch, Text
 
 flag = partial(Flag, group="Images", status=Later("images"))
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 
-from llamad.flags.flag import Flag
-from llamad.flags.kinds import Choice, Float, Int
-from llamad.flags.special import Inverse
+from llamad.flags.types.flag import Flag
+from llamad.flags.types.kinds import Choice, Float, Int
+from llamad.flags.types.special import Inverse
 
 flag = partial(Flag, group="RoPE and YaRN")
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from functools import partial
 
-from llamad.flags.flag import Flag, Later
-from llamad.flags.kinds import Float, Int, Many, Switch, Text
-from llamad.flags.samplers import DEFAULT_ORDER
-from llamad.flags.special import Bias, SamplerLetters, SamplerNames
+from llamad.flags.types.flag import Flag, Later
+from llamad.flags.types.kinds import Float, Int, Many, Switch, Text
+from llamad.flags.types.special import Bias, SamplerLetters, SamplerNames
+from llamad.options.samplers import DEFAULT_ORDER
 
 flag = partial(Flag, group="Sampling defaults")
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 
-from llamad.flags.flag import Flag, Later
-from llamad.flags.kinds import File, Float, Int, Many, Switch, Text
-from llamad.flags.special import Host, Origin
+from llamad.flags.types.flag import Flag, Later
+from llamad.flags.types.kinds import File, Float, Int, Many, Switch, Text
+from llamad.flags.types.special import Host, Origin
 
 flag = partial(Flag, group="Server")
 

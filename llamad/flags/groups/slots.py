@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 
-from llamad.flags.flag import Flag, Later
-from llamad.flags.kinds import File, Float, Int, Switch
-from llamad.flags.special import Size
+from llamad.flags.types.flag import Flag, Later
+from llamad.flags.types.kinds import File, Float, Int, Switch
+from llamad.flags.types.special import Size
 
 flag = partial(Flag, group="Slots")
 

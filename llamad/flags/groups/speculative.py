@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from functools import partial
 
-from llamad.flags.flag import Flag, Later
 from llamad.flags.groups.context import CACHE_TYPES
 from llamad.flags.groups.cpu import THREADS
-from llamad.flags.kinds import File, Float, Int, Many, Switch, Text
+from llamad.flags.types.flag import Flag, Later
+from llamad.flags.types.kinds import File, Float, Int, Many, Switch, Text
 
 # Lookup caches are a kind of speculation too, and until it works one sentence serves for all of these.
 flag = partial(Flag, group="Speculative decoding", status=Later("speculative decoding"))

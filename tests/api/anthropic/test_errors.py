@@ -9,10 +9,10 @@ import msgspec
 import pytest
 from support.live import Live
 
-from llamad.api.anthropic import errors
-from llamad.api.anthropic.bodies import Thinking
 from llamad.api.anthropic.messages import MessageDialect
-from llamad.api.errors import ApiError, queue_full
+from llamad.api.anthropic.request import Thinking
+from llamad.api.request.errors import ApiError, queue_full
+from llamad.api.service import anthropic_errors as errors
 
 HELLO: list[Any] = [{"role": "user", "content": "Say hello."}]
 IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}

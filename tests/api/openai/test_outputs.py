@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from support.faked import Faked
 
-from llamad.chat.output.tools import types_of
-from llamad.engine.fake import Fake
+from llamad.chat.parsing.tools import types_of
+from llamad.engine.testing.fake import Fake
 
 PATH = "/v1/chat/completions"
 TEMPLATE = "{% for m in messages %}{{ m.content }}{% endfor %}{{ tools }}{# <think></think><tool_call> #}"

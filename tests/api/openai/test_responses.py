@@ -10,10 +10,10 @@ import openai
 import pydantic
 import pytest
 
-from llamad.api.errors import ApiError
-from llamad.api.openai.response_items import Answer, Events
 from llamad.api.openai.responses import ResponseDialect
-from llamad.chat.output import detect, make_parser
+from llamad.api.openai.responses_items import Answer, Events
+from llamad.api.request.errors import ApiError
+from llamad.chat.parsing import detect, make_parser
 
 WEATHER: Any = {
     "type": "function",

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from support.faked import Faked
 
-from llamad.api.chats import make_host
+from llamad.api.native.apply_template import make_host
 from llamad.chat.host import ChatHost
 from llamad.chat.template import CHATML
-from llamad.engine.fake import Fake
+from llamad.engine.testing.fake import Fake
 from llamad.flags import parse
 
 SAY = [{"role": "user", "content": "x"}]

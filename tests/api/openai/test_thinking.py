@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from support.faked import Faked
 
-from llamad.api.chats import make_host
-from llamad.engine.fake import Fake
+from llamad.api.native.apply_template import make_host
+from llamad.engine.testing.fake import Fake
 from llamad.flags import parse
 
 PATH = "/v1/chat/completions"

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from support.faked import Faked
 
 from llamad.chat.host import ChatHost
-from llamad.chat.output import grammar
-from llamad.engine.fake import Fake
+from llamad.chat.parsing import tool_grammar as grammar
+from llamad.engine.testing.fake import Fake
 
 PATH = "/v1/chat/completions"
 ASK: list[Any] = [{"role": "user", "content": "What is the weather in Paris?"}]

@@ -3,10 +3,11 @@
 import re
 from pathlib import Path
 
-from llamad.api import generation, grammars, parameters
+from llamad.api.request import constraints, generation
+from llamad.api.request import parse as parameters
 from llamad.flags import parse
-from llamad.flags.flag import Ready
 from llamad.flags.table import TABLE
+from llamad.flags.types.flag import Ready
 
 PAGE = (Path(__file__).parents[3] / "docs" / "options.md").read_text(encoding="utf-8")
 ROWS = [line.split("|") for line in PAGE.splitlines() if line.startswith("| `")]
@@ -27,7 +28,7 @@ class Asked(dict):
 
 def test_a_constraint_is_looked_for_by_all_its_names():
     body = Asked()
-    grammars.parse(body, grammars.NOTHING)
+    constraints.parse(body, constraints.NOTHING)
     assert body.names == parameters.CONSTRAINTS
 
 

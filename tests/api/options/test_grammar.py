@@ -12,8 +12,8 @@ from support.bigram import DICE, EOS, token
 from support.faked import Faked
 from support.live import Live
 
-from llamad.api.grammars import GRAMMAR_CHARS_MAX, KEPT_MAX, Grammars
-from llamad.engine.fake import Fake
+from llamad.api.request.constraints import GRAMMAR_CHARS_MAX, KEPT_MAX, Grammars
+from llamad.engine.testing.fake import Fake
 
 QUESTION = "Is the sky blue? Answer:"
 LIST = 'root ::= item{3}\nitem ::= "- " [a-z]{3,9} "\\n"'

@@ -16,7 +16,7 @@ from pydantic import BaseModel, Field, TypeAdapter
 from support.bigram import EOS
 from support.live import Live
 
-from llamad.api.grammars import SCHEMA_BYTES_MAX
+from llamad.api.request.constraints import SCHEMA_BYTES_MAX
 
 WORD = {"type": "string", "pattern": "^[a-z]{2,8}$"}
 SMALL = {"type": "integer", "minimum": -5, "maximum": 120}

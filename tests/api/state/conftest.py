@@ -5,7 +5,7 @@ from support.fake_states import FakeStates
 from support.faked import Faked
 from support.live import Live
 
-from llamad.engine.fake import Fake
+from llamad.engine.testing.fake import Fake
 
 N_SLOTS = 2
 N_CTX = 60_000  # of a fake slot: states of 15 MB

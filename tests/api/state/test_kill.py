@@ -9,7 +9,7 @@ import time
 
 from support.live import Live
 
-from llamad.engine.statefiles import PREFIX
+from llamad.client.state_files import PREFIX
 
 N_KILLS = 5
 OCTETS = "application/octet-stream"

@@ -8,7 +8,7 @@ import pytest
 from support.client import Client
 from support.fake_states import ses1_of
 
-from llamad.api.auth import Keys
+from llamad.api.service.auth import Keys
 from llamad.daemon import Daemon, StartError
 from llamad.flags import parse
 
@@ -263,7 +263,7 @@ def test_a_folder_that_cannot_be_used_stops_the_start(tmp_path):
 
 
 def test_two_keys_of_one_name_are_refused(monkeypatch):
-    monkeypatch.setattr("llamad.api.auth._name", lambda key: "key-00")
+    monkeypatch.setattr("llamad.api.service.auth._name", lambda key: "key-00")
     Keys(["a", "a"])
     with pytest.raises(ValueError, match="same short hash"):
         Keys(["a", "b"])

@@ -12,10 +12,10 @@ from types import SimpleNamespace
 import pytest
 from support.fake_states import ses1_of
 
-from llamad.api.chats import turn_end
-from llamad.api.state.accept import wants_octets
+from llamad.api.native.apply_template import turn_end
+from llamad.api.state.negotiate import wants_octets
 from llamad.chat.template import TemplateError
-from llamad.engine.state import StateRefused
+from llamad.client.slot_states import StateRefused
 
 ACTIONS = ("save", "restore", "erase", "save-state", "restore-state", "tokens", "context-shift")
 OCTETS = "application/octet-stream"

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from support.faked import Faked
 
-from llamad.engine.fake import Fake
-from llamad.engine.vectors import ComputeFailed, Rows, VectorInfo
+from llamad.engine.loading.vectors import ComputeFailed, Rows, VectorInfo
+from llamad.engine.testing.fake import Fake
 
 
 class Held:

@@ -9,7 +9,7 @@ import pytest
 from support.outputs import Parsed, parse, tool
 
 from llamad.chat.host import ChatHost
-from llamad.chat.output import Format, detect
+from llamad.chat.parsing import Format, detect
 
 # Read as generic: Gemma 2, Phi 3.5, RWKV and SmolLM3 have no calls of their own in the template. MiniMax M3 (nested
 # elements) and Muse are not known; their calls stay text unless forced.

@@ -1,0 +1,186 @@
+// Which vocabularies words.cpp can cut texts for, and what their tokens stand for.
+#include "vocabulary.h"
+
+#include "../shim.h"
+#include "utf8.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <exception>
+#include <iterator>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include <sys/stat.h>
+
+namespace {
+
+// All whose expressions cut as words.cpp says. Tests compare each with llama.cpp.
+const char *const kPres[] = {
+    "gpt-2", "olmo", "smollm", "starcoder", "command-r", "exaone", "llama-bpe", "llama3", "llama-v3", "lfm2", "falcon3",
+    "glm4", "qwen2", "deepseek-r1-qwen", "stablelm2", "qwen35", "gpt-4o", "llama4", "tekken", "deepseek-v3",
+};
+
+constexpr int kControl = LLAMA_TOKEN_ATTR_CONTROL | LLAMA_TOKEN_ATTR_UNKNOWN;
+constexpr int kSpecial = kControl | LLAMA_TOKEN_ATTR_USER_DEFINED;
+constexpr int kStrips  = LLAMA_TOKEN_ATTR_LSTRIP | LLAMA_TOKEN_ATTR_RSTRIP;
+
+// The vocabulary's address is looked at without more, since what belongs to another may be going away.
+struct Place {
+    std::atomic<const llama_vocab *> vocab{nullptr};
+    std::unique_ptr<Vocabulary>      known;
+};
+std::mutex changing; // whoever adds or removes one
+Place      places[8];
+uint32_t   last_id = 0;
+
+std::string meta(const llama_model *model, const char *key) {
+    char      value[64];
+    const int n = llama_model_meta_val_str(model, key, value, sizeof(value));
+    return n >= 0 && n < static_cast<int>(sizeof(value)) ? std::string(value, n) : std::string();
+}
+
+bool can_cut(const llama_model *model, const llama_model_kv_override *overrides) {
+    const llama_vocab *vocab = llama_model_get_vocab(model);
+    if (llama_vocab_type(vocab) != LLAMA_VOCAB_TYPE_BPE || meta(model, "tokenizer.ggml.model") != "gpt2") return false;
+    for (; overrides && overrides->key[0]; overrides++) {
+        if (strncmp(overrides->key, "tokenizer.", 10) == 0) return false; // not what the file says
+    }
+    const std::string pre = meta(model, "tokenizer.ggml.pre");
+    return std::any_of(std::begin(kPres), std::end(kPres), [&](const char *known) { return pre == known; });
+}
+
+// GPT-2 writes a byte as a letter: itself where it can be seen, else one from U+0100 on. 0 if the text is none of such.
+size_t count_letters(const std::string &text) {
+    const auto *at = reinterpret_cast<const unsigned char *>(text.data()), *end = at + text.size();
+    size_t      n = 0;
+    for (int valid; at < end; n++) {
+        const size_t   length = utf8_length(at, end, &valid);
+        const unsigned letter = length == 1 ? at[0] : (at[0] & 31u) << 6 | (at[1] & 63u);
+        if (!valid || length > 2) return 0;
+        if (letter <= ' ' || letter == 127 || (letter > 127 && letter < 161) || letter == 173 || letter > 323) return 0;
+        at += length;
+    }
+    return n;
+}
+
+bool is_plain(const std::string &text) {
+    for (size_t i = 0; i < text.size(); i++) {
+        if (!is_known(text[i]) || (text[i] == ' ' && i > 0)) return false;
+    }
+    return true;
+}
+
+bool has_cut(const std::string &text) {
+    for (size_t i = 0; i + 1 < text.size(); i++) {
+        if (is_cut(text[i], text[i + 1])) return true;
+    }
+    return false;
+}
+
+// False if a special token may reach over a place where texts are cut, stands for two texts, or takes a part of a
+// character, whose rest llama.cpp replaces by more bytes than there were.
+bool take_special(const std::string &text, int attr, int32_t token, Vocabulary *known) {
+    const size_t n_letters = count_letters(text);
+    if (text.empty() || (attr & kStrips) || has_cut(text) || !utf8_is_valid(text.data(), text.size())) return false;
+    if (n_letters && n_letters != text.size()) return false;
+    if (attr & kControl) known->begins_control[static_cast<unsigned char>(text[0])] = true;
+    if (is_plain(text)) known->begins_plain[static_cast<unsigned char>(text[0])] = true;
+    known->n_bytes[token] = text.size() < 256 ? static_cast<uint8_t>(text.size()) : 0;
+    return true;
+}
+
+bool look_through(const llama_vocab *vocab, Vocabulary *known) {
+    known->n_bytes.resize(llama_vocab_n_tokens(vocab));
+    for (int32_t i = 0; i < llama_vocab_n_tokens(vocab); i++) {
+        const int         attr = llama_vocab_get_attr(vocab, i);
+        const std::string text = llama_vocab_get_text(vocab, i);
+        if (attr & kSpecial) {
+            if (!take_special(text, attr, i, known)) return false;
+            continue;
+        }
+        const size_t n_letters = count_letters(text);
+        known->n_bytes[i] = n_letters < 256 ? static_cast<uint8_t>(n_letters) : 0;
+    }
+    return true;
+}
+
+} // namespace
+
+bool Vocabulary::may_have_control(const char *bytes, size_t n) const {
+    return std::any_of(bytes, bytes + n, [&](char c) { return begins_control[static_cast<unsigned char>(c)]; });
+}
+
+FileId file_id(const std::string &path) {
+    struct stat found{};
+    if (stat(path.c_str(), &found) != 0) return {};
+    return {found.st_dev, found.st_ino, static_cast<uint64_t>(found.st_size), found.st_mtim.tv_sec,
+            found.st_mtim.tv_nsec};
+}
+
+void Vocabulary::read_merges(const std::string &path, const FileId &file) {
+    reader_ = std::thread([this, path, file] {
+        try {
+            std::unique_ptr<const Merges> found = Merges::read(vocab, path);
+            const FileId                  now   = file_id(path);
+            if (memcmp(&now, &file, sizeof(file)) != 0) return; // these may be another model's
+            read_ = std::move(found);
+            merges_.store(read_.get(), std::memory_order_release);
+        } catch (const std::exception &) {
+            // No memory: llama.cpp is asked for all words that are not known.
+        }
+    });
+}
+
+Vocabulary::~Vocabulary() {
+    if (reader_.joinable()) reader_.join();
+}
+
+const Vocabulary *vocabulary_of(const llama_vocab *vocab) {
+    for (Place &place : places) {
+        if (place.vocab.load(std::memory_order_acquire) == vocab) return place.known.get();
+    }
+    return nullptr;
+}
+
+void vocabulary_add(const llama_model *model, const std::string &path, const FileId &file,
+                    const llama_model_kv_override *overrides) try {
+    if (!can_cut(model, overrides)) return;
+    auto known   = std::make_unique<Vocabulary>();
+    known->vocab = llama_model_get_vocab(model);
+    known->bos   = llama_vocab_get_add_bos(known->vocab) ? llama_vocab_bos(known->vocab) : -1;
+    known->eos   = llama_vocab_get_add_eos(known->vocab) ? llama_vocab_eos(known->vocab) : -1;
+    if (!look_through(known->vocab, known.get())) return;
+    const std::lock_guard<std::mutex> lock(changing);
+    known->id = ++last_id;
+    for (Place &place : places) {
+        if (place.vocab.load()) continue;
+        const llama_vocab *vocab = known->vocab;
+        place.known = std::move(known);
+        place.vocab.store(vocab, std::memory_order_release);
+        place.known->read_merges(path, file);
+        return;
+    }
+} catch (const std::exception &) {
+    // No memory or no thread is left: texts are then tokenized as a whole, or llama.cpp is asked for unknown words.
+}
+
+void vocabulary_remove(const llama_model *model) {
+    const std::lock_guard<std::mutex> lock(changing);
+    for (Place &place : places) {
+        if (place.vocab.load() != llama_model_get_vocab(model)) continue;
+        place.vocab.store(nullptr);
+        place.known.reset();
+    }
+}
+
+extern "C" int32_t llamad_knows_merges(const llama_vocab *vocab) {
+    const Vocabulary *known = vocabulary_of(vocab);
+    return known && known->merges();
+}
+
+extern "C" int32_t llamad_knows_words(const llama_vocab *vocab) {
+    return vocabulary_of(vocab) != nullptr;
+}

@@ -1,6 +1,0 @@
-# A task as it crosses the ring, but for what each request has for itself.
-from llamad.engine.wire cimport TaskCommand
-
-cdef class Command:
-    cdef TaskCommand head
-    cdef bytes tail           # what follows the prompt in the record

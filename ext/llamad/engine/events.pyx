@@ -1,0 +1,292 @@
+# Owns: the events a task sends, and how it ends. Runs on the engine thread. A task's last event is always
+# exactly one of done and failed.
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
+from libc.string cimport memchr, memcpy, memset
+
+from llamad.engine.state cimport State
+from llamad.engine.threads.grammar_pool cimport defer_drop, defer_next
+from llamad.grammar.grammar cimport matcher_close
+from llamad.engine.threads.slot_sample cimport PICKED_END, PICKED_STUCK
+from llamad.engine.sampler.logprobs cimport probs_sent
+from llamad.protocol.ring cimport ring_commit, ring_reserve
+from llamad.engine.sampler.sampler cimport sampler_close
+from llamad.engine.kv.slots cimport SLOT_WRITING, Slot, slot_release
+from llamad.base.system cimport load_time, now_us, sleep_us, store_int, store_time, wake_send
+from llamad.engine.kv.task_queue cimport task_close
+from llamad.tokenizer.detokenizer cimport text_add, text_cut_line, text_finish, text_ready, text_scan, text_sent
+from llamad.tokenizer.vocab cimport Pieces
+from llamad.protocol.messages cimport (
+    EVENT_ACTION, EVENT_ADMITTED, EVENT_DONE, EVENT_FAILED, EVENT_PROMPT, EVENT_STEP, EVENT_TEXT, FAILURE_ABORTED,
+    FAILURE_GRAMMAR, FAILURE_MEMORY, FAILURE_SAMPLER, STOP_EOS, STOP_LIMIT, STOP_WORD, TASK_CONTEXT_SHIFT, TASK_MARKERS, TASK_STREAM,
+    ActionEvent, AdmittedEvent, DoneEvent, FailedEvent, StepEvent, StepSlot, TextEvent, TokenProb,
+)
+
+cdef enum:
+    FLUSH_BYTES = 4096       # of a task that does not stream
+    FLUSH_TOKENS = 1024
+    FLUSH_PROBS = 8192       # rows of probabilities, 8 bytes each
+    FULL_PAUSE_US = 200
+    NEW_LINE = 10
+
+
+cdef void emit_wake(State *state) noexcept nogil:
+    """Events are there: wakes the event loop, and leaves the time for it."""
+    store_int(&state.is_emitting, 0)
+    if load_time(&state.t_wake_us) == 0:
+        store_time(&state.t_wake_us, now_us())
+    wake_send(state.event_fd)
+
+
+cdef void *_reserve(State *state, uint32_t kind, uint64_t n) noexcept nogil:
+    """Room for an event. A full ring means that the event loop is far behind: the engine waits for it."""
+    cdef void *payload = ring_reserve(&state.events, kind, n)
+    while payload == NULL:
+        emit_wake(state)
+        sleep_us(FULL_PAUSE_US)
+        payload = ring_reserve(&state.events, kind, n)
+    return payload
+
+
+cdef void _commit(State *state) noexcept nogil:
+    ring_commit(&state.events)
+    state.is_dirty = 1
+
+
+cdef void emit_admitted(State *state, Slot *slot) noexcept nogil:
+    cdef AdmittedEvent *event = <AdmittedEvent *>_reserve(state, EVENT_ADMITTED, sizeof(AdmittedEvent))
+    event.id = slot.task.command.id
+    event.slot = slot.id
+    event.n_cached = slot.n_cached
+    event.t_us = slot.t_admit_us
+    _commit(state)
+
+
+cdef void emit_failed(State *state, uint64_t id, int32_t failure, int32_t code) noexcept nogil:
+    cdef FailedEvent *event = <FailedEvent *>_reserve(state, EVENT_FAILED, sizeof(FailedEvent))
+    event.id = id
+    event.failure = failure
+    event.code = code
+    _commit(state)
+    if failure == FAILURE_ABORTED:
+        state.stats.n_aborted += 1
+
+
+cdef void emit_action(State *state, uint64_t id, const ActionEvent *answer) noexcept nogil:
+    cdef ActionEvent *event = <ActionEvent *>_reserve(state, EVENT_ACTION, sizeof(ActionEvent))
+    event[0] = answer[0]
+    event.id = id
+    _commit(state)
+
+
+cdef void _write_text(State *state, Slot *slot, int64_t now, int32_t n_tokens, int32_t n_prob_tokens,
+                      int32_t n_bytes) noexcept nogil:
+    """One event with so much of the front of what waits."""
+    cdef size_t n_ids = <size_t>n_tokens * sizeof(int32_t)
+    cdef size_t n_probs = <size_t>n_prob_tokens * <size_t>(1 + slot.probs.n_top) * sizeof(TokenProb)
+    cdef TextEvent *event = <TextEvent *>_reserve(state, EVENT_TEXT, sizeof(TextEvent) + n_ids + n_probs + <size_t>n_bytes)
+    cdef char *payload = <char *>(event + 1)
+    event.id = slot.task.command.id
+    event.t_us = now
+    event.t_prompt_us = slot.t_prompt_us
+    event.t_predict_us = now - slot.t_first_us
+    event.n_decoded = slot.n_decoded
+    event.n_tokens = n_tokens
+    event.n_prob_tokens = n_prob_tokens
+    event.n_top = slot.probs.n_top
+    event.n_bytes = n_bytes
+    memcpy(payload, slot.text.tokens, n_ids)
+    if n_probs:
+        memcpy(payload + n_ids, slot.probs.rows, n_probs)
+    memcpy(payload + n_ids + n_probs, slot.text.bytes, <size_t>n_bytes)
+    _commit(state)
+
+
+cdef int32_t _flush_tokens(const Slot *slot) noexcept nogil:
+    """Tokens that one event may carry: it must stay far smaller than its ring."""
+    return max(1, min(<int32_t>FLUSH_TOKENS, FLUSH_PROBS // (1 + slot.probs.n_top)))
+
+
+cdef void _emit_text(State *state, Slot *slot, int64_t now, int32_t n_tokens) noexcept nogil:
+    """Sends the safe text and the first n_tokens. Their probabilities go with them, but for tokens that were cut off
+    with a stop string or a line."""
+    cdef int32_t n_max = _flush_tokens(slot), n, n_prob_tokens = 0, n_bytes = slot.text.n_safe
+    if slot.probs.n_top:
+        n_prob_tokens = min(n_tokens, text_ready(&slot.text))
+    while True:
+        n = min(n_tokens, n_max)
+        _write_text(state, slot, now, n, min(n, n_prob_tokens), n_bytes)
+        text_sent(&slot.text, n)
+        probs_sent(&slot.probs, n)
+        n_tokens -= n
+        n_prob_tokens = max(0, n_prob_tokens - n)
+        n_bytes = 0
+        if n_tokens == 0:
+            return
+
+
+cdef void emit_prompt(State *state, Slot *slot, int32_t i_first, int32_t n_tokens) noexcept nogil:
+    """Tokens of the prompt with the probabilities that stand in the slot's first rows."""
+    cdef int32_t n_max = _flush_tokens(slot), stride = 1 + slot.probs.n_top, i = 0, n
+    cdef size_t n_ids, n_probs
+    cdef TextEvent *event
+    while i < n_tokens:
+        n = min(n_tokens - i, n_max)
+        n_ids = <size_t>n * sizeof(int32_t)
+        n_probs = <size_t>n * <size_t>stride * sizeof(TokenProb)
+        event = <TextEvent *>_reserve(state, EVENT_PROMPT, sizeof(TextEvent) + n_ids + n_probs)
+        memset(event, 0, sizeof(TextEvent))
+        event.id = slot.task.command.id
+        event.n_tokens = event.n_prob_tokens = n
+        event.n_top = slot.probs.n_top
+        memcpy(event + 1, slot.task.prompt + i_first + i, n_ids)
+        memcpy(<char *>(event + 1) + n_ids, slot.probs.rows + <size_t>i * <size_t>stride, n_probs)
+        _commit(state)
+        i += n
+
+
+cdef void _let_go(State *state, Slot *slot) noexcept nogil:
+    defer_drop(state.defer, slot)
+    if slot.state == SLOT_WRITING:
+        state.stats.predict_us += now_us() - slot.t_first_us
+    sampler_close(slot.sampler)
+    matcher_close(slot.matcher)
+    task_close(slot.task)
+    slot_release(&state.slots, slot)
+    state.n_released += 1
+
+
+cdef void finish_done(State *state, Slot *slot, int32_t stop_type, int32_t stop_word) noexcept nogil:
+    """The task ends well: its remaining text goes out, then how it ended."""
+    cdef DoneEvent *event
+    cdef int64_t now = now_us()
+    defer_drop(state.defer, slot)  # before its text and probabilities are touched
+    text_finish(&slot.text)
+    if slot.task.command.n_indent > 0:
+        text_cut_line(&slot.text, slot.task.command.n_indent)
+    if memchr(slot.text.bytes, NEW_LINE, <size_t>slot.text.n_bytes) != NULL:
+        slot.has_new_line = 1
+    if slot.text.n_tokens or slot.text.n_bytes:
+        _emit_text(state, slot, now, slot.text.n_tokens)
+    event = <DoneEvent *>_reserve(state, EVENT_DONE, sizeof(DoneEvent))
+    event.id = slot.task.command.id
+    event.t_us = now
+    event.t_prompt_us = slot.t_prompt_us
+    event.t_predict_us = now - slot.t_first_us
+    event.slot = slot.id
+    event.n_prompt = slot.task.command.n_prompt
+    event.n_cached = slot.n_cached
+    event.n_decoded = slot.n_decoded
+    event.n_slot_tokens = slot.n_tokens
+    event.stop_type = stop_type
+    event.stop_word = stop_word
+    event.truncated = slot.truncated
+    event.has_new_line = slot.has_new_line
+    _commit(state)
+    _let_go(state, slot)
+
+
+cdef void finish_failed(State *state, Slot *slot, int32_t failure, int32_t code) noexcept nogil:
+    emit_failed(state, slot.task.command.id, failure, code)
+    _let_go(state, slot)
+
+
+cdef int _is_full(const State *state, const Slot *slot) noexcept nogil:
+    """The context has no room for another token and may not shift."""
+    if slot.n_tokens + 1 < state.slots.n_ctx:
+        return 0
+    return slot.task.command.n_predict == -2 or not slot.task.command.flags & TASK_CONTEXT_SHIFT
+
+
+cdef void take_token(State *state, Slot *slot, int64_t now) noexcept nogil:
+    """A token was picked for this slot: send what may be sent, and decide whether the task goes on."""
+    cdef int32_t token = slot.picked, word, n_new, n_ready
+    cdef const Pieces *pieces
+    cdef const char *piece
+    cdef int32_t n_piece
+    if token == PICKED_END:
+        finish_done(state, slot, STOP_EOS, -1)
+        return
+    if token < 0 or token >= state.n_vocab:
+        finish_failed(state, slot, FAILURE_GRAMMAR if token <= PICKED_STUCK else FAILURE_SAMPLER, token)
+        return
+    slot.next_token = token
+    slot.n_decoded += 1
+    state.stats.n_predicted += 1
+    pieces = state.marked if slot.task.command.flags & TASK_MARKERS else state.pieces
+    piece = pieces.bytes + pieces.offsets[token]
+    n_piece = <int32_t>(pieces.offsets[token + 1] - pieces.offsets[token])
+    if text_add(&slot.text, token, piece, n_piece) < 0:
+        finish_failed(state, slot, FAILURE_MEMORY, 0)
+        return
+    if slot.probs.n_top:
+        slot.probs.n_tokens += 1
+    n_new = slot.text.n_safe
+    word = text_scan(&slot.text, slot.task.stops, slot.task.command.n_stop)
+    if slot.task.command.n_indent > 0 and text_cut_line(&slot.text, slot.task.command.n_indent):
+        finish_done(state, slot, STOP_LIMIT, -1)
+        return
+    if word >= 0:
+        finish_done(state, slot, STOP_WORD, word)
+        return
+    if state.pieces.is_eog[token]:
+        finish_done(state, slot, STOP_EOS, -1)
+        return
+    if memchr(slot.text.bytes + n_new, NEW_LINE, <size_t>(slot.text.n_safe - n_new)) != NULL:
+        slot.has_new_line = 1
+        if slot.task.command.t_max_predict_us and now - slot.t_first_us > slot.task.command.t_max_predict_us:
+            finish_done(state, slot, STOP_LIMIT, -1)
+            return
+    if slot.task.command.n_predict >= 0 and slot.n_decoded >= slot.task.command.n_predict:
+        finish_done(state, slot, STOP_LIMIT, -1)
+        return
+    if _is_full(state, slot):
+        slot.truncated = 1
+        finish_done(state, slot, STOP_LIMIT, -1)
+        return
+    # Tokens without text pile up as well.
+    n_ready = text_ready(&slot.text)
+    if slot.text.n_safe >= FLUSH_BYTES or n_ready >= _flush_tokens(slot):
+        _emit_text(state, slot, now, n_ready)
+    elif slot.task.command.flags & TASK_STREAM and slot.text.n_safe > 0:
+        _emit_text(state, slot, now, n_ready)
+
+
+cdef void take_deferred(State *state, int64_t now) noexcept nogil:
+    """Picks that took longer than their step and are made now."""
+    cdef Slot *slot = defer_next(state.defer, &state.slots)
+    while slot != NULL:
+        take_token(state, slot, now)
+        slot = defer_next(state.defer, &state.slots)
+
+
+cdef void emit_step(State *state, int64_t t_decode, int64_t t_wait, int64_t t_sample, int64_t t_emit,
+                    int64_t t_end) noexcept nogil:
+    """One line of the step trace. Slots that ended in this step are still named by what was planned for them."""
+    cdef int32_t i, n = 0
+    cdef StepEvent *event
+    cdef StepSlot *row
+    for i in range(state.plan.batch.n_tokens):
+        if i == 0 or state.plan.seq_ids[i] != state.plan.seq_ids[i - 1]:
+            n += 1
+    event = <StepEvent *>_reserve(state, EVENT_STEP, sizeof(StepEvent) + <uint64_t>n * sizeof(StepSlot))
+    row = <StepSlot *>(event + 1) - 1
+    event.step = state.stats.n_steps
+    event.t_us = t_end
+    event.plan_us = <int32_t>state.plan.plan_us
+    event.decode_us = <int32_t>(t_wait - t_decode)
+    event.wait_us = <int32_t>(t_sample - t_wait)
+    event.sample_us = <int32_t>(t_emit - t_sample)
+    event.emit_us = <int32_t>(t_end - t_emit)
+    event.budget = state.plan.budget
+    event.n_tokens = state.plan.batch.n_tokens
+    event.n_writing = state.plan.n_writing
+    event.n_fillers = state.plan.n_fillers + state.plan.n_pads
+    event.n_slots = n
+    for i in range(state.plan.batch.n_tokens):
+        if i == 0 or state.plan.seq_ids[i] != state.plan.seq_ids[i - 1]:
+            row += 1
+            row.slot = state.plan.seq_ids[i]
+            row.n_tokens = 0
+            row.is_writing = state.plan.is_writer[i]
+        row.n_tokens += 1
+    _commit(state)

@@ -1,6 +1,0 @@
-# Slots that get a token for nothing but the shape of the batch.
-from llamad.engine.plan cimport Plan
-from llamad.engine.slots cimport Slots
-
-cdef void fillers_choose(Plan *plan, Slots *slots) noexcept nogil
-cdef void fillers_remove(const Plan *plan, Slots *slots) noexcept nogil

@@ -1,0 +1,43 @@
+# Owns: the decode that is made for nothing but its side effect. Runs on the engine thread, between two steps: the
+# plan's batch is free then. Leaves every slot as it was.
+from libc.stdint cimport int32_t
+
+from llamad.engine.state cimport State
+from llamad.engine.threads.logits_arrival cimport landing_overwritten
+from llamad.engine.kv.slots cimport SLOT_IDLE, Slot
+from llamad.engine.threads.sampler_pool cimport workers_settle
+
+cdef enum:
+    NO_ROOM = 1              # decode's code
+
+
+cdef int settle(State *state, Slot *slot) noexcept nogil:
+    """Has llama.cpp do the copies and moves that it keeps for its next decode: a state that is read before them would be
+    the old one, and one that is written would be overwritten. 0, or -1.
+
+    The decode is of a token that is removed again: in an empty slot, which every kind of memory allows, else in the
+    slot itself, which has room then."""
+    cdef Slot *other = slot
+    cdef int32_t i, code
+    if not state.slots.is_pending:
+        return 0
+    for i in range(state.slots.n):
+        if state.slots.items[i].n_tokens == 0 and state.slots.items[i].state == SLOT_IDLE:
+            other = &state.slots.items[i]
+    if other.n_tokens and not state.slots.can_share or other.n_tokens >= state.slots.n_ctx:
+        return -1
+    state.plan.batch.n_tokens = 1
+    state.plan.batch.token[0] = 0
+    state.plan.batch.pos[0] = other.n_pos
+    state.plan.batch.output[0] = state.plan.has_device != 0  # there each decode has one (plan.pyx)
+    state.plan.seq_ids[0] = other.id
+    workers_settle(state.workers)  # a row of the last step may still be getting its mark
+    code = state.table.decode(state.ctx, &state.plan.batch)
+    state.plan.batch.n_tokens = 0
+    landing_overwritten(&state.landing, 1)
+    if code == 0:
+        state.table.seq_rm(state.ctx, other.id, other.n_pos, -1)
+    elif code != NO_ROOM:  # without room the copies and moves were done all the same
+        return -1
+    state.slots.is_pending = 0
+    return 0

@@ -1,0 +1,47 @@
+# The prompt cache in host memory: states of slots that were taken over, found again by their tokens.
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+
+from llamad.engine.kv.slots cimport Slot, Slots
+from llamad.engine.kv.task_queue cimport Task
+
+cdef enum:
+    # Fewer tokens are not worth an entry. Also: an entry and a prompt that share less share nothing of use, so that
+    # a hash of half as many tells most others apart.
+    CACHE_TOKENS_MIN = 64
+
+ctypedef struct CacheEntry:
+    uint64_t id
+    uint64_t adapter_set
+    uint64_t first_hash      # of its first tokens, to pass others quickly; equal ones are compared in full
+    uint64_t used            # larger is later
+    char key_name[32]
+    int32_t n_tokens
+    uint8_t *pages           # the tokens, then the state
+    size_t n_state
+    size_t capacity
+
+ctypedef struct Cache:
+    CacheEntry *entries
+    size_t bytes_max         # 0: off
+    uint64_t last_id
+    uint64_t last_used
+    int64_t turn_us          # spent on states in this turn of the engine
+    double save_token_us     # learned: what a save costs for a token
+
+    # Written by the engine thread alone, read by anyone.
+    int64_t n_entries
+    uint64_t n_bytes
+    uint64_t n_saves
+    uint64_t n_hits
+    uint64_t n_restored      # tokens
+    uint64_t n_dropped       # entries that went to make room
+    int64_t state_us
+    int64_t state_us_max
+
+cdef int cache_init(Cache *cache, size_t bytes_max) noexcept nogil
+cdef void cache_free(Cache *cache) noexcept nogil
+cdef int32_t cache_find(const Cache *cache, const Slots *slots, const Task *task, uint64_t *id) noexcept nogil
+cdef int32_t cache_holds(const Cache *cache, const Slots *slots, const Slot *slot) noexcept nogil
+cdef void cache_save(Cache *cache, Slots *slots, const Slot *slot, uint64_t spared) noexcept nogil
+cdef const CacheEntry *cache_entry(const Cache *cache, uint64_t id) noexcept nogil
+cdef int cache_restore(Cache *cache, Slots *slots, Slot *slot, uint64_t id) noexcept nogil

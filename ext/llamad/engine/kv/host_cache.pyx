@@ -1,0 +1,236 @@
+# Owns: the prompt cache in host memory, its bound and who leaves it first. Runs on the engine thread, between two
+# steps. Judges nothing: what is worth saving or restoring is admission.pyx's.
+#
+# An entry is the whole state of a slot, with its tokens. Entries are apart by API key and adapters. Memories that cannot
+# be cut (recurrent ones, sliding windows) use one only where all of its tokens begin the prompt.
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcmp, memcpy, memset
+
+from llamad.protocol.blobs cimport pages_close, pages_open
+from llamad.engine.kv.slots cimport Slot, Slots, common_prefix, slot_clear
+from llamad.base.system cimport now_us
+from llamad.engine.kv.task_queue cimport Task
+from llamad.protocol.messages cimport TASK_CACHE_PROMPT
+
+cdef enum:
+    ENTRIES_MAX = 1024       # every one is looked at for each task
+    PAGE = 4096
+    HASHED = CACHE_TOKENS_MIN // 2
+
+
+cdef double LEARN_RATE = 0.3
+
+
+cdef int cache_init(Cache *cache, size_t bytes_max) noexcept nogil:
+    """0, or -1 without memory. The states' memory is taken as they come."""
+    memset(cache, 0, sizeof(Cache))
+    if bytes_max == 0:
+        return 0
+    cache.entries = <CacheEntry *>calloc(ENTRIES_MAX, sizeof(CacheEntry))
+    if cache.entries == NULL:
+        return -1
+    cache.bytes_max = bytes_max
+    return 0
+
+
+cdef void cache_free(Cache *cache) noexcept nogil:
+    while cache.n_entries:
+        pages_close(cache.entries[cache.n_entries - 1].pages, cache.entries[cache.n_entries - 1].capacity)
+        cache.n_entries -= 1
+    free(cache.entries)
+    cache.entries = NULL
+    cache.bytes_max = 0
+
+
+cdef int _is_whole(const Slots *slots, const CacheEntry *entry) noexcept nogil:
+    """Whether the entry is of no use but with all of its tokens. A sliding window's state holds the window only."""
+    return not slots.can_share or (slots.n_swa > 0 and entry.n_tokens > slots.n_swa)
+
+
+cdef uint64_t _hash(const int32_t *tokens) noexcept nogil:
+    cdef uint64_t hash = 14695981039346656037ull
+    cdef int32_t i
+    for i in range(HASHED):
+        hash = (hash ^ <uint64_t>tokens[i]) * 1099511628211ull
+    return hash
+
+
+cdef int32_t _common(const CacheEntry *entry, uint64_t hash, uint64_t adapter_set, const char *key_name,
+                     const int32_t *tokens, int32_t n) noexcept nogil:
+    """How many tokens the entry begins with that these begin with as well; 0 where it is somebody else's."""
+    if entry.first_hash != hash or entry.adapter_set != adapter_set:
+        return 0
+    if memcmp(entry.key_name, key_name, sizeof(entry.key_name)) != 0:
+        return 0
+    return common_prefix(<const int32_t *>entry.pages, tokens, min(n, entry.n_tokens))
+
+
+cdef int32_t cache_find(const Cache *cache, const Slots *slots, const Task *task, uint64_t *id) noexcept nogil:
+    """The entry that spares the task most reading, and how many tokens; 0 without one. The prompt's last token is
+    always read."""
+    cdef const CacheEntry *entry
+    cdef int32_t n, n_best = 0, n_prompt = task.command.n_prompt - 1
+    cdef uint64_t hash
+    cdef int64_t i
+    if cache.n_entries == 0 or n_prompt < CACHE_TOKENS_MIN or not task.command.flags & TASK_CACHE_PROMPT:
+        return 0
+    hash = _hash(task.prompt)
+    for i in range(cache.n_entries):
+        entry = &cache.entries[i]
+        n = _common(entry, hash, task.command.adapter_set, task.command.key_name, task.prompt, n_prompt)
+        if n > n_best and (n == entry.n_tokens or not _is_whole(slots, entry)):
+            n_best = n
+            id[0] = entry.id
+    return n_best
+
+
+cdef int32_t cache_holds(const Cache *cache, const Slots *slots, const Slot *slot) noexcept nogil:
+    """How many of the slot's tokens an entry could bring back."""
+    cdef const CacheEntry *entry
+    cdef int32_t n, n_best = 0
+    cdef uint64_t hash
+    cdef int64_t i
+    if cache.n_entries == 0 or slot.n_tokens < CACHE_TOKENS_MIN:
+        return 0
+    hash = _hash(slot.tokens)
+    for i in range(cache.n_entries):
+        entry = &cache.entries[i]
+        n = _common(entry, hash, slot.adapter_set, slot.key_name, slot.tokens, slot.n_tokens)
+        if n > n_best and (n == entry.n_tokens or not _is_whole(slots, entry)):
+            n_best = n
+    return n_best
+
+
+cdef const CacheEntry *cache_entry(const Cache *cache, uint64_t id) noexcept nogil:
+    cdef int64_t i
+    for i in range(cache.n_entries):
+        if cache.entries[i].id == id:
+            return &cache.entries[i]
+    return NULL
+
+
+cdef void _remove(Cache *cache, int64_t i) noexcept nogil:
+    """Its pages are the caller's."""
+    cache.n_bytes -= cache.entries[i].capacity
+    cache.n_entries -= 1
+    cache.entries[i] = cache.entries[cache.n_entries]
+
+
+cdef int64_t _oldest(const Cache *cache, uint64_t spared) noexcept nogil:
+    cdef int64_t i, oldest = -1
+    for i in range(cache.n_entries):
+        if cache.entries[i].id != spared and (oldest < 0 or cache.entries[i].used < cache.entries[oldest].used):
+            oldest = i
+    return oldest
+
+
+cdef void _drop_beginnings(Cache *cache, const Slots *slots, const Slot *slot, uint64_t spared) noexcept nogil:
+    """Entries that the slot's state can stand for."""
+    cdef CacheEntry *entry
+    cdef uint64_t hash = _hash(slot.tokens)
+    cdef int64_t i = 0
+    if not slots.can_share or slots.n_swa > 0:
+        return
+    while i < cache.n_entries:
+        entry = &cache.entries[i]
+        if entry.id != spared and entry.n_tokens == _common(entry, hash, slot.adapter_set, slot.key_name, slot.tokens,
+                                                            slot.n_tokens):
+            pages_close(entry.pages, entry.capacity)
+            _remove(cache, i)
+        else:
+            i += 1
+
+
+cdef uint8_t *_take_pages(Cache *cache, size_t n, uint64_t spared, size_t *capacity) noexcept nogil:
+    """Pages for n bytes within the bound, for which the longest unused entries go; NULL where it cannot be. The pages
+    of one that goes are used again if they fit: new ones are slower to write to."""
+    cdef const CacheEntry *kept = cache_entry(cache, spared)
+    cdef uint8_t *pages = NULL
+    cdef CacheEntry *entry
+    cdef int64_t i
+    capacity[0] = (n + PAGE - 1) // PAGE * PAGE
+    if capacity[0] > cache.bytes_max - (kept.capacity if kept != NULL else 0):
+        return NULL
+    while cache.n_entries == ENTRIES_MAX or cache.n_bytes + capacity[0] > cache.bytes_max:
+        i = _oldest(cache, spared)
+        entry = &cache.entries[i]
+        cache.n_dropped += 1
+        if pages == NULL and capacity[0] <= entry.capacity <= capacity[0] + capacity[0] // 4:
+            pages = entry.pages
+            capacity[0] = entry.capacity
+        else:
+            pages_close(entry.pages, entry.capacity)
+        _remove(cache, i)
+    return pages if pages != NULL else pages_open(capacity[0])
+
+
+cdef void _spent(Cache *cache, int64_t t_start) noexcept nogil:
+    cdef int64_t us = now_us() - t_start
+    cache.turn_us += us
+    cache.state_us += us
+    cache.state_us_max = max(cache.state_us_max, us)
+
+
+cdef void cache_save(Cache *cache, Slots *slots, const Slot *slot, uint64_t spared) noexcept nogil:
+    """Keeps the slot's state, if there is room for it. Nothing may be pending for the slot, and the entry `spared`
+    stays."""
+    cdef int64_t t_start = now_us()
+    cdef size_t n_tokens = <size_t>slot.n_tokens * sizeof(int32_t), capacity = 0
+    cdef size_t n_state = slots.table.state_size(slots.ctx, slot.id)
+    cdef CacheEntry *entry
+    cdef uint8_t *pages
+    cdef double cost
+    if n_state == 0 or slot.n_tokens < CACHE_TOKENS_MIN:
+        return
+    _drop_beginnings(cache, slots, slot, spared)
+    pages = _take_pages(cache, n_tokens + n_state, spared, &capacity)
+    if pages == NULL:
+        return
+    if slots.table.state_get(slots.ctx, slot.id, pages + n_tokens, n_state) != n_state:
+        pages_close(pages, capacity)
+        return
+    memcpy(pages, slot.tokens, n_tokens)
+    entry = &cache.entries[cache.n_entries]
+    cache.last_id += 1
+    cache.last_used += 1
+    entry.id = cache.last_id
+    entry.used = cache.last_used
+    entry.adapter_set = slot.adapter_set
+    entry.first_hash = _hash(slot.tokens)
+    memcpy(entry.key_name, slot.key_name, sizeof(entry.key_name))
+    entry.n_tokens = slot.n_tokens
+    entry.pages = pages
+    entry.n_state = n_state
+    entry.capacity = capacity
+    cache.n_entries += 1
+    cache.n_bytes += capacity
+    cache.n_saves += 1
+    cost = <double>(now_us() - t_start) / slot.n_tokens
+    cache.save_token_us += LEARN_RATE * (cost - cache.save_token_us) if cache.save_token_us > 0 else cost
+    _spent(cache, t_start)
+
+
+cdef int cache_restore(Cache *cache, Slots *slots, Slot *slot, uint64_t id) noexcept nogil:
+    """The slot holds what the entry holds, which stays. 0, or -1: the slot is empty then, and the entry gone. Nothing may
+    be pending at all."""
+    cdef int64_t t_start = now_us(), i = 0
+    cdef CacheEntry *entry
+    cdef size_t n_tokens
+    while cache.entries[i].id != id:
+        i += 1
+    entry = &cache.entries[i]
+    n_tokens = <size_t>entry.n_tokens * sizeof(int32_t)
+    slot_clear(slots, slot)
+    if slots.table.state_set(slots.ctx, slot.id, entry.pages + n_tokens, entry.n_state) != entry.n_state:
+        slots.table.seq_rm(slots.ctx, slot.id, -1, -1)
+        pages_close(entry.pages, entry.capacity)
+        _remove(cache, i)
+        return -1
+    memcpy(slot.tokens, entry.pages, n_tokens)
+    slot.n_tokens = slot.n_pos = entry.n_tokens
+    slot.adapter_set = entry.adapter_set
+    cache.last_used += 1
+    entry.used = cache.last_used
+    _spent(cache, t_start)
+    return 0

@@ -1,0 +1,105 @@
+# The slot table: one sequence of the KV cache each, the prefix it holds and the task it serves.
+from libc.stdint cimport int32_t, int64_t, uint64_t
+
+from llamad.grammar.grammar cimport llamad_matcher
+from llamad.engine.sampler.logprobs cimport Probs
+from llamad.engine.sampler.sampler cimport Sampler
+from llamad.base.table cimport llamad_table
+from llamad.engine.kv.task_queue cimport Task
+from llamad.tokenizer.detokenizer cimport Text
+
+cdef enum SlotState:
+    SLOT_IDLE = 0
+    SLOT_READING = 1
+    SLOT_WRITING = 2
+
+ctypedef struct Slot:
+    int32_t id
+    int32_t state
+    Task *task
+    Sampler *sampler
+    llamad_matcher *matcher  # NULL: no grammar
+    Text text
+    Probs probs
+
+    # What the slot's sequence holds; outlives the task.
+    int32_t *tokens
+    int32_t n_tokens
+    int32_t n_pos            # the next token's position: n_tokens, unless positions were grouped
+    int32_t n_grouped        # positions below it are grouped (self-extend)
+    int32_t n_shared         # in a unified cache: first tokens whose cells another slot may hold as well
+    uint64_t adapter_set
+    uint64_t group           # of the task that filled it
+    char key_name[32]        # likewise
+    uint64_t pending_turn    # when llama.cpp was last told to write to it later (slots.pending_turn)
+    int64_t t_used_us
+    int32_t n_processed      # prompt tokens that its last task had to read
+    int32_t is_awaited       # by an action that was put off to the next turn: no task may have it before
+
+    # Of the running task.
+    int32_t n_cached
+    int32_t n_decoded
+    int32_t next_token       # picked, not yet decoded; valid while writing
+    int32_t n_planned        # tokens in this step's batch
+    int32_t is_filler        # in this step's batch only to join its neighbours
+    int32_t n_piece          # tokens of its prompt in the decode that reads, then pads (padding.pyx)
+    int32_t n_pads
+    int32_t n_left           # scratch of padding.pyx
+    int32_t i_output         # index in this step's batch whose logits are wanted, -1: none
+    int32_t i_row            # the number of that output among the batch's
+    float *logits
+    int32_t picked           # by the sampler thread; negative is an error code
+    int32_t pick_stage       # how far a pick under a grammar has come (slot_sample.pxd)
+    int32_t deferral         # where a pick that takes long is (grammar_pool.pxd); 0: it is not
+    Slot *next_deferred
+    float *row               # the slot's own copy of the logits, for such picks; outlives the task
+    int64_t t_deferred_us
+    int32_t truncated
+    int32_t has_new_line
+    int32_t is_told          # the event loop knows that the task was admitted
+    int64_t t_admit_us
+    int64_t t_prompt_us
+    int64_t t_first_us
+
+ctypedef struct Slots:
+    Slot *items
+    int32_t n
+    int32_t n_ctx            # of one slot
+    int32_t n_cells          # of the whole cache, where slots share it; 0: each slot has its own
+    int32_t n_swa
+    int32_t n_swa_spare      # tokens that a window's memory keeps beside it: a compute batch
+    int32_t can_share        # a sequence's beginning can be given to another
+    int32_t can_fill         # a token may be decoded and removed again at no harm
+    int32_t group_n          # self-extend: so many neighbours get one position; 1: off
+    int32_t group_w          # in windows of so many positions
+    float similarity_min
+    int32_t is_pending       # llama.cpp has copies or moves left to do at its next decode
+    uint64_t pending_turn    # counts the times that this began
+    uint64_t n_evicted       # cached tokens dropped for another prompt
+    uint64_t n_reused
+    uint64_t n_copied        # of those, taken over from another slot
+    const llamad_table *table
+    void *ctx
+
+cdef int slots_init(Slots *slots, const llamad_table *table, void *ctx, int32_t n, int32_t n_ctx) noexcept nogil
+cdef void slots_free(Slots *slots) noexcept nogil
+cdef Slot *slots_choose(Slots *slots, const Task *task) noexcept nogil
+cdef int32_t common_prefix(const int32_t *a, const int32_t *b, int32_t n) noexcept nogil
+cdef int slot_is_pending(const Slots *slots, const Slot *slot) noexcept nogil
+cdef void slot_set_pending(Slots *slots, Slot *slot) noexcept nogil
+cdef int32_t slot_common(const Slot *slot, const Task *task) noexcept nogil
+cdef int32_t slot_can_keep(Slots *slots, const Slot *slot, int32_t n) noexcept nogil
+cdef int32_t slot_keep(Slots *slots, Slot *slot, int32_t n) noexcept nogil
+cdef void slot_clear(Slots *slots, Slot *slot) noexcept nogil
+cdef void slot_take(Slots *slots, Slot *slot, Task *task) noexcept nogil
+cdef void slot_release(Slots *slots, Slot *slot) noexcept nogil
+cdef void slots_forget(Slots *slots) noexcept nogil
+cdef int32_t slot_discard(Slots *slots, const Slot *slot, int32_t n_keep) noexcept nogil
+cdef int slot_shift(Slots *slots, Slot *slot, int32_t n_keep, int32_t n_discard) noexcept nogil
+cdef void slot_regroup(Slots *slots, Slot *slot) noexcept nogil
+cdef int32_t slot_room(const Slots *slots, const Slot *slot) noexcept nogil
+cdef int32_t slot_can_drop(Slots *slots, const Slot *slot, int32_t n_keep, int32_t n_discard) noexcept nogil
+cdef int32_t slots_cells_computed(const Slots *slots, int32_t n_tokens) noexcept nogil
+cdef int32_t slots_cells_used(const Slots *slots) noexcept nogil
+cdef Slot *slots_oldest_idle(Slots *slots, const Slot *spared) noexcept nogil
+cdef int32_t slots_check_integrity(const Slots *slots) noexcept nogil

@@ -1,0 +1,327 @@
+# Owns: which slot serves a task, and what each sequence of the KV cache holds. Runs on the engine thread.
+# Invariant: slot.tokens[:n_tokens] is exactly what llama.cpp's sequence `slot.id` holds, in this order. Its positions
+# are 0..n_tokens-1, but with self-extend: there the tail from n_grouped on ends at n_pos-1, and what lies before it
+# was pressed together into 0..n_grouped-1.
+from libc.stdint cimport int32_t, int64_t, uint64_t
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memcmp, memcpy, memmove, memset
+
+from llamad.engine.sampler.logprobs cimport probs_begin, probs_free
+from llamad.base.system cimport now_us
+from llamad.base.table cimport llamad_table
+from llamad.engine.kv.task_queue cimport Task
+from llamad.tokenizer.detokenizer cimport text_clear, text_free, text_init
+from llamad.protocol.messages cimport TASK_CACHE_PROMPT, TASK_POST_PROBS
+
+cdef enum:
+    BLOCK = 64               # tokens that are compared at once
+    CELLS_STEP = 256         # of what attention is computed for
+
+
+cdef int slots_init(Slots *slots, const llamad_table *table, void *ctx, int32_t n, int32_t n_ctx) noexcept nogil:
+    """0, or -1 without memory."""
+    cdef int32_t i
+    memset(slots, 0, sizeof(Slots))
+    slots.table = table
+    slots.ctx = ctx
+    slots.n = n
+    slots.n_ctx = n_ctx
+    slots.group_n = slots.group_w = 1
+    slots.items = <Slot *>calloc(<size_t>n, sizeof(Slot))
+    if slots.items == NULL:
+        return -1
+    for i in range(n):
+        slots.items[i].id = i
+        slots.items[i].i_output = -1
+        slots.items[i].tokens = <int32_t *>malloc(<size_t>n_ctx * sizeof(int32_t))
+        if slots.items[i].tokens == NULL or text_init(&slots.items[i].text) < 0:
+            return -1
+    return 0
+
+
+cdef void slots_free(Slots *slots) noexcept nogil:
+    cdef int32_t i
+    if slots.items == NULL:
+        return
+    for i in range(slots.n):
+        free(slots.items[i].tokens)
+        free(slots.items[i].row)
+        text_free(&slots.items[i].text)
+        probs_free(&slots.items[i].probs)
+    free(slots.items)
+    slots.items = NULL
+
+
+cdef int32_t common_prefix(const int32_t *a, const int32_t *b, int32_t n) noexcept nogil:
+    """How many of the n tokens are equal from the beginning on."""
+    cdef int32_t i = 0
+    while i + BLOCK <= n and memcmp(a + i, b + i, BLOCK * sizeof(int32_t)) == 0:
+        i += BLOCK
+    while i < n and a[i] == b[i]:
+        i += 1
+    return i
+
+
+cdef int slot_is_pending(const Slots *slots, const Slot *slot) noexcept nogil:
+    """Whether what the slot holds is written only by the next decode."""
+    return slots.is_pending and slot.pending_turn == slots.pending_turn
+
+
+cdef void slot_set_pending(Slots *slots, Slot *slot) noexcept nogil:
+    if not slots.is_pending:
+        slots.is_pending = 1
+        slots.pending_turn += 1
+    slot.pending_turn = slots.pending_turn
+
+
+cdef int32_t slot_common(const Slot *slot, const Task *task) noexcept nogil:
+    """How much of the prompt the slot holds already. Caches made with other adapters hold nothing of use, and a task
+    that wants no cache takes only what its own group has read."""
+    if slot.adapter_set != task.command.adapter_set:
+        return 0
+    if not task.command.flags & TASK_CACHE_PROMPT and (task.command.group == 0 or slot.group != task.command.group):
+        return 0
+    return common_prefix(slot.tokens, task.prompt, min(slot.n_tokens, task.command.n_prompt))
+
+
+cdef int32_t _n_neighbours(const Slots *slots, int32_t i) noexcept nogil:
+    """How many of the two slots beside it work; in a cache that all share it does not matter."""
+    if slots.n_cells:
+        return 0
+    return ((i > 0 and slots.items[i - 1].state != SLOT_IDLE)
+            + (i + 1 < slots.n and slots.items[i + 1].state != SLOT_IDLE))
+
+
+cdef Slot *slots_choose(Slots *slots, const Task *task) noexcept nogil:
+    """The idle slot this task should run in, or NULL. Changes nothing.
+
+    A slot that holds enough of the prompt wins; else the least recently used, where never-used slots come first
+    and lowest first. Beside slots at work their neighbours come before all others: together they are one graph."""
+    cdef Slot *slot
+    cdef Slot *best = NULL
+    cdef Slot *oldest = NULL
+    cdef int32_t i, n, n_best = 0, n_beside = 0
+    if task.command.id_slot >= 0:
+        slot = &slots.items[task.command.id_slot]
+        return slot if slot.state == SLOT_IDLE and not slot.is_awaited else NULL
+    for i in range(slots.n):
+        slot = &slots.items[i]
+        if slot.state != SLOT_IDLE or slot.is_awaited:
+            continue
+        n = _n_neighbours(slots, i)
+        if oldest == NULL or n > n_beside or (n == n_beside and slot.t_used_us < oldest.t_used_us):
+            oldest = slot
+            n_beside = n
+        n = slot_common(slot, task)
+        if n > n_best:
+            n_best = n
+            best = slot
+    if best != NULL and <float>n_best >= slots.similarity_min * <float>task.command.n_prompt:
+        return best
+    return oldest
+
+
+cdef int32_t slot_can_keep(Slots *slots, const Slot *slot, int32_t n) noexcept nogil:
+    """n where the slot's sequence can be cut behind its first n tokens, else 0. Changes nothing.
+
+    A sliding window may have lost what the kept part needs, and grouped positions cannot be taken apart again."""
+    if n == slot.n_tokens or n == 0:
+        return n
+    if slots.n_swa > 0 and slots.table.seq_pos_min(slots.ctx, slot.id) > max(0, n - slots.n_swa):
+        return 0
+    return n if slot.n_pos - (slot.n_tokens - n) >= slot.n_grouped else 0
+
+
+cdef int32_t slot_keep(Slots *slots, Slot *slot, int32_t n) noexcept nogil:
+    """Cuts the slot's sequence to its first n tokens and returns how many could be kept: n or 0."""
+    cdef int32_t n_gone
+    n = slot_can_keep(slots, slot, n)
+    n_gone = slot.n_tokens - n
+    # Recurrent memories refuse to be cut.
+    if n == 0 or (n_gone > 0 and slots.table.seq_rm(slots.ctx, slot.id, slot.n_pos - n_gone, -1) != 1):
+        slot_clear(slots, slot)
+        return 0
+    slots.n_evicted += <uint64_t>n_gone
+    slot.n_tokens = n
+    slot.n_pos -= n_gone
+    slot.n_shared = min(slot.n_shared, n)
+    return n
+
+
+cdef void slot_clear(Slots *slots, Slot *slot) noexcept nogil:
+    """The slot's sequence holds nothing any more."""
+    if slot.n_tokens > 0:
+        slots.table.seq_rm(slots.ctx, slot.id, -1, -1)
+    slots.n_evicted += <uint64_t>slot.n_tokens
+    slot.n_tokens = slot.n_pos = slot.n_grouped = slot.n_shared = 0
+
+
+cdef void slot_take(Slots *slots, Slot *slot, Task *task) noexcept nogil:
+    """The idle slot begins to read the task's prompt, behind what it holds: that must be a part of it."""
+    slot.n_cached = slot.n_tokens
+    slot.task = task
+    slot.state = SLOT_READING
+    slots.n_reused += <uint64_t>slot.n_cached
+    slot.adapter_set = task.command.adapter_set
+    slot.group = task.command.group
+    memcpy(slot.key_name, task.command.key_name, sizeof(slot.key_name))
+    slot.n_decoded = slot.truncated = slot.has_new_line = 0
+    slot.t_prompt_us = slot.t_first_us = 0
+    slot.i_output = -1
+    slot.n_planned = 0
+    slot.t_admit_us = now_us()
+    text_clear(&slot.text)
+    probs_begin(&slot.probs, task.command.n_probs, (task.command.flags & TASK_POST_PROBS) != 0)
+
+
+cdef void slot_release(Slots *slots, Slot *slot) noexcept nogil:
+    """The slot is idle again and keeps what its sequence holds. The caller has closed task and sampler."""
+    slot.state = SLOT_IDLE
+    slot.task = NULL
+    slot.sampler = NULL
+    slot.matcher = NULL
+    slot.i_output = -1
+    slot.n_planned = 0
+    slot.t_used_us = now_us()
+
+
+cdef void slots_forget(Slots *slots) noexcept nogil:
+    """The context is new: no sequence holds anything."""
+    cdef int32_t i
+    for i in range(slots.n):
+        slots.n_evicted += <uint64_t>slots.items[i].n_tokens
+        slots.items[i].n_tokens = slots.items[i].n_pos = slots.items[i].n_grouped = slots.items[i].n_shared = 0
+
+
+cdef int32_t _n_shared(const Slots *slots, const Slot *slot) noexcept nogil:
+    """How many of the slot's first tokens lie in cells that another slot holds as well: those must not move."""
+    cdef const Slot *other
+    cdef int32_t i, n = 0
+    for i in range(slots.n):
+        other = &slots.items[i]
+        if other.id != slot.id:
+            n = max(n, min(slot.n_shared, min(other.n_shared, other.n_tokens)))
+    return n
+
+
+cdef int32_t slot_can_drop(Slots *slots, const Slot *slot, int32_t n_keep, int32_t n_discard) noexcept nogil:
+    """Whether n_discard tokens behind the first n_keep can go, as if they had never been there. Changes nothing."""
+    cdef int32_t n_end = n_keep + n_discard
+    if n_keep == 0 and n_end == slot.n_tokens:
+        return 1
+    if slots.group_n > 1 or not slots.can_share:
+        return 0  # grouped positions cannot be taken apart, and a recurrent state has seen the tokens
+    if n_end == slot.n_tokens:
+        return slot_can_keep(slots, slot, n_keep) == n_keep
+    if not slots.table.can_shift(slots.ctx) or _n_shared(slots, slot) > n_end:
+        return 0
+    # A sliding window would reach back over the gap, to tokens that it may have lost.
+    return (slots.n_swa == 0 or slot.n_tokens - n_end >= slots.n_swa
+            or slots.table.seq_pos_min(slots.ctx, slot.id) <= max(0, n_keep - slots.n_swa))
+
+
+cdef int32_t slot_discard(Slots *slots, const Slot *slot, int32_t n_keep) noexcept nogil:
+    """How many tokens behind the first n_keep go when the context is shifted; 0 where it cannot be. Changes nothing.
+
+    What moves must be the slot's own: tokens that other slots hold as well go too."""
+    cdef int32_t n_left = slot.n_tokens - n_keep, n_discard = slot.task.command.n_discard
+    if slots.group_n > 1 or slot.n_tokens <= 4 or not slots.table.can_shift(slots.ctx):
+        return 0
+    n_discard = min(n_discard, n_left - 1) if n_discard > 0 else n_left // 2
+    n_discard = max(n_discard, _n_shared(slots, slot) - n_keep)
+    return n_discard if n_discard < n_left else 0
+
+
+cdef int slot_shift(Slots *slots, Slot *slot, int32_t n_keep, int32_t n_discard) noexcept nogil:
+    """Makes room: drops tokens behind the first n_keep and moves the rest forward. 0, or -1 where the memory refuses:
+    nothing changed then."""
+    if slots.table.seq_rm(slots.ctx, slot.id, n_keep, n_keep + n_discard) != 1:
+        return -1
+    if n_keep + n_discard < slot.n_tokens:
+        slots.table.seq_add(slots.ctx, slot.id, n_keep + n_discard, slot.n_tokens, -n_discard)
+    memmove(slot.tokens + n_keep, slot.tokens + n_keep + n_discard,
+            <size_t>(slot.n_tokens - n_keep - n_discard) * sizeof(int32_t))
+    slot_set_pending(slots, slot)
+    slot.n_tokens -= n_discard
+    slot.n_pos = slot.n_tokens
+    slot.n_shared = min(slot.n_shared, n_keep)
+    slot.truncated = 1
+    slots.n_evicted += <uint64_t>n_discard
+    return 0
+
+
+cdef void slot_regroup(Slots *slots, Slot *slot) noexcept nogil:
+    """Self-extend: whenever a window of positions is full, each group_n neighbours in it get one position, so that
+    positions grow more slowly than the text. The window is moved to a multiple of its size, divided, and what lies
+    behind it is closed up to it."""
+    cdef int32_t w = slots.group_w, n = slots.group_n, first, n_moved, n_gone = w // n * (n - 1)
+    if n <= 1:
+        return
+    while slot.n_pos >= slot.n_grouped + w:
+        first = slot.n_grouped
+        n_moved = first * n // w * n_gone
+        slots.table.seq_add(slots.ctx, slot.id, first, slot.n_pos, n_moved)
+        slots.table.seq_div(slots.ctx, slot.id, first + n_moved, first + n_moved + w, n)
+        slots.table.seq_add(slots.ctx, slot.id, first + n_moved + w, slot.n_pos + n_moved, -n_moved - n_gone)
+        slot_set_pending(slots, slot)
+        slot.n_pos -= n_gone
+        slot.n_grouped += w // n
+
+
+cdef int32_t slot_room(const Slots *slots, const Slot *slot) noexcept nogil:
+    """How many tokens may be read before positions must be grouped again."""
+    return slot.n_grouped + slots.group_w - slot.n_pos if slots.group_n > 1 else slots.n_ctx
+
+
+cdef int32_t slots_cells_computed(const Slots *slots, int32_t n_tokens) noexcept nogil:
+    """For how many cells llama.cpp computes attention where the longest of a batch has so many tokens: in steps."""
+    return min(slots.n_ctx, (n_tokens + CELLS_STEP - 1) // CELLS_STEP * CELLS_STEP)
+
+
+cdef int32_t slots_cells_used(const Slots *slots) noexcept nogil:
+    cdef int32_t i, n = 0
+    for i in range(slots.n):
+        n += slots.items[i].n_tokens
+    return n
+
+
+cdef Slot *slots_oldest_idle(Slots *slots, const Slot *spared) noexcept nogil:
+    """Who has the longest unused idle prefix; NULL when no idle slot but `spared` holds any. Changes nothing."""
+    cdef Slot *oldest = NULL
+    cdef Slot *slot
+    cdef int32_t i
+    for i in range(slots.n):
+        slot = &slots.items[i]
+        if slot == spared:
+            continue
+        if slot.state == SLOT_IDLE and slot.n_tokens > 0 and (oldest == NULL or slot.t_used_us < oldest.t_used_us):
+            oldest = slot
+    return oldest
+
+
+cdef int32_t slots_check_integrity(const Slots *slots) noexcept nogil:
+    """0 when every slot's fields agree with each other, else the number of the first broken rule."""
+    cdef const Slot *slot
+    cdef int32_t i, j
+    for i in range(slots.n):
+        slot = &slots.items[i]
+        if slot.id != i:
+            return 1
+        if (slot.state == SLOT_IDLE) != (slot.task == NULL):
+            return 2
+        if slot.n_tokens < 0 or slot.n_tokens > slots.n_ctx:
+            return 3
+        if slot.state != SLOT_WRITING and slot.sampler != NULL:
+            return 4
+        if slot.state == SLOT_READING and slot.n_tokens >= slot.task.command.n_prompt:
+            return 5
+        if slots.group_n == 1 and (slot.n_pos != slot.n_tokens or slot.n_grouped):
+            return 7
+        if slot.n_pos > slot.n_tokens or slot.n_pos < slot.n_grouped or slot.n_shared > slot.n_tokens:
+            return 8
+        if slot.deferral and (slot.state != SLOT_WRITING or slot.matcher == NULL):
+            return 9
+        for j in range(i):
+            if slot.task != NULL and slots.items[j].task == slot.task:
+                return 6
+    return 0

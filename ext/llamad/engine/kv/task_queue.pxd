@@ -1,0 +1,30 @@
+# Tasks as the engine holds them, and the line of those that wait for a slot.
+from libc.stdint cimport int32_t, uint64_t
+
+from llamad.base.table cimport llamad_bias
+from llamad.protocol.messages cimport TaskCommand
+
+ctypedef struct Task:
+    TaskCommand command
+    const int32_t *prompt
+    const int32_t *penalty     # what the penalties see; the prompt unless the request says otherwise
+    int32_t n_penalty
+    const llamad_bias *bias
+    const char *stops
+    const int32_t *breakers
+    int32_t is_paused
+    # While it waits for a slot to read what both prompts begin with (admission.pyx); held_n is 0 where it does not.
+    int32_t held_slot
+    int32_t held_n
+    uint64_t held_task
+    Task *next
+
+ctypedef struct Queue:
+    Task *first
+    int32_t n
+
+cdef Task *task_open(const TaskCommand *command) noexcept nogil
+cdef void task_close(Task *task) noexcept nogil
+cdef void queue_add(Queue *queue, Task *task) noexcept nogil
+cdef void queue_remove(Queue *queue, Task *task) noexcept nogil
+cdef Task *queue_find(Queue *queue, uint64_t id) noexcept nogil

@@ -1,0 +1,66 @@
+# Owns: a task's memory (one block, copied out of its command) and the order of the waiting line.
+# Runs on the engine thread.
+from libc.stdint cimport int32_t, uint64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy
+
+from llamad.base.table cimport llamad_bias
+from llamad.protocol.messages cimport TaskCommand
+
+
+cdef Task *task_open(const TaskCommand *command) noexcept nogil:
+    """A task with its own copy of the command and of what follows it, or NULL without memory."""
+    cdef size_t n_prompt = <size_t>command.n_prompt * sizeof(int32_t)
+    cdef size_t n_penalty = <size_t>max(command.n_penalty, 0) * sizeof(int32_t)
+    cdef size_t n_bias = <size_t>command.n_bias * sizeof(llamad_bias)
+    cdef size_t n_breakers = <size_t>command.n_breakers * sizeof(int32_t)
+    cdef size_t n_payload = n_prompt + n_penalty + n_bias + n_breakers + <size_t>command.n_stop_bytes
+    cdef Task *task = <Task *>malloc(sizeof(Task) + n_payload)
+    cdef char *payload
+    if task == NULL:
+        return NULL
+    memcpy(&task.command, command, sizeof(TaskCommand))
+    payload = <char *>(task + 1)
+    memcpy(payload, command + 1, n_payload)
+    task.prompt = <const int32_t *>payload
+    task.penalty = task.prompt
+    task.n_penalty = command.n_prompt
+    if command.n_penalty >= 0:
+        task.penalty = task.prompt + command.n_prompt
+        task.n_penalty = command.n_penalty
+    task.bias = <const llamad_bias *>(payload + n_prompt + n_penalty)
+    task.breakers = <const int32_t *>(payload + n_prompt + n_penalty + n_bias)
+    task.stops = payload + n_prompt + n_penalty + n_bias + n_breakers
+    task.is_paused = task.held_n = 0
+    task.next = NULL
+    return task
+
+
+cdef void task_close(Task *task) noexcept nogil:
+    free(task)
+
+
+cdef void queue_add(Queue *queue, Task *task) noexcept nogil:
+    """Behind all of its priority, before all of a lower one."""
+    cdef Task **link = &queue.first
+    while link[0] != NULL and link[0].command.priority >= task.command.priority:
+        link = &link[0].next
+    task.next = link[0]
+    link[0] = task
+    queue.n += 1
+
+
+cdef void queue_remove(Queue *queue, Task *task) noexcept nogil:
+    cdef Task **link = &queue.first
+    while link[0] != task:
+        link = &link[0].next
+    link[0] = task.next
+    task.next = NULL
+    queue.n -= 1
+
+
+cdef Task *queue_find(Queue *queue, uint64_t id) noexcept nogil:
+    cdef Task *task = queue.first
+    while task != NULL and task.command.id != id:
+        task = task.next
+    return task

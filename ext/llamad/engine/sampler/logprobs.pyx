@@ -1,0 +1,151 @@
+# Owns: which tokens were likely at each step, and how likely. before/after run on sampler threads around the pick
+# (one task on one thread at a time), the rest on the engine thread. Never sorts the vocabulary, never changes the row.
+from libc.float cimport FLT_MAX
+from libc.math cimport INFINITY
+from libc.stdint cimport int32_t, int64_t
+from libc.stdlib cimport free, malloc, realloc
+from libc.string cimport memmove, memset
+
+from llamad.engine.sampler.sampler cimport Sampler, sampler_candidates, sampler_scratch_bytes
+from llamad.base.table cimport llamad_candidate
+from llamad.engine.sampler.topk cimport TOPK_COLLECT_MAX, topk_select
+from llamad.protocol.messages cimport TokenProb
+
+cdef extern from "llamad/engine/sampler/logprobs.h" nogil:
+    double probs_log_sum(const float *row, int32_t n, float max) noexcept
+
+
+cdef void probs_begin(Probs *probs, int32_t n_top, int32_t is_post) noexcept nogil:
+    """A new task."""
+    probs.n_top = n_top
+    probs.is_post = is_post
+    probs.n_tokens = 0
+
+
+cdef void probs_free(Probs *probs) noexcept nogil:
+    free(probs.rows)
+    probs.rows = NULL
+    probs.n_rows_max = 0
+
+
+cdef int probs_reserve(Probs *probs) noexcept nogil:
+    """Room for one more token: 0, or -1 without memory."""
+    return probs_reserve_for(probs, probs.n_tokens + 1)
+
+
+cdef int probs_reserve_for(Probs *probs, int32_t n_tokens) noexcept nogil:
+    """Room for so many tokens in all: 0, or -1 without memory."""
+    cdef int64_t n = <int64_t>n_tokens * (1 + probs.n_top)
+    cdef void *more
+    if probs.n_top == 0 or n <= probs.n_rows_max:
+        return 0
+    more = realloc(probs.rows, <size_t>(2 * n) * sizeof(TokenProb))
+    if more == NULL:
+        return -1
+    probs.rows = <TokenProb *>more
+    probs.n_rows_max = 2 * n
+    return 0
+
+
+cdef inline TokenProb *_next(Probs *probs) noexcept nogil:
+    """The rows of the token being picked: itself, then the top."""
+    return probs.rows + <int64_t>probs.n_tokens * (1 + probs.n_top)
+
+
+cdef int32_t _select(const float *row, int32_t n, int32_t k, llamad_candidate *out) noexcept nogil:
+    """The k largest, largest first, whatever the row holds; fewer where it has fewer numbers."""
+    cdef int32_t i, j, n_found = 0
+    for i in range(n):
+        if not row[i] >= -INFINITY or (n_found == k and row[i] <= out[k - 1].logit):
+            continue
+        j = n_found if n_found < k else k - 1
+        n_found = j + 1 if n_found < k else k
+        while j > 0 and out[j - 1].logit < row[i]:
+            out[j] = out[j - 1]
+            j -= 1
+        out[j].id = i
+        out[j].logit = row[i]
+    return n_found
+
+
+cdef float _logprob(const Probs *probs, float logit) noexcept nogil:
+    """JSON has no infinity."""
+    cdef double value = <double>logit - probs.log_sum
+    return <float>value if value > -FLT_MAX else -FLT_MAX
+
+
+cdef void probs_before(Probs *probs, const float *row, int32_t n_vocab, void *scratch) noexcept nogil:
+    """The top of the model's own distribution, while nobody has touched the row."""
+    cdef llamad_candidate *top = <llamad_candidate *>scratch
+    cdef TokenProb *out
+    cdef int32_t i, n
+    if probs.n_top == 0 or probs.is_post:
+        return
+    n = topk_select(row, n_vocab, min(probs.n_top, n_vocab), top, <float *>(top + TOPK_COLLECT_MAX), 0)
+    if n < min(probs.n_top, n_vocab):  # equal logits, whose order does not matter here, or too few above -inf
+        n = _select(row, n_vocab, min(probs.n_top, n_vocab), top)
+    probs.log_sum = probs_log_sum(row, n_vocab, top[0].logit) if n > 0 and top[0].logit > -INFINITY else 0
+    out = _next(probs)
+    out.id = n
+    for i in range(n):
+        out[1 + i].id = top[i].id
+        out[1 + i].value = _logprob(probs, top[i].logit)
+
+
+cdef void probs_after(Probs *probs, Sampler *sampler, const float *row, int32_t picked) noexcept nogil:
+    """The picked token's own probability; and what the sampler left, where that is asked for."""
+    cdef llamad_candidate *left = NULL
+    cdef TokenProb *out
+    cdef int32_t i, n = 0, n_top = 0
+    if probs.n_top == 0 or picked < 0:
+        return
+    out = _next(probs)
+    if not probs.is_post:
+        out.value = _logprob(probs, row[picked])
+        return
+    sampler_candidates(sampler, &left, &n)
+    out.value = 1  # as llama-server has it where the token is not among them
+    for i in range(n):
+        if left[i].id == picked:
+            out.value = left[i].p
+            break
+    for i in range(min(n, probs.n_top)):
+        if left[i].p == 0:
+            break
+        out[1 + i].id = left[i].id
+        out[1 + i].value = left[i].p
+        n_top += 1
+    out.id = n_top
+
+
+cdef void probs_of(Probs *probs, const float *row, int32_t n_vocab, int32_t token, void *scratch) noexcept nogil:
+    """The same for a token that nobody picked."""
+    probs_before(probs, row, n_vocab, scratch)
+    probs_after(probs, NULL, row, token)
+
+
+cdef void probs_sent(Probs *probs, int32_t n_tokens) noexcept nogil:
+    """The first tokens' rows have left."""
+    cdef int64_t stride = 1 + probs.n_top
+    if probs.n_top == 0:
+        return
+    probs.n_tokens -= n_tokens
+    memmove(probs.rows, probs.rows + n_tokens * stride, <size_t>(probs.n_tokens * stride) * sizeof(TokenProb))
+
+
+def top_logprobs(float[::1] row, picked: int, n_top: int) -> tuple[float, list[tuple[int, float]]]:
+    """What is told with one token: for tests and timing, apart from the engine."""
+    cdef Probs probs
+    cdef int32_t token = picked, n_vocab = <int32_t>row.shape[0], k
+    cdef void *scratch = malloc(sampler_scratch_bytes(n_vocab))
+    memset(&probs, 0, sizeof(Probs))
+    probs_begin(&probs, n_top, 0)
+    if scratch == NULL or probs_reserve(&probs) < 0:
+        raise MemoryError()
+    with nogil:
+        probs_before(&probs, &row[0], n_vocab, scratch)
+        probs_after(&probs, NULL, &row[0], token)
+    found = probs.rows[0].value, [(probs.rows[1 + k].id, probs.rows[1 + k].value) for k in range(probs.rows[0].id)]
+    probs_free(&probs)
+    free(scratch)
+    return found

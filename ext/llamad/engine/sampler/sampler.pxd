@@ -1,0 +1,52 @@
+# A task's sampler, from its first to its last token. Every chain is ours but mirostat's, which is llama.cpp's own
+# through the table.
+from libc.stdint cimport int32_t
+
+from llamad.engine.sampler.candidates cimport Candidates
+from llamad.engine.sampler.dry cimport Dry
+from llamad.engine.sampler.penalties cimport Penalties
+from llamad.engine.sampler.random cimport Random
+from llamad.engine.sampler.logits_row cimport Row
+from llamad.base.table cimport llamad_bias, llamad_candidate, llamad_sampling, llamad_table
+
+# What sampler_candidates has to look at after a pick.
+cdef enum PickedFrom:
+    FROM_NOTHING = 0
+    FROM_LIST = 1        # candidates
+    FROM_ROW = 2         # the whole vocabulary: the row's exps
+    FROM_CHAIN = 3       # what llama.cpp's chain left
+
+ctypedef struct Sampler:
+    const llamad_table *table
+    void *chain              # llama.cpp's; NULL where this one is ours
+    llamad_sampling sampling
+    int32_t n_vocab
+    int32_t n_steps          # the samplers that do something, in their order
+    unsigned char steps[33]
+    llamad_bias *bias
+    int32_t n_bias
+    Penalties penalties
+    Dry dry
+    Random random
+    Random *xtc              # one for each xtc of the chain, and behind them as many to go back to
+    int32_t n_xtc
+
+    int32_t has_maxima       # the next pick's scratch has those of its row (logits_row.pxd)
+
+    # Of the last pick; the pointers lead into its scratch.
+    int32_t picked_from
+    Candidates candidates
+    Row row
+
+cdef Sampler *sampler_open(const llamad_table *table, const void *vocab, int32_t n_vocab,
+                           const llamad_sampling *sampling, const llamad_bias *bias, int32_t n_bias,
+                           const int32_t *breakers, int32_t n_breakers) noexcept nogil
+cdef Sampler *sampler_open_chain(const llamad_table *table, const void *vocab, int32_t n_vocab,
+                                 const llamad_sampling *sampling, const llamad_bias *bias, int32_t n_bias,
+                                 const char *breakers, int32_t n_breakers) noexcept nogil
+cdef int32_t sampler_history_wanted(const llamad_sampling *sampling) noexcept nogil
+cdef void sampler_accept(Sampler *sampler, int32_t token) noexcept nogil
+cdef int32_t sampler_pick(Sampler *sampler, float *logits, void *scratch) noexcept nogil
+cdef void sampler_candidates(Sampler *sampler, llamad_candidate **data, int32_t *n) noexcept nogil
+cdef void sampler_close(Sampler *sampler) noexcept nogil
+cdef size_t sampler_scratch_bytes(int32_t n_vocab) noexcept nogil

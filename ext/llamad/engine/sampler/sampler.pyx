@@ -1,0 +1,331 @@
+# Owns: a task's sampler: which samplers it has, in which order, and what they remember. Opened on the engine thread,
+# picks on sampler threads (one task on one thread at a time). Must not touch slots or events.
+#
+# A chain begins on the row of logits itself: penalties, DRY and biases touch only a few tokens of it, and most cuts
+# find what they leave by scanning it (logits_row.pyx). From the first cut on the samplers work on the list of candidates that
+# is left (candidates.pyx). A list of the whole vocabulary is made only for samplers that need everything sorted, and
+# where equal logits make the outcome depend on the order in which llama.cpp's sort leaves them.
+from libc.stdint cimport int32_t
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memcpy, memset
+
+from llamad.engine.sampler.candidates cimport (
+    Candidates, candidates_check, candidates_draw, candidates_finish, candidates_min_p, candidates_tail_free,
+    candidates_temperature, candidates_top_k, candidates_top_n_sigma, candidates_top_p, candidates_typical, candidates_xtc,
+)
+from llamad.engine.sampler.dry cimport dry_accept, dry_close, dry_find, dry_forget, dry_open, dry_to_list, dry_to_row
+from llamad.engine.sampler.penalties cimport (
+    penalties_accept, penalties_close, penalties_open, penalties_to_list, penalties_to_row,
+)
+from llamad.engine.sampler.random cimport Random, random_float, random_seed
+from llamad.engine.sampler.logits_row cimport (
+    Row, row_close, row_divide, row_draw, row_largest, row_list, row_min_p, row_open, row_set, row_top_k,
+    row_top_n_sigma, row_top_p, scratch_bytes,
+)
+from llamad.base.table cimport (
+    LLAMAD_SAMPLER_DRY, LLAMAD_SAMPLER_MIN_P, LLAMAD_SAMPLER_PENALTIES, LLAMAD_SAMPLER_TEMPERATURE,
+    LLAMAD_SAMPLER_TFS_Z, LLAMAD_SAMPLER_TOP_K, LLAMAD_SAMPLER_TOP_N_SIGMA, LLAMAD_SAMPLER_TOP_P,
+    LLAMAD_SAMPLER_TYPICAL, LLAMAD_SAMPLER_XTC, llamad_bias, llamad_candidate, llamad_sampling, llamad_table,
+)
+
+cdef enum:
+    AGAIN = -2           # a list with gaps was not enough: begin again with the whole one
+
+
+# --- what a chain does ----------------------------------------------------------------------------------------
+
+cdef int _is_neutral(const llamad_sampling *s, unsigned char kind) noexcept nogil:
+    """Whether llama.cpp's sampler of this kind would leave everything as it is."""
+    if kind == LLAMAD_SAMPLER_PENALTIES:
+        return s.repeat_last_n <= 0 or (s.repeat_penalty == 1 and s.presence_penalty == 0 and s.frequency_penalty == 0)
+    if kind == LLAMAD_SAMPLER_DRY:
+        return s.dry_multiplier == 0 or s.dry_base < 1 or s.dry_penalty_last_n <= 0
+    if kind == LLAMAD_SAMPLER_TOP_N_SIGMA:
+        return s.top_n_sigma <= 0
+    if kind == LLAMAD_SAMPLER_TOP_K:
+        return s.top_k <= 0
+    if kind == LLAMAD_SAMPLER_TFS_Z:
+        return s.tfs_z >= 1
+    if kind == LLAMAD_SAMPLER_TYPICAL:
+        return s.typical_p >= 1
+    if kind == LLAMAD_SAMPLER_TOP_P:
+        return s.top_p >= 1
+    if kind == LLAMAD_SAMPLER_MIN_P:
+        return s.min_p <= 0
+    if kind == LLAMAD_SAMPLER_XTC:
+        return s.xtc_probability <= 0 or s.xtc_threshold > 0.5
+    return s.temperature == 1 and s.dynatemp_range <= 0
+
+
+cdef int _has(const llamad_sampling *s, unsigned char kind) noexcept nogil:
+    cdef int32_t i
+    for i in range(s.n_samplers):
+        if s.samplers[i] == kind:
+            return not _is_neutral(s, kind)
+    return 0
+
+
+# --- life -----------------------------------------------------------------------------------------------------
+
+cdef Sampler *_open(const llamad_table *table, int32_t n_vocab, const llamad_sampling *sampling) noexcept nogil:
+    cdef Sampler *sampler = <Sampler *>calloc(1, sizeof(Sampler))
+    if sampler != NULL:
+        sampler.table = table
+        sampler.n_vocab = n_vocab
+        sampler.sampling = sampling[0]
+    return sampler
+
+
+cdef Sampler *sampler_open_chain(const llamad_table *table, const void *vocab, int32_t n_vocab,
+                                 const llamad_sampling *sampling, const llamad_bias *bias, int32_t n_bias,
+                                 const char *breakers, int32_t n_breakers) noexcept nogil:
+    """llama.cpp's chain, whatever is in it, or NULL. `breakers` are NUL-terminated strings laid end to end."""
+    cdef Sampler *sampler = _open(table, n_vocab, sampling)
+    if sampler == NULL:
+        return NULL
+    sampler.chain = table.sampler_open(vocab, sampling, bias, n_bias, breakers, n_breakers)
+    if sampler.chain == NULL:
+        free(sampler)
+        return NULL
+    return sampler
+
+
+cdef int _open_state(Sampler *sampler, const llamad_bias *bias, int32_t n_bias, const int32_t *breakers,
+                     int32_t n_breakers) noexcept nogil:
+    """What the chain remembers from one token to the next; 0, or -1 without memory."""
+    cdef const llamad_sampling *s = &sampler.sampling
+    cdef int32_t i
+    sampler.bias = <llamad_bias *>malloc(<size_t>(n_bias + 1) * sizeof(llamad_bias))
+    sampler.xtc = <Random *>malloc(<size_t>(2 * sampler.n_xtc + 1) * sizeof(Random))
+    if sampler.bias == NULL or sampler.xtc == NULL:
+        return -1
+    if n_bias > 0:
+        memcpy(sampler.bias, bias, <size_t>n_bias * sizeof(llamad_bias))
+    sampler.n_bias = n_bias
+    random_seed(&sampler.random, s.seed)
+    for i in range(sampler.n_xtc):
+        random_seed(&sampler.xtc[i], s.seed)
+    if _has(s, LLAMAD_SAMPLER_PENALTIES) and penalties_open(&sampler.penalties, s, sampler.n_vocab) < 0:
+        return -1
+    if _has(s, LLAMAD_SAMPLER_DRY) and dry_open(&sampler.dry, s, sampler.n_vocab, breakers, n_breakers) < 0:
+        return -1
+    return 0
+
+
+cdef Sampler *sampler_open(const llamad_table *table, const void *vocab, int32_t n_vocab,
+                           const llamad_sampling *sampling, const llamad_bias *bias, int32_t n_bias,
+                           const int32_t *breakers, int32_t n_breakers) noexcept nogil:
+    """A sampler without history, or NULL. `breakers` is DRY's table of n_breakers numbers (dry_breakers.pyx)."""
+    cdef Sampler *sampler
+    cdef int32_t i
+    if sampling.mirostat:
+        return sampler_open_chain(table, vocab, n_vocab, sampling, bias, n_bias, NULL, 0)
+    sampler = _open(table, n_vocab, sampling)
+    if sampler == NULL:
+        return NULL
+    for i in range(sampling.n_samplers):
+        if not _is_neutral(sampling, sampling.samplers[i]):
+            sampler.steps[sampler.n_steps] = sampling.samplers[i]
+            sampler.n_steps += 1
+            sampler.n_xtc += sampling.samplers[i] == LLAMAD_SAMPLER_XTC
+    if _open_state(sampler, bias, n_bias, breakers, n_breakers) < 0:
+        sampler_close(sampler)
+        return NULL
+    return sampler
+
+
+cdef void sampler_close(Sampler *sampler) noexcept nogil:
+    if sampler == NULL:
+        return
+    if sampler.chain != NULL:
+        sampler.table.sampler_close(sampler.chain)
+    penalties_close(&sampler.penalties)
+    dry_close(&sampler.dry)
+    free(sampler.bias)
+    free(sampler.xtc)
+    free(sampler)
+
+
+cdef size_t sampler_scratch_bytes(int32_t n_vocab) noexcept nogil:
+    return scratch_bytes(n_vocab)
+
+
+# --- history --------------------------------------------------------------------------------------------------
+
+cdef int32_t sampler_history_wanted(const llamad_sampling *sampling) noexcept nogil:
+    """How many of the prompt's last tokens can matter: penalties and DRY look back no further."""
+    cdef int32_t n = 0
+    if sampling.mirostat:
+        return 0
+    if _has(sampling, LLAMAD_SAMPLER_PENALTIES):
+        n = sampling.repeat_last_n
+    if _has(sampling, LLAMAD_SAMPLER_DRY):
+        n = max(n, sampling.dry_penalty_last_n)
+    return n
+
+
+cdef void sampler_accept(Sampler *sampler, int32_t token) noexcept nogil:
+    """The token is part of the text now."""
+    if sampler.chain != NULL:
+        sampler.table.sampler_accept(sampler.chain, token)
+        return
+    penalties_accept(&sampler.penalties, token)
+    dry_accept(&sampler.dry, token)
+
+
+# --- picking --------------------------------------------------------------------------------------------------
+
+cdef int _step_on_row(Sampler *sampler, unsigned char kind, Row *row, Candidates *c, int has_dry, int exact) noexcept nogil:
+    """1: `c` is the list from here on. 0: still on the row. -1: this sampler needs a list of everything."""
+    cdef const llamad_sampling *s = &sampler.sampling
+    if kind == LLAMAD_SAMPLER_PENALTIES:
+        penalties_to_row(&sampler.penalties, s, row)
+        return 0
+    if kind == LLAMAD_SAMPLER_DRY:
+        if has_dry:
+            dry_to_row(&sampler.dry, s, row)
+        return 0
+    if exact:
+        return -1
+    if kind == LLAMAD_SAMPLER_TOP_K:
+        return 1 if row_top_k(row, s.top_k, c) else -1
+    if kind == LLAMAD_SAMPLER_TOP_P:
+        return 1 if row_top_p(row, s, c) else -1
+    if kind == LLAMAD_SAMPLER_MIN_P:
+        return 1 if row_min_p(row, s, c) else -1
+    if kind == LLAMAD_SAMPLER_TOP_N_SIGMA:
+        return 1 if row_top_n_sigma(row, s, c) else -1
+    if kind == LLAMAD_SAMPLER_TEMPERATURE and s.dynatemp_range <= 0:
+        if s.temperature > 0:
+            row_divide(row, s.temperature)
+            return 0
+        return 1 if row_largest(row, c) else -1
+    return -1
+
+
+cdef void _step_on_list(Sampler *sampler, unsigned char kind, Candidates *c, int has_dry) noexcept nogil:
+    cdef const llamad_sampling *s = &sampler.sampling
+    if kind == LLAMAD_SAMPLER_TOP_K:
+        candidates_top_k(c, s.top_k)
+    elif kind == LLAMAD_SAMPLER_TOP_P:
+        candidates_top_p(c, s)
+    elif kind == LLAMAD_SAMPLER_MIN_P:
+        candidates_min_p(c, s)
+    elif kind == LLAMAD_SAMPLER_TYPICAL:
+        candidates_typical(c, s)
+    elif kind == LLAMAD_SAMPLER_XTC:
+        candidates_xtc(c, s)
+    elif kind == LLAMAD_SAMPLER_TEMPERATURE:
+        candidates_temperature(c, s)
+    elif kind == LLAMAD_SAMPLER_TOP_N_SIGMA:
+        candidates_top_n_sigma(c, s)
+    elif kind == LLAMAD_SAMPLER_TFS_Z:
+        candidates_tail_free(c, s)
+    elif kind == LLAMAD_SAMPLER_PENALTIES:
+        penalties_to_list(&sampler.penalties, s, c)
+    elif kind == LLAMAD_SAMPLER_DRY and has_dry:
+        dry_to_list(&sampler.dry, s, c)
+
+
+cdef int32_t _draw(Sampler *sampler, Row *row, Candidates *c, int on_row) noexcept nogil:
+    cdef int32_t token
+    if on_row:
+        sampler.picked_from = FROM_ROW
+        token = row_draw(row, &sampler.random, &c.total)
+        if token >= 0:
+            return token
+        row_list(row, c)
+    sampler.picked_from = FROM_LIST
+    token = candidates_draw(c, &sampler.random)
+    return AGAIN if c.redo else token
+
+
+cdef int32_t _pick(Sampler *sampler, Row *row, Candidates *c, int has_dry, int exact) noexcept nogil:
+    """The chain from its first sampler to the draw. With `exact` the list is whole from the first cut on."""
+    cdef int32_t i, n, i_xtc = 0, state
+    cdef unsigned char kind
+    cdef int on_row = 1
+    for i in range(sampler.n_bias):
+        row_set(row, sampler.bias[i].token, row.logits[sampler.bias[i].token] + sampler.bias[i].bias)
+    for i in range(sampler.n_steps):
+        kind = sampler.steps[i]
+        if kind == LLAMAD_SAMPLER_XTC:
+            i_xtc += 1
+            n = row.n if on_row else c.n_full
+            if n < 2 or random_float(&sampler.xtc[i_xtc - 1]) > sampler.sampling.xtc_probability:
+                continue
+        if on_row:
+            state = _step_on_row(sampler, kind, row, c, has_dry, exact)
+            if state >= 0:
+                on_row = state == 0
+                continue
+            row_list(row, c)
+            on_row = 0
+        _step_on_list(sampler, kind, c, has_dry)
+        candidates_check(c)
+        if c.redo:
+            return AGAIN
+    return _draw(sampler, row, c, on_row)
+
+
+cdef void _begin(Sampler *sampler, float *logits, void *scratch, int32_t has_maxima) noexcept nogil:
+    cdef Candidates *c = &sampler.candidates
+    row_open(&sampler.row, logits, sampler.n_vocab, scratch, has_maxima)
+    memset(c, 0, sizeof(Candidates))
+    c.table = sampler.table
+    c.data = sampler.row.m.data
+    c.spare = sampler.row.m.spare
+    c.scores = sampler.row.m.exps
+    c.order = <int32_t *>sampler.row.m.own
+    c.places = sampler.row.m.places
+
+
+cdef int32_t sampler_pick(Sampler *sampler, float *logits, void *scratch) noexcept nogil:
+    """The next token, or a negative code. The row is as it was afterwards, and the token is not part of the history
+    before sampler_accept: a grammar may have another pick made for the same place, with the next random number."""
+    cdef Candidates *c = &sampler.candidates
+    cdef size_t n_xtc_bytes = <size_t>sampler.n_xtc * sizeof(Random)
+    cdef int32_t token, has_maxima = sampler.has_maxima
+    cdef int has_dry = 0
+    sampler.has_maxima = 0
+    if sampler.chain != NULL:
+        sampler.picked_from = FROM_CHAIN
+        c.table = sampler.table
+        return sampler.table.sampler_pick(sampler.chain, logits, sampler.n_vocab, scratch, &c.data, &c.n)
+    if sampler.dry.tokens != NULL:
+        has_dry = dry_find(&sampler.dry, &sampler.sampling)
+    memcpy(sampler.xtc + sampler.n_xtc, sampler.xtc, n_xtc_bytes)
+    _begin(sampler, logits, scratch, has_maxima)
+    token = _pick(sampler, &sampler.row, c, has_dry, 0)
+    row_close(&sampler.row)
+    if token == AGAIN:
+        memcpy(sampler.xtc, sampler.xtc + sampler.n_xtc, n_xtc_bytes)
+        _begin(sampler, logits, scratch, 0)
+        token = _pick(sampler, &sampler.row, c, has_dry, 1)
+        row_close(&sampler.row)
+    if has_dry:
+        dry_forget(&sampler.dry)
+    return token
+
+
+cdef void sampler_candidates(Sampler *sampler, llamad_candidate **data, int32_t *n) noexcept nogil:
+    """The candidates of the last pick as they stood for the draw, with their final probabilities, largest first. Those
+    without any probability may be left out. After a pick, before its scratch is used again."""
+    cdef Candidates *c = &sampler.candidates
+    cdef int32_t i
+    if sampler.picked_from == FROM_ROW:
+        for i in range(sampler.n_vocab):
+            c.data[i].id = i
+            c.data[i].p = sampler.row.m.exps[i]
+            c.data[i].logit = c.data[i].p
+        c.n = sampler.n_vocab
+        c.is_sorted = 0
+        sampler.picked_from = FROM_LIST
+    if sampler.picked_from == FROM_CHAIN:
+        for i in range(c.n):
+            c.data[i].p = c.data[i].p if c.data[i].p >= 0 else 0  # no NaN goes out
+        c.table.sort(c.data, c.n)
+    else:
+        candidates_finish(c)
+    data[0] = c.data
+    n[0] = c.n

@@ -1,0 +1,20 @@
+# The largest logits of a row: the k first of them, sorted, or all that reach a threshold.
+from libc.stdint cimport int32_t
+
+from llamad.base.table cimport llamad_candidate
+
+cdef enum:
+    TOPK_MAX = 1024          # the largest k this is made for
+    TOPK_COLLECT_MAX = 4096
+
+cdef extern from "llamad/engine/sampler/topk.h" nogil:
+    enum:
+        TOPK_LANES
+        TOPK_PIECE
+
+cdef int32_t topk_n_maxima(int32_t n) noexcept nogil
+cdef float topk_maxima(const float *row, int32_t n, float *maxima, int has_maxima) noexcept nogil
+cdef int32_t topk_select(const float *row, int32_t n, int32_t k, llamad_candidate *out, float *maxima,
+                         int has_maxima) noexcept nogil
+cdef int32_t topk_collect(const float *row, int32_t n, const float *maxima, float least,
+                          llamad_candidate *out) noexcept nogil

@@ -1,0 +1,160 @@
+# Owns: choosing and sorting the few candidates of a row. Runs on sampler threads.
+from libc.float cimport FLT_MAX
+from libc.math cimport INFINITY
+from libc.stdint cimport int32_t
+
+from llamad.base.table cimport llamad_candidate
+
+cdef enum:
+    PARTIAL_SORT_MAX = 128   # llama.cpp's limit
+
+cdef extern from "llamad/engine/sampler/topk.h" nogil:
+    int32_t topk_group_maxima(const float *row, int32_t n, float *out) noexcept
+    float topk_threshold(const float *maxima, int32_t n, int32_t k, float *heap) noexcept
+    float topk_near(const float *row, int32_t n, int32_t k, float largest) noexcept
+    ctypedef struct topk_item:
+        pass
+    void topk_in_order(const float *row, int32_t n, int32_t k, const float *maxima, topk_item *out) noexcept
+
+
+cdef int32_t topk_n_maxima(int32_t n) noexcept nogil:
+    """How many floats the functions below need for their maxima, and for the heap behind them."""
+    return (n // TOPK_PIECE + 1) * TOPK_LANES + TOPK_MAX
+
+
+cdef float _largest(const float *row, int32_t n, const float *maxima, int32_t n_groups) noexcept nogil:
+    cdef float largest = -INFINITY
+    cdef int32_t i
+    for i in range(n_groups):
+        largest = maxima[i] if maxima[i] > largest else largest
+    for i in range(n // TOPK_PIECE * TOPK_PIECE, n):
+        largest = row[i] if row[i] > largest else largest
+    return largest
+
+
+cdef float topk_maxima(const float *row, int32_t n, float *maxima, int has_maxima) noexcept nogil:
+    """Fills the groups' maxima, if they are not there; returns the largest element."""
+    return _largest(row, n, maxima, n // TOPK_PIECE * TOPK_LANES if has_maxima else topk_group_maxima(row, n, maxima))
+
+
+cdef int32_t topk_collect(const float *row, int32_t n, const float *maxima, float least,
+                          llamad_candidate *out) noexcept nogil:
+    """Every element that reaches the threshold, in the row's order; returns how many. `out` has room for all."""
+    cdef int32_t i, piece, lane, end, found = 0
+    for piece in range(n // TOPK_PIECE + 1):
+        lane = 0
+        if piece < n // TOPK_PIECE:
+            while lane < TOPK_LANES and not maxima[piece * TOPK_LANES + lane] >= least:
+                lane += 1
+        if lane == TOPK_LANES:
+            continue
+        end = min(n, (piece + 1) * TOPK_PIECE)
+        for i in range(piece * TOPK_PIECE, end):
+            if row[i] >= least:
+                out[found].id = i
+                out[found].logit = row[i]
+                found += 1
+    return found
+
+
+cdef int _collect(const float *row, int32_t at, int32_t end, int32_t stride, float least, llamad_candidate *out,
+                  int32_t *n) noexcept nogil:
+    """Adds every element of a group that reaches the threshold; -1 when there are too many."""
+    while at < end:
+        if row[at] >= least:
+            if n[0] == TOPK_COLLECT_MAX:
+                return -1
+            out[n[0]].id = at
+            out[n[0]].logit = row[at]
+            n[0] += 1
+        at += stride
+    return 0
+
+
+cdef void _sift(llamad_candidate *data, int32_t n, int32_t i) noexcept nogil:
+    cdef llamad_candidate value = data[i]
+    cdef int32_t child
+    while True:
+        child = 2 * i + 1
+        if child >= n:
+            break
+        if child + 1 < n and data[child + 1].logit < data[child].logit:
+            child += 1
+        if not data[child].logit < value.logit:
+            break
+        data[i] = data[child]
+        i = child
+    data[i] = value
+
+
+cdef void _sort(llamad_candidate *data, int32_t n) noexcept nogil:
+    """Largest first. Insertion for the usual few, a heap for many."""
+    cdef llamad_candidate value
+    cdef int32_t i, j
+    if n <= 96:
+        for i in range(1, n):
+            value = data[i]
+            j = i
+            while j > 0 and data[j - 1].logit < value.logit:
+                data[j] = data[j - 1]
+                j -= 1
+            data[j] = value
+        return
+    for i in range(n // 2 - 1, -1, -1):
+        _sift(data, n, i)
+    for i in range(n - 1, 0, -1):  # the smallest goes to the end, so the front keeps the largest
+        value = data[0]
+        data[0] = data[i]
+        data[i] = value
+        _sift(data, i, 0)
+
+
+cdef int _has_nan(const float *row, int32_t n) noexcept nogil:
+    cdef int32_t i
+    for i in range(n):
+        if row[i] != row[i]:
+            return 1
+    return 0
+
+
+cdef int32_t _select_in_order(const float *row, int32_t n, int32_t k, llamad_candidate *out,
+                              const float *maxima) noexcept nogil:
+    """topk_select by llama.cpp's own heap: for a row whose elements are hardly more than k, or nearly all equal."""
+    topk_in_order(row, n, k, maxima, <topk_item *>out)
+    while k > 0 and not out[k - 1].logit >= -FLT_MAX:
+        k -= 1
+    return k
+
+
+cdef int32_t topk_select(const float *row, int32_t n, int32_t k, llamad_candidate *out, float *maxima,
+                         int has_maxima) noexcept nogil:
+    """The first k of `out` become the k largest, sorted; returns k, or fewer where only so many are above -inf.
+
+    -1 where too many reach the threshold, or llama.cpp would sort in another way than by a heap and equal logits leave
+    the order open: the caller then has its own sort do it. `out` has room for TOPK_COLLECT_MAX."""
+    cdef int32_t n_groups = n // TOPK_PIECE * TOPK_LANES if has_maxima else topk_group_maxima(row, n, maxima)
+    cdef int32_t i, piece, n_found = 0, n_whole = n // TOPK_PIECE * TOPK_PIECE
+    cdef float least
+    if n_groups >= k:
+        least = topk_threshold(maxima, n_groups, k, maxima + n_groups)
+    else:
+        # Too few groups for a threshold; without one all of the row would be sorted.
+        least = topk_near(row, n, k, _largest(row, n, maxima, n_groups))
+        if least == -FLT_MAX and k <= PARTIAL_SORT_MAX and not _has_nan(row, k):
+            return _select_in_order(row, n, k, out, maxima)
+    least = least if least > -FLT_MAX else -FLT_MAX
+    for i in range(n_groups):
+        if maxima[i] >= least:
+            piece = i // TOPK_LANES * TOPK_PIECE
+            if _collect(row, piece + i % TOPK_LANES, piece + TOPK_PIECE, TOPK_LANES, least, out, &n_found) < 0:
+                return -1
+    if _collect(row, n_whole, n, 1, least, out, &n_found) < 0:
+        return -1
+    _sort(out, n_found)
+    for i in range(1, min(k + 1, n_found)):
+        if out[i].logit == out[i - 1].logit:
+            if k > PARTIAL_SORT_MAX or _has_nan(row, k):
+                return -1
+            topk_in_order(row, n, k, maxima, <topk_item *>out)
+            break
+    return min(k, n_found)

@@ -1,5 +1,0 @@
-# Sampling parameters as a Python object.
-from llamad.engine.table cimport llamad_sampling
-
-cdef class Sampling:
-    cdef llamad_sampling values

@@ -1,0 +1,102 @@
+# Owns: fillers, slots without anything to decode that get a token all the same, which is removed afterwards. Runs on
+# the engine thread.
+#
+# With a stream for each slot llama.cpp makes a graph for every run of neighbours in the batch, and each reads all
+# weights again: holes between those who write are filled. And a device runs a graph that it has seen twice in the same
+# shape much faster (captured, launched as one): where many write, their number is rounded up, and kept for some steps
+# when it falls, so that one who ends or begins does not change the shape.
+from libc.stdint cimport int32_t
+
+from llamad.engine.scheduler.plan cimport Plan, plan_has_device, plan_has_output
+from llamad.engine.kv.slots cimport Slot, Slots, slots_cells_computed
+
+cdef enum:
+    # A graph more costs a device about as much as thirty streams more in one (1B model, H200).
+    FILL_MAX = 24
+    # A new shape costs about as much as a quarter more of the streams for so many steps.
+    KEEP_STEPS = 12
+
+
+cdef int32_t _cells(const Slots *slots, const Plan *plan) noexcept nogil:
+    """What the batch computes anyway for each of its slots."""
+    cdef int32_t i, n = 0
+    for i in range(slots.n):
+        if plan_has_output(plan, &slots.items[i]):
+            n = max(n, slots.items[i].n_tokens + slots.items[i].n_planned)
+    return slots_cells_computed(slots, n)
+
+
+cdef int _can_fill(const Slots *slots, int32_t first, int32_t end, int32_t n_cells) noexcept nogil:
+    cdef int32_t i
+    for i in range(first, end):
+        if slots.items[i].n_tokens + slots.items[i].n_planned >= n_cells:
+            return 0
+    return 1
+
+
+cdef void _fill(Plan *plan, Slots *slots, int32_t first, int32_t end) noexcept nogil:
+    cdef int32_t i
+    for i in range(first, end):
+        slots.items[i].is_filler = 1
+    plan.n_fillers += end - first
+
+
+cdef int32_t _rounded(int32_t n) noexcept nogil:
+    """Few are not rounded: there each one more costs something, and another kind of product may begin."""
+    cdef int32_t step = 1
+    if n > 8:
+        step = 4 if n <= 32 else 8 if n <= 64 else 16
+    return (n + step - 1) // step * step
+
+
+cdef int32_t _width(Plan *plan, int32_t n) noexcept nogil:
+    """How many streams the batch should have for these n."""
+    cdef int32_t width = _rounded(n)
+    if n > 8 and width < plan.width <= width + plan.width // 4 and plan.n_kept < KEEP_STEPS:
+        plan.n_kept += 1
+        return plan.width
+    plan.width = width
+    plan.n_kept = 0
+    return width
+
+
+cdef void fillers_choose(Plan *plan, Slots *slots) noexcept nogil:
+    cdef int32_t i, first = -1, last = -1, n_runs = 0, n_more, n_cells
+    plan.n_fillers = 0
+    for i in range(slots.n):
+        slots.items[i].is_filler = 0
+    if not slots.can_fill or not plan_has_device(plan) or (plan.n_reading_tokens and not plan.is_apart):
+        return
+    n_cells = _cells(slots, plan)
+    for i in range(slots.n):
+        if not plan_has_output(plan, &slots.items[i]):
+            continue
+        if last >= 0 and i - last <= FILL_MAX + 1 and _can_fill(slots, last + 1, i, n_cells):
+            _fill(plan, slots, last + 1, i)
+        else:
+            n_runs += 1
+            first = i
+        last = i
+    if n_runs != 1 or not plan.has_device:
+        return
+    n_more = _width(plan, last - first + 1) - (last - first + 1)
+    while n_more > 0 and last + 1 < slots.n and _can_fill(slots, last + 1, last + 2, n_cells):
+        _fill(plan, slots, last + 1, last + 2)
+        last += 1
+        n_more -= 1
+    while n_more > 0 and first > 0 and _can_fill(slots, first - 1, first, n_cells):
+        _fill(plan, slots, first - 1, first)
+        first -= 1
+        n_more -= 1
+
+
+cdef void fillers_remove(const Plan *plan, Slots *slots) noexcept nogil:
+    """After the decode, when the slots hold what they read."""
+    cdef Slot *slot
+    cdef int32_t i
+    if plan.n_fillers == 0:
+        return
+    for i in range(slots.n):
+        slot = &slots.items[i]
+        if slot.is_filler:
+            slots.table.seq_rm(slots.ctx, slot.id, slot.n_pos, -1)

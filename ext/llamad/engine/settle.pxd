@@ -1,5 +1,0 @@
-# Copies and moves that llama.cpp has left for its next decode, done now.
-from llamad.engine.core cimport State
-from llamad.engine.slots cimport Slot
-
-cdef int settle(State *state, Slot *slot) noexcept nogil

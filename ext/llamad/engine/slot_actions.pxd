@@ -1,0 +1,10 @@
+# What is done to a slot itself: save, restore, erase, shift, tell its tokens.
+from libc.stdint cimport int32_t, uint64_t
+
+from llamad.engine.state cimport State
+from llamad.protocol.messages cimport ActionCommand
+
+cdef void actions_add(State *state, const ActionCommand *command) noexcept nogil
+cdef int32_t actions_run(State *state) noexcept nogil
+cdef void actions_drop(State *state, uint64_t id) noexcept nogil
+cdef void actions_drop_all(State *state) noexcept nogil

@@ -1,0 +1,207 @@
+# Owns: the actions on slots. Runs on the engine thread, between two steps and before anyone is admitted, so that a slot
+# which comes free is seen by those who waited for it first. A slot at work is never touched: its action waits.
+#
+# Nothing here looks into a state: what is to be restored was checked in full by a worker (state/check.cpp).
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy, memset
+
+from llamad.protocol.blobs cimport blob_find, llamad_blob
+from llamad.engine.state cimport Action, State
+from llamad.engine.events cimport emit_action
+from llamad.engine.flush cimport settle
+from llamad.engine.admission cimport share_has_room
+from llamad.engine.kv.slots cimport SLOT_IDLE, Slot, slot_can_drop, slot_clear, slot_shift
+from llamad.base.system cimport now_us
+from llamad.protocol.messages cimport (
+    ACTION_ERASE, ACTION_LOOK, ACTION_RESTORE, ACTION_SAVE, ACTION_SHIFT, ACTION_TOKENS, RESULT_ABORTED, RESULT_BUSY,
+    RESULT_CANNOT, RESULT_DONE, RESULT_FAILED, RESULT_NO_ROOM, RESULT_OUTSIDE, RESULT_TOO_SMALL, ActionCommand,
+    ActionEvent,
+)
+
+cdef enum:
+    HEAD = 8                 # "SES1" and the number of tokens
+
+
+# --- the waiting line -------------------------------------------------------------------------------------------
+
+cdef void _answer(State *state, uint64_t id, int32_t result) noexcept nogil:
+    cdef ActionEvent event
+    memset(&event, 0, sizeof(event))
+    event.result = result
+    emit_action(state, id, &event)
+
+
+cdef void actions_add(State *state, const ActionCommand *command) noexcept nogil:
+    cdef Action **link = &state.actions
+    cdef Action *action = <Action *>calloc(1, sizeof(Action))
+    if action == NULL:
+        _answer(state, command.id, RESULT_FAILED)
+        return
+    action.command = command[0]
+    while link[0] != NULL:
+        link = &link[0].next
+    link[0] = action
+
+
+cdef void _drop(State *state, Action **link, int32_t result) noexcept nogil:
+    cdef Action *action = link[0]
+    link[0] = action.next
+    _answer(state, action.command.id, result)
+    free(action)
+
+
+cdef void actions_drop(State *state, uint64_t id) noexcept nogil:
+    """Its client is gone. One that is done already is not found; its answer is on the way."""
+    cdef Action **link = &state.actions
+    while link[0] != NULL and link[0].command.id != id:
+        link = &link[0].next
+    if link[0] != NULL:
+        _drop(state, link, RESULT_ABORTED)
+
+
+cdef void actions_drop_all(State *state) noexcept nogil:
+    while state.actions != NULL:
+        _drop(state, &state.actions, RESULT_ABORTED)
+
+
+# --- the actions ------------------------------------------------------------------------------------------------
+
+cdef int32_t _save(State *state, Slot *slot, llamad_blob *blob, ActionEvent *event) noexcept nogil:
+    cdef size_t n_head = HEAD + <size_t>slot.n_tokens * sizeof(int32_t), n_state
+    cdef uint32_t n_tokens = <uint32_t>slot.n_tokens
+    if settle(state, slot) < 0:
+        return RESULT_FAILED
+    n_state = state.table.state_size(state.ctx, slot.id)
+    event.n_bytes = n_head + n_state
+    if event.n_bytes > blob.capacity:
+        return RESULT_TOO_SMALL
+    memcpy(blob.data, <const char *>b"SES1", 4)
+    memcpy(blob.data + 4, &n_tokens, 4)
+    memcpy(blob.data + HEAD, slot.tokens, n_head - HEAD)
+    if n_state == 0 or state.table.state_get(state.ctx, slot.id, blob.data + n_head, n_state) != n_state:
+        return RESULT_FAILED
+    blob.size = event.n_bytes
+    event.n_tokens = slot.n_tokens
+    state.stats.n_saves += 1
+    return RESULT_DONE
+
+
+cdef int32_t _restore(State *state, Slot *slot, const llamad_blob *blob, int32_t n_tokens, ActionEvent *event) noexcept nogil:
+    cdef size_t n_head = HEAD + <size_t>n_tokens * sizeof(int32_t), n_state = blob.size - n_head
+    if n_tokens > state.slots.n_ctx or blob.size <= n_head or settle(state, slot) < 0:
+        return RESULT_FAILED
+    if not share_has_room(state, slot, n_tokens):
+        return RESULT_NO_ROOM
+    slot_clear(&state.slots, slot)
+    event.n_bytes = blob.size
+    event.n_tokens = n_tokens
+    slot.adapter_set = slot.group = 0
+    memset(slot.key_name, 0, sizeof(slot.key_name))
+    slot.n_processed = 0
+    slot.t_used_us = now_us()
+    # An empty state leaves the sequence as it is, which is empty already.
+    if n_tokens and state.table.state_set(state.ctx, slot.id, blob.data + n_head, n_state) != n_state:
+        state.table.seq_rm(state.ctx, slot.id, -1, -1)
+        return RESULT_FAILED
+    memcpy(slot.tokens, blob.data + HEAD, n_head - HEAD)
+    slot.n_tokens = slot.n_pos = n_tokens
+    state.stats.n_restores += 1
+    return RESULT_DONE
+
+
+cdef int32_t _shift(State *state, Slot *slot, const ActionCommand *command, ActionEvent *event) noexcept nogil:
+    event.n_tokens = slot.n_tokens
+    if command.n_keep < 0 or command.n_discard <= 0 or command.n_discard > slot.n_tokens - command.n_keep:
+        return RESULT_OUTSIDE
+    if not slot_can_drop(&state.slots, slot, command.n_keep, command.n_discard):
+        return RESULT_CANNOT
+    if command.n_discard == slot.n_tokens:
+        slot_clear(&state.slots, slot)
+    elif slot_shift(&state.slots, slot, command.n_keep, command.n_discard) < 0:
+        return RESULT_CANNOT
+    event.n_tokens = slot.n_tokens
+    return RESULT_DONE
+
+
+cdef int32_t _tokens(const Slot *slot, llamad_blob *blob, ActionEvent *event) noexcept nogil:
+    event.n_bytes = <size_t>slot.n_tokens * sizeof(int32_t)
+    event.n_tokens = slot.n_tokens
+    event.n_processed = slot.n_processed
+    if event.n_bytes > blob.capacity:
+        return RESULT_TOO_SMALL
+    memcpy(blob.data, slot.tokens, event.n_bytes)
+    blob.size = event.n_bytes
+    return RESULT_DONE
+
+
+cdef int32_t _act(State *state, Slot *slot, const ActionCommand *command, ActionEvent *event) noexcept nogil:
+    cdef llamad_blob *blob = blob_find(command.blob) if command.blob else NULL
+    if command.kind == ACTION_ERASE:
+        event.n_tokens = slot.n_tokens
+        slot_clear(&state.slots, slot)
+        return RESULT_DONE
+    if command.kind == ACTION_SHIFT:
+        return _shift(state, slot, command, event)
+    if blob == NULL:
+        return RESULT_FAILED
+    if command.kind == ACTION_SAVE:
+        return _save(state, slot, blob, event)
+    if command.kind == ACTION_RESTORE:
+        return _restore(state, slot, blob, command.n_tokens, event)
+    return _tokens(slot, blob, event)
+
+
+cdef void _run(State *state, Slot *slot, const ActionCommand *command) noexcept nogil:
+    cdef ActionEvent event
+    cdef int64_t t_start = now_us()
+    memset(&event, 0, sizeof(event))
+    event.result = _act(state, slot, command, &event)
+    event.stall_us = now_us() - t_start
+    if command.kind == ACTION_SAVE or command.kind == ACTION_RESTORE:
+        state.stats.state_us += event.stall_us
+        state.stats.state_us_max = max(state.stats.state_us_max, event.stall_us)
+    emit_action(state, command.id, &event)
+
+
+cdef int _is_long(const Action *action) noexcept nogil:
+    return action.command.kind == ACTION_SAVE or action.command.kind == ACTION_RESTORE
+
+
+cdef int _is_anyone_at_work(const State *state) noexcept nogil:
+    cdef int32_t i
+    for i in range(state.slots.n):
+        if state.slots.items[i].state != SLOT_IDLE:
+            return 1
+    return 0
+
+
+cdef int32_t actions_run(State *state) noexcept nogil:
+    """Every action whose slot is idle, in their order; those of one slot keep theirs. While a slot is at work only one
+    state is saved or restored between two steps, so that its stream stands still for one at a time. Returns how
+    many were put off for that; no task comes before them."""
+    cdef Action **link = &state.actions
+    cdef Action *action
+    cdef Slot *slot
+    cdef int32_t i, n_long = 0, n_put_off = 0
+    cdef int is_sparing = link[0] != NULL and _is_anyone_at_work(state)
+    for i in range(state.slots.n):
+        state.slots.items[i].is_awaited = 0
+    while link[0] != NULL:
+        action = link[0]
+        slot = &state.slots.items[action.command.slot]
+        if action.command.kind != ACTION_LOOK and slot.state == SLOT_IDLE and (
+                slot.is_awaited or (is_sparing and n_long > 0 and _is_long(action))):
+            slot.is_awaited = 1
+            n_put_off += 1
+            link = &action.next
+        elif slot.state == SLOT_IDLE or action.command.kind == ACTION_LOOK:
+            n_long += _is_long(action)
+            link[0] = action.next
+            _run(state, slot, &action.command)
+            free(action)
+        elif action.command.nowait:
+            _drop(state, link, RESULT_BUSY)
+        else:
+            link = &action.next
+    return n_put_off

@@ -1,0 +1,85 @@
+# The engine's whole state in one struct. The step loop (loop.pyx) owns it while the engine thread runs;
+# core.pyx is its Python face.
+from libc.stdint cimport int32_t, int64_t, uint64_t
+
+from llamad.engine.kv.host_cache cimport Cache
+from llamad.engine.threads.grammar_pool cimport Defer
+from llamad.engine.threads.logits_arrival cimport Landing
+from llamad.engine.scheduler.plan cimport Plan
+from llamad.protocol.ring cimport Ring
+from llamad.engine.kv.slots cimport Slots
+from llamad.base.table cimport llamad_table
+from llamad.engine.kv.task_queue cimport Queue
+from llamad.tokenizer.vocab cimport Pieces
+from llamad.protocol.messages cimport ActionCommand
+from llamad.engine.threads.sampler_pool cimport THREADS_MAX, Workers
+
+# Written by the engine thread alone, read by anyone: every field is one aligned word.
+ctypedef struct Stats:
+    int64_t t_last_step_us
+    uint64_t n_steps
+    uint64_t n_landed          # of them: sampled while their logits arrived
+    uint64_t n_prompt_tokens
+    uint64_t n_predicted
+    uint64_t n_decode_failures
+    uint64_t n_aborted
+    int64_t prompt_us
+    int64_t predict_us
+    int64_t plan_us
+    int64_t decode_us          # until decode() returned
+    int64_t wait_us            # until its logits were there
+    int64_t sample_us
+    int64_t emit_us
+    uint64_t n_saves
+    uint64_t n_restores
+    int64_t state_us           # the engine did nothing but save and restore
+    int64_t state_us_max
+    int64_t n_waiting
+    int64_t is_failed
+
+# What the event loop did with the engine's wake-ups. Written by the event loop alone.
+ctypedef struct Taken:
+    uint64_t n_wakes
+    int64_t wake_us            # from the wake-up until the loop began to take its events
+    int64_t write_us           # until they were answers and the sockets had them
+    int64_t t_us               # when it began to; 0: that is done
+
+# Something to be done to a slot, waiting for it.
+ctypedef struct Action:
+    ActionCommand command
+    Action *next
+
+ctypedef struct State:
+    const llamad_table *table
+    void *ctx
+    const void *vocab
+    const Pieces *pieces
+    const Pieces *marked       # for tasks that want markers
+    int32_t n_vocab
+    int32_t add_bos
+    Slots slots
+    Queue queue
+    Cache cache                # of prompts, in host memory
+    Action *actions            # those that wait for their slot, oldest first
+    Plan plan
+    Ring commands
+    Ring events
+    int command_fd
+    int event_fd
+    int32_t is_gathering       # the event loop is about to send more tasks (wakeup.pyx)
+    int32_t is_emitting        # the engine is about to send events
+    int32_t awaited_row        # and whoever sees this row or a later one come shall tell, counted from 1; 0: nobody
+    int64_t t_wake_us          # of the oldest wake-up that the event loop has not answered; 0: it has all
+    Workers *workers
+    Defer *defer
+    char *scratch              # one piece for each worker
+    size_t scratch_bytes
+    int32_t picked_rows[THREADS_MAX + 1]  # by each worker, its last
+    Landing landing            # of the logits of a step's outputs
+    int32_t *outputs           # slots that wait for a token of this step
+    uint64_t n_released        # slots that came free, ever
+    int32_t n_outputs
+    int32_t tracing
+    int32_t stopping
+    int32_t is_dirty           # events were written since the last wake-up
+    Stats stats

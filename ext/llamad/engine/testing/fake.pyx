@@ -1,0 +1,587 @@
+# Owns: a fake table and its model. Each byte is a token; the model's answer is a script, byte by byte, counted
+# from a sequence's first output, then EOS; without a script it counts upwards from the last byte.
+# It is as strict as llama.cpp is fatal: what would abort there is counted in bad_calls here.
+from libc.stdint cimport INT32_MAX, INT32_MIN, int32_t, int64_t, uint8_t, uint32_t, uint64_t, uintptr_t
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memchr, memcpy, memset
+
+from llamad.engine.testing.fake_graphs cimport fake_graphs
+from llamad.base.system cimport load_int, now_us, sleep_us, store_int, store_time
+from llamad.base.table cimport LLAMAD_TABLE_VERSION, llamad_batch, llamad_bias, llamad_candidate, llamad_sampling, llamad_table
+
+cdef enum:
+    BOS = 0
+    EOS = 1
+    FIRST_BYTE = 3
+    SORTING_US = 100         # before rows that came in another order are in the batch's
+
+ctypedef struct FakeSampler:
+    int32_t ban_eos
+    FakeModel *model
+
+
+# --- memory: sequences of cells, as llama.cpp keeps them -------------------------------------------------------
+
+cdef int32_t _next_pos(const FakeSeq *seq) noexcept nogil:
+    return seq.cells[seq.n_held - 1].pos + 1 if seq.n_held else 0
+
+
+cdef void _let_go(FakeCell *cell) noexcept nogil:
+    cell.n_seqs -= 1
+    if cell.n_seqs == 0:
+        free(cell)
+
+
+cdef void _hold(FakeModel *model, FakeSeq *seq, FakeCell *cell) noexcept nogil:
+    if seq.cells == NULL:
+        seq.cells = <FakeCell **>malloc(<size_t>(model.n_ctx + 1) * sizeof(void *))
+    if seq.n_held > model.n_ctx:
+        model.bad_calls += 1
+        return
+    cell.n_seqs += 1
+    seq.cells[seq.n_held] = cell
+    seq.n_held += 1
+
+
+cdef FakeCell *_new_cell(int32_t pos, int32_t token) noexcept nogil:
+    cdef FakeCell *cell = <FakeCell *>calloc(1, sizeof(FakeCell))
+    cell.pos = pos
+    cell.token = token
+    return cell
+
+
+cdef void _check_batch(FakeModel *model, const llamad_batch *batch) noexcept nogil:
+    cdef int32_t i, seq
+    cdef int32_t expected[FAKE_SEQS_MAX]
+    for i in range(FAKE_SEQS_MAX):
+        expected[i] = _next_pos(&model.seqs[i])
+    if batch.n_tokens <= 0 or batch.n_tokens > model.n_batch:
+        model.bad_calls += 1
+    for i in range(batch.n_tokens):
+        seq = batch.seq_id[i][0]
+        if batch.n_seq_id[i] != 1 or batch.pos[i] != expected[seq] or batch.pos[i] >= model.n_ctx:
+            model.bad_calls += 1
+        if not 0 <= batch.token[i] < FAKE_VOCAB:
+            model.bad_calls += 1
+        expected[seq] = batch.pos[i] + 1
+
+
+cdef int32_t _decode(void *ctx, const llamad_batch *batch) noexcept nogil:
+    cdef FakeModel *model = <FakeModel *>ctx
+    cdef FakeSeq *seq
+    cdef int32_t i, code, n_rows = 0
+    while load_int(&model.is_blocked):
+        store_int(&model.is_waiting, 1)
+        sleep_us(1000)
+    store_int(&model.is_waiting, 0)
+    _check_batch(model, batch)
+    for i in range(FAKE_SEQS_MAX):
+        model.seqs[i].is_written_later = model.seqs[i].is_read_later = 0
+    model.n_decodes += 1
+    code = load_int(&model.fail_code)
+    if code:
+        store_int(&model.fail_code, 0)
+        return code
+    if model.decode_us or model.token_us:
+        sleep_us(model.decode_us + model.token_us * batch.n_tokens)
+    model.t_ready_us = now_us() + model.device_us
+    model.n_graphs += <uint64_t>fake_graphs(batch, model.batch_arrives)
+    model.n_silent += memchr(batch.output, 1, <size_t>batch.n_tokens) == NULL
+    model.n_tokens = batch.n_tokens
+    for i in range(batch.n_tokens):
+        seq = &model.seqs[batch.seq_id[i][0]]
+        model.batch_token[i] = batch.token[i]
+        model.batch_at[i] = seq.n_outputs
+        model.batch_row[i] = n_rows if batch.output[i] else -1
+        if model.is_unified:
+            model.batch_arrives[i] = model.batch_row[i]  # all sequences are one stream
+        if batch.output[i]:
+            seq.n_outputs += 1
+            n_rows += 1
+        _hold(model, seq, _new_cell(batch.pos[i], batch.token[i]))
+        if batch.output[i]:
+            seq.n_told = seq.n_held
+    return 0
+
+
+cdef int32_t _answer(const FakeModel *model, int32_t i_batch) noexcept nogil:
+    cdef int32_t at = model.batch_at[i_batch], token = model.batch_token[i_batch]
+    if model.n_script:
+        return FIRST_BYTE + model.script[at] if at < model.n_script else EOS
+    return FIRST_BYTE + (token - FIRST_BYTE + 1) % 256 if token >= FIRST_BYTE else FIRST_BYTE + 65
+
+
+cdef float *_write_row(FakeModel *model, int32_t i_batch, int32_t at) noexcept nogil:
+    # Each output has a row of its own, behind the model's struct.
+    cdef float made[FAKE_VOCAB]
+    cdef float *row = <float *>(<char *>model + sizeof(FakeModel)) + <size_t>at * FAKE_VOCAB
+    memset(made, 0, sizeof(made))
+    made[FIRST_BYTE + 46] = 5  # a full stop, where the answer is banned
+    made[_answer(model, i_batch)] = 10
+    memcpy(row, made, sizeof(made))  # as a device does: no number is written twice
+    return row
+
+
+cdef void _await_device(const FakeModel *model) noexcept nogil:
+    if model.t_ready_us > now_us():
+        sleep_us(model.t_ready_us - now_us())
+
+
+cdef float *_logits(void *ctx, int32_t i_batch) noexcept nogil:
+    cdef FakeModel *model = <FakeModel *>ctx
+    if load_int(&model.fail_row):
+        store_int(&model.fail_row, 0)
+        return NULL
+    if i_batch < 0 or i_batch >= model.n_tokens or model.batch_row[i_batch] < 0:
+        return NULL
+    _await_device(model)
+    return _write_row(model, i_batch, model.batch_row[i_batch])
+
+
+cdef float *_rows(void *ctx) noexcept nogil:
+    cdef FakeModel *model = <FakeModel *>ctx
+    cdef int32_t i, is_sorted = 1
+    if load_int(&model.fail_rows):
+        store_int(&model.fail_rows, 0)
+        return NULL
+    _await_device(model)
+    for i in range(model.n_tokens):
+        if model.batch_row[i] >= 0:
+            _write_row(model, i, model.batch_arrives[i])
+            is_sorted &= model.batch_arrives[i] == model.batch_row[i]
+    if not is_sorted:
+        sleep_us(SORTING_US)
+        for i in range(model.n_tokens):
+            if model.batch_row[i] >= 0:
+                _write_row(model, i, model.batch_row[i])
+    return <float *>(<char *>model + sizeof(FakeModel))
+
+
+cdef void _empty(FakeSeq *seq) noexcept nogil:
+    cdef int32_t i
+    for i in range(seq.n_held):
+        _let_go(seq.cells[i])
+    seq.n_held = seq.n_outputs = seq.n_told = 0
+
+
+cdef int32_t _rebuild(void *ctx) noexcept nogil:
+    cdef FakeModel *model = <FakeModel *>ctx
+    cdef int32_t i
+    if model.n_rebuild_failures > 0:
+        model.n_rebuild_failures -= 1
+        return -1
+    model.n_rebuilds += 1
+    for i in range(FAKE_SEQS_MAX):
+        _empty(&model.seqs[i])
+    return 0
+
+
+cdef int _is_bad(FakeModel *model, int32_t seq) noexcept nogil:
+    if 0 <= seq < FAKE_SEQS_MAX:
+        return 0
+    model.bad_calls += 1
+    return 1
+
+
+cdef int _is_behind_output(const FakeSeq *seq, int32_t p0) noexcept nogil:
+    """Whether what is cut off begins right behind a token with an output, and has none itself: pads."""
+    return 0 < seq.n_told < seq.n_held and seq.cells[seq.n_told].pos == p0
+
+
+cdef int32_t _seq_rm(void *ctx, int32_t seq_id, int32_t p0, int32_t p1) noexcept nogil:
+    cdef FakeModel *model = <FakeModel *>ctx
+    cdef FakeSeq *seq = &model.seqs[seq_id]
+    cdef int32_t i, n = 0
+    if _is_bad(model, seq_id):
+        return 0
+    p1 = INT32_MAX if p1 < 0 else p1
+    if not model.can_cut and 0 < p0 < _next_pos(seq):
+        return 0
+    if seq.n_held and p1 > seq.cells[seq.n_held - 1].pos and not _is_behind_output(seq, p0):
+        seq.n_outputs = 0
+    for i in range(seq.n_held):
+        if p0 <= seq.cells[i].pos < p1:
+            _let_go(seq.cells[i])
+        else:
+            seq.cells[n] = seq.cells[i]
+            n += 1
+    seq.n_held = n
+    seq.n_told = min(seq.n_told, n)
+    return 1
+
+
+cdef int32_t _seq_add(void *ctx, int32_t seq_id, int32_t p0, int32_t p1, int32_t delta) noexcept nogil:
+    cdef FakeModel *model = <FakeModel *>ctx
+    cdef FakeSeq *seq = &model.seqs[seq_id]
+    cdef int32_t i
+    if not model.can_shift:
+        model.bad_calls += 1
+    for i in range(seq.n_held):
+        if p0 <= seq.cells[i].pos < p1:
+            seq.is_written_later = 1
+            seq.cells[i].pos += delta
+            if seq.cells[i].pos < 0:
+                model.bad_calls += 1
+    return 1
+
+
+cdef int32_t _seq_div(void *ctx, int32_t seq_id, int32_t p0, int32_t p1, int32_t divisor) noexcept nogil:
+    cdef FakeModel *model = <FakeModel *>ctx
+    cdef FakeSeq *seq = &model.seqs[seq_id]
+    cdef int32_t i
+    if not model.can_shift:
+        model.bad_calls += 1
+    for i in range(seq.n_held):
+        if p0 <= seq.cells[i].pos < p1:
+            seq.cells[i].pos //= divisor
+    return 1
+
+
+cdef int32_t _seq_cp(void *ctx, int32_t src, int32_t dst) noexcept nogil:
+    cdef FakeModel *model = <FakeModel *>ctx
+    cdef FakeCell *cell
+    cdef int32_t i
+    if _is_bad(model, src) or _is_bad(model, dst):
+        return 0
+    if src == dst or model.seqs[dst].n_held:
+        model.bad_calls += 1
+        return 0
+    model.n_copies += 1
+    if not model.is_unified:
+        model.seqs[dst].is_written_later = model.seqs[src].is_read_later = 1
+    for i in range(model.seqs[src].n_held):
+        cell = model.seqs[src].cells[i]
+        _hold(model, &model.seqs[dst], cell if model.is_unified else _new_cell(cell.pos, cell.token))
+    return 1
+
+
+cdef int32_t _seq_pos_min(void *ctx, int32_t seq_id) noexcept nogil:
+    cdef FakeSeq *seq = &(<FakeModel *>ctx).seqs[seq_id]
+    return max(seq.cells[0].pos, load_int(&(<FakeModel *>ctx).n_lost)) if seq.n_held else -1
+
+
+cdef int32_t _can_shift(void *ctx) noexcept nogil:
+    return (<FakeModel *>ctx).can_shift
+
+
+# A state in llama.cpp's own form: one stream, one layer, keys and values of one f32 each, which are the token.
+cdef size_t _state_size(void *ctx, int32_t seq_id) noexcept nogil:
+    cdef size_t n = <size_t>(<FakeModel *>ctx).seqs[seq_id].n_held
+    return 16 + (12 * n + 32 + 8 * n if n else 0)
+
+
+cdef uint8_t *_put(uint8_t *at, uint32_t value) noexcept nogil:
+    memcpy(at, &value, 4)
+    return at + 4
+
+
+cdef size_t _state_get(void *ctx, int32_t seq_id, uint8_t *data, size_t n) noexcept nogil:
+    cdef FakeModel *model = <FakeModel *>ctx
+    cdef FakeSeq *seq = &model.seqs[seq_id]
+    cdef uint8_t *at = data
+    cdef float value
+    cdef int32_t i, k
+    if _is_bad(model, seq_id) or n != _state_size(ctx, seq_id):
+        return 0
+    model.bad_calls += seq.is_written_later
+    at = _put(_put(_put(_put(at, 0xaf143cd8), <uint32_t>seq_id), 1), <uint32_t>seq.n_held)
+    if seq.n_held == 0:
+        return n
+    for i in range(seq.n_held):
+        at = _put(_put(_put(at, <uint32_t>seq.cells[i].pos), 1), <uint32_t>seq_id)
+    at = _put(_put(at, 0), 1)
+    for k in range(2):
+        at = _put(_put(_put(at, 0), 4), 0)
+        for i in range(seq.n_held):
+            value = <float>seq.cells[i].token
+            memcpy(at, &value, 4)
+            at += 4
+    return n
+
+
+cdef size_t _state_set(void *ctx, int32_t seq_id, const uint8_t *data, size_t n) noexcept nogil:
+    cdef FakeModel *model = <FakeModel *>ctx
+    cdef FakeSeq *seq = &model.seqs[seq_id]
+    cdef uint32_t n_cells = 0
+    cdef int32_t pos = 0
+    cdef float value = 0
+    cdef uint32_t i
+    if _is_bad(model, seq_id) or load_int(&model.fail_state):
+        store_int(&model.fail_state, 0)
+        return 0
+    model.bad_calls += seq.is_written_later or seq.is_read_later
+    memcpy(&n_cells, data + 12, 4)
+    if n_cells == 0 or n != 48 + 20 * <size_t>n_cells:
+        model.bad_calls += 1  # the checker must not let this through
+        return 0
+    _empty(seq)
+    for i in range(n_cells):
+        memcpy(&pos, data + 16 + 12 * i, 4)
+        memcpy(&value, data + 36 + 12 * n_cells + 4 * i, 4)
+        _hold(model, seq, _new_cell(pos, <int32_t>value))
+    return n
+
+
+cdef int32_t _tokenize(const void *vocab, const char *text, int32_t n_text, int32_t *tokens, int32_t n_max,
+                       int32_t add_special, int32_t parse_special) noexcept nogil:
+    cdef int32_t n = n_text + (1 if add_special else 0), i, at = 0
+    if n > n_max:
+        return -n
+    if add_special:
+        tokens[0] = BOS
+        at = 1
+    for i in range(n_text):
+        tokens[at + i] = FIRST_BYTE + <unsigned char>text[i]
+    return n
+
+
+cdef int32_t _piece(const void *vocab, int32_t token, char *buf, int32_t n_buf, int32_t special) noexcept nogil:
+    if token < FIRST_BYTE:
+        return 0
+    if n_buf < 1:
+        return -1
+    buf[0] = <char>(token - FIRST_BYTE)
+    return 1
+
+
+cdef int32_t _detokenize(const void *vocab, const int32_t *tokens, int32_t n_tokens, char *text, int32_t n_max,
+                         int32_t remove_special, int32_t unparse_special) noexcept nogil:
+    cdef int32_t i, n = 0
+    for i in range(n_tokens):
+        if tokens[i] >= FIRST_BYTE:
+            if n < n_max:
+                text[n] = <char>(tokens[i] - FIRST_BYTE)
+            n += 1
+    return n if n <= n_max else -n
+
+
+cdef int32_t _is_eog(const void *vocab, int32_t token) noexcept nogil:
+    return token == EOS
+
+
+cdef void *_sampler_open(const void *vocab, const llamad_sampling *sampling, const llamad_bias *bias, int32_t n_bias,
+                         const char *breakers, int32_t n_breakers) noexcept nogil:
+    cdef FakeSampler *sampler = <FakeSampler *>calloc(1, sizeof(FakeSampler))
+    cdef int32_t i
+    sampler.model = <FakeModel *>vocab
+    sampler.model.n_samplers += 1
+    for i in range(n_bias):
+        if bias[i].token == EOS and bias[i].bias < -1e9:
+            sampler.ban_eos = 1
+    return sampler
+
+
+cdef void _sampler_accept(void *sampler, int32_t token) noexcept nogil:
+    pass
+
+
+cdef int32_t _sampler_pick(void *sampler, const float *logits, int32_t n_vocab, void *scratch,
+                           llamad_candidate **data, int32_t *n) noexcept nogil:
+    cdef int32_t i, best = FIRST_BYTE + 46  # a full stop, where EOS is banned
+    data[0] = <llamad_candidate *>scratch
+    n[0] = 1
+    for i in range(n_vocab):
+        if logits[i] > 5 and not (i == EOS and (<FakeSampler *>sampler).ban_eos):
+            best = i
+    data[0].id = best
+    data[0].logit = logits[best]
+    data[0].p = 1
+    return best
+
+
+cdef void _sampler_close(void *sampler) noexcept nogil:
+    (<FakeSampler *>sampler).model.n_samplers -= 1
+    free(sampler)
+
+
+cdef void _sort(llamad_candidate *data, int32_t n) noexcept nogil:
+    cdef llamad_candidate one
+    cdef int32_t i, j
+    for i in range(1, n):
+        one = data[i]
+        j = i
+        while j > 0 and data[j - 1].logit < one.logit:
+            data[j] = data[j - 1]
+            j -= 1
+        data[j] = one
+
+
+cdef void _sort_front(llamad_candidate *data, int32_t n, int32_t k) noexcept nogil:
+    _sort(data, n)
+
+
+cdef void _order(const float *scores, int32_t *order, int32_t n) noexcept nogil:
+    cdef int32_t i, j, one
+    for i in range(1, n):
+        one = order[i]
+        j = i
+        while j > 0 and scores[order[j - 1]] > scores[one]:
+            order[j] = order[j - 1]
+            j -= 1
+        order[j] = one
+
+
+cdef llamad_table _table
+_table.version = LLAMAD_TABLE_VERSION
+_table.size = sizeof(llamad_table)
+_table.decode = _decode
+_table.logits = _logits
+_table.rows = _rows
+_table.rebuild = _rebuild
+_table.seq_rm = _seq_rm
+_table.seq_add = _seq_add
+_table.seq_div = _seq_div
+_table.seq_cp = _seq_cp
+_table.seq_pos_min = _seq_pos_min
+_table.can_shift = _can_shift
+_table.state_size = _state_size
+_table.state_get = _state_get
+_table.state_set = _state_set
+_table.tokenize = _tokenize
+_table.piece = _piece
+_table.detokenize = _detokenize
+_table.is_eog = _is_eog
+_table.sampler_open = _sampler_open
+_table.sampler_accept = _sampler_accept
+_table.sampler_pick = _sampler_pick
+_table.sampler_close = _sampler_close
+_table.sort = _sort
+_table.sort_front = _sort_front
+_table.order = _order
+
+
+cdef class Fake:
+    """A fake model: `table`, `ctx` and `vocab` are what the real binding would give."""
+    cdef FakeModel *model
+    cdef bytes kept_script
+
+    def __cinit__(self, *, n_ctx: int = 512, n_batch: int = 64, script: bytes = b"", decode_us: int = 0,
+                  token_us: int = 0, device_us: int = 0, can_shift: bool = True, can_cut: bool = True, unified: bool = False) -> None:
+        self.model = <FakeModel *>calloc(1, sizeof(FakeModel) + <size_t>n_batch * FAKE_VOCAB * sizeof(float))
+        if self.model == NULL:
+            raise MemoryError()
+        self.model.n_ctx = n_ctx
+        self.model.n_batch = n_batch
+        self.model.decode_us = decode_us
+        self.model.token_us = token_us
+        self.model.device_us = device_us
+        self.model.can_shift = can_shift
+        self.model.can_cut = can_cut
+        self.model.is_unified = unified
+        self.model.batch_token = <int32_t *>malloc(<size_t>n_batch * sizeof(int32_t))
+        self.model.batch_pos = <int32_t *>malloc(<size_t>n_batch * sizeof(int32_t))
+        self.model.batch_row = <int32_t *>malloc(<size_t>n_batch * sizeof(int32_t))
+        self.model.batch_at = <int32_t *>malloc(<size_t>n_batch * sizeof(int32_t))
+        self.model.batch_arrives = <int32_t *>malloc(<size_t>n_batch * sizeof(int32_t))
+        self.script = script
+
+    def __dealloc__(self) -> None:
+        if self.model != NULL:
+            free(self.model.batch_token)
+            free(self.model.batch_pos)
+            free(self.model.batch_at)
+            free(self.model.batch_arrives)
+            free(self.model.batch_row)
+            for i in range(FAKE_SEQS_MAX):
+                _empty(&self.model.seqs[i])
+                free(self.model.seqs[i].cells)
+            free(self.model)
+
+    @property
+    def table(self) -> int:
+        return <uintptr_t>&_table
+
+    @property
+    def ctx(self) -> int:
+        return <uintptr_t>self.model
+
+    @property
+    def vocab(self) -> int:
+        return <uintptr_t>self.model
+
+    @property
+    def n_vocab(self) -> int:
+        return FAKE_VOCAB
+
+    @property
+    def script(self) -> bytes:
+        return self.kept_script
+
+    @script.setter
+    def script(self, script: bytes) -> None:
+        self.kept_script = script
+        self.model.script = <const unsigned char *>self.kept_script
+        self.model.n_script = <int32_t>len(script)
+
+    def block(self, is_blocked: bool) -> None:
+        """Every decode waits while blocked."""
+        store_int(&self.model.is_blocked, is_blocked)
+
+    @property
+    def is_waiting(self) -> bool:
+        """A decode waits: nothing else happens on the engine's thread."""
+        return load_int(&self.model.is_waiting) != 0
+
+    def take(self, token_us: int) -> None:
+        """A token takes so long from now on."""
+        store_time(&self.model.token_us, token_us)
+
+    def lose(self, n: int) -> None:
+        """Sequences say that their window begins no earlier than here."""
+        store_int(&self.model.n_lost, n)
+
+    def fail_state(self) -> None:
+        """The next restore fails in the middle."""
+        store_int(&self.model.fail_state, 1)
+
+    def fail_row(self) -> None:
+        """The next row of logits that is asked for by itself is none."""
+        store_int(&self.model.fail_row, 1)
+
+    def fail_rows(self) -> None:
+        """The next step has no logits at all."""
+        store_int(&self.model.fail_rows, 1)
+
+    def fail_next(self, code: int, n_rebuild_failures: int = 0) -> None:
+        """The next decode returns `code`, and so many rebuilds fail before one works."""
+        self.model.n_rebuild_failures = n_rebuild_failures
+        store_int(&self.model.fail_code, code)
+
+    @property
+    def n_decodes(self) -> int:
+        return self.model.n_decodes
+
+    @property
+    def n_graphs(self) -> int:
+        """Of all decodes together."""
+        return self.model.n_graphs
+
+    @property
+    def n_silent(self) -> int:
+        """Decodes without any output."""
+        return self.model.n_silent
+
+    @property
+    def n_rebuilds(self) -> int:
+        return self.model.n_rebuilds
+
+    @property
+    def n_samplers(self) -> int:
+        return self.model.n_samplers
+
+    @property
+    def bad_calls(self) -> int:
+        return self.model.bad_calls
+
+    def held(self, seq: int) -> int:
+        """How many tokens a sequence holds."""
+        return self.model.seqs[seq].n_held
+
+    def cells(self, seq: int) -> list[tuple[int, int]]:
+        """(position, token) of what a sequence holds, as it was written."""
+        return [(self.model.seqs[seq].cells[i].pos, self.model.seqs[seq].cells[i].token)
+                for i in range(self.model.seqs[seq].n_held)]
+
+    @property
+    def n_copies(self) -> int:
+        return self.model.n_copies

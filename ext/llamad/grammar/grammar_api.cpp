@@ -1,0 +1,385 @@
+// Owns: the C face (grammar_api.h), the lock and the room of a grammar, and what it keeps. See machine.hpp for how it works.
+#include "grammar_api.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <thread>
+#include <unordered_map>
+
+#include "machine.hpp"
+#include "mask.hpp"
+#include "trie.hpp"
+
+namespace llamad {
+
+static int64_t now_us() {
+    return std::chrono::duration_cast<std::chrono::microseconds>(
+               std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+void check_time(const Limits &limits) {
+    if (limits.t_end_us && now_us() > limits.t_end_us) {
+        throw GrammarError{{0, 0}, "compiling it takes too long"};
+    }
+}
+
+} // namespace llamad
+
+using namespace llamad;
+
+namespace {
+
+// What a grammar may keep to be faster next time; past it the oldest knowledge goes.
+constexpr size_t PLACES_BYTES_MAX = 4u << 20;
+constexpr size_t MASKS_BYTES_MAX = 8u << 20;
+// Work (in edges, about 40 ns each) that a matcher may do at once, and what each token adds to it. A grammar that
+// needs more for long would keep the grammar threads to itself: its task ends. The first mask of a JSON grammar takes
+// 100,000 at a vocabulary of 128,256; those after it a fraction, or nothing.
+constexpr int64_t WORK_MAX = 2000000;
+constexpr int64_t WORK_EACH_TOKEN = 100000;
+// How long a call with an allowance waits for another: as long as one that finds its answer known may take.
+constexpr std::chrono::microseconds WAIT_LIMITED{100};
+constexpr std::chrono::microseconds WAIT_CANCELLED{1000}; // how soon one that waits hears that it need not
+constexpr size_t FREED_AT_ONCE = 1u << 20; // a larger grammar takes milliseconds to free: beside whoever dropped it
+
+// Where a matcher stands. The grammar knows it too, because compacting renumbers places; so a matcher can leave
+// without the grammar's lock.
+struct Stand {
+    uint32_t place;
+    std::atomic<bool> is_left{false};
+};
+
+} // namespace
+
+struct llamad_grammar {
+    explicit llamad_grammar(Automaton made)
+        : automaton(std::move(made)), machine(automaton), room_start(PLACES_BYTES_MAX + 2 * machine.bytes()),
+          room(room_start) {
+        n_bytes = machine.bytes();
+    }
+
+    const Automaton automaton;
+    std::atomic<int32_t> n_holds{1};
+    std::atomic<int32_t> n_matchers{0};
+    std::atomic<size_t> n_bytes{0}; // of what follows, as it was when last touched
+    std::timed_mutex mutex; // of all that follows
+    Machine machine;
+    std::vector<std::shared_ptr<Stand>> stands;
+    size_t n_stands_max = 16; // then those that were left go
+    std::unordered_map<uint32_t, std::shared_ptr<const Mask>> masks; // by place
+    size_t masks_bytes = 0;
+    const size_t room_start; // its first place alone may be large
+    size_t room;
+};
+
+struct llamad_matcher {
+    llamad_grammar *grammar;
+    const llamad_trie *trie;
+    int64_t work_left = WORK_MAX;
+    int64_t allowance = -1;
+    std::atomic<bool> is_cancelled{false};
+    std::shared_ptr<Stand> at = nullptr; // from the first call on
+};
+
+namespace {
+
+void drop_left(llamad_grammar *grammar) {
+    auto &all = grammar->stands;
+    all.erase(std::remove_if(all.begin(), all.end(), [](auto &one) { return one->is_left.load(); }), all.end());
+    grammar->n_stands_max = 2 * all.size() + 16;
+}
+
+void take_stand(llamad_matcher *matcher) {
+    llamad_grammar *grammar = matcher->grammar;
+    if (grammar->stands.size() >= grammar->n_stands_max) drop_left(grammar);
+    auto stand = std::make_shared<Stand>();
+    stand->place = grammar->machine.start();
+    grammar->stands.push_back(stand);
+    matcher->at = std::move(stand);
+}
+
+// False where it should not wait any longer.
+bool lock_for(llamad_matcher *matcher, std::unique_lock<std::timed_mutex> &lock) {
+    if (lock.try_lock()) return true;
+    if (matcher->allowance >= 0) return lock.try_lock_for(WAIT_LIMITED);
+    while (!lock.try_lock_for(WAIT_CANCELLED)) {
+        if (matcher->is_cancelled) return false;
+    }
+    return true;
+}
+
+// Runs fn with the grammar's lock and the matcher's work; turns what it throws into codes.
+template <class Fn> int32_t locked(llamad_matcher *matcher, Fn fn) {
+    llamad_grammar *grammar = matcher->grammar;
+    bool is_limited = matcher->allowance >= 0;
+    int32_t too_much = is_limited ? LLAMAD_GRAMMAR_E_LATER : LLAMAD_GRAMMAR_E_TOO_MUCH;
+    std::unique_lock<std::timed_mutex> lock(grammar->mutex, std::defer_lock);
+    if (!lock_for(matcher, lock)) return too_much;
+    Machine &machine = grammar->machine;
+    if (is_limited && machine.bytes() > grammar->room) return too_much; // making room takes long
+    int64_t work = is_limited ? std::min(matcher->work_left, matcher->allowance) : matcher->work_left;
+    machine.work_left = work;
+    machine.cancelled = &matcher->is_cancelled;
+    int32_t code;
+    try {
+        if (!matcher->at) take_stand(matcher);
+        code = fn(machine);
+    } catch (const TooMuch &) {
+        code = too_much;
+    } catch (...) {
+        code = LLAMAD_GRAMMAR_E_MEMORY;
+    }
+    machine.cancelled = nullptr;
+    matcher->work_left -= work - machine.work_left;
+    if (is_limited) matcher->allowance = std::max<int64_t>(0, matcher->allowance - (work - machine.work_left));
+    grammar->n_bytes.store(machine.bytes() + grammar->masks_bytes, std::memory_order_relaxed);
+    return code;
+}
+
+void make_room(llamad_grammar *grammar) {
+    if (grammar->machine.bytes() <= grammar->room) return;
+    try {
+        drop_left(grammar);
+        std::vector<uint32_t *> kept;
+        for (auto &stand : grammar->stands) kept.push_back(&stand->place);
+        grammar->machine.compact(kept);
+    } catch (const std::bad_alloc &) {
+        return; // all is as it was; the limit of what places may take still holds
+    }
+    grammar->masks.clear();
+    grammar->masks_bytes = 0;
+    // What is in use may be much by itself: the next time comes when as much again has been learned.
+    grammar->room = PLACES_BYTES_MAX + 2 * grammar->machine.bytes();
+}
+
+uint32_t after(Machine &machine, const llamad_matcher *matcher, int32_t token) {
+    const llamad_trie *trie = matcher->trie;
+    if (!trie->has_text(token)) return DEAD;
+    return machine.next_token(matcher->at->place, trie->bytes + trie->offsets[token], trie->length(token), token,
+                              trie->is_text[token]);
+}
+
+std::shared_ptr<const Mask> find_mask(Machine &machine, llamad_matcher *matcher) {
+    llamad_grammar *grammar = matcher->grammar;
+    auto known = grammar->masks.find(matcher->at->place);
+    if (known != grammar->masks.end()) return known->second;
+    auto mask = std::make_shared<const Mask>(
+        make_mask(machine, *matcher->trie, matcher->at->place, matcher->allowance >= 0));
+    size_t n_bytes = mask->bits.size() * 8;
+    if (grammar->masks_bytes + n_bytes > MASKS_BYTES_MAX) {
+        grammar->masks.clear();
+        grammar->masks_bytes = 0;
+    }
+    grammar->masks.emplace(matcher->at->place, mask);
+    grammar->masks_bytes += n_bytes;
+    return mask;
+}
+
+int32_t mask_of(llamad_matcher *matcher, std::shared_ptr<const Mask> &mask) {
+    return locked(matcher, [&](Machine &machine) {
+        make_room(matcher->grammar);
+        mask = find_mask(machine, matcher);
+        return mask->n_allowed;
+    });
+}
+
+void set_error(llamad_grammar_error *error, int32_t line, int32_t column, const char *reason) {
+    error->line = line;
+    error->column = column;
+    snprintf(error->reason, sizeof error->reason, "%s", reason);
+}
+
+} // namespace
+
+extern "C" {
+
+llamad_trie *llamad_trie_open(const char *bytes, const uint32_t *offsets, const uint8_t *is_eog, int32_t n_vocab) {
+    try {
+        return new llamad_trie(bytes, offsets, is_eog, n_vocab);
+    } catch (...) {
+        return nullptr;
+    }
+}
+
+void llamad_trie_close(llamad_trie *trie) { delete trie; }
+
+llamad_grammar *llamad_grammar_open(const char *text, size_t n, int32_t n_vocab, llamad_find_token find_token, void *arg,
+                                    int64_t time_max_us, llamad_grammar_error *error) {
+    Limits limits;
+    limits.n_vocab = n_vocab;
+    limits.find_token = find_token;
+    limits.find_token_arg = arg;
+    limits.t_end_us = time_max_us ? now_us() + time_max_us : 0;
+    try {
+        return new llamad_grammar(compile(parse(text, n, limits), limits));
+    } catch (const GrammarError &bad) {
+        set_error(error, bad.place.line, bad.place.column, bad.reason.c_str());
+    } catch (const TooMuch &) {
+        set_error(error, 0, 0, "it is too ambiguous");
+    } catch (...) {
+        set_error(error, 0, 0, "there is no memory for it");
+    }
+    return nullptr;
+}
+
+void llamad_grammar_hold(llamad_grammar *grammar) { grammar->n_holds.fetch_add(1); }
+
+void llamad_grammar_drop(llamad_grammar *grammar) {
+    if (grammar == nullptr || grammar->n_holds.fetch_sub(1) != 1) return;
+    if (grammar->n_bytes.load() > FREED_AT_ONCE) {
+        try {
+            std::thread([grammar] { delete grammar; }).detach();
+            return;
+        } catch (...) {
+        }
+    }
+    delete grammar;
+}
+
+// A grammar that nobody uses keeps no more than any other. Making room takes long, and whoever left does not wait.
+static void forget_unused(llamad_grammar *grammar) {
+    if (grammar->n_bytes.load() <= grammar->room_start) return;
+    llamad_grammar_hold(grammar);
+    auto forget = [grammar] {
+        {
+            std::lock_guard<std::timed_mutex> guard(grammar->mutex);
+            if (grammar->n_matchers == 0) {
+                grammar->room = grammar->room_start;
+                make_room(grammar);
+                grammar->n_bytes = grammar->machine.bytes() + grammar->masks_bytes;
+            }
+        }
+        llamad_grammar_drop(grammar);
+    };
+    try {
+        std::thread(forget).detach();
+    } catch (...) {
+        llamad_grammar_drop(grammar);
+    }
+}
+
+size_t llamad_grammar_bytes(llamad_grammar *grammar) {
+    return grammar->automaton.edges.size() * sizeof(Edge) + grammar->automaton.first_edge.size() * 6 +
+           grammar->n_bytes.load(std::memory_order_relaxed);
+}
+
+llamad_matcher *llamad_matcher_open(llamad_grammar *grammar, const llamad_trie *trie) {
+    llamad_matcher *matcher = new (std::nothrow) llamad_matcher{grammar, trie};
+    if (matcher != nullptr) {
+        llamad_grammar_hold(grammar);
+        grammar->n_matchers++;
+    }
+    return matcher;
+}
+
+void llamad_matcher_close(llamad_matcher *matcher) {
+    if (matcher == nullptr) return;
+    llamad_grammar *grammar = matcher->grammar;
+    if (matcher->at) matcher->at->is_left = true;
+    if (grammar->n_matchers.fetch_sub(1) == 1) forget_unused(grammar);
+    delete matcher;
+    llamad_grammar_drop(grammar);
+}
+
+void llamad_matcher_set_allowance(llamad_matcher *matcher, int64_t n) { matcher->allowance = n; }
+
+void llamad_matcher_cancel(llamad_matcher *matcher) { matcher->is_cancelled = true; }
+
+int32_t llamad_matcher_may_end(llamad_matcher *matcher) {
+    return locked(matcher, [&](Machine &machine) { return machine.may_end(matcher->at->place); });
+}
+
+int32_t llamad_matcher_allows(llamad_matcher *matcher, int32_t token) {
+    if (token < 0 || token >= matcher->trie->n_vocab) return 0;
+    return locked(matcher, [&](Machine &machine) {
+        if (matcher->trie->is_eog[token]) return static_cast<int32_t>(machine.may_end(matcher->at->place));
+        return static_cast<int32_t>(after(machine, matcher, token) != DEAD);
+    });
+}
+
+int32_t llamad_matcher_accept(llamad_matcher *matcher, int32_t token) {
+    if (token < 0 || token >= matcher->trie->n_vocab) return LLAMAD_GRAMMAR_E_REFUSED;
+    // A walk over a larger vocabulary is more work that is nobody's fault.
+    int64_t each = std::max<int64_t>(WORK_EACH_TOKEN, static_cast<int64_t>(matcher->trie->nodes.size()) / 2);
+    int64_t more = std::min(each, WORK_MAX - matcher->work_left);
+    matcher->work_left += more;
+    int32_t code = locked(matcher, [&](Machine &machine) -> int32_t {
+        if (matcher->trie->is_eog[token]) return machine.may_end(matcher->at->place) ? 0 : LLAMAD_GRAMMAR_E_REFUSED;
+        uint32_t place = after(machine, matcher, token);
+        if (place == DEAD) return LLAMAD_GRAMMAR_E_REFUSED;
+        matcher->at->place = place;
+        if (matcher->allowance < 0) make_room(matcher->grammar);
+        return 0;
+    });
+    if (code == LLAMAD_GRAMMAR_E_LATER) matcher->work_left -= more; // it will ask again
+    return code;
+}
+
+int32_t llamad_matcher_feed(llamad_matcher *matcher, const char *bytes, size_t n) {
+    for (size_t done = 0; done < n;) {
+        // In pieces, so that a long text can shed what it knows on the way.
+        size_t n_piece = std::min<size_t>(n - done, 256);
+        matcher->work_left = std::min(WORK_MAX, matcher->work_left + WORK_EACH_TOKEN);
+        int32_t code = locked(matcher, [&](Machine &machine) -> int32_t {
+            uint32_t place = matcher->at->place;
+            for (size_t i = 0; i < n_piece && place != DEAD; i++) {
+                place = machine.next(place, static_cast<uint8_t>(bytes[done + i]));
+            }
+            if (place == DEAD) return LLAMAD_GRAMMAR_E_REFUSED;
+            matcher->at->place = place;
+            make_room(matcher->grammar);
+            return 0;
+        });
+        if (code < 0) return code;
+        done += n_piece;
+    }
+    return 0;
+}
+
+int32_t llamad_matcher_mask(llamad_matcher *matcher, float *logits) {
+    std::shared_ptr<const Mask> mask;
+    int32_t code = mask_of(matcher, mask);
+    if (code >= 0) apply_mask(*mask, logits, matcher->trie->n_vocab);
+    return code;
+}
+
+int32_t llamad_matcher_bits(llamad_matcher *matcher, uint64_t *bits) {
+    std::shared_ptr<const Mask> mask;
+    int32_t code = mask_of(matcher, mask);
+    if (code >= 0) memcpy(bits, mask->bits.data(), mask->bits.size() * 8);
+    return code;
+}
+
+// --- grammars by number: what crosses from the event loop to the engine ------------------------------------------
+
+static std::mutex published_mutex;
+static std::unordered_map<uint64_t, std::pair<llamad_grammar *, const llamad_trie *>> published;
+static uint64_t last_published = 0;
+
+uint64_t llamad_grammar_publish(llamad_grammar *grammar, const llamad_trie *trie) {
+    std::lock_guard<std::mutex> guard(published_mutex);
+    try {
+        published.emplace(++last_published, std::make_pair(grammar, trie));
+    } catch (...) {
+        return 0;
+    }
+    return last_published;
+}
+
+void llamad_grammar_withdraw(uint64_t id) {
+    std::lock_guard<std::mutex> guard(published_mutex);
+    published.erase(id);
+}
+
+llamad_matcher *llamad_matcher_open_published(uint64_t id) {
+    std::lock_guard<std::mutex> guard(published_mutex);
+    auto found = published.find(id);
+    return found == published.end() ? nullptr : llamad_matcher_open(found->second.first, found->second.second);
+}
+
+} // extern "C"

@@ -1,0 +1,8 @@
+from llamad.http.request cimport Head
+
+cdef class Heads:
+    cdef dict _known
+    cdef object _cors
+
+    cdef Head find(self, bytes piece)
+    cdef Head read(self, reader, bytes piece)

@@ -1,0 +1,50 @@
+# Owns: the heads a server has read lately, by their bytes. Clients that keep a connection send the same head again and
+# again, and everything about it follows from its bytes. Runs on the event loop; never judges a head by a part of it.
+from llamad.http.access_log import shown
+from llamad.http.errors import HttpError
+from llamad.http.head import body_length
+from llamad.http.request import Request, parse_target
+
+from llamad.http.request cimport Head
+
+# Together at most a few megabytes. Where heads are all different, remembering costs a small part of reading them.
+HEADS_MAX = 512
+PIECE_MAX = 2048
+
+cdef Py_ssize_t _HEADS_MAX = HEADS_MAX
+cdef Py_ssize_t _PIECE_MAX = PIECE_MAX
+
+
+cdef class Heads:
+    """One per server: what is told to browsers is part of what is remembered."""
+
+    def __init__(self, cors):
+        self._known = {}
+        self._cors = cors
+
+    cdef Head find(self, bytes piece):
+        return <Head>self._known.get(piece)
+
+    cdef Head read(self, reader, bytes piece):
+        """The head that a reader has complete. `piece` is all of its bytes, or None where they came in several."""
+        cdef Head head = _read(reader, self._cors)
+        # An id is a request's own: its head will not come again.
+        if piece is not None and len(piece) <= _PIECE_MAX and head.malformed is None and head.offered_id is None:
+            if len(self._known) >= _HEADS_MAX:
+                self._known.clear()
+            self._known[piece] = head
+        return head
+
+
+cdef Head _read(reader, cors):
+    method, version, headers = reader.method(), reader.version(), reader.headers
+    path, length, malformed = "-", 0, None
+    query = {}
+    try:
+        length = body_length(method, version, headers)
+        path, query = parse_target(reader.target)
+    except HttpError as error:
+        malformed = error.status, error.message
+    lines = cors.head_text(Request(method, path, query, headers, "", "", 0.0)).encode("latin-1")
+    return Head(method, path, query, headers, length, malformed, version == "1.0", reader.keep_alive, lines,
+                shown(method, path))

@@ -1,8 +1,0 @@
-from llamad.http.message cimport Head
-
-cdef class Heads:
-    cdef dict _known
-    cdef object _cors
-
-    cdef Head find(self, bytes piece)
-    cdef Head read(self, reader, bytes piece)

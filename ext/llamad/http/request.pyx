@@ -1,0 +1,126 @@
+# Owns: what a request, its head and a whole answer are, and how a request target becomes path and query.
+# Runs on the event loop; holds no socket and does no I/O. Compiled, because each request makes several of these.
+import re
+import secrets
+from urllib.parse import parse_qsl, unquote_to_bytes
+
+import httptools
+
+from libc.string cimport memcpy
+from cpython.unicode cimport PyUnicode_DecodeASCII
+
+from llamad.http.errors import HttpError
+
+from llamad.base.digits cimport put_hex
+
+JSON = "application/json; charset=utf-8"
+
+cdef dict _NOTHING = {}
+# Visible ASCII without the space, so that an id taken from a client is one field of a log line.
+_SANE_ID = re.compile(r"[\x21-\x7e]{1,128}").fullmatch
+LENGTH_MAX = 2**62
+
+
+cdef class Head:
+    """All that follows from a head's bytes alone, so that equal heads need reading once (head_cache.pyx).
+    Shared by requests: nobody may change it."""
+
+    def __init__(self, str method, str path, dict query, dict headers, length, malformed, bint http10,
+                 bint keep_alive, bytes cors_lines, str shown):
+        self.method = method
+        self.path = path
+        self.query = query
+        self.headers = headers
+        self.length = min(length, LENGTH_MAX)  # of the body; -1: it is chunked
+        self.malformed = malformed  # status and reason if the request must be refused
+        self.http10 = http10
+        self.keep_alive = keep_alive
+        self.expects = "expect" in headers
+        offered = headers.get("x-request-id")
+        self.offered_id = offered if offered is not None and _SANE_ID(offered) else None
+        self.cors_lines = cors_lines  # what its answer tells a browser
+        self.shown = shown  # in the access log
+
+
+cdef class Request:
+    """One parsed HTTP request. `body` is empty until the handler runs, then complete."""
+
+    def __init__(self, method: str, path: str, query: dict, headers: dict, request_id: str, peer: str,
+                 t_start: float):
+        self.method = method
+        self.path = path
+        self.query = query
+        self.headers = headers  # lower-case names; repeated ones joined by ", "
+        self.body = b""
+        self.request_id = request_id
+        self.peer = peer
+        self.t_start = t_start  # time.monotonic(), the clock of loop.time() but finer than uvloop's milliseconds
+        self.params = _NOTHING  # the {name} segments of the route, set by Router.resolve
+        self.key_name = ""
+
+
+cdef class Response:
+    """A whole answer. An empty content_type sends no Content-Type."""
+
+    def __init__(self, int status=200, body=b"", str content_type=JSON, tuple headers=()):
+        self.status = status
+        self.body = body
+        self.content_type = content_type
+        self.headers = headers
+
+
+cdef class RequestIds:
+    """Makes request ids: a random start for this process and a counter, cheaper than random ones each time."""
+
+    def __init__(self):
+        self._prefix = secrets.token_hex(6).encode() + b"-"
+
+    cpdef str make(self):
+        cdef char text[48]
+        cdef char *end = text + sizeof(text)
+        cdef char *at
+        self._n += 1
+        at = put_hex(end, self._n, 6) - 13
+        memcpy(at, <char *>self._prefix, 13)
+        return PyUnicode_DecodeASCII(at, end - at, NULL)
+
+    cdef str take_or_make_id(self, str offered):
+        return offered if offered is not None else self.make()
+
+    def take_or_make(self, offered: str | None) -> str:
+        """The id that a client offers, where it is a sane one, or a new one."""
+        return self.take_or_make_id(offered if offered is not None and _SANE_ID(offered) else None)
+
+
+def parse_target(target: bytes) -> tuple[str, dict[str, str]]:
+    """Path and query of a request target in origin form ("/a?b"), absolute form or "*"."""
+    if target[:1] == b"/":
+        if b"#" in target:
+            target = target[: target.index(b"#")]
+        raw_path, _, raw_query = target.partition(b"?")
+    elif target == b"*":
+        return "*", {}
+    else:
+        try:
+            url = httptools.parse_url(target)
+        except httptools.HttpParserInvalidURLError:
+            raise HttpError(400, "The request target is not a valid path or URL.") from None
+        raw_path, raw_query = url.path or b"/", url.query or b""
+    if b"%" in raw_path:
+        raw_path = unquote_to_bytes(raw_path)
+    path = raw_path.decode("utf-8", "replace")
+    return path, parse_query(raw_query) if raw_query else {}
+
+
+def parse_query(raw: bytes) -> dict[str, str]:
+    """Decoded names and values; a name without a value gives "", and the last of a repeated name counts."""
+    text = raw.decode("utf-8", "replace")
+    return dict(parse_qsl(text, keep_blank_values=True, encoding="utf-8", errors="replace"))
+
+
+def peer_name(address: object) -> str:
+    """A socket's other end as one word: host:port, or "unix"."""
+    if isinstance(address, tuple) and len(address) >= 2:
+        host, port = address[:2]
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return "unix"

@@ -1,0 +1,16 @@
+# Blobs for compiled code: memory by number.
+from libc.stdint cimport uint8_t, uint64_t
+
+cdef extern from "llamad/protocol/blobs.h" nogil:
+    ctypedef struct llamad_blob:
+        uint64_t id
+        uint8_t *data
+        size_t capacity
+        size_t size
+
+cdef class Blob:
+    cdef llamad_blob *blob
+
+cdef llamad_blob *blob_find(uint64_t id) noexcept nogil
+cdef uint8_t *pages_open(size_t n) noexcept nogil
+cdef void pages_close(uint8_t *pages, size_t n) noexcept nogil

@@ -1,0 +1,72 @@
+# distutils: sources = ext/llamad/protocol/blob_table.c
+# Owns: memory outside Python's heap that the engine and workers fill without the GIL. A blob lives as long as its
+# Python object; the engine knows it by number (blobs.h), and whoever sends that number keeps the object meanwhile.
+from cpython.buffer cimport PyBuffer_FillInfo
+from libc.stdint cimport uint8_t, uint64_t
+
+cdef extern from "llamad/protocol/blobs.h" nogil:
+    llamad_blob *llamad_blob_open(size_t capacity)
+    void llamad_blob_close(llamad_blob *blob)
+    llamad_blob *llamad_blob_find(uint64_t id)
+    void llamad_blob_touch(llamad_blob *blob)
+    uint8_t *llamad_pages_open(size_t n)
+    void llamad_pages_close(uint8_t *pages, size_t n)
+
+
+cdef llamad_blob *blob_find(uint64_t id) noexcept nogil:
+    return llamad_blob_find(id)
+
+
+cdef uint8_t *pages_open(size_t n) noexcept nogil:
+    return llamad_pages_open(n)
+
+
+cdef void pages_close(uint8_t *pages, size_t n) noexcept nogil:
+    llamad_pages_close(pages, n)
+
+
+cdef class Blob:
+    """A buffer of its first `size` bytes, writable."""
+
+    def __cinit__(self, capacity: int) -> None:
+        cdef size_t n = capacity
+        self.blob = llamad_blob_open(n)
+        if self.blob == NULL:
+            raise MemoryError(f"no memory for a state of {capacity} bytes")
+
+    def __dealloc__(self) -> None:
+        if self.blob != NULL:
+            with nogil:
+                llamad_blob_close(self.blob)
+
+    @property
+    def id(self) -> int:
+        return self.blob.id
+
+    @property
+    def capacity(self) -> int:
+        return self.blob.capacity
+
+    @property
+    def size(self) -> int:
+        return self.blob.size
+
+    @size.setter
+    def size(self, size: int) -> None:
+        if not 0 <= size <= self.blob.capacity:
+            raise ValueError("a blob's size is at most its capacity")
+        self.blob.size = size
+
+    def __len__(self) -> int:
+        return self.blob.size
+
+    def touch(self) -> None:
+        """Has all of its pages ready, so that whoever fills it does not wait for them. Loses what it held."""
+        with nogil:
+            llamad_blob_touch(self.blob)
+
+    def __getbuffer__(self, Py_buffer *buffer, int flags) -> None:
+        PyBuffer_FillInfo(buffer, self, self.blob.data, <Py_ssize_t>self.blob.size, 0, flags)
+
+    def __releasebuffer__(self, Py_buffer *buffer) -> None:
+        pass

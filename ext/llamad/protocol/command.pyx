@@ -1,0 +1,70 @@
+# Owns: the way from a task's options to the record that crosses the ring. Made on the event loop, then only read.
+# Core.submit() adds the prompt, the id and what else is the request's own.
+from libc.stdint cimport int32_t
+from libc.string cimport memcpy, memset
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+
+from llamad.engine.sampler.logprobs cimport PROBS_MAX
+from llamad.protocol.sampling_params cimport Sampling
+from llamad.base.table cimport llamad_bias
+from llamad.protocol.messages cimport (
+    TASK_CACHE_PROMPT, TASK_CONTEXT_SHIFT, TASK_MARKERS, TASK_POST_PROBS, TASK_PROMPT_PROBS, TASK_STREAM, TaskCommand,
+)
+
+
+cdef bytes _packed_bias(list bias):
+    cdef bytes out = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>(len(bias) * sizeof(llamad_bias)))
+    cdef char *at = PyBytes_AS_STRING(out)
+    cdef llamad_bias one
+    for token, value in bias:
+        one.token = token
+        one.bias = value
+        memcpy(at, &one, sizeof(llamad_bias))
+        at += sizeof(llamad_bias)
+    return out
+
+
+cdef bytes _packed_stops(list stops):
+    cdef int32_t n
+    out = []
+    for stop in stops:
+        n = <int32_t>len(stop)
+        out += (<char *>&n)[:sizeof(int32_t)], stop
+    return b"".join(out)
+
+
+cdef class Command:
+    """Raises ValueError for what the engine has no room for."""
+
+    def __cinit__(self, sampling: Sampling, *, stops: list[bytes], bias: list[tuple[int, float]], breakers: bytes,
+                  priority: int, adapter_set: int, id_slot: int, n_predict: int, n_keep: int, n_discard: int,
+                  t_max_predict_us: int, stream: bool, cache_prompt: bool, context_shift: bool, group: int = 0,
+                  n_indent: int = 0, n_probs: int = 0, post_sampling_probs: bool = False, penalty: bytes | None = None,
+                  grammar: int = 0, markers: bool = False, prompt_probs: bool = False) -> None:
+        cdef TaskCommand *head = &self.head
+        cdef bytes packed = _packed_stops(stops)
+        if not 0 <= n_probs <= PROBS_MAX or (prompt_probs and n_probs == 0):
+            raise ValueError("n_probs is outside what the engine has")
+        memset(head, 0, sizeof(TaskCommand))
+        head.adapter_set = adapter_set
+        head.group = group
+        head.grammar = grammar
+        head.t_max_predict_us = t_max_predict_us
+        head.priority = priority
+        head.id_slot = id_slot
+        head.n_penalty = <int32_t>(PyBytes_GET_SIZE(penalty) // 4) if penalty is not None else -1
+        head.n_predict = n_predict
+        head.n_keep = n_keep
+        head.n_discard = n_discard
+        head.n_indent = n_indent
+        head.n_probs = n_probs
+        head.flags = ((TASK_STREAM if stream else 0) | (TASK_CACHE_PROMPT if cache_prompt and not prompt_probs else 0)
+                      | (TASK_CONTEXT_SHIFT if context_shift else 0) | (TASK_POST_PROBS if post_sampling_probs else 0)
+                      | (TASK_MARKERS if markers else 0) | (TASK_PROMPT_PROBS if prompt_probs else 0))
+        head.n_bias = <int32_t>len(bias)
+        head.n_stop = <int32_t>len(stops)
+        head.n_stop_bytes = <int32_t>PyBytes_GET_SIZE(packed)
+        head.n_breakers = <int32_t>(PyBytes_GET_SIZE(breakers) // 4)
+        head.sampling = sampling.values
+        self.tail = b"".join((penalty or b"", _packed_bias(bias), breakers, packed))

@@ -1,0 +1,177 @@
+# What crosses between the event loop and the engine thread: commands down, events up. Plain data, no pointers.
+# Variable parts follow the struct inside the same ring record, in the order the comments give.
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
+
+from llamad.base.table cimport llamad_sampling
+
+cdef enum CommandKind:
+    COMMAND_TASK = 1     # TaskCommand
+    COMMAND_ABORT = 2    # TaskRef
+    COMMAND_PAUSE = 3    # TaskRef: its reader is slow, do not decode for it
+    COMMAND_RESUME = 4   # TaskRef
+    COMMAND_STOP = 5     # the engine thread returns
+    COMMAND_ACTION = 6   # ActionCommand
+
+cdef enum EventKind:
+    EVENT_ADMITTED = 1   # AdmittedEvent
+    EVENT_TEXT = 2       # TextEvent
+    EVENT_DONE = 3       # DoneEvent
+    EVENT_FAILED = 4     # FailedEvent
+    EVENT_STEP = 5       # StepEvent, only while tracing
+    EVENT_ACTION = 6     # ActionEvent, exactly one for each action
+    EVENT_PROMPT = 7     # TextEvent without text: the prompt's tokens from the second on, in order
+
+cdef enum TaskFlag:
+    TASK_STREAM = 1          # an event for every token that has text
+    TASK_CACHE_PROMPT = 2
+    TASK_CONTEXT_SHIFT = 4
+    TASK_POST_PROBS = 8      # probabilities of what the sampler left, not of the model's logits
+    TASK_MARKERS = 16        # special tokens that mark calls and thoughts are part of the text
+    TASK_PROMPT_PROBS = 32   # the prompt's tokens are told as well; it is read whole for that
+
+cdef enum StopType:
+    STOP_NONE = 0
+    STOP_EOS = 1
+    STOP_LIMIT = 2
+    STOP_WORD = 3
+
+cdef enum Failure:
+    FAILURE_DECODE = 1     # llama.cpp could not decode; the context was rebuilt
+    FAILURE_DEADLINE = 2
+    FAILURE_MEMORY = 3
+    FAILURE_SAMPLER = 4
+    FAILURE_ENGINE = 5     # the context could not be rebuilt
+    FAILURE_ABORTED = 6    # by command; answers an abort so that both sides forget the task
+    FAILURE_GRAMMAR = 7    # the code says why: slot_sample.pxd
+
+ctypedef struct TaskRef:
+    uint64_t id
+
+# Followed by: prompt int32[n_prompt], what the penalties see instead of it int32[n_penalty], bias llamad_bias[n_bias],
+# DRY's breakers int32[n_breakers] (dry_breakers.pyx), stop strings (int32 length, bytes)[n_stop] in n_stop_bytes.
+ctypedef struct TaskCommand:
+    uint64_t id
+    uint64_t adapter_set
+    uint64_t group             # tasks of one prompt that share its reading; 0: alone
+    uint64_t grammar           # its number (grammar_api.h); 0: none
+    int64_t deadline_us        # on now_us()'s clock; 0: none
+    int64_t t_submit_us
+    int64_t t_max_predict_us
+    int32_t priority           # higher goes first
+    int32_t id_slot            # -1: any
+    int32_t n_prompt
+    int32_t n_penalty          # -1: the penalties see the prompt itself
+    int32_t n_predict          # -1: no limit, -2: until the context is full
+    int32_t n_keep
+    int32_t n_discard
+    int32_t n_indent           # a line with less ends the text; 0: none does
+    int32_t n_probs            # top tokens told with each one picked
+    uint32_t flags
+    int32_t n_bias
+    int32_t n_stop
+    int32_t n_stop_bytes
+    int32_t n_breakers         # numbers in their table
+    llamad_sampling sampling
+    char request_id[64]
+    char key_name[32]
+
+# What is done to an idle slot itself, between two steps.
+cdef enum ActionKind:
+    ACTION_SAVE = 1        # the slot's state into the blob, as SES1
+    ACTION_RESTORE = 2     # from a blob that was checked
+    ACTION_ERASE = 3
+    ACTION_SHIFT = 4
+    ACTION_TOKENS = 5      # its tokens into the blob
+    ACTION_LOOK = 6        # the same of a busy slot too
+
+cdef enum ActionResult:
+    RESULT_DONE = 0
+    RESULT_BUSY = 1        # the slot works and the action was not to wait
+    RESULT_ABORTED = 2
+    RESULT_TOO_SMALL = 3   # the blob: n_bytes says what it takes
+    RESULT_NO_ROOM = 4     # in the cache that all slots share
+    RESULT_OUTSIDE = 5     # n_keep and n_discard do not lie in what the slot holds
+    RESULT_CANNOT = 6      # this memory, or tokens that a busy slot shares, cannot be moved
+    RESULT_FAILED = 7      # llama.cpp refused
+
+ctypedef struct ActionCommand:
+    uint64_t id
+    uint64_t blob              # its number (blobs.h)
+    int32_t kind
+    int32_t slot
+    int32_t nowait
+    int32_t n_tokens           # of a state to restore
+    int32_t n_keep
+    int32_t n_discard
+
+ctypedef struct ActionEvent:
+    uint64_t id
+    uint64_t n_bytes
+    int64_t stall_us           # how long the engine did nothing else
+    int32_t result
+    int32_t n_tokens           # in the slot, or erased
+    int32_t n_processed        # prompt tokens that the slot's last task had to read
+
+ctypedef struct AdmittedEvent:
+    uint64_t id
+    int32_t slot
+    int32_t n_cached
+    int64_t t_us
+
+# A token and its logprob, or its probability with TASK_POST_PROBS.
+ctypedef struct TokenProb:
+    int32_t id
+    float value
+
+# Followed by: tokens int32[n_tokens]; TokenProb[1 + n_top] for each of the first n_prob_tokens, where the first of
+# them is the token itself and its id says how many of the n_top behind it count; text bytes[n_bytes].
+ctypedef struct TextEvent:
+    uint64_t id
+    int64_t t_us
+    int64_t t_prompt_us        # time spent reading the prompt
+    int64_t t_predict_us       # since the first token
+    int32_t n_decoded
+    int32_t n_tokens
+    int32_t n_prob_tokens
+    int32_t n_top
+    int32_t n_bytes
+
+ctypedef struct DoneEvent:
+    uint64_t id
+    int64_t t_us
+    int64_t t_prompt_us
+    int64_t t_predict_us
+    int32_t slot
+    int32_t n_prompt
+    int32_t n_cached           # prompt tokens taken from the cache
+    int32_t n_decoded
+    int32_t n_slot_tokens      # all tokens in the slot at the end
+    int32_t stop_type
+    int32_t stop_word          # index into the stop strings, -1: none
+    int32_t truncated
+    int32_t has_new_line
+
+ctypedef struct FailedEvent:
+    uint64_t id
+    int32_t failure
+    int32_t code               # llama.cpp's, for the log
+
+ctypedef struct StepSlot:
+    int32_t slot
+    int32_t n_tokens
+    int32_t is_writing
+
+# Followed by: StepSlot[n_slots].
+ctypedef struct StepEvent:
+    uint64_t step
+    int64_t t_us
+    int32_t plan_us
+    int32_t decode_us          # until decode() returned
+    int32_t wait_us            # until its logits were there
+    int32_t sample_us
+    int32_t emit_us
+    int32_t budget
+    int32_t n_tokens
+    int32_t n_writing          # slots that wanted a token
+    int32_t n_fillers          # slots that joined others
+    int32_t n_slots

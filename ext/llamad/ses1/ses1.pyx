@@ -1,0 +1,193 @@
+# distutils: language = c++
+# distutils: sources = ext/llamad/ses1/layout.cpp ext/llamad/ses1/check.cpp ext/llamad/ses1/finite.cpp ext/llamad/ses1/files.cpp
+# Owns: saved states as Python sees them: checked, turned into files and base64. Every call lets the GIL go and belongs
+# on a worker thread. Must not touch the engine or llama.cpp.
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.string cimport memcpy
+
+from llamad.protocol.blobs cimport Blob
+
+cdef extern from "llamad/ses1/state.h" nogil:
+    ctypedef struct llamad_layout:
+        pass
+    ctypedef struct llamad_state_error:
+        char reason[256]
+    int32_t LLAMAD_STATE_E_MEMORY
+    llamad_layout *llamad_layout_learn(const uint8_t *one, size_t n_one, const uint8_t *two, size_t n_two,
+                                       uint32_t n_window, llamad_state_error *error)
+    void llamad_layout_close(llamad_layout *layout)
+    size_t llamad_layout_bytes(const llamad_layout *layout, uint32_t n_tokens)
+    size_t llamad_layout_bytes_max(const llamad_layout *layout, uint32_t n_tokens)
+    int32_t llamad_state_check(const llamad_layout *layout, const uint8_t *data, size_t n, uint32_t n_vocab,
+                               uint32_t n_ctx, uint32_t *n_tokens, size_t *n_bytes, llamad_state_error *error)
+    int32_t llamad_state_rewrite(const llamad_layout *layout, const uint8_t *data, size_t n, uint8_t *out)
+    int64_t llamad_file_front(const uint8_t *head, size_t n, size_t n_file, uint32_t n_ctx, llamad_state_error *error)
+    int64_t llamad_file_ses1_bytes(const uint8_t *front, size_t n, size_t n_file, llamad_state_error *error)
+    size_t llamad_file_to_ses1(const uint8_t *front, size_t n, uint8_t *out)
+    size_t llamad_base64_encode(const uint8_t *data, size_t n, char *out)
+    int64_t llamad_base64_decode(const char *text, size_t n, uint8_t *out)
+    int32_t llamad_json_find_state(const char *body, size_t n, size_t *begin, size_t *end, llamad_state_error *error)
+
+cdef enum:
+    HEAD = 8               # "SES1" and the number of tokens
+    BLOB_HEAD = 8          # llama.cpp's own, before the memory; its files leave it out
+
+
+class StateError(ValueError):
+    """A state that cannot be restored here; the text says why."""
+
+
+cdef str _reason(const llamad_state_error *error):
+    return (<bytes>error.reason).decode("utf-8", "replace")
+
+
+cdef class Layout:
+    """How the running model's memory is written; learned from its states of one token and of two. n_window: the tokens
+    of its sliding window, 0 without one."""
+    cdef llamad_layout *layout
+
+    def __cinit__(self, one: bytes, two: bytes, n_window: int = 0) -> None:
+        cdef llamad_state_error error
+        self.layout = llamad_layout_learn(
+            <const uint8_t *>PyBytes_AS_STRING(one), <size_t>PyBytes_GET_SIZE(one),
+            <const uint8_t *>PyBytes_AS_STRING(two), <size_t>PyBytes_GET_SIZE(two), n_window, &error)
+        if self.layout == NULL:
+            raise StateError(_reason(&error))
+
+    def __dealloc__(self) -> None:
+        if self.layout != NULL:
+            llamad_layout_close(self.layout)
+
+    def bytes(self, n_tokens: int) -> int:
+        """The largest state of so many tokens that is saved here."""
+        return llamad_layout_bytes(self.layout, n_tokens)
+
+    def bytes_max(self, n_tokens: int) -> int:
+        """The largest state of so many tokens, whatever number of slots its maker had."""
+        return llamad_layout_bytes_max(self.layout, n_tokens)
+
+
+def check(layout: Layout, blob: Blob, n_vocab: int, n_ctx: int) -> tuple[int, Blob]:
+    """The number of its tokens, and the blob that llama.cpp can be given: the same, or a new one where it was saved
+    under another number of slots. Raises StateError."""
+    cdef Layout known = layout
+    cdef Blob source = blob
+    cdef Blob target
+    cdef uint32_t vocab = n_vocab, ctx = n_ctx, n_tokens = 0
+    cdef size_t n_bytes = 0
+    cdef int32_t code
+    cdef llamad_state_error error
+    with nogil:
+        code = llamad_state_check(known.layout, source.blob.data, source.blob.size, vocab, ctx, &n_tokens, &n_bytes, &error)
+    if code == LLAMAD_STATE_E_MEMORY:
+        raise MemoryError(_reason(&error))
+    if code != 0:
+        raise StateError(_reason(&error))
+    if n_bytes == source.blob.size:
+        return n_tokens, source
+    target = Blob(n_bytes)
+    with nogil:
+        code = llamad_state_rewrite(known.layout, source.blob.data, source.blob.size, target.blob.data)
+    if code != 0:
+        raise MemoryError("no memory to rewrite a state")
+    target.size = n_bytes
+    return n_tokens, target
+
+
+def n_tokens(blob: Blob) -> int:
+    """Of a state that was checked or made here."""
+    cdef uint32_t n = 0
+    if (<Blob>blob).blob.size < HEAD:
+        raise StateError("it is shorter than a head")
+    memcpy(&n, (<Blob>blob).blob.data + 4, 4)
+    if (<Blob>blob).blob.size < HEAD + 4 * <size_t>n:
+        raise StateError("it ends within its tokens")
+    return n
+
+
+def kv_offset(blob: Blob) -> int:
+    """Where the part begins that llama.cpp's files hold behind the tokens."""
+    return HEAD + 4 * n_tokens(blob) + BLOB_HEAD
+
+
+def file_head(blob: Blob) -> bytes:
+    """What a file in llama.cpp's format begins with; memoryview(blob)[kv_offset(blob):] follows."""
+    cdef uint32_t head[3]
+    cdef uint32_t n = n_tokens(blob)
+    head[0] = 0x67677371
+    head[1] = 3
+    head[2] = n
+    return (<const char *>head)[:12] + (<const char *>(<Blob>blob).blob.data)[HEAD:HEAD + 4 * <Py_ssize_t>n]
+
+
+def file_front(head: bytes, n_file: int, n_ctx: int) -> int:
+    """How much of a file of n_file bytes, which begins with this head of 12, comes before its memory; 0 where it is SES1,
+    which is read as it is. Raises StateError."""
+    cdef llamad_state_error error
+    cdef int64_t n
+    if head[:4] == b"SES1":
+        return 0
+    n = llamad_file_front(<const uint8_t *>PyBytes_AS_STRING(head), <size_t>PyBytes_GET_SIZE(head), n_file, n_ctx, &error)
+    if n < 0:
+        raise StateError(_reason(&error))
+    return n
+
+
+def from_front(front: bytes, n_file: int) -> tuple[Blob, int]:
+    """A blob for the state that a file holds, with all but the memory in it, and where the rest of the file belongs.
+    Raises StateError."""
+    cdef const uint8_t *data = <const uint8_t *>PyBytes_AS_STRING(front)
+    cdef size_t n_front = <size_t>PyBytes_GET_SIZE(front), at = 0
+    cdef int64_t n = n_file
+    cdef llamad_state_error error
+    cdef Blob target
+    if n < <int64_t>n_front:
+        raise ValueError("a file is no shorter than its front")
+    if n_front:
+        n = llamad_file_ses1_bytes(data, n_front, n_file, &error)
+        if n < 0:
+            raise StateError(_reason(&error))
+    target = Blob(n)
+    if n_front:
+        at = llamad_file_to_ses1(data, n_front, target.blob.data)
+    target.size = n
+    return target, at
+
+
+def encode_json(blob: Blob, head: bytes, tail: bytes) -> Blob:
+    """head, the blob as base64, and tail, in one buffer."""
+    cdef Blob source = blob
+    cdef size_t n_head = <size_t>PyBytes_GET_SIZE(head), n_tail = <size_t>PyBytes_GET_SIZE(tail)
+    cdef size_t n_text = (source.blob.size + 2) // 3 * 4
+    cdef Blob target = Blob(n_head + n_text + n_tail)
+    memcpy(target.blob.data, PyBytes_AS_STRING(head), n_head)
+    with nogil:
+        llamad_base64_encode(source.blob.data, source.blob.size, <char *>target.blob.data + n_head)
+    memcpy(target.blob.data + n_head + n_text, PyBytes_AS_STRING(tail), n_tail)
+    target.size = target.capacity
+    return target
+
+
+def decode_json(const uint8_t[:] body, bytes_max: int) -> Blob:
+    """The state in {"state": "<base64>"}. Raises StateError."""
+    cdef size_t begin = 0, end = 0, n = <size_t>body.shape[0]
+    cdef const char *text = <const char *>&body[0] if n else NULL
+    cdef int32_t code
+    cdef int64_t n_state
+    cdef llamad_state_error error
+    cdef Blob target
+    with nogil:
+        code = llamad_json_find_state(text, n, &begin, &end, &error)
+    if code != 0:
+        raise StateError(_reason(&error))
+    # A slash may be written with two characters, so the text may be longer than the state makes it.
+    target = Blob((end - begin) // 4 * 3 + 3)
+    with nogil:
+        n_state = llamad_base64_decode(text + begin, end - begin, target.blob.data)
+    if n_state < 0:
+        raise StateError('"state" is not base64')
+    if n_state > bytes_max:
+        raise StateError(f"it has {n_state} bytes, but the largest state of a slot has {bytes_max}")
+    target.size = n_state
+    return target

@@ -1,0 +1,61 @@
+# Owns: token ids between Python's lists, JSON and the int32s in bytes that the engine takes. Pure functions, any thread.
+from libc.stdint cimport int32_t
+from libc.string cimport memcpy
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+
+from llamad.base.digits cimport put_decimal
+
+cdef extern from "Python.h":
+    bint PyLong_CheckExact(object o)
+    long PyLong_AsLongAndOverflow(object o, int *overflow) except? -1
+
+
+def pack(ids: list, n_vocab: int) -> bytes | None:
+    """The ids as int32s in bytes, or None if one is no whole number or outside the vocabulary."""
+    cdef Py_ssize_t i, n = len(ids)
+    cdef long id, n_known = n_vocab
+    cdef int overflow = 0
+    cdef bytes out = PyBytes_FromStringAndSize(NULL, n * <Py_ssize_t>sizeof(int32_t))
+    cdef int32_t *to = <int32_t *>PyBytes_AS_STRING(out)
+    for i in range(n):
+        one = ids[i]
+        if not PyLong_CheckExact(one):
+            return None
+        id = PyLong_AsLongAndOverflow(one, &overflow)
+        if overflow != 0 or not 0 <= id < n_known:
+            return None
+        to[i] = <int32_t>id
+    return out
+
+
+def to_json(packed: bytes) -> bytes:
+    """The ids, none of them negative, as a JSON array."""
+    cdef const int32_t *ids = <const int32_t *>PyBytes_AS_STRING(packed)
+    cdef Py_ssize_t i, n = PyBytes_GET_SIZE(packed) // <Py_ssize_t>sizeof(int32_t), n_text = 2
+    cdef int32_t rest
+    cdef char text[24]
+    cdef char *end = text + sizeof(text)
+    cdef char *first
+    cdef char *to
+    for i in range(n):
+        n_text += 2
+        rest = ids[i]
+        while rest >= 10:
+            rest //= 10
+            n_text += 1
+    if n > 0:
+        n_text -= 1
+    cdef bytes out = PyBytes_FromStringAndSize(NULL, n_text)
+    to = PyBytes_AS_STRING(out)
+    to[0] = b"["
+    to += 1
+    for i in range(n):
+        if i > 0:
+            to[0] = b","
+            to += 1
+        first = put_decimal(end, <unsigned long long>ids[i])
+        memcpy(to, first, <size_t>(end - first))
+        to += end - first
+    to[0] = b"]"
+    return out

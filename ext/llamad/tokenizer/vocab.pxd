@@ -1,0 +1,18 @@
+# The vocabulary: text to tokens through the table, tokens to bytes from a table of pieces made at load.
+from libc.stdint cimport int32_t, uint8_t, uint32_t
+
+from llamad.base.table cimport llamad_table
+
+ctypedef struct Pieces:
+    char *bytes
+    uint32_t *offsets     # n_vocab + 1
+    uint8_t *is_eog
+    int32_t n_vocab
+
+cdef class Vocab:
+    cdef const llamad_table *table
+    cdef const void *handle
+    cdef Pieces pieces
+    cdef Pieces marked        # the same with markers seen; bytes is NULL where there are none
+    cdef int _fill(self, Pieces *pieces, bint special, frozenset markers) except -1
+    cdef readonly int n_vocab

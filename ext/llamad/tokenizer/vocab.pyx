@@ -1,0 +1,166 @@
+# Owns: tokenizing and the pieces. Read-only once made, so any thread may call it; the GIL is let go for long texts.
+# Token ids are checked here before llama.cpp sees them: it trusts them.
+from libc.stdint cimport INT32_MIN, int32_t, uint8_t, uint32_t, uint64_t, uintptr_t
+from libc.stdlib cimport calloc, free, malloc, realloc
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+
+from llamad.base.table cimport LLAMAD_TABLE_VERSION, llamad_table
+
+cdef enum:
+    TEXT_MAX = 1 << 30   # llama.cpp takes an int32 length
+
+
+cdef class Vocab:
+    def __cinit__(self, table: int, handle: int, n_vocab: int, special: bool = False) -> None:
+        self.table = <const llamad_table *><uintptr_t>table
+        self.handle = <const void *><uintptr_t>handle
+        self.n_vocab = n_vocab
+        if self.table.version != LLAMAD_TABLE_VERSION or self.table.size != sizeof(llamad_table):
+            raise RuntimeError("llamad's compiled modules do not fit together: run 'make clean build'")
+        self.pieces.is_eog = <uint8_t *>calloc(self.n_vocab + 1, 1)
+        if self.pieces.is_eog == NULL:
+            raise MemoryError()
+        cdef int32_t token
+        for token in range(self.n_vocab):
+            self.pieces.is_eog[token] = self.table.is_eog(self.handle, token) != 0
+        self._fill(&self.pieces, special, frozenset())
+
+    def __dealloc__(self) -> None:
+        free(self.pieces.bytes)
+        free(self.pieces.offsets)
+        free(self.pieces.is_eog)
+        free(self.marked.bytes)
+        free(self.marked.offsets)
+
+    cdef int _fill(self, Pieces *pieces, bint special, frozenset markers) except -1:
+        """What each token adds to a generated text; special tokens only where they shall be seen."""
+        cdef uint64_t n_used = 0, n_max = <uint64_t>self.n_vocab * 8 + 4096
+        cdef int32_t token, n, is_seen
+        cdef void *more
+        pieces.n_vocab = self.n_vocab
+        pieces.offsets = <uint32_t *>calloc(self.n_vocab + 1, sizeof(uint32_t))
+        pieces.bytes = <char *>malloc(n_max)
+        if pieces.offsets == NULL or pieces.bytes == NULL:
+            raise MemoryError()
+        for token in range(self.n_vocab):
+            is_seen = special or (bool(markers) and token in markers)
+            n = self.table.piece(self.handle, token, pieces.bytes + n_used, <int32_t>(n_max - n_used), is_seen)
+            if n < 0 and n != INT32_MIN:
+                n_max = n_max * 2 + <uint64_t>(-n)
+                more = realloc(pieces.bytes, n_max)
+                if more == NULL:
+                    raise MemoryError()
+                pieces.bytes = <char *>more
+                n = self.table.piece(self.handle, token, pieces.bytes + n_used, <int32_t>(n_max - n_used), is_seen)
+            n_used += <uint64_t>max(n, 0)
+            pieces.offsets[token + 1] = <uint32_t>n_used
+        return 0
+
+    def show_markers(self, texts: list[str]) -> None:
+        """Once, before any task: special tokens with these texts are seen by tasks that ask for markers."""
+        assert self.marked.bytes == NULL, "markers are set once"
+        found = set()
+        for text in texts:
+            tokens = memoryview(self.tokenize(text.encode(), False, True)).cast("i")
+            if len(tokens) == 1 and self.piece(tokens[0], False) == b"":
+                found.add(tokens[0])
+        if found:
+            self._fill(&self.marked, False, frozenset(found))
+            self.marked.is_eog = self.pieces.is_eog
+
+    def tokenize(self, text: bytes, add_special: bool, parse_special: bool) -> bytes:
+        """The token ids as little int32s in bytes: they travel on without becoming Python ints."""
+        cdef Py_ssize_t n_text = PyBytes_GET_SIZE(text)
+        cdef const char *chars = PyBytes_AS_STRING(text)
+        cdef int32_t special = add_special, parse = parse_special, n, n_max = <int32_t>n_text + 8
+        cdef int32_t *tokens
+        if n_text > TEXT_MAX:
+            raise ValueError("the text is too long to tokenize")
+        tokens = <int32_t *>malloc(<size_t>n_max * sizeof(int32_t))
+        if tokens == NULL:
+            raise MemoryError()
+        try:
+            with nogil:
+                n = self.table.tokenize(self.handle, chars, <int32_t>n_text, tokens, n_max, special, parse)
+            if n < 0 and n != INT32_MIN:
+                n_max = -n
+                free(tokens)
+                tokens = <int32_t *>malloc(<size_t>n_max * sizeof(int32_t))
+                if tokens == NULL:
+                    raise MemoryError()
+                with nogil:
+                    n = self.table.tokenize(self.handle, chars, <int32_t>n_text, tokens, n_max, special, parse)
+            if n < 0:
+                raise ValueError("the text could not be tokenized")
+            return PyBytes_FromStringAndSize(<char *>tokens, n * <Py_ssize_t>sizeof(int32_t))
+        finally:
+            free(tokens)
+
+    def detokenize(self, tokens: bytes, unparse_special: bool) -> bytes:
+        """The text of token ids given as int32s in bytes. The ids must be valid (see check)."""
+        cdef int32_t n_tokens = <int32_t>(PyBytes_GET_SIZE(tokens) // 4)
+        cdef const int32_t *ids = <const int32_t *>PyBytes_AS_STRING(tokens)
+        cdef int32_t special = unparse_special, n, n_max = n_tokens * 8 + 64
+        cdef char *text
+        self.check(tokens)
+        while True:
+            text = <char *>malloc(<size_t>n_max)
+            if text == NULL:
+                raise MemoryError()
+            try:
+                with nogil:
+                    n = self.table.detokenize(self.handle, ids, n_tokens, text, n_max, 0, special)
+                if n >= 0:
+                    return PyBytes_FromStringAndSize(text, n)
+            finally:
+                free(text)
+            if n == INT32_MIN:
+                raise ValueError("the tokens could not be turned into text")
+            n_max = -n
+
+    def output(self, token: int) -> bytes:
+        """What the token adds to a generated text."""
+        cdef int32_t id = token
+        if not 0 <= id < self.n_vocab:
+            return b""
+        return self.pieces.bytes[self.pieces.offsets[id]:self.pieces.offsets[id + 1]]
+
+    def marked_output(self, token: int) -> bytes:
+        """The same for tasks that want markers."""
+        cdef int32_t id = token
+        if self.marked.bytes == NULL or not 0 <= id < self.n_vocab:
+            return self.output(token)
+        return self.marked.bytes[self.marked.offsets[id]:self.marked.offsets[id + 1]]
+
+    def piece(self, token: int, special: bool) -> bytes:
+        """The bytes of one token."""
+        cdef char small[256]
+        cdef int32_t id = token, n
+        if not 0 <= id < self.n_vocab:
+            raise ValueError(f"token id {token} is outside the vocabulary of {self.n_vocab}")
+        n = self.table.piece(self.handle, id, small, sizeof(small), special)
+        if n >= 0:
+            return small[:n]
+        if n == INT32_MIN:
+            return b""
+        buffer = bytearray(-n)
+        cdef char[::1] view = buffer
+        self.table.piece(self.handle, id, &view[0], -n, special)
+        return bytes(buffer)
+
+    def check(self, tokens: bytes) -> None:
+        """Raises ValueError unless every id is inside the vocabulary."""
+        cdef const int32_t *ids = <const int32_t *>PyBytes_AS_STRING(tokens)
+        cdef Py_ssize_t i, n = PyBytes_GET_SIZE(tokens) // 4
+        for i in range(n):
+            if not 0 <= ids[i] < self.n_vocab:
+                raise ValueError(f"token id {ids[i]} is outside the vocabulary of {self.n_vocab}")
+
+    def is_eog(self, token: int) -> bool:
+        """Whether generation ends at this token."""
+        return 0 <= token < self.n_vocab and self.pieces.is_eog[token] != 0
+
+    def eog_tokens(self) -> list[int]:
+        """Every token that ends a generation."""
+        return [i for i in range(self.n_vocab) if self.pieces.is_eog[i]]

@@ -1,0 +1,1 @@
+"""A request that generates: from parameters to tasks, from events to the answer."""

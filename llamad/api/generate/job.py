@@ -1,0 +1,386 @@
+"""Owns a request that generates: its tasks in the engine, and the answer's way to the client.
+
+Runs on the event loop. A Job is one request; a Part is one completion of one of its prompts and hears the engine's
+events. What the answer looks like is the dialect's matter: each endpoint has one.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from llamad.api.generate.prepare import Ready
+from llamad.api.generate.text_part import TextPart
+from llamad.api.generate.thinking_budget import Budget, Watched
+from llamad.api.request import generation as options
+from llamad.api.request.errors import ApiError, bad, queue_full
+from llamad.api.service.service import Service
+from llamad.client.engine import Engine
+from llamad.client.task import (
+    FAILURE_ABORTED,
+    FAILURE_DEADLINE,
+    FAILURE_ENGINE,
+    FAILURE_GRAMMAR,
+    FAILURE_MEMORY,
+    PICKED_STUCK,
+    STOP_NAMES,
+    Done,
+    RequestContext,
+    Task,
+    TokenProbs,
+)
+from llamad.engine.core import clock_us
+from llamad.engine.loading.model import Model
+from llamad.http import sse
+from llamad.http.exchange import Exchange
+from llamad.http.request import Response
+
+log = logging.getLogger("llamad.api")
+
+
+def failure_error(failure: int, code: int) -> ApiError:
+    """What a client is told about a failed task."""
+    if failure == FAILURE_DEADLINE:
+        return ApiError(408, "The request took longer than --request-timeout allows")
+    if failure == FAILURE_ABORTED:
+        return ApiError(503, "The server is shutting down")
+    if failure == FAILURE_ENGINE:
+        return ApiError(
+            503, "The engine is being restarted after a failure; try again", headers=(("Retry-After", "1"),)
+        )
+    if failure == FAILURE_MEMORY:
+        return ApiError(500, "The server is out of memory")
+    if failure == FAILURE_GRAMMAR and code == PICKED_STUCK:
+        return ApiError(400, "The grammar cannot be continued here with any token of this model's vocabulary")
+    if failure == FAILURE_GRAMMAR:
+        return ApiError(
+            400, "The grammar is too ambiguous: following it takes more work than one request may cost"
+        )
+    return ApiError(500, f"The model could not compute an answer (code {code}); try again")
+
+
+class Piece(NamedTuple):
+    """Text as it came from the engine; `probs` is empty or has an entry for each token."""
+
+    tokens: list[int]
+    data: bytes
+    probs: list[TokenProbs]
+    prompt_us: int
+    predict_us: int
+
+
+class Dialect(Protocol):
+    """How an endpoint words its answer. Streams are written as the first three come, the rest at the end."""
+
+    def begin(self, job: Job) -> bytes:
+        """Events before the first text of a stream."""
+
+    def piece(self, part: Part, piece: Piece) -> bytes:
+        """Events of a piece of a stream; may be none."""
+
+    def done(self, part: Part) -> bytes:
+        """Events at the end of one part."""
+
+    def end(self, job: Job) -> bytes:
+        """Events at the end of the stream."""
+
+    def whole(self, job: Job) -> bytes:
+        """The body of an answer that is not streamed: every part has its pieces and is done."""
+
+    def failed(self, error: ApiError) -> bytes:
+        """The last event of a stream that broke off."""
+
+    def refused(self, error: ApiError) -> Response:
+        """The answer that is an error."""
+
+
+class Part(TextPart):
+    """One completion of one prompt of a request. on_text(), which each token comes by, is the compiled half's."""
+
+    job: Job
+    __slots__ = (
+        "done",
+        "index",
+        "n_cached",
+        "n_prompt",
+        "pieces",
+        "seed",
+        "state",
+        "task_id",
+        "tokens_prompt",
+    )
+
+    def __init__(self, job: Job, index: int, tokens_prompt: bytes, seed: int) -> None:
+        self.job = job
+        self.is_plain = job.generation.stream and job.has_plain_pieces
+        self.index = index
+        self.seed = seed
+        self.tokens_prompt = tokens_prompt
+        self.n_prompt = len(tokens_prompt) // 4
+        self.task_id = 0
+        self.n_cached = 0
+        self.pieces: list[Piece] = []  # of an answer that is not streamed
+        self.done: Done | None = None
+        self.state: object = None  # the dialect's own
+
+    @property
+    def ended(self) -> Done:
+        """How it ended; once it has."""
+        assert self.done is not None
+        return self.done
+
+    def data(self) -> bytes:
+        """The whole text of an answer that is not streamed."""
+        return b"".join([piece.data for piece in self.pieces])
+
+    # From the engine.
+
+    def on_admitted(self, slot: int, n_cached: int, t_us: int) -> None:
+        self.n_cached = n_cached
+        self.job.service.metrics.queue_seconds.observe((t_us - self.job.t_submit_us) / 1e6)
+
+    def on_prompt(self, tokens: list[int], probs: list[TokenProbs]) -> None:
+        assert self.job.on_prompt is not None
+        self.job.on_prompt(self, tokens, probs)
+
+    def on_piece(
+        self, tokens: list[int], data: bytes, probs: list[TokenProbs], prompt_us: int, predict_us: int
+    ) -> None:
+        """From on_text(), for what is more than a plain event."""
+        piece = Piece(tokens, data, probs, prompt_us, predict_us)
+        if self.job.generation.stream:
+            self.job.write(self.job.dialect.piece(self, piece))
+        else:
+            self.pieces.append(piece)
+
+    def on_done(self, done: Done) -> None:
+        self.done = done
+        self.task_id = 0
+        self.job.on_part_done(self)
+
+    def on_failed(self, failure: int, code: int) -> None:
+        self.task_id = 0
+        self.job.on_part_failed(failure, code)
+
+    def on_broken(self) -> None:
+        self.job.give_up()
+
+
+class Job:
+    """One request. Its answer begins with the first text, so that an early failure still has its status."""
+
+    __slots__ = (
+        "__weakref__",
+        "budget",
+        "dialect",
+        "engine",
+        "exchange",
+        "generation",
+        "has_plain_pieces",
+        "is_paused",
+        "markers",
+        "model",
+        "n_left",
+        "on_prompt",
+        "parts",
+        "ready",
+        "service",
+        "t_submit_us",
+        "t_written",
+    )
+
+    def __init__(
+        self,
+        service: Service,
+        exchange: Exchange,
+        generation: options.Generation,
+        model: Model,
+        engine: Engine,
+        dialect: Dialect,
+        *,
+        markers: bool = False,
+        plain: bool = False,
+        budget: Budget | None = None,
+        on_prompt: Callable[[Part, list[int], list[TokenProbs]], None] | None = None,
+    ) -> None:
+        self.service = service
+        self.exchange = exchange
+        self.generation = generation
+        self.model = model
+        self.engine = engine
+        self.dialect = dialect
+        self.markers = markers
+        self.budget = budget
+        self.is_paused = False
+        self.has_plain_pieces = plain  # a piece's event is part.plain_event(), where nothing but text is told
+        self.on_prompt = on_prompt
+        self.ready: Ready | None = None
+        self.parts: list[Part] = []
+        self.n_left = 0
+        self.t_submit_us = 0
+        self.t_written = time.monotonic()
+
+    def submit(self, ready: Ready) -> None:
+        """Hand every prompt to the engine, or none of them. Only a request that was taken changes the system prompt."""
+        g, exchange = self.generation, self.exchange
+        n_parts = len(ready.tokens) * g.n
+        options.check_echo(g, n_parts, ready.constraint.text if ready.constraint is not None else "")
+        if n_parts > self.engine.n_slots + self.engine.queue_max:
+            raise bad(
+                f"{n_parts} completions are more than this server takes at once;"
+                ' send fewer prompts or a smaller "n", or start llamad with a larger --queue-max'
+            )
+        if not self.engine.can_accept(n_parts):
+            raise queue_full()
+        request = exchange.request
+        settings = self.service.settings
+        t_submit_us = clock_us()
+        deadline_us = self.service.deadline_us(t_submit_us)
+        context = RequestContext(request.request_id, request.key_name, deadline_us=deadline_us)
+        samplings = [options.sampling(g, self.model.info.nl, options.seed_of(g, i)) for i in range(g.n)]
+        self.has_plain_pieces &= n_parts == 1 and not g.timings_per_token
+        bias = options.biases(g, self.service.eog_tokens(), self.service.suppressed_tokens())
+        parts = [
+            Part(self, i * g.n + k, tokens, options.seed_of(g, k))
+            for i, tokens in enumerate(ready.tokens)
+            for k in range(g.n)
+        ]
+        if settings.verbose_prompt:
+            for part in parts[:: g.n]:
+                text = self.model.vocab.detokenize(part.tokens_prompt, True).decode("utf-8", "replace")
+                log.info("request %s: prompt of %d tokens: %r", request.request_id, part.n_prompt, text)
+        self._begin(ready, parts, t_submit_us)
+        group = 0
+        for part in self.parts:
+            if g.n > 1 and part.index % g.n == 0:
+                group = self.engine.new_group()
+            task = Task(
+                context,
+                part.tokens_prompt,
+                samplings[part.index % g.n],
+                stops=[stop.encode("utf-8", "replace") for stop in g.stop],
+                bias=bias,
+                breakers=ready.breakers,
+                id_slot=g.id_slot,
+                n_predict=g.n_predict,
+                n_keep=ready.system.kept(g.n_keep, self.model.info.add_bos),
+                n_discard=g.n_discard,
+                t_max_predict_us=g.t_max_predict_ms * 1000,
+                stream=g.stream or self.budget is not None,  # each token is heard of
+                cache_prompt=g.cache_prompt,
+                context_shift=settings.context_shift,
+                grammar=ready.constraint.grammar if ready.constraint is not None else None,
+                group=group,
+                markers=self.markers,
+                n_indent=g.n_indent,
+                n_probs=g.n_probs,
+                post_sampling_probs=g.post_sampling_probs,
+                penalty=g.penalty_prompt,
+                # The others of its n completions have the same prompt.
+                prompt_probs=self.on_prompt is not None and part.index % g.n == 0,
+            )
+            sink = part if self.budget is None else Watched(part, task, self.budget)
+            part.task_id = self.engine.submit(task, sink)
+        if g.system_prompt is not None:
+            self.service.system = ready.system
+
+    def _begin(self, ready: Ready, parts: list[Part], t_submit_us: int) -> None:
+        """The parts' tasks are about to be with the engine."""
+        exchange = self.exchange
+        self.ready = ready
+        self.parts = parts
+        self.n_left = len(parts)
+        self.t_submit_us = t_submit_us
+        exchange.on_abort = self.abort
+        if self.generation.stream:
+            exchange.on_pause = self.pause
+            exchange.on_resume = self.resume
+            self.service.pings.add(self)
+
+    def answer_nothing(self) -> None:
+        """The answer to a request that leaves the engine nothing to do."""
+        self.parts = [Part(self, 0, b"", self.generation.seed)]
+        self.n_left = 1
+        self.parts[0].on_done(
+            Done(STOP_NAMES.index("limit"), -1, -1, 0, 0, 0, 0, False, False, clock_us(), 0, 0)
+        )
+
+    # From the client.
+
+    def abort(self) -> None:
+        """The client is gone, or another prompt of the request failed."""
+        for part in self.parts:
+            if part.task_id:
+                self.engine.abort(part.task_id)
+
+    def pause(self) -> None:
+        self.is_paused = True
+        for part in self.parts:
+            if part.task_id:
+                self.engine.pause(part.task_id)
+
+    def resume(self) -> None:
+        self.is_paused = False
+        for part in self.parts:
+            if part.task_id:
+                self.engine.resume(part.task_id)
+
+    def ping(self, now: float, ping_seconds: float) -> None:
+        """Keep a quiet stream's connection alive."""
+        if now - self.t_written >= ping_seconds:
+            self.write(sse.PING)
+
+    # Towards the client.
+
+    def write(self, data: bytes) -> None:
+        exchange = self.exchange
+        if not data:
+            return
+        self.t_written = time.monotonic()
+        if exchange.begun:
+            exchange.write(data)
+        elif not exchange.closed:
+            exchange.begin(200, sse.CONTENT_TYPE, data=self.dialect.begin(self) + data)
+
+    def _end(self, data: bytes) -> None:
+        """The last events of the stream."""
+        if self.exchange.begun:
+            self.exchange.end(data)
+        else:
+            self.write(data)
+            self.exchange.end()
+
+    def on_part_done(self, part: Part) -> None:
+        self.n_left -= 1
+        if self.exchange.closed:  # the client left, or another part failed and it knows
+            self.service.pings.discard(self)
+            return
+        last = self.dialect.done(part) if self.generation.stream else b""
+        if self.n_left:
+            self.write(last)
+            return
+        self.service.pings.discard(self)
+        if self.generation.stream:
+            self._end(last + self.dialect.end(self))
+        else:
+            self.exchange.send(Response(200, self.dialect.whole(self)))
+
+    def on_part_failed(self, failure: int, code: int) -> None:
+        self.n_left -= 1
+        self.service.pings.discard(self)
+        self.abort()
+        if self.exchange.closed:
+            return
+        error = failure_error(failure, code)
+        if self.exchange.begun:
+            self.exchange.end(self.dialect.failed(error))
+        else:
+            self.exchange.send(self.dialect.refused(error))
+
+    def give_up(self) -> None:
+        """Something here failed: the client gets a 500, or its stream is cut off."""
+        self.service.pings.discard(self)
+        self.abort()
+        self.exchange.fail(self.dialect.refused(ApiError(500, "The server failed; its log says why")))

@@ -1,0 +1,91 @@
+"""Owns what must be at hand before a request's tasks are made: tokens, the system prompt, the grammar, DRY's breakers.
+
+Runs on the event loop. What is short or known is done at once; the rest goes to workers, so that nobody waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from llamad.api.request import prompt as prompts
+from llamad.api.request.constraints import Constraint
+from llamad.api.request.errors import queue_full
+from llamad.api.request.generation import Generation, needs_breakers
+from llamad.api.request.system_prompt import SystemPrompt
+from llamad.api.service.service import Service
+from llamad.engine.loading.model import Model
+from llamad.http.exchange import Exchange
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """All of a request that the engine needs and that had to be made first."""
+
+    tokens: list[bytes]  # of each prompt, the system prompt's first
+    system: SystemPrompt
+    constraint: Constraint | None
+    breakers: bytes  # DRY's
+
+
+def prepare(
+    service: Service,
+    exchange: Exchange,
+    generation: Generation,
+    model: Model,
+    wanted: list[Any],
+    then: Callable[[Ready], None],
+) -> None:
+    """Call `then` with what the prompts need: now, or later unless the client is gone by then."""
+    sent = generation.system_prompt
+    constraint = None if generation.constraint.is_none else service.grammars.known(generation.constraint)
+    breakers = service.breakers.find(generation.dry_sequence_breakers) if needs_breakers(generation) else b""
+    n_chars = prompts.n_chars(wanted) + (len(sent.prompt) if sent else 0)
+    is_known = breakers is not None and (constraint is not None or generation.constraint.is_none)
+    if breakers is None or not is_known or n_chars > prompts.TEXT_INLINE_MAX:
+        # Those who are being prepared count as waiting: they may be many, and their turn may be long in coming.
+        if service.n_preparing >= service.settings.n_parallel + service.settings.queue_max:
+            raise queue_full()
+        service.spawn(exchange, _prepare_later(service, exchange, generation, model, wanted, then))
+        return
+    system = service.system if sent is None else sent.tokenized(model)
+    tokens = [prompts.tokenize(one, model, system.tokens) for one in wanted]
+    then(Ready(tokens, system, constraint, breakers))
+
+
+async def _prepare_later(
+    service: Service,
+    exchange: Exchange,
+    generation: Generation,
+    model: Model,
+    wanted: list[Any],
+    then: Callable[[Ready], None],
+) -> None:
+    service.n_preparing += 1
+    try:
+        ready = await _make_ready(service, generation, model, wanted)
+    finally:
+        service.n_preparing -= 1
+    service.ready()
+    if not exchange.closed:
+        then(ready)
+
+
+async def _make_ready(service: Service, generation: Generation, model: Model, wanted: list[Any]) -> Ready:
+    loop = asyncio.get_running_loop()
+    system, sent = service.system, generation.system_prompt
+    constraint, breakers = None, b""
+    if not generation.constraint.is_none:
+        constraint = await service.grammars.find(generation.constraint, model.vocab)
+    if needs_breakers(generation):
+        texts = generation.dry_sequence_breakers
+        breakers = await loop.run_in_executor(service.workers, service.breakers.make, model.vocab, texts)
+    if sent is not None:
+        system = await loop.run_in_executor(service.workers, sent.tokenized, model)
+    tokens = [
+        await loop.run_in_executor(service.workers, prompts.tokenize, one, model, system.tokens)
+        for one in wanted
+    ]
+    return Ready(tokens, system, constraint, breakers)

@@ -1,0 +1,114 @@
+"""Owns the JSON of a completion: the final object, its timings, the pieces of a stream, `response_fields`.
+
+Pure functions on the event loop. Must not know how the answer is sent.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import msgspec
+
+from llamad.client.task import STOP_NAMES, Done, TokenProbs
+from llamad.tokenizer.vocab import Vocab
+
+_encode = msgspec.json.Encoder().encode
+
+
+def timings(n_prompt: int, n_cached: int, prompt_us: int, n_decoded: int, predict_us: int) -> dict[str, Any]:
+    """Times in milliseconds; prompt_n counts what was read, cache_n what was re-used."""
+    n_read = n_prompt - n_cached
+    prompt_ms, predicted_ms = prompt_us / 1e3, predict_us / 1e3
+    return {
+        "cache_n": n_cached,
+        "prompt_n": n_read,
+        "prompt_ms": prompt_ms,
+        "prompt_per_token_ms": prompt_ms / n_read if n_read else 0.0,
+        "prompt_per_second": n_read * 1e6 / prompt_us if prompt_us else 0.0,
+        "predicted_n": n_decoded,
+        "predicted_ms": predicted_ms,
+        "predicted_per_token_ms": predicted_ms / n_decoded if n_decoded else 0.0,
+        "predicted_per_second": n_decoded * 1e6 / predict_us if predict_us else 0.0,
+    }
+
+
+def probabilities(
+    tokens: list[int], probs: list[TokenProbs], vocab: Vocab, is_post: bool
+) -> list[msgspec.Raw]:
+    """`completion_probabilities`: the new fields with the oldest ones (`content`, `probs`) beside them. Each token's
+    is encoded at once: as objects they would take many times the memory until the answer is whole."""
+    name, name_top = ("prob", "top_probs") if is_post else ("logprob", "top_logprobs")
+
+    def entry(token: int, value: float) -> dict[str, Any]:
+        data = vocab.output(token)
+        return {
+            "id": token,
+            "token": data.decode("utf-8", "replace"),
+            "bytes": list(data),
+            name: value,
+        }
+
+    out = []
+    for token, (own, top) in zip(tokens, probs, strict=False):
+        item = entry(token, own)
+        rows = [entry(*one) for one in top]
+        item[name_top] = rows
+        item["content"] = item["token"]
+        item["probs"] = [
+            {"prob": row[name] if is_post else math.exp(row[name]), "tok_str": row["token"]} for row in rows
+        ]
+        out.append(msgspec.Raw(_encode(item)))
+    return out
+
+
+def final(
+    done: Done,
+    *,
+    index: int,
+    content: str,
+    tokens: list[int],
+    model: str,
+    settings: dict[str, Any],
+    prompt: str,
+    stops: list[str],
+) -> dict[str, Any]:
+    """The complete result object, old and new fields side by side."""
+    stop_type = STOP_NAMES[done.stop_type]
+    return {
+        "index": index,
+        "content": content,
+        "tokens": tokens,
+        "id_slot": done.slot,
+        "stop": True,
+        "model": model,
+        "tokens_predicted": done.n_decoded,
+        "tokens_evaluated": done.n_prompt,
+        "generation_settings": settings,
+        "prompt": prompt,
+        "has_new_line": done.has_new_line,
+        "truncated": done.truncated,
+        "stop_type": stop_type,
+        "stopped_eos": stop_type == "eos",
+        "stopped_limit": stop_type == "limit",
+        "stopped_word": stop_type == "word",
+        "stopping_word": stops[done.stop_word] if done.stop_word >= 0 else "",
+        "tokens_cached": done.n_slot_tokens,
+        "timings": timings(done.n_prompt, done.n_cached, done.prompt_us, done.n_decoded, done.predict_us),
+    }
+
+
+def select(result: dict[str, Any], response_fields: list[str]) -> dict[str, Any]:
+    """Only the named fields; "a/b" is b out of a, under the name "a/b". Missing ones are left out."""
+    if not response_fields:
+        return result
+    out: dict[str, Any] = {}
+    for path in response_fields:
+        value: Any = result
+        for name in path.split("/"):
+            if not isinstance(value, dict) or name not in value:
+                break
+            value = value[name]
+        else:
+            out[path] = value
+    return out

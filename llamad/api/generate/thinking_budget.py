@@ -1,0 +1,221 @@
+"""Owns thoughts that may only have so many tokens: one that has had them is ended, and the answer goes on behind it.
+
+Runs on the event loop. The engine cannot be told what to write, so a task whose thought is too long is aborted, and
+another one begins with its text and the thought's end as its prompt, which the slot holds but for the last tokens.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from array import array
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from llamad.api.request.constraints import Constraint, Wanted
+from llamad.client.task import STOP_NAMES, Done, Task, TokenProbs
+from llamad.engine.loading.model import Model
+from llamad.http.exchange import Exchange
+
+if TYPE_CHECKING:
+    from llamad.api.generate.job import Part
+    from llamad.api.service.service import Service
+
+
+@dataclass(slots=True)
+class Budget:
+    """Of one request. `ends` is the text after which a thought is over; `forced` is what ends one that is too long."""
+
+    n_tokens: int
+    opens: bytes
+    ends: bytes
+    is_open: bool  # by the prompt
+    forced: str
+    rest: Wanted | None = None  # what constrains the text behind a thought's end; None: what constrains all
+    constraint: Constraint | None = None  # that, compiled
+
+
+def with_budget(
+    service: Service, exchange: Exchange, budget: Budget | None, model: Model, then: Callable[[], None]
+) -> None:
+    """Call `then` when the text behind a thought can be constrained: now, or later if the client is still there."""
+    if budget is None or budget.rest is None:
+        then()
+        return
+    budget.constraint = service.grammars.known(budget.rest)
+    if budget.constraint is not None:
+        then()
+    else:
+        service.spawn(exchange, _compiled(service, exchange, budget, budget.rest, model, then))
+
+
+async def _compiled(
+    service: Service,
+    exchange: Exchange,
+    budget: Budget,
+    rest: Wanted,
+    model: Model,
+    then: Callable[[], None],
+) -> None:
+    service.n_preparing += 1
+    try:
+        budget.constraint = await service.grammars.find(rest, model.vocab)
+    finally:
+        service.n_preparing -= 1
+    service.ready()
+    if not exchange.closed:
+        then()
+
+
+class Watched:
+    """Hears of a part's first task, and hands on all until its thought has to be ended."""
+
+    def __init__(self, part: Part, task: Task, budget: Budget) -> None:
+        self._part = part
+        self._task = task
+        self._budget = budget
+        self._tokens = array("i")
+        self._n_thought = 0
+        self._seen = b""  # before a thought: all; in it: what may be the beginning of its end
+        self._is_open = budget.is_open
+        self._is_over = False
+        self._is_cut = False
+
+    def on_admitted(self, slot: int, n_cached: int, t_us: int) -> None:
+        self._part.on_admitted(slot, n_cached, t_us)
+
+    def on_prompt(self, tokens: list[int], probs: list[TokenProbs]) -> None:
+        self._part.on_prompt(tokens, probs)
+
+    def on_text(
+        self,
+        tokens: list[int],
+        data: bytes,
+        n_decoded: int,
+        t_us: int,
+        prompt_us: int,
+        predict_us: int,
+        probs: list[TokenProbs],
+    ) -> None:
+        if self._is_cut:
+            return
+        self._part.on_text(tokens, data, n_decoded, t_us, prompt_us, predict_us, probs)
+        if self._is_over:
+            return
+        self._tokens.extend(tokens)
+        if self._is_too_long(len(tokens), data):
+            self._cut(t_us, prompt_us, predict_us)
+
+    def _is_too_long(self, n_tokens: int, data: bytes) -> bool:
+        """After this much more text. One that has begun to end is given the time."""
+        budget = self._budget
+        self._seen += data
+        if not self._is_open:
+            begun = self._seen.lstrip()
+            self._is_open = begun.startswith(budget.opens)
+            self._is_over = not self._is_open and not budget.opens.startswith(begun)
+            if self._is_open:
+                self._seen = begun[len(budget.opens) :]
+            return False
+        self._n_thought += n_tokens
+        if budget.ends in self._seen:
+            self._is_over = True
+            return False
+        self._seen = self._seen[-len(budget.ends) + 1 :] if len(budget.ends) > 1 else b""
+        is_ending = any(self._seen.endswith(budget.ends[:n]) for n in range(1, len(budget.ends)))
+        return self._n_thought >= budget.n_tokens and not is_ending
+
+    def _cut(self, t_us: int, prompt_us: int, predict_us: int) -> None:
+        part, job, task = self._part, self._part.job, self._task
+        self._is_cut = True
+        job.engine.abort(part.task_id)
+        part.task_id = 0
+        data = job.model.vocab.tokenize(self._budget.forced.encode(), False, True)
+        forced = memoryview(data).cast("i").tolist()
+        certain = 1.0 if task.post_sampling_probs else 0.0
+        probs: list[TokenProbs] = [(certain, []) for _ in forced] if task.n_probs else []
+        n_decoded = len(self._tokens) + len(forced)
+        part.on_text(forced, self._budget.forced.encode(), n_decoded, t_us, prompt_us, predict_us, probs)
+        prompt = task.prompt + self._tokens.tobytes() + data
+        n_left = task.n_predict - n_decoded if task.n_predict >= 0 else task.n_predict
+        rest = Rest(part, n_decoded, prompt_us, predict_us)
+        if n_left == 0 or (task.n_predict >= 0 and n_left < 0) or len(prompt) // 4 >= job.model.n_ctx_slot:
+            limit = STOP_NAMES.index("limit")
+            n_slot = part.n_prompt + n_decoded
+            rest.on_done(Done(limit, -1, -1, part.n_prompt, 0, 0, n_slot, False, False, t_us, 0, 0))
+            return
+        constraint = self._budget.constraint
+        part.task_id = job.engine.submit(
+            dataclasses.replace(
+                task,
+                # It has had its turn in the queue.
+                context=dataclasses.replace(task.context, priority=task.context.priority + 1),
+                prompt=prompt,
+                n_predict=n_left,
+                stream=job.generation.stream,
+                grammar=constraint.grammar if constraint is not None else task.grammar,
+                group=0,
+                prompt_probs=False,
+            ),
+            rest,
+        )
+        if job.is_paused:
+            job.engine.pause(part.task_id)
+
+    def on_done(self, done: Done) -> None:
+        if not self._is_cut:
+            self._part.on_done(done)
+
+    def on_failed(self, failure: int, code: int) -> None:
+        if not self._is_cut:
+            self._part.on_failed(failure, code)
+
+    def on_broken(self) -> None:
+        self._part.on_broken()
+
+
+class Rest:
+    """Hears of the task behind a thought that was ended, and counts for the part what came before."""
+
+    def __init__(self, part: Part, n_before: int, prompt_us: int, predict_us: int) -> None:
+        self._part = part
+        self._n_before = n_before
+        self._prompt_us = prompt_us
+        self._predict_us = predict_us
+
+    def on_admitted(self, slot: int, n_cached: int, t_us: int) -> None:
+        pass  # the part was admitted before
+
+    def on_prompt(self, tokens: list[int], probs: list[TokenProbs]) -> None:
+        pass  # nobody asks for it
+
+    def on_text(
+        self,
+        tokens: list[int],
+        data: bytes,
+        n_decoded: int,
+        t_us: int,
+        prompt_us: int,
+        predict_us: int,
+        probs: list[TokenProbs],
+    ) -> None:
+        spent = self._predict_us + prompt_us + predict_us  # reading the thought once more is time of writing
+        self._part.on_text(tokens, data, n_decoded + self._n_before, t_us, self._prompt_us, spent, probs)
+
+    def on_done(self, done: Done) -> None:
+        self._part.on_done(
+            dataclasses.replace(
+                done,
+                n_prompt=self._part.n_prompt,
+                n_cached=self._part.n_cached,
+                n_decoded=done.n_decoded + self._n_before,
+                prompt_us=self._prompt_us,
+                predict_us=self._predict_us + done.prompt_us + done.predict_us,
+            )
+        )
+
+    def on_failed(self, failure: int, code: int) -> None:
+        self._part.on_failed(failure, code)
+
+    def on_broken(self) -> None:
+        self._part.on_broken()

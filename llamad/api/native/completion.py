@@ -1,0 +1,128 @@
+"""Owns POST /completion: llama-server's own dialect, whole or as a stream.
+
+Runs on the event loop. The request's way through the engine is job.py's.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from llamad.api.generate import result
+from llamad.api.generate.job import Job, Part, Piece
+from llamad.api.generate.prepare import prepare
+from llamad.api.request import generation as options
+from llamad.api.request import parse as parameters
+from llamad.api.request import prompt as prompts
+from llamad.api.request.errors import ApiError
+from llamad.api.request.fields import json_object
+from llamad.api.service.service import Service
+from llamad.http import sse
+from llamad.http.exchange import Exchange
+from llamad.http.request import Response
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Plain:
+    """The dialect of /completion: one object for each prompt, or events of `content` and a last one with all else."""
+
+    def begin(self, job: Job) -> bytes:
+        return b""
+
+    def piece(self, part: Part, piece: Piece) -> bytes:
+        job = part.job
+        if not piece.probs and len(job.parts) == 1 and not job.generation.timings_per_token:
+            # The event below, of most streams, without the detour over objects.
+            text = _encode(piece.data.decode("utf-8", "replace"))
+            return b'data: {"content":%b,"tokens":%b,"stop":false}\n\n' % (text, _encode(piece.tokens))
+        event: dict[str, Any] = {
+            "content": piece.data.decode("utf-8", "replace"),
+            "tokens": piece.tokens,
+            "stop": False,
+        }
+        if len(job.parts) > 1:
+            event["index"] = part.index
+        if piece.probs:
+            event["completion_probabilities"] = _probabilities(job, piece)
+        if job.generation.timings_per_token:
+            event["timings"] = result.timings(
+                part.n_prompt, part.n_cached, piece.prompt_us, part.n_decoded, piece.predict_us
+            )
+        return sse.format_event(_encode(event))
+
+    def done(self, part: Part) -> bytes:
+        return sse.format_event(_encode(_final(part)))
+
+    def end(self, job: Job) -> bytes:
+        return b""
+
+    def whole(self, job: Job) -> bytes:
+        # One after the other: of large options only one copy is ever Python's.
+        finals = [msgspec.Raw(_encode(_final(part))) for part in job.parts]
+        return bytes(finals[0]) if len(finals) == 1 else _encode(finals)
+
+    def failed(self, error: ApiError) -> bytes:
+        return sse.format_event(_encode(error.body()))
+
+    def refused(self, error: ApiError) -> Response:
+        return error.response()
+
+
+PLAIN = Plain()
+
+
+def _probabilities(job: Job, piece: Piece) -> list[msgspec.Raw]:
+    return result.probabilities(
+        piece.tokens, piece.probs, job.model.vocab, job.generation.post_sampling_probs
+    )
+
+
+def _final(part: Part) -> dict[str, Any]:
+    """The result object; of a stream, which has told its text, without it."""
+    job = part.job
+    g, pieces = job.generation, part.pieces
+    constraint = job.ready.constraint if job.ready is not None else None
+    whole = result.final(
+        part.ended,
+        index=part.index,
+        content=part.data().decode("utf-8", "replace"),
+        tokens=[token for piece in pieces for token in piece.tokens] if g.return_tokens else [],
+        model=job.service.model_name,
+        settings=options.settings_json(
+            g,
+            job.model.n_ctx_slot,
+            job.service.model_name,
+            part.seed,
+            constraint.text if constraint else "",
+        ),
+        prompt=job.model.vocab.detokenize(part.tokens_prompt, True).decode("utf-8", "replace"),
+        stops=g.stop,
+    )
+    if constraint is not None and constraint.warnings:
+        whole["warnings"] = list(constraint.warnings)
+    if g.n_probs and not g.stream:
+        whole["completion_probabilities"] = [
+            one for piece in pieces if piece.probs for one in _probabilities(job, piece)
+        ]
+    return result.select(whole, g.response_fields)
+
+
+def handle(service: Service, exchange: Exchange) -> None:
+    """POST /completion and /completions."""
+    model, engine = service.ready()
+    body = json_object(exchange.request.body)
+    exchange.request.body = b""
+    generation = parameters.parse(body, service.defaults, service.constraint)
+    sent, prompt = generation.system_prompt, body.get("prompt")
+    job = Job(service, exchange, generation, model, engine, PLAIN, plain=True)
+    if sent is not None and prompt in (None, ""):
+        # Only the system prompt is to be set: it is read into the cache, and nothing is generated.
+        prompt, generation.n_predict = "", 0
+        if not sent.prompt:
+            service.system = sent
+            job.answer_nothing()
+            return
+    wanted = prompts.split(prompt, service.settings.prompts_max, model.n_ctx_slot)
+    prepare(service, exchange, generation, model, wanted, job.submit)

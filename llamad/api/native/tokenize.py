@@ -1,0 +1,110 @@
+"""Owns POST /tokenize and POST /detokenize.
+
+Short texts are tokenized by threads of C; long ones, whose JSON takes time too, in a worker. Token ids are checked
+before llama.cpp sees them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from llamad.api.request.errors import ApiError, bad
+from llamad.api.request.fields import flag, json_object
+from llamad.api.service.service import Service
+from llamad.engine.loading.model import Model
+from llamad.http.exchange import Exchange
+from llamad.http.request import Response
+from llamad.tokenizer import token_ids
+
+# Characters or tokens whose JSON is made on the event loop: a millisecond's at most.
+SHORT_MAX = 16384
+
+
+def tokenize(service: Service, exchange: Exchange) -> None:
+    """POST /tokenize."""
+    model = service.loaded()
+    body = json_object(exchange.request.body)
+    content = body.get("content")
+    if content is not None and not isinstance(content, str):
+        raise bad('"content" must be a string')
+    wants = (
+        flag(body, "add_special", False),
+        flag(body, "parse_special", True),
+        flag(body, "with_pieces", False),
+    )
+    content = content or ""
+    if len(content) <= SHORT_MAX:
+        add_special, parse_special, with_pieces = wants
+        answer = partial(_send_tokens, exchange, model, with_pieces)
+        service.tokenizing().submit(content.encode("utf-8", "replace"), add_special, parse_special, answer)
+        return
+    service.spawn(exchange, _in_worker(service, exchange, _tokens_json, model, content, *wants))
+
+
+def _send_tokens(exchange: Exchange, model: Model, with_pieces: bool, found: bytes | None) -> None:
+    if found is None:
+        error = ApiError(500, "The text could not be tokenized")
+        exchange.send(error.response())
+    else:
+        exchange.send(Response(200, _found_json(model, found, with_pieces)))
+
+
+def _tokens_json(
+    model: Model, content: str, add_special: bool, parse_special: bool, with_pieces: bool
+) -> bytes:
+    found = model.vocab.tokenize(content.encode("utf-8", "replace"), add_special, parse_special)
+    return _found_json(model, found, with_pieces)
+
+
+def _found_json(model: Model, found: bytes, with_pieces: bool) -> bytes:
+    if not with_pieces:
+        return b'{"tokens":%b}' % token_ids.to_json(found)
+    rows = [
+        {"id": token, "piece": _piece(model.vocab.piece(token, True))}
+        for token in memoryview(found).cast("i")
+    ]
+    return msgspec.json.encode({"tokens": rows})
+
+
+def _piece(data: bytes) -> str | list[int]:
+    """A string where the bytes are one, else the bytes."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return list(data)
+
+
+def detokenize(service: Service, exchange: Exchange) -> None:
+    """POST /detokenize."""
+    model = service.loaded()
+    body = json_object(exchange.request.body)
+    tokens = body.get("tokens")
+    if tokens is None:
+        tokens = []
+    packed = token_ids.pack(tokens, model.vocab.n_vocab) if isinstance(tokens, list) else None
+    if packed is None:
+        raise _wrong_ids(tokens, model.vocab.n_vocab)
+    if len(tokens) <= SHORT_MAX:
+        exchange.send(Response(200, _text_json(model, packed)))
+        return
+    service.spawn(exchange, _in_worker(service, exchange, _text_json, model, packed))
+
+
+def _wrong_ids(tokens: Any, n_vocab: int) -> ApiError:
+    if not isinstance(tokens, list) or not set(map(type, tokens)) <= {int}:
+        return bad('"tokens" must be an array of token ids')
+    token = min(tokens) if min(tokens) < 0 else max(tokens)
+    return bad(f'"tokens": token id {token} is outside the vocabulary of {n_vocab}')
+
+
+def _text_json(model: Model, packed: bytes) -> bytes:
+    return msgspec.json.encode({"content": model.vocab.detokenize(packed, True).decode("utf-8", "replace")})
+
+
+async def _in_worker(service: Service, exchange: Exchange, work: Any, *args: object) -> None:
+    answer = await asyncio.get_running_loop().run_in_executor(service.workers, work, *args)
+    exchange.send(Response(200, answer))

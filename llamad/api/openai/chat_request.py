@@ -1,0 +1,364 @@
+"""Owns what a chat request says: messages, tools and their choice, reasoning; and the prompt made of them.
+
+Runs on the event loop, or in a worker where the request is large; rendering is bounded by the template's own limits.
+Every 400 about these fields is born here. Grammars of forced calls are made elsewhere: see api/request/constraints.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from llamad.api.generate.job import Job
+from llamad.api.generate.prepare import Ready, prepare
+from llamad.api.generate.thinking_budget import Budget, with_budget
+from llamad.api.openai import request as bodies
+from llamad.api.openai.reasoning import BUDGETS, Thinking, reasoning_format, thinking
+from llamad.api.request import constraints as grammars
+from llamad.api.request import fields
+from llamad.api.request.errors import ApiError, bad, queue_full
+from llamad.api.service.service import Service
+from llamad.chat.host import ChatHost
+from llamad.chat.parsing import (
+    Delta,
+    OutputParser,
+    PlainParser,
+    Reasoning,
+    before_answer,
+    ends_in_reasoning,
+    make_parser,
+    new_call_id,
+    thought_tags,
+)
+from llamad.chat.template import TemplateError
+from llamad.http.exchange import Exchange
+
+# Up to here a request's template is rendered on the event loop: a few milliseconds at most.
+BODY_INLINE_MAX = 16384
+
+
+@dataclass(slots=True)
+class Chat:
+    """A chat request, understood: its prompt, and how its answer is to be read and told."""
+
+    model: str
+    prompt: str
+    host: ChatHost
+    tools: list[dict[str, Any]]  # those that may be called
+    parses_calls: bool
+    parses: bool  # anything at all
+    parallel: bool
+    reasoning: Reasoning
+    include_usage: bool
+    logprobs: bool
+    n_top: int
+    constraint: grammars.Wanted | None
+    budget: Budget | None
+
+    @property
+    def n_probs(self) -> int:
+        return max(1, self.n_top) if self.logprobs else 0
+
+    def parser(self) -> OutputParser:
+        """One for each completion."""
+        if not self.parses:
+            return PlainParser()
+        return make_parser(
+            self.host.format,
+            reasoning=self.reasoning,
+            tools_on=self.parses_calls and bool(self.tools),
+            parallel=self.parallel,
+            starts_in_reasoning=ends_in_reasoning(self.host.format, self.prompt),
+            tools=self.tools or None,
+        )
+
+    @property
+    def before(self) -> str:
+        """What comes before an answer that a schema forms."""
+        return before_answer(self.host.format, ends_in_reasoning(self.host.format, self.prompt))
+
+    def call_id(self, delta: Delta, prefix: str = "call_") -> str:
+        """The model's own id of a call that begins, or one that its template will take back."""
+        return delta.id or new_call_id(self.host.format, delta.name, delta.index, prefix)
+
+    def without_own(self, body: dict[str, Any]) -> dict[str, Any]:
+        """The body without what is the chat's own."""
+        own = {"messages", "tools", "tool_choice", "functions", "function_call", "model"}
+        return {name: value for name, value in body.items() if name not in own}
+
+
+def start(chat: Chat, job: Job) -> None:
+    """Prepare a chat's job and hand it to the engine."""
+    service, exchange, generation, model = job.service, job.exchange, job.generation, job.model
+    budget = job.budget = chat.budget
+    if budget is not None and generation.constraint.schema is not None:
+        before = before_answer(chat.host.format, False)
+        budget.rest = dataclasses.replace(generation.constraint, before=before)
+
+    def submit(ready: Ready) -> None:
+        with_budget(service, exchange, budget, model, lambda: job.submit(ready))
+
+    prepare(service, exchange, generation, model, [chat.prompt], submit)
+
+
+def with_chat(
+    service: Service, exchange: Exchange, body: dict[str, Any], n_bytes: int, then: Callable[[Chat], None]
+) -> None:
+    """Call `then` with the chat of a body of this size: now, or later unless the client is gone by then."""
+    if n_bytes <= BODY_INLINE_MAX:
+        then(parse_chat(body, service))
+        return
+    if service.n_preparing >= service.settings.n_parallel + service.settings.queue_max:
+        raise queue_full()
+    service.spawn(exchange, _parse_later(service, exchange, body, then))
+
+
+async def _parse_later(
+    service: Service, exchange: Exchange, body: dict[str, Any], then: Callable[[Chat], None]
+) -> None:
+    service.n_preparing += 1
+    try:
+        loop = asyncio.get_running_loop()
+        chat = await loop.run_in_executor(service.workers, parse_chat, body, service)
+    finally:
+        service.n_preparing -= 1
+    service.ready()
+    if not exchange.closed:
+        then(chat)
+
+
+def parse_chat(body: dict[str, Any], service: Service) -> Chat:
+    """Raises ApiError for what cannot be honoured."""
+    bodies.check_unsupported(body)
+    host = service.chat
+    messages = _messages(body)
+    tools = _tools(body)
+    body, tools = _allowed(body, tools)
+    choice, named = _choice(body, tools)
+    parallel = fields.flag(body, "parallel_tool_calls", host.has_parallel_calls)
+    reasoning = reasoning_format(body, service.settings)
+    wish = thinking(body, service.settings, host)
+    n_probs = fields.whole(body, "n_probs", 0, 0)  # /completion's name for them
+    logprobs = fields.flag(body, "logprobs", False) or n_probs > 0
+    n_top = fields.whole(body, "top_logprobs", 0, 0, bodies.TOP_LOGPROBS_MAX)
+    if n_top and not logprobs:
+        raise bad('"top_logprobs" needs "logprobs": true')
+    begins, prefill = _ending(body, messages)
+    shown = tools if choice != "none" else []
+
+    def render(on: bool | None) -> str:
+        return host.prompt(
+            messages,
+            tools=shown or None,
+            kwargs=wish.kwargs,
+            thinking=on,
+            last_thought=wish.last if wish.n_tokens == 0 else "",
+            prefill=prefill,
+            add_generation_prompt=begins,
+        )
+
+    try:
+        prompt = render(wish.on)
+        if ends_in_reasoning(host.format, prompt) and _leaves_no_thought(body, service, host):
+            prompt = render(False)
+    except TemplateError as error:
+        raise bad(f"The chat template refuses these messages: {error}") from None
+    constraint = rest = None
+    starts_in_reasoning = ends_in_reasoning(host.format, prompt)
+    if shown and (named or choice == "required"):
+        name = named[0]["function"]["name"] if named else "required"
+        if name in ("auto", "required"):  # a function may be called so, too
+            tools, name, parallel = named or tools, "required", parallel and not named
+        constraint = grammars.wanted_tools(host.format, tools, name, parallel, starts_in_reasoning)
+        if wish.n_tokens > 0:
+            thoughtless = dataclasses.replace(host.format, think=None)
+            rest = grammars.wanted_tools(thoughtless, tools, name, parallel, False)
+    return Chat(
+        model=fields.text(body, "model", service.model_name),
+        prompt=prompt,
+        host=host,
+        tools=shown,
+        parses_calls=fields.flag(body, "parse_tool_calls", True),
+        parses=not service.settings.skip_chat_parsing,
+        parallel=parallel,
+        reasoning=reasoning,
+        include_usage=bodies.include_usage(body),
+        logprobs=logprobs,
+        n_top=n_top or n_probs,
+        constraint=constraint,
+        budget=_budget(body, service, host, wish, starts_in_reasoning, rest),
+    )
+
+
+def _budget(
+    body: dict[str, Any],
+    service: Service,
+    host: ChatHost,
+    wish: Thinking,
+    is_open: bool,
+    rest: grammars.Wanted | None,
+) -> Budget | None:
+    """None where no thought has to be watched."""
+    opens, ends, after = thought_tags(host.format)
+    if wish.n_tokens <= 0 or not ends or (wish.on is False and not is_open):
+        return None
+    if body.get("grammar") or (body.get("grammar") is None and service.constraint.grammar):
+        if any(body.get(name) for name in BUDGETS):
+            raise bad('"grammar" is of the whole text, thoughts too: leave the budget of tokens out')
+        return None
+    return Budget(wish.n_tokens, opens.encode(), ends.encode(), is_open, wish.last + ends + after, rest)
+
+
+def _leaves_no_thought(body: dict[str, Any], service: Service, host: ChatHost) -> bool:
+    """A grammar is of the whole text: where it does not speak of a thought's end, there is none to wait for."""
+    given = body.get("grammar")
+    grammar = service.constraint.grammar if given is None else given
+    end = host.format.think[1] if host.format.think else ""
+    return isinstance(grammar, str) and bool(grammar and end) and end not in grammar
+
+
+def _ending(body: dict[str, Any], messages: list[dict[str, Any]]) -> tuple[bool, bool | None]:
+    """Whether the template begins an answer, and whether the last message is gone on with; None: as the flags say."""
+    begins = fields.flag(body, "add_generation_prompt", True)
+    if body.get("continue_final_message") is None:
+        return begins, None
+    goes_on = fields.flag(body, "continue_final_message", False)
+    if goes_on and begins and body.get("add_generation_prompt") is not None:
+        raise bad('"continue_final_message" and "add_generation_prompt" cannot both be true')
+    if goes_on and messages[-1]["role"] != "assistant":
+        raise bad('"continue_final_message" needs a last message of the assistant')
+    return begins or goes_on, goes_on
+
+
+def _messages(body: dict[str, Any]) -> list[dict[str, Any]]:
+    """The messages, in today's form: of older ones, `function_call` and the role `function` are calls and results."""
+    messages = body.get("messages")
+    if not isinstance(messages, list) or not messages:
+        raise bad('"messages" must be a non-empty array')
+    found = [_message(message, i) for i, message in enumerate(messages)]
+    for i, message in enumerate(found):
+        if message.get("function_call") is not None and not message.get("tool_calls"):
+            call = {"id": f"call_{i}", "type": "function", "function": message.pop("function_call")}
+            message["tool_calls"] = [_call(call, i)]
+        if message["role"] == "function":
+            message["role"] = "tool"
+            calls = found[i - 1].get("tool_calls") if i else None
+            if calls:
+                message.setdefault("tool_call_id", calls[0].get("id"))
+    return found
+
+
+def _message(given: Any, i: int) -> dict[str, Any]:
+    if not isinstance(given, dict) or not isinstance(given.get("role"), str) or not given["role"]:
+        raise bad(f'"messages": number {i} must be an object with a "role"')
+    message: dict[str, Any] = dict(given)
+    content = message.get("content")
+    if isinstance(content, list):
+        message["content"] = [_part(part, i) for part in content]
+    elif not isinstance(content, str | None):
+        raise bad(f'"messages": the content of number {i} must be a string, an array of parts or null')
+    elif content is None and message["role"] in ("user", "system", "developer"):
+        raise bad(f'"messages": number {i} has no content')
+    for name in ("name", "tool_call_id", "reasoning_content"):
+        if not isinstance(message.get(name), str | None):
+            raise bad(f'"messages": "{name}" of number {i} must be a string')
+    calls = message.get("tool_calls")
+    if not isinstance(calls, list | None):
+        raise bad(f'"messages": "tool_calls" of number {i} must be an array')
+    if calls:
+        message["tool_calls"] = [_call(call, i) for call in calls]
+    return message
+
+
+def _call(call: Any, i: int) -> dict[str, Any]:
+    function = call.get("function") if isinstance(call, dict) else None
+    if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+        raise bad(
+            f'"messages": each call of number {i} must be an object with a "function" that has a "name"'
+        )
+    if not isinstance(function.get("arguments"), str | dict | None):
+        raise bad(f'"messages": the "arguments" of a call of number {i} must be a string')
+    if not isinstance(call.get("id"), str | None):
+        raise bad(f'"messages": the "id" of a call of number {i} must be a string')
+    return {
+        **call,
+        "type": "function",
+        "function": {**function, "arguments": function.get("arguments") or ""},
+    }
+
+
+def _part(part: Any, i: int) -> dict[str, Any]:
+    """Texts go by several names; templates know one."""
+    kind = part.get("type") if isinstance(part, dict) else None
+    if kind in ("image_url", "input_image", "input_audio", "image", "audio", "file"):
+        raise ApiError(501, f'"messages": number {i} has a part of type "{kind}"; this model reads text only')
+    if kind not in ("text", "input_text", "output_text", "refusal"):
+        raise bad(f'"messages": number {i} has a part without a known "type"')
+    text = part.get("refusal" if kind == "refusal" else "text")
+    if not isinstance(text, str):
+        raise bad(f'"messages": number {i} has a part without its text')
+    return {"type": "text", "text": text}
+
+
+def _tools(body: dict[str, Any]) -> list[dict[str, Any]]:
+    """`functions` are tools in an older form."""
+    tools, functions = body.get("tools"), body.get("functions")
+    if not isinstance(functions, list | None):
+        raise bad('"functions" must be an array')
+    if tools is None:
+        tools = [{"type": "function", "function": one} for one in functions or ()]
+    if not isinstance(tools, list):
+        raise bad('"tools" must be an array')
+    for i, tool in enumerate(tools):
+        function = tool.get("function") if isinstance(tool, dict) else None
+        if (
+            not isinstance(function, dict)
+            or not isinstance(function.get("name"), str)
+            or not function["name"]
+        ):
+            raise bad(f'"tools": number {i} must be an object with a "function" that has a "name"')
+        if not isinstance(function.get("description"), str | None):
+            raise bad(f'"tools": the "description" of number {i} must be a string')
+        if not isinstance(function.get("parameters"), dict | None):
+            raise bad(f'"tools": the "parameters" of number {i} must be a JSON schema, an object')
+    return tools
+
+
+def _allowed(
+    body: dict[str, Any], tools: list[dict[str, Any]]
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """A choice that lists tools leaves those, and is its mode."""
+    choice = body.get("tool_choice")
+    if not isinstance(choice, dict) or choice.get("type") != "allowed_tools":
+        return body, tools
+    allowed = choice.get("allowed_tools")
+    listed = allowed.get("tools") if isinstance(allowed, dict) else None
+    if not isinstance(allowed, dict) or not isinstance(listed, list):
+        raise bad('"tool_choice": "allowed_tools" must be an object with a "mode" and "tools"')
+    functions = [one.get("function") for one in listed if isinstance(one, dict)]
+    names = [one.get("name") for one in functions if isinstance(one, dict)]
+    left = [tool for tool in tools if tool["function"]["name"] in names]
+    return {**body, "tool_choice": allowed.get("mode", "auto")}, left
+
+
+def _choice(body: dict[str, Any], tools: list[dict[str, Any]]) -> tuple[str, list[dict[str, Any]]]:
+    """ "none", "auto" or "required"; or "named", with the tool itself."""
+    field = "tool_choice" if body.get("tool_choice") is not None else "function_call"
+    choice = body.get(field)
+    if choice is None:
+        return "auto", []
+    if isinstance(choice, dict):
+        function = choice.get("function", choice)
+        name = function.get("name") if isinstance(function, dict) else None
+        named = [tool for tool in tools if tool["function"]["name"] == name][:1]
+        if not named:
+            raise bad(f'"{field}" names a function that is not among the tools')
+        return "named", named
+    if choice not in ("none", "auto", "required"):
+        raise bad(f'"{field}" must be "none", "auto", "required" or name a function')
+    if choice == "required" and not tools:
+        raise bad(f'"{field}" is "required", but there are no tools')
+    return choice, []

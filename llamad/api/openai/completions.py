@@ -1,0 +1,253 @@
+"""Owns POST /v1/completions: OpenAI's older dialect, a text after a prompt.
+
+Runs on the event loop. The request's way through the engine is job.py's.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from llamad.api.generate import result
+from llamad.api.generate.job import Job, Part, Piece
+from llamad.api.generate.prepare import prepare
+from llamad.api.native import infill
+from llamad.api.openai import objects
+from llamad.api.openai import request as bodies
+from llamad.api.openai.echo import Echo
+from llamad.api.request import fields
+from llamad.api.request import prompt as prompts
+from llamad.api.request.errors import ApiError, bad
+from llamad.api.request.fields import json_object
+from llamad.api.service.service import Service
+from llamad.client.task import TokenProbs
+from llamad.http import sse
+from llamad.http.exchange import Exchange
+from llamad.http.request import Response
+
+_encode = msgspec.json.Encoder().encode
+
+
+@dataclass(slots=True)
+class Progress:
+    """Of one part: how far it is told."""
+
+    offsets: objects.Offsets
+    is_echoed: bool = False  # of a stream
+
+
+class TextDialect:
+    """One request's: its id, what it echoes, and what it tells with the text."""
+
+    def __init__(self, body: dict[str, Any], service: Service) -> None:
+        self.id = objects.new_id("cmpl-")
+        self.created = int(time.time())
+        self.model = fields.text(body, "model", service.model_name)
+        self.fingerprint = service.build_info
+        self.echo = fields.flag(body, "echo", False)
+        n_probs = fields.whole(body, "n_probs", 0, 0)  # /completion's name for them
+        n_top = fields.whole(body, "logprobs", n_probs or -1, -1, max(n_probs, bodies.TOP_LOGPROBS_MAX))
+        self.n_top = n_top  # -1: no logprobs
+        self.usage = bodies.include_usage(body)
+        self.n_wanted = 1
+        self.prompts: list[Any] = []  # as sent
+        self.echoes: dict[int, Echo] = {}  # of each prompt
+        self._opening = b""
+
+    @property
+    def n_probs(self) -> int:
+        return 0 if self.n_top < 0 else max(1, self.n_top)
+
+    def _envelope(self, choices: list[dict[str, Any]]) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "object": "text_completion",
+            "created": self.created,
+            "model": self.model,
+            "system_fingerprint": self.fingerprint,
+            "choices": choices,
+        }
+
+    @property
+    def tells_prompt(self) -> bool:
+        """Whether the tokens of the prompt are told with their logprobs."""
+        return self.echo and self.n_top >= 0
+
+    def on_prompt(self, part: Part, tokens: list[int], probs: list[TokenProbs]) -> None:
+        self._echo(part).take(tokens, probs)
+
+    def _echo(self, part: Part) -> Echo:
+        job, i = part.job, part.index // part.job.generation.n
+        if i not in self.echoes:
+            assert job.ready is not None
+            self.echoes[i] = Echo(
+                self.prompts[i], part.tokens_prompt, job.ready.system, job.model, self.n_top
+            )
+        return self.echoes[i]
+
+    def _progress(self, part: Part) -> Progress:
+        if not isinstance(part.state, Progress):
+            part.state = Progress(objects.Offsets(len(self._echo(part).text) if self.echo else 0))
+        return part.state
+
+    def _logprobs(self, part: Part, piece: Piece) -> dict[str, Any] | None:
+        if self.n_top < 0:
+            return None
+        job, told, offsets = part.job, objects.no_text_logprobs(), self._progress(part).offsets
+        is_post = job.generation.post_sampling_probs
+        objects.text_logprobs(
+            told, offsets, job.model.vocab.output, piece.tokens, piece.probs, self.n_top, is_post
+        )
+        return told
+
+    def _echo_event(self, part: Part) -> bytes:
+        """The prompt, before a part's first text. By then the engine has told all of its tokens."""
+        if not self.echo or self._progress(part).is_echoed:
+            return b""
+        self._progress(part).is_echoed = True
+        echo = self._echo(part)
+        choice = self._choice(part, echo.text, echo.logprobs if self.tells_prompt else None, None)
+        return objects.event(part.job, self._envelope([choice]))
+
+    def _choice(
+        self, part: Part, text: str, logprobs: dict[str, Any] | None, reason: str | None
+    ) -> dict[str, Any]:
+        return {"text": text, "index": part.index, "logprobs": logprobs, "finish_reason": reason}
+
+    @staticmethod
+    def _tokens(part: Part, pieces: list[Piece]) -> dict[str, Any]:
+        if not part.job.generation.return_tokens:
+            return {}
+        return {"tokens": [token for piece in pieces for token in piece.tokens]}
+
+    # For the job.
+
+    def begin(self, job: Job) -> bytes:
+        return b""
+
+    def _bare(self, part: Part, text: str) -> bytes:
+        """The event for nothing but text. Most events are that, and all but two fields are the same."""
+        if not self._opening:
+            self._opening = _encode(self._envelope([]))[:-2]
+        return b'data: %b{"text":%b,"index":%d,"logprobs":null,"finish_reason":null}]}\n\n' % (
+            self._opening,
+            _encode(text),
+            part.index,
+        )
+
+    def piece(self, part: Part, piece: Piece) -> bytes:
+        text = piece.data.decode("utf-8", "replace")
+        g = part.job.generation
+        if self.n_top < 0 and not (g.return_tokens or g.timings_per_token or g.response_fields):
+            return self._echo_event(part) + self._bare(part, text)
+        choice = self._choice(part, text, self._logprobs(part, piece), None)
+        event = self._envelope([choice | self._tokens(part, [piece])])
+        if g.timings_per_token:
+            event["timings"] = result.timings(
+                part.n_prompt, part.n_cached, piece.prompt_us, part.n_decoded, piece.predict_us
+            )
+        return self._echo_event(part) + objects.event(part.job, event)
+
+    def done(self, part: Part) -> bytes:
+        last = self._envelope([self._choice(part, "", None, objects.finish_reason(part))])
+        last |= {"timings": objects.ended_timings(part), **objects.warnings(part.job)}
+        return self._echo_event(part) + objects.event(part.job, last)
+
+    def end(self, job: Job) -> bytes:
+        if not self.usage:
+            return sse.DONE
+        return objects.event(job, self._envelope([]) | {"usage": objects.usage(job)}) + sse.DONE
+
+    def whole(self, job: Job) -> bytes:
+        g = job.generation
+        parts = [
+            part
+            for i in range(0, len(job.parts), g.n)
+            for part in _best(job.parts[i : i + g.n], self.n_wanted)
+        ]
+        choices = []
+        for index, part in enumerate(parts):
+            text = part.data().decode("utf-8", "replace")
+            if self.echo:
+                text = self._echo(part).text + text
+            joined = Piece(
+                [token for piece in part.pieces for token in piece.tokens],
+                b"",
+                [one for piece in part.pieces for one in piece.probs],
+                0,
+                0,
+            )
+            logprobs = self._logprobs(part, joined)
+            if logprobs is not None and self.echo:
+                prompt = self._echo(part).logprobs
+                logprobs = {name: prompt[name] + values for name, values in logprobs.items()}
+            choice = self._choice(part, text, logprobs, objects.finish_reason(part))
+            choices.append(choice | self._tokens(part, part.pieces) | {"index": index})
+        whole = self._envelope(choices) | {
+            "usage": objects.usage(job),
+            "timings": objects.ended_timings(parts[0]),
+            **objects.warnings(job),
+        }
+        return _encode(result.select(whole, g.response_fields))
+
+    def failed(self, error: ApiError) -> bytes:
+        return sse.format_event(_encode(error.body()))
+
+    def refused(self, error: ApiError) -> Response:
+        return error.response()
+
+
+def _best(parts: list[Part], n: int) -> list[Part]:
+    """The n likeliest of the completions of a prompt, by the mean logprob of their tokens."""
+    if n == len(parts):
+        return parts
+
+    def mean(part: Part) -> float:
+        values = [own for piece in part.pieces for own, _ in piece.probs]
+        return sum(values) / len(values) if values else -float("inf")
+
+    return sorted(parts, key=mean, reverse=True)[:n]
+
+
+def handle(service: Service, exchange: Exchange) -> None:
+    """POST /v1/completions."""
+    model, engine = service.ready()
+    body = json_object(exchange.request.body)
+    exchange.request.body = b""
+    dialect = TextDialect(body, service)
+    suffix = fields.text(body, "suffix")
+    refused = infill.refusal(model.info) if suffix else None
+    if refused is not None:
+        raise ApiError(refused.status, f'"suffix": {refused.message}')
+    n = fields.whole(body, "n_cmpl" if body.get("n_cmpl") is not None else "n", 1, 1)
+    best_of = fields.whole(body, "best_of", n, 1)
+    if best_of < n:
+        raise bad(f'"best_of" must be at least "n", which is {n}')
+    n_probs = dialect.n_probs
+    if best_of > n:
+        if fields.flag(body, "stream", False):
+            raise bad('"best_of" cannot be combined with "stream": all are judged before one is told')
+        if best_of > service.settings.n_max:
+            raise bad(f'"best_of" may be at most {service.settings.n_max} on this server (--n-max)')
+        body = {**body, "n": best_of, "n_cmpl": None}
+        n_probs = max(1, n_probs)
+    generation = bodies.parse(body, service, n_probs)
+    dialect.n_wanted = n
+    on_prompt = dialect.on_prompt if dialect.tells_prompt else None
+    if on_prompt is not None and (suffix or generation.post_sampling_probs):
+        other = "suffix" if suffix else "post_sampling_probs"
+        raise bad(f'"echo" with "logprobs" cannot be combined with "{other}"')
+    job = Job(service, exchange, generation, model, engine, dialect, on_prompt=on_prompt)
+    wanted = dialect.prompts = prompts.split(
+        body.get("prompt"), service.settings.prompts_max, model.n_ctx_slot
+    )
+    if suffix:
+        if not all(isinstance(one, str) for one in wanted):
+            raise bad('"suffix" needs a "prompt" that is a string, or an array of strings')
+        wanted = [
+            infill.Infill(service.settings, one, suffix, [], "", generation.n_predict) for one in wanted
+        ]
+    prepare(service, exchange, generation, model, wanted, job.submit)

@@ -1,0 +1,128 @@
+"""Owns the JSON that OpenAI's endpoints share: ids, usage, finish reasons, logprobs.
+
+Pure functions on the event loop. Must not know how an answer is sent.
+"""
+
+from __future__ import annotations
+
+import codecs
+import math
+import secrets
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from llamad.api.generate import result
+from llamad.api.generate.job import Job, Part, Piece
+from llamad.client.task import STOP_NAMES, TokenProbs
+from llamad.http import sse
+from llamad.tokenizer.vocab import Vocab
+
+LOGPROB_MIN = -9999.0
+
+_encode = msgspec.json.Encoder().encode
+
+
+def new_id(prefix: str) -> str:
+    """Unique: 24 random letters and digits behind the prefix."""
+    return prefix + secrets.token_hex(12)
+
+
+def finish_reason(part: Part) -> str:
+    return "length" if STOP_NAMES[part.ended.stop_type] == "limit" else "stop"
+
+
+def usage(job: Job) -> dict[str, Any]:
+    """Of all parts together; a prompt of n completions counts once."""
+    n = job.generation.n
+    n_prompt = sum(part.ended.n_prompt for part in job.parts[::n])
+    n_completion = sum(part.ended.n_decoded for part in job.parts)
+    return {
+        "prompt_tokens": n_prompt,
+        "completion_tokens": n_completion,
+        "total_tokens": n_prompt + n_completion,
+        "prompt_tokens_details": {"cached_tokens": sum(part.ended.n_cached for part in job.parts[::n])},
+    }
+
+
+def event(job: Job, value: dict[str, Any]) -> bytes:
+    """An event of a stream: the fields that the request wants, where it names them; none without any of them."""
+    chosen = result.select(value, job.generation.response_fields)
+    return sse.format_event(_encode(chosen)) if chosen else b""
+
+
+def warnings(job: Job) -> dict[str, Any]:
+    """What of a schema the grammar leaves out, as a field beside the answer; none where nothing is."""
+    constraint = job.ready.constraint if job.ready is not None else None
+    return {"warnings": list(constraint.warnings)} if constraint is not None and constraint.warnings else {}
+
+
+def ended_timings(part: Part) -> dict[str, Any]:
+    done = part.ended
+    return result.timings(done.n_prompt, done.n_cached, done.prompt_us, done.n_decoded, done.predict_us)
+
+
+def chat_logprobs(vocab: Vocab, piece: Piece, n_top: int, is_post: bool) -> list[dict[str, Any]]:
+    """The entries of `logprobs.content` for the tokens of a piece; after sampling, probabilities, as /completion
+    has them."""
+    name, name_top = ("prob", "top_probs") if is_post else ("logprob", "top_logprobs")
+
+    def entry(token: int, value: float) -> dict[str, Any]:
+        data = vocab.output(token)
+        return {"id": token, "token": data.decode("utf-8", "replace"), "bytes": list(data), name: value}
+
+    out = []
+    for token, (own, top) in zip(piece.tokens, piece.probs, strict=False):
+        item = entry(token, own)
+        item[name_top] = [entry(*one) for one in top[:n_top]]
+        out.append(item)
+    return out
+
+
+class Offsets:
+    """Where in a text its tokens begin, in characters. One that is split over tokens counts with its last piece."""
+
+    def __init__(self, start: int = 0) -> None:
+        self._next = start
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def take(self, data: bytes) -> int:
+        """Of the next token, which has these bytes."""
+        offset = self._next
+        self._next += len(self._decoder.decode(data))
+        return offset
+
+
+def no_text_logprobs() -> dict[str, list[Any]]:
+    return {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
+
+
+def text_logprobs(
+    out: dict[str, list[Any]],
+    offsets: Offsets,
+    piece_of: Callable[[int], bytes],
+    tokens: list[int],
+    probs: list[TokenProbs],
+    n_top: int,
+    is_post: bool,
+) -> None:
+    """Adds tokens to the older `logprobs` of /v1/completions. This form has no place for probabilities after
+    sampling: their logarithms stand there. The top ones are encoded at once, which takes a fraction of the memory."""
+
+    def log(value: float) -> float:
+        if not is_post:
+            return value
+        return math.log(value) if value > 0 else LOGPROB_MIN
+
+    for token, (own, top) in zip(tokens, probs, strict=False):
+        data = piece_of(token)
+        shown: dict[str, float] = {}
+        for one, value in top[:n_top]:
+            shown.setdefault(
+                piece_of(one).decode("utf-8", "replace"), log(value)
+            )  # of equal texts the likeliest
+        out["tokens"].append(data.decode("utf-8", "replace"))
+        out["token_logprobs"].append(log(own))
+        out["top_logprobs"].append(msgspec.Raw(_encode(shown)))
+        out["text_offset"].append(offsets.take(data))

@@ -1,0 +1,146 @@
+"""Owns an answer as the items of a response: told as they come, and whole.
+
+Runs on the event loop. What of the text is a thought or a call is chat/parsing's.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from llamad.api.openai import objects
+from llamad.api.openai.chat_request import Chat
+from llamad.chat.parsing import Delta
+from llamad.http import sse
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Events:
+    """Numbers the events of one stream. Those that begin it are made last, when there is something to send."""
+
+    __slots__ = ("n",)
+
+    FIRST = ("response.created", "response.in_progress")
+
+    def __init__(self) -> None:
+        self.n = len(self.FIRST)
+
+    def first(self, response: dict[str, Any]) -> bytes:
+        return b"".join(_event(kind, i, {"response": response}) for i, kind in enumerate(self.FIRST))
+
+    def make(self, kind: str, **rest: Any) -> bytes:
+        self.n += 1
+        return _event(kind, self.n - 1, rest)
+
+
+def _event(kind: str, number: int, rest: dict[str, Any]) -> bytes:
+    return sse.format_event(_encode({"type": kind, "sequence_number": number, **rest}), kind.encode())
+
+
+class Answer:
+    """One part's answer so far. Items come one after the other: the last is the open one."""
+
+    __slots__ = (
+        "_logprobs",
+        "_texts",
+        "_unsaid",
+        "chat",
+        "events",
+        "is_open",
+        "items",
+        "n_thought",
+        "parser",
+    )
+
+    def __init__(self, chat: Chat, events: Events) -> None:
+        self.chat = chat
+        self.parser = chat.parser()
+        self.events = events
+        self.items: list[dict[str, Any]] = []
+        self.is_open = False
+        self.n_thought = 0.0  # tokens of reasoning
+        self._texts: list[str] = []  # of the open item
+        self._unsaid: list[dict[str, Any]] = []  # logprobs that no delta has carried yet
+        self._logprobs: list[dict[str, Any]] = []  # of the open message
+
+    def take(
+        self, deltas: list[Delta], n_tokens: int = 0, logprobs: list[dict[str, Any]] | None = None
+    ) -> bytes:
+        """The events that tell these. `n_tokens` they came from: where they are of several kinds, thoughts have
+        their share by length. `logprobs` are of these tokens."""
+        n_chars = sum(len(delta.text) for delta in deltas)
+        n_thought = sum(len(delta.text) for delta in deltas if delta.kind == "reasoning")
+        self.n_thought += n_tokens * n_thought / n_chars if n_thought else 0
+        self._unsaid += logprobs or []
+        out = b""
+        for delta in deltas:
+            if delta.kind == "content":
+                out += self._open("message", "msg_", {"role": "assistant", "content": []})
+                said, self._unsaid = self._unsaid, []
+                self._logprobs += said
+                out += self._add("response.output_text.delta", delta.text, content_index=0, logprobs=said)
+            elif delta.kind == "reasoning":
+                self._unsaid = []
+                out += self._open("reasoning", "rs_", {"summary": [], "content": []})
+                out += self._add("response.reasoning_text.delta", delta.text, content_index=0)
+            elif delta.kind == "tool_begin":
+                call_id = self.chat.call_id(delta)
+                rest = {"call_id": call_id, "name": delta.name, "arguments": ""}
+                out += self.close() + self._open("function_call", "fc_", rest)
+            else:
+                out += self._add("response.function_call_arguments.delta", delta.text)
+        return out
+
+    def _event(self, kind: str, **rest: Any) -> bytes:
+        """About the open item."""
+        return self.events.make(kind, output_index=len(self.items) - 1, **rest)
+
+    def _open(self, kind: str, prefix: str, rest: dict[str, Any]) -> bytes:
+        """Such an item, unless the open one is of that kind."""
+        if self.is_open and self.items[-1]["type"] == kind:
+            return b""
+        out = self.close()
+        item = {"id": objects.new_id(prefix), "type": kind, "status": "in_progress", **rest}
+        self.items.append(item)
+        self.is_open = True
+        out += self._event("response.output_item.added", item=item)
+        if kind != "function_call":
+            out += self._part("response.content_part.added", "")
+        return out
+
+    def _add(self, kind: str, text: str, **rest: Any) -> bytes:
+        self._texts.append(text)
+        return self._event(kind, item_id=self.items[-1]["id"], delta=text, **rest)
+
+    def _content(self, text: str) -> dict[str, Any]:
+        if self.items[-1]["type"] == "reasoning":
+            return {"type": "reasoning_text", "text": text}
+        return {"type": "output_text", "text": text, "annotations": [], "logprobs": self._logprobs}
+
+    def _part(self, kind: str, text: str) -> bytes:
+        return self._event(kind, item_id=self.items[-1]["id"], content_index=0, part=self._content(text))
+
+    def close(self, status: str = "completed") -> bytes:
+        """The open item is whole, or cut off."""
+        if not self.is_open:
+            return b""
+        self.is_open = False
+        item, text = self.items[-1], "".join(self._texts)
+        self._texts.clear()
+        item["status"] = status
+        if item["type"] == "function_call":
+            item["arguments"] = text
+            done = {"item_id": item["id"], "name": item["name"], "arguments": text}
+            out = self._event("response.function_call_arguments.done", **done)
+        else:
+            item["content"] = [self._content(text)]
+            told: dict[str, Any] = {"item_id": item["id"], "content_index": 0, "text": text}
+            if item["type"] == "message":
+                out = self._event("response.output_text.done", **told, logprobs=self._logprobs)
+            else:
+                out = self._event("response.reasoning_text.done", **told)
+            out += self._part("response.content_part.done", text)
+            self._logprobs = []
+        return out + self._event("response.output_item.done", item=item)

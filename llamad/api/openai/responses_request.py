@@ -1,0 +1,249 @@
+"""Owns the way from a request to /v1/responses to a chat's, which the rest of llamad understands.
+
+Pure functions on the event loop. Every 400 and 501 about this endpoint's own fields is born here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from llamad.api.openai import request as bodies
+from llamad.api.openai.reasoning import effort
+from llamad.api.request import fields
+from llamad.api.request.errors import ApiError, bad
+from llamad.flags.settings import Settings
+
+# There is no store: what names something kept by the server names nothing.
+_STORED = {
+    "previous_response_id": "send the whole conversation as input",
+    "conversation": "send the whole conversation as input",
+    "prompt": "send the prompt's text as instructions or input",
+}
+_INCLUDES = (
+    "reasoning.encrypted_content",
+    "message.output_text.logprobs",
+)  # the first: reasoning is told openly
+# Chat's and llama-server's names for what this endpoint says in another way, or cannot ask for.
+_FOREIGN = (
+    "messages n n_cmpl n_predict max_tokens max_completion_tokens response_format functions function_call"
+    " logprobs add_generation_prompt reasoning_effort n_probs post_sampling_probs return_tokens"
+    " timings_per_token response_fields"
+).split()
+_OWN = frozenset(
+    "input instructions tools tool_choice text reasoning max_output_tokens include store metadata background"
+    " truncation max_tool_calls stream_options service_tier prompt_cache_key"
+    " prompt_cache_retention safety_identifier user".split()
+) | {*_STORED, *_FOREIGN}
+
+
+@dataclass(slots=True)
+class Asked:
+    """The chat in the form of /v1/chat/completions, and what the response object repeats of the request."""
+
+    chat: dict[str, Any]
+    echo: dict[str, Any]
+
+
+def parse(body: dict[str, Any], settings: Settings) -> Asked:
+    """Raises ApiError for what cannot be honoured."""
+    _refuse(body)
+    out = {name: value for name, value in body.items() if name not in _OWN}
+    out["messages"] = _instructions(body) + _messages(body.get("input"))
+    tools, out["tool_choice"] = _tools(body)
+    out["tools"] = [_function(tool) for tool in tools]
+    limit = body.get("max_output_tokens")
+    if limit is not None:
+        cap = settings.n_predict_max or None
+        out["max_tokens"] = fields.capped(body, "max_output_tokens", 1, cap, "--n-predict-max")
+    out["response_format"] = _format(body)
+    include = fields.texts(body, "include")
+    for name in include:
+        if name not in _INCLUDES:
+            raise bad(f'"include": "{name[:64]}" is not known; known are {", ".join(_INCLUDES)}')
+    n_top = fields.whole(body, "top_logprobs", 0, 0, bodies.TOP_LOGPROBS_MAX)
+    out["logprobs"] = "message.output_text.logprobs" in include or n_top > 0
+    out["reasoning_effort"] = _effort(body)
+    metadata = body.get("metadata")
+    if not isinstance(metadata, dict | None):
+        raise bad('"metadata" must be an object')
+    echo = {
+        "instructions": body.get("instructions"),
+        "max_output_tokens": limit,
+        "metadata": metadata or {},
+        "parallel_tool_calls": fields.flag(body, "parallel_tool_calls", True),
+        "reasoning": body.get("reasoning") or {"effort": None, "summary": None},
+        "text": body.get("text") or {"format": {"type": "text"}},
+        "tool_choice": body.get("tool_choice") or "auto",
+        "tools": body.get("tools") or [],
+        "top_logprobs": n_top,
+        "user": fields.text(body, "user") or None,
+    }
+    return Asked(out, echo)
+
+
+def _refuse(body: dict[str, Any]) -> None:
+    for name, instead in _STORED.items():
+        if body.get(name) is not None:
+            raise bad(f'"{name}": this server keeps no responses; {instead}')
+    for name in _FOREIGN:
+        if body.get(name) is not None:
+            raise bad(f'"{name}" is not a field of this endpoint')
+    if fields.flag(body, "background", False):
+        raise bad('"background": this server keeps no responses; wait for the answer, or stream it')
+    fields.flag(body, "store", False)
+    if fields.text(body, "truncation", "disabled") != "disabled":
+        raise bad('"truncation" may only be "disabled"; shorten the input instead')
+
+
+def _effort(body: dict[str, Any]) -> str | None:
+    """`reasoning.effort`. Thoughts are told whole, so a summary is nothing more."""
+    value = body.get("reasoning")
+    if value is None:
+        return None
+    if not isinstance(value, dict):
+        raise bad('"reasoning" must be an object')
+    return effort(value.get("effort"), '"reasoning": "effort"')
+
+
+def _format(body: dict[str, Any]) -> dict[str, Any] | None:
+    """`text.format`: a schema stands beside its name there, and one level deeper in a chat."""
+    text = body.get("text")
+    if text is None:
+        return None
+    if not isinstance(text, dict):
+        raise bad('"text" must be an object')
+    if text.get("verbosity") not in (None, "medium"):
+        raise ApiError(501, '"text": "verbosity" cannot be set; ask for it in the instructions')
+    value = text.get("format")
+    if value is None:
+        return None
+    if not isinstance(value, dict) or value.get("type") not in ("text", "json_object", "json_schema"):
+        raise bad('"text": "format" must have the "type" text, json_object or json_schema')
+    if value["type"] != "json_schema":
+        return {"type": value["type"]}
+    if not isinstance(value.get("schema"), dict):
+        raise bad('"text": "format" has no "schema"')
+    return {
+        "type": "json_schema",
+        "json_schema": {"schema": value["schema"], "strict": value.get("strict")},
+    }
+
+
+def _tools(body: dict[str, Any]) -> tuple[list[dict[str, Any]], Any]:
+    """The tools that may be called, and the choice among them."""
+    tools = body.get("tools")
+    if tools is None:
+        tools = []
+    if not isinstance(tools, list):
+        raise bad('"tools" must be an array')
+    for i, tool in enumerate(tools):
+        kind = tool.get("type") if isinstance(tool, dict) else None
+        if not isinstance(kind, str):
+            raise bad(f'"tools": number {i} must be an object with a "type"')
+        if kind != "function":
+            raise ApiError(
+                501,
+                f'"tools": number {i} is of type "{kind[:64]}", which this server does not have;'
+                ' describe it as a "function"',
+            )
+        if not isinstance(tool.get("name"), str) or not tool["name"]:
+            raise bad(f'"tools": number {i} must have a "name"')
+    choice = body.get("tool_choice")
+    if isinstance(choice, dict) and choice.get("type") == "allowed_tools":
+        allowed = choice.get("tools")
+        if not isinstance(allowed, list):
+            raise bad('"tool_choice": "tools" must be an array')
+        names = [one.get("name") for one in allowed if isinstance(one, dict)]
+        return [tool for tool in tools if tool["name"] in names], choice.get("mode", "auto")
+    if isinstance(choice, dict) and choice.get("type") != "function":
+        raise bad('"tool_choice" must be "none", "auto", "required", name a function or list allowed_tools')
+    return tools, choice
+
+
+def _function(tool: dict[str, Any]) -> dict[str, Any]:
+    function = {name: tool[name] for name in ("name", "description") if tool.get(name) is not None}
+    if tool.get("parameters") is not None:
+        function["parameters"] = tool["parameters"]
+    return {"type": "function", "function": function}
+
+
+def _instructions(body: dict[str, Any]) -> list[dict[str, Any]]:
+    text = fields.text(body, "instructions")
+    return [{"role": "system", "content": text}] if text else []
+
+
+def _messages(items: Any) -> list[dict[str, Any]]:
+    """Items in order. An assistant's thought, text and calls are items of their own here and one message there."""
+    if isinstance(items, str):
+        return [{"role": "user", "content": items}]
+    if not isinstance(items, list) or not items:
+        raise bad('"input" must be a string or a non-empty array of items')
+    out: list[dict[str, Any]] = []
+    turn: dict[str, Any] | None = None  # the assistant's message that may still grow
+    for i, item in enumerate(items):
+        where = f'"input": number {i}'
+        if not isinstance(item, dict):
+            raise bad(f"{where} must be an object")
+        kind = item.get("type") or ("message" if "role" in item else None)
+        if kind == "message" and item.get("role") != "assistant":
+            turn = None
+            if item.get("role") not in ("user", "system", "developer"):
+                raise bad(f'{where} must have the "role" user, assistant, system or developer')
+            out.append({"role": item["role"], "content": _content(item.get("content"), where)})
+        elif kind == "function_call_output":
+            turn = None
+            if not isinstance(item.get("call_id"), str):
+                raise bad(f'{where} has no "call_id"')
+            content = _content(item.get("output"), where)
+            out.append({"role": "tool", "tool_call_id": item["call_id"], "content": content})
+        elif kind in ("message", "function_call", "reasoning"):
+            if turn is None or (kind != "function_call" and (turn["content"] or turn.get("tool_calls"))):
+                turn = {"role": "assistant", "content": None}
+                out.append(turn)
+            _add(turn, kind, item, where)
+        elif kind == "item_reference":
+            raise bad(f"{where}: this server keeps no items; send the item itself")
+        else:
+            raise ApiError(501, f'{where} is of type "{str(kind)[:64]}", which this server does not know')
+    return out
+
+
+def _add(turn: dict[str, Any], kind: str, item: dict[str, Any], where: str) -> None:
+    """One more item of the assistant's turn."""
+    if kind == "message":
+        turn["content"] = _content(item.get("content"), where)
+    elif kind == "function_call":
+        if not all(isinstance(item.get(name), str) for name in ("call_id", "name", "arguments")):
+            raise bad(f'{where} must have "call_id", "name" and "arguments"')
+        function = {"name": item["name"], "arguments": item["arguments"]}
+        call = {"id": item["call_id"], "type": "function", "function": function}
+        turn.setdefault("tool_calls", []).append(call)
+    else:
+        parts = item.get("content") or item.get("summary") or []
+        if not isinstance(parts, list):
+            raise bad(f'{where}: "content" must be an array')
+        texts = [
+            part["text"] for part in parts if isinstance(part, dict) and isinstance(part.get("text"), str)
+        ]
+        if texts:
+            turn["reasoning_content"] = "\n".join([turn.get("reasoning_content", ""), *texts]).lstrip("\n")
+
+
+def _content(value: Any, where: str) -> str | list[dict[str, Any]]:
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, list):
+        raise bad(f"{where} must have content: a string or an array of parts")
+    out = []
+    for part in value:
+        kind = part.get("type") if isinstance(part, dict) else None
+        if kind in ("input_image", "input_file", "input_audio"):
+            raise ApiError(501, f'{where} has a part of type "{kind}"; this model reads text only')
+        if kind not in ("input_text", "output_text", "text", "refusal"):
+            raise bad(f'{where} has a part without a known "type"')
+        text = part.get("refusal" if kind == "refusal" else "text")
+        if not isinstance(text, str):
+            raise bad(f"{where} has a part without its text")
+        out.append({"type": "text", "text": text})
+    return out

@@ -1,0 +1,1 @@
+"""From JSON to typed parameters: every 400 is born here."""

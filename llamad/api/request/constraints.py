@@ -1,0 +1,272 @@
+"""Owns the compiled grammars: from what a request wants to one that tasks can use, kept by its text.
+
+Looked up on the event loop; compiled on threads of their own, so that a large grammar delays no prompt's tokenizing
+and a large schema delays no grammar. Every 400 about a grammar or a schema is born here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import threading
+from collections import OrderedDict
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from llamad.api.request import fields
+from llamad.api.request.errors import ApiError, bad
+from llamad.chat.conversion.process import Process, ToolCall, ToolsError
+from llamad.chat.parsing import Format
+from llamad.chat.schema import SchemaError
+from llamad.flags.settings import Settings
+from llamad.grammar.grammar import Grammar, GrammarError, Pieces
+from llamad.tokenizer.vocab import Vocab
+
+KEPT_MAX = 32
+KEPT_BYTES_MAX = 64 << 20
+SCHEMA_BYTES_MAX = 2 << 20
+GRAMMAR_CHARS_MAX = 2 << 20
+TIME_MAX_US = 5_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What constrains a generation: GBNF text, a JSON schema as JSON, with GBNF of what comes `before` its value, or
+    tools of which one must be called (a ToolCall as JSON). Its own key in the cache."""
+
+    grammar: str = ""
+    schema: bytes | None = None
+    strict: bool = True
+    tools: bytes | None = None
+    before: str = ""
+
+    @property
+    def is_none(self) -> bool:
+        return not self.grammar and self.schema is None and self.tools is None
+
+
+NOTHING = Wanted()
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """A compiled grammar, the GBNF it came from, and what of a schema it leaves out."""
+
+    grammar: Grammar
+    text: str
+    warnings: tuple[str, ...] = ()
+    n_bytes: int = 0  # when it was new
+
+
+@dataclass(slots=True)
+class Making:
+    """A constraint that is being compiled, and how many requests wait for it."""
+
+    future: asyncio.Future[Constraint]
+    n_waiting: int = 0
+
+
+def wanted_schema(schema: Any, strict: bool) -> Wanted:
+    """Equal schemas make equal keys; the order of properties counts, because the grammar follows it."""
+    data = msgspec.json.encode(schema)
+    if len(data) > SCHEMA_BYTES_MAX:
+        raise bad(f'"json_schema" may have at most {SCHEMA_BYTES_MAX} bytes as JSON, not {len(data)}')
+    return Wanted(schema=data, strict=strict)
+
+
+def wanted_tools(
+    format: Format, tools: list[dict[str, Any]], choice: str, parallel: bool, starts_in_reasoning: bool
+) -> Wanted:
+    """A call of one of the tools ("required") or of the one that `choice` names."""
+    try:
+        data = msgspec.json.encode(
+            ToolCall(dataclasses.asdict(format), tools, choice, parallel, starts_in_reasoning)
+        )
+    except RecursionError:
+        raise bad('"tools" are nested too deep') from None
+    if len(data) > SCHEMA_BYTES_MAX:
+        raise bad(f'"tools" of which one must be called may have at most {SCHEMA_BYTES_MAX} bytes as JSON')
+    return Wanted(tools=data)
+
+
+def parse(body: dict[str, Any], default: Wanted) -> Wanted:
+    """The request's `grammar` or `json_schema`, else the server's. An empty grammar is none at all."""
+    strict = fields.flag(body, "strict", True)
+    grammar, schema = body.get("grammar"), body.get("json_schema")
+    if not isinstance(grammar, str | None):
+        raise bad('"grammar" must be a string')
+    if grammar is not None and len(grammar) > GRAMMAR_CHARS_MAX:
+        raise bad(f'"grammar" may have at most {GRAMMAR_CHARS_MAX} characters, not {len(grammar)}')
+    if grammar and schema is not None:
+        raise bad('Either "json_schema" or "grammar" can be specified, but not both')
+    if schema is not None:
+        if not isinstance(schema, dict | bool):
+            raise bad('"json_schema" must be an object, true or false')
+        return wanted_schema(schema, strict)
+    return default if grammar is None else Wanted(grammar)
+
+
+def from_flags(settings: Settings) -> Wanted:
+    """What the server's flags want of every request. Raises ValueError with a sentence."""
+    given = {
+        "--grammar": settings.grammar,
+        "--grammar-file": settings.grammar_file,
+        "--json-schema": settings.json_schema,
+        "--json-schema-file": settings.json_schema_file,
+    }
+    named = [name for name, value in given.items() if value is not None]
+    if not named:
+        return NOTHING
+    if len(named) > 1:
+        raise ValueError(f"{' and '.join(named)} cannot be combined: give one of them")
+    text = given[named[0]] or ""
+    if named[0].endswith("-file"):
+        try:
+            text = Path(text).read_bytes().decode("utf-8-sig")
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "the file is not UTF-8"
+            raise ValueError(f"{named[0]} {text}: {reason}") from None
+    if named[0].startswith("--grammar"):
+        return Wanted(text)
+    try:
+        schema = msgspec.json.decode(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{named[0]} is not valid JSON: {error}") from None
+    if not isinstance(schema, dict | bool):
+        raise ValueError(f"{named[0]} must be an object, true or false")
+    try:
+        return wanted_schema(schema, True)
+    except ApiError as error:
+        raise ValueError(f"{named[0]}: {error.message}") from None
+
+
+class Grammars:
+    def __init__(self) -> None:
+        self._own: dict[Wanted, Constraint] = {}  # the server's, for good
+        self._kept: OrderedDict[Wanted, Constraint] = OrderedDict()
+        self._making: dict[Wanted, Making] = {}
+        self._pieces: Pieces | None = None
+        self._pieces_lock = threading.Lock()
+        self._converter = Process()
+        self._grammar_thread = ThreadPoolExecutor(1, thread_name_prefix="llamad-grammar")
+        self._schema_thread = ThreadPoolExecutor(1, thread_name_prefix="llamad-schema")
+
+    def known(self, wanted: Wanted) -> Constraint | None:
+        """The constraint, if it is compiled already."""
+        if wanted in self._own:
+            return self._own[wanted]
+        found = self._kept.get(wanted)
+        if found is not None:
+            self._kept.move_to_end(wanted)
+        return found
+
+    async def find(self, wanted: Wanted, vocab: Vocab) -> Constraint:
+        """The constraint, compiled now if need be. Raises ApiError for one that cannot be used. Those who want the
+        same one wait for it together; what nobody waits for any more is not begun."""
+        found = self.known(wanted)
+        if found is not None:
+            return found
+        making = self._making.get(wanted)
+        if making is None:
+            making = self._making[wanted] = self._begin(wanted, vocab)
+        making.n_waiting += 1
+        try:
+            return await asyncio.shield(making.future)
+        finally:
+            making.n_waiting -= 1
+            if not making.n_waiting and not making.future.done():
+                del self._making[wanted]  # at once: whoever comes next must not wait for what is given up
+                making.future.cancel()
+
+    def _begin(self, wanted: Wanted, vocab: Vocab) -> Making:
+        is_text = wanted.schema is None and wanted.tools is None
+        thread = self._grammar_thread if is_text else self._schema_thread
+        future = asyncio.get_running_loop().run_in_executor(thread, self.compile, wanted, vocab)
+
+        def done(made: asyncio.Future[Constraint]) -> None:
+            if made.cancelled():
+                return
+            del self._making[wanted]
+            if made.exception() is None:
+                self._keep(wanted, made.result())
+
+        future.add_done_callback(done)
+        return Making(future)
+
+    def prepare(self, wanted: Wanted, vocab: Vocab) -> None:
+        """Before the daemon serves: what every request may need is made at once."""
+        if not wanted.is_none:
+            self._own[wanted] = self.compile(wanted, vocab)
+
+    def compile(self, wanted: Wanted, vocab: Vocab) -> Constraint:
+        """On one of the threads, or before the daemon serves."""
+        text, warnings = wanted.grammar, list[str]()
+        if wanted.schema is not None:
+            text, warnings = self._convert(wanted.schema, wanted.strict)
+            text = _behind(wanted.before, text)
+        elif wanted.tools is not None:
+            text = self._tool_grammar(wanted.tools)
+        with self._pieces_lock:
+            if self._pieces is None:
+                self._pieces = Pieces(vocab)
+        try:
+            grammar = Grammar(text, self._pieces, time_max_us=TIME_MAX_US)
+        except GrammarError as error:
+            raise _refused(wanted, error) from None
+        n_bytes = grammar.n_bytes + len(text) + len(wanted.grammar)
+        n_bytes += len(wanted.schema or b"") + len(wanted.tools or b"")
+        return Constraint(grammar, text, tuple(warnings), n_bytes)
+
+    def _convert(self, schema: bytes, strict: bool) -> tuple[str, list[str]]:
+        try:
+            return self._converter.convert(schema, strict=strict)
+        except SchemaError as error:
+            raise bad(f'"json_schema": {error}') from None
+
+    def _tool_grammar(self, asked: bytes) -> str:
+        try:
+            return self._converter.tool_grammar(asked)
+        except ToolsError as error:
+            raise bad(f'"tools": {error}') from None
+
+    def _keep(self, wanted: Wanted, made: Constraint) -> None:
+        self._kept[wanted] = made
+        self._kept.move_to_end(wanted)
+        n_bytes = sum(one.n_bytes for one in self._kept.values())
+        while len(self._kept) > KEPT_MAX or (n_bytes > KEPT_BYTES_MAX and len(self._kept) > 1):
+            _, gone = self._kept.popitem(last=False)
+            n_bytes -= gone.n_bytes
+
+    def close(self) -> None:
+        for thread in (self._grammar_thread, self._schema_thread):
+            thread.shutdown(wait=False, cancel_futures=True)
+        self._converter.close()
+
+
+def _behind(before: str, text: str) -> str:
+    """The grammar of a schema, with something before its value. No rule of it refers to its root."""
+    if not before:
+        return text
+    rules = dict(line.split(" ::= ", 1) for line in text.rstrip("\n").split("\n"))
+    name = "value"
+    while name in rules:
+        name += "-"
+    rules = {
+        "root": f"({before}) {name}",
+        name: rules["root"],
+        **{k: v for k, v in rules.items() if k != "root"},
+    }
+    return "".join(f"{name} ::= {body}\n" for name, body in rules.items())
+
+
+def _refused(wanted: Wanted, error: GrammarError) -> ApiError:
+    if wanted.schema is not None:
+        return bad(f'"json_schema": the grammar it makes is refused: {error.reason}')
+    if wanted.tools is not None:
+        return bad(f'"tools": the grammar that their schemas make is refused: {error.reason}')
+    where = f"line {error.line}, column {error.column}: " if error.line else ""
+    return bad(f'Failed to parse grammar ("grammar"): {where}{error.reason}')

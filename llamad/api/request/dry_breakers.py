@@ -1,0 +1,49 @@
+"""Owns the tables of DRY's sequence breakers that requests have asked for lately.
+
+find() is the event loop's; make() takes milliseconds and runs on a worker.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+
+from llamad.api.request.errors import bad
+from llamad.tokenizer.dry_breakers import pack_breakers
+from llamad.tokenizer.vocab import Vocab
+
+KEPT_MAX = 32
+
+
+class Breakers:
+    """The last used tables, by their texts."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[tuple[str, ...], bytes] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def find(self, texts: list[str]) -> bytes | None:
+        """The table, if it was made before."""
+        key = tuple(texts)
+        with self._lock:
+            table = self._kept.get(key)
+            if table is not None:
+                self._kept.move_to_end(key)
+            return table
+
+    def make(self, vocab: Vocab, texts: list[str]) -> bytes:
+        """The table, made if need be."""
+        table = self.find(texts)
+        if table is None:
+            try:
+                table = pack_breakers(vocab, [text.encode("utf-8", "replace") for text in texts])
+            except ValueError:
+                raise bad(
+                    '"dry_sequence_breakers" begin in too many different ways in this model\'s vocabulary;'
+                    " give fewer or shorter ones"
+                ) from None
+            with self._lock:
+                self._kept[tuple(texts)] = table
+                while len(self._kept) > KEPT_MAX:
+                    self._kept.popitem(last=False)
+        return table

@@ -1,0 +1,84 @@
+"""Owns the shape of errors: one exception that knows its HTTP status, and its JSON.
+
+Raised anywhere in api/, turned into a Response in one place (app.py). Must not know the engine.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from llamad.http.request import Response
+
+_TYPES = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    405: "invalid_request_error",
+    408: "invalid_request_error",
+    409: "invalid_request_error",
+    413: "invalid_request_error",
+    417: "invalid_request_error",
+    429: "rate_limit_error",
+    431: "invalid_request_error",
+    500: "server_error",
+    501: "not_supported_error",
+    503: "unavailable_error",
+    507: "insufficient_storage_error",
+}
+
+
+class ApiError(Exception):
+    """`extra` joins code, message and type inside the error object; `headers` go on the response."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        type: str | None = None,
+        extra: dict[str, object] | None = None,
+        headers: tuple[tuple[str, str], ...] = (),
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.type = type or _TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
+        self.extra = extra or {}
+        self.headers = headers
+
+    def body(self) -> dict[str, object]:
+        return {"error": {"code": self.status, "message": self.message, "type": self.type, **self.extra}}
+
+    def response(self) -> Response:
+        return Response(self.status, msgspec.json.encode(self.body()), headers=self.headers)
+
+
+def bad(message: str) -> ApiError:
+    """A wrong request."""
+    return ApiError(400, message)
+
+
+def not_yet(what: str) -> ApiError:
+    """Something the contract has and this version does not: said, never silently dropped."""
+    return ApiError(501, f"{what} is not available in this version of llamad yet")
+
+
+def queue_full() -> ApiError:
+    return ApiError(
+        429,
+        "The queue is full; try again in a moment or start llamad with a larger --queue-max.",
+        headers=(("Retry-After", "1"),),
+    )
+
+
+def too_long(n_prompt: int, n_ctx: int, n_system: int = 0) -> ApiError:
+    """A prompt that leaves no room in its slot; n_system of its tokens are the server's system prompt."""
+    of_them = f", {n_system} of them of the system prompt" if n_system else ""
+    return ApiError(
+        400,
+        f"The prompt has {n_prompt} tokens{of_them}, but a slot's context holds {n_ctx};"
+        " shorten the prompt or start llamad with a larger -c.",
+        type="exceed_context_size_error",
+        extra={"n_prompt_tokens": n_prompt, "n_ctx": n_ctx},
+    )

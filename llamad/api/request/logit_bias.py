@@ -1,0 +1,63 @@
+"""Owns `logit_bias`: from its three forms on the wire to pairs of a token and a number.
+
+Pure functions on the event loop or a worker. Every 400 about a bias is born here.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from llamad.api.request import fields
+from llamad.api.request.errors import bad
+from llamad.engine.loading.model import Model
+
+BIAS_MAX = 65536
+BIAS_TEXTS_MAX = 1024
+BIAS_TEXT_MAX = 256
+
+
+def parse(value: Any, model: Model) -> list[tuple[int, float]]:
+    """[[token or text, bias or false], ...], or OpenAI's {"token": bias}."""
+    if isinstance(value, dict):
+        value = [[int(key) if _is_id(key) else key, bias] for key, bias in value.items()]
+    if not isinstance(value, list):
+        raise bad('"logit_bias" must be an array of [token, bias] pairs or an object')
+    n_texts = sum(isinstance(pair, list) and len(pair) > 0 and isinstance(pair[0], str) for pair in value)
+    if len(value) > BIAS_MAX or n_texts > BIAS_TEXTS_MAX:
+        raise bad(f'"logit_bias" may have at most {BIAS_MAX} entries, {BIAS_TEXTS_MAX} of them strings')
+    out: list[tuple[int, float]] = []
+    for pair in value:
+        if not isinstance(pair, list) or len(pair) != 2:
+            raise bad('"logit_bias": each entry must be a pair of a token and a bias')
+        out.extend((token, _bias(pair[1])) for token in _bias_tokens(pair[0], model))
+        if len(out) > BIAS_MAX:
+            raise bad(f'"logit_bias" may name at most {BIAS_MAX} tokens')
+    return out
+
+
+def _bias(value: object) -> float:
+    if value is False:
+        return -math.inf
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        number = fields.finite(value)
+        if number is not None:
+            return number
+    raise bad('"logit_bias": a bias must be a finite number or false')
+
+
+def _is_id(key: str) -> bool:
+    return key.isascii() and key.isdigit() and len(key) <= 10
+
+
+def _bias_tokens(value: object, model: Model) -> list[int]:
+    if isinstance(value, str):
+        if len(value) > BIAS_TEXT_MAX:
+            raise bad(f'"logit_bias" may name texts of at most {BIAS_TEXT_MAX} characters')
+        tokens = model.vocab.tokenize(value.encode("utf-8", "replace"), False, False)
+        return list(memoryview(tokens).cast("i"))
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise bad('"logit_bias": a token must be an id or a string')
+    if not 0 <= value < model.vocab.n_vocab:
+        raise bad(f'"logit_bias": token id {value} is outside the vocabulary of {model.vocab.n_vocab}')
+    return [value]

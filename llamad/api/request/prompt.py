@@ -1,0 +1,125 @@
+"""Owns the shapes of `prompt`: six on the wire, a list of token sequences below.
+
+Tokenizing lets the GIL go; the caller decides whether it runs on the loop or in a worker.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from array import array
+from typing import Any
+
+from llamad.api.request.errors import bad, too_long
+from llamad.engine.loading.model import Model
+
+# Up to here a prompt is tokenized on the event loop: for half a millisecond at most, since every stream waits for it.
+TEXT_INLINE_MAX = 1024
+
+
+class Built(ABC):
+    """A prompt that an endpoint puts together itself, of tokens and several texts."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def n_chars(self) -> int:
+        """How much text there is to tokenize."""
+
+    @abstractmethod
+    def tokens(self, model: Model, system: bytes) -> bytes:
+        """Token ids as int32, those of the system prompt first. Any thread."""
+
+
+def split(value: Any, prompts_max: int, n_ctx: int) -> list[Any]:
+    """One or several prompts: each a string, a list of token ids, or a list of ids and strings.
+
+    Lengths are judged before elements, so that a huge array costs no time on the event loop."""
+    if value is None:
+        raise bad('"prompt" is missing')
+    if isinstance(value, str):
+        return [value]
+    if not isinstance(value, list) or not value:
+        raise bad('"prompt" must be a string, or a non-empty array of strings, token ids or such arrays')
+    if len(value) >= n_ctx and type(value[0]) is int:
+        raise too_long(len(value), n_ctx)
+    if len(value) > max(n_ctx, prompts_max):
+        raise bad(f'"prompt" may hold at most {prompts_max} prompts (--prompts-max)')
+    if any(isinstance(one, list) for one in value) or all(isinstance(one, str) for one in value):
+        prompts = value
+    else:
+        prompts = [value]
+    if len(prompts) > prompts_max:
+        raise bad(f'"prompt" may hold at most {prompts_max} prompts (--prompts-max)')
+    for prompt in prompts:
+        _check(prompt, n_ctx)
+    return prompts
+
+
+def _check(prompt: Any, n_ctx: int) -> None:
+    if isinstance(prompt, str):
+        return
+    if isinstance(prompt, list) and len(prompt) >= n_ctx:
+        raise too_long(len(prompt), n_ctx)
+    if not isinstance(prompt, list) or not prompt:
+        raise bad('"prompt": each prompt must be a string or a non-empty array of token ids and strings')
+    for one in prompt:
+        if isinstance(one, bool) or not isinstance(one, (int, str)):
+            raise bad('"prompt": an array may hold token ids and strings only')
+
+
+def n_chars(prompts: list[Any]) -> int:
+    """How much text there is to tokenize."""
+    total = 0
+    for prompt in prompts:
+        if isinstance(prompt, Built):
+            total += prompt.n_chars
+            continue
+        total += (
+            len(prompt)
+            if isinstance(prompt, str)
+            else sum(len(one) for one in prompt if isinstance(one, str))
+        )
+    return total
+
+
+def tokenize(prompt: Any, model: Model, system: bytes = b"") -> bytes:
+    """Token ids as int32, behind those of the system prompt.
+
+    BOS is added when the prompt begins with text, the model wants it and no system prompt has it already."""
+    if isinstance(prompt, Built):
+        tokens = prompt.tokens(model, system)
+    elif isinstance(prompt, str):
+        tokens = _text(prompt, not system, model)
+    elif all(type(one) is int for one in prompt):
+        tokens = _ids(prompt, model)
+    else:
+        parts = []
+        for i, one in enumerate(prompt):
+            parts.append(
+                _text(one, i == 0 and not system, model) if isinstance(one, str) else _ids([one], model)
+            )
+        tokens = b"".join(parts)
+    bos = array("i", [model.info.bos]).tobytes()
+    if system and not isinstance(prompt, Built):
+        tokens = system + (tokens[4:] if model.info.add_bos and tokens.startswith(bos) else tokens)
+    if not tokens:
+        if model.info.bos < 0:
+            raise bad('"prompt" is empty and the model has no token to begin with')
+        tokens = bos
+    n_tokens = len(tokens) // 4
+    if n_tokens >= model.n_ctx_slot:
+        raise too_long(n_tokens, model.n_ctx_slot, len(system) // 4)
+    return tokens
+
+
+def _text(text: str, add_special: bool, model: Model) -> bytes:
+    # A lone surrogate from a \ud800 escape has no UTF-8; it becomes a question mark.
+    return model.vocab.tokenize(text.encode("utf-8", "replace"), add_special, True)
+
+
+def _ids(ids: list[int], model: Model) -> bytes:
+    for token in (min(ids), max(ids)):
+        if not 0 <= token < model.vocab.n_vocab:
+            raise bad(f'"prompt": token id {token} is outside the vocabulary of {model.vocab.n_vocab}')
+    return array("i", ids).tobytes()

@@ -1,0 +1,93 @@
+"""Owns the system prompt: the text that stands before every prompt, in all slots, for all clients.
+
+Runs on the event loop; tokenizing a long one is left to a worker, reading the file to the start. A SystemPrompt never
+changes: a new one takes its place in `Service.system` in one assignment, so that no request sees half a change.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from llamad.api.request.errors import ApiError, bad, too_long
+from llamad.api.request.fields import INT32_MAX
+from llamad.engine.loading.model import Model
+from llamad.flags.settings import Settings
+
+_KEYS = ("prompt", "anti_prompt", "assistant_name")
+
+
+@dataclass(frozen=True, slots=True)
+class SystemPrompt:
+    """`anti_prompt` and `assistant_name` are for clients, which learn them from /props; here they do nothing."""
+
+    prompt: str = ""
+    anti_prompt: str = ""
+    assistant_name: str = ""
+    tokens: bytes = b""  # ids as int32, with BOS where the model wants it; empty until tokenized()
+
+    @property
+    def n_tokens(self) -> int:
+        return len(self.tokens) // 4
+
+    def tokenized(self, model: Model) -> SystemPrompt:
+        """The same with its tokens. Lets the GIL go; the caller decides which thread it runs on."""
+        if not self.prompt:
+            return self
+        tokens = model.vocab.tokenize(self.prompt.encode("utf-8", "replace"), True, True)
+        if len(tokens) // 4 >= model.n_ctx_slot:
+            raise too_long(len(tokens) // 4, model.n_ctx_slot, len(tokens) // 4)
+        return dataclasses.replace(self, tokens=tokens)
+
+    def kept(self, n_keep: int, add_bos: bool) -> int:
+        """A request's n_keep as the engine counts it, without BOS: the system prompt is always kept."""
+        if n_keep < 0 or not self.tokens:
+            return n_keep
+        return min(self.n_tokens - add_bos + n_keep, INT32_MAX)
+
+    def json(self) -> dict[str, str]:
+        return {name: getattr(self, name) for name in _KEYS}
+
+
+def parse(value: object, settings: Settings) -> SystemPrompt:
+    """What a request wants the system prompt to be from now on."""
+    if not settings.system_prompt_field:
+        raise ApiError(501, '"system_prompt" cannot be changed: this server runs with --no-system-prompt')
+    return from_json(value)
+
+
+def from_json(value: object) -> SystemPrompt:
+    """A string, or an object of three strings."""
+    if isinstance(value, str):
+        return SystemPrompt(value)
+    if not isinstance(value, dict) or value.get("prompt") is None:
+        raise bad('"system_prompt" must be a string, or an object with a "prompt"')
+    for name in _KEYS:
+        if not isinstance(value.get(name), str | None):
+            raise bad(f'"system_prompt": "{name}" must be a string')
+    prompt, anti_prompt, assistant_name = (value.get(name) or "" for name in _KEYS)
+    return SystemPrompt(prompt, anti_prompt, assistant_name)
+
+
+def read_file(path: str) -> SystemPrompt:
+    """--system-prompt-file: the object of the request field, with or without its name around it, or plain text.
+
+    Raises OSError, or ValueError with a sentence."""
+    text = Path(path).read_bytes().decode("utf-8-sig")
+    is_json = path.lower().endswith(".json")
+    try:
+        value = json.loads(text) if is_json or text.lstrip().startswith("{") else text
+    except (ValueError, RecursionError) as error:
+        if is_json:
+            raise ValueError(f"the file is not valid JSON: {error}") from None
+        value = text
+    if isinstance(value, dict) and "system_prompt" in value:
+        value = value["system_prompt"]
+    elif isinstance(value, dict) and "prompt" not in value and not is_json:
+        value = text  # some other text that happens to be JSON
+    try:
+        return from_json(value)
+    except ApiError as error:
+        raise ValueError(error.message) from None

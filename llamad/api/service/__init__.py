@@ -1,0 +1,1 @@
+"""What all endpoints share: the service, keys, metrics, the shapes of errors."""

@@ -1,0 +1,236 @@
+"""Owns what all endpoints share: the settings, the model's host, the metrics, a small pool of workers.
+
+Made once at start, used on the event loop. Must not hold anything of a single request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Protocol
+
+from llamad.api.native.apply_template import make_host, turn_end
+from llamad.api.request import constraints
+from llamad.api.request.constraints import Grammars
+from llamad.api.request.dry_breakers import Breakers
+from llamad.api.request.errors import ApiError
+from llamad.api.request.parse import Defaults
+from llamad.api.request.system_prompt import SystemPrompt, read_file
+from llamad.api.service.error_dialects import worded
+from llamad.api.service.metrics import Metrics
+from llamad.chat.host import ChatHost
+from llamad.client.engine import Engine
+from llamad.client.sessions import Sessions
+from llamad.client.slot_states import States
+from llamad.client.state_bytes import Room
+from llamad.client.state_files import StateFiles
+from llamad.engine.embedder import Embedder
+from llamad.engine.loading.model import Model
+from llamad.engine.loading.opening import LoadError
+from llamad.flags.help import props
+from llamad.flags.settings import Settings
+from llamad.http.exchange import Exchange
+from llamad.http.request import Request
+from llamad.models.host import Host, State
+from llamad.tokenizer.tokenize_pool import Tokenizing
+
+log = logging.getLogger("llamad.api")
+
+N_WORKERS = 2
+# Of states on their way (bodies, files, answers) at least so many bytes may be there at once.
+ROOM_BYTES_MIN = 2**30
+TOKENIZING_THREADS_MAX = 4
+_READY = State.READY  # asked for with every request; looking it up in an Enum is slow
+
+
+class Pinged(Protocol):
+    """A stream that may fall quiet."""
+
+    def ping(self, now: float, ping_seconds: float) -> None: ...
+
+
+def _system_prompt(settings: Settings) -> SystemPrompt:
+    file = settings.system_prompt_file
+    try:
+        return SystemPrompt() if file is None else read_file(file)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise ValueError(f"--system-prompt-file {file}: {reason}") from None
+
+
+def _state_files(settings: Settings) -> StateFiles | None:
+    path = settings.slot_save_path
+    try:
+        return None if path is None else StateFiles(path)
+    except OSError as error:
+        raise ValueError(
+            f"--slot-save-path {path}: {error.strerror}; it must be a folder that llamad can write into"
+        ) from None
+
+
+def _drop(task: asyncio.Task[None]) -> None:
+    task.cancel()
+
+
+class Service:
+    """Raises ValueError, with a sentence, for flags that cannot be followed."""
+
+    def __init__(self, settings: Settings, host: Host, build_info: str) -> None:
+        self.settings = settings
+        self.system = _system_prompt(settings)
+        self.constraint = constraints.from_flags(settings)
+        self.grammars = Grammars()
+        self.chat: ChatHost  # from prepare() on
+        self.defaults: Defaults  # likewise
+        self.turn_end = -1  # the token that ends a message; likewise
+        host.prepare = self.prepare
+        self.host = host
+        self.build_info = build_info
+        self.metrics = Metrics()
+        self.t_created = int(time.time())
+        self.workers = ThreadPoolExecutor(N_WORKERS, thread_name_prefix="llamad-worker")
+        self.files = _state_files(settings)
+        self.sessions = Sessions(settings.sessions_max_bytes, evict=settings.sessions_evict)
+        self.room = Room(max(settings.sessions_max_bytes, ROOM_BYTES_MIN))
+        self.n_state_actions = 0  # that run or wait for their slot
+        self.breakers = Breakers()
+        self.pings: set[Pinged] = set()
+        self.n_preparing = 0  # requests whose texts or grammars are with a worker
+        self.may_see_slots: Callable[[Request], bool] = lambda request: (
+            True
+        )  # set by app.py, which has the keys
+        self._tokenizing: Tokenizing | None = None
+        self._jobs: set[asyncio.Task[None]] = set()
+        self._eog_tokens: list[int] | None = None
+        self._suppressed: list[int] | None = None
+
+    def prepare(self, model: Model) -> None:
+        """In the loader's thread, before the first request: what the flags say and needs the vocabulary."""
+        self.defaults = Defaults(self.settings, model)
+        try:
+            self.system = self.system.tokenized(model)
+        except ApiError as error:
+            raise LoadError(f"--system-prompt-file: {error.message}") from None
+        try:
+            self.chat = make_host(self.settings, model)
+            model.vocab.show_markers(list(self.chat.format.special))
+            self.turn_end = turn_end(self.chat, model)
+        except ValueError as error:
+            raise LoadError(str(error)) from None
+        try:
+            self.grammars.prepare(self.constraint, model.vocab)
+        except ApiError as error:
+            raise LoadError(f"the server's own constraint: {error.message}") from None
+
+    @property
+    def model_name(self) -> str:
+        return self.settings.alias or self.settings.model
+
+    def public_settings(self) -> dict[str, Any]:
+        """The server's flags as /props shows them: no keys, no tokens."""
+        return props(self.settings)
+
+    def loaded(self) -> Model:
+        """The model, whatever it can do, or the error that says why there is none."""
+        host = self.host
+        if host.state is _READY and host.model is not None:
+            return host.model
+        raise self.not_ready()
+
+    def ready(self) -> tuple[Model, Engine]:
+        """The model and its engine, or the error that says why there is none."""
+        model, engine = self.loaded(), self.host.engine
+        if engine is None:
+            raise ApiError(501, "This model computes embeddings or scores and generates no text")
+        return model, engine
+
+    def states(self) -> States:
+        """The states of the engine's slots, or the error that says why there are none."""
+        self.ready()
+        states = self.host.states
+        if states is None:
+            raise self.not_ready()
+        return states
+
+    def embedder(self) -> tuple[Model, Embedder]:
+        """The model and its embedder; the caller has seen that the flags ask for one."""
+        model, embedder = self.loaded(), self.host.embedder
+        if embedder is None:
+            raise self.not_ready()
+        return model, embedder
+
+    def not_ready(self) -> ApiError:
+        if self.host.state is State.DRAINING:
+            return ApiError(503, "The server is shutting down", headers=(("Retry-After", "5"),))
+        if self.host.state is State.FAILED:
+            return ApiError(500, f"The model could not be loaded: {self.host.error}")
+        return ApiError(503, "Loading model", headers=(("Retry-After", "1"),))
+
+    def tokenizing(self) -> Tokenizing:
+        """The threads that tokenize short texts; started for the first one."""
+        if self._tokenizing is None:
+            n_threads = min(TOKENIZING_THREADS_MAX, os.cpu_count() or 1)
+            self._tokenizing = Tokenizing(self.loaded().vocab, n_threads)
+            asyncio.get_running_loop().add_reader(self._tokenizing.fd, self._tokenizing.poll)
+        return self._tokenizing
+
+    def deadline_us(self, t_submit_us: int) -> int:
+        """When a task that is submitted now must have ended, on the engine's clock; 0: it need not."""
+        timeout = self.settings.request_timeout
+        return t_submit_us + int(timeout * 1e6) if timeout > 0 else 0
+
+    def eog_tokens(self) -> list[int]:
+        """Every token that ends a generation; found once, because the whole vocabulary is asked."""
+        if self._eog_tokens is None:
+            self._eog_tokens = self.ready()[0].vocab.eog_tokens()
+        return self._eog_tokens
+
+    def suppressed_tokens(self) -> list[int]:
+        """Tokens the model must never produce."""
+        if self._suppressed is None:
+            self._suppressed = self.ready()[0].suppressed_tokens()
+        return self._suppressed
+
+    def spawn(self, exchange: Exchange, work: Coroutine[Any, Any, None]) -> None:
+        """Run the long part of a request; its errors become the request's answer. A client that goes ends it."""
+        task = asyncio.ensure_future(self._answered(exchange, work))
+        exchange.on_abort = lambda: _drop(task)
+        self._jobs.add(task)
+        task.add_done_callback(self._jobs.discard)
+
+    async def _answered(self, exchange: Exchange, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except ApiError as error:
+            exchange.fail(worded(error, exchange.request))
+        except Exception:
+            log.exception("request %s failed", exchange.request.request_id)
+            failure = ApiError(500, "The server failed; its log says why")
+            exchange.fail(worded(failure, exchange.request))
+
+    async def ping_loop(self) -> None:
+        """Comment pings for streams that wait or read; runs until cancelled."""
+        every = self.settings.ping_seconds
+        if every <= 0:
+            return
+        while True:
+            await asyncio.sleep(min(every, 1.0) if every < 4 else every / 4)
+            now = time.monotonic()
+            for stream in list(self.pings):
+                try:
+                    stream.ping(now, every)
+                except Exception:
+                    # One stream's mistake must not cost the others their pings, nor it another.
+                    log.exception("a ping could not be sent")
+                    self.pings.discard(stream)
+
+    def close(self) -> None:
+        if self._tokenizing is not None:
+            asyncio.get_running_loop().remove_reader(self._tokenizing.fd)
+            self._tokenizing = None
+        self.workers.shutdown(wait=False, cancel_futures=True)
+        self.grammars.close()

@@ -1,0 +1,183 @@
+"""Owns what all state actions share: gates, ids, waiting with its limits, and their errors as answers.
+
+Runs on the event loop; what is long goes to the state workers. Must not know a single action.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+import msgspec
+
+from llamad.api.request.errors import ApiError, bad, queue_full
+from llamad.api.request.fields import json_object, text
+from llamad.api.service.service import Service
+from llamad.client.sessions import StoreFull
+from llamad.client.slot_states import Saved, SlotBusy, StateRefused, States
+from llamad.client.state_bytes import Hold, NoRoom
+from llamad.client.state_files import FileRefused, StateFiles
+from llamad.http.exchange import Exchange
+from llamad.http.request import Request, Response
+from llamad.protocol.blobs import Blob
+from llamad.ses1.ses1 import StateError
+
+T = TypeVar("T")
+
+# llama.cpp's slot file has a longer head than SES1.
+FILE_HEAD_SPARE = 64
+
+
+class Ask:
+    """One action on its way: what it is about and since when."""
+
+    __slots__ = ("exchange", "nowait", "service", "slot", "states", "t_start")
+
+    def __init__(self, service: Service, exchange: Exchange, slot: int) -> None:
+        self.service = service
+        self.exchange = exchange
+        self.slot = slot  # -1 for an action without one
+        self.nowait = exchange.request.query.get("nowait", "0").lower() not in ("0", "false")
+        self.states = service.states()
+        self.t_start = time.monotonic()
+
+    @property
+    def key(self) -> str:
+        return self.exchange.request.key_name
+
+    def t_ms(self) -> float:
+        return round((time.monotonic() - self.t_start) * 1e3, 3)
+
+    def expected_bytes(self) -> int:
+        """About what saving the slot takes, from what it holds now; it may hold more once it is free."""
+        engine = self.service.host.engine
+        n_tokens = engine.core.slots()[self.slot][1] if engine is not None else 0
+        assert self.states.layout is not None
+        return self.states.layout.bytes(n_tokens)
+
+    def send(self, value: dict[str, Any] | list[dict[str, Any]]) -> None:
+        self.exchange.send(Response(200, msgspec.json.encode(value)))
+
+    async def aside(self, work: Callable[..., T], *args: object) -> T:
+        """Do something long in a state worker."""
+        return await asyncio.get_running_loop().run_in_executor(self.states.workers, work, *args)
+
+
+class Held:
+    """What a request holds of the room until its answer is complete; app.py ends it. Its body may go into `blob`."""
+
+    __slots__ = ("blob", "hold")
+
+    def __init__(self, hold: Hold) -> None:
+        self.hold = hold
+        self.blob: Blob | None = None
+
+    def end(self) -> None:
+        self.hold.end()
+
+
+def take_room(service: Service, request: Request, n_bytes: int) -> Held:
+    """Hold so many bytes for the request, with those it holds already, or 503."""
+    held = request.buffer
+    if not isinstance(held, Held):
+        held = request.buffer = Held(service.room.hold())
+    try:
+        held.hold.grow(max(0, n_bytes - held.hold.n_bytes))
+        return held
+    except NoRoom:
+        raise ApiError(
+            503,
+            f"Other states on their way fill the {service.room.bytes_max} bytes there are for them;"
+            " try again in a moment",
+            headers=(("Retry-After", "1"),),
+        ) from None
+
+
+async def save(ask: Ask, copies: float) -> Saved:
+    """The slot's state, with room for so many copies of it taken before and, as it may have grown, after."""
+    need_layout(ask.states)
+    request = ask.exchange.request
+    take_room(ask.service, request, int(ask.expected_bytes() * copies))
+    saved = await ask.states.save(ask.slot, nowait=ask.nowait)
+    take_room(ask.service, request, int(saved.blob.size * copies))
+    return saved
+
+
+def need_slots(service: Service, what: str) -> None:
+    if not service.settings.endpoint_slots:
+        raise ApiError(501, f"This server does not support {what}. Start it with `--slots`")
+
+
+def need_files(service: Service, what: str) -> StateFiles:
+    if service.files is None:
+        raise ApiError(501, f"This server does not support {what}. Start it with `--slot-save-path`")
+    return service.files
+
+
+def need_layout(states: States) -> None:
+    """Whether this model's states can be saved at all."""
+    if states.layout is None:
+        raise ApiError(501, f"The slots of this model cannot be saved: {states.refusal}")
+
+
+def action_of(request: Request, known: tuple[str, ...]) -> str:
+    action = request.query.get("action", "")
+    if action not in known:
+        raise bad(f'"action" must be one of {", ".join(known)}, as in ?action={known[0]}')
+    return action
+
+
+def slot_of(service: Service, value: str, name: str) -> int:
+    """A slot's number, checked."""
+    n_slots = service.settings.n_parallel
+    found = int(value) if value.isascii() and value.isdigit() and len(value) < 10 else -1
+    if not 0 <= found < n_slots:
+        raise bad(f'"{name}" must be the number of a slot, 0 to {n_slots - 1}')
+    return found
+
+
+def optional_body(request: Request) -> dict[str, Any]:
+    """The body as a JSON object; none at all is an empty one."""
+    return json_object(request.body) if len(request.body) else {}
+
+
+def file_of(body: dict[str, Any], name: str) -> str:
+    found = text(body, name)
+    if not found:
+        raise bad(f'"{name}" must be the name of a file')
+    return found
+
+
+def run(ask: Ask, work: Coroutine[Any, Any, None]) -> None:
+    """Begin an action. Its errors become the answer, and a client that goes ends it."""
+    service = ask.service
+    if service.n_state_actions >= service.settings.n_parallel + service.settings.queue_max:
+        work.close()
+        raise queue_full()
+    service.spawn(ask.exchange, _told(ask, work))
+
+
+async def _told(ask: Ask, work: Coroutine[Any, Any, None]) -> None:
+    service = ask.service
+    limit = service.settings.request_timeout
+    left = ask.exchange.request.t_start + limit - time.monotonic() if limit > 0 else None
+    service.n_state_actions += 1
+    try:
+        async with asyncio.timeout(left):
+            await work
+    except TimeoutError:
+        raise ApiError(408, "The request took longer than --request-timeout allows") from None
+    except SlotBusy:
+        raise ApiError(409, f"Slot {ask.slot} is busy; leave nowait out to wait for it") from None
+    except (StateRefused, FileRefused) as error:
+        raise ApiError(error.status, str(error)) from None
+    except StateError as error:
+        raise bad(str(error)) from None
+    except StoreFull as error:
+        raise ApiError(507, str(error)) from None
+    except MemoryError:
+        raise ApiError(507, "The server has no memory for this state") from None
+    finally:
+        service.n_state_actions -= 1

@@ -1,0 +1,46 @@
+"""Owns GET /v1/slots/{id_slot}/info: how many tokens a slot holds, and where its messages begin and end.
+
+Runs on the event loop; the engine tells the tokens between two steps, also while the slot works.
+"""
+
+from __future__ import annotations
+
+from llamad.api.service.service import Service
+from llamad.api.state import action as work
+from llamad.api.state.action import Ask
+from llamad.http.exchange import Exchange
+
+
+def messages_of(tokens: list[int], end_token: int) -> list[dict[str, int]]:
+    """Each from behind the end of the one before to its own end, which is part of it; the last may have none."""
+    messages: list[dict[str, int]] = []
+    start = 0
+    while start < len(tokens):
+        try:
+            end = tokens.index(end_token, start)
+        except ValueError:
+            end = len(tokens) - 1
+        messages.append({"index": len(messages), "start": start, "end": end})
+        start = end + 1
+    return messages
+
+
+def handle(service: Service, exchange: Exchange) -> None:
+    """GET /v1/slots/{id_slot}/info."""
+    work.need_slots(service, "slots endpoint")
+    ask = Ask(service, exchange, work.slot_of(service, exchange.request.params["id_slot"], "id_slot"))
+    work.run(ask, _info(ask))
+
+
+async def _info(ask: Ask) -> None:
+    tokens = (await ask.states.look(ask.slot)).tokens
+    end_token = ask.service.turn_end
+    messages = messages_of(tokens, end_token)
+    ask.send(
+        {
+            "n_tokens": len(tokens),
+            "boundary_eot": end_token,
+            "n_messages": len(messages),
+            "messages": messages,
+        }
+    )

@@ -1,0 +1,49 @@
+"""Owns what is decided about a state's body before it comes: whether it may, how large it may be, where it goes.
+
+Runs on the event loop while the head is judged. Must not read a byte of a body.
+"""
+
+from __future__ import annotations
+
+from llamad.api.request.errors import ApiError
+from llamad.api.service.service import Service
+from llamad.api.state import slots
+from llamad.api.state.action import need_layout, take_room
+from llamad.http.request import Request
+from llamad.protocol.blobs import Blob
+
+# Beside the state itself, a JSON body may hold so much.
+JSON_SPARE = 64 * 1024
+
+
+class StateIntake:
+    """Of POST /slots/{id_slot}."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    def check(self, request: Request) -> None:
+        """What the head shows to be wrong is said before gigabytes are sent."""
+        action, _ = slots.judge(self._service, request)
+        if action == slots.RESTORE_STATE:
+            need_layout(self._service.states())
+
+    def limit(self, request: Request) -> int:
+        if request.query.get("action") != slots.RESTORE_STATE:
+            return 0
+        n_bytes = self._service.states().bytes_max
+        return n_bytes if slots.is_raw(request) else (n_bytes + 2) // 3 * 4 + JSON_SPARE
+
+    def buffer(self, request: Request, length: int) -> memoryview | None:
+        if request.query.get("action") != slots.RESTORE_STATE:
+            return None
+        # The state inside a JSON body becomes a blob of its own, of three quarters of the size.
+        n_bytes = length if slots.is_raw(request) else length + length * 3 // 4
+        held = take_room(self._service, request, n_bytes)
+        try:
+            blob = Blob(length)
+        except MemoryError:
+            raise ApiError(507, "The server has no memory for this state") from None
+        blob.size = length
+        held.blob = blob
+        return memoryview(blob)

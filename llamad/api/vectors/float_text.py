@@ -1,0 +1,47 @@
+"""Owns vectors as text: JSON and base64, without a Python object for each number. Pure; any thread, lets the GIL go."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+
+from llamad._llama import ffi, lib
+from llamad.engine.loading.vectors import Rows
+
+
+def to_json(row: Rows) -> bytes:
+    """One row as a JSON array; each number in the fewest digits that give the same 32-bit float."""
+    import numpy as np
+
+    row = np.ascontiguousarray(row, np.float32)
+    buffer = bytearray(row.size * lib.LLAMAD_FLOAT_CHARS + 2)
+    n = lib.llamad_floats_json(ffi.from_buffer("float[]", row), row.size, ffi.from_buffer(buffer))
+    return bytes(memoryview(buffer)[:n])
+
+
+def to_base64(row: Rows) -> bytes:
+    """One row as little-endian 32-bit floats."""
+    import numpy as np
+
+    return b64encode(np.ascontiguousarray(row, "<f4").data)
+
+
+def normalize(rows: Rows, kind: int) -> Rows:
+    """-1 leaves rows as they are, 0 scales the largest to 32760, 1 the sum of sizes to 1, 2 the length, p a p-norm."""
+    if kind < 0:
+        return rows
+    import numpy as np
+
+    size = np.abs(rows.astype(np.float64))
+    if kind == 0:
+        norm = size.max(axis=1, keepdims=True) / 32760.0
+    elif kind == 1:
+        norm = size.sum(axis=1, keepdims=True)
+    elif kind == 2:
+        norm = np.sqrt((size * size).sum(axis=1, keepdims=True))
+    else:
+        # By the largest first: a high power of a number far from 1 is no double any more.
+        largest = size.max(axis=1, keepdims=True)
+        shares = np.divide(size, largest, out=np.zeros_like(size), where=largest > 0)
+        norm = largest * (shares**kind).sum(axis=1, keepdims=True) ** (1.0 / kind)
+    scaled: Rows = np.divide(rows, norm, out=np.zeros(rows.shape), where=norm > 0).astype(np.float32)
+    return scaled

@@ -1,0 +1,91 @@
+"""Owns the way of a request for vectors: what is off says so, texts become rows, time and client are watched.
+
+Runs on the event loop; what is long goes to a worker. Must not format an answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from llamad.api.request.errors import ApiError, queue_full
+from llamad.api.service.service import Service
+from llamad.engine.embedder import Embedder, Stopped
+from llamad.engine.loading.model import Model
+from llamad.engine.loading.vectors import ComputeFailed, Rows, wants_vectors
+from llamad.http.exchange import Exchange
+
+T = TypeVar("T")
+
+# Up to here texts are tokenized, or numbers written, on the event loop: about a millisecond.
+CHARS_INLINE_MAX = 4096
+FLOATS_INLINE_MAX = 16384
+
+
+def embedding_ready(service: Service) -> tuple[Model, Embedder]:
+    """The model and its embedder, or the 501 that says why there are no vectors."""
+    if not wants_vectors(service.settings):
+        raise ApiError(501, "This server does not support embeddings. Start it with `--embeddings`")
+    model, embedder = service.embedder()
+    if embedder.info.pooling == "rank":
+        raise ApiError(
+            501,
+            "This server does not support embeddings: its pooling is 'rank', which gives scores."
+            " Start it with `--embeddings` and another pooling",
+        )
+    return model, embedder
+
+
+def ranking_ready(service: Service, what: str) -> tuple[Model, Embedder]:
+    """The same for scores; `what` the endpoint does with them."""
+    off = ApiError(501, f"This server does not support {what}. Start it with `--reranking`")
+    if not wants_vectors(service.settings):
+        raise off
+    model, embedder = service.embedder()
+    if embedder.info.pooling != "rank":
+        raise off
+    if not embedder.info.has_head:
+        raise ApiError(501, f"This server does not support {what}: the model has no head that gives scores")
+    return model, embedder
+
+
+async def in_worker(service: Service, size: int, inline_max: int, work: Callable[[], T]) -> T:
+    """Do something long aside, something short at once."""
+    if size <= inline_max:
+        return work()
+    return await asyncio.get_running_loop().run_in_executor(service.workers, work)
+
+
+async def rows_of(service: Service, exchange: Exchange, embedder: Embedder, texts: list[bytes]) -> list[Rows]:
+    """The rows of each text. Raises ApiError; CancelledError when the client has left."""
+    if exchange.closed:
+        raise asyncio.CancelledError  # it left while its texts were tokenized
+    if not embedder.can_accept():
+        raise queue_full()
+    limit = service.settings.request_timeout
+    left = exchange.request.t_start + limit - time.monotonic() if limit > 0 else None
+    job = embedder.submit(texts)
+    exchange.on_abort = job.abort
+    try:
+        async with asyncio.timeout(left):
+            rows = await job.future
+    except TimeoutError:
+        raise ApiError(408, "The request took longer than --request-timeout allows") from None
+    except Stopped:
+        raise ApiError(503, "The server is shutting down") from None
+    except ComputeFailed as error:
+        raise ApiError(500, f"The model could not compute an answer (code {error.code}); try again") from None
+    finally:
+        job.abort()  # does nothing to a job that has ended
+    import numpy as np
+
+    if not all(np.isfinite(one).all() for one in rows):
+        raise ApiError(500, "The model computed values that are not numbers")
+    return rows
+
+
+def usage(texts: list[bytes]) -> dict[str, int]:
+    n_tokens = sum(map(len, texts)) // 4
+    return {"prompt_tokens": n_tokens, "total_tokens": n_tokens}

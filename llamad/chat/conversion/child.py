@@ -1,0 +1,72 @@
+"""The program that converts schemas aside from the daemon: reads them from its input, answers on its output.
+
+A process of its own with one thread, which only process.py starts and talks to. It ends with its input.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import resource
+import signal
+import sys
+from typing import IO
+
+import msgspec
+
+from llamad.chat.conversion.process import CPU_SECONDS_MAX, Answer, ToolCall, read_frame, write_frame
+from llamad.chat.parsing.formats import Format
+from llamad.chat.parsing.tool_grammar import ToolError, tool_grammar
+from llamad.chat.schema import SchemaError, to_grammar
+
+MEMORY_BYTES_MAX = 1 << 30
+NICE = 10  # who waits for a token goes before who waits for a schema
+
+
+def main() -> None:
+    os.nice(NICE)
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES_MAX, MEMORY_BYTES_MAX))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    gc.disable()  # it collects below, where nobody waits for it
+    gc.freeze()
+    asked, answers = sys.stdin.buffer, sys.stdout.buffer
+    while (frame := read_frame(asked)) is not None:
+        # The end of the process, which is its answer then.
+        signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS_MAX)
+        answer = _answer(frame[:1], frame[1:])
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        _send(answers, answer)
+        del frame, answer
+        gc.collect()
+
+
+def _answer(kind: bytes, data: bytes) -> Answer:
+    try:
+        if kind == b"t":
+            return Answer(text=_tool_grammar(msgspec.json.decode(data, type=ToolCall)))
+        text, warnings = to_grammar(msgspec.json.decode(data), strict=kind == b"s")
+        return Answer(text=text, warnings=warnings)
+    except ToolError as error:
+        return Answer(tools=str(error))
+    except SchemaError as error:
+        return Answer(pointer=error.pointer, keyword=error.keyword, reason=error.reason)
+    except MemoryError:
+        return Answer(pointer="#", reason="the schema takes too much memory to convert; simplify it")
+
+
+def _tool_grammar(asked: ToolCall) -> str:
+    return tool_grammar(
+        msgspec.convert(asked.format, Format),
+        asked.tools,
+        choice=asked.choice,
+        parallel=asked.parallel,
+        starts_in_reasoning=asked.starts_in_reasoning,
+    )
+
+
+def _send(to: IO[bytes], answer: Answer) -> None:
+    write_frame(to, msgspec.json.encode(answer))
+
+
+if __name__ == "__main__":
+    main()

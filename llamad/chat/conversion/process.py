@@ -1,0 +1,135 @@
+"""The conversion in a child process, so that no schema, however contrived, takes the interpreter from the daemon.
+Grammars that force tool calls are made there, too, because they are made of the tools' schemas.
+
+Blocks its thread: one at a time, never the event loop. The child starts with the first schema, is kept, and ends with
+its work when that takes too long.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+
+from llamad.chat.schema.errors import SchemaError
+
+CPU_SECONDS_MAX = 5.0  # of one conversion; ordinary schemas take milliseconds
+_LENGTH_BYTES = 8
+
+
+class ToolCall(msgspec.Struct):
+    """What tool_grammar() is to be asked. `format` has the fields of a Format."""
+
+    format: dict[str, Any]
+    tools: list[Any]
+    choice: str
+    parallel: bool
+    starts_in_reasoning: bool
+
+
+class Answer(msgspec.Struct, omit_defaults=True):
+    """A grammar, or what is wrong with the schema or the tools."""
+
+    text: str = ""
+    warnings: list[str] = []
+    pointer: str = ""
+    keyword: str = ""
+    reason: str = ""
+    tools: str = ""
+
+
+class ToolsError(ValueError):
+    """Tools that no grammar can be made for; the text names the field."""
+
+
+def read_frame(stream: IO[bytes]) -> bytes | None:
+    """None when the other side is gone."""
+    head = stream.read(_LENGTH_BYTES)
+    if len(head) < _LENGTH_BYTES:
+        return None
+    length = int.from_bytes(head, "little")
+    data = stream.read(length)
+    return data if len(data) == length else None
+
+
+def write_frame(stream: IO[bytes], data: bytes) -> None:
+    stream.write(len(data).to_bytes(_LENGTH_BYTES, "little"))
+    stream.write(data)
+    stream.flush()
+
+
+class Process:
+    """convert() for one thread at a time; close() for any."""
+
+    def __init__(self) -> None:
+        self._child: subprocess.Popen[bytes] | None = None
+
+    def convert(self, schema: bytes, *, strict: bool) -> tuple[str, list[str]]:
+        """Like to_grammar(), of a schema as JSON. Raises OSError where the child cannot do its work."""
+        answer = self._ask(b"s" if strict else b"w", schema)
+        return answer.text, answer.warnings
+
+    def tool_grammar(self, asked: bytes) -> str:
+        """Like output.tool_grammar(), of a ToolCall as JSON. Raises ToolsError, and OSError as convert() does."""
+        try:
+            return self._ask(b"t", asked).text
+        except SchemaError as error:  # of time or memory
+            raise ToolsError(error.reason) from None
+
+    def _ask(self, kind: bytes, data: bytes) -> Answer:
+        child = self._started()
+        assert child.stdin is not None
+        assert child.stdout is not None
+        try:
+            write_frame(child.stdin, kind + data)
+            frame = read_frame(child.stdout)
+        except (OSError, ValueError):  # it has died, or close() has taken the pipes away
+            frame = None
+        if frame is None:
+            raise self._ended(child)
+        answer = msgspec.json.decode(frame, type=Answer)
+        if answer.reason:
+            raise SchemaError(answer.pointer, answer.keyword, answer.reason)
+        if answer.tools:
+            raise ToolsError(answer.tools)
+        return answer
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        if self._child is None or self._child.poll() is not None:
+            self.close()
+            root = str(Path(__file__).parents[3])
+            paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
+            self._child = subprocess.Popen(
+                [sys.executable, "-P", "-m", "llamad.chat.conversion.child"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+                start_new_session=True,  # a signal from the terminal is the daemon's to handle
+            )
+        return self._child
+
+    def _ended(self, child: subprocess.Popen[bytes]) -> Exception:
+        status = child.wait()  # its pipe is closed: it is ending
+        self.close()
+        if status == -signal.SIGPROF:
+            return SchemaError("#", "", "the schema takes too long to convert; simplify it")
+        return OSError(f"the schema converter ended with status {status}")
+
+    def close(self) -> None:
+        """End the child, whatever it does."""
+        child, self._child = self._child, None
+        if child is not None:
+            if child.poll() is None:
+                child.kill()
+            child.wait()
+            for pipe in (child.stdin, child.stdout):
+                if pipe is not None:
+                    try:
+                        pipe.close()
+                    except OSError:
+                        pass  # what was buffered for it is of no use

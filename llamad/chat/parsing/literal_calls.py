@@ -1,0 +1,204 @@
+"""Calls whose arguments are written as literals that are not JSON: Python's (LFM2, Llama) and Gemma 4's.
+
+One generation, one thread, no recursion: depth costs a list's entry. Their JSON is made here as they arrive; strings
+are streamed, and words and numbers held until their end.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+
+from llamad.chat.parsing.json_calls import close, objects
+from llamad.chat.parsing.json_reader import escaped
+from llamad.chat.parsing.stream import Stream
+from llamad.chat.parsing.text_reader import Malformed, Markers, Reader, Sink, Steps
+
+PYTHON_CALLS = ("<|tool_call_start|>", "<|tool_call_end|>")
+GEMMA_CALL = "<|tool_call>"
+GEMMA_CALL_END = "<tool_call|>"
+GEMMA_QUOTE = '<|"|>'
+
+
+@dataclass(frozen=True, slots=True)
+class _Dialect:
+    quotes: tuple[str, ...]
+    has_escapes: bool
+    has_bare_keys: bool
+
+
+_PYTHON = _Dialect(('"', "'"), has_escapes=True, has_bare_keys=False)
+_GEMMA = _Dialect((GEMMA_QUOTE, '"'), has_escapes=False, has_bare_keys=True)
+_CLOSERS = {"{": "}", "[": "]", "(": ")"}
+_JSON = {"(": "[", ")": "]"}  # of what JSON writes in another way
+_WORDS = {"True": "true", "False": "false", "None": "null", "true": "true", "false": "false", "null": "null"}
+_SCALAR = re.compile(r"[\w.+-]+")
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
+_BARE_KEY = re.compile(r"[^\s:,{}\[\]<>\"]+")
+_PLAIN = {quote: re.compile(rf"[^{quote}\\]+") for quote in "\"'"}
+_ESCAPES = {"n": "\\n", "t": "\\t", "r": "\\r", "b": "\\b", "f": "\\f", "\\": "\\\\", "\n": ""}
+_HEX = {"x": 2, "u": 4}
+
+
+def python_calls(stream: Stream, marker: str) -> Steps[None]:
+    """[name(key=value, ...), ...], or the same as JSON, then the closing tag."""
+    yield from stream.blanks()
+    is_list = bool((yield from stream.first_of("[")))
+    if is_list:
+        yield from stream.blanks()
+    if (yield from stream.peek()) == "{":
+        yield from objects(stream)
+    else:
+        while True:
+            name = yield from stream.name()
+            yield from stream.expect("(")
+            yield from python_arguments(stream, name)
+            yield from stream.blanks()
+            if not (is_list and (yield from stream.first_of(","))):
+                break
+            yield from stream.blanks()
+    if is_list:
+        yield from close(stream, "]")
+    yield from close(stream, PYTHON_CALLS[1])
+
+
+def python_arguments(stream: Stream, name: str) -> Steps[None]:
+    """After the parenthesis: key=value, ... and the one that closes."""
+    stream.begin(name)
+    lead = "{"
+    yield from stream.blanks()
+    while not (yield from stream.first_of(")")):
+        if lead != "{":
+            yield from stream.expect(",")
+            yield from stream.blanks()
+            if (yield from stream.first_of(")")):  # Python allows a comma at the end
+                break
+        key = yield from stream.name()
+        yield from stream.blanks()
+        yield from stream.expect("=")
+        stream.arguments(f"{lead}{json.dumps(key, ensure_ascii=False)}: ")
+        yield from _value(stream, stream.arguments, _PYTHON)
+        yield from stream.blanks()
+        lead = ", "
+    stream.arguments("{}" if lead == "{" else "}")
+    stream.end()
+
+
+def gemma_call(stream: Stream, marker: str) -> Steps[None]:
+    """call:name{key:value,...} and the closing tag."""
+    yield from stream.blanks()
+    yield from stream.expect("call:")
+    name = yield from stream.name()
+    yield from stream.blanks()
+    if (yield from stream.peek()) != "{":
+        raise Malformed
+    stream.begin(name)
+    yield from _value(stream, stream.arguments, _GEMMA)
+    stream.end()
+    yield from close(stream, GEMMA_CALL_END)
+
+
+def _value(reader: Reader, sink: Sink, dialect: _Dialect) -> Steps[None]:
+    closers: list[str] = []
+    while True:
+        yield from reader.blanks()
+        opened = yield from reader.first_of(*_CLOSERS, *dialect.quotes)
+        if opened in _CLOSERS:
+            sink(_JSON.get(opened, opened))
+            closers.append(_CLOSERS[opened])
+            yield from reader.blanks()
+            if (yield from reader.peek()) != closers[-1]:
+                if opened == "{":
+                    yield from _key(reader, sink, dialect)
+                continue
+        elif opened:
+            yield from _string(reader, sink, opened, dialect)
+        else:
+            yield from _scalar(reader, sink)
+        while closers:
+            yield from reader.blanks()
+            if (yield from reader.first_of(closers[-1])):
+                closer = closers.pop()
+                sink(_JSON.get(closer, closer))
+                continue
+            yield from reader.expect(",")
+            yield from reader.blanks()
+            if (yield from reader.peek()) == closers[-1]:
+                continue
+            sink(", ")
+            if closers[-1] == "}":
+                yield from _key(reader, sink, dialect)
+            break
+        else:
+            return
+
+
+def _key(reader: Reader, sink: Sink, dialect: _Dialect) -> Steps[None]:
+    quote = yield from reader.first_of(*dialect.quotes)
+    if quote:
+        yield from _string(reader, sink, quote, dialect)
+    else:
+        key = (yield from reader.run(_BARE_KEY)) if dialect.has_bare_keys else ""
+        if not key:
+            raise Malformed
+        sink(json.dumps(key, ensure_ascii=False))
+    yield from reader.blanks()
+    yield from reader.expect(":")
+    sink(": ")
+
+
+def _scalar(reader: Reader, sink: Sink) -> Steps[None]:
+    word = yield from reader.run(_SCALAR)
+    if reader.is_empty and reader.ended:
+        raise Malformed
+    if word in _WORDS:
+        sink(_WORDS[word])
+    elif _NUMBER.fullmatch(word):
+        sink(word)
+    else:
+        raise Malformed
+
+
+def _string(reader: Reader, sink: Sink, quote: str, dialect: _Dialect) -> Steps[None]:
+    sink('"')
+    if dialect.has_escapes:
+        yield from _with_escapes(reader, sink, quote)
+    elif not (yield from reader.until(Markers((quote,)), lambda text: sink(escaped(text)))):
+        raise Malformed
+    sink('"')
+
+
+def _with_escapes(reader: Reader, sink: Sink, quote: str) -> Steps[None]:
+    while True:
+        plain = reader.take_run(_PLAIN[quote])
+        if plain:
+            sink(escaped(plain))
+        if not (next_char := (yield from reader.peek())):
+            raise Malformed
+        if next_char == quote:
+            reader.take(1)
+            return
+        if next_char == "\\":
+            yield from _escape(reader, sink)
+
+
+def _escape(reader: Reader, sink: Sink) -> Steps[None]:
+    n_digits = _HEX.get((yield from reader.ahead(2))[1:], 0)
+    ahead = yield from reader.ahead(2 + n_digits)
+    if len(ahead) < 2 + n_digits:
+        reader.take(len(ahead))
+        raise Malformed
+    letter, digits = ahead[1], ahead[2:]
+    if n_digits and all(digit in "0123456789abcdefABCDEF" for digit in digits):
+        reader.take(len(ahead))
+        sink("\\u" + digits.rjust(4, "0"))
+    elif letter in "\"'":
+        reader.take(2)
+        sink(escaped(letter))
+    elif letter in _ESCAPES:
+        reader.take(2)
+        sink(_ESCAPES[letter])
+    else:
+        reader.take(1)
+        sink("\\\\")

@@ -1,0 +1,136 @@
+"""Calls whose parameters are written one by one, not as JSON: Qwen3-Coder's, Seed's, GLM's and Hunyuan's.
+
+One generation, one thread. Their JSON is made here, as they arrive: a parameter that can only be a string is
+streamed; any other is held until its end, because only then it is known whether it is JSON at all.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+from llamad.chat.parsing.json_calls import close, objects
+from llamad.chat.parsing.json_reader import escaped
+from llamad.chat.parsing.stream import Stream
+from llamad.chat.parsing.text_reader import Malformed, Markers, Steps
+from llamad.chat.parsing.tools import json_of
+
+FUNCTION = "<function="
+_PARAMETER = "<parameter="
+_FUNCTION_END = "</function>"
+_PARAMETER_ENDS = Markers(("\n</parameter>", "</parameter>"))
+HUNYUAN = ":opensource"  # in each of its tags, which else are GLM's
+_CALL_END = "</tool_call>"
+_KEY_CHARS = re.compile(r"[^<>\r\n]+")
+_CLOSES = (_CALL_END, "</seed:tool_call>")
+STRING = frozenset(("string",))
+
+
+def tool_call(stream: Stream, marker: str) -> Steps[None]:
+    """After <tool_call>: JSON objects, a <function=…>, or GLM's name and keys, whichever comes."""
+    if marker == FUNCTION:
+        yield from _functions(stream)
+        return
+    yield from stream.blanks()
+    first = yield from stream.peek()
+    if first and first in "{[":
+        yield from objects(stream, *_CLOSES)
+    elif first == "<":
+        yield from stream.expect(FUNCTION)
+        yield from _functions(stream)
+    else:
+        yield from _glm(stream)
+
+
+def hunyuan(stream: Stream, marker: str) -> Steps[None]:
+    """After <tool_calls:opensource> or the first call's own tag."""
+    opens = f"<tool_call{HUNYUAN}>"
+    if marker != opens:
+        yield from stream.blanks()
+        yield from stream.expect(opens)
+    while True:
+        yield from _glm(stream, HUNYUAN)
+        yield from stream.blanks()
+        if not (yield from stream.first_of(opens)):
+            break
+    yield from close(stream, f"</tool_calls{HUNYUAN}>")
+
+
+def _functions(stream: Stream) -> Steps[None]:
+    while True:
+        yield from _function(stream)
+        yield from stream.blanks()
+        if not (yield from stream.first_of(FUNCTION)):
+            break
+    yield from close(stream, *_CLOSES)
+
+
+def _function(stream: Stream) -> Steps[None]:
+    name = yield from stream.name()
+    yield from stream.expect(">")
+    yield from stream.blanks()
+    if (yield from stream.peek()) == "{":
+        yield from stream.json_arguments(name)
+        yield from close(stream, _FUNCTION_END)
+        return
+    next_tag = yield from stream.first_of(_PARAMETER, _FUNCTION_END)
+    if not next_tag:
+        raise Malformed
+    stream.begin(name)
+    lead = "{"
+    while next_tag == _PARAMETER:
+        key = yield from stream.run(_KEY_CHARS)
+        yield from stream.expect(">")
+        yield from stream.first_of("\n")
+        yield from value(stream, lead, key, stream.tools.types(name, key), _PARAMETER_ENDS)
+        yield from stream.blanks()
+        next_tag = yield from stream.first_of(_PARAMETER, _FUNCTION_END)
+        lead = ", "
+    _end(stream, lead, next_tag)
+
+
+def _glm(stream: Stream, suffix: str = "") -> Steps[None]:
+    key_tag, call_end = f"<arg_key{suffix}>", f"</tool_call{suffix}>"
+    ends = Markers((f"</arg_value{suffix}>",))
+    yield from stream.blanks()
+    name = yield from stream.name()
+    if suffix:
+        yield from stream.first_of(f"<tool_sep{suffix}>")
+    yield from stream.blanks()
+    next_tag = yield from stream.first_of(key_tag, call_end)
+    if not next_tag:
+        raise Malformed
+    stream.begin(name)
+    lead = "{"
+    while next_tag == key_tag:
+        key = yield from stream.run(_KEY_CHARS)
+        yield from stream.expect(f"</arg_key{suffix}>")
+        yield from stream.blanks()
+        yield from stream.expect(f"<arg_value{suffix}>")
+        yield from value(stream, lead, key, stream.tools.types(name, key), ends)
+        yield from stream.blanks()
+        next_tag = yield from stream.first_of(key_tag, call_end)
+        lead = ", "
+    _end(stream, lead, next_tag)
+
+
+def value(stream: Stream, lead: str, key: str, types: frozenset[str], ends: Markers) -> Steps[None]:
+    """A parameter's text up to its end tag, as a member of the arguments."""
+    stream.arguments(f"{lead}{json.dumps(key, ensure_ascii=False)}: ")
+    if types == STRING:
+        stream.arguments('"')
+        if not (yield from stream.until(ends, lambda text: stream.arguments(escaped(text)))):
+            raise Malformed
+        stream.arguments('"')
+        return
+    held: list[str] = []
+    if not (yield from stream.until(ends, held.append)):
+        raise Malformed
+    stream.arguments(json_of("".join(held), types))
+
+
+def _end(stream: Stream, lead: str, tag: str) -> None:
+    if not tag:
+        raise Malformed
+    stream.arguments("{}" if lead == "{" else "}")
+    stream.end()

@@ -1,0 +1,150 @@
+"""One generation being parsed: its text, its deltas, and how far the call at hand has come.
+
+One generation, one thread. Every format's code works on a `Stream`; this file knows none of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from llamad.chat.parsing import json_reader
+from llamad.chat.parsing.deltas import Delta, Output
+from llamad.chat.parsing.text_reader import Malformed, Reader, Steps
+from llamad.chat.parsing.tools import Tools
+
+Reasoning = Literal["none", "auto", "deepseek", "deepseek-legacy"]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    tools: Tools
+    tools_on: bool
+    parallel: bool
+    reasoning: Reasoning
+    starts_in_reasoning: bool
+
+
+class Stream(Reader):
+    def __init__(self, options: Options) -> None:
+        super().__init__()
+        self.options = options
+        self.tools = options.tools
+        self.out = Output(options.tools_on)
+        self._in_arguments = False
+        self._in_call = False
+
+    # Content and thoughts
+
+    def content(self, text: str) -> None:
+        self.out.content(text)
+        self.commit()
+
+    def release(self) -> None:
+        """What was taken turned out to be content."""
+        if text := self.kept():
+            self.content(text)
+
+    def begin_thought(self) -> None:
+        """What was taken is the tag that opens it."""
+        if self.options.reasoning in ("none", "deepseek-legacy"):
+            self.out.content(self.kept())
+        else:
+            self.out.begin_thought()
+        self.commit()
+
+    def thought(self, text: str) -> None:
+        if self.options.reasoning != "none":
+            self.out.reasoning(text)
+        if self.options.reasoning in ("none", "deepseek-legacy"):
+            self.out.content(text)
+        self.commit()
+
+    def end_thought(self) -> None:
+        """What was taken is the tag that closes it."""
+        if self.options.reasoning in ("none", "deepseek-legacy"):
+            self.out.content(self.kept())
+        self.out.end_thought()
+        self.commit()
+
+    # Calls
+
+    def can_begin(self, name: str) -> bool:
+        return self.tools.has(name) and (self.options.parallel or self.out.n_calls == 0)
+
+    def begin(self, name: str, id: str = "") -> None:
+        if not name or not self.can_begin(name):
+            raise Malformed
+        self.out.begin_call(name, id)
+        self._in_call = self._in_arguments = True
+        self.commit()
+
+    def arguments(self, text: str) -> None:
+        self.out.arguments(text)
+        self.commit()
+
+    def end_arguments(self) -> None:
+        self._in_arguments = False
+
+    def end(self) -> None:
+        """The call is whole; what may close it around it is not needed."""
+        self._in_call = self._in_arguments = False
+        self.commit()
+
+    def json_arguments(self, name: str, id: str = "") -> Steps[None]:
+        """A call whose arguments come next, as a JSON object."""
+        yield from self.blanks()
+        if (yield from self.peek()) != "{":
+            raise Malformed
+        self.begin(name, id)
+        yield from json_reader.value(self, self.arguments)
+        self.end()
+
+    def fail(self) -> None:
+        """The call is malformed: the rest is text. Where the text only ended too early, the call keeps it."""
+        if self._in_call and self.ended and self.is_empty:
+            if self._in_arguments:
+                self.out.arguments(self.kept())
+            self.commit()
+        else:
+            self.release()
+        self._in_call = self._in_arguments = False
+
+
+class OutputParser(Protocol):
+    """Takes the generated text in pieces, cut anywhere, and gives what is sure of its meaning."""
+
+    def feed(self, text: str) -> list[Delta]: ...
+    def finish(self) -> list[Delta]: ...
+
+
+class PlainParser:
+    """Everything is content."""
+
+    def feed(self, text: str) -> list[Delta]:
+        return [Delta("content", text)] if text else []
+
+    def finish(self) -> list[Delta]:
+        return []
+
+
+class StepParser:
+    """The parser whose steps these are; they end when the text does."""
+
+    def __init__(self, stream: Stream, steps: Steps[None]) -> None:
+        self._stream = stream
+        self._steps = steps
+        next(steps, None)
+
+    def feed(self, text: str) -> list[Delta]:
+        if text and not self._stream.ended:
+            self._stream.add(text)
+            next(self._steps, None)
+        return self._stream.out.take()
+
+    def finish(self) -> list[Delta]:
+        if not self._stream.ended:
+            self._stream.ended = True
+            next(self._steps, None)
+            self._stream.out.finish()
+        return self._stream.out.take()

@@ -1,0 +1,353 @@
+"""Grammars that force tool calls: GBNF text whose sentences are the calls of one format, arguments by their schemas.
+Also what comes before an answer that a schema forms.
+
+Any thread, no state. What a parser here reads, a grammar here allows; a thought may come first where the model has
+thoughts, because a call is seldom better without.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+from llamad.chat.parsing.formats import Format
+from llamad.chat.parsing.grammar_parts import DIGITS, breaks, gemma_value, tags_of, until
+from llamad.chat.parsing.harmony import CHANNEL, CONSTRAIN, END, MESSAGE, START
+from llamad.chat.parsing.literal_calls import GEMMA_CALL, GEMMA_CALL_END, GEMMA_QUOTE, PYTHON_CALLS
+from llamad.chat.parsing.parameter_calls import HUNYUAN
+from llamad.chat.parsing.tag_calls import SPELLINGS
+from llamad.chat.parsing.token_calls import (
+    APERTUS_CALLS,
+    DEEPSEEK_CALL,
+    DEEPSEEK_CALLS,
+    KIMI_CALL,
+    KIMI_CALLS,
+    MISTRAL_CALLS,
+    SOLAR_ARGUMENTS,
+    SOLAR_CALL,
+    SOLAR_CALL_END,
+    SOLAR_CALLS,
+    SOLAR_NAME,
+)
+from llamad.chat.parsing.tools import function_of, types_of
+from llamad.chat.schema import SchemaError, to_rules
+from llamad.chat.schema.expressions import (
+    EMPTY,
+    Chars,
+    Expr,
+    Literal,
+    Reference,
+    alt,
+    normal,
+    opt,
+    render,
+    rep,
+    seq,
+)
+
+ANY_OBJECT = {"type": "object"}
+_NINE = rep(Chars(normal([(48, 57), (65, 90), (97, 122)])), 9, 9)
+_ONE_CALL = ("llama3", "gpt-oss", "functionary")  # whose templates know no second call in one answer
+
+
+_TEN = rep(Chars(normal([(48, 57), (97, 122)])), 10, 10)
+_SHOWN = {"integer": "number"}  # in tags that name a type
+
+
+class ToolError(ValueError):
+    """A tool, or the choice of one, that no grammar can be made for; the text names the field."""
+
+
+def tool_grammar(
+    format: Format,
+    tools: Sequence[Any],
+    *,
+    choice: str,
+    parallel: bool,
+    starts_in_reasoning: bool = False,
+) -> str:
+    """GBNF for one call, or for several where `parallel`, of any tool ("required") or of the one that is named.
+
+    "auto" is possible with the generic format only, whose answers are forced into JSON either way. ToolError tells
+    what is wrong with the tools. Where the prompt ends inside a thought, its end comes first.
+    """
+    named = [_Tool(i, tool) for i, tool in enumerate(tools)]
+    if choice not in ("required", "auto"):
+        named = [tool for tool in named if tool.name == choice]
+        if not named:
+            raise ToolError(f'tool_choice: there is no tool "{choice}" in tools')
+    if not named:
+        raise ToolError("tools: a call is required, but no tool is given")
+    if choice == "auto" and format.name != "generic":
+        raise ToolError("tool_choice: auto needs no grammar for this model")
+    grammar = _Grammar(format, parallel and choice in ("required", "auto"), choice == "auto")
+    return grammar.text(named, starts_in_reasoning)
+
+
+@lru_cache(maxsize=8)
+def before_answer(format: Format, starts_in_reasoning: bool) -> str:
+    """GBNF of what must come before an answer that a schema forms: the end of the thought that the prompt has opened,
+    gpt-oss's headers; "" where the answer comes at once."""
+    if format.name == "gpt-oss":
+        rest = seq(until(END), Literal(f"{START}assistant"))
+        thought = rest if starts_in_reasoning else opt(seq(Literal(f"{CHANNEL}analysis{MESSAGE}"), rest))
+        kind = opt(Literal(f" {CONSTRAIN}json"))
+        return render(seq(thought, Literal(f"{CHANNEL}final"), kind, Literal(MESSAGE)))
+    if format.think and starts_in_reasoning:
+        return render(seq(until(format.think[1]), rep(Literal("\n"), 0, 2)))
+    return ""
+
+
+class _Tool:
+    def __init__(self, i: int, tool: Any) -> None:
+        function = function_of(tool)
+        name = function.get("name")
+        if not isinstance(name, str) or not name:
+            raise ToolError(f"tools[{i}].function.name: a function needs a name")
+        self.name: str = name
+        self.rule = f"tool-{i}"
+        self.where = f"tools[{i}].function.parameters"
+        self.strict = function.get("strict") is True
+        self.schema = function.get("parameters") or ANY_OBJECT
+
+    @property
+    def quoted(self) -> str:
+        return json.dumps(self.name, ensure_ascii=False)
+
+
+class _Grammar:
+    def __init__(self, format: Format, parallel: bool, may_respond: bool) -> None:
+        self._format = format
+        self._several = parallel and format.name not in _ONE_CALL and format.variant != "object"
+        self._may_respond = may_respond
+        self._rules: dict[str, str] = {}
+        self._blank = self._rule("space", alt([EMPTY, Literal(" "), breaks()]))
+
+    def text(self, tools: list[_Tool], starts_in_reasoning: bool) -> str:
+        for tool in tools:
+            self._rule(tool.rule, self._call(tool))
+        one = self._rule("call", alt(Reference(tool.rule) for tool in tools))
+        first, between, last = self._around()
+        more = rep(seq(between, one), 0, None) if self._several else EMPTY
+        calls = seq(first, one, more, last)
+        if self._may_respond:
+            calls = alt([calls, self._object((('"response"', self._string()),))])
+        root = seq(self._thought(starts_in_reasoning), self._rule("calls", calls))
+        lines = {"root": render(root), **self._rules}
+        return "".join(f"{name} ::= {body}\n" for name, body in lines.items())
+
+    def _rule(self, name: str, body: Expr) -> Reference:
+        self._rules[name] = render(body)
+        return Reference(name)
+
+    def _around(self) -> tuple[Expr, Expr, Expr]:
+        """What stands before the first call, between two, and after the last."""
+        format = self._format
+        listed = seq(Literal(","), self._blank)
+        match format.name:
+            case "glm" if format.variant == "hunyuan":
+                line = Literal("\n")
+                return Literal(f"<tool_calls{HUNYUAN}>\n"), line, Literal(f"\n</tool_calls{HUNYUAN}>")
+            case "hermes" | "qwen3-coder" | "glm":
+                return EMPTY, Literal("\n"), EMPTY
+            case "mistral" if not format.variant:
+                return Literal(MISTRAL_CALLS + "["), listed, Literal("]")
+            case "deepseek":
+                between = Literal("\n") if format.variant else EMPTY
+                return Literal(DEEPSEEK_CALLS[0]), between, Literal("<｜tool▁calls▁end｜>")
+            case "kimi-k2":
+                return Literal(KIMI_CALLS), EMPTY, Literal("<|tool_calls_section_end|>")
+            case "granite":
+                return Literal("<|tool_call|>["), listed, Literal("]")
+            case "invoke":
+                one = SPELLINGS[format.variant]
+                if not one.open:
+                    return EMPTY, Literal("\n"), EMPTY
+                k3 = format.variant == "kimi-k3"  # without a thought its prompt has opened the response
+                left = opt(Literal("<|close|>response<|sep|>")) if k3 else EMPTY
+                return (
+                    seq(left, Literal(one.open + one.line)),
+                    Literal(one.line),
+                    Literal(one.line + one.close),
+                )
+            case "python":
+                return Literal(PYTHON_CALLS[0] + "["), Literal(", "), Literal("]" + PYTHON_CALLS[1])
+            case "apertus":
+                return Literal(APERTUS_CALLS[0] + "["), listed, Literal("]" + APERTUS_CALLS[1])
+            case "solar":
+                return Literal(SOLAR_CALLS), EMPTY, EMPTY
+            case "list" if format.variant == "object":
+                return Literal(format.open), EMPTY, EMPTY
+            case "list" if format.variant == "fenced":
+                return Literal("Action:\n```json\n["), listed, seq(self._blank, Literal("]\n```"))
+            case "list" | "command-r":
+                blank = self._blank
+                return seq(Literal(format.open + "["), blank), listed, seq(blank, Literal("]" + format.close))
+            case "generic" if self._several:
+                opens = seq(Literal("{"), self._blank, Literal('"tool_calls":'), self._blank, Literal("["))
+                return opens, listed, seq(self._blank, Literal("]"), self._blank, Literal("}"))
+        return EMPTY, EMPTY, EMPTY
+
+    def _call(self, tool: _Tool) -> Expr:
+        format = self._format
+        if format.name in ("qwen3-coder", "glm", "invoke"):
+            return self._written_bare(tool)
+        if format.name in ("gemma", "python"):
+            return self._literal(tool)
+        arguments = self._arguments(tool)
+        name = Literal(tool.quoted)
+        usual = (('"name"', name), ('"arguments"', arguments))
+        match format.name:
+            case "hermes":
+                return seq(Literal("<tool_call>\n"), self._object(usual), Literal("\n</tool_call>"))
+            case "llama3":
+                return self._object((('"name"', name), ('"parameters"', arguments)))
+            case "mistral":
+                return self._mistral(tool, usual, arguments)
+            case "deepseek":
+                before, after = (
+                    (f"function<｜tool▁sep｜>{tool.name}\n```json\n", "\n```")
+                    if format.variant
+                    else (f"{tool.name}<｜tool▁sep｜>", "")
+                )
+                return seq(Literal(DEEPSEEK_CALL + before), arguments, Literal(after + "<｜tool▁call▁end｜>"))
+            case "kimi-k2":
+                id = seq(Literal(f"functions.{tool.name}:"), DIGITS)
+                begin = Literal("<|tool_call_argument_begin|>")
+                return seq(Literal(KIMI_CALL), id, begin, arguments, Literal("<|tool_call_end|>"))
+            case "gpt-oss":
+                header = f"{CHANNEL}commentary to=functions.{tool.name}"
+                return seq(Literal(header), opt(Literal(f" {CONSTRAIN}json")), Literal(MESSAGE), arguments)
+            case "command-r":
+                number = seq(Literal('"'), DIGITS, Literal('"'))
+                members = (('"tool_call_id"', number), ('"tool_name"', name), ('"parameters"', arguments))
+                return self._object(members)
+            case "apertus":
+                return self._object(((tool.quoted, arguments),))
+            case "solar":
+                named = Literal(SOLAR_NAME + tool.name + SOLAR_ARGUMENTS)
+                return seq(Literal(SOLAR_CALL), _TEN, named, arguments, Literal(SOLAR_CALL_END))
+            case "functionary":
+                return seq(Literal(tool.name + "\n"), arguments)
+            case "list" if format.variant == "fenced":
+                return self._object((('"tool_name"', name), ('"parameters"', arguments)))
+            case "generic" if not self._several:
+                return self._object((('"tool_call"', self._object(usual)),))
+        return self._object(usual)
+
+    def _mistral(self, tool: _Tool, usual: tuple[tuple[str, Expr], ...], arguments: Expr) -> Expr:
+        if not self._format.variant:
+            return self._object((*usual, ('"id"', seq(Literal('"'), _NINE, Literal('"')))))
+        id = seq(Literal("[CALL_ID]"), _NINE) if self._format.variant == "call_id" else EMPTY
+        return seq(Literal(MISTRAL_CALLS + tool.name), id, Literal("[ARGS]"), arguments)
+
+    def _object(self, members: Sequence[tuple[str, Expr]]) -> Expr:
+        parts: list[Expr] = [Literal("{"), self._blank]
+        for i, (key, value) in enumerate(members):
+            parts += [Literal(","), self._blank] if i else []
+            parts += [Literal(f"{key}:"), self._blank, value]
+        return seq(*parts, self._blank, Literal("}"))
+
+    def _arguments(self, tool: _Tool) -> Expr:
+        return self._schema(tool, f"{tool.rule}-arguments", ())
+
+    def _schema(self, tool: _Tool, rule: str, at: Sequence[str]) -> Expr:
+        try:
+            rules, _ = to_rules(tool.schema, rule, at=at, strict=tool.strict)
+        except SchemaError as error:
+            raise ToolError(f"{tool.where}: {error}") from None
+        self._rules.update(rules)
+        return Reference(rule)
+
+    def _string(self) -> Expr:
+        rules, _ = to_rules({"type": "string"}, "response")
+        self._rules.update(rules)
+        return Reference("response")
+
+    def _parameters(self, tool: _Tool) -> list[tuple[str, Any, bool]]:
+        """Name, schema, whether it must be there; in the schema's order."""
+        schema = tool.schema if isinstance(tool.schema, dict) else {}
+        properties, required = schema.get("properties"), schema.get("required")
+        names = required if isinstance(required, list) else []
+        return [
+            (key, one, key in names)
+            for key, one in (properties.items() if isinstance(properties, dict) else ())
+        ]
+
+    def _written_bare(self, tool: _Tool) -> Expr:
+        """Parameters in the schema's order, each between tags; those that are not required may be left out."""
+        tags = tags_of(self._format, tool.name)
+        parts: list[Expr] = [tags.opens]
+        for i, (key, schema, must) in enumerate(self._parameters(tool)):
+            rule = f"{tool.rule}-{i}"
+            kinds = types_of(schema, tool.schema)
+            options: list[Expr] = []
+            if not kinds or "string" in kinds:
+                text = self._bare_text(tool, rule, key, schema, tags.after)
+                options.append(seq(Literal(tags.key(key, "string")), text))
+            others = {_SHOWN.get(kind, kind): None for kind in sorted(kinds) if kind != "string"}
+            if others and (tags.typed or not options):
+                value = seq(self._schema(tool, f"{rule}-json", ("properties", key)), Literal(tags.after))
+                options += [seq(Literal(tags.key(key, kind)), value) for kind in others]
+            part = seq(alt(options), Literal(tags.line))
+            parts.append(part if must else opt(part))
+        return seq(*parts, Literal(tags.closes))
+
+    def _bare_text(self, tool: _Tool, rule: str, key: str, schema: Any, end: str) -> Expr:
+        """Strings stand for themselves: where a schema says which ones, these; else any up to the end tag."""
+        if not isinstance(schema, dict):
+            schema = {}
+        given = [schema["const"]] if "const" in schema else schema.get("enum")
+        if isinstance(given, list):
+            texts = [value if isinstance(value, str) else json.dumps(value) for value in given]
+            return seq(alt(map(Literal, texts)), Literal(end))
+        if tool.strict and schema.keys() & {"pattern", "format", "minLength", "maxLength"}:
+            where = f"{tool.where}.properties.{key}"
+            raise ToolError(f"{where}: this model writes strings bare; a strict tool cannot limit them")
+        return self._rule(rule, until(end))
+
+    def _literal(self, tool: _Tool) -> Expr:
+        """name(key=value, ...) or Gemma's call:name{key:value,...}; parameters in the schema's order."""
+        is_gemma = self._format.name == "gemma"
+        opens = f"{GEMMA_CALL}call:{tool.name}{{" if is_gemma else f"{tool.name}("
+        closes = "}" + GEMMA_CALL_END if is_gemma else ")"
+        comma = Literal("," if is_gemma else ", ")
+        rest: Expr = EMPTY  # what may follow a parameter, from the last one backwards
+        first: Expr = EMPTY
+        for i, (key, schema, must) in reversed(list(enumerate(self._parameters(tool)))):
+            one = seq(Literal(key + (":" if is_gemma else "=")), self._literal_value(tool, i, key, schema))
+            begun = self._rule(f"{tool.rule}-{i}-begun", seq(one, rest))
+            first = begun if must else alt([begun, first])
+            rest = seq(comma, begun) if must else alt([seq(comma, begun), rest])
+        return seq(Literal(opens), first, Literal(closes))
+
+    def _literal_value(self, tool: _Tool, i: int, key: str, schema: Any) -> Expr:
+        kinds = types_of(schema, tool.schema)
+        if self._format.name == "python":
+            if kinds == {"boolean"}:
+                return alt([Literal("True"), Literal("False")])
+            return self._schema(tool, f"{tool.rule}-{i}", ("properties", key))
+        if kinds and not kinds & {"string", "object", "array"}:
+            return self._schema(tool, f"{tool.rule}-{i}", ("properties", key))
+        if kinds != {"string"}:
+            if tool.strict:
+                where = f"{tool.where}.properties.{key}"
+                raise ToolError(
+                    f"{where}: this model writes no JSON; a strict tool can only have plain values"
+                )
+            return gemma_value(self._rule)
+        end = GEMMA_QUOTE
+        return seq(Literal(end), self._bare_text(tool, f"{tool.rule}-{i}", key, schema, end))
+
+    def _thought(self, started: bool) -> Expr:
+        if self._format.name == "gpt-oss":
+            opens, closes = f"{CHANNEL}analysis{MESSAGE}", END
+            after: Expr = Literal(f"{START}assistant")
+        elif self._format.think:
+            (opens, closes), after = self._format.think, rep(Literal("\n"), 0, 2)
+        else:
+            return EMPTY
+        rest = seq(self._rule("thought", until(closes)), after)
+        return rest if started else opt(seq(rep(Literal("\n"), 0, 1), Literal(opens), rest))

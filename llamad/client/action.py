@@ -1,0 +1,37 @@
+"""Owns the types of what is done to a slot itself: the action going down, and how it went.
+
+Made and read on the event loop. Must not know HTTP or JSON.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from llamad.protocol.blobs import Blob
+
+# Numbers of ext/llamad/protocol/messages.pxd.
+ACTION_SAVE, ACTION_RESTORE, ACTION_ERASE, ACTION_SHIFT, ACTION_TOKENS, ACTION_LOOK = range(1, 7)
+RESULT_DONE, RESULT_BUSY, RESULT_ABORTED, RESULT_TOO_SMALL = range(4)
+RESULT_NO_ROOM, RESULT_OUTSIDE, RESULT_CANNOT, RESULT_FAILED = range(4, 8)
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    kind: int
+    slot: int
+    blob: Blob | None = None  # kept alive until the engine has answered
+    nowait: bool = False
+    n_tokens: int = 0  # of a state to restore
+    n_keep: int = 0
+    n_discard: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Acted:
+    """In the order of the engine's event."""
+
+    result: int
+    n_tokens: int  # in the slot, or erased
+    n_bytes: int
+    stall_us: int  # how long the engine did nothing else
+    n_processed: int

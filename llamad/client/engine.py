@@ -1,0 +1,271 @@
+"""Owns the asyncio face of the step loop: submit, abort, and events handed to the task's sink.
+
+Runs on the event loop; the engine thread is started here and never holds the GIL in a step.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from llamad.client.action import RESULT_ABORTED, RESULT_FAILED, Acted, Action
+from llamad.client.step_trace import StepTrace
+from llamad.client.task import FAILURE_ABORTED, FAILURE_MEMORY, Done, Sink, Task
+from llamad.client.wakeup import Gathering
+from llamad.engine.core import Core, be_brief_here
+from llamad.protocol.blobs import Blob
+
+log = logging.getLogger("llamad.engine")
+
+EVENT_ADMITTED, EVENT_TEXT, EVENT_DONE, EVENT_FAILED, EVENT_STEP, EVENT_ACTION, EVENT_PROMPT = range(1, 8)
+RETRY_SECONDS = 0.005
+STOP_SECONDS = 1.0
+
+
+class Running:
+    """A task on the event loop's side."""
+
+    __slots__ = ("sink", "slot", "task")
+
+    def __init__(self, sink: Sink, task: Task) -> None:
+        self.sink = sink
+        self.task = task  # kept as long as it runs
+        self.slot = -1  # until it is admitted
+
+
+class Engine:
+    """All tasks in flight, by id. Ids grow, so that the oldest is always the smallest."""
+
+    def __init__(self, core: Core, *, n_slots: int, queue_max: int, trace: StepTrace | None = None) -> None:
+        self.core = core
+        self._gathering = Gathering(core.rouse, core.wake, n_tokens_max=core.n_ubatch, n_tasks_max=n_slots)
+        self.n_slots = n_slots
+        self.queue_max = queue_max
+        self.tasks: dict[int, Running] = {}
+        self._actions: dict[int, tuple[asyncio.Future[Acted], Blob | None]] = {}
+        self._left_behind: list[Blob | None] = []
+        self._trace = trace
+        self._steps: list[tuple[Any, ...]] = []  # for the trace, until their answers are written
+        self._next_id = 1
+        self._n_groups = 0
+        self._backlog: deque[tuple[Callable[[], bool], Callable[[], None] | None]] = deque()
+        self._thread = threading.Thread(target=core.run, name="llamad-engine", daemon=True)
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def start(self) -> None:
+        """Start the engine thread and listen to it."""
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(self.core.event_fd, self._on_events)
+        self._thread.start()
+        be_brief_here()
+
+    async def stop(self) -> None:
+        """End the engine thread, or leave it in its step when that takes long: the process is about to exit.
+        Tasks still in flight are told that they were aborted."""
+        if self._loop is None:
+            return
+        self._send(self.core.stop)
+        t_end = time.monotonic() + STOP_SECONDS
+        # Events are still taken meanwhile: the engine may be waiting for room in its ring.
+        while self._thread.is_alive() and time.monotonic() < t_end:
+            await asyncio.sleep(RETRY_SECONDS)
+        if self._thread.is_alive():
+            log.warning("the engine is in a long step; leaving without it")
+        while self._on_events():
+            pass
+        self._on_written()
+        self._loop.remove_reader(self.core.event_fd)
+        self._loop = None
+        for task_id in list(self.tasks):
+            self.tasks.pop(task_id).sink.on_failed(FAILURE_ABORTED, 0)
+        if self._thread.is_alive():
+            # It may be writing to one of them this moment.
+            self._left_behind = [blob for _, blob in self._actions.values()]
+        for action_id in list(self._actions):
+            self._acted(action_id, Acted(RESULT_ABORTED, 0, 0, 0, 0))
+        if self._trace is not None:
+            self._trace.close()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the engine thread still runs."""
+        return self._thread.is_alive()
+
+    @property
+    def n_running(self) -> int:
+        return sum(running.slot >= 0 for running in self.tasks.values())
+
+    @property
+    def n_waiting(self) -> int:
+        return len(self.tasks) - self.n_running
+
+    def can_accept(self, n_tasks: int) -> bool:
+        """Whether the queue has room for so many more."""
+        return len(self.tasks) + n_tasks <= self.n_slots + self.queue_max
+
+    def new_group(self) -> int:
+        """A number for tasks of one prompt that share its reading."""
+        self._n_groups += 1
+        return self._n_groups
+
+    def submit(self, task: Task, sink: Sink) -> int:
+        """Hand a task to the engine; its events reach `sink` from the next turn of the loop on."""
+        context, command = task.context, task.command()
+        task_id = self._next_id
+        self._next_id += 1
+        # An engine at work looks for commands by itself.
+        loop = self._loop if self._gathering.is_open or not self.tasks else None
+        if loop is not None:
+            self._gathering.open(loop)
+        self.tasks[task_id] = Running(sink, task)
+        self._send(
+            lambda: self.core.submit(
+                task_id,
+                command,
+                task.prompt,
+                request_id=context.request_id.encode("utf-8", "replace"),
+                key_name=context.key_name.encode("utf-8", "replace"),
+                deadline_us=context.deadline_us,
+                wake=not self._gathering.is_open,
+            ),
+            lambda: self._refuse(task_id),
+        )
+        if loop is not None:
+            self._gathering.add(len(task.prompt) // 4)
+        return task_id
+
+    def abort(self, task_id: int) -> None:
+        """The client is gone. The sink still hears on_failed(FAILURE_ABORTED), or on_done if that was first."""
+        if task_id in self.tasks:
+            self._send(lambda: self.core.abort(task_id))
+
+    def pause(self, task_id: int) -> None:
+        """The reader is slow: the slot keeps its place but decodes nothing."""
+        self._send(lambda: self.core.pause(task_id))
+
+    def resume(self, task_id: int) -> None:
+        self._send(lambda: self.core.resume(task_id))
+
+    async def act(self, action: Action) -> Acted:
+        """Do something to a slot when it is idle. Cancelled, it is withdrawn if it has not begun."""
+        assert self._loop is not None
+        action_id = self._next_id
+        self._next_id += 1
+        future: asyncio.Future[Acted] = self._loop.create_future()
+        # The blob stays here until the engine has answered, also when nobody waits any more.
+        self._actions[action_id] = (future, action.blob)
+        blob_id = action.blob.id if action.blob is not None else 0
+        self._send(
+            lambda: self.core.act(
+                action_id,
+                action.kind,
+                action.slot,
+                blob_id,
+                nowait=action.nowait,
+                n_tokens=action.n_tokens,
+                n_keep=action.n_keep,
+                n_discard=action.n_discard,
+            ),
+            lambda: self._acted(action_id, Acted(RESULT_FAILED, 0, 0, 0, 0)),
+        )
+        try:
+            return await future
+        except asyncio.CancelledError:
+            self._send(lambda: self.core.abort(action_id))
+            raise
+
+    def _acted(self, action_id: int, acted: Acted) -> None:
+        future, _ = self._actions.pop(action_id, (None, None))
+        if future is not None and not future.done():
+            future.set_result(acted)
+
+    def _refuse(self, task_id: int) -> None:
+        """The engine cannot take this task at all."""
+        running = self.tasks.pop(task_id, None)
+        if running is not None:
+            running.sink.on_failed(FAILURE_MEMORY, 0)
+
+    def _send(self, command: Callable[[], bool], refused: Callable[[], None] | None = None) -> None:
+        """Commands keep their order; those that the ring has no room for wait here."""
+        self._backlog.append((command, refused))
+        if len(self._backlog) == 1:
+            self._retry()
+
+    def _retry_later(self) -> None:
+        if self._loop is not None:
+            self._loop.call_later(RETRY_SECONDS, self._retry)
+
+    def _retry(self) -> None:
+        while self._backlog:
+            command, refused = self._backlog[0]
+            try:
+                if not command():
+                    self._retry_later()
+                    return
+            except Exception:
+                # It must not stay at the head: nothing would ever reach the engine again.
+                log.exception("a command could not be sent to the engine")
+                if refused is not None and self._loop is not None:
+                    self._loop.call_soon(refused)
+            self._backlog.popleft()
+
+    def _on_events(self) -> int:
+        """The engine has written events: hand each to its task. Returns how many there were."""
+        n_events = self._take_events()
+        if n_events and self._loop is not None:
+            # Transports write at once or at the end of this turn of the loop: what is called next comes after both.
+            self._loop.call_soon(self._on_written)
+        return n_events
+
+    def _take_events(self) -> int:
+        tasks = self.tasks
+        events = self.core.poll()
+        for event in events:
+            kind, task_id = event[0], event[1]
+            if kind == EVENT_STEP:
+                self._steps.append(event)
+                continue
+            if kind == EVENT_ACTION:
+                self._acted(task_id, Acted(*event[2:]))
+                continue
+            running = tasks.get(task_id)
+            if running is None:
+                continue
+            try:
+                if kind == EVENT_TEXT:
+                    running.sink.on_text(*event[2:])
+                elif kind == EVENT_PROMPT:
+                    running.sink.on_prompt(*event[2:])
+                elif kind == EVENT_ADMITTED:
+                    running.slot = event[2]
+                    running.sink.on_admitted(*event[2:])
+                elif kind == EVENT_DONE:
+                    del tasks[task_id]
+                    running.sink.on_done(Done(*event[2:]))
+                elif kind == EVENT_FAILED:
+                    del tasks[task_id]
+                    running.sink.on_failed(event[2], event[3])
+            except Exception:
+                # One request's bug must not cost the others their events.
+                log.exception("request %s: its answer failed", running.task.context.request_id)
+                self.abort(task_id)
+                running.sink.on_broken()
+        return len(events)
+
+    def _on_written(self) -> None:
+        """The last events' answers are with the sockets, and the trace can tell what that took."""
+        self.core.written()
+        steps, self._steps = self._steps, []
+        if not steps or self._trace is None:
+            return
+        try:
+            self._trace.write(steps, self.core.parts())
+        except OSError as error:
+            # A trace that cannot be written ends; the requests do not.
+            log.error("--step-trace ends here: %s", error)
+            self._trace = None

@@ -1,0 +1,212 @@
+"""Owns slot states above the engine: buffers made before, checks in a worker, and the engine's answers as exceptions.
+
+Runs on the event loop; what takes long runs in the workers. Must not know HTTP, files or sessions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TypeVar
+
+from llamad.client.action import (
+    ACTION_ERASE,
+    ACTION_LOOK,
+    ACTION_RESTORE,
+    ACTION_SAVE,
+    ACTION_SHIFT,
+    ACTION_TOKENS,
+    RESULT_ABORTED,
+    RESULT_BUSY,
+    RESULT_CANNOT,
+    RESULT_DONE,
+    RESULT_NO_ROOM,
+    RESULT_OUTSIDE,
+    RESULT_TOO_SMALL,
+    Acted,
+    Action,
+)
+from llamad.client.engine import Engine
+from llamad.engine.core import Core
+from llamad.protocol.blobs import Blob
+from llamad.ses1 import ses1
+from llamad.ses1.ses1 import Layout, StateError
+
+T = TypeVar("T")
+
+# A slot may grow while its buffer is made; after so many tries the buffer is made for the longest it can be.
+N_TRIES = 3
+N_WORKERS = 2
+
+
+class SlotBusy(Exception):
+    """The slot works, and the action was not to wait."""
+
+
+class StateRefused(Exception):
+    """`status` is the HTTP status that fits, the text a sentence for the client."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    blob: Blob
+    n_tokens: int
+    stall_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    n_tokens: int
+    n_bytes: int
+    stall_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class SlotTokens:
+    tokens: list[int]
+    n_processed: int  # prompt tokens that its last task had to read
+
+
+def learn(core: Core, token: int, n_window: int) -> Layout:
+    """How this model's states are written; n_window is its sliding window, or 0. Before the engine starts.
+    Raises StateError."""
+    probed = core.probe(token)
+    if not probed:
+        raise StateError("llama.cpp cannot save this model's memory")
+    return Layout(probed[0], probed[1], n_window)
+
+
+class States:
+    """`layout` is None where states cannot be saved; `refusal` says why then."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        layout: Layout | None,
+        refusal: str,
+        *,
+        n_vocab: int,
+        n_ctx: int,
+    ) -> None:
+        self.layout = layout
+        self.refusal = refusal
+        self.n_ctx = n_ctx  # of one slot
+        self._engine = engine
+        # Of their own: a large state must not hold up the small works of other requests.
+        self.workers = ThreadPoolExecutor(N_WORKERS, thread_name_prefix="llamad-state")
+        self._n_vocab = n_vocab
+
+    @property
+    def bytes_max(self) -> int:
+        """The largest state of a slot."""
+        return self.layout.bytes_max(self.n_ctx) if self.layout is not None else 0
+
+    async def save(self, slot: int, *, nowait: bool = False) -> Saved:
+        """The slot's state as SES1. The engine writes it in one call into a buffer that is there already."""
+        layout = self._known()
+        n_bytes = layout.bytes(self._n_tokens(slot))
+        for n_try in range(N_TRIES + 1):
+            blob = await self.work(lambda: _ready_blob(n_bytes))  # noqa: B023  (awaited at once)
+            acted = await self._act(Action(ACTION_SAVE, slot, blob, nowait))
+            if acted.result != RESULT_TOO_SMALL:
+                return Saved(blob, acted.n_tokens, acted.stall_us)
+            n_bytes = self.bytes_max if n_try + 1 == N_TRIES else acted.n_bytes
+        raise StateRefused(500, "The slot's state is larger than this model's states can be")
+
+    async def restore(self, slot: int, blob: Blob, *, nowait: bool = False) -> Restored:
+        """All or nothing: the blob is checked in full before the engine sees it."""
+        layout = self._known()
+        n_bytes = blob.size
+        try:
+            n_tokens, blob = await self.work(lambda: ses1.check(layout, blob, self._n_vocab, self.n_ctx))
+        except StateError as error:
+            raise StateRefused(400, f"The state cannot be restored: {error}") from None
+        acted = await self._act(Action(ACTION_RESTORE, slot, blob, nowait, n_tokens=n_tokens))
+        return Restored(acted.n_tokens, n_bytes, acted.stall_us)
+
+    async def erase(self, slot: int, *, nowait: bool = False) -> int:
+        """How many tokens it held."""
+        return (await self._act(Action(ACTION_ERASE, slot, nowait=nowait))).n_tokens
+
+    async def shift(self, slot: int, n_keep: int, n_discard: int, *, nowait: bool = False) -> int:
+        """Drop n_discard tokens behind the first n_keep; how many are left. Both must fit 32 bits."""
+        action = Action(ACTION_SHIFT, slot, nowait=nowait, n_keep=n_keep, n_discard=n_discard)
+        return (await self._act(action)).n_tokens
+
+    async def tokens(self, slot: int, *, nowait: bool = False) -> SlotTokens:
+        """What the slot holds, once it is idle."""
+        return await self._tokens(ACTION_TOKENS, slot, nowait)
+
+    async def look(self, slot: int) -> SlotTokens:
+        """What the slot holds between two steps, at work or not."""
+        return await self._tokens(ACTION_LOOK, slot, False)
+
+    async def _tokens(self, kind: int, slot: int, nowait: bool) -> SlotTokens:
+        blob = Blob(4 * self.n_ctx)
+        acted = await self._act(Action(kind, slot, blob, nowait))
+        return SlotTokens(memoryview(blob).cast("i").tolist(), acted.n_processed)
+
+    def _n_tokens(self, slot: int) -> int:
+        return self._engine.core.slots()[slot][1]
+
+    def _known(self) -> Layout:
+        if self.layout is None:
+            raise StateRefused(501, f"The slots of this model cannot be saved: {self.refusal}")
+        return self.layout
+
+    def close(self) -> None:
+        self.workers.shutdown(wait=False, cancel_futures=True)
+
+    async def work(self, work: Callable[[], T]) -> T:
+        """Run something long in one of the workers."""
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self.workers, work)
+        except MemoryError:
+            raise StateRefused(503, "The server has no memory for this state just now") from None
+
+    async def _act(self, action: Action) -> Acted:
+        """Done, or too small for its blob; anything else is raised."""
+        acted = await self._engine.act(action)
+        if acted.result == RESULT_DONE or acted.result == RESULT_TOO_SMALL:
+            return acted
+        if acted.result == RESULT_BUSY:
+            raise SlotBusy
+        raise _refusal(action, acted)
+
+
+def _ready_blob(n_bytes: int) -> Blob:
+    blob = Blob(n_bytes)
+    blob.touch()
+    return blob
+
+
+def _refusal(action: Action, acted: Acted) -> StateRefused:
+    if acted.result == RESULT_ABORTED:
+        return StateRefused(503, "The server is shutting down")
+    if acted.result == RESULT_NO_ROOM:
+        return StateRefused(
+            503,
+            f"The cache that all slots share has no room for {action.n_tokens} tokens beside those at work",
+        )
+    if acted.result == RESULT_OUTSIDE:
+        return StateRefused(
+            400,
+            f"n_keep {action.n_keep} and n_discard {action.n_discard} must lie within the slot's"
+            f" {acted.n_tokens} tokens: n_keep >= 0, n_discard > 0, n_keep + n_discard <= {acted.n_tokens}",
+        )
+    if acted.result == RESULT_CANNOT:
+        return StateRefused(
+            501,
+            "The slot's tokens cannot be moved: this model's memory has no way to (recurrent, M-RoPE), its sliding"
+            " window has lost what the rest needs, its positions are grouped (--grp-attn-n), or another slot"
+            " shares the tokens (--kv-unified)",
+        )
+    if action.kind == ACTION_RESTORE:
+        return StateRefused(500, "llama.cpp refused the state; the slot is empty now")
+    return StateRefused(500, "llama.cpp could not serialize the slot")

@@ -1,0 +1,257 @@
+"""Owns the files of --slot-save-path: names, writing beside and renaming, reading, leftovers of a crash.
+
+Every function blocks and runs in a worker thread, but for the start. Nothing here looks at what a file holds, and no
+path of the server leaves it: a client sees the name it gave.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import re
+import secrets
+import stat
+from collections.abc import Iterator, Sequence
+
+PREFIX = ".llamad-tmp-"  # of files that are being written
+NAME_BYTES_MAX = 255
+PIECE = 4 * 1024 * 1024  # of one system call
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# A key's name as llamad/api/service/auth.py makes it: nothing else of a client's becomes a folder.
+_KEY_FOLDER = re.compile(r"key-[0-9a-f]+").fullmatch
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+class FileRefused(Exception):
+    """`status` is 400, 404, 500 or 507; str() is a sentence for the client."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+def check_name(name: str) -> None:
+    """Raises FileRefused for a name that could mean anything but one file in the folder."""
+    problem = ""
+    if not name:
+        problem = "is empty"
+    elif "/" in name or "\\" in name:
+        problem = "may not hold a separator"
+    elif not name.strip("."):
+        problem = "may not be only dots"
+    elif any(c < " " or "\x7f" <= c <= "\x9f" for c in name):
+        problem = "may not hold control characters"
+    elif name.startswith(PREFIX):
+        problem = f"may not begin with {PREFIX}"
+    else:
+        try:
+            if len(name.encode()) > NAME_BYTES_MAX:
+                problem = f"may have at most {NAME_BYTES_MAX} bytes"
+        except UnicodeEncodeError:
+            problem = "is not valid Unicode"
+    if problem:
+        raise FileRefused(400, f"The file's name {problem}")
+
+
+class StateFile:
+    """One that is open for reading. It has `size` bytes; one that has fewer by now is refused."""
+
+    __slots__ = ("_fd", "_name", "size")
+
+    def __init__(self, fd: int, name: str, size: int) -> None:
+        self._fd = fd
+        self._name = name
+        self.size = size
+
+    def read(self, n_bytes: int) -> bytes:
+        """Its first n_bytes, or all where it has fewer."""
+        found = bytearray(min(n_bytes, self.size))
+        self.read_into(memoryview(found), 0)
+        return bytes(found)
+
+    def read_into(self, view: memoryview, at: int) -> None:
+        """Fill the view with what is there from `at` on."""
+        pos = 0
+        while pos < len(view):
+            n = os.preadv(self._fd, [view[pos : pos + PIECE]], at + pos)
+            if n == 0:
+                raise FileRefused(500, f"The file {self._name} became shorter while it was read")
+            pos += n
+
+
+class StateFiles:
+    """The folder. `key` is a key's name, whose files have a folder of their own, or "" where there are no keys."""
+
+    def __init__(self, path: str) -> None:
+        """Raises OSError where the folder is none, or nothing can be written into it."""
+        self._root = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            probe, name = _create(self._root)
+            os.close(probe)
+            os.unlink(name, dir_fd=self._root)
+            _sweep(self._root)
+        except BaseException:
+            os.close(self._root)
+            raise
+
+    def close(self) -> None:
+        os.close(self._root)
+
+    def write(self, key: str, name: str, pieces: Sequence[bytes | memoryview]) -> int:
+        """Put the pieces into the file, which is the old one until the new one is whole. Returns its bytes."""
+        check_name(name)
+        with _told(name, "written"), self._folder(key, make=True) as folder:
+            _check_target(folder, name)
+            return _replace(folder, name, pieces)
+
+    def size(self, key: str, name: str) -> int:
+        """The file's bytes."""
+        check_name(name)
+        with _told(name, "read"), self._file(key, name) as (_, n_bytes):
+            return n_bytes
+
+    @contextlib.contextmanager
+    def open(self, key: str, name: str, bytes_max: int) -> Iterator[StateFile]:
+        """A file to be read. One that is larger than bytes_max is refused before a byte is."""
+        check_name(name)
+        with _told(name, "read"), self._file(key, name) as (fd, n_bytes):
+            if n_bytes > bytes_max:
+                raise FileRefused(
+                    400, f"The file {name} has {n_bytes} bytes; the largest state of a slot has {bytes_max}"
+                )
+            yield StateFile(fd, name, n_bytes)
+
+    @contextlib.contextmanager
+    def _folder(self, key: str, make: bool) -> Iterator[int]:
+        if not key:
+            yield self._root
+            return
+        if not _KEY_FOLDER(key):
+            raise FileRefused(500, "The key's name cannot be a folder's")
+        if make:
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(key, 0o700, dir_fd=self._root)
+                os.fsync(self._root)
+        folder = os.open(key, _FOLDER, dir_fd=self._root)
+        try:
+            yield folder
+        finally:
+            os.close(folder)
+
+    @contextlib.contextmanager
+    def _file(self, key: str, name: str) -> Iterator[tuple[int, int]]:
+        """An open file for reading, and its size. NONBLOCK: a pipe must not hold the thread."""
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        with self._folder(key, make=False) as folder:
+            _check_target(folder, name)
+            fd = os.open(name, flags, dir_fd=folder)
+            try:
+                info = os.fstat(fd)
+                if not stat.S_ISREG(info.st_mode):
+                    raise _not_regular(name)
+                yield fd, info.st_size
+            finally:
+                os.close(fd)
+
+
+def _not_regular(name: str) -> FileRefused:
+    return FileRefused(400, f"{name} is not a regular file")
+
+
+def _check_target(folder: int, name: str) -> None:
+    """What is there under this name may only be a regular file; links are not followed and not replaced."""
+    with contextlib.suppress(FileNotFoundError):
+        if not stat.S_ISREG(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+            raise _not_regular(name)
+
+
+def _create(folder: int) -> tuple[int, str]:
+    """A temporary file, locked: the lock ends with the process, so that a leftover can be told."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    while True:
+        name = f"{PREFIX}{os.getpid()}-{secrets.token_hex(8)}"
+        fd = os.open(name, flags, 0o600, dir_fd=folder)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+        except OSError:
+            return fd, name  # a file system without locks: its leftovers stay
+        if os.fstat(fd).st_nlink:
+            return fd, name
+        os.close(fd)  # a starting process took it for a leftover before it was locked
+
+
+def _replace(folder: int, name: str, pieces: Sequence[bytes | memoryview]) -> int:
+    fd, temporary = _create(folder)
+    try:
+        try:
+            n_bytes = sum(_write_all(fd, memoryview(piece)) for piece in pieces)
+            os.fsync(fd)
+            os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary, dir_fd=folder)
+            raise
+    finally:
+        os.close(fd)
+    os.fsync(folder)
+    return n_bytes
+
+
+def _write_all(fd: int, view: memoryview) -> int:
+    pos = 0
+    while pos < len(view):
+        pos += os.write(fd, view[pos : pos + PIECE])
+    return pos
+
+
+def _sweep(root: int) -> None:
+    """Remove what killed processes left behind, here and in the folders of keys."""
+    _sweep_folder(root)
+    for name in filter(_KEY_FOLDER, os.listdir(root)):
+        try:
+            folder = os.open(name, _FOLDER, dir_fd=root)
+        except OSError:
+            continue  # not a folder, or not ours
+        try:
+            _sweep_folder(folder)
+        finally:
+            os.close(folder)
+
+
+def _sweep_folder(folder: int) -> None:
+    for name in os.listdir(folder):
+        if not name.startswith(PREFIX):
+            continue
+        try:
+            fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+        except OSError:
+            continue
+        try:
+            if stat.S_ISREG(os.fstat(fd).st_mode):
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails while its writer lives
+                os.unlink(name, dir_fd=folder)
+        except OSError:
+            pass
+        finally:
+            os.close(fd)
+
+
+@contextlib.contextmanager
+def _told(name: str, verb: str) -> Iterator[None]:
+    """The system's errors as the client may see them: the reason, and no path."""
+    try:
+        yield
+    except FileNotFoundError:
+        if verb != "read":
+            raise FileRefused(500, "The folder of --slot-save-path is gone") from None
+        raise FileRefused(404, f"There is no file {name}") from None
+    except MemoryError:
+        raise FileRefused(507, f"There is no memory for the file {name}") from None
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else type(error).__name__
+        if error.errno == errno.ELOOP:
+            raise _not_regular(name) from None
+        status = 507 if error.errno in _FULL else 500
+        raise FileRefused(status, f"The file {name} cannot be {verb}: {reason}") from None

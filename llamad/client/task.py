@@ -1,0 +1,139 @@
+"""Owns the types that cross from the API to the engine: what a task is, and who hears of it.
+
+Made and read on the event loop. Must not know HTTP or JSON.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias
+
+from llamad.grammar.grammar import Grammar
+from llamad.protocol.command import Command
+from llamad.protocol.sampling_params import Sampling
+
+# Numbers of ext/llamad/protocol/messages.pxd.
+STOP_NAMES = ("none", "eos", "limit", "word")
+FAILURE_DECODE, FAILURE_DEADLINE, FAILURE_MEMORY, FAILURE_SAMPLER = range(1, 5)
+FAILURE_ENGINE, FAILURE_ABORTED, FAILURE_GRAMMAR = range(5, 8)
+PICKED_STUCK, PICKED_TOO_MUCH = -2001, -2002  # codes of FAILURE_GRAMMAR
+
+
+# A picked token's own logprob (or probability) and those of the likeliest tokens, likeliest first.
+TokenProbs: TypeAlias = tuple[float, list[tuple[int, float]]]
+
+
+@dataclass(frozen=True, slots=True)
+class RequestContext:
+    """What travels with a request down to the engine."""
+
+    request_id: str
+    key_name: str = ""
+    priority: int = 0
+    deadline_us: int = 0  # on core.clock_us(); 0: none
+    adapter_set: int = 0
+
+
+@dataclass(slots=True)
+class Task:
+    """One prompt's generation."""
+
+    context: RequestContext
+    prompt: bytes  # token ids as int32
+    sampling: Sampling
+    stops: list[bytes] = field(default_factory=list)
+    bias: list[tuple[int, float]] = field(default_factory=list)
+    breakers: bytes = b""  # DRY's, packed: breakers.pack_breakers()
+    id_slot: int = -1
+    n_predict: int = -1
+    n_keep: int = 0
+    n_discard: int = 0
+    t_max_predict_us: int = 0
+    stream: bool = False
+    cache_prompt: bool = True
+    context_shift: bool = True
+    grammar: Grammar | None = None  # kept here so that it lives as long as the task
+    markers: bool = False  # special tokens that mark calls and thoughts are part of the text
+    group: int = 0  # tasks of one prompt that share its reading, from Engine.new_group(); 0: alone
+    n_indent: int = 0
+    n_probs: int = 0
+    post_sampling_probs: bool = False
+    prompt_probs: bool = (
+        False  # the prompt's own tokens are told as well; nothing of it is taken from a cache
+    )
+    penalty: bytes | None = None  # token ids that the penalties see instead of the prompt's
+
+    def command(self) -> Command:
+        """What crosses to the engine, but for the prompt and what is the request's own."""
+        return Command(
+            self.sampling,
+            stops=self.stops,
+            bias=self.bias,
+            breakers=self.breakers,
+            priority=self.context.priority,
+            adapter_set=self.context.adapter_set,
+            id_slot=self.id_slot,
+            n_predict=self.n_predict,
+            n_keep=self.n_keep,
+            n_discard=self.n_discard,
+            t_max_predict_us=self.t_max_predict_us,
+            stream=self.stream,
+            cache_prompt=self.cache_prompt,
+            context_shift=self.context_shift,
+            group=self.group,
+            grammar=self.grammar.id if self.grammar is not None else 0,
+            markers=self.markers,
+            n_indent=self.n_indent,
+            n_probs=self.n_probs,
+            post_sampling_probs=self.post_sampling_probs,
+            penalty=self.penalty,
+            prompt_probs=self.prompt_probs,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """How a task ended, in the order of the engine's event."""
+
+    stop_type: int
+    stop_word: int
+    slot: int
+    n_prompt: int
+    n_cached: int
+    n_decoded: int
+    n_slot_tokens: int
+    truncated: bool
+    has_new_line: bool
+    t_us: int
+    prompt_us: int
+    predict_us: int
+
+
+class Sink(Protocol):
+    """Hears of one task, on the event loop. After on_done or on_failed nothing more comes."""
+
+    def on_admitted(self, slot: int, n_cached: int, t_us: int) -> None: ...
+
+    def on_prompt(self, tokens: list[int], probs: list[TokenProbs]) -> None:
+        """Of a task with prompt_probs: the prompt's tokens from the second on, in order, before any text."""
+        ...
+
+    def on_text(
+        self,
+        tokens: list[int],
+        data: bytes,
+        n_decoded: int,
+        t_us: int,
+        prompt_us: int,
+        predict_us: int,
+        probs: list[TokenProbs],
+    ) -> None:
+        """`probs` are the tokens' from the first on; those cut off with a stop string have none."""
+        ...
+
+    def on_done(self, done: Done) -> None: ...
+
+    def on_failed(self, failure: int, code: int) -> None: ...
+
+    def on_broken(self) -> None:
+        """One of the calls above raised: the sink's own last chance to end what it began."""

@@ -1,3 +1,0 @@
-from llamad.engine.vocab import Vocab
-
-def pack_breakers(vocab: Vocab, breakers: list[bytes]) -> bytes: ...

@@ -1,0 +1,304 @@
+"""Owns a loaded model and its context: from settings to llama.cpp's parameters, and what the model says of itself.
+
+load() runs in a worker thread, beside the event loop; everything else is read-only afterwards.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from llamad._llama import ffi, lib
+from llamad.engine.loading import memory, vectors
+from llamad.engine.loading.opening import LoadCancelled, LoadError, Loading, Opening, open_model
+from llamad.engine.loading.vectors import Vectors
+from llamad.flags.settings import Settings
+from llamad.tokenizer.vocab import Vocab
+
+CTX_SLOT_MIN = 8
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """What the endpoints tell of the model."""
+
+    path: str
+    description: str
+    vocab_type: int
+    n_vocab: int
+    n_ctx_train: int
+    n_embd: int
+    n_params: int
+    size: int
+    chat_template: str
+    bos: int
+    eos: int
+    eot: int
+    add_bos: bool
+    nl: int = -1  # the token of a line end; -1: none
+    sep: int = -1
+    add_eos: bool = False
+    add_sep: bool = False
+    rerank_template: str | None = None
+    fim_pre: int = -1  # the tokens of infilling; -1: none
+    fim_suf: int = -1
+    fim_mid: int = -1
+    fim_rep: int = -1
+    fim_sep: int = -1
+
+
+class Model:
+    """An open model with a context that generates, one for vectors, or both. close() frees all; the threads of engine
+    and embedder must have ended before."""
+
+    def __init__(
+        self,
+        handle: Any,
+        context: Any,
+        info: ModelInfo,
+        vocab: Vocab,
+        settings: Settings,
+        vectors: Vectors | None = None,
+    ) -> None:
+        self._handle = handle
+        self._context = context  # None: a model that cannot generate
+        self.info = info
+        self.vocab = vocab
+        self.vectors = vectors
+        self.has_device = memory.computes(settings, handle)
+        if context is None:
+            assert vectors is not None
+            self.n_ctx = self.n_ctx_slot = self.n_batch = self.n_ubatch = vectors.info.n_text_max
+            self.can_share, self.n_swa = False, 0
+            return
+        raw = lib.llamad_context_get(context)
+        self.n_ctx = lib.llama_n_ctx(raw)  # of the whole cache
+        self.n_ctx_slot = self.n_ctx if settings.kv_unified else lib.llama_n_ctx_seq(raw)
+        self.n_batch = lib.llama_n_batch(raw)
+        self.n_ubatch = lib.llama_n_ubatch(raw)
+        # A state that cannot be cut back to a prefix cannot be given to another sequence either.
+        self.can_share = not (lib.llama_model_is_recurrent(handle) or lib.llama_model_is_hybrid(handle))
+        # Also with --swa-full: a state that was restored holds no more than the window.
+        self.n_swa = lib.llama_model_n_swa(handle)
+
+    @property
+    def can_generate(self) -> bool:
+        return self._context is not None
+
+    @property
+    def context_address(self) -> int:
+        return int(ffi.cast("uintptr_t", self._context))
+
+    def suppressed_tokens(self) -> list[int]:
+        """Tokens that this model must never produce."""
+        n = ffi.new("int32_t *")
+        tokens = lib.llama_vocab_get_suppress_tokens(lib.llama_model_get_vocab(self._handle), n)
+        return [tokens[i] for i in range(n[0])] if tokens != ffi.NULL else []
+
+    def close(self) -> None:
+        if self.vectors is not None:
+            self.vectors.close()
+        if self._context is not None:
+            lib.llamad_context_close(self._context)
+            self._context = None
+        if self._handle is not None:
+            lib.llamad_model_close(self._handle)
+            self._handle = None
+
+
+def _context_params(settings: Settings, n_threads: int) -> Any:
+    params = lib.llama_context_default_params()
+    params.n_ctx = settings.n_ctx
+    params.n_batch = settings.n_batch
+    params.n_ubatch = memory.ubatch(settings)
+    params.n_seq_max = settings.n_parallel
+    params.n_threads = n_threads
+    params.n_threads_batch = settings.n_threads_batch or n_threads
+    params.flash_attn_type = {
+        "on": lib.LLAMA_FLASH_ATTN_TYPE_ENABLED,
+        "off": lib.LLAMA_FLASH_ATTN_TYPE_DISABLED,
+        "auto": lib.LLAMA_FLASH_ATTN_TYPE_AUTO,
+    }[settings.flash_attn]
+    params.type_k = getattr(lib, f"GGML_TYPE_{settings.cache_type_k.upper()}")
+    params.type_v = getattr(lib, f"GGML_TYPE_{settings.cache_type_v.upper()}")
+    params.offload_kqv = settings.kv_offload
+    params.kv_unified = settings.kv_unified
+    params.swa_full = settings.swa_full
+    params.no_perf = True
+    if settings.rope_scaling is not None:
+        params.rope_scaling_type = getattr(lib, f"LLAMA_ROPE_SCALING_TYPE_{settings.rope_scaling.upper()}")
+    params.rope_freq_base = settings.rope_freq_base
+    params.rope_freq_scale = settings.rope_freq_scale
+    params.yarn_orig_ctx = settings.yarn_orig_ctx
+    params.yarn_ext_factor = settings.yarn_ext_factor
+    params.yarn_attn_factor = settings.yarn_attn_factor
+    params.yarn_beta_slow = settings.yarn_beta_slow
+    params.yarn_beta_fast = settings.yarn_beta_fast
+    return params
+
+
+def _no_generation(settings: Settings) -> LoadError:
+    return LoadError(
+        f"{settings.model} is a model for embeddings and generates no text;"
+        " give --embedding (--reranking for a reranker or classifier), or another model"
+    )
+
+
+def _check(settings: Settings, handle: Any) -> None:
+    """What would make llama.cpp abort, or cannot work, stops here with a sentence."""
+    if lib.llama_model_has_encoder(handle) or not lib.llama_model_has_decoder(handle):
+        raise LoadError(
+            f"{settings.model} has an encoder of its own (T5 and the like), which llamad does not serve;"
+            " give a model that only decodes, or one of BERT's kind"
+        )
+    n_max = lib.llama_max_parallel_sequences()
+    if settings.n_parallel > n_max:
+        raise LoadError(f"--parallel {settings.n_parallel}: this llama.cpp has at most {n_max} sequences")
+    if not vectors.wants_vectors(settings):
+        if settings.attention == "non-causal":
+            raise LoadError(
+                "--attention non-causal is for embeddings only; give --embedding, or leave it out"
+            )
+        return
+    if settings.reranking and settings.pooling not in (None, "rank"):
+        raise LoadError(
+            f"--reranking needs --pooling rank, not {settings.pooling}; leave --pooling out, or give --embedding"
+        )
+    if vectors.wanted_pooling(settings) is None and not vectors.has_known_pooling(settings, handle):
+        raise LoadError(
+            f"{settings.model} names a pooling that llama.cpp does not know; give one with --pooling"
+        )
+    refusal = memory.vectors_refusal(settings, vectors.estimate(settings, handle))
+    if refusal is not None:
+        raise LoadError(refusal)
+
+
+def _check_generation(settings: Settings, handle: Any) -> None:
+    """The same for the context that generates."""
+    if settings.n_parallel > settings.n_batch:
+        raise LoadError(
+            f"--batch-size {settings.n_batch} is smaller than --parallel {settings.n_parallel}:"
+            " a step needs a token for every slot; raise -b"
+        )
+    n_ctx = settings.n_ctx or lib.llama_model_n_ctx_train(handle)
+    if n_ctx < settings.n_parallel * CTX_SLOT_MIN:
+        raise LoadError(
+            f"--ctx-size {n_ctx} over --parallel {settings.n_parallel} leaves less than {CTX_SLOT_MIN} tokens"
+            " for each slot; raise -c or lower -np"
+        )
+    n_vocab = lib.llama_vocab_n_tokens(lib.llama_model_get_vocab(handle))
+    for bias in settings.logit_bias:
+        if bias.token >= n_vocab:
+            raise LoadError(f"--logit-bias {bias.token}: this model's tokens are 0 to {n_vocab - 1}")
+    for flag, name in (("k", settings.cache_type_k), ("v", settings.cache_type_v)):
+        block = lib.ggml_blck_size(getattr(lib, f"GGML_TYPE_{name.upper()}"))
+        size = memory.head_size(handle, flag)
+        if size % block:
+            raise LoadError(
+                f"--cache-type-{flag} {name} needs heads of a multiple of {block}; this model's are {size}"
+            )
+    beside = vectors.estimate(settings, handle) if vectors.wants_vectors(settings) else 0
+    refusal = memory.refusal(settings, handle, beside)
+    if refusal is not None:
+        raise LoadError(refusal)
+
+
+def _text(value: Any) -> str:
+    return "" if value == ffi.NULL else ffi.string(value).decode("utf-8", "replace")
+
+
+def _info(settings: Settings, handle: Any) -> ModelInfo:
+    vocab = lib.llama_model_get_vocab(handle)
+    n_vocab, nl = lib.llama_vocab_n_tokens(vocab), lib.llama_vocab_nl(vocab)
+    buffer = ffi.new("char[256]")
+    lib.llama_model_desc(handle, buffer, 256)
+    return ModelInfo(
+        path=settings.model,
+        description=_text(buffer),
+        vocab_type=lib.llama_vocab_type(vocab),
+        n_vocab=n_vocab,
+        n_ctx_train=lib.llama_model_n_ctx_train(handle),
+        n_embd=lib.llama_model_n_embd(handle),
+        n_params=lib.llama_model_n_params(handle),
+        size=lib.llama_model_size(handle),
+        chat_template=_text(lib.llama_model_chat_template(handle, ffi.NULL)),
+        bos=lib.llama_vocab_bos(vocab),
+        eos=lib.llama_vocab_eos(vocab),
+        eot=lib.llama_vocab_eot(vocab),
+        add_bos=lib.llama_vocab_get_add_bos(vocab),
+        nl=nl if 0 <= nl < n_vocab else -1,  # vocabularies without a line end name a token they do not have
+        sep=lib.llama_vocab_sep(vocab),
+        add_eos=lib.llama_vocab_get_add_eos(vocab),
+        add_sep=lib.llama_vocab_get_add_sep(vocab),
+        rerank_template=_text(lib.llama_model_chat_template(handle, b"rerank")) or None,
+        fim_pre=lib.llama_vocab_fim_pre(vocab),
+        fim_suf=lib.llama_vocab_fim_suf(vocab),
+        fim_mid=lib.llama_vocab_fim_mid(vocab),
+        fim_rep=lib.llama_vocab_fim_rep(vocab),
+        fim_sep=lib.llama_vocab_fim_sep(vocab),
+    )
+
+
+def _open_context(settings: Settings, handle: Any, n_threads: int) -> Any:
+    """The context that generates."""
+    _check_generation(settings, handle)
+    params = _context_params(settings, n_threads)
+    if memory.computes(settings, handle):
+        params.n_ubatch = memory.device_ubatch(settings, handle)
+    context = lib.llamad_context_open(handle, params)
+    if context == ffi.NULL and params.n_ubatch > memory.ubatch(settings):
+        params.n_ubatch = memory.ubatch(settings)
+        context = lib.llamad_context_open(handle, params)
+    if context == ffi.NULL:
+        raise LoadError(
+            f"no context for {settings.n_parallel} slots could be made; lower -c or -np,"
+            " the log above has llama.cpp's reason"
+        )
+    try:
+        memory_handle = lib.llama_get_memory(lib.llamad_context_get(context))
+        if memory_handle == ffi.NULL:
+            raise _no_generation(settings)
+        if settings.grp_attn_n > 1 and not lib.llama_memory_can_shift(memory_handle):
+            raise LoadError("--grp-attn-n: this model's cache cannot move positions; leave self-extend out")
+    except LoadError:
+        lib.llamad_context_close(context)
+        raise
+    return context
+
+
+def _open_vectors(settings: Settings, handle: Any, n_threads: int) -> Vectors:
+    params = _context_params(settings, n_threads)
+    vectors.set_params(params, settings, handle)
+    context = lib.llamad_context_open(handle, params)
+    if context == ffi.NULL:
+        raise LoadError(
+            "no context for embeddings could be made; lower -c, -b or -ub, the log above has llama.cpp's reason"
+        )
+    return Vectors(handle, context, settings)
+
+
+def load(settings: Settings, n_threads: int, loading: Loading, opening: Opening | None = None) -> Model:
+    """Open the model, unless it has been begun, and its context. Raises LoadError or LoadCancelled; frees what it
+    took then."""
+    handle = opening.result() if opening is not None else open_model(settings, n_threads, loading)
+    context, second = None, None
+    try:
+        _check(settings, handle)
+        if loading.is_cancelled:
+            raise LoadCancelled
+        if vectors.wants_vectors(settings):
+            second = _open_vectors(settings, handle, n_threads)
+        if second is None or not second.is_encoder:
+            context = _open_context(settings, handle, n_threads)
+        info = _info(settings, handle)
+        table = int(ffi.cast("uintptr_t", lib.llamad_llama_table()))
+        address = int(ffi.cast("uintptr_t", lib.llama_model_get_vocab(handle)))
+        vocab = Vocab(table, address, info.n_vocab, settings.special)
+        return Model(handle, context, info, vocab, settings, second)
+    except BaseException:
+        if second is not None:
+            second.close()
+        if context is not None:
+            lib.llamad_context_close(context)
+        lib.llamad_model_close(handle)
+        raise

@@ -1,0 +1,99 @@
+"""Owns which tensors live elsewhere than llama.cpp would put them: what the flags say, and the table of tokens.
+
+Runs in the opening thread, before the model is loaded, so it must import little.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from llamad._llama import ffi, lib
+from llamad.engine.loading import memory
+from llamad.flags.settings import Settings
+
+EXPERTS = r"\.ffn_(up|down|gate|gate_up)_(ch|)exps"
+DENSE = r"\.ffn_(up|down|gate)\."
+
+# llama.cpp looks tokens up on the processor, whatever computes: every step then begins with a part of the graph that
+# runs there, and waits for its rows to be copied. On the GPU a step is one part. Rows are the same numbers either way.
+INPUTS = r"^(token_embd|token_types|position_embd)\.weight$"
+
+
+class Unplaced(Exception):
+    """One line that says why tensors cannot be placed so."""
+
+
+class Placing:
+    """llama.cpp's list of patterns and what it points to; must live until the model is loaded."""
+
+    def __init__(self, rows: list[tuple[str, Any]]) -> None:
+        self._patterns = [ffi.new("char[]", pattern.encode()) for pattern, _ in rows]
+        self._rows = ffi.new("struct llama_model_tensor_buft_override[]", len(rows) + 1)
+        for row, pattern, (_, buffer) in zip(self._rows, self._patterns, rows, strict=False):
+            row.pattern, row.buft = pattern, buffer
+        self.pointer = self._rows if rows else ffi.NULL
+
+
+def patterns(settings: Settings) -> list[tuple[str, str]]:
+    """What the flags say: (pattern, buffer), in the order in which llama.cpp tries them."""
+    found: list[tuple[str, str]] = list(settings.override_tensor)
+    if settings.cpu_moe:
+        found.append((EXPERTS, "CPU"))
+    found += [(rf"blk\.{i}{EXPERTS}", "CPU") for i in range(settings.n_cpu_moe)]
+    found += [(rf"blk\.{i}{DENSE}", "CPU") for i in range(settings.n_cpu_ffn)]
+    return found
+
+
+def placing(settings: Settings) -> Placing:
+    """Raises Unplaced."""
+    buffers = _buffers()
+    rows = []
+    for pattern, buffer in patterns(settings):
+        if buffer not in buffers:
+            raise Unplaced(
+                f"--override-tensor {pattern}={buffer}: there is no such buffer; this machine has {', '.join(buffers)}"
+            )
+        rows.append((pattern, buffers[buffer]))
+    device = _inputs_device(settings)
+    if device is not None:
+        rows.append((INPUTS, lib.ggml_backend_dev_buffer_type(device)))
+    return Placing(rows)
+
+
+def _buffers() -> dict[str, Any]:
+    found = {}
+    for i in range(lib.ggml_backend_dev_count()):
+        buffer = lib.ggml_backend_dev_buffer_type(lib.ggml_backend_dev_get(i))
+        if buffer != ffi.NULL:
+            found[ffi.string(lib.ggml_backend_buft_name(buffer)).decode()] = buffer
+    return found
+
+
+def _inputs_device(settings: Settings) -> Any:
+    """The GPU that tokens shall be looked up on, or None: it must be the only one and compute everything."""
+    gpus = memory.gpus(settings)
+    if len(gpus) != 1 or settings.n_gpu_layers == 0 or settings.devices == ("none",):
+        return None
+    (name, free), *_ = gpus.items()
+    device = lib.ggml_backend_dev_by_name(name.encode())
+    shape = ffi.new("llamad_gguf_shape *")
+    if lib.llamad_gguf_shape_of(os.fsencode(settings.model), device, shape) != 0:
+        return None
+    return device if shape.device_looks_up and fits(settings, shape, free) else None
+
+
+def fits(settings: Settings, shape: Any, free: int) -> bool:
+    """Whether all of the model is for the GPU, and so much stays free there that nobody misses the table's bytes."""
+    if 0 <= settings.n_gpu_layers <= shape.n_layer:
+        return False
+    n_head = max(1, shape.n_head)
+    size = shape.n_embd // n_head
+    row = memory.layer_bytes(
+        settings,
+        (shape.n_head_kv or n_head) * (shape.n_k or size),
+        (shape.n_head_kv or n_head) * (shape.n_v or size),
+    )
+    cache = memory.context_cells(settings, shape.n_ctx_train) * shape.n_layer * row
+    buffers = memory.UBATCH_DEVICE * (shape.n_vocab + 16 * shape.n_embd) * 4
+    return bool(free - shape.bytes - cache - buffers >= memory.SPARE_BYTES)

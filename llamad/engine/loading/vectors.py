@@ -1,0 +1,201 @@
+"""Owns the context that turns texts into vectors or scores: how it is made of the flags, what fits it, one call.
+
+open_vectors() runs in the loading thread, compute() on the embedder's alone; the rest is read-only. It must refuse
+what llama.cpp would abort on, so every length is known here before it is tried.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from llamad._llama import ffi, lib
+from llamad.engine.loading import memory
+from llamad.flags.settings import Settings
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+# NumPy takes as long to import as all of llamad, and only who computes vectors needs it: so it is imported then.
+Rows: TypeAlias = "npt.NDArray[np.float32]"
+
+# Texts of one batch. They share one cache, or need none, so more of them cost nothing.
+SEQUENCES_MAX = 64
+
+_POOLINGS = ("none", "mean", "cls", "last", "rank")
+
+
+@dataclass(frozen=True, slots=True)
+class VectorInfo:
+    """What the endpoints must know to judge a request."""
+
+    pooling: str
+    n_out: int  # numbers of a row: the vector's size, or the scores of the head
+    labels: tuple[str, ...]  # of the scores, where the model has a head
+    has_head: bool  # without one, rank gives numbers that mean nothing
+    n_text_max: int  # tokens of the longest text
+    is_split: bool  # long texts go through in pieces, so that n_text_max is the context and not the batch
+
+
+class ComputeFailed(Exception):
+    """llama.cpp could not compute; its code."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(f"code {code}")
+        self.code = code
+
+
+def wants_vectors(settings: Settings) -> bool:
+    return settings.embeddings or settings.reranking
+
+
+def wanted_pooling(settings: Settings) -> str | None:
+    return "rank" if settings.reranking else settings.pooling
+
+
+def has_known_pooling(settings: Settings, handle: Any) -> bool:
+    """Whether the model's own pooling is one, or unsaid; llama.cpp aborts on any other."""
+    arch = memory.meta(handle, "general.architecture") or ""
+    said = memory.meta(handle, f"{arch}.pooling_type")
+    for override in settings.override_kv:
+        if override.key == f"{arch}.pooling_type":
+            said = str(override.value)
+    return said is None or said in {str(i) for i in range(-1, len(_POOLINGS))}
+
+
+def text_max(settings: Settings, handle: Any) -> int:
+    """Tokens of a text by the context's size: a slot's share of -c, as for generation."""
+    n_ctx_train = int(lib.llama_model_n_ctx_train(handle))
+    if not settings.n_ctx:
+        return n_ctx_train
+    return settings.n_ctx if settings.kv_unified else max(1, settings.n_ctx // settings.n_parallel)
+
+
+def _sees_whole_texts(settings: Settings, handle: Any) -> bool:
+    """Whether a text must be in one batch because its tokens see those behind them; as far as metadata tell."""
+    arch = memory.meta(handle, "general.architecture") or ""
+    return (
+        settings.attention == "non-causal"
+        or memory.meta(handle, f"{arch}.attention.causal") == "false"
+        or arch.endswith(("bert", "-embedding"))
+    )
+
+
+def n_ubatch(settings: Settings, handle: Any) -> int:
+    """Tokens of one batch: -ub, because llama.cpp may keep a row of logits for every token, or a whole text where it
+    must be in one batch, up to -b."""
+    n = memory.ubatch(settings)
+    if _sees_whole_texts(settings, handle):
+        n = max(n, min(settings.n_batch, text_max(settings, handle), lib.llama_model_n_ctx_train(handle)))
+    return n
+
+
+def n_cells(settings: Settings, handle: Any) -> int:
+    """Cells of the cache, where the model has one: a batch, or the longest text."""
+    step = memory.CELLS_STEP
+    n = max(n_ubatch(settings, handle), text_max(settings, handle))
+    return -(-n // step) * step
+
+
+def estimate(settings: Settings, handle: Any) -> int:
+    """About how many bytes the context will take. Of a model without a cache, too many: it is not known yet."""
+    n_batch = n_ubatch(settings, handle)
+    n_vocab = lib.llama_vocab_n_tokens(lib.llama_model_get_vocab(handle))
+    # Logits of every token twice: in the graph and in the outputs; models without a cache compute none.
+    logits = 0 if _sees_whole_texts(settings, handle) else 2 * n_batch * n_vocab * 4
+    compute = n_batch * lib.llama_model_n_embd(handle) * 4 * 16
+    cache = memory.cell_bytes(settings, handle) * n_cells(settings, handle)
+    return int(cache + logits + compute)
+
+
+def set_params(params: Any, settings: Settings, handle: Any) -> None:
+    """Turn the parameters of the generating context into those of this one."""
+    params.embeddings = True
+    pooling = wanted_pooling(settings)
+    if pooling is not None:
+        params.pooling_type = getattr(lib, f"LLAMA_POOLING_TYPE_{pooling.upper()}")
+    if settings.attention is not None:
+        name = settings.attention.upper().replace("-", "_")
+        params.attention_type = getattr(lib, f"LLAMA_ATTENTION_TYPE_{name}")
+    params.n_ubatch = params.n_batch = n = n_ubatch(settings, handle)
+    # One cache for all texts of a batch: with a stream for each, llama.cpp cuts texts of unequal length over several
+    # graphs, and a mean would be that of the last piece.
+    params.kv_unified = True
+    has_states = lib.llama_model_is_recurrent(handle) or lib.llama_model_is_hybrid(handle)
+    n_seq_max = settings.n_parallel if has_states else SEQUENCES_MAX
+    params.n_seq_max = max(1, min(n_seq_max, n, lib.llama_max_parallel_sequences()))
+    params.n_ctx = n_cells(settings, handle)
+
+
+def _has_head(settings: Settings) -> bool:
+    path = os.fsencode(settings.model)
+    return any(lib.llamad_gguf_has_tensor(path, name) != 0 for name in (b"cls.weight", b"cls.output.weight"))
+
+
+def _labels(handle: Any) -> tuple[str, ...]:
+    found = []
+    for i in range(lib.llama_model_n_cls_out(handle)):
+        label = lib.llama_model_cls_label(handle, i)
+        found.append(
+            f"LABEL_{i}"
+            if label == ffi.NULL
+            else ffi.string(label).decode("utf-8", "replace") or f"LABEL_{i}"
+        )
+    return tuple(found)
+
+
+class Vectors:
+    """An open context. close() frees it; the embedder's thread must have ended before."""
+
+    def __init__(self, handle: Any, context: Any, settings: Settings) -> None:
+        self._context = context
+        raw = lib.llamad_context_get(context)
+        has_memory = lib.llama_get_memory(raw) != ffi.NULL
+        pooling = _POOLINGS[lib.llama_pooling_type(raw)]
+        n_batch: int = min(lib.llama_n_batch(raw), lib.llama_n_ubatch(raw))
+        n_text_max = text_max(settings, handle)
+        if not has_memory or lib.llama_model_rope_type(handle) == lib.LLAMA_ROPE_TYPE_NONE:
+            n_text_max = min(n_text_max, lib.llama_model_n_ctx_train(handle))
+        is_split = has_memory and bool(lib.llama_get_causal_attn(raw)) and pooling in ("none", "last", "rank")
+        is_rank = pooling == "rank"
+        self.is_encoder: bool = not has_memory  # such a model cannot generate
+        self.n_seq_max: int = lib.llama_n_seq_max(raw)
+        self.n_pack: int = min(memory.ubatch(settings), n_batch)  # more in one graph costs more than it saves
+        self.info = VectorInfo(
+            pooling=pooling,
+            n_out=lib.llama_model_n_cls_out(handle) if is_rank else lib.llama_model_n_embd_out(handle),
+            labels=_labels(handle) if is_rank else (),
+            has_head=is_rank and _has_head(settings),
+            n_text_max=min(n_text_max, lib.llama_n_ctx(raw)) if is_split else min(n_text_max, n_batch),
+            is_split=is_split,
+        )
+
+    def compute(self, texts: list[bytes]) -> list[Rows]:
+        """The rows of each text (one, or one for each token where nothing is pooled); each text is int32 token ids.
+        Lets the GIL go. Raises ComputeFailed; the context is usable afterwards or made anew by the next call."""
+        import numpy as np
+
+        lengths = [len(text) // 4 for text in texts]
+        is_pooled = self.info.pooling != "none"
+        out = np.empty((len(texts) if is_pooled else sum(lengths), self.info.n_out), np.float32)
+        code: int = lib.llamad_embed(
+            self._context,
+            ffi.from_buffer("int32_t[]", b"".join(texts)),
+            ffi.new("int32_t[]", lengths),
+            len(texts),
+            self.info.n_out,
+            ffi.from_buffer("float[]", out, require_writable=True),
+        )
+        if code != 0:
+            lib.llamad_context_rebuild(self._context)
+            raise ComputeFailed(code)
+        if is_pooled:
+            return [out[i : i + 1] for i in range(len(texts))]
+        return np.split(out, np.cumsum(lengths)[:-1])
+
+    def close(self) -> None:
+        if self._context is not None:
+            lib.llamad_context_close(self._context)
+            self._context = None

@@ -1,0 +1,1 @@
+"""The sampler chain: llama.cpp's arithmetic over rows of logits. Sampler threads."""

@@ -1,0 +1,1 @@
+"""A fake model behind the table, for tests. Not in the wheel."""

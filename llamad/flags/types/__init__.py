@@ -1,0 +1,1 @@
+"""What a flag is, and how its text becomes a value."""

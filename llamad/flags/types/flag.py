@@ -1,0 +1,100 @@
+"""Owns what a flag is: its names, variable, kind, default, group, help, and how far its feature is built.
+
+Pure data, read from any thread. Must not parse anything.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, ClassVar
+
+from llamad.flags.types.kinds import Kind, Switch
+
+
+class Action(Enum):
+    """What a command line asks for."""
+
+    RUN = "run"
+    HELP = "help"
+    VERSION = "version"
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """The flag works."""
+
+
+@dataclass(frozen=True, slots=True)
+class Later:
+    """The flag is known but needs a feature that is not built yet: it stops the start, except at a neutral value."""
+
+    feature: str
+
+
+@dataclass(frozen=True, slots=True)
+class Inert:
+    """The flag means nothing to a server: it is accepted with one warning, so that a pasted command starts."""
+
+    reason: str = "it belongs to llama.cpp's command line tools"
+
+
+Status = Ready | Later | Inert
+READY = Ready()
+INERT = Inert()
+
+
+@dataclass(frozen=True, slots=True)
+class Request(Kind):
+    """A flag that asks for something else than running: the help or the version."""
+
+    action: Action
+
+    takes: ClassVar[int] = 0
+    metavar: ClassVar[str] = ""
+
+    def read(self, text: str) -> Action:
+        raise ValueError(f"takes no value, not '{text}'")
+
+    def hint(self) -> object:
+        return Action
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flag:
+    """One row of the table. Several rows may set the same `dest`; then the last on the command line wins."""
+
+    names: tuple[str, ...]  # every spelling that sets it, the one to show last
+    dest: str  # the field of Settings
+    kind: Kind
+    default: Any  # of every row with the same dest alike; for a Later flag what llamad does today
+    group: str
+    help: str = ""  # a Later or Inert flag is listed by name only
+    off: tuple[str, ...] = ()  # every spelling of a switch's negation
+    env: tuple[str, ...] = ()  # the first that is set counts
+    metavar: str = ""
+    bare: str | None = None  # the value's text when the flag stands alone
+    status: Status = READY
+    neutral: tuple[Any, ...] = ()  # values of a Later flag, beside its default, that change nothing
+    required: bool = False
+    repeat: bool = False  # the values of repeated flags are put together
+    secret: bool = False  # never published
+    escapes: bool = False  # --escape applies to its texts
+
+    @property
+    def title(self) -> str:
+        """The spelling that messages and tables use."""
+        return (self.names or self.off)[-1]
+
+    @property
+    def env_off(self) -> tuple[str, ...]:
+        """Variables that set the negation, as llama-server derives them: LLAMA_ARG_NO_X beside LLAMA_ARG_X."""
+        if not isinstance(self.kind, Switch) or not self.off:
+            return ()
+        prefix = "LLAMA_ARG_"
+        return tuple(f"{prefix}NO_{name[len(prefix) :]}" for name in self.env if name.startswith(prefix))
+
+    @property
+    def shown_metavar(self) -> str:
+        value = self.metavar or self.kind.metavar
+        return f"[{value}]" if self.bare is not None and value else value

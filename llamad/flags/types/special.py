@@ -1,0 +1,247 @@
+"""Owns the kinds that only one or two flags have: sizes, sampler lists, biases, overrides, origins.
+
+Runs at start-up on the main thread. Must not know any flag.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, cast
+
+from llamad.flags.types.kinds import FALSE_WORDS, TRUE_WORDS, Float, Int, Kind, Text
+from llamad.flags.types.values import KvOverride, LogitBias, Placement
+from llamad.options import samplers
+
+_SIZE = re.compile(r"([0-9]{1,18})\s*([kmgt]?)(?:i?b)?", re.ASCII | re.IGNORECASE)
+_BIAS = re.compile(r"([0-9]{1,10})([+-])(.+)", re.ASCII)
+_NEXT_OVERRIDE = re.compile(r",(?=[^,=]+=(?:int|float|bool|str):)")
+_C_STRING_MAX = 127  # bytes that fit beside the NUL in llama.cpp's override record
+
+
+@dataclass(frozen=True, slots=True)
+class Size(Kind):
+    """A number of bytes; K, M, G and T are powers of 1024."""
+
+    low: int
+    high: int = 2**40
+
+    metavar: ClassVar[str] = "BYTES"
+
+    def read(self, text: str) -> int:
+        match = _SIZE.fullmatch(text)
+        if match is None:
+            raise ValueError(f"'{text}' is not a size; write bytes, or for example 64K, 64M, 1G")
+        value = int(match[1]) << 10 * " kmgt".index(match[2].lower() or " ")
+        if not self.low <= value <= self.high:
+            raise ValueError(f"{text} is out of range; use {self.limits()}")
+        return value
+
+    def hint(self) -> object:
+        return int
+
+    def limits(self) -> str:
+        return f"{self.low} to {self.high} bytes"
+
+
+@dataclass(frozen=True, slots=True)
+class Inverse(Float):
+    """A number N that is stored as 1/N."""
+
+    def read(self, text: str) -> float:
+        # Not super(): a slotted dataclass is a new class, which the bare form does not find in Python 3.11.
+        return 1.0 / Float.read(self, text)
+
+    def write(self, value: Any) -> str:
+        return repr(1.0 / value)
+
+
+@dataclass(frozen=True, slots=True)
+class Host(Kind):
+    """One address or name to listen on, or the path of a Unix socket."""
+
+    metavar: ClassVar[str] = "HOST"
+
+    def read(self, text: str) -> str:
+        if not text or any(character.isspace() for character in text):
+            raise ValueError(f"'{text}' is not an address; use for example 127.0.0.1 or /run/llamad.sock")
+        if "," in text:
+            raise ValueError(f"'{text}' names several addresses; llamad listens on one, 0.0.0.0 for all")
+        return text
+
+    def hint(self) -> object:
+        return str
+
+
+@dataclass(frozen=True, slots=True)
+class Origin(Kind):
+    """A web origin: scheme, host and perhaps a port; or "*" for any."""
+
+    metavar: ClassVar[str] = "ORIGIN"
+
+    def read(self, text: str) -> str:
+        if text != "*" and not re.fullmatch(r"[a-z][a-z0-9+.-]*://[^\s/]+", text, re.ASCII | re.IGNORECASE):
+            raise ValueError(f"'{text}' is not an origin; write it whole, for example http://localhost:3000")
+        return text
+
+    def hint(self) -> object:
+        return str
+
+
+@dataclass(frozen=True, slots=True)
+class Bias(Kind):
+    """TOKEN+BIAS or TOKEN-BIAS; "-inf" forbids the token."""
+
+    metavar: ClassVar[str] = "TOKEN+BIAS"
+
+    def read(self, text: str) -> LogitBias:
+        match = _BIAS.fullmatch(text)
+        if match is None:
+            raise ValueError(
+                f"'{text}' is not TOKEN+BIAS or TOKEN-BIAS; write for example 15043+1 or 15043-inf"
+            )
+        token = Int(low=0).read(match[1])
+        if match[3].lower() in ("inf", "infinity"):
+            if match[2] == "+":
+                raise ValueError(f"'{text}' would force one token forever; use a finite bias or -inf")
+            return LogitBias(token, -math.inf)
+        return LogitBias(token, Float().read(match[2] + match[3]))
+
+    def hint(self) -> object:
+        return LogitBias
+
+    def write(self, value: Any) -> str:
+        bias = value.bias
+        sign = "-" if math.copysign(1.0, bias) < 0 else "+"
+        return f"{value.token}{sign}{abs(bias)!r}"
+
+
+@dataclass(frozen=True, slots=True)
+class Overrides(Kind):
+    """KEY=TYPE:VALUE, several after commas; the types are llama.cpp's own four."""
+
+    metavar: ClassVar[str] = "KEY=TYPE:VALUE"
+
+    def read(self, text: str) -> tuple[KvOverride, ...]:
+        return tuple(self._one(part) for part in _NEXT_OVERRIDE.split(text))
+
+    def hint(self) -> object:
+        return tuple[KvOverride, ...]
+
+    def write(self, value: Any) -> str:
+        return ",".join(f"{one.key}={one.type}:{_plain(one.value)}" for one in value)
+
+    @staticmethod
+    def _one(text: str) -> KvOverride:
+        key, equals, rest = text.partition("=")
+        kind, colon, raw = rest.partition(":")
+        if not key or not equals or not colon:
+            raise ValueError(
+                f"'{text}' is not KEY=TYPE:VALUE, for example tokenizer.ggml.add_bos_token=bool:false"
+            )
+        if len(key.encode()) > _C_STRING_MAX:
+            raise ValueError(f"the key '{key[:32]}...' is longer than {_C_STRING_MAX} bytes")
+        if kind not in ("int", "float", "bool", "str"):
+            raise ValueError(f"'{kind}' is not a type; use int, float, bool or str")
+        type_ = cast(Literal["int", "float", "bool", "str"], kind)
+        return KvOverride(key, type_, _override_value(kind, raw))
+
+
+@dataclass(frozen=True, slots=True)
+class Placements(Kind):
+    """PATTERN=BUFFER, several after commas, cut as llama.cpp cuts them: no pattern has a comma or "=" in it."""
+
+    metavar: ClassVar[str] = "PATTERN=BUFFER"
+
+    def read(self, text: str) -> tuple[Placement, ...]:
+        return tuple(self._one(part) for part in text.split(","))
+
+    def hint(self) -> object:
+        return tuple[Placement, ...]
+
+    def write(self, value: Any) -> str:
+        return ",".join(f"{one.pattern}={one.buffer}" for one in value)
+
+    @staticmethod
+    def _one(text: str) -> Placement:
+        pattern, _, buffer = text.partition("=")
+        if not pattern or not buffer:
+            raise ValueError(f"'{text}' is not PATTERN=BUFFER, for example ffn_.*_exps=CPU")
+        return Placement(pattern, buffer)
+
+
+def _plain(value: float | bool | str) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _override_value(kind: str, raw: str) -> int | float | bool | str:
+    if kind == "int":
+        return Int(-(2**63), 2**63 - 1).read(raw)
+    if kind == "float":
+        try:
+            value = float(raw)
+        except ValueError:
+            raise ValueError(f"'{raw}' is not a number") from None
+        if not math.isfinite(value):
+            raise ValueError(f"'{raw}' is not a finite number")
+        return value
+    if kind == "bool":
+        if raw.lower() not in TRUE_WORDS + FALSE_WORDS:
+            raise ValueError(f"'{raw}' is not true or false")
+        return raw.lower() in TRUE_WORDS
+    if len(raw.encode()) > _C_STRING_MAX:
+        raise ValueError(f"the value '{raw[:32]}...' is longer than {_C_STRING_MAX} bytes")
+    return raw
+
+
+@dataclass(frozen=True, slots=True)
+class SamplerNames(Kind):
+    """Sampler names in the order of use, cut at ";" (or ","); stored under their present names."""
+
+    metavar: ClassVar[str] = "NAMES"
+
+    def read(self, text: str) -> tuple[str, ...]:
+        names = [name for name in re.split("[;,]", text) if name.strip()]
+        if not names:
+            raise ValueError("the list is empty; name at least one sampler")
+        if len(names) > samplers.SAMPLERS_MAX:
+            raise ValueError(f"the list has {len(names)} samplers; name at most {samplers.SAMPLERS_MAX}")
+        return tuple(self._one(name.strip()) for name in names)
+
+    def hint(self) -> object:
+        return tuple[str, ...]
+
+    def write(self, value: Any) -> str:
+        return ";".join(value)
+
+    @staticmethod
+    def _one(text: str) -> str:
+        name = samplers.present_name(text)
+        if name is None:
+            raise ValueError(f"'{text}' is not a sampler; known are {', '.join(samplers.LETTERS.values())}")
+        return name
+
+
+@dataclass(frozen=True, slots=True)
+class SamplerLetters(Kind):
+    """The same as SamplerNames, a letter each."""
+
+    metavar: ClassVar[str] = "LETTERS"
+
+    def read(self, text: str) -> tuple[str, ...]:
+        Text().read(text)
+        if len(text) > samplers.SAMPLERS_MAX:
+            raise ValueError(f"'{text[:32]}' has {len(text)} letters; use at most {samplers.SAMPLERS_MAX}")
+        for letter in text:
+            if letter not in samplers.LETTERS:
+                known = ", ".join(f"{key} {name}" for key, name in samplers.LETTERS.items())
+                raise ValueError(f"'{letter}' is not a sampler's letter; known are {known}")
+        return tuple(samplers.LETTERS[letter] for letter in text)
+
+    def hint(self) -> object:
+        return tuple[str, ...]
+
+    def write(self, value: Any) -> str:
+        letters = {name: letter for letter, name in samplers.LETTERS.items()}
+        return "".join(letters[name] for name in value)

@@ -1,0 +1,1 @@
+"""The models this daemon serves: loading, ready, failed, draining."""

@@ -1,0 +1,242 @@
+"""Owns the model's life in the daemon: loading beside the event loop, ready, failed, draining.
+
+Runs on the event loop; the load itself runs in a thread. Endpoints ask `state` and never wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable
+from enum import Enum
+
+from llamad.client.engine import Engine
+from llamad.client.slot_states import States, learn
+from llamad.client.step_trace import StepTrace
+from llamad.engine.core import Core
+from llamad.engine.embedder import Embedder
+from llamad.engine.loading.memory import cache_ram_bytes
+from llamad.engine.loading.model import Model, load
+from llamad.engine.loading.opening import LoadCancelled, LoadError, Loading, Opening
+from llamad.engine.loading.threads import compute_threads, sampler_threads
+from llamad.engine.loading.vectors import ComputeFailed
+from llamad.flags.settings import Settings
+from llamad.ses1.ses1 import Layout, StateError
+
+log = logging.getLogger("llamad.engine")
+
+PROGRESS_SECONDS = 0.5
+
+
+def wants_states(settings: Settings) -> bool:
+    """Whether any endpoint can ask for a slot's state."""
+    return settings.endpoint_slots or settings.slot_save_path is not None
+
+
+class State(Enum):
+    LOADING = "loading model"
+    READY = "ok"
+    FAILED = "error"
+    DRAINING = "draining"
+
+
+class Host:
+    """`model` and, where it generates, `engine` are set while state is READY, and stay set while DRAINING if it was
+    reached; so is `embedder` where the flags ask for vectors."""
+
+    def __init__(self, settings: Settings, opening: Opening | None = None) -> None:
+        self.settings = settings
+        self._opening = opening  # where the model's file has been begun with
+        self.state = State.LOADING
+        self.error = ""
+        self.model: Model | None = None
+        self.engine: Engine | None = None
+        self.states: States | None = None  # where the flags ask for them
+        self.embedder: Embedder | None = None
+        # Called in the loader's thread with the loaded model, before the state is READY. May raise LoadError.
+        self.prepare: Callable[[Model], None] | None = None
+        self._layout: Layout | None = None
+        self._no_layout = ""
+        self._loading = opening.loading if opening is not None else Loading()
+        # Opened now, so that a wrong path stops the start and not the first request. Raises OSError.
+        self._trace = StepTrace(settings.step_trace) if settings.step_trace else None
+
+    async def load(self) -> None:
+        """Load and start the engine. On failure the state says so; nothing is raised."""
+        loop = asyncio.get_running_loop()
+        t_start = time.monotonic()
+        future: asyncio.Future[tuple[Model, Core | None]] = loop.create_future()
+        # A thread of its own, not the executor's: a stopping daemon must not have to wait for a long load.
+        threading.Thread(
+            target=self._load_in_thread, args=(loop, future), name="llamad-load", daemon=True
+        ).start()
+        progress = asyncio.ensure_future(self._show_progress())
+        try:
+            self.model, core = await future
+        except LoadCancelled:
+            return
+        except LoadError as error:
+            self.fail(str(error))
+            return
+        except Exception as error:
+            log.exception("loading failed")
+            self.fail(f"{type(error).__name__}: {error}")
+            return
+        finally:
+            progress.cancel()
+        self.start(core)
+        log.info(
+            "model ready in %.1f s: %s, %d slots of %d tokens",
+            time.monotonic() - t_start,
+            self.model.info.description,
+            self.settings.n_parallel,
+            self.model.n_ctx_slot,
+        )
+
+    def fail(self, error: str) -> None:
+        """The model cannot be served; the daemon goes on answering, with this reason."""
+        self.error = error
+        if self.state is State.LOADING:
+            self.state = State.FAILED
+        log.error("%s", error)
+
+    def start(self, core: Core | None) -> None:
+        """Start the engine over a loaded core, where the model generates, and the embedder, where it is wanted."""
+        settings = self.settings
+        if core is not None:
+            self.engine = Engine(
+                core, n_slots=settings.n_parallel, queue_max=settings.queue_max, trace=self._trace
+            )
+            self.engine.start()
+            self.states = self._states(self.engine)
+        vectors = self.model.vectors if self.model is not None else None
+        if vectors is not None:
+            self.embedder = Embedder(vectors, jobs_max=settings.n_parallel + settings.queue_max)
+            self.embedder.start()
+        if self.state is State.LOADING:
+            self.state = State.READY
+
+    def drain(self) -> None:
+        """No new requests from now on; a load is given up."""
+        self.state = State.DRAINING
+        self._loading.cancel()
+
+    async def close(self) -> None:
+        """End engine and embedder. The model stays: a worker may still be tokenizing with it, and the process ends."""
+        if self.engine is not None:
+            await self.engine.stop()
+            self.engine = None
+        if self.states is not None:
+            self.states.close()
+        if self.embedder is not None:
+            await self.embedder.stop()
+            self.embedder = None
+
+    async def _show_progress(self) -> None:
+        shown = -1
+        while True:
+            await asyncio.sleep(PROGRESS_SECONDS)
+            percent = self._loading.permille // 10
+            if percent != shown:
+                log.info("loading model: %d %%", percent)
+                shown = percent
+
+    def _load_in_thread(
+        self, loop: asyncio.AbstractEventLoop, future: asyncio.Future[tuple[Model, Core | None]]
+    ) -> None:
+        try:
+            result = self._load()
+        except BaseException as error:
+            outcome: BaseException | tuple[Model, Core | None] = error
+        else:
+            outcome = result
+
+        def settle() -> None:
+            if future.done():
+                return
+            if isinstance(outcome, BaseException):
+                future.set_exception(outcome)
+            else:
+                future.set_result(outcome)
+
+        try:
+            loop.call_soon_threadsafe(settle)
+        except RuntimeError:
+            pass  # the loop has ended: nobody waits any more
+
+    def _load(self) -> tuple[Model, Core | None]:
+        settings = self.settings
+        model = load(settings, compute_threads(settings.n_threads), self._loading, self._opening)
+        try:
+            if self.prepare is not None:
+                self.prepare(model)
+            self._warm_up_vectors(model)
+            core = self._core(model) if model.can_generate else None
+            if self._loading.is_cancelled:
+                raise LoadCancelled
+        except BaseException:
+            model.close()
+            raise
+        return model, core
+
+    def _warm_up_vectors(self, model: Model) -> None:
+        if model.vectors is None:
+            return
+        info = model.vectors.info
+        if info.pooling == "rank" and not info.has_head:
+            log.warning("the model has no head that ranks or classifies: those endpoints will say so")
+        if self.settings.warmup:
+            try:
+                model.vectors.compute([max(0, model.info.bos).to_bytes(4, "little")])
+            except ComputeFailed as error:
+                raise LoadError(
+                    f"the model was loaded but computes no vectors (llama.cpp's code {error.code})"
+                ) from None
+
+    def _core(self, model: Model) -> Core:
+        settings = self.settings
+        core = Core(
+            model.vocab,
+            model.context_address,
+            n_slots=settings.n_parallel,
+            n_ctx=model.n_ctx_slot,
+            n_cells=model.n_ctx if settings.kv_unified else 0,
+            n_batch=model.n_batch,
+            n_ubatch=model.n_ubatch,
+            n_swa=model.n_swa,
+            add_bos=model.info.add_bos,
+            similarity_min=settings.slot_prompt_similarity,
+            step_tokens_max=settings.step_tokens_max,
+            n_sampler_threads=sampler_threads(
+                settings.n_threads_sampling, settings.n_parallel, model.has_device
+            ),
+            cont_batching=settings.cont_batching,
+            tracing=settings.step_trace is not None,
+            can_share=model.can_share,
+            group_n=settings.grp_attn_n,
+            group_w=settings.grp_attn_w,
+            has_device=model.has_device,
+            cache_bytes=cache_ram_bytes(settings),
+        )
+        if settings.warmup:
+            code = core.warm_up(max(0, model.info.bos))
+            if code != 0:
+                raise LoadError(f"the model was loaded but cannot decode (llama.cpp's code {code})")
+        if wants_states(settings):
+            try:
+                self._layout = learn(core, max(0, model.info.bos), model.n_swa)
+            except StateError as error:
+                self._no_layout = str(error)
+                log.warning("slots cannot be saved: %s", error)
+        return core
+
+    def _states(self, engine: Engine) -> States | None:
+        if not wants_states(self.settings) or self.model is None:
+            return None
+        layout, refusal = self._layout, self._no_layout
+        if self.settings.grp_attn_n > 1:
+            layout, refusal = None, "with --grp-attn-n its positions are grouped"
+        n_vocab, n_ctx = self.model.info.n_vocab, self.model.n_ctx_slot
+        return States(engine, layout, refusal, n_vocab=n_vocab, n_ctx=n_ctx)

@@ -1,0 +1,29 @@
+from llamad.protocol.sampling_params import Sampling
+
+class Command:
+    def __init__(
+        self,
+        sampling: Sampling,
+        *,
+        stops: list[bytes],
+        bias: list[tuple[int, float]],
+        breakers: bytes,
+        priority: int,
+        adapter_set: int,
+        id_slot: int,
+        n_predict: int,
+        n_keep: int,
+        n_discard: int,
+        t_max_predict_us: int,
+        stream: bool,
+        cache_prompt: bool,
+        context_shift: bool,
+        group: int = 0,
+        grammar: int = 0,
+        markers: bool = False,
+        n_indent: int = 0,
+        n_probs: int = 0,
+        post_sampling_probs: bool = False,
+        penalty: bytes | None = None,
+        prompt_probs: bool = False,
+    ) -> None: ...

@@ -1,0 +1,3 @@
+from llamad.tokenizer.vocab import Vocab
+
+def pack_breakers(vocab: Vocab, breakers: list[bytes]) -> bytes: ...
