@@ -10,10 +10,9 @@ from collections.abc import Callable
 from functools import partial
 
 from llamad.api.anthropic import messages
-from llamad.api.native import apply_template, completion, infill, status, tokenize
+from llamad.api.native import apply_template, completion, infill, metrics, status, tokenize
 from llamad.api.openai import chat, completions, responses
 from llamad.api.request.errors import ApiError
-from llamad.api.service import metrics
 from llamad.api.service.auth import Keys
 from llamad.api.service.error_dialects import worded
 from llamad.api.service.service import Service
@@ -108,13 +107,13 @@ class Api:
         return None
 
     def body_max(self, request: Request) -> int:
-        route = request.route
+        route: Route | None = request.route
         if route is None:
             return 0
         return route.intake.limit(request) if route.intake is not None else route.body_max
 
     def body_buffer(self, request: Request, length: int) -> memoryview | Response | None:
-        route = request.route
+        route: Route | None = request.route
         if route is None or route.intake is None:
             return None
         try:

@@ -11,14 +11,16 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
+from llamad.base.clock import be_brief_here
 from llamad.client.action import RESULT_ABORTED, RESULT_FAILED, Acted, Action
+from llamad.client.port import Port
 from llamad.client.step_trace import StepTrace
 from llamad.client.task import FAILURE_ABORTED, FAILURE_MEMORY, Done, Sink, Task
 from llamad.client.wakeup import Gathering
-from llamad.engine.core import Core, be_brief_here
 from llamad.protocol.blobs import Blob
+from llamad.protocol.channel import Link
 
 log = logging.getLogger("llamad.engine")
 
@@ -38,12 +40,30 @@ class Running:
         self.slot = -1  # until it is admitted
 
 
+class EngineSide(Protocol):
+    """The other end of the channel: its thread's work, and what may be looked at while it runs."""
+
+    @property
+    def link(self) -> Link: ...
+    @property
+    def n_ubatch(self) -> int: ...
+    @property
+    def is_failed(self) -> bool: ...
+    def run(self) -> None: ...
+    def stats(self) -> dict[str, int]: ...
+    def slots(self) -> list[tuple[int, int, int, int]]: ...
+    def n_idle(self) -> int: ...
+
+
 class Engine:
     """All tasks in flight, by id. Ids grow, so that the oldest is always the smallest."""
 
-    def __init__(self, core: Core, *, n_slots: int, queue_max: int, trace: StepTrace | None = None) -> None:
-        self.core = core
-        self._gathering = Gathering(core.rouse, core.wake, n_tokens_max=core.n_ubatch, n_tasks_max=n_slots)
+    def __init__(
+        self, side: EngineSide, *, n_slots: int, queue_max: int, trace: StepTrace | None = None
+    ) -> None:
+        self._side = side
+        self._port = port = Port(side.link)
+        self._gathering = Gathering(port.announce, port.wake, n_tokens_max=side.n_ubatch, n_tasks_max=n_slots)
         self.n_slots = n_slots
         self.queue_max = queue_max
         self.tasks: dict[int, Running] = {}
@@ -54,13 +74,13 @@ class Engine:
         self._next_id = 1
         self._n_groups = 0
         self._backlog: deque[tuple[Callable[[], bool], Callable[[], None] | None]] = deque()
-        self._thread = threading.Thread(target=core.run, name="llamad-engine", daemon=True)
+        self._thread = threading.Thread(target=side.run, name="llamad-engine", daemon=True)
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def start(self) -> None:
         """Start the engine thread and listen to it."""
         self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(self.core.event_fd, self._on_events)
+        self._loop.add_reader(self._port.event_fd, self._on_events)
         self._thread.start()
         be_brief_here()
 
@@ -69,7 +89,7 @@ class Engine:
         Tasks still in flight are told that they were aborted."""
         if self._loop is None:
             return
-        self._send(self.core.stop)
+        self._send(self._port.stop)
         t_end = time.monotonic() + STOP_SECONDS
         # Events are still taken meanwhile: the engine may be waiting for room in its ring.
         while self._thread.is_alive() and time.monotonic() < t_end:
@@ -79,7 +99,7 @@ class Engine:
         while self._on_events():
             pass
         self._on_written()
-        self._loop.remove_reader(self.core.event_fd)
+        self._loop.remove_reader(self._port.event_fd)
         self._loop = None
         for task_id in list(self.tasks):
             self.tasks.pop(task_id).sink.on_failed(FAILURE_ABORTED, 0)
@@ -95,6 +115,24 @@ class Engine:
     def is_alive(self) -> bool:
         """Whether the engine thread still runs."""
         return self._thread.is_alive()
+
+    @property
+    def is_failed(self) -> bool:
+        """Whether the engine lost its context and could not make another."""
+        return self._side.is_failed
+
+    def stats(self) -> dict[str, int]:
+        """Counters and times (µs), read without asking the engine."""
+        n_wakes, wake_us, write_us = self._port.parts()
+        return self._side.stats() | {"n_wakes": n_wakes, "wake_us": wake_us, "write_us": write_us}
+
+    def slots(self) -> list[tuple[int, int, int, int]]:
+        """(state, tokens held, tokens decoded, prompt tokens taken from the cache) of every slot."""
+        return self._side.slots()
+
+    def n_idle(self) -> int:
+        """Slots without a task."""
+        return self._side.n_idle()
 
     @property
     def n_running(self) -> int:
@@ -124,7 +162,7 @@ class Engine:
             self._gathering.open(loop)
         self.tasks[task_id] = Running(sink, task)
         self._send(
-            lambda: self.core.submit(
+            lambda: self._port.submit(
                 task_id,
                 command,
                 task.prompt,
@@ -142,14 +180,14 @@ class Engine:
     def abort(self, task_id: int) -> None:
         """The client is gone. The sink still hears on_failed(FAILURE_ABORTED), or on_done if that was first."""
         if task_id in self.tasks:
-            self._send(lambda: self.core.abort(task_id))
+            self._send(lambda: self._port.abort(task_id))
 
     def pause(self, task_id: int) -> None:
         """The reader is slow: the slot keeps its place but decodes nothing."""
-        self._send(lambda: self.core.pause(task_id))
+        self._send(lambda: self._port.pause(task_id))
 
     def resume(self, task_id: int) -> None:
-        self._send(lambda: self.core.resume(task_id))
+        self._send(lambda: self._port.resume(task_id))
 
     async def act(self, action: Action) -> Acted:
         """Do something to a slot when it is idle. Cancelled, it is withdrawn if it has not begun."""
@@ -161,7 +199,7 @@ class Engine:
         self._actions[action_id] = (future, action.blob)
         blob_id = action.blob.id if action.blob is not None else 0
         self._send(
-            lambda: self.core.act(
+            lambda: self._port.act(
                 action_id,
                 action.kind,
                 action.slot,
@@ -176,7 +214,7 @@ class Engine:
         try:
             return await future
         except asyncio.CancelledError:
-            self._send(lambda: self.core.abort(action_id))
+            self._send(lambda: self._port.abort(action_id))
             raise
 
     def _acted(self, action_id: int, acted: Acted) -> None:
@@ -224,7 +262,7 @@ class Engine:
 
     def _take_events(self) -> int:
         tasks = self.tasks
-        events = self.core.poll()
+        events = self._port.poll()
         for event in events:
             kind, task_id = event[0], event[1]
             if kind == EVENT_STEP:
@@ -238,7 +276,7 @@ class Engine:
                 continue
             try:
                 if kind == EVENT_TEXT:
-                    running.sink.on_text(*event[2:])
+                    running.sink.on_text(event[2])
                 elif kind == EVENT_PROMPT:
                     running.sink.on_prompt(*event[2:])
                 elif kind == EVENT_ADMITTED:
@@ -259,12 +297,12 @@ class Engine:
 
     def _on_written(self) -> None:
         """The last events' answers are with the sockets, and the trace can tell what that took."""
-        self.core.written()
+        self._port.written()
         steps, self._steps = self._steps, []
         if not steps or self._trace is None:
             return
         try:
-            self._trace.write(steps, self.core.parts())
+            self._trace.write(steps, self._port.parts())
         except OSError as error:
             # A trace that cannot be written ends; the requests do not.
             log.error("--step-trace ends here: %s", error)

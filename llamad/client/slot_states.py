@@ -29,7 +29,6 @@ from llamad.client.action import (
     Action,
 )
 from llamad.client.engine import Engine
-from llamad.engine.core import Core
 from llamad.protocol.blobs import Blob
 from llamad.ses1 import ses1
 from llamad.ses1.ses1 import Layout, StateError
@@ -71,15 +70,6 @@ class Restored:
 class SlotTokens:
     tokens: list[int]
     n_processed: int  # prompt tokens that its last task had to read
-
-
-def learn(core: Core, token: int, n_window: int) -> Layout:
-    """How this model's states are written; n_window is its sliding window, or 0. Before the engine starts.
-    Raises StateError."""
-    probed = core.probe(token)
-    if not probed:
-        raise StateError("llama.cpp cannot save this model's memory")
-    return Layout(probed[0], probed[1], n_window)
 
 
 class States:
@@ -153,7 +143,7 @@ class States:
         return SlotTokens(memoryview(blob).cast("i").tolist(), acted.n_processed)
 
     def _n_tokens(self, slot: int) -> int:
-        return self._engine.core.slots()[slot][1]
+        return self._engine.slots()[slot][1]
 
     def _known(self) -> Layout:
         if self.layout is None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
+from llamad.client.text_event import TextEvent
 from llamad.grammar.grammar import Grammar
 from llamad.protocol.command import Command
 from llamad.protocol.sampling_params import Sampling
@@ -30,7 +31,7 @@ class RequestContext:
     request_id: str
     key_name: str = ""
     priority: int = 0
-    deadline_us: int = 0  # on core.clock_us(); 0: none
+    deadline_us: int = 0  # on base.clock_us(); 0: none
     adapter_set: int = 0
 
 
@@ -118,18 +119,7 @@ class Sink(Protocol):
         """Of a task with prompt_probs: the prompt's tokens from the second on, in order, before any text."""
         ...
 
-    def on_text(
-        self,
-        tokens: list[int],
-        data: bytes,
-        n_decoded: int,
-        t_us: int,
-        prompt_us: int,
-        predict_us: int,
-        probs: list[TokenProbs],
-    ) -> None:
-        """`probs` are the tokens' from the first on; those cut off with a stop string have none."""
-        ...
+    def on_text(self, text: TextEvent) -> None: ...
 
     def on_done(self, done: Done) -> None: ...
 

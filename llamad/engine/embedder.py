@@ -11,10 +11,10 @@ import logging
 import threading
 import time
 from collections import deque
-from dataclasses import dataclass
 from typing import Protocol
 
-from llamad.engine.loading.vectors import ComputeFailed, Rows, VectorInfo
+from llamad.protocol.errors import ComputeFailed, Stopped
+from llamad.protocol.model_info import Rows, VectorCounts, VectorInfo
 
 log = logging.getLogger("llamad.engine")
 
@@ -31,21 +31,6 @@ class Computer(Protocol):
     @property
     def info(self) -> VectorInfo: ...
     def compute(self, texts: list[bytes]) -> list[Rows]: ...
-
-
-class Stopped(Exception):
-    """The server is shutting down."""
-
-
-@dataclass(slots=True)
-class Counts:
-    """Since the start; written by the thread, read by anyone."""
-
-    n_texts: int = 0
-    n_tokens: int = 0
-    n_batches: int = 0
-    n_failures: int = 0
-    seconds: float = 0.0
 
 
 class Job:
@@ -74,7 +59,7 @@ class Embedder:
         self._computer = computer
         self.info = computer.info
         self.jobs_max = jobs_max
-        self.counts = Counts()
+        self.counts = VectorCounts()
         self._jobs: deque[Job] = deque()
         self._changed = threading.Condition()
         self._is_stopping = False

@@ -184,3 +184,8 @@ class Settings:
     log_colors: Auto
     log_prefix: bool
     log_timestamps: bool
+
+    @property
+    def wants_vectors(self) -> bool:
+        """Whether any endpoint computes vectors or scores."""
+        return self.embeddings or self.reranking

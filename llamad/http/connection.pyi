@@ -1,9 +1,9 @@
 import asyncio
+from typing import Any
 
 from llamad.http.exchange import Exchange
 from llamad.http.flow_control import Flow
 from llamad.http.head import HeadReader
-from llamad.http.server import HttpServer
 
 SKIP_MAX: int
 LINGER_SECONDS: float
@@ -12,9 +12,9 @@ TURN_MAX: int
 class Connection(asyncio.Protocol):
     """Compiled, so a Protocol by its methods only."""
 
-    def __init__(self, server: HttpServer) -> None: ...
+    def __init__(self, server: Any) -> None: ...
     @property
-    def server(self) -> HttpServer: ...
+    def server(self) -> Any: ...
     @property
     def flow(self) -> Flow: ...
     @property

@@ -1,6 +1,6 @@
 from collections.abc import Callable, Iterable
+from typing import Any
 
-from llamad.http.connection import Connection
 from llamad.http.request import Request, Response
 
 CLIENT_GONE: int
@@ -24,7 +24,7 @@ class Exchange:
     @property
     def paused(self) -> bool: ...
     @property
-    def _connection(self) -> Connection: ...
+    def _connection(self) -> Any: ...
     def send(self, response: Response) -> None: ...
     def begin(
         self, status: int, content_type: str, headers: Iterable[tuple[str, str]] = (), data: bytes = b""

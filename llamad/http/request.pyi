@@ -1,4 +1,4 @@
-from llamad.http.router import Route
+from typing import Any
 
 JSON: str
 
@@ -20,7 +20,7 @@ class Request:
     request_id: str
     peer: str
     t_start: float
-    route: Route | None
+    route: Any
     params: dict[str, str]
     key_name: str
     def __init__(

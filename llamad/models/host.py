@@ -13,16 +13,17 @@ from collections.abc import Callable
 from enum import Enum
 
 from llamad.client.engine import Engine
-from llamad.client.slot_states import States, learn
+from llamad.client.slot_states import States
 from llamad.client.step_trace import StepTrace
 from llamad.engine.core import Core
-from llamad.engine.embedder import Embedder
+from llamad.engine.embedder import Computer, Embedder
 from llamad.engine.loading.memory import cache_ram_bytes
-from llamad.engine.loading.model import Model, load
-from llamad.engine.loading.opening import LoadCancelled, LoadError, Loading, Opening
+from llamad.engine.loading.model import LoadedModel, load
+from llamad.engine.loading.opening import LoadCancelled, Loading, Opening
 from llamad.engine.loading.threads import compute_threads, sampler_threads
-from llamad.engine.loading.vectors import ComputeFailed
 from llamad.flags.settings import Settings
+from llamad.protocol.errors import ComputeFailed, LoadError
+from llamad.protocol.model_info import Model
 from llamad.ses1.ses1 import Layout, StateError
 
 log = logging.getLogger("llamad.engine")
@@ -42,6 +43,15 @@ class State(Enum):
     DRAINING = "draining"
 
 
+def learn_layout(core: Core, token: int, n_window: int) -> Layout:
+    """How this model's states are written; n_window is its sliding window, or 0. Before the engine starts.
+    Raises StateError."""
+    probed = core.probe(token)
+    if not probed:
+        raise StateError("llama.cpp cannot save this model's memory")
+    return Layout(probed[0], probed[1], n_window)
+
+
 class Host:
     """`model` and, where it generates, `engine` are set while state is READY, and stay set while DRAINING if it was
     reached; so is `embedder` where the flags ask for vectors."""
@@ -52,6 +62,7 @@ class Host:
         self.state = State.LOADING
         self.error = ""
         self.model: Model | None = None
+        self.loaded: LoadedModel | None = None  # its contexts
         self.engine: Engine | None = None
         self.states: States | None = None  # where the flags ask for them
         self.embedder: Embedder | None = None
@@ -67,14 +78,15 @@ class Host:
         """Load and start the engine. On failure the state says so; nothing is raised."""
         loop = asyncio.get_running_loop()
         t_start = time.monotonic()
-        future: asyncio.Future[tuple[Model, Core | None]] = loop.create_future()
+        future: asyncio.Future[tuple[LoadedModel, Core | None]] = loop.create_future()
         # A thread of its own, not the executor's: a stopping daemon must not have to wait for a long load.
         threading.Thread(
             target=self._load_in_thread, args=(loop, future), name="llamad-load", daemon=True
         ).start()
         progress = asyncio.ensure_future(self._show_progress())
         try:
-            self.model, core = await future
+            self.loaded, core = await future
+            self.model = self.loaded.model
         except LoadCancelled:
             return
         except LoadError as error:
@@ -111,12 +123,16 @@ class Host:
             )
             self.engine.start()
             self.states = self._states(self.engine)
-        vectors = self.model.vectors if self.model is not None else None
+        vectors = self.computer()
         if vectors is not None:
             self.embedder = Embedder(vectors, jobs_max=settings.n_parallel + settings.queue_max)
             self.embedder.start()
         if self.state is State.LOADING:
             self.state = State.READY
+
+    def computer(self) -> Computer | None:
+        """What computes vectors, where the flags ask for them."""
+        return self.loaded.vectors if self.loaded is not None else None
 
     def drain(self) -> None:
         """No new requests from now on; a load is given up."""
@@ -144,12 +160,12 @@ class Host:
                 shown = percent
 
     def _load_in_thread(
-        self, loop: asyncio.AbstractEventLoop, future: asyncio.Future[tuple[Model, Core | None]]
+        self, loop: asyncio.AbstractEventLoop, future: asyncio.Future[tuple[LoadedModel, Core | None]]
     ) -> None:
         try:
             result = self._load()
         except BaseException as error:
-            outcome: BaseException | tuple[Model, Core | None] = error
+            outcome: BaseException | tuple[LoadedModel, Core | None] = error
         else:
             outcome = result
 
@@ -166,58 +182,58 @@ class Host:
         except RuntimeError:
             pass  # the loop has ended: nobody waits any more
 
-    def _load(self) -> tuple[Model, Core | None]:
+    def _load(self) -> tuple[LoadedModel, Core | None]:
         settings = self.settings
-        model = load(settings, compute_threads(settings.n_threads), self._loading, self._opening)
+        loaded = load(settings, compute_threads(settings.n_threads), self._loading, self._opening)
         try:
             if self.prepare is not None:
-                self.prepare(model)
-            self._warm_up_vectors(model)
-            core = self._core(model) if model.can_generate else None
+                self.prepare(loaded.model)
+            self._warm_up_vectors(loaded)
+            core = self._core(loaded) if loaded.model.can_generate else None
             if self._loading.is_cancelled:
                 raise LoadCancelled
         except BaseException:
-            model.close()
+            loaded.close()
             raise
-        return model, core
+        return loaded, core
 
-    def _warm_up_vectors(self, model: Model) -> None:
-        if model.vectors is None:
+    def _warm_up_vectors(self, loaded: LoadedModel) -> None:
+        if loaded.vectors is None:
             return
-        info = model.vectors.info
+        info = loaded.vectors.info
         if info.pooling == "rank" and not info.has_head:
             log.warning("the model has no head that ranks or classifies: those endpoints will say so")
         if self.settings.warmup:
             try:
-                model.vectors.compute([max(0, model.info.bos).to_bytes(4, "little")])
+                loaded.vectors.compute([max(0, loaded.model.info.bos).to_bytes(4, "little")])
             except ComputeFailed as error:
                 raise LoadError(
                     f"the model was loaded but computes no vectors (llama.cpp's code {error.code})"
                 ) from None
 
-    def _core(self, model: Model) -> Core:
-        settings = self.settings
+    def _core(self, loaded: LoadedModel) -> Core:
+        settings, model = self.settings, loaded.model
         core = Core(
             model.vocab,
-            model.context_address,
+            loaded.context_address,
             n_slots=settings.n_parallel,
             n_ctx=model.n_ctx_slot,
             n_cells=model.n_ctx if settings.kv_unified else 0,
-            n_batch=model.n_batch,
-            n_ubatch=model.n_ubatch,
-            n_swa=model.n_swa,
+            n_batch=loaded.n_batch,
+            n_ubatch=loaded.n_ubatch,
+            n_swa=loaded.n_swa,
             add_bos=model.info.add_bos,
             similarity_min=settings.slot_prompt_similarity,
             step_tokens_max=settings.step_tokens_max,
             n_sampler_threads=sampler_threads(
-                settings.n_threads_sampling, settings.n_parallel, model.has_device
+                settings.n_threads_sampling, settings.n_parallel, loaded.has_device
             ),
             cont_batching=settings.cont_batching,
             tracing=settings.step_trace is not None,
-            can_share=model.can_share,
+            can_share=loaded.can_share,
             group_n=settings.grp_attn_n,
             group_w=settings.grp_attn_w,
-            has_device=model.has_device,
+            has_device=loaded.has_device,
             cache_bytes=cache_ram_bytes(settings),
         )
         if settings.warmup:
@@ -226,7 +242,7 @@ class Host:
                 raise LoadError(f"the model was loaded but cannot decode (llama.cpp's code {code})")
         if wants_states(settings):
             try:
-                self._layout = learn(core, max(0, model.info.bos), model.n_swa)
+                self._layout = learn_layout(core, max(0, model.info.bos), loaded.n_swa)
             except StateError as error:
                 self._no_layout = str(error)
                 log.warning("slots cannot be saved: %s", error)

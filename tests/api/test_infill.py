@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from support import bigram
 from support.live import Live
 
-from llamad.api.native.infill import refusal, shares
-from llamad.engine.loading.model import ModelInfo
+from llamad.api.request.fim_prompt import refusal, shares
+from llamad.protocol.model_info import ModelInfo
 
 PRE, SUF, MID, REP, SEP = (
     "<|fim_prefix|>",

@@ -1,27 +1,43 @@
-"""The compiled event of a plain stream: the very bytes that the general way makes."""
-
-from __future__ import annotations
+"""The one writer of events: what it makes of a text is what the JSON encoder would make of it."""
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from llamad.api.generate.text_part import plain_event
+from llamad.api.generate.stream_event import TextFrame, write_event
 
-encode = msgspec.json.Encoder().encode
-
-
-@pytest.mark.parametrize("tokens", [[], [0], [1, 49_151, 2_147_483_647]])
-@pytest.mark.parametrize("data", [b"", b" hello", b'say "x" \\n\n', bytes(range(0x20, 0x7F))])
-def test_a_plain_event_is_what_the_encoder_makes(data: bytes, tokens: list[int]) -> None:
-    wanted = b'data: {"content":%b,"tokens":%b,"stop":false}\n\n' % (encode(data.decode()), encode(tokens))
-    assert plain_event(tokens, data) == wanted
+FRAME = TextFrame(b'{"content":', b',"stop":false}', tokens=True)
 
 
-@pytest.mark.parametrize("data", ["é".encode(), b"\xff", b"\t", b"\x00", b"\x7f", b"x" * 5000])
-def test_what_is_not_plain_is_left_to_the_general_way(data: bytes) -> None:
-    assert plain_event([1], data) is None
+def told(event: bytes) -> bytes:
+    return event.removeprefix(b"data: ").removesuffix(b"\n\n")
 
 
-def test_a_token_that_is_no_number_is_an_error() -> None:
+@given(
+    st.binary() | st.text().map(lambda text: text.encode("utf-8", "replace")),
+    st.lists(st.integers(0, 2**31 - 1)),
+)
+def test_a_text_with_its_tokens(data: bytes, tokens: list[int]) -> None:
+    wanted = {"content": data.decode("utf-8", "replace"), "tokens": tokens, "stop": False}
+    assert FRAME.of_bytes(data, tokens) == write_event(wanted)
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])))
+def test_a_text_alone_in_an_event_with_a_name(text: str) -> None:
+    frame = TextFrame(b'{"delta":', b"}", name=b"delta")
+    assert frame.of_text(text) == write_event({"delta": text}, b"delta")
+
+
+def test_a_long_text() -> None:
+    data = "\x01é\n" * 5000
+    assert msgspec.json.decode(told(FRAME.of_bytes(data.encode(), [1, 2]))) == {
+        "content": data,
+        "tokens": [1, 2],
+        "stop": False,
+    }
+
+
+def test_tokens_are_numbers() -> None:
     with pytest.raises(TypeError):
-        plain_event(["1"], b"x")  # type: ignore[list-item]
+        FRAME.of_bytes(b"x", ["1"])  # type: ignore[list-item]

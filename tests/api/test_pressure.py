@@ -112,12 +112,12 @@ def test_a_client_that_leaves_frees_its_slot(state, stream):
         n_before = 1 if first else 0
         server.until(lambda: len(server.engine.tasks) == n_before + 1)
         if state == "writing":
-            server.until(lambda: server.engine.core.slots()[0][2] > 0)
+            server.until(lambda: server.engine.slots()[0][2] > 0)
         leaver.close()
         server.until(lambda: len(server.engine.tasks) == n_before)
         if first:
             first.close()
-        server.until(lambda: server.engine.core.n_idle() == 1 and not server.engine.tasks)
+        server.until(lambda: server.engine.n_idle() == 1 and not server.engine.tasks)
         assert server.client.complete("after", n_predict=2)["tokens_predicted"] == 2
 
 
@@ -136,19 +136,19 @@ def test_a_slow_reader_is_paused_and_holds_nobody_back():
         n_seen = [-1, 0]
 
         def stands_still():
-            n_seen[0], n_seen[1] = n_seen[1], server.engine.core.slots()[0][2]
+            n_seen[0], n_seen[1] = n_seen[1], server.engine.slots()[0][2]
             time.sleep(0.1)
             return n_seen[0] == n_seen[1] > 0
 
         server.until(stands_still)
         for _ in range(3):
             assert server.client.complete("fast", n_predict=50, id_slot=1)["tokens_predicted"] == 50
-        assert server.engine.core.slots()[0][2] == n_seen[1]
+        assert server.engine.slots()[0][2] == n_seen[1]
         slow.settimeout(30)
-        while server.engine.core.slots()[0][2] == n_seen[1]:
+        while server.engine.slots()[0][2] == n_seen[1]:
             assert slow.recv(65536), "it did not go on when it was read"
         slow.close()
-        server.until(lambda: server.engine.core.n_idle() == 2)
+        server.until(lambda: server.engine.n_idle() == 2)
 
 
 def test_a_quiet_stream_is_kept_alive_by_comments():
@@ -188,7 +188,7 @@ def test_streams_that_wait_for_a_slot_are_kept_alive_and_can_leave():
         running.join(30)
         server.until(lambda: not server.engine.tasks)
         assert not server.daemon.service.pings
-        assert server.engine.core.stats()["n_aborted"] == 1
+        assert server.engine.stats()["n_aborted"] == 1
 
 
 def test_caps_on_what_a_request_may_ask_for():

@@ -25,8 +25,8 @@ from llamad.client.action import (
     RESULT_OUTSIDE,
     RESULT_TOO_SMALL,
 )
-from llamad.client.slot_states import learn
 from llamad.engine.testing.fake import Fake
+from llamad.models.host import learn_layout
 from llamad.protocol.blobs import Blob
 from llamad.ses1 import ses1
 
@@ -120,7 +120,7 @@ def test_the_others_write_on_unchanged():
             assert h.done(h.act(ACTION_ERASE, 3)).n_tokens == acted.n_tokens - 3
             h.until(lambda n=n_before: all(len(h.text(w)) > k for w, k in zip(writers, n, strict=True)))
         for i, writer in enumerate(writers):
-            h.core.abort(writer)
+            h.port.abort(writer)
             h.wait(writer)
             text = h.text(writer)
             assert text == counted(bytes([97 + i]), len(text))
@@ -170,13 +170,13 @@ def test_a_waiting_action_is_withdrawn():
         writer = h.submit(PROMPT, id_slot=1, n_predict=100)
         h.wait_first(writer)
         actions = [h.act(ACTION_ERASE, 1), h.act(ACTION_ERASE, 1), h.act(ACTION_TOKENS, 1, Blob(SIZE))]
-        h.core.abort(actions[0])
-        h.core.abort(actions[2])
+        h.port.abort(actions[0])
+        h.port.abort(actions[2])
         assert h.done(actions[0]).result == h.done(actions[2]).result == RESULT_ABORTED
         h.wait(writer)
         assert h.text(writer) == counted(PROMPT, 100)
         assert h.done(actions[1]).result == RESULT_DONE
-        h.core.abort(actions[1])  # done already
+        h.port.abort(actions[1])  # done already
         h.wait(h.submit(PROMPT, n_predict=1))
 
 
@@ -226,7 +226,7 @@ def test_beside_a_writer_states_are_taken_one_between_two_steps():
         assert h.acted[erase].n_tokens == len(tokens_of(PROMPT))
         h.wait(bound)
         assert h.n_cached(bound) == len(tokens_of(PROMPT))
-        h.core.abort(writer)
+        h.port.abort(writer)
         h.wait(writer)
         places = [h.order.index((ACTED, one)) for one in long]
         for before, after in itertools.pairwise(places):
@@ -242,11 +242,11 @@ def test_states_put_off_are_taken_though_nobody_steps():
         fill(h, 0)
         writer = h.submit(b"writer", id_slot=3, n_predict=40)
         h.wait_first(writer)
-        h.core.pause(writer)
+        h.port.pause(writer)
         actions = [h.act(ACTION_SAVE, slot, Blob(SIZE)) for slot in (0, 1, 2, 0)]
         assert [h.done(one).result for one in actions] == [RESULT_DONE] * 4
         assert not h.end(writer)
-        h.core.resume(writer)
+        h.port.resume(writer)
         h.wait(writer)
         assert h.text(writer) == counted(b"r", 40)
 
@@ -300,7 +300,7 @@ def test_there_is_no_such_slot():
     with Harness(Fake(), n_slots=2) as h:
         for slot in (-1, 2, 2**31 - 1):
             with pytest.raises(ValueError, match="no such slot"):
-                h.core.act(99, ACTION_ERASE, slot, 0, nowait=False)
+                h.port.act(99, ACTION_ERASE, slot, 0, nowait=False)
 
 
 # --- shifts -------------------------------------------------------------------------------------------------------
@@ -326,7 +326,7 @@ def test_a_shift_drops_tokens(n_keep, n_discard, n_left):
 
 def known_layout():
     h = Harness(Fake())
-    return learn(h.core, 5, 0)
+    return learn_layout(h.core, 5, 0)
 
 
 @pytest.mark.parametrize(
@@ -435,10 +435,10 @@ def test_without_room_nobody_loses_anything():
         fill(h, 2, b"c" * 9)
         writer = h.submit(b"b" * 39, id_slot=1, n_predict=40)
         h.wait_first(writer)
-        h.core.pause(writer)
+        h.port.pause(writer)
         assert restore(h, 0, blob).result == RESULT_NO_ROOM
         assert told(h, 2) == tokens_of(b"c" * 9)
-        h.core.resume(writer)
+        h.port.resume(writer)
         h.wait(writer)
         assert h.text(writer) == counted(b"b", 40)
         assert restore(h, 0, blob).result == RESULT_DONE
@@ -503,7 +503,7 @@ def test_any_order_of_actions_leaves_nothing_behind(steps, unified):
                 kind = ACTION_TOKENS if step == "tokens" else ACTION_LOOK
                 actions.append(h.act(kind, slot, Blob(256), nowait=nowait))
             elif step == "abort" and tasks + actions:
-                h.core.abort((tasks + actions)[x % len(tasks + actions)])
+                h.port.abort((tasks + actions)[x % len(tasks + actions)])
             elif step == "fail":
                 fake.fail_state()
         h.wait(*tasks)

@@ -220,11 +220,11 @@ def test_copies_are_done_before_their_slot_is_saved():
         h.wait_first(first)
         h.catch()
         second = h.submit(A + B[:150], n_predict=0, id_slot=1)
-        h.core.abort(second)
+        h.port.abort(second)
         third = h.submit(C, n_predict=2, id_slot=1)
         fake.block(False)
         h.wait(second, third)
-        h.core.abort(first)
+        h.port.abort(first)
         h.wait(first)
         assert h.end(second)[0] == FAILED
 
@@ -274,7 +274,7 @@ def test_any_order_keeps_memory_slots_and_bound_in_step(steps, n_slots, unified,
             if action == "fail":
                 fake.fail_state()
             elif action == "abort" and tasks:
-                h.core.abort(tasks[n % len(tasks)])
+                h.port.abort(tasks[n % len(tasks)])
             else:
                 tasks.append(h.submit(prompt, n_predict=4, key_name=b"key" if seed == 5 else b""))
                 if action == "ask":

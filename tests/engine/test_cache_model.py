@@ -29,7 +29,7 @@ def test_what_follows_a_prompt_that_came_back_is_what_follows_without(tiny, kind
         h.read(0, FIRST)
         h.read(0, OTHER)
         assert h.next(0, [*FIRST, 70], N) == straight(tiny[kind], *flags)
-        stats = h.engine.core.stats()
+        stats = h.engine.stats()
         assert (stats["cache_hits"], stats["cache_restored"]) == (1, N)
 
 
@@ -42,4 +42,4 @@ def test_a_part_comes_back_where_a_memory_can_be_cut(tiny, kind):
         h.read(0, OTHER)
         _, done = h.run(h.write(0, [*FIRST[:80], 70, 71], 1))
         assert (done.n_cached == 80) is can_cut
-        assert h.engine.core.stats()["cache_hits"] == can_cut
+        assert h.engine.stats()["cache_hits"] == can_cut

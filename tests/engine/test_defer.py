@@ -14,7 +14,7 @@ from support.harness import (
     Harness,
 )
 
-from llamad.engine.core import clock_us
+from llamad.base.clock import clock_us
 from llamad.engine.testing.fake import Fake
 from llamad.grammar.grammar import Grammar, GrammarLater, GrammarTooMuch, Matcher, Pieces
 from llamad.protocol.sampling_params import Sampling
@@ -82,7 +82,7 @@ def test_others_go_on_while_a_pick_takes_long():
         h.wait_first(plain)
         hard = h.submit(b"hard", grammar=grammar.id, n_predict=200)
         h.wait(hard)
-        h.core.abort(plain)
+        h.port.abort(plain)
         h.wait(plain)
         assert h.text(hard) == b"a" * 200
         mine, other = h.slot(hard), h.slot(plain)
@@ -139,7 +139,7 @@ def test_a_task_that_ends_while_its_pick_is_deferred(how, n_hard):
             h.until(lambda: h.core.stats()["n_deferred"] >= 20 * n_hard)
         if how == "abort":
             for task in hard:
-                h.core.abort(task)
+                h.port.abort(task)
         elif how == "fail":
             fake.fail_next(-2)
         elif how == "stop":
@@ -174,12 +174,12 @@ def test_a_paused_stream_gets_its_deferred_token_and_no_other():
         grammar = Grammar(AMBIGUOUS, Pieces(h.vocab))
         hard = h.submit(grammar=grammar.id, n_predict=300)
         h.wait_first(hard)
-        h.core.pause(hard)
+        h.port.pause(hard)
         h.wait(h.submit(b"other", n_predict=1))
         n = len(h.text(hard))
         h.wait(h.submit(b"another", n_predict=300))
         assert len(h.text(hard)) <= n + 1 < 300
-        h.core.resume(hard)
+        h.port.resume(hard)
         h.wait(hard)
         assert h.text(hard) == b"a" * 300
 
@@ -226,10 +226,10 @@ def test_any_order_of_commands_leaves_nothing_behind(actions, n_slots, shared, m
                 if x == 0:
                     fake.fail_next(-2)
             elif tasks:
-                getattr(h.core, action)(tasks[x % len(tasks)])
+                getattr(h.port, action)(tasks[x % len(tasks)])
         for task in tasks:
-            h.core.resume(task)
-            h.core.abort(task)
+            h.port.resume(task)
+            h.port.abort(task)
         h.wait(*tasks)
         assert all(one is None or one.accepts_prefix(h.text(task)) for task, one in under.items())
 

@@ -14,13 +14,15 @@ from support import bert
 from support.live import model_path
 from support.tiny import write_tiny
 
-from llamad.engine.embedder import Embedder, Stopped
+from llamad.engine.embedder import Embedder
 from llamad.engine.loading import memory
 from llamad.engine.loading import vectors as vectors_of
 from llamad.engine.loading.model import load
-from llamad.engine.loading.opening import LoadError, Loading
-from llamad.engine.loading.vectors import ComputeFailed, Rows, VectorInfo, Vectors
+from llamad.engine.loading.opening import Loading
+from llamad.engine.loading.vectors import Vectors
 from llamad.flags import parse
+from llamad.protocol.errors import ComputeFailed, LoadError, Stopped
+from llamad.protocol.model_info import Rows, VectorInfo
 
 
 def text(n_tokens: int, token: int = 7) -> bytes:
@@ -238,7 +240,7 @@ def test_an_encoder_without_the_flag_says_which_flag(plain: str) -> None:
 def test_a_head_is_noticed(plain: str, tmp_path: Any) -> None:
     model = opened(plain, "--reranking")
     assert not model.vectors.info.has_head
-    assert not model.can_generate
+    assert not model.model.can_generate
     model.close()
     headed = bert.write_gguf(tmp_path / "head.gguf", bert.seeded(labels=("a", "b", "c")))
     model = opened(headed, "--embedding", "--pooling", "rank")
@@ -279,7 +281,7 @@ def test_a_causal_text_longer_than_the_batch_is_cut_without_a_trace(decoder: str
     found = []
     for n_ubatch in ("32", "256"):
         model = opened(decoder, "--embedding", "--pooling", pooling, "-ub", n_ubatch)
-        assert model.can_generate
+        assert model.model.can_generate
         assert model.vectors.info.n_text_max == 512
         found.append(model.vectors.compute([mixed(150)])[0])
         model.close()
@@ -305,7 +307,7 @@ def test_the_estimate_counts_the_second_context(decoder: str) -> None:
     model = opened(decoder, "--embedding")
     settings = parse(["-m", decoder, "--embedding"], {}).settings
     beside = vectors_of.estimate(settings, model._handle)
-    n_logits = 512 * model.info.n_vocab * 4
+    n_logits = 512 * model.model.info.n_vocab * 4
     assert beside > 2 * n_logits
     refusal = memory.refusal(settings, model._handle, 1 << 60)
     assert refusal is not None

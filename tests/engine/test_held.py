@@ -3,7 +3,7 @@
 import pytest
 from support.harness import ADMITTED, FAILED, FAILURE_ABORTED, FAILURE_DEADLINE, TEXT, Harness
 
-from llamad.engine.core import clock_us
+from llamad.base.clock import clock_us
 from llamad.engine.testing.fake import Fake
 
 PROMPT = b"a prompt that several requests begin with, long enough to be worth waiting for it " * 2
@@ -79,7 +79,7 @@ def test_who_waits_for_a_reader_that_is_aborted_reads_on_and_is_waited_for():
     with Harness(fake, n_slots=4, step_tokens_max=16) as h:
         first = started(fake, h)
         others = [h.submit(PROMPT + tail(i)) for i in (1, 2, 3)]
-        h.core.abort(first)
+        h.port.abort(first)
         fake.block(False)
         h.wait(first, *others)
         assert h.end(first)[0] == FAILED
@@ -108,13 +108,13 @@ def test_a_held_tasks_deadline_and_abort_come_in_time():
         first = started(fake, h)
         late = h.submit(PROMPT + tail(1), deadline_us=clock_us() + 20_000)
         gone = h.submit(PROMPT + tail(2))
-        h.core.abort(gone)
+        h.port.abort(gone)
         fake.block(False)
         h.wait(late, gone)
         assert h.end(late)[2] == FAILURE_DEADLINE
         assert h.end(gone)[2] == FAILURE_ABORTED
         assert h.end(first) is None
-        h.core.abort(first)
+        h.port.abort(first)
         h.wait(first)
 
 

@@ -8,8 +8,9 @@ from support.live import Live, model_path
 from llamad._llama import ffi, lib
 from llamad.engine.loading import memory, placement
 from llamad.engine.loading.model import load
-from llamad.engine.loading.opening import LoadError, Loading
+from llamad.engine.loading.opening import Loading
 from llamad.flags import parse
+from llamad.protocol.errors import LoadError
 
 GIB = 1 << 30
 
@@ -78,9 +79,9 @@ def test_the_shape_of_a_file_is_the_models():
         assert found.n_embd == lib.llama_model_n_embd(handle)
         assert found.n_head == lib.llama_model_n_head(handle)
         assert found.n_head_kv == lib.llama_model_n_head_kv(handle)
-        assert found.n_ctx_train == model.info.n_ctx_train
-        assert found.n_vocab == model.info.n_vocab
-        assert found.bytes == model.info.size
+        assert found.n_ctx_train == model.model.info.n_ctx_train
+        assert found.n_vocab == model.model.info.n_vocab
+        assert found.bytes == model.model.info.size
         assert found.device_looks_up == 1
     finally:
         model.close()

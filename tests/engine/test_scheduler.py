@@ -16,7 +16,7 @@ from support.harness import (
     Harness,
 )
 
-from llamad.engine.core import clock_us
+from llamad.base.clock import clock_us
 from llamad.engine.testing.fake import Fake
 
 
@@ -110,20 +110,20 @@ def test_an_abort_frees_the_slot_in_every_state(state):
         if state == "waiting":
             task = h.submit(b"waiting")
         elif state == "reading":
-            h.core.abort(running)
+            h.port.abort(running)
             h.wait(running)
             fake.block(True)
             task = h.submit(b"r" * 400)
             h.wait_first(task, ADMITTED)
         else:
             task = running
-        h.core.abort(task)
+        h.port.abort(task)
         fake.block(False)
         h.wait(task)
         assert h.end(task)[0] == FAILED
         assert h.end(task)[2] == FAILURE_ABORTED
         if state == "waiting":
-            h.core.abort(running)
+            h.port.abort(running)
         after = h.submit(b"after", n_predict=3)
         h.wait(running, after)
         assert h.end(after)[0] == DONE
@@ -194,7 +194,7 @@ def test_a_long_prompt_never_stalls_a_running_stream():
         h.collect()
         since = len(h.steps)
         h.wait(long)
-        h.core.abort(stream)
+        h.port.abort(stream)
         h.wait(stream)
         reading = [step for step in h.steps if any(not row[2] for row in step[11]) and step[10]]
         assert len(reading) > 4, "the prompt was read in one piece"
@@ -218,7 +218,7 @@ def test_prompts_that_are_soon_read_come_before_what_others_write(
         h.collect()
         since = len(h.steps)
         h.wait(*[h.submit(bytes([65 + i]) * n_each, n_predict=1) for i in range(n_others)])
-        h.core.abort(first)
+        h.port.abort(first)
         h.wait(first)
         reads = [i for i, step in enumerate(h.steps[since:]) if not step[10]]
         assert len(reads) == n_others, "prompts were cut into pieces smaller than a tile"
@@ -233,7 +233,7 @@ def test_a_chunk_leaves_no_less_than_a_tile():
         h.until(lambda: len(h.tokens(stream)) > 5)
         for n in (100, 127, 129, 300, 700, 1000, 1500):
             h.wait(h.submit(bytes([n % 251]) * n, n_predict=1))
-        h.core.abort(stream)
+        h.port.abort(stream)
         h.wait(stream)
         read = [sum(row[1] for row in step[11] if not row[2]) for step in h.steps]
         assert sum(read) >= 3856
@@ -266,17 +266,17 @@ def test_a_paused_reader_gets_no_tokens_and_holds_nobody_back():
     with Harness(fake, n_slots=2) as h:
         slow, fast = h.submit(b"slow"), h.submit(b"fast")
         h.wait_first(slow)
-        h.core.pause(slow)
-        h.core.abort(h.submit(b"a command behind the pause", n_predict=1))
+        h.port.pause(slow)
+        h.port.abort(h.submit(b"a command behind the pause", n_predict=1))
         h.until(lambda: len(h.tokens(fast)) > 5)
         h.collect()
         n_slow, n_fast = len(h.tokens(slow)), len(h.tokens(fast))
         h.until(lambda: len(h.tokens(fast)) > n_fast + 50)
         assert len(h.tokens(slow)) <= n_slow + 1
-        h.core.resume(slow)
+        h.port.resume(slow)
         h.until(lambda: len(h.tokens(slow)) > n_slow + 10)
-        h.core.abort(slow)
-        h.core.abort(fast)
+        h.port.abort(slow)
+        h.port.abort(fast)
         h.wait(slow, fast)
 
 
@@ -391,10 +391,10 @@ def test_any_order_of_commands_leaves_nothing_behind(actions, n_slots, shared, m
                 if x == 0:
                     fake.fail_next(-2)
             elif tasks:
-                getattr(h.core, action)(tasks[x % len(tasks)])
+                getattr(h.port, action)(tasks[x % len(tasks)])
         for task in tasks:
-            h.core.resume(task)
-            h.core.abort(task)
+            h.port.resume(task)
+            h.port.abort(task)
         h.wait(*tasks)
 
 
@@ -420,15 +420,15 @@ def test_a_pause_reaches_a_task_that_still_waits():
     with Harness(fake, n_slots=1) as h:
         first = h.submit(b"first", n_predict=50)
         waiting = h.submit(b"waiting")
-        h.core.pause(waiting)
+        h.port.pause(waiting)
         h.wait(first)
         h.wait_first(waiting, ADMITTED)
         other = h.submit(b"behind it", deadline_us=clock_us() + 100_000)
         h.wait(other)
         assert len(h.tokens(waiting)) <= 1
-        h.core.resume(waiting)
+        h.port.resume(waiting)
         h.until(lambda: len(h.tokens(waiting)) > 5)
-        h.core.abort(waiting)
+        h.port.abort(waiting)
         h.wait(waiting)
 
 

@@ -67,7 +67,7 @@ def test_a_group_whose_first_task_is_aborted_goes_on_alone():
         fake.block(True)
         tasks = [h.submit(PROMPT, group=3) for _ in range(4)]
         h.wait_first(tasks[0], ADMITTED)
-        h.core.abort(tasks[0])
+        h.port.abort(tasks[0])
         fake.block(False)
         h.wait(*tasks)
         assert h.end(tasks[0])[0] == FAILED
@@ -115,7 +115,7 @@ def test_a_busy_slots_prefix_is_taken_over_where_it_is_long():
         h.wait(second)
         assert h.n_cached(second) == N_PROMPT
         assert h.slot(second) != h.slot(first)
-        h.core.abort(first)
+        h.port.abort(first)
         h.wait(first)
         assert bytes(token - 3 for token in h.core.slot_tokens(h.slot(first))[1:]).startswith(
             PROMPT + b"first"
@@ -135,7 +135,7 @@ def test_a_busy_slots_prefix_is_left_where_it_does_not_fit(change):
         h.wait(second)
         assert h.n_cached(second) == 0
         assert fake.n_copies == 0
-        h.core.abort(first)
+        h.port.abort(first)
         h.wait(first)
 
 
@@ -173,11 +173,11 @@ def test_a_shift_that_would_move_all_that_is_left_ends_the_task():
     fake = Fake(n_ctx=64, unified=True, decode_us=50)
     with Harness(fake, n_slots=2, n_ctx=64, n_cells=256) as h:
         tasks = [h.submit(b"p" * 62, group=1, n_predict=n) for n in (100, -1)]
-        h.core.pause(tasks[1])
+        h.port.pause(tasks[1])
         h.wait(tasks[0])
         assert h.end(tasks[0])[2:3] + h.end(tasks[0])[9:10] == (STOP_LIMIT, True)
-        h.core.resume(tasks[1])
-        h.core.abort(tasks[1])
+        h.port.resume(tasks[1])
+        h.port.abort(tasks[1])
         h.wait(tasks[1])
 
 
@@ -212,13 +212,13 @@ def test_any_order_of_groups_keeps_memory_and_slots_in_step(actions, n_slots, un
             elif action == "wait":
                 h.collect()
             elif tasks:
-                h.core.abort(tasks[x % len(tasks)])
+                h.port.abort(tasks[x % len(tasks)])
         for task in tasks:
             if task % 2:
-                h.core.abort(task)
+                h.port.abort(task)
         h.until(lambda: all(h.end(task) for task in tasks if task % 2))
         for task in tasks:
-            h.core.abort(task)
+            h.port.abort(task)
         h.wait(*tasks)
 
 

@@ -60,7 +60,7 @@ def test_what_follows_a_restore_is_what_follows_without_it(tiny, kind, flags):
             assert h.run(h.states.tokens(slot)).tokens == TOKENS
             assert h.next(slot, MORE, N) == straight
         assert bytes(h.run(h.states.save(2)).blob) == bytes(neighbour)
-        assert h.engine.core.check_integrity() == 0
+        assert h.engine._side.check_integrity() == 0
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -10,9 +10,10 @@ from support.harness import GREEDY, Harness
 
 from llamad.client.action import ACTION_SAVE, RESULT_ABORTED, Action
 from llamad.client.engine import Engine
-from llamad.client.slot_states import SlotBusy, StateRefused, States, learn
+from llamad.client.slot_states import SlotBusy, StateRefused, States
 from llamad.client.task import RequestContext, Task
 from llamad.engine.testing.fake import Fake
+from llamad.models.host import learn_layout
 from llamad.protocol.blobs import Blob
 from llamad.ses1 import ses1
 
@@ -47,8 +48,8 @@ class Collector:
     def on_admitted(self, *_):
         self.admitted.set_result(None)
 
-    def on_text(self, tokens, text, *_):
-        self.text += text
+    def on_text(self, text):
+        self.text += text.data
         if not self.began.done():
             self.began.set_result(None)
 
@@ -62,7 +63,7 @@ class Collector:
 @asynccontextmanager
 async def states_of(fake, **options):
     h = Harness(fake, **options)
-    known = learn(h.core, 5, 0)
+    known = learn_layout(h.core, 5, 0)
     engine = Engine(h.core, n_slots=h.n_slots, queue_max=64)
     engine.start()
     states = States(engine, known, "", n_vocab=fake.n_vocab, n_ctx=512)

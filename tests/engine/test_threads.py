@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from llamad.engine.core import be_brief_here
+from llamad.base.clock import be_brief_here
 from llamad.engine.loading import threads
 
 

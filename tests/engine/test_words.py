@@ -95,11 +95,11 @@ class Opened:
             n, expected = plain(self.vocab, text, len(text) * 3 + 8, add_special, parse_special)
             if n < 0:  # bytes that llama.cpp takes for a code point that there is not
                 with pytest.raises(ValueError, match="could not be tokenized"):
-                    self.model.vocab.tokenize(text, add_special, parse_special)
+                    self.model.model.vocab.tokenize(text, add_special, parse_special)
                 continue
             for _ in range(2):  # unknown words, then known ones
                 found = (
-                    memoryview(self.model.vocab.tokenize(text, add_special, parse_special)).cast("i").tolist()
+                    memoryview(self.model.model.vocab.tokenize(text, add_special, parse_special)).cast("i").tolist()
                 )
                 assert found == expected, (text, add_special, parse_special)
 
@@ -170,7 +170,7 @@ def test_every_token_that_is_a_word_and_every_two_of_them(opened):
 
 def asked(opened: Opened, text: bytes, add_special: bool = False) -> int:
     """For how many bytes of it llama.cpp was asked."""
-    opened.model.vocab.tokenize(text, add_special, True)
+    opened.model.model.vocab.tokenize(text, add_special, True)
     return lib.llamad_words_asked()
 
 
@@ -210,7 +210,7 @@ def test_a_model_that_is_used_or_closed_while_its_merges_are_read(tmp_path):
         model = load(flags, 1, Loading())
         _, expected = plain(lib.llama_model_get_vocab(model._handle), text, len(text), False, True)
         for _ in range(n):
-            assert memoryview(model.vocab.tokenize(text, False, True)).cast("i").tolist() == expected
+            assert memoryview(model.model.vocab.tokenize(text, False, True)).cast("i").tolist() == expected
         model.close()
 
 
@@ -237,7 +237,7 @@ def test_a_word_that_no_merges_lead_to(tmp_path):
         changed = {"tokenizer.ggml.pre": pre, "tokenizer.ggml.tokens": tokens}
         with Opened(tiny(tmp_path, tokenizer=changed)) as opened:
             opened.check(b"a qvzzhk, and qvzzhkqvzzhk.")
-            found.append(bytes(opened.model.vocab.tokenize(b" qvzzhk", False, True)))
+            found.append(bytes(opened.model.model.vocab.tokenize(b" qvzzhk", False, True)))
     assert len(found[0]) > len(found[1]) == 4
 
 
@@ -334,7 +334,7 @@ def test_another_model_has_words_of_its_own(tmp_path):
         with Opened(tiny(tmp_path, tokenizer={"tokenizer.ggml.tokens": tokens})) as opened:
             assert opened.knows_words
             opened.check(b"much of the rest")
-            found.append(bytes(opened.model.vocab.tokenize(b"much of the rest", False, True)))
+            found.append(bytes(opened.model.model.vocab.tokenize(b"much of the rest", False, True)))
     assert found[0] == found[2] != found[1]
 
 
@@ -343,11 +343,11 @@ def test_texts_have_a_token_before_and_behind_them(tmp_path, bos, eos):
     changed = {"tokenizer.ggml.add_bos_token": bos, "tokenizer.ggml.add_eos_token": eos}
     with Opened(tiny(tmp_path, tokenizer=changed)) as opened:
         assert opened.knows_words
-        whole = memoryview(opened.model.vocab.tokenize(b"some words", True, True)).cast("i").tolist()
-        bare = memoryview(opened.model.vocab.tokenize(b"some words", False, True)).cast("i").tolist()
+        whole = memoryview(opened.model.model.vocab.tokenize(b"some words", True, True)).cast("i").tolist()
+        bare = memoryview(opened.model.model.vocab.tokenize(b"some words", False, True)).cast("i").tolist()
         assert len(whole) == len(bare) + bos + eos
-        first = opened.model.vocab.piece(lib.llama_vocab_bos(opened.vocab), True)
-        last = opened.model.vocab.piece(lib.llama_vocab_eos(opened.vocab), True)
+        first = opened.model.model.vocab.piece(lib.llama_vocab_bos(opened.vocab), True)
+        last = opened.model.model.vocab.piece(lib.llama_vocab_eos(opened.vocab), True)
         for text in (b"", b" ", b"some words", b"some words " * 20):
             opened.check(text)
             opened.check(first + text)
@@ -363,7 +363,7 @@ def test_threads_have_words_of_their_own(tmp_path):
 
         def run(start: int) -> bool:
             found = (
-                memoryview(opened.model.vocab.tokenize(texts[(start + i) % 60], False, True))
+                memoryview(opened.model.model.vocab.tokenize(texts[(start + i) % 60], False, True))
                 .cast("i")
                 .tolist()
                 == expected[(start + i) % 60]

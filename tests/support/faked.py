@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from types import SimpleNamespace
 from typing import Any
 
 import uvloop
@@ -13,10 +12,10 @@ import uvloop
 from llamad.daemon import Daemon
 from llamad.engine.core import Core
 from llamad.engine.embedder import Computer
-from llamad.engine.loading.model import ModelInfo
 from llamad.engine.testing.fake import Fake
 from llamad.flags import parse
 from llamad.models.host import Host
+from llamad.protocol.model_info import Model, ModelInfo
 from llamad.tokenizer.vocab import Vocab
 from support.client import Client
 
@@ -33,19 +32,18 @@ class FakedHost(Host):
         self.n_ctx_fake = n_ctx
         self.n_batch_fake = n_batch
 
+    def computer(self) -> Computer | None:
+        return self.vectors_fake
+
     async def load(self) -> None:
         vocab = Vocab(self.fake.table, self.fake.vocab, self.fake.n_vocab)
         info = ModelInfo("fake.gguf", "fake", 1, self.fake.n_vocab, 8192, 16, 1000, 4000, "", 0, 1, -1, True)
-        self.model = SimpleNamespace(  # type: ignore[assignment]
-            info=info,
-            vocab=vocab,
+        self.model = Model(
+            info,
+            vocab,
             n_ctx=self.n_ctx_fake * self.settings.n_parallel,
             n_ctx_slot=self.n_ctx_fake,
-            n_batch=self.n_batch_fake,
-            n_swa=0,
-            suppressed_tokens=lambda: [],
-            vectors=self.vectors_fake,
-            close=lambda: None,
+            vectors=self.vectors_fake.info if self.vectors_fake is not None else None,
         )
         assert self.prepare is not None
         self.prepare(self.model)

@@ -7,6 +7,7 @@ import time
 from collections import defaultdict
 
 from llamad.client.action import Acted
+from llamad.client.port import Port
 from llamad.engine.core import Core
 from llamad.engine.testing.fake import Fake
 from llamad.protocol.blobs import Blob
@@ -53,6 +54,15 @@ SAMPLING = {
 GREEDY = Sampling(bytes([9]), **{**SAMPLING, "temperature": 0.0})
 
 
+def flat(event):
+    """A text's fields in the order of TextEvent's arguments, like every other event's."""
+    if event[0] != TEXT:
+        return event
+    text = event[2]
+    fields = (text.tokens, text.data, text.n_decoded, text.t_us, text.prompt_us, text.predict_us, text.probs)
+    return *event[:2], *fields
+
+
 class Harness:
     """Collects events by task. Leaving the block stops the engine and checks that everything was given back."""
 
@@ -71,6 +81,7 @@ class Harness:
             "tracing": True,
         } | options
         self.core = Core(self.vocab, fake.ctx, n_slots=n_slots, n_ctx=n_ctx, n_batch=n_batch, **options)
+        self.port = Port(self.core.link)
         self.n_slots = n_slots
         self.group_n = options.get("group_n", 1)
         self.events = defaultdict(list)
@@ -88,7 +99,7 @@ class Harness:
 
     def __exit__(self, *error):
         self.fake.block(False)
-        self.core.stop()
+        self.port.stop()
         self.until(lambda: not self._thread.is_alive())
         for _ in range(64):  # what is still in the ring
             self.collect()
@@ -136,7 +147,7 @@ class Harness:
         own |= {name: options.pop(name) for name in [*options] if name in own}
         command = Command(self.sampling, **(defaults | options))
         tokens = self.vocab.tokenize(prompt, True, True)
-        while not self.core.submit(task_id, command, tokens, **own):
+        while not self.port.submit(task_id, command, tokens, **own):
             self.collect()
         return task_id
 
@@ -146,7 +157,7 @@ class Harness:
         self.acted[action_id] = None
         self.blobs.append(blob)
         blob_id = blob.id if blob is not None else 0
-        while not self.core.act(action_id, kind, slot, blob_id, nowait=nowait, **options):
+        while not self.port.act(action_id, kind, slot, blob_id, nowait=nowait, **options):
             self.collect()
         return action_id
 
@@ -158,8 +169,8 @@ class Harness:
     def collect(self) -> None:
         """Bounded: an endless task may write faster than this reads."""
         for _ in range(16):
-            events = self.core.poll()
-            for event in events:
+            events = self.port.poll()
+            for event in map(flat, events):
                 self.order.append(event[:2])
                 if event[0] == STEP:
                     self.steps.append(event)

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from llamad.client.slot_states import States
 from llamad.client.task import Done, RequestContext, Task, TokenProbs
+from llamad.client.text_event import TextEvent
 from llamad.engine import llama_log as llamalog
 from llamad.flags import parse
 from llamad.models.host import Host, State
@@ -27,9 +28,9 @@ class Sink:
     def on_admitted(self, *_: object) -> None:
         pass
 
-    def on_text(self, tokens: list[int], _: bytes, *rest: Any) -> None:
-        self.tokens += tokens
-        self.probs += rest[-1]
+    def on_text(self, text: TextEvent) -> None:
+        self.tokens += text.tokens
+        self.probs += text.probs
 
     def on_done(self, done: Done) -> None:
         self.done.set_result(done)
@@ -88,7 +89,7 @@ class Hosted:
 
     def __exit__(self, *_: object) -> None:
         self.run(self.host.close())
-        if self.host.model is not None:
-            self.host.model.close()
+        if self.host.loaded is not None:
+            self.host.loaded.close()
         self.log.detach(self.loop)
         self.loop.close()

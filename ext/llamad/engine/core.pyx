@@ -1,53 +1,29 @@
-# Owns: the engine's memory and the event loop's side of the rings. Everything here but run() is called by the
-# event loop's thread; run() is the engine thread's and leaves the GIL at once.
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t, uintptr_t
+# Owns: the engine's memory: made before the engine thread starts, looked at from outside while it runs. run() is the
+# engine thread's and leaves the GIL at once; everything else is called by whoever made the core.
+from libc.stdint cimport int32_t, uint8_t, uintptr_t
 from libc.stdlib cimport calloc, free, malloc
-from libc.string cimport memcpy, memset
+from libc.string cimport memset
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 
 from llamad.engine.kv.host_cache cimport cache_free, cache_init
-from llamad.protocol.command cimport Command
 from llamad.engine.threads.grammar_pool cimport defer_start, defer_stop
 from llamad.engine.threads.logits_arrival cimport landing_free, landing_init
 from llamad.engine.scheduler.plan cimport plan_free, plan_init
-from llamad.protocol.ring cimport ring_commit, ring_free, ring_init, ring_peek, ring_record_max, ring_release, ring_reserve
-from llamad.engine.wakeup cimport rouse_await_events, rouse_engine
 from llamad.engine.sampler.sampler cimport sampler_scratch_bytes
 from llamad.engine.kv.slots cimport SLOT_IDLE, Slot, slots_check_integrity, slots_free, slots_init
 from llamad.engine.loop cimport engine_run
-from llamad.engine.state cimport State, Taken
-from llamad.base.system cimport be_brief, close, now_us, store_int, take_time, wake_clear, wake_open, wake_send
+from llamad.engine.state cimport State
+from llamad.base.system cimport now_us
+from llamad.protocol.channel cimport Link
 from llamad.tokenizer.vocab cimport Vocab
-from llamad.protocol.messages cimport (
-    COMMAND_ABORT, COMMAND_ACTION, COMMAND_PAUSE, COMMAND_RESUME, COMMAND_STOP, COMMAND_TASK, EVENT_ACTION,
-    EVENT_ADMITTED, EVENT_DONE, EVENT_FAILED, EVENT_PROMPT, EVENT_STEP, EVENT_TEXT, ActionCommand, ActionEvent,
-    AdmittedEvent, DoneEvent, FailedEvent, StepEvent, StepSlot, TaskCommand, TaskRef, TextEvent, TokenProb,
-)
 from llamad.engine.threads.sampler_pool cimport AWAITED_MAX, workers_count, workers_start, workers_stop
-
-cdef enum:
-    EVENT_RING_BYTES = 4 << 20
-    POLL_MAX = 1024
-    COMMAND_RING_BYTES = 4 << 20
-    # What a command may carry beside its prompt: stop strings, biases, breakers.
-    COMMAND_EXTRA_BYTES = 4 << 20
-
-
-def be_brief_here() -> None:
-    """The calling thread works for a moment each time that it is woken, and wants its turn at once."""
-    be_brief()
-
-
-def clock_us() -> int:
-    """The engine's clock, for deadlines and waits."""
-    return now_us()
 
 
 cdef class Core:
     cdef State state
-    cdef Taken taken
     cdef Vocab vocab
+    cdef readonly Link link  # what the front talks through
 
     def __cinit__(self, vocab: Vocab, ctx: int, *, n_slots: int, n_ctx: int, n_cells: int, n_batch: int, n_ubatch: int,
                   n_swa: int, add_bos: bool, similarity_min: float, step_tokens_max: int, n_sampler_threads: int,
@@ -55,7 +31,8 @@ cdef class Core:
                   grammar_work: int = -1, has_device: bool = False, cache_bytes: int = 0) -> None:
         cdef State *state = &self.state
         memset(state, 0, sizeof(State))
-        state.command_fd = state.event_fd = -1
+        self.link = Link(n_slots=n_slots, n_ctx=n_ctx, has_device=has_device)
+        state.channel = &self.link.channel
         self.vocab = vocab
         state.table = vocab.table
         state.vocab = vocab.handle
@@ -93,14 +70,7 @@ cdef class Core:
         state.outputs = <int32_t *>calloc(<size_t>n_slots, sizeof(int32_t))
         if state.scratch == NULL or state.outputs == NULL:
             raise MemoryError()
-        cdef uint64_t n_command = 4 * (<uint64_t>n_ctx * 4 + COMMAND_EXTRA_BYTES) + COMMAND_RING_BYTES
-        if ring_init(&state.commands, n_command) < 0 or ring_init(&state.events, EVENT_RING_BYTES) < 0:
-            raise MemoryError()
-        state.command_fd = wake_open()
-        state.event_fd = wake_open()
-        if state.command_fd < 0 or state.event_fd < 0:
-            raise OSError("eventfd: no descriptors left")
-        state.defer = defer_start(state.n_vocab, state.command_fd, grammar_work)
+        state.defer = defer_start(state.n_vocab, state.channel.command_fd, grammar_work)
         if state.defer == NULL:
             raise MemoryError()
         state.stats.t_last_step_us = now_us()
@@ -113,19 +83,8 @@ cdef class Core:
         cache_free(&state.cache)
         plan_free(&state.plan)
         landing_free(&state.landing)
-        ring_free(&state.commands)
-        ring_free(&state.events)
         free(state.scratch)
         free(state.outputs)
-        if state.command_fd >= 0:
-            close(state.command_fd)
-        if state.event_fd >= 0:
-            close(state.event_fd)
-
-    @property
-    def event_fd(self) -> int:
-        """Readable when poll() has something."""
-        return self.state.event_fd
 
     @property
     def is_failed(self) -> bool:
@@ -187,145 +146,11 @@ cdef class Core:
         with nogil:
             engine_run(&self.state)
 
-    # --- commands: False means that the ring is full and the caller should try again after the next poll() -----
-
-    def submit(self, id: int, task: Command, prompt: bytes, *, request_id: bytes, key_name: bytes, deadline_us: int = 0,
-               wake: bool = True) -> bool:
-        """Without `wake` an engine that sleeps is not told: wake() must follow."""
-        cdef uint64_t n_prompt = <uint64_t>PyBytes_GET_SIZE(prompt), n_tail = <uint64_t>PyBytes_GET_SIZE(task.tail)
-        cdef uint64_t n_payload = sizeof(TaskCommand) + n_prompt + n_tail
-        cdef TaskCommand *command
-        if n_payload > ring_record_max(&self.state.commands):
-            raise ValueError("the request is too large for the engine")
-        if not 0 < n_prompt // 4 < <uint64_t>self.state.slots.n_ctx or task.head.id_slot >= self.state.slots.n:
-            raise ValueError("the prompt or the slot is outside what the engine has")
-        command = <TaskCommand *>ring_reserve(&self.state.commands, COMMAND_TASK, n_payload)
-        if command == NULL:
-            return False
-        memcpy(command, &task.head, sizeof(TaskCommand))
-        command.id = id
-        command.deadline_us = deadline_us
-        command.t_submit_us = now_us()
-        command.n_prompt = <int32_t>(n_prompt // 4)
-        memcpy(command.request_id, PyBytes_AS_STRING(request_id), <size_t>min(63, PyBytes_GET_SIZE(request_id)))
-        memcpy(command.key_name, PyBytes_AS_STRING(key_name), <size_t>min(31, PyBytes_GET_SIZE(key_name)))
-        memcpy(command + 1, PyBytes_AS_STRING(prompt), n_prompt)
-        memcpy(<char *>(command + 1) + n_prompt, PyBytes_AS_STRING(task.tail), n_tail)
-        ring_commit(&self.state.commands)
-        if wake:
-            wake_send(self.state.command_fd)
-        return True
-
-    def rouse(self) -> None:
-        """Tasks are about to be submitted without a wake-up: wake() follows the last."""
-        rouse_engine(&self.state)
-
-    def wake(self) -> None:
-        store_int(&self.state.is_gathering, 0)
-        wake_send(self.state.command_fd)
-
-    cdef bint _send_ref(self, uint32_t kind, uint64_t id):
-        cdef TaskRef *ref = <TaskRef *>ring_reserve(&self.state.commands, kind, sizeof(TaskRef))
-        if ref == NULL:
-            return False
-        ref.id = id
-        ring_commit(&self.state.commands)
-        wake_send(self.state.command_fd)
-        return True
-
-    def abort(self, id: int) -> bool:
-        return self._send_ref(COMMAND_ABORT, id)
-
-    def pause(self, id: int) -> bool:
-        return self._send_ref(COMMAND_PAUSE, id)
-
-    def resume(self, id: int) -> bool:
-        return self._send_ref(COMMAND_RESUME, id)
-
-    def act(self, id: int, kind: int, slot: int, blob: int, *, nowait: bool, n_tokens: int = 0, n_keep: int = 0,
-            n_discard: int = 0) -> bool:
-        """An action on a slot (messages.pxd), answered by exactly one event. Keep the blob until then."""
-        cdef ActionCommand *command
-        if not 0 <= slot < self.state.slots.n:
-            raise ValueError("there is no such slot")
-        command = <ActionCommand *>ring_reserve(&self.state.commands, COMMAND_ACTION, sizeof(ActionCommand))
-        if command == NULL:
-            return False
-        memset(command, 0, sizeof(ActionCommand))
-        command.id = id
-        command.kind = kind
-        command.slot = slot
-        command.blob = blob
-        command.nowait = nowait
-        command.n_tokens = n_tokens
-        command.n_keep = n_keep
-        command.n_discard = n_discard
-        ring_commit(&self.state.commands)
-        wake_send(self.state.command_fd)
-        return True
-
-    def stop(self) -> bool:
-        return self._send_ref(COMMAND_STOP, 0)
-
-    # --- events ------------------------------------------------------------------------------------------------
-
-    def poll(self) -> list[tuple]:
-        """What the engine has said since the last call; each a tuple of (kind, task id, ...). Bounded, so that
-        an engine that writes faster than this reads cannot keep the event loop here; event_fd then stays readable."""
-        cdef uint32_t kind = 0
-        cdef int32_t n_left = POLL_MAX
-        cdef int64_t t_wake
-        cdef void *payload
-        out = []
-        wake_clear(self.state.event_fd)
-        with nogil:
-            rouse_await_events(&self.state)
-        t_wake = take_time(&self.state.t_wake_us)
-        self.taken.t_us = now_us()
-        payload = ring_peek(&self.state.events, &kind)
-        while payload != NULL:
-            if kind == EVENT_TEXT:
-                out.append(_text_event(<TextEvent *>payload))
-            elif kind == EVENT_PROMPT:
-                out.append(_prompt_event(<TextEvent *>payload))
-            elif kind == EVENT_ADMITTED:
-                out.append(_admitted_event(<AdmittedEvent *>payload))
-            elif kind == EVENT_DONE:
-                out.append(_done_event(<DoneEvent *>payload))
-            elif kind == EVENT_FAILED:
-                out.append((EVENT_FAILED, (<FailedEvent *>payload).id, (<FailedEvent *>payload).failure,
-                            (<FailedEvent *>payload).code))
-            elif kind == EVENT_ACTION:
-                out.append(_action_event(<ActionEvent *>payload))
-            elif kind == EVENT_STEP:
-                out.append(_step_event(<StepEvent *>payload))
-            ring_release(&self.state.events)
-            n_left -= 1
-            if n_left == 0:
-                wake_send(self.state.event_fd)
-                break
-            payload = ring_peek(&self.state.events, &kind)
-        if t_wake and out:  # the turn before may have taken what this wake-up was for
-            self.taken.n_wakes += 1
-            self.taken.wake_us += self.taken.t_us - t_wake
-        return out
-
-    def written(self) -> None:
-        """The sockets have what the last poll() gave, for the sums of where time goes."""
-        if self.taken.t_us:
-            self.taken.write_us += now_us() - self.taken.t_us
-        self.taken.t_us = 0
-
-    def parts(self) -> tuple[int, int, int]:
-        """Wake-ups that were answered, and the sums of their microseconds: wake, write."""
-        return self.taken.n_wakes, self.taken.wake_us, self.taken.write_us
-
     # --- what anyone may look at while the engine runs ------------------------------------------------------------
 
     def stats(self) -> dict[str, int]:
         """Counters and times (µs) of the engine, read without asking it."""
         values = dict(self.state.stats)
-        values["n_wakes"], values["wake_us"], values["write_us"] = self.parts()
         values["n_evicted"] = self.state.slots.n_evicted
         values["n_reused"] = self.state.slots.n_reused
         values["n_copied"] = self.state.slots.n_copied
@@ -365,54 +190,3 @@ cdef class Core:
         """What a slot's sequence holds. Only meaningful while the engine rests."""
         cdef Slot *slot = &self.state.slots.items[index]
         return [slot.tokens[i] for i in range(slot.n_tokens)]
-
-
-cdef list _probs(const TextEvent *event, const TokenProb *rows):
-    """For each token its own value and those of the top tokens."""
-    cdef int32_t i, k
-    cdef const TokenProb *row
-    out = []
-    for i in range(event.n_prob_tokens):
-        row = rows + <size_t>i * <size_t>(1 + event.n_top)
-        out.append((row.value, [(row[1 + k].id, row[1 + k].value) for k in range(row.id)]))
-    return out
-
-
-cdef tuple _text_event(const TextEvent *event):
-    cdef const int32_t *tokens = <const int32_t *>(event + 1)
-    cdef const TokenProb *rows = <const TokenProb *>(tokens + event.n_tokens)
-    cdef const char *text = <const char *>(rows + <size_t>event.n_prob_tokens * <size_t>(1 + event.n_top))
-    cdef int32_t i
-    return (EVENT_TEXT, event.id, [tokens[i] for i in range(event.n_tokens)],
-            PyBytes_FromStringAndSize(text, event.n_bytes), event.n_decoded, event.t_us, event.t_prompt_us,
-            event.t_predict_us, _probs(event, rows) if event.n_top else [])
-
-
-cdef tuple _prompt_event(const TextEvent *event):
-    cdef const int32_t *tokens = <const int32_t *>(event + 1)
-    cdef int32_t i
-    return (EVENT_PROMPT, event.id, [tokens[i] for i in range(event.n_tokens)],
-            _probs(event, <const TokenProb *>(tokens + event.n_tokens)))
-
-
-cdef tuple _admitted_event(const AdmittedEvent *event):
-    return (EVENT_ADMITTED, event.id, event.slot, event.n_cached, event.t_us)
-
-
-cdef tuple _done_event(const DoneEvent *event):
-    return (EVENT_DONE, event.id, event.stop_type, event.stop_word, event.slot, event.n_prompt, event.n_cached,
-            event.n_decoded, event.n_slot_tokens, bool(event.truncated), bool(event.has_new_line), event.t_us,
-            event.t_prompt_us, event.t_predict_us)
-
-
-cdef tuple _action_event(const ActionEvent *event):
-    return (EVENT_ACTION, event.id, event.result, event.n_tokens, event.n_bytes, event.stall_us, event.n_processed)
-
-
-cdef tuple _step_event(const StepEvent *event):
-    cdef const StepSlot *rows = <const StepSlot *>(event + 1)
-    cdef int32_t i
-    return (EVENT_STEP, 0, event.step, event.t_us, event.plan_us, event.decode_us, event.sample_us, event.emit_us,
-            event.budget, event.n_tokens, event.n_writing,
-            [(rows[i].slot, rows[i].n_tokens, bool(rows[i].is_writing)) for i in range(event.n_slots)],
-            event.wait_us, event.n_fillers)

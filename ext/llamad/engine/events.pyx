@@ -31,24 +31,24 @@ cdef enum:
 
 cdef void emit_wake(State *state) noexcept nogil:
     """Events are there: wakes the event loop, and leaves the time for it."""
-    store_int(&state.is_emitting, 0)
-    if load_time(&state.t_wake_us) == 0:
-        store_time(&state.t_wake_us, now_us())
-    wake_send(state.event_fd)
+    store_int(&state.channel.is_emitting, 0)
+    if load_time(&state.channel.t_wake_us) == 0:
+        store_time(&state.channel.t_wake_us, now_us())
+    wake_send(state.channel.event_fd)
 
 
 cdef void *_reserve(State *state, uint32_t kind, uint64_t n) noexcept nogil:
     """Room for an event. A full ring means that the event loop is far behind: the engine waits for it."""
-    cdef void *payload = ring_reserve(&state.events, kind, n)
+    cdef void *payload = ring_reserve(&state.channel.events, kind, n)
     while payload == NULL:
         emit_wake(state)
         sleep_us(FULL_PAUSE_US)
-        payload = ring_reserve(&state.events, kind, n)
+        payload = ring_reserve(&state.channel.events, kind, n)
     return payload
 
 
 cdef void _commit(State *state) noexcept nogil:
-    ring_commit(&state.events)
+    ring_commit(&state.channel.events)
     state.is_dirty = 1
 
 

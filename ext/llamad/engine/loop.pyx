@@ -81,7 +81,7 @@ cdef void _on_pause(State *state, uint64_t id, int32_t is_paused) noexcept nogil
 
 cdef void _take_commands(State *state) noexcept nogil:
     cdef uint32_t kind = 0
-    cdef void *payload = ring_peek(&state.commands, &kind)
+    cdef void *payload = ring_peek(&state.channel.commands, &kind)
     while payload != NULL:
         if kind == COMMAND_TASK:
             _on_task(state, <const TaskCommand *>payload)
@@ -93,8 +93,8 @@ cdef void _take_commands(State *state) noexcept nogil:
             actions_add(state, <const ActionCommand *>payload)
         elif kind == COMMAND_STOP:
             state.stopping = 1
-        ring_release(&state.commands)
-        payload = ring_peek(&state.commands, &kind)
+        ring_release(&state.channel.commands)
+        payload = ring_peek(&state.channel.commands, &kind)
 
 
 # --- admission ------------------------------------------------------------------------------------------------
@@ -184,10 +184,10 @@ cdef void _gather(State *state) noexcept nogil:
     last is there, since until then they wait. A loop that something else keeps is waited for asleep."""
     cdef int64_t t_end
     cdef int32_t i
-    if not load_int(&state.is_gathering):
+    if not load_int(&state.channel.is_gathering):
         return
     t_end = now_us() + GATHER_US
-    while load_int(&state.is_gathering):
+    while load_int(&state.channel.is_gathering):
         _take_commands(state)
         if state.stopping:
             return
@@ -196,7 +196,7 @@ cdef void _gather(State *state) noexcept nogil:
         if now_us() < t_end:
             relax()
         else:
-            wake_wait(state.command_fd, GATHER_MS)
+            wake_wait(state.channel.command_fd, GATHER_MS)
     for i in range(state.slots.n):
         if state.slots.items[i].state == SLOT_READING and not state.slots.items[i].is_told:
             _tell_admitted(state, &state.slots.items[i])
@@ -339,7 +339,7 @@ cdef void _wake(State *state) noexcept nogil:
         state.is_dirty = 0
         emit_wake(state)
     else:
-        store_int(&state.is_emitting, 0)
+        store_int(&state.channel.is_emitting, 0)
 
 
 cdef int _timeout_ms(const State *state, int64_t now) noexcept nogil:
@@ -419,7 +419,7 @@ cdef void engine_run(State *state) noexcept nogil:
             _step(state)
             _wake(state)
         elif state.n_released == n_released and n_put_off == 0:  # else somebody may be waiting for a slot or a turn
-            wake_wait(state.command_fd, _timeout_ms(state, now_us()))
+            wake_wait(state.channel.command_fd, _timeout_ms(state, now_us()))
     draw_settle(state)  # whoever ends this thread may free the rows
     _fail_all(state, FAILURE_ABORTED, 0)
     while state.queue.first != NULL:

@@ -13,7 +13,7 @@ from llamad.engine.threads.logits_arrival cimport (
 from llamad.engine.threads.slot_sample cimport PICKED_NOTHING, slot_pick
 from llamad.engine.sampler.logprobs cimport probs_reserve
 from llamad.engine.prompt_probs cimport take_prompt_probs
-from llamad.engine.wakeup cimport rouse_loop
+from llamad.protocol.wakeup cimport wakeup_front
 from llamad.engine.sampler.logits_row cimport row_maxima
 from llamad.engine.sampler.sampler cimport Sampler, sampler_accept, sampler_history_wanted, sampler_open
 from llamad.engine.kv.slots cimport SLOT_READING, SLOT_WRITING, Slot
@@ -111,7 +111,7 @@ cdef void _pick_landing(void *arg, int32_t index, int32_t worker) noexcept nogil
     cdef int has_maxima = landing_await(state.landing.rows + <size_t>slot.i_row * <size_t>state.n_vocab, state.n_vocab,
                                         maxima, &state.landing.is_over, state.landing.patience_us)
     if 0 < load_int(&state.awaited_row) <= slot.i_row + 1 and take_int(&state.awaited_row):
-        rouse_loop(state)
+        wakeup_front(state.channel)
     if not slot.is_filler:
         # Probabilities are told before the pick, with the same scratch.
         slot.sampler.has_maxima = has_maxima and slot.probs.n_top == 0
@@ -215,7 +215,7 @@ cdef int64_t _draw_read(State *state, int64_t t_decode, int is_landing) noexcept
         if slot.n_decoded == 0:
             _note_first(state, slot, t_arrived)
     if take_int(&state.awaited_row):
-        rouse_loop(state)
+        wakeup_front(state.channel)
     landing_learn_read(&state.landing, state.plan.batch.n_tokens, t_arrived - t_decode)
     return t_arrived
 

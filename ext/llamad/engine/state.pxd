@@ -6,7 +6,7 @@ from llamad.engine.kv.host_cache cimport Cache
 from llamad.engine.threads.grammar_pool cimport Defer
 from llamad.engine.threads.logits_arrival cimport Landing
 from llamad.engine.scheduler.plan cimport Plan
-from llamad.protocol.ring cimport Ring
+from llamad.protocol.channel cimport Channel
 from llamad.engine.kv.slots cimport Slots
 from llamad.base.table cimport llamad_table
 from llamad.engine.kv.task_queue cimport Queue
@@ -37,13 +37,6 @@ ctypedef struct Stats:
     int64_t n_waiting
     int64_t is_failed
 
-# What the event loop did with the engine's wake-ups. Written by the event loop alone.
-ctypedef struct Taken:
-    uint64_t n_wakes
-    int64_t wake_us            # from the wake-up until the loop began to take its events
-    int64_t write_us           # until they were answers and the sockets had them
-    int64_t t_us               # when it began to; 0: that is done
-
 # Something to be done to a slot, waiting for it.
 ctypedef struct Action:
     ActionCommand command
@@ -62,14 +55,8 @@ ctypedef struct State:
     Cache cache                # of prompts, in host memory
     Action *actions            # those that wait for their slot, oldest first
     Plan plan
-    Ring commands
-    Ring events
-    int command_fd
-    int event_fd
-    int32_t is_gathering       # the event loop is about to send more tasks (wakeup.pyx)
-    int32_t is_emitting        # the engine is about to send events
+    Channel *channel           # to the front
     int32_t awaited_row        # and whoever sees this row or a later one come shall tell, counted from 1; 0: nobody
-    int64_t t_wake_us          # of the oldest wake-up that the event loop has not answered; 0: it has all
     Workers *workers
     Defer *defer
     char *scratch              # one piece for each worker

@@ -10,22 +10,20 @@ from typing import Any
 import msgspec
 
 from llamad.api.anthropic.request import Thinking
+from llamad.api.generate.stream_event import TextFrame, write_event
 from llamad.api.openai.chat_request import Chat
 from llamad.chat.parsing import Delta
-from llamad.http import sse
-
-_encode = msgspec.json.Encoder().encode
 
 
 def event(kind: str, **rest: Any) -> bytes:
     """One event of a stream: its name is also its "type"."""
-    return sse.format_event(_encode({"type": kind, **rest}), kind.encode())
+    return write_event({"type": kind, **rest}, kind.encode())
 
 
 class Answer:
     """One part's answer so far. Blocks come one after the other: the last is the open one."""
 
-    __slots__ = ("_texts", "blocks", "chat", "is_open", "n_calls", "parser", "thinking")
+    __slots__ = ("_frame", "_texts", "blocks", "chat", "is_open", "n_calls", "parser", "thinking")
 
     def __init__(self, chat: Chat, thinking: Thinking) -> None:
         self.chat = chat
@@ -35,6 +33,7 @@ class Answer:
         self.is_open = False
         self.n_calls = 0
         self._texts: list[str] = []  # of the open block
+        self._frame: tuple[int, TextFrame] | None = None  # a text block's index, and its events' frame
 
     def take(self, deltas: list[Delta]) -> bytes:
         """The events that tell these."""
@@ -42,7 +41,7 @@ class Answer:
         for delta in deltas:
             if delta.kind == "content":
                 out += self._open("text", {"text": ""})
-                out += self._add({"type": "text_delta", "text": delta.text}, delta.text)
+                out += self._text(delta.text)
             elif delta.kind == "reasoning":
                 if not self.thinking.shown:
                     continue
@@ -70,6 +69,15 @@ class Answer:
     def _add(self, delta: dict[str, Any], text: str) -> bytes:
         self._texts.append(text)
         return event("content_block_delta", index=len(self.blocks) - 1, delta=delta)
+
+    def _text(self, text: str) -> bytes:
+        """_add()'s event for text: most events are that, and all but the text stays the same for a block."""
+        index = len(self.blocks) - 1
+        if self._frame is None or self._frame[0] != index:
+            before = b'{"type":"content_block_delta","index":%d,"delta":{"type":"text_delta","text":' % index
+            self._frame = index, TextFrame(before, b"}}", name=b"content_block_delta")
+        self._texts.append(text)
+        return self._frame[1].of_text(text)
 
     def close(self) -> bytes:
         """The open block is whole."""

@@ -12,7 +12,8 @@ import msgspec
 
 from llamad.api.anthropic import request as bodies
 from llamad.api.anthropic.blocks import Answer, event
-from llamad.api.generate.job import Job, Part, Piece
+from llamad.api.generate.job import Job, Part
+from llamad.api.generate.stream_event import TextFrame
 from llamad.api.openai import objects
 from llamad.api.openai import request as openai_bodies
 from llamad.api.openai.chat_request import Chat, parse_chat, start, with_chat
@@ -22,10 +23,11 @@ from llamad.api.request.fields import json_object
 from llamad.api.service import anthropic_errors as errors
 from llamad.api.service.service import Service
 from llamad.client.task import STOP_NAMES
-from llamad.engine.loading.model import Model
+from llamad.client.text_event import TextEvent
 from llamad.http import sse
 from llamad.http.exchange import Exchange
 from llamad.http.request import Response
+from llamad.protocol.model_info import Model
 
 _encode = msgspec.json.Encoder().encode
 
@@ -84,7 +86,10 @@ class MessageDialect:
         message = self._message([], _usage(part.n_prompt, part.n_cached, part.n_decoded))
         return event("message_start", message=message) + event("ping")
 
-    def piece(self, part: Part, piece: Piece) -> bytes:
+    def frame(self, part: Part) -> TextFrame | None:
+        return None  # what a text is, the parser says
+
+    def piece(self, part: Part, piece: TextEvent) -> bytes:
         answer = self._answer(part)
         return answer.take(answer.parser.feed(piece.data.decode("utf-8", "replace")))
 

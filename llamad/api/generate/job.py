@@ -9,14 +9,15 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from llamad.api.generate.prepare import Ready
+from llamad.api.generate.stream_event import TextFrame
 from llamad.api.generate.text_part import TextPart
-from llamad.api.generate.thinking_budget import Budget, Watched
 from llamad.api.request import generation as options
 from llamad.api.request.errors import ApiError, bad, queue_full
 from llamad.api.service.service import Service
+from llamad.base.clock import clock_us
 from llamad.client.engine import Engine
 from llamad.client.task import (
     FAILURE_ABORTED,
@@ -28,14 +29,15 @@ from llamad.client.task import (
     STOP_NAMES,
     Done,
     RequestContext,
+    Sink,
     Task,
     TokenProbs,
 )
-from llamad.engine.core import clock_us
-from llamad.engine.loading.model import Model
+from llamad.client.text_event import TextEvent
 from llamad.http import sse
 from llamad.http.exchange import Exchange
 from llamad.http.request import Response
+from llamad.protocol.model_info import Model
 
 log = logging.getLogger("llamad.api")
 
@@ -61,23 +63,17 @@ def failure_error(failure: int, code: int) -> ApiError:
     return ApiError(500, f"The model could not compute an answer (code {code}); try again")
 
 
-class Piece(NamedTuple):
-    """Text as it came from the engine; `probs` is empty or has an entry for each token."""
-
-    tokens: list[int]
-    data: bytes
-    probs: list[TokenProbs]
-    prompt_us: int
-    predict_us: int
-
-
 class Dialect(Protocol):
-    """How an endpoint words its answer. Streams are written as the first three come, the rest at the end."""
+    """How an endpoint words its answer. Streams are written as the first four come, the rest at the end."""
 
     def begin(self, job: Job) -> bytes:
         """Events before the first text of a stream."""
 
-    def piece(self, part: Part, piece: Piece) -> bytes:
+    def frame(self, part: Part) -> TextFrame | None:
+        """What stands around a text, where an event of this stream tells nothing else; piece() is then asked only for
+        texts with probabilities."""
+
+    def piece(self, part: Part, piece: TextEvent) -> bytes:
         """Events of a piece of a stream; may be none."""
 
     def done(self, part: Part) -> bytes:
@@ -114,14 +110,13 @@ class Part(TextPart):
 
     def __init__(self, job: Job, index: int, tokens_prompt: bytes, seed: int) -> None:
         self.job = job
-        self.is_plain = job.generation.stream and job.has_plain_pieces
         self.index = index
         self.seed = seed
         self.tokens_prompt = tokens_prompt
         self.n_prompt = len(tokens_prompt) // 4
         self.task_id = 0
         self.n_cached = 0
-        self.pieces: list[Piece] = []  # of an answer that is not streamed
+        self.pieces: list[TextEvent] = []  # of an answer that is not streamed
         self.done: Done | None = None
         self.state: object = None  # the dialect's own
 
@@ -145,11 +140,8 @@ class Part(TextPart):
         assert self.job.on_prompt is not None
         self.job.on_prompt(self, tokens, probs)
 
-    def on_piece(
-        self, tokens: list[int], data: bytes, probs: list[TokenProbs], prompt_us: int, predict_us: int
-    ) -> None:
+    def on_piece(self, piece: TextEvent) -> None:
         """From on_text(), for what is more than a plain event."""
-        piece = Piece(tokens, data, probs, prompt_us, predict_us)
         if self.job.generation.stream:
             self.job.write(self.job.dialect.piece(self, piece))
         else:
@@ -173,12 +165,10 @@ class Job:
 
     __slots__ = (
         "__weakref__",
-        "budget",
         "dialect",
         "engine",
         "exchange",
         "generation",
-        "has_plain_pieces",
         "is_paused",
         "markers",
         "model",
@@ -189,6 +179,7 @@ class Job:
         "service",
         "t_submit_us",
         "t_written",
+        "watch",
     )
 
     def __init__(
@@ -201,8 +192,6 @@ class Job:
         dialect: Dialect,
         *,
         markers: bool = False,
-        plain: bool = False,
-        budget: Budget | None = None,
         on_prompt: Callable[[Part, list[int], list[TokenProbs]], None] | None = None,
     ) -> None:
         self.service = service
@@ -212,9 +201,8 @@ class Job:
         self.engine = engine
         self.dialect = dialect
         self.markers = markers
-        self.budget = budget
+        self.watch: Callable[[Part, Task], Sink] | None = None  # hears of the tasks in the parts' place
         self.is_paused = False
-        self.has_plain_pieces = plain  # a piece's event is part.plain_event(), where nothing but text is told
         self.on_prompt = on_prompt
         self.ready: Ready | None = None
         self.parts: list[Part] = []
@@ -240,8 +228,7 @@ class Job:
         deadline_us = self.service.deadline_us(t_submit_us)
         context = RequestContext(request.request_id, request.key_name, deadline_us=deadline_us)
         samplings = [options.sampling(g, self.model.info.nl, options.seed_of(g, i)) for i in range(g.n)]
-        self.has_plain_pieces &= n_parts == 1 and not g.timings_per_token
-        bias = options.biases(g, self.service.eog_tokens(), self.service.suppressed_tokens())
+        bias = options.biases(g, self.service.eog_tokens(), self.model.suppressed_tokens)
         parts = [
             Part(self, i * g.n + k, tokens, options.seed_of(g, k))
             for i, tokens in enumerate(ready.tokens)
@@ -252,6 +239,9 @@ class Job:
                 text = self.model.vocab.detokenize(part.tokens_prompt, True).decode("utf-8", "replace")
                 log.info("request %s: prompt of %d tokens: %r", request.request_id, part.n_prompt, text)
         self._begin(ready, parts, t_submit_us)
+        if g.stream:
+            for part in parts:
+                part.frame = self.dialect.frame(part)
         group = 0
         for part in self.parts:
             if g.n > 1 and part.index % g.n == 0:
@@ -268,7 +258,7 @@ class Job:
                 n_keep=ready.system.kept(g.n_keep, self.model.info.add_bos),
                 n_discard=g.n_discard,
                 t_max_predict_us=g.t_max_predict_ms * 1000,
-                stream=g.stream or self.budget is not None,  # each token is heard of
+                stream=g.stream or self.watch is not None,  # each token is heard of
                 cache_prompt=g.cache_prompt,
                 context_shift=settings.context_shift,
                 grammar=ready.constraint.grammar if ready.constraint is not None else None,
@@ -281,7 +271,7 @@ class Job:
                 # The others of its n completions have the same prompt.
                 prompt_probs=self.on_prompt is not None and part.index % g.n == 0,
             )
-            sink = part if self.budget is None else Watched(part, task, self.budget)
+            sink = part if self.watch is None else self.watch(part, task)
             part.task_id = self.engine.submit(task, sink)
         if g.system_prompt is not None:
             self.service.system = ready.system

@@ -16,8 +16,8 @@ from llamad.api.request.errors import queue_full
 from llamad.api.request.generation import Generation, needs_breakers
 from llamad.api.request.system_prompt import SystemPrompt
 from llamad.api.service.service import Service
-from llamad.engine.loading.model import Model
 from llamad.http.exchange import Exchange
+from llamad.protocol.model_info import Model
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,21 +1,11 @@
 from typing import Any
 
-from llamad.client.task import TokenProbs
-
-def plain_event(tokens: list[int], data: bytes) -> bytes | None: ...
+from llamad.api.generate.stream_event import TextFrame
+from llamad.client.text_event import TextEvent
 
 class TextPart:
     job: Any
     n_decoded: int
     t_last_us: int
-    is_plain: bool
-    def on_text(
-        self,
-        tokens: list[int],
-        data: bytes,
-        n_decoded: int,
-        t_us: int,
-        prompt_us: int,
-        predict_us: int,
-        probs: list[TokenProbs],
-    ) -> None: ...
+    frame: TextFrame | None
+    def on_text(self, text: TextEvent) -> None: ...

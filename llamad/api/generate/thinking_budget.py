@@ -10,16 +10,14 @@ import dataclasses
 from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from llamad.api.generate.job import Part
 from llamad.api.request.constraints import Constraint, Wanted
+from llamad.api.service.service import Service
 from llamad.client.task import STOP_NAMES, Done, Task, TokenProbs
-from llamad.engine.loading.model import Model
+from llamad.client.text_event import TextEvent
 from llamad.http.exchange import Exchange
-
-if TYPE_CHECKING:
-    from llamad.api.generate.job import Part
-    from llamad.api.service.service import Service
+from llamad.protocol.model_info import Model
 
 
 @dataclass(slots=True)
@@ -67,6 +65,11 @@ async def _compiled(
         then()
 
 
+def watched(budget: Budget, part: Part, task: Task) -> Watched:
+    """The sink of a part's task, for Job.watch."""
+    return Watched(part, task, budget)
+
+
 class Watched:
     """Hears of a part's first task, and hands on all until its thought has to be ended."""
 
@@ -87,24 +90,15 @@ class Watched:
     def on_prompt(self, tokens: list[int], probs: list[TokenProbs]) -> None:
         self._part.on_prompt(tokens, probs)
 
-    def on_text(
-        self,
-        tokens: list[int],
-        data: bytes,
-        n_decoded: int,
-        t_us: int,
-        prompt_us: int,
-        predict_us: int,
-        probs: list[TokenProbs],
-    ) -> None:
+    def on_text(self, text: TextEvent) -> None:
         if self._is_cut:
             return
-        self._part.on_text(tokens, data, n_decoded, t_us, prompt_us, predict_us, probs)
+        self._part.on_text(text)
         if self._is_over:
             return
-        self._tokens.extend(tokens)
-        if self._is_too_long(len(tokens), data):
-            self._cut(t_us, prompt_us, predict_us)
+        self._tokens.extend(text.tokens)
+        if self._is_too_long(len(text.tokens), text.data):
+            self._cut(text.t_us, text.prompt_us, text.predict_us)
 
     def _is_too_long(self, n_tokens: int, data: bytes) -> bool:
         """After this much more text. One that has begun to end is given the time."""
@@ -135,7 +129,8 @@ class Watched:
         certain = 1.0 if task.post_sampling_probs else 0.0
         probs: list[TokenProbs] = [(certain, []) for _ in forced] if task.n_probs else []
         n_decoded = len(self._tokens) + len(forced)
-        part.on_text(forced, self._budget.forced.encode(), n_decoded, t_us, prompt_us, predict_us, probs)
+        text = self._budget.forced.encode()
+        part.on_text(TextEvent(forced, text, n_decoded, t_us, prompt_us, predict_us, probs))
         prompt = task.prompt + self._tokens.tobytes() + data
         n_left = task.n_predict - n_decoded if task.n_predict >= 0 else task.n_predict
         rest = Rest(part, n_decoded, prompt_us, predict_us)
@@ -189,18 +184,14 @@ class Rest:
     def on_prompt(self, tokens: list[int], probs: list[TokenProbs]) -> None:
         pass  # nobody asks for it
 
-    def on_text(
-        self,
-        tokens: list[int],
-        data: bytes,
-        n_decoded: int,
-        t_us: int,
-        prompt_us: int,
-        predict_us: int,
-        probs: list[TokenProbs],
-    ) -> None:
-        spent = self._predict_us + prompt_us + predict_us  # reading the thought once more is time of writing
-        self._part.on_text(tokens, data, n_decoded + self._n_before, t_us, self._prompt_us, spent, probs)
+    def on_text(self, text: TextEvent) -> None:
+        spent = (
+            self._predict_us + text.prompt_us + text.predict_us
+        )  # prefilling the thought again counts as decoding
+        n_decoded = text.n_decoded + self._n_before
+        self._part.on_text(
+            TextEvent(text.tokens, text.data, n_decoded, text.t_us, self._prompt_us, spent, text.probs)
+        )
 
     def on_done(self, done: Done) -> None:
         self._part.on_done(

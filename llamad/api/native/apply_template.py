@@ -1,101 +1,18 @@
-"""Owns the way from the flags and the model to the chat template in use, and POST /apply-template.
-
-The template is made in the loader's thread, before the first request; the endpoint runs on the event loop.
-"""
+"""Owns POST /apply-template: the prompt that a chat's messages make, and nothing else. Runs on the event loop."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
 import msgspec
 
+from llamad.api.openai.chat_request import Chat, with_chat
 from llamad.api.request.fields import json_object
-from llamad.chat.host import ChatHost
-from llamad.chat.template import TemplateError
-from llamad.engine.loading.model import Model
-from llamad.flags.settings import Settings
+from llamad.api.service.service import Service
 from llamad.http.exchange import Exchange
 from llamad.http.request import Response
 
-if TYPE_CHECKING:
-    from llamad.api.service.service import Service
-
-
-def make_host(settings: Settings, model: Model) -> ChatHost:
-    """Raises ValueError, with a sentence, for a template or variables that cannot be used."""
-    source = settings.chat_template
-    if source is not None and settings.chat_template_file is not None:
-        raise ValueError("--chat-template and --chat-template-file cannot be combined: give one of them")
-    if settings.chat_template_file is not None:
-        try:
-            source = Path(settings.chat_template_file).read_bytes().decode("utf-8-sig")
-        except (OSError, ValueError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "the file is not UTF-8"
-            raise ValueError(f"--chat-template-file {settings.chat_template_file}: {reason}") from None
-    try:
-        kwargs = msgspec.json.decode(settings.chat_template_kwargs)
-    except ValueError as error:
-        raise ValueError(f"--chat-template-kwargs is not valid JSON: {error}") from None
-    if not isinstance(kwargs, dict):
-        raise ValueError("--chat-template-kwargs must be a JSON object")
-    kwargs = {**_variables(settings), **kwargs}
-    info = model.info
-    try:
-        return ChatHost(
-            info.chat_template if source is None else source,
-            bos=_special(model, info.bos),
-            eos=_special(model, info.eos),
-            adds_bos=info.add_bos,
-            kwargs=kwargs,
-            prefill=settings.prefill_assistant,
-        )
-    except TemplateError as error:
-        of = "the model's chat template" if source is None else "--chat-template"
-        raise ValueError(f"{of}: {error}; give another with --chat-template, for example chatml") from None
-
-
-def _variables(settings: Settings) -> dict[str, Any]:
-    """What the flags say to the template. Older thoughts go by many names."""
-    kept = settings.reasoning_preserve
-    found: dict[str, Any] = dict.fromkeys(
-        ("preserve_thinking", "keep_past_thinking", "preserved_thinking"), kept
-    )
-    found |= dict.fromkeys(("clear_thinking", "truncate_history_thinking", "drop_thinking"), not kept)
-    if settings.reasoning_effort != "default":
-        found["reasoning_effort"] = settings.reasoning_effort
-    return found
-
-
-_TURNS = [{"role": role, "content": "x"} for role in ("user", "assistant", "user")]
-
-
-def turn_end(chat: ChatHost, model: Model) -> int:
-    """The token that ends a turn: the model's end-of-turn token, else its end-of-sequence token, else -1.
-
-    llama.cpp goes by the names of tokens, and of several with a known name takes any (of SmolLM2's "<|endoftext|>" and
-    "<|im_end|>" the first), so what the template writes counts before.
-    """
-    info = model.info
-    try:
-        text = chat.prompt(_TURNS, tools=None, kwargs={})
-        tokens = (
-            memoryview(model.vocab.tokenize(text.encode("utf-8", "replace"), False, True)).cast("i").tolist()
-        )
-    except TemplateError:
-        tokens = []
-    written = [token for token in tokens if model.vocab.is_eog(token)]
-    known = [token for token in (info.eot, info.eos) if token >= 0]
-    return next((token for token in known if token in written), (written + known + [-1])[0])
-
-
-def _special(model: Model, token: int) -> str:
-    return model.vocab.piece(token, True).decode("utf-8", "replace") if token >= 0 else ""
-
 
 def apply_template(service: Service, exchange: Exchange) -> None:
-    """POST /apply-template: the prompt that a chat's messages make, and nothing else."""
-    from llamad.api.openai.chat_request import Chat, with_chat
+    """POST /apply-template."""
 
     def answer(chat: Chat) -> None:
         exchange.send(Response(200, msgspec.json.encode({"prompt": chat.prompt})))

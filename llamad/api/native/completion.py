@@ -10,19 +10,21 @@ from typing import Any
 import msgspec
 
 from llamad.api.generate import result
-from llamad.api.generate.job import Job, Part, Piece
+from llamad.api.generate.job import Job, Part
 from llamad.api.generate.prepare import prepare
+from llamad.api.generate.stream_event import TextFrame, write_event
 from llamad.api.request import generation as options
 from llamad.api.request import parse as parameters
 from llamad.api.request import prompt as prompts
 from llamad.api.request.errors import ApiError
 from llamad.api.request.fields import json_object
 from llamad.api.service.service import Service
-from llamad.http import sse
+from llamad.client.text_event import TextEvent
 from llamad.http.exchange import Exchange
 from llamad.http.request import Response
 
 _encode = msgspec.json.Encoder().encode
+_FRAME = TextFrame(b'{"content":', b',"stop":false}', tokens=True)
 
 
 class Plain:
@@ -31,12 +33,12 @@ class Plain:
     def begin(self, job: Job) -> bytes:
         return b""
 
-    def piece(self, part: Part, piece: Piece) -> bytes:
+    def frame(self, part: Part) -> TextFrame | None:
         job = part.job
-        if not piece.probs and len(job.parts) == 1 and not job.generation.timings_per_token:
-            # The event below, of most streams, without the detour over objects.
-            text = _encode(piece.data.decode("utf-8", "replace"))
-            return b'data: {"content":%b,"tokens":%b,"stop":false}\n\n' % (text, _encode(piece.tokens))
+        return None if len(job.parts) > 1 or job.generation.timings_per_token else _FRAME
+
+    def piece(self, part: Part, piece: TextEvent) -> bytes:
+        job = part.job
         event: dict[str, Any] = {
             "content": piece.data.decode("utf-8", "replace"),
             "tokens": piece.tokens,
@@ -50,10 +52,10 @@ class Plain:
             event["timings"] = result.timings(
                 part.n_prompt, part.n_cached, piece.prompt_us, part.n_decoded, piece.predict_us
             )
-        return sse.format_event(_encode(event))
+        return write_event(event)
 
     def done(self, part: Part) -> bytes:
-        return sse.format_event(_encode(_final(part)))
+        return write_event(_final(part))
 
     def end(self, job: Job) -> bytes:
         return b""
@@ -64,7 +66,7 @@ class Plain:
         return bytes(finals[0]) if len(finals) == 1 else _encode(finals)
 
     def failed(self, error: ApiError) -> bytes:
-        return sse.format_event(_encode(error.body()))
+        return write_event(error.body())
 
     def refused(self, error: ApiError) -> Response:
         return error.response()
@@ -73,7 +75,7 @@ class Plain:
 PLAIN = Plain()
 
 
-def _probabilities(job: Job, piece: Piece) -> list[msgspec.Raw]:
+def _probabilities(job: Job, piece: TextEvent) -> list[msgspec.Raw]:
     return result.probabilities(
         piece.tokens, piece.probs, job.model.vocab, job.generation.post_sampling_probs
     )
@@ -116,7 +118,7 @@ def handle(service: Service, exchange: Exchange) -> None:
     exchange.request.body = b""
     generation = parameters.parse(body, service.defaults, service.constraint)
     sent, prompt = generation.system_prompt, body.get("prompt")
-    job = Job(service, exchange, generation, model, engine, PLAIN, plain=True)
+    job = Job(service, exchange, generation, model, engine, PLAIN)
     if sent is not None and prompt in (None, ""):
         # Only the system prompt is to be set: it is read into the cache, and nothing is generated.
         prompt, generation.n_predict = "", 0

@@ -1,12 +1,10 @@
-"""Owns POST /infill: text between a prefix and a suffix, and how its prompt is put together of FIM tokens.
+"""Owns POST /infill: text between a prefix and a suffix.
 
 Runs on the event loop; long texts are tokenized by a worker (prepare.py). The answer is worded as /completion's.
 """
 
 from __future__ import annotations
 
-from array import array
-from dataclasses import dataclass
 from typing import Any
 
 from llamad.api.generate.job import Job
@@ -14,172 +12,10 @@ from llamad.api.generate.prepare import prepare
 from llamad.api.native.completion import PLAIN
 from llamad.api.request import fields
 from llamad.api.request import parse as parameters
-from llamad.api.request.errors import ApiError, bad
-from llamad.api.request.prompt import Built
+from llamad.api.request.errors import bad
+from llamad.api.request.fim_prompt import FILE_EXTRA, Extra, Infill, refusal
 from llamad.api.service.service import Service
-from llamad.engine.loading.model import Model, ModelInfo
-from llamad.flags.settings import Settings
 from llamad.http.exchange import Exchange
-
-_NEEDED = (("fim_pre", "prefix"), ("fim_suf", "suffix"), ("fim_mid", "middle"))
-
-# What stands for names that a request does not tell, and between texts where the vocabulary has no token for it.
-REPOSITORY, FILE, FILE_EXTRA = "myproject", "filename", "tmp"
-SNIPPET = "\n\n--- snippet ---\n\n"
-
-Extra = list[tuple[str, str]]  # of each text: the name of its file, and itself
-
-
-@dataclass(frozen=True, slots=True)
-class Infill(Built):
-    """A prompt whose parts are known and not yet tokenized."""
-
-    settings: Settings
-    prefix: str | list[Any]
-    suffix: str | list[Any]
-    extra: Extra
-    prompt: str
-    n_predict: int
-
-    @property
-    def n_chars(self) -> int:
-        texts = len(self.prefix) + len(self.suffix) + len(self.prompt)
-        for side in (self.prefix, self.suffix):
-            if isinstance(side, list):
-                texts += sum(len(one) for one in side if isinstance(one, str))
-        return texts + sum(len(name) + len(text) for name, text in self.extra)
-
-    def tokens(self, model: Model, system: bytes) -> bytes:
-        n_system = len(system) // 4
-        return system + infill_tokens(
-            model,
-            self.settings,
-            self.prefix,
-            self.suffix,
-            self.extra,
-            self.prompt,
-            self.n_predict,
-            n_system,
-        )
-
-
-def infill_tokens(
-    model: Model,
-    settings: Settings,
-    prefix: str | list[Any],
-    suffix: str | list[Any],
-    extra: Extra,
-    prompt: str,
-    n_predict: int,
-    n_system: int = 0,
-) -> bytes:
-    """The prompt as token ids, cut so that it and the answer fit the context behind `n_system` tokens of others.
-
-    Prefix and suffix are texts, or arrays of texts and token ids. Only of `prompt`, with which the answer begins,
-    special tokens are parsed, and it is never cut. Lets the GIL go; the model must have the tokens (see `refusal`)."""
-    info, n_ctx = model.info, model.n_ctx_slot
-    before = _mixed(prefix, "input_prefix", model)
-    after = _mixed(suffix, "input_suffix", model)
-    around = _around(extra, model)
-    begun = _text(prompt, model, True)
-    bos = _ids(info.bos) if info.add_bos and not n_system else b""
-    n_answer = max(1, min(n_predict if n_predict >= 0 else n_ctx, n_ctx // 4))
-    n_before, n_after, n_around = shares(
-        len(before) // 4,
-        len(after) // 4,
-        len(around) // 4,
-        len(begun) // 4,
-        room=n_ctx - n_system - n_answer - len(bos) // 4 - len(_NEEDED),
-        n_ctx=n_ctx,
-        n_batch=settings.n_batch,
-        n_predict=settings.n_predict,
-    )
-    first = _ids(info.fim_pre) + before[len(before) - 4 * n_before :]
-    second = _ids(info.fim_suf) + after[: 4 * n_after]
-    if settings.spm_infill:
-        first, second = second, first
-    kept = around[len(around) - 4 * n_around :]
-    return b"".join((kept, bos, first, second, _ids(info.fim_mid), begun))
-
-
-def shares(
-    n_prefix: int,
-    n_suffix: int,
-    n_extra: int,
-    n_prompt: int,
-    *,
-    room: int,
-    n_ctx: int,
-    n_batch: int,
-    n_predict: int,
-) -> tuple[int, int, int]:
-    """How many tokens of prefix, suffix and extra texts are kept: llama-server's shares, as far as there is room.
-
-    Three quarters of a batch are the prefix's, one the suffix's, with the prompt and two more tokens counted in it. The
-    extra texts have the context less a batch and twice the server's own n_predict, whose -1 counts as a number; where
-    a batch is as large as the context, so that this would be nothing, they have what the others leave."""
-    quarter = max(0, min(n_batch, room)) // 4
-    n_prefix = max(0, min(n_prefix, 3 * quarter, room - n_prompt))
-    n_suffix = max(0, min(n_suffix, quarter - 2 - n_prompt))
-    left = room - n_prompt - n_prefix - n_suffix
-    share = n_ctx - n_batch - 2 * n_predict if n_batch < n_ctx else left
-    return n_prefix, n_suffix, max(0, min(n_extra, share, left))
-
-
-def _around(extra: Extra, model: Model) -> bytes:
-    """The repository's name, the extra texts with their files' names, and the name of the file to be filled in."""
-    info, parts = model.info, []
-    if info.fim_rep >= 0:
-        parts.append(_ids(info.fim_rep) + _text(f"{REPOSITORY}\n", model))
-    for name, text in extra:
-        if info.fim_sep >= 0:
-            parts.append(_ids(info.fim_sep) + _text(f"{name}\n", model))
-        else:
-            parts.append(_text(SNIPPET, model))
-        parts.append(_text(text, model))
-    if info.fim_sep >= 0:
-        parts.append(_ids(info.fim_sep) + _text(f"{FILE}\n", model))
-    return b"".join(parts)
-
-
-def _ids(*tokens: int) -> bytes:
-    return array("i", tokens).tobytes()
-
-
-def _text(text: str, model: Model, parse_special: bool = False) -> bytes:
-    # A lone surrogate from a \ud800 escape has no UTF-8; it becomes a question mark.
-    return model.vocab.tokenize(text.encode("utf-8", "replace"), False, parse_special)
-
-
-def _mixed(value: str | list[Any], name: str, model: Model) -> bytes:
-    if isinstance(value, str):
-        return _text(value, model)
-    parts = []
-    for one in value:
-        if isinstance(one, str):
-            parts.append(_text(one, model))
-        elif type(one) is not int:
-            raise bad(f'"{name}": an array may hold token ids and strings only')
-        elif not 0 <= one < model.vocab.n_vocab:
-            raise bad(f'"{name}": token id {one} is outside the vocabulary of {model.vocab.n_vocab}')
-        else:
-            parts.append(_ids(one))
-    return b"".join(parts)
-
-
-# What a request says.
-
-
-def refusal(info: ModelInfo) -> ApiError | None:
-    """Why this model cannot fill in, or None."""
-    missing = [f"{word} ({name.upper()})" for name, word in _NEEDED if getattr(info, name) < 0]
-    if not missing:
-        return None
-    return ApiError(
-        501,
-        f"This model cannot infill: its vocabulary has no token for {', '.join(missing)};"
-        " start llamad with a model for code that has them",
-    )
 
 
 def _side(body: dict[str, Any], name: str) -> str | list[Any]:
@@ -229,5 +65,5 @@ def handle(service: Service, exchange: Exchange) -> None:
         prompt,
         generation.n_predict,
     )
-    job = Job(service, exchange, generation, model, engine, PLAIN, plain=True)
+    job = Job(service, exchange, generation, model, engine, PLAIN)
     prepare(service, exchange, generation, model, [wanted], job.submit)

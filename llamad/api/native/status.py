@@ -32,7 +32,7 @@ def health(service: Service, exchange: Exchange) -> None:
         status = "error" if host.state is State.FAILED else host.state.value
         _send(exchange, {"status": status, **error.body()}, error.status)
         return
-    if host.engine is not None and host.engine.core.is_failed:
+    if host.engine is not None and host.engine.is_failed:
         error = ApiError(500, "The engine could not be restarted after a failed decode; it keeps trying")
         _send(exchange, {"status": "error", **error.body()}, 500)
         return
@@ -67,7 +67,7 @@ def _n_idle(service: Service) -> int:
     """Idle slots; a model that only computes vectors has none, and counts its requests instead."""
     engine, embedder = service.host.engine, service.host.embedder
     if engine is not None:
-        return engine.core.n_idle()
+        return engine.n_idle()
     return max(0, service.settings.n_parallel - (embedder.n_jobs if embedder is not None else 0))
 
 
@@ -156,7 +156,7 @@ def _slot_json(
 
 def slots_json(service: Service) -> list[dict[str, Any]]:
     _, engine = service.ready()
-    counts = engine.core.slots()
+    counts = engine.slots()
     busy = {running.slot: running.sink for running in engine.tasks.values() if running.slot >= 0}
     idle = service.defaults.generation(service.constraint)
     out = []
@@ -172,7 +172,7 @@ def slots(service: Service, exchange: Exchange) -> None:
     if not service.settings.endpoint_slots:
         raise ApiError(501, "This server does not support slots endpoint. Start it with `--slots`")
     _, engine = service.ready()
-    if exchange.request.query.get("fail_on_no_slot", "0") not in ("", "0") and engine.core.n_idle() == 0:
+    if exchange.request.query.get("fail_on_no_slot", "0") not in ("", "0") and engine.n_idle() == 0:
         raise ApiError(503, "no slot available")
     _send(exchange, slots_json(service))
 

@@ -15,9 +15,9 @@ import msgspec
 from llamad.api.request.errors import ApiError, bad
 from llamad.api.request.fields import flag, json_object
 from llamad.api.service.service import Service
-from llamad.engine.loading.model import Model
 from llamad.http.exchange import Exchange
 from llamad.http.request import Response
+from llamad.protocol.model_info import Model
 from llamad.tokenizer import token_ids
 
 # Characters or tokens whose JSON is made on the event loop: a millisecond's at most.

@@ -12,7 +12,8 @@ from typing import Any
 import msgspec
 
 from llamad.api.generate import result
-from llamad.api.generate.job import Job, Part, Piece
+from llamad.api.generate.job import Job, Part
+from llamad.api.generate.stream_event import TextFrame, write_event
 from llamad.api.openai import objects
 from llamad.api.openai import request as bodies
 from llamad.api.openai.chat_request import Chat, start, with_chat
@@ -20,6 +21,7 @@ from llamad.api.request.errors import ApiError
 from llamad.api.request.fields import json_object
 from llamad.api.service.service import Service
 from llamad.chat.parsing import Delta
+from llamad.client.text_event import TextEvent
 from llamad.http import sse
 from llamad.http.exchange import Exchange
 from llamad.http.request import Response
@@ -30,7 +32,17 @@ _encode = msgspec.json.Encoder().encode
 class Answer:
     """One part's answer so far: the parser of its text, and what it has found."""
 
-    __slots__ = ("calls", "chat", "content", "logprobs", "parser", "reasoning", "role_sent", "tokens")
+    __slots__ = (
+        "calls",
+        "chat",
+        "content",
+        "frame",
+        "logprobs",
+        "parser",
+        "reasoning",
+        "role_sent",
+        "tokens",
+    )
 
     def __init__(self, chat: Chat) -> None:
         self.chat = chat
@@ -41,6 +53,7 @@ class Answer:
         self.logprobs: list[dict[str, Any]] = []  # not told yet
         self.tokens: list[int] = []  # not told yet; only where they are wanted
         self.role_sent = False
+        self.frame: TextFrame | None = None  # of an event of nothing but content
 
     def take(self, deltas: list[Delta]) -> list[dict[str, Any]]:
         """Each as OpenAI's delta, with what it adds to the whole remembered."""
@@ -88,7 +101,7 @@ class ChatDialect:
         self.id = objects.new_id("chatcmpl-")
         self.created = int(time.time())
         self.fingerprint = service.build_info
-        self._opening = b""
+        self._opening: bytes | None = None
 
     def _envelope(self, kind: str, choices: list[dict[str, Any]]) -> dict[str, Any]:
         return {
@@ -109,7 +122,7 @@ class ChatDialect:
         reason = objects.finish_reason(part)
         return "tool_calls" if answer.calls and reason == "stop" else reason
 
-    def _remember(self, part: Part, piece: Piece) -> None:
+    def _remember(self, part: Part, piece: TextEvent) -> None:
         job = part.job
         if job.generation.return_tokens:
             self._answer(part).tokens += piece.tokens
@@ -140,22 +153,22 @@ class ChatDialect:
         }
         return objects.event(part.job, self._envelope("chat.completion.chunk", [choice]))
 
-    def _content(self, part: Part, text: str) -> bytes:
-        """_chunk()'s event for nothing but content. Most events are that, and all but two fields are the same."""
-        if not self._opening:
+    def _content_frame(self, part: Part) -> TextFrame:
+        """_chunk()'s event for nothing but content. Most events are that, and all but the text stays the same."""
+        if self._opening is None:
             self._opening = _encode(self._envelope("chat.completion.chunk", []))[:-2]
-        return b'data: %b{"index":%d,"delta":{"content":%b},"finish_reason":null}]}\n\n' % (
-            self._opening,
-            part.index,
-            _encode(text),
-        )
+        before = b'%b{"index":%d,"delta":{"content":' % (self._opening, part.index)
+        return TextFrame(before, b'},"finish_reason":null}]}')
 
     # For the job.
 
     def begin(self, job: Job) -> bytes:
         return b""
 
-    def piece(self, part: Part, piece: Piece) -> bytes:
+    def frame(self, part: Part) -> TextFrame | None:
+        return None  # what a text is, the parser says
+
+    def piece(self, part: Part, piece: TextEvent) -> bytes:
         answer = self._answer(part)
         g = part.job.generation
         deltas = answer.parser.feed(piece.data.decode("utf-8", "replace"))
@@ -163,7 +176,9 @@ class ChatDialect:
         if is_bare and answer.role_sent and len(deltas) == 1 and deltas[0].kind == "content":
             text = deltas[0].text
             answer.content.append(text)
-            return self._content(part, text)
+            if answer.frame is None:
+                answer.frame = self._content_frame(part)
+            return answer.frame.of_text(text)
         self._remember(part, piece)
         out = self._role(part)
         for delta in answer.take(deltas):
@@ -215,7 +230,7 @@ class ChatDialect:
         return _encode(result.select(whole, job.generation.response_fields))
 
     def failed(self, error: ApiError) -> bytes:
-        return sse.format_event(_encode(error.body()))
+        return write_event(error.body())
 
     def refused(self, error: ApiError) -> Response:
         return error.response()

@@ -10,11 +10,12 @@ import asyncio
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from llamad.api.generate.job import Job
 from llamad.api.generate.prepare import Ready, prepare
-from llamad.api.generate.thinking_budget import Budget, with_budget
+from llamad.api.generate.thinking_budget import Budget, watched, with_budget
 from llamad.api.openai import request as bodies
 from llamad.api.openai.reasoning import BUDGETS, Thinking, reasoning_format, thinking
 from llamad.api.request import constraints as grammars
@@ -93,7 +94,9 @@ class Chat:
 def start(chat: Chat, job: Job) -> None:
     """Prepare a chat's job and hand it to the engine."""
     service, exchange, generation, model = job.service, job.exchange, job.generation, job.model
-    budget = job.budget = chat.budget
+    budget = chat.budget
+    if budget is not None:
+        job.watch = partial(watched, budget)
     if budget is not None and generation.constraint.schema is not None:
         before = before_answer(chat.host.format, False)
         budget.rest = dataclasses.replace(generation.constraint, before=before)

@@ -12,18 +12,19 @@ from typing import Any
 import msgspec
 
 from llamad.api.generate import result
-from llamad.api.generate.job import Job, Part, Piece
+from llamad.api.generate.job import Job, Part
 from llamad.api.generate.prepare import prepare
-from llamad.api.native import infill
+from llamad.api.generate.stream_event import TextFrame, write_event
 from llamad.api.openai import objects
 from llamad.api.openai import request as bodies
 from llamad.api.openai.echo import Echo
-from llamad.api.request import fields
+from llamad.api.request import fields, fim_prompt
 from llamad.api.request import prompt as prompts
 from llamad.api.request.errors import ApiError, bad
 from llamad.api.request.fields import json_object
 from llamad.api.service.service import Service
 from llamad.client.task import TokenProbs
+from llamad.client.text_event import TextEvent
 from llamad.http import sse
 from llamad.http.exchange import Exchange
 from llamad.http.request import Response
@@ -55,7 +56,6 @@ class TextDialect:
         self.n_wanted = 1
         self.prompts: list[Any] = []  # as sent
         self.echoes: dict[int, Echo] = {}  # of each prompt
-        self._opening = b""
 
     @property
     def n_probs(self) -> int:
@@ -93,7 +93,7 @@ class TextDialect:
             part.state = Progress(objects.Offsets(len(self._echo(part).text) if self.echo else 0))
         return part.state
 
-    def _logprobs(self, part: Part, piece: Piece) -> dict[str, Any] | None:
+    def _logprobs(self, part: Part, piece: TextEvent) -> dict[str, Any] | None:
         if self.n_top < 0:
             return None
         job, told, offsets = part.job, objects.no_text_logprobs(), self._progress(part).offsets
@@ -118,7 +118,7 @@ class TextDialect:
         return {"text": text, "index": part.index, "logprobs": logprobs, "finish_reason": reason}
 
     @staticmethod
-    def _tokens(part: Part, pieces: list[Piece]) -> dict[str, Any]:
+    def _tokens(part: Part, pieces: list[TextEvent]) -> dict[str, Any]:
         if not part.job.generation.return_tokens:
             return {}
         return {"tokens": [token for piece in pieces for token in piece.tokens]}
@@ -128,21 +128,17 @@ class TextDialect:
     def begin(self, job: Job) -> bytes:
         return b""
 
-    def _bare(self, part: Part, text: str) -> bytes:
-        """The event for nothing but text. Most events are that, and all but two fields are the same."""
-        if not self._opening:
-            self._opening = _encode(self._envelope([]))[:-2]
-        return b'data: %b{"text":%b,"index":%d,"logprobs":null,"finish_reason":null}]}\n\n' % (
-            self._opening,
-            _encode(text),
-            part.index,
-        )
+    def frame(self, part: Part) -> TextFrame | None:
+        g = part.job.generation
+        if self.echo or self.n_top >= 0 or g.return_tokens or g.timings_per_token or g.response_fields:
+            return None
+        opening = _encode(self._envelope([]))[:-2]
+        after = b',"index":%d,"logprobs":null,"finish_reason":null}]}' % part.index
+        return TextFrame(opening + b'{"text":', after)
 
-    def piece(self, part: Part, piece: Piece) -> bytes:
+    def piece(self, part: Part, piece: TextEvent) -> bytes:
         text = piece.data.decode("utf-8", "replace")
         g = part.job.generation
-        if self.n_top < 0 and not (g.return_tokens or g.timings_per_token or g.response_fields):
-            return self._echo_event(part) + self._bare(part, text)
         choice = self._choice(part, text, self._logprobs(part, piece), None)
         event = self._envelope([choice | self._tokens(part, [piece])])
         if g.timings_per_token:
@@ -173,14 +169,9 @@ class TextDialect:
             text = part.data().decode("utf-8", "replace")
             if self.echo:
                 text = self._echo(part).text + text
-            joined = Piece(
-                [token for piece in part.pieces for token in piece.tokens],
-                b"",
-                [one for piece in part.pieces for one in piece.probs],
-                0,
-                0,
-            )
-            logprobs = self._logprobs(part, joined)
+            tokens = [token for piece in part.pieces for token in piece.tokens]
+            probs = [one for piece in part.pieces for one in piece.probs]
+            logprobs = self._logprobs(part, TextEvent(tokens, b"", 0, 0, 0, 0, probs))
             if logprobs is not None and self.echo:
                 prompt = self._echo(part).logprobs
                 logprobs = {name: prompt[name] + values for name, values in logprobs.items()}
@@ -194,7 +185,7 @@ class TextDialect:
         return _encode(result.select(whole, g.response_fields))
 
     def failed(self, error: ApiError) -> bytes:
-        return sse.format_event(_encode(error.body()))
+        return write_event(error.body())
 
     def refused(self, error: ApiError) -> Response:
         return error.response()
@@ -219,7 +210,7 @@ def handle(service: Service, exchange: Exchange) -> None:
     exchange.request.body = b""
     dialect = TextDialect(body, service)
     suffix = fields.text(body, "suffix")
-    refused = infill.refusal(model.info) if suffix else None
+    refused = fim_prompt.refusal(model.info) if suffix else None
     if refused is not None:
         raise ApiError(refused.status, f'"suffix": {refused.message}')
     n = fields.whole(body, "n_cmpl" if body.get("n_cmpl") is not None else "n", 1, 1)
@@ -248,6 +239,6 @@ def handle(service: Service, exchange: Exchange) -> None:
         if not all(isinstance(one, str) for one in wanted):
             raise bad('"suffix" needs a "prompt" that is a string, or an array of strings')
         wanted = [
-            infill.Infill(service.settings, one, suffix, [], "", generation.n_predict) for one in wanted
+            fim_prompt.Infill(service.settings, one, suffix, [], "", generation.n_predict) for one in wanted
         ]
     prepare(service, exchange, generation, model, wanted, job.submit)

@@ -12,7 +12,7 @@ from typing import Any
 from llamad.api.openai import objects
 from llamad.api.request.system_prompt import SystemPrompt
 from llamad.client.task import TokenProbs
-from llamad.engine.loading.model import Model
+from llamad.protocol.model_info import Model
 from llamad.tokenizer.vocab import Vocab
 
 

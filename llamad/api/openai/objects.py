@@ -14,9 +14,10 @@ from typing import Any
 import msgspec
 
 from llamad.api.generate import result
-from llamad.api.generate.job import Job, Part, Piece
+from llamad.api.generate.job import Job, Part
+from llamad.api.generate.stream_event import write_event
 from llamad.client.task import STOP_NAMES, TokenProbs
-from llamad.http import sse
+from llamad.client.text_event import TextEvent
 from llamad.tokenizer.vocab import Vocab
 
 LOGPROB_MIN = -9999.0
@@ -49,7 +50,7 @@ def usage(job: Job) -> dict[str, Any]:
 def event(job: Job, value: dict[str, Any]) -> bytes:
     """An event of a stream: the fields that the request wants, where it names them; none without any of them."""
     chosen = result.select(value, job.generation.response_fields)
-    return sse.format_event(_encode(chosen)) if chosen else b""
+    return write_event(chosen) if chosen else b""
 
 
 def warnings(job: Job) -> dict[str, Any]:
@@ -63,7 +64,7 @@ def ended_timings(part: Part) -> dict[str, Any]:
     return result.timings(done.n_prompt, done.n_cached, done.prompt_us, done.n_decoded, done.predict_us)
 
 
-def chat_logprobs(vocab: Vocab, piece: Piece, n_top: int, is_post: bool) -> list[dict[str, Any]]:
+def chat_logprobs(vocab: Vocab, piece: TextEvent, n_top: int, is_post: bool) -> list[dict[str, Any]]:
     """The entries of `logprobs.content` for the tokens of a piece; after sampling, probabilities, as /completion
     has them."""
     name, name_top = ("prob", "top_probs") if is_post else ("logprob", "top_logprobs")

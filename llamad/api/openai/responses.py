@@ -10,7 +10,8 @@ from typing import Any
 
 import msgspec
 
-from llamad.api.generate.job import Job, Part, Piece
+from llamad.api.generate.job import Job, Part
+from llamad.api.generate.stream_event import TextFrame
 from llamad.api.openai import objects
 from llamad.api.openai import request as bodies
 from llamad.api.openai import responses_request as response_bodies
@@ -20,6 +21,7 @@ from llamad.api.request import generation as options
 from llamad.api.request.errors import ApiError
 from llamad.api.request.fields import json_object
 from llamad.api.service.service import Service
+from llamad.client.text_event import TextEvent
 from llamad.http import sse
 from llamad.http.exchange import Exchange
 from llamad.http.request import Response
@@ -82,7 +84,7 @@ class ResponseDialect:
             **self.echo,
         }
 
-    def _logprobs(self, part: Part, piece: Piece) -> list[dict[str, Any]]:
+    def _logprobs(self, part: Part, piece: TextEvent) -> list[dict[str, Any]]:
         if not self.chat.logprobs:
             return []
         return objects.chat_logprobs(part.job.model.vocab, piece, self.chat.n_top, False)
@@ -95,7 +97,10 @@ class ResponseDialect:
     def begin(self, job: Job) -> bytes:
         return self.events.first(self._response("in_progress", [], None))
 
-    def piece(self, part: Part, piece: Piece) -> bytes:
+    def frame(self, part: Part) -> TextFrame | None:
+        return None  # every event has a number of its own
+
+    def piece(self, part: Part, piece: TextEvent) -> bytes:
         answer = self._answer(part)
         deltas = answer.parser.feed(piece.data.decode("utf-8", "replace"))
         return answer.take(deltas, len(piece.tokens), self._logprobs(part, piece))

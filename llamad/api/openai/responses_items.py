@@ -7,14 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
+from llamad.api.generate.stream_event import write_event
 from llamad.api.openai import objects
 from llamad.api.openai.chat_request import Chat
 from llamad.chat.parsing import Delta
-from llamad.http import sse
-
-_encode = msgspec.json.Encoder().encode
 
 
 class Events:
@@ -36,7 +32,7 @@ class Events:
 
 
 def _event(kind: str, number: int, rest: dict[str, Any]) -> bytes:
-    return sse.format_event(_encode({"type": kind, "sequence_number": number, **rest}), kind.encode())
+    return write_event({"type": kind, "sequence_number": number, **rest}, kind.encode())
 
 
 class Answer:

@@ -10,7 +10,7 @@ from typing import Any
 
 from llamad.api.request import fields
 from llamad.api.request.errors import bad
-from llamad.engine.loading.model import Model
+from llamad.protocol.model_info import Model
 
 BIAS_MAX = 65536
 BIAS_TEXTS_MAX = 1024

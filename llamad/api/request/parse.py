@@ -17,9 +17,9 @@ from typing import Any
 from llamad.api.request import constraints, fields, generation, logit_bias, system_prompt
 from llamad.api.request.errors import bad, not_yet
 from llamad.api.request.generation import UINT32_MAX, Generation
-from llamad.engine.loading.model import Model
 from llamad.flags.settings import Settings
 from llamad.options.samplers import BREAKER_BYTES_MAX, BREAKERS_MAX, LETTERS, SAMPLERS_MAX, present_name
+from llamad.protocol.model_info import Model
 
 INT64 = 2**63
 STOP_BYTES_MAX = 4096

@@ -10,7 +10,7 @@ from array import array
 from typing import Any
 
 from llamad.api.request.errors import bad, too_long
-from llamad.engine.loading.model import Model
+from llamad.protocol.model_info import Model
 
 # Up to here a prompt is tokenized on the event loop: for half a millisecond at most, since every stream waits for it.
 TEXT_INLINE_MAX = 1024

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from llamad.api.request.errors import ApiError, bad, too_long
 from llamad.api.request.fields import INT32_MAX
-from llamad.engine.loading.model import Model
 from llamad.flags.settings import Settings
+from llamad.protocol.model_info import Model
 
 _KEYS = ("prompt", "anti_prompt", "assistant_name")
 

@@ -13,29 +13,29 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
-from llamad.api.native.apply_template import make_host, turn_end
 from llamad.api.request import constraints
 from llamad.api.request.constraints import Grammars
 from llamad.api.request.dry_breakers import Breakers
 from llamad.api.request.errors import ApiError
 from llamad.api.request.parse import Defaults
 from llamad.api.request.system_prompt import SystemPrompt, read_file
+from llamad.api.service.chat_template import make_host, turn_end
 from llamad.api.service.error_dialects import worded
 from llamad.api.service.metrics import Metrics
 from llamad.chat.host import ChatHost
+from llamad.client.embedder import Embedder
 from llamad.client.engine import Engine
 from llamad.client.sessions import Sessions
 from llamad.client.slot_states import States
 from llamad.client.state_bytes import Room
 from llamad.client.state_files import StateFiles
-from llamad.engine.embedder import Embedder
-from llamad.engine.loading.model import Model
-from llamad.engine.loading.opening import LoadError
 from llamad.flags.help import props
 from llamad.flags.settings import Settings
 from llamad.http.exchange import Exchange
 from llamad.http.request import Request
 from llamad.models.host import Host, State
+from llamad.protocol.errors import LoadError
+from llamad.protocol.model_info import Model
 from llamad.tokenizer.tokenize_pool import Tokenizing
 
 log = logging.getLogger("llamad.api")
@@ -106,7 +106,6 @@ class Service:
         self._tokenizing: Tokenizing | None = None
         self._jobs: set[asyncio.Task[None]] = set()
         self._eog_tokens: list[int] | None = None
-        self._suppressed: list[int] | None = None
 
     def prepare(self, model: Model) -> None:
         """In the loader's thread, before the first request: what the flags say and needs the vocabulary."""
@@ -188,12 +187,6 @@ class Service:
         if self._eog_tokens is None:
             self._eog_tokens = self.ready()[0].vocab.eog_tokens()
         return self._eog_tokens
-
-    def suppressed_tokens(self) -> list[int]:
-        """Tokens the model must never produce."""
-        if self._suppressed is None:
-            self._suppressed = self.ready()[0].suppressed_tokens()
-        return self._suppressed
 
     def spawn(self, exchange: Exchange, work: Coroutine[Any, Any, None]) -> None:
         """Run the long part of a request; its errors become the request's answer. A client that goes ends it."""

@@ -53,7 +53,7 @@ class Ask:
     def expected_bytes(self) -> int:
         """About what saving the slot takes, from what it holds now; it may hold more once it is free."""
         engine = self.service.host.engine
-        n_tokens = engine.core.slots()[self.slot][1] if engine is not None else 0
+        n_tokens = engine.slots()[self.slot][1] if engine is not None else 0
         assert self.states.layout is not None
         return self.states.layout.bytes(n_tokens)
 

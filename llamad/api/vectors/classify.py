@@ -14,11 +14,10 @@ from llamad.api.request.fields import json_object, text
 from llamad.api.service.service import Service
 from llamad.api.vectors import inputs as shapes
 from llamad.api.vectors import vector_job
-from llamad.engine.embedder import Embedder
-from llamad.engine.loading.model import Model
-from llamad.engine.loading.vectors import Rows
+from llamad.client.embedder import Embedder
 from llamad.http.exchange import Exchange
 from llamad.http.request import Response
+from llamad.protocol.model_info import Model, Rows
 
 _encode = msgspec.json.Encoder().encode
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from base64 import b64encode
 
 from llamad._llama import ffi, lib
-from llamad.engine.loading.vectors import Rows
+from llamad.protocol.model_info import Rows
 
 
 def to_json(row: Rows) -> bytes:

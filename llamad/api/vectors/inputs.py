@@ -9,8 +9,7 @@ from array import array
 from typing import Any
 
 from llamad.api.request.errors import ApiError, bad
-from llamad.engine.loading.model import Model
-from llamad.engine.loading.vectors import VectorInfo
+from llamad.protocol.model_info import Model, VectorInfo
 
 
 def split(value: Any, name: str, inputs_max: int, info: VectorInfo) -> list[Any]:

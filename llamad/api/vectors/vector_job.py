@@ -12,10 +12,10 @@ from typing import TypeVar
 
 from llamad.api.request.errors import ApiError, queue_full
 from llamad.api.service.service import Service
-from llamad.engine.embedder import Embedder, Stopped
-from llamad.engine.loading.model import Model
-from llamad.engine.loading.vectors import ComputeFailed, Rows, wants_vectors
+from llamad.client.embedder import Embedder
 from llamad.http.exchange import Exchange
+from llamad.protocol.errors import ComputeFailed, Stopped
+from llamad.protocol.model_info import Model, Rows
 
 T = TypeVar("T")
 
@@ -26,7 +26,7 @@ FLOATS_INLINE_MAX = 16384
 
 def embedding_ready(service: Service) -> tuple[Model, Embedder]:
     """The model and its embedder, or the 501 that says why there are no vectors."""
-    if not wants_vectors(service.settings):
+    if not service.settings.wants_vectors:
         raise ApiError(501, "This server does not support embeddings. Start it with `--embeddings`")
     model, embedder = service.embedder()
     if embedder.info.pooling == "rank":
@@ -41,7 +41,7 @@ def embedding_ready(service: Service) -> tuple[Model, Embedder]:
 def ranking_ready(service: Service, what: str) -> tuple[Model, Embedder]:
     """The same for scores; `what` the endpoint does with them."""
     off = ApiError(501, f"This server does not support {what}. Start it with `--reranking`")
-    if not wants_vectors(service.settings):
+    if not service.settings.wants_vectors:
         raise off
     model, embedder = service.embedder()
     if embedder.info.pooling != "rank":

@@ -5,51 +5,23 @@ load() runs in a worker thread, beside the event loop; everything else is read-o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from llamad._llama import ffi, lib
 from llamad.engine.loading import memory, vectors
-from llamad.engine.loading.opening import LoadCancelled, LoadError, Loading, Opening, open_model
+from llamad.engine.loading.opening import LoadCancelled, Loading, Opening, open_model
 from llamad.engine.loading.vectors import Vectors
 from llamad.flags.settings import Settings
+from llamad.protocol.errors import LoadError
+from llamad.protocol.model_info import Model, ModelInfo
 from llamad.tokenizer.vocab import Vocab
 
 CTX_SLOT_MIN = 8
 
 
-@dataclass(frozen=True, slots=True)
-class ModelInfo:
-    """What the endpoints tell of the model."""
-
-    path: str
-    description: str
-    vocab_type: int
-    n_vocab: int
-    n_ctx_train: int
-    n_embd: int
-    n_params: int
-    size: int
-    chat_template: str
-    bos: int
-    eos: int
-    eot: int
-    add_bos: bool
-    nl: int = -1  # the token of a line end; -1: none
-    sep: int = -1
-    add_eos: bool = False
-    add_sep: bool = False
-    rerank_template: str | None = None
-    fim_pre: int = -1  # the tokens of infilling; -1: none
-    fim_suf: int = -1
-    fim_mid: int = -1
-    fim_rep: int = -1
-    fim_sep: int = -1
-
-
-class Model:
-    """An open model with a context that generates, one for vectors, or both. close() frees all; the threads of engine
-    and embedder must have ended before."""
+class LoadedModel:
+    """An open model with a context that generates, one for vectors, or both. `model` is what the front is told of it.
+    close() frees all; the threads of engine and embedder must have ended before."""
 
     def __init__(
         self,
@@ -62,38 +34,35 @@ class Model:
     ) -> None:
         self._handle = handle
         self._context = context  # None: a model that cannot generate
-        self.info = info
-        self.vocab = vocab
         self.vectors = vectors
         self.has_device = memory.computes(settings, handle)
         if context is None:
             assert vectors is not None
-            self.n_ctx = self.n_ctx_slot = self.n_batch = self.n_ubatch = vectors.info.n_text_max
+            n_ctx = n_ctx_slot = self.n_batch = self.n_ubatch = vectors.info.n_text_max
             self.can_share, self.n_swa = False, 0
-            return
-        raw = lib.llamad_context_get(context)
-        self.n_ctx = lib.llama_n_ctx(raw)  # of the whole cache
-        self.n_ctx_slot = self.n_ctx if settings.kv_unified else lib.llama_n_ctx_seq(raw)
-        self.n_batch = lib.llama_n_batch(raw)
-        self.n_ubatch = lib.llama_n_ubatch(raw)
-        # A state that cannot be cut back to a prefix cannot be given to another sequence either.
-        self.can_share = not (lib.llama_model_is_recurrent(handle) or lib.llama_model_is_hybrid(handle))
-        # Also with --swa-full: a state that was restored holds no more than the window.
-        self.n_swa = lib.llama_model_n_swa(handle)
-
-    @property
-    def can_generate(self) -> bool:
-        return self._context is not None
+        else:
+            raw = lib.llamad_context_get(context)
+            n_ctx = lib.llama_n_ctx(raw)
+            n_ctx_slot = n_ctx if settings.kv_unified else lib.llama_n_ctx_seq(raw)
+            self.n_batch = lib.llama_n_batch(raw)
+            self.n_ubatch = lib.llama_n_ubatch(raw)
+            # A state that cannot be cut back to a prefix cannot be given to another sequence either.
+            self.can_share = not (lib.llama_model_is_recurrent(handle) or lib.llama_model_is_hybrid(handle))
+            # Also with --swa-full: a state that was restored holds no more than the window.
+            self.n_swa = lib.llama_model_n_swa(handle)
+        self.model = Model(
+            info,
+            vocab,
+            n_ctx=n_ctx,
+            n_ctx_slot=n_ctx_slot,
+            can_generate=context is not None,
+            vectors=vectors.info if vectors is not None else None,
+            suppressed_tokens=_suppressed_tokens(handle),
+        )
 
     @property
     def context_address(self) -> int:
         return int(ffi.cast("uintptr_t", self._context))
-
-    def suppressed_tokens(self) -> list[int]:
-        """Tokens that this model must never produce."""
-        n = ffi.new("int32_t *")
-        tokens = lib.llama_vocab_get_suppress_tokens(lib.llama_model_get_vocab(self._handle), n)
-        return [tokens[i] for i in range(n[0])] if tokens != ffi.NULL else []
 
     def close(self) -> None:
         if self.vectors is not None:
@@ -104,6 +73,12 @@ class Model:
         if self._handle is not None:
             lib.llamad_model_close(self._handle)
             self._handle = None
+
+
+def _suppressed_tokens(handle: Any) -> list[int]:
+    n = ffi.new("int32_t *")
+    tokens = lib.llama_vocab_get_suppress_tokens(lib.llama_model_get_vocab(handle), n)
+    return [tokens[i] for i in range(n[0])] if tokens != ffi.NULL else []
 
 
 def _context_params(settings: Settings, n_threads: int) -> Any:
@@ -154,7 +129,7 @@ def _check(settings: Settings, handle: Any) -> None:
     n_max = lib.llama_max_parallel_sequences()
     if settings.n_parallel > n_max:
         raise LoadError(f"--parallel {settings.n_parallel}: this llama.cpp has at most {n_max} sequences")
-    if not vectors.wants_vectors(settings):
+    if not settings.wants_vectors:
         if settings.attention == "non-causal":
             raise LoadError(
                 "--attention non-causal is for embeddings only; give --embedding, or leave it out"
@@ -197,7 +172,7 @@ def _check_generation(settings: Settings, handle: Any) -> None:
             raise LoadError(
                 f"--cache-type-{flag} {name} needs heads of a multiple of {block}; this model's are {size}"
             )
-    beside = vectors.estimate(settings, handle) if vectors.wants_vectors(settings) else 0
+    beside = vectors.estimate(settings, handle) if settings.wants_vectors else 0
     refusal = memory.refusal(settings, handle, beside)
     if refusal is not None:
         raise LoadError(refusal)
@@ -277,7 +252,7 @@ def _open_vectors(settings: Settings, handle: Any, n_threads: int) -> Vectors:
     return Vectors(handle, context, settings)
 
 
-def load(settings: Settings, n_threads: int, loading: Loading, opening: Opening | None = None) -> Model:
+def load(settings: Settings, n_threads: int, loading: Loading, opening: Opening | None = None) -> LoadedModel:
     """Open the model, unless it has been begun, and its context. Raises LoadError or LoadCancelled; frees what it
     took then."""
     handle = opening.result() if opening is not None else open_model(settings, n_threads, loading)
@@ -286,7 +261,7 @@ def load(settings: Settings, n_threads: int, loading: Loading, opening: Opening 
         _check(settings, handle)
         if loading.is_cancelled:
             raise LoadCancelled
-        if vectors.wants_vectors(settings):
+        if settings.wants_vectors:
             second = _open_vectors(settings, handle, n_threads)
         if second is None or not second.is_encoder:
             context = _open_context(settings, handle, n_threads)
@@ -294,7 +269,7 @@ def load(settings: Settings, n_threads: int, loading: Loading, opening: Opening 
         table = int(ffi.cast("uintptr_t", lib.llamad_llama_table()))
         address = int(ffi.cast("uintptr_t", lib.llama_model_get_vocab(handle)))
         vocab = Vocab(table, address, info.n_vocab, settings.special)
-        return Model(handle, context, info, vocab, settings, second)
+        return LoadedModel(handle, context, info, vocab, settings, second)
     except BaseException:
         if second is not None:
             second.close()

@@ -13,10 +13,7 @@ from typing import Any
 from llamad._llama import ffi, lib
 from llamad.engine.loading import placement
 from llamad.flags.settings import Settings
-
-
-class LoadError(Exception):
-    """One line that says why the model cannot be served and what to do."""
+from llamad.protocol.errors import LoadError
 
 
 class LoadCancelled(Exception):

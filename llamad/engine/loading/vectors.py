@@ -7,48 +7,18 @@ what llama.cpp would abort on, so every length is known here before it is tried.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any
 
 from llamad._llama import ffi, lib
 from llamad.engine.loading import memory
 from llamad.flags.settings import Settings
-
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
-# NumPy takes as long to import as all of llamad, and only who computes vectors needs it: so it is imported then.
-Rows: TypeAlias = "npt.NDArray[np.float32]"
+from llamad.protocol.errors import ComputeFailed
+from llamad.protocol.model_info import Rows, VectorInfo
 
 # Texts of one batch. They share one cache, or need none, so more of them cost nothing.
 SEQUENCES_MAX = 64
 
 _POOLINGS = ("none", "mean", "cls", "last", "rank")
-
-
-@dataclass(frozen=True, slots=True)
-class VectorInfo:
-    """What the endpoints must know to judge a request."""
-
-    pooling: str
-    n_out: int  # numbers of a row: the vector's size, or the scores of the head
-    labels: tuple[str, ...]  # of the scores, where the model has a head
-    has_head: bool  # without one, rank gives numbers that mean nothing
-    n_text_max: int  # tokens of the longest text
-    is_split: bool  # long texts go through in pieces, so that n_text_max is the context and not the batch
-
-
-class ComputeFailed(Exception):
-    """llama.cpp could not compute; its code."""
-
-    def __init__(self, code: int) -> None:
-        super().__init__(f"code {code}")
-        self.code = code
-
-
-def wants_vectors(settings: Settings) -> bool:
-    return settings.embeddings or settings.reranking
 
 
 def wanted_pooling(settings: Settings) -> str | None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from support.faked import Faked
 
-from llamad.api.native.apply_template import make_host
+from llamad.api.service.chat_template import make_host
 from llamad.chat.host import ChatHost
 from llamad.chat.template import CHATML
 from llamad.engine.testing.fake import Fake

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from support.faked import Faked
 
-from llamad.api.native.apply_template import make_host
+from llamad.api.service.chat_template import make_host
 from llamad.engine.testing.fake import Fake
 from llamad.flags import parse
 

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 from support.faked import Faked
 
-from llamad.engine.loading.vectors import ComputeFailed, Rows, VectorInfo
 from llamad.engine.testing.fake import Fake
+from llamad.protocol.errors import ComputeFailed
+from llamad.protocol.model_info import Rows, VectorInfo
 
 
 class Held:

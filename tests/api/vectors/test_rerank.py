@@ -11,7 +11,7 @@ import pytest
 from support import bert
 
 from llamad.api.vectors.rerank import pairs
-from llamad.engine.loading.vectors import VectorInfo
+from llamad.protocol.model_info import VectorInfo
 
 QUERY = "What is a panda?"
 DOCUMENTS = [

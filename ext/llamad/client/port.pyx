@@ -1,0 +1,227 @@
+# Owns: the front's end of a channel: commands into one ring, events out of the other. Called on the event loop alone;
+# never waits but for events that are announced (protocol/wakeup.pyx), and knows nothing of who is at the other end.
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
+from libc.string cimport memcpy, memset
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+
+from llamad.base.system cimport now_us, store_int, take_time, wake_clear, wake_send
+from llamad.client.text_event cimport TextEvent as Text
+from llamad.protocol.channel cimport Channel, Link
+from llamad.protocol.command cimport Command
+from llamad.protocol.messages cimport (
+    COMMAND_ABORT, COMMAND_ACTION, COMMAND_PAUSE, COMMAND_RESUME, COMMAND_STOP, COMMAND_TASK, EVENT_ACTION,
+    EVENT_ADMITTED, EVENT_DONE, EVENT_FAILED, EVENT_PROMPT, EVENT_STEP, EVENT_TEXT, ActionCommand, ActionEvent,
+    AdmittedEvent, DoneEvent, FailedEvent, StepEvent, StepSlot, TaskCommand, TaskRef, TextEvent, TokenProb,
+)
+from llamad.protocol.ring cimport ring_commit, ring_peek, ring_record_max, ring_release, ring_reserve
+from llamad.protocol.wakeup cimport wakeup_await_events, wakeup_engine
+
+cdef enum:
+    POLL_MAX = 1024
+
+# What the event loop did with the engine's wake-ups.
+ctypedef struct Taken:
+    uint64_t n_wakes
+    int64_t wake_us            # from the wake-up until the loop began to take its events
+    int64_t write_us           # until they were answers and the sockets had them
+    int64_t t_us               # when it began to; 0: that is done
+
+
+cdef class Port:
+    cdef Link link
+    cdef Channel *channel
+    cdef Taken taken
+
+    def __cinit__(self, link: Link) -> None:
+        self.link = link
+        self.channel = &link.channel
+
+    @property
+    def event_fd(self) -> int:
+        """Readable when poll() has something."""
+        return self.channel.event_fd
+
+    # --- commands: False means that the ring is full and the caller should try again after the next poll() -----
+
+    def submit(self, id: int, task: Command, prompt: bytes, *, request_id: bytes, key_name: bytes, deadline_us: int = 0,
+               wake: bool = True) -> bool:
+        """Without `wake` an engine that sleeps is not told: wake() must follow."""
+        cdef uint64_t n_prompt = <uint64_t>PyBytes_GET_SIZE(prompt), n_tail = <uint64_t>PyBytes_GET_SIZE(task.tail)
+        cdef uint64_t n_payload = sizeof(TaskCommand) + n_prompt + n_tail
+        cdef TaskCommand *command
+        if n_payload > ring_record_max(&self.channel.commands):
+            raise ValueError("the request is too large for the engine")
+        if not 0 < n_prompt // 4 < <uint64_t>self.channel.n_ctx or task.head.id_slot >= self.channel.n_slots:
+            raise ValueError("the prompt or the slot is outside what the engine has")
+        command = <TaskCommand *>ring_reserve(&self.channel.commands, COMMAND_TASK, n_payload)
+        if command == NULL:
+            return False
+        memcpy(command, &task.head, sizeof(TaskCommand))
+        command.id = id
+        command.deadline_us = deadline_us
+        command.t_submit_us = now_us()
+        command.n_prompt = <int32_t>(n_prompt // 4)
+        memcpy(command.request_id, PyBytes_AS_STRING(request_id), <size_t>min(63, PyBytes_GET_SIZE(request_id)))
+        memcpy(command.key_name, PyBytes_AS_STRING(key_name), <size_t>min(31, PyBytes_GET_SIZE(key_name)))
+        memcpy(command + 1, PyBytes_AS_STRING(prompt), n_prompt)
+        memcpy(<char *>(command + 1) + n_prompt, PyBytes_AS_STRING(task.tail), n_tail)
+        ring_commit(&self.channel.commands)
+        if wake:
+            wake_send(self.channel.command_fd)
+        return True
+
+    def announce(self) -> None:
+        """Tasks are about to be submitted without a wake-up: wake() follows the last."""
+        wakeup_engine(self.channel)
+
+    def wake(self) -> None:
+        store_int(&self.channel.is_gathering, 0)
+        wake_send(self.channel.command_fd)
+
+    cdef bint _send_ref(self, uint32_t kind, uint64_t id):
+        cdef TaskRef *ref = <TaskRef *>ring_reserve(&self.channel.commands, kind, sizeof(TaskRef))
+        if ref == NULL:
+            return False
+        ref.id = id
+        ring_commit(&self.channel.commands)
+        wake_send(self.channel.command_fd)
+        return True
+
+    def abort(self, id: int) -> bool:
+        return self._send_ref(COMMAND_ABORT, id)
+
+    def pause(self, id: int) -> bool:
+        return self._send_ref(COMMAND_PAUSE, id)
+
+    def resume(self, id: int) -> bool:
+        return self._send_ref(COMMAND_RESUME, id)
+
+    def act(self, id: int, kind: int, slot: int, blob: int, *, nowait: bool, n_tokens: int = 0, n_keep: int = 0,
+            n_discard: int = 0) -> bool:
+        """An action on a slot (messages.pxd), answered by exactly one event. Keep the blob until then."""
+        cdef ActionCommand *command
+        if not 0 <= slot < self.channel.n_slots:
+            raise ValueError("there is no such slot")
+        command = <ActionCommand *>ring_reserve(&self.channel.commands, COMMAND_ACTION, sizeof(ActionCommand))
+        if command == NULL:
+            return False
+        memset(command, 0, sizeof(ActionCommand))
+        command.id = id
+        command.kind = kind
+        command.slot = slot
+        command.blob = blob
+        command.nowait = nowait
+        command.n_tokens = n_tokens
+        command.n_keep = n_keep
+        command.n_discard = n_discard
+        ring_commit(&self.channel.commands)
+        wake_send(self.channel.command_fd)
+        return True
+
+    def stop(self) -> bool:
+        return self._send_ref(COMMAND_STOP, 0)
+
+    # --- events ------------------------------------------------------------------------------------------------
+
+    def poll(self) -> list[tuple]:
+        """What the engine has said since the last call; each a tuple of (kind, task id, ...). Bounded, so that
+        an engine that writes faster than this reads cannot keep the event loop here; event_fd then stays readable."""
+        cdef uint32_t kind = 0
+        cdef int32_t n_left = POLL_MAX
+        cdef int64_t t_wake
+        cdef void *payload
+        out = []
+        wake_clear(self.channel.event_fd)
+        with nogil:
+            wakeup_await_events(self.channel)
+        t_wake = take_time(&self.channel.t_wake_us)
+        self.taken.t_us = now_us()
+        payload = ring_peek(&self.channel.events, &kind)
+        while payload != NULL:
+            if kind == EVENT_TEXT:
+                out.append(_text_event(<TextEvent *>payload))
+            elif kind == EVENT_PROMPT:
+                out.append(_prompt_event(<TextEvent *>payload))
+            elif kind == EVENT_ADMITTED:
+                out.append(_admitted_event(<AdmittedEvent *>payload))
+            elif kind == EVENT_DONE:
+                out.append(_done_event(<DoneEvent *>payload))
+            elif kind == EVENT_FAILED:
+                out.append((EVENT_FAILED, (<FailedEvent *>payload).id, (<FailedEvent *>payload).failure,
+                            (<FailedEvent *>payload).code))
+            elif kind == EVENT_ACTION:
+                out.append(_action_event(<ActionEvent *>payload))
+            elif kind == EVENT_STEP:
+                out.append(_step_event(<StepEvent *>payload))
+            ring_release(&self.channel.events)
+            n_left -= 1
+            if n_left == 0:
+                wake_send(self.channel.event_fd)
+                break
+            payload = ring_peek(&self.channel.events, &kind)
+        if t_wake and out:  # the turn before may have taken what this wake-up was for
+            self.taken.n_wakes += 1
+            self.taken.wake_us += self.taken.t_us - t_wake
+        return out
+
+    def written(self) -> None:
+        """The sockets have what the last poll() gave, for the sums of where time goes."""
+        if self.taken.t_us:
+            self.taken.write_us += now_us() - self.taken.t_us
+        self.taken.t_us = 0
+
+    def parts(self) -> tuple[int, int, int]:
+        """Wake-ups that were answered, and the sums of their microseconds: wake, write."""
+        return self.taken.n_wakes, self.taken.wake_us, self.taken.write_us
+
+
+cdef list _probs(const TextEvent *event, const TokenProb *rows):
+    """For each token its own value and those of the top tokens."""
+    cdef int32_t i, k
+    cdef const TokenProb *row
+    out = []
+    for i in range(event.n_prob_tokens):
+        row = rows + <size_t>i * <size_t>(1 + event.n_top)
+        out.append((row.value, [(row[1 + k].id, row[1 + k].value) for k in range(row.id)]))
+    return out
+
+
+cdef tuple _text_event(const TextEvent *event):
+    cdef const int32_t *tokens = <const int32_t *>(event + 1)
+    cdef const TokenProb *rows = <const TokenProb *>(tokens + event.n_tokens)
+    cdef const char *text = <const char *>(rows + <size_t>event.n_prob_tokens * <size_t>(1 + event.n_top))
+    cdef int32_t i
+    return (EVENT_TEXT, event.id, Text(
+        [tokens[i] for i in range(event.n_tokens)], PyBytes_FromStringAndSize(text, event.n_bytes), event.n_decoded,
+        event.t_us, event.t_prompt_us, event.t_predict_us, _probs(event, rows) if event.n_top else []))
+
+
+cdef tuple _prompt_event(const TextEvent *event):
+    cdef const int32_t *tokens = <const int32_t *>(event + 1)
+    cdef int32_t i
+    return (EVENT_PROMPT, event.id, [tokens[i] for i in range(event.n_tokens)],
+            _probs(event, <const TokenProb *>(tokens + event.n_tokens)))
+
+
+cdef tuple _admitted_event(const AdmittedEvent *event):
+    return (EVENT_ADMITTED, event.id, event.slot, event.n_cached, event.t_us)
+
+
+cdef tuple _done_event(const DoneEvent *event):
+    return (EVENT_DONE, event.id, event.stop_type, event.stop_word, event.slot, event.n_prompt, event.n_cached,
+            event.n_decoded, event.n_slot_tokens, bool(event.truncated), bool(event.has_new_line), event.t_us,
+            event.t_prompt_us, event.t_predict_us)
+
+
+cdef tuple _action_event(const ActionEvent *event):
+    return (EVENT_ACTION, event.id, event.result, event.n_tokens, event.n_bytes, event.stall_us, event.n_processed)
+
+
+cdef tuple _step_event(const StepEvent *event):
+    cdef const StepSlot *rows = <const StepSlot *>(event + 1)
+    cdef int32_t i
+    return (EVENT_STEP, 0, event.step, event.t_us, event.plan_us, event.decode_us, event.sample_us, event.emit_us,
+            event.budget, event.n_tokens, event.n_writing,
+            [(rows[i].slot, rows[i].n_tokens, bool(rows[i].is_writing)) for i in range(event.n_slots)],
+            event.wait_us, event.n_fillers)

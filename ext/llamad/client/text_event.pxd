@@ -1,0 +1,11 @@
+# Text that a task has written, as its sink hears of it.
+from libc.stdint cimport int64_t
+
+cdef class TextEvent:
+    cdef readonly list tokens
+    cdef readonly bytes data
+    cdef readonly int64_t n_decoded
+    cdef readonly int64_t t_us
+    cdef readonly int64_t prompt_us
+    cdef readonly int64_t predict_us
+    cdef readonly list probs

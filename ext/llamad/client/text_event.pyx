@@ -1,0 +1,17 @@
+# Owns: the event that is made for every token of every stream. Made on the event loop, then only read.
+from libc.stdint cimport int64_t
+
+
+cdef class TextEvent:
+    """`n_decoded` counts from the task's first token; `prompt_us` is the time of its prefill, `predict_us` the time since
+    its first token. `probs` are the tokens' from the first on, or none; tokens cut off with a stop string have none."""
+
+    def __init__(self, list tokens, bytes data, int64_t n_decoded, int64_t t_us, int64_t prompt_us, int64_t predict_us,
+                 list probs):
+        self.tokens = tokens
+        self.data = data
+        self.n_decoded = n_decoded
+        self.t_us = t_us
+        self.prompt_us = prompt_us
+        self.predict_us = predict_us
+        self.probs = probs

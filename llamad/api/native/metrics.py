@@ -1,0 +1,240 @@
+"""Owns GET /metrics: what the daemon counts, as Prometheus text.
+
+Runs on the event loop; the engine's numbers are read without asking it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from llamad.api.request.errors import ApiError
+from llamad.api.service.service import Service
+from llamad.base.clock import clock_us
+from llamad.http.exchange import Exchange
+from llamad.http.request import Response
+
+
+def _plain(kind: str, name: str, help: str, value: float) -> Iterable[str]:
+    yield f"# HELP {name} {help}"
+    yield f"# TYPE {name} {kind}"
+    yield f"{name} {value:.9g}" if isinstance(value, float) else f"{name} {value}"
+
+
+def _engine_lines(service: Service) -> Iterable[str]:
+    model, engine = service.host.model, service.host.engine
+    if model is None or engine is None:
+        return
+    stats = engine.stats()
+    slots = engine.slots()
+    n_tokens = sum(slot[1] for slot in slots)
+    prompt_s, predict_s = stats["prompt_us"] / 1e6, stats["predict_us"] / 1e6
+    n_prompt, n_predicted = stats["n_prompt_tokens"], stats["n_predicted"]
+    n_running = sum(slot[0] != 0 for slot in slots)
+    counters = (
+        ("llamacpp:prompt_tokens_total", "Number of prompt tokens processed.", n_prompt),
+        ("llamacpp:prompt_seconds_total", "Time spent reading prompts.", prompt_s),
+        ("llamacpp:tokens_predicted_total", "Number of generation tokens processed.", n_predicted),
+        ("llamacpp:tokens_predicted_seconds_total", "Time spent generating.", predict_s),
+        (
+            "llamad:aborted_total",
+            "Tasks dropped because their client left or the server stopped.",
+            stats["n_aborted"],
+        ),
+        ("llamad:evicted_tokens_total", "Cached tokens dropped for another prompt.", stats["n_evicted"]),
+        ("llamad:reused_tokens_total", "Prompt tokens taken from the cache.", stats["n_reused"]),
+        (
+            "llamad:decode_failures_total",
+            "Decodes that failed; each rebuilt the context.",
+            stats["n_decode_failures"],
+        ),
+        (
+            "llamad:deferred_picks_total",
+            "Tokens that a grammar took too long to judge within their step.",
+            stats["n_deferred"],
+        ),
+        (
+            "llamad:deferred_pick_seconds_total",
+            "Time that their streams sat out steps for them.",
+            stats["deferred_us"] / 1e6,
+        ),
+        ("llamad:steps_total", "Engine steps.", stats["n_steps"]),
+        (
+            "llamad:steps_landed_total",
+            "Engine steps that sampled while the device was still sending logits.",
+            stats["n_landed"],
+        ),
+        ("llamad:step_plan_seconds_total", "Engine time: admitting and planning.", stats["plan_us"] / 1e6),
+        ("llamad:step_decode_seconds_total", "Engine time: decoding.", stats["decode_us"] / 1e6),
+        ("llamad:step_wait_seconds_total", "Engine time: waiting for the device.", stats["wait_us"] / 1e6),
+        ("llamad:step_sample_seconds_total", "Engine time: sampling.", stats["sample_us"] / 1e6),
+        ("llamad:step_emit_seconds_total", "Engine time: detokenizing and events.", stats["emit_us"] / 1e6),
+        ("llamad:wakes_total", "Times that the engine woke the event loop.", stats["n_wakes"]),
+        (
+            "llamad:step_wake_seconds_total",
+            "From the engine's wake-up until the event loop took its events.",
+            stats["wake_us"] / 1e6,
+        ),
+        (
+            "llamad:step_write_seconds_total",
+            "Event loop time: turning events into answers and writing them to sockets.",
+            stats["write_us"] / 1e6,
+        ),
+    )
+    gauges = (
+        (
+            "llamacpp:prompt_tokens_seconds",
+            "Average prompt throughput in tokens/s.",
+            n_prompt / (prompt_s or 1.0),
+        ),
+        (
+            "llamacpp:predicted_tokens_seconds",
+            "Average generation throughput in tokens/s.",
+            n_predicted / (predict_s or 1.0),
+        ),
+        (
+            "llamacpp:kv_cache_usage_ratio",
+            "KV-cache usage. 1 means 100 percent usage.",
+            n_tokens / model.n_ctx,
+        ),
+        ("llamacpp:kv_cache_tokens", "KV-cache tokens.", n_tokens),
+        ("llamacpp:requests_processing", "Number of requests processing.", n_running),
+        ("llamacpp:requests_deferred", "Number of requests deferred.", engine.n_waiting),
+        ("llamad:engine_failed", "1 while the context cannot be rebuilt.", stats["is_failed"]),
+        (
+            "llamad:last_step_age_seconds",
+            "Time since the engine's last step; grows while it is idle, and while it is stuck with work.",
+            (clock_us() - stats["t_last_step_us"]) / 1e6,
+        ),
+    )
+    for name, help, value in counters:
+        yield from _plain("counter", name, help, value)
+    for name, help, value in gauges:
+        yield from _plain("gauge", name, help, value)
+
+
+def _cache_lines(service: Service) -> Iterable[str]:
+    """The prompt cache in host memory (--cache-ram)."""
+    if service.host.engine is None or service.settings.cache_ram == 0:
+        return
+    stats = service.host.engine.stats()
+    for name, help, value in (
+        ("llamad:prompt_cache_saves_total", "Prompts kept when their slot was taken.", stats["cache_saves"]),
+        ("llamad:prompt_cache_hits_total", "Prompts brought back into a slot.", stats["cache_hits"]),
+        ("llamad:prompt_cache_dropped_total", "Prompts that went to make room.", stats["cache_dropped"]),
+        (
+            "llamad:prompt_cache_restored_tokens_total",
+            "Prompt tokens that were brought back instead of read.",
+            stats["cache_restored"],
+        ),
+        (
+            "llamad:prompt_cache_seconds_total",
+            "Engine time: keeping prompts and bringing them back.",
+            stats["cache_us"] / 1e6,
+        ),
+    ):
+        yield from _plain("counter", name, help, value)
+    for name, help, value in (
+        ("llamad:prompt_cache_entries", "Prompts kept in host memory.", stats["cache_entries"]),
+        ("llamad:prompt_cache_bytes", "Their bytes.", stats["cache_bytes"]),
+        (
+            "llamad:prompt_cache_seconds_max",
+            "The longest that one of them has kept the engine.",
+            stats["cache_us_max"] / 1e6,
+        ),
+    ):
+        yield from _plain("gauge", name, help, value)
+
+
+def _vector_lines(service: Service) -> Iterable[str]:
+    embedder = service.host.embedder
+    if embedder is None:
+        return
+    counts = embedder.counts
+    for name, help, value in (
+        ("llamad:vector_texts_total", "Texts embedded, ranked or classified.", counts.n_texts),
+        ("llamad:vector_tokens_total", "Tokens of those texts.", counts.n_tokens),
+        ("llamad:vector_batches_total", "Batches they were computed in.", counts.n_batches),
+        ("llamad:vector_failures_total", "Batches that failed.", counts.n_failures),
+        ("llamad:vector_seconds_total", "Time spent computing them.", counts.seconds),
+    ):
+        yield from _plain("counter", name, help, value)
+    yield from _plain("gauge", "llamad:vector_requests", "Requests for vectors in hand.", embedder.n_jobs)
+    yield from _plain(
+        "gauge", "llamad:vector_texts_waiting", "Texts not yet begun.", embedder.n_texts_waiting
+    )
+
+
+def _stall_lines(service: Service) -> Iterable[str]:
+    """What saving and restoring cost the other streams."""
+    engine = service.host.engine
+    if engine is None:
+        return
+    stats = engine.stats()
+    for name, help, value in (
+        ("llamad:state_saves_total", "States of slots written out.", stats["n_saves"]),
+        ("llamad:state_restores_total", "States of slots put back.", stats["n_restores"]),
+        (
+            "llamad:state_stall_seconds_total",
+            "Time that the engine did nothing but save and restore states.",
+            stats["state_us"] / 1e6,
+        ),
+    ):
+        yield from _plain("counter", name, help, value)
+    longest = stats["state_us_max"] / 1e6
+    yield from _plain("gauge", "llamad:state_stall_seconds_max", "The longest of these stalls.", longest)
+
+
+def _state_lines(service: Service) -> Iterable[str]:
+    sessions, room = service.sessions, service.room
+    yield from _stall_lines(service)
+    for name, help, value in (
+        ("llamad:session_saves_total", "Sessions saved.", sessions.n_saves),
+        ("llamad:session_restores_total", "Sessions restored, also from files.", sessions.n_restores),
+        ("llamad:session_refused_total", "Saves refused for want of room.", sessions.n_refused),
+        ("llamad:session_evicted_total", "Sessions that went to make room.", sessions.n_evicted),
+        (
+            "llamad:state_refused_total",
+            "States refused because others on their way fill the room.",
+            room.n_refused,
+        ),
+    ):
+        yield from _plain("counter", name, help, value)
+    for name, help, value in (
+        ("llamad:sessions", "Sessions held.", len(sessions)),
+        ("llamad:session_bytes", "Bytes of sessions, with those being saved.", sessions.n_bytes),
+        ("llamad:state_bytes", "Bytes of states on their way: bodies, files, answers.", room.n_bytes),
+        ("llamad:state_actions", "State actions that run or wait for their slot.", service.n_state_actions),
+    ):
+        yield from _plain("gauge", name, help, value)
+
+
+def handle(service: Service, exchange: Exchange) -> None:
+    """GET /metrics."""
+    if not service.settings.endpoint_metrics:
+        raise ApiError(501, "This server does not support metrics endpoint.")
+    metrics = service.metrics
+    lines = [
+        *_engine_lines(service),
+        *_cache_lines(service),
+        *_vector_lines(service),
+        *_state_lines(service),
+    ]
+    name = "llamad:requests_total"
+    lines += [
+        f"# HELP {name} Answers by endpoint and status; 499: the client left first.",
+        f"# TYPE {name} counter",
+    ]
+    for (route, status), n in sorted(metrics.requests.items()):
+        lines.append(f'{name}{{endpoint="{route}",status="{status}"}} {n}')
+    lines += _plain(
+        "counter", "llamad:clients_gone_total", "Requests whose client left early.", metrics.n_client_gone
+    )
+    for histogram in (
+        metrics.first_token_seconds,
+        metrics.token_gap_seconds,
+        metrics.queue_seconds,
+        metrics.request_seconds,
+    ):
+        lines += histogram.lines()
+    text = "\n".join(lines) + "\n"
+    exchange.send(Response(200, text.encode(), "text/plain; version=0.0.4; charset=utf-8"))

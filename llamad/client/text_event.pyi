@@ -1,0 +1,18 @@
+class TextEvent:
+    tokens: list[int]
+    data: bytes
+    n_decoded: int
+    t_us: int
+    prompt_us: int
+    predict_us: int
+    probs: list[tuple[float, list[tuple[int, float]]]]
+    def __init__(
+        self,
+        tokens: list[int],
+        data: bytes,
+        n_decoded: int,
+        t_us: int,
+        prompt_us: int,
+        predict_us: int,
+        probs: list[tuple[float, list[tuple[int, float]]]],
+    ) -> None: ...

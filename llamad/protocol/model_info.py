@@ -1,0 +1,83 @@
+"""Owns what an engine tells of its model: all that the front knows about it beside the vocabulary.
+
+Made when a model is loaded, then only read, from any thread. No pointer, no handle: it could cross to another process.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
+
+from llamad.tokenizer.vocab import Vocab
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+# NumPy takes as long to import as all of llamad, and only who computes vectors needs it: so it is imported then.
+Rows: TypeAlias = "npt.NDArray[np.float32]"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """What the endpoints tell of the model."""
+
+    path: str
+    description: str
+    vocab_type: int
+    n_vocab: int
+    n_ctx_train: int
+    n_embd: int
+    n_params: int
+    size: int
+    chat_template: str
+    bos: int
+    eos: int
+    eot: int
+    add_bos: bool
+    nl: int = -1  # the token of a line end; -1: none
+    sep: int = -1
+    add_eos: bool = False
+    add_sep: bool = False
+    rerank_template: str | None = None
+    fim_pre: int = -1  # the tokens of infilling; -1: none
+    fim_suf: int = -1
+    fim_mid: int = -1
+    fim_rep: int = -1
+    fim_sep: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class VectorInfo:
+    """What the endpoints must know to judge a request."""
+
+    pooling: str
+    n_out: int  # numbers of a row: the vector's size, or the scores of the head
+    labels: tuple[str, ...]  # of the scores, where the model has a head
+    has_head: bool  # without one, rank gives numbers that mean nothing
+    n_text_max: int  # tokens of the longest text
+    is_split: bool  # long texts go through in pieces, so that n_text_max is the context and not the batch
+
+
+@dataclass(slots=True)
+class VectorCounts:
+    """Since the start; written by the embedder's thread, read by anyone."""
+
+    n_texts: int = 0
+    n_tokens: int = 0
+    n_batches: int = 0
+    n_failures: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A model as the front sees it."""
+
+    info: ModelInfo
+    vocab: Vocab
+    n_ctx: int  # of the whole cache
+    n_ctx_slot: int
+    can_generate: bool = True
+    vectors: VectorInfo | None = None  # where the flags ask for them
+    suppressed_tokens: list[int] = field(default_factory=list)  # that this model must never produce
