@@ -8,8 +8,8 @@ import os
 
 import pytest
 from hypothesis import HealthCheck, given, settings
-from support.bodies import bodies, check_answer
-from support.faked import Faked
+from support.completion_bodies import bodies, check_answer
+from support.fake_daemon import Faked
 
 from llamad.engine.testing.fake import Fake
 

@@ -10,8 +10,8 @@ stays in build/fuzz/grammar; an input that breaks something joins fuzz/corpus/gr
 import os
 
 from hypothesis import HealthCheck, example, given, settings
-from support.fuzzing import Target
-from support.grammars import judge, texts, words
+from support.grammar_texts import judge, texts, words
+from support.libfuzzer import Target
 
 TARGET = Target("grammar", "grammar")
 N_CASES = int(os.environ.get("LLAMAD_FUZZ_CASES", "20000"))

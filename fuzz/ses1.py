@@ -4,9 +4,9 @@ Invariant: every blob is answered (restored, or refused with 400 and a reason), 
 slot's next token is unchanged.
 
 `make fuzz` runs them all; LLAMAD_FUZZ_CASES and LLAMAD_FUZZ_SECONDS say how long. LLAMAD_FUZZ_DIRECT=1 leaves HTTP out
-and goes straight to the slots. The corpus holds small real states (tests/support/cases.py writes it); what libFuzzer
-finds to be interesting stays in build/fuzz/ses1, and an input that breaks something joins fuzz/corpus/ses1, with a test
-that tells its story.
+and goes straight to the slots. The corpus holds small real states (tests/support/ses1_corpus.py writes it); what
+libFuzzer finds to be interesting stays in build/fuzz/ses1, and an input that breaks something joins fuzz/corpus/ses1,
+with a test that tells its story.
 
 The live server under AddressSanitizer, in a checkout of its own, because it replaces the modules:
     LLAMAD_SANITIZE=1 .venv/bin/python setup.py build_ext --inplace
@@ -20,10 +20,10 @@ import os
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.cases import unpack
-from support.fuzzing import Target
-from support.memories import WINDOW, write_model
-from support.mutations import Served, Straight, mutations
+from support.libfuzzer import Target
+from support.ses1_corpus import unpack
+from support.state_mutations import Served, Straight, mutations
+from support.tiny_kv_models import WINDOW, write_model
 
 TARGET = Target("ses1", "state")
 N_CHECKED = int(os.environ.get("LLAMAD_FUZZ_CASES", "1000000"))

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.live import model_path
+from support.live_daemon import model_path
 
 from bench.device import __main__ as program
 from bench.device import build, letters, model, run, table, work

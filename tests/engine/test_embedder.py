@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support import bert
-from support.live import model_path
-from support.tiny import write_tiny
+from support import bert_reference
+from support.live_daemon import model_path
+from support.tiny_model import write_tiny
 
 from llamad.engine.embedder import Embedder
 from llamad.engine.loading import memory
@@ -182,7 +182,7 @@ def opened(path: Any, *flags: str) -> Any:
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return bert.write_gguf(tmp_path_factory.mktemp("bert") / "plain.gguf", bert.seeded())
+    return bert_reference.write_gguf(tmp_path_factory.mktemp("bert") / "plain.gguf", bert_reference.seeded())
 
 
 @pytest.fixture(scope="module")
@@ -216,9 +216,9 @@ def test_a_text_may_fill_the_context(vectors: Vectors) -> None:
 
 @pytest.mark.parametrize("pooling", ["none", "mean", "cls", "last"])
 def test_poolings_agree_with_numpy(plain: str, pooling: str) -> None:
-    weights = bert.seeded()
+    weights = bert_reference.seeded()
     tokens = [101, 5, 17, 9, 33, 102]
-    expected = bert.hidden(weights, tokens)
+    expected = bert_reference.hidden(weights, tokens)
     if pooling != "none":
         row = {"mean": expected.mean(axis=0), "cls": expected[0], "last": expected[-1]}[pooling]
         expected = row[np.newaxis]
@@ -242,7 +242,7 @@ def test_a_head_is_noticed(plain: str, tmp_path: Any) -> None:
     assert not model.vectors.info.has_head
     assert not model.model.can_generate
     model.close()
-    headed = bert.write_gguf(tmp_path / "head.gguf", bert.seeded(labels=("a", "b", "c")))
+    headed = bert_reference.write_gguf(tmp_path / "head.gguf", bert_reference.seeded(labels=("a", "b", "c")))
     model = opened(headed, "--embedding", "--pooling", "rank")
     assert model.vectors.info.has_head
     assert model.vectors.info.labels == ("a", "b", "c")
@@ -251,9 +251,12 @@ def test_a_head_is_noticed(plain: str, tmp_path: Any) -> None:
 
 def test_an_unknown_pooling_does_not_end_the_process(plain: str, tmp_path: Any) -> None:
     """llama.cpp aborts on it when the context is made."""
-    weights = dataclasses.replace(bert.seeded(), pooling="unknown")
-    odd = bert.write_gguf(tmp_path / "odd.gguf", weights)
-    for flags in ((odd, "--embedding"), (plain, "--embedding", "--override-kv", "bert.pooling_type=int:77")):
+    weights = dataclasses.replace(bert_reference.seeded(), pooling="unknown")
+    odd = bert_reference.write_gguf(tmp_path / "odd.gguf", weights)
+    for flags in (
+        (odd, "--embedding"),
+        (plain, "--embedding", "--override-kv", "bert.pooling_type=int:77"),
+    ):
         with pytest.raises(LoadError, match=r"a pooling that .* does not know; give one with --pooling"):
             opened(*flags)
     opened(odd, "--embedding", "--pooling", "cls").close()

@@ -7,7 +7,7 @@ from typing import Any
 import anthropic
 import msgspec
 import pytest
-from support.live import Live
+from support.live_daemon import Live
 
 from llamad.api.anthropic.messages import MessageDialect
 from llamad.api.anthropic.request import Thinking

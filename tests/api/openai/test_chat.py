@@ -8,7 +8,7 @@ from typing import Any
 import openai
 import pytest
 from pydantic import BaseModel
-from support.live import Live
+from support.live_daemon import Live
 
 SAY = [{"role": "user", "content": "Say hello to my cat."}]
 PATH = "/v1/chat/completions"

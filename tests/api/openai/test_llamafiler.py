@@ -12,7 +12,7 @@ import threading
 from typing import Any
 
 import pytest
-from support.live import Live
+from support.live_daemon import Live
 
 PATH = "/v1/chat/completions"
 SAY = [{"role": "user", "content": "Say hello to my cat."}]

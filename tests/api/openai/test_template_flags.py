@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support.faked import Faked
+from support.fake_daemon import Faked
 
 from llamad.api.service.chat_template import make_host
 from llamad.chat.host import ChatHost

@@ -11,7 +11,7 @@ import openai
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.faked import Faked
+from support.fake_daemon import Faked
 
 from llamad.chat.host import ChatHost
 from llamad.chat.parsing import tool_grammar as grammar

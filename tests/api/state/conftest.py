@@ -1,9 +1,9 @@
 """Servers whose slots can be saved: one over the real model, and one over fakes for what that cannot be made to do."""
 
 import pytest
-from support.fake_states import FakeStates
-from support.faked import Faked
-from support.live import Live
+from support.fake_daemon import Faked
+from support.fake_slot_states import FakeStates
+from support.live_daemon import Live
 
 from llamad.engine.testing.fake import Fake
 

@@ -6,9 +6,9 @@ import time
 from pathlib import Path
 
 import pytest
-from support.shell import run, values
+from support.shell_examples import run, values
 
-TEXT = (Path(__file__).parent / "seed_001.sh").read_text(encoding="utf-8")
+TEXT = (Path(__file__).parent / "documented_examples.sh").read_text(encoding="utf-8")
 BLOCKS = dict(block.split("\n", 1) for block in TEXT.split("\n## ")[1:])
 QUESTIONS = ("Hello! Who are you?", "Name a colour.", "And an animal, please.")
 

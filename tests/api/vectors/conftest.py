@@ -1,8 +1,8 @@
 """Servers over real weights: an embedding model, a reranker, a classifier, and a chat model that also embeds."""
 
 import pytest
-from support import bert, bert_weights
-from support.live import Live
+from support import bert_reference, bert_weights
+from support.live_daemon import Live
 
 
 @pytest.fixture(scope="session")
@@ -12,7 +12,7 @@ def minilm():
 
 @pytest.fixture(scope="session")
 def embedding_server(minilm):
-    with Live("--embedding", "-np", "2", "--metrics", model=bert.cached_gguf(minilm)) as server:
+    with Live("--embedding", "-np", "2", "--metrics", model=bert_reference.cached_gguf(minilm)) as server:
         yield server
 
 
@@ -29,7 +29,7 @@ def reranker():
 
 @pytest.fixture(scope="session")
 def reranking(reranker):
-    with Live("--reranking", model=bert.cached_gguf(reranker)) as server:
+    with Live("--reranking", model=bert_reference.cached_gguf(reranker)) as server:
         yield server.client
 
 
@@ -41,7 +41,7 @@ def classifier():
 @pytest.fixture(scope="session")
 def classifying(classifier):
     flags = ("--embedding", "--pooling", "rank", "--alias", "sorter")
-    with Live(*flags, model=bert.cached_gguf(classifier)) as server:
+    with Live(*flags, model=bert_reference.cached_gguf(classifier)) as server:
         yield server.client
 
 

@@ -1,4 +1,4 @@
-"""Classification over a real classifier: seed 001's answer, raw scores, the model's labels."""
+"""Classification over a real classifier: the documented answer, raw scores, the model's labels."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import bert, shell
-from support.live import Live
+from support import bert_reference, shell_examples
+from support.live_daemon import Live
 
 TEXTS = ["What time is it?", "Who is the president of France?", "Summarize this for me"]
 
@@ -17,12 +17,12 @@ def test_one_text(classifying: Any, classifier: Any, path: str) -> None:
     answer = classifying.post(path, {"inputs": TEXTS[1]})
     assert answer.status == 200, answer.body
     body = answer.json
-    tokens = bert.Tokenizer(classifier).one(TEXTS[1])
+    tokens = bert_reference.Tokenizer(classifier).one(TEXTS[1])
     n_tokens = len(tokens)
     assert set(body) == {"model", "object", "usage", "predictions"}
     assert (body["model"], body["object"]) == ("sorter", "list")
     assert body["usage"] == {"prompt_tokens": n_tokens, "total_tokens": n_tokens}
-    generic, directed = bert.scores(classifier, tokens)
+    generic, directed = bert_reference.scores(classifier, tokens)
     assert [one["label"] for one in body["predictions"]] == ["directed", "generic"]
     for one, expected in zip(body["predictions"], (directed, generic), strict=True):
         assert set(one) == {"label", "score"}
@@ -36,7 +36,7 @@ def test_several_texts_have_a_list_each(classifying: Any, classifier: Any) -> No
         scores = dict(
             zip(
                 ("generic", "directed"),
-                bert.scores(classifier, bert.Tokenizer(classifier).one(text)),
+                bert_reference.scores(classifier, bert_reference.Tokenizer(classifier).one(text)),
                 strict=True,
             )
         )
@@ -64,7 +64,7 @@ def test_a_wrong_request_is_a_400_that_names_the_field(classifying: Any, body: A
 
 def test_classes_without_labels_are_numbered_and_a_missing_head_is_a_501(tmp_path: Any) -> None:
     """llama.cpp counts classes by their labels, so that empty ones stand for none."""
-    unnamed = bert.write_gguf(tmp_path / "unnamed.gguf", bert.seeded(labels=("", "")))
+    unnamed = bert_reference.write_gguf(tmp_path / "unnamed.gguf", bert_reference.seeded(labels=("", "")))
     with Live("--reranking", model=unnamed) as server:
         found = server.client.post("/classify", {"inputs": [[7]]})
         assert found.status == 400
@@ -72,7 +72,7 @@ def test_classes_without_labels_are_numbered_and_a_missing_head_is_a_501(tmp_pat
             one["label"] for one in server.client.post("/classify", {"inputs": "w7"}).json["predictions"]
         }
         assert labels == {"LABEL_0", "LABEL_1"}
-    headless = bert.write_gguf(tmp_path / "headless.gguf", bert.seeded())
+    headless = bert_reference.write_gguf(tmp_path / "headless.gguf", bert_reference.seeded())
     with Live("--reranking", model=headless) as server:
         for path in ("/rerank", "/classify"):
             answer = server.client.post(path, {"query": "w7", "documents": ["w8"], "inputs": "w7"})
@@ -103,7 +103,9 @@ EXAMPLES = (
 
 def test_the_documented_examples(classifying: Any, tmp_path: Path) -> None:
     url = f"http://{classifying.host}:{classifying.port}"
-    (one,), (three,) = (shell.values(shell.run(example, tmp_path, url)) for example in EXAMPLES)
+    (one,), (three,) = (
+        shell_examples.values(shell_examples.run(example, tmp_path, url)) for example in EXAMPLES
+    )
     assert one.keys() == three.keys() == {"model", "object", "usage", "predictions"}
     assert [set(prediction) for prediction in one["predictions"]] == [{"label", "score"}] * 2
     assert [len(predictions) for predictions in three["predictions"]] == [2, 2, 2]

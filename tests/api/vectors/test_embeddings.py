@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support import bert
+from support import bert_reference
 
 TEXTS = (
     "Hello world",
@@ -33,12 +33,12 @@ def vectors(client: Any, value: Any, **options: Any) -> list[Any]:
 
 
 def test_vectors_are_those_of_the_weights(embedding: Any, minilm: Any) -> None:
-    tokenizer = bert.Tokenizer(minilm)
+    tokenizer = bert_reference.Tokenizer(minilm)
     found = vectors(embedding, list(TEXTS))
     for text, vector in zip(TEXTS, found, strict=True):
         tokens = tokenizer.one(text)
         assert embedding.post("/tokenize", {"content": text, "add_special": True}).json["tokens"] == tokens
-        assert cosine(vector, bert.hidden(minilm, tokens).mean(axis=0)) > 0.9999
+        assert cosine(vector, bert_reference.hidden(minilm, tokens).mean(axis=0)) > 0.9999
         assert abs(np.linalg.norm(vector) - 1.0) < 1e-5
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.faked import Faked
+from support.fake_daemon import Faked
 
 from llamad.engine.testing.fake import Fake
 from llamad.protocol.errors import ComputeFailed

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support import bert
+from support import bert_reference
 
 from llamad.api.vectors.rerank import pairs
 from llamad.protocol.model_info import VectorInfo
@@ -25,8 +25,8 @@ DOCUMENTS = [
 
 @pytest.fixture(scope="module")
 def expected(reranker: Any) -> list[float]:
-    tokenizer = bert.Tokenizer(reranker)
-    return [float(bert.scores(reranker, tokenizer.pair(QUERY, one))[0]) for one in DOCUMENTS]
+    tokenizer = bert_reference.Tokenizer(reranker)
+    return [float(bert_reference.scores(reranker, tokenizer.pair(QUERY, one))[0]) for one in DOCUMENTS]
 
 
 @pytest.mark.parametrize("path", ["/rerank", "/reranking", "/v1/rerank", "/v1/reranking"])
@@ -45,7 +45,7 @@ def test_scores_are_those_of_the_weights_best_first(reranking: Any, expected: li
 
 
 def test_the_query_and_document_stand_between_the_models_tokens(reranking: Any, reranker: Any) -> None:
-    n_tokens = len(bert.Tokenizer(reranker).pair(QUERY, "it is a bear"))
+    n_tokens = len(bert_reference.Tokenizer(reranker).pair(QUERY, "it is a bear"))
     body = reranking.post("/rerank", {"query": QUERY, "documents": ["it is a bear"]}).json
     assert body["usage"]["prompt_tokens"] == n_tokens
 
@@ -76,7 +76,7 @@ def test_texts_are_answered_as_tei_does(reranking: Any, expected: list[float]) -
 
 
 def test_special_tokens_in_a_text_are_text(reranking: Any, reranker: Any) -> None:
-    n_tokens = len(bert.Tokenizer(reranker).pair("a", "b [SEP] c"))
+    n_tokens = len(bert_reference.Tokenizer(reranker).pair("a", "b [SEP] c"))
     body = reranking.post("/rerank", {"query": "a", "documents": ["b [SEP] c"]}).json
     assert body["usage"]["prompt_tokens"] == n_tokens > 7
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from support.outputs import Call, Parsed, parse, parse_all_cuts
-from support.recorded import CASES, FUNCTIONARY, HARMONY, HERMES, LLAMA, NOW, PARIS
+from support.chat_outputs import Call, Parsed, parse, parse_all_cuts
+from support.recorded_outputs import CASES, FUNCTIONARY, HARMONY, HERMES, LLAMA, NOW, PARIS
 
 HEADED = ("gpt-oss", "functionary", "solar")  # whose headers are never shown
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.outputs import parse
-from support.recorded import CASES
+from support.chat_outputs import parse
+from support.recorded_outputs import CASES
 
 from llamad.chat.parsing import Format, make_parser
 

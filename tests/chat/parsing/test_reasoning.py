@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.outputs import Call, Parsed, parse_all_cuts
+from support.chat_outputs import Call, Parsed, parse_all_cuts
 
 from llamad.chat.parsing import Format
 

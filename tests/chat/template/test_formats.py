@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from support.outputs import Parsed, parse, tool
+from support.chat_outputs import Parsed, parse, tool
 
 from llamad.chat.host import ChatHost
 from llamad.chat.parsing import Format, detect

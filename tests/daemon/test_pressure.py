@@ -1,0 +1,305 @@
+"""What a real model cannot be made to do on demand: full queues, failures, stuck engines, slow readers."""
+
+import json
+import socket
+import threading
+import time
+from dataclasses import replace
+
+import pytest
+from support.fake_daemon import Faked
+
+from llamad.api.request.generation import defaults, sampling
+from llamad.client.task import RequestContext, Task
+from llamad.engine.testing.fake import Fake
+
+
+def in_background(function, *args, **options):
+    results = []
+    thread = threading.Thread(target=lambda: results.append(function(*args, **options)), daemon=True)
+    thread.start()
+    return thread, results
+
+
+def test_a_full_queue_answers_429_and_others_go_on():
+    fake = Fake(script=b"fine")
+    with Faked(fake, "-np", "2", "--queue-max", "1") as server:
+        fake.block(True)
+        running = [in_background(server.client.post, "/completion", {"prompt": f"p{i}"}) for i in range(3)]
+        server.until(lambda: len(server.engine.tasks) == 3)
+        answer = server.client.post("/completion", {"prompt": "one too many"})
+        assert answer.status == 429
+        assert answer.error["type"] == "rate_limit_error"
+        assert int(answer.headers["retry-after"]) >= 1
+        # Two prompts in one request need two places.
+        assert server.client.post("/completion", {"prompt": ["a", "b"]}).status == 429
+        fake.block(False)
+        for thread, results in running:
+            thread.join(30)
+            assert results[0].json["content"] == "fine"
+        assert server.client.complete("again")["content"] == "fine"
+
+
+def test_health_answers_while_the_engine_is_blocked():
+    fake = Fake(script=b"fine")
+    with Faked(fake, "-np", "1", "--metrics", "--slots") as server:
+        fake.block(True)
+        thread, results = in_background(server.client.post, "/completion", {"prompt": "stuck"})
+        server.until(lambda: server.engine.n_running == 1)
+        answer = server.client.get("/health")
+        assert (answer.status, answer.json["slots_idle"], answer.json["slots_processing"]) == (200, 0, 1)
+        answer = server.client.get("/health?fail_on_no_slot")
+        assert (answer.status, answer.json["status"]) == (503, "no slot available")
+        assert answer.error["type"] == "unavailable_error"
+        assert server.client.get("/slots?fail_on_no_slot=1").status == 503
+        ages = [age_of_last_step(server) for _ in range(2)]
+        time.sleep(0.05)
+        assert age_of_last_step(server) > ages[0]
+        fake.block(False)
+        thread.join(30)
+        assert results[0].status == 200
+        assert age_of_last_step(server) < 30
+
+
+def age_of_last_step(server) -> float:
+    text = server.client.get("/metrics").body.decode()
+    return float(text.split("\nllamad:last_step_age_seconds ")[1].split()[0])
+
+
+def test_a_failed_decode_is_a_500_and_the_next_request_works():
+    fake = Fake(script=b"fine")
+    with Faked(fake) as server:
+        fake.fail_next(-3)
+        answer = server.client.post("/completion", {"prompt": "x"})
+        assert answer.status == 500
+        assert answer.error["type"] == "server_error"
+        assert server.client.complete("x")["content"] == "fine"
+
+
+def test_a_failure_inside_a_stream_is_its_last_event():
+    fake = Fake(script=b"many words " * 30, decode_us=2000)
+    with Faked(fake) as server:
+        events = []
+        for event in server.client.events("/completion", {"prompt": "x", "stream": True}):
+            if not events:
+                fake.fail_next(-3)
+            events.append(event)
+        assert events[-1]["error"]["code"] == 500
+        assert all("error" not in event for event in events[:-1])
+
+
+def test_the_request_timeout_is_a_408():
+    with Faked(Fake(decode_us=3000), "--request-timeout", "0.2") as server:
+        answer = server.client.post("/completion", {"prompt": "for ever"})
+        assert answer.status == 408
+        assert "--request-timeout" in answer.error["message"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("state", ["waiting", "reading", "writing"])
+def test_a_client_that_leaves_frees_its_slot(state, stream):
+    fake = Fake(n_ctx=4096, n_batch=16, decode_us=500)
+    with Faked(fake, "-np", "1", "-b", "16", "--step-tokens-max", "16", n_ctx=4096, n_batch=16) as server:
+        first = None
+        if state == "waiting":
+            first = server.client.open_stream({"prompt": "in the way"})
+            server.until(lambda: server.engine.n_running == 1)
+        prompt = "x" * (4000 if state == "reading" else 5)
+        data = json.dumps({"prompt": prompt, "stream": stream, "n_predict": -1}).encode()
+        leaver = socket.create_connection((server.client.host, server.client.port))
+        head = f"POST /completion HTTP/1.1\r\nHost: t\r\nContent-Length: {len(data)}\r\n\r\n"
+        leaver.sendall(head.encode() + data)
+        n_before = 1 if first else 0
+        server.until(lambda: len(server.engine.tasks) == n_before + 1)
+        if state == "writing":
+            server.until(lambda: server.engine.slots()[0][2] > 0)
+        leaver.close()
+        server.until(lambda: len(server.engine.tasks) == n_before)
+        if first:
+            first.close()
+        server.until(lambda: server.engine.n_idle() == 1 and not server.engine.tasks)
+        assert server.client.complete("after", n_predict=2)["tokens_predicted"] == 2
+
+
+def test_a_slow_reader_is_paused_and_holds_nobody_back():
+    fake = Fake(n_ctx=512, decode_us=20)
+    flags = ("-np", "2", "--stream-buffer-bytes", "16384", "--timeout", "60")
+    with Faked(fake, *flags) as server:
+        slow = socket.socket()
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        slow.connect((server.client.host, server.client.port))
+        data = json.dumps({"prompt": "slow", "stream": True, "n_predict": -1, "id_slot": 0}).encode()
+        slow.sendall(
+            f"POST /completion HTTP/1.1\r\nHost: t\r\nContent-Length: {len(data)}\r\n\r\n".encode() + data
+        )
+        # It decodes until the buffers are full, then stands still.
+        n_seen = [-1, 0]
+
+        def stands_still():
+            n_seen[0], n_seen[1] = n_seen[1], server.engine.slots()[0][2]
+            time.sleep(0.1)
+            return n_seen[0] == n_seen[1] > 0
+
+        server.until(stands_still)
+        for _ in range(3):
+            assert server.client.complete("fast", n_predict=50, id_slot=1)["tokens_predicted"] == 50
+        assert server.engine.slots()[0][2] == n_seen[1]
+        slow.settimeout(30)
+        while server.engine.slots()[0][2] == n_seen[1]:
+            assert slow.recv(65536), "it did not go on when it was read"
+        slow.close()
+        server.until(lambda: server.engine.n_idle() == 2)
+
+
+def test_a_quiet_stream_is_kept_alive_by_comments():
+    fake = Fake(script=b"fine")
+    with Faked(fake, "--ping-seconds", "0.1") as server:
+        fake.block(True)
+        stream = server.client.open_stream({"prompt": "wait"})
+        seen = b""
+        while seen.count(b": ping\n\n") < 2:
+            seen += stream.recv(4096)
+        assert b"200 OK" in seen
+        fake.block(False)
+        while b'"stop":true' not in seen:
+            seen += stream.recv(4096)
+        stream.close()
+
+
+def test_streams_that_wait_for_a_slot_are_kept_alive_and_can_leave():
+    fake = Fake(script=b"fine")
+    with Faked(fake, "-np", "1", "--ping-seconds", "0.1") as server:
+        fake.block(True)
+        running, _ = in_background(server.client.post, "/completion", {"prompt": "stuck", "n_predict": 1})
+        server.until(lambda: server.engine.n_running == 1)
+        streams = [server.client.open_stream({"prompt": f"wait {i}"}) for i in range(3)]
+        server.until(lambda: server.engine.n_waiting == 3)
+        seen = b""
+        while seen.count(b": ping\n\n") < 2:
+            seen += streams[0].recv(4096)
+        streams[1].close()
+        server.until(lambda: server.daemon.http.n_active == 3)
+        fake.block(False)
+        for stream in (streams[0], streams[2]):
+            while b'"stop":true' not in seen:
+                seen += stream.recv(4096)
+            seen = b""
+            stream.close()
+        running.join(30)
+        server.until(lambda: not server.engine.tasks)
+        assert not server.daemon.service.pings
+        assert server.engine.stats()["n_aborted"] == 1
+
+
+def test_caps_on_what_a_request_may_ask_for():
+    with Faked(Fake(), "--n-predict-max", "10", "--prompts-max", "2", "--stop-max", "1") as server:
+        client = server.client
+        assert (
+            "--n-predict-max" in client.post("/completion", {"prompt": "x", "n_predict": 11}).error["message"]
+        )
+        assert client.complete("x")["tokens_predicted"] == 10
+        assert "--prompts-max" in client.post("/completion", {"prompt": ["a", "b", "c"]}).error["message"]
+        assert (
+            "--stop-max" in client.post("/completion", {"prompt": "x", "stop": ["a", "b"]}).error["message"]
+        )
+
+
+def test_a_cap_holds_for_the_servers_own_default_too():
+    with Faked(Fake(), "--n-predict-max", "10", "-n", "20") as server:
+        assert server.client.complete("x")["tokens_predicted"] == 10
+        assert server.client.complete("x", n_predict=None, max_tokens=3)["tokens_predicted"] == 3
+        answer = server.client.post("/v1/completions", {"prompt": "x"}).json
+        assert answer["usage"]["completion_tokens"] == 10
+        assert server.client.get("/props").json["default_generation_settings"]["n_predict"] == 10
+
+
+def test_server_flags_are_the_requests_defaults():
+    with Faked(Fake(), "--temp", "0.3", "--top-k", "7", "-n", "4", "--keep", "2", "-s", "9") as server:
+        settings = server.client.complete("x")["generation_settings"]
+        assert (settings["temperature"], settings["top_k"], settings["n_predict"]) == (0.3, 7, 4)
+        assert (settings["n_keep"], settings["seed"]) == (2, 9)
+        assert server.client.complete("x", n_predict=2, top_k=3)["generation_settings"]["top_k"] == 3
+
+
+class Ear:
+    """A sink that remembers."""
+
+    def __init__(self):
+        self.heard = []
+
+    def on_admitted(self, *event):
+        self.heard.append("admitted")
+
+    def on_text(self, *event):
+        self.heard.append("text")
+
+    def on_done(self, done):
+        self.heard.append("done")
+
+    def on_failed(self, failure, code):
+        self.heard.append("failed")
+
+    def on_broken(self):
+        self.heard.append("broken")
+
+
+def test_a_task_the_engine_cannot_take_fails_alone():
+    """A command that raised once stayed at the head of the backlog, and nothing reached the engine any more."""
+    with Faked(Fake(script=b"fine")) as server:
+        ear = Ear()
+        options = sampling(replace(defaults(server.host.settings), seed=1))
+        too_long = Task(RequestContext("id"), b"\0" * 4 * 600, options)
+        server.loop.call_soon_threadsafe(server.engine.submit, too_long, ear)
+        server.until(lambda: ear.heard)
+        assert ear.heard == ["failed"]
+        assert not server.engine.tasks
+        assert server.client.complete("x")["content"] == "fine"
+
+
+def test_a_sink_that_breaks_is_told_and_costs_nobody_else(caplog):
+    class Broken(Ear):
+        def on_done(self, done):
+            raise RuntimeError("a bug")
+
+    with Faked(Fake(script=b"fine")) as server:
+        ear = Broken()
+        task = Task(
+            RequestContext("id"), b"\3\0\0\0", sampling(replace(defaults(server.host.settings), seed=1))
+        )
+        server.loop.call_soon_threadsafe(server.engine.submit, task, ear)
+        server.until(lambda: "broken" in ear.heard)
+        assert server.client.complete("x")["content"] == "fine"
+    assert "a bug" in caplog.text
+
+
+def test_one_failed_prompt_of_several_is_one_clean_500(caplog):
+    fake = Fake(script=b"fine")
+    with Faked(fake, "-np", "1") as server:
+        fake.fail_next(-3)
+        assert server.client.post("/completion", {"prompt": ["a", "b", "c"]}).status == 500
+        server.until(lambda: not server.engine.tasks)
+        assert not server.daemon.service.pings
+    assert "Traceback" not in caplog.text
+
+
+def test_a_blocked_engine_does_not_hold_the_exit_up():
+    fake = Fake(script=b"fine")
+    server = Faked(fake, "-np", "1")
+    fake.block(True)
+    thread, results = in_background(server.client.post, "/completion", {"prompt": "stuck"})
+    server.until(lambda: server.engine.n_running == 1)
+    engine = server.engine
+    server.leave()
+    thread.join(30)
+    assert results[0].status == 503
+    fake.block(False)
+    server.until(lambda: not engine.is_alive)
+
+
+def test_first_token_and_gaps_are_right_for_plain_requests():
+    with Faked(Fake(decode_us=5000), "--metrics") as server:
+        server.client.complete("x", n_predict=50)
+        text = server.client.get("/metrics").body.decode()
+        values = {line.split()[0]: float(line.split()[1]) for line in text.splitlines() if line[0] != "#"}
+        assert values["llamad:token_gap_seconds_count"] == 49
+        assert values["llamad:time_to_first_token_seconds_sum"] < values["llamad:token_gap_seconds_sum"]

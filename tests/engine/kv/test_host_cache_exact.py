@@ -1,0 +1,45 @@
+"""The prompt cache over real memories: after a prompt has come back from host memory the next token's logits are, bit
+for bit, those without the detour. Tiny models of every kind of memory."""
+
+import pytest
+from support.hosted_model import Hosted
+from support.tiny_kv_models import KINDS, WINDOW, write_model
+
+FIRST = [1, *(3 + i * i % 97 for i in range(99))]
+OTHER = [1, *(3 + i * 7 % 89 for i in range(99))]
+N = len(FIRST)
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models")
+    return {kind: write_model(folder / f"{kind}.gguf", kind) for kind in KINDS}
+
+
+def straight(model, *flags):
+    with Hosted(model, "-c", "512", "--cache-ram", "0", *flags) as h:
+        h.read(0, FIRST)
+        return h.next(0, [*FIRST, 70], N)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("flags", [(), ("--kv-unified",)], ids=["streams", "unified"])
+def test_what_follows_a_prompt_that_came_back_is_what_follows_without(tiny, kind, flags):
+    with Hosted(tiny[kind], "-c", "512", *flags) as h:
+        h.read(0, FIRST)
+        h.read(0, OTHER)
+        assert h.next(0, [*FIRST, 70], N) == straight(tiny[kind], *flags)
+        stats = h.engine.stats()
+        assert (stats["cache_hits"], stats["cache_restored"]) == (1, N)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_part_comes_back_where_a_memory_can_be_cut(tiny, kind):
+    assert N > WINDOW
+    can_cut = kind in ("llama", "qwen2vl")
+    with Hosted(tiny[kind], "-c", "512") as h:
+        h.read(0, FIRST)
+        h.read(0, OTHER)
+        _, done = h.run(h.write(0, [*FIRST[:80], 70, 71], 1))
+        assert (done.n_cached == 80) is can_cut
+        assert h.engine.stats()["cache_hits"] == can_cut

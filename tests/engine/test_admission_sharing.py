@@ -1,0 +1,280 @@
+"""A prefix that another slot holds is taken over, and the tasks of a group read their prompt once."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.engine_harness import ADMITTED, DONE, FAILED, STOP_LIMIT, TEXT, Harness
+
+from llamad.engine.testing.fake import Fake
+
+PROMPT = b"a prompt that several completions of it share, long enough to be worth a copy " * 2
+N_PROMPT = 1 + len(PROMPT)
+
+
+def n_read(h: Harness) -> int:
+    """Prompt tokens that were decoded."""
+    return sum(row[1] for step in h.steps for row in step[11] if not row[2])
+
+
+@pytest.mark.parametrize("unified", [False, True])
+@pytest.mark.parametrize("cache_prompt", [False, True])
+def test_a_group_reads_its_prompt_once(unified, cache_prompt):
+    fake = Fake(script=b"answer", n_ctx=512, unified=unified)
+    with Harness(fake, n_slots=4, n_ctx=512, n_cells=2048 if unified else 0) as h:
+        fake.block(True)
+        tasks = [h.submit(PROMPT, group=7, cache_prompt=cache_prompt, n_predict=20) for _ in range(4)]
+        fake.block(False)
+        h.wait(*tasks)
+        assert [h.n_cached(task) for task in tasks] == [0] + [N_PROMPT - 1] * 3
+        assert len({h.slot(task) for task in tasks}) == 4
+        assert all(h.text(task) == b"answer" for task in tasks)
+        assert n_read(h) == N_PROMPT + 3
+        assert fake.n_copies == 3
+        assert h.core.stats()["n_copied"] == 3 * (N_PROMPT - 1)
+
+
+def test_without_a_group_each_reads_the_prompt_itself():
+    fake = Fake(script=b"answer")
+    with Harness(fake, n_slots=4) as h:
+        fake.block(True)
+        tasks = [h.submit(PROMPT, cache_prompt=False, n_predict=20) for _ in range(4)]
+        fake.block(False)
+        h.wait(*tasks)
+        assert n_read(h) == 4 * N_PROMPT
+        assert fake.n_copies == 0
+
+
+def test_a_group_without_cache_takes_nothing_from_an_earlier_request():
+    with Harness(Fake(script=b"answer"), n_slots=4) as h:
+        h.wait(h.submit(PROMPT))
+        tasks = [h.submit(PROMPT, group=1, cache_prompt=False) for _ in range(3)]
+        h.wait(*tasks)
+        assert [h.n_cached(task) for task in tasks] == [0] + [N_PROMPT - 1] * 2
+
+
+@pytest.mark.parametrize("n_slots", [1, 2])
+def test_a_group_larger_than_the_slots_waits_and_still_reads_once(n_slots):
+    with Harness(Fake(script=b"answer"), n_slots=n_slots) as h:
+        tasks = [h.submit(PROMPT, group=3, cache_prompt=False) for _ in range(5)]
+        h.wait(*tasks)
+        assert [h.n_cached(task) for task in tasks] == [0] + [N_PROMPT - 1] * 4
+        assert all(h.text(task) == b"answer" for task in tasks)
+
+
+def test_a_group_whose_first_task_is_aborted_goes_on_alone():
+    fake = Fake(script=b"answer")
+    with Harness(fake, n_slots=4, step_tokens_max=16) as h:
+        fake.block(True)
+        tasks = [h.submit(PROMPT, group=3) for _ in range(4)]
+        h.wait_first(tasks[0], ADMITTED)
+        h.port.abort(tasks[0])
+        fake.block(False)
+        h.wait(*tasks)
+        assert h.end(tasks[0])[0] == FAILED
+        assert all(h.text(task) == b"answer" for task in tasks[1:])
+        # The second goes on with what the first had read, and the others take it from there.
+        assert h.n_cached(tasks[1]) < N_PROMPT - 1
+        assert [h.n_cached(task) for task in tasks[2:]] == [N_PROMPT - 1] * 2
+
+
+def test_a_group_whose_decode_fails_is_read_again_by_those_that_waited():
+    fake = Fake(script=b"answer")
+    with Harness(fake, n_slots=4) as h:
+        fake.block(True)
+        tasks = [h.submit(PROMPT, group=3) for _ in range(3)]
+        h.wait_first(tasks[0], ADMITTED)
+        fake.fail_next(-3)
+        fake.block(False)
+        h.wait(*tasks)
+        assert h.end(tasks[0])[0] == FAILED
+        assert [h.n_cached(task) for task in tasks[1:]] == [0, N_PROMPT - 1]
+        assert all(h.text(task) == b"answer" for task in tasks[1:])
+
+
+def test_a_held_task_lets_others_pass():
+    fake = Fake(script=b"answer")
+    with Harness(fake, n_slots=3, step_tokens_max=16) as h:
+        fake.block(True)
+        tasks = [h.submit(PROMPT, group=3) for _ in range(2)]
+        other = h.submit(b"other")
+        h.wait_first(tasks[0], ADMITTED)
+        fake.block(False)
+        h.wait(*tasks, other)
+        admitted = [
+            next(e[4] for e in h.events[task] if e[0] == ADMITTED) for task in (tasks[0], other, tasks[1])
+        ]
+        assert admitted == sorted(admitted)
+
+
+def test_a_busy_slots_prefix_is_taken_over_where_it_is_long():
+    fake = Fake(decode_us=100)
+    with Harness(fake, n_slots=2) as h:
+        first = h.submit(PROMPT + b"first")
+        h.wait_first(first)
+        second = h.submit(PROMPT + b"second", n_predict=3)
+        h.wait(second)
+        assert h.n_cached(second) == N_PROMPT
+        assert h.slot(second) != h.slot(first)
+        h.port.abort(first)
+        h.wait(first)
+        assert bytes(token - 3 for token in h.core.slot_tokens(h.slot(first))[1:]).startswith(
+            PROMPT + b"first"
+        )
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"adapter_set": 1}, {"cache_prompt": False}, {"prompt": b"a prompt that several" + b"!" * 60}],
+)
+def test_a_busy_slots_prefix_is_left_where_it_does_not_fit(change):
+    fake = Fake(decode_us=100)
+    with Harness(fake, n_slots=2) as h:
+        first = h.submit(PROMPT)
+        h.wait_first(first)
+        second = h.submit(**({"prompt": PROMPT, "n_predict": 3} | change))
+        h.wait(second)
+        assert h.n_cached(second) == 0
+        assert fake.n_copies == 0
+        h.port.abort(first)
+        h.wait(first)
+
+
+def test_a_memory_that_cannot_be_cut_is_not_copied():
+    fake = Fake(script=b"answer", can_cut=False)
+    with Harness(fake, n_slots=2, can_share=False) as h:
+        tasks = [h.submit(PROMPT, group=1) for _ in range(2)]
+        h.wait(*tasks)
+        assert fake.n_copies == 0
+        assert [h.n_cached(task) for task in tasks] == [0, 0]
+
+
+def test_a_copy_that_cannot_be_cut_is_dropped():
+    fake = Fake(script=b"answer", can_cut=False)
+    with Harness(fake, n_slots=2) as h:
+        tasks = [h.submit(PROMPT, group=1) for _ in range(2)]
+        h.wait(*tasks)
+        assert [h.n_cached(task) for task in tasks] == [0, 0]
+        assert all(h.text(task) == b"answer" for task in tasks)
+
+
+def test_a_shift_leaves_cells_alone_that_another_slot_holds_as_well():
+    """In a unified cache a position belongs to the cell. The two write on, each beyond its context, and each drops
+    what they share instead of moving it (Harness.check_cells compares every position)."""
+    fake = Fake(n_ctx=64, unified=True, decode_us=50)
+    with Harness(fake, n_slots=2, n_ctx=64, n_cells=256) as h:
+        tasks = [h.submit(b"p" * 40, group=1, n_predict=40 + 5 * i) for i in range(2)]
+        h.wait(*tasks)
+        assert h.n_cached(tasks[1]) == 40
+        assert [h.end(task)[7] for task in tasks] == [40, 45]
+        assert all(h.end(task)[9] for task in tasks)  # truncated: both did shift
+
+
+def test_a_shift_that_would_move_all_that_is_left_ends_the_task():
+    fake = Fake(n_ctx=64, unified=True, decode_us=50)
+    with Harness(fake, n_slots=2, n_ctx=64, n_cells=256) as h:
+        tasks = [h.submit(b"p" * 62, group=1, n_predict=n) for n in (100, -1)]
+        h.port.pause(tasks[1])
+        h.wait(tasks[0])
+        assert h.end(tasks[0])[2:3] + h.end(tasks[0])[9:10] == (STOP_LIMIT, True)
+        h.port.resume(tasks[1])
+        h.port.abort(tasks[1])
+        h.wait(tasks[1])
+
+
+actions = st.lists(
+    st.tuples(
+        st.sampled_from(["submit", "group", "group", "abort", "wait"]),
+        st.integers(0, 40),
+        st.integers(-1, 80),
+    ),
+    min_size=1,
+    max_size=30,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(actions=actions, n_slots=st.integers(1, 4), unified=st.booleans())
+def test_any_order_of_groups_keeps_memory_and_slots_in_step(actions, n_slots, unified):
+    """Invariant: what a slot says it holds is what its sequence holds, at positions 0 and up (Harness.check_cells)."""
+    fake = Fake(n_ctx=128, n_batch=32, unified=unified)
+    n_cells = 128 * n_slots if unified else 0
+    with Harness(fake, n_slots=n_slots, n_ctx=128, n_batch=32, n_cells=n_cells) as h:
+        tasks = []
+        for i, (action, x, y) in enumerate(actions):
+            prompt = bytes([x % 3 + 65]) * (40 + x) + bytes([x + 33])
+            if action == "submit":
+                tasks.append(h.submit(prompt, n_predict=y))
+            elif action == "group":
+                tasks += [
+                    h.submit(prompt, n_predict=y, group=i + 1, cache_prompt=x % 2 == 0)
+                    for _ in range(1 + x % 4)
+                ]
+            elif action == "wait":
+                h.collect()
+            elif tasks:
+                h.port.abort(tasks[x % len(tasks)])
+        for task in tasks:
+            if task % 2:
+                h.port.abort(task)
+        h.until(lambda: all(h.end(task) for task in tasks if task % 2))
+        for task in tasks:
+            h.port.abort(task)
+        h.wait(*tasks)
+
+
+# --- self-extend: positions grow more slowly than the text ---------------------------------------------------
+
+
+def positions(h: Harness, task: int) -> list[int]:
+    return [pos for pos, _ in h.fake.cells(h.slot(task))]
+
+
+def test_self_extend_presses_positions_together():
+    with Harness(Fake(n_ctx=512), n_ctx=512, group_n=4, group_w=32) as h:
+        task = h.submit(b"p" * 199, n_predict=57)
+        h.wait(task)
+        found = positions(h, task)
+        assert len(found) == 200 + 56
+        # All but the last window and what is not a whole window yet: four tokens to a position.
+        assert found[:224] == [i // 4 for i in range(224)]
+        assert found[224:] == list(range(56, 56 + 32))
+
+
+def test_self_extend_with_a_factor_of_one_changes_nothing():
+    with Harness(Fake(n_ctx=512), n_ctx=512, group_n=1, group_w=32) as h:
+        task = h.submit(b"p" * 199, n_predict=57)
+        h.wait(task)
+        assert positions(h, task) == list(range(256))
+
+
+def test_a_slot_with_grouped_positions_is_used_again_only_where_nothing_grouped_is_cut():
+    with Harness(Fake(n_ctx=512), n_ctx=512, n_slots=1, group_n=4, group_w=32) as h:
+        text = bytes(33 + i % 90 for i in range(100))
+        h.wait(h.submit(text, n_predict=1))
+        longer = h.submit(text + b" and more", n_predict=1)
+        h.wait(longer)
+        assert h.n_cached(longer) == 101
+        in_tail = h.submit(text + b" and less", n_predict=1)
+        h.wait(in_tail)
+        assert h.n_cached(in_tail) == 101 + 5
+        grouped = h.submit(text[:50] + b"else", n_predict=1)
+        h.wait(grouped)
+        assert h.n_cached(grouped) == 0
+
+
+def test_self_extend_shares_no_prefix_between_slots():
+    fake = Fake(n_ctx=512, script=b"answer")
+    with Harness(fake, n_ctx=512, group_n=4, group_w=32) as h:
+        tasks = [h.submit(PROMPT, group=1) for _ in range(3)]
+        h.wait(*tasks)
+        assert fake.n_copies == 0
+        assert all(h.text(task) == b"answer" for task in tasks)
+
+
+def test_self_extend_ends_at_the_contexts_end():
+    with Harness(Fake(n_ctx=128), n_ctx=128, group_n=2, group_w=32) as h:
+        task = h.submit(b"p" * 50, n_predict=-1)
+        h.wait(task)
+        assert h.end(task)[0] == DONE
+        assert h.end(task)[2:3] + h.end(task)[9:10] == (STOP_LIMIT, True)
+        assert sum(len(event[2]) for event in h.events[task] if event[0] == TEXT) == 128 - 51 + 1

@@ -1,0 +1,62 @@
+"""docs/options.md lists every option that a request is asked for, and no flag that does not exist."""
+
+import re
+from pathlib import Path
+
+from llamad.api.request import constraints, generation
+from llamad.api.request import parse as parameters
+from llamad.flags import parse
+from llamad.flags.table import TABLE
+from llamad.flags.types.flag import Ready
+
+PAGE = (Path(__file__).parents[2] / "docs" / "options.md").read_text(encoding="utf-8")
+ROWS = [line.split("|") for line in PAGE.splitlines() if line.startswith("| `")]
+LISTED = {name for row in ROWS for name in re.findall(r"`(\w+)`", row[1])}
+
+
+class Asked(dict):
+    """An empty body that remembers what it was asked for."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = set()
+
+    def get(self, name, default=None):
+        self.names.add(name)
+        return super().get(name, default)
+
+
+def test_a_constraint_is_looked_for_by_all_its_names():
+    body = Asked()
+    constraints.parse(body, constraints.NOTHING)
+    assert body.names == parameters.CONSTRAINTS
+
+
+def test_every_option_has_its_row_and_every_row_its_option():
+    # The prompt is the endpoint's own matter.
+    assert parameters.names() | {"prompt"} == LISTED
+
+
+def test_every_option_is_listed_once():
+    names = [name for row in ROWS for name in re.findall(r"`(\w+)`", row[1])]
+    assert sorted(names) == sorted(set(names))
+
+
+def test_the_flags_of_the_page_work():
+    flags = [flag for row in ROWS if len(row) > 5 for flag in re.findall(r"`(-[\w-]+)`", row[4])]
+    assert len(flags) > 30
+    for flag in flags:
+        assert isinstance(TABLE.by_name[flag][0].status, Ready), flag
+
+
+def test_the_defaults_of_the_page_are_the_servers():
+    defaults = generation.defaults(parse(["-m", "x.gguf"], {}).settings)
+    n_checked = 0
+    for row in ROWS:
+        if len(row) < 6 or not re.fullmatch(r" (-?[\d.]+|true|false) ", row[3]):
+            continue
+        name = re.findall(r"`(\w+)`", row[1])[0]
+        value = {"true": True, "false": False}.get(row[3].strip())
+        assert getattr(defaults, name) == (float(row[3]) if value is None else value), name
+        n_checked += 1
+    assert n_checked > 30

@@ -1,0 +1,141 @@
+"""The whole daemon in this process, over the fake model: for what a real model cannot be made to do on demand."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from typing import Any
+
+import uvloop
+
+from llamad.daemon import Daemon
+from llamad.engine.core import Core
+from llamad.engine.embedder import Computer
+from llamad.engine.testing.fake import Fake
+from llamad.flags import parse
+from llamad.models.host import Host
+from llamad.protocol.model_info import Model, ModelInfo
+from llamad.tokenizer.vocab import Vocab
+from support.http_client import Client
+
+WAIT_SECONDS = 30
+
+
+class FakedHost(Host):
+    def __init__(
+        self, settings: Any, fake: Fake, n_ctx: int, n_batch: int, vectors: Computer | None = None
+    ) -> None:
+        super().__init__(settings)
+        self.vectors_fake = vectors
+        self.fake = fake
+        self.n_ctx_fake = n_ctx
+        self.n_batch_fake = n_batch
+
+    def computer(self) -> Computer | None:
+        return self.vectors_fake
+
+    async def load(self) -> None:
+        vocab = Vocab(self.fake.table, self.fake.vocab, self.fake.n_vocab)
+        info = ModelInfo("fake.gguf", "fake", 1, self.fake.n_vocab, 8192, 16, 1000, 4000, "", 0, 1, -1, True)
+        self.model = Model(
+            info,
+            vocab,
+            n_ctx=self.n_ctx_fake * self.settings.n_parallel,
+            n_ctx_slot=self.n_ctx_fake,
+            vectors=self.vectors_fake.info if self.vectors_fake is not None else None,
+        )
+        assert self.prepare is not None
+        self.prepare(self.model)
+        self.start(
+            Core(
+                vocab,
+                self.fake.ctx,
+                n_slots=self.settings.n_parallel,
+                n_ctx=self.n_ctx_fake,
+                n_cells=0,
+                n_batch=self.n_batch_fake,
+                n_ubatch=min(512, self.n_batch_fake),
+                n_swa=0,
+                add_bos=True,
+                similarity_min=0.5,
+                step_tokens_max=self.settings.step_tokens_max,
+                n_sampler_threads=1,
+                cont_batching=True,
+                tracing=False,
+            )
+        )
+
+
+class Faked:
+    """`fake` drives the model; the daemon runs in a thread with a loop of its own."""
+
+    def __init__(
+        self,
+        fake: Fake,
+        *flags: str,
+        n_ctx: int = 512,
+        n_batch: int = 64,
+        load: bool = True,
+        vectors: Computer | None = None,
+    ) -> None:
+        self.fake = fake
+        settings = parse(["-m", "fake.gguf", "--port", "0", *flags], {}).settings
+        self._started = threading.Event()
+        self._ended = threading.Event()
+        self._error: BaseException | None = None
+
+        async def run() -> None:
+            self.loop = asyncio.get_running_loop()
+            self._leave = asyncio.Event()
+            self.host = FakedHost(settings, fake, n_ctx, n_batch, vectors)
+            self.daemon = Daemon(settings, self.host)
+            await self.daemon.start()
+            if load:
+                await self.host.load()
+            pings = asyncio.ensure_future(self.daemon.service.ping_loop())
+            self._started.set()
+            await self._leave.wait()
+            pings.cancel()
+            await self.daemon.close()
+
+        def main() -> None:
+            try:
+                uvloop.run(run())
+            except BaseException as error:
+                self._error = error
+            self._started.set()
+            self._ended.set()
+
+        self._thread = threading.Thread(target=main, daemon=True)
+        self._thread.start()
+        assert self._started.wait(WAIT_SECONDS)
+        if self._error is not None:
+            raise self._error
+        host, port = self.daemon.address.removeprefix("http://").rsplit(":", 1)
+        self.client = Client(host, int(port))
+
+    def until(self, condition: Any) -> None:
+        t_end = time.monotonic() + WAIT_SECONDS
+        while not condition():
+            assert time.monotonic() < t_end, "the server did not get there"
+            time.sleep(0.002)
+
+    @property
+    def engine(self) -> Any:
+        return self.host.engine
+
+    def __enter__(self) -> Faked:
+        return self
+
+    def leave(self) -> None:
+        """Close the daemon and end its thread."""
+        self.loop.call_soon_threadsafe(self._leave.set)
+        assert self._ended.wait(WAIT_SECONDS)
+        assert self._error is None, self._error
+
+    def __exit__(self, *_: object) -> None:
+        self.fake.block(False)
+        self.leave()
+        assert self.fake.bad_calls == 0
+        assert self.fake.n_samplers == 0

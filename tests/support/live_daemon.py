@@ -1,0 +1,120 @@
+"""The real program as a child process: started with flags, found by the address it logs, ended with a signal."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+from support.http_client import Client
+
+WAIT_SECONDS = 60
+
+
+def model_path() -> str:
+    """The default model, fetched by `make test`."""
+    named = os.environ.get("LLAMAD_TEST_MODEL")
+    if not named:
+        root = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "llamad"
+        named = str(Path(os.environ.get("LLAMAD_CACHE", root)) / "models" / "SmolLM2-135M-Instruct.Q4_1.gguf")
+    assert os.path.exists(named), "no model: run the tests with `make test`, which fetches it"
+    return named
+
+
+class Live:
+    """One thread each for llama.cpp and sampling, as on a busy two-core machine."""
+
+    def __init__(
+        self, *flags: str, model: str | None = None, ready: bool = True, env: dict[str, str] | None = None
+    ):
+        command = [
+            sys.executable,
+            "-m",
+            "llamad",
+            "-m",
+            model or model_path(),
+            "-t",
+            "1",
+            "--port",
+            "0",
+            *flags,
+        ]
+        self.lines: list[str] = []
+        self.process = subprocess.Popen(
+            command, stderr=subprocess.PIPE, text=True, env={**os.environ, **(env or {})}
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        found = self.wait_line(r"listening on http://([^:]+):(\d+)")
+        self.client = Client(found[1], int(found[2]))
+        if ready:
+            self.wait_ready()
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.lines.append(line.rstrip("\n"))
+
+    def wait_line(self, pattern: str) -> re.Match[str]:
+        """The first log line that matches, past or to come."""
+        t_end = time.monotonic() + WAIT_SECONDS
+        n_seen = 0
+        while time.monotonic() < t_end:
+            while n_seen < len(self.lines):
+                found = re.search(pattern, self.lines[n_seen])
+                n_seen += 1
+                if found:
+                    return found
+            if self.process.poll() is not None and not self._reader.is_alive() and n_seen == len(self.lines):
+                break
+            time.sleep(0.005)
+        raise AssertionError(f"no line matches {pattern!r}:\n" + "\n".join(self.lines))
+
+    def wait_ready(self) -> None:
+        t_end = time.monotonic() + WAIT_SECONDS
+        while self.client.get("/health").status != 200:
+            assert time.monotonic() < t_end, "the model did not load:\n" + "\n".join(self.lines)
+            time.sleep(0.02)
+
+    def wait_idle(self) -> None:
+        """Until every slot is idle and nobody waits."""
+        t_end = time.monotonic() + WAIT_SECONDS
+        while True:
+            health = self.client.get("/health").json
+            if health.get("slots_processing") == 0:
+                return
+            assert time.monotonic() < t_end, health
+            time.sleep(0.02)
+
+    def signal(self, number: int) -> None:
+        self.process.send_signal(number)
+
+    def wait_exit(self) -> int:
+        return self.process.wait(WAIT_SECONDS)
+
+    def n_descriptors(self) -> int:
+        return len(os.listdir(f"/proc/{self.process.pid}/fd"))
+
+    def rss_bytes(self) -> int:
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        found = re.search(r"VmRSS:\s+(\d+) kB", status)
+        assert found is not None
+        return int(found[1]) * 1024
+
+    def __enter__(self) -> Live:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.signal(signal.SIGTERM)
+            try:
+                self.process.wait(20)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        self._reader.join(5)

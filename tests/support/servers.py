@@ -1,0 +1,46 @@
+"""One real server for all tests of the endpoints; each test leaves it idle."""
+
+import pytest
+
+from support.live_daemon import Live, model_path
+from support.tiny_model import write_tiny
+
+
+@pytest.fixture(scope="session")
+def live():
+    with Live("-np", "4", "-c", "8192", "--slots", "--metrics", "--props", "--alias", "smol") as server:
+        yield server
+
+
+@pytest.fixture
+def client(live):
+    yield live.client
+    live.wait_idle()
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory):
+    """The path of a model whose text does not matter."""
+    return write_tiny(tmp_path_factory.mktemp("tiny") / "tiny.gguf", model_path())
+
+
+@pytest.fixture(scope="session")
+def tiny_client(tiny):
+    """A server over that model, for long texts."""
+    with Live("-np", "1", "-c", "2048", model=tiny) as server:
+        yield server.client
+
+
+THINKER = (
+    "{% for m in messages %}{{ m.role }}: {% if m.reasoning_content %}<think>{{ m.reasoning_content }}</think>"
+    "{% endif %}{{ m.content }}\n{% endfor %}assistant: "
+    "{% if enable_thinking is defined and not enable_thinking %}<think></think>{% endif %}"
+    "{% if reasoning_effort is defined %}effort {{ reasoning_effort }}{% endif %}"
+)
+
+
+@pytest.fixture(scope="session")
+def thinker(tiny):
+    """A server whose template knows thoughts; a grammar says which the model has."""
+    with Live("-np", "1", "-c", "2048", "--chat-template", THINKER, model=tiny) as server:
+        yield server.client
