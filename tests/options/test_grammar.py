@@ -509,4 +509,4 @@ def test_a_bad_constraint_of_a_flag_is_told_by_health_and_log(bigram_path, flags
         for word in words:
             assert word in health.json["error"]["message"]
             assert word in answer.error["message"]
-            assert any(word in line for line in server.lines)
+            server.wait_line(re.escape(word))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from support.fake_daemon import Faked
 
 from llamad.chat.host import ChatHost
-from llamad.chat.parsing import tool_grammar as grammar
+from llamad.chat.parsing.tool_grammar import _Grammar
 from llamad.engine.testing.fake import Fake
 
 PATH = "/v1/chat/completions"
@@ -202,7 +202,7 @@ def test_forced_grammar_is_made_aside(monkeypatch: pytest.MonkeyPatch) -> None:
     def never(*_: Any) -> str:
         raise AssertionError("a tool's grammar was made in the daemon's process")
 
-    monkeypatch.setattr(grammar._Grammar, "text", never)
+    monkeypatch.setattr(_Grammar, "text", never)
     with Faked(Fake(n_ctx=4096), n_ctx=4096) as server:
         body = {"messages": ASK, "tools": [CLOCK], "tool_choice": "required", "max_tokens": 2}
         answer = server.client.post(PATH, body)
