@@ -1,1 +1,1 @@
-"""Measures llamad and, beside it, llama-server. `python -m bench --help` says how; README.md how to read it."""
+"""One program, `python -m bench`: llamad measured beside llama-server. README.md explains it."""

@@ -10,14 +10,14 @@ from pathlib import Path
 from types import FrameType
 
 
-def with_children() -> None:
-    """From now on SIGTERM unwinds the program, as ^C does: a server that outlived it would be in the next one's way."""
+def end_with_us() -> None:
+    """From now on SIGTERM unwinds the program, as ^C does: a server that outlived it would disturb the next run."""
     signal.signal(signal.SIGTERM, _end)
 
 
 def _end(number: int, frame: FrameType | None) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # what unwinds is not broken off
-    # One that is just being started is nobody's yet, and nobody would end it.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # unwinding is not interrupted
+    # A child that is just being started belongs to no object yet, so nobody else would end it.
     for path in Path("/proc/self/task").glob("*/children"):
         with contextlib.suppress(OSError):  # it has ended by itself
             for pid in path.read_text().split():

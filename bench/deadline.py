@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from bench.errors import BenchError
 
 RUN_AGAIN = 75  # the exit status of a command that stopped in time and goes on when it is run again
+MINUTES = 8.5  # the usual limit where machines are lent by the minute
 END_SECONDS = 20.0
 
 

@@ -1,202 +1,220 @@
-"""`bench/gpu build|model|run`: reads the flags. Exit status 75: the time was up, run the same command again."""
+"""Owns the flags of `python -m bench run` and their defaults, which depend on the scenario and the machine."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import shlex
-import sys
-from collections.abc import Sequence
+import shutil
+from collections import ChainMap
 from pathlib import Path
 from typing import Any
 
-from bench import ending, prompts
-from bench.device import build
-from bench.device.deadline import RUN_AGAIN, OutOfTimeError
+from bench import programs
+from bench.deadline import MINUTES
 from bench.errors import BenchError
+from bench.programs import NAMES
+from bench.prompts import CHAT, COINED, ID_RANGE, IDS, KINDS, MADE_UP
+from bench.scenarios import MEASURES
 
-CHECKOUT = Path(__file__).parents[2]
-MINUTES = 8.5
+CHECKOUT = Path(__file__).parents[1]
+
+# What a flag is where it was not given: for any scenario, then for one of them; on a machine without a GPU; and in a
+# --quick run, which shows that everything works and measures nothing.
+ALL: dict[str, Any] = {
+    **{"rounds": 3, "streams": [1, 8, 32, 64], "prompt_tokens": 64, "predict": 64, "seconds": 3.0, "each": 4},
+    **{"ngl": 99, "turns": False, "minutes": MINUTES, "long_prompt": 4000, "arriving": 2, "prefix": 2000},
+    **{"idle_connections": 10_000, "scenario": ["tokens"]},
+}
+OF_SCENARIO: dict[str, dict[str, Any]] = {
+    "tokens": {"predict": 128},
+    "loop": {"streams": [1, 8, 32]},
+    "ttft": {"streams": [8, 64], "prompt_tokens": 512, "predict": 32},
+    "gap": {"streams": [8, 32], "predict": 512},
+    "prefix": {"streams": [64], "prompt_tokens": 32, "predict": 32},
+    "requests": {"streams": [0, 32], "predict": 128},
+    "idle": {"streams": [1, 64]},
+    "startup": {"slots": [1, 64]},
+    "memory": {"slots": [1, 64]},
+}
+CPU: dict[str, Any] = {
+    **{"threads": 1, "ngl": 0, "turns": True, "minutes": float("inf"), "seconds": 2.0},
+    "scenario": ["idle", "loop", "requests", "startup", "memory"],
+}
+OF_SCENARIO_CPU: dict[str, dict[str, Any]] = {
+    "tokens": {"streams": [1, 4, 8], "predict": 64},
+    "loop": {"streams": [1, 4, 8]},
+    "ttft": {"streams": [8], "prompt_tokens": 64, "predict": 16},
+    "gap": {"streams": [4], "predict": 60, "arriving": 1, "long_prompt": 1500},
+    "prefix": {"streams": [8], "prefix": 500},
+    "requests": {"streams": [0]},
+    "idle": {"streams": [1]},
+}
+QUICK: dict[str, Any] = {
+    **{"rounds": 1, "streams": [2], "prompt_tokens": 16, "predict": 8, "seconds": 0.3, "each": 2},
+    **{"long_prompt": 64, "arriving": 1, "prefix": 48, "idle_connections": 50},
+}
+OF_SCENARIO_QUICK: dict[str, dict[str, Any]] = {
+    "requests": {"streams": [0]},
+    "startup": {"slots": [2]},
+    "memory": {"slots": [2]},
+}
+
+
+def has_gpu() -> bool:
+    return any(Path("/dev").glob("nvidia*")) or Path("/dev/kfd").exists() or bool(shutil.which("nvidia-smi"))
 
 
 def numbers(text: str) -> list[int]:
-    return [int(part) for part in text.split(",")]
+    """ "1,4,8" as a list."""
+    found = [int(part) for part in text.split(",")]
+    if min(found) < 0:
+        raise ValueError(text)
+    return found
 
 
 def id_range(text: str) -> range:
     """ "300,512": the ids from 300 up to 511."""
     first, end = numbers(text)
-    if not 0 <= first < end:
+    if first >= end:
         raise ValueError(text)
     return range(first, end)
 
 
-def options(text: str) -> dict[str, Any]:
+def json_object(text: str) -> dict[str, Any]:
     value = json.loads(text)
     if not isinstance(value, dict):
         raise ValueError(text)
     return value
 
 
-def parser() -> argparse.ArgumentParser:
-    flags = argparse.ArgumentParser(prog="bench/gpu", description=__doc__)
-    commands = flags.add_subparsers(dest="command", required=True)
-    _build(commands.add_parser("build", help="llamad, llama-server and llama-batched-bench"))
-    _model(commands.add_parser("model", help="a GGUF with random weights"))
-    _run(commands.add_parser("run", help="measure"))
-    return flags
+def names(text: str) -> list[str]:
+    return text.split(",")
 
 
-def _build(flags: argparse.ArgumentParser) -> None:
-    add = flags.add_argument
-    add("--from", dest="carried", type=Path, metavar="DIR", help="holds llama.cpp.tar.xz and wheels/")
-    add("--cuda", default="90", metavar="ARCH", help="the architecture to compile for (90)")
-    add("--cpu", action="store_true", help="without CUDA")
-    add(
-        "--minutes",
-        type=float,
-        default=MINUTES,
-        help=f"stop after so many, with status {RUN_AGAIN} ({MINUTES})",
-    )
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    programs.add_flags(parser)
+    _what(parser.add_argument_group("what is measured"))
+    _requests(parser.add_argument_group("requests"))
+    _how(parser.add_argument_group("programs"))
+    _rounds(parser.add_argument_group("rounds and results"))
 
 
-def _model(flags: argparse.ArgumentParser) -> None:
-    add = flags.add_argument
-    add("--vocab", type=Path, help="a GGUF whose vocabulary to take (512 tokens of bytes, letters and pairs)")
-    add("--out", type=Path, required=True, help="the file to write")
-    add(
-        "--shape",
-        default="1b",
-        help="tiny, 260k, 135m, 1b, 8b, or WIDTH,LAYERS,HEADS,KV_HEADS,FEED_FORWARD (1b)",
-    )
-    add("--type", choices=["f32", "f16", "q8_0"], default="f16")
-    add("--n-vocab", type=int, help="fill the vocabulary up to so many tokens")
-    add("--logit-deviation", type=float, default=1.0, help="how far the logits lie apart (1)")
-    add("--seed", type=int, default=1)
-    add("--again", action="store_true", help="write it even if it is there")
-
-
-def _run(flags: argparse.ArgumentParser) -> None:
-    from bench.device.table import COLUMNS, PROGRAMS
-    from bench.device.work import DEFAULTS
-
-    add = flags.add_argument
-    add("--model", type=Path, required=True, help="the GGUF file")
-    add("--scenario", choices=list(DEFAULTS), default="streams")
-    add("--streams", type=numbers, help="how many at once, a list (streams: 1,8,32,64)")
-    add("--prompt-tokens", type=int, help="of each prompt, none of them cached (streams: 64)")
-    add(
-        "--shorter",
-        type=float,
-        default=0.0,
-        help="prompts are shorter by up to this part, each by its own (0)",
-    )
-    add("--predict", type=int, help="tokens of each stream (streams: 128)")
-    add("--rounds", type=int, default=3)
-    add("--options", type=options, default={}, help="JSON added to each request: '{\"top_k\": 0}'")
-    add("--path", default="/completion", choices=["/completion", "/v1/completions", "/v1/chat/completions"])
-    add("--np", type=int, help="slots (as many as streams)")
-    add("--ctx", type=int, help="tokens of context for each slot (as many as are needed)")
-    add("--ngl", type=int, default=99, help="layers on the device (99)")
-    add("--threads", type=int, help="-t of all programs (their own choice)")
-    add(
-        "--ids",
-        type=id_range,
-        default=prompts.IDS,
-        metavar="FIRST,END",
-        help="token ids that prompts are made of (1000,30000)",
-    )
-    add("--turns", action="store_true", help="both servers stay loaded and take turns, a round each")
-    add("--long-prompt", type=int, default=4000, help="gap: tokens of the prompts that arrive (4000)")
-    add("--arriving", type=int, default=2, help="gap: how many of them at once (2)")
-    add("--prefix", type=int, default=2000, help="prefix: tokens that all prompts begin with (2000)")
+def _what(group: argparse._ArgumentGroup) -> None:
+    add = group.add_argument
+    add("--scenario", type=names, help=f"a list of {', '.join(MEASURES)} (tokens; without a GPU several)")
+    add("--streams", type=numbers, help="how many at once, a list; requests: beside them, 0 for none")
+    add("--slots", "--np", type=numbers, help="slots (as many as streams); startup, memory: a list (1,64)")
+    add("--prompt-tokens", type=int, help="of each prompt, none of them cached (64; ttft 512; prefix 32)")
+    add("--shorter", type=float, default=0.0, help="prompts are shorter by up to this part, each by its own")
+    add("--predict", type=int, help="tokens to predict (128; loop 64, a quarter more or less)")
+    add("--each", type=int, help="loop: requests of each stream in a round (4)")
+    add("--long-prompt", type=int, help="gap: tokens of the prompts that arrive (4000)")
+    add("--arriving", type=int, help="gap: how many of them at once (2)")
+    add("--prefix", type=int, help="prefix: tokens that all prompts begin with (2000)")
     add("--connections", type=int, default=16, help="requests: connections (16)")
     add("--load-threads", type=int, default=1, help="requests: threads that send them (1)")
     add("--rate", type=float, default=0.0, help="requests: so many a second (each after the last's answer)")
+    add("--seconds", type=float, help="requests, idle: length of a round (3)")
+    add("--idle-connections", type=int, help="memory: connections (10000)")
+
+
+def _requests(group: argparse._ArgumentGroup) -> None:
+    add = group.add_argument
+    add("--endpoint", default="/completion", choices=["/completion", "/v1/completions", CHAT])
+    add("--texts", choices=KINDS, default=None, help="prose, code and chats; random words; random token ids")
+    add("--coined", type=float, help="part of the words that are in no list (0; of made-up texts 0.1)")
     add(
-        "--coined",
-        type=float,
-        default=prompts.COINED,
-        help="requests: part of the words that are made up (0.1)",
+        "--ids",
+        type=id_range,
+        metavar="FIRST,END",
+        help="token ids of --texts ids, which it implies (1000,30000)",
     )
-    add("--seconds", type=float, default=3.0, help="requests: how long in each round (3)")
-    add("--programs", type=lambda text: text.split(","), help="of " + ", ".join(PROGRAMS))
+    add("--options", type=json_object, default={}, help="JSON added to each request: '{\"top_k\": 0}'")
+    add("--seed", type=int, default=1, help="of the prompts and of the sampling (1)")
+
+
+def _how(group: argparse._ArgumentGroup) -> None:
+    add = group.add_argument
+    add("--programs", type=names, help=f"a list of {', '.join(NAMES)} (those that are there)")
+    add("--batched-bench", help="llama-batched-bench's program (the one `bench build` made)")
+    add(
+        "--cpu",
+        action=argparse.BooleanOptionalAction,
+        default=not has_gpu(),
+        help="defaults for a machine without a GPU: -ngl 0, one thread, fewer streams, turns",
+    )
+    add("--ctx", type=int, help="tokens of context for each slot (as many as are needed)")
+    add("--ngl", type=int, help="layers on the device (99)")
+    add("--threads", type=int, help="-t of all programs (their own choice)")
     add("--args", type=shlex.split, default=[], help="flags for all programs")
     add("--llamad-args", type=shlex.split, default=[], help="flags for llamad")
     add("--server-args", type=shlex.split, default=[], help="flags for llama-server")
-    add("--server", help="llama-server's program (the one that was built)")
-    add("--batched-bench", help="llama-batched-bench's program (the one that was built)")
+
+
+def _rounds(group: argparse._ArgumentGroup) -> None:
+    add = group.add_argument
+    add("--rounds", type=int, help="rounds of each program (3)")
+    add(
+        "--turns",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="programs stay loaded side by side and take a round each, for machines whose speed drifts",
+    )
     add(
         "--measure",
-        choices=sorted({key for keys in COLUMNS.values() for key in keys}),
+        choices=sorted({key for keys in MEASURES.values() for key in keys}),
         help="of the first table",
     )
-    add("--label", default="", help="kept with the results, to tell two states of llamad apart")
+    add("--json", type=Path, help="write everything to this file too")
+    add("--timeout", type=float, default=600.0, help="seconds for one round (600)")
+    add("--minutes", type=float, help=f"stop after so many, with status 75, and go on next time ({MINUTES})")
     add(
         "--results",
         type=Path,
-        default=CHECKOUT / "build" / "gpu-results.jsonl",
+        default=CHECKOUT / "build" / "bench-results.jsonl",
         help="the file to go on with",
     )
     add("--again", nargs="?", const="all", help="measure anew: all, or the programs named")
-    add("--seed", type=int, default=1)
-    add("--timeout", type=float, default=180.0, help="seconds for one load (180)")
-    add(
-        "--minutes",
-        type=float,
-        default=MINUTES,
-        help=f"stop after so many, with status {RUN_AGAIN} ({MINUTES})",
-    )
+    add("--label", default="", help="kept with the results, to tell two states of llamad apart")
+    add("--quick", action="store_true", help="a few seconds: shows that it works, measures nothing")
 
 
-def check_run(flags: argparse.Namespace) -> None:
-    from bench.device.table import PROGRAMS
-    from bench.device.work import DEFAULTS
+def scenarios_of(flags: argparse.Namespace) -> list[str]:
+    chosen: list[str] = flags.scenario or (CPU if flags.cpu else ALL)["scenario"]
+    for name in chosen:
+        if name not in MEASURES:
+            raise BenchError(f"--scenario: there is no {name}; it takes {', '.join(MEASURES)}")
+    return chosen
 
-    for name, value in DEFAULTS[flags.scenario].items():
-        if getattr(flags, name) is None:
-            setattr(flags, name, value)
-    if not flags.model.is_file():
-        raise BenchError(f"{flags.model} is not a file: `bench/gpu model` writes one")
+
+def filled(flags: argparse.Namespace, scenario: str) -> argparse.Namespace:
+    """The flags for one scenario, each with a value."""
+    quick = [OF_SCENARIO_QUICK.get(scenario, {}), QUICK] if flags.quick else []
+    cpu = [OF_SCENARIO_CPU.get(scenario, {}), OF_SCENARIO[scenario], CPU] if flags.cpu else []
+    defaults = ChainMap(*quick, *cpu, OF_SCENARIO[scenario], ALL)
+    out = argparse.Namespace(**vars(flags))
+    for name in vars(flags):
+        if getattr(out, name) is None:
+            setattr(out, name, defaults.get(name))
+    out.scenario = scenario
+    out.texts = out.texts or (IDS if flags.ids else KINDS[0])
+    out.ids = out.ids or ID_RANGE
+    if out.coined is None:
+        out.coined = COINED if out.texts == MADE_UP else 0.0
+    return out
+
+
+def check(flags: argparse.Namespace) -> None:
+    programs.check_model(flags)
     least = 0 if flags.scenario == "requests" else 1
     if min(flags.streams) < least:
         raise BenchError(f"--streams must be at least {least}")
-    for name in ("prompt_tokens", "predict", "rounds"):
+    if min(flags.slots or [1]) < 1:
+        raise BenchError("--slots must be at least 1")
+    for name in ("prompt_tokens", "predict", "rounds", "each", "connections", "idle_connections"):
         if getattr(flags, name) < 1:
             raise BenchError(f"--{name.replace('_', '-')} must be at least 1")
     for name in flags.programs or []:
-        if name not in PROGRAMS:
-            raise BenchError(f"--programs: there is no {name}; it takes {', '.join(PROGRAMS)}")
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    flags = parser().parse_args(sys.argv[1:] if arguments is None else arguments)
-    try:
-        if flags.command == "build":
-            build.build(flags)
-        elif flags.command == "model":
-            from bench.device import model
-
-            model.model(flags)
-        else:
-            from bench.device import run
-
-            check_run(flags)
-            run.run(flags)
-    except OutOfTimeError:
-        print(
-            f"bench: {flags.minutes:g} minutes are over: run the same command again to go on", file=sys.stderr
-        )
-        return RUN_AGAIN
-    except BenchError as error:
-        print(f"bench: {error}", file=sys.stderr)
-        return 1
-    except OSError as error:
-        print(f"bench: {error.filename or 'system'}: {error.strerror or error}", file=sys.stderr)
-        return 1
-    return 0
-
-
-if __name__ == "__main__":
-    ending.with_children()
-    sys.exit(main())
+        if name not in NAMES:
+            raise BenchError(f"--programs: there is no {name}; it takes {', '.join(NAMES)}")

@@ -5,6 +5,7 @@ Runs in the bench's process. Programs are started one at a time, with the same f
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import resource
 from dataclasses import replace
@@ -14,13 +15,16 @@ from typing import cast
 
 import uvloop
 
-from bench import load, programs, prompts, startup, wire
+from bench import client, load, scenarios, startup
+from bench.client import clock
 from bench.errors import BenchError
-from bench.load import clock
-from bench.programs import Options, Program
-from bench.scenarios import Section, Work, completion
+from bench.harness import Point
+from bench.load import Group
+from bench.programs import LLAMAD, Options, Program, family
+from bench.prompts import Prompts
 from bench.stats import Measures
 
+HEALTH = b"GET /health HTTP/1.1\r\nHost: bench\r\n\r\n"
 N_COMPLETIONS, N_PREDICT = 64, 16
 SPARE_DESCRIPTORS = 200
 AT_ONCE = 100  # connections being opened: fewer than any program's backlog
@@ -28,21 +32,6 @@ OPEN_SECONDS, ANSWER_SECONDS = 60.0, 20.0
 IDLE_SECONDS = 2.0  # less than llama-server keeps an idle connection
 N_FRESH = 5
 MIB_KIB = 1024
-
-
-def family(pid: int) -> list[int]:
-    """The process and all that came from it."""
-    parents: dict[int, int] = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            text = stat.read_text(encoding="ascii", errors="replace")
-        except OSError:
-            continue  # it has ended meanwhile
-        parents[int(stat.parent.name)] = int(text[text.rindex(")") + 2 :].split()[1])
-    found = [pid]
-    for one in found:  # grows meanwhile
-        found += [child for child, parent in parents.items() if parent == one]
-    return found
 
 
 def usage(program: Program, when: str) -> Measures:
@@ -77,12 +66,12 @@ class _Idle(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         self.transport = None
 
-    def ask(self, data: bytes) -> None:
+    def ask(self) -> None:
         if self.transport is not None:
-            self.transport.write(data)
+            self.transport.write(HEALTH)
 
 
-async def _open(program: Program, n: int, data: bytes) -> list[_Idle]:
+async def _open(program: Program, n: int) -> list[_Idle]:
     """So many connections, each of which has asked once. Those that cannot be opened in time are missing."""
     loop = asyncio.get_running_loop()
     turn = asyncio.Semaphore(AT_ONCE)
@@ -95,7 +84,7 @@ async def _open(program: Program, n: int, data: bytes) -> list[_Idle]:
             except OSError:
                 return
             found.append(protocol)
-            protocol.ask(data)
+            protocol.ask()
 
     tasks = [asyncio.ensure_future(one()) for _ in range(n)]
     _, late = await asyncio.wait(tasks, timeout=OPEN_SECONDS)
@@ -118,36 +107,24 @@ def _fresh(program: Program) -> Measures:
     times = []
     for _ in range(N_FRESH):
         t_start = clock()
-        if startup.health(program).startswith(b"HTTP/1.1 200"):
+        if client.health(program.address):
             times.append((clock() - t_start) / 1e6)
     return {"fresh_ms": median(times) if times else float("nan"), "fresh_failed": float(N_FRESH - len(times))}
 
 
 async def _with_idle(program: Program, n: int) -> Measures:
-    data = wire.request("GET", "/health", "bench")
-    idle = await _open(program, n, data)
+    idle = await _open(program, n)
     measures: Measures = {"idle_answered": float(await _count(idle, 1))}
     await asyncio.sleep(IDLE_SECONDS)
     measures |= usage(program, "idle") | {"idle_threads": float(n_threads(program))}
     measures |= await asyncio.get_running_loop().run_in_executor(None, _fresh, program)
     for one in idle:
-        one.ask(data)
+        one.ask()
     measures["idle_again"] = float(await _count(idle, 2))
     for one in idle:
         if one.transport is not None:
             one.transport.abort()
     return measures
-
-
-def measure(program: Program, options: Options, work: Work, n_idle: int) -> Measures:
-    program.wait_ready()
-    measures = usage(program, "loaded")
-    texts = prompts.texts(N_COMPLETIONS, work.n_prompt, work.seed)
-    requests = [completion(program, text, N_PREDICT, work.seed, work.sampling) for text in texts]
-    plans = [requests[i :: options.n_slots] for i in range(min(options.n_slots, N_COMPLETIONS))]
-    load.run_streams(program.address, plans, work.timeout_s)
-    measures |= usage(program, "worked")
-    return measures | uvloop.run(_with_idle(program, n_idle))
 
 
 def raise_descriptors(n_wanted: int) -> None:
@@ -160,19 +137,38 @@ def raise_descriptors(n_wanted: int) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (n_wanted, hard))
 
 
-def memory(options: Options, server: str | None, work: Work, n_idle: int, folder: Path) -> Section:
-    raise_descriptors(n_idle + SPARE_DESCRIPTORS)
-    rounds: dict[str, list[Measures]] = {}
-    for name in programs.turns(server, 1):
-        # llamad refuses more than 10,000 unless it is told otherwise, and a few come on top.
-        room = ("--connections-max", str(n_idle + SPARE_DESCRIPTORS)) if name == programs.LLAMAD else ()
-        program = programs.start(name, replace(options, extra=room), server, folder)
-        try:
-            rounds[name] = [measure(program, options, work, n_idle)]
-        finally:
-            program.stop()
-    title = (
-        f"memory, {options.n_slots} slots of {options.n_ctx // options.n_slots} tokens: {N_COMPLETIONS} completions, "
-        f"then {n_idle:,} idle connections"
-    )
-    return Section(title, rounds)
+class MemoryPoint(Point):
+    is_fresh = True
+
+    def __init__(self, flags: argparse.Namespace, n_slots: int, prompts: Prompts) -> None:
+        options = startup.slot_options(flags, n_slots)
+        n_ctx = options.n_ctx // n_slots
+        name = f"{n_slots} slot{'s' if n_slots > 1 else ''} of {n_ctx} tokens, {flags.idle_connections:,} connections"
+        super().__init__(name, options, n_rounds=1)
+        self._flags = flags
+        self._prompts = prompts
+
+    def options_of(self, name: str) -> Options:
+        """llamad refuses more than 10,000 connections unless it is told otherwise, and a few come on top."""
+        if name != LLAMAD:
+            return self.options
+        room = ("--connections-max", str(self._flags.idle_connections + SPARE_DESCRIPTORS))
+        return replace(self.options, extra=(*self.options.extra, *room))
+
+    def measure(self, program: Program, index: int) -> Measures:
+        flags, n_slots = self._flags, self.options.n_slots
+        raise_descriptors(flags.idle_connections + SPARE_DESCRIPTORS)
+        program.wait_ready()
+        measures = usage(program, "loaded")
+        self._prompts.learn(program.client)
+        texts = [self._prompts.prompt(i, flags.prompt_tokens) for i in range(N_COMPLETIONS)]
+        sent = [scenarios.body(flags, i, text, N_PREDICT) for i, text in enumerate(texts)]
+        n = min(n_slots, N_COMPLETIONS)
+        group = Group(n, sent, flags.endpoint)
+        load.streams(program.port, group, timeout_s=flags.timeout, n_each=N_COMPLETIONS // n)
+        measures |= usage(program, "worked")
+        return measures | uvloop.run(_with_idle(program, flags.idle_connections))
+
+
+def points(flags: argparse.Namespace, prompts: Prompts) -> list[Point]:
+    return [MemoryPoint(flags, n, prompts) for n in flags.slots]

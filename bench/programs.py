@@ -1,35 +1,62 @@
-"""Owns the programs that are measured: how each is started, when it is ready, what CPU it has used, how it ends.
+"""Owns the programs that are measured: which there are, how each is started, when it is ready, its CPU time, its end.
 
-Both get the same options. llama-server gets three more, each of which makes it faster here or keeps it out of
-trouble: no prompt cache in RAM (it would copy every finished slot), no web page, and a thread for each connection.
+All get the same options. llama-server gets three more, which make it faster here or keep it out of trouble: no prompt
+cache in RAM (it would copy every finished slot), no web page, and a thread for each connection.
 """
 
 from __future__ import annotations
 
-import http.client
+import argparse
 import os
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 
+from bench import client
+from bench.client import Address, Client, clock
 from bench.errors import BenchError
-from bench.load import Address, clock
+from bench.gpu.build import made
 
 HOST = "127.0.0.1"
-LLAMAD, LLAMA_SERVER = "llamad", "llama-server"
+BATCHED, LLAMA_SERVER, LLAMA_SERVER_BS, LLAMAD = (
+    "batched-bench",
+    "llama-server",
+    "llama-server -bs",  # with --backend-sampling
+    "llamad",
+)
+NAMES = (BATCHED, LLAMA_SERVER, LLAMA_SERVER_BS, LLAMAD)
 READY_SECONDS = 300.0
 STOP_SECONDS = 20.0
 
 
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """What every command that starts programs takes."""
+    add = parser.add_argument
+    add("--model", default=os.environ.get("LLAMAD_TEST_MODEL"), help="the GGUF file (LLAMAD_TEST_MODEL)")
+    add(
+        "--server",
+        default=os.environ.get("LLAMA_SERVER") or None,
+        help="llama-server's program (LLAMA_SERVER, or the one `bench build` made)",
+    )
+
+
+def check_model(flags: argparse.Namespace) -> None:
+    if not flags.model:
+        raise BenchError("no model: pass --model FILE.gguf, or use `make bench`, which fetches one")
+    if not Path(flags.model).is_file():
+        raise BenchError(
+            f"{flags.model} is not a file: pass --model FILE.gguf (`python -m bench model` writes one)"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a program is started with, said once for both."""
+    """What a server is started with, the same for all."""
 
     model: str
     n_slots: int
@@ -37,6 +64,7 @@ class Options:
     n_threads: int | None  # None: the program's own choice
     n_connections: int
     extra: tuple[str, ...] = ()
+    is_tuned: bool = True  # llama-server with its three flags
 
     def flags(self, port: int) -> list[str]:
         threads = str(self.n_threads)
@@ -47,33 +75,50 @@ class Options:
         ]
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        port: int = probe.getsockname()[1]
-        return port
+@dataclass(frozen=True, slots=True)
+class Programs:
+    """Where the programs are, and the flags that one of them gets alone."""
 
+    server: str | None = None
+    batched_bench: str | None = None
+    own_args: dict[str, list[str]] = field(default_factory=dict)
 
-def machine_cpu_s() -> float:
-    """CPU seconds that the whole machine has been busy or was taken away from it; 0 where there is no /proc."""
-    try:
-        first = Path("/proc/stat").read_text(encoding="ascii").split("\n", 1)[0].split()
-    except OSError:
-        return 0.0
-    user, nice, system, _idle, _iowait, irq, softirq, steal = (int(field) for field in first[1:9])
-    return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
+    def path(self, name: str) -> str | None:
+        """None where it is not there; llamad always is."""
+        if name == LLAMAD:
+            return sys.executable
+        key = "batched_bench" if name == BATCHED else "server"
+        path: str | None = getattr(self, key)
+        return path or made().get(key)
 
+    def require(self, name: str) -> str:
+        path = self.path(name)
+        if path is None:
+            flag = "--batched-bench" if name == BATCHED else "--server"
+            raise BenchError(f"no {name}: `make peer` or `python -m bench build` makes it; {flag} names one")
+        return path
 
-def environment() -> dict[str, str]:
-    """Python keeps its bytecode, as it does wherever llamad is installed."""
-    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    def command(self, name: str, options: Options, port: int) -> list[str]:
+        own = self.own_args.get(name, [])
+        if name == LLAMAD:
+            return [*llamad_command(), *options.flags(port), *own]
+        path = self.require(name)
+        more = llama_server_flags(path, options.n_connections) if options.is_tuned else []
+        if name == LLAMA_SERVER_BS:
+            more.append("--backend-sampling")
+        return [path, *options.flags(port), *more, *own]
+
+    def start(self, name: str, options: Options, folder: Path) -> Program:
+        """The program runs; it is not ready yet."""
+        port = free_port()
+        return Program(name, self.command(name, options, port), port, folder / f"{name}-{port}.log")
 
 
 def llamad_command() -> list[str]:
     return [sys.executable, "-m", "llamad"]
 
 
-def peer_flags(program: str, n_connections: int) -> list[str]:
+def llama_server_flags(program: str, n_connections: int) -> list[str]:
     """llama-server's additions, as far as this build of it knows them."""
     try:
         told = subprocess.run([program, "--help"], capture_output=True, text=True, timeout=60, check=False)
@@ -86,62 +131,96 @@ def peer_flags(program: str, n_connections: int) -> list[str]:
     return [word for flags in wanted if flags[0] in told.stdout for word in flags]
 
 
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def family(pid: int) -> list[int]:
+    """The process and all its descendants."""
+    parents: dict[int, int] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            text = stat.read_text(encoding="ascii", errors="replace")
+        except OSError:
+            continue  # it has ended meanwhile
+        parents[int(stat.parent.name)] = int(text[text.rindex(")") + 2 :].split()[1])
+    found = [pid]
+    for one in found:  # grows meanwhile
+        found += [child for child, parent in parents.items() if parent == one]
+    return found
+
+
+def machine_cpu_s() -> float:
+    """CPU seconds that the whole machine was busy or was taken away from it; 0 where there is no /proc."""
+    try:
+        first = Path("/proc/stat").read_text(encoding="ascii").split("\n", 1)[0].split()
+    except OSError:
+        return 0.0
+    user, nice, system, _idle, _iowait, irq, softirq, steal = (int(field) for field in first[1:9])
+    return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
+
+
 class Program:
-    """One running server. Its output goes to a file, which is shown when it does not come up."""
+    """One running server. Its output goes to a file, whose end is shown when something fails."""
 
     def __init__(self, name: str, command: list[str], port: int, log: Path) -> None:
         self.name = name
-        self.command = command
         self.address: Address = (HOST, port)
-        self.log = log
+        self.client = Client(self.address)
+        self._log = log
+        # Python keeps its bytecode, as it does wherever llamad is installed.
+        env = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
         with log.open("wb") as out:
             self.t_exec = clock()
-            self._process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=environment())
+            try:
+                self._process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=env)
+            except OSError as error:
+                raise BenchError(f"{command[0]} cannot be run ({error.strerror})") from None
 
     @property
     def pid(self) -> int:
         return self._process.pid
 
+    @property
+    def port(self) -> int:
+        return self.address[1]
+
     def wait_ready(self) -> None:
         """Until /health says 200."""
-        self.wait_until(self._is_ready, 0.05)
+        self.wait_until(lambda: client.health(self.address), 0.05)
 
     def wait_until(self, is_so: Callable[[], bool], pause_s: float) -> None:
         """Asks again and again. A program that ends, or takes too long, is an error."""
         t_end = time.monotonic() + READY_SECONDS
         while not is_so():
             if self._process.poll() is not None:
-                lines = self.log.read_text(errors="replace").splitlines()
-                last = lines[-1] if lines else "it said nothing"
+                last = self.last_lines(1) or "it said nothing"
                 raise BenchError(f"{self.name} ended with status {self._process.returncode}: {last}")
             if time.monotonic() > t_end:
-                raise BenchError(f"{self.name} was not ready after {READY_SECONDS:g} s: see {self.log}")
+                raise BenchError(f"{self.name} was not ready after {READY_SECONDS:g} s: {self.last_lines(1)}")
             time.sleep(pause_s)
 
     def last_lines(self, n: int = 12) -> str:
-        """Of what it said."""
-        return "\n".join(self.log.read_text(errors="replace").splitlines()[-n:])
-
-    def _is_ready(self) -> bool:
-        connection = http.client.HTTPConnection(*self.address, timeout=10)
-        try:
-            connection.request("GET", "/health")
-            return connection.getresponse().status == 200
-        except (OSError, http.client.HTTPException):
-            return False
-        finally:
-            connection.close()
+        """Of its output."""
+        return "\n".join(self._log.read_text(errors="replace").splitlines()[-n:])
 
     def cpu_s(self) -> float:
-        """CPU seconds that all its threads have used; 0 where the system has no /proc."""
-        try:
-            stat = Path(f"/proc/{self._process.pid}/stat").read_text(encoding="ascii", errors="replace")
-        except OSError:
-            return 0.0
-        fields = stat[stat.rindex(")") + 2 :].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        """CPU seconds of all its threads and processes; 0 where there is no /proc."""
+        ticks = 0
+        for pid in family(self.pid):
+            try:
+                stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+            except OSError:
+                continue
+            fields = stat[stat.rindex(")") + 2 :].split()
+            ticks += int(fields[11]) + int(fields[12])
+        return ticks / os.sysconf("SC_CLK_TCK")
 
     def stop(self) -> None:
+        self.client.close()
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
             try:
@@ -149,58 +228,3 @@ class Program:
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
-
-
-def start(name: str, options: Options, server: str | None, folder: Path) -> Program:
-    """One program by its name, with the flags both have and no others."""
-    command = llamad_command() if name == LLAMAD or server is None else [server]
-    port = free_port()
-    return Program(name, [*command, *options.flags(port)], port, folder / f"{name}-{options.n_slots}.log")
-
-
-def turns(server: str | None, n_rounds: int) -> Iterator[str]:
-    """Who is started next: A, B, B, A, ..."""
-    names = [LLAMAD, LLAMA_SERVER] if server is not None else [LLAMAD]
-    for index in range(n_rounds):
-        yield from names if index % 2 == 0 else names[::-1]
-
-
-class Pair:
-    """llamad and, where its program is named, llama-server: both loaded, to be driven one at a time."""
-
-    def __init__(self, options: Options, server: str | None, folder: Path) -> None:
-        self.programs: list[Program] = []
-        commands = {LLAMAD: llamad_command()}
-        extra: dict[str, list[str]] = {}
-        if server is not None:
-            commands[LLAMA_SERVER] = [server]
-            extra[LLAMA_SERVER] = peer_flags(server, options.n_connections)
-        try:
-            for name, command in commands.items():
-                port = free_port()
-                whole = [*command, *options.flags(port), *extra.get(name, [])]
-                log = folder / f"{name}-{options.n_slots}.log"
-                self.programs.append(Program(name, whole, port, log))
-            for program in self.programs:
-                program.wait_ready()
-        except BaseException:
-            self.stop()
-            raise
-
-    def idle_cpu(self, seconds: float) -> dict[str, float]:
-        """The share of a core that each program takes with nothing to do."""
-        before = {program.name: program.cpu_s() for program in self.programs}
-        time.sleep(seconds)
-        return {program.name: (program.cpu_s() - before[program.name]) / seconds for program in self.programs}
-
-    def stop(self) -> None:
-        for program in self.programs:
-            program.stop()
-
-    def __enter__(self) -> Pair:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()

@@ -1,41 +1,40 @@
-"""Owns the texts that are sent: the same for every program, different from each other from the first word on.
+"""Owns the prompts: cut out of texts to an exact number of tokens, or random token ids; the same for every program.
 
-Pure functions. A word of the list is one token in most vocabularies, so a text has about as many tokens as asked.
+Runs in the bench's process before anything is timed; a running server tokenizes. Each prompt begins at another place
+of the text, so that no prefix cache helps unless a scenario wants it.
 """
 
 from __future__ import annotations
 
-import functools
 import random
+import re
 import string
+from pathlib import Path
+from typing import Any
 
+from bench.client import Client
+from bench.errors import BenchError
+
+TEXTS = Path(__file__).with_name("texts")
+REAL, MADE_UP, IDS = KINDS = ("real", "made-up", "ids")
+CHAT = "/v1/chat/completions"
+# Ids that are words or parts of words in any vocabulary of more than 30,000 tokens.
+ID_RANGE = range(1_000, 30_000)
+COINED = 0.1  # part of a made-up text's words that no list has
+N_MADE_UP_WORDS = 6_000
 SENTENCE_WORDS = 12
-# Texts to be tokenized, and the part of their words that nobody has seen: more than a cache of words holds.
-N_TEXTS, COINED = 8_192, 0.1
+TRIES, FILLERS_MAX, FILLER = 4, 16, " a"
 
-_LIST = (
-    "able above across after again air all also animal answer apple area arm art ask away back ball bank base "
-    "bed before below best big bird black blue board boat body book both box boy bread break bridge bright "
-    "bring brother build busy call can capital car care carry case cat cause change child city class clear "
-    "close cloud cold color come cook corner could country course cover cross cut dark day deep door down draw "
-    "dream dress drink drive dry each early earth east easy eat edge egg end engine enough even every eye face "
-    "fact fall family far farm fast father feel few field fill find fine fire first fish floor flower fly food "
-    "foot force forest form free friend front full game garden girl give glass gold good grass great green "
-    "ground group grow half hand happy hard hat head hear heart heat help high hill hold home horse hot hour "
-    "house ice idea island job jump keep kind king know lake land large last late laugh lead learn leave left "
-    "letter life light line list listen little live long look love machine make man many map mark matter meal "
-    "mean meet milk mind minute money month moon morning most mother mountain mouth move music name near need "
-    "never new night north nose note now number ocean offer oil old once only open order other outside page "
-    "paint paper part past pay people person picture place plan plant play point power price pull push "
-    "question quick quiet rain reach read ready red rest rich ride right ring river road rock room round run "
-    "salt same sand school sea season second seed send seven shape ship shoe shop short show side sign silver "
-    "simple sing sister sit six sky sleep slow small snow soft some song south space speak spring square stand "
-    "star start stone story street strong summer sun sure table tail talk tall teach test thing think thought "
-    "three time today together top town trade train travel tree true turn two under unit until upon use valley "
-    "view village visit voice walk wall warm watch water way week west wheel white whole wide wind window "
-    "winter wish woman wood word work world write year yellow young"
-)
-WORDS = _LIST.split()
+Prompt = str | list[int]
+
+
+def real_text() -> str:
+    return "".join(f"{path.read_text(encoding='utf-8').strip()}\n\n" for path in sorted(TEXTS.glob("*.txt")))
+
+
+def words() -> list[str]:
+    """The different words of the prose, in alphabetical order."""
+    return sorted(set(re.findall(r"[a-z]{2,}", (TEXTS / "prose.txt").read_text(encoding="utf-8"))))
 
 
 def coin(rng: random.Random) -> str:
@@ -43,41 +42,97 @@ def coin(rng: random.Random) -> str:
     return "".join(rng.choices(string.ascii_lowercase, k=rng.randint(3, 9)))
 
 
-@functools.cache
-def _order(seed: int) -> list[str]:
-    return random.Random(seed).sample(WORDS, len(WORDS))
+def with_coined(text: str, part: float, rng: random.Random) -> str:
+    """The text with this part of its words replaced."""
+    return re.sub(r"[A-Za-z]+", lambda word: coin(rng) if rng.random() < part else word[0], text)
 
 
-def text(index: int, n_tokens: int, seed: int, coined: float = 0.0) -> str:
-    """Text number `index`. Texts of one seed begin with different words while there are words left, and no two
-    begin with the same two. A part of the words behind them may be coined."""
-    order = _order(seed)
-    first, second = order[index % len(order)], order[(index // len(order)) % len(order)]
-    rng = random.Random(f"{seed}/{index}")
-    out: list[str] = []
-    n = 0
-    while n < n_tokens:
-        word = (first, second)[n] if n < 2 else rng.choice(WORDS)
-        if coined and n >= 2 and rng.random() < coined:
-            word = coin(rng)
-        n += 1
-        if len(out) % SENTENCE_WORDS == SENTENCE_WORDS - 1 and n < n_tokens:
-            word += "."
-            n += 1
-        out.append(word)
-    return " ".join(out)
+def made_up_text(seed: int, coined: float) -> str:
+    """Words in no order, a full stop now and then."""
+    rng = random.Random(seed)
+    chosen = rng.choices(words(), k=N_MADE_UP_WORDS)
+    chosen[SENTENCE_WORDS - 1 :: SENTENCE_WORDS] = [
+        f"{word}." for word in chosen[SENTENCE_WORDS - 1 :: SENTENCE_WORDS]
+    ]
+    return with_coined(" ".join(chosen), coined, rng)
 
 
-def texts(n: int, n_tokens: int, seed: int, start: int = 0, coined: float = 0.0) -> list[str]:
-    """`n` texts, from number `start` on."""
-    return [text(start + i, n_tokens, seed, coined) for i in range(n)]
+class Prompts:
+    def __init__(
+        self, kind: str, seed: int, endpoint: str = "/completion", ids: range = ID_RANGE, coined: float = 0.0
+    ) -> None:
+        if kind == IDS and endpoint == CHAT:
+            raise BenchError(f"{CHAT} takes text: choose --texts real or made-up")
+        self.kind = kind
+        self._seed = seed
+        self._id_range = ids
+        self._coined = coined
+        self._is_chat = endpoint == CHAT
+        self._client: Client | None = None
+        self._tokens: list[int] = []
+        self._pieces: list[bytes] = []
+        self._starts: list[int] = []  # indices of tokens that begin a word, in the order of use
 
+    def learn(self, client: Client) -> None:
+        """Has the whole text tokenized, once for all programs. Later prompts are checked by this server."""
+        self._client = client
+        if self.kind == IDS or self._tokens:
+            return
+        text = real_text() if self.kind == REAL else made_up_text(self._seed, self._coined)
+        for one in client.ask("/tokenize", {"content": text, "with_pieces": True})["tokens"]:
+            piece = one["piece"]
+            self._tokens.append(one["id"])
+            self._pieces.append(piece.encode() if isinstance(piece, str) else bytes(piece))
+        self._starts = [i for i, piece in enumerate(self._pieces) if piece[:1].isspace() and piece.strip()]
+        random.Random(self._seed).shuffle(self._starts)
 
-# Ids that are words or parts of words in any vocabulary of more than 30,000 tokens.
-IDS = range(1_000, 30_000)
+    def prompt(self, index: int, n_tokens: int) -> Prompt:
+        """Prompt number `index`, of exactly so many tokens. A text's include what the tokenizer puts in front of it
+        (BOS); a chat's do not include its template."""
+        return self.ids(index, n_tokens) if self.kind == IDS else self._exact(index, n_tokens)
 
+    def ids(self, index: int, n_tokens: int) -> list[int]:
+        """As token ids: random ones, no two of the first 29,000 prompts with the same first id; or a text's."""
+        if self.kind == IDS:
+            rng = random.Random(f"{self._seed}/{index}")
+            first = self._id_range[index % len(self._id_range)]
+            return [first, *rng.choices(self._id_range, k=n_tokens - 1)]
+        start = self._starts[index % len(self._starts)]
+        return [self._tokens[(start + i) % len(self._tokens)] for i in range(n_tokens)]
 
-def ids(index: int, n_tokens: int, seed: int, among: range = IDS) -> list[int]:
-    """Prompt number `index` as token ids; no two of the first 29,000 (or as many as there are) begin with the same."""
-    rng = random.Random(f"{seed}/{index}")
-    return [among[index % len(among)], *rng.choices(among, k=n_tokens - 1)]
+    def about(self, index: int, n_tokens: int, coined: float = 0.0) -> str:
+        """A text of about so many tokens, a part of its words coined."""
+        lap, place = divmod(index, len(self._starts))
+        text = self._cut(self._starts[place], n_tokens, lap)
+        return with_coined(text, coined, random.Random(f"{self._seed}/{index}")) if coined else text
+
+    def _cut(self, start: int, n_tokens: int, lap: int) -> str:
+        """Those that begin at a place again are numbered."""
+        n = len(self._pieces)
+        text = b"".join(self._pieces[i % n] for i in range(start, start + n_tokens))
+        return (f"{lap + 1}. " if lap else "") + text.decode(errors="ignore").strip()
+
+    def _exact(self, index: int, n_tokens: int) -> str:
+        """What is cut out may be other tokens than within the text: then a little more or less is taken. Where no cut
+        fits (it would end with white space, or within a character), a word fills it up."""
+        lap, place = divmod(index, len(self._starts))
+        start, n_cut, short = self._starts[place], n_tokens, ""
+        for _ in range(TRIES):
+            text = self._cut(start, n_cut, lap)
+            n_found = self._count(text)
+            if n_found == n_tokens:
+                return text
+            if n_found < n_tokens:
+                short = text
+            n_cut = max(1, n_cut + n_tokens - n_found)
+        for _ in range(FILLERS_MAX):
+            short += FILLER
+            if self._count(short) == n_tokens:
+                return short
+        raise BenchError(f"no text of {n_tokens} tokens was found: take more of them, or --texts ids")
+
+    def _count(self, text: str) -> int:
+        if self._client is None:
+            raise BenchError("no server has tokenized the texts yet")
+        body: dict[str, Any] = {"content": text, "add_special": not self._is_chat}
+        return len(self._client.ask("/tokenize", body)["tokens"])

@@ -1,4 +1,7 @@
-"""Owns what is printed and the JSON beside it. Pure functions from sections to text."""
+"""Owns what is printed and the JSON beside it: Markdown tables out of rounds. Pure functions.
+
+A value is the median over the rounds; a ratio is llamad's over another program's.
+"""
 
 from __future__ import annotations
 
@@ -8,99 +11,133 @@ from dataclasses import asdict
 from typing import Any
 
 from bench import stats
-from bench.programs import LLAMA_SERVER, LLAMAD
-from bench.scenarios import Same, Section
+from bench.programs import BATCHED, LLAMAD, NAMES
+from bench.results import without_nan
+from bench.scenarios import MEASURES
+from bench.stats import Rounds
 
 ALONE = (
-    "llamad alone was measured. To compare: `make peer` builds llama-server and prints its path; set LLAMA_SERVER "
+    "Only llamad was measured. To compare: `make peer` builds llama-server and prints its path; set LLAMA_SERVER "
     "to it (or pass --server)."
 )
+
+Found = dict[tuple[str, str], Rounds]  # by point and program
 
 
 def number(value: float) -> str:
     """Three or four digits that matter."""
     if math.isnan(value):
         return "-"
-    if value >= 100:
+    if value >= 100 or value == int(value):
         return f"{value:,.0f}"
     return f"{value:.1f}" if value >= 10 else f"{value:.2f}" if value >= 1 else f"{value:.3f}"
 
 
-def factor(value: float) -> str:
-    return "-" if math.isnan(value) else f"{value:.3f}"
-
-
 def percent(value: float) -> str:
+    if math.isnan(value):
+        return "-"
     return f"{value * 100:.1f} %" if value < 0.1 else f"{value * 100:.0f} %"
 
 
-def cells(section: Section) -> list[list[str]]:
-    """The table's rows, its head first."""
-    names = list(section.rounds)
-    compared = LLAMAD in names and LLAMA_SERVER in names
-    rows = [["", *names, *(["ratio", "want", "of single rounds"] if compared else [])]]
-    middles = {name: stats.medians(rounds) for name, rounds in section.rounds.items()}
-    for key in middles[names[0]]:
-        title, wanted = stats.TITLES[key]
-        show = percent if key in stats.SHARES else number
-        row = [title, *(show(middles[name][key]) for name in names)]
-        if compared and wanted:
-            ratio = stats.ratio(section.rounds[LLAMAD], section.rounds[LLAMA_SERVER], key)
-            row += [factor(ratio.value), wanted, f"{factor(ratio.low)} - {factor(ratio.high)}"]
-        rows.append(row)
-    return rows
+def shown(rounds: Rounds, key: str) -> str:
+    value = stats.middle(rounds, key)
+    return percent(value) if key in stats.SHARES else number(value)
 
 
-def table(section: Section) -> str:
-    """A section for a terminal: the first column to the left, the others to the right."""
-    rows = cells(section)
-    n = len(rows[0])
-    widths = [max(len(row[i]) for row in rows if i < len(row)) for i in range(n)]
-    lines = [section.title]
-    for row in rows:
-        padded = [cell.ljust(widths[0]) if i == 0 else cell.rjust(widths[i]) for i, cell in enumerate(row)]
-        lines.append(("  " + "  ".join(padded)).rstrip())
-    return "\n".join([*lines, *(f"  {note}" for note in section.notes)])
+def factor(ours: Rounds, theirs: Rounds, key: str, is_paired: bool) -> str:
+    """With the range of single rounds where they were measured in pairs: one that spans 1 shows no difference."""
+    ratio = stats.ratio(ours, theirs, key)
+    if math.isnan(ratio.value):
+        return "-"
+    span = f" ({ratio.low:.2f} - {ratio.high:.2f})" if is_paired and not math.isnan(ratio.low) else ""
+    return f"{ratio.value:.3f}{span}"
 
 
-def same(found: Sequence[Same]) -> str:
-    lines = ["same text (one request at a time, nothing cached)"]
-    for one in found:
-        lines.append(f"  {one.title}: {'yes' if one.is_same else 'NO'}, {one.detail}")
-    return "\n".join(lines)
+def markdown(rows: Sequence[Sequence[str]]) -> str:
+    """Padded, so that a terminal shows it as well."""
+    head, *body = rows
+    widths = [max(3, *(len(row[i]) for row in rows)) for i in range(len(head))]
+    lines = [head, ["---", *["--:"] * (len(head) - 1)], *body]
+    out = []
+    for first, *others in lines:
+        cells = [cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True)]
+        out.append("| " + " | ".join([first.ljust(widths[0]), *cells]) + " |")
+    return "\n".join(out)
 
 
-def idle(n_slots: int, shares: dict[str, float]) -> str:
-    told = ", ".join(f"{name} {percent(share)}" for name, share in shares.items())
-    return f"idle, {n_slots} slot{'s' if n_slots > 1 else ''}: {told} of a core"
+def programs_of(found: Found) -> list[str]:
+    return [name for name in NAMES if any(program == name for _, program in found)]
 
 
-def known(value: Any) -> Any:
-    """JSON has no NaN: what could not be computed becomes null."""
-    if isinstance(value, dict):
-        return {key: known(one) for key, one in value.items()}
-    if isinstance(value, list):
-        return [known(one) for one in value]
-    return None if isinstance(value, float) and math.isnan(value) else value
+def points_of(found: Found) -> list[str]:
+    return list(dict.fromkeys(point for point, _ in found))
 
 
-def as_json(setup: dict[str, Any], sections: Sequence[Section], found: Sequence[Same]) -> dict[str, Any]:
+def ratios(found: Found, point: str, others: Sequence[str], key: str, is_paired: bool) -> list[str]:
+    ours = found.get((point, LLAMAD), [])
+    return [factor(ours, found.get((point, name), []), key, is_paired and name != BATCHED) for name in others]
+
+
+def head_of(found: Found) -> tuple[list[str], list[str]]:
+    """The programs, and those that llamad is compared with."""
+    names = programs_of(found)
+    return names, [name for name in names if name != LLAMAD] if LLAMAD in names else []
+
+
+def compared(found: Found, key: str, is_paired: bool) -> str:
+    """One measure: a row for each point."""
+    names, others = head_of(found)
+    rows = [[title(key), *names, *(f"llamad / {name}" for name in others)]]
+    for point in points_of(found):
+        values = [shown(found.get((point, name), []), key) for name in names]
+        rows.append([point, *values, *ratios(found, point, others, key, is_paired)])
+    return markdown(rows)
+
+
+def details(found: Found, point: str, keys: Sequence[str], is_paired: bool) -> str:
+    """One point: a row for each measure."""
+    names, others = head_of(found)
+    rows = [[point, *names, *(f"llamad / {name}" for name in others)]]
+    for key in keys:
+        values = [shown(found.get((point, name), []), key) for name in names]
+        if any(value != "-" for value in values):
+            has_ratio = stats.TITLES[key][1] != stats.NEITHER
+            each = ratios(found, point, others, key, is_paired) if has_ratio else [""] * len(others)
+            rows.append([title(key), *values, *each])
+    return markdown(rows)
+
+
+def title(key: str) -> str:
+    return " ".join(stats.TITLES[key]).strip()
+
+
+def whole(scenario: str, found: Found, measure: str | None, is_paired: bool) -> str:
+    keys = MEASURES[scenario]
+    first = measure or keys[0]
+    parts = [f"## {scenario}"]
+    if len(points_of(found)) > 1 or first not in keys:
+        parts.append(compared(found, first, is_paired))
+    shares = [key for key in stats.SHARES if key not in keys]
+    parts += [details(found, point, (*keys, *shares), is_paired) for point in points_of(found)]
+    return "\n\n".join(parts) + "\n"
+
+
+def as_json(setup: dict[str, Any], scenarios: dict[str, Found]) -> dict[str, Any]:
     """Everything that was printed, and the single rounds."""
     out: list[dict[str, Any]] = []
-    for section in sections:
-        names = list(section.rounds)
-        one: dict[str, Any] = {
-            "title": section.title,
-            "notes": section.notes,
-            "rounds": section.rounds,
-            "medians": {name: stats.medians(rounds) for name, rounds in section.rounds.items()},
-        }
-        if LLAMAD in names and LLAMA_SERVER in names:
+    for scenario, found in scenarios.items():
+        for point in points_of(found):
+            rounds = {name: found[point, name] for name in programs_of(found) if (point, name) in found}
+            one: dict[str, Any] = {"scenario": scenario, "point": point, "rounds": rounds}
+            others = [name for name in rounds if name != LLAMAD] if LLAMAD in rounds else []
             one["ratios"] = {
-                key: asdict(stats.ratio(section.rounds[LLAMAD], section.rounds[LLAMA_SERVER], key))
-                for key in section.rounds[LLAMAD][0]
-                if stats.TITLES[key][1]
+                name: {
+                    key: asdict(stats.ratio(rounds[LLAMAD], rounds[name], key))
+                    for key in MEASURES[scenario]
+                    if stats.TITLES[key][1] != stats.NEITHER
+                }
+                for name in others
             }
-        out.append(one)
-    whole = {"setup": setup, "sections": out, "same_text": [asdict(item) for item in found]}
-    return {key: known(value) for key, value in whole.items()}
+            out.append(one)
+    whole: dict[str, Any] = without_nan({"setup": setup, "points": out})
+    return whole

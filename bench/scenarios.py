@@ -1,201 +1,274 @@
-"""Owns what is measured: streams of completions, small requests, and whether both programs write the same text.
+"""Owns what each scenario sends: its points, each a row of the report.
 
-Runs in the bench's process. Programs take turns: only one has work at a time, and each round swaps who is first.
+Runs in the bench's process; makes requests out of prompts before anything is timed, then has the generator send them.
 """
 
 from __future__ import annotations
 
+import argparse
+import math
 import random
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
-from bench import load, prompts, stats, wire
-from bench.load import Run
-from bench.programs import Pair, Program, machine_cpu_s
-from bench.stats import Measures
+from bench import load
+from bench.harness import Point
+from bench.load import Group
+from bench.programs import Options, Program
+from bench.prompts import CHAT, Prompt, Prompts
+from bench.stats import Measures, divide
 
-# Texts of different purpose come from different parts of the same row.
-WARM_UP_START, CHECK_START = 1_000_000, 2_000_000
-WARM_UP_PREDICT = 8
+CONTEXT_STEP = 256
+TEMPLATE_TOKENS = 64  # room for what a chat template adds
+# Prompts of different purpose have different numbers.
+WARM_UP_START, SIDE_START, OWN_START = 20_000, 24_000, 28_000
+WARM_UP_PREDICT, SIDE_PREDICT = 16, 4
+N_SIDE_BODIES = 256
+N_TEXTS = 8_192  # to be tokenized
 
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """What each program is asked to do."""
-
-    n_prompt: int
-    n_predict: int
-    n_requests: int  # of each stream, in each round
-    n_rounds: int
-    n_connections: int
-    seconds: float
-    seed: int
-    timeout_s: float
-    sampling: dict[str, float] = field(default_factory=dict)
-
-    @property
-    def n_predict_most(self) -> int:
-        return self.n_predict + self.n_predict // 4
-
-
-@dataclass(slots=True)
-class Section:
-    """One table: a measure of each round for each program."""
-
-    title: str
-    rounds: dict[str, list[Measures]]
-    notes: list[str] = field(default_factory=list)
+# scenario -> its measures, the first of which is compared over all points
+MEASURES = {
+    "tokens": ("decode_tokens_per_s", "steady_tokens_per_s", "tokens_per_s", "first_mean_ms", "gap_p50_ms",
+               "gap_p99_ms"),
+    "loop": ("tokens_per_s", "first_p50_ms", "first_p99_ms", "gap_p50_ms", "gap_p99_ms"),
+    "ttft": ("first_mean_ms", "first_p50_ms", "first_p99_ms", "tokens_per_s", "prompt_tokens"),
+    "gap": ("gap_p99_over_p50", "gap_p50_ms", "gap_p99_ms", "gap_max_ms", "side_prompts_per_s", "decode_tokens_per_s"),
+    "prefix": ("first_mean_ms", "first_p99_ms", "prompt_computed", "prompt_tokens", "wall_s"),
+    "requests": ("requests_per_s", "latency_p50_ms", "latency_p99_ms", "latency_max_ms", "answers_broken"),
+    "idle": ("server_cpu",),
+    "startup": ("start_first_ms", "health_ms", "listening_ms", "start_cpu_ms"),
+    "memory": ("worked_rss", "worked_pss", "worked_own", "loaded_rss", "loaded_pss", "loaded_own", "idle_rss",
+               "idle_pss", "idle_own", "idle_threads", "idle_answered", "idle_again", "fresh_ms", "fresh_failed"),
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
-class Same:
-    """Whether one prompt was answered with one text."""
+class Load:
+    """All that is sent for a point: before the rounds, in each round, and beside it."""
 
-    title: str
-    is_same: bool
-    detail: str
-
-
-def completion(program: Program, text: str, n_predict: int, seed: int, sampling: dict[str, float]) -> bytes:
-    """A streamed completion that starts from nothing and does not end early."""
-    body: dict[str, Any] = {
-        "prompt": text,
-        "n_predict": n_predict,
-        "stream": True,
-        "cache_prompt": False,
-        "ignore_eos": True,
-        "return_tokens": True,
-        "seed": seed,
-        **sampling,
-    }
-    return wire.request("POST", "/completion", f"{program.address[0]}:{program.address[1]}", body)
+    warm_up: Group
+    rounds: list[Group]
+    side: Group | None = None
+    n_each: int = 1
 
 
-def in_turns(
-    pair: Pair,
-    n_rounds: int,
-    drive: Callable[[Program, int], Run],
-    digest: Callable[[Program, Run], Measures],
-) -> dict[str, list[Measures]]:
-    """A, B, B, A, ...: what drifts meets both alike. `drive` is timed; `digest` looks at its run afterwards."""
-    rounds: dict[str, list[Measures]] = {program.name: [] for program in pair.programs}
-    for index in range(n_rounds):
-        order = pair.programs if index % 2 == 0 else pair.programs[::-1]
-        for program in order:
-            before = {one.name: one.cpu_s() for one in pair.programs}
-            machine_before = machine_cpu_s()
-            run = drive(program, index)
-            machine = (machine_cpu_s() - machine_before) / run.wall_s
-            used = {one.name: (one.cpu_s() - before[one.name]) / run.wall_s for one in pair.programs}
-            shares = {"server_cpu": used[program.name], "generator_cpu": run.cpu_s / run.wall_s}
-            if len(used) > 1:
-                shares["bystander_cpu"] = sum(used.values()) - used[program.name]
-            shares["elsewhere_cpu"] = max(0.0, machine - sum(used.values()) - shares["generator_cpu"])
-            rounds[program.name].append(digest(program, run) | shares)
-    return rounds
+class StreamPoint(Point):
+    """Streamed completions. The requests are made with the first server that is ready; all get the same."""
+
+    def __init__(
+        self, name: str, options: Options, flags: argparse.Namespace, make: Callable[[Program], Load]
+    ) -> None:
+        super().__init__(name, options, flags.rounds)
+        self.flags = flags
+        self._make = make
+        self._load: Load | None = None
+
+    def load(self, program: Program) -> Load:
+        if self._load is None:
+            self._load = self._make(program)
+        return self._load
+
+    def prepare(self, program: Program) -> None:
+        load.streams(program.port, self.load(program).warm_up, timeout_s=self.flags.timeout)
+
+    def measure(self, program: Program, index: int) -> Measures:
+        sent = self.load(program)
+        timeout_s = self.flags.timeout
+        found = load.streams(program.port, sent.rounds[index], sent.side, timeout_s, sent.n_each)
+        return found | {
+            "gap_p99_over_p50": divide(found["gap_p99_ms"], found["gap_p50_ms"]),
+            "side_prompts_per_s": divide(found["side_prompt_tokens"], found["wall_s"]),
+        }
 
 
-def plan_streams(work: Work, program: Program, n_streams: int, index: int) -> list[list[bytes]]:
-    """The requests of one round. Lengths differ by up to a quarter, so that streams do not run in step; every
-    program gets the same."""
-    rng = random.Random(f"{work.seed}/{n_streams}/{index}")
-    n = n_streams * work.n_requests
-    texts = prompts.texts(n, work.n_prompt, work.seed, start=index * n)
-    quarter = work.n_predict // 4
-    requests = [
-        completion(
-            program, text, work.n_predict + rng.randint(-quarter, quarter), work.seed + i, work.sampling
-        )
-        for i, text in enumerate(texts)
-    ]
-    return [requests[i::n_streams] for i in range(n_streams)]
+class RequestPoint(StreamPoint):
+    """Short requests that need no step of the model, beside streams or alone."""
+
+    def measure(self, program: Program, index: int) -> Measures:
+        flags, sent = self.flags, self.load(program)
+        how = (flags.load_threads, flags.rate)
+        return load.requests(program.port, sent.rounds[index], flags.seconds, sent.side, flags.timeout, *how)
 
 
-def warm_up(pair: Pair, work: Work, n_streams: int) -> None:
-    """Pages of the model are read, graphs are built, budgets are learnt before anything is timed."""
-    texts = prompts.texts(n_streams, work.n_prompt, work.seed, WARM_UP_START)
-    for program in pair.programs:
-        plans = [[completion(program, text, WARM_UP_PREDICT, work.seed, work.sampling)] for text in texts]
-        load.run_streams(program.address, plans, work.timeout_s)
+class IdlePoint(Point):
+    """Nothing to do: the CPU shares of the round are the result."""
+
+    def __init__(self, name: str, options: Options, flags: argparse.Namespace) -> None:
+        super().__init__(name, options, flags.rounds)
+        self._seconds = flags.seconds
+
+    def measure(self, program: Program, index: int) -> Measures:
+        time.sleep(self._seconds)
+        return {}
 
 
-def generate(pair: Pair, work: Work, n_streams: int) -> Section:
-    """Concurrent streams, each asking again as soon as it is answered."""
-    n_prompts: list[int] = []
-
-    def drive(program: Program, index: int) -> Run:
-        plans = plan_streams(work, program, n_streams, index)
-        return load.run_streams(program.address, plans, work.timeout_s)
-
-    def digest(program: Program, run: Run) -> Measures:
-        streams = [wire.stream(exchange) for exchange in run.exchanges]
-        n_prompts.extend(stream.n_prompt for stream in streams)
-        return stats.of_streams(run, streams)
-
-    warm_up(pair, work, n_streams)
-    rounds = in_turns(pair, work.n_rounds, drive, digest)
-    title = (
-        f"generate, {n_streams} stream{'s' if n_streams > 1 else ''}: {work.n_rounds} rounds of "
-        f"{n_streams * work.n_requests} requests, prompts of {sum(n_prompts) // len(n_prompts)} tokens, "
-        f"{work.n_predict} predicted"
-    )
-    return Section(title, rounds)
+def body(flags: argparse.Namespace, index: int, prompt: Prompt, n_predict: int) -> dict[str, Any]:
+    """A streamed completion that starts from nothing and does not end early, for the dialect of --endpoint."""
+    common = {"stream": True, "ignore_eos": True, "cache_prompt": False, "seed": flags.seed + index}
+    if flags.endpoint == "/completion":
+        ours = {"prompt": prompt, "n_predict": n_predict, "return_tokens": True}
+        return {**common, **ours, **flags.options}
+    usage = {"max_tokens": n_predict, "stream_options": {"include_usage": True}}
+    if flags.endpoint == CHAT:
+        return {**common, **usage, "messages": [{"role": "user", "content": prompt}], **flags.options}
+    return {**common, **usage, "prompt": prompt, **flags.options}
 
 
-def small_requests(
-    pair: Pair, work: Work, method: str, path: str, bodies: Sequence[Any] = (None,)
-) -> Section:
-    """Requests that need no step of the model, on keep-alive connections."""
-    n_reopened: dict[str, int] = {}
-
-    def drive(program: Program, _: int) -> Run:
-        host = f"{program.address[0]}:{program.address[1]}"
-        data = [wire.request(method, path, host, body) for body in bodies]
-        return load.run_requests(program.address, data, work.n_connections, work.seconds, work.timeout_s)
-
-    def digest(program: Program, run: Run) -> Measures:
-        n = run.n_connects - work.n_connections
-        n_reopened[program.name] = n_reopened.get(program.name, 0) + n
-        return stats.of_requests(run)
-
-    rounds = in_turns(pair, work.n_rounds, drive, digest)
-    title = (
-        f"requests, {method} {path}: {work.n_rounds} rounds of {work.seconds:g} s on "
-        f"{work.n_connections} connections"
-    )
-    notes = [f"{name} closed {n} connections meanwhile" for name, n in n_reopened.items() if n]
-    return Section(title, rounds, notes)
+def length(n_prompt: int, shorter: float, seed: int, index: int) -> int:
+    """Of one prompt: each is shorter by a part of its own, up to this one."""
+    return max(1, round(n_prompt * (1 - shorter * random.Random(f"{seed} {index}").random())))
 
 
-def first_difference(ours: str, theirs: str) -> int:
-    """The index of the first character that differs; of equal texts their length."""
-    at = next((i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), None)
-    return min(len(ours), len(theirs)) if at is None else at
+def context_of(flags: argparse.Namespace, n_tokens: int) -> int:
+    """Tokens a slot needs for a request of so many, prompt and prediction."""
+    if flags.ctx is not None:
+        return int(flags.ctx)
+    more = TEMPLATE_TOKENS if flags.endpoint == CHAT else 16
+    return math.ceil((n_tokens + more) / CONTEXT_STEP) * CONTEXT_STEP
 
 
-def compare(title: str, ours: str, theirs: str) -> Same:
-    if ours == theirs:
-        return Same(title, True, f"{len(ours)} characters")
-    at = first_difference(ours, theirs)
-    cut = slice(max(0, at - 20), at + 20)
-    return Same(title, False, f"from character {at} on: llamad {ours[cut]!r}, llama-server {theirs[cut]!r}")
+def server_args(flags: argparse.Namespace) -> tuple[str, ...]:
+    return ("-fa", "on", "-ngl", str(flags.ngl), *flags.args)
 
 
-def same_text(pair: Pair, work: Work, lengths: Sequence[int]) -> list[Same]:
-    """One request at a time, nothing cached: the contract promises llama-server's text, greedy and seeded."""
-    if len(pair.programs) < 2:
-        return []
-    found = []
-    index = CHECK_START
-    for name, sampling in (("temperature 0", {"temperature": 0.0}), (f"seed {work.seed}, defaults", {})):
-        for n_prompt in lengths:
-            index += 1
-            text = prompts.text(index, n_prompt, work.seed)
-            contents = []
-            for program in pair.programs:
-                data = completion(program, text, work.n_predict, work.seed, sampling)
-                run = load.run_streams(program.address, [[data]], work.timeout_s)
-                contents.append(wire.stream(run.exchanges[0]).content)
-            found.append(compare(f"{name}, prompt of {n_prompt}", contents[0], contents[1]))
-    return found
+def options_of(flags: argparse.Namespace, n_slots: int, n_tokens: int, n_connections: int) -> Options:
+    if flags.slots is not None:
+        n_slots = flags.slots[0]
+    n_ctx = context_of(flags, n_tokens) * n_slots
+    return Options(str(flags.model), n_slots, n_ctx, flags.threads, n_connections, server_args(flags))
+
+
+class Maker:
+    """The points of the scenarios that put a load on loaded servers."""
+
+    def __init__(self, flags: argparse.Namespace, prompts: Prompts) -> None:
+        self.flags = flags
+        self.prompts = prompts
+
+    def bodies(self, n: int, n_prompt: int, n_predict: int, start: int = 0) -> list[Any]:
+        flags, found = self.flags, []
+        for index in range(start, start + n):
+            prompt = self.prompts.prompt(index, length(n_prompt, flags.shorter, flags.seed, index))
+            found.append(body(flags, index, prompt, n_predict))
+        return found
+
+    def warm_up(self, n_streams: int) -> Group:
+        """Pages are read, graphs are captured and budgets are learnt before anything is timed."""
+        n_predict = min(WARM_UP_PREDICT, self.flags.predict)
+        sent = self.bodies(n_streams, self.flags.prompt_tokens, n_predict, WARM_UP_START)
+        return Group(n_streams, sent, self.flags.endpoint)
+
+    def rounds(self, n: int, bodies: list[Any]) -> list[Group]:
+        """Each round has its own part of the requests."""
+        per_round = len(bodies) // self.flags.rounds
+        return [
+            Group(n, bodies[i * per_round : (i + 1) * per_round], self.flags.endpoint)
+            for i in range(self.flags.rounds)
+        ]
+
+    def streams(self, n: int) -> Point:
+        """All at once, each with a prompt of its own."""
+        flags = self.flags
+
+        def make(program: Program) -> Load:
+            self.prompts.learn(program.client)
+            sent = self.bodies(n * flags.rounds, flags.prompt_tokens, flags.predict)
+            return Load(self.warm_up(n), self.rounds(n, sent))
+
+        options = options_of(flags, n, flags.prompt_tokens + flags.predict, n)
+        return StreamPoint(f"{n} stream{'s' if n > 1 else ''}", options, flags, make)
+
+    def loop(self, n: int) -> Point:
+        """Each stream asks again as soon as it is answered. Lengths differ by up to a quarter, so that prompts arrive
+        while other streams decode."""
+        flags, quarter = self.flags, self.flags.predict // 4
+
+        def make(program: Program) -> Load:
+            self.prompts.learn(program.client)
+            sent = []
+            rng = random.Random(f"{flags.seed}/{n}")
+            for index in range(n * flags.each * flags.rounds):
+                n_predict = flags.predict + rng.randint(-quarter, quarter)
+                sent += self.bodies(1, flags.prompt_tokens, n_predict, index)
+            return Load(self.warm_up(n), self.rounds(n, sent), n_each=flags.each)
+
+        options = options_of(flags, n, flags.prompt_tokens + flags.predict + quarter, n)
+        return StreamPoint(f"{n} stream{'s' if n > 1 else ''}, {flags.each} each", options, flags, make)
+
+    def gap(self, n: int) -> Point:
+        """Streams that decode, while long prompts keep arriving."""
+        flags = self.flags
+        n_long, n_side = flags.long_prompt, flags.arriving
+
+        def make(program: Program) -> Load:
+            self.prompts.learn(program.client)
+            sent = self.bodies(n * flags.rounds, flags.prompt_tokens, flags.predict)
+            side = self.bodies(N_SIDE_BODIES, n_long, SIDE_PREDICT, SIDE_START)
+            return Load(self.warm_up(n), self.rounds(n, sent), Group(n_side, side, flags.endpoint))
+
+        longest = max(flags.prompt_tokens + flags.predict, n_long + SIDE_PREDICT)
+        options = options_of(flags, n + n_side, longest, n + n_side)
+        return StreamPoint(f"{n} decoding, {n_side} x {n_long} arriving", options, flags, make)
+
+    def prefix(self, n: int) -> Point:
+        """All at once, with one long prefix in common that is new in each round."""
+        flags = self.flags
+
+        def make(program: Program) -> Load:
+            self.prompts.learn(program.client)
+            sent = []
+            for r in range(flags.rounds):
+                prefix = self.prompts.prompt(r, flags.prefix)
+                for i in range(n):
+                    own = self.prompts.prompt(OWN_START + r * n + i, flags.prompt_tokens)
+                    whole = joined(prefix, own)
+                    sent.append({**body(flags, i, whole, flags.predict), "cache_prompt": True})
+            return Load(self.warm_up(n), self.rounds(n, sent))
+
+        options = options_of(flags, n, flags.prefix + flags.prompt_tokens + flags.predict, n)
+        return StreamPoint(f"{n} with a prefix of {flags.prefix}", options, flags, make)
+
+    def requests(self, n: int) -> list[Point]:
+        """Requests that need no step of the model, beside `n` streams that decode."""
+        return [self._request_point(path, n) for path in ("/health", "/tokenize", "/detokenize")]
+
+    def _request_point(self, path: str, n: int) -> Point:
+        flags, prompts = self.flags, self.prompts
+
+        def make(program: Program) -> Load:
+            prompts.learn(program.client)
+            sent: list[Any] = []
+            if path == "/tokenize":
+                texts = (prompts.about(i, flags.prompt_tokens, flags.coined) for i in range(N_TEXTS))
+                sent = [{"content": text} for text in texts]
+            elif path == "/detokenize":
+                sent = [{"tokens": prompts.ids(i, flags.prompt_tokens)} for i in range(N_TEXTS)]
+            side = None
+            if n:
+                bodies = self.bodies(N_SIDE_BODIES, flags.prompt_tokens, flags.predict)
+                side = Group(n, bodies, flags.endpoint)
+            main = Group(flags.connections, sent, path)
+            return Load(self.warm_up(max(1, n)), [main] * flags.rounds, side)
+
+        options = options_of(flags, max(1, n), flags.prompt_tokens + flags.predict, flags.connections + n)
+        return RequestPoint(f"{path}, {n} streams beside it" if n else path, options, flags, make)
+
+    def idle(self, n: int) -> Point:
+        options = options_of(self.flags, n, self.flags.prompt_tokens, n)
+        return IdlePoint(f"{n} slot{'s' if n > 1 else ''}", options, self.flags)
+
+
+def joined(prefix: Prompt, own: Prompt) -> Prompt:
+    if isinstance(prefix, str) or isinstance(own, str):
+        return f"{prefix}\n\n{own}"
+    return prefix + own
+
+
+def points(flags: argparse.Namespace, prompts: Prompts) -> list[Point]:
+    maker = Maker(flags, prompts)
+    if flags.scenario == "requests":
+        return [point for n in flags.streams for point in maker.requests(n)]
+    make = {"gap": maker.gap, "prefix": maker.prefix, "loop": maker.loop, "idle": maker.idle}
+    return [make.get(flags.scenario, maker.streams)(n) for n in flags.streams]

@@ -1,1 +1,1 @@
-"""The measurements on a machine with a GPU and no network: `bench/gpu build|model|run`. README.md explains them."""
+"""What only a GPU machine needs: building from carried sources, and models of a real one's shape."""

@@ -1,4 +1,4 @@
-"""Owns `bench/gpu build`: llamad, llama-server and llama-batched-bench from one build of llama.cpp, without a network.
+"""Builds llamad, llama-server and llama-batched-bench from one build of llama.cpp, without a network.
 
 Needs nothing but the standard library, since it makes the environment that the rest runs in. Whatever is finished is
 not done again, and a build that was cut off goes on where it stopped.
@@ -13,14 +13,27 @@ import subprocess
 import sys
 from pathlib import Path
 
-from bench.device.deadline import Deadline
+from bench.deadline import MINUTES, RUN_AGAIN, Deadline
 from bench.errors import BenchError
 
 CHECKOUT = Path(__file__).parents[2]
 RECIPE = str(CHECKOUT / "vendor" / "llama.cpp")
 PYTHON = str(CHECKOUT / ".venv" / "bin" / "python")
-MADE = CHECKOUT / "build" / "device.json"
+MADE = CHECKOUT / "build" / "bench-programs.json"
 CUDA = "-DGGML_CUDA=ON -DCMAKE_CUDA_ARCHITECTURES={}"
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--from", dest="carried", type=Path, metavar="DIR", help="holds llama.cpp.tar.xz and wheels/")
+    add("--cuda", default="90", metavar="ARCH", help="the architecture to compile for (90)")
+    add("--cpu", action="store_true", help="without CUDA")
+    add(
+        "--minutes",
+        type=float,
+        default=MINUTES,
+        help=f"stop after so many, with status {RUN_AGAIN} ({MINUTES})",
+    )
 
 
 def environment(flags: argparse.Namespace) -> dict[str, str]:
@@ -37,7 +50,7 @@ def environment(flags: argparse.Namespace) -> dict[str, str]:
     return env
 
 
-def build(flags: argparse.Namespace) -> None:
+def main(flags: argparse.Namespace) -> int:
     deadline = Deadline(flags.minutes)
     env = environment(flags)
     deadline.run([sys.executable, RECIPE, "venv"], env, "the Python environment")
@@ -53,10 +66,11 @@ def build(flags: argparse.Namespace) -> None:
     made = {"server": str(server), "batched_bench": str(server.with_name("llama-batched-bench"))}
     MADE.write_text(json.dumps(made, indent=2) + "\n", encoding="utf-8")
     print(f"built: {server.parent} and {CHECKOUT / '.venv' / 'bin' / 'llamad'}")
+    return 0
 
 
 def _add_gguf(deadline: Deadline, env: dict[str, str]) -> None:
-    """`bench/gpu model` writes its file with it; llamad itself does without."""
+    """`python -m bench model` writes its file with it; llamad itself does without."""
     if subprocess.run([PYTHON, "-c", "import gguf"], capture_output=True, check=False).returncode == 0:
         return
     wheels = env.get("LLAMAD_WHEELS")

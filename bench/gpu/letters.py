@@ -1,6 +1,6 @@
 """Owns a vocabulary that needs no file: bytes, letters and pairs of letters, for models of a few hundred tokens.
 
-Pure functions. A word of the texts that are sent is about as many tokens as half its letters.
+Pure functions. A word is about half as many tokens as it has letters.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ N_BYTES = 256
 def pieces(n: int) -> list[str]:
     """`n` different texts: every letter, every letter behind a space, then the pairs that words are made of most."""
     pairs = Counter(
-        word[i : i + 2] for word in (SPACE + each for each in prompts.WORDS) for i in range(1, len(word) - 1)
+        word[i : i + 2]
+        for word in (SPACE + each for each in prompts.words())
+        for i in range(1, len(word) - 1)
     )
     common = [pair for pair, _ in sorted(pairs.items(), key=lambda item: (-item[1], item[0]))]
     every = [a + b for a in string.ascii_lowercase for b in string.ascii_lowercase]

@@ -1,4 +1,4 @@
-"""Owns `bench/gpu model`: a GGUF of a real model's shape with random weights and a vocabulary, a real or a made one.
+"""Writes a GGUF of a real model's shape with random weights and a vocabulary, a real one or one of letters.
 
 Speed does not depend on the weights, and no model can be fetched where this runs. Every matrix keeps the size of what
 it is given (deviation 1/sqrt(columns)), so that the logits have the deviation that is asked for.
@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from bench.device import letters
 from bench.errors import BenchError
+from bench.gpu import letters
 
 BLOCK, BLOCK_BYTES = 32, 34  # Q8_0: a half-precision scale, then 32 signed bytes
 POOL = 1 << 24  # random values that are used again and again, from another place each time
@@ -123,10 +123,26 @@ class Weights:
             yield part.data
 
 
-def model(flags: argparse.Namespace) -> None:
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--vocab", type=Path, help="a GGUF whose vocabulary to take (512 tokens of bytes, letters and pairs)")
+    add("--out", type=Path, required=True, help="the file to write")
+    add(
+        "--shape",
+        default="1b",
+        help=f"{', '.join(SHAPES)}, or WIDTH,LAYERS,HEADS,KV_HEADS,FEED_FORWARD (1b)",
+    )
+    add("--type", choices=[*TYPES], default="f16")
+    add("--n-vocab", type=int, help="fill the vocabulary up to so many tokens")
+    add("--logit-deviation", type=float, default=1.0, help="how far the logits lie apart (1)")
+    add("--seed", type=int, default=1)
+    add("--again", action="store_true", help="write it even if it is there")
+
+
+def main(flags: argparse.Namespace) -> int:
     if flags.out.is_file() and not flags.again:
         print(f"{flags.out} is there already, {flags.out.stat().st_size:,} bytes (--again writes it anew)")
-        return
+        return 0
     try:
         shape = shape_of(flags.shape)
     except (TypeError, ValueError):
@@ -137,6 +153,7 @@ def model(flags: argparse.Namespace) -> None:
     n_vocab = write(partial, flags.vocab, shape, flags.type, flags.n_vocab, flags.logit_deviation, flags.seed)
     partial.rename(flags.out)
     print(f"{flags.out}: {flags.shape}, {flags.type}, {n_vocab:,} tokens, {flags.out.stat().st_size:,} bytes")
+    return 0
 
 
 def write(

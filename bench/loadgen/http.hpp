@@ -21,7 +21,7 @@
 #include <string_view>
 
 [[noreturn]] inline void fail(const std::string & why) {
-    std::fprintf(stderr, "stream_load: %s\n", why.c_str());
+    std::fprintf(stderr, "loadgen: %s\n", why.c_str());
     std::exit(1);
 }
 

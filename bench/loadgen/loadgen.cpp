@@ -1,17 +1,17 @@
-// Load for a server, from one thread or, for short requests, several: streamed completions that all start at once, in rounds, or short requests again
-// and again; either with a second group of streams beside it. Prints one JSON object; bench/compiled.py runs it and
-// bench/README.md says what the figures are. It only measures: a request that fails ends it with a line and status 1.
+// Load for a server, from one thread or, for short requests, several: streamed completions that all start at once, or
+// short requests again and again; either with a second group of streams beside it. Prints one JSON object; bench/load.py
+// runs it and bench/README.md says what the figures are. A request that fails ends it with a line and status 1.
 #include <sys/epoll.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <memory>
 #include <thread>
 #include <vector>
 
+#include "args.hpp"
 #include "http.hpp"
 #include "null_server.hpp"
 
@@ -19,18 +19,6 @@ namespace {
 
 constexpr int RESENDS_MAX = 3;            // of one request in a row
 constexpr int RESENDS_MAX_REQUESTS = 100;  // likewise, where small requests are measured
-
-struct Args {
-    int port = 0;
-    int n_main = 1, n_side = 0, n_rounds = 1;
-    std::string method = "POST", path = "/completion", side_path = "/completion";
-    std::vector<std::string> bodies, side_bodies;
-    bool requests = false;  // short requests instead of streams
-    bool null_server = false;
-    int n_threads = 1;      // for those
-    double rate = 0;        // of those a second, over all connections; 0: each when the one before is answered
-    double seconds = 2, timeout = 600;
-};
 
 struct Arrival {
     int64_t t;
@@ -49,7 +37,8 @@ struct Lane {
     bool side = false;
     size_t index = 0;  // of the next body
     int n_resends = 0;
-    bool has_written = false;  // in this round
+    bool has_written = false;
+    int n_left = 0;  // streams still to be sent
     bool pending = false;
     int64_t t_due = 0;  // at a fixed rate: of the next request, INT64_MAX after the last
     std::string request;
@@ -103,20 +92,16 @@ class Load {
     }
 
     std::string run() {
-        std::string out;
-        for (int i = 0; i < args.n_rounds; i++) {
-            for (Lane & lane : lanes) open(lane);
-            for (auto & other : others) {
-                for (Lane & lane : other->lanes) other->open(lane);
-            }
-            out += (i ? ",{" : "{") + (args.requests ? requests_round() : streams_round()) + "}";
+        for (Lane & lane : lanes) open(lane);
+        for (auto & other : others) {
+            for (Lane & lane : other->lanes) other->open(lane);
         }
-        return "{\"rounds\":[" + out + "]}";
+        return "{" + (args.requests ? run_requests() : run_streams()) + "}";
     }
 
   private:
     // All streams start at once; the others come when each has its first token, and go with the last one's end.
-    std::string streams_round() {
+    std::string run_streams() {
         begin();
         for (Lane & lane : lanes) {
             if (!lane.side) send_next(lane);
@@ -129,7 +114,7 @@ class Load {
     }
 
     // The side's streams are decoding before the first request is sent.
-    std::string requests_round() {
+    std::string run_requests() {
         begin();
         start_side();
         while (n_side_first < args.n_side) wait();
@@ -191,11 +176,7 @@ class Load {
     }
 
     void begin() {
-        n_done = n_first = n_side_first = n_side_done = n_side_prompt = n_broken = 0;
-        t_side = t_stop = 0;
-        for (Lane & lane : lanes) lane.has_written = false;
-        latencies.clear();
-        finished.clear();
+        for (Lane & lane : lanes) lane.n_left = args.n_each;
         t_start = now_ns();
         t_limit = t_start + int64_t(args.timeout * 1e9);
         cpu_start = cpu_seconds();
@@ -341,7 +322,11 @@ class Load {
             }
         } else {
             finished.push_back(std::move(lane.stream));
-            n_done++;
+            if (--lane.n_left) {
+                send_next(lane);
+            } else {
+                n_done++;
+            }
         }
     }
 
@@ -423,47 +408,6 @@ class Load {
     double cpu_start = 0;
     char buffer[1 << 18];
 };
-
-std::vector<std::string> lines_of(const std::string & path) {
-    std::ifstream file(path);
-    if (!file) fail("cannot read " + path);
-    std::vector<std::string> out;
-    for (std::string line; std::getline(file, line);) {
-        if (!line.empty()) out.push_back(line);
-    }
-    if (out.empty()) fail(path + " holds no request");
-    return out;
-}
-
-Args read_args(int argc, char ** argv) {
-    Args args;
-    for (int i = 1; i < argc; i++) {
-        const std::string flag = argv[i];
-        const auto next = [&] { return ++i < argc ? std::string(argv[i]) : (fail(flag + " needs a value"), ""); };
-        if (flag == "--port") args.port = std::atoi(next().c_str());
-        else if (flag == "--connections") args.n_main = std::atoi(next().c_str());
-        else if (flag == "--rounds") args.n_rounds = std::atoi(next().c_str());
-        else if (flag == "--method") args.method = next();
-        else if (flag == "--path") args.path = next();
-        else if (flag == "--bodies") args.bodies = lines_of(next());
-        else if (flag == "--requests") args.requests = true;
-        else if (flag == "--threads") args.n_threads = std::atoi(next().c_str());
-        else if (flag == "--rate") args.rate = std::atof(next().c_str());
-        else if (flag == "--seconds") args.seconds = std::atof(next().c_str());
-        else if (flag == "--side-connections") args.n_side = std::atoi(next().c_str());
-        else if (flag == "--side-bodies") args.side_bodies = lines_of(next());
-        else if (flag == "--side-path") args.side_path = next();
-        else if (flag == "--timeout") args.timeout = std::atof(next().c_str());
-        else if (flag == "--null-server") args.null_server = true;
-        else fail("there is no flag " + flag);
-    }
-    if (args.n_main < 1 || args.n_side < 0 || args.n_rounds < 1) fail("--connections and --rounds must be at least 1");
-    if (args.n_threads < 1 || args.n_threads > args.n_main) fail("--threads must be from 1 to --connections");
-    if (args.rate < 0) fail("--rate must not be negative");
-    if (!args.requests && args.bodies.empty()) fail("streams need --bodies: a file with a JSON object in each line");
-    if (args.n_side && args.side_bodies.empty()) fail("--side-connections needs --side-bodies");
-    return args;
-}
 
 }  // namespace
 

@@ -1,9 +1,8 @@
 """Microseconds that a JSON grammar adds to a token: llamad's grammars beside llama.cpp's sampler, in turns.
 
-`python -m bench.grammar` (the vocabulary of Llama 3 by default: 128,256 tokens). A text is followed token by token in
-two ways: the model obeys (each token is judged alone and accepted), or it never does (judged, refused, all tokens
-ruled out, then one accepted). Both programs do what their servers do. Our grammar begins with nothing learned, and
-the first documents pay for it. Measures, changes nothing.
+Runs in this process, with Llama 3's vocabulary (128,256 tokens) by default. JSON documents are followed token by token:
+either each token fits (it is checked alone and accepted), or each is refused first (checked, refused, all tokens
+masked, then one accepted). Both do what their servers do. Our grammar begins with empty caches.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from bench.errors import BenchError
-from bench.peer_grammar import LlamaGrammar, Words
+from bench.micro.llama_grammar import LlamaGrammar, Words
 from llamad.engine.llama_log import LlamaLog
 from llamad.grammar.grammar import Grammar, Matcher, Pieces
 
@@ -94,7 +93,7 @@ def show(name: str, program: str, times: list[float]) -> tuple[float, float]:
 
 
 def default_vocab() -> str:
-    recipe = Path(__file__).parents[1] / "vendor" / "llama.cpp"
+    recipe = Path(__file__).parents[2] / "vendor" / "llama.cpp"
     done = subprocess.run(
         [sys.executable, str(recipe), "vocabulary"], capture_output=True, text=True, check=False
     )
@@ -103,11 +102,12 @@ def default_vocab() -> str:
     return done.stdout.strip()
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.grammar", description=__doc__)
+def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--vocab", help="a GGUF whose vocabulary to use, with or without a model in it")
     parser.add_argument("--documents", type=int, default=12)
-    flags = parser.parse_args()
+
+
+def main(flags: argparse.Namespace) -> int:
     LlamaLog()  # keeps llama.cpp's lines off the screen
     words = Words(flags.vocab or default_vocab())
     pieces = Pieces(words.vocab)
@@ -123,7 +123,4 @@ def main() -> None:
             times["llama.cpp"] += theirs(words, tokens, obeys, other)
         a, b = (show(name, program, some) for program, some in times.items())
         print(f"{'':28} {'ratio':10} {'':7} {a[0] / b[0]:10.4f} {a[1] / b[1]:10.4f}")
-
-
-if __name__ == "__main__":
-    main()
+    return 0

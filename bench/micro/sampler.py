@@ -1,18 +1,17 @@
 """Microseconds a token: llamad's sampler beside llama.cpp's chain, one thread each, in turns.
 
-`python -m bench.sampler` (the model gives the vocabulary only; logits are made up). Measures, changes nothing.
+The model gives the vocabulary only; logits are made up. Runs in this process; measures, changes nothing.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import time
 from typing import Any
 
 import numpy as np
 
-from bench.errors import BenchError
+from bench import programs
 from llamad.engine.llama_log import LlamaLog
 from llamad.engine.loading.model import load
 from llamad.engine.loading.opening import Loading
@@ -99,14 +98,14 @@ def measure(
     return best[True], best[False]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.sampler", description=__doc__)
-    parser.add_argument("--model", default=os.environ.get("LLAMAD_TEST_MODEL"))
-    parser.add_argument("--picks", type=int, default=200)
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    programs.add_flags(parser)
+    parser.add_argument("--picks", type=int, default=200, help="tokens in a round (200)")
     parser.add_argument("--rounds", type=int, default=3)
-    flags = parser.parse_args()
-    if not flags.model:
-        raise BenchError("which model? give --model, or run it through make, which sets LLAMAD_TEST_MODEL")
+
+
+def main(flags: argparse.Namespace) -> int:
+    programs.check_model(flags)
     LlamaLog()  # keeps llama.cpp's lines off the screen
     vocab = load(parse(["-m", flags.model, "-c", "256"], {}).settings, 1, Loading()).vocab
     print(f"{'chain':20} {'vocabulary':>10} {'llamad µs':>10} {'llama.cpp µs':>13} {'times':>6}")
@@ -114,7 +113,4 @@ def main() -> None:
         for n_vocab in SIZES:
             ours, theirs = measure(vocab, n_vocab, kind, values, flags.picks, flags.rounds)
             print(f"{name:20} {n_vocab:10,} {ours:10.1f} {theirs:13.1f} {theirs / ours:6.1f}", flush=True)
-
-
-if __name__ == "__main__":
-    main()
+    return 0

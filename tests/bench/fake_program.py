@@ -8,12 +8,15 @@ as llama-server does after a hundred.
 from __future__ import annotations
 
 import json
+import re
 import sys
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 MAX_REQUESTS = 5
+ROLE_SECONDS = 0.05  # between a chat's role and its first token
 WORDS = ["one ", "two ", "é ", "four "]
 
 
@@ -54,23 +57,46 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         if self.path == "/tokenize":
-            self._json({"tokens": list(range(len(body["content"].split())))})
-            return
-        if body["prompt"] == "refuse this":
+            pieces = re.findall(r"\s*\S+", body["content"])
+            tokens: list[Any] = list(range(body.get("add_special", False) + len(pieces)))
+            if body.get("with_pieces"):
+                tokens = [{"id": i, "piece": piece} for i, piece in enumerate(pieces)]
+            self._json({"tokens": tokens})
+        elif self.path == "/detokenize":
+            self._json({"content": " ".join(map(str, body["tokens"]))})
+        elif body.get("prompt") == "refuse this":
             self._json({"error": {"code": 400, "message": "refused", "type": "invalid_request_error"}}, 400)
-            return
-        self._head(("Content-Type", "text/event-stream"), ("Transfer-Encoding", "chunked"))
-        if body["prompt"] == "fail in the middle":
-            self._event({"error": {"code": 500, "message": "broken", "type": "server_error"}})
-        else:
+        elif not body.get("stream", True):
             n = body["n_predict"]
-            for i in range(n):
-                self._event({"content": WORDS[i % len(WORDS)], "tokens": [i], "stop": False})
-            prompt = body["prompt"]
-            n_prompt = len(prompt.split() if isinstance(prompt, str) else prompt)
-            last = {"content": "", "tokens": [], "stop": True, "tokens_predicted": n}
-            self._event({**last, "tokens_evaluated": n_prompt})
-        self.wfile.write(b"0\r\n\r\n")
+            self._json({"content": "".join(WORDS[i % len(WORDS)] for i in range(n))})
+        else:
+            self._head(("Content-Type", "text/event-stream"), ("Transfer-Encoding", "chunked"))
+            if body.get("prompt") == "fail in the middle":
+                self._event({"error": {"code": 500, "message": "broken", "type": "server_error"}})
+            elif "messages" in body:
+                self._chat(body["max_tokens"], body["messages"][0]["content"])
+            else:
+                self._completion(body["n_predict"], body["prompt"])
+            self.wfile.write(b"0\r\n\r\n")
+
+    def _completion(self, n: int, prompt: str | list[int]) -> None:
+        for i in range(n):
+            self._event({"content": WORDS[i % len(WORDS)], "tokens": [i], "stop": False})
+        n_prompt = 1 + len(prompt.split()) if isinstance(prompt, str) else len(prompt)
+        last = {"content": "", "tokens": [], "stop": True, "tokens_predicted": n}
+        self._event({**last, "tokens_evaluated": n_prompt})
+
+    def _chat(self, n: int, content: str) -> None:
+        """As OpenAI's: first a delta with the role and no text, a while before the first token."""
+        self._event({"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}]})
+        self.wfile.flush()
+        time.sleep(ROLE_SECONDS)
+        for i in range(n):
+            self._event({"choices": [{"index": 0, "delta": {"content": WORDS[i % len(WORDS)]}}]})
+        self._event({"choices": [{"index": 0, "delta": {}, "finish_reason": "length"}]})
+        n_prompt = 1 + len(content.split())
+        self._event({"choices": [], "usage": {"prompt_tokens": n_prompt, "completion_tokens": n}})
+        self.wfile.write(b"e\r\ndata: [DONE]\n\n\r\n")
 
 
 class Server(ThreadingHTTPServer):

@@ -1,4 +1,4 @@
-"""The compiled load generator against a small fake server, and against its own server without a model."""
+"""The load generator against a small fake server, and against its own server without a model."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from bench import compiled, programs
-from bench.compiled import Group
+from bench import load, programs
 from bench.errors import BenchError
+from bench.load import Group
 
 TIMEOUT = 30.0
 
@@ -25,31 +25,37 @@ def bodies(*lengths: int) -> list[Any]:
     return [{"prompt": f"prompt {i}", "n_predict": n} for i, n in enumerate(lengths)]
 
 
-def test_every_token_of_every_round_is_counted(address: tuple[str, int]) -> None:
-    # More rounds than the fake takes on one connection: the lanes have to open others. It writes byte by byte.
-    sent = bodies(*([3, 4, 5] * 7))
-    rounds = compiled.streams(address[1], Group(3, sent), n_rounds=7, timeout_s=TIMEOUT)
-    assert [one["tokens"] for one in rounds] == [12] * 7
-    for one in rounds:
-        assert (one["events"], one["tokens_untold"], one["prompt_tokens"]) == (12, 0, 6)
-        assert 0 < one["first_p50_ms"] <= one["first_p99_ms"] <= one["first_max_ms"] <= one["wall_s"] * 1000
-        assert 0 <= one["gap_p50_ms"] <= one["gap_p99_ms"] <= one["gap_max_ms"]
-        assert one["tokens_per_s"] == pytest.approx(12 / one["wall_s"], rel=1e-6)
+def test_every_token_of_every_stream_is_counted(address: tuple[str, int]) -> None:
+    # More streams than the fake takes on one connection: the lanes have to open others. It writes byte by byte.
+    one = load.streams(address[1], Group(3, bodies(*([3, 4, 5] * 7))), timeout_s=TIMEOUT, n_each=7)
+    assert one["tokens"] == 84
+    assert (one["events"], one["tokens_untold"], one["prompt_tokens"]) == (84, 0, 63)
+    assert 0 < one["first_p50_ms"] <= one["first_p99_ms"] <= one["first_max_ms"] <= one["wall_s"] * 1000
+    assert 0 <= one["gap_p50_ms"] <= one["gap_p99_ms"] <= one["gap_max_ms"]
+    assert one["tokens_per_s"] == pytest.approx(84 / one["wall_s"], rel=1e-6)
+
+
+def test_a_chat_begins_with_its_first_text_and_not_with_its_role(address: tuple[str, int]) -> None:
+    body = {"messages": [{"role": "user", "content": "two words"}], "max_tokens": 6, "stream": True}
+    one = load.streams(address[1], Group(2, [body] * 2, "/v1/chat/completions"), timeout_s=TIMEOUT)
+    assert (one["tokens"], one["events"], one["prompt_tokens"]) == (12, 12, 6)
+    assert one["first_p50_ms"] >= 50
+    assert one["gap_max_ms"] < 50
 
 
 def test_other_streams_arrive_while_the_first_write(address: tuple[str, int]) -> None:
     side = Group(2, bodies(*[1] * 64))
-    (one,) = compiled.streams(address[1], Group(2, bodies(400, 400)), side=side, timeout_s=TIMEOUT)
+    one = load.streams(address[1], Group(2, bodies(400, 400)), side=side, timeout_s=TIMEOUT)
     assert one["tokens"] == 800
     assert one["side_requests"] >= 2
-    assert one["side_prompt_tokens"] == 2 * one["side_requests"]
+    assert one["side_prompt_tokens"] == 3 * one["side_requests"]
 
 
 @pytest.mark.parametrize("n_side", [0, 2])
 def test_requests_are_repeated_until_the_time_is_over(address: tuple[str, int], n_side: int) -> None:
     side = Group(n_side, bodies(*[50] * 8)) if n_side else None
     for main in (Group(4, [], "/health"), Group(4, [{"content": "some words"}], "/tokenize")):
-        (one,) = compiled.requests(address[1], main, 0.2, side=side, timeout_s=TIMEOUT)
+        one = load.requests(address[1], main, 0.2, side=side, timeout_s=TIMEOUT)
         assert one["requests"] >= 4
         assert one["requests_per_s"] == pytest.approx(one["requests"] / one["wall_s"], rel=1e-6)
         assert 0 < one["latency_p50_ms"] <= one["latency_p99_ms"] <= one["latency_max_ms"]
@@ -60,18 +66,17 @@ def test_requests_from_several_threads_or_at_a_rate(
     address: tuple[str, int], n_threads: int, rate: float
 ) -> None:
     main = Group(4, [], "/health")
-    rounds = compiled.requests(address[1], main, 0.2, 2, None, TIMEOUT, n_threads, rate)
-    for one in rounds:
-        assert one["requests"] == 0.2 * rate if rate else one["requests"] >= 4
-        assert 0 < one["latency_p50_ms"] <= one["latency_p99_ms"]
+    one = load.requests(address[1], main, 0.2, None, TIMEOUT, n_threads, rate)
+    assert one["requests"] == 0.2 * rate if rate else one["requests"] >= 4
+    assert 0 < one["latency_p50_ms"] <= one["latency_p99_ms"]
 
 
 def test_what_goes_wrong_is_said(address: tuple[str, int]) -> None:
     for prompt, told in (("refuse this", "refused: .*400"), ("fail in the middle", "broken")):
         with pytest.raises(BenchError, match=told):
-            compiled.streams(address[1], Group(1, [{"prompt": prompt, "n_predict": 1}]), timeout_s=TIMEOUT)
+            load.streams(address[1], Group(1, [{"prompt": prompt, "n_predict": 1}]), timeout_s=TIMEOUT)
     with pytest.raises(BenchError, match="cannot connect"):
-        compiled.streams(programs.free_port(), Group(1, bodies(1)), timeout_s=TIMEOUT)
+        load.streams(programs.free_port(), Group(1, bodies(1)), timeout_s=TIMEOUT)
 
 
 EVENTS = (
@@ -105,7 +110,7 @@ def test_beside_small_requests_answers_that_broke_off_are_counted_and_asked_for_
 ) -> None:
     side = Group(n_side, bodies(1)) if n_side else None
     port = breaker.server_address[1]
-    (one,) = compiled.requests(port, Group(1, [], "/health"), 0.2, side=side, timeout_s=TIMEOUT)
+    one = load.requests(port, Group(1, [], "/health"), 0.2, side=side, timeout_s=TIMEOUT)
     assert one["requests"] >= 2
     assert one["side_requests"] >= n_side
     assert one["answers_broken"] > 0
@@ -116,11 +121,11 @@ def test_beside_small_requests_answers_that_broke_off_are_counted_and_asked_for_
 def test_a_stream_that_broke_off_ends_the_measurement(breaker: socketserver.ThreadingTCPServer) -> None:
     breaker.turns = itertools.count(1)  # type: ignore[attr-defined]
     with pytest.raises(BenchError, match="a stream was closed before its end"):
-        compiled.streams(breaker.server_address[1], Group(1, bodies(1)), timeout_s=TIMEOUT)
+        load.streams(breaker.server_address[1], Group(1, bodies(1)), timeout_s=TIMEOUT)
 
 
 def test_it_measures_itself_against_a_server_without_a_model() -> None:
-    (one,) = compiled.streams(None, Group(8, bodies(*[500] * 8)), timeout_s=TIMEOUT)
+    one = load.streams(None, Group(8, bodies(*[500] * 8)), timeout_s=TIMEOUT)
     assert (one["tokens"], one["events"], one["tokens_untold"]) == (4000, 4000, 0)
     assert one["decode_tokens_per_s"] > 0
     assert one["generator_cpu"] > 0
@@ -146,5 +151,5 @@ def test_events_may_join_tokens_and_leave_some_out(tmp_path: Path) -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         port = int(server.stdout.readline())
-        (one,) = compiled.streams(port, Group(1, bodies(5)), timeout_s=TIMEOUT)
+        one = load.streams(port, Group(1, bodies(5)), timeout_s=TIMEOUT)
     assert (one["tokens"], one["events"], one["tokens_untold"], one["prompt_tokens"]) == (5, 2, 2, 7)

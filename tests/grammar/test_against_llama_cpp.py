@@ -13,7 +13,7 @@ from support.grammar_oracle import Oracle, OracleDied
 from support.live_daemon import model_path
 from support.small_vocab import write_vocab
 
-from bench.peer_grammar import Words
+from bench.micro.llama_grammar import Words
 from llamad.grammar.grammar import Grammar, GrammarError, Matcher, Pieces
 
 N_STEPS = 10

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from support.small_vocab import write_vocab
 
-from bench.peer_grammar import Words
+from bench.micro.llama_grammar import Words
 from llamad.grammar.grammar import Grammar, GrammarError, GrammarTooMuch, Matcher, Pieces
 
 

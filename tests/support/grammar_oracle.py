@@ -86,7 +86,7 @@ class Oracle:
 
 def _serve(vocab_path: str) -> None:
     sys.path[:0] = [str(Path(__file__).parents[2])]
-    from bench.peer_grammar import LlamaGrammar, Words
+    from bench.micro.llama_grammar import LlamaGrammar, Words
 
     words = Words(vocab_path)
     source, sink = sys.stdin.buffer, sys.stdout.buffer

@@ -3,7 +3,7 @@
 import pytest
 from support.small_vocab import write_vocab
 
-from bench.peer_grammar import Words
+from bench.micro.llama_grammar import Words
 
 
 @pytest.fixture

@@ -1,0 +1,1 @@
+"""What is measured in this process, without a server."""

@@ -1,0 +1,95 @@
+"""MB/s of saving and restoring a slot by the engine itself, without HTTP, in this process.
+
+The gap is how long the engine did nothing else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import struct
+import time
+from typing import Any
+
+from bench import programs
+from bench.errors import BenchError
+from bench.state import Row, add_flags, show
+from llamad.client.task import Done, RequestContext, Task
+from llamad.engine.llama_log import LlamaLog
+from llamad.flags import parse
+from llamad.models.host import Host
+from llamad.protocol.sampling_params import Sampling
+
+__all__ = ["add_flags", "main"]
+
+# Of a task that only reads.
+NO_VALUES: dict[str, Any] = dict.fromkeys(
+    """seed top_k top_p min_p typical_p tfs_z top_n_sigma temperature dynatemp_range dynatemp_exponent xtc_probability
+xtc_threshold repeat_last_n repeat_penalty presence_penalty frequency_penalty dry_multiplier dry_base dry_allowed_length
+dry_penalty_last_n mirostat mirostat_tau mirostat_eta min_keep""".split(),
+    0,
+)
+NO_SAMPLING = Sampling(b"", **NO_VALUES)
+
+
+class _Sink:
+    def __init__(self) -> None:
+        self.done: asyncio.Future[Done] = asyncio.get_running_loop().create_future()
+
+    def on_admitted(self, slot: int, n_cached: int, t_us: int) -> None:
+        pass
+
+    def on_text(self, *_: object) -> None:
+        pass
+
+    def on_prompt(self, *args: object) -> None:
+        pass
+
+    def on_done(self, done: Done) -> None:
+        self.done.set_result(done)
+
+    def on_failed(self, failure: int, code: int) -> None:
+        self.done.set_exception(BenchError(f"reading failed ({failure}, {code})"))
+
+    def on_broken(self) -> None:
+        self.on_failed(0, 0)
+
+
+async def measure_engine(flags: argparse.Namespace) -> list[Row]:
+    """Save and restore under the endpoints; the gap is how long the engine did nothing else."""
+    LlamaLog().attach(asyncio.get_running_loop())
+    host = Host(parse(engine_flags(flags), {}).settings)
+    await host.load()
+    if host.engine is None or host.states is None:
+        raise BenchError(f"the model cannot be measured: {host.error}")
+    tokens = [200 + i * 7 % 3000 for i in range(flags.tokens)]
+    sink = _Sink()
+    prompt = struct.pack(f"<{len(tokens)}i", *tokens)
+    host.engine.submit(Task(RequestContext("bench"), prompt, NO_SAMPLING, id_slot=0, n_predict=0), sink)
+    await sink.done
+    rows = [Row("engine", name, 0) for name in ("save", "restore")]
+    for _ in range(flags.rounds):
+        t_begin = time.perf_counter()
+        saved = await host.states.save(0)
+        t_saved = time.perf_counter()
+        restored = await host.states.restore(1, saved.blob)
+        t_end = time.perf_counter()
+        for row, seconds, stall_us in (
+            (rows[0], t_saved - t_begin, saved.stall_us),
+            (rows[1], t_end - t_saved, restored.stall_us),
+        ):
+            row.n_bytes = saved.blob.size
+            row.seconds.append(seconds)
+            row.gaps.append(stall_us / 1e6)
+    await host.close()
+    return rows
+
+
+def engine_flags(flags: argparse.Namespace) -> list[str]:
+    return ["-m", flags.model, "-t", str(flags.threads), "-c", str(flags.ctx), "-np", "2", "--slots"]
+
+
+def main(flags: argparse.Namespace) -> int:
+    programs.check_model(flags)
+    show(asyncio.run(measure_engine(flags)), flags)
+    return 0
