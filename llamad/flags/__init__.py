@@ -1,6 +1,6 @@
 """Flags: one table of what the command line knows, and the typed settings that come of it."""
 
-from llamad.flags.help import help_text, markdown_table, props
+from llamad.flags.help import help_text, markdown_page, props
 from llamad.flags.parse import FlagError, Parsed, parse
 from llamad.flags.settings import Settings
 from llamad.flags.types.flag import Action
@@ -15,7 +15,7 @@ __all__ = [
     "Placement",
     "Settings",
     "help_text",
-    "markdown_table",
+    "markdown_page",
     "parse",
     "props",
 ]

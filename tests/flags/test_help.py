@@ -1,4 +1,4 @@
-"""Owns the tests of what people see: the help, the README's table, and what /props publishes."""
+"""Owns the tests of what people see: --help, docs/flags.md, and the settings in /props."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from llamad.flags import help_text, markdown_table, parse, props
-from llamad.flags.__main__ import BEGIN, END, main, rewrite
+from llamad.flags import help_text, markdown_page, parse, props
+from llamad.flags.__main__ import main
 from llamad.flags.help import spellings
 from llamad.flags.table import TABLE
 from llamad.flags.types.flag import Flag, Inert, Later
 
-README = Path(__file__).parents[2] / "README.md"
+PAGE = Path(__file__).parents[2] / "docs" / "flags.md"
 READY = [flag for flags in TABLE.groups().values() for flag in flags]
 
 
@@ -49,13 +49,13 @@ def test_help_keeps_to_the_width(width: int) -> None:
 
 def test_help_tells_defaults_ranges_and_variables() -> None:
     text = " ".join(help_text(100).split())
-    assert "0 lets the system choose. (default 8080; 0 to 65535) [LLAMA_ARG_PORT]" in text
+    assert "0: any free port. (default 8080; 0 to 65535) [LLAMA_ARG_PORT]" in text
     assert r'(default \n : " *)' in text
     assert "(default layer; one of none, layer, row, tensor)" in text
 
 
-def test_markdown_has_a_row_of_four_cells_for_each_flag() -> None:
-    rows = [line for line in markdown_table().splitlines() if line.startswith("| `-")]
+def test_the_page_has_a_row_of_four_cells_for_each_flag() -> None:
+    rows = [line for line in markdown_page().splitlines() if line.startswith("| `-")]
     assert len(rows) == len(READY)
     for flag, line in zip(READY, rows, strict=True):
         cells = re.split(r"(?<!\\)\|", line)[1:-1]
@@ -63,35 +63,29 @@ def test_markdown_has_a_row_of_four_cells_for_each_flag() -> None:
         assert re.findall(r"`([^`]+)`", cells[0]) == [*flag.names, *flag.off]
 
 
-def test_rewrite_replaces_what_stands_between_the_markers() -> None:
-    fresh = rewrite(f"before\n{BEGIN}\nold\n{END}\nafter\n")
-    assert fresh == f"before\n{BEGIN}\n\n{markdown_table()}\n{END}\nafter\n"
-    assert rewrite(fresh) == fresh
-
-
-@pytest.mark.parametrize(
-    "text", ["", BEGIN, f"{END}{BEGIN}", f"{BEGIN}{BEGIN}{END}", f"{BEGIN}{END}{END}"], ids=str
-)
-def test_rewrite_wants_both_markers_once(text: str) -> None:
-    with pytest.raises(ValueError, match="needs one line"):
-        rewrite(text)
+def test_the_page_names_the_others_once() -> None:
+    later, inert = (
+        markdown_page().split("\n## Not available yet\n")[1].split("\n## Accepted without effect\n")
+    )
+    for status, part in ((Later, later), (Inert, inert)):
+        names = [flag.title for flag in TABLE.flags if isinstance(flag.status, status)]
+        assert sorted(re.findall(r"`([^`]+)`", part)) == sorted(names)
 
 
 def test_main_prints_and_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 0
-    assert capsys.readouterr().out == markdown_table()
+    assert capsys.readouterr().out == markdown_page()
     page = tmp_path / "page.md"
-    page.write_text(f"{BEGIN}\n{END}\n")
     assert main(["--write", str(page)]) == 0
-    assert markdown_table() in page.read_text()
-    assert main(["--write", str(tmp_path / "missing.md")]) == 1
-    assert "missing.md" in capsys.readouterr().err
+    assert page.read_text(encoding="utf-8") == markdown_page()
+    assert main(["--write", str(tmp_path / "missing" / "page.md")]) == 1
+    assert "page.md: No such file or directory" in capsys.readouterr().err
     assert main(["--what"]) == 2
 
 
-def test_the_readme_has_the_present_table() -> None:
-    text = README.read_text(encoding="utf-8") if README.exists() else ""
-    assert rewrite(text) == text, "run: python -m llamad.flags --write README.md"
+def test_docs_flags_md_is_up_to_date() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    assert text == markdown_page(), "run: python -m llamad.flags --write docs/flags.md"
 
 
 def test_props_publishes_every_setting_but_the_secrets() -> None:

@@ -17,7 +17,7 @@ FLAGS: tuple[Flag, ...] = (
         kind=Text(optional=True),
         default=None,
         metavar="NAME|JINJA",
-        help="The chat template, by a built-in name or as Jinja text, in place of the model's own.",
+        help="Chat template instead of the model's: a built-in name or Jinja text.",
     ),
     flag(
         names=("--chat-template-file",),
@@ -25,7 +25,7 @@ FLAGS: tuple[Flag, ...] = (
         dest="chat_template_file",
         kind=File(optional=True),
         default=None,
-        help="The same, read from a file.",
+        help="The same, from a file.",
     ),
     flag(
         names=("--chat-template-kwargs",),
@@ -34,7 +34,7 @@ FLAGS: tuple[Flag, ...] = (
         kind=Text(),
         default="{}",
         metavar="JSON",
-        help="Variables of the template for every chat, as a JSON object; a request's own come on top.",
+        help="Template variables for every chat, as a JSON object; those of a request take precedence.",
     ),
     # Jinja is the only way llamad will ever render a template, so asking for it changes nothing.
     flag(
@@ -52,8 +52,8 @@ FLAGS: tuple[Flag, ...] = (
         dest="reasoning_format",
         kind=Choice(("none", "auto", "deepseek", "deepseek-legacy")),
         default="auto",
-        help="Where a model's thoughts go: none leaves them in the content, auto and deepseek move them to"
-        " reasoning_content, deepseek-legacy does both.",
+        help="Where reasoning goes; none: content, auto and deepseek: reasoning_content, deepseek-legacy:"
+        " both.",
     ),
     flag(
         names=("-rea", "--reasoning"),
@@ -61,8 +61,8 @@ FLAGS: tuple[Flag, ...] = (
         dest="reasoning",
         kind=ON_OFF_AUTO,
         default="auto",
-        help="Thinking in chats: on, off, or auto, which is on where the template has a switch for it."
-        " A request's enable_thinking or reasoning_effort comes on top.",
+        help="Reasoning in chats; auto: on if the template has a switch for it. A request's enable_thinking or"
+        " reasoning_effort takes precedence.",
     ),
     flag(
         names=("--reasoning-effort",),
@@ -70,7 +70,7 @@ FLAGS: tuple[Flag, ...] = (
         dest="reasoning_effort",
         kind=Text(),
         default="default",
-        help="How hard to think, as the template calls it (low, medium, high, ...); default leaves it to the template.",
+        help="Reasoning effort, in the template's words (low, medium, high, ...); default: up to the template.",
     ),
     flag(
         names=("--reasoning-budget",),
@@ -78,8 +78,8 @@ FLAGS: tuple[Flag, ...] = (
         dest="reasoning_budget",
         kind=Int(low=-1),
         default=-1,
-        help="Tokens that a thought may have: one that has had them is ended, and the answer goes on behind it."
-        " -1 does not limit them, 0 turns thinking off.",
+        help="Maximum reasoning tokens; when they are used up, the reasoning is closed and the answer follows."
+        " -1: no limit, 0: no reasoning.",
     ),
     flag(
         names=("--reasoning-budget-message",),
@@ -87,7 +87,7 @@ FLAGS: tuple[Flag, ...] = (
         dest="reasoning_budget_message",
         kind=Text(optional=True),
         default=None,
-        help="What a thought says at its end when its budget ends it; with a budget of 0, all that it says.",
+        help="Text that closes reasoning when its budget is used up; with a budget of 0, the whole reasoning.",
     ),
     flag(
         names=("--reasoning-preserve",),
@@ -96,7 +96,7 @@ FLAGS: tuple[Flag, ...] = (
         dest="reasoning_preserve",
         kind=Switch(),
         default=True,
-        help="Thoughts of earlier turns stay in the prompt, where the template has a variable for it.",
+        help="Keep the reasoning of earlier turns in the prompt, if the template has a switch for it.",
     ),
     flag(
         names=("--skip-chat-parsing",),
@@ -105,7 +105,7 @@ FLAGS: tuple[Flag, ...] = (
         dest="skip_chat_parsing",
         kind=Switch(),
         default=False,
-        help="Everything a model writes in a chat is content, thoughts and calls included.",
+        help="Leave everything in content, reasoning and tool calls included.",
     ),
     flag(
         names=("--prefill-assistant",),
@@ -114,7 +114,7 @@ FLAGS: tuple[Flag, ...] = (
         dest="prefill_assistant",
         kind=Switch(),
         default=True,
-        help="Go on with the last message where it is the assistant's; off: take it as a finished one.",
+        help="Continue a final assistant message; off: treat it as complete.",
     ),
     flag(
         names=("--spm-infill",),
@@ -122,6 +122,6 @@ FLAGS: tuple[Flag, ...] = (
         dest="spm_infill",
         kind=Switch(),
         default=False,
-        help="/infill puts the suffix before the prefix, as some models want it.",
+        help="Put the suffix before the prefix in /infill, as some models expect.",
     ),
 )

@@ -19,7 +19,7 @@ READY_FLAGS: tuple[Flag, ...] = (
         dest="n_ctx",
         kind=Int(low=0),
         default=0,
-        help="Tokens of context, divided evenly over the slots unless --kv-unified; 0 takes the model's.",
+        help="Context size in tokens, split evenly between the slots unless --kv-unified; 0: from the model.",
     ),
     flag(
         names=("-b", "--batch-size"),
@@ -27,7 +27,7 @@ READY_FLAGS: tuple[Flag, ...] = (
         dest="n_batch",
         kind=Int(low=1, high=1 << 20),
         default=2048,
-        help="Most tokens that one step may hold.",
+        help="Logical batch size: maximum tokens per step.",
     ),
     flag(
         names=("-ub", "--ubatch-size"),
@@ -35,8 +35,8 @@ READY_FLAGS: tuple[Flag, ...] = (
         dest="n_ubatch",
         kind=Int(low=-1, high=1 << 20),
         default=-1,
-        help="Most tokens that are computed at once; 0 takes --batch-size, -1 takes 512, or 1024 where a GPU computes "
-        "that has memory to spare.",
+        help="Physical batch size: maximum tokens computed at once; 0: --batch-size, -1: 512, or 1024 on a GPU"
+        " with memory to spare.",
     ),
     flag(
         names=("--keep",),
@@ -44,7 +44,7 @@ READY_FLAGS: tuple[Flag, ...] = (
         dest="n_keep",
         kind=Int(low=-1),
         default=0,
-        help="Tokens of the prompt that stay when the context is shifted; -1 keeps the whole prompt.",
+        help="Prompt tokens kept on a context shift; -1: the whole prompt.",
     ),
     flag(
         names=("--context-shift",),
@@ -53,7 +53,7 @@ READY_FLAGS: tuple[Flag, ...] = (
         dest="context_shift",
         kind=Switch(),
         default=True,
-        help="Drop the oldest tokens when the context is full and go on.",
+        help="Drop the oldest tokens and go on when the context is full.",
     ),
     flag(
         names=("-gan", "--grp-attn-n"),
@@ -61,7 +61,7 @@ READY_FLAGS: tuple[Flag, ...] = (
         dest="grp_attn_n",
         kind=Int(low=1, high=1 << 16),
         default=1,
-        help="Self-extend: so many neighbouring tokens share a position in the far context; 1 is off.",
+        help="Self-extend: tokens that share a position outside the window; 1: off.",
     ),
     flag(
         names=("-gaw", "--grp-attn-w"),
@@ -69,7 +69,7 @@ READY_FLAGS: tuple[Flag, ...] = (
         dest="grp_attn_w",
         kind=Int(low=1, high=1 << 24),
         default=512,
-        help="Self-extend: positions of the near context, which stay as they are; a multiple of --grp-attn-n.",
+        help="Self-extend: window of ungrouped positions, a multiple of --grp-attn-n.",
     ),
     flag(
         names=("-kvu", "--kv-unified"),
@@ -78,7 +78,7 @@ READY_FLAGS: tuple[Flag, ...] = (
         dest="kv_unified",
         kind=Switch(),
         default=False,
-        help="One cache for all slots: each may use the whole context, at the price of speed with many slots.",
+        help="One KV cache for all slots: each can use the whole context, but many slots are slower.",
     ),
     flag(
         names=("--swa-full",),
@@ -86,7 +86,7 @@ READY_FLAGS: tuple[Flag, ...] = (
         dest="swa_full",
         kind=Switch(),
         default=False,
-        help="Keep the whole context of sliding-window layers, so that prefixes can be used again.",
+        help="Full-size KV cache for sliding-window layers, so that prefixes can be reused.",
     ),
     flag(
         names=("-fa", "--flash-attn"),
@@ -96,7 +96,7 @@ READY_FLAGS: tuple[Flag, ...] = (
         default="auto",
         bare="on",
         metavar="on|off|auto",
-        help="Flash attention; alone, the flag means on.",
+        help="Flash attention; without a value: on.",
     ),
     flag(
         names=("-ctk", "--cache-type-k"),
@@ -105,7 +105,7 @@ READY_FLAGS: tuple[Flag, ...] = (
         kind=CACHE_TYPES,
         default="f16",
         metavar="TYPE",
-        help="Number format of the cached keys.",
+        help="Data type of the K cache.",
     ),
     flag(
         names=("-ctv", "--cache-type-v"),
@@ -114,7 +114,7 @@ READY_FLAGS: tuple[Flag, ...] = (
         kind=CACHE_TYPES,
         default="f16",
         metavar="TYPE",
-        help="Number format of the cached values; other than f32, f16 and bf16 it needs flash attention.",
+        help="Data type of the V cache; quantized types need flash attention.",
     ),
     flag(
         names=("-kvo", "--kv-offload"),
@@ -123,7 +123,7 @@ READY_FLAGS: tuple[Flag, ...] = (
         dest="kv_offload",
         kind=Switch(),
         default=True,
-        help="Keep the cache on the GPU.",
+        help="Keep the KV cache on the GPU.",
     ),
 )
 
@@ -134,7 +134,7 @@ LATER_FLAGS: tuple[Flag, ...] = (
         dest="kv_unified_per_slot",
         kind=Int(low=0),
         default=0,
-        status=Later("a context limit for each slot of a unified cache"),
+        status=Later("a per-slot context limit in a unified cache"),
     ),
     flag(
         names=("-ctxcp", "--swa-checkpoints", "--ctx-checkpoints"),

@@ -7,11 +7,11 @@ from functools import partial
 from llamad.flags.types.flag import Flag, Later
 from llamad.flags.types.kinds import Choice, Int, Text
 
-flag = partial(Flag, group="Processor")
+flag = partial(Flag, group="CPU")
 
 # 512 is the most that ggml's thread pools hold; -1 is how llama-server writes "choose".
 THREADS = Int(low=0, high=512, words={"auto": 0, "-1": 0})
-PINNING = Later("processor pinning and thread priorities")
+PINNING = Later("CPU affinity and thread priorities")
 
 READY_FLAGS: tuple[Flag, ...] = (
     flag(
@@ -20,8 +20,8 @@ READY_FLAGS: tuple[Flag, ...] = (
         dest="n_threads",
         kind=THREADS,
         default=0,
-        help="Threads that compute single tokens; 0 takes the cores that this process may use (hyper-threads once, "
-        "a container's quota in whole cores), less one where these are 8 or fewer.",
+        help="Threads for decoding; 0: the available cores (hyper-threads count once, a container's quota in"
+        " whole cores), minus one if there are 8 or fewer.",
     ),
     flag(
         names=("-tb", "--threads-batch"),
@@ -29,7 +29,7 @@ READY_FLAGS: tuple[Flag, ...] = (
         dest="n_threads_batch",
         kind=THREADS,
         default=0,
-        help="Threads that compute prompts and batches; 0 takes as many as --threads.",
+        help="Threads for prompts and batches; 0: same as --threads.",
     ),
     flag(
         names=("--threads-sampling",),
@@ -37,7 +37,7 @@ READY_FLAGS: tuple[Flag, ...] = (
         dest="n_threads_sampling",
         kind=Int(low=0, high=256, words={"auto": 0, "-1": 0}),
         default=0,
-        help="Threads that choose the slots' next tokens side by side; 0 chooses by the machine and the slots.",
+        help="Threads that sample slots in parallel; 0: automatic.",
     ),
     flag(
         names=("--numa",),
@@ -47,7 +47,8 @@ READY_FLAGS: tuple[Flag, ...] = (
         default=None,
         bare="distribute",
         metavar="distribute|isolate|numactl",
-        help="Spread over all memory nodes, stay on the first, or follow numactl; alone, the flag means distribute.",
+        help="NUMA policy: spread over all nodes, stay on the first, or follow numactl. Without a value:"
+        " distribute.",
     ),
 )
 

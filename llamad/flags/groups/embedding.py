@@ -17,7 +17,7 @@ FLAGS: tuple[Flag, ...] = (
         kind=Choice(("none", "mean", "cls", "last", "rank"), optional=True),
         default=None,
         metavar="TYPE",
-        help="How a text's token vectors become one; by default what the model says.",
+        help="Pooling of token embeddings; default: from the model.",
     ),
     flag(
         names=("--attention",),
@@ -26,7 +26,7 @@ FLAGS: tuple[Flag, ...] = (
         kind=Choice(("causal", "non-causal"), optional=True),
         default=None,
         metavar="TYPE",
-        help="Which tokens a token sees; by default what the model says.",
+        help="Attention type; default: from the model.",
     ),
     flag(
         names=("--embedding", "--embeddings"),
@@ -34,7 +34,7 @@ FLAGS: tuple[Flag, ...] = (
         dest="embeddings",
         kind=Switch(),
         default=False,
-        help="Answer the embedding endpoints; the model goes on generating where it can.",
+        help="Enable the embedding endpoints; a model that can generate still does.",
     ),
     flag(
         names=("--rerank", "--reranking"),
@@ -42,7 +42,7 @@ FLAGS: tuple[Flag, ...] = (
         dest="reranking",
         kind=Switch(),
         default=False,
-        help="Answer the rerank and classify endpoints: the same as --embedding --pooling rank.",
+        help="Enable the rerank and classify endpoints; same as --embedding --pooling rank.",
     ),
     flag(
         names=("--embd-normalize",),
@@ -50,6 +50,7 @@ FLAGS: tuple[Flag, ...] = (
         dest="embd_normalize",
         kind=Int(low=-1),
         default=2,
-        help="How vectors are scaled: -1 not at all, 0 largest to 32760, 1 taxicab, 2 Euclidean length, above p-norm.",
+        help="Normalization of embeddings; -1: none, 0: maximum 32760, 1: taxicab, 2: Euclidean, above:"
+        " p-norm.",
     ),
 )

@@ -22,7 +22,7 @@ FLAGS: tuple[Flag, ...] = (
         dest="action",
         kind=Request(Action.VERSION),
         default=Action.RUN,
-        help="Print the version of llamad and of its llama.cpp, and exit.",
+        help="Print the versions of llamad and llama.cpp and exit.",
     ),
     flag(
         names=("-e", "--escape"),
@@ -31,7 +31,7 @@ FLAGS: tuple[Flag, ...] = (
         dest="escape",
         kind=Switch(),
         default=True,
-        help=r"Turn \n, \t, \xHH and the like in --dry-sequence-breaker into the characters they stand for.",
+        help=r"Process escapes (\n, \t, \xHH, ...) in --dry-sequence-breaker.",
     ),
     flag(
         names=("--completion-bash",),

@@ -10,7 +10,7 @@ from llamad.flags.types.special import Placements
 
 flag = partial(Flag, group="GPU")
 
-FIT = Later("fitting the settings to the devices' memory")
+FIT = Later("fitting settings to device memory")
 
 READY_FLAGS: tuple[Flag, ...] = (
     flag(
@@ -19,7 +19,7 @@ READY_FLAGS: tuple[Flag, ...] = (
         dest="n_gpu_layers",
         kind=Int(low=-1, words={"auto": -1, "all": -1}),
         default=-1,
-        help="Layers to keep on the GPUs, where there are any; -1 for all.",
+        help="Layers to offload to the GPUs, if there are any; -1: all.",
     ),
     flag(
         names=("-sm", "--split-mode"),
@@ -28,7 +28,7 @@ READY_FLAGS: tuple[Flag, ...] = (
         kind=Choice(("none", "layer", "row", "tensor")),
         default="layer",
         metavar="MODE",
-        help="How several GPUs share the model.",
+        help="How to split the model across several GPUs.",
     ),
     flag(
         names=("-ts", "--tensor-split"),
@@ -37,7 +37,7 @@ READY_FLAGS: tuple[Flag, ...] = (
         kind=Many(Float(low=0.0), cut=",/"),
         default=(),
         metavar="N0,N1,...",
-        help="Each GPU's share of the model, for example 3,1; by default their free memory decides.",
+        help="Share of the model for each GPU, for example 3,1; default: by free memory.",
     ),
     flag(
         names=("-mg", "--main-gpu"),
@@ -45,7 +45,7 @@ READY_FLAGS: tuple[Flag, ...] = (
         dest="main_gpu",
         kind=Int(low=0),
         default=0,
-        help="The GPU for the whole model with --split-mode none, for the small parts with row.",
+        help="GPU for the whole model with --split-mode none, for intermediate results with row.",
     ),
     flag(
         names=("-dev", "--device"),
@@ -54,7 +54,7 @@ READY_FLAGS: tuple[Flag, ...] = (
         kind=Many(Text()),
         default=(),
         metavar="NAME,...",
-        help="The devices to use, by llama.cpp's names (CUDA0, ...), or none; by default all.",
+        help="Devices to use, by llama.cpp's names (CUDA0, ...), or none; default: all.",
     ),
     flag(
         names=("-ot", "--override-tensor"),
@@ -63,8 +63,8 @@ READY_FLAGS: tuple[Flag, ...] = (
         kind=Placements(),
         default=(),
         repeat=True,
-        help="Keep tensors whose names a regular expression is found in elsewhere: CPU, CUDA0, ... The first that fits"
-        " counts. May be repeated.",
+        help="Buffer (CPU, CUDA0, ...) for tensors whose name matches a regular expression; the first match"
+        " wins. May be repeated.",
     ),
     flag(
         names=("-cmoe", "--cpu-moe"),
@@ -72,7 +72,7 @@ READY_FLAGS: tuple[Flag, ...] = (
         dest="cpu_moe",
         kind=Switch(),
         default=False,
-        help="Keep the experts of all layers in the machine's memory.",
+        help="Keep the expert weights of all layers in host memory.",
     ),
     flag(
         names=("-ncmoe", "--n-cpu-moe"),
@@ -80,7 +80,7 @@ READY_FLAGS: tuple[Flag, ...] = (
         dest="n_cpu_moe",
         kind=Int(low=0, high=4096),
         default=0,
-        help="Keep the experts of the first N layers in the machine's memory.",
+        help="Keep the expert weights of the first N layers in host memory.",
     ),
     flag(
         names=("-ncffn", "--n-cpu-ffn"),
@@ -88,7 +88,7 @@ READY_FLAGS: tuple[Flag, ...] = (
         dest="n_cpu_ffn",
         kind=Int(low=0, high=4096),
         default=0,
-        help="Keep the feed-forward weights of the first N layers in the machine's memory, where they are no experts.",
+        help="Keep the dense feed-forward weights of the first N layers in host memory.",
     ),
 )
 
@@ -98,7 +98,7 @@ LATER_FLAGS: tuple[Flag, ...] = (
         dest="list_devices",
         kind=Switch(),
         default=False,
-        status=Later("a list of the devices"),
+        status=Later("device listing"),
     ),
     flag(
         names=("--rpc",),
@@ -115,7 +115,7 @@ LATER_FLAGS: tuple[Flag, ...] = (
         dest="repack",
         kind=Switch(),
         default=True,
-        status=Later("loading without repacked weights"),
+        status=Later("loading without weight repacking"),
     ),
     flag(
         names=("--no-host",),
@@ -131,7 +131,7 @@ LATER_FLAGS: tuple[Flag, ...] = (
         dest="op_offload",
         kind=Switch(),
         default=True,
-        status=Later("keeping host tensors' operations on the processor"),
+        status=Later("loading without op offload"),
     ),
     flag(
         names=("-fit", "--fit"),

@@ -16,7 +16,7 @@ FLAGS: tuple[Flag, ...] = (
         dest="grammar",
         kind=Text(optional=True),
         default=None,
-        help="A GBNF grammar for every request that brings none; of the four flags here only one may be given.",
+        help="GBNF grammar for requests without one; only one of the four flags here may be given.",
     ),
     flag(
         names=("--grammar-file",),
@@ -24,7 +24,7 @@ FLAGS: tuple[Flag, ...] = (
         dest="grammar_file",
         kind=File(optional=True),
         default=None,
-        help="The same, read from a file.",
+        help="The same, from a file.",
     ),
     flag(
         names=("-j", "--json-schema"),
@@ -33,7 +33,7 @@ FLAGS: tuple[Flag, ...] = (
         kind=Text(optional=True),
         default=None,
         metavar="SCHEMA",
-        help="A JSON schema for every request that brings neither a schema nor a grammar; {} is any JSON.",
+        help="JSON schema for requests with neither a schema nor a grammar; {}: any JSON.",
     ),
     flag(
         names=("-jf", "--json-schema-file"),
@@ -41,6 +41,6 @@ FLAGS: tuple[Flag, ...] = (
         dest="json_schema_file",
         kind=File(optional=True),
         default=None,
-        help="The same, read from a file.",
+        help="The same, from a file.",
     ),
 )

@@ -18,7 +18,7 @@ HTTP_FLAGS: tuple[Flag, ...] = (
         dest="connections_max",
         kind=Int(1, 1_000_000),
         default=10_000,
-        help="Open connections; more are refused.",
+        help="Open connections; beyond it new ones are refused.",
     ),
     http(
         names=("--header-max-bytes",),
@@ -26,7 +26,7 @@ HTTP_FLAGS: tuple[Flag, ...] = (
         dest="header_max_bytes",
         kind=Size(1024, 2**30),
         default=32 * 1024,
-        help="Request line and headers together; more is a 431.",
+        help="Size of request line and headers; beyond it: 431.",
     ),
     http(
         names=("--body-max-bytes",),
@@ -34,7 +34,7 @@ HTTP_FLAGS: tuple[Flag, ...] = (
         dest="body_max_bytes",
         kind=Size(1024),
         default=64 * 1024 * 1024,
-        help="A request's body; more is a 413.",
+        help="Size of a request body; beyond it: 413.",
     ),
     http(
         names=("--header-timeout",),
@@ -61,7 +61,7 @@ HTTP_FLAGS: tuple[Flag, ...] = (
         kind=Float(above=0.0),
         default=75.0,
         metavar="SECONDS",
-        help="How long a connection without a request stays open.",
+        help="How long an idle connection stays open.",
     ),
     http(
         names=("--stream-buffer-bytes",),
@@ -69,7 +69,7 @@ HTTP_FLAGS: tuple[Flag, ...] = (
         dest="stream_buffer_bytes",
         kind=Size(4096, 2**30),
         default=256 * 1024,
-        help="How much of an answer may wait for a slow reader before its slot pauses.",
+        help="Unsent bytes of a response before back-pressure pauses its slot.",
     ),
 )
 
@@ -80,7 +80,7 @@ REQUEST_FLAGS: tuple[Flag, ...] = (
         dest="n_predict",
         kind=Int(low=-2),
         default=-1,
-        help="Tokens to write when a request does not say; -1 no limit, -2 until the context is full.",
+        help="Tokens to generate, for requests that do not say; -1: no limit, -2: until the context is full.",
     ),
     request(
         names=("--n-predict-max",),
@@ -88,7 +88,7 @@ REQUEST_FLAGS: tuple[Flag, ...] = (
         dest="n_predict_max",
         kind=Int(low=0),
         default=0,
-        help="Most tokens that a request may write, whatever it says; 0 is no cap.",
+        help="Cap on the tokens that any request generates; 0: none.",
     ),
     request(
         names=("--prompts-max",),
@@ -96,7 +96,7 @@ REQUEST_FLAGS: tuple[Flag, ...] = (
         dest="prompts_max",
         kind=Int(low=1),
         default=128,
-        help="Prompts in one request.",
+        help="Prompts per request.",
     ),
     request(
         names=("--inputs-max",),
@@ -104,7 +104,7 @@ REQUEST_FLAGS: tuple[Flag, ...] = (
         dest="inputs_max",
         kind=Int(low=1),
         default=2048,
-        help="Texts to embed, rerank or classify in one request.",
+        help="Texts to embed, rerank or classify per request.",
     ),
     request(
         names=("--stop-max",),
@@ -112,7 +112,7 @@ REQUEST_FLAGS: tuple[Flag, ...] = (
         dest="stop_max",
         kind=Int(low=0),
         default=64,
-        help="Stop strings in one request.",
+        help="Stop strings per request.",
     ),
     request(
         names=("--n-max",),
@@ -120,7 +120,7 @@ REQUEST_FLAGS: tuple[Flag, ...] = (
         dest="n_max",
         kind=Int(low=1, high=1024),
         default=8,
-        help="Completions of one prompt in one request (n).",
+        help="Completions per prompt (n).",
     ),
     request(
         names=("--n-probs-max",),
@@ -128,7 +128,7 @@ REQUEST_FLAGS: tuple[Flag, ...] = (
         dest="n_probs_max",
         kind=Int(low=0, high=1024),
         default=100,
-        help="Likeliest tokens that a request may have told with each token (n_probs).",
+        help="Top tokens reported per generated token (n_probs).",
     ),
     request(
         names=("-sp", "--special"),
@@ -136,7 +136,7 @@ REQUEST_FLAGS: tuple[Flag, ...] = (
         dest="special",
         kind=Switch(),
         default=False,
-        help="Special tokens appear in the generated text.",
+        help="Include special tokens in the generated text.",
     ),
     request(
         names=("--request-timeout",),
@@ -145,7 +145,7 @@ REQUEST_FLAGS: tuple[Flag, ...] = (
         kind=Float(low=0.0),
         default=0.0,
         metavar="SECONDS",
-        help="Time for a whole request, waiting included; 0 is no limit.",
+        help="Time limit for a whole request, queueing included; 0: none.",
     ),
 )
 

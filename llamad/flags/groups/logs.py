@@ -18,7 +18,7 @@ FLAGS: tuple[Flag, ...] = (
         dest="verbosity",
         kind=Switch(on=EVERYTHING, off=None),
         default=3,
-        help=f"Log everything: the same as --verbosity {EVERYTHING}.",
+        help=f"Log everything; same as --verbosity {EVERYTHING}.",
     ),
     flag(
         names=("-lv", "--log-verbosity", "--verbosity"),
@@ -26,7 +26,7 @@ FLAGS: tuple[Flag, ...] = (
         dest="verbosity",
         kind=Int(0, I32_MAX),
         default=3,
-        help="How much to log: 0 almost nothing, 1 errors, 2 warnings, 3 information, 4 more, 5 everything.",
+        help="Verbosity; 0: critical, 1: errors, 2: warnings, 3: info, 4 and above: debug.",
     ),
     flag(
         names=("--verbose-prompt",),
@@ -34,7 +34,7 @@ FLAGS: tuple[Flag, ...] = (
         dest="verbose_prompt",
         kind=Switch(),
         default=False,
-        help="Log each prompt and its tokens. Prompts are private: for debugging only.",
+        help="Log each prompt with its tokens. Prompts are private: for debugging only.",
     ),
     flag(
         names=("--log-enable",),
@@ -43,7 +43,7 @@ FLAGS: tuple[Flag, ...] = (
         dest="log_enabled",
         kind=Switch(),
         default=True,
-        help="Log at all.",
+        help="Enable the log.",
     ),
     flag(
         names=("--log-file",),
@@ -51,21 +51,21 @@ FLAGS: tuple[Flag, ...] = (
         dest="log_file",
         kind=File(optional=True),
         default=None,
-        help="Log to this file too.",
+        help="Log to this file as well.",
     ),
     flag(
         names=("--log-append",),
         dest="log_file_mode",
         kind=Switch(on="append", off=None),
         default="truncate",
-        help="Add to the log file instead of starting it anew.",
+        help="Append to the log file instead of truncating it.",
     ),
     flag(
         names=("--log-new",),
         dest="log_file_mode",
         kind=Switch(on="new", off=None),
         default="truncate",
-        help="Write a log file of its own for each start, named NAME.ID.log.",
+        help="Start a new log file each time, named NAME.ID.log.",
     ),
     flag(
         names=("--log-format",),
@@ -74,7 +74,7 @@ FLAGS: tuple[Flag, ...] = (
         kind=Choice(("text", "json")),
         default="text",
         metavar="FORMAT",
-        help="Lines for people, or one JSON object a line.",
+        help="Plain text, or one JSON object per line.",
     ),
     flag(
         names=("--log-jsonl",),
@@ -83,7 +83,7 @@ FLAGS: tuple[Flag, ...] = (
         dest="log_format",
         kind=Switch(on="json", off="text"),
         default="text",
-        help="The same as --log-format json.",
+        help="Same as --log-format json.",
     ),
     flag(
         names=("--log-colors",),
@@ -93,7 +93,7 @@ FLAGS: tuple[Flag, ...] = (
         default="auto",
         bare="on",
         metavar="on|off|auto",
-        help="Colours in text lines; auto uses them on a terminal. Alone, the flag means on.",
+        help="Colours in text lines; auto: on a terminal. Without a value: on.",
     ),
     flag(
         names=("--log-prefix",),
@@ -102,7 +102,7 @@ FLAGS: tuple[Flag, ...] = (
         dest="log_prefix",
         kind=Switch(),
         default=True,
-        help="Begin text lines with their level.",
+        help="Prefix text lines with the level.",
     ),
     flag(
         names=("--log-timestamps",),
@@ -111,20 +111,20 @@ FLAGS: tuple[Flag, ...] = (
         dest="log_timestamps",
         kind=Switch(),
         default=True,
-        help="Begin text lines with the time.",
+        help="Prefix text lines with the time.",
     ),
     flag(
         names=("--log-test",),
         dest="log_test",
         kind=Switch(),
         default=False,
-        status=Later("a test of the log"),
+        status=Later("the log self-test"),
     ),
     flag(
         names=("--log-prompts-dir",),
         dest="log_prompts_dir",
         kind=File(),
         default=None,
-        status=Later("files of logged prompts"),
+        status=Later("logging prompts to files"),
     ),
 )

@@ -11,7 +11,7 @@ from llamad.flags.types.special import Overrides
 flag = partial(Flag, group="Model")
 
 DOWNLOADS = Later("model downloads (fetch the file yourself and give its path with -m)")
-SEVERAL_MODELS = Later("serving several models at once")
+SEVERAL_MODELS = Later("several models")
 
 # llama-server's flags that each stand for one well-known model on the network.
 PRESETS = (
@@ -36,7 +36,7 @@ READY_FLAGS: tuple[Flag, ...] = (
         kind=File(),
         default="",
         required=True,
-        help="The GGUF file to serve; of a split model its first part.",
+        help="GGUF file to serve; for a split model, the first part.",
     ),
     flag(
         names=("-a", "--alias"),
@@ -45,7 +45,7 @@ READY_FLAGS: tuple[Flag, ...] = (
         kind=Text(optional=True),
         default=None,
         metavar="NAME",
-        help="The model's name in answers and in /v1/models; without it, the path.",
+        help="Model name in responses and in /v1/models; default: the path.",
     ),
     flag(
         names=("--check-tensors",),
@@ -53,7 +53,7 @@ READY_FLAGS: tuple[Flag, ...] = (
         dest="check_tensors",
         kind=Switch(),
         default=False,
-        help="Look for invalid values in the model's tensors while loading.",
+        help="Check the model's tensors for invalid values while loading.",
     ),
     flag(
         names=("--override-kv",),
@@ -62,7 +62,7 @@ READY_FLAGS: tuple[Flag, ...] = (
         kind=Overrides(),
         default=(),
         repeat=True,
-        help="Replace a value of the model's metadata; TYPE is int, float, bool or str. May be repeated.",
+        help="Override a metadata value of the model; TYPE is int, float, bool or str. May be repeated.",
     ),
     flag(
         names=("--mmap",),
@@ -71,7 +71,7 @@ READY_FLAGS: tuple[Flag, ...] = (
         dest="mmap",
         kind=Switch(),
         default=True,
-        help="Map the model file into memory instead of reading it whole.",
+        help="Memory-map the model file instead of reading it.",
     ),
     flag(
         names=("--mlock",),
@@ -79,7 +79,7 @@ READY_FLAGS: tuple[Flag, ...] = (
         dest="mlock",
         kind=Switch(),
         default=False,
-        help="Keep the model in RAM: never swapped, never compressed.",
+        help="Lock the model in RAM: no swapping, no compression.",
     ),
     flag(
         names=("--warmup",),
@@ -88,7 +88,7 @@ READY_FLAGS: tuple[Flag, ...] = (
         dest="warmup",
         kind=Switch(),
         default=True,
-        help="Run the model once, empty, before the first request.",
+        help="Run the model once before the first request.",
     ),
 )
 
@@ -108,7 +108,7 @@ LATER_FLAGS: tuple[Flag, ...] = (
         dest="lazy_mode",
         kind=Choice(("on", "off", "auto")),
         default="auto",
-        status=Later("reading tensors on demand"),
+        status=Later("lazy loading of tensors"),
     ),
     flag(
         names=("--tags",),

@@ -18,7 +18,7 @@ FLAGS: tuple[Flag, ...] = (
         kind=Choice(("none", "linear", "yarn"), optional=True),
         default=None,
         metavar="METHOD",
-        help="How positions are scaled; by default what the model says.",
+        help="RoPE scaling method; default: from the model.",
     ),
     flag(
         names=("--rope-scale",),
@@ -26,7 +26,7 @@ FLAGS: tuple[Flag, ...] = (
         dest="rope_freq_scale",
         kind=Inverse(above=0.0),
         default=0.0,
-        help="Stretch the context N times: the same as --rope-freq-scale 1/N.",
+        help="Context scaling factor; same as --rope-freq-scale 1/N.",
     ),
     flag(
         names=("--rope-freq-base",),
@@ -34,7 +34,7 @@ FLAGS: tuple[Flag, ...] = (
         dest="rope_freq_base",
         kind=Float(low=0.0),
         default=0.0,
-        help="RoPE's base frequency; 0 takes the model's.",
+        help="RoPE base frequency; 0: from the model.",
     ),
     flag(
         names=("--rope-freq-scale",),
@@ -42,7 +42,7 @@ FLAGS: tuple[Flag, ...] = (
         dest="rope_freq_scale",
         kind=Float(low=0.0),
         default=0.0,
-        help="RoPE's frequency factor, which stretches the context 1/N times; 0 takes the model's.",
+        help="RoPE frequency scale: extends the context by 1/N; 0: from the model.",
     ),
     flag(
         names=("--yarn-orig-ctx",),
@@ -50,7 +50,7 @@ FLAGS: tuple[Flag, ...] = (
         dest="yarn_orig_ctx",
         kind=Int(low=0),
         default=0,
-        help="YaRN: the context the model was trained with; 0 takes the model's.",
+        help="YaRN: context size the model was trained with; 0: from the model.",
     ),
     flag(
         names=("--yarn-ext-factor",),
@@ -58,7 +58,7 @@ FLAGS: tuple[Flag, ...] = (
         dest="yarn_ext_factor",
         kind=Float(),
         default=-1.0,
-        help="YaRN: share of extrapolation, 0 is interpolation only; negative takes the model's.",
+        help="YaRN: extrapolation mix, 0: interpolation only; negative: from the model.",
     ),
     flag(
         names=("--yarn-attn-factor",),
@@ -66,7 +66,7 @@ FLAGS: tuple[Flag, ...] = (
         dest="yarn_attn_factor",
         kind=Float(),
         default=-1.0,
-        help="YaRN: factor of the attention's magnitude; negative takes the model's.",
+        help="YaRN: attention magnitude scale; negative: from the model.",
     ),
     flag(
         names=("--yarn-beta-slow",),
@@ -74,7 +74,7 @@ FLAGS: tuple[Flag, ...] = (
         dest="yarn_beta_slow",
         kind=Float(),
         default=-1.0,
-        help="YaRN: the high correction dimension; negative takes the model's.",
+        help="YaRN: high correction dimension; negative: from the model.",
     ),
     flag(
         names=("--yarn-beta-fast",),
@@ -82,6 +82,6 @@ FLAGS: tuple[Flag, ...] = (
         dest="yarn_beta_fast",
         kind=Float(),
         default=-1.0,
-        help="YaRN: the low correction dimension; negative takes the model's.",
+        help="YaRN: low correction dimension; negative: from the model.",
     ),
 )

@@ -10,8 +10,8 @@ from llamad.flags.types.special import Host, Origin
 
 flag = partial(Flag, group="Server")
 
-FRONT_END = Later("the web front end")
-SERVER_TOOLS = Later("tools that run in the server")
+FRONT_END = Later("the web UI")
+SERVER_TOOLS = Later("server-side tools")
 
 READY_FLAGS: tuple[Flag, ...] = (
     flag(
@@ -20,7 +20,7 @@ READY_FLAGS: tuple[Flag, ...] = (
         dest="host",
         kind=Host(),
         default="127.0.0.1",
-        help="The address to listen on, or the path of a Unix socket (it begins with / or ends in .sock).",
+        help="Address to listen on, or the path of a Unix socket (it starts with / or ends in .sock).",
     ),
     flag(
         names=("--port",),
@@ -28,7 +28,7 @@ READY_FLAGS: tuple[Flag, ...] = (
         dest="port",
         kind=Int(0, 65535),
         default=8080,
-        help="The port to listen on; 0 lets the system choose.",
+        help="Port to listen on; 0: any free port.",
     ),
     flag(
         names=("-to", "--timeout"),
@@ -37,7 +37,7 @@ READY_FLAGS: tuple[Flag, ...] = (
         kind=Float(above=0.0),
         default=600.0,
         metavar="SECONDS",
-        help="Close a connection that makes no progress while a request is read or an answer written.",
+        help="Close a connection without progress while a request is read or a response written.",
     ),
     flag(
         names=("--api-key",),
@@ -48,7 +48,7 @@ READY_FLAGS: tuple[Flag, ...] = (
         metavar="KEY,...",
         repeat=True,
         secret=True,
-        help="Keys that requests must carry one of. May be repeated.",
+        help="API keys; a request must carry one of them. May be repeated.",
     ),
     flag(
         names=("--api-key-file",),
@@ -57,7 +57,7 @@ READY_FLAGS: tuple[Flag, ...] = (
         kind=File(optional=True),
         default=None,
         secret=True,
-        help="A file with more keys, one a line; lines that begin with # are comments.",
+        help="File with more API keys, one per line; lines that start with # are comments.",
     ),
     flag(
         names=("--ssl-key-file",),
@@ -66,7 +66,7 @@ READY_FLAGS: tuple[Flag, ...] = (
         kind=File(optional=True),
         default=None,
         secret=True,
-        help="The private key for TLS, PEM; needs --ssl-cert-file.",
+        help="TLS private key (PEM); needs --ssl-cert-file.",
     ),
     flag(
         names=("--ssl-cert-file",),
@@ -74,7 +74,7 @@ READY_FLAGS: tuple[Flag, ...] = (
         dest="ssl_cert_file",
         kind=File(optional=True),
         default=None,
-        help="The certificate for TLS, PEM; needs --ssl-key-file.",
+        help="TLS certificate (PEM); needs --ssl-key-file.",
     ),
     flag(
         names=("--cors-origins",),
@@ -83,7 +83,8 @@ READY_FLAGS: tuple[Flag, ...] = (
         kind=Many(Origin(), none="none"),
         default=("*",),
         metavar="ORIGIN,...",
-        help="Web pages that may use the server from a browser: * for any, none, or a list. Never with credentials.",
+        help="Origins whose pages may use the server from a browser: *, none, or a list. Never with"
+        " credentials.",
     ),
     flag(
         names=("--metrics",),
@@ -92,7 +93,7 @@ READY_FLAGS: tuple[Flag, ...] = (
         dest="endpoint_metrics",
         kind=Switch(),
         default=False,
-        help="Answer GET /metrics, for Prometheus.",
+        help="Enable GET /metrics, for Prometheus.",
     ),
     flag(
         names=("--props",),
@@ -101,7 +102,7 @@ READY_FLAGS: tuple[Flag, ...] = (
         dest="endpoint_props",
         kind=Switch(),
         default=False,
-        help="Let POST /props change settings of the running server.",
+        help="Enable POST /props, which changes settings at run time.",
     ),
     flag(
         names=("--sse-ping-interval", "--ping-seconds"),
@@ -110,7 +111,7 @@ READY_FLAGS: tuple[Flag, ...] = (
         kind=Float(low=-1.0),
         default=15.0,
         metavar="SECONDS",
-        help="Send a comment to a stream that has been silent this long; 0 or less is off.",
+        help="Send a comment on an event stream that was silent for this long; 0 or less: off.",
     ),
     flag(
         names=("--drain-seconds",),
@@ -119,7 +120,7 @@ READY_FLAGS: tuple[Flag, ...] = (
         kind=Float(low=0.0),
         default=4.0,
         metavar="SECONDS",
-        help="After SIGTERM or SIGINT, let running requests finish for so long.",
+        help="Grace period for running requests after SIGTERM or SIGINT.",
     ),
 )
 
@@ -130,7 +131,7 @@ LATER_FLAGS: tuple[Flag, ...] = (
         dest="reuse_port",
         kind=Switch(),
         default=False,
-        status=Later("several servers on one port"),
+        status=Later("SO_REUSEPORT"),
     ),
     flag(
         names=("--path",),
@@ -146,7 +147,7 @@ LATER_FLAGS: tuple[Flag, ...] = (
         dest="api_prefix",
         kind=Text(),
         default=None,
-        status=Later("a prefix of the endpoints' paths"),
+        status=Later("a path prefix"),
     ),
     flag(
         names=("--cors-methods",),
@@ -154,7 +155,7 @@ LATER_FLAGS: tuple[Flag, ...] = (
         dest="cors_methods",
         kind=Text(),
         default=None,
-        status=Later("a choice of CORS methods"),
+        status=Later("configurable CORS methods"),
     ),
     flag(
         names=("--cors-headers",),
@@ -162,7 +163,7 @@ LATER_FLAGS: tuple[Flag, ...] = (
         dest="cors_headers",
         kind=Text(),
         default="*",
-        status=Later("a choice of CORS headers"),
+        status=Later("configurable CORS headers"),
     ),
     flag(
         names=("--cors-credentials",),

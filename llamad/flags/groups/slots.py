@@ -17,7 +17,7 @@ READY_FLAGS: tuple[Flag, ...] = (
         dest="n_parallel",
         kind=Int(1, 256, words={"auto": 4, "-1": 4}),
         default=1,
-        help="Slots: requests that are worked on at the same time; auto means 4.",
+        help="Number of slots, that is, of requests processed in parallel; auto: 4.",
     ),
     flag(
         names=("-cb", "--cont-batching"),
@@ -26,7 +26,7 @@ READY_FLAGS: tuple[Flag, ...] = (
         dest="cont_batching",
         kind=Switch(),
         default=True,
-        help="Start a request while others run, instead of when all have ended.",
+        help="Continuous batching: admit requests while others run.",
     ),
     flag(
         names=("--slots",),
@@ -35,7 +35,7 @@ READY_FLAGS: tuple[Flag, ...] = (
         dest="endpoint_slots",
         kind=Switch(),
         default=False,
-        help="Answer GET /slots and the endpoints of slots' states and sessions; they show prompts.",
+        help="Enable GET /slots, slot states and sessions; they expose prompts.",
     ),
     flag(
         names=("-sps", "--slot-prompt-similarity"),
@@ -43,7 +43,7 @@ READY_FLAGS: tuple[Flag, ...] = (
         dest="slot_prompt_similarity",
         kind=Float(low=0.0, high=1.0),
         default=0.5,
-        help="Share of a prompt that a slot must already hold to be chosen for it; 0 is off.",
+        help="Share of a prompt that a slot must hold to be preferred for it; 0: off.",
     ),
     flag(
         names=("--cache-prompt",),
@@ -52,7 +52,7 @@ READY_FLAGS: tuple[Flag, ...] = (
         dest="cache_prompt",
         kind=Switch(),
         default=True,
-        help="Re-use what a slot holds of a prompt, for requests that do not say.",
+        help="Reuse cached prefixes, for requests that do not say.",
     ),
     flag(
         names=("-cram", "--cache-ram"),
@@ -60,8 +60,8 @@ READY_FLAGS: tuple[Flag, ...] = (
         dest="cache_ram",
         kind=Int(low=-1),
         default=8192,
-        help="MiB of host memory for prompts whose slot was given to others, at most half of what is free;"
-        " 0 is off, -1 no limit.",
+        help="Host memory in MiB for prompts evicted from slots, at most half of what is free; 0: off, -1: no"
+        " limit.",
     ),
     flag(
         names=("-spf", "--system-prompt-file"),
@@ -69,7 +69,8 @@ READY_FLAGS: tuple[Flag, ...] = (
         dest="system_prompt_file",
         kind=File(optional=True),
         default=None,
-        help="Put this text before every prompt: a text file, or JSON with prompt, anti_prompt and assistant_name.",
+        help="System prompt before every prompt: a text file, or JSON with prompt, anti_prompt and"
+        " assistant_name.",
     ),
     flag(
         names=("--no-system-prompt",),
@@ -77,7 +78,7 @@ READY_FLAGS: tuple[Flag, ...] = (
         dest="system_prompt_field",
         kind=Switch(on=False, off=True),
         default=True,
-        help="Refuse requests that change the system prompt.",
+        help="Reject requests that change the system prompt.",
     ),
     flag(
         names=("--slot-save-path",),
@@ -86,7 +87,7 @@ READY_FLAGS: tuple[Flag, ...] = (
         kind=File(optional=True),
         default=None,
         secret=True,
-        help="Folder for the states of slots and sessions: lets requests save them to files and restore them.",
+        help="Directory for state files; enables saving slots and sessions to files.",
     ),
     flag(
         names=("--sessions-max-bytes",),
@@ -94,7 +95,7 @@ READY_FLAGS: tuple[Flag, ...] = (
         dest="sessions_max_bytes",
         kind=Size(0),
         default=8 * 1024**3,
-        help="Memory for all sessions together; past it a save is a 507. 0 keeps none.",
+        help="Memory for all sessions; beyond it a save is a 507. 0: no sessions.",
     ),
     flag(
         names=("--sessions-evict",),
@@ -103,7 +104,7 @@ READY_FLAGS: tuple[Flag, ...] = (
         dest="sessions_evict",
         kind=Switch(),
         default=False,
-        help="Let the least recently used sessions go when a save needs their room, instead of the 507.",
+        help="Evict the least recently used sessions when a save needs room, instead of the 507.",
     ),
     flag(
         names=("--queue-max",),
@@ -111,7 +112,7 @@ READY_FLAGS: tuple[Flag, ...] = (
         dest="queue_max",
         kind=Int(1, 1_000_000),
         default=512,
-        help="Requests that may wait for a slot; more are a 429.",
+        help="Requests that may wait for a slot; beyond it: 429.",
     ),
     flag(
         names=("--step-tokens-max",),
@@ -119,7 +120,7 @@ READY_FLAGS: tuple[Flag, ...] = (
         dest="step_tokens_max",
         kind=Int(low=0),
         default=0,
-        help="Most tokens in a step while slots are writing; 0 adapts it to keep their tokens coming.",
+        help="Maximum tokens per step while slots are decoding; 0: adaptive.",
     ),
     flag(
         names=("--step-trace",),
@@ -127,7 +128,7 @@ READY_FLAGS: tuple[Flag, ...] = (
         dest="step_trace",
         kind=File(optional=True),
         default=None,
-        help="Write a line for each step of the engine to this file.",
+        help="Write a JSON line per engine step to this file.",
     ),
 )
 
@@ -138,7 +139,7 @@ LATER_FLAGS: tuple[Flag, ...] = (
         dest="cache_reuse",
         kind=Int(low=0),
         default=0,
-        status=Later("re-use of moved pieces of a prompt"),
+        status=Later("reuse of shifted prompt chunks"),
     ),
     flag(
         names=("--cache-idle-slots",),
@@ -148,7 +149,7 @@ LATER_FLAGS: tuple[Flag, ...] = (
         kind=Switch(),
         default=False,
         # llamad leaves idle slots as they are until their place is needed, and saves them then.
-        status=Later("saving idle slots before their place is needed"),
+        status=Later("saving idle slots ahead of time"),
     ),
 )
 
