@@ -123,7 +123,7 @@ class Daemon:
         n_got = raise_nofile(n_wanted)
         if n_got < n_wanted:
             log.warning(
-                "%d descriptors are allowed, %d are wanted: raise `ulimit -n` or lower --connections-max",
+                "%d file descriptors allowed, %d needed: raise `ulimit -n` or lower --connections-max",
                 n_got,
                 n_wanted,
             )
@@ -138,7 +138,9 @@ class Daemon:
         if self._stop.is_set():
             log.warning("second signal: exiting now")
             os._exit(1)
-        log.info("stopping: no new requests, up to %g s for those that run", self.settings.drain_seconds)
+        log.info(
+            "draining: no new requests, grace period of %g s for running ones", self.settings.drain_seconds
+        )
         self.host.drain()
         self._stop.set()
 

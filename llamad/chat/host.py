@@ -76,7 +76,7 @@ class ChatHost:
                 write=self._write,
             )
         except RecursionError:  # while the messages are made into what the template understands
-            raise TemplateError("the messages or the tools are nested too deep") from None
+            raise TemplateError("the messages or tools are nested too deeply") from None
         # The tokenizer adds the token that begins a text by itself.
         if self._bos and text.startswith(self._bos):
             text = text[len(self._bos) :]

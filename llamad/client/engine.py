@@ -95,7 +95,7 @@ class Engine:
         while self._thread.is_alive() and time.monotonic() < t_end:
             await asyncio.sleep(RETRY_SECONDS)
         if self._thread.is_alive():
-            log.warning("the engine is in a long step; leaving without it")
+            log.warning("the engine is in a long step; exiting without waiting for it")
         while self._on_events():
             pass
         self._on_written()
@@ -290,7 +290,7 @@ class Engine:
                     running.sink.on_failed(event[2], event[3])
             except Exception:
                 # One request's bug must not cost the others their events.
-                log.exception("request %s: its answer failed", running.task.context.request_id)
+                log.exception("request %s: writing the response failed", running.task.context.request_id)
                 self.abort(task_id)
                 running.sink.on_broken()
         return len(events)
@@ -305,5 +305,5 @@ class Engine:
             self._trace.write(steps, self._port.parts())
         except OSError as error:
             # A trace that cannot be written ends; the requests do not.
-            log.error("--step-trace ends here: %s", error)
+            log.error("--step-trace stopped: %s", error)
             self._trace = None

@@ -158,7 +158,7 @@ class States:
         try:
             return await asyncio.get_running_loop().run_in_executor(self.workers, work)
         except MemoryError:
-            raise StateRefused(503, "The server has no memory for this state just now") from None
+            raise StateRefused(503, "Not enough memory for this state") from None
 
     async def _act(self, action: Action) -> Acted:
         """Done, or too small for its blob; anything else is raised."""
@@ -182,7 +182,7 @@ def _refusal(action: Action, acted: Acted) -> StateRefused:
     if acted.result == RESULT_NO_ROOM:
         return StateRefused(
             503,
-            f"The cache that all slots share has no room for {action.n_tokens} tokens beside those at work",
+            f"The unified KV cache has no room for {action.n_tokens} more tokens",
         )
     if acted.result == RESULT_OUTSIDE:
         return StateRefused(

@@ -77,7 +77,7 @@ class StateFile:
         while pos < len(view):
             n = os.preadv(self._fd, [view[pos : pos + PIECE]], at + pos)
             if n == 0:
-                raise FileRefused(500, f"The file {self._name} became shorter while it was read")
+                raise FileRefused(500, f"The file {self._name} was truncated while it was read")
             pos += n
 
 
@@ -129,7 +129,7 @@ class StateFiles:
             yield self._root
             return
         if not _KEY_FOLDER(key):
-            raise FileRefused(500, "The key's name cannot be a folder's")
+            raise FileRefused(500, "The key's name is not a valid directory name")
         if make:
             with contextlib.suppress(FileExistsError):
                 os.mkdir(key, 0o700, dir_fd=self._root)
@@ -245,10 +245,10 @@ def _told(name: str, verb: str) -> Iterator[None]:
         yield
     except FileNotFoundError:
         if verb != "read":
-            raise FileRefused(500, "The folder of --slot-save-path is gone") from None
+            raise FileRefused(500, "The directory of --slot-save-path is gone") from None
         raise FileRefused(404, f"There is no file {name}") from None
     except MemoryError:
-        raise FileRefused(507, f"There is no memory for the file {name}") from None
+        raise FileRefused(507, f"Not enough memory for the file {name}") from None
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else type(error).__name__
         if error.errno == errno.ELOOP:

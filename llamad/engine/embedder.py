@@ -81,7 +81,7 @@ class Embedder:
         while self._thread.is_alive() and time.monotonic() < t_end:
             await asyncio.sleep(STOP_POLL_SECONDS)
         if self._thread.is_alive():
-            log.warning("a batch of vectors takes long; leaving without it")
+            log.warning("an embedding batch takes long; exiting without waiting for it")
         with self._changed:
             jobs, self._jobs = list(self._jobs), deque()
         for job in jobs:

@@ -50,5 +50,5 @@ class LlamaLog:
                     log.log(_LEVELS.get(self._level[0], logging.DEBUG), "%s", line.rstrip())
         dropped = lib.llamad_log_dropped()
         if dropped != self._dropped:
-            log.warning("%d lines of llama.cpp were dropped: its log ring was full", dropped - self._dropped)
+            log.warning("dropped %d lines of llama.cpp's log: the ring was full", dropped - self._dropped)
             self._dropped = dropped

@@ -154,9 +154,9 @@ class HeadReader:
 def body_length(method: str, version: str, headers: dict[str, str]) -> int:
     """Bytes of the body, or -1 if it is chunked. Raises HttpError for framing that has two readings."""
     if version != "1.1" and version != "1.0":
-        raise HttpError(505, "Only HTTP/1.1 and HTTP/1.0 are spoken here.")
+        raise HttpError(505, "Only HTTP/1.1 and HTTP/1.0 are supported.")
     if method == "CONNECT":
-        raise HttpError(501, "This server is no proxy: CONNECT is not supported.")
+        raise HttpError(501, "CONNECT is not supported: this server is not a proxy.")
     host = headers.get("host")
     if host is None:
         if version == "1.1":
@@ -165,16 +165,16 @@ def body_length(method: str, version: str, headers: dict[str, str]) -> int:
         raise HttpError(400, "The request has more than one Host header.")
     expect = headers.get("expect")
     if expect is not None and version == "1.1" and expect.lower() != "100-continue":
-        raise HttpError(417, "The only expectation this server meets is 100-continue.")
+        raise HttpError(417, "The only supported expectation is 100-continue.")
     coding = headers.get("transfer-encoding")
     length = headers.get("content-length")
     if coding is not None:
         if length is not None:
-            raise HttpError(400, "Content-Length and Transfer-Encoding exclude each other.")
+            raise HttpError(400, "Content-Length and Transfer-Encoding are mutually exclusive.")
         if version == "1.0":
             raise HttpError(400, "HTTP/1.0 has no Transfer-Encoding.")
         if coding.lower() != "chunked":
-            raise HttpError(501, "The only Transfer-Encoding of a request this server reads is chunked.")
+            raise HttpError(501, "The only supported Transfer-Encoding is chunked.")
         return -1
     if length is None:
         return 0

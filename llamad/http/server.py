@@ -199,14 +199,14 @@ class HttpServer:
             return self.app.on_head(request)
         except Exception:
             log.exception("request %s: on_head failed", request.request_id)
-            return self.error(500, "The server failed on this request; see its log.", request)
+            return self.error(500, "Internal server error; see the server's log.", request)
 
     def body_max(self, request: Request) -> int:
         try:
             return self.app.body_max(request) or self.limits.body_max_bytes
         except Exception:
             log.exception("request %s: body_max failed", request.request_id)
-            raise HttpError(500, "The server failed on this request; see its log.") from None
+            raise HttpError(500, "Internal server error; see the server's log.") from None
 
     def body_buffer(self, request: Request, length: int) -> memoryview | Response | None:
         try:
@@ -215,7 +215,7 @@ class HttpServer:
                 raise ValueError(f"a buffer of {buffer.nbytes} bytes for a body of {length}")
         except Exception:
             log.exception("request %s: body_buffer failed", request.request_id)
-            raise HttpError(500, "The server failed on this request; see its log.") from None
+            raise HttpError(500, "Internal server error; see the server's log.") from None
         return buffer
 
     def error(self, status: int, message: str, request: Request | None = None) -> Response:

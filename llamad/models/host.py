@@ -48,7 +48,7 @@ def learn_layout(core: Core, token: int, n_window: int) -> Layout:
     Raises StateError."""
     probed = core.probe(token)
     if not probed:
-        raise StateError("llama.cpp cannot save this model's memory")
+        raise StateError("llama.cpp cannot save this model's KV cache")
     return Layout(probed[0], probed[1], n_window)
 
 
@@ -202,13 +202,13 @@ class Host:
             return
         info = loaded.vectors.info
         if info.pooling == "rank" and not info.has_head:
-            log.warning("the model has no head that ranks or classifies: those endpoints will say so")
+            log.warning("the model has no classification head: /rerank and /classify will answer 501")
         if self.settings.warmup:
             try:
                 loaded.vectors.compute([max(0, loaded.model.info.bos).to_bytes(4, "little")])
             except ComputeFailed as error:
                 raise LoadError(
-                    f"the model was loaded but computes no vectors (llama.cpp's code {error.code})"
+                    f"the model was loaded but cannot compute embeddings (llama.cpp's code {error.code})"
                 ) from None
 
     def _core(self, loaded: LoadedModel) -> Core:

@@ -233,7 +233,7 @@ def test_poolings_agree_with_numpy(plain: str, pooling: str) -> None:
 
 
 def test_an_encoder_without_the_flag_says_which_flag(plain: str) -> None:
-    with pytest.raises(LoadError, match="generates no text; give --embedding"):
+    with pytest.raises(LoadError, match="cannot generate text; give --embedding"):
         opened(plain)
 
 

@@ -229,7 +229,7 @@ def test_what_the_bias_and_the_grammar_forbid_together(bigram):
     """Nothing can come: an error, not a token that the grammar does not allow."""
     body = {"prompt": "a", "grammar": 'root ::= "b" "c"', "logit_bias": [["c", False]], "n_predict": 9}
     body["logit_bias"] += [[token(ord("c")), False]]
-    message = bigram.refused(body, "grammar", "cannot be continued")["message"]
+    message = bigram.refused(body, "grammar", "can continue the grammar")["message"]
     assert "\n" not in message
     *_, last = bigram.client.events("/completion", {**body, "stream": True})
     assert last["error"]["code"] == 400

@@ -70,7 +70,7 @@ def chat_body(body: dict[str, Any], settings: Settings) -> tuple[dict[str, Any],
 def max_tokens(body: dict[str, Any], settings: Settings) -> int:
     """Required of a message, not of counting."""
     if body.get("max_tokens") is None:
-        raise bad('"max_tokens" is missing; say how many tokens the answer may have')
+        raise bad('"max_tokens" is required')
     return fields.capped(body, "max_tokens", 1, settings.n_predict_max or None, "--n-predict-max")
 
 
@@ -120,16 +120,16 @@ def _tools(body: dict[str, Any]) -> list[dict[str, Any]]:
     out = []
     for i, tool in enumerate(tools):
         if not isinstance(tool, dict) or not isinstance(tool.get("name"), str) or not tool["name"]:
-            raise bad(f'"tools": number {i} must be an object with a "name"')
+            raise bad(f'"tools[{i}]" must be an object with a "name"')
         kind = tool.get("type")
         if kind not in (None, "custom"):
             raise ApiError(
                 501,
-                f'"tools": number {i} is of type "{str(kind)[:64]}", which this server does not have;'
+                f'"tools[{i}]": tools of type "{str(kind)[:64]}" are not supported;'
                 ' describe it as a tool with an "input_schema"',
             )
         if not isinstance(tool.get("input_schema"), dict):
-            raise bad(f'"tools": number {i} has no "input_schema"')
+            raise bad(f'"tools[{i}]" has no "input_schema"')
         function: dict[str, Any] = {"name": tool["name"], "parameters": tool["input_schema"]}
         if tool.get("description") is not None:
             function["description"] = fields.text(tool, "description")
@@ -167,7 +167,7 @@ def _messages(body: dict[str, Any]) -> list[dict[str, Any]]:
         raise bad('"messages" must be a non-empty array')
     out: list[dict[str, Any]] = []
     for i, message in enumerate(messages):
-        where = f'"messages": number {i}'
+        where = f'"messages[{i}]"'
         role = message.get("role") if isinstance(message, dict) else None
         if role not in ("user", "assistant", "system"):
             raise bad(f'{where} must be an object with the "role" "user" or "assistant"')
@@ -246,11 +246,11 @@ def _kind(block: Any, where: str) -> str:
 def _text_part(block: Any, where: str) -> dict[str, Any]:
     kind = _kind(block, where)
     if kind in ("tool_use", "tool_result", "thinking", "redacted_thinking"):
-        raise bad(f'{where}: a block of type "{kind}" does not belong there')
+        raise bad(f'{where}: a block of type "{kind}" is not allowed here')
     if kind != "text":
         raise ApiError(501, f'{where} has a block of type "{kind[:64]}"; this model reads text only')
     if not isinstance(block.get("text"), str):
-        raise bad(f"{where} has a text block without its text")
+        raise bad(f'{where} has a text block without "text"')
     return {"type": "text", "text": block["text"]}
 
 

@@ -45,7 +45,7 @@ log = logging.getLogger("llamad.api")
 def failure_error(failure: int, code: int) -> ApiError:
     """What a client is told about a failed task."""
     if failure == FAILURE_DEADLINE:
-        return ApiError(408, "The request took longer than --request-timeout allows")
+        return ApiError(408, "The request exceeded --request-timeout")
     if failure == FAILURE_ABORTED:
         return ApiError(503, "The server is shutting down")
     if failure == FAILURE_ENGINE:
@@ -55,12 +55,10 @@ def failure_error(failure: int, code: int) -> ApiError:
     if failure == FAILURE_MEMORY:
         return ApiError(500, "The server is out of memory")
     if failure == FAILURE_GRAMMAR and code == PICKED_STUCK:
-        return ApiError(400, "The grammar cannot be continued here with any token of this model's vocabulary")
+        return ApiError(400, "No token of this model's vocabulary can continue the grammar")
     if failure == FAILURE_GRAMMAR:
-        return ApiError(
-            400, "The grammar is too ambiguous: following it takes more work than one request may cost"
-        )
-    return ApiError(500, f"The model could not compute an answer (code {code}); try again")
+        return ApiError(400, "The grammar is too ambiguous: it exceeds the work allowed for one request")
+    return ApiError(500, f"llama.cpp failed to decode (code {code}); try again")
 
 
 class Dialect(Protocol):
@@ -217,7 +215,7 @@ class Job:
         options.check_echo(g, n_parts, ready.constraint.text if ready.constraint is not None else "")
         if n_parts > self.engine.n_slots + self.engine.queue_max:
             raise bad(
-                f"{n_parts} completions are more than this server takes at once;"
+                f"{n_parts} completions do not fit the queue;"
                 ' send fewer prompts or a smaller "n", or start llamad with a larger --queue-max'
             )
         if not self.engine.can_accept(n_parts):
@@ -373,4 +371,4 @@ class Job:
         """Something here failed: the client gets a 500, or its stream is cut off."""
         self.service.pings.discard(self)
         self.abort()
-        self.exchange.fail(self.dialect.refused(ApiError(500, "The server failed; its log says why")))
+        self.exchange.fail(self.dialect.refused(ApiError(500, "Internal server error; see the server's log")))

@@ -36,7 +36,7 @@ def _extra(body: dict[str, Any], n_ctx: int) -> Extra:
     found = []
     for one in value[-n_ctx:]:  # each has a token at least, so that of those before none would be kept
         if not isinstance(one, dict) or not isinstance(one.get("text"), str):
-            raise bad('"input_extra": each element must be an object with a "text", which is a string')
+            raise bad('"input_extra" must hold objects with a string "text"')
         name = one.get("filename")
         if not isinstance(name, str | None):
             raise bad('"input_extra": "filename" must be a string')

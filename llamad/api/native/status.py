@@ -102,7 +102,7 @@ def model(service: Service, exchange: Exchange) -> None:
     """GET /v1/models/{id_model}"""
     wanted = exchange.request.params["id_model"]
     if wanted != service.model_name:
-        raise ApiError(404, f'there is no model "{wanted}"; this server has "{service.model_name}"')
+        raise ApiError(404, f'model "{wanted}" not found; this server has "{service.model_name}"')
     _send(exchange, _model_json(service))
 
 

@@ -168,7 +168,7 @@ def parse_chat(body: dict[str, Any], service: Service) -> Chat:
         if ends_in_reasoning(host.format, prompt) and _leaves_no_thought(body, service, host):
             prompt = render(False)
     except TemplateError as error:
-        raise bad(f"The chat template refuses these messages: {error}") from None
+        raise bad(f"The chat template rejected the messages: {error}") from None
     constraint = rest = None
     starts_in_reasoning = ends_in_reasoning(host.format, prompt)
     if shown and (named or choice == "required"):
@@ -210,7 +210,9 @@ def _budget(
         return None
     if body.get("grammar") or (body.get("grammar") is None and service.constraint.grammar):
         if any(body.get(name) for name in BUDGETS):
-            raise bad('"grammar" is of the whole text, thoughts too: leave the budget of tokens out')
+            raise bad(
+                '"grammar" covers the whole text, reasoning included: it cannot be combined with a reasoning budget'
+            )
         return None
     return Budget(wish.n_tokens, opens.encode(), ends.encode(), is_open, wish.last + ends + after, rest)
 
@@ -232,7 +234,7 @@ def _ending(body: dict[str, Any], messages: list[dict[str, Any]]) -> tuple[bool,
     if goes_on and begins and body.get("add_generation_prompt") is not None:
         raise bad('"continue_final_message" and "add_generation_prompt" cannot both be true')
     if goes_on and messages[-1]["role"] != "assistant":
-        raise bad('"continue_final_message" needs a last message of the assistant')
+        raise bad('"continue_final_message" needs a final assistant message')
     return begins or goes_on, goes_on
 
 
@@ -256,21 +258,21 @@ def _messages(body: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _message(given: Any, i: int) -> dict[str, Any]:
     if not isinstance(given, dict) or not isinstance(given.get("role"), str) or not given["role"]:
-        raise bad(f'"messages": number {i} must be an object with a "role"')
+        raise bad(f'"messages[{i}]" must be an object with a "role"')
     message: dict[str, Any] = dict(given)
     content = message.get("content")
     if isinstance(content, list):
         message["content"] = [_part(part, i) for part in content]
     elif not isinstance(content, str | None):
-        raise bad(f'"messages": the content of number {i} must be a string, an array of parts or null')
+        raise bad(f'"messages[{i}].content" must be a string, an array of parts or null')
     elif content is None and message["role"] in ("user", "system", "developer"):
-        raise bad(f'"messages": number {i} has no content')
+        raise bad(f'"messages[{i}]" has no "content"')
     for name in ("name", "tool_call_id", "reasoning_content"):
         if not isinstance(message.get(name), str | None):
-            raise bad(f'"messages": "{name}" of number {i} must be a string')
+            raise bad(f'"messages[{i}].{name}" must be a string')
     calls = message.get("tool_calls")
     if not isinstance(calls, list | None):
-        raise bad(f'"messages": "tool_calls" of number {i} must be an array')
+        raise bad(f'"messages[{i}].tool_calls" must be an array')
     if calls:
         message["tool_calls"] = [_call(call, i) for call in calls]
     return message
@@ -279,13 +281,11 @@ def _message(given: Any, i: int) -> dict[str, Any]:
 def _call(call: Any, i: int) -> dict[str, Any]:
     function = call.get("function") if isinstance(call, dict) else None
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
-        raise bad(
-            f'"messages": each call of number {i} must be an object with a "function" that has a "name"'
-        )
+        raise bad(f'"messages[{i}].tool_calls" must be objects with a "function" that has a "name"')
     if not isinstance(function.get("arguments"), str | dict | None):
-        raise bad(f'"messages": the "arguments" of a call of number {i} must be a string')
+        raise bad(f'"messages[{i}].tool_calls": "arguments" must be a string')
     if not isinstance(call.get("id"), str | None):
-        raise bad(f'"messages": the "id" of a call of number {i} must be a string')
+        raise bad(f'"messages[{i}].tool_calls": "id" must be a string')
     return {
         **call,
         "type": "function",
@@ -297,12 +297,12 @@ def _part(part: Any, i: int) -> dict[str, Any]:
     """Texts go by several names; templates know one."""
     kind = part.get("type") if isinstance(part, dict) else None
     if kind in ("image_url", "input_image", "input_audio", "image", "audio", "file"):
-        raise ApiError(501, f'"messages": number {i} has a part of type "{kind}"; this model reads text only')
+        raise ApiError(501, f'"messages[{i}]" has a part of type "{kind}"; this model reads text only')
     if kind not in ("text", "input_text", "output_text", "refusal"):
-        raise bad(f'"messages": number {i} has a part without a known "type"')
+        raise bad(f'"messages[{i}]" has a part of unknown "type"')
     text = part.get("refusal" if kind == "refusal" else "text")
     if not isinstance(text, str):
-        raise bad(f'"messages": number {i} has a part without its text')
+        raise bad(f'"messages[{i}]" has a part without text')
     return {"type": "text", "text": text}
 
 
@@ -322,11 +322,11 @@ def _tools(body: dict[str, Any]) -> list[dict[str, Any]]:
             or not isinstance(function.get("name"), str)
             or not function["name"]
         ):
-            raise bad(f'"tools": number {i} must be an object with a "function" that has a "name"')
+            raise bad(f'"tools[{i}]" must be an object with a "function" that has a "name"')
         if not isinstance(function.get("description"), str | None):
-            raise bad(f'"tools": the "description" of number {i} must be a string')
+            raise bad(f'"tools[{i}].function.description" must be a string')
         if not isinstance(function.get("parameters"), dict | None):
-            raise bad(f'"tools": the "parameters" of number {i} must be a JSON schema, an object')
+            raise bad(f'"tools[{i}].function.parameters" must be a JSON schema object')
     return tools
 
 

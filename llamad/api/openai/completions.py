@@ -220,7 +220,7 @@ def handle(service: Service, exchange: Exchange) -> None:
     n_probs = dialect.n_probs
     if best_of > n:
         if fields.flag(body, "stream", False):
-            raise bad('"best_of" cannot be combined with "stream": all are judged before one is told')
+            raise bad('"best_of" cannot be combined with "stream": all candidates are ranked first')
         if best_of > service.settings.n_max:
             raise bad(f'"best_of" may be at most {service.settings.n_max} on this server (--n-max)')
         body = {**body, "n": best_of, "n_cmpl": None}

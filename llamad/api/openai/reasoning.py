@@ -55,7 +55,7 @@ def thinking(body: dict[str, Any], settings: Settings, host: ChatHost) -> Thinki
     if n_tokens == 0:
         on = False
     if fields.flag(body, "reasoning_control", False):
-        raise ApiError(501, '"reasoning_control": thinking cannot be ended from outside; leave the field out')
+        raise ApiError(501, '"reasoning_control" is not supported; leave it out')
     return Thinking(on, n_tokens, last, kwargs)
 
 

@@ -51,7 +51,7 @@ def response_format(body: dict[str, Any]) -> constraints.Wanted | None:
         schema = value.get("schema")
         return constraints.wanted_schema({"type": "object"} if schema is None else _schema(schema), strict)
     if kind != "json_schema":
-        raise bad(f'"response_format": unknown type "{kind[:64]}"; known are text, json_object, json_schema')
+        raise bad(f'"response_format": unknown type "{kind[:64]}"; use text, json_object or json_schema')
     schema = value.get("schema")
     if schema is None:
         schema = value.get("json_schema")
@@ -86,7 +86,7 @@ def parse(
     fields.text(body, "user")  # nothing here depends on who asks
     if n_probs > service.settings.n_probs_max:
         most = service.settings.n_probs_max
-        raise bad(f'"logprobs": at most {most} candidates may be asked for on this server (--n-probs-max)')
+        raise bad(f'"logprobs" may be at most {most} on this server (--n-probs-max)')
     known["n_probs"] = max(n_probs, fields.whole(body, "n_probs", 0, 0))
     wanted = response_format(body)
     if forced is not None and wanted is not None:
@@ -106,7 +106,7 @@ def parse(
 def check_unsupported(body: dict[str, Any]) -> None:
     """What no model here can do."""
     if body.get("audio") is not None:
-        raise bad('"audio": this server answers with text only')
+        raise bad('"audio" is not supported: this server generates text only')
     modalities = body.get("modalities")
     if modalities is not None and modalities != ["text"]:
-        raise bad('"modalities" may only be ["text"]: this server answers with text only')
+        raise bad('"modalities" must be ["text"]: this server generates text only')

@@ -60,7 +60,7 @@ def parse(body: dict[str, Any], settings: Settings) -> Asked:
     include = fields.texts(body, "include")
     for name in include:
         if name not in _INCLUDES:
-            raise bad(f'"include": "{name[:64]}" is not known; known are {", ".join(_INCLUDES)}')
+            raise bad(f'"include": "{name[:64]}" is unknown; use {", ".join(_INCLUDES)}')
     n_top = fields.whole(body, "top_logprobs", 0, 0, bodies.TOP_LOGPROBS_MAX)
     out["logprobs"] = "message.output_text.logprobs" in include or n_top > 0
     out["reasoning_effort"] = _effort(body)
@@ -85,12 +85,12 @@ def parse(body: dict[str, Any], settings: Settings) -> Asked:
 def _refuse(body: dict[str, Any]) -> None:
     for name, instead in _STORED.items():
         if body.get(name) is not None:
-            raise bad(f'"{name}": this server keeps no responses; {instead}')
+            raise bad(f'"{name}": responses are not stored; {instead}')
     for name in _FOREIGN:
         if body.get(name) is not None:
             raise bad(f'"{name}" is not a field of this endpoint')
     if fields.flag(body, "background", False):
-        raise bad('"background": this server keeps no responses; wait for the answer, or stream it')
+        raise bad('"background": responses are not stored; wait for the answer, or stream it')
     fields.flag(body, "store", False)
     if fields.text(body, "truncation", "disabled") != "disabled":
         raise bad('"truncation" may only be "disabled"; shorten the input instead')
@@ -140,15 +140,14 @@ def _tools(body: dict[str, Any]) -> tuple[list[dict[str, Any]], Any]:
     for i, tool in enumerate(tools):
         kind = tool.get("type") if isinstance(tool, dict) else None
         if not isinstance(kind, str):
-            raise bad(f'"tools": number {i} must be an object with a "type"')
+            raise bad(f'"tools[{i}]" must be an object with a "type"')
         if kind != "function":
             raise ApiError(
                 501,
-                f'"tools": number {i} is of type "{kind[:64]}", which this server does not have;'
-                ' describe it as a "function"',
+                f'"tools[{i}]": tools of type "{kind[:64]}" are not supported; describe it as a "function"',
             )
         if not isinstance(tool.get("name"), str) or not tool["name"]:
-            raise bad(f'"tools": number {i} must have a "name"')
+            raise bad(f'"tools[{i}]" must have a "name"')
     choice = body.get("tool_choice")
     if isinstance(choice, dict) and choice.get("type") == "allowed_tools":
         allowed = choice.get("tools")
@@ -182,7 +181,7 @@ def _messages(items: Any) -> list[dict[str, Any]]:
     out: list[dict[str, Any]] = []
     turn: dict[str, Any] | None = None  # the assistant's message that may still grow
     for i, item in enumerate(items):
-        where = f'"input": number {i}'
+        where = f'"input[{i}]"'
         if not isinstance(item, dict):
             raise bad(f"{where} must be an object")
         kind = item.get("type") or ("message" if "role" in item else None)
@@ -203,9 +202,9 @@ def _messages(items: Any) -> list[dict[str, Any]]:
                 out.append(turn)
             _add(turn, kind, item, where)
         elif kind == "item_reference":
-            raise bad(f"{where}: this server keeps no items; send the item itself")
+            raise bad(f"{where}: items are not stored; send the item itself")
         else:
-            raise ApiError(501, f'{where} is of type "{str(kind)[:64]}", which this server does not know')
+            raise ApiError(501, f'{where}: items of type "{str(kind)[:64]}" are not supported')
     return out
 
 
@@ -241,9 +240,9 @@ def _content(value: Any, where: str) -> str | list[dict[str, Any]]:
         if kind in ("input_image", "input_file", "input_audio"):
             raise ApiError(501, f'{where} has a part of type "{kind}"; this model reads text only')
         if kind not in ("input_text", "output_text", "text", "refusal"):
-            raise bad(f'{where} has a part without a known "type"')
+            raise bad(f'{where} has a part of unknown "type"')
         text = part.get("refusal" if kind == "refusal" else "text")
         if not isinstance(text, str):
-            raise bad(f"{where} has a part without its text")
+            raise bad(f"{where} has a part without text")
         out.append({"type": "text", "text": text})
     return out

@@ -168,5 +168,5 @@ def refusal(info: ModelInfo) -> ApiError | None:
     return ApiError(
         501,
         f"This model cannot infill: its vocabulary has no token for {', '.join(missing)};"
-        " start llamad with a model for code that has them",
+        " use a code model that has them",
     )

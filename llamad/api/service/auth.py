@@ -53,6 +53,6 @@ def read_keys(settings: Settings) -> Keys:
             lines = [line.strip() for line in file]
         found = [line for line in lines if line and not line.startswith("#")]
         if not found:
-            raise ValueError(f"--api-key-file {settings.api_key_file} holds no key; put one key on each line")
+            raise ValueError(f"--api-key-file {settings.api_key_file} has no keys; put one on each line")
         keys += found
     return Keys(keys)

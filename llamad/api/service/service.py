@@ -68,7 +68,7 @@ def _state_files(settings: Settings) -> StateFiles | None:
         return None if path is None else StateFiles(path)
     except OSError as error:
         raise ValueError(
-            f"--slot-save-path {path}: {error.strerror}; it must be a folder that llamad can write into"
+            f"--slot-save-path {path}: {error.strerror}; it must be a directory that llamad can write to"
         ) from None
 
 
@@ -123,7 +123,7 @@ class Service:
         try:
             self.grammars.prepare(self.constraint, model.vocab)
         except ApiError as error:
-            raise LoadError(f"the server's own constraint: {error.message}") from None
+            raise LoadError(f"--grammar or --json-schema: {error.message}") from None
 
     @property
     def model_name(self) -> str:
@@ -144,7 +144,7 @@ class Service:
         """The model and its engine, or the error that says why there is none."""
         model, engine = self.loaded(), self.host.engine
         if engine is None:
-            raise ApiError(501, "This model computes embeddings or scores and generates no text")
+            raise ApiError(501, "This model is for embeddings or scores; it cannot generate text")
         return model, engine
 
     def states(self) -> States:
@@ -202,7 +202,7 @@ class Service:
             exchange.fail(worded(error, exchange.request))
         except Exception:
             log.exception("request %s failed", exchange.request.request_id)
-            failure = ApiError(500, "The server failed; its log says why")
+            failure = ApiError(500, "Internal server error; see the server's log")
             exchange.fail(worded(failure, exchange.request))
 
     async def ping_loop(self) -> None:

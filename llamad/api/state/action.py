@@ -89,7 +89,7 @@ def take_room(service: Service, request: Request, n_bytes: int) -> Held:
     except NoRoom:
         raise ApiError(
             503,
-            f"Other states on their way fill the {service.room.bytes_max} bytes there are for them;"
+            f"States in transit already use the {service.room.bytes_max} bytes allowed for them;"
             " try again in a moment",
             headers=(("Retry-After", "1"),),
         ) from None
@@ -168,9 +168,9 @@ async def _told(ask: Ask, work: Coroutine[Any, Any, None]) -> None:
         async with asyncio.timeout(left):
             await work
     except TimeoutError:
-        raise ApiError(408, "The request took longer than --request-timeout allows") from None
+        raise ApiError(408, "The request exceeded --request-timeout") from None
     except SlotBusy:
-        raise ApiError(409, f"Slot {ask.slot} is busy; leave nowait out to wait for it") from None
+        raise ApiError(409, f"Slot {ask.slot} is busy; drop nowait to wait for it") from None
     except (StateRefused, FileRefused) as error:
         raise ApiError(error.status, str(error)) from None
     except StateError as error:
@@ -178,6 +178,6 @@ async def _told(ask: Ask, work: Coroutine[Any, Any, None]) -> None:
     except StoreFull as error:
         raise ApiError(507, str(error)) from None
     except MemoryError:
-        raise ApiError(507, "The server has no memory for this state") from None
+        raise ApiError(507, "Not enough memory for this state") from None
     finally:
         service.n_state_actions -= 1

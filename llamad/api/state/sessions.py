@@ -78,7 +78,9 @@ def _found(ask: Ask, name: Name) -> Session:
 async def _save(ask: Ask, name: Name) -> None:
     sessions = ask.service.sessions
     if sessions.bytes_max == 0:
-        raise ApiError(501, "This server keeps no sessions. Start it with a larger `--sessions-max-bytes`")
+        raise ApiError(
+            501, "This server does not support sessions. Start it with a larger `--sessions-max-bytes`"
+        )
     work.need_layout(ask.states)
     place = sessions.reserve(name, ask.expected_bytes())
     try:

@@ -187,7 +187,7 @@ async def _context_shift(ask: Ask) -> None:
     body = json_object(ask.exchange.request.body)
     for name in ("n_keep", "n_discard"):
         if body.get(name) is None:
-            raise bad(f'"{name}" is missing: give how many tokens to keep and to discard')
+            raise bad(f'"{name}" is required')
     n_keep, n_discard = whole(body, "n_keep", 0, low=0), whole(body, "n_discard", 0, low=1)
     n_tokens = await ask.states.shift(ask.slot, n_keep, n_discard, nowait=ask.nowait)
     ask.send({"success": True, "new_n_tokens": n_tokens})

@@ -43,7 +43,7 @@ class StateIntake:
         try:
             blob = Blob(length)
         except MemoryError:
-            raise ApiError(507, "The server has no memory for this state") from None
+            raise ApiError(507, "Not enough memory for this state") from None
         blob.size = length
         held.blob = blob
         return memoryview(blob)

@@ -28,7 +28,7 @@ def handle(service: Service, exchange: Exchange) -> None:
     if embedder.info.n_out < 2:
         raise ApiError(
             501,
-            "This server does not support classification: the model gives one score, a classifier several",
+            "This server does not support classification: the model yields a single score",
         )
     body = json_object(exchange.request.body)
     exchange.request.body = b""

@@ -110,7 +110,7 @@ def pairs(query: str, documents: list[str], field: str, model: Model, info: Vect
             tokens = begin + middle + shapes.text_tokens(document, model, special=False) + last
         name = f"{field}[{i}]"
         if not tokens:
-            raise bad(f'"{name}" and "query" hold no tokens')
+            raise bad(f'"{name}" and "query" are empty')
         if len(tokens) // 4 > info.n_text_max:
             raise shapes.too_long(f'{name}" with "query', len(tokens) // 4, info)
         found.append(tokens)

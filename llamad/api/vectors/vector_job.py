@@ -32,7 +32,7 @@ def embedding_ready(service: Service) -> tuple[Model, Embedder]:
     if embedder.info.pooling == "rank":
         raise ApiError(
             501,
-            "This server does not support embeddings: its pooling is 'rank', which gives scores."
+            "This server does not support embeddings: its pooling is 'rank', which yields scores."
             " Start it with `--embeddings` and another pooling",
         )
     return model, embedder
@@ -47,7 +47,7 @@ def ranking_ready(service: Service, what: str) -> tuple[Model, Embedder]:
     if embedder.info.pooling != "rank":
         raise off
     if not embedder.info.has_head:
-        raise ApiError(501, f"This server does not support {what}: the model has no head that gives scores")
+        raise ApiError(501, f"This server does not support {what}: the model has no classification head")
     return model, embedder
 
 
@@ -72,17 +72,17 @@ async def rows_of(service: Service, exchange: Exchange, embedder: Embedder, text
         async with asyncio.timeout(left):
             rows = await job.future
     except TimeoutError:
-        raise ApiError(408, "The request took longer than --request-timeout allows") from None
+        raise ApiError(408, "The request exceeded --request-timeout") from None
     except Stopped:
         raise ApiError(503, "The server is shutting down") from None
     except ComputeFailed as error:
-        raise ApiError(500, f"The model could not compute an answer (code {error.code}); try again") from None
+        raise ApiError(500, f"llama.cpp failed to compute the batch (code {error.code}); try again") from None
     finally:
         job.abort()  # does nothing to a job that has ended
     import numpy as np
 
     if not all(np.isfinite(one).all() for one in rows):
-        raise ApiError(500, "The model computed values that are not numbers")
+        raise ApiError(500, "The model returned values that are not finite")
     return rows
 
 

@@ -114,7 +114,7 @@ def _context_params(settings: Settings, n_threads: int) -> Any:
 
 def _no_generation(settings: Settings) -> LoadError:
     return LoadError(
-        f"{settings.model} is a model for embeddings and generates no text;"
+        f"{settings.model} is an embedding model and cannot generate text;"
         " give --embedding (--reranking for a reranker or classifier), or another model"
     )
 
@@ -123,8 +123,8 @@ def _check(settings: Settings, handle: Any) -> None:
     """What would make llama.cpp abort, or cannot work, stops here with a sentence."""
     if lib.llama_model_has_encoder(handle) or not lib.llama_model_has_decoder(handle):
         raise LoadError(
-            f"{settings.model} has an encoder of its own (T5 and the like), which llamad does not serve;"
-            " give a model that only decodes, or one of BERT's kind"
+            f"{settings.model} is an encoder-decoder model (T5 and the like), which llamad does not support;"
+            " use a decoder-only or encoder-only model"
         )
     n_max = lib.llama_max_parallel_sequences()
     if settings.n_parallel > n_max:
@@ -226,7 +226,7 @@ def _open_context(settings: Settings, handle: Any, n_threads: int) -> Any:
         context = lib.llamad_context_open(handle, params)
     if context == ffi.NULL:
         raise LoadError(
-            f"no context for {settings.n_parallel} slots could be made; lower -c or -np,"
+            f"cannot create a context for {settings.n_parallel} slots; lower -c or -np,"
             " the log above has llama.cpp's reason"
         )
     try:
@@ -234,7 +234,7 @@ def _open_context(settings: Settings, handle: Any, n_threads: int) -> Any:
         if memory_handle == ffi.NULL:
             raise _no_generation(settings)
         if settings.grp_attn_n > 1 and not lib.llama_memory_can_shift(memory_handle):
-            raise LoadError("--grp-attn-n: this model's cache cannot move positions; leave self-extend out")
+            raise LoadError("--grp-attn-n: this model's KV cache cannot be shifted; drop self-extend")
     except LoadError:
         lib.llamad_context_close(context)
         raise
@@ -247,7 +247,7 @@ def _open_vectors(settings: Settings, handle: Any, n_threads: int) -> Vectors:
     context = lib.llamad_context_open(handle, params)
     if context == ffi.NULL:
         raise LoadError(
-            "no context for embeddings could be made; lower -c, -b or -ub, the log above has llama.cpp's reason"
+            "cannot create a context for embeddings; lower -c, -b or -ub, the log above has llama.cpp's reason"
         )
     return Vectors(handle, context, settings)
 

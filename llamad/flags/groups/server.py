@@ -102,7 +102,7 @@ READY_FLAGS: tuple[Flag, ...] = (
         dest="endpoint_props",
         kind=Switch(),
         default=False,
-        help="Enable POST /props, which changes settings at run time.",
+        help="Enable POST /props; no property can be changed yet.",
     ),
     flag(
         names=("--sse-ping-interval", "--ping-seconds"),

@@ -30,7 +30,7 @@ WRONG = [
     ({"messages": HELLO}, 400, "max_tokens"),
     ({"max_tokens": 0, "messages": HELLO}, 400, "max_tokens"),
     ({"max_tokens": 4}, 400, "messages"),
-    ({"max_tokens": 4, "messages": [{"role": "robot", "content": "x"}]}, 400, "number 0"),
+    ({"max_tokens": 4, "messages": [{"role": "robot", "content": "x"}]}, 400, "[0]"),
     ({"max_tokens": 4, "messages": [{"role": "user", "content": []}]}, 400, "no content"),
     ({"max_tokens": 4, "messages": [{"role": "user", "content": [IMAGE]}]}, 501, "image"),
     ({"max_tokens": 4, "messages": HELLO, "tools": [{"name": "a"}]}, 400, "input_schema"),

@@ -301,9 +301,9 @@ def _check_keys(server: Live) -> None:
     ("body", "says"),
     [
         ({"messages": None}, '"messages"'),
-        ({"messages": [{"content": "no role"}]}, "number 0"),
-        ({"messages": [*SAY, {"role": "user", "content": 5}]}, "number 1"),
-        ({"messages": [{"role": "user"}]}, "no content"),
+        ({"messages": [{"content": "no role"}]}, "messages[0]"),
+        ({"messages": [*SAY, {"role": "user", "content": 5}]}, "messages[1]"),
+        ({"messages": [{"role": "user"}]}, 'no "content"'),
         ({"messages": [{"role": "user", "content": [{"type": "poem"}]}]}, '"type"'),
         ({"messages": [{"role": "user", "content": [{"type": "text"}]}]}, "text"),
         ({"temperature": "hot"}, '"temperature"'),

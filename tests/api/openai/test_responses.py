@@ -186,7 +186,7 @@ WRONG: list[tuple[dict[str, Any], int, str]] = [
     ({"background": True}, 400, "background"),
     ({"truncation": "auto"}, 400, "truncation"),
     ({"input": []}, 400, "input"),
-    ({"input": [{"type": "item_reference", "id": "x"}]}, 400, "number 0"),
+    ({"input": [{"type": "item_reference", "id": "x"}]}, 400, "[0]"),
     ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, 501, "input_image"),
     ({"input": [{"type": "function_call", "name": "x"}]}, 400, "call_id"),
     ({"tools": [{"type": "web_search"}]}, 501, "web_search"),
@@ -209,7 +209,7 @@ def test_wrong_requests(client: Any, body: dict[str, Any], status: int, named: s
 
 
 def test_typed_errors(official: openai.OpenAI) -> None:
-    with pytest.raises(openai.BadRequestError, match="keeps no responses"):
+    with pytest.raises(openai.BadRequestError, match="responses are not stored"):
         ask(official, previous_response_id="resp_1")
 
 

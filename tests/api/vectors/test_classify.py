@@ -77,8 +77,8 @@ def test_classes_without_labels_are_numbered_and_a_missing_head_is_a_501(tmp_pat
         for path in ("/rerank", "/classify"):
             answer = server.client.post(path, {"query": "w7", "documents": ["w8"], "inputs": "w7"})
             assert (answer.status, answer.error["type"]) == (501, "not_supported_error")
-            assert "the model has no head" in answer.error["message"]
-        server.wait_line("has no head that ranks")
+            assert "the model has no classification head" in answer.error["message"]
+        server.wait_line("has no classification head")
 
 
 EXAMPLES = (

@@ -183,7 +183,7 @@ def test_a_text_longer_than_the_context_is_a_400_with_the_numbers(embedding: Any
 def test_what_an_embedding_model_cannot_do(embedding: Any) -> None:
     answer = embedding.post("/completion", {"prompt": "x"})
     assert (answer.status, answer.error["type"]) == (501, "not_supported_error")
-    assert "generates no text" in answer.error["message"]
+    assert "cannot generate text" in answer.error["message"]
     for path, what in (("/rerank", "reranking"), ("/classify", "classification")):
         answer = embedding.post(path, {"query": "a", "documents": ["b"], "inputs": "c"})
         assert answer.status == 501

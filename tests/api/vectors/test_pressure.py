@@ -101,7 +101,7 @@ def test_a_failed_batch_is_a_500_and_the_next_request_is_served(held: Held) -> N
         assert (answer.status, answer.error["type"]) == (500, "server_error")
         assert "code -3" in answer.error["message"]
         held.code, held.value = 0, float("nan")
-        assert "not numbers" in post(server).error["message"]
+        assert "not finite" in post(server).error["message"]
         held.value = 0.0
         assert post(server).json["data"][0]["embedding"] == [0, 0]
 
