@@ -1,0 +1,193 @@
+"""Owns the checks of README.md, CONTRIBUTING.md, … and docs/ against the code: what they name exists, and each endpoint
+and metric is documented. docs/flags.md and docs/options.md are generated, and checked beside their tables."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import llamad
+from llamad.api.app import Api
+from llamad.api.service.auth import Keys
+from llamad.api.service.service import Service
+from llamad.flags import parse
+from llamad.flags.table import TABLE
+from llamad.http.router import Route, Router
+from llamad.models.host import Host
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+LINKED = [*PAGES, ROOT / "bench" / "README.md", ROOT / "vendor" / "llama.cpp" / "README.md"]
+FOLDERS = {path.name for path in ROOT.iterdir() if path.is_dir() and not path.name.startswith(".")}
+NOT_OURS = {"llama.h"}
+
+FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+SPAN = re.compile(r"`([^`\n]+)`")
+PATH = re.compile(r"([\w.+-]+(?:/[\w.+-]+)*/?)(?::(\w+))?")
+SOURCE = re.compile(r"[\w-]+\.(?:py|pyx|pxd|pyi|h|hpp|c|cpp|md|toml)")
+MODULE = re.compile(r"(?:llamad|bench)(?:\.\w+)+")
+ENDPOINT = re.compile(r"(?:(GET|POST) )?(/[a-z][\w/{}-]*)(?:\?.*)?")
+METRIC = re.compile(r"llama(?:cpp|d):\w+")
+
+
+def ids(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def text(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+def spans(page: Path) -> list[str]:
+    """What stands in backticks, without fenced blocks."""
+    return [span.replace("\\|", "|") for span in SPAN.findall(FENCE.sub("", text(page)))]
+
+
+def code(page: Path) -> str:
+    """All code of a page: fenced blocks and what stands in backticks."""
+    return "\n".join([*FENCE.findall(text(page)), *spans(page)])
+
+
+def has_symbol(path: Path, name: str) -> bool:
+    defined = rf"^\s*(?:async )?(?:def|class|cdef|cpdef|ctypedef)\b[^\n(=]*\b{name}\b|^\s*{name}\s*[:=]"
+    return path.is_file() and re.search(defined, text(path), re.MULTILINE) is not None
+
+
+def module_file(name: str) -> Path | None:
+    stem = name.replace(".", "/")
+    found = (ROOT / f"{stem}.py", ROOT / stem / "__init__.py", ROOT / "ext" / f"{stem}.pyx")
+    return next((path for path in found if path.exists()), None)
+
+
+def module_exists(name: str) -> bool:
+    if module_file(name) is not None:
+        return True
+    parent, _, symbol = name.rpartition(".")
+    path = module_file(parent)
+    return path is not None and has_symbol(path, symbol)
+
+
+def slug(heading: str) -> str:
+    """The anchor of a heading, as GitHub makes it."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def anchors(page: Path) -> set[str]:
+    return {slug(heading) for heading in re.findall(r"^#+ (.+)$", FENCE.sub("", text(page)), re.MULTILINE)}
+
+
+def test_the_readme_is_short() -> None:
+    assert len(text(ROOT / "README.md").splitlines()) <= 200
+
+
+def test_the_index_lists_every_page() -> None:
+    pages = {path.name for path in (ROOT / "docs").glob("*.md")} - {"index.md"}
+    assert set(re.findall(r"\]\(([\w-]+\.md)\)", text(ROOT / "docs" / "index.md"))) == pages
+
+
+def test_the_changelog_knows_this_version() -> None:
+    assert llamad.__version__ in text(ROOT / "CHANGELOG.md")
+
+
+@pytest.mark.parametrize("page", LINKED, ids=ids)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", FENCE.sub("", text(page))):
+        if "://" in target:
+            continue
+        file, _, anchor = target.partition("#")
+        found = (page.parent / file).resolve() if file else page
+        assert found.exists(), target
+        assert not anchor or anchor in anchors(found), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=ids)
+def test_named_files_and_symbols_exist(page: Path) -> None:
+    for span in spans(page):
+        match = PATH.fullmatch(span)
+        if match is None or match[1] in NOT_OURS:
+            continue
+        path, symbol = match[1], match[2]
+        if ("/" in path and path.split("/")[0] in FOLDERS) or SOURCE.fullmatch(path):
+            assert (ROOT / path).exists(), span
+            assert symbol is None or has_symbol(ROOT / path, symbol), span
+
+
+@pytest.mark.parametrize("page", PAGES, ids=ids)
+def test_named_modules_and_commands_exist(page: Path) -> None:
+    for name in (span for span in spans(page) if MODULE.fullmatch(span)):
+        assert module_exists(name), name
+    for name in re.findall(r"python -m ([\w.]+)", code(page)):
+        assert module_file(f"{name}.__main__") is not None, name
+    targets = set(re.findall(r"^([a-z][\w -]*):", text(ROOT / "Makefile"), re.MULTILINE))
+    known = {name for target in targets for name in target.split()}
+    for name in re.findall(r"\bmake ([a-z][\w-]*)", code(page)):
+        assert name in known, f"make {name}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=ids)
+def test_named_flags_exist(page: Path) -> None:
+    named = [span.split()[0].split("=")[0] for span in spans(page) if re.match(r"--?[a-zA-Z]", span)]
+    for line in re.findall(r"^.*(?:bin/llamad |ARGS=\"-).*$", code(page), re.MULTILINE):
+        named += re.findall(r"(?<=[ \"])--?[a-zA-Z][\w-]*", line)
+    for name in named:
+        assert name in TABLE.by_name or name.startswith("-D"), name
+
+
+@pytest.fixture(scope="module")
+def routes() -> set[tuple[str, str]]:
+    """Every route of the app, its parameters without their names."""
+    found: list[Route] = []
+
+    def add(router: Router, route: Route) -> Route:
+        found.append(route)
+        return route
+
+    settings = parse(["-m", "model.gguf"], {}).settings
+    service = Service(settings, Host(settings), "")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Router, "add", add)
+        Api(service, Keys([]))
+    service.close()
+    return {(route.method, unnamed(route.pattern)) for route in found}
+
+
+def unnamed(pattern: str) -> str:
+    return re.sub(r"\{[^}]*\}", "{}", pattern)
+
+
+def test_the_api_page_lists_every_endpoint(routes: set[tuple[str, str]]) -> None:
+    listed = [
+        (method, unnamed(path))
+        for method, paths in re.findall(r"^\| (GET|POST) \| ([^|]+) \|", text(ROOT / "docs" / "api.md"), re.M)
+        for path in SPAN.findall(paths)
+    ]
+    assert sorted(listed) == sorted(routes)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=ids)
+def test_named_endpoints_exist(page: Path, routes: set[tuple[str, str]]) -> None:
+    paths = {path for _, path in routes}
+    for span in spans(page):
+        match = ENDPOINT.fullmatch(span)
+        if match is None:
+            continue
+        method, path = match[1], unnamed(match[2])
+        assert (method, path) in routes if method else path in paths, span
+
+
+def test_the_operations_page_lists_every_metric() -> None:
+    page = text(ROOT / "docs" / "operations.md")
+    listed = re.findall(rf"^\| `({METRIC.pattern})` \|", page, re.MULTILINE)
+    source = "".join(text(path) for path in (ROOT / "llamad" / "api").rglob("*.py"))
+    known = set(re.findall(rf'"({METRIC.pattern})"', source))
+    assert len(known) > 50
+    assert sorted(listed) == sorted(known)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=ids)
+def test_named_metrics_exist(page: Path) -> None:
+    known = set(METRIC.findall(text(ROOT / "docs" / "operations.md")))
+    for name in METRIC.findall(code(page)):
+        assert name in known, name
