@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 
 from llamad.api.anthropic import messages
-from llamad.api.native import apply_template, completion, infill, metrics, status, tokenize
+from llamad.api.native import apply_template, completion, infill, prometheus, status, tokenize
 from llamad.api.openai import chat, completions, responses
 from llamad.api.request.errors import ApiError
 from llamad.api.service.auth import Keys
@@ -46,7 +46,7 @@ class Api:
         self._add("GET", "/props", status.props, public=True)
         self._add("POST", "/props", status.set_props)
         self._add("GET", "/slots", status.slots)
-        self._add("GET", "/metrics", metrics.handle)
+        self._add("GET", "/metrics", prometheus.handle)
         self._add("POST", "/tokenize", tokenize.tokenize)
         self._add("POST", "/detokenize", tokenize.detokenize)
         for path in ("/completion", "/completions"):

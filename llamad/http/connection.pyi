@@ -8,6 +8,7 @@ from llamad.http.head import HeadReader
 SKIP_MAX: int
 LINGER_SECONDS: float
 TURN_MAX: int
+CLOSED: int
 
 class Connection(asyncio.Protocol):
     """Compiled, so a Protocol by its methods only."""

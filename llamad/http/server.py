@@ -184,12 +184,8 @@ class HttpServer:
         """A refusal that needs no request: it must stay cheap when thousands come."""
         if self._busy is None:
             self._busy = self.error(503, "The server has no free connection; try again in a second.")
-        busy = self._busy
-        return (
-            f"{response_head.status_line(busy.status)}{response_head.common_text()}{response_head.content_type_text(busy.content_type)}"
-            f"Content-Length: {len(busy.body)}\r\nX-Request-Id: {self.ids.make()}\r\nRetry-After: 1\r\n"
-            "Connection: close\r\n\r\n"
-        ).encode("latin-1") + busy.body
+            self._busy.headers = (*self._busy.headers, ("Retry-After", "1"))
+        return response_head.whole(self._busy, self.ids.make())
 
     def judge(self, request: Request) -> Response | None:
         """Let the application see the head. A preflight never reaches it: browsers send no key with one."""
@@ -222,9 +218,7 @@ class HttpServer:
         """The application's error, without anything that could not be sent."""
         try:
             response = self.app.error(status, message, request)
-            response_head.status_line(response.status)
-            response_head.content_type_text(response.content_type)
-            response_head.headers_text(response.headers)
+            response_head.check(response)
         except Exception:
             log.exception("the application could not make an error with status %d", status)
             return Response(status, b'{"error":{"code":%d,"message":"","type":"server_error"}}' % status)

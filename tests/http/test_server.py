@@ -17,13 +17,12 @@ from httptools import HttpRequestParser
 
 from llamad.http import binding
 from llamad.http.body import ChunkedBody, LengthBody
-from llamad.http.connection import Connection
+from llamad.http.connection import CLOSED, Connection
 from llamad.http.cors import Cors
 from llamad.http.errors import HttpError
 from llamad.http.exchange import Exchange
 from llamad.http.head import HeadReader
 from llamad.http.limits import Limits, raise_nofile
-from llamad.http.phases import CLOSED
 from llamad.http.request import Request, Response
 from llamad.http.server import HttpServer
 

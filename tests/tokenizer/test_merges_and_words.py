@@ -99,7 +99,9 @@ class Opened:
                 continue
             for _ in range(2):  # unknown words, then known ones
                 found = (
-                    memoryview(self.model.model.vocab.tokenize(text, add_special, parse_special)).cast("i").tolist()
+                    memoryview(self.model.model.vocab.tokenize(text, add_special, parse_special))
+                    .cast("i")
+                    .tolist()
                 )
                 assert found == expected, (text, add_special, parse_special)
 

@@ -13,7 +13,8 @@ from llamad.engine.sampler.sampler cimport sampler_close
 from llamad.engine.kv.slots cimport SLOT_WRITING, Slot, slot_release
 from llamad.base.system cimport load_time, now_us, sleep_us, store_int, store_time, wake_send
 from llamad.engine.kv.task_queue cimport task_close
-from llamad.tokenizer.detokenizer cimport text_add, text_cut_line, text_finish, text_ready, text_scan, text_sent
+from llamad.tokenizer.detokenizer cimport text_add, text_cut_line, text_finish, text_ready, text_sent
+from llamad.tokenizer.stop_strings cimport stops_scan
 from llamad.tokenizer.vocab cimport Pieces
 from llamad.protocol.messages cimport (
     EVENT_ACTION, EVENT_ADMITTED, EVENT_DONE, EVENT_FAILED, EVENT_PROMPT, EVENT_STEP, EVENT_TEXT, FAILURE_ABORTED,
@@ -221,7 +222,7 @@ cdef void take_token(State *state, Slot *slot, int64_t now) noexcept nogil:
     if slot.probs.n_top:
         slot.probs.n_tokens += 1
     n_new = slot.text.n_safe
-    word = text_scan(&slot.text, slot.task.stops, slot.task.command.n_stop)
+    word = stops_scan(&slot.text, slot.task.stops, slot.task.command.n_stop)
     if slot.task.command.n_indent > 0 and text_cut_line(&slot.text, slot.task.command.n_indent):
         finish_done(state, slot, STOP_LIMIT, -1)
         return

@@ -7,7 +7,7 @@ from math import inf
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
-from llamad.http import phases, response_head as wire
+from llamad.http.response_head import CONTINUE
 from llamad.http.body import ChunkedBody, LengthBody, too_large
 from llamad.http.errors import HttpError
 from llamad.http.flow_control import PIPELINE_MAX
@@ -24,6 +24,18 @@ cdef extern from "<string.h>" nogil:
 
 log = logging.getLogger("llamad.http")
 
+# A request runs IDLE -> HEAD -> BODY -> ANSWER -> IDLE, leaving out what it does not need. Nothing else changes a phase.
+# The order counts: up to HEAD a new request may begin, from ENDING on none will.
+cpdef enum Phase:
+    IDLE = 0    # between requests
+    HEAD = 1    # a head has begun and is not complete
+    BODY = 2    # the head was accepted, the body is coming
+    ANSWER = 3  # the application has the request; bytes that arrive now wait in the stash
+    SKIP = 4    # answered without the body, which is read past to reach the next request
+    ENDING = 5  # answered for the last time while _consume() runs, which will see whether bytes are left
+    LINGER = 6  # answered for the last time; what still arrives is dropped until the client closes
+    CLOSED = 7
+
 # The rest of a refused body up to this size is read past, to keep the connection; else closing is cheaper.
 SKIP_MAX = 64 * 1024
 # Closing with unread bytes makes the kernel reset the connection, and the reset can overtake the answer.
@@ -38,8 +50,6 @@ cdef int _TURN_MAX = TURN_MAX
 cdef Py_ssize_t _PIPELINE_MAX = PIPELINE_MAX
 cdef double _inf = inf
 cdef dict _NOTHING = {}
-cdef int IDLE = phases.IDLE, HEAD = phases.HEAD, BODY = phases.BODY, ANSWER = phases.ANSWER, SKIP = phases.SKIP
-cdef int ENDING = phases.ENDING, LINGER = phases.LINGER, CLOSED = phases.CLOSED
 
 
 cdef double monotonic() noexcept:
@@ -284,7 +294,7 @@ cdef class Connection(Way):
         if buffer is not None and head.length > 0:
             self._body.buffer = buffer
         if head.expects and not exchange.http10:
-            self.put(wire.CONTINUE)
+            self.put(CONTINUE)
         return pos
 
     # Answering.

@@ -4,13 +4,14 @@ import asyncio
 import logging
 
 from libc.string cimport memcpy
-from libc.time cimport time, time_t
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 
-from llamad.http import sse, response_head as wire
+from llamad.http import sse
+from llamad.http.response_head import LAST_CHUNK
 
-from llamad.base.digits cimport put_decimal, put_hex
+from llamad.base.digits cimport put_hex
 from llamad.http.request cimport Request, Response
+from llamad.http.response_head cimport has_body, length_line, response_head
 
 log = logging.getLogger("llamad.http")
 
@@ -23,45 +24,7 @@ cdef Py_ssize_t _JOIN_MAX = 64 * 1024
 # Above this it is written in pieces of this size, each when the client has taken the one before: no copy of it waits
 # in the transport, and with TLS others need not wait until all of it is encrypted.
 _PIECE = 1024 * 1024
-cdef bytes _LAST_CHUNK = wire.LAST_CHUNK
-# Status and content type together are few; an application that makes many up starts over.
-cdef dict _first_lines = {}
-cdef Py_ssize_t _FIRST_LINES_MAX = 256
-
-
-cdef time_t _common_second = 0
-cdef bytes _common_lines = b""
-
-
-cdef bytes _common():
-    global _common_second, _common_lines
-    cdef time_t now = time(NULL)
-    if now != _common_second:
-        _common_lines = wire.common_text().encode("latin-1")
-        _common_second = now
-    return _common_lines
-
-
-cdef bytes _first(int status, str content_type):
-    """The status line and the content type's. Raises ValueError for either where it cannot be sent."""
-    cdef tuple key = (status, content_type)
-    cdef object found = _first_lines.get(key)
-    if found is None:
-        found = (wire.status_line(status) + wire.content_type_text(content_type)).encode("latin-1")
-        if len(_first_lines) >= _FIRST_LINES_MAX:
-            _first_lines.clear()
-        _first_lines[key] = found
-    return found
-
-
-cdef bytes _length_line(Py_ssize_t length):
-    cdef char text[48]
-    cdef char *end = text + sizeof(text)
-    cdef char *at
-    memcpy(end - 2, b"\r\n", 2)
-    at = put_decimal(end - 2, <unsigned long long>length) - 16
-    memcpy(at, b"Content-Length: ", 16)
-    return PyBytes_FromStringAndSize(at, end - at)
+cdef bytes _LAST_CHUNK = LAST_CHUNK
 
 
 cdef bytes _chunk(bytes data, Py_ssize_t n):
@@ -81,10 +44,6 @@ cdef bytes _chunk(bytes data, Py_ssize_t n):
     memcpy(to + n_size, PyBytes_AS_STRING(data), <size_t>n)
     memcpy(to + n_size + n, b"\r\n", 2)
     return out
-
-
-cdef inline bint _has_body(int status):
-    return status >= 200 and status != 204 and status != 304
 
 
 cdef class Way:
@@ -147,7 +106,7 @@ cdef class Exchange:
             return
         if self._begun:
             raise RuntimeError("send() in a stream that has begun")
-        length = _length_line(len(body)) if _has_body(answer.status) else b""
+        length = length_line(len(body)) if has_body(answer.status) else b""
         try:
             head = self._head(answer.status, answer.content_type, answer.headers, length)
         except ValueError as error:
@@ -195,8 +154,8 @@ cdef class Exchange:
             raise RuntimeError("begin() in an answer that has begun")
         if self.http10:
             self.keep = False
-        self._mute = self._mute or not _has_body(status)
-        self._chunked = not self.http10 and _has_body(status)
+        self._mute = self._mute or not has_body(status)
+        self._chunked = not self.http10 and has_body(status)
         extra = b"Transfer-Encoding: chunked\r\n" if self._chunked else b""
         if content_type.startswith(sse.CONTENT_TYPE):
             extra += _STREAM_LINES
@@ -284,24 +243,17 @@ cdef class Exchange:
 
     cdef bytes _head(self, int status, str content_type, headers, bytes framing):
         cdef Request request = self.request
-        cdef bytes first = _first(status, content_type)
-        cdef bytes extra = wire.headers_text(headers).encode("latin-1") if headers else b""
-        cdef bytes origin, connection
+        cdef bytes origin
+        cdef bint keep = self._connection.can_keep(self)
         if request.head is not None:
             origin = request.head.cors_lines
         else:
             origin = self._connection.server.cors.head_text(request).encode("latin-1")
-        self.keep = self._connection.can_keep(self)
-        # Only what differs from the version's default needs saying; closing is always said.
-        if not self.keep:
-            connection = b"\r\nConnection: close\r\n"
-        elif self.http10:
-            connection = b"\r\nConnection: keep-alive\r\n"
-        else:
-            connection = b"\r\n"
+        cdef bytes head = response_head(status, content_type, origin + framing, headers, request.request_id, self.http10,
+                                        keep)
+        self.keep = keep
         self.status = status
-        return b"".join((first, _common(), origin, framing, extra, b"X-Request-Id: ",
-                         request.request_id.encode("latin-1"), connection, b"\r\n"))
+        return head
 
     cdef _refuse_head(self, error):
         """The application's head would break the connection: a 500 goes out, and its work is dropped."""

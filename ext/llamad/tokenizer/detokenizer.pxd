@@ -18,7 +18,6 @@ cdef int text_init(Text *text) noexcept nogil
 cdef void text_free(Text *text) noexcept nogil
 cdef void text_clear(Text *text) noexcept nogil
 cdef int text_add(Text *text, int32_t token, const char *piece, int32_t n_piece) noexcept nogil
-cdef int32_t text_scan(Text *text, const char *stops, int32_t n_stop) noexcept nogil
 cdef void text_finish(Text *text) noexcept nogil
 cdef void text_sent(Text *text, int32_t n_tokens) noexcept nogil
 cdef int32_t text_ready(const Text *text) noexcept nogil

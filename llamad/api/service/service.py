@@ -23,7 +23,7 @@ from llamad.api.service.chat_template import make_host, turn_end
 from llamad.api.service.error_dialects import worded
 from llamad.api.service.metrics import Metrics
 from llamad.chat.host import ChatHost
-from llamad.client.embedder import Embedder
+from llamad.client.embedding import Embedder
 from llamad.client.engine import Engine
 from llamad.client.sessions import Sessions
 from llamad.client.slot_states import States

@@ -17,7 +17,7 @@ from llamad.api.request.fields import flag, json_object, text, whole
 from llamad.api.service.service import Service
 from llamad.api.vectors import inputs as shapes
 from llamad.api.vectors import vector_job
-from llamad.client.embedder import Embedder
+from llamad.client.embedding import Embedder
 from llamad.http.exchange import Exchange
 from llamad.http.request import Response
 from llamad.protocol.model_info import Model, VectorInfo

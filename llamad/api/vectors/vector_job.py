@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from llamad.api.request.errors import ApiError, queue_full
 from llamad.api.service.service import Service
-from llamad.client.embedder import Embedder
+from llamad.client.embedding import Embedder
 from llamad.http.exchange import Exchange
 from llamad.protocol.errors import ComputeFailed, Stopped
 from llamad.protocol.model_info import Model, Rows

@@ -177,7 +177,10 @@ def test_function_named_as_a_choice(official: openai.OpenAI, name: str) -> None:
         ({"messages": [*ASK, {"role": "assistant", "tool_calls": {}}]}, '"messages[1].tool_calls"'),
         ({"messages": [*ASK, {"role": "assistant", "tool_calls": [{"function": {}}]}]}, "messages[1]"),
         ({"messages": [*ASK, {"role": "assistant", "function_call": "f"}]}, "messages[1]"),
-        ({"messages": [*ASK, {"role": "tool", "tool_call_id": 5, "content": "x"}]}, '"messages[1].tool_call_id"'),
+        (
+            {"messages": [*ASK, {"role": "tool", "tool_call_id": 5, "content": "x"}]},
+            '"messages[1].tool_call_id"',
+        ),
     ],
 )
 def test_errors(official: openai.OpenAI, body: dict[str, Any], says: str) -> None:

@@ -1,0 +1,63 @@
+# Owns: the scan for stop strings in text that is not sent yet. Runs on the engine thread.
+#
+# A stop string always lies wholly in the buffer: were a part of one sent, that part would have been a prefix of a stop
+# string at the text's end, and those are held back.
+from libc.stdint cimport int32_t
+from libc.string cimport memchr, memcmp, memcpy
+
+from llamad.tokenizer.detokenizer cimport Text, utf8_held
+
+
+cdef int32_t _find(const char *bytes, int32_t n, const char *word, int32_t n_word) noexcept nogil:
+    cdef int32_t at = 0
+    cdef const char *hit
+    while at + n_word <= n:
+        hit = <const char *>memchr(bytes + at, word[0], <size_t>(n - n_word - at + 1))
+        if hit == NULL:
+            return -1
+        if memcmp(hit, word, <size_t>n_word) == 0:
+            return <int32_t>(hit - bytes)
+        at = <int32_t>(hit - bytes) + 1
+    return -1
+
+
+cdef int32_t _overlap(const char *bytes, int32_t n, const char *word, int32_t n_word) noexcept nogil:
+    """How many bytes at the end of `bytes` begin `word`, short of all of it."""
+    cdef int32_t k = n_word - 1 if n_word - 1 < n else n
+    while k > 0:
+        if memcmp(bytes + n - k, word, <size_t>k) == 0:
+            return k
+        k -= 1
+    return 0
+
+
+cdef int32_t stops_scan(Text *text, const char *stops, int32_t n_stop) noexcept nogil:
+    """Moves n_safe forward. Returns the index of the stop string that was found (the text then ends before it,
+    and all of it is safe), or -1. The earliest stop wins; of two at one place the first listed."""
+    cdef const char *fresh = text.bytes + text.n_safe
+    cdef int32_t n = text.n_bytes - text.n_safe
+    cdef int32_t found = -1, found_at = 0, at, i, n_word, held
+    cdef const char *word = stops
+    for i in range(n_stop):
+        memcpy(&n_word, word, sizeof(int32_t))
+        word += sizeof(int32_t)
+        at = _find(fresh, n, word, n_word)
+        if at >= 0 and (found < 0 or at < found_at):
+            found = i
+            found_at = at
+        word += n_word
+    if found >= 0:
+        text.n_bytes = text.n_safe + found_at
+        text.n_safe = text.n_bytes
+        return found
+    held = utf8_held(fresh, n)
+    word = stops
+    for i in range(n_stop):
+        memcpy(&n_word, word, sizeof(int32_t))
+        word += sizeof(int32_t)
+        at = _overlap(fresh, n, word, n_word)
+        if at > held:
+            held = at
+        word += n_word
+    text.n_safe = text.n_bytes - held
+    return -1
