@@ -15,7 +15,7 @@ from bench import programs
 from llamad.engine.llama_log import LlamaLog
 from llamad.engine.loading.model import load
 from llamad.engine.loading.opening import Loading
-from llamad.engine.testing.sampler_probe import Picker
+from llamad.engine.testing.sampler_probe import SamplerProbe
 from llamad.flags import parse
 from llamad.protocol.sampling_params import Sampling
 from llamad.tokenizer.dry_breakers import pack_breakers
@@ -88,12 +88,12 @@ def measure(
     for _ in range(rounds):
         for ours in (True, False):
             sampling = Sampling(ORDER, **{**NEUTRAL, **values})
-            picker = Picker(vocab, sampling, n_vocab, bias=[], breakers=BREAKERS, ours=ours, packed=packed)
+            sampler = SamplerProbe(vocab, sampling, n_vocab, bias=[], breakers=BREAKERS, ours=ours, packed=packed)
             for token in history:
-                picker.accept(int(token))
-            picker.repeat(row, 1)
+                sampler.accept(int(token))
+            sampler.repeat(row, 1)
             t_start = time.perf_counter()
-            picker.repeat(row, n_picks)
+            sampler.repeat(row, n_picks)
             best[ours] = min(best[ours], (time.perf_counter() - t_start) / n_picks * 1e6)
     return best[True], best[False]
 

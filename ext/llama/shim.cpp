@@ -214,7 +214,7 @@ void table_sampler_accept(void *sampler, int32_t token) {
     });
 }
 
-int32_t table_sampler_pick(void *sampler, const float *logits, int32_t n_vocab, void *scratch,
+int32_t table_sampler_sample(void *sampler, const float *logits, int32_t n_vocab, void *scratch,
                            llamad_candidate **data_, int32_t *n) {
     return guarded<int32_t>(LLAMAD_E_THROWN, [&]() -> int32_t {
         static_assert(sizeof(llamad_candidate) == sizeof(llama_token_data), "candidates have llama.cpp's layout");
@@ -256,7 +256,7 @@ const llamad_table table = {
     LLAMAD_TABLE_VERSION, sizeof(llamad_table), table_decode, table_logits, table_rows, table_rebuild, table_seq_rm, table_seq_add,
     table_seq_div, table_seq_cp, table_seq_pos_min, table_can_shift, table_state_size, table_state_get, table_state_set,
     table_tokenize, table_piece, table_detokenize, table_is_eog,
-    table_sampler_open, table_sampler_accept, table_sampler_pick, table_sampler_close, table_sort,
+    table_sampler_open, table_sampler_accept, table_sampler_sample, table_sampler_close, table_sort,
     table_sort_front, table_order,
 };
 

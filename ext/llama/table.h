@@ -121,10 +121,10 @@ typedef struct llamad_table {
     void   *(*sampler_open)(const void *vocab, const llamad_sampling *sampling, const llamad_bias *bias,
                             int32_t n_bias, const char *breakers, int32_t n_breakers);
     void    (*sampler_accept)(void *sampler, int32_t token);
-    /* Picks a token from the row, without accepting it. `scratch` holds n_vocab candidates; `data` and `n` become those
+    /* Samples a token from the row, without accepting it. `scratch` holds n_vocab candidates; `data` and `n` become those
      * of them that were left for the draw. Negative: an error code. */
-    int32_t (*sampler_pick)(void *sampler, const float *logits, int32_t n_vocab, void *scratch, llamad_candidate **data,
-                            int32_t *n);
+    int32_t (*sampler_sample)(void *sampler, const float *logits, int32_t n_vocab, void *scratch,
+                              llamad_candidate **data, int32_t *n);
     void    (*sampler_close)(void *sampler);
     /* The sorts of llama.cpp's C++ library, down to the order of equals. sort: by falling logit, a NaN as -inf. sort_front: the k largest
      * go to the front, largest first. order: the indices in `order` (0 to n - 1 before) by rising score. */

@@ -89,7 +89,7 @@ cdef extern from "llama/table.h" nogil:
         void *(*sampler_open)(const void *vocab, const llamad_sampling *sampling, const llamad_bias *bias,
                               int32_t n_bias, const char *breakers, int32_t n_breakers) noexcept nogil
         void (*sampler_accept)(void *sampler, int32_t token) noexcept nogil
-        int32_t (*sampler_pick)(void *sampler, const float *logits, int32_t n_vocab, void *scratch,
+        int32_t (*sampler_sample)(void *sampler, const float *logits, int32_t n_vocab, void *scratch,
                                 llamad_candidate **data, int32_t *n) noexcept nogil
         void (*sampler_close)(void *sampler) noexcept nogil
         void (*sort)(llamad_candidate *data, int32_t n) noexcept nogil

@@ -222,6 +222,6 @@ cdef tuple _step_event(const StepEvent *event):
     cdef const StepSlot *rows = <const StepSlot *>(event + 1)
     cdef int32_t i
     return (EVENT_STEP, 0, event.step, event.t_us, event.plan_us, event.decode_us, event.sample_us, event.emit_us,
-            event.budget, event.n_tokens, event.n_writing,
-            [(rows[i].slot, rows[i].n_tokens, bool(rows[i].is_writing)) for i in range(event.n_slots)],
+            event.budget, event.n_tokens, event.n_decoding,
+            [(rows[i].slot, rows[i].n_tokens, bool(rows[i].is_decoding)) for i in range(event.n_slots)],
             event.wait_us, event.n_fillers)

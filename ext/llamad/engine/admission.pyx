@@ -1,255 +1,107 @@
-# Owns: what an idle slot keeps for a new task, what it takes over from another slot or from the cache in host memory
-# instead, and who waits for a slot that is reading the same. Runs on the engine thread, at admission.
-#
-# With a stream for each slot llama.cpp copies the whole buffer at the next decode: worth it only for more tokens than
-# the copy takes time. In a unified cache it only marks the cells, which then belong to both: positions are a
-# property of the cell, so neither slot may move them any more (slots.pyx, _n_shared).
-from libc.stdint cimport int32_t, uint64_t
-from libc.string cimport memcpy
+# Owns: who leaves the queue, to a slot or because a deadline has passed. Runs on the engine thread, between two steps.
+# What the slot keeps or takes over of the prompt is prefix_sharing.pyx's.
+from libc.stdint cimport int32_t, int64_t
 
-from llamad.engine.kv.host_cache cimport (
-    CACHE_TOKENS_MIN, CacheEntry, cache_entry, cache_find, cache_holds, cache_restore, cache_save,
-)
+from llamad.base.system cimport now_us
+from llamad.engine.events cimport emit_admitted, emit_failed, finish_failed
+from llamad.engine.kv.slots cimport SLOT_PREFILLING, Slot, slot_take, slots_choose
+from llamad.engine.kv.task_queue cimport Task, queue_remove, task_close
+from llamad.engine.prefix_sharing cimport prefix_is_awaited, prefix_prepare, prefix_should_wait, prefix_time_is_up
 from llamad.engine.state cimport State
-from llamad.engine.flush cimport settle
-from llamad.engine.kv.slots cimport (
-    SLOT_IDLE, SLOT_READING, Slot, Slots, common_prefix, slot_can_keep, slot_clear, slot_common, slot_is_pending,
-    slot_keep, slot_set_pending, slots_cells_used, slots_oldest_idle,
-)
-from llamad.engine.kv.task_queue cimport Task
-from llamad.protocol.messages cimport TASK_CACHE_PROMPT
-
-cdef enum:
-    GAIN_MIN = 32            # tokens
-    GAIN_PART = 256          # and this part of a stream
-    # To wait costs a step at least, in which so many tokens are read as well.
-    HOLD_MIN = 64
-    # A device reads so fast that less is not worth the way to the host and back.
-    DEVICE_TOKENS_MIN = 512
-    SAVE_GAIN = 2            # reading takes so many times as long as saving at least
-    SAVE_PART = 4            # what would be lost is this part of the state at least
-    RESTORE_PART = 8         # and what is gained this
-    # Whoever is writing waits for no more than this, and the one state with which it is passed.
-    TURN_US = 20000
+from llamad.protocol.messages cimport FAILURE_DEADLINE
 
 
-cdef int32_t _gain_min(const Slots *slots, const Slot *source, const Task *task) noexcept nogil:
-    """What a copy must save. The tasks of a group share whatever there is."""
-    if task.command.group and source.group == task.command.group:
-        return 1
-    return GAIN_MIN if slots.n_cells else max(<int32_t>GAIN_MIN, slots.n_ctx // GAIN_PART)
+cdef void admission_drop(State *state, Task *task, int32_t failure) noexcept nogil:
+    """A waiting task fails."""
+    queue_remove(&state.queue, task)
+    emit_failed(state, task.command.id, failure, 0)
+    task_close(task)
 
 
-# --- waiting for a reader ---------------------------------------------------------------------------------------
-
-cdef int share_is_held(const Slots *slots, const Task *task) noexcept nogil:
-    """Whether the task still waits for what another is reading. Cheap: it runs for all who wait, every turn."""
-    cdef const Slot *slot
-    if task.held_n == 0:
-        return 0
-    slot = &slots.items[task.held_slot]
-    return slot.state == SLOT_READING and slot.task.command.id == task.held_task and slot.n_tokens < task.held_n
-
-
-cdef int32_t _will_hold(const Slots *slots, const Slot *slot, const Task *task) noexcept nogil:
-    """How much of the prompt a slot will come to hold, by what it is reading."""
-    cdef int32_t n_read = slot.task.command.n_prompt, n
-    if slot.adapter_set != task.command.adapter_set:
-        return 0
-    n = common_prefix(slot.task.prompt, task.prompt, min(n_read, task.command.n_prompt - 1))
-    # A window has passed what lies more than a compute batch behind its end.
-    return n if slots.n_swa == 0 or n_read - n <= slots.n_swa_spare else 0
-
-
-cdef int share_hold(State *state, Task *task) noexcept nogil:
-    """Whether the task should wait for a slot that is reading what its prompt begins with, because that is much more
-    than there is of it now. Whoever comes to be held is judged again only when that slot is there, or has ended."""
-    cdef Slots *slots = &state.slots
-    cdef Slot *slot
-    cdef Slot *reader = NULL
-    cdef int32_t i, n, n_held = 0, n_best = 0
-    cdef uint64_t id = 0
-    task.held_n = 0
-    if not slots.can_share or slots.group_n > 1 or not task.command.flags & TASK_CACHE_PROMPT:
-        return 0
-    for i in range(slots.n):
-        slot = &slots.items[i]
-        if slot.state != SLOT_READING:
-            n_held = max(n_held, slot_can_keep(slots, slot, min(slot_common(slot, task), task.command.n_prompt - 1)))
-            continue
-        n = _will_hold(slots, slot, task)
-        n_held = max(n_held, min(n, slot.n_tokens))
-        if n > slot.n_tokens and (n > n_best or (n == n_best and slot.n_tokens > reader.n_tokens)):
-            n_best = n
-            reader = slot
-    if reader == NULL or n_best - n_held < max(<int32_t>HOLD_MIN, _gain_min(slots, reader, task)):
-        return 0
-    if n_best - cache_find(&state.cache, slots, task, &id) < HOLD_MIN:
-        return 0
-    task.held_slot = reader.id
-    task.held_task = reader.task.command.id
-    task.held_n = n_best
-    return 1
-
-
-# --- from slot to slot ------------------------------------------------------------------------------------------
-
-cdef Slot *_source(Slots *slots, const Slot *slot, const Task *task, int32_t n_own) noexcept nogil:
-    """The slot that holds so much more of the prompt than the chosen one that it should be copied, or NULL.
-    Changes nothing."""
-    cdef Slot *other
-    cdef Slot *best = NULL
-    cdef int32_t i, n, n_best = n_own
-    if not slots.can_share or slots.group_n > 1:
-        return NULL
-    for i in range(slots.n):
-        other = &slots.items[i]
-        if other.id == slot.id:
-            continue
-        n = slot_can_keep(slots, other, min(slot_common(other, task), task.command.n_prompt - 1))
-        if n > n_best and n - n_own >= _gain_min(slots, other, task):
-            n_best = n
-            best = other
-    return best
-
-
-cdef void _copy(Slots *slots, Slot *slot, Slot *source, int32_t n) noexcept nogil:
-    """The slot's sequence becomes the source's first n tokens."""
-    slot_clear(slots, slot)
-    slots.table.seq_cp(slots.ctx, source.id, slot.id)
-    if slots.n_cells == 0:
-        slot_set_pending(slots, slot)
-    if source.n_tokens > n and slots.table.seq_rm(slots.ctx, slot.id, n, -1) != 1:
-        slots.table.seq_rm(slots.ctx, slot.id, -1, -1)
-        return
-    memcpy(slot.tokens, source.tokens, <size_t>n * sizeof(int32_t))
-    slot.n_tokens = slot.n_pos = n
-    if slots.n_cells:
-        slot.n_shared = n
-        source.n_shared = max(source.n_shared, n)
-    slots.n_copied += <uint64_t>n
-
-
-# --- the cache in host memory -----------------------------------------------------------------------------------
-
-cdef int share_is_spent(const State *state) noexcept nogil:
-    """Whether this turn has spent enough on states: the rest is for the next."""
-    return state.cache.turn_us > TURN_US
-
-
-cdef int _is_cheap_to_save(const State *state, const Slot *slot, int32_t n) noexcept nogil:
-    """A fast device reads n tokens in the time in which a state comes over the bus. What that takes is tried out once,
-    while nobody writes; what reading takes must be known."""
-    if state.plan.best_token_us <= 0:
-        return 0
-    if state.cache.n_saves == 0:
-        return state.plan.n_writing + state.plan.n_sitting == 0
-    return n * state.plan.best_token_us >= SAVE_GAIN * slot.n_tokens * state.cache.save_token_us
-
-
-cdef int _is_worth_saving(const State *state, const Slot *slot, int32_t n_keep) noexcept nogil:
-    """Whether much would be lost if the slot kept its first n_keep tokens only: that no other slot and no entry holds."""
-    cdef const Slots *slots = &state.slots
-    cdef const Slot *other
-    cdef int32_t i, n, n_held = n_keep
-    if state.cache.bytes_max == 0 or slots.group_n > 1:
-        return 0
-    for i in range(slots.n):
-        other = &slots.items[i]
-        if other.id == slot.id or other.adapter_set != slot.adapter_set:
-            continue
-        n = common_prefix(slot.tokens, other.tokens, min(slot.n_tokens, other.n_tokens))
-        if n == other.n_tokens or (slots.can_share and slots.n_swa == 0):
-            n_held = max(n_held, n)
-    n_held = max(n_held, cache_holds(&state.cache, slots, slot))
-    n = slot.n_tokens - n_held
-    if n < (DEVICE_TOKENS_MIN if state.plan.has_device else CACHE_TOKENS_MIN):
-        return 0
-    if state.plan.has_device and not _is_cheap_to_save(state, slot, n):
-        return 0
-    return SAVE_PART * n >= slot.n_tokens
-
-
-cdef void _save(State *state, Slot *slot, int32_t n_keep, uint64_t spared) noexcept nogil:
-    """Before the slot is cut to n_keep tokens or given to another prompt."""
-    if not _is_worth_saving(state, slot, n_keep if state.slots.can_share else 0):
-        return
-    if not slot_is_pending(&state.slots, slot) or settle(state, slot) == 0:
-        cache_save(&state.cache, &state.slots, slot, spared)
-
-
-cdef int32_t share_evict_idle(State *state, const Slot *spared) noexcept nogil:
-    """Drops the longest unused idle prefix and returns its tokens; 0 when no idle slot but `spared` holds any."""
-    cdef Slot *slot = slots_oldest_idle(&state.slots, spared)
-    cdef int32_t n
-    if slot == NULL:
-        return 0
-    if not share_is_spent(state):
-        _save(state, slot, 0, 0)
-    n = slot.n_tokens
-    slot_clear(&state.slots, slot)
-    return n
-
-
-cdef int share_has_room(State *state, const Slot *slot, int32_t n_tokens) noexcept nogil:
-    """In a cache that all slots share, idle prefixes go for a state as they go for a task; none where that would not
-    be enough."""
-    cdef int32_t i, n_busy = 0
+cdef void admission_expire(State *state, int64_t now) noexcept nogil:
+    """Tasks whose deadline has passed fail, waiting or running."""
+    cdef Task *task = state.queue.first
+    cdef Task *next
+    cdef int32_t i
+    while task != NULL:
+        next = task.next
+        if task.command.deadline_us and now >= task.command.deadline_us:
+            admission_drop(state, task, FAILURE_DEADLINE)
+        task = next
     for i in range(state.slots.n):
-        n_busy += state.slots.items[i].n_tokens if state.slots.items[i].state != SLOT_IDLE else 0
-    if state.slots.n_cells and n_busy + n_tokens > state.slots.n_cells:
-        return 0
-    while state.slots.n_cells and slots_cells_used(&state.slots) - slot.n_tokens + n_tokens > state.slots.n_cells:
-        if share_evict_idle(state, slot) == 0:
-            return 0
-    return 1
+        task = state.slots.items[i].task
+        if task != NULL and task.command.deadline_us and now >= task.command.deadline_us:
+            finish_failed(state, &state.slots.items[i], FAILURE_DEADLINE, 0)
 
 
-cdef int _restore(State *state, Slot *slot, uint64_t id, int32_t n) noexcept nogil:
-    """The slot's sequence becomes the entry's first n tokens. 0, or -1."""
-    cdef const CacheEntry *entry
-    if settle(state, slot) < 0:
-        return -1
-    _save(state, slot, 0, id)
-    entry = cache_entry(&state.cache, id)
-    if not share_has_room(state, slot, entry.n_tokens):
-        return -1
-    if cache_restore(&state.cache, &state.slots, slot, id) < 0 or slot_keep(&state.slots, slot, n) != n:
-        return -1
-    state.cache.n_hits += 1
-    state.cache.n_restored += <uint64_t>n
+cdef int32_t _need(const State *state, const Task *task) noexcept nogil:
+    """Cells a task may come to use, in a unified cache."""
+    cdef int32_t n = task.command.n_predict if task.command.n_predict >= 0 else state.slots.n_cells // state.slots.n
+    return <int32_t>min(<int64_t>state.slots.n_ctx, <int64_t>task.command.n_prompt + n)
+
+
+cdef int _can_admit(State *state, const Task *task) noexcept nogil:
+    """Slots with a KV stream of their own always have room; in a unified cache running tasks have reserved theirs."""
+    cdef int32_t i, n
+    if state.slots.n_cells == 0:
+        return 1
+    n = _need(state, task)
+    for i in range(state.slots.n):
+        if state.slots.items[i].task != NULL:
+            n += max(_need(state, state.slots.items[i].task), state.slots.items[i].n_tokens)
+    return n <= state.slots.n_cells
+
+
+cdef int _waits_for_group(const State *state, const Task *task) noexcept nogil:
+    """Another task of its group is prefilling the prompt: this one takes it over when that is done."""
+    cdef const Slot *slot
+    cdef int32_t i
+    for i in range(state.slots.n):
+        slot = &state.slots.items[i]
+        if slot.state == SLOT_PREFILLING and slot.task.command.group == task.command.group:
+            return task.command.group != 0
     return 0
 
 
-cdef int32_t _entry(const State *state, const Task *task, int32_t n_held, uint64_t *id) noexcept nogil:
-    """The entry that spares so much more reading than what slots hold that it should be restored, and how many of its
-    tokens; 0 without one."""
-    cdef int32_t n = cache_find(&state.cache, &state.slots, task, id), n_more = n - n_held
-    if n_more < CACHE_TOKENS_MIN or RESTORE_PART * n_more < cache_entry(&state.cache, id[0]).n_tokens:
-        return 0
-    return n
+cdef void _announce(State *state, Slot *slot) noexcept nogil:
+    slot.is_announced = 1
+    slot.t_admit_us = now_us()
+    emit_admitted(state, slot)
 
 
-cdef void share_prepare(State *state, Slot *slot, const Task *task) noexcept nogil:
-    """The idle slot holds the longest part of the task's prompt that there is, and nothing else. The last token is
-    left out: it is always read again, for its logits."""
-    cdef Slots *slots = &state.slots
-    cdef int32_t n_prompt = task.command.n_prompt - 1
-    cdef int32_t n = slot_can_keep(slots, slot, min(slot_common(slot, task), n_prompt))
-    cdef Slot *source = _source(slots, slot, task, n)
-    cdef int32_t n_entry = 0
-    cdef uint64_t id = 0
-    if state.cache.bytes_max:
-        n_entry = _entry(state, task, n if source == NULL else min(slot_common(source, task), n_prompt), &id)
-        if n_entry:
-            if _restore(state, slot, id, n_entry) == 0:
-                return
-            # To make room for it others may have lost what they held, and so has this slot perhaps.
-            n = slot_can_keep(slots, slot, min(slot_common(slot, task), n_prompt))
-            source = _source(slots, slot, task, n)
-        elif slot.n_tokens:
-            _save(state, slot, n if source == NULL else 0, 0)
-    if source == NULL:
-        slot_keep(slots, slot, n)
-    else:
-        _copy(slots, slot, source, min(slot_common(source, task), n_prompt))
+cdef void admission_announce(State *state) noexcept nogil:
+    """Tells the event loop of tasks that were admitted silently."""
+    cdef int32_t i
+    for i in range(state.slots.n):
+        if state.slots.items[i].state == SLOT_PREFILLING and not state.slots.items[i].is_announced:
+            _announce(state, &state.slots.items[i])
+
+
+cdef void admission_run(State *state, int is_announced) noexcept nogil:
+    """Admits waiting tasks in their order. A task lets others pass if it is bound to a busy slot, or waits for its group
+    or for a slot that is prefilling the same prefix; one without room does not."""
+    cdef Task *task = state.queue.first
+    cdef Task *next
+    cdef Slot *slot
+    state.cache.turn_us = 0
+    while task != NULL and not prefix_time_is_up(state):
+        next = task.next
+        if _waits_for_group(state, task) or prefix_is_awaited(&state.slots, task):
+            task = next
+            continue
+        slot = slots_choose(&state.slots, task)
+        if slot != NULL:
+            if not _can_admit(state, task):
+                break
+            if prefix_should_wait(state, task):
+                task = next
+                continue
+            queue_remove(&state.queue, task)
+            prefix_prepare(state, slot, task)
+            slot_take(&state.slots, slot, task)
+            slot.is_announced = 0
+            if is_announced:
+                _announce(state, slot)
+        elif task.command.id_slot < 0:
+            break
+        task = next

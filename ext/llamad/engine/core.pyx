@@ -7,9 +7,9 @@ from libc.string cimport memset
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 
 from llamad.engine.kv.host_cache cimport cache_free, cache_init
-from llamad.engine.threads.grammar_pool cimport defer_start, defer_stop
-from llamad.engine.threads.logits_arrival cimport landing_free, landing_init
-from llamad.engine.scheduler.plan cimport plan_free, plan_init
+from llamad.engine.threads.grammar_pool cimport grammar_pool_start, grammar_pool_stop
+from llamad.engine.threads.logits_arrival cimport arrival_free, arrival_init
+from llamad.engine.scheduler.batch cimport batch_free, batch_init
 from llamad.engine.sampler.sampler cimport sampler_scratch_bytes
 from llamad.engine.kv.slots cimport SLOT_IDLE, Slot, slots_check_integrity, slots_free, slots_init
 from llamad.engine.loop cimport engine_run
@@ -17,7 +17,7 @@ from llamad.engine.state cimport State
 from llamad.base.system cimport now_us
 from llamad.protocol.channel cimport Link
 from llamad.tokenizer.vocab cimport Vocab
-from llamad.engine.threads.sampler_pool cimport AWAITED_MAX, workers_count, workers_start, workers_stop
+from llamad.engine.threads.sampler_pool cimport AWAITED_MAX, sampler_pool_count, sampler_pool_start, sampler_pool_stop
 
 
 cdef class Core:
@@ -56,33 +56,33 @@ cdef class Core:
         state.slots.group_n = group_n
         state.slots.group_w = group_w
         state.slots.similarity_min = similarity_min
-        if plan_init(&state.plan, n_batch, n_ubatch, step_tokens_max, cont_batching, has_device) < 0:
+        if batch_init(&state.plan, n_batch, n_ubatch, step_tokens_max, cont_batching, has_device, has_device) < 0:
             raise MemoryError()
-        if landing_init(&state.landing, n_slots if has_device and can_share else 0, state.n_vocab) < 0:
+        if arrival_init(&state.arrival, n_slots if has_device and can_share else 0, state.n_vocab) < 0:
             raise MemoryError()
         if cache_init(&state.cache, <size_t>cache_bytes) < 0:
             raise MemoryError()
-        state.workers = workers_start(max(1, n_sampler_threads))
-        if state.workers == NULL:
+        state.sampler_pool = sampler_pool_start(max(1, n_sampler_threads))
+        if state.sampler_pool == NULL:
             raise MemoryError()
         state.scratch_bytes = (sampler_scratch_bytes(state.n_vocab) + 63) & ~<size_t>63
-        state.scratch = <char *>malloc(state.scratch_bytes * <size_t>workers_count(state.workers))
+        state.scratch = <char *>malloc(state.scratch_bytes * <size_t>sampler_pool_count(state.sampler_pool))
         state.outputs = <int32_t *>calloc(<size_t>n_slots, sizeof(int32_t))
         if state.scratch == NULL or state.outputs == NULL:
             raise MemoryError()
-        state.defer = defer_start(state.n_vocab, state.channel.command_fd, grammar_work)
-        if state.defer == NULL:
+        state.grammar_pool = grammar_pool_start(state.n_vocab, state.channel.command_fd, grammar_work)
+        if state.grammar_pool == NULL:
             raise MemoryError()
         state.stats.t_last_step_us = now_us()
 
     def __dealloc__(self) -> None:
         cdef State *state = &self.state
-        defer_stop(state.defer)
-        workers_stop(state.workers)
+        grammar_pool_stop(state.grammar_pool)
+        sampler_pool_stop(state.sampler_pool)
         slots_free(&state.slots)
         cache_free(&state.cache)
-        plan_free(&state.plan)
-        landing_free(&state.landing)
+        batch_free(&state.plan)
+        arrival_free(&state.arrival)
         free(state.scratch)
         free(state.outputs)
 
@@ -93,7 +93,7 @@ cdef class Core:
 
     @property
     def n_sampler_threads(self) -> int:
-        return workers_count(self.state.workers)
+        return sampler_pool_count(self.state.sampler_pool)
 
     @property
     def n_ubatch(self) -> int:
@@ -162,8 +162,8 @@ cdef class Core:
         values["cache_dropped"] = self.state.cache.n_dropped
         values["cache_us"] = self.state.cache.state_us
         values["cache_us_max"] = self.state.cache.state_us_max
-        values["n_deferred"] = self.state.defer.n_deferred
-        values["deferred_us"] = self.state.defer.deferred_us
+        values["n_deferred"] = self.state.grammar_pool.n_deferred
+        values["deferred_us"] = self.state.grammar_pool.deferred_us
         return values
 
     def slots(self) -> list[tuple[int, int, int, int]]:

@@ -1,4 +1,4 @@
-# From a picked token to events: detokenize, scan for stops, tell the event loop.
+# From a sampled token to events: detokenize, scan for stops, write to the event ring.
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
 from llamad.engine.state cimport State

@@ -3,24 +3,23 @@
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.string cimport memchr, memcpy, memset
 
-from llamad.engine.state cimport State
-from llamad.engine.threads.grammar_pool cimport defer_drop, defer_next
-from llamad.grammar.grammar cimport matcher_close
-from llamad.engine.threads.slot_sample cimport PICKED_END, PICKED_STUCK
-from llamad.engine.sampler.logprobs cimport probs_sent
-from llamad.protocol.ring cimport ring_commit, ring_reserve
-from llamad.engine.sampler.sampler cimport sampler_close
-from llamad.engine.kv.slots cimport SLOT_WRITING, Slot, slot_release
 from llamad.base.system cimport load_time, now_us, sleep_us, store_int, store_time, wake_send
+from llamad.engine.kv.slots cimport SAMPLED_END, SAMPLED_STUCK, SLOT_DECODING, Slot, slot_release
 from llamad.engine.kv.task_queue cimport task_close
-from llamad.tokenizer.detokenizer cimport text_add, text_cut_line, text_finish, text_ready, text_sent
+from llamad.engine.sampler.logprobs cimport probs_sent
+from llamad.engine.sampler.sampler cimport sampler_close
+from llamad.engine.state cimport State
+from llamad.engine.threads.grammar_pool cimport grammar_pool_drop, grammar_pool_next
+from llamad.grammar.grammar cimport matcher_close
 from llamad.tokenizer.stop_strings cimport stops_scan
-from llamad.tokenizer.vocab cimport Pieces
 from llamad.protocol.messages cimport (
     EVENT_ACTION, EVENT_ADMITTED, EVENT_DONE, EVENT_FAILED, EVENT_PROMPT, EVENT_STEP, EVENT_TEXT, FAILURE_ABORTED,
-    FAILURE_GRAMMAR, FAILURE_MEMORY, FAILURE_SAMPLER, STOP_EOS, STOP_LIMIT, STOP_WORD, TASK_CONTEXT_SHIFT, TASK_MARKERS, TASK_STREAM,
-    ActionEvent, AdmittedEvent, DoneEvent, FailedEvent, StepEvent, StepSlot, TextEvent, TokenProb,
+    FAILURE_GRAMMAR, FAILURE_MEMORY, FAILURE_SAMPLER, STOP_EOS, STOP_LIMIT, STOP_WORD, TASK_CONTEXT_SHIFT, TASK_MARKERS,
+    TASK_STREAM, ActionEvent, AdmittedEvent, DoneEvent, FailedEvent, StepEvent, StepSlot, TextEvent, TokenProb,
 )
+from llamad.protocol.ring cimport ring_commit, ring_reserve
+from llamad.tokenizer.detokenizer cimport text_add, text_cut_line, text_finish, text_ready, text_sent
+from llamad.tokenizer.vocab cimport Pieces
 
 cdef enum:
     FLUSH_BYTES = 4096       # of a task that does not stream
@@ -81,7 +80,7 @@ cdef void emit_action(State *state, uint64_t id, const ActionEvent *answer) noex
 
 cdef void _write_text(State *state, Slot *slot, int64_t now, int32_t n_tokens, int32_t n_prob_tokens,
                       int32_t n_bytes) noexcept nogil:
-    """One event with so much of the front of what waits."""
+    """One event with the first of what waits."""
     cdef size_t n_ids = <size_t>n_tokens * sizeof(int32_t)
     cdef size_t n_probs = <size_t>n_prob_tokens * <size_t>(1 + slot.probs.n_top) * sizeof(TokenProb)
     cdef TextEvent *event = <TextEvent *>_reserve(state, EVENT_TEXT, sizeof(TextEvent) + n_ids + n_probs + <size_t>n_bytes)
@@ -146,8 +145,8 @@ cdef void emit_prompt(State *state, Slot *slot, int32_t i_first, int32_t n_token
 
 
 cdef void _let_go(State *state, Slot *slot) noexcept nogil:
-    defer_drop(state.defer, slot)
-    if slot.state == SLOT_WRITING:
+    grammar_pool_drop(state.grammar_pool, slot)
+    if slot.state == SLOT_DECODING:
         state.stats.predict_us += now_us() - slot.t_first_us
     sampler_close(slot.sampler)
     matcher_close(slot.matcher)
@@ -160,7 +159,7 @@ cdef void finish_done(State *state, Slot *slot, int32_t stop_type, int32_t stop_
     """The task ends well: its remaining text goes out, then how it ended."""
     cdef DoneEvent *event
     cdef int64_t now = now_us()
-    defer_drop(state.defer, slot)  # before its text and probabilities are touched
+    grammar_pool_drop(state.grammar_pool, slot)  # before its text and probabilities are touched
     text_finish(&slot.text)
     if slot.task.command.n_indent > 0:
         text_cut_line(&slot.text, slot.task.command.n_indent)
@@ -199,24 +198,24 @@ cdef int _is_full(const State *state, const Slot *slot) noexcept nogil:
 
 
 cdef void take_token(State *state, Slot *slot, int64_t now) noexcept nogil:
-    """A token was picked for this slot: send what may be sent, and decide whether the task goes on."""
-    cdef int32_t token = slot.picked, word, n_new, n_ready
+    """A token was sampled for this slot: sends what may be sent, and decides whether the task goes on."""
+    cdef int32_t token = slot.sampled, word, n_new, n_ready
     cdef const Pieces *pieces
     cdef const char *piece
-    cdef int32_t n_piece
-    if token == PICKED_END:
+    cdef int32_t n_chunk
+    if token == SAMPLED_END:
         finish_done(state, slot, STOP_EOS, -1)
         return
     if token < 0 or token >= state.n_vocab:
-        finish_failed(state, slot, FAILURE_GRAMMAR if token <= PICKED_STUCK else FAILURE_SAMPLER, token)
+        finish_failed(state, slot, FAILURE_GRAMMAR if token <= SAMPLED_STUCK else FAILURE_SAMPLER, token)
         return
     slot.next_token = token
     slot.n_decoded += 1
     state.stats.n_predicted += 1
     pieces = state.marked if slot.task.command.flags & TASK_MARKERS else state.pieces
     piece = pieces.bytes + pieces.offsets[token]
-    n_piece = <int32_t>(pieces.offsets[token + 1] - pieces.offsets[token])
-    if text_add(&slot.text, token, piece, n_piece) < 0:
+    n_chunk = <int32_t>(pieces.offsets[token + 1] - pieces.offsets[token])
+    if text_add(&slot.text, token, piece, n_chunk) < 0:
         finish_failed(state, slot, FAILURE_MEMORY, 0)
         return
     if slot.probs.n_top:
@@ -244,7 +243,7 @@ cdef void take_token(State *state, Slot *slot, int64_t now) noexcept nogil:
         slot.truncated = 1
         finish_done(state, slot, STOP_LIMIT, -1)
         return
-    # Tokens without text pile up as well.
+    # Tokens without text add up as well.
     n_ready = text_ready(&slot.text)
     if slot.text.n_safe >= FLUSH_BYTES or n_ready >= _flush_tokens(slot):
         _emit_text(state, slot, now, n_ready)
@@ -253,11 +252,11 @@ cdef void take_token(State *state, Slot *slot, int64_t now) noexcept nogil:
 
 
 cdef void take_deferred(State *state, int64_t now) noexcept nogil:
-    """Picks that took longer than their step and are made now."""
-    cdef Slot *slot = defer_next(state.defer, &state.slots)
+    """Tokens that grammar threads have sampled since the last turn."""
+    cdef Slot *slot = grammar_pool_next(state.grammar_pool, &state.slots)
     while slot != NULL:
         take_token(state, slot, now)
-        slot = defer_next(state.defer, &state.slots)
+        slot = grammar_pool_next(state.grammar_pool, &state.slots)
 
 
 cdef void emit_step(State *state, int64_t t_decode, int64_t t_wait, int64_t t_sample, int64_t t_emit,
@@ -280,14 +279,14 @@ cdef void emit_step(State *state, int64_t t_decode, int64_t t_wait, int64_t t_sa
     event.emit_us = <int32_t>(t_end - t_emit)
     event.budget = state.plan.budget
     event.n_tokens = state.plan.batch.n_tokens
-    event.n_writing = state.plan.n_writing
-    event.n_fillers = state.plan.n_fillers + state.plan.n_pads
+    event.n_decoding = state.plan.n_decoding
+    event.n_fillers = state.plan.n_fillers + state.plan.n_padding
     event.n_slots = n
     for i in range(state.plan.batch.n_tokens):
         if i == 0 or state.plan.seq_ids[i] != state.plan.seq_ids[i - 1]:
             row += 1
             row.slot = state.plan.seq_ids[i]
             row.n_tokens = 0
-            row.is_writing = state.plan.is_writer[i]
+            row.is_decoding = state.plan.is_decode[i]
         row.n_tokens += 1
     _commit(state)

@@ -1,5 +1,5 @@
-# Copies and moves that llama.cpp has left for its next decode, done now.
+# Flushes the copies and moves that llama.cpp has left for its next decode.
 from llamad.engine.state cimport State
 from llamad.engine.kv.slots cimport Slot
 
-cdef int settle(State *state, Slot *slot) noexcept nogil
+cdef int flush_pending(State *state, Slot *slot) noexcept nogil

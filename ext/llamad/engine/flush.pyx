@@ -1,22 +1,22 @@
-# Owns: the decode that is made for nothing but its side effect. Runs on the engine thread, between two steps: the
-# plan's batch is free then. Leaves every slot as it was.
+# Owns: the decode that is made for its side effect alone. Runs on the engine thread, between two steps, when the plan's
+# batch is free. Leaves every slot as it was.
 from libc.stdint cimport int32_t
 
-from llamad.engine.state cimport State
-from llamad.engine.threads.logits_arrival cimport landing_overwritten
 from llamad.engine.kv.slots cimport SLOT_IDLE, Slot
-from llamad.engine.threads.sampler_pool cimport workers_settle
+from llamad.engine.state cimport State
+from llamad.engine.threads.logits_arrival cimport arrival_overwritten
+from llamad.engine.threads.sampler_pool cimport sampler_pool_drain
 
 cdef enum:
     NO_ROOM = 1              # decode's code
 
 
-cdef int settle(State *state, Slot *slot) noexcept nogil:
-    """Has llama.cpp do the copies and moves that it keeps for its next decode: a state that is read before them would be
+cdef int flush_pending(State *state, Slot *slot) noexcept nogil:
+    """Makes llama.cpp do the copies and moves that it keeps for its next decode: a state that is read before them would be
     the old one, and one that is written would be overwritten. 0, or -1.
 
     The decode is of a token that is removed again: in an empty slot, which every kind of memory allows, else in the
-    slot itself, which has room then."""
+    slot itself, if it has room."""
     cdef Slot *other = slot
     cdef int32_t i, code
     if not state.slots.is_pending:
@@ -29,12 +29,12 @@ cdef int settle(State *state, Slot *slot) noexcept nogil:
     state.plan.batch.n_tokens = 1
     state.plan.batch.token[0] = 0
     state.plan.batch.pos[0] = other.n_pos
-    state.plan.batch.output[0] = state.plan.has_device != 0  # there each decode has one (plan.pyx)
+    state.plan.batch.output[0] = state.plan.has_device != 0  # every decode for a GPU has one (batch.pyx)
     state.plan.seq_ids[0] = other.id
-    workers_settle(state.workers)  # a row of the last step may still be getting its mark
+    sampler_pool_drain(state.sampler_pool)  # a row of the last step may still be getting its sentinels
     code = state.table.decode(state.ctx, &state.plan.batch)
     state.plan.batch.n_tokens = 0
-    landing_overwritten(&state.landing, 1)
+    arrival_overwritten(&state.arrival, 1)
     if code == 0:
         state.table.seq_rm(state.ctx, other.id, other.n_pos, -1)
     elif code != NO_ROOM:  # without room the copies and moves were done all the same

@@ -1,4 +1,4 @@
-# How likely the tokens of a prompt itself were.
+# Log probabilities of a prompt's own tokens.
 from llamad.engine.state cimport State
 
 cdef void take_prompt_probs(State *state) noexcept nogil

@@ -1,15 +1,15 @@
-# Owns: how likely the tokens of a prompt were, for tasks that ask for it (plan.pyx then has every one of their tokens
-# give its logits). Runs on the engine thread between decode and sampling; the rows are worked on by sampler threads.
-# Never changes a row: the last one is still to be sampled from.
+# Owns: the log probabilities of a prompt's tokens, for tasks that ask for them (batch.pyx then wants logits for every one
+# of their tokens). Runs on the engine thread between decode and sampling; sampler threads work on the rows. Never changes a
+# row: the last one is still to be sampled from.
 from libc.stdint cimport int32_t
 
 from llamad.engine.state cimport State
 from llamad.engine.events cimport emit_prompt, finish_failed
 from llamad.engine.scheduler.plan cimport PROMPT_OUTPUTS_MAX
 from llamad.engine.sampler.logprobs cimport Probs, probs_of, probs_reserve_for
-from llamad.engine.kv.slots cimport SLOT_READING, Slot
+from llamad.engine.kv.slots cimport SLOT_PREFILLING, Slot
 from llamad.protocol.messages cimport FAILURE_MEMORY, FAILURE_SAMPLER, TASK_PROMPT_PROBS
-from llamad.engine.threads.sampler_pool cimport workers_run
+from llamad.engine.threads.sampler_pool cimport sampler_pool_run
 
 ctypedef struct Chunk:
     State *state
@@ -19,7 +19,7 @@ ctypedef struct Chunk:
 
 
 cdef void _take_one(void *arg, int32_t index, int32_t worker) noexcept nogil:
-    """What a token's row says about the one behind it."""
+    """What a token's row says about the next token."""
     cdef Chunk *chunk = <Chunk *>arg
     cdef State *state = chunk.state
     cdef Probs probs = chunk.slot.probs  # a copy: its rows are shared, where it stands in them is not
@@ -30,7 +30,7 @@ cdef void _take_one(void *arg, int32_t index, int32_t worker) noexcept nogil:
 
 
 cdef void _take_chunk(State *state, Slot *slot) noexcept nogil:
-    """All of a chunk but the prompt's last token, which has none behind it."""
+    """All of a chunk but the prompt's last token, which has no next one."""
     cdef Chunk chunk
     cdef int32_t n, i, i_batch = 0
     chunk.state = state
@@ -49,7 +49,7 @@ cdef void _take_chunk(State *state, Slot *slot) noexcept nogil:
         if chunk.rows[i] == NULL:
             finish_failed(state, slot, FAILURE_SAMPLER, 0)
             return
-    workers_run(state.workers, _take_one, &chunk, n)
+    sampler_pool_run(state.sampler_pool, _take_one, &chunk, n)
     emit_prompt(state, slot, chunk.i_prompt + 1, n)
 
 
@@ -59,5 +59,5 @@ cdef void take_prompt_probs(State *state) noexcept nogil:
     cdef int32_t i
     for i in range(state.slots.n):
         slot = &state.slots.items[i]
-        if slot.state == SLOT_READING and slot.n_planned and slot.task.command.flags & TASK_PROMPT_PROBS:
+        if slot.state == SLOT_PREFILLING and slot.n_planned and slot.task.command.flags & TASK_PROMPT_PROBS:
             _take_chunk(state, slot)

@@ -1,11 +1,11 @@
-# The picks of a step.
+# Sampling of a step.
 from libc.stdint cimport int32_t, int64_t
 
 from llamad.engine.state cimport State
 from llamad.engine.kv.slots cimport Slot
 
-cdef void draw_alert(State *state, int64_t t_decode) noexcept nogil
-cdef int64_t draw_begin(State *state, int64_t t_decode, int64_t t_decoded) noexcept nogil
-cdef Slot *draw_next(State *state, int32_t i, int64_t *waited_us) noexcept nogil
-cdef void draw_end(State *state) noexcept nogil
-cdef void draw_settle(State *state) noexcept nogil
+cdef void sample_step_alert(State *state, int64_t t_decode) noexcept nogil
+cdef int64_t sample_step_begin(State *state, int64_t t_decode, int64_t t_decoded) noexcept nogil
+cdef Slot *sample_step_next(State *state, int32_t i, int64_t *waited_us) noexcept nogil
+cdef void sample_step_end(State *state) noexcept nogil
+cdef void sample_step_drain(State *state) noexcept nogil

@@ -1,4 +1,4 @@
-# What is done to a slot itself: save, restore, erase, shift, tell its tokens.
+# Actions on slots: save, restore, erase, shift, list tokens.
 from libc.stdint cimport int32_t, uint64_t
 
 from llamad.engine.state cimport State

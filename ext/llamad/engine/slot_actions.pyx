@@ -1,7 +1,7 @@
-# Owns: the actions on slots. Runs on the engine thread, between two steps and before anyone is admitted, so that a slot
-# which comes free is seen by those who waited for it first. A slot at work is never touched: its action waits.
+# Owns: the actions on slots. Runs on the engine thread, between two steps and before any task is admitted, so that a slot
+# that comes free goes to the actions that waited for it first. A busy slot is never touched: its action waits.
 #
-# Nothing here looks into a state: what is to be restored was checked in full by a worker (state/check.cpp).
+# Nothing here looks into a state: what is to be restored was checked in full by a worker (ses1/check.cpp).
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
@@ -9,8 +9,8 @@ from libc.string cimport memcpy, memset
 from llamad.protocol.blobs cimport blob_find, llamad_blob
 from llamad.engine.state cimport Action, State
 from llamad.engine.events cimport emit_action
-from llamad.engine.flush cimport settle
-from llamad.engine.admission cimport share_has_room
+from llamad.engine.flush cimport flush_pending
+from llamad.engine.prefix_sharing cimport prefix_make_room
 from llamad.engine.kv.slots cimport SLOT_IDLE, Slot, slot_can_drop, slot_clear, slot_shift
 from llamad.base.system cimport now_us
 from llamad.protocol.messages cimport (
@@ -23,7 +23,7 @@ cdef enum:
     HEAD = 8                 # "SES1" and the number of tokens
 
 
-# --- the waiting line -------------------------------------------------------------------------------------------
+# --- the queue --------------------------------------------------------------------------------------------------
 
 cdef void _answer(State *state, uint64_t id, int32_t result) noexcept nogil:
     cdef ActionEvent event
@@ -70,7 +70,7 @@ cdef void actions_drop_all(State *state) noexcept nogil:
 cdef int32_t _save(State *state, Slot *slot, llamad_blob *blob, ActionEvent *event) noexcept nogil:
     cdef size_t n_head = HEAD + <size_t>slot.n_tokens * sizeof(int32_t), n_state
     cdef uint32_t n_tokens = <uint32_t>slot.n_tokens
-    if settle(state, slot) < 0:
+    if flush_pending(state, slot) < 0:
         return RESULT_FAILED
     n_state = state.table.state_size(state.ctx, slot.id)
     event.n_bytes = n_head + n_state
@@ -89,9 +89,9 @@ cdef int32_t _save(State *state, Slot *slot, llamad_blob *blob, ActionEvent *eve
 
 cdef int32_t _restore(State *state, Slot *slot, const llamad_blob *blob, int32_t n_tokens, ActionEvent *event) noexcept nogil:
     cdef size_t n_head = HEAD + <size_t>n_tokens * sizeof(int32_t), n_state = blob.size - n_head
-    if n_tokens > state.slots.n_ctx or blob.size <= n_head or settle(state, slot) < 0:
+    if n_tokens > state.slots.n_ctx or blob.size <= n_head or flush_pending(state, slot) < 0:
         return RESULT_FAILED
-    if not share_has_room(state, slot, n_tokens):
+    if not prefix_make_room(state, slot, n_tokens):
         return RESULT_NO_ROOM
     slot_clear(&state.slots, slot)
     event.n_bytes = blob.size
@@ -168,7 +168,7 @@ cdef int _is_long(const Action *action) noexcept nogil:
     return action.command.kind == ACTION_SAVE or action.command.kind == ACTION_RESTORE
 
 
-cdef int _is_anyone_at_work(const State *state) noexcept nogil:
+cdef int _is_busy(const State *state) noexcept nogil:
     cdef int32_t i
     for i in range(state.slots.n):
         if state.slots.items[i].state != SLOT_IDLE:
@@ -177,14 +177,14 @@ cdef int _is_anyone_at_work(const State *state) noexcept nogil:
 
 
 cdef int32_t actions_run(State *state) noexcept nogil:
-    """Every action whose slot is idle, in their order; those of one slot keep theirs. While a slot is at work only one
-    state is saved or restored between two steps, so that its stream stands still for one at a time. Returns how
-    many were put off for that; no task comes before them."""
+    """Runs every action whose slot is idle, in their order; those of one slot keep theirs. While any slot is busy only one
+    state is saved or restored between two steps, so that streams stall for one at a time. Returns how many were put off
+    for that; no task is admitted before them."""
     cdef Action **link = &state.actions
     cdef Action *action
     cdef Slot *slot
     cdef int32_t i, n_long = 0, n_put_off = 0
-    cdef int is_sparing = link[0] != NULL and _is_anyone_at_work(state)
+    cdef int is_sparing = link[0] != NULL and _is_busy(state)
     for i in range(state.slots.n):
         state.slots.items[i].is_awaited = 0
     while link[0] != NULL:

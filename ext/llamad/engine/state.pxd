@@ -3,16 +3,17 @@
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
 from llamad.engine.kv.host_cache cimport Cache
-from llamad.engine.threads.grammar_pool cimport Defer
-from llamad.engine.threads.logits_arrival cimport Landing
+from llamad.engine.threads.grammar_pool cimport GrammarPool
+from llamad.engine.threads.logits_arrival cimport LogitsArrival
 from llamad.engine.scheduler.plan cimport Plan
 from llamad.protocol.channel cimport Channel
 from llamad.engine.kv.slots cimport Slots
 from llamad.base.table cimport llamad_table
+from llamad.base.thread_pool cimport THREADS_MAX
 from llamad.engine.kv.task_queue cimport Queue
 from llamad.tokenizer.vocab cimport Pieces
 from llamad.protocol.messages cimport ActionCommand
-from llamad.engine.threads.sampler_pool cimport THREADS_MAX, Workers
+from llamad.engine.threads.sampler_pool cimport SamplerPool
 
 # Written by the engine thread alone, read by anyone: every field is one aligned word.
 ctypedef struct Stats:
@@ -56,13 +57,13 @@ ctypedef struct State:
     Action *actions            # those that wait for their slot, oldest first
     Plan plan
     Channel *channel           # to the front
-    int32_t awaited_row        # and whoever sees this row or a later one come shall tell, counted from 1; 0: nobody
-    Workers *workers
-    Defer *defer
+    int32_t awaited_row        # the front is woken when this row or a later one arrives, counted from 1; 0: off
+    SamplerPool *sampler_pool
+    GrammarPool *grammar_pool
     char *scratch              # one piece for each worker
     size_t scratch_bytes
-    int32_t picked_rows[THREADS_MAX + 1]  # by each worker, its last
-    Landing landing            # of the logits of a step's outputs
+    int32_t sampled_rows[THREADS_MAX + 1]  # the last row of each sampler thread
+    LogitsArrival arrival      # of the logits of a step's outputs
     int32_t *outputs           # slots that wait for a token of this step
     uint64_t n_released        # slots that came free, ever
     int32_t n_outputs

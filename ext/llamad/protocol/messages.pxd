@@ -42,7 +42,10 @@ cdef enum Failure:
     FAILURE_SAMPLER = 4
     FAILURE_ENGINE = 5     # the context could not be rebuilt
     FAILURE_ABORTED = 6    # by command; answers an abort so that both sides forget the task
-    FAILURE_GRAMMAR = 7    # the code says why: slot_sample.pxd
+    FAILURE_GRAMMAR = 7    # the code says why: engine/kv/slots.pxd
+
+cdef enum:
+    PROBS_MAX = 1024       # top tokens with each one sampled, at most
 
 ctypedef struct TaskRef:
     uint64_t id
@@ -65,7 +68,7 @@ ctypedef struct TaskCommand:
     int32_t n_keep
     int32_t n_discard
     int32_t n_indent           # a line with less ends the text; 0: none does
-    int32_t n_probs            # top tokens told with each one picked
+    int32_t n_probs            # top tokens reported with each one sampled
     uint32_t flags
     int32_t n_bias
     int32_t n_stop
@@ -159,7 +162,7 @@ ctypedef struct FailedEvent:
 ctypedef struct StepSlot:
     int32_t slot
     int32_t n_tokens
-    int32_t is_writing
+    int32_t is_decoding
 
 # Followed by: StepSlot[n_slots].
 ctypedef struct StepEvent:
@@ -172,6 +175,6 @@ ctypedef struct StepEvent:
     int32_t emit_us
     int32_t budget
     int32_t n_tokens
-    int32_t n_writing          # slots that wanted a token
+    int32_t n_decoding         # slots that wanted a token
     int32_t n_fillers          # slots that joined others
     int32_t n_slots

@@ -1,5 +1,5 @@
-# Owns: the tokenizing threads. submit() and poll() are the event loop's; the threads never see Python. llama.cpp takes
-# some 60 µs for the shortest text, which on the event loop every stream would wait for.
+# Owns: the tokenizer threads. submit() and poll() are the event loop's; the threads never see Python. llama.cpp takes
+# some 60 µs for the shortest text, which every stream would wait for on the event loop.
 import logging
 
 from libc.stdint cimport INT32_MIN, int32_t
@@ -10,12 +10,10 @@ from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
 
 from llamad.base.system cimport close, wake_clear, wake_open, wake_send
 from llamad.base.table cimport llamad_table
-from llamad.tokenizer.vocab cimport Vocab
-from llamad.base.pthread cimport (
-    pthread_cond_broadcast, pthread_cond_destroy, pthread_cond_init, pthread_cond_signal, pthread_cond_t,
-    pthread_cond_wait, pthread_create, pthread_join, pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock,
-    pthread_mutex_t, pthread_mutex_unlock, pthread_t,
+from llamad.base.thread_pool cimport (
+    Job, JobPool, job_pool_add, job_pool_lock, job_pool_start, job_pool_stop, job_pool_unlock,
 )
+from llamad.tokenizer.vocab cimport Vocab
 
 log = logging.getLogger("llamad.engine")
 
@@ -25,7 +23,7 @@ cdef enum:
 
 # One text. The two objects are the event loop's, held until poll() has handed the tokens over.
 ctypedef struct Text:
-    Text *next
+    Job job               # first: a job is its text
     PyObject *bytes
     PyObject *callback
     const char *chars
@@ -35,23 +33,18 @@ ctypedef struct Text:
     int32_t *tokens
     int32_t n_tokens      # negative: it could not be tokenized
 
-ctypedef struct Pool:
-    pthread_mutex_t mutex
-    pthread_cond_t work
-    pthread_t threads[N_THREADS_MAX]
-    int32_t n_threads
-    int32_t n_resting
-    int32_t stopping
+ctypedef struct TokenizePool:
+    JobPool jobs
     const llamad_table *table
     const void *vocab
     int fd
-    Text *first           # waiting, in order
-    Text *last
-    Text *done            # in no order
-    Text *done_last
+    Job *done             # a list, in no order
+    Job *done_last
 
 
-cdef void _tokenize(Pool *pool, Text *text) noexcept nogil:
+cdef void _tokenize(void *arg, Job *job, int32_t thread) noexcept nogil:
+    cdef TokenizePool *pool = <TokenizePool *>arg
+    cdef Text *text = <Text *>job
     cdef int32_t n_max = text.n_chars + 8, n = -n_max
     while n < 0 and n != INT32_MIN:
         n_max = max(n_max, -n)
@@ -65,33 +58,14 @@ cdef void _tokenize(Pool *pool, Text *text) noexcept nogil:
     text.n_tokens = n
 
 
-cdef void *_thread_main(void *arg) noexcept nogil:
-    cdef Pool *pool = <Pool *>arg
-    cdef Text *text
-    pthread_mutex_lock(&pool.mutex)
-    while True:
-        while pool.first == NULL and not pool.stopping:
-            pool.n_resting += 1
-            pthread_cond_wait(&pool.work, &pool.mutex)
-            pool.n_resting -= 1
-        if pool.stopping:
-            break
-        text = pool.first
-        pool.first = text.next
-        if pool.first == NULL:
-            pool.last = NULL
-        pthread_mutex_unlock(&pool.mutex)
-        _tokenize(pool, text)
-        pthread_mutex_lock(&pool.mutex)
-        text.next = NULL
-        if pool.done == NULL:
-            pool.done = pool.done_last = text
-            wake_send(pool.fd)
-        else:
-            pool.done_last.next = text
-            pool.done_last = text
-    pthread_mutex_unlock(&pool.mutex)
-    return NULL
+cdef void _on_done(void *arg, Job *job) noexcept nogil:
+    cdef TokenizePool *pool = <TokenizePool *>arg
+    if pool.done == NULL:
+        pool.done = job
+        wake_send(pool.fd)
+    else:
+        pool.done_last.next = job
+    pool.done_last = job
 
 
 cdef void _free_text(Text *text):
@@ -101,38 +75,37 @@ cdef void _free_text(Text *text):
     free(text)
 
 
-cdef void _free_all(Text *text):
-    cdef Text *next
-    while text != NULL:
-        next = text.next
-        _free_text(text)
-        text = next
+cdef void _free_all(Job *job):
+    cdef Job *next
+    while job != NULL:
+        next = job.next
+        _free_text(<Text *>job)
+        job = next
 
 
 cdef class Tokenizing:
     """Texts to tokens beside the event loop. When `fd` is readable, call poll()."""
 
-    cdef Pool *pool
+    cdef TokenizePool *pool
     cdef Vocab vocab
 
     def __cinit__(self, vocab: Vocab, n_threads: int) -> None:
-        cdef Pool *pool = <Pool *>calloc(1, sizeof(Pool))
+        cdef TokenizePool *pool = <TokenizePool *>calloc(1, sizeof(TokenizePool))
         if pool == NULL:
             raise MemoryError()
-        self.pool = pool
-        self.vocab = vocab
-        pthread_mutex_init(&pool.mutex, NULL)
-        pthread_cond_init(&pool.work, NULL)
         pool.table = vocab.table
         pool.vocab = vocab.handle
         pool.fd = wake_open()
         if pool.fd < 0:
+            free(pool)
             raise OSError("eventfd: no descriptors left")
-        while pool.n_threads < min(<int32_t>n_threads, <int32_t>N_THREADS_MAX):
-            if pthread_create(&pool.threads[pool.n_threads], NULL, _thread_main, pool) != 0:
-                break
-            pool.n_threads += 1
-        if pool.n_threads == 0:
+        self.pool = pool
+        self.vocab = vocab
+        pool.jobs.arg = pool
+        pool.jobs.run = _tokenize
+        pool.jobs.on_done = _on_done
+        job_pool_start(&pool.jobs, min(<int32_t>n_threads, <int32_t>N_THREADS_MAX))
+        if pool.jobs.threads.n == 0:
             raise OSError("no thread can be started")
 
     @property
@@ -141,7 +114,7 @@ cdef class Tokenizing:
 
     def submit(self, text: bytes, add_special: bool, parse_special: bool, callback) -> None:
         """callback(token ids as int32s in bytes, or None where the text cannot be tokenized) comes from poll()."""
-        cdef Pool *pool = self.pool
+        cdef TokenizePool *pool = self.pool
         cdef Text *item
         if PyBytes_GET_SIZE(text) > TEXT_MAX:
             raise ValueError("the text is too long to tokenize")
@@ -156,34 +129,28 @@ cdef class Tokenizing:
         item.n_chars = <int32_t>PyBytes_GET_SIZE(text)
         item.add_special = add_special
         item.parse_special = parse_special
-        pthread_mutex_lock(&pool.mutex)
-        if pool.last == NULL:
-            pool.first = item
-        else:
-            pool.last.next = item
-        pool.last = item
-        if pool.n_resting > 0:
-            pthread_cond_signal(&pool.work)
-        pthread_mutex_unlock(&pool.mutex)
+        job_pool_lock(&pool.jobs)
+        job_pool_add(&pool.jobs, &item.job)
+        job_pool_unlock(&pool.jobs)
 
     def poll(self) -> int:
         """Hands out what is done; returns how many."""
-        cdef Pool *pool = self.pool
+        cdef TokenizePool *pool = self.pool
+        cdef Job *job
         cdef Text *text
-        cdef Text *next
         cdef int n = 0
         wake_clear(pool.fd)
-        pthread_mutex_lock(&pool.mutex)
-        text = pool.done
+        job_pool_lock(&pool.jobs)
+        job = pool.done
         pool.done = pool.done_last = NULL
-        pthread_mutex_unlock(&pool.mutex)
-        while text != NULL:
-            next = text.next
+        job_pool_unlock(&pool.jobs)
+        while job != NULL:
+            text = <Text *>job
+            job = job.next
             callback = <object>text.callback
             found = (PyBytes_FromStringAndSize(<char *>text.tokens, text.n_tokens * <Py_ssize_t>sizeof(int32_t))
                      if text.n_tokens >= 0 else None)
             _free_text(text)
-            text = next
             n += 1
             try:
                 callback(found)
@@ -192,21 +159,13 @@ cdef class Tokenizing:
         return n
 
     def __dealloc__(self) -> None:
-        cdef Pool *pool = self.pool
-        cdef int32_t i
+        cdef TokenizePool *pool = self.pool
+        cdef Job *waiting
         if pool == NULL:
             return
         with nogil:
-            pthread_mutex_lock(&pool.mutex)
-            pool.stopping = 1
-            pthread_cond_broadcast(&pool.work)
-            pthread_mutex_unlock(&pool.mutex)
-            for i in range(pool.n_threads):
-                pthread_join(pool.threads[i], NULL)
-        _free_all(pool.first)
+            waiting = job_pool_stop(&pool.jobs)
+        _free_all(waiting)
         _free_all(pool.done)
-        pthread_cond_destroy(&pool.work)
-        pthread_mutex_destroy(&pool.mutex)
-        if pool.fd >= 0:
-            close(pool.fd)
+        close(pool.fd)
         free(pool)

@@ -11,7 +11,7 @@ from support.live_daemon import model_path
 
 from llamad.engine.loading.model import load
 from llamad.engine.loading.opening import Loading
-from llamad.engine.testing.sampler_probe import Picker
+from llamad.engine.testing.sampler_probe import SamplerProbe
 from llamad.flags import parse
 from llamad.protocol.sampling_params import Sampling
 from llamad.tokenizer.dry_breakers import pack_breakers
@@ -45,10 +45,10 @@ def packed(vocab):
     return [pack_breakers(vocab, BREAKERS[:n]) for n in range(len(BREAKERS) + 1)]
 
 
-def pickers(vocab, packed, n_vocab, names=DEFAULT, bias=(), n_breakers=1, **values):
+def probes(vocab, packed, n_vocab, names=DEFAULT, bias=(), n_breakers=1, **values):
     sampling = Sampling(bytes(KINDS[name] for name in names), **{**SAMPLING, "penalize_nl": True, **values})
     return [
-        Picker(
+        SamplerProbe(
             vocab,
             sampling,
             n_vocab,
@@ -80,12 +80,12 @@ def same_picks(ours, theirs, rows, history=(), n_again=0):
     for i, row in enumerate(rows):
         before = row.tobytes()
         for _ in range(1 + n_again):  # as a grammar does: another pick for the same place
-            picked, expected = ours.pick(row, landed=i % 2 == 1), theirs.pick(row)
-            assert picked == expected
+            sampled, expected = ours.sample(row, arrived=i % 2 == 1), theirs.sample(row)
+            assert sampled == expected
             assert row.tobytes() == before
             same_candidates(ours, theirs)
-        ours.accept(picked)
-        theirs.accept(picked)
+        ours.accept(sampled)
+        theirs.accept(sampled)
 
 
 class Rows(NamedTuple):
@@ -182,7 +182,7 @@ def test_any_chain_picks_llama_cpps_token(vocab, packed, data, rows, values, nam
     )
     # llama.cpp looks through its vocabulary for each breaker of each DRY sampler: seldom for many.
     n_breakers = data.draw(st.sampled_from([0] * 16 + [1] * 8 + [2, 3]))
-    ours, theirs = pickers(vocab, packed, n, names, bias, n_breakers, **values)
+    ours, theirs = probes(vocab, packed, n, names, bias, n_breakers, **values)
     assert ours.is_ours == (values["mirostat"] == 0)
     assert not theirs.is_ours
     event(f"{min(len(names), 10)} samplers")
@@ -206,7 +206,7 @@ def test_any_chain_picks_llama_cpps_token(vocab, packed, data, rows, values, nam
 def test_whole_vocabularies_agree(vocab, packed, values, scale):
     random = np.random.default_rng(5)
     rows = [(random.standard_normal(49152) * scale).astype(np.float32) for _ in range(8)]
-    ours, theirs = pickers(vocab, packed, 49152, **{"seed": 3, **values})
+    ours, theirs = probes(vocab, packed, 49152, **{"seed": 3, **values})
     same_picks(ours, theirs, rows, list(range(100)) * 2, n_again=1)
 
 
@@ -216,7 +216,7 @@ def test_penalties_are_rounded_as_llama_cpps_are(vocab, packed, frequency):
     random = np.random.default_rng(7)
     rows = [(random.standard_normal(64) * 1e-6).astype(np.float32) for _ in range(8)]
     values = {"presence_penalty": 0.7, "frequency_penalty": frequency, "repeat_last_n": 64, "top_k": 0}
-    ours, theirs = pickers(vocab, packed, 64, **{"seed": 3, "top_p": 1.0, "min_p": 0.0, **values})
+    ours, theirs = probes(vocab, packed, 64, **{"seed": 3, "top_p": 1.0, "min_p": 0.0, **values})
     same_picks(ours, theirs, rows, [token for token in range(12) for _ in range(1 + token % 7)], n_again=1)
 
 
@@ -227,7 +227,7 @@ def test_where_nothing_is_possible_any_more_both_come_to_the_same_end(vocab, pac
     """DRY takes an infinite amount from all that top_n_sigma has left."""
     row = np.array([-6.0, -7.0, -8.0, 9.0, -6.5], np.float32)
     values = {"top_n_sigma": 0.5, "dry_multiplier": 3.0, "dry_base": 40.0, "dry_allowed_length": 0}
-    ours, theirs = pickers(
+    ours, theirs = probes(
         vocab, packed, 5, names, dry_penalty_last_n=512, top_k=1, min_p=0.001, temperature=-1.0, **values
     )
     same_picks(ours, theirs, [row], [3] * 40)
@@ -239,8 +239,8 @@ def test_a_temperature_next_to_nothing_leads_both_to_the_same_end(vocab, packed)
     row = np.full(17, -np.inf, np.float32)
     row[[5, 7, 8]] = [27.104105, -22.304977, -27.651762]
     values = {"temperature": -1.0, "dynatemp_range": 2.0, "dynatemp_exponent": 2.0, "top_n_sigma": 3.0}
-    ours, theirs = pickers(vocab, packed, 17, top_k=0, top_p=1.0, min_p=0.0, **values)
-    assert ours.pick(row.copy()) == theirs.pick(row.copy())
+    ours, theirs = probes(vocab, packed, 17, top_k=0, top_p=1.0, min_p=0.0, **values)
+    assert ours.sample(row.copy()) == theirs.sample(row.copy())
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 7, 40, 64, 127, 128, 129])
@@ -251,5 +251,5 @@ def test_equals_of_a_device_that_rounds_to_16_bits(vocab, packed, n_vocab, k):
     rows = [random.standard_normal(n_vocab).astype(np.float16).astype(np.float32) for _ in range(12)]
     rows.append(np.zeros(n_vocab, np.float32))
     for seed in range(3):
-        ours, theirs = pickers(vocab, packed, n_vocab, top_k=k, seed=seed, top_p=1.0, min_p=0.0)
+        ours, theirs = probes(vocab, packed, n_vocab, top_k=k, seed=seed, top_p=1.0, min_p=0.0)
         same_picks(ours, theirs, rows)

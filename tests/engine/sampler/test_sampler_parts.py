@@ -13,7 +13,7 @@ from llamad.engine.loading.model import load
 from llamad.engine.loading.opening import Loading
 from llamad.engine.sampler.exact_math import has_vectors
 from llamad.engine.testing.fake import Fake
-from llamad.engine.testing.sampler_probe import Picker, row_exps, row_squares, row_sum
+from llamad.engine.testing.sampler_probe import SamplerProbe, row_exps, row_squares, row_sum
 from llamad.flags import parse
 from llamad.protocol.sampling_params import Sampling
 from llamad.tokenizer.dry_breakers import pack_breakers
@@ -37,9 +37,9 @@ def fake():
     return Vocab(made.table, made.vocab, made.n_vocab), made
 
 
-def picker(vocab, n_vocab, kinds, breakers=(), **values):
+def probe(vocab, n_vocab, kinds, breakers=(), **values):
     sampling = Sampling(bytes(kinds), **{**SAMPLING, **values})
-    return Picker(vocab, sampling, n_vocab, bias=[], breakers=list(breakers), ours=True)
+    return SamplerProbe(vocab, sampling, n_vocab, bias=[], breakers=list(breakers), ours=True)
 
 
 def candidates(one):
@@ -168,8 +168,8 @@ def test_tail_free_sampling_cuts_where_the_curve_is_flat(fake, seed, n, scale, z
     if top_k:
         head = np.sort(np.argsort(-row, kind="stable")[:top_k])
         expected = [int(head[i]) for i in tail_free(row[head], z, min_keep)]
-    one = picker(vocab, n, [TOP_K, TFS_Z], tfs_z=z, min_keep=min_keep, top_k=top_k)
-    assert one.pick(row) in expected
+    one = probe(vocab, n, [TOP_K, TFS_Z], tfs_z=z, min_keep=min_keep, top_k=top_k)
+    assert one.sample(row) in expected
     assert abs(len(candidates(one)) - len(expected)) <= 1  # exp's last bit may move the cut by one
     assert set(candidates(one)["id"][: len(expected) - 1]) <= set(expected)
 
@@ -183,7 +183,7 @@ def test_the_line_break_is_penalized_when_asked(fake, kinds, penalize_nl):
     vocab, _ = fake
     row = np.zeros(vocab.n_vocab, dtype=np.float32)
     row[[13, 20]] = 5.0, 4.0
-    one = picker(
+    one = probe(
         vocab,
         vocab.n_vocab,
         kinds,
@@ -193,7 +193,7 @@ def test_the_line_break_is_penalized_when_asked(fake, kinds, penalize_nl):
         penalize_nl=penalize_nl,
     )
     one.accept(13)
-    assert one.pick(row) == (20 if penalize_nl else 13)
+    assert one.sample(row) == (20 if penalize_nl else 13)
 
 
 def test_the_model_knows_its_line_break(model):
@@ -207,10 +207,10 @@ def test_a_pick_is_not_part_of_the_history_before_it_is_accepted(fake):
     vocab, _ = fake
     row = np.zeros(vocab.n_vocab, dtype=np.float32)
     row[[7, 8]] = 5.0, 4.0
-    one = picker(vocab, vocab.n_vocab, [PENALTIES, TEMPERATURE], presence_penalty=3.0, temperature=0.0)
-    assert [one.pick(row), one.pick(row)] == [7, 7]
+    one = probe(vocab, vocab.n_vocab, [PENALTIES, TEMPERATURE], presence_penalty=3.0, temperature=0.0)
+    assert [one.sample(row), one.sample(row)] == [7, 7]
     one.accept(7)
-    assert one.pick(row) == 8
+    assert one.sample(row) == 8
 
 
 def test_more_changes_than_can_be_undone_one_by_one_leave_the_row_as_it_was(model):
@@ -218,12 +218,12 @@ def test_more_changes_than_can_be_undone_one_by_one_leave_the_row_as_it_was(mode
     row = np.random.default_rng(1).standard_normal(49152).astype(np.float32)
     before = row.tobytes()
     values = {"presence_penalty": 1.5, "repeat_last_n": 20_000, "temperature": 0.0}
-    one = picker(model.model.vocab, 49152, [PENALTIES, PENALTIES, TEMPERATURE], **values)
+    one = probe(model.model.vocab, 49152, [PENALTIES, PENALTIES, TEMPERATURE], **values)
     for token in range(10_000):
         one.accept(token)
     row_there = row.copy()
     row_there[:10_000] -= np.float32(3.0)
-    assert one.pick(row) == int(np.argmax(row_there))
+    assert one.sample(row) == int(np.argmax(row_there))
     assert row.tobytes() == before
 
 
@@ -248,12 +248,12 @@ def test_no_row_and_no_parameters_lead_out_of_the_vocabulary(model, kinds, seed,
         "repeat_penalty": 1e38,
     }
     values |= {"dry_multiplier": 3e38, "dry_allowed_length": 0, "temperature": temperature}
-    one = picker(model.model.vocab, 3000, kinds, **values)
+    one = probe(model.model.vocab, 3000, kinds, **values)
     for token in random.integers(0, 3000, 600):
         one.accept(int(token))
     before = row.tobytes()
     for _ in range(3):
-        token = one.pick(row)
+        token = one.sample(row)
         assert 0 <= token < 3000
         assert row.tobytes() == before
         p = candidates(one)["p"]
@@ -265,8 +265,8 @@ def test_no_row_and_no_parameters_lead_out_of_the_vocabulary(model, kinds, seed,
 def test_the_candidates_are_the_same_when_asked_again(fake, kinds):
     vocab, _ = fake
     row = np.random.default_rng(1).standard_normal(vocab.n_vocab).astype(np.float32)
-    one = picker(vocab, vocab.n_vocab, kinds)
-    one.pick(row)
+    one = probe(vocab, vocab.n_vocab, kinds)
+    one.sample(row)
     first = candidates(one)
     assert first["p"].sum() == pytest.approx(1.0, rel=1e-4)
     assert first.tobytes() == candidates(one).tobytes()
@@ -332,12 +332,12 @@ def test_a_breaker_ends_what_dry_looks_at(fake):
     row = np.zeros(vocab.n_vocab, dtype=np.float32)
     penalties = {}
     for breakers in ([], [b"e"]):
-        one = picker(
+        one = probe(
             vocab, vocab.n_vocab, [DRY], breakers, dry_multiplier=0.01, dry_base=2.0, dry_allowed_length=1
         )
         for token in text * 2:
             one.accept(token)
-        one.pick(row)
+        one.sample(row)
         by_id = {int(c["id"]): float(c["p"]) for c in candidates(one)}
         penalties[len(breakers)] = np.log(by_id[0] / by_id[text[0]])
     assert penalties[0] == pytest.approx(0.01 * 2**9, rel=1e-3)

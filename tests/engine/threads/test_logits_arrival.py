@@ -11,7 +11,7 @@ from support.engine_harness import DONE, FAILED, Harness
 
 from llamad.client.task import FAILURE_SAMPLER
 from llamad.engine.testing.fake import Fake
-from llamad.engine.testing.sampler_probe import row_await, row_mark
+from llamad.engine.testing.sampler_probe import row_await, row_fill_sentinels
 
 N = 5000
 
@@ -34,7 +34,7 @@ def test_a_row_has_arrived_when_its_last_number_has(seed):
     rng = np.random.default_rng(seed)
     values = rng.normal(size=N).astype(np.float32)
     row, is_over = np.zeros(N, np.float32), np.zeros(1, np.int32)
-    row_mark(row)
+    row_fill_sentinels(row)
     thread, copies = awaited(row, is_over)
     pieces = np.array_split(rng.permutation(N), 6)  # in whatever order the bus likes
     for piece in pieces:
@@ -59,7 +59,7 @@ def test_no_number_arrives_unseen_while_its_row_is_looked_through():
     to, across = row.reshape(64, -1).T, values.reshape(64, -1).T.copy()
     with ThreadPoolExecutor(1) as reader:
         for _ in range(1500):
-            row_mark(row)
+            row_fill_sentinels(row)
             maxima[:] = 9e9
             reading = reader.submit(row_await, row, is_over, maxima)
             time.sleep(2e-5)  # it begins
@@ -70,7 +70,7 @@ def test_no_number_arrives_unseen_while_its_row_is_looked_through():
 
 def test_numbers_like_the_mark_wait_for_the_end_of_all():
     row, is_over = np.zeros(N, np.float32), np.zeros(1, np.int32)
-    row_mark(row)
+    row_fill_sentinels(row)
     row[: N - 1] = 1
     thread, copies = awaited(row, is_over)
     time.sleep(0.01)
@@ -83,7 +83,7 @@ def test_numbers_like_the_mark_wait_for_the_end_of_all():
 
 def test_no_other_nan_is_taken_for_the_mark():
     row, is_over = np.zeros(N, np.float32), np.zeros(1, np.int32)
-    row_mark(row)
+    row_fill_sentinels(row)
     assert np.isnan(row).all()
     row[:] = np.array([np.nan, -np.nan, np.inf, -np.inf], np.float32)[np.arange(N) % 4]
     assert row_await(row, is_over, np.zeros(N, np.float32))

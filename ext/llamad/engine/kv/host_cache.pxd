@@ -1,13 +1,8 @@
-# The prompt cache in host memory: states of slots that were taken over, found again by their tokens.
+# The prompt cache in host memory: states of slots that were given to another prompt, found again by their tokens.
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from llamad.engine.kv.slots cimport Slot, Slots
 from llamad.engine.kv.task_queue cimport Task
-
-cdef enum:
-    # Fewer tokens are not worth an entry. Also: an entry and a prompt that share less share nothing of use, so that
-    # a hash of half as many tells most others apart.
-    CACHE_TOKENS_MIN = 64
 
 ctypedef struct CacheEntry:
     uint64_t id

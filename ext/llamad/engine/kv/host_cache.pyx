@@ -1,25 +1,22 @@
-# Owns: the prompt cache in host memory, its bound and who leaves it first. Runs on the engine thread, between two
-# steps. Judges nothing: what is worth saving or restoring is admission.pyx's.
+# Owns: the prompt cache in host memory, its bound and its order of eviction. Runs on the engine thread, between two
+# steps. Judges nothing: prefix_sharing.pyx says what is worth saving or restoring.
 #
-# An entry is the whole state of a slot, with its tokens. Entries are apart by API key and adapters. Memories that cannot
+# An entry is the whole state of a slot, with its tokens. API keys and adapters do not share entries. Memories that cannot
 # be cut (recurrent ones, sliding windows) use one only where all of its tokens begin the prompt.
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy, memset
 
-from llamad.protocol.blobs cimport pages_close, pages_open
-from llamad.engine.kv.slots cimport Slot, Slots, common_prefix, slot_clear
 from llamad.base.system cimport now_us
+from llamad.engine.costs.scheduler cimport CACHE_ENTRIES_MAX, CACHE_TOKENS_MIN, RARE_LEARN_RATE
+from llamad.engine.kv.slots cimport Slot, Slots, common_prefix, slot_clear
 from llamad.engine.kv.task_queue cimport Task
+from llamad.protocol.blobs cimport pages_close, pages_open
 from llamad.protocol.messages cimport TASK_CACHE_PROMPT
 
 cdef enum:
-    ENTRIES_MAX = 1024       # every one is looked at for each task
     PAGE = 4096
     HASHED = CACHE_TOKENS_MIN // 2
-
-
-cdef double LEARN_RATE = 0.3
 
 
 cdef int cache_init(Cache *cache, size_t bytes_max) noexcept nogil:
@@ -27,7 +24,7 @@ cdef int cache_init(Cache *cache, size_t bytes_max) noexcept nogil:
     memset(cache, 0, sizeof(Cache))
     if bytes_max == 0:
         return 0
-    cache.entries = <CacheEntry *>calloc(ENTRIES_MAX, sizeof(CacheEntry))
+    cache.entries = <CacheEntry *>calloc(CACHE_ENTRIES_MAX, sizeof(CacheEntry))
     if cache.entries == NULL:
         return -1
     cache.bytes_max = bytes_max
@@ -58,7 +55,7 @@ cdef uint64_t _hash(const int32_t *tokens) noexcept nogil:
 
 cdef int32_t _common(const CacheEntry *entry, uint64_t hash, uint64_t adapter_set, const char *key_name,
                      const int32_t *tokens, int32_t n) noexcept nogil:
-    """How many tokens the entry begins with that these begin with as well; 0 where it is somebody else's."""
+    """How long a prefix the entry shares with these tokens; 0 where it belongs to another key or adapter set."""
     if entry.first_hash != hash or entry.adapter_set != adapter_set:
         return 0
     if memcmp(entry.key_name, key_name, sizeof(entry.key_name)) != 0:
@@ -67,8 +64,8 @@ cdef int32_t _common(const CacheEntry *entry, uint64_t hash, uint64_t adapter_se
 
 
 cdef int32_t cache_find(const Cache *cache, const Slots *slots, const Task *task, uint64_t *id) noexcept nogil:
-    """The entry that spares the task most reading, and how many tokens; 0 without one. The prompt's last token is
-    always read."""
+    """The entry that saves the task most prefill, and how many tokens; 0 without one. The prompt's last token is always
+    computed."""
     cdef const CacheEntry *entry
     cdef int32_t n, n_best = 0, n_prompt = task.command.n_prompt - 1
     cdef uint64_t hash
@@ -126,7 +123,7 @@ cdef int64_t _oldest(const Cache *cache, uint64_t spared) noexcept nogil:
 
 
 cdef void _drop_beginnings(Cache *cache, const Slots *slots, const Slot *slot, uint64_t spared) noexcept nogil:
-    """Entries that the slot's state can stand for."""
+    """Entries that the slot's state can replace."""
     cdef CacheEntry *entry
     cdef uint64_t hash = _hash(slot.tokens)
     cdef int64_t i = 0
@@ -143,8 +140,8 @@ cdef void _drop_beginnings(Cache *cache, const Slots *slots, const Slot *slot, u
 
 
 cdef uint8_t *_take_pages(Cache *cache, size_t n, uint64_t spared, size_t *capacity) noexcept nogil:
-    """Pages for n bytes within the bound, for which the longest unused entries go; NULL where it cannot be. The pages
-    of one that goes are used again if they fit: new ones are slower to write to."""
+    """Pages for n bytes within the bound, for which the longest unused entries are evicted; NULL where it cannot be. The
+    pages of one of them are used again if they fit: new ones are slower to write to."""
     cdef const CacheEntry *kept = cache_entry(cache, spared)
     cdef uint8_t *pages = NULL
     cdef CacheEntry *entry
@@ -152,7 +149,7 @@ cdef uint8_t *_take_pages(Cache *cache, size_t n, uint64_t spared, size_t *capac
     capacity[0] = (n + PAGE - 1) // PAGE * PAGE
     if capacity[0] > cache.bytes_max - (kept.capacity if kept != NULL else 0):
         return NULL
-    while cache.n_entries == ENTRIES_MAX or cache.n_bytes + capacity[0] > cache.bytes_max:
+    while cache.n_entries == CACHE_ENTRIES_MAX or cache.n_bytes + capacity[0] > cache.bytes_max:
         i = _oldest(cache, spared)
         entry = &cache.entries[i]
         cache.n_dropped += 1
@@ -207,7 +204,7 @@ cdef void cache_save(Cache *cache, Slots *slots, const Slot *slot, uint64_t spar
     cache.n_bytes += capacity
     cache.n_saves += 1
     cost = <double>(now_us() - t_start) / slot.n_tokens
-    cache.save_token_us += LEARN_RATE * (cost - cache.save_token_us) if cache.save_token_us > 0 else cost
+    cache.save_token_us += RARE_LEARN_RATE * (cost - cache.save_token_us) if cache.save_token_us > 0 else cost
     _spent(cache, t_start)
 
 

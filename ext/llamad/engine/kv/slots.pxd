@@ -1,17 +1,33 @@
 # The slot table: one sequence of the KV cache each, the prefix it holds and the task it serves.
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
-from llamad.grammar.grammar cimport llamad_matcher
+from llamad.base.table cimport llamad_table
+from llamad.base.thread_pool cimport Job
 from llamad.engine.sampler.logprobs cimport Probs
 from llamad.engine.sampler.sampler cimport Sampler
-from llamad.base.table cimport llamad_table
 from llamad.engine.kv.task_queue cimport Task
+from llamad.grammar.grammar cimport llamad_matcher
 from llamad.tokenizer.detokenizer cimport Text
 
 cdef enum SlotState:
     SLOT_IDLE = 0
-    SLOT_READING = 1
-    SLOT_WRITING = 2
+    SLOT_PREFILLING = 1
+    SLOT_DECODING = 2
+
+# Where sampling that a grammar makes long is (threads/grammar_pool.pyx).
+cdef enum Deferral:
+    DEFERRAL_NONE = 0
+    DEFERRAL_WANTED = 1       # the sampler thread did not get to the end
+    DEFERRAL_QUEUED = 2
+    DEFERRAL_RUNNING = 3      # the slot's sampler, matcher, row, probabilities and token are the grammar thread's
+    DEFERRAL_DONE = 4         # the engine takes the token in its next turn
+
+# What stands for a token where none was sampled.
+cdef enum Sampled:
+    SAMPLED_NOTHING = -1      # llama.cpp has no logits
+    SAMPLED_END = -2000       # the grammar's text is complete, and no token that ends it may be sampled: the task is done
+    SAMPLED_STUCK = -2001     # no token of the vocabulary goes on as the grammar wants
+    SAMPLED_TOO_MUCH = -2002  # the grammar needs more memory or work than it is given
 
 ctypedef struct Slot:
     int32_t id
@@ -31,32 +47,32 @@ ctypedef struct Slot:
     uint64_t adapter_set
     uint64_t group           # of the task that filled it
     char key_name[32]        # likewise
-    uint64_t pending_turn    # when llama.cpp was last told to write to it later (slots.pending_turn)
+    uint64_t pending_turn    # when llama.cpp was last asked to write to it at its next decode (slots.pending_turn)
     int64_t t_used_us
-    int32_t n_processed      # prompt tokens that its last task had to read
+    int32_t n_processed      # prompt tokens that its last task had to prefill
     int32_t is_awaited       # by an action that was put off to the next turn: no task may have it before
 
     # Of the running task.
     int32_t n_cached
     int32_t n_decoded
-    int32_t next_token       # picked, not yet decoded; valid while writing
+    int32_t next_token       # sampled, not yet decoded; valid while decoding
     int32_t n_planned        # tokens in this step's batch
     int32_t is_filler        # in this step's batch only to join its neighbours
-    int32_t n_piece          # tokens of its prompt in the decode that reads, then pads (padding.pyx)
-    int32_t n_pads
+    int32_t n_chunk          # tokens of its prompt in the decode that prefills,
+    int32_t n_padding        # and of padding behind them (padding.pyx)
     int32_t n_left           # scratch of padding.pyx
     int32_t i_output         # index in this step's batch whose logits are wanted, -1: none
     int32_t i_row            # the number of that output among the batch's
     float *logits
-    int32_t picked           # by the sampler thread; negative is an error code
-    int32_t pick_stage       # how far a pick under a grammar has come (slot_sample.pxd)
-    int32_t deferral         # where a pick that takes long is (grammar_pool.pxd); 0: it is not
-    Slot *next_deferred
-    float *row               # the slot's own copy of the logits, for such picks; outlives the task
+    int32_t sampled          # the token, by a sampler thread; negative: a Sampled or the sampler's code
+    int32_t sample_stage     # how far sampling under a grammar has come (slot_sample.pyx)
+    int32_t deferral         # a Deferral
+    Job deferred             # in the grammar threads' queue
+    float *row               # the slot's own copy of the logits while deferred; outlives the task
     int64_t t_deferred_us
     int32_t truncated
     int32_t has_new_line
-    int32_t is_told          # the event loop knows that the task was admitted
+    int32_t is_announced     # the event loop knows that the task was admitted
     int64_t t_admit_us
     int64_t t_prompt_us
     int64_t t_first_us
@@ -67,11 +83,11 @@ ctypedef struct Slots:
     int32_t n_ctx            # of one slot
     int32_t n_cells          # of the whole cache, where slots share it; 0: each slot has its own
     int32_t n_swa
-    int32_t n_swa_spare      # tokens that a window's memory keeps beside it: a compute batch
-    int32_t can_share        # a sequence's beginning can be given to another
-    int32_t can_fill         # a token may be decoded and removed again at no harm
-    int32_t group_n          # self-extend: so many neighbours get one position; 1: off
-    int32_t group_w          # in windows of so many positions
+    int32_t n_swa_spare      # tokens that a sliding window's memory keeps beyond it: a compute batch
+    int32_t can_share        # a prefix of one sequence can be given to another
+    int32_t can_fill         # a token may be decoded and removed again: padding and fillers
+    int32_t group_n          # self-extend: this many neighbours get one position; 1: off
+    int32_t group_w          # in windows of this many positions
     float similarity_min
     int32_t is_pending       # llama.cpp has copies or moves left to do at its next decode
     uint64_t pending_turn    # counts the times that this began

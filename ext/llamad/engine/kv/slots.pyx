@@ -1,7 +1,7 @@
 # Owns: which slot serves a task, and what each sequence of the KV cache holds. Runs on the engine thread.
 # Invariant: slot.tokens[:n_tokens] is exactly what llama.cpp's sequence `slot.id` holds, in this order. Its positions
 # are 0..n_tokens-1, but with self-extend: there the tail from n_grouped on ends at n_pos-1, and what lies before it
-# was pressed together into 0..n_grouped-1.
+# was compressed into 0..n_grouped-1.
 from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp, memcpy, memmove, memset
@@ -15,7 +15,7 @@ from llamad.protocol.messages cimport TASK_CACHE_PROMPT, TASK_POST_PROBS
 
 cdef enum:
     BLOCK = 64               # tokens that are compared at once
-    CELLS_STEP = 256         # of what attention is computed for
+    CELLS_STEP = 256         # llama.cpp computes attention over multiples of this
 
 
 cdef int slots_init(Slots *slots, const llamad_table *table, void *ctx, int32_t n, int32_t n_ctx) noexcept nogil:
@@ -75,8 +75,8 @@ cdef void slot_set_pending(Slots *slots, Slot *slot) noexcept nogil:
 
 
 cdef int32_t slot_common(const Slot *slot, const Task *task) noexcept nogil:
-    """How much of the prompt the slot holds already. Caches made with other adapters hold nothing of use, and a task
-    that wants no cache takes only what its own group has read."""
+    """How much of the prompt the slot holds already. What was computed with other adapters is of no use, and a task
+    that wants no prefix cache takes only what its own group has computed."""
     if slot.adapter_set != task.command.adapter_set:
         return 0
     if not task.command.flags & TASK_CACHE_PROMPT and (task.command.group == 0 or slot.group != task.command.group):
@@ -85,7 +85,7 @@ cdef int32_t slot_common(const Slot *slot, const Task *task) noexcept nogil:
 
 
 cdef int32_t _n_neighbours(const Slots *slots, int32_t i) noexcept nogil:
-    """How many of the two slots beside it work; in a cache that all share it does not matter."""
+    """How many of the two slots beside it are busy; in a unified cache it does not matter."""
     if slots.n_cells:
         return 0
     return ((i > 0 and slots.items[i - 1].state != SLOT_IDLE)
@@ -95,8 +95,8 @@ cdef int32_t _n_neighbours(const Slots *slots, int32_t i) noexcept nogil:
 cdef Slot *slots_choose(Slots *slots, const Task *task) noexcept nogil:
     """The idle slot this task should run in, or NULL. Changes nothing.
 
-    A slot that holds enough of the prompt wins; else the least recently used, where never-used slots come first
-    and lowest first. Beside slots at work their neighbours come before all others: together they are one graph."""
+    A slot that holds enough of the prompt wins; else the least recently used, never-used slots first, lowest first.
+    Neighbours of busy slots come before all others: together they are one graph."""
     cdef Slot *slot
     cdef Slot *best = NULL
     cdef Slot *oldest = NULL
@@ -122,9 +122,9 @@ cdef Slot *slots_choose(Slots *slots, const Task *task) noexcept nogil:
 
 
 cdef int32_t slot_can_keep(Slots *slots, const Slot *slot, int32_t n) noexcept nogil:
-    """n where the slot's sequence can be cut behind its first n tokens, else 0. Changes nothing.
+    """n where the slot's sequence can be cut after its first n tokens, else 0. Changes nothing.
 
-    A sliding window may have lost what the kept part needs, and grouped positions cannot be taken apart again."""
+    A sliding window may have lost what the kept part needs, and grouped positions cannot be undone."""
     if n == slot.n_tokens or n == 0:
         return n
     if slots.n_swa > 0 and slots.table.seq_pos_min(slots.ctx, slot.id) > max(0, n - slots.n_swa):
@@ -149,7 +149,7 @@ cdef int32_t slot_keep(Slots *slots, Slot *slot, int32_t n) noexcept nogil:
 
 
 cdef void slot_clear(Slots *slots, Slot *slot) noexcept nogil:
-    """The slot's sequence holds nothing any more."""
+    """Empties the slot's sequence."""
     if slot.n_tokens > 0:
         slots.table.seq_rm(slots.ctx, slot.id, -1, -1)
     slots.n_evicted += <uint64_t>slot.n_tokens
@@ -157,10 +157,10 @@ cdef void slot_clear(Slots *slots, Slot *slot) noexcept nogil:
 
 
 cdef void slot_take(Slots *slots, Slot *slot, Task *task) noexcept nogil:
-    """The idle slot begins to read the task's prompt, behind what it holds: that must be a part of it."""
+    """The idle slot begins to prefill the task's prompt after what it holds, which must be a prefix of it."""
     slot.n_cached = slot.n_tokens
     slot.task = task
-    slot.state = SLOT_READING
+    slot.state = SLOT_PREFILLING
     slots.n_reused += <uint64_t>slot.n_cached
     slot.adapter_set = task.command.adapter_set
     slot.group = task.command.group
@@ -205,7 +205,7 @@ cdef int32_t _n_shared(const Slots *slots, const Slot *slot) noexcept nogil:
 
 
 cdef int32_t slot_can_drop(Slots *slots, const Slot *slot, int32_t n_keep, int32_t n_discard) noexcept nogil:
-    """Whether n_discard tokens behind the first n_keep can go, as if they had never been there. Changes nothing."""
+    """Whether n_discard tokens after the first n_keep can go as if they had never been there. Changes nothing."""
     cdef int32_t n_end = n_keep + n_discard
     if n_keep == 0 and n_end == slot.n_tokens:
         return 1
@@ -221,7 +221,7 @@ cdef int32_t slot_can_drop(Slots *slots, const Slot *slot, int32_t n_keep, int32
 
 
 cdef int32_t slot_discard(Slots *slots, const Slot *slot, int32_t n_keep) noexcept nogil:
-    """How many tokens behind the first n_keep go when the context is shifted; 0 where it cannot be. Changes nothing.
+    """How many tokens after the first n_keep go when the context is shifted; 0 where it cannot be. Changes nothing.
 
     What moves must be the slot's own: tokens that other slots hold as well go too."""
     cdef int32_t n_left = slot.n_tokens - n_keep, n_discard = slot.task.command.n_discard
@@ -233,7 +233,7 @@ cdef int32_t slot_discard(Slots *slots, const Slot *slot, int32_t n_keep) noexce
 
 
 cdef int slot_shift(Slots *slots, Slot *slot, int32_t n_keep, int32_t n_discard) noexcept nogil:
-    """Makes room: drops tokens behind the first n_keep and moves the rest forward. 0, or -1 where the memory refuses:
+    """Makes room: drops tokens after the first n_keep and moves the rest forward. 0, or -1 where the memory refuses:
     nothing changed then."""
     if slots.table.seq_rm(slots.ctx, slot.id, n_keep, n_keep + n_discard) != 1:
         return -1
@@ -269,12 +269,12 @@ cdef void slot_regroup(Slots *slots, Slot *slot) noexcept nogil:
 
 
 cdef int32_t slot_room(const Slots *slots, const Slot *slot) noexcept nogil:
-    """How many tokens may be read before positions must be grouped again."""
+    """How many tokens may be prefilled before positions must be grouped again."""
     return slot.n_grouped + slots.group_w - slot.n_pos if slots.group_n > 1 else slots.n_ctx
 
 
 cdef int32_t slots_cells_computed(const Slots *slots, int32_t n_tokens) noexcept nogil:
-    """For how many cells llama.cpp computes attention where the longest of a batch has so many tokens: in steps."""
+    """For how many cells llama.cpp computes attention where the longest sequence of a batch has this many tokens."""
     return min(slots.n_ctx, (n_tokens + CELLS_STEP - 1) // CELLS_STEP * CELLS_STEP)
 
 
@@ -286,7 +286,7 @@ cdef int32_t slots_cells_used(const Slots *slots) noexcept nogil:
 
 
 cdef Slot *slots_oldest_idle(Slots *slots, const Slot *spared) noexcept nogil:
-    """Who has the longest unused idle prefix; NULL when no idle slot but `spared` holds any. Changes nothing."""
+    """The idle slot whose prefix was unused for longest; NULL when none but `spared` holds any. Changes nothing."""
     cdef Slot *oldest = NULL
     cdef Slot *slot
     cdef int32_t i
@@ -311,15 +311,15 @@ cdef int32_t slots_check_integrity(const Slots *slots) noexcept nogil:
             return 2
         if slot.n_tokens < 0 or slot.n_tokens > slots.n_ctx:
             return 3
-        if slot.state != SLOT_WRITING and slot.sampler != NULL:
+        if slot.state != SLOT_DECODING and slot.sampler != NULL:
             return 4
-        if slot.state == SLOT_READING and slot.n_tokens >= slot.task.command.n_prompt:
+        if slot.state == SLOT_PREFILLING and slot.n_tokens >= slot.task.command.n_prompt:
             return 5
         if slots.group_n == 1 and (slot.n_pos != slot.n_tokens or slot.n_grouped):
             return 7
         if slot.n_pos > slot.n_tokens or slot.n_pos < slot.n_grouped or slot.n_shared > slot.n_tokens:
             return 8
-        if slot.deferral and (slot.state != SLOT_WRITING or slot.matcher == NULL):
+        if slot.deferral and (slot.state != SLOT_DECODING or slot.matcher == NULL):
             return 9
         for j in range(i):
             if slot.task != NULL and slots.items[j].task == slot.task:

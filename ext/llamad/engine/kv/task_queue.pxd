@@ -1,4 +1,4 @@
-# Tasks as the engine holds them, and the line of those that wait for a slot.
+# Tasks as the engine holds them, and the queue of those that wait for a slot.
 from libc.stdint cimport int32_t, uint64_t
 
 from llamad.base.table cimport llamad_bias
@@ -13,7 +13,7 @@ ctypedef struct Task:
     const char *stops
     const int32_t *breakers
     int32_t is_paused
-    # While it waits for a slot to read what both prompts begin with (admission.pyx); held_n is 0 where it does not.
+    # While it waits for another slot to prefill a prefix of both prompts (prefix_sharing.pyx); held_n is 0 otherwise.
     int32_t held_slot
     int32_t held_n
     uint64_t held_task

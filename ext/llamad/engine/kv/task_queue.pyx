@@ -1,4 +1,4 @@
-# Owns: a task's memory (one block, copied out of its command) and the order of the waiting line.
+# Owns: a task's memory (one block, copied out of its command) and the order of the queue.
 # Runs on the engine thread.
 from libc.stdint cimport int32_t, uint64_t
 from libc.stdlib cimport free, malloc

@@ -5,7 +5,8 @@ from llamad.engine.sampler.random cimport Random
 from llamad.base.table cimport llamad_candidate, llamad_sampling, llamad_table
 
 cdef enum:
-    TOP_P_FEW = 1024     # beyond it, top_p sorts the first TOP_P_FIRST of an unsorted list before it sorts all
+    # llama.cpp's: of an unsorted list longer than TOP_P_FEW, top_p sorts the first TOP_P_FIRST before it sorts all.
+    TOP_P_FEW = 1024
     TOP_P_FIRST = 256
 
 # The candidates as llama.cpp's chain would have them at this point. Where n is smaller than n_full, those left out are

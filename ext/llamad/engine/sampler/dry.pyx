@@ -166,7 +166,7 @@ cdef int dry_find(Dry *dry, const llamad_sampling *s) noexcept nogil:
 
 
 cdef void dry_forget(Dry *dry) noexcept nogil:
-    """After a pick."""
+    """After a token was sampled."""
     cdef int32_t i
     for i in range(dry.n_found):
         dry.longest[dry.found[i]] = 0

@@ -5,14 +5,11 @@ from llamad.engine.sampler.candidates cimport Candidates
 from llamad.engine.sampler.random cimport Random
 from llamad.base.table cimport llamad_candidate, llamad_sampling
 
-cdef enum:
-    UNDO_MAX = 4096
-
 ctypedef struct Undo:
     int32_t token
     float logit
 
-# One sampler thread's memory: everything that a pick needs, laid out once.
+# One sampler thread's memory: everything that sampling needs, laid out once.
 ctypedef struct Scratch:
     llamad_candidate *data
     llamad_candidate *spare

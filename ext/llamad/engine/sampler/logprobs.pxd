@@ -1,16 +1,13 @@
-# The probabilities told with each picked token.
+# The probabilities reported with each sampled token.
 from libc.stdint cimport int32_t, int64_t
 
 from llamad.engine.sampler.sampler cimport Sampler
 from llamad.protocol.messages cimport TokenProb
 
-cdef enum:
-    PROBS_MAX = 1024         # top tokens at most
-
 ctypedef struct Probs:
     int32_t n_top            # 0: none are asked for
     int32_t is_post          # of what the sampler left, not of the model's logits
-    TokenProb *rows          # 1 + n_top for each token that is not sent yet, and for the one being picked
+    TokenProb *rows          # 1 + n_top for each token that is not sent yet, and for the one being sampled
     int32_t n_tokens
     int64_t n_rows_max
     double log_sum           # of the exponentials of the row in work
@@ -20,6 +17,6 @@ cdef void probs_free(Probs *probs) noexcept nogil
 cdef int probs_reserve(Probs *probs) noexcept nogil
 cdef int probs_reserve_for(Probs *probs, int32_t n_tokens) noexcept nogil
 cdef void probs_before(Probs *probs, const float *row, int32_t n_vocab, void *scratch) noexcept nogil
-cdef void probs_after(Probs *probs, Sampler *sampler, const float *row, int32_t picked) noexcept nogil
+cdef void probs_after(Probs *probs, Sampler *sampler, const float *row, int32_t sampled) noexcept nogil
 cdef void probs_of(Probs *probs, const float *row, int32_t n_vocab, int32_t token, void *scratch) noexcept nogil
 cdef void probs_sent(Probs *probs, int32_t n_tokens) noexcept nogil

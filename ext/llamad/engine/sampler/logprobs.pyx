@@ -1,4 +1,4 @@
-# Owns: which tokens were likely at each step, and how likely. before/after run on sampler threads around the pick
+# Owns: which tokens were likely at each step, and how likely. before/after run on sampler threads around sampling
 # (one task on one thread at a time), the rest on the engine thread. Never sorts the vocabulary, never changes the row.
 from libc.float cimport FLT_MAX
 from libc.math cimport INFINITY
@@ -8,7 +8,8 @@ from libc.string cimport memmove, memset
 
 from llamad.engine.sampler.sampler cimport Sampler, sampler_candidates, sampler_scratch_bytes
 from llamad.base.table cimport llamad_candidate
-from llamad.engine.sampler.topk cimport TOPK_COLLECT_MAX, topk_select
+from llamad.engine.costs.sampler cimport TOPK_COLLECT_MAX
+from llamad.engine.sampler.topk cimport topk_select
 from llamad.protocol.messages cimport TokenProb
 
 cdef extern from "llamad/engine/sampler/logprobs.h" nogil:
@@ -48,7 +49,7 @@ cdef int probs_reserve_for(Probs *probs, int32_t n_tokens) noexcept nogil:
 
 
 cdef inline TokenProb *_next(Probs *probs) noexcept nogil:
-    """The rows of the token being picked: itself, then the top."""
+    """The rows of the token being sampled: itself, then the top."""
     return probs.rows + <int64_t>probs.n_tokens * (1 + probs.n_top)
 
 
@@ -92,21 +93,21 @@ cdef void probs_before(Probs *probs, const float *row, int32_t n_vocab, void *sc
         out[1 + i].value = _logprob(probs, top[i].logit)
 
 
-cdef void probs_after(Probs *probs, Sampler *sampler, const float *row, int32_t picked) noexcept nogil:
-    """The picked token's own probability; and what the sampler left, where that is asked for."""
+cdef void probs_after(Probs *probs, Sampler *sampler, const float *row, int32_t sampled) noexcept nogil:
+    """The sampled token's own probability; and what the sampler left, where that is asked for."""
     cdef llamad_candidate *left = NULL
     cdef TokenProb *out
     cdef int32_t i, n = 0, n_top = 0
-    if probs.n_top == 0 or picked < 0:
+    if probs.n_top == 0 or sampled < 0:
         return
     out = _next(probs)
     if not probs.is_post:
-        out.value = _logprob(probs, row[picked])
+        out.value = _logprob(probs, row[sampled])
         return
     sampler_candidates(sampler, &left, &n)
     out.value = 1  # as llama-server has it where the token is not among them
     for i in range(n):
-        if left[i].id == picked:
+        if left[i].id == sampled:
             out.value = left[i].p
             break
     for i in range(min(n, probs.n_top)):
@@ -119,7 +120,7 @@ cdef void probs_after(Probs *probs, Sampler *sampler, const float *row, int32_t 
 
 
 cdef void probs_of(Probs *probs, const float *row, int32_t n_vocab, int32_t token, void *scratch) noexcept nogil:
-    """The same for a token that nobody picked."""
+    """The same for a token that was not sampled."""
     probs_before(probs, row, n_vocab, scratch)
     probs_after(probs, NULL, row, token)
 
@@ -133,10 +134,10 @@ cdef void probs_sent(Probs *probs, int32_t n_tokens) noexcept nogil:
     memmove(probs.rows, probs.rows + n_tokens * stride, <size_t>(probs.n_tokens * stride) * sizeof(TokenProb))
 
 
-def top_logprobs(float[::1] row, picked: int, n_top: int) -> tuple[float, list[tuple[int, float]]]:
-    """What is told with one token: for tests and timing, apart from the engine."""
+def top_logprobs(float[::1] row, sampled: int, n_top: int) -> tuple[float, list[tuple[int, float]]]:
+    """What is reported with one token: for tests and timing, without an engine."""
     cdef Probs probs
-    cdef int32_t token = picked, n_vocab = <int32_t>row.shape[0], k
+    cdef int32_t token = sampled, n_vocab = <int32_t>row.shape[0], k
     cdef void *scratch = malloc(sampler_scratch_bytes(n_vocab))
     memset(&probs, 0, sizeof(Probs))
     probs_begin(&probs, n_top, 0)

@@ -9,8 +9,8 @@ from llamad.engine.sampler.random cimport Random
 from llamad.engine.sampler.logits_row cimport Row
 from llamad.base.table cimport llamad_bias, llamad_candidate, llamad_sampling, llamad_table
 
-# What sampler_candidates has to look at after a pick.
-cdef enum PickedFrom:
+# Where sampler_candidates finds what the last token was sampled from.
+cdef enum SampledFrom:
     FROM_NOTHING = 0
     FROM_LIST = 1        # candidates
     FROM_ROW = 2         # the whole vocabulary: the row's exps
@@ -31,10 +31,10 @@ ctypedef struct Sampler:
     Random *xtc              # one for each xtc of the chain, and behind them as many to go back to
     int32_t n_xtc
 
-    int32_t has_maxima       # the next pick's scratch has those of its row (logits_row.pxd)
+    int32_t has_maxima       # the scratch has the maxima of the next row (logits_row.pxd)
 
-    # Of the last pick; the pointers lead into its scratch.
-    int32_t picked_from
+    # Of the last token; the pointers lead into its scratch.
+    int32_t sampled_from
     Candidates candidates
     Row row
 
@@ -46,7 +46,7 @@ cdef Sampler *sampler_open_chain(const llamad_table *table, const void *vocab, i
                                  const char *breakers, int32_t n_breakers) noexcept nogil
 cdef int32_t sampler_history_wanted(const llamad_sampling *sampling) noexcept nogil
 cdef void sampler_accept(Sampler *sampler, int32_t token) noexcept nogil
-cdef int32_t sampler_pick(Sampler *sampler, float *logits, void *scratch) noexcept nogil
+cdef int32_t sampler_sample(Sampler *sampler, float *logits, void *scratch) noexcept nogil
 cdef void sampler_candidates(Sampler *sampler, llamad_candidate **data, int32_t *n) noexcept nogil
 cdef void sampler_close(Sampler *sampler) noexcept nogil
 cdef size_t sampler_scratch_bytes(int32_t n_vocab) noexcept nogil

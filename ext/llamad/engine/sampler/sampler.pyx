@@ -1,5 +1,5 @@
 # Owns: a task's sampler: which samplers it has, in which order, and what they remember. Opened on the engine thread,
-# picks on sampler threads (one task on one thread at a time). Must not touch slots or events.
+# samples on sampler threads (one task on one thread at a time). Must not touch slots or events.
 #
 # A chain begins on the row of logits itself: penalties, DRY and biases touch only a few tokens of it, and most cuts
 # find what they leave by scanning it (logits_row.pyx). From the first cut on the samplers work on the list of candidates that
@@ -173,7 +173,7 @@ cdef void sampler_accept(Sampler *sampler, int32_t token) noexcept nogil:
     dry_accept(&sampler.dry, token)
 
 
-# --- picking --------------------------------------------------------------------------------------------------
+# --- sampling -------------------------------------------------------------------------------------------------
 
 cdef int _step_on_row(Sampler *sampler, unsigned char kind, Row *row, Candidates *c, int has_dry, int exact) noexcept nogil:
     """1: `c` is the list from here on. 0: still on the row. -1: this sampler needs a list of everything."""
@@ -230,17 +230,17 @@ cdef void _step_on_list(Sampler *sampler, unsigned char kind, Candidates *c, int
 cdef int32_t _draw(Sampler *sampler, Row *row, Candidates *c, int on_row) noexcept nogil:
     cdef int32_t token
     if on_row:
-        sampler.picked_from = FROM_ROW
+        sampler.sampled_from = FROM_ROW
         token = row_draw(row, &sampler.random, &c.total)
         if token >= 0:
             return token
         row_list(row, c)
-    sampler.picked_from = FROM_LIST
+    sampler.sampled_from = FROM_LIST
     token = candidates_draw(c, &sampler.random)
     return AGAIN if c.redo else token
 
 
-cdef int32_t _pick(Sampler *sampler, Row *row, Candidates *c, int has_dry, int exact) noexcept nogil:
+cdef int32_t _sample(Sampler *sampler, Row *row, Candidates *c, int has_dry, int exact) noexcept nogil:
     """The chain from its first sampler to the draw. With `exact` the list is whole from the first cut on."""
     cdef int32_t i, n, i_xtc = 0, state
     cdef unsigned char kind
@@ -280,28 +280,28 @@ cdef void _begin(Sampler *sampler, float *logits, void *scratch, int32_t has_max
     c.places = sampler.row.m.places
 
 
-cdef int32_t sampler_pick(Sampler *sampler, float *logits, void *scratch) noexcept nogil:
+cdef int32_t sampler_sample(Sampler *sampler, float *logits, void *scratch) noexcept nogil:
     """The next token, or a negative code. The row is as it was afterwards, and the token is not part of the history
-    before sampler_accept: a grammar may have another pick made for the same place, with the next random number."""
+    before sampler_accept: a grammar may have another token sampled for the same place, with the next random number."""
     cdef Candidates *c = &sampler.candidates
     cdef size_t n_xtc_bytes = <size_t>sampler.n_xtc * sizeof(Random)
     cdef int32_t token, has_maxima = sampler.has_maxima
     cdef int has_dry = 0
     sampler.has_maxima = 0
     if sampler.chain != NULL:
-        sampler.picked_from = FROM_CHAIN
+        sampler.sampled_from = FROM_CHAIN
         c.table = sampler.table
-        return sampler.table.sampler_pick(sampler.chain, logits, sampler.n_vocab, scratch, &c.data, &c.n)
+        return sampler.table.sampler_sample(sampler.chain, logits, sampler.n_vocab, scratch, &c.data, &c.n)
     if sampler.dry.tokens != NULL:
         has_dry = dry_find(&sampler.dry, &sampler.sampling)
     memcpy(sampler.xtc + sampler.n_xtc, sampler.xtc, n_xtc_bytes)
     _begin(sampler, logits, scratch, has_maxima)
-    token = _pick(sampler, &sampler.row, c, has_dry, 0)
+    token = _sample(sampler, &sampler.row, c, has_dry, 0)
     row_close(&sampler.row)
     if token == AGAIN:
         memcpy(sampler.xtc, sampler.xtc + sampler.n_xtc, n_xtc_bytes)
         _begin(sampler, logits, scratch, 0)
-        token = _pick(sampler, &sampler.row, c, has_dry, 1)
+        token = _sample(sampler, &sampler.row, c, has_dry, 1)
         row_close(&sampler.row)
     if has_dry:
         dry_forget(&sampler.dry)
@@ -309,19 +309,19 @@ cdef int32_t sampler_pick(Sampler *sampler, float *logits, void *scratch) noexce
 
 
 cdef void sampler_candidates(Sampler *sampler, llamad_candidate **data, int32_t *n) noexcept nogil:
-    """The candidates of the last pick as they stood for the draw, with their final probabilities, largest first. Those
-    without any probability may be left out. After a pick, before its scratch is used again."""
+    """The candidates as they stood for the last draw, with their final probabilities, largest first. Those without any
+    probability may be left out. Before the scratch is used again."""
     cdef Candidates *c = &sampler.candidates
     cdef int32_t i
-    if sampler.picked_from == FROM_ROW:
+    if sampler.sampled_from == FROM_ROW:
         for i in range(sampler.n_vocab):
             c.data[i].id = i
             c.data[i].p = sampler.row.m.exps[i]
             c.data[i].logit = c.data[i].p
         c.n = sampler.n_vocab
         c.is_sorted = 0
-        sampler.picked_from = FROM_LIST
-    if sampler.picked_from == FROM_CHAIN:
+        sampler.sampled_from = FROM_LIST
+    if sampler.sampled_from == FROM_CHAIN:
         for i in range(c.n):
             c.data[i].p = c.data[i].p if c.data[i].p >= 0 else 0  # no NaN goes out
         c.table.sort(c.data, c.n)

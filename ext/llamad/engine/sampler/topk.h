@@ -14,6 +14,9 @@
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
+
+#include "llamad/engine/costs/sampler.h"
+
 #if defined(__AVX__)
 #include <immintrin.h>
 #endif
@@ -34,7 +37,7 @@
 
 typedef float topk_vf __attribute__((vector_size(TOPK_WIDTH * 4)));
 typedef int32_t topk_vi __attribute__((vector_size(TOPK_WIDTH * 4)));
-/* One that is loaded once: a device may be writing there, and compare and test must see the same. */
+/* Loaded once: a GPU may be writing there, and compare and test must see the same. */
 typedef volatile const float topk_seen __attribute__((vector_size(TOPK_WIDTH * 4), aligned(4), may_alias));
 
 /* Writes one maximum for each group of a piece. Returns whether one of its numbers has exactly these bits. */
@@ -115,13 +118,13 @@ static inline float topk_near(const float *row, int32_t n, int32_t k, float larg
     const int32_t n_most = k + k / 4 + 8;
     float above = largest, span = 1, least = largest - span;
     int32_t count = topk_count(row, n, least), n_passes = 1;
-    for (; count < k && n_passes < 12; n_passes++) {
+    for (; count < k && n_passes < COUNT_DOUBLINGS_MAX; n_passes++) {
         above = least;
         span *= 2;
         least = largest - span;
         count = topk_count(row, n, least);
     }
-    for (; count > n_most && n_passes < 24; n_passes++) {
+    for (; count > n_most && n_passes < COUNT_PASSES_MAX; n_passes++) {
         float middle = least + (above - least) / 2;
         int32_t n_middle = topk_count(row, n, middle);
         if (n_middle < k) {
@@ -151,7 +154,7 @@ static inline uint32_t topk_larger(const float *at, float than) {
 
 /* --- the order of equals ---------------------------------------------------------------------------------------
  *
- * Devices round logits to 16 bits, so among the 40 largest some are nearly always equal, and which of them comes first
+ * GPUs round logits to 16 bits, so among the 40 largest some are nearly always equal, and which of them comes first
  * decides which one a random number means. llama.cpp leaves it to std::partial_sort: a heap of the first k whose top
  * is the least, into which every later element goes that is larger than that. The same heap is kept here, but pieces of
  * the row whose maximum does not reach the top are passed over: nothing in them would have entered it.

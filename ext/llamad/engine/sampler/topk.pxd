@@ -3,10 +3,6 @@ from libc.stdint cimport int32_t
 
 from llamad.base.table cimport llamad_candidate
 
-cdef enum:
-    TOPK_MAX = 1024          # the largest k this is made for
-    TOPK_COLLECT_MAX = 4096
-
 cdef extern from "llamad/engine/sampler/topk.h" nogil:
     enum:
         TOPK_LANES

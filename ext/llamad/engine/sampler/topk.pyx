@@ -4,6 +4,7 @@ from libc.math cimport INFINITY
 from libc.stdint cimport int32_t
 
 from llamad.base.table cimport llamad_candidate
+from llamad.engine.costs.sampler cimport INSERTION_SORT_MAX, TOPK_COLLECT_MAX, TOPK_MAX
 
 cdef enum:
     PARTIAL_SORT_MAX = 128   # llama.cpp's limit
@@ -91,7 +92,7 @@ cdef void _sort(llamad_candidate *data, int32_t n) noexcept nogil:
     """Largest first. Insertion for the usual few, a heap for many."""
     cdef llamad_candidate value
     cdef int32_t i, j
-    if n <= 96:
+    if n <= INSERTION_SORT_MAX:
         for i in range(1, n):
             value = data[i]
             j = i

@@ -1,6 +1,6 @@
-# Slots that get a token for nothing but the shape of the batch.
-from llamad.engine.scheduler.plan cimport Plan
+# Slots that get a token for the shape of the batch alone.
 from llamad.engine.kv.slots cimport Slots
+from llamad.engine.scheduler.plan cimport Plan
 
 cdef void fillers_choose(Plan *plan, Slots *slots) noexcept nogil
 cdef void fillers_remove(const Plan *plan, Slots *slots) noexcept nogil

@@ -1,20 +1,15 @@
-# Owns: fillers, slots without anything to decode that get a token all the same, which is removed afterwards. Runs on
-# the engine thread.
+# Owns: fillers, slots with nothing to decode that get a token all the same, which is removed after the decode. Runs on the
+# engine thread.
 #
-# With a stream for each slot llama.cpp makes a graph for every run of neighbours in the batch, and each reads all
-# weights again: holes between those who write are filled. And a device runs a graph that it has seen twice in the same
-# shape much faster (captured, launched as one): where many write, their number is rounded up, and kept for some steps
-# when it falls, so that one who ends or begins does not change the shape.
+# With a KV stream for each slot llama.cpp makes a graph for every run of neighbours in the batch, and each reads all
+# weights again: holes between decoding slots are filled. And a GPU runs a graph that it has seen twice in the same shape
+# much faster (captured, launched as one): the number of streams is rounded up, and kept for some steps when it falls, so
+# that one stream more or less does not change the shape.
 from libc.stdint cimport int32_t
 
-from llamad.engine.scheduler.plan cimport Plan, plan_has_device, plan_has_output
+from llamad.engine.costs.scheduler cimport EXACT_STREAMS_MAX, FILL_GAP_MAX, SHAPE_KEEP_STEPS
 from llamad.engine.kv.slots cimport Slot, Slots, slots_cells_computed
-
-cdef enum:
-    # A graph more costs a device about as much as thirty streams more in one (1B model, H200).
-    FILL_MAX = 24
-    # A new shape costs about as much as a quarter more of the streams for so many steps.
-    KEEP_STEPS = 12
+from llamad.engine.scheduler.plan cimport Plan, plan_has_device, plan_has_output
 
 
 cdef int32_t _cells(const Slots *slots, const Plan *plan) noexcept nogil:
@@ -42,17 +37,17 @@ cdef void _fill(Plan *plan, Slots *slots, int32_t first, int32_t end) noexcept n
 
 
 cdef int32_t _rounded(int32_t n) noexcept nogil:
-    """Few are not rounded: there each one more costs something, and another kind of product may begin."""
+    """A number of streams as a batch should have it."""
     cdef int32_t step = 1
-    if n > 8:
+    if n > EXACT_STREAMS_MAX:
         step = 4 if n <= 32 else 8 if n <= 64 else 16
     return (n + step - 1) // step * step
 
 
 cdef int32_t _width(Plan *plan, int32_t n) noexcept nogil:
-    """How many streams the batch should have for these n."""
+    """How many streams the batch should have for n that are wanted."""
     cdef int32_t width = _rounded(n)
-    if n > 8 and width < plan.width <= width + plan.width // 4 and plan.n_kept < KEEP_STEPS:
+    if n > EXACT_STREAMS_MAX and width < plan.width <= width + plan.width // 4 and plan.n_kept < SHAPE_KEEP_STEPS:
         plan.n_kept += 1
         return plan.width
     plan.width = width
@@ -65,13 +60,13 @@ cdef void fillers_choose(Plan *plan, Slots *slots) noexcept nogil:
     plan.n_fillers = 0
     for i in range(slots.n):
         slots.items[i].is_filler = 0
-    if not slots.can_fill or not plan_has_device(plan) or (plan.n_reading_tokens and not plan.is_apart):
+    if not slots.can_fill or not plan_has_device(plan) or (plan.n_prefill_tokens and not plan.is_separate):
         return
     n_cells = _cells(slots, plan)
     for i in range(slots.n):
         if not plan_has_output(plan, &slots.items[i]):
             continue
-        if last >= 0 and i - last <= FILL_MAX + 1 and _can_fill(slots, last + 1, i, n_cells):
+        if last >= 0 and i - last <= FILL_GAP_MAX + 1 and _can_fill(slots, last + 1, i, n_cells):
             _fill(plan, slots, last + 1, i)
         else:
             n_runs += 1
@@ -91,7 +86,7 @@ cdef void fillers_choose(Plan *plan, Slots *slots) noexcept nogil:
 
 
 cdef void fillers_remove(const Plan *plan, Slots *slots) noexcept nogil:
-    """After the decode, when the slots hold what they read."""
+    """After the decode, when the slots hold what it added."""
     cdef Slot *slot
     cdef int32_t i
     if plan.n_fillers == 0:

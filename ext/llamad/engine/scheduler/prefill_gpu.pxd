@@ -1,11 +1,8 @@
-# How much is read where a device computes, and who waits for it.
+# How much is prefilled in a step where a GPU computes, and whether decoding slots wait for it.
 from libc.stdint cimport int32_t, int64_t
 
 from llamad.engine.scheduler.plan cimport Plan
 
-cdef enum:
-    TOKENS_MIN = 128         # the least that is read beside writers
-
-cdef int32_t beside_tokens(const Plan *plan, int32_t is_alone) noexcept nogil
-cdef int beside_is_readers(Plan *plan) noexcept nogil
-cdef void beside_learn(Plan *plan, int64_t decode_us) noexcept nogil
+cdef int32_t prefill_gpu_tokens(const Plan *plan, int32_t is_alone) noexcept nogil
+cdef int prefill_gpu_goes_first(Plan *plan) noexcept nogil
+cdef void prefill_gpu_learn(Plan *plan, int64_t decode_us) noexcept nogil

@@ -1,82 +1,73 @@
-# Owns: the room for prompts where a device computes. Runs on the engine thread; decides, changes only the plan.
+# Owns: the room for prompts where a GPU computes. Runs on the engine thread; changes nothing but the plan.
 #
-# A step that reads costs a device much whatever is read (graphs are built, and launched piece by piece) and little for a
-# token. Beside writers so much is read that the gap between their tokens stays bounded. While many wait for their first
-# token, or some who are soon served, writers sit out for a while: every step that they take part in delays all who wait.
+# A prefill step costs a GPU much whatever it holds (graphs are built and launched piece by piece) and little for a
+# token. Beside decoding slots the chunk is as large as keeps the gap between their tokens bounded. While many slots wait
+# for their first token, or a few that are soon served, decoding stalls for a while: every decoding step delays them all.
 from libc.stdint cimport int32_t, int64_t
 
-from llamad.engine.scheduler.plan cimport BESIDE_SIZES
 from llamad.base.system cimport now_us
-
-cdef enum:
-    GAP_US_MIN = 5000
-    # So many who write may wait longer for one more who waits for the first token.
-    WAITING_WEIGHT = 4
-    # Whoever reads is soon served within so many steps of writing.
-    SOON_STEPS = 6
-    # Writers may sit out so long at a stretch, and a tenth of the time: such a gap is as long as many, so there are few.
-    CREDIT_US_MAX = 150000
-    CREDIT_PART = 10
-
-cdef double GAP_FACTOR = 2.5
-cdef double LEAST_FACTOR = 1.5
-cdef double DEAR_FACTOR = 3
-cdef double LEARN_RATE = 0.3
-cdef double BELIEF = 0.995
+from llamad.engine.costs.scheduler cimport (
+    GAP_FACTOR, GPU_CHUNK_TOKENS_MIN, GPU_GAP_US_MIN, LEAST_CHUNK_FACTOR, OUTLIER_FACTOR, PREFILL_WEIGHT,
+    RARE_LEARN_RATE, SOON_STEPS, STALL_CREDIT_PART, STALL_CREDIT_US_MAX, UNTRIED_DECAY,
+)
+from llamad.engine.scheduler.plan cimport CHUNK_SIZES
 
 
-cdef int32_t beside_tokens(const Plan *plan, int32_t is_alone) noexcept nogil:
+cdef int32_t prefill_gpu_tokens(const Plan *plan, int32_t is_alone) noexcept nogil:
     """Prompt tokens that this step has time for."""
     if is_alone:
         return plan.batch_max
-    if plan.n_writing + plan.n_deferred == 0:
+    if plan.n_decoding + plan.n_deferred == 0:
         return plan.ubatch  # one after the other: all at once would make the first wait for the last
-    return <int32_t>min(<double>plan.batch_max,
-                        plan.read_room * max(1.0, WAITING_WEIGHT * (plan.n_reading - 1) / (plan.n_writing + 1.0)))
+    return <int32_t>min(<double>plan.batch_max, plan.prefill_room
+                        * max(1.0, PREFILL_WEIGHT * (plan.n_prefilling - 1) / (plan.n_decoding + 1.0)))
 
 
-cdef int beside_is_readers(Plan *plan) noexcept nogil:
-    """Whether those who write wait for those who wait for their first token: these are many, or soon served, and it was
-    not so lately."""
+cdef int prefill_gpu_goes_first(Plan *plan) noexcept nogil:
+    """Whether decoding slots stall for those that wait for their first token: these are many, or soon served, and there
+    is credit left."""
     cdef int64_t now = now_us()
-    plan.credit_us = min(<double>CREDIT_US_MAX, plan.credit_us + <double>(now - plan.t_made_us) / CREDIT_PART)
-    plan.t_made_us = now
-    if plan.credit_us <= 0 or plan.n_reading < 2:
+    plan.credit_us = min(<double>STALL_CREDIT_US_MAX,
+                         plan.credit_us + <double>(now - plan.t_credit_us) / STALL_CREDIT_PART)
+    plan.t_credit_us = now
+    if plan.credit_us <= 0 or plan.n_prefilling < 2:
         return 0
-    return 2 * plan.n_reading >= plan.n_writing or plan.n_unread * plan.read_token_us <= SOON_STEPS * plan.write_us
+    return (2 * plan.n_prefilling >= plan.n_decoding
+            or plan.n_prompt_left * plan.prefill_token_us <= SOON_STEPS * plan.decode_step_us)
 
 
 cdef int32_t _size(int32_t n_tokens) noexcept nogil:
-    """Which of the sizes a chunk counts as: 128 tokens, 256, 512, ..., the nearest."""
+    """The size a chunk counts as: 128 tokens, 256, 512, ..., the nearest."""
     cdef int32_t k = 0
-    while k + 1 < BESIDE_SIZES and TOKENS_MIN << (k + 1) <= n_tokens + n_tokens // 3:
+    while k + 1 < CHUNK_SIZES and GPU_CHUNK_TOKENS_MIN << (k + 1) <= n_tokens + n_tokens // 3:
         k += 1
     return k
 
 
-cdef void beside_learn(Plan *plan, int64_t decode_us) noexcept nogil:
-    """What the step just decoded cost. The room is the largest size that keeps to the gap, or that costs not much more
-    than the least: to read less would only make more such steps. A size that is not known yet is tried, and one that was
-    too dear is believed a little less with every step, so that it is tried again now and then."""
-    cdef double cost = max(1.0, <double>decode_us - plan.write_us), limit
+cdef void prefill_gpu_learn(Plan *plan, int64_t decode_us) noexcept nogil:
+    """What the step just decoded cost. The room becomes the largest size that keeps the gap, or that costs not much more
+    than the smallest. A size that is not known yet is tried, and one that was too dear is believed less with every step,
+    so that it is tried again now and then."""
+    cdef double cost = max(1.0, <double>decode_us - plan.decode_step_us), limit
     cdef int32_t i, k
-    if plan.n_sitting:
+    if plan.n_stalled:
         plan.credit_us -= <double>decode_us
-    if plan.n_writing == 0 or plan.n_reading_tokens == 0:
+    if plan.n_decoding == 0 or plan.n_prefill_tokens == 0:
         return
-    limit = max(max(GAP_FACTOR * plan.write_us, <double>GAP_US_MIN) - plan.write_us, LEAST_FACTOR * plan.size_us[0])
-    cost = min(cost, DEAR_FACTOR * limit)  # the first of its kind loads code, which says nothing of the next
-    k = _size(plan.n_reading_tokens + plan.n_pads)
-    if plan.n_reading_tokens < plan.n_unread and not plan.is_refused:
-        k = max(k, _size(plan.read_room))  # whole prompts do not always fill the room
-    plan.size_us[k] += LEARN_RATE * (cost - plan.size_us[k]) if plan.size_us[k] > 0 else cost
+    limit = max(max(GAP_FACTOR * plan.decode_step_us, <double>GPU_GAP_US_MIN) - plan.decode_step_us,
+                LEAST_CHUNK_FACTOR * plan.chunk_us[0])
+    cost = min(cost, OUTLIER_FACTOR * limit)
+    k = _size(plan.n_prefill_tokens + plan.n_padding)
+    if plan.n_prefill_tokens < plan.n_prompt_left and not plan.is_put_off:
+        k = max(k, _size(plan.prefill_room))  # whole prompts do not always fill the room
+    plan.chunk_us[k] += RARE_LEARN_RATE * (cost - plan.chunk_us[k]) if plan.chunk_us[k] > 0 else cost
     for i in range(k):
-        plan.size_us[i] = min(plan.size_us[i], plan.size_us[k])  # less costs no more
-    for i in range(k + 1, BESIDE_SIZES):
-        plan.size_us[i] *= BELIEF
+        plan.chunk_us[i] = min(plan.chunk_us[i], plan.chunk_us[k])  # less costs no more
+    for i in range(k + 1, CHUNK_SIZES):
+        plan.chunk_us[i] *= UNTRIED_DECAY
     k = 0
-    while TOKENS_MIN << (k + 1) <= plan.ubatch and k + 1 < BESIDE_SIZES and plan.size_us[k + 1] <= limit:
+    while GPU_CHUNK_TOKENS_MIN << (k + 1) <= plan.ubatch and k + 1 < CHUNK_SIZES and plan.chunk_us[k + 1] <= limit:
         k += 1
-        if plan.size_us[k] == 0:
+        if plan.chunk_us[k] == 0:
             break
-    plan.read_room = min(plan.ubatch, TOKENS_MIN << k)
+    plan.prefill_room = min(plan.ubatch, GPU_CHUNK_TOKENS_MIN << k)

@@ -1,13 +1,20 @@
 # Owns: a fake table and its model. Each byte is a token; the model's answer is a script, byte by byte, counted
 # from a sequence's first output, then EOS; without a script it counts upwards from the last byte.
 # It is as strict as llama.cpp is fatal: what would abort there is counted in bad_calls here.
-from libc.stdint cimport INT32_MAX, INT32_MIN, int32_t, int64_t, uint8_t, uint32_t, uint64_t, uintptr_t
+from libc.stdint cimport INT32_MIN, int32_t, int64_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memchr, memcpy, memset
 
-from llamad.engine.testing.fake_graphs cimport fake_graphs
 from llamad.base.system cimport load_int, now_us, sleep_us, store_int, store_time
-from llamad.base.table cimport LLAMAD_TABLE_VERSION, llamad_batch, llamad_bias, llamad_candidate, llamad_sampling, llamad_table
+from llamad.base.table cimport (
+    LLAMAD_TABLE_VERSION, llamad_batch, llamad_bias, llamad_candidate, llamad_sampling, llamad_table,
+)
+from llamad.engine.testing.fake_graphs cimport fake_graphs
+from llamad.engine.testing.fake_memory cimport (
+    fake_can_shift, fake_empty, fake_hold, fake_new_cell, fake_next_pos, fake_seq_add, fake_seq_cp, fake_seq_div,
+    fake_seq_pos_min, fake_seq_rm, fake_state_get, fake_state_set, fake_state_size,
+)
+from llamad.engine.testing.fake_model cimport FAKE_SEQS_MAX, FAKE_VOCAB, FakeModel, FakeSeq
 
 cdef enum:
     BOS = 0
@@ -20,41 +27,11 @@ ctypedef struct FakeSampler:
     FakeModel *model
 
 
-# --- memory: sequences of cells, as llama.cpp keeps them -------------------------------------------------------
-
-cdef int32_t _next_pos(const FakeSeq *seq) noexcept nogil:
-    return seq.cells[seq.n_held - 1].pos + 1 if seq.n_held else 0
-
-
-cdef void _let_go(FakeCell *cell) noexcept nogil:
-    cell.n_seqs -= 1
-    if cell.n_seqs == 0:
-        free(cell)
-
-
-cdef void _hold(FakeModel *model, FakeSeq *seq, FakeCell *cell) noexcept nogil:
-    if seq.cells == NULL:
-        seq.cells = <FakeCell **>malloc(<size_t>(model.n_ctx + 1) * sizeof(void *))
-    if seq.n_held > model.n_ctx:
-        model.bad_calls += 1
-        return
-    cell.n_seqs += 1
-    seq.cells[seq.n_held] = cell
-    seq.n_held += 1
-
-
-cdef FakeCell *_new_cell(int32_t pos, int32_t token) noexcept nogil:
-    cdef FakeCell *cell = <FakeCell *>calloc(1, sizeof(FakeCell))
-    cell.pos = pos
-    cell.token = token
-    return cell
-
-
 cdef void _check_batch(FakeModel *model, const llamad_batch *batch) noexcept nogil:
     cdef int32_t i, seq
     cdef int32_t expected[FAKE_SEQS_MAX]
     for i in range(FAKE_SEQS_MAX):
-        expected[i] = _next_pos(&model.seqs[i])
+        expected[i] = fake_next_pos(&model.seqs[i])
     if batch.n_tokens <= 0 or batch.n_tokens > model.n_batch:
         model.bad_calls += 1
     for i in range(batch.n_tokens):
@@ -98,7 +75,7 @@ cdef int32_t _decode(void *ctx, const llamad_batch *batch) noexcept nogil:
         if batch.output[i]:
             seq.n_outputs += 1
             n_rows += 1
-        _hold(model, seq, _new_cell(batch.pos[i], batch.token[i]))
+        fake_hold(model, seq, fake_new_cell(batch.pos[i], batch.token[i]))
         if batch.output[i]:
             seq.n_told = seq.n_held
     return 0
@@ -157,13 +134,6 @@ cdef float *_rows(void *ctx) noexcept nogil:
     return <float *>(<char *>model + sizeof(FakeModel))
 
 
-cdef void _empty(FakeSeq *seq) noexcept nogil:
-    cdef int32_t i
-    for i in range(seq.n_held):
-        _let_go(seq.cells[i])
-    seq.n_held = seq.n_outputs = seq.n_told = 0
-
-
 cdef int32_t _rebuild(void *ctx) noexcept nogil:
     cdef FakeModel *model = <FakeModel *>ctx
     cdef int32_t i
@@ -172,154 +142,8 @@ cdef int32_t _rebuild(void *ctx) noexcept nogil:
         return -1
     model.n_rebuilds += 1
     for i in range(FAKE_SEQS_MAX):
-        _empty(&model.seqs[i])
+        fake_empty(&model.seqs[i])
     return 0
-
-
-cdef int _is_bad(FakeModel *model, int32_t seq) noexcept nogil:
-    if 0 <= seq < FAKE_SEQS_MAX:
-        return 0
-    model.bad_calls += 1
-    return 1
-
-
-cdef int _is_behind_output(const FakeSeq *seq, int32_t p0) noexcept nogil:
-    """Whether what is cut off begins right behind a token with an output, and has none itself: pads."""
-    return 0 < seq.n_told < seq.n_held and seq.cells[seq.n_told].pos == p0
-
-
-cdef int32_t _seq_rm(void *ctx, int32_t seq_id, int32_t p0, int32_t p1) noexcept nogil:
-    cdef FakeModel *model = <FakeModel *>ctx
-    cdef FakeSeq *seq = &model.seqs[seq_id]
-    cdef int32_t i, n = 0
-    if _is_bad(model, seq_id):
-        return 0
-    p1 = INT32_MAX if p1 < 0 else p1
-    if not model.can_cut and 0 < p0 < _next_pos(seq):
-        return 0
-    if seq.n_held and p1 > seq.cells[seq.n_held - 1].pos and not _is_behind_output(seq, p0):
-        seq.n_outputs = 0
-    for i in range(seq.n_held):
-        if p0 <= seq.cells[i].pos < p1:
-            _let_go(seq.cells[i])
-        else:
-            seq.cells[n] = seq.cells[i]
-            n += 1
-    seq.n_held = n
-    seq.n_told = min(seq.n_told, n)
-    return 1
-
-
-cdef int32_t _seq_add(void *ctx, int32_t seq_id, int32_t p0, int32_t p1, int32_t delta) noexcept nogil:
-    cdef FakeModel *model = <FakeModel *>ctx
-    cdef FakeSeq *seq = &model.seqs[seq_id]
-    cdef int32_t i
-    if not model.can_shift:
-        model.bad_calls += 1
-    for i in range(seq.n_held):
-        if p0 <= seq.cells[i].pos < p1:
-            seq.is_written_later = 1
-            seq.cells[i].pos += delta
-            if seq.cells[i].pos < 0:
-                model.bad_calls += 1
-    return 1
-
-
-cdef int32_t _seq_div(void *ctx, int32_t seq_id, int32_t p0, int32_t p1, int32_t divisor) noexcept nogil:
-    cdef FakeModel *model = <FakeModel *>ctx
-    cdef FakeSeq *seq = &model.seqs[seq_id]
-    cdef int32_t i
-    if not model.can_shift:
-        model.bad_calls += 1
-    for i in range(seq.n_held):
-        if p0 <= seq.cells[i].pos < p1:
-            seq.cells[i].pos //= divisor
-    return 1
-
-
-cdef int32_t _seq_cp(void *ctx, int32_t src, int32_t dst) noexcept nogil:
-    cdef FakeModel *model = <FakeModel *>ctx
-    cdef FakeCell *cell
-    cdef int32_t i
-    if _is_bad(model, src) or _is_bad(model, dst):
-        return 0
-    if src == dst or model.seqs[dst].n_held:
-        model.bad_calls += 1
-        return 0
-    model.n_copies += 1
-    if not model.is_unified:
-        model.seqs[dst].is_written_later = model.seqs[src].is_read_later = 1
-    for i in range(model.seqs[src].n_held):
-        cell = model.seqs[src].cells[i]
-        _hold(model, &model.seqs[dst], cell if model.is_unified else _new_cell(cell.pos, cell.token))
-    return 1
-
-
-cdef int32_t _seq_pos_min(void *ctx, int32_t seq_id) noexcept nogil:
-    cdef FakeSeq *seq = &(<FakeModel *>ctx).seqs[seq_id]
-    return max(seq.cells[0].pos, load_int(&(<FakeModel *>ctx).n_lost)) if seq.n_held else -1
-
-
-cdef int32_t _can_shift(void *ctx) noexcept nogil:
-    return (<FakeModel *>ctx).can_shift
-
-
-# A state in llama.cpp's own form: one stream, one layer, keys and values of one f32 each, which are the token.
-cdef size_t _state_size(void *ctx, int32_t seq_id) noexcept nogil:
-    cdef size_t n = <size_t>(<FakeModel *>ctx).seqs[seq_id].n_held
-    return 16 + (12 * n + 32 + 8 * n if n else 0)
-
-
-cdef uint8_t *_put(uint8_t *at, uint32_t value) noexcept nogil:
-    memcpy(at, &value, 4)
-    return at + 4
-
-
-cdef size_t _state_get(void *ctx, int32_t seq_id, uint8_t *data, size_t n) noexcept nogil:
-    cdef FakeModel *model = <FakeModel *>ctx
-    cdef FakeSeq *seq = &model.seqs[seq_id]
-    cdef uint8_t *at = data
-    cdef float value
-    cdef int32_t i, k
-    if _is_bad(model, seq_id) or n != _state_size(ctx, seq_id):
-        return 0
-    model.bad_calls += seq.is_written_later
-    at = _put(_put(_put(_put(at, 0xaf143cd8), <uint32_t>seq_id), 1), <uint32_t>seq.n_held)
-    if seq.n_held == 0:
-        return n
-    for i in range(seq.n_held):
-        at = _put(_put(_put(at, <uint32_t>seq.cells[i].pos), 1), <uint32_t>seq_id)
-    at = _put(_put(at, 0), 1)
-    for k in range(2):
-        at = _put(_put(_put(at, 0), 4), 0)
-        for i in range(seq.n_held):
-            value = <float>seq.cells[i].token
-            memcpy(at, &value, 4)
-            at += 4
-    return n
-
-
-cdef size_t _state_set(void *ctx, int32_t seq_id, const uint8_t *data, size_t n) noexcept nogil:
-    cdef FakeModel *model = <FakeModel *>ctx
-    cdef FakeSeq *seq = &model.seqs[seq_id]
-    cdef uint32_t n_cells = 0
-    cdef int32_t pos = 0
-    cdef float value = 0
-    cdef uint32_t i
-    if _is_bad(model, seq_id) or load_int(&model.fail_state):
-        store_int(&model.fail_state, 0)
-        return 0
-    model.bad_calls += seq.is_written_later or seq.is_read_later
-    memcpy(&n_cells, data + 12, 4)
-    if n_cells == 0 or n != 48 + 20 * <size_t>n_cells:
-        model.bad_calls += 1  # the checker must not let this through
-        return 0
-    _empty(seq)
-    for i in range(n_cells):
-        memcpy(&pos, data + 16 + 12 * i, 4)
-        memcpy(&value, data + 36 + 12 * n_cells + 4 * i, 4)
-        _hold(model, seq, _new_cell(pos, <int32_t>value))
-    return n
 
 
 cdef int32_t _tokenize(const void *vocab, const char *text, int32_t n_text, int32_t *tokens, int32_t n_max,
@@ -375,7 +199,7 @@ cdef void _sampler_accept(void *sampler, int32_t token) noexcept nogil:
     pass
 
 
-cdef int32_t _sampler_pick(void *sampler, const float *logits, int32_t n_vocab, void *scratch,
+cdef int32_t _sampler_sample(void *sampler, const float *logits, int32_t n_vocab, void *scratch,
                            llamad_candidate **data, int32_t *n) noexcept nogil:
     cdef int32_t i, best = FIRST_BYTE + 46  # a full stop, where EOS is banned
     data[0] = <llamad_candidate *>scratch
@@ -428,22 +252,22 @@ _table.decode = _decode
 _table.logits = _logits
 _table.rows = _rows
 _table.rebuild = _rebuild
-_table.seq_rm = _seq_rm
-_table.seq_add = _seq_add
-_table.seq_div = _seq_div
-_table.seq_cp = _seq_cp
-_table.seq_pos_min = _seq_pos_min
-_table.can_shift = _can_shift
-_table.state_size = _state_size
-_table.state_get = _state_get
-_table.state_set = _state_set
+_table.seq_rm = fake_seq_rm
+_table.seq_add = fake_seq_add
+_table.seq_div = fake_seq_div
+_table.seq_cp = fake_seq_cp
+_table.seq_pos_min = fake_seq_pos_min
+_table.can_shift = fake_can_shift
+_table.state_size = fake_state_size
+_table.state_get = fake_state_get
+_table.state_set = fake_state_set
 _table.tokenize = _tokenize
 _table.piece = _piece
 _table.detokenize = _detokenize
 _table.is_eog = _is_eog
 _table.sampler_open = _sampler_open
 _table.sampler_accept = _sampler_accept
-_table.sampler_pick = _sampler_pick
+_table.sampler_sample = _sampler_sample
 _table.sampler_close = _sampler_close
 _table.sort = _sort
 _table.sort_front = _sort_front
@@ -483,7 +307,7 @@ cdef class Fake:
             free(self.model.batch_arrives)
             free(self.model.batch_row)
             for i in range(FAKE_SEQS_MAX):
-                _empty(&self.model.seqs[i])
+                fake_empty(&self.model.seqs[i])
                 free(self.model.seqs[i].cells)
             free(self.model)
 

@@ -1,11 +1,11 @@
 # Owns: the fake's graphs, as llama.cpp makes them with a stream for each sequence: of neighbours, as far as all of them
-# go, then of what is left of the longer ones. A device sends the rows of one graph after the other, so that they are not
-# in the batch's order until llama.cpp has put them there.
+# go, then of what is left of the longer ones. A GPU sends the rows of one graph after the other, so that they are not in the
+# batch's order until llama.cpp has put them there.
 from libc.stdint cimport int32_t
 from libc.string cimport memset
 
-from llamad.engine.testing.fake cimport FAKE_SEQS_MAX
 from llamad.base.table cimport llamad_batch
+from llamad.engine.testing.fake_model cimport FAKE_SEQS_MAX
 
 
 cdef int32_t _send(const llamad_batch *batch, const int32_t *done, int32_t first, int32_t end, int32_t n_each,

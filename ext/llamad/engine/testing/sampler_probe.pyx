@@ -1,5 +1,5 @@
-# Owns: one sampler in the hand of a test or a measurement, and its parts that a test looks at alone. The engine does
-# not use it.
+# Owns: one sampler for a test or a measurement to drive, and parts of it that are tested alone. The engine does not use
+# it.
 from libc.stdint cimport int32_t
 from libc.stdlib cimport calloc, free, malloc
 
@@ -8,10 +8,10 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from llamad.tokenizer.dry_breakers import pack_breakers
 
 from llamad.engine.sampler.exact_math cimport exps, sum_in_order, sum_of_squares
-from llamad.engine.threads.logits_arrival cimport landing_await, landing_mark
+from llamad.engine.threads.logits_arrival cimport arrival_await, arrival_fill_sentinels
 from llamad.engine.sampler.logits_row cimport row_maxima
 from llamad.engine.sampler.sampler cimport (
-    Sampler, sampler_accept, sampler_candidates, sampler_close, sampler_open, sampler_open_chain, sampler_pick,
+    Sampler, sampler_accept, sampler_candidates, sampler_close, sampler_open, sampler_open_chain, sampler_sample,
     sampler_scratch_bytes,
 )
 from llamad.protocol.sampling_params cimport Sampling
@@ -19,8 +19,8 @@ from llamad.base.table cimport llamad_bias, llamad_candidate
 from llamad.tokenizer.vocab cimport Vocab
 
 
-cdef class Picker:
-    """One sampler in the hand: ours, or llama.cpp's with `ours=False`."""
+cdef class SamplerProbe:
+    """One sampler: ours, or llama.cpp's with `ours=False`."""
     cdef Sampler *sampler
     cdef void *scratch
     cdef Vocab vocab
@@ -58,18 +58,18 @@ cdef class Picker:
     def accept(self, token: int) -> None:
         sampler_accept(self.sampler, token)
 
-    def pick(self, float[::1] logits, landed: bool = False) -> int:
-        """Picks, without accepting. The logits stay as they are. Landed, their maxima are there already."""
+    def sample(self, float[::1] logits, arrived: bool = False) -> int:
+        """Samples, without accepting. The logits stay as they are. `arrived`: their maxima are known already."""
         assert logits.shape[0] == self.sampler.n_vocab
         cdef int32_t token, is_over = 0, n = <int32_t>logits.shape[0]
-        if landed:
-            self.sampler.has_maxima = landing_await(&logits[0], n, row_maxima(self.scratch, n), &is_over, 0)
+        if arrived:
+            self.sampler.has_maxima = arrival_await(&logits[0], n, row_maxima(self.scratch, n), &is_over, 0)
         with nogil:
-            token = sampler_pick(self.sampler, &logits[0], self.scratch)
+            token = sampler_sample(self.sampler, &logits[0], self.scratch)
         return token
 
     def candidates(self) -> bytes:
-        """What the last pick drew from, the most probable first, as structs (int32 id, float logit, float p)."""
+        """What the last token was drawn from, the most probable first, as structs (int32 id, float logit, float p)."""
         cdef llamad_candidate *data
         cdef int32_t n
         with nogil:
@@ -77,11 +77,11 @@ cdef class Picker:
         return PyBytes_FromStringAndSize(<char *>data, n * <Py_ssize_t>sizeof(llamad_candidate))
 
     def repeat(self, float[::1] logits, n: int) -> None:
-        """Picks n times from one row and accepts each token, for timing."""
+        """Samples n times from one row and accepts each token, for timing."""
         cdef int32_t i, token, n_times = n
         with nogil:
             for i in range(n_times):
-                token = sampler_pick(self.sampler, &logits[0], self.scratch)
+                token = sampler_sample(self.sampler, &logits[0], self.scratch)
                 sampler_accept(self.sampler, token)
 
 
@@ -101,16 +101,16 @@ def row_squares(float[::1] row, mean: float) -> float:
     return sum_of_squares(&row[0], <int32_t>row.shape[0], mean)
 
 
-def row_mark(float[::1] row) -> None:
+def row_fill_sentinels(float[::1] row) -> None:
     """logits_arrival.h's, for a test."""
-    landing_mark(&row[0], <int32_t>row.shape[0])
+    arrival_fill_sentinels(&row[0], <int32_t>row.shape[0])
 
 
 def row_await(const float[::1] row, const int32_t[::1] is_over, float[::1] maxima) -> bool:
-    """logits_arrival.h's landing_await without patience, for a test. Others may write to the row meanwhile."""
+    """logits_arrival.h's arrival_await without patience, for a test. Others may write to the row meanwhile."""
     cdef int32_t n = <int32_t>row.shape[0]
     cdef int has_maxima
     assert maxima.shape[0] >= n // 1024 * 16
     with nogil:
-        has_maxima = landing_await(&row[0], n, &maxima[0], &is_over[0], 0)
+        has_maxima = arrival_await(&row[0], n, &maxima[0], &is_over[0], 0)
     return has_maxima != 0

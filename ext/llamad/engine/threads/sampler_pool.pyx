@@ -1,211 +1,202 @@
-# Owns: the sampler threads. Rounds are begun and ended by the engine thread alone, which takes part in the work itself,
-# so a pool of one has no threads at all. Workers never see Python.
+# Owns: the sampler threads. The engine thread alone begins and ends rounds, and takes part in them, so that a pool of one
+# has no threads at all. The threads never see Python.
 #
-# A round is short: 64 rows on 8 threads take less time than it takes to wake 8 threads. So where the engine waits for a
-# device it begins the round before, and tells from when on there will be something to do: the threads sleep until then
-# and are awake when it comes. Where even that may be too late, since decode() returns only when all is nearly done, it
-# alerts them beforehand. Where the engine computes itself the cores are its own, and nobody wakes early.
+# A round is short: 64 rows on 8 threads take less time than waking 8 threads does. So where the engine waits for a GPU it
+# begins the round early and says from when on there is something to do: the threads sleep until then. Where even that is
+# too late, because decode() returns only when all is nearly done, it alerts them before. Where the CPU computes, the cores
+# are llama.cpp's, and nobody wakes early.
 #
-# Indices can be awaited one by one. What an index leaves to do (`after`) nobody waits for but the next round, and
-# whoever asks for it (workers_settle).
+# Indices can be awaited one by one. What an index leaves to do (`after`) is awaited only by the next round and by
+# sampler_pool_drain.
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
 
-from llamad.base.pthread cimport pthread_create, pthread_join
 from llamad.base.system cimport (
     be_punctual, fetch_add_int, futex_wait, futex_wake_all, load_int, load_time, now_us, relax, sched_yield, store_int,
     store_time,
 )
+from llamad.base.thread_pool cimport threads_join, threads_start
+from llamad.engine.costs.sampler cimport ALERT_SPIN_US, SPINS_BEFORE_YIELD
 
 cdef enum:
-    CLOSED = 0               # `next` between two rounds: whoever comes late finds nothing
-    N_SPINS = 64             # of the caller, before it lets others have its core
-    ALERT_US = 1500          # who was alerted spins so long for the round
+    CLOSED = 0               # `next` between two rounds: a late thread finds nothing
 
 
-cdef int _take_one(Workers *workers, int32_t worker) noexcept nogil:
+cdef int _take_one(SamplerPool *pool, int32_t worker) noexcept nogil:
     """Whether there was something to do."""
-    # Below 0: this index counted from the round's end. Whoever reads it late cannot take it for one of a later round.
-    cdef int32_t index = fetch_add_int(&workers.next, 1)
+    # Below 0: the index counted from the round's end. A thread that reads it late cannot take it for a later round's.
+    cdef int32_t index = fetch_add_int(&pool.next, 1)
     if index >= 0:
         return 0
-    index += workers.n
-    workers.fn(workers.arg, index, worker)
+    index += pool.n
+    pool.fn(pool.arg, index, worker)
     if index < AWAITED_MAX:
-        store_int(&workers.done[index], workers.stamp)
-    fetch_add_int(&workers.n_done, 1)
-    if workers.after != NULL:
-        workers.after(workers.arg, worker)
-    fetch_add_int(&workers.n_after, 1)
+        store_int(&pool.done[index], pool.stamp)
+    fetch_add_int(&pool.n_done, 1)
+    if pool.after != NULL:
+        pool.after(pool.arg, worker)
+    fetch_add_int(&pool.n_after, 1)
     return 1
 
 
-cdef void _sleep(Workers *workers, int32_t bell, int64_t timeout_us) noexcept nogil:
-    fetch_add_int(&workers.n_sleeping, 1)
-    futex_wait(&workers.bell, bell, timeout_us)
-    fetch_add_int(&workers.n_sleeping, -1)
+cdef void _sleep(SamplerPool *pool, int32_t bell, int64_t timeout_us) noexcept nogil:
+    fetch_add_int(&pool.n_sleeping, 1)
+    futex_wait(&pool.bell, bell, timeout_us)
+    fetch_add_int(&pool.n_sleeping, -1)
 
 
-cdef int64_t _nap_us(const Workers *workers, int32_t seat) noexcept nogil:
-    """How long somebody may sleep between two rounds; -1: until the bell."""
-    cdef int64_t alert_us = load_time(&workers.alert_us), now = now_us()
-    if alert_us == 0 or seat >= load_int(&workers.n_seats) or now > alert_us + ALERT_US:
+cdef int64_t _nap_us(const SamplerPool *pool, int32_t seat) noexcept nogil:
+    """How long a thread may sleep between two rounds; -1: until the bell."""
+    cdef int64_t alert_us = load_time(&pool.alert_us), now = now_us()
+    if alert_us == 0 or seat >= load_int(&pool.n_seats) or now > alert_us + ALERT_SPIN_US:
         return -1
     return max(<int64_t>0, alert_us - now)
 
 
-cdef void _await_round(Workers *workers, int32_t seat, int32_t seen) noexcept nogil:
+cdef void _await_round(SamplerPool *pool, int32_t seat, int32_t seen) noexcept nogil:
     cdef int64_t early_us
     cdef int32_t bell
     while True:
-        bell = load_int(&workers.bell)
-        if load_int(&workers.stopping):
+        bell = load_int(&pool.bell)
+        if load_int(&pool.stopping):
             return
-        if load_int(&workers.round) == seen:
-            early_us = _nap_us(workers, seat)
+        if load_int(&pool.round) == seen:
+            early_us = _nap_us(pool, seat)
             if early_us:
-                _sleep(workers, bell, early_us)
+                _sleep(pool, bell, early_us)
             else:
                 relax()
             continue
-        if seat >= load_int(&workers.n_seats):
-            _sleep(workers, bell, -1)
+        if seat >= load_int(&pool.n_seats):
+            _sleep(pool, bell, -1)
             continue
-        early_us = load_time(&workers.from_us) - now_us()
+        early_us = load_time(&pool.from_us) - now_us()
         if early_us <= 0:
             return
-        _sleep(workers, bell, early_us)
+        _sleep(pool, bell, early_us)
 
 
-cdef void *_thread_main(void *arg) noexcept nogil:
-    cdef Seat *seat = <Seat *>arg
-    cdef Workers *workers = <Workers *>seat.workers
-    cdef int32_t seen = 0
+cdef void _work(void *arg, int32_t index) noexcept nogil:
+    cdef SamplerPool *pool = <SamplerPool *>arg
+    cdef int32_t seat = index + 1, seen = 0  # the caller has the first
     be_punctual()
     while True:
-        _await_round(workers, seat.index, seen)
-        if load_int(&workers.stopping):
-            return NULL
-        seen = load_int(&workers.round)
-        while _take_one(workers, seat.index):
+        _await_round(pool, seat, seen)
+        if load_int(&pool.stopping):
+            return
+        seen = load_int(&pool.round)
+        while _take_one(pool, seat):
             pass
 
 
-cdef void _ring(Workers *workers) noexcept nogil:
-    fetch_add_int(&workers.bell, 1)
-    if fetch_add_int(&workers.n_sleeping, 0) > 0:
-        futex_wake_all(&workers.bell)
+cdef void _ring(SamplerPool *pool) noexcept nogil:
+    fetch_add_int(&pool.bell, 1)
+    if fetch_add_int(&pool.n_sleeping, 0) > 0:
+        futex_wake_all(&pool.bell)
 
 
-cdef Workers *workers_start(int32_t n_threads) noexcept nogil:
+cdef SamplerPool *sampler_pool_start(int32_t n_threads) noexcept nogil:
     """A pool of n_threads including the caller, or NULL. Fewer threads if the system refuses some."""
-    cdef Workers *workers = <Workers *>calloc(1, sizeof(Workers))
-    cdef int32_t i
-    if workers == NULL:
+    cdef SamplerPool *pool = <SamplerPool *>calloc(1, sizeof(SamplerPool))
+    if pool == NULL:
         return NULL
-    workers.next = CLOSED
-    for i in range(min(n_threads - 1, <int32_t>THREADS_MAX)):
-        workers.seats[i].workers = workers
-        workers.seats[i].index = i + 1
-        if pthread_create(&workers.threads[i], NULL, _thread_main, &workers.seats[i]) != 0:
-            break
-        workers.n_threads += 1
-    return workers
+    pool.next = CLOSED
+    threads_start(&pool.threads, n_threads - 1, _work, pool)
+    return pool
 
 
-cdef void workers_stop(Workers *workers) noexcept nogil:
-    cdef int32_t i
-    if workers == NULL:
+cdef void sampler_pool_stop(SamplerPool *pool) noexcept nogil:
+    if pool == NULL:
         return
-    store_int(&workers.stopping, 1)
-    _ring(workers)
-    for i in range(workers.n_threads):
-        pthread_join(workers.threads[i], NULL)
-    free(workers)
+    store_int(&pool.stopping, 1)
+    _ring(pool)
+    threads_join(&pool.threads)
+    free(pool)
 
 
-cdef int32_t workers_count(const Workers *workers) noexcept nogil:
-    return workers.n_threads + 1
+cdef int32_t sampler_pool_count(const SamplerPool *pool) noexcept nogil:
+    return pool.threads.n + 1
 
 
-cdef void workers_alert(Workers *workers, int32_t n, int64_t from_us) noexcept nogil:
-    """Between two rounds: the next one is for so many indices, and likely to begin soon after this time."""
-    if workers.n_threads:
-        store_int(&workers.n_seats, min(n + 1, workers_count(workers)))
-        store_time(&workers.alert_us, from_us)
-        _ring(workers)
+cdef void sampler_pool_alert(SamplerPool *pool, int32_t n, int64_t from_us) noexcept nogil:
+    """Between two rounds: the next one is for n indices, and likely to begin soon after this time."""
+    if pool.threads.n:
+        store_int(&pool.n_seats, min(n + 1, sampler_pool_count(pool)))
+        store_time(&pool.alert_us, from_us)
+        _ring(pool)
 
 
-cdef void workers_begin(Workers *workers, WorkFn fn, AfterFn after, void *arg, int32_t n,
-                        int64_t from_us) noexcept nogil:
-    """Has fn(arg, i, worker) called for every i below n, from that time on; 0: at once. workers_end() must follow."""
-    workers_settle(workers)
-    # A thread that is late from the last round may take an index of this one: all it needs is there before `next` is.
-    workers.fn = fn
-    workers.after = after
-    workers.arg = arg
-    workers.n = n
-    store_int(&workers.n_seats, workers_count(workers))
-    store_time(&workers.from_us, from_us)
-    store_time(&workers.alert_us, 0)
-    store_int(&workers.n_done, 0)
-    store_int(&workers.n_after, 0)
-    workers.stamp += 1
-    store_int(&workers.next, -n)
-    fetch_add_int(&workers.round, 1)
-    if n > 1 and workers.n_threads:
-        _ring(workers)
+cdef void sampler_pool_begin(SamplerPool *pool, WorkFn fn, AfterFn after, void *arg, int32_t n,
+                             int64_t from_us) noexcept nogil:
+    """Has fn(arg, i, worker) called for every i below n, from that time on; 0: at once. sampler_pool_end() must
+    follow."""
+    sampler_pool_drain(pool)
+    # A late thread of the last round may take an index of this one: all it needs is there before `next` is.
+    pool.fn = fn
+    pool.after = after
+    pool.arg = arg
+    pool.n = n
+    store_int(&pool.n_seats, sampler_pool_count(pool))
+    store_time(&pool.from_us, from_us)
+    store_time(&pool.alert_us, 0)
+    store_int(&pool.n_done, 0)
+    store_int(&pool.n_after, 0)
+    pool.stamp += 1
+    store_int(&pool.next, -n)
+    fetch_add_int(&pool.round, 1)
+    if n > 1 and pool.threads.n:
+        _ring(pool)
 
 
-cdef void workers_hurry(Workers *workers) noexcept nogil:
-    """What the round is about is there, whatever was expected."""
-    if load_time(&workers.from_us):
-        store_time(&workers.from_us, 0)
-        if workers.n > 1 and workers.n_threads:
-            _ring(workers)
+cdef void sampler_pool_hurry(SamplerPool *pool) noexcept nogil:
+    """There is something to do now, whatever was expected."""
+    if load_time(&pool.from_us):
+        store_time(&pool.from_us, 0)
+        if pool.n > 1 and pool.threads.n:
+            _ring(pool)
 
 
 cdef void _pause(int32_t i) noexcept nogil:
-    if i % N_SPINS == 0:
+    if i % SPINS_BEFORE_YIELD == 0:
         sched_yield()  # more threads than cores: let the last one finish
     relax()
 
 
-cdef int workers_is_done(const Workers *workers, int32_t index) noexcept nogil:
+cdef int sampler_pool_is_done(const SamplerPool *pool, int32_t index) noexcept nogil:
     """Of an index below AWAITED_MAX, in this round."""
-    return load_int(&workers.done[index]) == workers.stamp
+    return load_int(&pool.done[index]) == pool.stamp
 
 
-cdef void workers_await(Workers *workers, int32_t index) noexcept nogil:
+cdef void sampler_pool_await(SamplerPool *pool, int32_t index) noexcept nogil:
     """Returns when an index is done, and takes part meanwhile."""
     cdef int32_t i = 0
-    while not workers_is_done(workers, index):
-        if load_int(&workers.next) >= 0 or not _take_one(workers, 0):
+    while not sampler_pool_is_done(pool, index):
+        if load_int(&pool.next) >= 0 or not _take_one(pool, 0):
             i += 1
             _pause(i)
 
 
-cdef void workers_end(Workers *workers) noexcept nogil:
+cdef void sampler_pool_end(SamplerPool *pool) noexcept nogil:
     """Takes part, from now on at the latest, and returns when all calls have returned."""
     cdef int32_t i = 0
-    workers_hurry(workers)
-    while _take_one(workers, 0):
+    sampler_pool_hurry(pool)
+    while _take_one(pool, 0):
         pass
-    while load_int(&workers.n_done) < workers.n:
+    while load_int(&pool.n_done) < pool.n:
         i += 1
         _pause(i)
-    store_int(&workers.next, CLOSED)
+    store_int(&pool.next, CLOSED)
 
 
-cdef void workers_settle(Workers *workers) noexcept nogil:
-    """After the end of a round: returns when nothing is left to do after it either."""
+cdef void sampler_pool_drain(SamplerPool *pool) noexcept nogil:
+    """After the end of a round: returns when no thread has anything left to do for it."""
     cdef int32_t i = 0
-    while load_int(&workers.n_after) < workers.n:
+    while load_int(&pool.n_after) < pool.n:
         i += 1
         _pause(i)
 
 
-cdef void workers_run(Workers *workers, WorkFn fn, void *arg, int32_t n) noexcept nogil:
+cdef void sampler_pool_run(SamplerPool *pool, WorkFn fn, void *arg, int32_t n) noexcept nogil:
     """Calls fn(arg, i, worker) for every i below n and returns when all have returned."""
-    workers_begin(workers, fn, NULL, arg, n, 0)
-    workers_end(workers)
+    sampler_pool_begin(pool, fn, NULL, arg, n, 0)
+    sampler_pool_end(pool)

@@ -1,4 +1,4 @@
-# A model of bytes behind the table, for tests of everything above llama.cpp.
+# The fake's state: a model of bytes with sequences of cells, as llama.cpp keeps them. Data alone.
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
 cdef enum:

@@ -1,0 +1,78 @@
+# Owns: what happens to slots whose context is full: it is shifted, idle prefixes are evicted, or a task ends. Runs on the
+# engine thread, before each batch.
+from libc.stdint cimport int32_t
+
+from llamad.base.system cimport load_int
+from llamad.engine.events cimport finish_done
+from llamad.engine.kv.slots cimport (
+    SLOT_DECODING, SLOT_IDLE, SLOT_PREFILLING, Slot, slot_discard, slot_regroup, slot_shift, slots_cells_used,
+)
+from llamad.engine.prefix_sharing cimport prefix_evict_idle
+from llamad.engine.state cimport State
+from llamad.protocol.messages cimport STOP_LIMIT, TASK_CONTEXT_SHIFT
+
+
+cdef void _make_room_in_slots(State *state) noexcept nogil:
+    """Groups positions, and shifts a decoding slot's full context or ends its task."""
+    cdef Slot *slot
+    cdef int32_t i, n_keep, n_discard
+    for i in range(state.slots.n):
+        slot = &state.slots.items[i]
+        if load_int(&slot.deferral):
+            continue  # its token comes first
+        if slot.state != SLOT_IDLE:
+            slot_regroup(&state.slots, slot)
+        if slot.state != SLOT_DECODING or slot.n_tokens + 1 < state.slots.n_ctx:
+            continue
+        n_keep = min(slot.task.command.n_keep, state.slots.n_ctx)
+        # n_keep does not count BOS, which is kept as well.
+        n_keep = slot.task.command.n_prompt if n_keep < 0 else n_keep + state.add_bos
+        n_keep = max(0, min(n_keep, state.slots.n_ctx - 4, slot.n_tokens - 2))
+        n_discard = slot_discard(&state.slots, slot, n_keep) if slot.task.command.flags & TASK_CONTEXT_SHIFT else 0
+        if n_discard > 0 and slot_shift(&state.slots, slot, n_keep, n_discard) == 0:
+            continue
+        if slot.n_tokens >= state.slots.n_ctx:
+            slot.truncated = 1
+            finish_done(state, slot, STOP_LIMIT, -1)
+
+
+cdef int32_t _demand(const State *state) noexcept nogil:
+    """Cells the coming step wants."""
+    cdef const Slot *slot
+    cdef int32_t i, n_decoding = 0, n_prefill = 0
+    for i in range(state.slots.n):
+        slot = &state.slots.items[i]
+        if slot.state == SLOT_DECODING:
+            n_decoding += 1
+        elif slot.state == SLOT_PREFILLING:
+            n_prefill += slot.task.command.n_prompt - slot.n_tokens
+    return n_decoding + min(n_prefill, state.plan.batch_max)
+
+
+cdef Slot *_youngest_decoding(State *state) noexcept nogil:
+    cdef Slot *slot
+    cdef Slot *youngest = NULL
+    cdef int32_t i
+    for i in range(state.slots.n):
+        slot = &state.slots.items[i]
+        if slot.state == SLOT_DECODING and (youngest == NULL or slot.task.command.id > youngest.task.command.id):
+            youngest = slot
+    return youngest
+
+
+cdef void _make_shared_room(State *state) noexcept nogil:
+    """In a unified cache: idle prefixes go first; when running tasks outgrew their share, the youngest ends."""
+    cdef Slot *youngest
+    while state.slots.n_cells and slots_cells_used(&state.slots) + _demand(state) > state.slots.n_cells:
+        if prefix_evict_idle(state, NULL) > 0:
+            continue
+        youngest = _youngest_decoding(state)
+        if youngest == NULL:
+            return
+        youngest.truncated = 1
+        finish_done(state, youngest, STOP_LIMIT, -1)
+
+
+cdef void context_make_room(State *state) noexcept nogil:
+    _make_room_in_slots(state)
+    _make_shared_room(state)

@@ -1,0 +1,14 @@
+# How a slot gets a prefix of a prompt without prefilling it: its own, or another slot's, busy or not, or one from the
+# prompt cache in host memory.
+from libc.stdint cimport int32_t
+
+from llamad.engine.kv.slots cimport Slot, Slots
+from llamad.engine.kv.task_queue cimport Task
+from llamad.engine.state cimport State
+
+cdef int prefix_is_awaited(const Slots *slots, const Task *task) noexcept nogil
+cdef int prefix_should_wait(State *state, Task *task) noexcept nogil
+cdef void prefix_prepare(State *state, Slot *slot, const Task *task) noexcept nogil
+cdef int prefix_time_is_up(const State *state) noexcept nogil
+cdef int32_t prefix_evict_idle(State *state, const Slot *spared) noexcept nogil
+cdef int prefix_make_room(State *state, const Slot *slot, int32_t n_tokens) noexcept nogil

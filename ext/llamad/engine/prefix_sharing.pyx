@@ -1,0 +1,245 @@
+# Owns: the prefix that an idle slot keeps for a new task, the one it takes over from another slot or from the prompt
+# cache instead, and which tasks wait for a slot that is prefilling theirs. Runs on the engine thread, at admission.
+#
+# With a KV stream for each slot llama.cpp copies the whole buffer at the next decode, which pays only for long prefixes.
+# In a unified cache it only marks the cells, which then belong to both: positions are a property of the cell, so neither
+# slot may move them any more (slots.pyx, _n_shared).
+from libc.stdint cimport int32_t, uint64_t
+from libc.string cimport memcpy
+
+from llamad.engine.costs.scheduler cimport (
+    CACHE_TOKENS_MIN, COPY_CONTEXT_PART, COPY_TOKENS_MIN, GPU_SAVE_TOKENS_MIN, RESTORE_PART, SAVE_GAIN, SAVE_PART,
+    STATES_US_MAX, WAIT_TOKENS_MIN,
+)
+from llamad.engine.flush cimport flush_pending
+from llamad.engine.kv.host_cache cimport CacheEntry, cache_entry, cache_find, cache_holds, cache_restore, cache_save
+from llamad.engine.kv.slots cimport (
+    SLOT_IDLE, SLOT_PREFILLING, Slot, Slots, common_prefix, slot_can_keep, slot_clear, slot_common, slot_is_pending,
+    slot_keep, slot_set_pending, slots_cells_used, slots_oldest_idle,
+)
+from llamad.engine.kv.task_queue cimport Task
+from llamad.engine.state cimport State
+from llamad.protocol.messages cimport TASK_CACHE_PROMPT
+
+
+cdef int32_t _gain_min(const Slots *slots, const Slot *source, const Task *task) noexcept nogil:
+    """Tokens that a copy must save. The tasks of a group share whatever there is."""
+    if task.command.group and source.group == task.command.group:
+        return 1
+    return COPY_TOKENS_MIN if slots.n_cells else max(<int32_t>COPY_TOKENS_MIN, slots.n_ctx // COPY_CONTEXT_PART)
+
+
+# --- waiting for a slot that prefills the same ------------------------------------------------------------------
+
+cdef int prefix_is_awaited(const Slots *slots, const Task *task) noexcept nogil:
+    """Whether the task still waits for what another slot is prefilling. Cheap: it runs for all waiting tasks, every
+    turn."""
+    cdef const Slot *slot
+    if task.held_n == 0:
+        return 0
+    slot = &slots.items[task.held_slot]
+    return slot.state == SLOT_PREFILLING and slot.task.command.id == task.held_task and slot.n_tokens < task.held_n
+
+
+cdef int32_t _will_hold(const Slots *slots, const Slot *slot, const Task *task) noexcept nogil:
+    """How much of the task's prompt a prefilling slot will hold."""
+    cdef int32_t n_prompt = slot.task.command.n_prompt, n
+    if slot.adapter_set != task.command.adapter_set:
+        return 0
+    n = common_prefix(slot.task.prompt, task.prompt, min(n_prompt, task.command.n_prompt - 1))
+    # A sliding window has lost what lies more than a compute batch before its end.
+    return n if slots.n_swa == 0 or n_prompt - n <= slots.n_swa_spare else 0
+
+
+cdef int prefix_should_wait(State *state, Task *task) noexcept nogil:
+    """Whether the task should wait for a slot that is prefilling a prefix of its prompt, because that is much more than
+    any slot holds now. A task that waits is judged again only when that slot is there, or has ended."""
+    cdef Slots *slots = &state.slots
+    cdef Slot *slot
+    cdef Slot *source = NULL
+    cdef int32_t i, n, n_held = 0, n_best = 0
+    cdef uint64_t id = 0
+    task.held_n = 0
+    if not slots.can_share or slots.group_n > 1 or not task.command.flags & TASK_CACHE_PROMPT:
+        return 0
+    for i in range(slots.n):
+        slot = &slots.items[i]
+        if slot.state != SLOT_PREFILLING:
+            n_held = max(n_held, slot_can_keep(slots, slot, min(slot_common(slot, task), task.command.n_prompt - 1)))
+            continue
+        n = _will_hold(slots, slot, task)
+        n_held = max(n_held, min(n, slot.n_tokens))
+        if n > slot.n_tokens and (n > n_best or (n == n_best and slot.n_tokens > source.n_tokens)):
+            n_best = n
+            source = slot
+    if source == NULL or n_best - n_held < max(<int32_t>WAIT_TOKENS_MIN, _gain_min(slots, source, task)):
+        return 0
+    if n_best - cache_find(&state.cache, slots, task, &id) < WAIT_TOKENS_MIN:
+        return 0
+    task.held_slot = source.id
+    task.held_task = source.task.command.id
+    task.held_n = n_best
+    return 1
+
+
+# --- from slot to slot ------------------------------------------------------------------------------------------
+
+cdef Slot *_source(Slots *slots, const Slot *slot, const Task *task, int32_t n_own) noexcept nogil:
+    """The slot to copy from, which holds enough more of the prompt than the chosen one, or NULL. Changes nothing."""
+    cdef Slot *other
+    cdef Slot *best = NULL
+    cdef int32_t i, n, n_best = n_own
+    if not slots.can_share or slots.group_n > 1:
+        return NULL
+    for i in range(slots.n):
+        other = &slots.items[i]
+        if other.id == slot.id:
+            continue
+        n = slot_can_keep(slots, other, min(slot_common(other, task), task.command.n_prompt - 1))
+        if n > n_best and n - n_own >= _gain_min(slots, other, task):
+            n_best = n
+            best = other
+    return best
+
+
+cdef void _copy(Slots *slots, Slot *slot, Slot *source, int32_t n) noexcept nogil:
+    """The slot's sequence becomes the source's first n tokens."""
+    slot_clear(slots, slot)
+    slots.table.seq_cp(slots.ctx, source.id, slot.id)
+    if slots.n_cells == 0:
+        slot_set_pending(slots, slot)
+    if source.n_tokens > n and slots.table.seq_rm(slots.ctx, slot.id, n, -1) != 1:
+        slots.table.seq_rm(slots.ctx, slot.id, -1, -1)
+        return
+    memcpy(slot.tokens, source.tokens, <size_t>n * sizeof(int32_t))
+    slot.n_tokens = slot.n_pos = n
+    if slots.n_cells:
+        slot.n_shared = n
+        source.n_shared = max(source.n_shared, n)
+    slots.n_copied += <uint64_t>n
+
+
+# --- the prompt cache -------------------------------------------------------------------------------------------
+
+cdef int prefix_time_is_up(const State *state) noexcept nogil:
+    """Whether this turn has spent enough on states: the rest is for the next."""
+    return state.cache.turn_us > STATES_US_MAX
+
+
+cdef int _is_cheap_to_save(const State *state, const Slot *slot, int32_t n) noexcept nogil:
+    """A GPU may prefill n tokens sooner than a state comes over the bus. What saving costs is tried once, while nothing
+    decodes; what prefill costs must be known."""
+    if state.plan.best_token_us <= 0:
+        return 0
+    if state.cache.n_saves == 0:
+        return state.plan.n_decoding + state.plan.n_stalled == 0
+    return n * state.plan.best_token_us >= SAVE_GAIN * slot.n_tokens * state.cache.save_token_us
+
+
+cdef int _is_worth_saving(const State *state, const Slot *slot, int32_t n_keep) noexcept nogil:
+    """Whether much would be lost if the slot kept only its first n_keep tokens: much that no other slot and no entry
+    holds."""
+    cdef const Slots *slots = &state.slots
+    cdef const Slot *other
+    cdef int32_t i, n, n_held = n_keep
+    if state.cache.bytes_max == 0 or slots.group_n > 1:
+        return 0
+    for i in range(slots.n):
+        other = &slots.items[i]
+        if other.id == slot.id or other.adapter_set != slot.adapter_set:
+            continue
+        n = common_prefix(slot.tokens, other.tokens, min(slot.n_tokens, other.n_tokens))
+        if n == other.n_tokens or (slots.can_share and slots.n_swa == 0):
+            n_held = max(n_held, n)
+    n_held = max(n_held, cache_holds(&state.cache, slots, slot))
+    n = slot.n_tokens - n_held
+    if n < (GPU_SAVE_TOKENS_MIN if state.plan.has_device else CACHE_TOKENS_MIN):
+        return 0
+    if state.plan.has_device and not _is_cheap_to_save(state, slot, n):
+        return 0
+    return SAVE_PART * n >= slot.n_tokens
+
+
+cdef void _save(State *state, Slot *slot, int32_t n_keep, uint64_t spared) noexcept nogil:
+    """Before the slot is cut to n_keep tokens or given to another prompt."""
+    if not _is_worth_saving(state, slot, n_keep if state.slots.can_share else 0):
+        return
+    if not slot_is_pending(&state.slots, slot) or flush_pending(state, slot) == 0:
+        cache_save(&state.cache, &state.slots, slot, spared)
+
+
+cdef int32_t prefix_evict_idle(State *state, const Slot *spared) noexcept nogil:
+    """Evicts the longest unused idle prefix and returns its tokens; 0 when no idle slot but `spared` holds any."""
+    cdef Slot *slot = slots_oldest_idle(&state.slots, spared)
+    cdef int32_t n
+    if slot == NULL:
+        return 0
+    if not prefix_time_is_up(state):
+        _save(state, slot, 0, 0)
+    n = slot.n_tokens
+    slot_clear(&state.slots, slot)
+    return n
+
+
+cdef int prefix_make_room(State *state, const Slot *slot, int32_t n_tokens) noexcept nogil:
+    """In a unified cache, idle prefixes are evicted for a state as they are for a task; none where that would not be
+    enough. Whether there is room then."""
+    cdef int32_t i, n_busy = 0
+    for i in range(state.slots.n):
+        n_busy += state.slots.items[i].n_tokens if state.slots.items[i].state != SLOT_IDLE else 0
+    if state.slots.n_cells and n_busy + n_tokens > state.slots.n_cells:
+        return 0
+    while state.slots.n_cells and slots_cells_used(&state.slots) - slot.n_tokens + n_tokens > state.slots.n_cells:
+        if prefix_evict_idle(state, slot) == 0:
+            return 0
+    return 1
+
+
+cdef int _restore(State *state, Slot *slot, uint64_t id, int32_t n) noexcept nogil:
+    """The slot's sequence becomes the entry's first n tokens. 0, or -1."""
+    cdef const CacheEntry *entry
+    if flush_pending(state, slot) < 0:
+        return -1
+    _save(state, slot, 0, id)
+    entry = cache_entry(&state.cache, id)
+    if not prefix_make_room(state, slot, entry.n_tokens):
+        return -1
+    if cache_restore(&state.cache, &state.slots, slot, id) < 0 or slot_keep(&state.slots, slot, n) != n:
+        return -1
+    state.cache.n_hits += 1
+    state.cache.n_restored += <uint64_t>n
+    return 0
+
+
+cdef int32_t _entry(const State *state, const Task *task, int32_t n_held, uint64_t *id) noexcept nogil:
+    """The entry to restore, which saves enough prefill beyond what slots hold, and how many of its tokens; 0 without
+    one."""
+    cdef int32_t n = cache_find(&state.cache, &state.slots, task, id), n_more = n - n_held
+    if n_more < CACHE_TOKENS_MIN or RESTORE_PART * n_more < cache_entry(&state.cache, id[0]).n_tokens:
+        return 0
+    return n
+
+
+cdef void prefix_prepare(State *state, Slot *slot, const Task *task) noexcept nogil:
+    """The idle slot holds the longest prefix of the task's prompt that there is, and nothing else. The last token is
+    left out: it is always computed again, for its logits."""
+    cdef Slots *slots = &state.slots
+    cdef int32_t n_prompt = task.command.n_prompt - 1
+    cdef int32_t n = slot_can_keep(slots, slot, min(slot_common(slot, task), n_prompt))
+    cdef Slot *source = _source(slots, slot, task, n)
+    cdef int32_t n_entry = 0
+    cdef uint64_t id = 0
+    if state.cache.bytes_max:
+        n_entry = _entry(state, task, n if source == NULL else min(slot_common(source, task), n_prompt), &id)
+        if n_entry:
+            if _restore(state, slot, id, n_entry) == 0:
+                return
+            # To make room for it other slots may have lost what they held, and this one too.
+            n = slot_can_keep(slots, slot, min(slot_common(slot, task), n_prompt))
+            source = _source(slots, slot, task, n)
+        elif slot.n_tokens:
+            _save(state, slot, n if source == NULL else 0, 0)
+    if source == NULL:
+        slot_keep(slots, slot, n)
+    else:
+        _copy(slots, slot, source, min(slot_common(source, task), n_prompt))

@@ -1,0 +1,319 @@
+# Owns: the batch and the budget of a step. Runs on the engine thread. Decides; what the slots hold is changed only after
+# the decode succeeded (loop.pyx).
+#
+# The budget keeps the gap between a decoding slot's tokens bounded while prompts are prefilled. With no decoding slot, a
+# step is still so short that a vanished client or a new request is noticed soon. On the CPU, prefill_cpu.pyx says how
+# long prefill may take, and may give a step to prefill or to decoding alone. With a GPU, prefill beside decoding slots is a
+# decode of its own, and prefill_gpu.pyx says how large.
+#
+# A prompt that is alone is cut at multiples of llama.cpp's own compute batch, because logits depend on the shapes
+# in which they were computed: an idle server gives the text that llama-server gives with the same -ub.
+from libc.stdint cimport int8_t, int32_t, int64_t, uint64_t
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memset
+
+from llamad.base.system cimport load_int
+from llamad.engine.costs.scheduler cimport (
+    FALL_RATE, FLASH_TILE, GPU_CHUNK_TOKENS_MIN, LEARN_RATE, RISE_RATE, SLOW_TOKEN_US,
+)
+from llamad.engine.kv.slots cimport SLOT_DECODING, SLOT_PREFILLING, Slot, Slots, slot_room
+from llamad.engine.scheduler.fillers cimport fillers_choose
+from llamad.engine.scheduler.padding cimport padding_choose, padding_fits
+from llamad.engine.scheduler.plan cimport PROMPT_OUTPUTS_MAX, Plan, plan_has_output
+from llamad.engine.scheduler.prefill_cpu cimport TURN_DECODE, TURN_PREFILL, prefill_cpu_learn, prefill_cpu_turn
+from llamad.engine.scheduler.prefill_gpu cimport prefill_gpu_goes_first, prefill_gpu_learn, prefill_gpu_tokens
+from llamad.protocol.messages cimport TASK_PROMPT_PROBS
+
+
+cdef int batch_init(Plan *plan, int32_t batch_max, int32_t ubatch, int32_t tokens_max, int32_t can_mix,
+                    int32_t has_device, int32_t can_separate) noexcept nogil:
+    """0, or -1 without memory."""
+    cdef size_t n = 2 * <size_t>batch_max  # two decodes
+    cdef size_t i
+    memset(plan, 0, sizeof(Plan))
+    plan.batch_max = batch_max
+    plan.ubatch = ubatch
+    plan.tokens_max = tokens_max
+    plan.can_mix = can_mix
+    plan.has_device = has_device
+    plan.can_separate = can_separate
+    plan.prefill_room = min(ubatch, GPU_CHUNK_TOKENS_MIN)
+    plan.batch.token = <int32_t *>malloc(n * sizeof(int32_t))
+    plan.batch.pos = <int32_t *>malloc(n * sizeof(int32_t))
+    plan.batch.n_seq_id = <int32_t *>malloc(n * sizeof(int32_t))
+    plan.batch.seq_id = <int32_t **>malloc(n * sizeof(int32_t *))
+    plan.batch.output = <int8_t *>calloc(n, 1)
+    plan.seq_ids = <int32_t *>malloc(n * sizeof(int32_t))
+    plan.is_decode = <int8_t *>calloc(n, 1)
+    if (plan.batch.token == NULL or plan.batch.pos == NULL or plan.batch.n_seq_id == NULL
+            or plan.batch.seq_id == NULL or plan.batch.output == NULL or plan.seq_ids == NULL
+            or plan.is_decode == NULL):
+        return -1
+    for i in range(n):
+        plan.batch.n_seq_id[i] = 1
+        plan.batch.seq_id[i] = &plan.seq_ids[i]
+    return 0
+
+
+cdef void batch_free(Plan *plan) noexcept nogil:
+    free(plan.batch.token)
+    free(plan.batch.pos)
+    free(plan.batch.n_seq_id)
+    free(plan.batch.seq_id)
+    free(plan.batch.output)
+    free(plan.seq_ids)
+    free(plan.is_decode)
+    memset(plan, 0, sizeof(Plan))
+
+
+cdef Slot *_next_prefill(Slots *slots, uint64_t after) noexcept nogil:
+    """The prefilling slot with the smallest task id above the given one: first come, first served, because finishing one
+    prompt early beats finishing all of them late."""
+    cdef Slot *best = NULL
+    cdef Slot *slot
+    cdef int32_t i
+    for i in range(slots.n):
+        slot = &slots.items[i]
+        if slot.state == SLOT_PREFILLING and slot.task.command.id > after:
+            if best == NULL or slot.task.command.id < best.task.command.id:
+                best = slot
+    return best
+
+
+cdef int32_t _affordable(const Plan *plan, int32_t is_alone) noexcept nogil:
+    """Prompt tokens that this step has time for; 0 while their cost is not known."""
+    if plan.has_device:
+        return prefill_gpu_tokens(plan, is_alone)
+    if plan.prefill_token_us <= 0:
+        return 0
+    return <int32_t>min(1e6, plan.room_us / plan.prefill_token_us)
+
+
+cdef int32_t _unit(const Plan *plan) noexcept nogil:
+    """The smallest chunk of a prompt. Beside decoding slots its first token goes into their graph."""
+    return FLASH_TILE + 1 if plan.n_decoding else FLASH_TILE
+
+
+cdef int32_t _budget(const Plan *plan, const Slot *first, int32_t is_alone) noexcept nogil:
+    """How many tokens this step may hold, decoding slots included. `first` is the prompt to go on with, if any."""
+    cdef int32_t n = _affordable(plan, is_alone), n_rest
+    if plan.tokens_max > 0:
+        return max(plan.n_decoding, min(plan.tokens_max, plan.batch_max))
+    if is_alone:
+        return min(plan.batch_max, max(plan.ubatch, n // plan.ubatch * plan.ubatch))
+    n = max(n, _unit(plan))
+    if first != NULL:
+        n_rest = first.task.command.n_prompt - first.n_tokens
+        n = max(n, min(n_rest, _unit(plan) + n_rest % _unit(plan)))
+    return min(plan.batch_max, plan.n_decoding + n)
+
+
+cdef int32_t _chunk(const Plan *plan, int32_t n_room, int32_t n_prompt, int32_t is_alone) noexcept nogil:
+    """How much of a prompt to prefill: all that is left of it, or so much that whole tiles are left; 0 for none. The odd
+    tokens cost as much as a tile, so they come first, where there is least to attend to."""
+    cdef int32_t unit = _unit(plan), n_odd = n_prompt % unit
+    if n_prompt <= n_room or is_alone:
+        return min(n_prompt, n_room)
+    if plan.has_device:
+        if n_prompt <= n_room + n_room // 4 and n_prompt + plan.n_prefill_tokens + plan.n_decoding <= plan.batch_max:
+            return n_prompt  # a rest would cost a graph of its own
+        return 0 if plan.n_prefill_tokens and n_room < plan.prefill_room // 2 else n_room
+    if n_room < unit + n_odd:
+        return n_room if plan.tokens_max or plan.n_prefill_tokens == 0 else 0
+    if n_room < 2 * unit:
+        return unit + n_odd
+    n_odd = 1 if plan.n_decoding else n_odd
+    return (n_room - n_odd) // FLASH_TILE * FLASH_TILE + n_odd
+
+
+cdef int _stays_alone(const Plan *plan, int32_t n_prompt) noexcept nogil:
+    """Whether a prompt that shares its step with another would be cut into pieces smaller than a tile: llama.cpp makes
+    the pieces of several prompts equally long. Where compute is slow, a graph for each costs nothing extra."""
+    return n_prompt >= FLASH_TILE and plan.prefill_token_us > SLOW_TOKEN_US and not plan.has_device
+
+
+cdef void _stall_decoding(Plan *plan, Slots *slots) noexcept nogil:
+    """This step is for prefill alone."""
+    cdef int32_t i
+    plan.n_stalled = plan.n_decoding + plan.n_deferred
+    plan.n_decoding = 0
+    for i in range(slots.n):
+        slots.items[i].n_planned = 0
+
+
+cdef void _add(Plan *plan, Slot *slot, int32_t token, int32_t pos, int8_t output) noexcept nogil:
+    cdef int32_t i = plan.batch.n_tokens
+    plan.batch.token[i] = token
+    plan.batch.pos[i] = pos
+    plan.seq_ids[i] = slot.id
+    plan.batch.output[i] = output
+    plan.is_decode[i] = slot.state == SLOT_DECODING
+    if output:
+        slot.i_output = i
+        slot.i_row = plan.n_rows
+        plan.n_rows += 1
+    plan.batch.n_tokens = i + 1
+
+
+cdef void _add_padding(Plan *plan, const Slot *slot) noexcept nogil:
+    cdef int32_t i, k = plan.batch.n_tokens
+    for i in range(slot.n_padding):
+        plan.batch.token[k + i] = 0
+        plan.batch.pos[k + i] = slot.n_pos + slot.n_chunk + i
+        plan.seq_ids[k + i] = slot.id
+        plan.batch.output[k + i] = 0
+        plan.is_decode[k + i] = 0
+    plan.batch.n_tokens += slot.n_padding
+
+
+cdef llamad_batch batch_part(const Plan *plan, int32_t begin, int32_t end) noexcept nogil:
+    """Some tokens of the batch as a batch."""
+    cdef llamad_batch part = plan.batch
+    part.n_tokens = end - begin
+    part.token += begin
+    part.pos += begin
+    part.n_seq_id += begin
+    part.seq_id += begin
+    part.output += begin
+    return part
+
+
+cdef void _choose_prompts(Plan *plan, Slots *slots) noexcept nogil:
+    """How much of which prompts is prefilled in this step."""
+    cdef int32_t n_left, n_prompt, turn, with_probs, n_outputs = PROMPT_OUTPUTS_MAX, n_chunks = 0, n_longest = 0
+    cdef int32_t n_busy = plan.n_decoding + plan.n_deferred
+    cdef Slot *slot = _next_prefill(slots, 0) if plan.can_mix or n_busy == 0 else NULL
+    cdef int32_t is_alone = slot != NULL and n_busy == 0 and _next_prefill(slots, slot.task.command.id) == NULL
+    plan.n_stalled = plan.is_put_off = 0
+    if slot != NULL and not plan.has_device:
+        turn = prefill_cpu_turn(plan, slots, slot)
+        if turn == TURN_PREFILL:
+            _stall_decoding(plan, slots)
+        elif turn == TURN_DECODE:
+            slot = NULL
+    elif slot != NULL and prefill_gpu_goes_first(plan):
+        _stall_decoding(plan, slots)
+    plan.budget = _budget(plan, slot, is_alone)
+    plan.is_separate = plan.can_separate and plan.n_decoding > 0
+    n_left = plan.budget - plan.n_decoding
+    while slot != NULL and n_left > 0:
+        n_prompt = min(slot.task.command.n_prompt - slot.n_tokens, slot_room(slots, slot))
+        with_probs = (slot.task.command.flags & TASK_PROMPT_PROBS) != 0
+        if with_probs:
+            n_prompt = min(n_prompt, n_outputs)
+        if plan.n_prefill_tokens and _stays_alone(plan, n_prompt):
+            break
+        slot.n_planned = _chunk(plan, n_left, n_prompt, is_alone)
+        if n_chunks and not padding_fits(plan, slots, n_chunks + 1, max(n_longest, slot.n_planned)):
+            slot.n_planned = 0
+            plan.is_put_off = 1
+            slot = _next_prefill(slots, slot.task.command.id)  # a shorter one may fit; this one is first before long
+            continue
+        n_chunks += 1
+        n_longest = max(n_longest, slot.n_planned)
+        n_left -= slot.n_planned
+        if with_probs:
+            n_outputs -= slot.n_planned
+            plan.is_separate = 0  # it wants all its logits
+        plan.n_prefill_tokens += slot.n_planned
+        if slot.n_planned == 0 or _stays_alone(plan, slot.n_planned):
+            break
+        slot = _next_prefill(slots, slot.task.command.id)
+
+
+cdef void _add_separate(Plan *plan, Slots *slots) noexcept nogil:
+    """All of the prompts but the last token of each, which joins the decoding slots: then a step's rows are those of one
+    token for each slot."""
+    cdef Slot *slot
+    cdef int32_t i, k, end
+    for i in range(slots.n):
+        slot = &slots.items[i]
+        if slot.state == SLOT_PREFILLING and slot.n_planned:
+            end = min(slot.n_tokens + slot.n_planned, slot.task.command.n_prompt - 1)
+            for k in range(slot.n_tokens, end):
+                _add(plan, slot, slot.task.prompt[k], slot.n_pos + k - slot.n_tokens, 0)
+        _add_padding(plan, slot)
+    plan.n_separate = plan.batch.n_tokens
+    if plan.n_separate:
+        plan.batch.output[plan.n_separate - 1] = 1  # see _add_output
+
+
+cdef void _add_output(Plan *plan) noexcept nogil:
+    """A decode without any output is a graph of its own to llama.cpp's CUDA backend, which then launches the captured graph
+    of the decoding slots once more, regardless of what ran in between, and dies of an illegal instruction (H200, CUDA 13;
+    not with GGML_CUDA_DISABLE_GRAPHS=1). With an output it is another shape of the same graph, which is captured anew."""
+    if plan.has_device and plan.n_rows == 0 and plan.batch.n_tokens > plan.n_separate:
+        plan.batch.output[plan.batch.n_tokens - 1] = 1
+        plan.n_rows = 1
+
+
+cdef void batch_fill(Plan *plan, Slots *slots) noexcept nogil:
+    """Fills the batch, in ascending slot order: llama.cpp joins only such sequences into one graph."""
+    cdef Slot *slot
+    cdef int32_t i, k, n_prompt, with_probs
+    plan.batch.n_tokens = plan.n_rows = plan.n_prefilling = plan.n_decoding = plan.n_deferred = plan.n_prefill_tokens = 0
+    plan.n_separate = plan.n_prompt_left = 0
+    for i in range(slots.n):
+        slot = &slots.items[i]
+        slot.i_output = -1
+        slot.n_planned = slot.state == SLOT_DECODING and not slot.task.is_paused and not load_int(&slot.deferral)
+        plan.n_decoding += slot.n_planned
+        plan.n_deferred += load_int(&slot.deferral) != 0
+        if slot.state == SLOT_PREFILLING:
+            plan.n_prefilling += 1
+            plan.n_prompt_left += slot.task.command.n_prompt - slot.n_tokens
+    _choose_prompts(plan, slots)
+    padding_choose(plan, slots)
+    fillers_choose(plan, slots)
+    if plan.is_separate:
+        _add_separate(plan, slots)
+    for i in range(slots.n):
+        slot = &slots.items[i]
+        if slot.is_filler:
+            # With an output, as the others have: the shape is the same then, whoever fills it.
+            _add(plan, slot, 0, slot.n_pos + slot.n_planned, 1)
+        elif slot.state == SLOT_DECODING and slot.n_planned:
+            _add(plan, slot, slot.next_token, slot.n_pos, 1)
+        elif plan_has_output(plan, slot):
+            n_prompt = slot.task.command.n_prompt
+            with_probs = (slot.task.command.flags & TASK_PROMPT_PROBS) != 0
+            for k in range(n_prompt - 1 if plan.is_separate else slot.n_tokens, slot.n_tokens + slot.n_planned):
+                _add(plan, slot, slot.task.prompt[k], slot.n_pos + k - slot.n_tokens, with_probs or k == n_prompt - 1)
+            if slot.n_tokens + slot.n_planned < n_prompt:
+                slot.i_output = -1  # nothing is sampled yet
+        if not plan.is_separate:
+            _add_padding(plan, slot)
+    _add_output(plan)
+
+
+cdef void _learn_best(Plan *plan, double cost) noexcept nogil:
+    """A lower cost is believed at once, a higher one slowly, and the first of all not at all."""
+    plan.n_prefills = min(plan.n_prefills + 1, 3)
+    if plan.n_prefills == 2 or cost < plan.best_token_us:
+        plan.best_token_us = cost
+    elif plan.n_prefills > 2:
+        plan.best_token_us += RISE_RATE * (cost - plan.best_token_us)
+
+
+cdef void batch_learn(Plan *plan, int64_t decode_us, int64_t wait_us) noexcept nogil:
+    """What the step just decoded cost; wait_us of it after decode() had returned."""
+    cdef double cost, rate
+    if plan.has_device:
+        prefill_gpu_learn(plan, decode_us)
+    else:
+        prefill_cpu_learn(plan, <double>decode_us)
+    if plan.n_prefill_tokens == 0:
+        plan.wait_us += LEARN_RATE * (<double>wait_us - plan.wait_us) if plan.wait_us > 0 else <double>wait_us
+        if plan.has_device:
+            cost = <double>decode_us
+            plan.decode_step_us += LEARN_RATE * (cost - plan.decode_step_us) if plan.decode_step_us > 0 else cost
+        return
+    # A short tail of a prompt says more about overhead than about tokens.
+    if plan.n_prefill_tokens < FLASH_TILE and plan.prefill_token_us > 0:
+        return
+    cost = <double>decode_us - (plan.decode_step_us if plan.n_decoding else 0)
+    cost = max(cost / (plan.n_prefill_tokens + plan.n_padding), 0.5)
+    _learn_best(plan, cost)
+    # A GPU's first steps load code: a lower cost is believed sooner.
+    rate = FALL_RATE if plan.has_device and cost < plan.prefill_token_us else LEARN_RATE
+    plan.prefill_token_us += rate * (cost - plan.prefill_token_us) if plan.prefill_token_us > 0 else cost
