@@ -1,4 +1,4 @@
-"""Owns the command line: flags in, exit status out. `python -m llamad` and the `llamad` program both come here."""
+"""Owns the command line: flags in, exit status out. Both `python -m llamad` and `llamad` start here."""
 
 from __future__ import annotations
 

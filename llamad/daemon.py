@@ -1,6 +1,6 @@
 """Owns the daemon's life: listen, load, serve, drain, exit. The only place that knows every layer.
 
-Runs on the main thread. Signals: the first begins the drain, the second exits at once.
+Runs on the main thread. The first signal starts the drain, the second exits at once.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Chat: what turns messages, tools and schemas into prompts and grammars. It knows nothing of HTTP."""
+"""Chat: messages, tools and schemas to prompts and grammars, and model output back. Knows nothing of HTTP."""

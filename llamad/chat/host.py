@@ -1,6 +1,6 @@
-"""Owns the model's chat template in use, and what follows from it: the format of its calls and thoughts.
+"""Owns the chat template in use, and what follows from it: the format of tool calls and reasoning.
 
-Made once, in the loader's thread; rendering is any thread's. It knows neither HTTP nor the engine.
+Made once in the loader thread; any thread may render. Knows neither HTTP nor the engine.
 """
 
 from __future__ import annotations

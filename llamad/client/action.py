@@ -1,4 +1,4 @@
-"""Owns the types of what is done to a slot itself: the action going down, and how it went.
+"""Owns the types of slot actions: the request to the engine, and its result.
 
 Made and read on the event loop. Must not know HTTP or JSON.
 """

@@ -1,6 +1,6 @@
-"""Owns the asyncio face of the step loop: submit, abort, and events handed to the task's sink.
+"""Owns the asyncio side of the engine: submit, abort, and dispatch of events to each task's sink.
 
-Runs on the event loop; the engine thread is started here and never holds the GIL in a step.
+Runs on the event loop; starts the engine thread, which never holds the GIL in a step.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Owns the sessions: states of slots kept in memory by key and id, and how many bytes they may take.
+"""Owns the session store: slot states in memory, by key and id, within a byte limit.
 
-Runs on the event loop alone. A blob never changes once it is here, so that whoever restores or archives one needs a
-reference and no lock. Must not touch a file or the engine.
+Event loop only. A blob never changes once stored, so restoring or archiving one needs a reference and no lock. Must
+not touch files or the engine.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Owns slot states above the engine: buffers made before, checks in a worker, and the engine's answers as exceptions.
+"""Owns slot states above the engine: allocates buffers, has blobs validated, turns the engine's results into
+exceptions.
 
-Runs on the event loop; what takes long runs in the workers. Must not know HTTP, files or sessions.
+Runs on the event loop; long work runs on workers. Must not know HTTP, files or sessions.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Owns the count of bytes of states on their way: bodies being received, files being read, answers being sent.
+"""Owns the count of state bytes in transit: bodies being received, files being read, responses being sent.
 
-Runs on the event loop alone. It allocates nothing; it only says whether there is room for one more.
+Event loop only. Allocates nothing; only says whether there is room for one more.
 """
 
 from __future__ import annotations

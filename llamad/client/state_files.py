@@ -1,7 +1,7 @@
-"""Owns the files of --slot-save-path: names, writing beside and renaming, reading, leftovers of a crash.
+"""Owns the files of --slot-save-path: names, atomic writes, reads, leftovers of a crash.
 
-Every function blocks and runs in a worker thread, but for the start. Nothing here looks at what a file holds, and no
-path of the server leaves it: a client sees the name it gave.
+Every function blocks and runs on a worker, except at start-up. Must not look at what a file holds; must not show a
+client more than the name it gave.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Owns the step trace: one JSON line for every engine step, for `--step-trace FILE`.
+"""Owns the step trace: a JSON line per engine step, for `--step-trace FILE`.
 
-Written on the event loop through a buffered file. Must not be on when nobody asked for it.
+Written on the event loop through a buffered file. Off unless asked for.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Owns the types that cross from the API to the engine: what a task is, and who hears of it.
+"""Owns the types that cross from the API to the engine: what a task is, and who receives its events.
 
 Made and read on the event loop. Must not know HTTP or JSON.
 """

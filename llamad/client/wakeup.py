@@ -1,9 +1,9 @@
 """Owns when an idle engine is woken for new tasks.
 
-Requests that arrive together are parsed one after the other. An engine that began with the first would read it alone,
-and all others would wait for that step, which on a device takes nearly as long as one for all of them. So an idle
-engine is woken when there is enough for a step, or when the loop has gone round without another task. Going round
-costs a lone request some microseconds; there is no timer.
+Requests that arrive together are parsed one after the other. An engine that started with the first would prefill it
+alone while the others wait, and on a GPU that step takes nearly as long as one for all of them. So an idle engine
+is woken when there is enough for a step, or when the event loop has turned without another task. This costs a lone
+request some microseconds; there is no timer.
 """
 
 from __future__ import annotations

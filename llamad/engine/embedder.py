@@ -1,7 +1,7 @@
-"""Owns the texts that wait for their vectors, and the thread that computes them, packed into batches.
+"""Owns the queue of texts to embed, and the thread that computes them in batches.
 
-submit() and abort are for the event loop; the thread touches jobs only under the lock and lets the GIL go while
-llama.cpp computes. It must not touch the generating context: generation goes on beside it.
+submit() and abort are for the event loop; the thread touches jobs only under the lock and releases the GIL while
+llama.cpp computes. Must not touch the generating context: generation runs concurrently.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Owns llama.cpp's log lines on the Python side: drains the C ring into the program's log.
+"""Owns llama.cpp's log on the Python side: drains the C ring into the program's log.
 
-Runs on the event loop (the ring's eventfd wakes it). Must not be needed for llama.cpp to go on.
+Runs on the event loop, woken by the ring's eventfd. llama.cpp must never have to wait for it.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Bytes to requests and answers to bytes. Runs on the event loop; knows no endpoint and no token."""
+"""Bytes to requests and responses to bytes. Event loop; knows no endpoint and no token."""

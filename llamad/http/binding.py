@@ -1,5 +1,5 @@
-"""Owns the sockets that listen: made before there is an event loop, so that nobody who connects is turned away while
-the program imports itself. Runs on the main thread at the start; must import little."""
+"""Owns the listening sockets: bound before there is an event loop, so that nobody is refused while the program still
+imports itself. Runs on the main thread at start-up; must import little."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns the way from a connection's bytes to a request body: by length and chunked.
+"""Owns reading a request body from a connection's bytes: by length and chunked.
 Runs on the event loop, does no I/O; a reader never takes a byte of the next request."""
 
 from __future__ import annotations

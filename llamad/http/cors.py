@@ -1,5 +1,5 @@
-"""Owns what a browser is told about other origins. Built once from --cors-origins, then only read.
-Runs on the event loop; it never allows credentials, so a page cannot use a visitor's cookies here."""
+"""Owns the CORS headers. Built once from --cors-origins, then only read.
+Runs on the event loop; never allows credentials, so a page cannot use a visitor's cookies here."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Owns the one exception of the HTTP layer: a refusal that knows its status.
-Runs on the event loop; it never leaves llamad.http, a client sees it as the app's error JSON."""
+"""Owns the HTTP layer's only exception: a refusal with its status.
+Runs on the event loop; never leaves llamad.http, a client sees it as the app's error JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns the way from a connection's bytes to a request head: feeds httptools exactly one head at a time.
+"""Owns parsing a request head from a connection's bytes: feeds httptools exactly one head at a time.
 Runs on the event loop, does no I/O; a body's bytes never reach the parser (body.py reads them)."""
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Owns the numbers that bound what one client may cost, and the process's descriptor limit.
-Read by the event loop; nothing changes a Limits once the server is listening."""
+"""Owns the limits on what one client may cost, and the process's file descriptor limit.
+Read on the event loop; a Limits never changes once the server listens."""
 
 from __future__ import annotations
 

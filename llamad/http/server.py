@@ -1,5 +1,5 @@
-"""Owns the listening sockets, the set of connections and the one timer that looks after all of them.
-Runs on the event loop; it stands between connections and the application and lets no exception through."""
+"""Owns the listening sockets, the set of connections and the one timer for all of them.
+Runs on the event loop, between connections and the application; lets no exception through."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns the framing of server-sent events. Pure functions on the event loop; they know nothing of a stream's state."""
+"""Owns the framing of server-sent events. Pure functions on the event loop; know nothing of a stream's state."""
 
 from __future__ import annotations
 

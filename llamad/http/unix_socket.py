@@ -1,5 +1,5 @@
 """Owns the file of a Unix socket: binding it safely and removing it again.
-Runs on the event loop at start and stop; it never removes a file that another process may be using."""
+Runs on the event loop at start and stop; never removes a file that another process may be using."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Owns the model's life in the daemon: loading beside the event loop, ready, failed, draining.
+"""Owns the model's life in the daemon: loading, ready, failed, draining.
 
-Runs on the event loop; the load itself runs in a thread. Endpoints ask `state` and never wait.
+Runs on the event loop; the load itself runs in a thread. Endpoints check `state` and never wait.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Schemas and tools to grammars in a child process, which may be stopped."""
+"""Converts schemas and tools to grammars in a child process, which can be killed."""

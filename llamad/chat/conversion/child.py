@@ -1,6 +1,6 @@
-"""The program that converts schemas aside from the daemon: reads them from its input, answers on its output.
+"""The schema converter, run as a child process: requests on stdin, answers on stdout.
 
-A process of its own with one thread, which only process.py starts and talks to. It ends with its input.
+Single-threaded; only process.py starts it and talks to it. Exits when stdin closes.
 """
 
 from __future__ import annotations

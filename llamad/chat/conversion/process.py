@@ -1,8 +1,8 @@
-"""The conversion in a child process, so that no schema, however contrived, takes the interpreter from the daemon.
-Grammars that force tool calls are made there, too, because they are made of the tools' schemas.
+"""Runs the conversion in a child process, so that a hostile schema cannot hog the daemon's interpreter.
+Grammars that force tool calls are made there too, since they contain the tools' schemas.
 
-Blocks its thread: one at a time, never the event loop. The child starts with the first schema, is kept, and ends with
-its work when that takes too long.
+Blocks its thread: one call at a time, never the event loop. The child starts with the first schema, is reused, and
+is killed when a conversion takes too long.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Model output to reasoning, content and tool calls, as it is generated; and grammars that force tool calls.
+"""Splits model output into reasoning, content and tool calls as it is generated; makes grammars that force calls.
 
-Pure Python without state of its own: it knows neither HTTP nor the engine. Feeding a text in any pieces gives the
-same deltas, joined, as feeding it whole. Nothing that may begin a marker is given out before it is sure.
+Pure Python, no global state; knows neither HTTP nor the engine. The result does not depend on how the text is cut
+into pieces. Nothing that may be the start of a marker is passed on before that is decided.
 
-A malformed call never raises. Until its name and the beginning of its arguments are read, nothing of a call is given
-out, so one that fails before is content as a whole; one that fails later stays as far as it was streamed, and what
-follows is content. A call of an unknown function, and a second call without `parallel`, count as malformed. A call
-that the end of the text cuts off keeps what it has.
+A malformed call never raises. Nothing of a call is passed on before its name and the start of its arguments are
+read: one that fails earlier is content; one that fails later keeps what was streamed, and the rest is content. A
+call of an unknown function, or a second call without `parallel`, is malformed. A call cut off by the end of the
+text keeps what it has.
 """
 
 from __future__ import annotations

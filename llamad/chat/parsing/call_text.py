@@ -1,4 +1,4 @@
-"""Calls in the words of a format, for templates that have no place for them: what its parser reads, written.
+"""Writes tool calls in a format's own syntax, for templates that cannot render them.
 
 Any thread, no state.
 """

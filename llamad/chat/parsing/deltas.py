@@ -1,6 +1,6 @@
-"""What a parser gives out: deltas, collected piece by piece, with the blanks around content and reasoning decided.
+"""Collects a parser's output as deltas, and trims whitespace around content and reasoning.
 
-One generation, one thread. It knows nothing of formats; it only ever appends, so no text is copied twice.
+One generation, one thread. Knows no format; only appends, so no text is copied twice.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The formats: how to tell from a chat template which one its model writes, and the texts that mark it.
+"""The tool-call formats: how to detect from a chat template which one its model writes, and the markers of each.
 
 Constants and pure functions; any thread.
 """

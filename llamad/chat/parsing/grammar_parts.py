@@ -1,4 +1,4 @@
-"""Parts of grammars that several formats share: texts up to a tag, tags around parameters, literals that are no JSON.
+"""Grammar fragments that several formats share: text up to a tag, tags around parameters, literals that are not JSON.
 
 Any thread, no state.
 """

@@ -1,7 +1,7 @@
-"""gpt-oss's format: messages with a header each, which names a channel and perhaps a recipient.
+"""gpt-oss's format: messages, each with a header that names a channel and possibly a recipient.
 
-One generation, one thread. The prompt ends after `<|start|>assistant`, so the text begins inside a header. Analysis
-is thought, a message to a function is a call, everything else is content.
+One generation, one thread. The prompt ends after `<|start|>assistant`, so the text starts inside a header. Analysis
+is reasoning, a message to a function is a call, everything else is content.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Calls written as JSON objects: {"name":…,"arguments":…} in its dialects, alone, in a row or in an array.
+"""Calls written as JSON objects: {"name":…,"arguments":…} and its variants, alone, in sequence or in an array.
 
-One generation, one thread. The members may come in any order; a call begins when its name and the beginning of its
-arguments are known, so arguments that come first are held.
+One generation, one thread. Members may come in any order; a call starts once its name and the start of its
+arguments are known, so arguments that come first are held back.
 """
 
 from __future__ import annotations

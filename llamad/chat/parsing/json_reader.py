@@ -1,7 +1,7 @@
-"""JSON read as it arrives: each value is passed on as the text it was written in, checked, in pieces.
+"""Incremental JSON reader: validates each value and passes it on as written, piece by piece.
 
-One generation, one thread, no recursion: depth costs a list's entry. Two things that models write and JSON forbids
-are mended on the way: raw control characters in a string, and escapes that JSON does not have.
+One generation, one thread, no recursion. Repairs two things that models write and JSON forbids: raw control
+characters in strings, and unknown escapes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Calls whose arguments are written as literals that are not JSON: Python's (LFM2, Llama) and Gemma 4's.
+"""Calls whose arguments are literals but not JSON: Python's (LFM2, Llama) and Gemma 4's.
 
-One generation, one thread, no recursion: depth costs a list's entry. Their JSON is made here as they arrive; strings
-are streamed, and words and numbers held until their end.
+One generation, one thread, no recursion. Converted to JSON as they arrive: strings are streamed, words and numbers
+held until complete.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Calls whose parameters are written one by one, not as JSON: Qwen3-Coder's, Seed's, GLM's and Hunyuan's.
+"""Calls whose parameters are written one by one instead of as JSON: Qwen3-Coder, Seed, GLM, Hunyuan.
 
-One generation, one thread. Their JSON is made here, as they arrive: a parameter that can only be a string is
-streamed; any other is held until its end, because only then it is known whether it is JSON at all.
+One generation, one thread. Converted to JSON as they arrive: a parameter that can only be a string is streamed, any
+other is held until complete, since only then it is known whether it is JSON.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The parser of every format but gpt-oss's: thoughts between tags, content, and calls that a marker announces.
+"""The parser of every format but gpt-oss's: reasoning between tags, content, and calls announced by a marker.
 
-One generation, one thread. What a call looks like is read elsewhere; here it is decided where one may begin, and
-that a malformed one becomes content.
+One generation, one thread. Decides where a call may start and turns malformed ones into content; the syntax of
+calls is read elsewhere.
 """
 
 from __future__ import annotations

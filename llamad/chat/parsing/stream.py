@@ -1,6 +1,6 @@
-"""One generation being parsed: its text, its deltas, and how far the call at hand has come.
+"""State of one generation being parsed: its text, its deltas, and the progress of the current call.
 
-One generation, one thread. Every format's code works on a `Stream`; this file knows none of them.
+One generation, one thread. All formats work on a `Stream`; this file knows none of them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Calls written as tags that name the function and each parameter: MiniMax's, DeepSeek's since V3.2, Kimi K3's and
-MiniCPM5's.
+"""Calls written as tags that name the function and each parameter: MiniMax, DeepSeek since V3.2, Kimi K3, MiniCPM5.
 
-One generation, one thread. They differ in spelling only, and in whether a parameter says that it is a string.
+One generation, one thread. They differ only in spelling, and in whether a parameter is marked as a string.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The text of one generation as it arrives, read forwards by generators that wait where they cannot decide yet.
+"""Reads the text of one generation as it arrives, with generators that wait where they cannot decide yet.
 
-One generation, one thread. Every step's decision depends on the text alone and not on how it was cut: a step takes
-what it is sure of and yields for the rest. What was taken and not yet given out is kept, so that a call which
-turns out to be malformed can be passed on as text.
+One generation, one thread. Decisions depend on the text alone, not on how it was cut: a step takes what it is sure
+of and yields for the rest. What was taken but not passed on is kept, so that a malformed call can be passed on as
+text.
 """
 
 from __future__ import annotations

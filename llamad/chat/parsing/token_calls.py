@@ -1,7 +1,6 @@
-"""Calls whose parts are set apart by special tokens: DeepSeek's, Kimi's, Mistral's, Llama's, Apertus', Solar's and
-Functionary's.
+"""Calls delimited by special tokens: DeepSeek, Kimi, Mistral, Llama, Apertus, Solar, Functionary.
 
-One generation, one thread. Each function reads what follows the marker that its name says.
+One generation, one thread. Each function reads what follows the marker in its name.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Grammars that force tool calls: GBNF text whose sentences are the calls of one format, arguments by their schemas.
-Also what comes before an answer that a schema forms.
+"""Grammars that force tool calls: GBNF for the calls of one format, with arguments by their schemas. Also what
+precedes an answer shaped by a schema.
 
-Any thread, no state. What a parser here reads, a grammar here allows; a thought may come first where the model has
-thoughts, because a call is seldom better without.
+Any thread, no state. A grammar here allows what a parser here reads. If the model reasons, reasoning may come
+first: calls are seldom better without it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The functions a request offers, as far as parsing needs them: which names exist, and of what type a parameter is.
+"""The functions that a request offers, as far as parsing needs them: names, and the types of parameters.
 
 Read-only once made; any thread. Schemas come from clients: nothing here trusts their shape.
 """

@@ -1,9 +1,9 @@
-"""JSON schema to grammar: `to_grammar` gives GBNF text whose sentences are the JSON values the schema allows.
+"""JSON Schema to GBNF: `to_grammar` returns a grammar for the JSON values that a schema allows.
 
-Any thread, no state, bounded work: hostile schemas are refused, never slow. It knows neither HTTP nor the engine.
+Any thread, no state, bounded work: hostile schemas are refused, never slow. Knows neither HTTP nor the engine.
 
-Values are written compactly or with one blank after `:` and `,` or with indented lines; members come in the
-schema's order. What a grammar cannot hold a model to is an error that names the keyword, or a warning.
+Values are compact, or with one space after `:` and `,`, or indented; members come in the schema's order. What a
+grammar cannot enforce is an error that names the keyword, or a warning.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Deterministic automata over characters: what a pattern matches, what several say together, what is left out.
+"""Deterministic automata over characters: for patterns, their intersections and complements.
 
-Any thread; pure but for the work it reports. Every construction is bounded: `TooLarge` is raised beyond it.
-A pattern is searched for, so `^` and `$` are passed only where the text begins and ends.
+Any thread; pure but for the work it reports. Every construction is bounded and raises `TooLarge` beyond that.
+Patterns are unanchored, so `^` and `$` match only at the start and end of the text.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Whether a value satisfies a goal: what `enum` and `const` are sifted with, and property names.
+"""Checks whether a value satisfies a goal: filters `enum`, `const` and property names.
 
-One conversion, one thread. Here, unlike in a grammar, every keyword can be honoured.
+One conversion, one thread. Unlike in a grammar, every keyword can be honoured here.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""`enum` and `const`: given values as grammar.
+"""`enum` and `const`: fixed values as grammar.
 
-One conversion, one thread. Which of the values may stand is decided in check.py.
+One conversion, one thread. check.py decides which values are allowed.
 """
 
 from __future__ import annotations

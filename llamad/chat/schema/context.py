@@ -1,6 +1,6 @@
-"""What every part of one conversion works with, in one place.
+"""The objects that all parts of one conversion share.
 
-One conversion, one thread. It holds, and does nothing itself.
+One conversion, one thread. Holds them and does nothing itself.
 """
 
 from __future__ import annotations

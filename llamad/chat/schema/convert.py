@@ -1,7 +1,7 @@
-"""The conversion itself: a rule for every goal that is met, until none is left.
+"""The conversion: makes a rule for every goal until none is left.
 
-One conversion, one `Converter`, one thread. There is no recursion over the schema: goals wait in a queue, and a goal
-met twice is the same rule, which is also what makes recursive schemas recursive grammars.
+One conversion, one `Converter`, one thread. No recursion over the schema: goals are queued, and the same goal is
+the same rule, which also turns recursive schemas into recursive grammars.
 """
 
 from __future__ import annotations

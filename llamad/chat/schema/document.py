@@ -1,6 +1,6 @@
-"""The schema as given: its places ("nodes"), where a `$ref` leads, and that the whole is of a sane size.
+"""The schema as given: its nodes, the targets of `$ref`, and a bound on its size.
 
-One conversion, one thread; the schema is only read. What keywords mean is decided elsewhere.
+One conversion, one thread; the schema is only read. The meaning of keywords is decided elsewhere.
 """
 
 from __future__ import annotations

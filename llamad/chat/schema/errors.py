@@ -1,6 +1,6 @@
-"""What can be wrong with a schema, and the one place that decides between an error and a warning.
+"""Schema errors, and the one place that decides between an error and a warning.
 
-Any thread. Nothing here reads a schema.
+Any thread. Must not read a schema.
 """
 
 from __future__ import annotations

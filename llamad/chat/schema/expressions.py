@@ -1,7 +1,7 @@
-"""GBNF expressions as values: built by the functions in lower case, which simplify; printed by `render`.
+"""GBNF expressions as values: built by the lower-case functions, which simplify; printed by `render`.
 
-Any thread; immutable. Nothing here knows of JSON or of schemas. Expressions must stay shallow (see NESTING):
-whoever builds a long chain breaks it into rules, so that neither this recursion nor the engine's is ever deep.
+Any thread; immutable. Knows neither JSON nor schemas. Expressions must stay shallow (see NESTING): long chains are
+broken into rules, so that neither this recursion nor the engine's gets deep.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The formats a grammar can hold a string to, as patterns. The calendar is exact, leap years included.
+"""String formats that a grammar can enforce, as patterns. The calendar is exact, leap years included.
 
-Any thread; pure data. Leap seconds are left out, and so is the year 0: validators do not know them.
+Any thread; pure data. No leap seconds and no year 0: validators do not know them.
 """
 
 _YEAR = "(?:000[1-9]|00[1-9][0-9]|0[1-9][0-9]{2}|[1-9][0-9]{3})"

@@ -1,7 +1,7 @@
-"""Goals: what a value has to satisfy at once. `flatten` follows `$ref` and `allOf` until only assertions and
-open choices are left, so that whatever says the same becomes the same goal, and so the same rule.
+"""Goals: the set of schemas that a value must satisfy at once. `flatten` resolves `$ref` and `allOf` until only
+assertions and open choices are left, so that equal constraints become the same goal and thus the same rule.
 
-One conversion, one thread. It merges nothing and writes no rules.
+One conversion, one thread. Merges nothing and writes no rules.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Property names that are not listed: which there may be, and what is asked of the values under them.
+"""Property names that are not listed: which are allowed, and the schemas of their values.
 
-One conversion, one thread. The names `patternProperties` speaks of are split by which patterns they match, so that
-every name meets exactly the schemas that hold for it; no listed name comes back, in no spelling.
+One conversion, one thread. Names are partitioned by the `patternProperties` that they match, so that each meets
+exactly the schemas that apply to it; no listed name comes back, in any spelling.
 """
 
 from __future__ import annotations

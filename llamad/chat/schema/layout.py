@@ -1,7 +1,7 @@
-"""Where blanks may stand, and how long chains are joined: what objects, arrays and constants share.
+"""Whitespace, and how long chains are joined: shared by objects, arrays and constants.
 
-One conversion, one thread. A blank is at most one space, or one or two line ends and a bounded indentation: a model
-cannot write blanks for ever.
+One conversion, one thread. Whitespace is at most one space, or one or two line breaks with bounded indentation, so
+that a model cannot write it forever.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Numbers: `integer` with exact bounds, `number` without any.
+"""Numbers: `integer` with exact bounds, `number` without.
 
-One conversion, one thread. A range of fractions has no grammar of reasonable size; it is refused by name.
+One conversion, one thread. A range of fractions has no grammar of reasonable size and is refused by name.
 """
 
 from __future__ import annotations

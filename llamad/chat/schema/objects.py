@@ -1,8 +1,8 @@
-"""Objects: `properties` in the schema's order, `required`, and whatever may follow them (keys.py).
+"""Objects: `properties` in the schema's order, `required`, and what may follow them (keys.py).
 
-One conversion, one thread. Without `additionalProperties` nothing may follow where properties are given.
-The commas: the first member has none before it. A tail that follows a member is a chain of optional parts, and the
-tails are rules where several begin at different places, so that the grammar grows with the number of properties.
+One conversion, one thread. Without `additionalProperties`, listed properties are the only ones.
+Commas: the first member has none before it. A tail after a member is a chain of optional parts; tails with several
+starting points are rules, so that the grammar grows linearly with the properties.
 """
 
 from __future__ import annotations

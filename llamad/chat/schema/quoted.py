@@ -1,6 +1,6 @@
-"""Languages of characters as grammar: what follows the opening quote of a JSON string, up to the closing one.
+"""Languages of characters as grammar: from the opening quote of a JSON string to the closing one.
 
-One conversion, one thread. It writes rules; what the languages are is decided in strings.py.
+One conversion, one thread. Writes rules; strings.py decides on the languages.
 """
 
 from __future__ import annotations

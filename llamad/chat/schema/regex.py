@@ -1,7 +1,7 @@
-"""Reads `pattern`: an ECMAScript regular expression, as a tree. Groups only group, laziness changes no language.
+r"""Parses `pattern`, an ECMAScript regular expression, to a tree. Groups only group; laziness is irrelevant.
 
-Any thread; pure. Look-around, back-references, word boundaries and \\p are read, and refused as `Unsupported`;
-what is no regular expression at all is `Malformed`.
+Any thread; pure. Look-around, back-references, word boundaries and \p are refused as `Unsupported`; what is not a
+regular expression is `Malformed`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The rules of one grammar under construction: names, limits, and the clean-up before they become text.
 
-One conversion, one `Rules`, one thread. It knows grammars, not schemas.
+One conversion, one `Rules`, one thread. Knows grammars, not schemas.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What each keyword's value must look like. A schema that breaks this is malformed, strict or not.
+"""The shape of each keyword's value. A schema that violates it is malformed, strict or not.
 
-Any thread; pure. What is fit to be read here may still be a constraint that cannot be honoured.
+Any thread; pure. A well-formed keyword may still be one that cannot be honoured.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Strings: `minLength`, `maxLength`, `pattern` and `format`, alone and together.
+"""Strings: `minLength`, `maxLength`, `pattern` and `format`, alone and combined.
 
-One conversion, one thread. A single pattern is written as it stands where that is possible; whatever has to hold
-together becomes one automaton (automaton.py), and what grows too large on the way cannot be honoured.
+One conversion, one thread. A single pattern is written as it is if possible; combinations become one automaton
+(automaton.py), and what grows too large cannot be honoured.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Chat templates: Jinja text from a model or by a built-in name, rendered in a sandbox with limits.
 
-Any thread; rendering a long conversation is a worker thread's work. It knows neither HTTP nor the engine.
+Any thread; long conversations belong on a worker. Knows neither HTTP nor the engine.
 
     template = ChatTemplate(source, bos="<s>", eos="</s>")
     template.prompt(messages, tools=tools)     messages as clients send them

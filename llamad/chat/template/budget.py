@@ -1,7 +1,7 @@
-"""What one rendering may use: steps, time, and the size of every value, known before the value is made.
+"""Limits of one rendering: steps, time, and the size of every value, checked before the value is made.
 
-One Budget per rendering, on the thread that renders; `current()` finds it from inside the sandbox. A limit raises
-Exhausted, which no filter of Jinja's catches. Nothing here knows Jinja's syntax.
+One Budget per rendering, on the rendering thread; `current()` finds it from inside the sandbox. A limit raises
+Exhausted, which no Jinja filter catches. Knows nothing of Jinja's syntax.
 """
 
 from __future__ import annotations

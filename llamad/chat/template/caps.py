@@ -1,6 +1,6 @@
-"""What a template understands, found by rendering small conversations and looking for their words in the output.
+"""Detects what a template supports by rendering small conversations and searching the output.
 
-Pure: it only calls the `render` it is given, some twenty times, and takes a TemplateError for "does not".
+Pure: calls the given `render` some twenty times; a TemplateError means "not supported".
 """
 
 from __future__ import annotations

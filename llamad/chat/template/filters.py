@@ -1,7 +1,7 @@
-"""Jinja's filters and tests inside a budget, and `tojson` as Hugging Face's templates expect it.
+"""Jinja's filters and tests under a budget, and `tojson` as Hugging Face's templates expect it.
 
-Each filter of Jinja's is wrapped: its arguments are weighed, what it walks is counted, and its result is charged.
-Runs on the thread that renders.
+Every filter is wrapped: its arguments are measured, its iteration counted, its result charged. Runs on the rendering
+thread.
 """
 
 from __future__ import annotations

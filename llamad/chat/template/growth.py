@@ -1,6 +1,6 @@
-"""How large the result of a string operation will be, before it is made. Pure functions over plain values.
+"""Size of the result of a string operation, before it is made. Pure functions over plain values.
 
-Arguments that Python itself will refuse (a width that is no number) count as nothing.
+Arguments that Python itself rejects (a width that is not a number) count as nothing.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Messages as clients send them, made into what a template understands. Pure: the given messages are not changed.
+"""Turns messages as clients send them into what a template understands. Pure: its input is not changed.
 
-`normalize` is called before ChatTemplate.render; what a template knows is left to it.
+`normalize` runs before ChatTemplate.render; what a template supports is left to it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""ChatTemplate: a template's text with a model's special tokens, ready to render conversations.
+"""ChatTemplate: a template with a model's special tokens, ready to render conversations.
 
-Any thread; compiled templates are shared. Rendering is long for long conversations: a worker thread's work.
+Any thread; compiled templates are shared. Long conversations belong on a worker.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
-"""The environment that chat templates run in: Jinja2's immutable sandbox with what Hugging Face's has, inside a budget.
+"""The environment that chat templates run in: Jinja2's immutable sandbox with Hugging Face's additions, under a
+budget.
 
 A template may be hostile, and a worker thread cannot be stopped from outside, so the compiled code counts:
-- every turn of a loop, every call, every attribute and every filter is a step, and the clock is read every 64 steps;
-- before an operation grows a text, a list or a number its result's size is worked out and asked of the budget
+- every loop iteration, call, attribute and filter is a step; the clock is read every 64 steps;
+- before an operation grows a string, list or number, its result's size is computed and charged
   (`*`, `+`, `**`, `%`, `~`, set blocks, macros, methods such as center or replace, format strings, filters);
-- before an operation walks a value to its bottom (output, comparison, hashing) the value is weighed.
-What is left between two looks at the clock works on values of bounded size. Runs on any thread.
+- before an operation walks a whole value (output, comparison, hashing), the value is measured.
+Between two looks at the clock only values of bounded size are processed. Any thread.
 """
 
 from __future__ import annotations

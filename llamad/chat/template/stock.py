@@ -1,7 +1,7 @@
-"""The built-in templates, by llama.cpp's names: Jinja text whose output is what llama.cpp's own function writes.
+"""The built-in templates, by llama.cpp's names: Jinja text with the output of llama.cpp's own function.
 
-Constants and the few lines that spell them. llama.cpp writes no BOS token here (the tokenizer adds it), and for some
-names it ignores whether a generation prompt was asked for; so do these.
+Constants only. Like llama.cpp they write no BOS token (the tokenizer adds it), and some ignore whether a generation
+prompt was asked for.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The KV cache: slots, the queue of tasks, and prompts kept in host memory. Engine thread."""
+"""The KV cache: slots, the task queue, and prompts kept in host memory. Engine thread."""

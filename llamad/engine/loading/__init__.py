@@ -1,1 +1,1 @@
-"""From the flags to llama.cpp's model and contexts: memory, placement, threads. Loader thread."""
+"""From flags to llama.cpp's model and contexts: memory, placement, threads. Loader thread."""

@@ -1,6 +1,6 @@
-"""Owns the estimate of what slots and context will take, and the refusal when it cannot fit.
+"""Owns the estimate of the memory that context and slots will take, and the refusal if it cannot fit.
 
-Runs in the loading thread, after the weights are loaded and before the context is made. Only asks, changes nothing.
+Runs in the loader thread, after the weights are loaded and before the context is made. Only asks, changes nothing.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Owns a loaded model and its context: from settings to llama.cpp's parameters, and what the model says of itself.
+"""Owns a loaded model and its context: from settings to llama.cpp's parameters, and the model's metadata.
 
-load() runs in a worker thread, beside the event loop; everything else is read-only afterwards.
+load() runs in a thread beside the event loop; everything else is read-only afterwards.
 """
 
 from __future__ import annotations

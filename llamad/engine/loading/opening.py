@@ -1,7 +1,7 @@
-"""Owns the opening of a model's file: from settings to llama.cpp's parameters, its progress, and its head start.
+"""Owns opening the model file: from settings to llama.cpp's parameters, progress, and an early start.
 
-An Opening runs in a thread of its own, which neither imports nor needs the GIL while llama.cpp reads: the program
-begins with it, and imports the rest of itself meanwhile. So this module must import little.
+An Opening runs in its own thread, which neither imports nor needs the GIL while llama.cpp reads: the program starts
+it first and imports the rest of itself meanwhile. So this module must import little.
 """
 
 from __future__ import annotations

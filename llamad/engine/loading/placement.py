@@ -1,4 +1,4 @@
-"""Owns which tensors live elsewhere than llama.cpp would put them: what the flags say, and the table of tokens.
+"""Owns which tensors are placed elsewhere than llama.cpp's default: by flags, and the token embedding table.
 
 Runs in the opening thread, before the model is loaded, so it must import little.
 """

@@ -1,4 +1,4 @@
-"""Owns the default numbers of threads. Runs at start-up; reads the machine's topology and limits, changes nothing."""
+"""Owns the default thread counts. Runs at start-up; reads the machine's topology and limits, changes nothing."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Owns the context that turns texts into vectors or scores: how it is made of the flags, what fits it, one call.
+"""Owns the context for embeddings and scores: how it is made from flags, what fits into it, and its one call.
 
-open_vectors() runs in the loading thread, compute() on the embedder's alone; the rest is read-only. It must refuse
+open_vectors() runs in the loader thread, compute() on the embedder's only; the rest is read-only. Must refuse
 what llama.cpp would abort on, so every length is known here before it is tried.
 """
 
