@@ -1,5 +1,5 @@
 """`python vendor/llama.cpp WHAT`: makes one thing ready and prints its path on stdout.
-Progress and the one line of an error go to stderr; exit status 1 means that nothing half-made is left.
+Progress and one-line errors go to stderr; exit status 1 means failure, with nothing half-made left behind.
 """
 
 import argparse

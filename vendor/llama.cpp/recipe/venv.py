@@ -1,5 +1,5 @@
-"""The Python environment of the checkout, `.venv`: creates it and installs what pyproject.toml names, once.
-Runs under the Python that `make` was given, so it checks first what only that Python can tell.
+"""The checkout's Python environment, `.venv`: creates it and installs what pyproject.toml names, once.
+Runs under the Python that `make` was given, so it checks that Python first.
 """
 
 import os
