@@ -18,7 +18,7 @@ HTTP_FLAGS: tuple[Flag, ...] = (
         dest="connections_max",
         kind=Int(1, 1_000_000),
         default=10_000,
-        help="Open connections; beyond it new ones are refused.",
+        help="Open connections; beyond it: 503.",
     ),
     http(
         names=("--header-max-bytes",),
