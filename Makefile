@@ -8,19 +8,14 @@ ARGS ?=
 VENV := .venv
 PY := $(VENV)/bin/python
 RECIPE := vendor/llama.cpp
-STAMPS := build/stamps
-TYPED := $(wildcard llamad bench) $(RECIPE) setup.py
+EXTRAS :=
 
 # In the checkout the modules are compiled for this machine's CPU, as llama.cpp's are.
 export LLAMAD_NATIVE ?= 1
 
-EXT_SOURCES := $(shell find ext -type f \( -name '*.pyx' -o -name '*.px[di]' -o -name '*.h' -o -name '*.c' \
-    -o -name '*.cpp' -o -name '*.hpp' -o -name '*.py' \) 2>/dev/null)
-
 MAKEFLAGS += --no-print-directory
 .NOTPARALLEL:
-.PHONY: help run build test lint bench peer soak fuzz clean venv test-packages FORCE
-.DELETE_ON_ERROR:
+.PHONY: help run build test lint bench peer soak fuzz clean python venv test-packages
 
 help:
 	@echo 'make run     build, fetch the default model and serve it on 127.0.0.1:8080'
@@ -38,41 +33,28 @@ help:
 	@echo 'LLAMAD_DEBUG_BUILD; $(RECIPE)/README.md explains them.'
 
 # The checks that must work on any Python, before anything here is run with it.
-venv:
+python:
 	@command -v $(PYTHON) >/dev/null || { echo "llamad: there is no $(PYTHON): install Python 3.11 or newer, or\
 	 set PYTHON to one" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "llamad: $$($(PYTHON) --version 2>&1)\
 	 is too old: install Python 3.11 or newer and name it: make PYTHON=python3.11" >&2; exit 1; }
+
+venv: python
 	@$(PYTHON) $(RECIPE) venv >/dev/null
 
-test-packages: venv
+test-packages: python
 	@$(PYTHON) $(RECIPE) venv test >/dev/null
 
-# Written only when it changes, so that a build of the modules follows a change of the libraries and no other.
-$(STAMPS)/libraries: venv FORCE
-	@mkdir -p $(STAMPS)
-	@made=$$($(PY) $(RECIPE) libraries) || exit 1; \
-	state="$$made debug=$$LLAMAD_DEBUG_BUILD native=$$LLAMAD_NATIVE CC=$$CC CXX=$$CXX CFLAGS=$$CFLAGS"; \
-	[ "$$state" = "$$(cat $@ 2>/dev/null)" ] || echo "$$state" > $@
+build: python
+	@$(PYTHON) -m builder $(if $(EXTRAS),--extras $(EXTRAS)) $(FETCH)
 
-$(STAMPS)/modules: $(STAMPS)/libraries $(VENV)/pyvenv.cfg setup.py $(EXT_SOURCES)
-	@$(PY) setup.py --quiet build_ext --inplace
-	@touch $@
-
-$(VENV)/pyvenv.cfg: venv ;
-
-$(VENV)/llamad-installed: $(VENV)/pyvenv.cfg pyproject.toml setup.py
-	@LLAMAD_EXTENSIONS=0 $(PY) -m pip install --quiet --disable-pip-version-check --no-build-isolation \
-	    --no-deps --editable .
-	@touch $@
-
-# With its bytecode, so that the first start is as quick as the others.
-build: $(VENV)/llamad-installed $(STAMPS)/modules
-	@$(PY) -m compileall -q llamad
-
+run: FETCH := $(if $(MODEL),,--model)
 run: build
 	@model='$(MODEL)'; [ -n "$$model" ] || model=$$($(PY) $(RECIPE) model) || exit 1; \
 	exec $(VENV)/bin/llamad --model "$$model" --host 127.0.0.1 --port 8080 $(ARGS)
+
+test soak fuzz: EXTRAS := test
+test soak: FETCH := --model
 
 test: build test-packages
 	@model=$$($(PY) $(RECIPE) model) || exit 1; \
@@ -86,6 +68,7 @@ fuzz: build test-packages
 	@[ -n "$(wildcard fuzz/*.py)" ] || { echo 'llamad: fuzz/ holds no targets yet' >&2; exit 1; }
 	@exec $(PY) -m pytest fuzz $(ARGS)
 
+bench: FETCH := $(if $(MODEL),,--model)
 bench: build
 	@model='$(MODEL)'; [ -n "$$model" ] || model=$$($(PY) $(RECIPE) model) || exit 1; \
 	LLAMAD_TEST_MODEL="$$model" exec $(PY) -m bench $(ARGS)
@@ -96,7 +79,7 @@ peer: venv
 lint: test-packages
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
-	$(VENV)/bin/mypy $(TYPED)
+	$(VENV)/bin/mypy llamad bench builder $(RECIPE) setup.py
 
 clean:
 	rm -rf build dist llamad.egg-info llamad/lib llamad/bin llamad/_build_info.json

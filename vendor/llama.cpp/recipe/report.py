@@ -1,5 +1,6 @@
 """What the person at the terminal sees: progress of the long parts and the one line of a failure.
-Writes to stderr only (stdout carries results, such as paths, for scripts).
+Writes to stderr only (stdout carries results, such as paths, for scripts), or to the display of a build that
+runs several parts at once.
 """
 
 import errno
@@ -9,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from typing import IO, TextIO
+from typing import IO, Protocol, TextIO
 
 LINE_SECONDS = 15.0  # without a terminal: never silent for longer than this
 REDRAW_SECONDS = 0.1
@@ -31,8 +32,57 @@ def says_disk_full(output: str) -> bool:
     return any(text in output for text in DISK_FULL_TEXTS)
 
 
+class Display(Protocol):
+    """Takes all progress instead of stderr, from any thread."""
+
+    def part(self, title: str, text: str, done: int = 0, total: int = 0, step: str = "") -> None:
+        """How far the part is; `step` names what it has just finished."""
+
+    def close(self, title: str) -> None:
+        """The part is done."""
+
+    def expect(self, title: str, steps: list[str]) -> None:
+        """The steps that the part has before it."""
+
+    def learn(self, title: str, durations: dict[str, float]) -> None:
+        """The seconds that each of the part's steps has taken."""
+
+    def say(self, text: str) -> None:
+        """A line for the reader, such as one of a failed tool's output."""
+
+
+_display: Display | None = None
+
+
+def show_on(display: Display | None) -> None:
+    """Sends all progress to `display`, or to stderr again."""
+    global _display
+    _display = display
+
+
+def display() -> Display | None:
+    return _display
+
+
 def say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    if _display:
+        _display.say(text)
+    else:
+        print(text, file=sys.stderr, flush=True)
+
+
+def stage(title: str, text: str) -> None:
+    """Says that a part has come to something new."""
+    if _display:
+        _display.part(title, text)
+    else:
+        say(f"{title}: {text}")
+
+
+def close(title: str) -> None:
+    """Says that a part which has no `Progress` is done; without a display nobody asks."""
+    if _display:
+        _display.close(title)
 
 
 def megabytes(count: int) -> str:
@@ -73,7 +123,10 @@ class Progress:
         self._shown_tenth = -1
         self._width = 0
 
-    def update(self, done: int, total: int, note: str = "") -> None:
+    def update(self, done: int, total: int, note: str = "", step: str = "") -> None:
+        if _display:
+            _display.part(self._title, self._counted(done, total), done, total, step)
+            return
         now = time.monotonic()
         tenth = done * 10 // total if total else 0
         if self._tty:
@@ -87,11 +140,16 @@ class Progress:
 
     def note(self, text: str) -> None:
         """A sign of life where there is nothing to count."""
-        if self._tty or time.monotonic() - self._shown_at >= LINE_SECONDS:
+        if _display:
+            _display.part(self._title, text)
+        elif self._tty or time.monotonic() - self._shown_at >= LINE_SECONDS:
             self._shown_at = time.monotonic()
             self._write(f"{self._title}: {text}")
 
     def close(self, text: str) -> None:
+        if _display:
+            _display.close(self._title)
+            return
         self._write(f"{self._title}: {text}")
         if self._tty:
             self._stream.write("\n")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from . import index, pin
-from .report import SetupError, say
+from .report import SetupError, close, stage
 
 # All the build reads; the rest of the tree (models, docs, tests) stays in the archive.
 NEEDED = (
@@ -40,6 +40,10 @@ class Source:
     commit: str
     tree: Path | None = None
     archive: Path | None = None
+
+    @property
+    def is_pinned(self) -> bool:
+        return self.identity.startswith("pin-")
 
 
 def choose() -> Source:
@@ -106,6 +110,12 @@ def _git_commit(tree: Path) -> str:
     return done.stdout.strip() if done.returncode == 0 else "unknown"
 
 
+def fetch(source: Source) -> None:
+    """Brings the archive onto this machine before `provide` asks for it."""
+    if not source.tree and not source.archive:
+        index.fetch(pin.LLAMA_CPP, INSTEAD)
+
+
 def provide(source: Source, work: Path) -> Path:
     """The folder that CMake reads: the tree itself, or the archive unpacked below `work` (once)."""
     if source.tree:
@@ -116,12 +126,13 @@ def provide(source: Source, work: Path) -> Path:
     archive = source.archive or index.fetch(pin.LLAMA_CPP, INSTEAD)
     partial = work / "src.partial"
     shutil.rmtree(partial, ignore_errors=True)
-    say("llama.cpp sources: unpacking")
+    stage(pin.LLAMA_CPP.title, "unpacking")
     try:
         _unpack(archive, partial)
     except (tarfile.TarError, EOFError) as e:
         raise SetupError(f"{archive} cannot be unpacked ({e}): fetch it again, or {INSTEAD}") from None
     partial.rename(unpacked)
+    close(pin.LLAMA_CPP.title)
     return unpacked
 
 

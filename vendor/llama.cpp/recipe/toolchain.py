@@ -21,6 +21,20 @@ from .report import SetupError
 ENVIRONMENT = ("CFLAGS", "CXXFLAGS", "LDFLAGS", "CUDAFLAGS", "CUDAARCHS", "CUDAHOSTCXX")
 
 
+_python = sys.executable
+
+
+def use_python(python: Path) -> None:
+    """Takes pip, CMake and Ninja from this Python's environment instead of the running one's."""
+    global _python
+    _python = str(python)
+
+
+def python() -> str:
+    """The Python whose packages the build uses."""
+    return _python
+
+
 @dataclass(frozen=True)
 class Toolchain:
     cc: str
@@ -82,10 +96,11 @@ def cuda_compiler(options: list[str]) -> str:
 
 
 def find_tool(name: str) -> str:
-    """CMake or Ninja: the one installed beside this Python, or the one on PATH."""
-    beside = shutil.which(
-        name, path=os.pathsep.join([str(Path(sys.executable).parent), sysconfig.get_path("scripts")])
-    )
+    """CMake or Ninja: the one installed beside the build's Python, or the one on PATH."""
+    folders = [str(Path(python()).parent)]
+    if python() == sys.executable:
+        folders.append(sysconfig.get_path("scripts"))
+    beside = shutil.which(name, path=os.pathsep.join(folders))
     if beside:
         return beside
     # In an isolated build the packages are importable while their scripts may be off PATH.

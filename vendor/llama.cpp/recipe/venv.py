@@ -9,37 +9,76 @@ import sysconfig
 import tempfile
 import time
 import tomllib
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from . import cache, index, toolchain
-from .report import Progress, SetupError, is_disk_full, say
+from . import cache, children, index, toolchain
+from .report import Progress, SetupError, close, is_disk_full, stage
 
 SPACE_NEEDED = 400_000_000
+TAIL_BYTES = 8000  # pip names all that it installs in one line
 INSTEAD = "set LLAMAD_WHEELS to a folder that holds the wheels"
+
+
+@dataclass(frozen=True)
+class Packages:
+    """A set of requirements, and the file in `.venv` that says that it is installed."""
+
+    title: str
+    requirements: list[str]
+    stamp: Path
+
+    @property
+    def are_there(self) -> bool:
+        return self.stamp.is_file() and self.stamp.read_text(encoding="utf-8") == self._state
+
+    def are_installed(self) -> None:
+        self.stamp.write_text(self._state, encoding="utf-8")
+
+    @property
+    def _state(self) -> str:
+        return "\n".join(self.requirements) + "\n"
+
+
+def tools(checkout: Path) -> Packages:
+    """What compiling needs, and no more: the first thing of a build, which all else waits for."""
+    found = _project(checkout)["build-system"]["requires"]
+    return Packages("build tools", found, checkout / ".venv" / "llamad-tools.txt")
+
+
+def packages(checkout: Path, extras: list[str]) -> Packages:
+    """What building and running need, and what `extras` name."""
+    project = _project(checkout)
+    found = [*project["build-system"]["requires"], *project["project"].get("dependencies", [])]
+    for extra in extras:
+        found += project["project"]["optional-dependencies"][extra]
+    name = "llamad-" + "-".join(["packages", *extras]) + ".txt"
+    return Packages("Python packages", found, checkout / ".venv" / name)
 
 
 def ensure(checkout: Path, extras: list[str]) -> Path:
     """Creates or completes `.venv` with the build and runtime requirements, and those of `extras`."""
-    venv = checkout / ".venv"
-    requirements = _requirements(checkout, extras)
-    stamp = venv / ("llamad-" + "-".join(["packages", *extras]) + ".txt")
-    state = "\n".join(requirements) + "\n"
-    if stamp.is_file() and stamp.read_text(encoding="utf-8") == state:
-        return venv
+    wanted = packages(checkout, extras)
+    if not wanted.are_there:
+        create(checkout)
+        install(checkout, wanted)
+    return checkout / ".venv"
+
+
+def create(checkout: Path) -> Path:
+    """The environment's Python, without packages if it is new."""
     _check_host()
     cache.require_space(checkout, SPACE_NEEDED)
-    python = _create(venv)
-    _install(python, requirements, checkout)
-    stamp.write_text(state, encoding="utf-8")
-    return venv
+    return _create(checkout / ".venv")
 
 
-def _requirements(checkout: Path, extras: list[str]) -> list[str]:
-    project = tomllib.loads((checkout / "pyproject.toml").read_text(encoding="utf-8"))
-    found = [*project["build-system"]["requires"], *project["project"].get("dependencies", [])]
-    for extra in extras:
-        found += project["project"]["optional-dependencies"][extra]
-    return found
+def python_of(checkout: Path) -> Path:
+    return checkout / ".venv" / "bin" / "python"
+
+
+def _project(checkout: Path) -> dict[str, Any]:
+    return tomllib.loads((checkout / "pyproject.toml").read_text(encoding="utf-8"))
 
 
 def _check_host() -> None:
@@ -58,13 +97,14 @@ def _create(venv: Path) -> Path:
         if not _works(python, "import sys; sys.exit(sys.version_info < (3, 11))"):
             raise SetupError(f"{venv} has a Python that is too old: remove that folder and run again")
         return python
-    say(f"creating {venv}")
+    stage("environment", f"creating {venv}")
     # An environment whose Python cannot start is a half-made or moved one; one without pip only lacks pip.
     if _works(python, "") and _works(python, "import ensurepip"):
         command = [str(python), "-m", "ensurepip", "--upgrade"]
     else:
         command = [sys.executable, "-m", "venv", "--clear", str(venv)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
+    close("environment")
     if done.returncode == 0:
         return python
     output = done.stdout + done.stderr
@@ -88,16 +128,17 @@ def _works(python: Path, code: str) -> bool:
         return False
 
 
-def _install(python: Path, requirements: list[str], checkout: Path) -> None:
-    command = [str(python), "-m", "pip", "install", "--disable-pip-version-check", "--progress-bar", "off"]
+def install(checkout: Path, wanted: Packages, *options: str) -> None:
+    command = [str(python_of(checkout)), "-m", "pip", "install", "--disable-pip-version-check", *options]
+    command += ["--progress-bar", "off"]
     wheels = index.wheels_folder()
     if wheels:
         command += ["--no-index", "--find-links", str(wheels)]
-    progress = Progress("Python packages")
-    say(f"Python packages: installing {len(requirements)} requirements and what they need")
+    progress = Progress(wanted.title)
+    stage(wanted.title, f"installing {len(wanted.requirements)} requirements and what they need")
     try:
         with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as log:
-            status = _watch([*command, *requirements], log.fileno(), progress)
+            status = _watch([*command, *wanted.requirements], log.fileno(), progress)
             log.seek(0)
             output = log.read()
     except OSError as e:
@@ -106,26 +147,29 @@ def _install(python: Path, requirements: list[str], checkout: Path) -> None:
         raise
     if status != 0:
         progress.abandon()
-        raise index.explain(output, "the Python packages", INSTEAD, checkout / ".venv")
+        raise index.explain(output, f"the {wanted.title}", INSTEAD, checkout / ".venv")
+    wanted.are_installed()
     progress.close("installed")
 
 
 def _watch(command: list[str], log: int, progress: Progress) -> int:
     """Runs pip and shows what it is at."""
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
     begin = time.monotonic()
     try:
-        while process.poll() is None:
-            tail = os.pread(log, 400, max(0, os.fstat(log).st_size - 400)).decode(errors="replace")
-            lines = [
-                line.strip() for line in tail.splitlines()[1:] if line.startswith(("Coll", "  Down", "Inst"))
-            ]
-            at = " ".join(lines[-1].split()[:2]) if lines else "waiting for the package index"
-            progress.note(f"{at} ({time.monotonic() - begin:.0f} s)")
-            time.sleep(index.POLL_SECONDS)
+        with children.running(command, stdout=log, stderr=log) as process:
+            while process.poll() is None:
+                tail = os.pread(log, TAIL_BYTES, max(0, os.fstat(log).st_size - TAIL_BYTES)).decode(
+                    errors="replace"
+                )
+                lines = [
+                    line.strip()
+                    for line in tail.splitlines()[1:]
+                    if line.startswith(("Coll", "  Down", "Inst"))
+                ]
+                at = " ".join(lines[-1].split()[:2]) if lines else "waiting for the package index"
+                progress.note(f"{at} ({time.monotonic() - begin:.0f} s)")
+                time.sleep(index.POLL_SECONDS)
     except BaseException:
-        process.terminate()
-        process.wait()
         progress.abandon()
         raise
     return process.returncode

@@ -1,0 +1,134 @@
+"""`python -m builder`: all that `make` needs before it runs something. Runs under any Python 3.11 or newer, makes
+`.venv` and builds with what is in there. Exit status 1 and one line say what went wrong.
+"""
+
+import argparse
+import hashlib
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+
+from recipe import build, cache, children, model, report, source, toolchain, venv
+
+from . import ROOT, display, estimate, modules, package, pipeline, variant
+
+INSTALLED = "llamad-installed"  # in .venv: which checkout is installed there, and by which metadata
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m builder", description=__doc__)
+    parser.add_argument("--extras", nargs="*", default=[], help="optional dependencies to install, too")
+    parser.add_argument("--model", action="store_true", help="fetch the default model, too")
+    parser.add_argument(
+        "--beside", action="store_true", help="leave the checkout's modules; build/<variant>/package"
+    )
+    parsed = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, _stop)
+    shown: display.BuildDisplay | None = None
+    succeeded = False
+    try:
+        n_jobs = toolchain.jobs()
+        shown = display.BuildDisplay(estimate.History.load(cache.root()), n_jobs)
+        report.show_on(shown)
+        shown.start()
+        make(shown, n_jobs, parsed)
+        succeeded = True
+        return 0
+    except report.SetupError as e:
+        error = f"llamad: {e}"
+    except OSError as e:
+        error = f"llamad: {cache.disk_full(cache.root()) if report.is_disk_full(e) else e}"
+    except KeyboardInterrupt:
+        error = "llamad: interrupted; run the same command again to go on"
+        return 130
+    finally:
+        if shown:
+            shown.finish(succeeded)
+        report.show_on(None)
+        if not succeeded:
+            report.say(error)
+    return 1
+
+
+def make(shown: display.BuildDisplay, n_jobs: int, parsed: argparse.Namespace) -> None:
+    os.chdir(ROOT)
+    plan = build.plan(build.LIBRARIES)
+    how = variant.chosen()
+    _expect(shown, plan, how, parsed)
+    python = _environment(plan)
+    beside: list[Callable[[], None]] = [lambda: _install(parsed.extras)]
+    if parsed.model:
+        beside.append(_fetch_model)
+    target = ROOT / how.folder / "package" / "llamad" if parsed.beside else ROOT / "llamad"
+    if parsed.beside:
+        package.link_sources(ROOT, target)
+    order = pipeline.Order(str(python), how, modules.find(ROOT), target, n_jobs)
+    pipeline.run(order, beside)
+
+
+def _stop(signum: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _expect(
+    shown: display.BuildDisplay, plan: build.Plan, how: variant.Variant, parsed: argparse.Namespace
+) -> None:
+    """Counts in what will be needed, so that the estimate is right from the first moment."""
+    if not venv.tools(ROOT).are_there:
+        shown.plan("environment", "build tools")
+    if not venv.packages(ROOT, parsed.extras).are_there:
+        shown.plan("Python packages")
+    if not cache.is_finished(plan.final):
+        shown.plan("llama.cpp sources", "llama.cpp libraries")
+    if not (ROOT / how.folder / ".ninja_log").is_file():
+        shown.plan(pipeline.TITLE)
+
+
+def _environment(plan: build.Plan) -> Path:
+    """`.venv` with the build tools. llama.cpp's sources are fetched at the same time, as nothing else can go on."""
+    tools = venv.tools(ROOT)
+    python = venv.python_of(ROOT)
+    if not tools.are_there or not python.exists():
+        python = venv.create(ROOT)
+        toolchain.use_python(python)
+        parts: list[Callable[[], None]] = [lambda: venv.install(ROOT, tools, "--no-compile")]
+        if not cache.is_finished(plan.final):
+            parts.append(lambda: source.fetch(plan.source))
+        pipeline.together(parts)
+    toolchain.use_python(python)
+    return python
+
+
+def _install(extras: list[str]) -> None:
+    """What running needs: the packages, llamad itself (as a link to the checkout), and bytecode, so that the first
+    start is as quick as the others."""
+    wanted = venv.packages(ROOT, extras)
+    if not wanted.are_there:
+        venv.install(ROOT, wanted)
+    stamp = ROOT / ".venv" / INSTALLED
+    metadata = b"".join((ROOT / name).read_bytes() for name in ("pyproject.toml", "setup.py"))
+    state = f"{ROOT} {hashlib.sha256(metadata).hexdigest()}\n"
+    if not stamp.is_file() or stamp.read_text(encoding="utf-8") != state:
+        options = "--quiet --disable-pip-version-check --no-build-isolation --no-deps --editable ."
+        _run(["-m", "pip", "install", *options.split()], {"LLAMAD_EXTENSIONS": "0"})
+        stamp.write_text(state, encoding="utf-8")
+    _run(["-m", "compileall", "-q", "llamad"], {})
+
+
+def _run(arguments: list[str], env: dict[str, str]) -> None:
+    command = [toolchain.python(), *arguments]
+    with children.running(command, env={**os.environ, **env}) as process:
+        pass
+    if process.returncode != 0:
+        raise report.SetupError(f"`{' '.join(command)}` failed with the output above")
+
+
+def _fetch_model() -> None:
+    model.default_model()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

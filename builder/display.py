@@ -1,0 +1,133 @@
+"""The one progress line of a build, for all that runs at once: redrawn on a terminal, and a line now and then in a
+log. Any thread may report; one thread of its own redraws. Knows nothing of what is built.
+"""
+
+import os
+import sys
+import threading
+import time
+from typing import TextIO
+
+from .estimate import Estimate, History, in_words
+
+REDRAW_SECONDS = 0.5
+LINE_SECONDS = 30.0  # in a log
+QUIET_SECONDS = 2.0  # what is over sooner is not worth a line in a log
+SHORT = {"llama.cpp libraries": "llama.cpp", "llama.cpp sources": "sources", "Python packages": "packages"}
+
+
+class BuildDisplay:
+    """report.Display for a whole build."""
+
+    def __init__(self, history: History, n_jobs: int, stream: TextIO | None = None) -> None:
+        self._history = history
+        self._estimate = Estimate(n_jobs, history.durations)
+        self._stream = stream or sys.stderr
+        self._tty = self._stream.isatty()
+        self._lock = threading.RLock()
+        self._texts: dict[str, str] = {}
+        self._began = time.monotonic()
+        self._begun: dict[str, float] = {}
+        self._shown_at: float | None = None
+        self._width = 0
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._redraw, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def plan(self, *titles: str) -> None:
+        with self._lock:
+            for title in titles:
+                self._estimate.plan(title)
+
+    def part(self, title: str, text: str, done: int = 0, total: int = 0, step: str = "") -> None:
+        now = time.monotonic()
+        with self._lock:
+            self._begun.setdefault(title, now)
+            self._texts[title] = text
+            if step:
+                self._estimate.finish_step(title, step, now)
+            elif total:
+                self._estimate.advance(title, done / total)
+
+    def expect(self, title: str, steps: list[str]) -> None:
+        with self._lock:
+            self._estimate.expect(title, steps)
+
+    def close(self, title: str) -> None:
+        with self._lock:
+            self._texts.pop(title, None)
+            self._estimate.close(title)
+            if title in self._begun and not self._estimate.has_steps(title):
+                self._history.learn(title, {"": time.monotonic() - self._begun[title]})
+
+    def learn(self, title: str, durations: dict[str, float]) -> None:
+        with self._lock:
+            self._history.learn(title, durations)
+
+    def say(self, text: str) -> None:
+        with self._lock:
+            self._clear()
+            self._stream.write(text + "\n")
+            self._stream.flush()
+
+    def finish(self, succeeded: bool) -> None:
+        """The last line; a build that had nothing to do leaves none."""
+        self._over.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        with self._lock:
+            self._clear()
+            if succeeded and self._begun:
+                self._history.save()
+            if succeeded and self._shown_at is not None:
+                self._stream.write(f"llamad: built in {_clock(time.monotonic() - self._began)}\n")
+                self._stream.flush()
+
+    def line(self) -> str:
+        with self._lock:
+            percent = int(self._estimate.fraction() * 100)
+            left = in_words(self._estimate.seconds_left(time.monotonic()))
+            texts = [f"{SHORT.get(title, title)} {text}" for title, text in self._texts.items()]
+        return f"llamad: building, {percent} %, {left} left ({', '.join(texts)})"
+
+    def _redraw(self) -> None:
+        while not self._over.wait(REDRAW_SECONDS):
+            with self._lock:
+                if self._texts and self._is_due(time.monotonic()):
+                    self._draw()
+
+    def _is_due(self, now: float) -> bool:
+        if self._tty:
+            return True
+        if self._shown_at is None:
+            return now - min(self._begun.values(), default=now) >= QUIET_SECONDS
+        return now - self._shown_at >= LINE_SECONDS
+
+    def _draw(self) -> None:
+        self._shown_at = time.monotonic()
+        line = self.line()
+        if self._tty:
+            line = line[: self._columns() - 1]  # a line that wraps cannot be redrawn
+            self._stream.write("\r" + line.ljust(self._width))
+            self._width = len(line)
+        else:
+            self._stream.write(line + "\n")
+        self._stream.flush()
+
+    def _clear(self) -> None:
+        if self._tty and self._width:
+            self._stream.write("\r" + " " * self._width + "\r")
+            self._width = 0
+
+    def _columns(self) -> int:
+        try:
+            return os.get_terminal_size(self._stream.fileno()).columns or 80
+        except OSError:
+            return 80
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"

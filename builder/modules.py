@@ -1,0 +1,59 @@
+"""Which compiled modules there are: one for each ext/llamad/**/*.pyx, and `llamad._llama` from ext/llama. Says what
+each is made of and which ones a wheel leaves out. Reads files, builds nothing.
+"""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from recipe.report import SetupError
+
+BINDING = "llamad._llama"
+TESTING = "testing"  # a folder of this name holds what only tests and benchmarks use
+
+
+@dataclass(frozen=True)
+class Module:
+    """`sources` are beside the .pyx or, for the binding, all there are; paths are relative to the checkout."""
+
+    name: str
+    pyx: str
+    language: str
+    sources: tuple[str, ...]
+
+    @property
+    def is_binding(self) -> bool:
+        return self.name == BINDING
+
+
+def find(root: Path) -> list[Module]:
+    """Every module of the checkout, those for tests too."""
+    found = [_cython(root, pyx) for pyx in sorted((root / "ext" / "llamad").rglob("*.pyx"))]
+    sources = sorted((root / "ext" / "llama").rglob("*.cpp"))
+    if sources:
+        found.append(Module(BINDING, "", "c++", tuple(str(p.relative_to(root)) for p in sources)))
+    return found
+
+
+def for_wheel(found: list[Module]) -> list[Module]:
+    return [module for module in found if not is_test_only(module.name)]
+
+
+def is_test_only(name: str) -> bool:
+    """Whether a module, compiled or not, is left out of wheels."""
+    return TESTING in name.split(".")
+
+
+def _cython(root: Path, pyx: Path) -> Module:
+    """ext/llamad/engine/sampler.pyx is llamad.engine.sampler. Its first lines may name a language and sources:
+    `# distutils: sources = ext/a.cpp ext/b.cpp`."""
+    name = ".".join(pyx.relative_to(root / "ext").with_suffix("").parts)
+    settings = {"language": "c", "sources": ""}
+    for line in pyx.read_text(encoding="utf-8").splitlines():
+        if not line.startswith("#"):
+            break
+        if setting := re.match(r"#\s*distutils:\s*(\w+)\s*=\s*(.*)", line):
+            if setting[1] not in settings:
+                raise SetupError(f"{pyx}: the build knows no {setting[1]}, only language and sources")
+            settings[setting[1]] = setting[2].strip()
+    return Module(name, str(pyx.relative_to(root)), settings["language"], tuple(settings["sources"].split()))

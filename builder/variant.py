@@ -1,0 +1,54 @@
+"""The ways to compile the modules: flags and a build folder for each. The environment chooses one.
+
+LLAMAD_NATIVE=1         for this machine's CPU (make sets it)
+LLAMAD_DEBUG_BUILD=1    -O0 -g and bounds checks
+LLAMAD_SANITIZE=address or thread   AddressSanitizer with UBSan, or ThreadSanitizer
+"""
+
+import os
+import platform
+from dataclasses import dataclass
+
+from recipe.report import SetupError
+
+SANITIZERS = {
+    "address": ("asan", ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined")),
+    "thread": ("tsan", ("-fsanitize=thread",)),
+}
+
+
+@dataclass(frozen=True)
+class Variant:
+    """`link` goes to the linker, too."""
+
+    name: str
+    compile: tuple[str, ...]
+    link: tuple[str, ...] = ()
+    checks_bounds: bool = False
+
+    @property
+    def folder(self) -> str:
+        """Relative to the checkout. Each variant keeps its own objects, so that switching needs no clean."""
+        return f"build/{self.name}"
+
+
+def chosen() -> Variant:
+    sanitizer = os.environ.get("LLAMAD_SANITIZE", "")
+    if sanitizer:
+        if sanitizer not in SANITIZERS:
+            raise SetupError(f"LLAMAD_SANITIZE={sanitizer}: set it to {' or '.join(SANITIZERS)}, or unset it")
+        name, flags = SANITIZERS[sanitizer]
+        return Variant(name, ("-O1", "-g", "-fno-omit-frame-pointer", *_as_llama_rounds(), *flags), flags)
+    if os.environ.get("LLAMAD_DEBUG_BUILD") == "1":
+        return Variant("debug", ("-O0", "-g", "-UNDEBUG"), checks_bounds=True)
+    # Python's own flags ask for debug information: an eighth of the time to compile and seven eighths of the size.
+    fast = ("-O3", "-g0", *_as_llama_rounds())
+    if os.environ.get("LLAMAD_NATIVE") == "1":
+        arm = platform.machine() in ("aarch64", "arm64")
+        return Variant("native", (*fast, "-mcpu=native" if arm else "-march=native"))
+    return Variant("portable", fast)
+
+
+def _as_llama_rounds() -> tuple[str, ...]:
+    """On x86-64 llama.cpp's own samplers are compiled without fused multiply-add; ours must round as they do."""
+    return ("-ffp-contract=off",) if platform.machine() in ("x86_64", "AMD64") else ()

@@ -1,0 +1,96 @@
+"""How many compilers run at once. Several builds share one limit through GNU make's jobserver, which Ninja joins
+from 1.13 on: a fifo that holds a token for each job that may still begin.
+"""
+
+import contextlib
+import os
+import select
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from . import children, toolchain
+
+JOBSERVER_SINCE = (1, 13)
+
+
+class Jobs:
+    """A limit for one build alone."""
+
+    def __init__(self, n_jobs: int) -> None:
+        self.n_jobs = n_jobs
+
+    def arguments(self) -> list[str]:
+        """What Ninja is given."""
+        return ["-j", str(self.n_jobs)]
+
+    def environment(self) -> dict[str, str]:
+        return {}
+
+
+class SharedJobs(Jobs):
+    """A limit for `n_builds` at once. Each may always run one job, which it gives up with `retire`."""
+
+    def __init__(self, n_jobs: int, n_builds: int, folder: Path) -> None:
+        super().__init__(n_jobs)
+        self._path = folder / "jobs"
+        os.mkfifo(self._path)
+        self._fd = os.open(self._path, os.O_RDWR | os.O_NONBLOCK)
+        self._put(n_jobs - n_builds)
+
+    def arguments(self) -> list[str]:
+        return []
+
+    def environment(self) -> dict[str, str]:
+        return {"MAKEFLAGS": f"-j{self.n_jobs} --jobserver-auth=fifo:{self._path}"}
+
+    @contextlib.contextmanager
+    def lent(self) -> Iterator[None]:
+        """The block only waits: the others may use this build's job meanwhile."""
+        self._put(1)
+        try:
+            yield
+        finally:
+            self._take()
+
+    def retire(self) -> None:
+        """One build is over: the others take its job."""
+        self._put(1)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+    def _put(self, n_tokens: int) -> None:
+        os.write(self._fd, b"+" * n_tokens)
+
+    def _take(self) -> None:
+        while True:
+            children.check()
+            select.select([self._fd], [], [], 0.5)
+            try:
+                os.read(self._fd, 1)
+                return
+            except BlockingIOError:  # none yet, or another build was quicker
+                continue
+
+
+def can_share(n_jobs: int, n_builds: int) -> bool:
+    """Whether there are jobs enough for each build, and a Ninja that takes part."""
+    return n_jobs >= n_builds and _ninja_version() >= JOBSERVER_SINCE
+
+
+def _ninja_version() -> tuple[int, ...]:
+    command = [toolchain.find_tool("ninja"), "--version"]
+    text = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    return tuple(int(part) for part in text.strip().split(".")[:2] if part.isdecimal())
+
+
+@contextlib.contextmanager
+def shared(n_jobs: int, n_builds: int) -> Iterator[SharedJobs]:
+    with tempfile.TemporaryDirectory(prefix="llamad-") as folder:
+        jobs = SharedJobs(n_jobs, n_builds, Path(folder))
+        try:
+            yield jobs
+        finally:
+            jobs.close()
