@@ -4,7 +4,8 @@ from llamad.flags.help import help_text, markdown_page, props
 from llamad.flags.parse import FlagError, Parsed, parse
 from llamad.flags.settings import Settings
 from llamad.flags.types.flag import Action
-from llamad.flags.types.values import KvOverride, LogitBias, Placement
+from llamad.flags.types.values import KvOverride, Placement
+from llamad.options.values import LogitBias
 
 __all__ = [
     "Action",

@@ -14,7 +14,7 @@ from llamad.flags.table import TABLE
 from llamad.flags.types.flag import Flag, Inert, Later, Request
 from llamad.flags.types.kinds import Choice, Switch
 from llamad.flags.types.special import Inverse
-from llamad.flags.types.values import LogitBias
+from llamad.options.values import LogitBias
 
 _INDENT = 6
 
@@ -146,7 +146,7 @@ def _cells(flag: Flag) -> list[str]:
 
 def props(settings: Settings) -> dict[str, Any]:
     """The settings as JSON values, without anything secret."""
-    return {flag.dest: _json(getattr(settings, flag.dest)) for flag in TABLE.settings if not flag.secret}
+    return {flag.dest: _json(settings.get(flag.dest)) for flag in TABLE.settings if not flag.secret}
 
 
 def _json(value: Any) -> Any:

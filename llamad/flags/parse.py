@@ -16,6 +16,7 @@ from llamad.flags.table import TABLE, Table
 from llamad.flags.types.flag import Action, Flag, Inert, Later, Request
 from llamad.flags.types.kinds import Pair, Switch
 from llamad.options.samplers import BREAKER_BYTES_MAX, BREAKERS_MAX
+from llamad.options.table import FIELDS, WITH_FLAG, Options
 
 ENV_PREFIX = "LLAMA_ARG_"
 
@@ -56,7 +57,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Parsed:
     warnings: list[str] = []
     found = scan(argv, TABLE)
     if isinstance(found, Action):
-        return Parsed(Settings(**_defaults(TABLE)), warnings, frozenset(), found)
+        return Parsed(_settings(_defaults(TABLE)), warnings, frozenset(), found)
     settings = [
         *_from_environ(environ, {one.flag.dest: one.source for one in found}, TABLE, warnings),
         *found,
@@ -69,7 +70,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Parsed:
                 f"no model: give the path of a GGUF file with {' or '.join(flag.names)}, or in {flag.env[0]}"
             )
     _unescape(values, given)
-    result = Settings(**values)
+    result = _settings(values)
     _check_together(result)
     return Parsed(result, warnings, given & frozenset(values), Action.RUN)
 
@@ -224,6 +225,15 @@ def _defaults(table: Table) -> dict[str, Any]:
     return {flag.dest: flag.default for flag in table.settings}
 
 
+def _settings(values: dict[str, Any]) -> Settings:
+    options = {name: values[name] for name in WITH_FLAG}
+    for name, value in options.items():
+        if isinstance(value, tuple):
+            options[name] = FIELDS[name].type(value)
+    rest = {name: value for name, value in values.items() if name not in options}
+    return Settings(**rest, options=Options(**options))
+
+
 def _unescape(values: dict[str, Any], given: frozenset[str]) -> None:
     if not values["escape"]:
         return
@@ -249,7 +259,7 @@ def _check_together(settings: Settings) -> None:
         raise FlagError(
             f"--cache-type-v {settings.cache_type_v} needs flash attention: leave out --flash-attn off, or use f16"
         )
-    breakers = settings.dry_sequence_breakers
+    breakers = settings.options.dry_sequence_breakers
     if len(breakers) > BREAKERS_MAX:
         raise FlagError(
             f"--dry-sequence-breaker: {len(breakers)} texts are given; use at most {BREAKERS_MAX}"

@@ -6,9 +6,10 @@ Built once by `parse`, then only read, from any thread. Must not hold defaults: 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
-from llamad.flags.types.values import KvOverride, LogitBias, Placement
+from llamad.flags.types.values import KvOverride, Placement
+from llamad.options.table import WITH_FLAG, Options
 
 Auto = Literal["on", "off", "auto"]
 CacheType = Literal["f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1"]
@@ -31,7 +32,6 @@ class Settings:
     n_ctx: int  # 0: the model's training context
     n_batch: int
     n_ubatch: int  # 0: n_batch; -1: choose
-    n_keep: int  # -1: the whole prompt
     context_shift: bool
     grp_attn_n: int  # self-extend; 1: off
     grp_attn_w: int
@@ -76,7 +76,6 @@ class Settings:
     n_parallel: int
     cont_batching: bool
     slot_prompt_similarity: float
-    cache_prompt: bool
     cache_ram: int
     system_prompt_file: str | None  # None: no system prompt
     system_prompt_field: bool  # whether a request may change it
@@ -88,7 +87,6 @@ class Settings:
     step_trace: str | None  # None: no trace
 
     # what a request may ask for
-    n_predict: int  # default of a request; -1: no limit, -2: until the context is full
     n_predict_max: int  # 0: no cap
     prompts_max: int
     inputs_max: int
@@ -98,37 +96,9 @@ class Settings:
     special: bool
     request_timeout: float  # seconds; 0: none
 
-    # sampling defaults
-    seed: int  # negative: random
-    samplers: tuple[str, ...]
-    temperature: float
-    dynatemp_range: float
-    dynatemp_exponent: float
-    top_k: int
-    top_p: float
-    min_p: float
-    top_n_sigma: float  # negative: off
-    typical_p: float
-    tfs_z: float
-    xtc_probability: float
-    xtc_threshold: float
-    repeat_last_n: int  # -1: the context size
-    repeat_penalty: float
-    presence_penalty: float
-    frequency_penalty: float
-    penalize_nl: bool
-    dry_multiplier: float
-    dry_base: float
-    dry_allowed_length: int
-    dry_penalty_last_n: int  # -1: the context size
-    dry_sequence_breakers: tuple[str, ...]
-    mirostat: int
-    mirostat_eta: float
-    mirostat_tau: float
-    min_keep: int
-    ignore_eos: bool
-    logit_bias: tuple[LogitBias, ...]
-    escape: bool  # already applied to dry_sequence_breakers
+    # what a request gets that does not say
+    options: Options
+    escape: bool  # already applied to the options
 
     # of every request that brings none; at most one of the four is given
     grammar: str | None
@@ -189,3 +159,7 @@ class Settings:
     def wants_vectors(self) -> bool:
         """Whether any endpoint computes vectors or scores."""
         return self.embeddings or self.reranking
+
+    def get(self, dest: str) -> Any:
+        """The value that a flag of this `dest` sets."""
+        return getattr(self.options if dest in WITH_FLAG else self, dest)

@@ -50,17 +50,18 @@ def test_documented_commands(line: str) -> None:
 
 def test_contract_defaults() -> None:
     found = settings("")
-    assert (found.temperature, found.top_k, found.top_p, found.min_p) == (0.8, 40, 0.95, 0.05)
-    assert (found.repeat_penalty, found.repeat_last_n, found.dry_penalty_last_n) == (1.0, 64, -1)
-    assert ";".join(found.samplers) == "dry;top_n_sigma;top_k;tfs_z;typ_p;top_p;min_p;xtc;temperature"
+    options = found.options
+    assert (options.temperature, options.top_k, options.top_p, options.min_p) == (0.8, 40, 0.95, 0.05)
+    assert (options.repeat_penalty, options.repeat_last_n, options.dry_penalty_last_n) == (1.0, 64, -1)
+    assert ";".join(options.samplers) == "dry;top_n_sigma;top_k;tfs_z;typ_p;top_p;min_p;xtc;temperature"
     assert (found.n_ctx, found.n_batch, found.n_ubatch, found.n_parallel) == (0, 2048, -1, 1)
     assert (found.endpoint_slots, found.endpoint_metrics, found.endpoint_props) == (False, False, False)
     assert (found.context_shift, found.cont_batching, found.warmup, found.mmap) == (True, True, True, True)
     assert (found.host, found.port, found.timeout) == ("127.0.0.1", 8080, 600.0)
-    assert (found.slot_prompt_similarity, found.n_predict, found.seed) == (0.5, -1, -1)
+    assert (found.slot_prompt_similarity, options.n_predict, options.seed) == (0.5, -1, -1)
     assert (found.n_gpu_layers, found.flash_attn, found.cache_type_k, found.numa) == (-1, "auto", "f16", None)
     assert (found.drain_seconds, found.queue_max, found.cors_origins) == (4.0, 512, ("*",))
-    assert found.dry_sequence_breakers == ("\n", ":", '"', "*")
+    assert options.dry_sequence_breakers == ("\n", ":", '"', "*")
 
 
 # Shapes of arguments.
@@ -78,7 +79,7 @@ def test_underscores_in_long_names() -> None:
 
 
 def test_negative_numbers_are_values() -> None:
-    found = settings("-n -2 --seed -1 --keep -1 --top-n-sigma -1.5 --yarn-ext-factor -1")
+    found = settings("-n -2 --seed -1 --keep -1 --top-n-sigma -1.5 --yarn-ext-factor -1").options
     assert (found.n_predict, found.seed, found.n_keep, found.top_n_sigma) == (-2, -1, -1, -1.5)
 
 
@@ -88,7 +89,7 @@ def test_last_wins() -> None:
     assert settings("--no-mmap --mmap").mmap is True
     assert settings("--verbosity 1 -v").verbosity == 5
     assert settings("-v --verbosity 1").verbosity == 1
-    assert settings("--samplers top_k --sampling-seq mt").samplers == ("min_p", "temperature")
+    assert settings("--samplers top_k --sampling-seq mt").options.samplers == ("min_p", "temperature")
     assert settings("--rope-scale 4 --rope-freq-scale 0.5").rope_freq_scale == 0.5
 
 

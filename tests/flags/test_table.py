@@ -14,6 +14,7 @@ from llamad.flags.table import TABLE, Table
 from llamad.flags.types.flag import Flag, Inert, Later, Ready, Request
 from llamad.flags.types.kinds import Int, Many, Switch, Text
 from llamad.flags.types.special import Inverse
+from llamad.options.table import FIELDS, WITH_FLAG
 
 
 def words(text: str) -> list[str]:
@@ -120,20 +121,29 @@ def test_the_flags_of_other_tools_are_inert(name: str) -> None:
 
 def test_settings_has_exactly_the_dests_that_work() -> None:
     fields = dataclasses.fields(Settings)
-    assert {field.name for field in fields} == {flag.dest for flag in TABLE.settings}
+    names = [field.name for field in fields if field.name != "options"]
+    assert sorted([*names, *WITH_FLAG]) == sorted({flag.dest for flag in TABLE.settings})
     assert all(field.default is dataclasses.MISSING for field in fields)
     assert all(field.default_factory is dataclasses.MISSING for field in fields)
 
 
 @pytest.mark.parametrize("flag", TABLE.settings, ids=lambda flag: flag.title)
 def test_settings_has_the_types_of_the_table(flag: Flag) -> None:
-    hint = typing.get_type_hints(Settings)[flag.dest]
+    hint = hint_of(flag.dest)
     if isinstance(flag.kind, Switch):
         assert fits(flag.kind.on, hint)
         assert flag.kind.off is None or fits(flag.kind.off, hint)
     else:
         assert flag.kind.hint() == hint
     assert fits(flag.default, hint)
+
+
+def hint_of(dest: str) -> Any:
+    """The annotation of a setting; of a list that is an option's, that of the tuple that it is."""
+    if dest not in WITH_FLAG:
+        return typing.get_type_hints(Settings)[dest]
+    hint = FIELDS[dest].type
+    return hint.__orig_bases__[0] if issubclass(hint, tuple) else hint
 
 
 def fits(value: Any, hint: Any) -> bool:

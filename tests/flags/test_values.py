@@ -81,14 +81,14 @@ def test_lists() -> None:
 
 
 def test_sequence_breakers_replace_the_defaults_and_are_unescaped() -> None:
-    assert settings(r"--dry-sequence-breaker \n --dry-sequence-breaker ;").dry_sequence_breakers == (
+    assert settings(r"--dry-sequence-breaker \n --dry-sequence-breaker ;").options.dry_sequence_breakers == (
         "\n",
         ";",
     )
-    assert settings(r"--dry-sequence-breaker \n --no-escape").dry_sequence_breakers == (r"\n",)
-    assert settings("--dry-sequence-breaker none").dry_sequence_breakers == ()
+    assert settings(r"--dry-sequence-breaker \n --no-escape").options.dry_sequence_breakers == (r"\n",)
+    assert settings("--dry-sequence-breaker none").options.dry_sequence_breakers == ()
     line = "--dry-sequence-breaker a --dry-sequence-breaker none --dry-sequence-breaker b"
-    assert settings(line).dry_sequence_breakers == ("b",)
+    assert settings(line).options.dry_sequence_breakers == ("b",)
 
 
 def test_lists_that_no_request_could_use_stop_the_start() -> None:
@@ -110,7 +110,7 @@ def test_unescape() -> None:
 
 
 def test_logit_bias() -> None:
-    found = settings("-l 15043+1 --logit-bias 7-0.5 -l 2-inf").logit_bias
+    found = settings("-l 15043+1 --logit-bias 7-0.5 -l 2-inf").options.logit_bias
     assert found == (LogitBias(15043, 1.0), LogitBias(7, -0.5), LogitBias(2, -math.inf))
 
 
@@ -145,9 +145,9 @@ def test_override_tensor() -> None:
 
 
 def test_sampler_spellings() -> None:
-    found = settings("--samplers penalties;typical_p;Top-K;topp;temp;nucleus;tfs").samplers
+    found = settings("--samplers penalties;typical_p;Top-K;topp;temp;nucleus;tfs").options.samplers
     assert found == ("penalties", "typ_p", "top_k", "top_p", "temperature", "top_p", "tfs_z")
-    assert settings("--sampling-seq kfypmt").samplers == (
+    assert settings("--sampling-seq kfypmt").options.samplers == (
         "top_k",
         "tfs_z",
         "typ_p",

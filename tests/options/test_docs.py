@@ -1,13 +1,15 @@
-"""docs/options.md lists every option that a request is asked for, and no flag that does not exist."""
+"""docs/options.md is what the table of options says, lists every option that a request is asked for, and no flag that
+does not exist."""
 
 import re
 from pathlib import Path
 
-from llamad.api.request import constraints, generation
+from llamad.api.request import constraints
 from llamad.api.request import parse as parameters
 from llamad.flags import parse
 from llamad.flags.table import TABLE
 from llamad.flags.types.flag import Ready
+from llamad.options.page import page
 
 PAGE = (Path(__file__).parents[2] / "docs" / "options.md").read_text(encoding="utf-8")
 ROWS = [line.split("|") for line in PAGE.splitlines() if line.startswith("| `")]
@@ -24,6 +26,10 @@ class Asked(dict):
     def get(self, name, default=None):
         self.names.add(name)
         return super().get(name, default)
+
+
+def test_the_page_is_made_from_the_table():
+    assert page() == PAGE, "run: python -m llamad.options > docs/options.md"
 
 
 def test_a_constraint_is_looked_for_by_all_its_names():
@@ -50,7 +56,7 @@ def test_the_flags_of_the_page_work():
 
 
 def test_the_defaults_of_the_page_are_the_servers():
-    defaults = generation.defaults(parse(["-m", "x.gguf"], {}).settings)
+    defaults = parse(["-m", "x.gguf"], {}).settings.options
     n_checked = 0
     for row in ROWS:
         if len(row) < 6 or not re.fullmatch(r" (-?[\d.]+|true|false) ", row[3]):

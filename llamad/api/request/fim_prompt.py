@@ -85,7 +85,7 @@ def infill_tokens(
         room=n_ctx - n_system - n_answer - len(bos) // 4 - len(_NEEDED),
         n_ctx=n_ctx,
         n_batch=settings.n_batch,
-        n_predict=settings.n_predict,
+        n_predict=settings.options.n_predict,
     )
     first = _ids(info.fim_pre) + before[len(before) - 4 * n_before :]
     second = _ids(info.fim_suf) + after[: 4 * n_after]

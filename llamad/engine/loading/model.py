@@ -162,7 +162,7 @@ def _check_generation(settings: Settings, handle: Any) -> None:
             " for each slot; raise -c or lower -np"
         )
     n_vocab = lib.llama_vocab_n_tokens(lib.llama_model_get_vocab(handle))
-    for bias in settings.logit_bias:
+    for bias in settings.options.logit_bias:
         if bias.token >= n_vocab:
             raise LoadError(f"--logit-bias {bias.token}: this model's tokens are 0 to {n_vocab - 1}")
     for flag, name in (("k", settings.cache_type_k), ("v", settings.cache_type_v)):

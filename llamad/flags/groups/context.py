@@ -6,6 +6,7 @@ from functools import partial
 
 from llamad.flags.types.flag import Flag, Later
 from llamad.flags.types.kinds import ON_OFF_AUTO, Choice, Int, Switch
+from llamad.flags.types.option_flags import option_flag
 
 flag = partial(Flag, group="Context and cache")
 
@@ -38,14 +39,7 @@ READY_FLAGS: tuple[Flag, ...] = (
         help="Physical batch size: maximum tokens computed at once; 0: --batch-size, -1: 512, or 1024 on a GPU"
         " with memory to spare.",
     ),
-    flag(
-        names=("--keep",),
-        env=("LLAMA_ARG_KEEP",),
-        dest="n_keep",
-        kind=Int(low=-1),
-        default=0,
-        help="Prompt tokens kept on a context shift; -1: the whole prompt.",
-    ),
+    option_flag("n_keep", "Context and cache", "For requests that do not say."),
     flag(
         names=("--context-shift",),
         off=("--no-context-shift",),

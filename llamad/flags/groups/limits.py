@@ -6,6 +6,7 @@ from functools import partial
 
 from llamad.flags.types.flag import Flag
 from llamad.flags.types.kinds import Float, Int, Switch
+from llamad.flags.types.option_flags import option_flag
 from llamad.flags.types.special import Size
 
 http = partial(Flag, group="HTTP limits")
@@ -74,14 +75,7 @@ HTTP_FLAGS: tuple[Flag, ...] = (
 )
 
 REQUEST_FLAGS: tuple[Flag, ...] = (
-    request(
-        names=("-n", "--predict", "--n-predict"),
-        env=("LLAMA_ARG_N_PREDICT",),
-        dest="n_predict",
-        kind=Int(low=-2),
-        default=-1,
-        help="Tokens to generate, for requests that do not say; -1: no limit, -2: until the context is full.",
-    ),
+    option_flag("n_predict", "Requests", "For requests that do not say."),
     request(
         names=("--n-predict-max",),
         env=("LLAMA_ARG_N_PREDICT_MAX",),

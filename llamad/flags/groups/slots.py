@@ -6,6 +6,7 @@ from functools import partial
 
 from llamad.flags.types.flag import Flag, Later
 from llamad.flags.types.kinds import File, Float, Int, Switch
+from llamad.flags.types.option_flags import option_flag
 from llamad.flags.types.special import Size
 
 flag = partial(Flag, group="Slots")
@@ -45,15 +46,7 @@ READY_FLAGS: tuple[Flag, ...] = (
         default=0.5,
         help="Share of a prompt that a slot must hold to be preferred for it; 0: off.",
     ),
-    flag(
-        names=("--cache-prompt",),
-        off=("--no-cache-prompt",),
-        env=("LLAMA_ARG_CACHE_PROMPT",),
-        dest="cache_prompt",
-        kind=Switch(),
-        default=True,
-        help="Reuse cached prefixes, for requests that do not say.",
-    ),
+    option_flag("cache_prompt", "Slots", "For requests that do not say."),
     flag(
         names=("-cram", "--cache-ram"),
         env=("LLAMA_ARG_CACHE_RAM",),

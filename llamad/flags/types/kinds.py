@@ -81,7 +81,7 @@ class Int(Kind):
         return int
 
     def limits(self) -> str:
-        if self.low == I32_MIN and self.high == I32_MAX:
+        if self.low <= I32_MIN and self.high >= I32_MAX:
             return ""
         low = None if self.low == I32_MIN else self.low
         return _bounds(low, None if self.high == I32_MAX else self.high) + self._or_words()

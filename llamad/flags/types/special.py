@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, cast
 
 from llamad.flags.types.kinds import FALSE_WORDS, TRUE_WORDS, Float, Int, Kind, Text
-from llamad.flags.types.values import KvOverride, LogitBias, Placement
+from llamad.flags.types.values import KvOverride, Placement
 from llamad.options import samplers
+from llamad.options.values import LogitBias
 
 _SIZE = re.compile(r"([0-9]{1,18})\s*([kmgt]?)(?:i?b)?", re.ASCII | re.IGNORECASE)
 _BIAS = re.compile(r"([0-9]{1,10})([+-])(.+)", re.ASCII)

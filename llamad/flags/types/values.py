@@ -16,13 +16,6 @@ class KvOverride(NamedTuple):
     value: int | float | bool | str
 
 
-class LogitBias(NamedTuple):
-    """One `--logit-bias`; a bias of -inf means that the token is never produced."""
-
-    token: int
-    bias: float
-
-
 class Placement(NamedTuple):
     """One `--override-tensor PATTERN=BUFFER`: where tensors live whose names the pattern is found in."""
 

@@ -1,0 +1,79 @@
+"""Owns what is written about an option beside its type and default: its help, its flag, how it is echoed.
+
+Pure data, read from any thread. Must not know the table, the flags or HTTP.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
+
+import msgspec
+from msgspec import Meta
+
+INT32_MAX = 2**31 - 1
+FLOAT_MAX = 3e38  # a little less than a 32-bit float can hold
+LEFT_OUT = -(2**31)  # no whole number that a request may give: it stands for one that was not given
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """Metadata of a field of Options. Range and default are the field's own."""
+
+    section: str  # of docs/options.md
+    help: str  # without a capital or a full stop
+    note: str = ""  # more of it, for the page only
+    values: str = ""  # "type and range" of the page, where the field's type does not say it
+    default: str = ""  # the default on the page, where the value does not say it
+    flags: tuple[str, ...] = ()  # every spelling of the flag that sets the default, the one to show last
+    off: tuple[str, ...] = ()  # every spelling of a switch's negation
+    env: str = ""
+    metavar: str = ""
+    see: tuple[str, ...] = ()  # other flags that have to do with it
+    echo: bool = True  # in generation_settings, under its name and its aliases
+
+
+@dataclass(frozen=True, slots=True)
+class Alias:
+    """Metadata of a field that is only another name of an option."""
+
+    of: str
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field of a struct: its type without annotations, and what these say."""
+
+    name: str
+    type: Any
+    default: Any
+    low: float | None  # inclusive
+    high: float | None  # inclusive
+    above: float | None  # a lower bound that is itself not allowed
+    description: str  # of msgspec.Meta
+    option: Option | None
+    alias: Alias | None
+
+
+def fields_of(struct: type[msgspec.Struct]) -> Mapping[str, Field]:
+    """The fields of a struct in order."""
+    hints = get_type_hints(struct, include_extras=True)
+    defaults = {one.name: one.default for one in msgspec.structs.fields(struct)}
+    return MappingProxyType({name: _field(name, hints[name], defaults[name]) for name in defaults})
+
+
+def _field(name: str, hint: Any, default: Any) -> Field:
+    type, *annotations = get_args(hint) if get_origin(hint) is Annotated else (hint,)
+    found: dict[str, Any] = dict.fromkeys(("low", "high", "above", "option", "alias"))
+    found["description"] = ""
+    for one in annotations:
+        if isinstance(one, Meta):
+            limits = {"low": one.ge, "high": one.le, "above": one.gt, "description": one.description}
+            found |= {key: value for key, value in limits.items() if value is not None}
+        elif isinstance(one, Option):
+            found["option"] = one
+        elif isinstance(one, Alias):
+            found["alias"] = one
+    return Field(name, type, default, **found)

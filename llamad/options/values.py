@@ -1,0 +1,93 @@
+"""Owns the types of the options that are more than a number, a text or a switch.
+
+Pure data, read from any thread. How JSON becomes one is api/request's, how a flag does flags'. Each has a class of its
+own, which is how the decoder of requests tells them apart.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from llamad.options.option import INT32_MAX
+
+
+class Samplers(tuple[str, ...]):
+    """Names of samplers in the order of use."""
+
+    __slots__ = ()
+
+
+class Stops(tuple[str, ...]):
+    """Texts that end an answer; none is empty."""
+
+    __slots__ = ()
+
+
+class Breakers(tuple[str, ...]):
+    """Texts that end a repetition, for DRY."""
+
+    __slots__ = ()
+
+
+class LogitBias(NamedTuple):
+    """A token and what is added to its logit; -inf forbids it."""
+
+    token: int
+    bias: float
+
+
+class Biases(tuple[LogitBias, ...]):
+    """What is added to the logits of some tokens."""
+
+    __slots__ = ()
+
+
+class ResponseFields(tuple[str, ...]):
+    """Paths of the fields that an answer is to have; none: all."""
+
+    __slots__ = ()
+
+
+class TokenIds(bytes):
+    """Token ids as int32."""
+
+    __slots__ = ()
+
+
+class NotYet(tuple[object, ...]):
+    """An option of the contract that this version does not have: only its neutral value is taken."""
+
+    __slots__ = ()
+
+
+class SystemPrompt:
+    """`anti_prompt` and `assistant_name` are for clients, which learn them from /props; here they do nothing.
+
+    Never changed once made."""
+
+    __slots__ = ("anti_prompt", "assistant_name", "prompt", "tokens")
+
+    def __init__(
+        self, prompt: str = "", anti_prompt: str = "", assistant_name: str = "", tokens: bytes = b""
+    ) -> None:
+        self.prompt = prompt
+        self.anti_prompt = anti_prompt
+        self.assistant_name = assistant_name
+        self.tokens = tokens  # ids as int32, with BOS where the model wants it; empty until tokenized
+
+    @property
+    def n_tokens(self) -> int:
+        return len(self.tokens) // 4
+
+    def kept(self, n_keep: int, add_bos: bool) -> int:
+        """A request's n_keep as the engine counts it, without BOS: the system prompt is always kept."""
+        if n_keep < 0 or not self.tokens:
+            return n_keep
+        return min(self.n_tokens - add_bos + n_keep, INT32_MAX)
+
+    def json(self) -> dict[str, str]:
+        return {
+            "prompt": self.prompt,
+            "anti_prompt": self.anti_prompt,
+            "assistant_name": self.assistant_name,
+        }
