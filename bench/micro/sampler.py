@@ -17,6 +17,7 @@ from llamad.engine.loading.model import load
 from llamad.engine.loading.opening import Loading
 from llamad.engine.testing.sampler_probe import SamplerProbe
 from llamad.flags import parse
+from llamad.options.table import Options
 from llamad.protocol.sampling_params import Sampling
 from llamad.tokenizer.dry_breakers import pack_breakers
 from llamad.tokenizer.vocab import Vocab
@@ -24,32 +25,6 @@ from llamad.tokenizer.vocab import Vocab
 SIZES = (32_000, 49_152, 128_256, 262_144)
 # penalties, dry, top_n_sigma, top_k, typ_p, top_p, min_p, xtc, temperature
 ORDER = bytes((1, 2, 3, 4, 5, 6, 7, 8, 9))
-NEUTRAL: dict[str, Any] = {
-    "seed": 1,
-    "top_k": 40,
-    "top_p": 0.95,
-    "min_p": 0.05,
-    "typical_p": 1.0,
-    "tfs_z": 1.0,
-    "top_n_sigma": -1.0,
-    "temperature": 0.8,
-    "dynatemp_range": 0.0,
-    "dynatemp_exponent": 1.0,
-    "xtc_probability": 0.0,
-    "xtc_threshold": 0.1,
-    "repeat_last_n": 64,
-    "repeat_penalty": 1.0,
-    "presence_penalty": 0.0,
-    "frequency_penalty": 0.0,
-    "dry_multiplier": 0.0,
-    "dry_base": 1.75,
-    "dry_allowed_length": 2,
-    "dry_penalty_last_n": 1024,
-    "mirostat": 0,
-    "mirostat_tau": 5.0,
-    "mirostat_eta": 0.1,
-    "min_keep": 0,
-}
 CHAINS: dict[str, tuple[str, dict[str, Any]]] = {
     "default": ("noise", {}),
     "greedy": ("noise", {"temperature": 0.0}),
@@ -87,8 +62,10 @@ def measure(
     packed = pack_breakers(vocab, BREAKERS)
     for _ in range(rounds):
         for ours in (True, False):
-            sampling = Sampling(ORDER, **{**NEUTRAL, **values})
-            sampler = SamplerProbe(vocab, sampling, n_vocab, bias=[], breakers=BREAKERS, ours=ours, packed=packed)
+            sampling = Sampling(ORDER, Options(dry_penalty_last_n=1024, **values), seed=1)
+            sampler = SamplerProbe(
+                vocab, sampling, n_vocab, bias=[], breakers=BREAKERS, ours=ours, packed=packed
+            )
             for token in history:
                 sampler.accept(int(token))
             sampler.repeat(row, 1)

@@ -9,7 +9,6 @@ import argparse
 import asyncio
 import struct
 import time
-from typing import Any
 
 from bench import programs
 from bench.errors import BenchError
@@ -18,18 +17,13 @@ from llamad.client.task import Done, RequestContext, Task
 from llamad.engine.llama_log import LlamaLog
 from llamad.flags import parse
 from llamad.models.host import Host
+from llamad.options.table import Options
 from llamad.protocol.sampling_params import Sampling
 
 __all__ = ["add_flags", "main"]
 
 # Of a task that only reads.
-NO_VALUES: dict[str, Any] = dict.fromkeys(
-    """seed top_k top_p min_p typical_p tfs_z top_n_sigma temperature dynatemp_range dynatemp_exponent xtc_probability
-xtc_threshold repeat_last_n repeat_penalty presence_penalty frequency_penalty dry_multiplier dry_base dry_allowed_length
-dry_penalty_last_n mirostat mirostat_tau mirostat_eta min_keep""".split(),
-    0,
-)
-NO_SAMPLING = Sampling(b"", **NO_VALUES)
+NO_SAMPLING = Sampling(b"", Options(repeat_last_n=0, dry_penalty_last_n=0), seed=0)
 
 
 class _Sink:

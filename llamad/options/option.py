@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import msgspec
-from msgspec import Meta
+from msgspec import NODEFAULT, Meta
 
 INT32_MAX = 2**31 - 1
 FLOAT_MAX = 3e38  # a little less than a 32-bit float can hold
@@ -48,7 +48,7 @@ class Field:
 
     name: str
     type: Any
-    default: Any
+    default: Any  # NODEFAULT: it must be given
     low: float | None  # inclusive
     high: float | None  # inclusive
     above: float | None  # a lower bound that is itself not allowed
@@ -60,8 +60,20 @@ class Field:
 def fields_of(struct: type[msgspec.Struct]) -> Mapping[str, Field]:
     """The fields of a struct in order."""
     hints = get_type_hints(struct, include_extras=True)
-    defaults = {one.name: one.default for one in msgspec.structs.fields(struct)}
-    return MappingProxyType({name: _field(name, hints[name], defaults[name]) for name in defaults})
+    defaults = defaults_of(struct)
+    names = (one.name for one in msgspec.structs.fields(struct))
+    return MappingProxyType(
+        {name: _field(name, hints[name], defaults.get(name, NODEFAULT)) for name in names}
+    )
+
+
+def defaults_of(struct: type[msgspec.Struct]) -> dict[str, Any]:
+    """The defaults of those fields that have one."""
+    found = {}
+    for one in msgspec.structs.fields(struct):
+        if not one.required:
+            found[one.name] = one.default if one.default is not NODEFAULT else one.default_factory()
+    return found
 
 
 def _field(name: str, hint: Any, default: Any) -> Field:

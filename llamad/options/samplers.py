@@ -1,4 +1,4 @@
-"""Owns the names of the samplers: present names, older spellings, letters, and the default order.
+"""Owns the names of the samplers: present names, older spellings, letters, numbers, and the default order.
 
 Pure data, read from any thread. Must not know how a sampler works.
 """
@@ -25,6 +25,22 @@ LETTERS: Mapping[str, str] = MappingProxyType(
         "m": "min_p",
         "x": "xtc",
         "t": "temperature",
+    }
+)
+
+# As the engine counts them: numbers of ext/llama/table.h.
+KINDS: Mapping[str, int] = MappingProxyType(
+    {
+        "penalties": 1,
+        "dry": 2,
+        "top_n_sigma": 3,
+        "top_k": 4,
+        "typ_p": 5,
+        "top_p": 6,
+        "min_p": 7,
+        "xtc": 8,
+        "temperature": 9,
+        "tfs_z": 10,
     }
 )
 

@@ -15,10 +15,10 @@ from llamad.options.option import FLOAT_MAX, INT32_MAX, LEFT_OUT, Alias, Option,
 from llamad.options.samplers import BREAKER_BYTES_MAX, BREAKERS_MAX, DEFAULT_ORDER, SAMPLERS_MAX
 from llamad.options.values import (
     Biases,
-    Breakers,
     NotYet,
     ResponseFields,
     Samplers,
+    SequenceBreakers,
     Stops,
     SystemPrompt,
     TokenIds,
@@ -77,9 +77,9 @@ class Options(Struct, kw_only=True):
         ),
     ] = True
     id_slot: Annotated[
-        LastN, prompt(help="the slot to run in; -1 lets the server choose", values="-1 to slots - 1")
+        Whole, prompt(help="the slot to run in; -1 lets the server choose", values="-1 to slots - 1")
     ] = -1
-    slot_id: Annotated[LastN, Alias("id_slot")] = LEFT_OUT
+    slot_id: Annotated[Whole, Alias("id_slot")] = LEFT_OUT
 
     # Length.
 
@@ -369,7 +369,7 @@ class Options(Struct, kw_only=True):
         ),
     ] = -1
     dry_sequence_breakers: Annotated[
-        Breakers,
+        SequenceBreakers,
         penalty(
             help="texts that end a repetition",
             values=f"array of at most {BREAKERS_MAX} strings of up to {BREAKER_BYTES_MAX} bytes, of which 40 count",
@@ -377,13 +377,12 @@ class Options(Struct, kw_only=True):
             env="LLAMA_ARG_DRY_SEQUENCE_BREAKER",
             metavar="TEXT",
         ),
-    ] = Breakers(("\n", ":", '"', "*"))
+    ] = SequenceBreakers(("\n", ":", '"', "*"))
 
     # Form.
 
     grammar: Annotated[
         str | None,
-        Meta(description="a string"),
         form(
             help="the answer is a text of this grammar",
             note='`""` is none, also against the server\'s own. A bad one is a 400 with line and column; at most 2 MiB',

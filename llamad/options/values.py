@@ -23,7 +23,7 @@ class Stops(tuple[str, ...]):
     __slots__ = ()
 
 
-class Breakers(tuple[str, ...]):
+class SequenceBreakers(tuple[str, ...]):
     """Texts that end a repetition, for DRY."""
 
     __slots__ = ()

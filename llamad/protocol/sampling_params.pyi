@@ -1,32 +1,4 @@
+from llamad.options.table import Options
+
 class Sampling:
-    def __init__(
-        self,
-        samplers: bytes,
-        *,
-        seed: int,
-        top_k: int,
-        top_p: float,
-        min_p: float,
-        typical_p: float,
-        tfs_z: float,
-        top_n_sigma: float,
-        temperature: float,
-        dynatemp_range: float,
-        dynatemp_exponent: float,
-        xtc_probability: float,
-        xtc_threshold: float,
-        repeat_last_n: int,
-        repeat_penalty: float,
-        presence_penalty: float,
-        frequency_penalty: float,
-        dry_multiplier: float,
-        dry_base: float,
-        dry_allowed_length: int,
-        dry_penalty_last_n: int,
-        mirostat: int,
-        mirostat_tau: float,
-        mirostat_eta: float,
-        min_keep: int,
-        penalize_nl: bool = False,
-        newline_token: int = -1,
-    ) -> None: ...
+    def __init__(self, samplers: bytes, options: Options, seed: int, newline_token: int = -1) -> None: ...

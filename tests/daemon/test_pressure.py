@@ -4,12 +4,11 @@ import json
 import socket
 import threading
 import time
-from dataclasses import replace
 
 import pytest
 from support.fake_daemon import Faked
 
-from llamad.api.request.generation import defaults, sampling
+from llamad.api.request.generation import sampling
 from llamad.client.task import RequestContext, Task
 from llamad.engine.testing.fake import Fake
 
@@ -247,7 +246,7 @@ def test_a_task_the_engine_cannot_take_fails_alone():
     """A command that raised once stayed at the head of the backlog, and nothing reached the engine any more."""
     with Faked(Fake(script=b"fine")) as server:
         ear = Ear()
-        options = sampling(replace(defaults(server.host.settings), seed=1))
+        options = sampling(server.daemon.service.defaults.options, seed=1)
         too_long = Task(RequestContext("id"), b"\0" * 4 * 600, options)
         server.loop.call_soon_threadsafe(server.engine.submit, too_long, ear)
         server.until(lambda: ear.heard)
@@ -263,9 +262,8 @@ def test_a_sink_that_breaks_is_told_and_costs_nobody_else(caplog):
 
     with Faked(Fake(script=b"fine")) as server:
         ear = Broken()
-        task = Task(
-            RequestContext("id"), b"\3\0\0\0", sampling(replace(defaults(server.host.settings), seed=1))
-        )
+        options = sampling(server.daemon.service.defaults.options, seed=1)
+        task = Task(RequestContext("id"), b"\3\0\0\0", options)
         server.loop.call_soon_threadsafe(server.engine.submit, task, ear)
         server.until(lambda: "broken" in ear.heard)
         assert server.client.complete("x")["content"] == "fine"

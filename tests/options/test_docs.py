@@ -4,43 +4,24 @@ does not exist."""
 import re
 from pathlib import Path
 
-from llamad.api.request import constraints
-from llamad.api.request import parse as parameters
 from llamad.flags import parse
 from llamad.flags.table import TABLE
 from llamad.flags.types.flag import Ready
 from llamad.options.page import page
+from llamad.options.table import FIELDS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "options.md").read_text(encoding="utf-8")
 ROWS = [line.split("|") for line in PAGE.splitlines() if line.startswith("| `")]
 LISTED = {name for row in ROWS for name in re.findall(r"`(\w+)`", row[1])}
 
 
-class Asked(dict):
-    """An empty body that remembers what it was asked for."""
-
-    def __init__(self):
-        super().__init__()
-        self.names = set()
-
-    def get(self, name, default=None):
-        self.names.add(name)
-        return super().get(name, default)
-
-
 def test_the_page_is_made_from_the_table():
     assert page() == PAGE, "run: python -m llamad.options > docs/options.md"
 
 
-def test_a_constraint_is_looked_for_by_all_its_names():
-    body = Asked()
-    constraints.parse(body, constraints.NOTHING)
-    assert body.names == parameters.CONSTRAINTS
-
-
 def test_every_option_has_its_row_and_every_row_its_option():
     # The prompt is the endpoint's own matter.
-    assert parameters.names() | {"prompt"} == LISTED
+    assert {*FIELDS, "prompt"} == LISTED
 
 
 def test_every_option_is_listed_once():

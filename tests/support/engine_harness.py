@@ -10,6 +10,7 @@ from llamad.client.action import Acted
 from llamad.client.port import Port
 from llamad.engine.core import Core
 from llamad.engine.testing.fake import Fake
+from llamad.options.table import Options
 from llamad.protocol.blobs import Blob
 from llamad.protocol.command import Command
 from llamad.protocol.sampling_params import Sampling
@@ -23,35 +24,14 @@ FAILURE_DECODE, FAILURE_DEADLINE, FAILURE_MEMORY, FAILURE_SAMPLER, FAILURE_ENGIN
 WAIT_SECONDS = 30
 ACTED = 6
 
-SAMPLING = {
-    "seed": 1,
-    "top_k": 40,
-    "top_p": 0.95,
-    "min_p": 0.05,
-    "typical_p": 1.0,
-    "tfs_z": 1.0,
-    "top_n_sigma": -1.0,
-    "temperature": 0.8,
-    "dynatemp_range": 0.0,
-    "dynatemp_exponent": 1.0,
-    "xtc_probability": 0.0,
-    "xtc_threshold": 0.1,
-    "repeat_last_n": 64,
-    "repeat_penalty": 1.0,
-    "presence_penalty": 0.0,
-    "frequency_penalty": 0.0,
-    "dry_multiplier": 0.0,
-    "dry_base": 1.75,
-    "dry_allowed_length": 2,
-    "dry_penalty_last_n": 512,
-    "mirostat": 0,
-    "mirostat_tau": 5.0,
-    "mirostat_eta": 0.1,
-    "min_keep": 0,
-}
+
+def sampling(kinds, *, seed=1, newline_token=-1, **options):
+    """Sampling parameters with this chain; -1 is the context only to the API."""
+    options = {"dry_penalty_last_n": 512, **options}
+    return Sampling(bytes(kinds), Options(**options), seed, newline_token)
 
 
-GREEDY = Sampling(bytes([9]), **{**SAMPLING, "temperature": 0.0})
+GREEDY = sampling([9], temperature=0.0)
 
 
 def flat(event):

@@ -131,9 +131,9 @@ def handle(service: Service, exchange: Exchange) -> None:
 
     def answer(chat: Chat) -> None:
         wanted = {**chat.without_own(known), "max_tokens": n_predict}
-        generation = openai_bodies.parse(wanted, service, 0, chat.constraint, chat.before)
+        generation, constraint = openai_bodies.parse(wanted, service, 0, chat.constraint, chat.before)
         dialect = MessageDialect(chat, thinking, request.request_id)
-        job = Job(service, exchange, generation, model, engine, dialect, markers=True)
+        job = Job(service, exchange, generation, constraint, model, engine, dialect, markers=True)
         start(chat, job)
 
     with_chat(service, exchange, known, n_bytes, answer)

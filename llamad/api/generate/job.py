@@ -15,6 +15,7 @@ from llamad.api.generate.prepare import Ready
 from llamad.api.generate.stream_event import TextFrame
 from llamad.api.generate.text_part import TextPart
 from llamad.api.request import generation as options
+from llamad.api.request.constraints import Wanted
 from llamad.api.request.errors import ApiError, bad, queue_full
 from llamad.api.service.service import Service
 from llamad.base.clock import clock_us
@@ -37,6 +38,7 @@ from llamad.client.text_event import TextEvent
 from llamad.http import sse
 from llamad.http.exchange import Exchange
 from llamad.http.request import Response
+from llamad.options.table import Options
 from llamad.protocol.model_info import Model
 
 log = logging.getLogger("llamad.api")
@@ -163,6 +165,7 @@ class Job:
 
     __slots__ = (
         "__weakref__",
+        "constraint",
         "dialect",
         "engine",
         "exchange",
@@ -184,7 +187,8 @@ class Job:
         self,
         service: Service,
         exchange: Exchange,
-        generation: options.Generation,
+        generation: Options,
+        constraint: Wanted,
         model: Model,
         engine: Engine,
         dialect: Dialect,
@@ -195,6 +199,7 @@ class Job:
         self.service = service
         self.exchange = exchange
         self.generation = generation
+        self.constraint = constraint
         self.model = model
         self.engine = engine
         self.dialect = dialect
@@ -212,7 +217,9 @@ class Job:
         """Hand every prompt to the engine, or none of them. Only a request that was taken changes the system prompt."""
         g, exchange = self.generation, self.exchange
         n_parts = len(ready.tokens) * g.n
-        options.check_echo(g, n_parts, ready.constraint.text if ready.constraint is not None else "")
+        options.check_echo(
+            g, self.constraint, n_parts, ready.constraint.text if ready.constraint is not None else ""
+        )
         if n_parts > self.engine.n_slots + self.engine.queue_max:
             raise bad(
                 f"{n_parts} completions do not fit the queue;"
@@ -265,7 +272,7 @@ class Job:
                 n_indent=g.n_indent,
                 n_probs=g.n_probs,
                 post_sampling_probs=g.post_sampling_probs,
-                penalty=g.penalty_prompt,
+                penalty=None if g.penalty_prompt is None else bytes(g.penalty_prompt),
                 # The others of its n completions have the same prompt.
                 prompt_probs=self.on_prompt is not None and part.index % g.n == 0,
             )

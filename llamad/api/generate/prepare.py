@@ -6,17 +6,19 @@ Runs on the event loop. What is short or known is done at once; the rest goes to
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from llamad.api.request import prompt as prompts
-from llamad.api.request.constraints import Constraint
+from llamad.api.request.constraints import Constraint, Wanted
 from llamad.api.request.errors import queue_full
-from llamad.api.request.generation import Generation, needs_breakers
-from llamad.api.request.system_prompt import SystemPrompt
+from llamad.api.request.generation import needs_breakers
+from llamad.api.request.prompt import Built, Prompt
+from llamad.api.request.system_prompt import tokenized
 from llamad.api.service.service import Service
 from llamad.http.exchange import Exchange
+from llamad.options.table import Options
+from llamad.options.values import SystemPrompt
 from llamad.protocol.model_info import Model
 
 
@@ -33,39 +35,41 @@ class Ready:
 def prepare(
     service: Service,
     exchange: Exchange,
-    generation: Generation,
+    generation: Options,
+    wanted: Wanted,
     model: Model,
-    wanted: list[Any],
+    sent: Sequence[Prompt | Built],
     then: Callable[[Ready], None],
 ) -> None:
-    """Call `then` with what the prompts need: now, or later unless the client is gone by then."""
-    sent = generation.system_prompt
-    constraint = None if generation.constraint.is_none else service.grammars.known(generation.constraint)
+    """Call `then` with what the prompts that were sent need: now, or later unless the client is gone by then."""
+    new = generation.system_prompt
+    constraint = None if wanted.is_none else service.grammars.known(wanted)
     breakers = service.breakers.find(generation.dry_sequence_breakers) if needs_breakers(generation) else b""
-    n_chars = prompts.n_chars(wanted) + (len(sent.prompt) if sent else 0)
-    is_known = breakers is not None and (constraint is not None or generation.constraint.is_none)
+    n_chars = prompts.n_chars(sent) + (len(new.prompt) if new else 0)
+    is_known = breakers is not None and (constraint is not None or wanted.is_none)
     if breakers is None or not is_known or n_chars > prompts.TEXT_INLINE_MAX:
         # Those who are being prepared count as waiting: they may be many, and their turn may be long in coming.
         if service.n_preparing >= service.settings.n_parallel + service.settings.queue_max:
             raise queue_full()
-        service.spawn(exchange, _prepare_later(service, exchange, generation, model, wanted, then))
+        service.spawn(exchange, _prepare_later(service, exchange, generation, wanted, model, sent, then))
         return
-    system = service.system if sent is None else sent.tokenized(model)
-    tokens = [prompts.tokenize(one, model, system.tokens) for one in wanted]
+    system = service.system if new is None else tokenized(new, model)
+    tokens = [prompts.tokenize(one, model, system.tokens) for one in sent]
     then(Ready(tokens, system, constraint, breakers))
 
 
 async def _prepare_later(
     service: Service,
     exchange: Exchange,
-    generation: Generation,
+    generation: Options,
+    wanted: Wanted,
     model: Model,
-    wanted: list[Any],
+    sent: Sequence[Prompt | Built],
     then: Callable[[Ready], None],
 ) -> None:
     service.n_preparing += 1
     try:
-        ready = await _make_ready(service, generation, model, wanted)
+        ready = await _make_ready(service, generation, wanted, model, sent)
     finally:
         service.n_preparing -= 1
     service.ready()
@@ -73,19 +77,21 @@ async def _prepare_later(
         then(ready)
 
 
-async def _make_ready(service: Service, generation: Generation, model: Model, wanted: list[Any]) -> Ready:
+async def _make_ready(
+    service: Service, generation: Options, wanted: Wanted, model: Model, sent: Sequence[Prompt | Built]
+) -> Ready:
     loop = asyncio.get_running_loop()
-    system, sent = service.system, generation.system_prompt
+    system, new = service.system, generation.system_prompt
     constraint, breakers = None, b""
-    if not generation.constraint.is_none:
-        constraint = await service.grammars.find(generation.constraint, model.vocab)
+    if not wanted.is_none:
+        constraint = await service.grammars.find(wanted, model.vocab)
     if needs_breakers(generation):
         texts = generation.dry_sequence_breakers
         breakers = await loop.run_in_executor(service.workers, service.breakers.make, model.vocab, texts)
-    if sent is not None:
-        system = await loop.run_in_executor(service.workers, sent.tokenized, model)
+    if new is not None:
+        system = await loop.run_in_executor(service.workers, tokenized, new, model)
     tokens = [
         await loop.run_in_executor(service.workers, prompts.tokenize, one, model, system.tokens)
-        for one in wanted
+        for one in sent
     ]
     return Ready(tokens, system, constraint, breakers)

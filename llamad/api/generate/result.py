@@ -6,6 +6,7 @@ Pure functions on the event loop. Must not know how the answer is sent.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -71,7 +72,7 @@ def final(
     model: str,
     settings: dict[str, Any],
     prompt: str,
-    stops: list[str],
+    stops: Sequence[str],
 ) -> dict[str, Any]:
     """The complete result object, old and new fields side by side."""
     stop_type = STOP_NAMES[done.stop_type]
@@ -98,7 +99,7 @@ def final(
     }
 
 
-def select(result: dict[str, Any], response_fields: list[str]) -> dict[str, Any]:
+def select(result: dict[str, Any], response_fields: Sequence[str]) -> dict[str, Any]:
     """Only the named fields; "a/b" is b out of a, under the name "a/b". Missing ones are left out."""
     if not response_fields:
         return result

@@ -13,11 +13,11 @@ from llamad.api.generate import result
 from llamad.api.generate.job import Job, Part
 from llamad.api.generate.prepare import prepare
 from llamad.api.generate.stream_event import TextFrame, write_event
+from llamad.api.request import constraints
 from llamad.api.request import generation as options
-from llamad.api.request import parse as parameters
-from llamad.api.request import prompt as prompts
-from llamad.api.request.errors import ApiError
-from llamad.api.request.fields import json_object
+from llamad.api.request.errors import ApiError, bad
+from llamad.api.request.parse import GenerationRequest
+from llamad.api.request.prompt import Prompts
 from llamad.api.service.service import Service
 from llamad.client.text_event import TextEvent
 from llamad.http.exchange import Exchange
@@ -25,6 +25,10 @@ from llamad.http.request import Response
 
 _encode = msgspec.json.Encoder().encode
 _FRAME = TextFrame(b'{"content":', b',"stop":false}', tokens=True)
+
+
+class CompletionRequest(GenerationRequest, kw_only=True):
+    prompt: Prompts | None = None
 
 
 class Plain:
@@ -94,6 +98,7 @@ def _final(part: Part) -> dict[str, Any]:
         model=job.service.model_name,
         settings=options.settings_json(
             g,
+            job.constraint,
             job.model.n_ctx_slot,
             job.service.model_name,
             part.seed,
@@ -114,17 +119,19 @@ def _final(part: Part) -> dict[str, Any]:
 def handle(service: Service, exchange: Exchange) -> None:
     """POST /completion and /completions."""
     model, engine = service.ready()
-    body = json_object(exchange.request.body)
+    request = service.defaults.decode(CompletionRequest, exchange.request.body)
     exchange.request.body = b""
-    generation = parameters.parse(body, service.defaults, service.constraint)
-    sent, prompt = generation.system_prompt, body.get("prompt")
-    job = Job(service, exchange, generation, model, engine, PLAIN)
-    if sent is not None and prompt in (None, ""):
+    constraint = constraints.parse(request, service.constraint)
+    sent, prompts = request.system_prompt, request.prompt
+    request.prompt = None  # the options live longer
+    job = Job(service, exchange, request, constraint, model, engine, PLAIN)
+    if sent is not None and prompts in (None, ("",)):
         # Only the system prompt is to be set: it is read into the cache, and nothing is generated.
-        prompt, generation.n_predict = "", 0
+        prompts, request.n_predict = Prompts(("",)), 0
         if not sent.prompt:
             service.system = sent
             job.answer_nothing()
             return
-    wanted = prompts.split(prompt, service.settings.prompts_max, model.n_ctx_slot)
-    prepare(service, exchange, generation, model, wanted, job.submit)
+    if prompts is None:
+        raise bad('"prompt" is missing')
+    prepare(service, exchange, request, constraint, model, prompts, job.submit)

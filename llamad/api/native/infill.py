@@ -5,43 +5,31 @@ Runs on the event loop; long texts are tokenized by a worker (prepare.py). The a
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta, field
 
 from llamad.api.generate.job import Job
 from llamad.api.generate.prepare import prepare
 from llamad.api.native.completion import PLAIN
-from llamad.api.request import fields
-from llamad.api.request import parse as parameters
+from llamad.api.request import constraints
 from llamad.api.request.errors import bad
-from llamad.api.request.fim_prompt import FILE_EXTRA, Extra, Infill, refusal
+from llamad.api.request.fim_prompt import Extra, Infill, refusal
+from llamad.api.request.parse import GenerationRequest
 from llamad.api.service.service import Service
+from llamad.flags.settings import Settings
 from llamad.http.exchange import Exchange
 
-
-def _side(body: dict[str, Any], name: str) -> str | list[Any]:
-    value = body.get(name)
-    if value is None:
-        raise bad(f'"{name}" is missing; it may be an empty string')
-    if not isinstance(value, str | list):
-        raise bad(f'"{name}" must be a string, or an array of token ids and strings')
-    return value
+Side = Annotated[str | list[Any] | None, Meta(description="a string, or an array of token ids and strings")]
 
 
-def _extra(body: dict[str, Any], n_ctx: int) -> Extra:
-    value = body.get("input_extra")
-    if value is None:
-        return []
-    if not isinstance(value, list):
-        raise bad('"input_extra" must be an array of {"filename": string, "text": string}')
-    found = []
-    for one in value[-n_ctx:]:  # each has a token at least, so that of those before none would be kept
-        if not isinstance(one, dict) or not isinstance(one.get("text"), str):
-            raise bad('"input_extra" must hold objects with a string "text"')
-        name = one.get("filename")
-        if not isinstance(name, str | None):
-            raise bad('"input_extra": "filename" must be a string')
-        found.append((FILE_EXTRA if name is None else name, one["text"]))
-    return found
+class InfillRequest(GenerationRequest, kw_only=True):
+    input_prefix: Side = None
+    input_suffix: Side = None
+    input_extra: Annotated[
+        list[Extra], Meta(description='an array of {"filename": string, "text": string}')
+    ] = field(default_factory=list)
+    prompt: str = ""
 
 
 def handle(service: Service, exchange: Exchange) -> None:
@@ -50,20 +38,33 @@ def handle(service: Service, exchange: Exchange) -> None:
     error = refusal(model.info)
     if error is not None:
         raise error
-    body = fields.json_object(exchange.request.body)
+    request = service.defaults.decode(InfillRequest, exchange.request.body)
     exchange.request.body = b""
-    n_ctx = model.n_ctx_slot
-    prefix, suffix = _side(body, "input_prefix"), _side(body, "input_suffix")
-    extra, prompt = _extra(body, n_ctx), fields.text(body, "prompt")
-    generation = parameters.parse(body, service.defaults, service.constraint)
-    # Of an array longer than the context only the end, or the beginning, can be kept: the rest is not even looked at.
-    wanted = Infill(
-        service.settings,
-        prefix if isinstance(prefix, str) else prefix[-n_ctx:],
-        suffix if isinstance(suffix, str) else suffix[:n_ctx],
-        extra,
-        prompt,
-        generation.n_predict,
+    constraint = constraints.parse(request, service.constraint)
+    job = Job(service, exchange, request, constraint, model, engine, PLAIN)
+    prompt = _taken(request, service.settings, model.n_ctx_slot)
+    prepare(service, exchange, request, constraint, model, [prompt], job.submit)
+
+
+def _taken(request: InfillRequest, settings: Settings, n_ctx: int) -> Infill:
+    """What is to be filled in, out of the request, whose options live longer.
+
+    Of an array longer than the context only the end, or the beginning, can be kept: the rest is not even looked at."""
+    before, after = _side(request.input_prefix, "input_prefix"), _side(request.input_suffix, "input_suffix")
+    prompt = Infill(
+        settings,
+        before if isinstance(before, str) else before[-n_ctx:],
+        after if isinstance(after, str) else after[:n_ctx],
+        request.input_extra[-n_ctx:],  # each has a token at least
+        request.prompt,
+        request.n_predict,
     )
-    job = Job(service, exchange, generation, model, engine, PLAIN)
-    prepare(service, exchange, generation, model, [wanted], job.submit)
+    request.input_prefix = request.input_suffix = None
+    request.input_extra = []
+    return prompt
+
+
+def _side(value: str | list[Any] | None, name: str) -> str | list[Any]:
+    if value is None:
+        raise bad(f'"{name}" is missing; it may be an empty string')
+    return value

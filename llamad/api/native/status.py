@@ -16,6 +16,7 @@ from llamad.api.service.service import Service
 from llamad.http.exchange import Exchange
 from llamad.http.request import Response
 from llamad.models.host import State
+from llamad.options.table import Options
 
 _READY = State.READY  # asked for with every request; looking it up in an Enum is slow
 
@@ -122,7 +123,7 @@ def _next_token(n_remain: int, n_decoded: int, has_next: bool) -> dict[str, Any]
 def _slot_json(
     service: Service,
     index: int,
-    generation: options.Generation,
+    generation: Options,
     part: Part | None,
     counts: tuple[int, int, int, int],
 ) -> dict[str, Any]:
@@ -131,7 +132,8 @@ def _slot_json(
     ready = None if part is None else part.job.ready
     constraint = service.grammars.known(service.constraint) if ready is None else ready.constraint
     grammar = "" if constraint is None else constraint.text
-    params = options.settings_json(generation, model.n_ctx_slot, service.model_name, grammar=grammar)
+    wanted = service.constraint if part is None else part.job.constraint
+    params = options.settings_json(generation, wanted, model.n_ctx_slot, service.model_name, grammar=grammar)
     prompt = (
         "" if part is None else model.vocab.detokenize(part.tokens_prompt, True).decode("utf-8", "replace")
     )
@@ -158,7 +160,7 @@ def slots_json(service: Service) -> list[dict[str, Any]]:
     _, engine = service.ready()
     counts = engine.slots()
     busy = {running.slot: running.sink for running in engine.tasks.values() if running.slot >= 0}
-    idle = service.defaults.generation(service.constraint)
+    idle = service.defaults.options
     out = []
     for index, numbers in enumerate(counts):
         part = busy.get(index)
@@ -180,7 +182,7 @@ def slots(service: Service, exchange: Exchange) -> None:
 def props(service: Service, exchange: Exchange) -> None:
     """GET /props: public, so nothing of a running request is in it."""
     model = service.loaded()
-    idle = service.defaults.generation(service.constraint)
+    idle = service.defaults.options
     _send(
         exchange,
         {

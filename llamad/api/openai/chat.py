@@ -244,9 +244,11 @@ def handle(service: Service, exchange: Exchange) -> None:
     exchange.request.body = b""
 
     def answer(chat: Chat) -> None:
-        generation = bodies.parse(chat.without_own(body), service, chat.n_probs, chat.constraint, chat.before)
+        generation, constraint = bodies.parse(
+            chat.without_own(body), service, chat.n_probs, chat.constraint, chat.before
+        )
         dialect = ChatDialect(chat, service)
-        job = Job(service, exchange, generation, model, engine, dialect, markers=True)
+        job = Job(service, exchange, generation, constraint, model, engine, dialect, markers=True)
         start(chat, job)
 
     with_chat(service, exchange, body, n_bytes, answer)

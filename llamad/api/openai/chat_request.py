@@ -97,14 +97,14 @@ def start(chat: Chat, job: Job) -> None:
     budget = chat.budget
     if budget is not None:
         job.watch = partial(watched, budget)
-    if budget is not None and generation.constraint.schema is not None:
+    if budget is not None and job.constraint.schema is not None:
         before = before_answer(chat.host.format, False)
-        budget.rest = dataclasses.replace(generation.constraint, before=before)
+        budget.rest = dataclasses.replace(job.constraint, before=before)
 
     def submit(ready: Ready) -> None:
         with_budget(service, exchange, budget, model, lambda: job.submit(ready))
 
-    prepare(service, exchange, generation, model, [chat.prompt], submit)
+    prepare(service, exchange, generation, job.constraint, model, [chat.prompt], submit)
 
 
 def with_chat(

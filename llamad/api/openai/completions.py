@@ -54,7 +54,7 @@ class TextDialect:
         self.n_top = n_top  # -1: no logprobs
         self.usage = bodies.include_usage(body)
         self.n_wanted = 1
-        self.prompts: list[Any] = []  # as sent
+        self.prompts = prompts.Prompts()  # as sent
         self.echoes: dict[int, Echo] = {}  # of each prompt
 
     @property
@@ -225,20 +225,21 @@ def handle(service: Service, exchange: Exchange) -> None:
             raise bad(f'"best_of" may be at most {service.settings.n_max} on this server (--n-max)')
         body = {**body, "n": best_of, "n_cmpl": None}
         n_probs = max(1, n_probs)
-    generation = bodies.parse(body, service, n_probs)
+    generation, constraint = bodies.parse(body, service, n_probs)
     dialect.n_wanted = n
     on_prompt = dialect.on_prompt if dialect.tells_prompt else None
     if on_prompt is not None and (suffix or generation.post_sampling_probs):
         other = "suffix" if suffix else "post_sampling_probs"
         raise bad(f'"echo" with "logprobs" cannot be combined with "{other}"')
-    job = Job(service, exchange, generation, model, engine, dialect, on_prompt=on_prompt)
-    wanted = dialect.prompts = prompts.split(
-        body.get("prompt"), service.settings.prompts_max, model.n_ctx_slot
-    )
+    job = Job(service, exchange, generation, constraint, model, engine, dialect, on_prompt=on_prompt)
+    if body.get("prompt") is None:
+        raise bad('"prompt" is missing')
+    sent = dialect.prompts = prompts.split(body["prompt"], service.settings.prompts_max, model.n_ctx_slot)
+    wanted: list[Any] = list(sent)
     if suffix:
         if not all(isinstance(one, str) for one in wanted):
             raise bad('"suffix" needs a "prompt" that is a string, or an array of strings')
         wanted = [
             fim_prompt.Infill(service.settings, one, suffix, [], "", generation.n_predict) for one in wanted
         ]
-    prepare(service, exchange, generation, model, wanted, job.submit)
+    prepare(service, exchange, generation, constraint, model, wanted, job.submit)

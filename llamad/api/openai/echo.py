@@ -10,8 +10,8 @@ from array import array
 from typing import Any
 
 from llamad.api.openai import objects
-from llamad.api.request.system_prompt import SystemPrompt
 from llamad.client.task import TokenProbs
+from llamad.options.values import SystemPrompt
 from llamad.protocol.model_info import Model
 from llamad.tokenizer.vocab import Vocab
 

@@ -9,10 +9,10 @@ import dataclasses
 from typing import Any
 
 from llamad.api.request import constraints, fields
-from llamad.api.request import parse as parameters
 from llamad.api.request.errors import bad
-from llamad.api.request.generation import Generation
+from llamad.api.request.parse import GenerationRequest
 from llamad.api.service.service import Service
+from llamad.options.table import Options
 
 TOP_LOGPROBS_MAX = 20
 
@@ -29,7 +29,7 @@ def include_usage(body: dict[str, Any]) -> bool:
 
 def limit(body: dict[str, Any], service: Service) -> dict[str, Any]:
     """The token limit under the name that the options know. Without one a text ends with its context, unshifted."""
-    wanted, cap = service.defaults.n_predict, service.settings.n_predict_max or None
+    wanted, cap = service.defaults.options.n_predict, service.settings.n_predict_max or None
     for name in ("max_completion_tokens", "max_tokens", "n_predict"):
         if body.get(name) is not None:
             wanted = fields.capped(body, name, -2, cap, "--n-predict-max")
@@ -77,7 +77,7 @@ def parse(
     n_probs: int,
     forced: constraints.Wanted | None = None,
     before: str = "",
-) -> Generation:
+) -> tuple[Options, constraints.Wanted]:
     """Every option of /completion, with OpenAI's names for the limit and the form. `before` is what a chat's model
     writes before an answer that a schema forms."""
     own = {"prompt", "response_format", "logprobs", "top_logprobs", "max_tokens", "max_completion_tokens"}
@@ -97,10 +97,11 @@ def parse(
         raise bad(
             '"grammar" and "json_schema" cannot be combined with "response_format" or a forced tool call'
         )
-    found = parameters.parse(known, service.defaults, wanted or service.constraint)
-    if before and found.constraint.schema is not None:
-        found.constraint = dataclasses.replace(found.constraint, before=before)
-    return found
+    found = service.defaults.read(GenerationRequest, known)
+    constraint = constraints.parse(found, wanted or service.constraint)
+    if before and constraint.schema is not None:
+        constraint = dataclasses.replace(constraint, before=before)
+    return found, constraint
 
 
 def check_unsupported(body: dict[str, Any]) -> None:

@@ -17,7 +17,6 @@ from llamad.api.openai import request as bodies
 from llamad.api.openai import responses_request as response_bodies
 from llamad.api.openai.chat_request import Chat, start, with_chat
 from llamad.api.openai.responses_items import Answer, Events
-from llamad.api.request import generation as options
 from llamad.api.request.errors import ApiError
 from llamad.api.request.fields import json_object
 from llamad.api.service.service import Service
@@ -25,6 +24,7 @@ from llamad.client.text_event import TextEvent
 from llamad.http import sse
 from llamad.http.exchange import Exchange
 from llamad.http.request import Response
+from llamad.options.table import Options
 
 _encode = msgspec.json.Encoder().encode
 
@@ -53,7 +53,7 @@ def _within(data: bytes, text: bytes, logprobs: list[dict[str, Any]]) -> list[di
 class ResponseDialect:
     """One request's: its id, and what it repeats of the request."""
 
-    def __init__(self, chat: Chat, echo: dict[str, Any], generation: options.Generation) -> None:
+    def __init__(self, chat: Chat, echo: dict[str, Any], generation: Options) -> None:
         self.chat = chat
         self.echo = echo | {"temperature": generation.temperature, "top_p": generation.top_p}
         self.id = objects.new_id("resp_")
@@ -147,11 +147,11 @@ def handle(service: Service, exchange: Exchange) -> None:
     asked = response_bodies.parse(body, service.settings)
 
     def answer(chat: Chat) -> None:
-        generation = bodies.parse(
+        generation, constraint = bodies.parse(
             chat.without_own(asked.chat), service, chat.n_probs, chat.constraint, chat.before
         )
         dialect = ResponseDialect(chat, asked.echo, generation)
-        job = Job(service, exchange, generation, model, engine, dialect, markers=True)
+        job = Job(service, exchange, generation, constraint, model, engine, dialect, markers=True)
         start(chat, job)
 
     with_chat(service, exchange, asked.chat, n_bytes, answer)

@@ -17,13 +17,13 @@ from typing import Any
 
 import msgspec
 
-from llamad.api.request import fields
 from llamad.api.request.errors import ApiError, bad
 from llamad.chat.conversion.process import Process, ToolCall, ToolsError
 from llamad.chat.parsing import Format
 from llamad.chat.schema import SchemaError
 from llamad.flags.settings import Settings
 from llamad.grammar.grammar import Grammar, GrammarError, Pieces
+from llamad.options.table import Options
 from llamad.tokenizer.vocab import Vocab
 
 KEPT_MAX = 32
@@ -93,21 +93,17 @@ def wanted_tools(
     return Wanted(tools=data)
 
 
-def parse(body: dict[str, Any], default: Wanted) -> Wanted:
+def parse(options: Options, default: Wanted) -> Wanted:
     """The request's `grammar` or `json_schema`, else the server's. An empty grammar is none at all."""
-    strict = fields.flag(body, "strict", True)
-    grammar, schema = body.get("grammar"), body.get("json_schema")
-    if not isinstance(grammar, str | None):
-        raise bad('"grammar" must be a string')
+    grammar, schema = options.grammar, options.json_schema
+    if grammar is None and schema is None:
+        return default
+    options.grammar = options.json_schema = None  # large, perhaps, and not needed any more
     if grammar is not None and len(grammar) > GRAMMAR_CHARS_MAX:
         raise bad(f'"grammar" may have at most {GRAMMAR_CHARS_MAX} characters, not {len(grammar)}')
     if grammar and schema is not None:
         raise bad('Either "json_schema" or "grammar" can be specified, but not both')
-    if schema is not None:
-        if not isinstance(schema, dict | bool):
-            raise bad('"json_schema" must be an object, true or false')
-        return wanted_schema(schema, strict)
-    return default if grammar is None else Wanted(grammar)
+    return wanted_schema(schema, options.strict) if schema is not None else Wanted(grammar or "")
 
 
 def from_flags(settings: Settings) -> Wanted:

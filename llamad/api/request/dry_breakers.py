@@ -22,16 +22,15 @@ class Breakers:
         self._kept: OrderedDict[tuple[str, ...], bytes] = OrderedDict()
         self._lock = threading.Lock()
 
-    def find(self, texts: list[str]) -> bytes | None:
+    def find(self, texts: tuple[str, ...]) -> bytes | None:
         """The table, if it was made before."""
-        key = tuple(texts)
         with self._lock:
-            table = self._kept.get(key)
+            table = self._kept.get(texts)
             if table is not None:
-                self._kept.move_to_end(key)
+                self._kept.move_to_end(texts)
             return table
 
-    def make(self, vocab: Vocab, texts: list[str]) -> bytes:
+    def make(self, vocab: Vocab, texts: tuple[str, ...]) -> bytes:
         """The table, made if need be."""
         table = self.find(texts)
         if table is None:
@@ -43,7 +42,7 @@ class Breakers:
                     " give fewer or shorter ones"
                 ) from None
             with self._lock:
-                self._kept[tuple(texts)] = table
+                self._kept[texts] = table
                 while len(self._kept) > KEPT_MAX:
                     self._kept.popitem(last=False)
         return table

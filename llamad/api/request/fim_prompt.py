@@ -9,6 +9,8 @@ from array import array
 from dataclasses import dataclass
 from typing import Any
 
+from msgspec import Struct
+
 from llamad.api.request.errors import ApiError, bad
 from llamad.api.request.prompt import Built
 from llamad.flags.settings import Settings
@@ -20,7 +22,12 @@ _NEEDED = (("fim_pre", "prefix"), ("fim_suf", "suffix"), ("fim_mid", "middle"))
 REPOSITORY, FILE, FILE_EXTRA = "myproject", "filename", "tmp"
 SNIPPET = "\n\n--- snippet ---\n\n"
 
-Extra = list[tuple[str, str]]  # of each text: the name of its file, and itself
+
+class Extra(Struct):
+    """A text from elsewhere, and the name of its file."""
+
+    text: str
+    filename: str = FILE_EXTRA
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +37,7 @@ class Infill(Built):
     settings: Settings
     prefix: str | list[Any]
     suffix: str | list[Any]
-    extra: Extra
+    extra: list[Extra]
     prompt: str
     n_predict: int
 
@@ -40,7 +47,7 @@ class Infill(Built):
         for side in (self.prefix, self.suffix):
             if isinstance(side, list):
                 texts += sum(len(one) for one in side if isinstance(one, str))
-        return texts + sum(len(name) + len(text) for name, text in self.extra)
+        return texts + sum(len(one.filename) + len(one.text) for one in self.extra)
 
     def tokens(self, model: Model, system: bytes) -> bytes:
         n_system = len(system) // 4
@@ -61,7 +68,7 @@ def infill_tokens(
     settings: Settings,
     prefix: str | list[Any],
     suffix: str | list[Any],
-    extra: Extra,
+    extra: list[Extra],
     prompt: str,
     n_predict: int,
     n_system: int = 0,
@@ -119,17 +126,17 @@ def shares(
     return n_prefix, n_suffix, max(0, min(n_extra, share, left))
 
 
-def _around(extra: Extra, model: Model) -> bytes:
+def _around(extra: list[Extra], model: Model) -> bytes:
     """The repository's name, the extra texts with their files' names, and the name of the file to be filled in."""
     info, parts = model.info, []
     if info.fim_rep >= 0:
         parts.append(_ids(info.fim_rep) + _text(f"{REPOSITORY}\n", model))
-    for name, text in extra:
+    for one in extra:
         if info.fim_sep >= 0:
-            parts.append(_ids(info.fim_sep) + _text(f"{name}\n", model))
+            parts.append(_ids(info.fim_sep) + _text(f"{one.filename}\n", model))
         else:
             parts.append(_text(SNIPPET, model))
-        parts.append(_text(text, model))
+        parts.append(_text(one.text, model))
     if info.fim_sep >= 0:
         parts.append(_ids(info.fim_sep) + _text(f"{FILE}\n", model))
     return b"".join(parts)

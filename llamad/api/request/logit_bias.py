@@ -8,8 +8,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from llamad.api.request import fields
+from llamad.api.request import checks
 from llamad.api.request.errors import bad
+from llamad.options.values import Biases, LogitBias
 from llamad.protocol.model_info import Model
 
 BIAS_MAX = 65536
@@ -17,7 +18,7 @@ BIAS_TEXTS_MAX = 1024
 BIAS_TEXT_MAX = 256
 
 
-def parse(value: Any, model: Model) -> list[tuple[int, float]]:
+def parse(value: Any, model: Model) -> Biases:
     """[[token or text, bias or false], ...], or OpenAI's {"token": bias}."""
     if isinstance(value, dict):
         value = [[int(key) if _is_id(key) else key, bias] for key, bias in value.items()]
@@ -26,21 +27,21 @@ def parse(value: Any, model: Model) -> list[tuple[int, float]]:
     n_texts = sum(isinstance(pair, list) and len(pair) > 0 and isinstance(pair[0], str) for pair in value)
     if len(value) > BIAS_MAX or n_texts > BIAS_TEXTS_MAX:
         raise bad(f'"logit_bias" may have at most {BIAS_MAX} entries, {BIAS_TEXTS_MAX} of them strings')
-    out: list[tuple[int, float]] = []
+    out: list[LogitBias] = []
     for pair in value:
         if not isinstance(pair, list) or len(pair) != 2:
             raise bad('"logit_bias": each entry must be a pair of a token and a bias')
-        out.extend((token, _bias(pair[1])) for token in _bias_tokens(pair[0], model))
+        out.extend(LogitBias(token, _bias(pair[1])) for token in _bias_tokens(pair[0], model))
         if len(out) > BIAS_MAX:
             raise bad(f'"logit_bias" may name at most {BIAS_MAX} tokens')
-    return out
+    return Biases(out)
 
 
 def _bias(value: object) -> float:
     if value is False:
         return -math.inf
     if isinstance(value, (int, float)) and not isinstance(value, bool):
-        number = fields.finite(value)
+        number = checks.finite(value)
         if number is not None:
             return number
     raise bad('"logit_bias": a bias must be a finite number or false')

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from array import array
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, cast
 
 from llamad.api.request.errors import bad, too_long
 from llamad.protocol.model_info import Model
@@ -31,14 +32,21 @@ class Built(ABC):
         """Token ids as int32, those of the system prompt first. Any thread."""
 
 
-def split(value: Any, prompts_max: int, n_ctx: int) -> list[Any]:
+Prompt = str | list[int | str]  # a text, token ids, or both
+
+
+class Prompts(tuple[Prompt, ...]):
+    """The prompts of a request, as sent."""
+
+    __slots__ = ()
+
+
+def split(value: Any, prompts_max: int, n_ctx: int) -> Prompts:
     """One or several prompts: each a string, a list of token ids, or a list of ids and strings.
 
     Lengths are judged before elements, so that a huge array costs no time on the event loop."""
-    if value is None:
-        raise bad('"prompt" is missing')
     if isinstance(value, str):
-        return [value]
+        return Prompts((value,))
     if not isinstance(value, list) or not value:
         raise bad('"prompt" must be a string, or a non-empty array of strings, token ids or such arrays')
     if len(value) >= n_ctx and type(value[0]) is int:
@@ -53,7 +61,7 @@ def split(value: Any, prompts_max: int, n_ctx: int) -> list[Any]:
         raise bad(f'"prompt" may hold at most {prompts_max} prompts (--prompts-max)')
     for prompt in prompts:
         _check(prompt, n_ctx)
-    return prompts
+    return Prompts(prompts)
 
 
 def _check(prompt: Any, n_ctx: int) -> None:
@@ -68,7 +76,7 @@ def _check(prompt: Any, n_ctx: int) -> None:
             raise bad('"prompt": an array may hold token ids and strings only')
 
 
-def n_chars(prompts: list[Any]) -> int:
+def n_chars(prompts: Sequence[Prompt | Built]) -> int:
     """How much text there is to tokenize."""
     total = 0
     for prompt in prompts:
@@ -83,7 +91,7 @@ def n_chars(prompts: list[Any]) -> int:
     return total
 
 
-def tokenize(prompt: Any, model: Model, system: bytes = b"") -> bytes:
+def tokenize(prompt: Prompt | Built, model: Model, system: bytes = b"") -> bytes:
     """Token ids as int32, behind those of the system prompt.
 
     BOS is added when the prompt begins with text, the model wants it and no system prompt has it already."""
@@ -92,7 +100,7 @@ def tokenize(prompt: Any, model: Model, system: bytes = b"") -> bytes:
     elif isinstance(prompt, str):
         tokens = _text(prompt, not system, model)
     elif all(type(one) is int for one in prompt):
-        tokens = _ids(prompt, model)
+        tokens = _ids(cast("list[int]", prompt), model)
     else:
         parts = []
         for i, one in enumerate(prompt):

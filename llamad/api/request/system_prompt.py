@@ -6,49 +6,25 @@ changes: a new one takes its place in `Service.system` in one assignment, so tha
 
 from __future__ import annotations
 
-import dataclasses
 import json
-from dataclasses import dataclass
 from pathlib import Path
 
 from llamad.api.request.errors import ApiError, bad, too_long
-from llamad.api.request.fields import INT32_MAX
 from llamad.flags.settings import Settings
+from llamad.options.values import SystemPrompt
 from llamad.protocol.model_info import Model
 
 _KEYS = ("prompt", "anti_prompt", "assistant_name")
 
 
-@dataclass(frozen=True, slots=True)
-class SystemPrompt:
-    """`anti_prompt` and `assistant_name` are for clients, which learn them from /props; here they do nothing."""
-
-    prompt: str = ""
-    anti_prompt: str = ""
-    assistant_name: str = ""
-    tokens: bytes = b""  # ids as int32, with BOS where the model wants it; empty until tokenized()
-
-    @property
-    def n_tokens(self) -> int:
-        return len(self.tokens) // 4
-
-    def tokenized(self, model: Model) -> SystemPrompt:
-        """The same with its tokens. Lets the GIL go; the caller decides which thread it runs on."""
-        if not self.prompt:
-            return self
-        tokens = model.vocab.tokenize(self.prompt.encode("utf-8", "replace"), True, True)
-        if len(tokens) // 4 >= model.n_ctx_slot:
-            raise too_long(len(tokens) // 4, model.n_ctx_slot, len(tokens) // 4)
-        return dataclasses.replace(self, tokens=tokens)
-
-    def kept(self, n_keep: int, add_bos: bool) -> int:
-        """A request's n_keep as the engine counts it, without BOS: the system prompt is always kept."""
-        if n_keep < 0 or not self.tokens:
-            return n_keep
-        return min(self.n_tokens - add_bos + n_keep, INT32_MAX)
-
-    def json(self) -> dict[str, str]:
-        return {name: getattr(self, name) for name in _KEYS}
+def tokenized(sent: SystemPrompt, model: Model) -> SystemPrompt:
+    """The same with its tokens. Lets the GIL go; the caller decides which thread it runs on."""
+    if not sent.prompt:
+        return sent
+    tokens = model.vocab.tokenize(sent.prompt.encode("utf-8", "replace"), True, True)
+    if len(tokens) // 4 >= model.n_ctx_slot:
+        raise too_long(len(tokens) // 4, model.n_ctx_slot, len(tokens) // 4)
+    return SystemPrompt(sent.prompt, sent.anti_prompt, sent.assistant_name, tokens)
 
 
 def parse(value: object, settings: Settings) -> SystemPrompt:

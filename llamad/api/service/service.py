@@ -18,7 +18,7 @@ from llamad.api.request.constraints import Grammars
 from llamad.api.request.dry_breakers import Breakers
 from llamad.api.request.errors import ApiError
 from llamad.api.request.parse import Defaults
-from llamad.api.request.system_prompt import SystemPrompt, read_file
+from llamad.api.request.system_prompt import read_file, tokenized
 from llamad.api.service.chat_template import make_host, turn_end
 from llamad.api.service.error_dialects import worded
 from llamad.api.service.metrics import Metrics
@@ -34,6 +34,7 @@ from llamad.flags.settings import Settings
 from llamad.http.exchange import Exchange
 from llamad.http.request import Request
 from llamad.models.host import Host, State
+from llamad.options.values import SystemPrompt
 from llamad.protocol.errors import LoadError
 from llamad.protocol.model_info import Model
 from llamad.tokenizer.tokenize_pool import Tokenizing
@@ -111,7 +112,7 @@ class Service:
         """In the loader's thread, before the first request: what the flags say and needs the vocabulary."""
         self.defaults = Defaults(self.settings, model)
         try:
-            self.system = self.system.tokenized(model)
+            self.system = tokenized(self.system, model)
         except ApiError as error:
             raise LoadError(f"--system-prompt-file: {error.message}") from None
         try:

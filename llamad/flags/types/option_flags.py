@@ -12,7 +12,7 @@ from llamad.flags.types.kinds import I32_MIN, Float, Int, Kind, Many, Switch, Te
 from llamad.flags.types.special import Bias, SamplerNames
 from llamad.options.option import FLOAT_MAX, INT32_MAX, Field
 from llamad.options.table import FIELDS
-from llamad.options.values import Biases, Breakers, Samplers
+from llamad.options.values import Biases, Samplers, SequenceBreakers
 
 # Of the types that only a kind of their own can read: that kind, and how a command line says a value of it.
 _LISTS: dict[type, tuple[Kind, str, dict[str, Any]]] = {
@@ -22,7 +22,7 @@ _LISTS: dict[type, tuple[Kind, str, dict[str, Any]]] = {
         "15043+1 makes a token likelier, 15043-inf impossible. May be repeated.",
         {"repeat": True, "metavar": "TOKEN+BIAS"},
     ),
-    Breakers: (
+    SequenceBreakers: (
         Many(Text(), cut="", none="none"),
         "The first one replaces the defaults; none for no text. May be repeated.",
         {"repeat": True, "escapes": True},

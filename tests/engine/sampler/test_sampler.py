@@ -6,14 +6,13 @@ import numpy as np
 import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
-from support.engine_harness import SAMPLING
+from support.engine_harness import sampling
 from support.live_daemon import model_path
 
 from llamad.engine.loading.model import load
 from llamad.engine.loading.opening import Loading
 from llamad.engine.testing.sampler_probe import SamplerProbe
 from llamad.flags import parse
-from llamad.protocol.sampling_params import Sampling
 from llamad.tokenizer.dry_breakers import pack_breakers
 
 KINDS = {
@@ -46,11 +45,11 @@ def packed(vocab):
 
 
 def probes(vocab, packed, n_vocab, names=DEFAULT, bias=(), n_breakers=1, **values):
-    sampling = Sampling(bytes(KINDS[name] for name in names), **{**SAMPLING, "penalize_nl": True, **values})
+    chain = sampling([KINDS[name] for name in names], **{"penalize_nl": True, **values})
     return [
         SamplerProbe(
             vocab,
-            sampling,
+            chain,
             n_vocab,
             bias=list(bias),
             breakers=BREAKERS[:n_breakers],

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.engine_harness import SAMPLING
+from support.engine_harness import sampling
 from support.live_daemon import model_path
 
 from llamad.engine.loading.model import load
@@ -15,7 +15,6 @@ from llamad.engine.sampler.exact_math import has_vectors
 from llamad.engine.testing.fake import Fake
 from llamad.engine.testing.sampler_probe import SamplerProbe, row_exps, row_squares, row_sum
 from llamad.flags import parse
-from llamad.protocol.sampling_params import Sampling
 from llamad.tokenizer.dry_breakers import pack_breakers
 from llamad.tokenizer.vocab import Vocab
 
@@ -38,8 +37,9 @@ def fake():
 
 
 def probe(vocab, n_vocab, kinds, breakers=(), **values):
-    sampling = Sampling(bytes(kinds), **{**SAMPLING, **values})
-    return SamplerProbe(vocab, sampling, n_vocab, bias=[], breakers=list(breakers), ours=True)
+    return SamplerProbe(
+        vocab, sampling(kinds, **values), n_vocab, bias=[], breakers=list(breakers), ours=True
+    )
 
 
 def candidates(one):

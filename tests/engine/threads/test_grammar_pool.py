@@ -8,16 +8,15 @@ from support.engine_harness import (
     FAILED,
     FAILURE_ABORTED,
     FAILURE_DEADLINE,
-    SAMPLING,
     STOP_EOS,
     STOP_LIMIT,
     Harness,
+    sampling,
 )
 
 from llamad.base.clock import clock_us
 from llamad.engine.testing.fake import Fake
 from llamad.grammar.grammar import Grammar, GrammarLater, GrammarTooMuch, Matcher, Pieces
-from llamad.protocol.sampling_params import Sampling
 
 # Ambiguous: what a text may have led to grows with each letter, and so does the work for the next.
 AMBIGUOUS = 'root ::= s\ns ::= "a" s s | "a" s | "a"'
@@ -54,12 +53,12 @@ def test_a_deferred_pick_is_the_pick_made_at_once(grammar, script, post):
 @settings(max_examples=30, deadline=None)
 def test_a_deferred_pick_draws_the_same_numbers(seed, work):
     """The first pick's random number is used up when the second is made, wherever that is."""
-    values = {**SAMPLING, "temperature": 3.0, "top_k": 0, "seed": seed, "xtc_probability": 0.5}
+    values = {"temperature": 3.0, "top_k": 0, "seed": seed, "xtc_probability": 0.5}
 
     def tokens(grammar_work):
         with Harness(Fake(script=b'["ab",1,2,"cd"]'), grammar_work=grammar_work) as h:
             compiled = Grammar(LIST, Pieces(h.vocab))
-            h.sampling = Sampling(bytes([8, 9]), **values)
+            h.sampling = sampling([8, 9], **values)
             task = h.submit(grammar=compiled.id, n_predict=40)
             h.wait(task)
             return h.tokens(task), h.end(task)[0], h.core.stats()["n_deferred"]

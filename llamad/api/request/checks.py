@@ -1,0 +1,89 @@
+"""Owns the judgement of a single JSON value: its type and range, each failure naming the field.
+
+Pure functions, any thread. Must not know a request.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from llamad.api.request.errors import ApiError, bad
+from llamad.options.option import FLOAT_MAX, INT32_MAX
+
+
+def flag(name: str, value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    raise bad(f'"{name}" must be true or false')
+
+
+def whole(name: str, value: Any, low: float = -INT32_MAX, high: float = INT32_MAX) -> int:
+    """40.0 is whole, true is no number."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise bad(f'"{name}" must be a whole number')
+    if not low <= value <= high:
+        raise out_of_range(name, value, low, high)
+    return value
+
+
+def number(
+    name: str, value: Any, low: float = -math.inf, high: float = math.inf, above: float | None = None
+) -> float:
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        raise bad(f'"{name}" must be a number')
+    found = finite(value)
+    if found is None:
+        raise bad(f'"{name}" must be a finite number')
+    if above is not None and found <= above:
+        raise bad(f'"{name}" must be greater than {above}, not {found:g}')
+    if not low <= found <= high:
+        raise out_of_range(name, found, low, high)
+    return found
+
+
+def text(name: str, value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    raise bad(f'"{name}" must be a string')
+
+
+def texts(name: str, value: Any) -> list[str]:
+    if isinstance(value, list) and all(isinstance(one, str) for one in value):
+        return value
+    raise bad(f'"{name}" must be an array of strings')
+
+
+def check_cap(name: str, value: int, cap: int, flag: str) -> None:
+    """Of a number that the server's flag limits."""
+    if value > cap:
+        raise bad(f'"{name}" may be at most {cap} on this server ({flag})')
+
+
+def finite(value: float) -> float | None:
+    """The number as the engine can hold it (a 32-bit float), or None."""
+    try:
+        value = float(value)
+    except OverflowError:
+        return None
+    return value if abs(value) <= FLOAT_MAX else None
+
+
+def out_of_range(name: str, value: float, low: float, high: float) -> ApiError:
+    return bad(f'"{name}" must be {_range(value, low, high)}, not {_short(value)}')
+
+
+def _range(value: float, low: float, high: float) -> str:
+    """The bound that was missed, or both where both are a rule of the field's own."""
+    if abs(low) >= INT32_MAX or high in (INT32_MAX, FLOAT_MAX, math.inf):
+        return f"at most {high}" if value > high else f"at least {low}"
+    return f"between {low} and {high}"
+
+
+def _short(value: float) -> str:
+    """Thousands of digits help nobody, and Python refuses to write very many."""
+    if isinstance(value, float):
+        return f"{value:g}"
+    return str(value) if abs(value) < 10**20 else "a number of more than 20 digits"

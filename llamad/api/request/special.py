@@ -1,0 +1,97 @@
+"""Owns how the JSON of options becomes a value where that is more than a number, a text or a switch.
+
+Pure functions on the event loop. Every 400 about these options is born here, in logit_bias.py or system_prompt.py.
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import Any
+
+from llamad.api.request import checks
+from llamad.api.request.errors import bad
+from llamad.options.samplers import (
+    BREAKER_BYTES_MAX,
+    BREAKERS_MAX,
+    KINDS,
+    LETTERS,
+    SAMPLERS_MAX,
+    present_name,
+)
+from llamad.options.table import RESPONSE_FIELD_MAX, RESPONSE_FIELDS_MAX, STOP_BYTES_MAX
+from llamad.options.values import ResponseFields, Samplers, SequenceBreakers, Stops, TokenIds
+from llamad.protocol.model_info import Model
+
+PENALTY_TEXT_MAX = 65536
+
+
+def breakers(value: Any) -> SequenceBreakers:
+    found = checks.texts("dry_sequence_breakers", value)
+    if len(found) > BREAKERS_MAX:
+        raise bad(f'"dry_sequence_breakers" may have at most {BREAKERS_MAX} entries')
+    if any(not one or "\0" in one for one in found):
+        raise bad('"dry_sequence_breakers" may not hold an empty string or a NUL character')
+    if any(len(one.encode("utf-8", "replace")) > BREAKER_BYTES_MAX for one in found):
+        raise bad(f'"dry_sequence_breakers" may hold strings of at most {BREAKER_BYTES_MAX} bytes')
+    return SequenceBreakers(found)
+
+
+def samplers(value: Any) -> Samplers:
+    """Names, or a string of letters."""
+    if isinstance(value, str):
+        unknown = [letter for letter in value if letter not in LETTERS]
+        if unknown:
+            raise bad(f'"samplers": unknown letter "{unknown[0]}"; known are {"".join(LETTERS)}')
+        names = [LETTERS[letter] for letter in value]
+    else:
+        names = [_sampler(one) for one in checks.texts("samplers", value)]
+    if len(names) > SAMPLERS_MAX:
+        raise bad(f'"samplers" may have at most {SAMPLERS_MAX} entries')
+    return Samplers(names)
+
+
+def _sampler(name: str) -> str:
+    known = present_name(name)
+    if known is None:
+        raise bad(f'"samplers": unknown sampler "{name[:64]}"; known are {", ".join(KINDS)}')
+    return known
+
+
+def stops(value: Any, stop_max: int) -> Stops:
+    found = [one for one in ([value] if isinstance(value, str) else checks.texts("stop", value)) if one]
+    if len(found) > stop_max:
+        raise bad(f'"stop" may have at most {stop_max} strings (--stop-max)')
+    if any(
+        len(one) > STOP_BYTES_MAX or len(one.encode("utf-8", "replace")) > STOP_BYTES_MAX for one in found
+    ):
+        raise bad(f'"stop" may hold strings of at most {STOP_BYTES_MAX} bytes')
+    return Stops(found)
+
+
+def response_fields(value: Any) -> ResponseFields:
+    paths = checks.texts("response_fields", value)
+    if len(paths) > RESPONSE_FIELDS_MAX or any(len(path) > RESPONSE_FIELD_MAX for path in paths):
+        raise bad(
+            f'"response_fields" may have at most {RESPONSE_FIELDS_MAX} names of {RESPONSE_FIELD_MAX} characters'
+        )
+    return ResponseFields(paths)
+
+
+def penalty_prompt(value: Any, model: Model) -> TokenIds:
+    """A text or token ids. No more than the context holds is ever looked at, so no more is kept."""
+    if isinstance(value, str):
+        if len(value) > PENALTY_TEXT_MAX:
+            raise bad(
+                f'"penalty_prompt" may have at most {PENALTY_TEXT_MAX} characters; send token ids instead'
+            )
+        tokens = model.vocab.tokenize(value.encode("utf-8", "replace"), False, False)
+    elif isinstance(value, list):
+        n_vocab = model.vocab.n_vocab
+        value = value[-model.n_ctx_slot :]
+        for one in value:
+            if type(one) is not int or not 0 <= one < n_vocab:
+                raise bad(f'"penalty_prompt" must hold token ids below {n_vocab}')
+        tokens = array("i", value).tobytes()
+    else:
+        raise bad('"penalty_prompt" must be null, a string or an array of token ids')
+    return TokenIds(tokens[-4 * model.n_ctx_slot :])
