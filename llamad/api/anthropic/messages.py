@@ -10,16 +10,15 @@ from typing import Any
 
 import msgspec
 
-from llamad.api.anthropic import request as bodies
 from llamad.api.anthropic.blocks import Answer, event
+from llamad.api.anthropic.request import MessagesRequest, Thinking, into_chat
 from llamad.api.generate.job import Job, Part
 from llamad.api.generate.stream_event import TextFrame
 from llamad.api.openai import objects
-from llamad.api.openai import request as openai_bodies
 from llamad.api.openai.chat_request import Chat, parse_chat, start, with_chat
+from llamad.api.openai.request import settle
 from llamad.api.request import prompt as prompts
-from llamad.api.request.errors import ApiError
-from llamad.api.request.fields import json_object
+from llamad.api.request.errors import ApiError, bad
 from llamad.api.service import anthropic_errors as errors
 from llamad.api.service.service import Service
 from llamad.client.task import STOP_NAMES
@@ -27,6 +26,7 @@ from llamad.client.text_event import TextEvent
 from llamad.http import sse
 from llamad.http.exchange import Exchange
 from llamad.http.request import Response
+from llamad.options.option import LEFT_OUT
 from llamad.protocol.model_info import Model
 
 _encode = msgspec.json.Encoder().encode
@@ -45,7 +45,7 @@ def _usage(n_prompt: int, n_cached: int, n_decoded: int) -> dict[str, int]:
 class MessageDialect:
     """One request's: its id, and how thoughts are told."""
 
-    def __init__(self, chat: Chat, thinking: bodies.Thinking, request_id: str) -> None:
+    def __init__(self, chat: Chat, thinking: Thinking, request_id: str) -> None:
         self.chat = chat
         self.thinking = thinking
         self.request_id = request_id
@@ -122,29 +122,30 @@ class MessageDialect:
 def handle(service: Service, exchange: Exchange) -> None:
     """POST /v1/messages."""
     model, engine = service.ready()
-    request = exchange.request
-    n_bytes = len(request.body)
-    body = json_object(request.body)
-    request.body = b""
-    n_predict = bodies.max_tokens(body, service.settings)
-    known, thinking = bodies.chat_body(body, service.settings)
+    n_bytes = len(exchange.request.body)
+    request = service.defaults.decode(MessagesRequest, exchange.request.body)
+    exchange.request.body = b""
+    if request.max_tokens == LEFT_OUT:
+        raise bad('"max_tokens" is required')
+    thinking = into_chat(request, service.settings)
 
     def answer(chat: Chat) -> None:
-        wanted = {**chat.without_own(known), "max_tokens": n_predict}
-        generation, constraint = openai_bodies.parse(wanted, service, 0, chat.constraint, chat.before)
-        dialect = MessageDialect(chat, thinking, request.request_id)
-        job = Job(service, exchange, generation, constraint, model, engine, dialect, markers=True)
+        constraint = settle(request, service, 0, chat.constraint, chat.before)
+        request.drop_documents()
+        dialect = MessageDialect(chat, thinking, exchange.request.request_id)
+        job = Job(service, exchange, request, constraint, model, engine, dialect, markers=True)
         start(chat, job)
 
-    with_chat(service, exchange, known, n_bytes, answer)
+    with_chat(service, exchange, request, n_bytes, answer)
 
 
 def count_tokens(service: Service, exchange: Exchange) -> None:
     """POST /v1/messages/count_tokens: also of a chat that is too long to be answered."""
     model, _ = service.ready()
-    body = json_object(exchange.request.body)
+    request = service.defaults.decode(MessagesRequest, exchange.request.body)
     exchange.request.body = b""
-    chat = parse_chat(bodies.chat_body(body, service.settings)[0], service)
+    into_chat(request, service.settings)
+    chat = parse_chat(request, service)
     if len(chat.prompt) <= prompts.TEXT_INLINE_MAX:
         exchange.send(Response(200, _count(service, model, chat.prompt)))
     else:

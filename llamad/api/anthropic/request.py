@@ -5,16 +5,18 @@ Pure functions on the event loop. Every 400 and 501 about Anthropic's own fields
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import msgspec
+from msgspec import Meta, Struct
 
-from llamad.api.request import fields
+from llamad.api.openai.request import ChatRequest
+from llamad.api.request import checks, special
 from llamad.api.request.errors import ApiError, bad
 from llamad.flags.settings import Settings
+from llamad.options.option import LEFT_OUT
+from llamad.options.table import Many
 
-# Annotations, and wishes about a provider's machines and prices: they have nothing to decide here.
-_ANNOTATIONS = ("metadata", "service_tier", "inference_geo", "speed", "cache_control", "diagnostics")
 # What would need somebody to run tools, keep files or rewrite the conversation.
 _ELSEWHERE = ("container", "mcp_servers", "context_management")
 # OpenAI's and llama-server's names for what Anthropic's clients say in another way, or cannot ask for.
@@ -23,10 +25,45 @@ _FOREIGN = (
     " parallel_tool_calls functions function_call stream_options add_generation_prompt"
     " prompt n_probs post_sampling_probs return_tokens timings_per_token response_fields"
 ).split()
-_OWN = frozenset(
-    "system messages tools tool_choice thinking output_config max_tokens stop_sequences chat_template_kwargs".split()
-) | {*_ANNOTATIONS, *_ELSEWHERE, *_FOREIGN}
-_EFFORTS = ("low", "medium", "high", "xhigh", "max")
+
+
+class ThinkingConfig(Struct):
+    type: str = ""
+    display: str = "summarized"
+    budget_tokens: Many = LEFT_OUT
+
+
+class OutputConfig(Struct):
+    effort: Literal["low", "medium", "high", "xhigh", "max"] | None = None
+    format: Annotated[
+        dict[str, Any] | None,
+        Meta(description='an object with the "type" "json_schema" and a "schema"'),
+    ] = None
+
+
+class MessagesRequest(ChatRequest, kw_only=True):
+    """A chat in other words; into_chat() says them in a chat's own. Options that Anthropic does not know stay."""
+
+    LIMITS: ClassVar[tuple[str, ...]] = ("max_tokens",)
+    REFUSED: ClassVar[dict[str, str]] = {
+        name: f'"{name}" is not a field of this endpoint' for name in _FOREIGN
+    }
+
+    max_tokens: Many = LEFT_OUT
+    system: Annotated[str | list[Any] | None, Meta(description="a string or an array of text blocks")] = None
+    stop_sequences: tuple[str, ...] = ()
+    thinking: Annotated[
+        ThinkingConfig | None,
+        Meta(description='an object with the "type" "enabled", "adaptive" or "disabled"'),
+    ] = None
+    output_config: OutputConfig | None = None
+    container: Any = None
+    mcp_servers: Any = None
+    context_management: Any = None
+
+    def drop_documents(self) -> None:
+        super().drop_documents()
+        self.system = self.output_config = None
 
 
 class Thinking(NamedTuple):
@@ -36,87 +73,57 @@ class Thinking(NamedTuple):
     empty: bool
 
 
-def chat_body(body: dict[str, Any], settings: Settings) -> tuple[dict[str, Any], Thinking]:
-    """The same chat as POST /v1/chat/completions takes it; options that Anthropic does not know stay as they are."""
+def into_chat(request: MessagesRequest, settings: Settings) -> Thinking:
+    """Turn the request into a chat as POST /v1/chat/completions takes it, in place."""
     for name in _ELSEWHERE:
-        if body.get(name):
+        if getattr(request, name):
             raise ApiError(501, f'"{name}" is not supported: this server only generates text')
-    for name in _FOREIGN:
-        if body.get(name) is not None:
-            raise bad(f'"{name}" is not a field of this endpoint')
-    out = {name: value for name, value in body.items() if name not in _OWN}
-    out["messages"] = _system(body) + _messages(body)
-    out["tools"] = _tools(body)
-    out.update(_tool_choice(body))
-    kwargs = body.get("chat_template_kwargs")
-    if not isinstance(kwargs, dict | None):
-        raise bad('"chat_template_kwargs" must be an object')
-    told, thinking = _thinking(body)
-    effort, wanted = _output(body)
-    out["chat_template_kwargs"] = {**told, **(kwargs or {})}
-    if effort is not None:
-        out["reasoning_effort"] = effort
-    if "thinking_budget" in told and not body.get("grammar"):  # which is of the whole text, thoughts too
-        out["reasoning_budget_tokens"] = told["thinking_budget"]
-    out["response_format"] = wanted
-    out["reasoning_format"] = "auto"
-    stops = fields.texts(body, "stop_sequences")
+    request.messages = _system(request.system) + _messages(request.messages)
+    request.tools = _tools(request.tools or [])
+    _choose_tool(request)
+    told, thinking = _thinking(request.thinking)
+    if "thinking_budget" in told and not request.grammar:  # which is of the whole text, thoughts too
+        request.reasoning_budget_tokens = told["thinking_budget"]
+    request.chat_template_kwargs = {**told, **(request.chat_template_kwargs or {})}
+    if request.output_config is not None:
+        _take_output(request, request.output_config)
+    request.reasoning_format = "auto"
+    stops = request.stop_sequences
     if len(stops) > settings.stop_max:
         raise bad(f'"stop_sequences" may have at most {settings.stop_max} strings (--stop-max)')
-    out["stop"] = stops
-    return out, thinking
+    request.stop = special.stops(list(stops), settings.stop_max)
+    return thinking
 
 
-def max_tokens(body: dict[str, Any], settings: Settings) -> int:
-    """Required of a message, not of counting."""
-    if body.get("max_tokens") is None:
-        raise bad('"max_tokens" is required')
-    return fields.capped(body, "max_tokens", 1, settings.n_predict_max or None, "--n-predict-max")
-
-
-def _thinking(body: dict[str, Any]) -> tuple[dict[str, Any], Thinking]:
+def _thinking(value: ThinkingConfig | None) -> tuple[dict[str, Any], Thinking]:
     """Variables for the template, and how thoughts are told. A budget is told to templates that know one, too."""
-    value = body.get("thinking")
     if value is None:
         return {}, Thinking(True, False)
-    kind = value.get("type") if isinstance(value, dict) else None
-    if kind == "disabled":
+    if value.type == "disabled":
         return {"enable_thinking": False}, Thinking(False, False)
-    if kind not in ("enabled", "adaptive"):
+    if value.type not in ("enabled", "adaptive"):
         raise bad('"thinking" must be an object with the "type" "enabled", "adaptive" or "disabled"')
-    display = fields.text(value, "display", "summarized")
-    if display not in ("summarized", "omitted"):
+    if value.display not in ("summarized", "omitted"):
         raise bad('"thinking": "display" must be "summarized" or "omitted"')
     told: dict[str, Any] = {"enable_thinking": True}
-    if value.get("budget_tokens") is not None:
-        told["thinking_budget"] = fields.whole(value, "budget_tokens", 0, 1)
-    return told, Thinking(True, display == "omitted")
+    if value.budget_tokens != LEFT_OUT:
+        told["thinking_budget"] = value.budget_tokens
+    return told, Thinking(True, value.display == "omitted")
 
 
-def _output(body: dict[str, Any]) -> tuple[str | None, dict[str, Any] | None]:
+def _take_output(request: MessagesRequest, value: OutputConfig) -> None:
     """`output_config`: how hard to think, and the schema that the answer must fit."""
-    value = body.get("output_config")
-    if value is None:
-        return None, None
-    if not isinstance(value, dict):
-        raise bad('"output_config" must be an object')
-    effort = value.get("effort")
-    if not isinstance(effort, str | None) or (effort is not None and effort not in _EFFORTS):
-        raise bad(f'"output_config": "effort" must be one of {", ".join(_EFFORTS)}')
-    form = value.get("format")
+    if value.effort is not None:
+        request.reasoning_effort = value.effort
+    form = value.format
     if form is None:
-        return effort, None
-    if not isinstance(form, dict) or form.get("type") != "json_schema" or form.get("schema") is None:
+        return
+    if form.get("type") != "json_schema" or form.get("schema") is None:
         raise bad('"output_config": "format" must be an object with the "type" "json_schema" and a "schema"')
-    return effort, {"type": "json_schema", "schema": form["schema"]}
+    request.response_format = {"type": "json_schema", "schema": form["schema"]}
 
 
-def _tools(body: dict[str, Any]) -> list[dict[str, Any]]:
-    tools = body.get("tools")
-    if tools is None:
-        return []
-    if not isinstance(tools, list):
-        raise bad('"tools" must be an array')
+def _tools(tools: list[Any]) -> list[dict[str, Any]]:
     out = []
     for i, tool in enumerate(tools):
         if not isinstance(tool, dict) or not isinstance(tool.get("name"), str) or not tool["name"]:
@@ -132,38 +139,37 @@ def _tools(body: dict[str, Any]) -> list[dict[str, Any]]:
             raise bad(f'"tools[{i}]" has no "input_schema"')
         function: dict[str, Any] = {"name": tool["name"], "parameters": tool["input_schema"]}
         if tool.get("description") is not None:
-            function["description"] = fields.text(tool, "description")
+            function["description"] = checks.text("description", tool["description"])
         out.append({"type": "function", "function": function})
     return out
 
 
-def _tool_choice(body: dict[str, Any]) -> dict[str, Any]:
-    value = body.get("tool_choice")
+def _choose_tool(request: MessagesRequest) -> None:
+    """`tool_choice`, which also says whether several tools may be called."""
+    value = request.tool_choice
     if value is None:
-        return {}
+        return
     kind = value.get("type") if isinstance(value, dict) else None
-    if kind == "tool":
-        choice: Any = {"type": "function", "function": {"name": value.get("name")}}
-    elif kind in ("auto", "any", "none"):
-        choice = "required" if kind == "any" else kind
-    else:
+    if not isinstance(value, dict) or kind not in ("tool", "auto", "any", "none"):
         raise bad('"tool_choice" must be an object with the "type" "auto", "any", "tool" or "none"')
-    parallel = not fields.flag(value, "disable_parallel_tool_use", False)
-    return {"tool_choice": choice, "parallel_tool_calls": parallel}
+    request.parallel_tool_calls = not _flag(value, "disable_parallel_tool_use")
+    if kind == "tool":
+        request.tool_choice = {"type": "function", "function": {"name": value.get("name")}}
+    else:
+        request.tool_choice = "required" if kind == "any" else kind
 
 
-def _system(body: dict[str, Any]) -> list[dict[str, Any]]:
-    value = body.get("system")
-    if value is None or value == "" or value == []:
-        return []
-    if not isinstance(value, str | list):
-        raise bad('"system" must be a string or an array of text blocks')
-    return [{"role": "system", "content": _text(value, '"system"')}]
+def _flag(document: dict[str, Any], name: str) -> bool:
+    value = document.get(name)
+    return False if value is None else checks.flag(name, value)
 
 
-def _messages(body: dict[str, Any]) -> list[dict[str, Any]]:
-    messages = body.get("messages")
-    if not isinstance(messages, list) or not messages:
+def _system(value: str | list[Any] | None) -> list[dict[str, Any]]:
+    return [{"role": "system", "content": _text(value, '"system"')}] if value else []
+
+
+def _messages(messages: list[Any]) -> list[dict[str, Any]]:
+    if not messages:
         raise bad('"messages" must be a non-empty array')
     out: list[dict[str, Any]] = []
     for i, message in enumerate(messages):
@@ -198,7 +204,7 @@ def _user(blocks: list[Any], where: str) -> list[dict[str, Any]]:
                 raise bad(f'{where} has a tool_result without a "tool_use_id"')
             content = block.get("content")
             text = _joined(_text("" if content is None else content, where))
-            if fields.flag(block, "is_error", False):
+            if _flag(block, "is_error"):
                 text = "Error: " + text  # no template has another way to say it
             out.append({"role": "tool", "tool_call_id": block["tool_use_id"], "content": text})
         else:
@@ -225,7 +231,7 @@ def _assistant(blocks: list[Any], where: str) -> dict[str, Any]:
             function = {"name": block["name"], "arguments": arguments}
             calls.append({"id": block["id"], "type": "function", "function": function})
         elif kind == "thinking":
-            thoughts.append(fields.text(block, "thinking"))
+            thoughts.append(checks.text("thinking", block.get("thinking") or ""))
         elif kind != "redacted_thinking":  # that one only its author can read
             texts.append(_text_part(block, where))
     message: dict[str, Any] = {"role": "assistant", "content": texts or None}

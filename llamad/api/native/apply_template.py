@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from llamad.api.openai.chat_request import Chat, with_chat
-from llamad.api.request.fields import json_object
+from llamad.api.openai.request import ChatRequest
 from llamad.api.service.service import Service
 from llamad.http.exchange import Exchange
 from llamad.http.request import Response
@@ -19,4 +19,4 @@ def apply_template(service: Service, exchange: Exchange) -> None:
 
     service.ready()
     body = exchange.request.body
-    with_chat(service, exchange, json_object(body), len(body), answer)
+    with_chat(service, exchange, service.defaults.decode(ChatRequest, body), len(body), answer)

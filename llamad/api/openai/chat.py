@@ -15,10 +15,9 @@ from llamad.api.generate import result
 from llamad.api.generate.job import Job, Part
 from llamad.api.generate.stream_event import TextFrame, write_event
 from llamad.api.openai import objects
-from llamad.api.openai import request as bodies
 from llamad.api.openai.chat_request import Chat, start, with_chat
+from llamad.api.openai.request import ChatRequest, settle
 from llamad.api.request.errors import ApiError
-from llamad.api.request.fields import json_object
 from llamad.api.service.service import Service
 from llamad.chat.parsing import Delta
 from llamad.client.text_event import TextEvent
@@ -240,15 +239,14 @@ def handle(service: Service, exchange: Exchange) -> None:
     """POST /v1/chat/completions and /chat/completions."""
     model, engine = service.ready()
     n_bytes = len(exchange.request.body)
-    body = json_object(exchange.request.body)
+    request = service.defaults.decode(ChatRequest, exchange.request.body)
     exchange.request.body = b""
 
     def answer(chat: Chat) -> None:
-        generation, constraint = bodies.parse(
-            chat.without_own(body), service, chat.n_probs, chat.constraint, chat.before
-        )
+        constraint = settle(request, service, chat.n_probs, chat.constraint, chat.before)
+        request.drop_documents()
         dialect = ChatDialect(chat, service)
-        job = Job(service, exchange, generation, constraint, model, engine, dialect, markers=True)
+        job = Job(service, exchange, request, constraint, model, engine, dialect, markers=True)
         start(chat, job)
 
-    with_chat(service, exchange, body, n_bytes, answer)
+    with_chat(service, exchange, request, n_bytes, answer)

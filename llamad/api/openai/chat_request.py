@@ -16,10 +16,9 @@ from typing import Any
 from llamad.api.generate.job import Job
 from llamad.api.generate.prepare import Ready, prepare
 from llamad.api.generate.thinking_budget import Budget, watched, with_budget
-from llamad.api.openai import request as bodies
-from llamad.api.openai.reasoning import BUDGETS, Thinking, reasoning_format, thinking
+from llamad.api.openai.reasoning import Thinking, has_budget, thinking
+from llamad.api.openai.request import ChatRequest
 from llamad.api.request import constraints as grammars
-from llamad.api.request import fields
 from llamad.api.request.errors import ApiError, bad, queue_full
 from llamad.api.service.service import Service
 from llamad.chat.host import ChatHost
@@ -85,11 +84,6 @@ class Chat:
         """The model's own id of a call that begins, or one that its template will take back."""
         return delta.id or new_call_id(self.host.format, delta.name, delta.index, prefix)
 
-    def without_own(self, body: dict[str, Any]) -> dict[str, Any]:
-        """The body without what is the chat's own."""
-        own = {"messages", "tools", "tool_choice", "functions", "function_call", "model"}
-        return {name: value for name, value in body.items() if name not in own}
-
 
 def start(chat: Chat, job: Job) -> None:
     """Prepare a chat's job and hand it to the engine."""
@@ -108,24 +102,24 @@ def start(chat: Chat, job: Job) -> None:
 
 
 def with_chat(
-    service: Service, exchange: Exchange, body: dict[str, Any], n_bytes: int, then: Callable[[Chat], None]
+    service: Service, exchange: Exchange, request: ChatRequest, n_bytes: int, then: Callable[[Chat], None]
 ) -> None:
     """Call `then` with the chat of a body of this size: now, or later unless the client is gone by then."""
     if n_bytes <= BODY_INLINE_MAX:
-        then(parse_chat(body, service))
+        then(parse_chat(request, service))
         return
     if service.n_preparing >= service.settings.n_parallel + service.settings.queue_max:
         raise queue_full()
-    service.spawn(exchange, _parse_later(service, exchange, body, then))
+    service.spawn(exchange, _parse_later(service, exchange, request, then))
 
 
 async def _parse_later(
-    service: Service, exchange: Exchange, body: dict[str, Any], then: Callable[[Chat], None]
+    service: Service, exchange: Exchange, request: ChatRequest, then: Callable[[Chat], None]
 ) -> None:
     service.n_preparing += 1
     try:
         loop = asyncio.get_running_loop()
-        chat = await loop.run_in_executor(service.workers, parse_chat, body, service)
+        chat = await loop.run_in_executor(service.workers, parse_chat, request, service)
     finally:
         service.n_preparing -= 1
     service.ready()
@@ -133,23 +127,21 @@ async def _parse_later(
         then(chat)
 
 
-def parse_chat(body: dict[str, Any], service: Service) -> Chat:
+def parse_chat(request: ChatRequest, service: Service) -> Chat:
     """Raises ApiError for what cannot be honoured."""
-    bodies.check_unsupported(body)
+    _check_supported(request)
     host = service.chat
-    messages = _messages(body)
-    tools = _tools(body)
-    body, tools = _allowed(body, tools)
-    choice, named = _choice(body, tools)
-    parallel = fields.flag(body, "parallel_tool_calls", host.has_parallel_calls)
-    reasoning = reasoning_format(body, service.settings)
-    wish = thinking(body, service.settings, host)
-    n_probs = fields.whole(body, "n_probs", 0, 0)  # /completion's name for them
-    logprobs = fields.flag(body, "logprobs", False) or n_probs > 0
-    n_top = fields.whole(body, "top_logprobs", 0, 0, bodies.TOP_LOGPROBS_MAX)
-    if n_top and not logprobs:
+    messages = _messages(request.messages)
+    tools = _allowed(request, _tools(request))
+    choice, named = _choice(request, tools)
+    parallel = request.parallel_tool_calls
+    if parallel is None:
+        parallel = host.has_parallel_calls
+    wish = thinking(request, service.settings, host)
+    logprobs = request.logprobs or request.n_probs > 0  # /completion's name for them
+    if request.top_logprobs and not logprobs:
         raise bad('"top_logprobs" needs "logprobs": true')
-    begins, prefill = _ending(body, messages)
+    begins, prefill = _ending(request, messages)
     shown = tools if choice != "none" else []
 
     def render(on: bool | None) -> str:
@@ -165,7 +157,7 @@ def parse_chat(body: dict[str, Any], service: Service) -> Chat:
 
     try:
         prompt = render(wish.on)
-        if ends_in_reasoning(host.format, prompt) and _leaves_no_thought(body, service, host):
+        if ends_in_reasoning(host.format, prompt) and _leaves_no_thought(request, service, host):
             prompt = render(False)
     except TemplateError as error:
         raise bad(f"The chat template rejected the messages: {error}") from None
@@ -180,24 +172,32 @@ def parse_chat(body: dict[str, Any], service: Service) -> Chat:
             thoughtless = dataclasses.replace(host.format, think=None)
             rest = grammars.wanted_tools(thoughtless, tools, name, parallel, False)
     return Chat(
-        model=fields.text(body, "model", service.model_name),
+        model=service.model_name if request.model is None else request.model,
         prompt=prompt,
         host=host,
         tools=shown,
-        parses_calls=fields.flag(body, "parse_tool_calls", True),
+        parses_calls=request.parse_tool_calls,
         parses=not service.settings.skip_chat_parsing,
         parallel=parallel,
-        reasoning=reasoning,
-        include_usage=bodies.include_usage(body),
+        reasoning=request.reasoning_format or service.settings.reasoning_format,
+        include_usage=request.include_usage,
         logprobs=logprobs,
-        n_top=n_top or n_probs,
+        n_top=request.top_logprobs or request.n_probs,
         constraint=constraint,
-        budget=_budget(body, service, host, wish, starts_in_reasoning, rest),
+        budget=_budget(request, service, host, wish, starts_in_reasoning, rest),
     )
 
 
+def _check_supported(request: ChatRequest) -> None:
+    """What no model here can do."""
+    if request.audio is not None:
+        raise bad('"audio" is not supported: this server generates text only')
+    if request.modalities not in (None, ["text"]):
+        raise bad('"modalities" must be ["text"]: this server generates text only')
+
+
 def _budget(
-    body: dict[str, Any],
+    request: ChatRequest,
     service: Service,
     host: ChatHost,
     wish: Thinking,
@@ -208,8 +208,8 @@ def _budget(
     opens, ends, after = thought_tags(host.format)
     if wish.n_tokens <= 0 or not ends or (wish.on is False and not is_open):
         return None
-    if body.get("grammar") or (body.get("grammar") is None and service.constraint.grammar):
-        if any(body.get(name) for name in BUDGETS):
+    if request.grammar or (request.grammar is None and service.constraint.grammar):
+        if has_budget(request):
             raise bad(
                 '"grammar" covers the whole text, reasoning included: it cannot be combined with a reasoning budget'
             )
@@ -217,31 +217,28 @@ def _budget(
     return Budget(wish.n_tokens, opens.encode(), ends.encode(), is_open, wish.last + ends + after, rest)
 
 
-def _leaves_no_thought(body: dict[str, Any], service: Service, host: ChatHost) -> bool:
+def _leaves_no_thought(request: ChatRequest, service: Service, host: ChatHost) -> bool:
     """A grammar is of the whole text: where it does not speak of a thought's end, there is none to wait for."""
-    given = body.get("grammar")
-    grammar = service.constraint.grammar if given is None else given
+    grammar = service.constraint.grammar if request.grammar is None else request.grammar
     end = host.format.think[1] if host.format.think else ""
-    return isinstance(grammar, str) and bool(grammar and end) and end not in grammar
+    return bool(grammar and end) and end not in grammar
 
 
-def _ending(body: dict[str, Any], messages: list[dict[str, Any]]) -> tuple[bool, bool | None]:
+def _ending(request: ChatRequest, messages: list[dict[str, Any]]) -> tuple[bool, bool | None]:
     """Whether the template begins an answer, and whether the last message is gone on with; None: as the flags say."""
-    begins = fields.flag(body, "add_generation_prompt", True)
-    if body.get("continue_final_message") is None:
+    begins, goes_on = request.add_generation_prompt is not False, request.continue_final_message
+    if goes_on is None:
         return begins, None
-    goes_on = fields.flag(body, "continue_final_message", False)
-    if goes_on and begins and body.get("add_generation_prompt") is not None:
+    if goes_on and request.add_generation_prompt:
         raise bad('"continue_final_message" and "add_generation_prompt" cannot both be true')
     if goes_on and messages[-1]["role"] != "assistant":
         raise bad('"continue_final_message" needs a final assistant message')
     return begins or goes_on, goes_on
 
 
-def _messages(body: dict[str, Any]) -> list[dict[str, Any]]:
+def _messages(messages: list[Any]) -> list[dict[str, Any]]:
     """The messages, in today's form: of older ones, `function_call` and the role `function` are calls and results."""
-    messages = body.get("messages")
-    if not isinstance(messages, list) or not messages:
+    if not messages:
         raise bad('"messages" must be a non-empty array')
     found = [_message(message, i) for i, message in enumerate(messages)]
     for i, message in enumerate(found):
@@ -306,15 +303,11 @@ def _part(part: Any, i: int) -> dict[str, Any]:
     return {"type": "text", "text": text}
 
 
-def _tools(body: dict[str, Any]) -> list[dict[str, Any]]:
+def _tools(request: ChatRequest) -> list[dict[str, Any]]:
     """`functions` are tools in an older form."""
-    tools, functions = body.get("tools"), body.get("functions")
-    if not isinstance(functions, list | None):
-        raise bad('"functions" must be an array')
+    tools = request.tools
     if tools is None:
-        tools = [{"type": "function", "function": one} for one in functions or ()]
-    if not isinstance(tools, list):
-        raise bad('"tools" must be an array')
+        tools = [{"type": "function", "function": one} for one in request.functions or ()]
     for i, tool in enumerate(tools):
         function = tool.get("function") if isinstance(tool, dict) else None
         if (
@@ -330,27 +323,26 @@ def _tools(body: dict[str, Any]) -> list[dict[str, Any]]:
     return tools
 
 
-def _allowed(
-    body: dict[str, Any], tools: list[dict[str, Any]]
-) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """A choice that lists tools leaves those, and is its mode."""
-    choice = body.get("tool_choice")
+def _allowed(request: ChatRequest, tools: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A choice that lists tools leaves those, and becomes its mode."""
+    choice = request.tool_choice
     if not isinstance(choice, dict) or choice.get("type") != "allowed_tools":
-        return body, tools
+        return tools
     allowed = choice.get("allowed_tools")
     listed = allowed.get("tools") if isinstance(allowed, dict) else None
     if not isinstance(allowed, dict) or not isinstance(listed, list):
         raise bad('"tool_choice": "allowed_tools" must be an object with a "mode" and "tools"')
     functions = [one.get("function") for one in listed if isinstance(one, dict)]
     names = [one.get("name") for one in functions if isinstance(one, dict)]
-    left = [tool for tool in tools if tool["function"]["name"] in names]
-    return {**body, "tool_choice": allowed.get("mode", "auto")}, left
+    request.tool_choice = allowed.get("mode", "auto")
+    return [tool for tool in tools if tool["function"]["name"] in names]
 
 
-def _choice(body: dict[str, Any], tools: list[dict[str, Any]]) -> tuple[str, list[dict[str, Any]]]:
+def _choice(request: ChatRequest, tools: list[dict[str, Any]]) -> tuple[str, list[dict[str, Any]]]:
     """ "none", "auto" or "required"; or "named", with the tool itself."""
-    field = "tool_choice" if body.get("tool_choice") is not None else "function_call"
-    choice = body.get(field)
+    field, choice = "tool_choice", request.tool_choice
+    if choice is None:
+        field, choice = "function_call", request.function_call
     if choice is None:
         return "auto", []
     if isinstance(choice, dict):

@@ -16,18 +16,20 @@ from llamad.api.generate.job import Job, Part
 from llamad.api.generate.prepare import prepare
 from llamad.api.generate.stream_event import TextFrame, write_event
 from llamad.api.openai import objects
-from llamad.api.openai import request as bodies
 from llamad.api.openai.echo import Echo
-from llamad.api.request import fields, fim_prompt
-from llamad.api.request import prompt as prompts
+from llamad.api.openai.request import TOP_LOGPROBS_MAX, OpenAiRequest, settle
+from llamad.api.request import checks, fim_prompt
 from llamad.api.request.errors import ApiError, bad
-from llamad.api.request.fields import json_object
+from llamad.api.request.prompt import Prompts
 from llamad.api.service.service import Service
 from llamad.client.task import TokenProbs
 from llamad.client.text_event import TextEvent
+from llamad.flags.settings import Settings
 from llamad.http import sse
 from llamad.http.exchange import Exchange
 from llamad.http.request import Response
+from llamad.options.option import LEFT_OUT
+from llamad.options.table import LastN, Many
 
 _encode = msgspec.json.Encoder().encode
 
@@ -40,21 +42,37 @@ class Progress:
     is_echoed: bool = False  # of a stream
 
 
+class TextRequest(OpenAiRequest, kw_only=True):
+    prompt: Prompts | None = None
+    suffix: str = ""
+    echo: bool = False
+    logprobs: LastN = LEFT_OUT
+    best_of: Many = LEFT_OUT
+
+    @property
+    def n_top(self) -> int:
+        """How many candidates are told with each token; -1: no logprobs. /completion has another name for them."""
+        if self.logprobs == LEFT_OUT:
+            return self.n_probs or -1
+        most = max(self.n_probs, TOP_LOGPROBS_MAX)
+        if self.logprobs > most:
+            raise checks.out_of_range("logprobs", self.logprobs, -1, most)
+        return self.logprobs
+
+
 class TextDialect:
     """One request's: its id, what it echoes, and what it tells with the text."""
 
-    def __init__(self, body: dict[str, Any], service: Service) -> None:
+    def __init__(self, request: TextRequest, service: Service) -> None:
         self.id = objects.new_id("cmpl-")
         self.created = int(time.time())
-        self.model = fields.text(body, "model", service.model_name)
+        self.model = service.model_name if request.model is None else request.model
         self.fingerprint = service.build_info
-        self.echo = fields.flag(body, "echo", False)
-        n_probs = fields.whole(body, "n_probs", 0, 0)  # /completion's name for them
-        n_top = fields.whole(body, "logprobs", n_probs or -1, -1, max(n_probs, bodies.TOP_LOGPROBS_MAX))
-        self.n_top = n_top  # -1: no logprobs
-        self.usage = bodies.include_usage(body)
-        self.n_wanted = 1
-        self.prompts = prompts.Prompts()  # as sent
+        self.echo = request.echo
+        self.n_top = request.n_top
+        self.usage = request.include_usage
+        self.n_wanted = request.n
+        self.prompts = Prompts()  # as sent
         self.echoes: dict[int, Echo] = {}  # of each prompt
 
     @property
@@ -206,40 +224,46 @@ def _best(parts: list[Part], n: int) -> list[Part]:
 def handle(service: Service, exchange: Exchange) -> None:
     """POST /v1/completions."""
     model, engine = service.ready()
-    body = json_object(exchange.request.body)
+    request = service.defaults.decode(TextRequest, exchange.request.body)
     exchange.request.body = b""
-    dialect = TextDialect(body, service)
-    suffix = fields.text(body, "suffix")
-    refused = fim_prompt.refusal(model.info) if suffix else None
+    dialect = TextDialect(request, service)
+    refused = fim_prompt.refusal(model.info) if request.suffix else None
     if refused is not None:
         raise ApiError(refused.status, f'"suffix": {refused.message}')
-    n = fields.whole(body, "n_cmpl" if body.get("n_cmpl") is not None else "n", 1, 1)
-    best_of = fields.whole(body, "best_of", n, 1)
-    if best_of < n:
-        raise bad(f'"best_of" must be at least "n", which is {n}')
-    n_probs = dialect.n_probs
-    if best_of > n:
-        if fields.flag(body, "stream", False):
-            raise bad('"best_of" cannot be combined with "stream": all candidates are ranked first')
-        if best_of > service.settings.n_max:
-            raise bad(f'"best_of" may be at most {service.settings.n_max} on this server (--n-max)')
-        body = {**body, "n": best_of, "n_cmpl": None}
-        n_probs = max(1, n_probs)
-    generation, constraint = bodies.parse(body, service, n_probs)
-    dialect.n_wanted = n
+    n_probs = _take_best_of(request, dialect.n_probs, service.settings)
+    constraint = settle(request, service, n_probs)
     on_prompt = dialect.on_prompt if dialect.tells_prompt else None
-    if on_prompt is not None and (suffix or generation.post_sampling_probs):
-        other = "suffix" if suffix else "post_sampling_probs"
+    if on_prompt is not None and (request.suffix or request.post_sampling_probs):
+        other = "suffix" if request.suffix else "post_sampling_probs"
         raise bad(f'"echo" with "logprobs" cannot be combined with "{other}"')
-    job = Job(service, exchange, generation, constraint, model, engine, dialect, on_prompt=on_prompt)
-    if body.get("prompt") is None:
+    job = Job(service, exchange, request, constraint, model, engine, dialect, on_prompt=on_prompt)
+    if request.prompt is None:
         raise bad('"prompt" is missing')
-    sent = dialect.prompts = prompts.split(body["prompt"], service.settings.prompts_max, model.n_ctx_slot)
-    wanted: list[Any] = list(sent)
-    if suffix:
-        if not all(isinstance(one, str) for one in wanted):
+    sent = dialect.prompts = request.prompt
+    request.prompt = None  # the options live longer
+    wanted = _around_gap(sent, request, service.settings) if request.suffix else sent
+    prepare(service, exchange, request, constraint, model, wanted, job.submit)
+
+
+def _take_best_of(request: TextRequest, n_probs: int, settings: Settings) -> int:
+    """Of `best_of` completions `n` are told: how many candidates are needed of each token to rank them."""
+    best_of = request.n if request.best_of == LEFT_OUT else request.best_of
+    if best_of < request.n:
+        raise bad(f'"best_of" must be at least "n", which is {request.n}')
+    if best_of == request.n:
+        return n_probs
+    if request.stream:
+        raise bad('"best_of" cannot be combined with "stream": all candidates are ranked first')
+    checks.check_cap("best_of", best_of, settings.n_max, "--n-max")
+    request.n = best_of
+    return max(1, n_probs)
+
+
+def _around_gap(sent: Prompts, request: TextRequest, settings: Settings) -> list[fim_prompt.Infill]:
+    """The prompts as what stands before the suffix."""
+    found = []
+    for one in sent:
+        if not isinstance(one, str):
             raise bad('"suffix" needs a "prompt" that is a string, or an array of strings')
-        wanted = [
-            fim_prompt.Infill(service.settings, one, suffix, [], "", generation.n_predict) for one in wanted
-        ]
-    prepare(service, exchange, generation, constraint, model, wanted, job.submit)
+        found.append(fim_prompt.Infill(settings, one, request.suffix, [], "", request.n_predict))
+    return found

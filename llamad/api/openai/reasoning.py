@@ -6,17 +6,14 @@ Pure functions, on the event loop or in a worker. Every 400 and 501 about these 
 from __future__ import annotations
 
 import re
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast, get_args
 
-from llamad.api.request import fields
+from llamad.api.openai.request import ChatRequest, Effort
 from llamad.api.request.errors import ApiError, bad
 from llamad.chat.host import ChatHost
-from llamad.chat.parsing import Reasoning
 from llamad.flags.settings import Settings
+from llamad.options.option import LEFT_OUT
 
-REASONING: tuple[Reasoning, ...] = ("none", "auto", "deepseek", "deepseek-legacy")
-BUDGETS = ("reasoning_budget_tokens", "thinking_budget_tokens")
-EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 _NEAREST = {"minimal": "low", "xhigh": "high", "max": "high"}
 
 
@@ -29,32 +26,32 @@ class Thinking(NamedTuple):
     kwargs: dict[str, Any]  # the request's variables of the template
 
 
-def effort(value: Any, field: str) -> str | None:
+def effort(value: object, field: str) -> Effort | None:
     """How much a model is to think, in OpenAI's words; None where nothing is said."""
-    if value is not None and value not in EFFORTS:
-        raise bad(f"{field} must be one of {', '.join(EFFORTS)}")
-    return cast("str | None", value)
+    efforts = get_args(Effort)
+    if value is not None and value not in efforts:
+        raise bad(f"{field} must be one of {', '.join(efforts)}")
+    return cast("Effort | None", value)
 
 
-def thinking(body: dict[str, Any], settings: Settings, host: ChatHost) -> Thinking:
+def thinking(request: ChatRequest, settings: Settings, host: ChatHost) -> Thinking:
     """The flags, among them the template's variables for every chat, then `reasoning_effort`, then the request's own
     variables, then the budget: each above those before."""
-    given = body.get("chat_template_kwargs")
-    if not isinstance(given, dict | None):
-        raise bad('"chat_template_kwargs" must be an object')
-    own = dict(given or {})
+    own = request.chat_template_kwargs or {}
     on: bool | None = {"on": True, "off": False}.get(settings.reasoning)
     on = _switch(host.kwargs, on)
-    wanted = effort(body.get("reasoning_effort"), '"reasoning_effort"')
+    wanted = request.reasoning_effort
     if wanted is not None:
         on = wanted != "none"
     on = _switch(own, on)
     kwargs = {"reasoning_effort": _known(wanted, host), **own} if wanted and wanted != "none" else own
-    last = fields.text(body, "reasoning_budget_message", settings.reasoning_budget_message or "")
-    n_tokens = _budget(body, settings)
+    last = request.reasoning_budget_message
+    if last is None:
+        last = settings.reasoning_budget_message or ""
+    n_tokens = _budget(request, settings)
     if n_tokens == 0:
         on = False
-    if fields.flag(body, "reasoning_control", False):
+    if request.reasoning_control:
         raise ApiError(501, '"reasoning_control" is not supported; leave it out')
     return Thinking(on, n_tokens, last, kwargs)
 
@@ -73,16 +70,14 @@ def _known(wanted: str, host: ChatHost) -> str:
     return wanted
 
 
-def _budget(body: dict[str, Any], settings: Settings) -> int:
-    name = next((name for name in BUDGETS if body.get(name) is not None), "")
-    budget = fields.whole(body, name, -1, -1) if name else -1
+def _budget(request: ChatRequest, settings: Settings) -> int:
+    budget = request.reasoning_budget_tokens
+    if budget == LEFT_OUT:
+        budget = request.thinking_budget_tokens
     return settings.reasoning_budget if budget < 0 else budget
 
 
-def reasoning_format(body: dict[str, Any], settings: Settings) -> Reasoning:
-    value = body.get("reasoning_format")
-    if value is None:
-        value = settings.reasoning_format
-    if value not in REASONING:
-        raise bad(f'"reasoning_format" must be one of {", ".join(REASONING)}')
-    return cast(Reasoning, value)
+def has_budget(request: ChatRequest) -> bool:
+    """Whether the request itself limits its thoughts."""
+    given = (request.reasoning_budget_tokens, request.thinking_budget_tokens)
+    return any(budget not in (LEFT_OUT, 0) for budget in given)

@@ -1,50 +1,120 @@
-"""Owns the way from OpenAI's request bodies to the options of a generation.
+"""Owns the bodies of OpenAI's endpoints, and how their fields for length, form and logprobs become the options'.
 
-Pure functions on the event loop. Every 400 about OpenAI's own fields is born here.
+Pure functions on the event loop. What a chat's other fields mean is chat_request.py's and reasoning.py's.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Annotated, Any, ClassVar, Literal
 
-from llamad.api.request import constraints, fields
+from msgspec import Meta, Struct, field
+
+from llamad.api.request import constraints
 from llamad.api.request.errors import bad
 from llamad.api.request.parse import GenerationRequest
 from llamad.api.service.service import Service
-from llamad.options.table import Options
+from llamad.chat.parsing import Reasoning
+from llamad.options.option import LEFT_OUT
+from llamad.options.table import LastN, Length
 
 TOP_LOGPROBS_MAX = 20
 
-
-def include_usage(body: dict[str, Any]) -> bool:
-    """`stream_options.include_usage`."""
-    value = body.get("stream_options")
-    if value is None:
-        return False
-    if not isinstance(value, dict):
-        raise bad('"stream_options" must be an object')
-    return fields.flag(value, "include_usage", False)
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+Choice = Annotated[
+    dict[str, Any] | str | None, Meta(description='"none", "auto", "required" or name a function')
+]
 
 
-def limit(body: dict[str, Any], service: Service) -> dict[str, Any]:
-    """The token limit under the name that the options know. Without one a text ends with its context, unshifted."""
-    wanted, cap = service.defaults.options.n_predict, service.settings.n_predict_max or None
-    for name in ("max_completion_tokens", "max_tokens", "n_predict"):
-        if body.get(name) is not None:
-            wanted = fields.capped(body, name, -2, cap, "--n-predict-max")
-            break
-    return {"n_predict": -2 if wanted < 0 else wanted}
+class StreamOptions(Struct):
+    include_usage: bool = False
 
 
-def response_format(body: dict[str, Any]) -> constraints.Wanted | None:
+class OpenAiRequest(GenerationRequest, kw_only=True):
+    """What OpenAI's endpoints have in common: every option of /completion, and a few names of their own."""
+
+    LIMITS: ClassVar[tuple[str, ...]] = ("max_completion_tokens", "max_tokens", "n_predict")
+
+    model: str | None = None
+    user: str = ""  # nothing here depends on who asks
+    max_completion_tokens: Length = LEFT_OUT
+    response_format: Annotated[dict[str, Any] | str | None, Meta(description='an object with a "type"')] = (
+        None
+    )
+    stream_options: StreamOptions | None = None
+
+    @property
+    def include_usage(self) -> bool:
+        return self.stream_options is not None and self.stream_options.include_usage
+
+
+class ChatRequest(OpenAiRequest, kw_only=True):
+    """A chat: messages and tools are documents for its template."""
+
+    messages: Annotated[list[Any], Meta(description="a non-empty array")] = field(default_factory=list)
+    tools: list[Any] | None = None
+    functions: list[Any] | None = None  # tools in an older form
+    tool_choice: Choice = None
+    function_call: Choice = None  # a choice in an older form
+    parallel_tool_calls: bool | None = None
+    parse_tool_calls: bool = True
+    chat_template_kwargs: dict[str, Any] | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+    reasoning_format: Reasoning | None = None
+    reasoning_effort: Effort | None = None
+    reasoning_budget_tokens: LastN = LEFT_OUT
+    thinking_budget_tokens: LastN = LEFT_OUT
+    reasoning_budget_message: str | None = None
+    reasoning_control: bool = False
+    logprobs: bool = False
+    top_logprobs: Annotated[int, Meta(ge=0, le=TOP_LOGPROBS_MAX)] = 0
+    audio: Any = None
+    modalities: Any = None
+
+    def drop_documents(self) -> None:
+        """Once they are read: the options live longer."""
+        self.messages = []
+        self.tools = self.functions = self.chat_template_kwargs = self.response_format = None
+
+
+def settle(
+    request: OpenAiRequest,
+    service: Service,
+    n_probs: int,
+    forced: constraints.Wanted | None = None,
+    before: str = "",
+) -> constraints.Wanted:
+    """Set the options that OpenAI says in other words, and find what constrains the answer. `before` is what a chat's
+    model writes before an answer that a schema forms."""
+    if request.n_predict < 0:
+        request.n_predict = -2  # without a limit a text ends with its context, unshifted
+    if n_probs > service.settings.n_probs_max:
+        most = service.settings.n_probs_max
+        raise bad(f'"logprobs" may be at most {most} on this server (--n-probs-max)')
+    request.n_probs = max(n_probs, request.n_probs)
+    wanted = _response_format(request)
+    if forced is not None and wanted is not None:
+        raise bad('"response_format" cannot be combined with a "tool_choice" that forces a call')
+    wanted = forced or wanted
+    if wanted is not None and (request.grammar or request.json_schema is not None):
+        raise bad(
+            '"grammar" and "json_schema" cannot be combined with "response_format" or a forced tool call'
+        )
+    constraint = constraints.parse(request, wanted or service.constraint)
+    if before and constraint.schema is not None:
+        constraint = dataclasses.replace(constraint, before=before)
+    return constraint
+
+
+def _response_format(request: OpenAiRequest) -> constraints.Wanted | None:
     """What `response_format` wants, in every form of it; None when it says nothing."""
-    value = body.get("response_format")
+    value, strict = request.response_format, request.strict
     if value is None or value == "auto":
         return None
-    if not isinstance(value, dict) or not isinstance(value.get("type"), str):
+    kind = value.get("type") if isinstance(value, dict) else None
+    if not isinstance(value, dict) or not isinstance(kind, str):
         raise bad('"response_format" must be an object with a "type"')
-    kind, strict = value["type"], fields.flag(body, "strict", True)
     if kind in ("text", "auto"):
         return None
     if kind == "json_object":
@@ -69,45 +139,3 @@ def _schema(value: object) -> Any:
     if not isinstance(value, dict | bool):
         raise bad('"response_format": the schema must be an object')
     return value
-
-
-def parse(
-    body: dict[str, Any],
-    service: Service,
-    n_probs: int,
-    forced: constraints.Wanted | None = None,
-    before: str = "",
-) -> tuple[Options, constraints.Wanted]:
-    """Every option of /completion, with OpenAI's names for the limit and the form. `before` is what a chat's model
-    writes before an answer that a schema forms."""
-    own = {"prompt", "response_format", "logprobs", "top_logprobs", "max_tokens", "max_completion_tokens"}
-    known = {name: value for name, value in body.items() if name not in own}
-    known |= limit(body, service)
-    fields.text(body, "user")  # nothing here depends on who asks
-    if n_probs > service.settings.n_probs_max:
-        most = service.settings.n_probs_max
-        raise bad(f'"logprobs" may be at most {most} on this server (--n-probs-max)')
-    known["n_probs"] = max(n_probs, fields.whole(body, "n_probs", 0, 0))
-    wanted = response_format(body)
-    if forced is not None and wanted is not None:
-        raise bad('"response_format" cannot be combined with a "tool_choice" that forces a call')
-    wanted = forced or wanted
-    has_own = bool(known.get("grammar")) or known.get("json_schema") is not None
-    if wanted is not None and has_own:
-        raise bad(
-            '"grammar" and "json_schema" cannot be combined with "response_format" or a forced tool call'
-        )
-    found = service.defaults.read(GenerationRequest, known)
-    constraint = constraints.parse(found, wanted or service.constraint)
-    if before and constraint.schema is not None:
-        constraint = dataclasses.replace(constraint, before=before)
-    return found, constraint
-
-
-def check_unsupported(body: dict[str, Any]) -> None:
-    """What no model here can do."""
-    if body.get("audio") is not None:
-        raise bad('"audio" is not supported: this server generates text only')
-    modalities = body.get("modalities")
-    if modalities is not None and modalities != ["text"]:
-        raise bad('"modalities" must be ["text"]: this server generates text only')

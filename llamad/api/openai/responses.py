@@ -13,12 +13,11 @@ import msgspec
 from llamad.api.generate.job import Job, Part
 from llamad.api.generate.stream_event import TextFrame
 from llamad.api.openai import objects
-from llamad.api.openai import request as bodies
-from llamad.api.openai import responses_request as response_bodies
 from llamad.api.openai.chat_request import Chat, start, with_chat
+from llamad.api.openai.request import settle
 from llamad.api.openai.responses_items import Answer, Events
+from llamad.api.openai.responses_request import ResponseRequest, into_chat
 from llamad.api.request.errors import ApiError
-from llamad.api.request.fields import json_object
 from llamad.api.service.service import Service
 from llamad.client.text_event import TextEvent
 from llamad.http import sse
@@ -142,16 +141,15 @@ def handle(service: Service, exchange: Exchange) -> None:
     """POST /v1/responses and /responses."""
     model, engine = service.ready()
     n_bytes = len(exchange.request.body)
-    body = json_object(exchange.request.body)
+    request = service.defaults.decode(ResponseRequest, exchange.request.body)
     exchange.request.body = b""
-    asked = response_bodies.parse(body, service.settings)
+    echo = into_chat(request)
 
     def answer(chat: Chat) -> None:
-        generation, constraint = bodies.parse(
-            chat.without_own(asked.chat), service, chat.n_probs, chat.constraint, chat.before
-        )
-        dialect = ResponseDialect(chat, asked.echo, generation)
-        job = Job(service, exchange, generation, constraint, model, engine, dialect, markers=True)
+        constraint = settle(request, service, chat.n_probs, chat.constraint, chat.before)
+        request.drop_documents()
+        dialect = ResponseDialect(chat, echo, request)
+        job = Job(service, exchange, request, constraint, model, engine, dialect, markers=True)
         start(chat, job)
 
-    with_chat(service, exchange, asked.chat, n_bytes, answer)
+    with_chat(service, exchange, request, n_bytes, answer)

@@ -5,14 +5,15 @@ Pure functions on the event loop. Every 400 and 501 about this endpoint's own fi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
-from llamad.api.openai import request as bodies
+from msgspec import Meta
+
 from llamad.api.openai.reasoning import effort
-from llamad.api.request import fields
+from llamad.api.openai.request import ChatRequest, Effort
 from llamad.api.request.errors import ApiError, bad
-from llamad.flags.settings import Settings
+from llamad.options.option import LEFT_OUT
+from llamad.options.table import Many
 
 # There is no store: what names something kept by the server names nothing.
 _STORED = {
@@ -30,89 +31,75 @@ _FOREIGN = (
     " logprobs add_generation_prompt reasoning_effort n_probs post_sampling_probs return_tokens"
     " timings_per_token response_fields"
 ).split()
-_OWN = frozenset(
-    "input instructions tools tool_choice text reasoning max_output_tokens include store metadata background"
-    " truncation max_tool_calls stream_options service_tier prompt_cache_key"
-    " prompt_cache_retention safety_identifier user".split()
-) | {*_STORED, *_FOREIGN}
 
 
-@dataclass(slots=True)
-class Asked:
-    """The chat in the form of /v1/chat/completions, and what the response object repeats of the request."""
+class ResponseRequest(ChatRequest, kw_only=True):
+    """A chat in other words; into_chat() says them in a chat's own."""
 
-    chat: dict[str, Any]
-    echo: dict[str, Any]
+    LIMITS: ClassVar[tuple[str, ...]] = ("max_output_tokens",)
+    REFUSED: ClassVar[dict[str, str]] = {
+        name: f'"{name}": responses are not stored; {instead}' for name, instead in _STORED.items()
+    } | {name: f'"{name}" is not a field of this endpoint' for name in _FOREIGN}
+
+    input: Annotated[str | list[Any] | None, Meta(description="a string or a non-empty array of items")] = (
+        None
+    )
+    instructions: str | None = None
+    max_output_tokens: Many = LEFT_OUT
+    text: dict[str, Any] | None = None
+    reasoning: dict[str, Any] | None = None
+    include: tuple[str, ...] = ()
+    metadata: dict[str, Any] | None = None
+    background: bool = False
+    store: bool = False
+    truncation: str = "disabled"
+
+    def drop_documents(self) -> None:
+        super().drop_documents()
+        self.input = self.text = self.reasoning = self.metadata = None
 
 
-def parse(body: dict[str, Any], settings: Settings) -> Asked:
-    """Raises ApiError for what cannot be honoured."""
-    _refuse(body)
-    out = {name: value for name, value in body.items() if name not in _OWN}
-    out["messages"] = _instructions(body) + _messages(body.get("input"))
-    tools, out["tool_choice"] = _tools(body)
-    out["tools"] = [_function(tool) for tool in tools]
-    limit = body.get("max_output_tokens")
-    if limit is not None:
-        cap = settings.n_predict_max or None
-        out["max_tokens"] = fields.capped(body, "max_output_tokens", 1, cap, "--n-predict-max")
-    out["response_format"] = _format(body)
-    include = fields.texts(body, "include")
-    for name in include:
+def into_chat(request: ResponseRequest) -> dict[str, Any]:
+    """Turn the request into a chat, in place; what the response object repeats of it. Raises ApiError for what cannot
+    be honoured."""
+    if request.background:
+        raise bad('"background": responses are not stored; wait for the answer, or stream it')
+    if request.truncation != "disabled":
+        raise bad('"truncation" may only be "disabled"; shorten the input instead')
+    for name in request.include:
         if name not in _INCLUDES:
             raise bad(f'"include": "{name[:64]}" is unknown; use {", ".join(_INCLUDES)}')
-    n_top = fields.whole(body, "top_logprobs", 0, 0, bodies.TOP_LOGPROBS_MAX)
-    out["logprobs"] = "message.output_text.logprobs" in include or n_top > 0
-    out["reasoning_effort"] = _effort(body)
-    metadata = body.get("metadata")
-    if not isinstance(metadata, dict | None):
-        raise bad('"metadata" must be an object')
+    limit = request.max_output_tokens
     echo = {
-        "instructions": body.get("instructions"),
-        "max_output_tokens": limit,
-        "metadata": metadata or {},
-        "parallel_tool_calls": fields.flag(body, "parallel_tool_calls", True),
-        "reasoning": body.get("reasoning") or {"effort": None, "summary": None},
-        "text": body.get("text") or {"format": {"type": "text"}},
-        "tool_choice": body.get("tool_choice") or "auto",
-        "tools": body.get("tools") or [],
-        "top_logprobs": n_top,
-        "user": fields.text(body, "user") or None,
+        "instructions": request.instructions,
+        "max_output_tokens": None if limit == LEFT_OUT else limit,
+        "metadata": request.metadata or {},
+        "parallel_tool_calls": request.parallel_tool_calls is not False,
+        "reasoning": request.reasoning or {"effort": None, "summary": None},
+        "text": request.text or {"format": {"type": "text"}},
+        "tool_choice": request.tool_choice or "auto",
+        "tools": request.tools or [],
+        "top_logprobs": request.top_logprobs,
+        "user": request.user or None,
     }
-    return Asked(out, echo)
+    request.messages = _instructions(request.instructions) + _messages(request.input)
+    tools, request.tool_choice = _tools(request)
+    request.tools = [_function(tool) for tool in tools]
+    request.response_format = _format(request.text)
+    request.logprobs = "message.output_text.logprobs" in request.include or request.top_logprobs > 0
+    request.reasoning_effort = _effort(request.reasoning)
+    return echo
 
 
-def _refuse(body: dict[str, Any]) -> None:
-    for name, instead in _STORED.items():
-        if body.get(name) is not None:
-            raise bad(f'"{name}": responses are not stored; {instead}')
-    for name in _FOREIGN:
-        if body.get(name) is not None:
-            raise bad(f'"{name}" is not a field of this endpoint')
-    if fields.flag(body, "background", False):
-        raise bad('"background": responses are not stored; wait for the answer, or stream it')
-    fields.flag(body, "store", False)
-    if fields.text(body, "truncation", "disabled") != "disabled":
-        raise bad('"truncation" may only be "disabled"; shorten the input instead')
-
-
-def _effort(body: dict[str, Any]) -> str | None:
+def _effort(reasoning: dict[str, Any] | None) -> Effort | None:
     """`reasoning.effort`. Thoughts are told whole, so a summary is nothing more."""
-    value = body.get("reasoning")
-    if value is None:
-        return None
-    if not isinstance(value, dict):
-        raise bad('"reasoning" must be an object')
-    return effort(value.get("effort"), '"reasoning": "effort"')
+    return None if reasoning is None else effort(reasoning.get("effort"), '"reasoning": "effort"')
 
 
-def _format(body: dict[str, Any]) -> dict[str, Any] | None:
+def _format(text: dict[str, Any] | None) -> dict[str, Any] | None:
     """`text.format`: a schema stands beside its name there, and one level deeper in a chat."""
-    text = body.get("text")
     if text is None:
         return None
-    if not isinstance(text, dict):
-        raise bad('"text" must be an object')
     if text.get("verbosity") not in (None, "medium"):
         raise ApiError(501, '"text": "verbosity" cannot be set; ask for it in the instructions')
     value = text.get("format")
@@ -130,13 +117,9 @@ def _format(body: dict[str, Any]) -> dict[str, Any] | None:
     }
 
 
-def _tools(body: dict[str, Any]) -> tuple[list[dict[str, Any]], Any]:
+def _tools(request: ResponseRequest) -> tuple[list[dict[str, Any]], Any]:
     """The tools that may be called, and the choice among them."""
-    tools = body.get("tools")
-    if tools is None:
-        tools = []
-    if not isinstance(tools, list):
-        raise bad('"tools" must be an array')
+    tools, choice = request.tools or [], request.tool_choice
     for i, tool in enumerate(tools):
         kind = tool.get("type") if isinstance(tool, dict) else None
         if not isinstance(kind, str):
@@ -148,7 +131,6 @@ def _tools(body: dict[str, Any]) -> tuple[list[dict[str, Any]], Any]:
             )
         if not isinstance(tool.get("name"), str) or not tool["name"]:
             raise bad(f'"tools[{i}]" must have a "name"')
-    choice = body.get("tool_choice")
     if isinstance(choice, dict) and choice.get("type") == "allowed_tools":
         allowed = choice.get("tools")
         if not isinstance(allowed, list):
@@ -167,16 +149,15 @@ def _function(tool: dict[str, Any]) -> dict[str, Any]:
     return {"type": "function", "function": function}
 
 
-def _instructions(body: dict[str, Any]) -> list[dict[str, Any]]:
-    text = fields.text(body, "instructions")
+def _instructions(text: str | None) -> list[dict[str, Any]]:
     return [{"role": "system", "content": text}] if text else []
 
 
-def _messages(items: Any) -> list[dict[str, Any]]:
+def _messages(items: str | list[Any] | None) -> list[dict[str, Any]]:
     """Items in order. An assistant's thought, text and calls are items of their own here and one message there."""
     if isinstance(items, str):
         return [{"role": "user", "content": items}]
-    if not isinstance(items, list) or not items:
+    if not items:
         raise bad('"input" must be a string or a non-empty array of items')
     out: list[dict[str, Any]] = []
     turn: dict[str, Any] | None = None  # the assistant's message that may still grow

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import NoneType, UnionType
-from typing import Any, Generic, TypeVar, Union, get_args, get_origin
+from typing import Any, Generic, Literal, TypeVar, Union, get_args, get_origin
 
 import msgspec
 
@@ -85,11 +85,16 @@ def _value(field: Field, value: Any, hook: Hook) -> Any:
     kind = kinds[0]
     if len(kinds) > 1 or kind in (list[Any], dict[str, Any]):
         return _plain(field, kinds, value)
+    if get_origin(kind) is Literal:
+        if value not in get_args(kind):
+            raise bad(f'"{field.name}" must be one of {", ".join(get_args(kind))}')
+        return value
     if get_origin(kind) is list:
         (item,) = get_args(kind)
-        return [_nested(field, item, one, hook) for one in _plain(field, [list], value)]
+        found = _plain(field, [list], value)
+        return [_nested(field, f"{field.name}[{i}]", item, one, hook) for i, one in enumerate(found)]
     if isinstance(kind, msgspec.StructMeta):
-        return _nested(field, kind, _plain(field, [dict], value), hook)
+        return _nested(field, field.name, kind, _plain(field, [dict], value), hook)
     simple = _SIMPLE.get(kind)
     if simple is not None:
         return simple(field, value)
@@ -108,14 +113,14 @@ def _plain(field: Field, kinds: list[Any], value: Any) -> Any:
     return value
 
 
-def _nested(field: Field, type: Any, value: Any, hook: Hook) -> Any:
+def _nested(field: Field, where: str, type: Any, value: Any, hook: Hook) -> Any:
     """An object inside of a field, which is named before what is wrong with it."""
     if not isinstance(value, dict):
         raise bad(f'"{field.name}" must be {field.description or "an array of objects"}')
     try:
         return _read(type, fields_of(type), value, hook)
     except ApiError as error:
-        raise ApiError(error.status, f'"{field.name}": {error.message}') from None
+        raise ApiError(error.status, f'"{where}": {error.message}') from None
 
 
 def _whole(field: Field, value: Any) -> int:

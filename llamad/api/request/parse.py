@@ -72,12 +72,6 @@ class Defaults:
         self._finish(request)
         return request
 
-    def read(self, struct: type[T], known: dict[str, Any]) -> T:
-        """The same of a body that is decoded already."""
-        request: T = Body(self._with_defaults(struct), self._special).read(known)
-        self._finish(request)
-        return request
-
     def _with_defaults(self, struct: type[T]) -> type[T]:
         """The same struct, with the server's options for defaults, and without the fields that it refuses."""
         hints = get_type_hints(struct, include_extras=True)
