@@ -70,15 +70,13 @@ class Options(Struct, kw_only=True):
     cache_prompt: Annotated[
         bool,
         prompt(
-            help="re-use what a slot holds of the prompt already",
+            help="reuse cached prefixes of the prompt",
             flags=("--cache-prompt",),
             off=("--no-cache-prompt",),
             env="LLAMA_ARG_CACHE_PROMPT",
         ),
     ] = True
-    id_slot: Annotated[
-        Whole, prompt(help="the slot to run in; -1 lets the server choose", values="-1 to slots - 1")
-    ] = -1
+    id_slot: Annotated[Whole, prompt(help="the slot to run in; -1: any", values="-1 to slots - 1")] = -1
     slot_id: Annotated[Whole, Alias("id_slot")] = LEFT_OUT
 
     # Length.
@@ -86,8 +84,8 @@ class Options(Struct, kw_only=True):
     n_predict: Annotated[
         Length,
         length(
-            help="most tokens to write; -1 has no limit, -2 ends with the context",
-            note="0 only reads the prompt",
+            help="maximum tokens to generate; -1: no limit, -2: until the context is full",
+            note="0 only prefills the prompt",
             flags=("-n", "--predict", "--n-predict"),
             env="LLAMA_ARG_N_PREDICT",
             see=("--n-predict-max",),
@@ -97,16 +95,16 @@ class Options(Struct, kw_only=True):
     n_keep: Annotated[
         LastN,
         length(
-            help="prompt tokens, BOS not counted, that stay when the context is full; -1 is the whole prompt",
+            help="prompt tokens kept on a context shift, BOS not counted; -1: the whole prompt",
             flags=("--keep",),
             env="LLAMA_ARG_KEEP",
         ),
     ] = 0
     n_discard: Annotated[
-        Count, length(help="tokens that go when the context is full; 0 is half of what is not kept")
+        Count, length(help="tokens dropped on a context shift; 0: half of what is not kept")
     ] = 0
     t_max_predict_ms: Annotated[
-        LastN, length(help="time to write in, once a line end was written; 0 or less is no limit")
+        LastN, length(help="time limit of the generation, once it has a line break; 0 or less: none")
     ] = 0
     stop: Annotated[
         Stops,
@@ -119,20 +117,20 @@ class Options(Struct, kw_only=True):
     ignore_eos: Annotated[
         bool,
         length(
-            help="never choose a token that ends the text",
+            help="never sample a token that ends the text",
             flags=("--ignore-eos",),
             env="LLAMA_ARG_IGNORE_EOS",
         ),
     ] = False
     n_indent: Annotated[
         Count,
-        length(help="a new line with fewer spaces or tabs before its text ends the answer; 0 is off"),
+        length(help="a line indented by fewer spaces or tabs ends the answer; 0: off"),
     ] = 0
     n: Annotated[
         Many,
         length(
-            help="so many answers, as an array",
-            note="The prompt is read once, and each has the next seed",
+            help="completions of each prompt, as an array",
+            note="The prompt is prefilled once; each has the next seed",
             values="1 to `--n-max`",
             see=("--n-max",),
         ),
@@ -156,8 +154,8 @@ class Options(Struct, kw_only=True):
     seed: Annotated[
         Seed,
         sampling(
-            help="seed of the random numbers; negative draws a new one for each request",
-            note="4294967295 does, too; larger ones are taken modulo that. The echo has the one that was used",
+            help="random seed; negative: a new one for each request",
+            note="4294967295 too; larger ones are taken modulo that. The echo has the seed that was used",
             values="64 bits",
             flags=("-s", "--seed"),
             env="LLAMA_ARG_SEED",
@@ -166,7 +164,7 @@ class Options(Struct, kw_only=True):
     temperature: Annotated[
         Number,
         sampling(
-            help="the logits are divided by it; 0 or less takes the likeliest token",
+            help="temperature, by which logits are divided; 0 or less: greedy",
             flags=("--temperature", "--temp"),
             env="LLAMA_ARG_TEMPERATURE",
         ),
@@ -174,7 +172,7 @@ class Options(Struct, kw_only=True):
     dynatemp_range: Annotated[
         FromZero,
         sampling(
-            help="let the temperature move this far up and down with the entropy; 0 is off",
+            help="range of the dynamic temperature, which follows the entropy; 0: off",
             flags=("--dynatemp-range",),
             env="LLAMA_ARG_DYNATEMP_RANGE",
         ),
@@ -190,13 +188,13 @@ class Options(Struct, kw_only=True):
     top_k: Annotated[
         Whole,
         sampling(
-            help="keep the k likeliest tokens; 0 or less is off", flags=("--top-k",), env="LLAMA_ARG_TOP_K"
+            help="keep the k likeliest tokens; 0 or less: off", flags=("--top-k",), env="LLAMA_ARG_TOP_K"
         ),
     ] = 40
     top_p: Annotated[
         Share,
         sampling(
-            help="keep the likeliest tokens that together have this probability; 1 is off",
+            help="keep the likeliest tokens that together have this probability; 1: off",
             flags=("--top-p",),
             env="LLAMA_ARG_TOP_P",
         ),
@@ -204,7 +202,7 @@ class Options(Struct, kw_only=True):
     min_p: Annotated[
         Share,
         sampling(
-            help="keep tokens with at least this share of the likeliest's probability; 0 is off",
+            help="keep tokens with at least this share of the likeliest's probability; 0: off",
             flags=("--min-p",),
             env="LLAMA_ARG_MIN_P",
         ),
@@ -212,7 +210,7 @@ class Options(Struct, kw_only=True):
     typical_p: Annotated[
         Share,
         sampling(
-            help="keep the least unusual tokens that together have this probability; 1 is off",
+            help="keep the least unusual tokens that together have this probability; 1: off",
             flags=("--typical-p", "--typical"),
             env="LLAMA_ARG_TYPICAL",
         ),
@@ -220,7 +218,7 @@ class Options(Struct, kw_only=True):
     tfs_z: Annotated[
         Share,
         sampling(
-            help="tail free sampling: cut where the curve of the probabilities is flat; 1 is off",
+            help="tail-free sampling: cut where the curve of probabilities is flat; 1: off",
             flags=("--tfs",),
             env="LLAMA_ARG_TFS",
         ),
@@ -228,7 +226,7 @@ class Options(Struct, kw_only=True):
     top_n_sigma: Annotated[
         Number,
         sampling(
-            help="keep tokens within this many standard deviations of the best logit; 0 or less is off",
+            help="keep tokens within this many standard deviations of the best logit; 0 or less: off",
             flags=("--top-nsigma", "--top-n-sigma"),
             env="LLAMA_ARG_TOP_N_SIGMA",
         ),
@@ -236,7 +234,7 @@ class Options(Struct, kw_only=True):
     xtc_probability: Annotated[
         Share,
         sampling(
-            help="how often XTC drops the likeliest tokens; 0 is off",
+            help="how often XTC drops the likeliest tokens; 0: off",
             flags=("--xtc-probability",),
             env="LLAMA_ARG_XTC_PROBABILITY",
         ),
@@ -244,7 +242,7 @@ class Options(Struct, kw_only=True):
     xtc_threshold: Annotated[
         Share,
         sampling(
-            help="XTC drops all tokens at least this likely but the last of them; above 0.5 is off",
+            help="XTC drops all tokens at least this likely but the last of them; above 0.5: off",
             flags=("--xtc-threshold",),
             env="LLAMA_ARG_XTC_THRESHOLD",
         ),
@@ -253,7 +251,7 @@ class Options(Struct, kw_only=True):
         int,
         Meta(ge=0, le=2),
         sampling(
-            help="Mirostat version 1 or 2 in place of the other samplers; 0 is off",
+            help="Mirostat version 1 or 2 in place of the other samplers; 0: off",
             flags=("--mirostat",),
             env="LLAMA_ARG_MIROSTAT",
         ),
@@ -270,7 +268,7 @@ class Options(Struct, kw_only=True):
     ] = 0.1
     min_keep: Annotated[
         Count,
-        sampling(help="tokens that a cut leaves at least", flags=("--min-keep",), env="LLAMA_ARG_MIN_KEEP"),
+        sampling(help="minimum tokens that a cut leaves", flags=("--min-keep",), env="LLAMA_ARG_MIN_KEEP"),
     ] = 0
     logit_bias: Annotated[
         Biases,
@@ -288,7 +286,7 @@ class Options(Struct, kw_only=True):
     repeat_last_n: Annotated[
         LastN,
         penalty(
-            help="how many tokens back the penalties look; 0 is off, -1 is the context",
+            help="window of the penalties, in tokens; 0: off, -1: the context size",
             flags=("--repeat-last-n",),
             env="LLAMA_ARG_REPEAT_LAST_N",
         ),
@@ -296,7 +294,7 @@ class Options(Struct, kw_only=True):
     repeat_penalty: Annotated[
         Positive,
         penalty(
-            help="divides positive logits of tokens that occurred, multiplies others; 1 is off",
+            help="divides positive logits of tokens that occurred, multiplies others; 1: off",
             flags=("--repeat-penalty",),
             env="LLAMA_ARG_REPEAT_PENALTY",
         ),
@@ -304,7 +302,7 @@ class Options(Struct, kw_only=True):
     presence_penalty: Annotated[
         Number,
         penalty(
-            help="subtracted once from the logits of tokens that occurred; 0 is off",
+            help="subtracted once from the logits of tokens that occurred; 0: off",
             flags=("--presence-penalty",),
             env="LLAMA_ARG_PRESENCE_PENALTY",
         ),
@@ -312,7 +310,7 @@ class Options(Struct, kw_only=True):
     frequency_penalty: Annotated[
         Number,
         penalty(
-            help="subtracted for each time a token occurred; 0 is off",
+            help="subtracted for each time a token occurred; 0: off",
             flags=("--frequency-penalty",),
             env="LLAMA_ARG_FREQUENCY_PENALTY",
         ),
@@ -320,7 +318,7 @@ class Options(Struct, kw_only=True):
     penalize_nl: Annotated[
         bool,
         penalty(
-            help="let the penalties touch the line end, too",
+            help="apply the penalties to line breaks, too",
             flags=("--penalize-nl",),
             off=("--no-penalize-nl",),
             env="LLAMA_ARG_PENALIZE_NL",
@@ -329,7 +327,7 @@ class Options(Struct, kw_only=True):
     penalty_prompt: Annotated[
         TokenIds | None,
         penalty(
-            help="what penalties and DRY take for the prompt; null is the prompt itself",
+            help="what penalties and DRY take for the prompt; null: the prompt itself",
             values="null, string, or array of token ids",
             default="null",
             echo=False,
@@ -338,8 +336,8 @@ class Options(Struct, kw_only=True):
     dry_multiplier: Annotated[
         FromZero,
         penalty(
-            help="strength of DRY, the penalty on repeated sequences; 0 is off",
-            note="What would go on with a repetition loses multiplier * base ^ (its length - allowed length)",
+            help="strength of DRY, the penalty on repeated sequences; 0: off",
+            note="A token that extends a repetition loses multiplier * base ^ (length - allowed length)",
             flags=("--dry-multiplier",),
             env="LLAMA_ARG_DRY_MULTIPLIER",
         ),
@@ -363,7 +361,7 @@ class Options(Struct, kw_only=True):
     dry_penalty_last_n: Annotated[
         LastN,
         penalty(
-            help="how many tokens back DRY looks; 0 is off, -1 is the context",
+            help="window of DRY, in tokens; 0: off, -1: the context size",
             flags=("--dry-penalty-last-n",),
             env="LLAMA_ARG_DRY_PENALTY_LAST_N",
         ),
@@ -384,8 +382,8 @@ class Options(Struct, kw_only=True):
     grammar: Annotated[
         str | None,
         form(
-            help="the answer is a text of this grammar",
-            note='`""` is none, also against the server\'s own. A bad one is a 400 with line and column; at most 2 MiB',
+            help="the answer follows this grammar",
+            note='`""`: none, also against the server\'s own. Errors are told with line and column; at most 2 MiB',
             values="string, GBNF",
             see=("--grammar", "--grammar-file"),
         ),

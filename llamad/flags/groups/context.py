@@ -39,7 +39,7 @@ READY_FLAGS: tuple[Flag, ...] = (
         help="Physical batch size: maximum tokens computed at once; 0: --batch-size, -1: 512, or 1024 on a GPU"
         " with memory to spare.",
     ),
-    option_flag("n_keep", "Context and cache", "For requests that do not say."),
+    option_flag("n_keep", "Context and cache", "The default for requests."),
     flag(
         names=("--context-shift",),
         off=("--no-context-shift",),

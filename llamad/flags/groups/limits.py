@@ -75,7 +75,7 @@ HTTP_FLAGS: tuple[Flag, ...] = (
 )
 
 REQUEST_FLAGS: tuple[Flag, ...] = (
-    option_flag("n_predict", "Requests", "For requests that do not say."),
+    option_flag("n_predict", "Requests", "The default for requests."),
     request(
         names=("--n-predict-max",),
         env=("LLAMA_ARG_N_PREDICT_MAX",),

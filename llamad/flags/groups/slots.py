@@ -46,7 +46,7 @@ READY_FLAGS: tuple[Flag, ...] = (
         default=0.5,
         help="Share of a prompt that a slot must hold to be preferred for it; 0: off.",
     ),
-    option_flag("cache_prompt", "Slots", "For requests that do not say."),
+    option_flag("cache_prompt", "Slots", "The default for requests."),
     flag(
         names=("-cram", "--cache-ram"),
         env=("LLAMA_ARG_CACHE_RAM",),
