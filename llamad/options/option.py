@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from types import MappingProxyType
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
@@ -57,6 +58,7 @@ class Field:
     alias: Alias | None
 
 
+@cache
 def fields_of(struct: type[msgspec.Struct]) -> Mapping[str, Field]:
     """The fields of a struct in order."""
     hints = get_type_hints(struct, include_extras=True)

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta, Struct, field
 
+from llamad.api.request.body import Body
 from llamad.api.request.errors import ApiError, bad
-from llamad.api.request.fields import flag, json_object
 from llamad.api.service.service import Service
 from llamad.http.exchange import Exchange
 from llamad.http.request import Response
@@ -24,25 +25,30 @@ from llamad.tokenizer import token_ids
 SHORT_MAX = 16384
 
 
+class TokenizeRequest(Struct):
+    content: str = ""
+    add_special: bool = False
+    parse_special: bool = True
+    with_pieces: bool = False
+
+
+class DetokenizeRequest(Struct):
+    tokens: Annotated[list[Any], Meta(description="an array of token ids")] = field(default_factory=list)
+
+
+_TOKENIZE, _DETOKENIZE = Body(TokenizeRequest), Body(DetokenizeRequest)
+
+
 def tokenize(service: Service, exchange: Exchange) -> None:
     """POST /tokenize."""
     model = service.loaded()
-    body = json_object(exchange.request.body)
-    content = body.get("content")
-    if content is not None and not isinstance(content, str):
-        raise bad('"content" must be a string')
-    wants = (
-        flag(body, "add_special", False),
-        flag(body, "parse_special", True),
-        flag(body, "with_pieces", False),
-    )
-    content = content or ""
-    if len(content) <= SHORT_MAX:
-        add_special, parse_special, with_pieces = wants
-        answer = partial(_send_tokens, exchange, model, with_pieces)
-        service.tokenizing().submit(content.encode("utf-8", "replace"), add_special, parse_special, answer)
+    request = _TOKENIZE.decode(exchange.request.body)
+    if len(request.content) > SHORT_MAX:
+        service.spawn(exchange, _in_worker(service, exchange, _tokens_json, model, request))
         return
-    service.spawn(exchange, _in_worker(service, exchange, _tokens_json, model, content, *wants))
+    content = request.content.encode("utf-8", "replace")
+    answer = partial(_send_tokens, exchange, model, request.with_pieces)
+    service.tokenizing().submit(content, request.add_special, request.parse_special, answer)
 
 
 def _send_tokens(exchange: Exchange, model: Model, with_pieces: bool, found: bytes | None) -> None:
@@ -53,11 +59,10 @@ def _send_tokens(exchange: Exchange, model: Model, with_pieces: bool, found: byt
         exchange.send(Response(200, _found_json(model, found, with_pieces)))
 
 
-def _tokens_json(
-    model: Model, content: str, add_special: bool, parse_special: bool, with_pieces: bool
-) -> bytes:
-    found = model.vocab.tokenize(content.encode("utf-8", "replace"), add_special, parse_special)
-    return _found_json(model, found, with_pieces)
+def _tokens_json(model: Model, request: TokenizeRequest) -> bytes:
+    content = request.content.encode("utf-8", "replace")
+    found = model.vocab.tokenize(content, request.add_special, request.parse_special)
+    return _found_json(model, found, request.with_pieces)
 
 
 def _found_json(model: Model, found: bytes, with_pieces: bool) -> bytes:
@@ -81,11 +86,8 @@ def _piece(data: bytes) -> str | list[int]:
 def detokenize(service: Service, exchange: Exchange) -> None:
     """POST /detokenize."""
     model = service.loaded()
-    body = json_object(exchange.request.body)
-    tokens = body.get("tokens")
-    if tokens is None:
-        tokens = []
-    packed = token_ids.pack(tokens, model.vocab.n_vocab) if isinstance(tokens, list) else None
+    tokens = _DETOKENIZE.decode(exchange.request.body).tokens
+    packed = token_ids.pack(tokens, model.vocab.n_vocab)
     if packed is None:
         raise _wrong_ids(tokens, model.vocab.n_vocab)
     if len(tokens) <= SHORT_MAX:
@@ -94,8 +96,8 @@ def detokenize(service: Service, exchange: Exchange) -> None:
     service.spawn(exchange, _in_worker(service, exchange, _text_json, model, packed))
 
 
-def _wrong_ids(tokens: Any, n_vocab: int) -> ApiError:
-    if not isinstance(tokens, list) or not set(map(type, tokens)) <= {int}:
+def _wrong_ids(tokens: list[Any], n_vocab: int) -> ApiError:
+    if not set(map(type, tokens)) <= {int}:
         return bad('"tokens" must be an array of token ids')
     token = min(tokens) if min(tokens) < 0 else max(tokens)
     return bad(f'"tokens": token id {token} is outside the vocabulary of {n_vocab}')

@@ -254,7 +254,8 @@ def _take_best_of(request: TextRequest, n_probs: int, settings: Settings) -> int
         return n_probs
     if request.stream:
         raise bad('"best_of" cannot be combined with "stream": all candidates are ranked first')
-    checks.check_cap("best_of", best_of, settings.n_max, "--n-max")
+    if best_of > settings.n_max:
+        raise checks.over_cap("best_of", settings.n_max, "--n-max")
     request.n = best_of
     return max(1, n_probs)
 

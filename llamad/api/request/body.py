@@ -46,14 +46,10 @@ class Body(Generic[T]):
         try:
             return self._decode(data)
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-            return self.read(json_object(data))
-
-    def read(self, body: dict[str, Any]) -> T:
-        """The same of a body that is decoded already."""
-        return _read(self._type, self._fields, body, self._hook)
+            return _read(self._type, self._fields, _json_object(data), self._hook)
 
 
-def json_object(data: bytes | memoryview) -> dict[str, Any]:
+def _json_object(data: bytes | memoryview) -> dict[str, Any]:
     try:
         value = msgspec.json.decode(data)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
@@ -71,38 +67,25 @@ def _read(type: type[T], fields: Mapping[str, Field], body: dict[str, Any], hook
             values[name] = _value(field, value, hook)
     for name, field in fields.items():
         if field.default is msgspec.NODEFAULT and name not in values:
-            raise bad(f'"{name}" is missing')
+            raise bad(f'"{name}" is required')
     return type(**values)
 
 
 def _value(field: Field, value: Any, hook: Hook) -> Any:
     """A field's value. Each type that a struct may have is here; a type of its own is the hook's."""
-    kinds = (
-        [one for one in get_args(field.type) if one is not NoneType]
-        if _is_union(field.type)
-        else [field.type]
-    )
+    is_union = get_origin(field.type) in (Union, UnionType)
+    kinds = [one for one in get_args(field.type) if one is not NoneType] if is_union else [field.type]
     kind = kinds[0]
     if len(kinds) > 1 or kind in (list[Any], dict[str, Any]):
         return _plain(field, kinds, value)
     if get_origin(kind) is Literal:
-        if value not in get_args(kind):
-            raise bad(f'"{field.name}" must be one of {", ".join(get_args(kind))}')
-        return value
+        return _word(field, get_args(kind), value)
     if get_origin(kind) is list:
-        (item,) = get_args(kind)
-        found = _plain(field, [list], value)
-        return [_nested(field, f"{field.name}[{i}]", item, one, hook) for i, one in enumerate(found)]
+        return _array(field, kind, value)
     if isinstance(kind, msgspec.StructMeta):
-        return _nested(field, field.name, kind, _plain(field, [dict], value), hook)
+        return _nested(field, kind, value, hook)
     simple = _SIMPLE.get(kind)
-    if simple is not None:
-        return simple(field, value)
-    return hook(kind, value)
-
-
-def _is_union(type: Any) -> bool:
-    return get_origin(type) in (Union, UnionType)
+    return hook(kind, value) if simple is None else simple(field, value)
 
 
 def _plain(field: Field, kinds: list[Any], value: Any) -> Any:
@@ -113,14 +96,27 @@ def _plain(field: Field, kinds: list[Any], value: Any) -> Any:
     return value
 
 
-def _nested(field: Field, where: str, type: Any, value: Any, hook: Hook) -> Any:
-    """An object inside of a field, which is named before what is wrong with it."""
-    if not isinstance(value, dict):
-        raise bad(f'"{field.name}" must be {field.description or "an array of objects"}')
+def _word(field: Field, words: tuple[str, ...], value: Any) -> Any:
+    if value not in words:
+        raise bad(f'"{field.name}" must be {field.description or "one of " + ", ".join(words)}')
+    return value
+
+
+def _array(field: Field, type: Any, value: Any) -> Any:
+    """At C speed: it may be long, and must not hold the event loop up."""
     try:
-        return _read(type, fields_of(type), value, hook)
+        return msgspec.convert(value, type)
+    except msgspec.ValidationError:
+        raise bad(f'"{field.name}" must be {field.description}') from None
+
+
+def _nested(field: Field, type: Any, value: Any, hook: Hook) -> Any:
+    """An object inside of a field, which is named before what is wrong with it."""
+    inside = _plain(field, [dict], value)
+    try:
+        return _read(type, fields_of(type), inside, hook)
     except ApiError as error:
-        raise ApiError(error.status, f'"{where}": {error.message}') from None
+        raise ApiError(error.status, f'"{field.name}": {error.message}') from None
 
 
 def _whole(field: Field, value: Any) -> int:
@@ -149,9 +145,9 @@ _SIMPLE: dict[Any, Callable[[Field, Any], Any]] = {
     bool: lambda field, value: checks.flag(field.name, value),
     int: _whole,
     float: _number,
-    str: lambda field, value: checks.text(field.name, value),
+    str: lambda field, value: _plain(field, [str], value),
     tuple[str, ...]: lambda field, value: tuple(checks.texts(field.name, value)),
     Refused: _refused,
     NotYet: _not_yet,
 }
-_WORDS: dict[Any, str] = {list: "an array", dict: "an object"}
+_WORDS: dict[Any, str] = {str: "a string", list: "an array", dict: "an object"}

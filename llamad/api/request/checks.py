@@ -56,10 +56,9 @@ def texts(name: str, value: Any) -> list[str]:
     raise bad(f'"{name}" must be an array of strings')
 
 
-def check_cap(name: str, value: int, cap: int, flag: str) -> None:
+def over_cap(name: str, cap: int, flag: str) -> ApiError:
     """Of a number that the server's flag limits."""
-    if value > cap:
-        raise bad(f'"{name}" may be at most {cap} on this server ({flag})')
+    return bad(f'"{name}" may be at most {cap} on this server ({flag})')
 
 
 def finite(value: float) -> float | None:

@@ -27,7 +27,11 @@ class Extra(Struct):
     """A text from elsewhere, and the name of its file."""
 
     text: str
-    filename: str = FILE_EXTRA
+    filename: str | None = None
+
+    @property
+    def name(self) -> str:
+        return FILE_EXTRA if self.filename is None else self.filename
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +51,7 @@ class Infill(Built):
         for side in (self.prefix, self.suffix):
             if isinstance(side, list):
                 texts += sum(len(one) for one in side if isinstance(one, str))
-        return texts + sum(len(one.filename) + len(one.text) for one in self.extra)
+        return texts + sum(len(one.name) + len(one.text) for one in self.extra)
 
     def tokens(self, model: Model, system: bytes) -> bytes:
         n_system = len(system) // 4
@@ -133,7 +137,7 @@ def _around(extra: list[Extra], model: Model) -> bytes:
         parts.append(_ids(info.fim_rep) + _text(f"{REPOSITORY}\n", model))
     for one in extra:
         if info.fim_sep >= 0:
-            parts.append(_ids(info.fim_sep) + _text(f"{one.filename}\n", model))
+            parts.append(_ids(info.fim_sep) + _text(f"{one.name}\n", model))
         else:
             parts.append(_text(SNIPPET, model))
         parts.append(_text(one.text, model))

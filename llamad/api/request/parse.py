@@ -36,13 +36,10 @@ UINT32_MAX = 2**32 - 1
 class GenerationRequest(Options, kw_only=True):
     """A body that asks for a generation."""
 
-    LIMITS: ClassVar[tuple[str, ...]] = (
-        "n_predict",
-        "max_tokens",
-    )  # names of n_predict; the first given counts
-    REFUSED: ClassVar[
-        Mapping[str, str]
-    ] = {}  # fields that are no option here, and what is said to one who sends them
+    # Names of n_predict; the first that is given counts.
+    LIMITS: ClassVar[tuple[str, ...]] = ("n_predict", "max_tokens")
+    # Fields that this endpoint does not take, and what is said to those who send them.
+    REFUSED: ClassVar[Mapping[str, str]] = {}
 
 
 T = TypeVar("T", bound=GenerationRequest)
@@ -100,15 +97,16 @@ class Defaults:
         if request.n_cmpl != LEFT_OUT:
             request.n = request.n_cmpl
         if request.n > settings.n_max:
-            checks.check_cap(
-                "n" if request.n_cmpl == LEFT_OUT else "n_cmpl", request.n, settings.n_max, "--n-max"
-            )
+            name = "n" if request.n_cmpl == LEFT_OUT else "n_cmpl"
+            raise checks.over_cap(name, settings.n_max, "--n-max")
         if request.n_probs > settings.n_probs_max:
-            checks.check_cap("n_probs", request.n_probs, settings.n_probs_max, "--n-probs-max")
-        if request.id_slot == LEFT_OUT:
-            request.id_slot = -1 if request.slot_id == LEFT_OUT else self._slot("slot_id", request.slot_id)
-        else:
-            self._slot("id_slot", request.id_slot)
+            raise checks.over_cap("n_probs", settings.n_probs_max, "--n-probs-max")
+        name, slot = "id_slot", request.id_slot
+        if slot == LEFT_OUT:
+            name, slot = "slot_id", -1 if request.slot_id == LEFT_OUT else request.slot_id
+        if not -1 <= slot < settings.n_parallel:
+            raise checks.out_of_range(name, slot, -1, settings.n_parallel - 1)
+        request.id_slot = slot
         if request.t_max_predict_ms < 0:
             request.t_max_predict_ms = 0
 
@@ -128,16 +126,9 @@ class Defaults:
         else:
             return self.options.n_predict
         cap = self.settings.n_predict_max
-        if not cap:
-            return n
-        checks.check_cap(name, n, cap, "--n-predict-max")
-        return cap if n < 0 else n
-
-    def _slot(self, name: str, slot: int) -> int:
-        last = self.settings.n_parallel - 1
-        if not -1 <= slot <= last:
-            raise checks.out_of_range(name, slot, -1, last)
-        return slot
+        if cap and n > cap:
+            raise checks.over_cap(name, cap, "--n-predict-max")
+        return cap if cap and n < 0 else n
 
 
 # Whether one of them was given decides which of its names counts.

@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 import msgspec
 
 from llamad.api.request.errors import ApiError, bad, queue_full
-from llamad.api.request.fields import json_object, text
 from llamad.api.service.service import Service
 from llamad.client.sessions import StoreFull
 from llamad.client.slot_states import Saved, SlotBusy, StateRefused, States
@@ -138,16 +137,11 @@ def slot_of(service: Service, value: str, name: str) -> int:
     return found
 
 
-def optional_body(request: Request) -> dict[str, Any]:
-    """The body as a JSON object; none at all is an empty one."""
-    return json_object(request.body) if len(request.body) else {}
-
-
-def file_of(body: dict[str, Any], name: str) -> str:
-    found = text(body, name)
-    if not found:
+def check_file(name: str, value: str) -> str:
+    """The name of a file, which may not be empty."""
+    if not value:
         raise bad(f'"{name}" must be the name of a file')
-    return found
+    return value
 
 
 def run(ask: Ask, work: Coroutine[Any, Any, None]) -> None:

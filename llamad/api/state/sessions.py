@@ -5,6 +5,9 @@ Runs on the event loop; files are for the workers, the state itself for the engi
 
 from __future__ import annotations
 
+from msgspec import Struct
+
+from llamad.api.request.body import Body
 from llamad.api.request.errors import ApiError, bad
 from llamad.api.service.service import Service
 from llamad.api.state import action as work
@@ -16,6 +19,13 @@ from llamad.http.request import Request
 
 ACTIONS = ("save", "restore", "remove")
 ID_MAX = 2**63 - 1
+
+
+class ArchiveRequest(Struct):
+    file: str | None = None
+
+
+_BODY = Body(ArchiveRequest)
 
 
 def listing(service: Service, exchange: Exchange) -> None:
@@ -57,9 +67,9 @@ def handle(service: Service, exchange: Exchange) -> None:
     if action == "save":
         work.run(ask, _save(ask, name))
         return
-    body = work.optional_body(request)
+    archive = _BODY.decode(request.body).file if len(request.body) else None
     # An empty name is a mistake: taken for none, the session would be removed without its archive.
-    file = work.file_of(body, "file") if body.get("file") is not None else ""
+    file = "" if archive is None else work.check_file("file", archive)
     if file:
         work.need_files(service, '"file"')
     if action == "remove":

@@ -8,9 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec import Struct
 
+from llamad.api.request.body import Body
 from llamad.api.request.errors import bad
-from llamad.api.request.fields import json_object, whole
 from llamad.api.service.service import Service
 from llamad.api.state import action as work
 from llamad.api.state.action import Ask, Held
@@ -18,6 +19,7 @@ from llamad.api.state.negotiate import wants_octets
 from llamad.client.state_files import StateFiles, check_name
 from llamad.http.exchange import Exchange
 from llamad.http.request import Request, Response
+from llamad.options.table import Count, Many
 from llamad.protocol.blobs import Blob
 from llamad.ses1 import ses1
 
@@ -28,6 +30,18 @@ if TYPE_CHECKING:
 RESTORE_STATE = "restore-state"
 OCTETS = "application/octet-stream"
 FILE_HEAD = 12  # of a slot's file in llama.cpp's format, before its tokens
+
+
+class FileRequest(Struct):
+    filename: str = ""
+
+
+class ShiftRequest(Struct):
+    n_keep: Count
+    n_discard: Many
+
+
+_FILE, _SHIFT = Body(FileRequest), Body(ShiftRequest)
 
 
 def is_raw(request: Request) -> bool:
@@ -54,7 +68,7 @@ def handle(service: Service, exchange: Exchange) -> None:
 
 
 def _filename(ask: Ask) -> str:
-    name = work.file_of(json_object(ask.exchange.request.body), "filename")
+    name = work.check_file("filename", _FILE.decode(ask.exchange.request.body).filename)
     check_name(name)
     return name
 
@@ -184,12 +198,8 @@ async def _tokens(ask: Ask) -> None:
 
 
 async def _context_shift(ask: Ask) -> None:
-    body = json_object(ask.exchange.request.body)
-    for name in ("n_keep", "n_discard"):
-        if body.get(name) is None:
-            raise bad(f'"{name}" is required')
-    n_keep, n_discard = whole(body, "n_keep", 0, low=0), whole(body, "n_discard", 0, low=1)
-    n_tokens = await ask.states.shift(ask.slot, n_keep, n_discard, nowait=ask.nowait)
+    request = _SHIFT.decode(ask.exchange.request.body)
+    n_tokens = await ask.states.shift(ask.slot, request.n_keep, request.n_discard, nowait=ask.nowait)
     ask.send({"success": True, "new_n_tokens": n_tokens})
 
 

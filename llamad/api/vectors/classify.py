@@ -5,12 +5,13 @@ Runs on the event loop; long texts are tokenized in a worker.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta, Struct
 
+from llamad.api.request.body import Body
 from llamad.api.request.errors import ApiError, bad
-from llamad.api.request.fields import json_object, text
 from llamad.api.service.service import Service
 from llamad.api.vectors import inputs as shapes
 from llamad.api.vectors import vector_job
@@ -22,6 +23,14 @@ from llamad.protocol.model_info import Model, Rows
 _encode = msgspec.json.Encoder().encode
 
 
+class ClassifyRequest(Struct):
+    inputs: Annotated[str | list[Any] | None, Meta(description="a string or an array of strings")] = None
+    model: str | None = None
+
+
+_BODY = Body(ClassifyRequest)
+
+
 def handle(service: Service, exchange: Exchange) -> None:
     """POST /classify and /v1/classify."""
     model, embedder = vector_job.ranking_ready(service, "classification")
@@ -30,16 +39,16 @@ def handle(service: Service, exchange: Exchange) -> None:
             501,
             "This server does not support classification: the model yields a single score",
         )
-    body = json_object(exchange.request.body)
+    request = _BODY.decode(exchange.request.body)
     exchange.request.body = b""
-    given = body.get("inputs")
+    given = request.inputs
     if given is None:
         raise bad('"inputs" must be provided')
     texts = [given] if isinstance(given, str) else given
-    if not isinstance(texts, list) or not set(map(type, texts)) <= {str}:
+    if not set(map(type, texts)) <= {str}:
         raise bad('"inputs" must be a string or an array of strings')
     shapes.split(texts, "inputs", service.settings.inputs_max, embedder.info)
-    name = text(body, "model", service.model_name)
+    name = service.model_name if request.model is None else request.model
     service.spawn(exchange, _answer(service, exchange, model, embedder, texts, name, isinstance(given, list)))
 
 

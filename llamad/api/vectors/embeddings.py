@@ -6,21 +6,44 @@ Runs on the event loop; long texts and many numbers go through a worker.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import msgspec
+from msgspec import Meta, Struct
 
-from llamad.api.request.errors import ApiError, bad, not_yet
-from llamad.api.request.fields import json_object, text, whole
+from llamad.api.request.body import Body
+from llamad.api.request.errors import ApiError, bad
 from llamad.api.service.service import Service
 from llamad.api.vectors import float_text, vector_job
 from llamad.api.vectors import inputs as shapes
 from llamad.client.embedding import Embedder
 from llamad.http.exchange import Exchange
 from llamad.http.request import Response
+from llamad.options.option import LEFT_OUT
+from llamad.options.table import LastN, Many
+from llamad.options.values import NotYet
 from llamad.protocol.model_info import Model, Rows
 
 _encode = msgspec.json.Encoder().encode
+
+
+Input = Annotated[
+    str | list[Any] | None,
+    Meta(description="a string, or an array of strings, token ids or arrays of token ids"),
+]
+
+
+class EmbeddingRequest(Struct):
+    input: Input = None
+    content: Input = None  # the older field
+    image_data: NotYet = NotYet()
+    encoding_format: Annotated[Literal["float", "base64"], Meta(description='"float" or "base64"')] = "float"
+    dimensions: Many = LEFT_OUT
+    embd_normalize: LastN = LEFT_OUT
+    model: str | None = None
+
+
+_BODY = Body(EmbeddingRequest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,19 +70,22 @@ def handle_openai(service: Service, exchange: Exchange) -> None:
 
 def _begin(service: Service, exchange: Exchange, is_openai: bool) -> None:
     model, embedder = vector_job.embedding_ready(service)
-    body = json_object(exchange.request.body)
+    request = _BODY.decode(exchange.request.body)
     exchange.request.body = b""
-    wanted = _parse(service, embedder, body, is_openai)
-    found = shapes.split(body[wanted.field], wanted.field, service.settings.inputs_max, embedder.info)
+    given, wanted = _parse(service, embedder, request, is_openai)
+    found = shapes.split(given, wanted.field, service.settings.inputs_max, embedder.info)
     service.spawn(exchange, _answer(service, exchange, model, embedder, wanted, found))
 
 
-def _parse(service: Service, embedder: Embedder, body: dict[str, Any], is_openai: bool) -> Wanted:
-    field = next((name for name in ("input", "content") if body.get(name) is not None), None)
-    if field is None:
+def _parse(
+    service: Service, embedder: Embedder, request: EmbeddingRequest, is_openai: bool
+) -> tuple[str | list[Any], Wanted]:
+    """The texts, and the options."""
+    field, given = "input", request.input
+    if given is None:
+        field, given = "content", request.content
+    if given is None:
         raise bad('"input" or "content" must be provided')
-    if body.get("image_data"):
-        raise not_yet('"image_data"')
     # Whoever sends the older field expects the older answer.
     is_openai = is_openai and field == "input"
     info = embedder.info
@@ -68,20 +94,19 @@ def _parse(service: Service, embedder: Embedder, body: dict[str, Any], is_openai
             400,
             "Pooling type 'none' is not OAI compatible: use /embeddings, or start llamad with another --pooling",
         )
-    encoding = text(body, "encoding_format", "float")
-    if encoding not in ("float", "base64"):
-        raise bad('"encoding_format" must be "float" or "base64"')
-    n_dimensions = whole(body, "dimensions", info.n_out, low=1)
+    n_dimensions = info.n_out if request.dimensions == LEFT_OUT else request.dimensions
     if n_dimensions > info.n_out:
         raise bad(f'"dimensions" must be at most {info.n_out}, the size of this model\'s vectors')
-    normalize = whole(body, "embd_normalize", service.settings.embd_normalize, low=-1)
-    return Wanted(
+    normalize = request.embd_normalize
+    if normalize == LEFT_OUT:
+        normalize = service.settings.embd_normalize
+    return given, Wanted(
         is_openai=is_openai,
         field=field,
-        base64=encoding == "base64",
+        base64=request.encoding_format == "base64",
         n_dimensions=n_dimensions,
         normalize=-1 if info.pooling == "none" else normalize,
-        model=text(body, "model", service.model_name),
+        model=service.model_name if request.model is None else request.model,
     )
 
 

@@ -12,20 +12,17 @@ from llamad.api.request.errors import ApiError, bad
 from llamad.protocol.model_info import Model, VectorInfo
 
 
-def split(value: Any, name: str, inputs_max: int, info: VectorInfo) -> list[Any]:
+def split(value: str | list[Any], name: str, inputs_max: int, info: VectorInfo) -> list[Any]:
     """One or several inputs: each a string, a list of token ids, or a list of both.
 
     Lengths and types are judged at C speed, so that a huge array costs no time on the event loop."""
-    inputs: list[Any]
     if isinstance(value, str):
-        inputs = [value]
-    elif isinstance(value, list) and value:
+        inputs: list[Any] = [value]
+    elif value:
         kinds = set(map(type, value))
         inputs = [value] if int in kinds else value
-    elif value == []:
-        raise bad(f'"{name}" must not be empty')
     else:
-        raise bad(f'"{name}" must be a string, or an array of strings, token ids or arrays of token ids')
+        raise bad(f'"{name}" must not be empty')
     check_count(inputs, name, inputs_max)
     for i, one in enumerate(inputs):
         _check(one, name if len(inputs) == 1 else f"{name}[{i}]", info)

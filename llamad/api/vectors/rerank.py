@@ -8,21 +8,41 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta, Struct
 
+from llamad.api.request.body import Body
 from llamad.api.request.errors import bad
-from llamad.api.request.fields import flag, json_object, text, whole
 from llamad.api.service.service import Service
 from llamad.api.vectors import inputs as shapes
 from llamad.api.vectors import vector_job
 from llamad.client.embedding import Embedder
 from llamad.http.exchange import Exchange
 from llamad.http.request import Response
+from llamad.options.option import LEFT_OUT
+from llamad.options.table import Count
 from llamad.protocol.model_info import Model, VectorInfo
 
 _encode = msgspec.json.Encoder().encode
+
+
+Documents = Annotated[list[Any] | None, Meta(description="a non-empty array of strings")]
+
+
+class RerankRequest(Struct):
+    query: Annotated[str | None, Meta(description="a non-empty string")] = None
+    documents: Documents = None
+    texts: Documents = None
+    top_n: Count = LEFT_OUT
+    return_documents: bool = False
+    return_text: bool = False
+    raw_scores: bool = False
+    model: str | None = None
+
+
+_BODY = Body(RerankRequest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,33 +62,33 @@ class Wanted:
 def handle(service: Service, exchange: Exchange) -> None:
     """POST /rerank, /reranking, /v1/rerank and /v1/reranking."""
     model, embedder = vector_job.ranking_ready(service, "reranking")
-    body = json_object(exchange.request.body)
+    request = _BODY.decode(exchange.request.body)
     exchange.request.body = b""
-    wanted = _parse(service, body)
+    wanted = _parse(service, request)
     service.spawn(exchange, _answer(service, exchange, model, embedder, wanted))
 
 
-def _parse(service: Service, body: dict[str, Any]) -> Wanted:
-    query = body.get("query")
-    if query is None:
+def _parse(service: Service, request: RerankRequest) -> Wanted:
+    if request.query is None:
         raise bad('"query" must be provided')
-    if not isinstance(query, str) or not query:
+    if not request.query:
         raise bad('"query" must be a non-empty string')
-    is_tei = body.get("texts") is not None
-    field = "documents" if body.get("documents") is not None else "texts" if is_tei else "documents"
-    documents = body.get(field)
-    if not isinstance(documents, list) or not documents:
+    is_tei = request.texts is not None
+    field, documents = "documents", request.documents
+    if documents is None and is_tei:
+        field, documents = "texts", request.texts
+    if not documents:
         raise bad(f'"{field}" must be a non-empty array of strings')
     shapes.check_count(documents, field, service.settings.inputs_max)
     return Wanted(
-        query=query,
+        query=request.query,
         field=field,
         documents=[_document(one, f"{field}[{i}]") for i, one in enumerate(documents)],
-        top_n=whole(body, "top_n", len(documents), low=0),
+        top_n=len(documents) if request.top_n == LEFT_OUT else request.top_n,
         is_tei=is_tei,
-        with_text=flag(body, "return_text" if is_tei else "return_documents", False),
-        raw_scores=flag(body, "raw_scores", False) if is_tei else True,
-        model=text(body, "model", service.model_name),
+        with_text=request.return_text if is_tei else request.return_documents,
+        raw_scores=request.raw_scores or not is_tei,
+        model=service.model_name if request.model is None else request.model,
     )
 
 
