@@ -103,6 +103,13 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=ids)
+def test_code_spans_stay_on_one_line(page: Path) -> None:
+    """Else the tests below do not see them."""
+    for line in FENCE.sub("", text(page)).splitlines():
+        assert line.count("`") % 2 == 0, line
+
+
+@pytest.mark.parametrize("page", PAGES, ids=ids)
 def test_named_files_and_symbols_exist(page: Path) -> None:
     for span in spans(page):
         match = PATH.fullmatch(span)
