@@ -177,7 +177,7 @@ int64_t ggml_blck_size(enum ggml_type type);
 const char *mtmd_default_marker(void);
 
 typedef struct llamad_context llamad_context;
-typedef struct { int32_t permille; int32_t cancel; int32_t n_threads; ...; } llamad_load_state;
+typedef struct { int32_t permille; int32_t cancel; int32_t n_threads; int32_t api_only; ...; } llamad_load_state;
 typedef struct llamad_table llamad_table;
 
 const llamad_table *llamad_llama_table(void);

@@ -288,7 +288,7 @@ llama_model *llamad_model_open(const char *path, llama_model_params params, llam
     return guarded<llama_model *>(nullptr, [&] {
         const FileId file  = file_id(path);
         llama_model *model = llama_model_load_from_file(path, params);
-        if (model) vocabulary_add(model, path, file, params.kv_overrides);
+        if (model && !state->api_only) vocabulary_add(model, path, file, params.kv_overrides);
         return model;
     });
 }

@@ -28,6 +28,7 @@ class Core:
         group_w: int = 1,
         grammar_work: int = -1,
         has_device: bool = False,
+        api_only: bool = False,
         cache_bytes: int = 0,
     ) -> None: ...
     def warm_up(self, token: int) -> int: ...

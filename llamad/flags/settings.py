@@ -71,6 +71,7 @@ class Settings:
     cpu_moe: bool
     n_cpu_moe: int  # layers, here and below
     n_cpu_ffn: int
+    llama_api_only: bool
 
     # slots
     n_parallel: int

@@ -234,6 +234,7 @@ class Host:
             group_n=settings.grp_attn_n,
             group_w=settings.grp_attn_w,
             has_device=loaded.has_device,
+            api_only=settings.llama_api_only,
             cache_bytes=cache_ram_bytes(settings),
         )
         if settings.warmup:

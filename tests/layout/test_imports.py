@@ -21,6 +21,7 @@ llamad.client llamad.engine llamad.engine.testing
 llamad.engine.scheduler llamad.engine.threads llamad.engine.loading
 llamad.engine.kv
 llamad.engine.sampler
+llamad.engine.costs
 llamad.grammar llamad.ses1 llamad.http llamad.chat
 llamad.chat.conversion
 llamad.chat.parsing

@@ -28,7 +28,8 @@ cdef class Core:
     def __cinit__(self, vocab: Vocab, ctx: int, *, n_slots: int, n_ctx: int, n_cells: int, n_batch: int, n_ubatch: int,
                   n_swa: int, add_bos: bool, similarity_min: float, step_tokens_max: int, n_sampler_threads: int,
                   cont_batching: bool, tracing: bool, can_share: bool = True, group_n: int = 1, group_w: int = 1,
-                  grammar_work: int = -1, has_device: bool = False, cache_bytes: int = 0) -> None:
+                  grammar_work: int = -1, has_device: bool = False, api_only: bool = False,
+                  cache_bytes: int = 0) -> None:
         cdef State *state = &self.state
         memset(state, 0, sizeof(State))
         self.link = Link(n_slots=n_slots, n_ctx=n_ctx, has_device=has_device)
@@ -52,13 +53,14 @@ cdef class Core:
         state.slots.n_swa = n_swa
         state.slots.n_swa_spare = n_ubatch
         state.slots.can_share = can_share
-        state.slots.can_fill = can_share and n_swa == 0 and n_cells == 0 and group_n == 1
+        state.slots.can_fill = can_share and n_swa == 0 and n_cells == 0 and group_n == 1 and not api_only
         state.slots.group_n = group_n
         state.slots.group_w = group_w
         state.slots.similarity_min = similarity_min
-        if batch_init(&state.plan, n_batch, n_ubatch, step_tokens_max, cont_batching, has_device, has_device) < 0:
+        if batch_init(&state.plan, n_batch, n_ubatch, step_tokens_max, cont_batching, has_device,
+                      has_device and not api_only) < 0:
             raise MemoryError()
-        if arrival_init(&state.arrival, n_slots if has_device and can_share else 0, state.n_vocab) < 0:
+        if arrival_init(&state.arrival, n_slots if has_device and can_share and not api_only else 0, state.n_vocab) < 0:
             raise MemoryError()
         if cache_init(&state.cache, <size_t>cache_bytes) < 0:
             raise MemoryError()

@@ -137,6 +137,7 @@ def open_model(settings: Settings, n_threads: int, loading: Loading) -> Any:
         raise LoadError(str(error)) from None
     params.tensor_buft_overrides = placing.pointer
     loading.pointer.n_threads = n_threads
+    loading.pointer.api_only = settings.llama_api_only
     handle = lib.llamad_model_open(os.fsencode(settings.model), params, loading.pointer)
     del devices, split, overrides, placing
     if handle == ffi.NULL:

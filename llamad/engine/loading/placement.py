@@ -72,6 +72,8 @@ def _buffers() -> dict[str, Any]:
 
 def _inputs_device(settings: Settings) -> Any:
     """The GPU that tokens shall be looked up on, or None: it must be the only one and compute everything."""
+    if settings.llama_api_only:
+        return None
     gpus = memory.gpus(settings)
     if len(gpus) != 1 or settings.n_gpu_layers == 0 or settings.devices == ("none",):
         return None

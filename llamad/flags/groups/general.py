@@ -25,6 +25,15 @@ FLAGS: tuple[Flag, ...] = (
         help="Print the versions of llamad and llama.cpp and exit.",
     ),
     flag(
+        names=("--llama-api-only",),
+        env=("LLAMA_ARG_LLAMA_API_ONLY",),
+        dest="llama_api_only",
+        kind=Switch(),
+        default=False,
+        help="Rely on llama.cpp's API alone, not on how it works inside: no early sampling, padding, fillers or"
+        " separate prefill, no tokenizing and no tensor placement of llamad's own. Slower; to rule these out.",
+    ),
+    flag(
         names=("-e", "--escape"),
         off=("--no-escape",),
         env=("LLAMA_ARG_ESCAPE",),

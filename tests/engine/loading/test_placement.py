@@ -120,6 +120,7 @@ def test_tokens_are_looked_up_on_a_gpu_that_has_all_of_the_model_and_memory_to_s
         ([], {"CPU": 1 << 40, "other": 1 << 40}, False),
         (["-ngl", "0"], {"CPU": 1 << 40}, False),
         (["--device", "none"], {"CPU": 1 << 40}, False),
+        (["--llama-api-only"], {"CPU": 1 << 40}, False),
     ],
 )
 def test_the_table_of_tokens_goes_to_the_only_gpu(monkeypatch, flags, gpus, does):
