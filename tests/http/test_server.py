@@ -17,7 +17,7 @@ from httptools import HttpRequestParser
 
 from llamad.http import binding
 from llamad.http.body import ChunkedBody, LengthBody
-from llamad.http.connection import CLOSED, Connection
+from llamad.http.connection import Connection, Phase
 from llamad.http.cors import Cors
 from llamad.http.errors import HttpError
 from llamad.http.exchange import Exchange
@@ -113,7 +113,7 @@ def test_a_lingering_connection_still_sends_a_large_answer_whole(
         c.send(close + GET % b"/hello")
         h.wait_event("done", "/big", 200)
         connection = h.connection()
-        until(lambda: connection.phase == CLOSED, "the end of lingering")
+        until(lambda: connection.phase == Phase.CLOSED, "the end of lingering")
         assert c.read().whole
 
 
