@@ -15,8 +15,7 @@ from llamad.api.anthropic.request import MessagesRequest, Thinking, into_chat
 from llamad.api.generate.job import Job, Part
 from llamad.api.generate.stream_event import TextFrame
 from llamad.api.openai import objects
-from llamad.api.openai.chat_request import Chat, parse_chat, start, with_chat
-from llamad.api.openai.request import settle
+from llamad.api.openai.chat_request import Chat, parse_chat, settle_chat, start, with_chat
 from llamad.api.request import prompt as prompts
 from llamad.api.request.errors import ApiError, bad
 from llamad.api.service import anthropic_errors as errors
@@ -130,8 +129,7 @@ def handle(service: Service, exchange: Exchange) -> None:
     thinking = into_chat(request, service.settings)
 
     def answer(chat: Chat) -> None:
-        constraint = settle(request, service, 0, chat.constraint, chat.before)
-        request.drop_documents()
+        constraint = settle_chat(chat, request, service)
         dialect = MessageDialect(chat, thinking, exchange.request.request_id)
         job = Job(service, exchange, request, constraint, model, engine, dialect, markers=True)
         start(chat, job)

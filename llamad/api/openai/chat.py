@@ -15,8 +15,8 @@ from llamad.api.generate import result
 from llamad.api.generate.job import Job, Part
 from llamad.api.generate.stream_event import TextFrame, write_event
 from llamad.api.openai import objects
-from llamad.api.openai.chat_request import Chat, start, with_chat
-from llamad.api.openai.request import ChatRequest, settle
+from llamad.api.openai.chat_request import Chat, settle_chat, start, with_chat
+from llamad.api.openai.request import ChatRequest
 from llamad.api.request.errors import ApiError
 from llamad.api.service.service import Service
 from llamad.chat.parsing import Delta
@@ -243,8 +243,7 @@ def handle(service: Service, exchange: Exchange) -> None:
     exchange.request.body = b""
 
     def answer(chat: Chat) -> None:
-        constraint = settle(request, service, chat.n_probs, chat.constraint, chat.before)
-        request.drop_documents()
+        constraint = settle_chat(chat, request, service)
         dialect = ChatDialect(chat, service)
         job = Job(service, exchange, request, constraint, model, engine, dialect, markers=True)
         start(chat, job)

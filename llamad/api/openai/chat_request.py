@@ -17,7 +17,7 @@ from llamad.api.generate.job import Job
 from llamad.api.generate.prepare import Ready, prepare
 from llamad.api.generate.thinking_budget import Budget, watched, with_budget
 from llamad.api.openai.reasoning import Thinking, has_budget, thinking
-from llamad.api.openai.request import ChatRequest
+from llamad.api.openai.request import ChatRequest, settle
 from llamad.api.request import constraints as grammars
 from llamad.api.request.errors import ApiError, bad, queue_full
 from llamad.api.service.service import Service
@@ -83,6 +83,15 @@ class Chat:
     def call_id(self, delta: Delta, prefix: str = "call_") -> str:
         """The model's own id of a call that begins, or one that its template will take back."""
         return delta.id or new_call_id(self.host.format, delta.name, delta.index, prefix)
+
+
+def settle_chat(chat: Chat, request: ChatRequest, service: Service) -> grammars.Wanted:
+    """What settle() does, for a chat whose messages are rendered."""
+    constraint = settle(request, service, chat.n_probs, chat.constraint)
+    request.drop_documents()
+    if constraint.schema is not None:
+        constraint = dataclasses.replace(constraint, before=chat.before)
+    return constraint
 
 
 def start(chat: Chat, job: Job) -> None:
@@ -260,15 +269,17 @@ def _message(given: Any, i: int) -> dict[str, Any]:
     content = message.get("content")
     if isinstance(content, list):
         message["content"] = [_part(part, i) for part in content]
-    elif not isinstance(content, str | None):
+    elif content is None:
+        if message["role"] in ("user", "system", "developer"):
+            raise bad(f'"messages[{i}]" has no "content"')
+    elif not isinstance(content, str):
         raise bad(f'"messages[{i}].content" must be a string, an array of parts or null')
-    elif content is None and message["role"] in ("user", "system", "developer"):
-        raise bad(f'"messages[{i}]" has no "content"')
     for name in ("name", "tool_call_id", "reasoning_content"):
-        if not isinstance(message.get(name), str | None):
+        value = message.get(name)
+        if value is not None and not isinstance(value, str):
             raise bad(f'"messages[{i}].{name}" must be a string')
     calls = message.get("tool_calls")
-    if not isinstance(calls, list | None):
+    if calls is not None and not isinstance(calls, list):
         raise bad(f'"messages[{i}].tool_calls" must be an array')
     if calls:
         message["tool_calls"] = [_call(call, i) for call in calls]

@@ -5,7 +5,6 @@ Pure functions on the event loop. What a chat's other fields mean is chat_reques
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta, Struct, field
@@ -79,14 +78,9 @@ class ChatRequest(OpenAiRequest, kw_only=True):
 
 
 def settle(
-    request: OpenAiRequest,
-    service: Service,
-    n_probs: int,
-    forced: constraints.Wanted | None = None,
-    before: str = "",
+    request: OpenAiRequest, service: Service, n_probs: int, forced: constraints.Wanted | None = None
 ) -> constraints.Wanted:
-    """Set the options that OpenAI says in other words, and find what constrains the answer. `before` is what a chat's
-    model writes before an answer that a schema forms."""
+    """Set the options that OpenAI says in other words, and find what constrains the answer."""
     if request.n_predict < 0:
         request.n_predict = -2  # without a limit a text ends with its context, unshifted
     if n_probs > service.settings.n_probs_max:
@@ -101,10 +95,7 @@ def settle(
         raise bad(
             '"grammar" and "json_schema" cannot be combined with "response_format" or a forced tool call'
         )
-    constraint = constraints.parse(request, wanted or service.constraint)
-    if before and constraint.schema is not None:
-        constraint = dataclasses.replace(constraint, before=before)
-    return constraint
+    return constraints.parse(request, wanted or service.constraint)
 
 
 def _response_format(request: OpenAiRequest) -> constraints.Wanted | None:

@@ -13,8 +13,7 @@ import msgspec
 from llamad.api.generate.job import Job, Part
 from llamad.api.generate.stream_event import TextFrame
 from llamad.api.openai import objects
-from llamad.api.openai.chat_request import Chat, start, with_chat
-from llamad.api.openai.request import settle
+from llamad.api.openai.chat_request import Chat, settle_chat, start, with_chat
 from llamad.api.openai.responses_items import Answer, Events
 from llamad.api.openai.responses_request import ResponseRequest, into_chat
 from llamad.api.request.errors import ApiError
@@ -146,8 +145,7 @@ def handle(service: Service, exchange: Exchange) -> None:
     echo = into_chat(request)
 
     def answer(chat: Chat) -> None:
-        constraint = settle(request, service, chat.n_probs, chat.constraint, chat.before)
-        request.drop_documents()
+        constraint = settle_chat(chat, request, service)
         dialect = ResponseDialect(chat, echo, request)
         job = Job(service, exchange, request, constraint, model, engine, dialect, markers=True)
         start(chat, job)
