@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 from support.fake_slot_states import ses1_of
 
-from llamad.api.native.apply_template import turn_end
+from llamad.api.service.chat_template import turn_end
 from llamad.api.state.negotiate import wants_octets
 from llamad.chat.template import TemplateError
 from llamad.client.slot_states import StateRefused
