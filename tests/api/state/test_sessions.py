@@ -258,7 +258,7 @@ def test_metrics_count_sessions(faked):
 def test_a_folder_that_cannot_be_used_stops_the_start(tmp_path):
     for path in (tmp_path / "none", __file__):
         settings = parse(["-m", "x.gguf", "--slot-save-path", str(path)], {}).settings
-        with pytest.raises(StartError, match=r"--slot-save-path .*folder"):
+        with pytest.raises(StartError, match=r"--slot-save-path .*directory"):
             Daemon(settings)
 
 
