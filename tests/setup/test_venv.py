@@ -6,6 +6,7 @@ import subprocess
 import sys
 import sysconfig
 import zipfile
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -70,14 +71,36 @@ def test_an_environment_from_nothing_and_from_wheels_alone(
     assert subprocess.run([made / "bin" / "python", "-c", "import tiny_test"], check=False).returncode == 0
 
 
-def test_a_half_made_environment_is_made_anew(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def write_newer_pip(folder: Path) -> None:
+    """This environment's pip, with a version that nobody has."""
+    info = "pip-999.dist-info/"
+    with zipfile.ZipFile(folder / "pip-999-py3-none-any.whl", "w") as wheel:
+        for path in metadata.files("pip") or ():
+            name = path.as_posix()
+            if name.startswith("pip/") and name.endswith((".py", ".pem", ".txt")):
+                wheel.writestr(name, path.read_binary())
+        wheel.writestr(info + "METADATA", "Metadata-Version: 2.1\nName: pip\nVersion: 999\n")
+        wheel.writestr(info + "WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr(info + "RECORD", "")
+
+
+def test_a_half_made_environment_is_made_anew_with_the_newest_pip(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     broken = checkout / ".venv" / "bin" / "python"
     broken.parent.mkdir(parents=True)
     broken.write_text("")
+    wheels = checkout.parent / "wheels"
+    write_newer_pip(wheels)
+    monkeypatch.delenv("LLAMAD_WHEELS")  # a folder of wheels may lack pip, an index does not
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(wheels))
 
     made = venv.ensure(checkout, [])
 
-    assert subprocess.run([made / "bin" / "python", "-c", "import tiny_run"], check=False).returncode == 0
+    asked = "import tiny_run; from importlib.metadata import version; print(version('pip'))"
+    done = subprocess.run([made / "bin" / "python", "-c", asked], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "999"
 
 
 def test_a_python_without_ensurepip(checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -104,9 +104,11 @@ def _create(venv: Path) -> Path:
     else:
         command = [sys.executable, "-m", "venv", "--clear", str(venv)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    close("environment")
     if done.returncode == 0:
+        _renew_pip(python)
+        close("environment")
         return python
+    close("environment")
     output = done.stdout + done.stderr
     if "No space left on device" in output:
         raise cache.disk_full(venv)
@@ -117,6 +119,14 @@ def _create(venv: Path) -> Path:
         )
     last = (output.strip().splitlines() or ["no output"])[-1]
     raise SetupError(f"creating {venv} failed ({last}): remove that folder and run again")
+
+
+def _renew_pip(python: Path) -> None:
+    """Python brings the pip of its own release: 3.11's takes minutes of CPU for the test packages, a new one half a
+    minute. Where there is no newer one the old one works."""
+    if not index.wheels_folder():
+        command = [str(python), "-m", "pip", "install", "--disable-pip-version-check", "--upgrade", "pip"]
+        subprocess.run(command, capture_output=True, check=False)
 
 
 def _works(python: Path, code: str) -> bool:
