@@ -59,7 +59,7 @@ def test_sigterm_lets_a_running_request_finish_and_refuses_new_ones():
         stream = server.client.open_stream({"prompt": "x", "n_predict": 150, "ignore_eos": True})
         seen = stream.recv(4096)
         server.signal(signal.SIGTERM)
-        server.wait_line("stopping")
+        server.wait_line("draining")
         answer = server.client.get("/health")
         assert (answer.status, answer.json["status"]) == (503, "draining")
         assert answer.error["type"] == "unavailable_error"
@@ -90,7 +90,7 @@ def test_a_second_signal_exits_now():
         stream = server.client.open_stream({"prompt": "x", "n_predict": -1, "ignore_eos": True})
         stream.recv(4096)
         server.signal(signal.SIGINT)
-        server.wait_line("stopping")
+        server.wait_line("draining")
         server.signal(signal.SIGINT)
         assert server.wait_exit() == 1
         stream.close()

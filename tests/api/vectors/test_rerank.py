@@ -115,7 +115,7 @@ def test_a_pair_longer_than_the_context_is_a_400_with_the_numbers(reranking: Any
 def test_what_a_reranker_cannot_do(reranking: Any) -> None:
     answer = reranking.post("/classify", {"inputs": "a"})
     assert (answer.status, answer.error["type"]) == (501, "not_supported_error")
-    assert "gives one score" in answer.error["message"]
+    assert "yields a single score" in answer.error["message"]
     answer = reranking.post("/v1/embeddings", {"input": "a"})
     assert answer.status == 501
     assert "its pooling is 'rank'" in answer.error["message"]
