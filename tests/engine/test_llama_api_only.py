@@ -14,7 +14,13 @@ from llamad._llama import lib
 from llamad.engine.loading import memory
 from llamad.engine.testing.fake import Fake
 
-TEXTS = ["The capital of France is", "Once upon a time", "Water boils at", "def add(a, b):\n", "One, two, three,"]
+TEXTS = [
+    "The capital of France is",
+    "Once upon a time",
+    "Water boils at",
+    "def add(a, b):\n",
+    "One, two, three,",
+]
 
 
 def run_fake(api_only: bool) -> tuple[list[bytes], dict[str, int]]:
