@@ -16,7 +16,7 @@ FILES = {
     "llamad/engine/__init__.py": "",
     "ext/llamad/engine/one.pxd": "cdef int twice(int a) noexcept nogil\n",
     "ext/llamad/engine/one.pyx": (
-        'cdef extern from "one.h":\n'
+        'cdef extern from "llamad/engine/one.h":\n'
         "    int one() noexcept nogil\n"
         "cdef int twice(int a) noexcept nogil:\n"
         "    return 2 * a * one()\n"
@@ -29,7 +29,7 @@ FILES = {
     "ext/llamad/engine/other.pyx": (
         "# distutils: language = c++\n"
         "# distutils: sources = ext/llamad/engine/beside.cpp\n"
-        'cdef extern from "other.h":\n'
+        'cdef extern from "llamad/engine/other.h":\n'
         "    int other() noexcept nogil\n"
         "def answer():\n"
         "    return other()\n"
