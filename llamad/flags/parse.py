@@ -15,7 +15,7 @@ from llamad.flags.settings import Settings
 from llamad.flags.table import TABLE, Table
 from llamad.flags.types.flag import Action, Flag, Inert, Later, Request
 from llamad.flags.types.kinds import Pair, Switch
-from llamad.options.samplers import BREAKER_BYTES_MAX, BREAKERS_MAX
+from llamad.options.sampler_names import BREAKER_BYTES_MAX, BREAKERS_MAX
 from llamad.options.table import FIELDS, WITH_FLAG, Options
 
 ENV_PREFIX = "LLAMA_ARG_"

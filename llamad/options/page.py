@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 
 from llamad.options.option import FLOAT_MAX, INT32_MAX, Field, Option
-from llamad.options.samplers import LETTERS
+from llamad.options.sampler_names import LETTERS
 from llamad.options.table import ANSWER, FIELDS, FORM, LENGTH, NOT_YET, PENALTIES, PROMPT, SAMPLING, names_of
 
 _INTRODUCTION = """\

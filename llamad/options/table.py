@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 from llamad.options.option import FLOAT_MAX, INT32_MAX, LEFT_OUT, Alias, Option, fields_of
-from llamad.options.samplers import BREAKER_BYTES_MAX, BREAKERS_MAX, DEFAULT_ORDER, SAMPLERS_MAX
+from llamad.options.sampler_names import BREAKER_BYTES_MAX, BREAKERS_MAX, DEFAULT_ORDER, SAMPLERS_MAX
 from llamad.options.values import (
     Biases,
     NotYet,

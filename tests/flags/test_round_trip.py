@@ -24,7 +24,7 @@ from llamad.flags.types.special import (
     SamplerNames,
     Size,
 )
-from llamad.options.samplers import LETTERS
+from llamad.options.sampler_names import LETTERS
 
 PLAIN = st.one_of(
     st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12),

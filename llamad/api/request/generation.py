@@ -14,7 +14,7 @@ import msgspec
 from llamad.api.request.constraints import Wanted
 from llamad.api.request.errors import bad
 from llamad.api.request.parse import UINT32_MAX
-from llamad.options.samplers import KINDS
+from llamad.options.sampler_names import KINDS
 from llamad.options.table import FIELDS, Options, names_of
 from llamad.protocol.sampling_params import Sampling
 

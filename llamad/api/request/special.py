@@ -10,7 +10,7 @@ from typing import Any
 
 from llamad.api.request import checks
 from llamad.api.request.errors import bad
-from llamad.options.samplers import (
+from llamad.options.sampler_names import (
     BREAKER_BYTES_MAX,
     BREAKERS_MAX,
     KINDS,

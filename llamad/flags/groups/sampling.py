@@ -9,7 +9,7 @@ from llamad.flags.types.flag import Flag, Later
 from llamad.flags.types.kinds import Float, Switch
 from llamad.flags.types.option_flags import option_flag
 from llamad.flags.types.special import SamplerLetters
-from llamad.options.samplers import LETTERS
+from llamad.options.sampler_names import LETTERS
 from llamad.options.table import FIELDS, WITH_FLAG
 
 GROUP = "Sampling defaults"

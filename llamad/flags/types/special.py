@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, cast
 
 from llamad.flags.types.kinds import FALSE_WORDS, TRUE_WORDS, Float, Int, Kind, Text
 from llamad.flags.types.values import KvOverride, Placement
-from llamad.options import samplers
+from llamad.options import sampler_names as samplers
 from llamad.options.values import LogitBias
 
 _SIZE = re.compile(r"([0-9]{1,18})\s*([kmgt]?)(?:i?b)?", re.ASCII | re.IGNORECASE)
