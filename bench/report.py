@@ -49,7 +49,8 @@ def factor(ours: Rounds, theirs: Rounds, key: str, is_paired: bool) -> str:
     ratio = stats.ratio(ours, theirs, key)
     if math.isnan(ratio.value):
         return "-"
-    span = f" ({ratio.low:.2f} - {ratio.high:.2f})" if is_paired and not math.isnan(ratio.low) else ""
+    has_span = is_paired and len(ours) > 1 and not math.isnan(ratio.low)
+    span = f" ({ratio.low:.2f} - {ratio.high:.2f})" if has_span else ""
     return f"{ratio.value:.3f}{span}"
 
 
