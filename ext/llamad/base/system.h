@@ -51,7 +51,7 @@ static inline void wake_wait(int fd, int timeout_ms) {
     if (poll(&p, 1, timeout_ms) > 0) wake_clear(fd);
 }
 
-/* Waits until *p is no longer `seen`, somebody wakes it, or timeout_us passed (-1: for ever). It may also return early. */
+/* Waits until *p is no longer `seen`, a wake-up, or timeout_us (-1: for ever). It may also return early. */
 static inline void futex_wait(const int32_t *p, int32_t seen, int64_t timeout_us) {
     struct timespec t = {timeout_us / 1000000, (timeout_us % 1000000) * 1000};
     syscall(SYS_futex, p, FUTEX_WAIT_PRIVATE, seen, timeout_us < 0 ? 0 : &t, 0, 0);
@@ -71,8 +71,8 @@ static inline void relax(void) {
 /* Timed waits of the calling thread end when they are due, not up to 50 µs later. */
 static inline void be_punctual(void) { (void) prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0); }
 
-/* The calling thread works for a moment each time that it is woken: it wants its turn at once, and a short one. From 6.12
- * on Linux then lets it go before whoever else has the core, for as much time in all as ever; an older one has no such
+/* The calling thread works for a moment each time it is woken: it wants its turn at once, and a short one. From 6.12 on
+ * Linux then lets it go before other threads of its core, for as much time in all as ever; an older one has no such
  * turns. Threads that it starts are as others are. */
 static inline void be_brief(void) {
     struct {

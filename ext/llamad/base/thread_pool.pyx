@@ -28,7 +28,7 @@ cdef void threads_start(Threads *threads, int32_t n, ThreadFn fn, void *arg) noe
 
 
 cdef void threads_join(Threads *threads) noexcept nogil:
-    """Returns when every call has returned; the caller has told them to."""
+    """Returns when every call has returned, which the caller has asked for."""
     cdef int32_t i
     for i in range(threads.n):
         pthread_join(threads.ids[i], NULL)
@@ -81,7 +81,7 @@ cdef void job_pool_start(JobPool *pool, int32_t n_threads) noexcept nogil:
 
 
 cdef Job *job_pool_stop(JobPool *pool) noexcept nogil:
-    """Ends the threads after the jobs they are at. Returns those that nobody began with, a list."""
+    """Ends the threads after their current jobs. Returns the list of those that were not begun."""
     pthread_mutex_lock(&pool.mutex)
     pool.stopping = 1
     pthread_cond_broadcast(&pool.work)

@@ -1,5 +1,5 @@
-# Owns: who leaves the queue, to a slot or because a deadline has passed. Runs on the engine thread, between two steps.
-# What the slot keeps or takes over of the prompt is prefix_sharing.pyx's.
+# Owns: how tasks leave the queue: to a slot, or because a deadline has passed. Runs on the engine thread, between two
+# steps. What the slot keeps or takes over of the prompt is prefix_sharing.pyx's.
 from libc.stdint cimport int32_t, int64_t
 
 from llamad.base.system cimport now_us
@@ -78,8 +78,8 @@ cdef void admission_announce(State *state) noexcept nogil:
 
 
 cdef void admission_run(State *state, int is_announced) noexcept nogil:
-    """Admits waiting tasks in their order. A task lets others pass if it is bound to a busy slot, or waits for its group
-    or for a slot that is prefilling the same prefix; one without room does not."""
+    """Admits waiting tasks in their order. A task lets others pass if it is bound to a busy slot, or waits for its
+    group or for a slot that is prefilling the same prefix; one without room does not."""
     cdef Task *task = state.queue.first
     cdef Task *next
     cdef Slot *slot

@@ -1,5 +1,5 @@
-# Owns: what happens to slots whose context is full: it is shifted, idle prefixes are evicted, or a task ends. Runs on the
-# engine thread, before each batch.
+# Owns: what happens to slots whose context is full: it is shifted, idle prefixes are evicted, or a task ends. Runs on
+# the engine thread, before each batch.
 from libc.stdint cimport int32_t
 
 from llamad.base.system cimport load_int

@@ -83,7 +83,8 @@ cdef void _write_text(State *state, Slot *slot, int64_t now, int32_t n_tokens, i
     """One event with the first of what waits."""
     cdef size_t n_ids = <size_t>n_tokens * sizeof(int32_t)
     cdef size_t n_probs = <size_t>n_prob_tokens * <size_t>(1 + slot.probs.n_top) * sizeof(TokenProb)
-    cdef TextEvent *event = <TextEvent *>_reserve(state, EVENT_TEXT, sizeof(TextEvent) + n_ids + n_probs + <size_t>n_bytes)
+    cdef size_t n_payload = n_ids + n_probs + <size_t>n_bytes
+    cdef TextEvent *event = <TextEvent *>_reserve(state, EVENT_TEXT, sizeof(TextEvent) + n_payload)
     cdef char *payload = <char *>(event + 1)
     event.id = slot.task.command.id
     event.t_us = now

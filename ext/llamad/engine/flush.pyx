@@ -12,8 +12,8 @@ cdef enum:
 
 
 cdef int flush_pending(State *state, Slot *slot) noexcept nogil:
-    """Makes llama.cpp do the copies and moves that it keeps for its next decode: a state that is read before them would be
-    the old one, and one that is written would be overwritten. 0, or -1.
+    """Makes llama.cpp do the copies and moves that it keeps for its next decode: a state that is read before them
+    would be the old one, and one that is written would be overwritten. 0, or -1.
 
     The decode is of a token that is removed again: in an empty slot, which every kind of memory allows, else in the
     slot itself, if it has room."""

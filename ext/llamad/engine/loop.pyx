@@ -1,6 +1,7 @@
-# Owns: the engine thread's turn. One turn is a step: take commands, admit, fill the batch, decode, sample, emit, wake.
-# Never creates a Python object, never takes the GIL, never waits for the event loop except when the event ring is full or
-# more requests of a burst are on their way. How tokens are sampled is in sample_step.pyx, what becomes of them in events.pyx.
+# Owns: the engine thread's turn. One turn is a step: take commands, admit, fill the batch, decode, sample, emit,
+# wake. Never creates a Python object, never takes the GIL, never waits for the event loop except when the event ring
+# is full or more requests of a burst are on their way. How tokens are sampled is in sample_step.pyx, what becomes of
+# them in events.pyx.
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 
 from llamad.base.system cimport load_int, now_us, relax, sleep_us, store_int, wake_wait

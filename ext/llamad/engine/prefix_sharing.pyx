@@ -1,9 +1,9 @@
 # Owns: the prefix that an idle slot keeps for a new task, the one it takes over from another slot or from the prompt
 # cache instead, and which tasks wait for a slot that is prefilling theirs. Runs on the engine thread, at admission.
 #
-# With a KV stream for each slot llama.cpp copies the whole buffer at the next decode, which pays only for long prefixes.
-# In a unified cache it only marks the cells, which then belong to both: positions are a property of the cell, so neither
-# slot may move them any more (slots.pyx, _n_shared).
+# With a KV stream for each slot llama.cpp copies the whole buffer at the next decode, which pays only for long
+# prefixes. In a unified cache it only marks the cells, which then belong to both: positions are a property of the
+# cell, so neither slot may move them any more (slots.pyx, _n_shared).
 from libc.stdint cimport int32_t, uint64_t
 from libc.string cimport memcpy
 

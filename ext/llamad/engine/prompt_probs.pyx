@@ -1,6 +1,6 @@
-# Owns: the log probabilities of a prompt's tokens, for tasks that ask for them (batch.pyx then wants logits for every one
-# of their tokens). Runs on the engine thread between decode and sampling; sampler threads work on the rows. Never changes a
-# row: the last one is still to be sampled from.
+# Owns: the log probabilities of a prompt's tokens, for tasks that ask for them (batch.pyx then wants logits for every
+# one of their tokens). Runs on the engine thread between decode and sampling; sampler threads work on the rows. Never
+# changes a row: the last one is still to be sampled from.
 from libc.stdint cimport int32_t
 
 from llamad.engine.state cimport State

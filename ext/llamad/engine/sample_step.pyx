@@ -1,5 +1,6 @@
-# Owns: sampling of a step, a token for every slot with an output. The engine thread prepares, the sampler threads sample
-# (slot_sample.pyx) in parallel, where a GPU computes from the moment on that a row has arrived (logits_arrival.pyx).
+# Owns: sampling of a step, a token for every slot with an output. The engine thread prepares, the sampler threads
+# sample (slot_sample.pyx) in parallel, where a GPU computes from the moment on that a row has arrived
+# (logits_arrival.pyx).
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
 from llamad.base.system cimport load_int, now_us, store_int, take_int
@@ -15,11 +16,12 @@ from llamad.engine.state cimport State
 from llamad.engine.threads.grammar_pool cimport grammar_pool_add, grammar_pool_begin
 from llamad.engine.threads.logits_arrival cimport (
     arrival_await, arrival_await_all, arrival_begin, arrival_begin_prefill, arrival_can_begin, arrival_end,
-    arrival_is_soon, arrival_learn_prefill, arrival_overwritten, arrival_prefill_from, arrival_reset_row, arrival_rows_in,
+    arrival_is_soon, arrival_learn_prefill, arrival_overwritten, arrival_prefill_from, arrival_reset_row,
+    arrival_rows_in,
 )
 from llamad.engine.threads.sampler_pool cimport (
-    sampler_pool_alert, sampler_pool_await, sampler_pool_begin, sampler_pool_drain, sampler_pool_end, sampler_pool_hurry,
-    sampler_pool_is_done,
+    sampler_pool_alert, sampler_pool_await, sampler_pool_begin, sampler_pool_drain, sampler_pool_end,
+    sampler_pool_hurry, sampler_pool_is_done,
 )
 from llamad.engine.threads.slot_sample cimport slot_sample
 from llamad.grammar.grammar cimport matcher_open
@@ -138,8 +140,8 @@ cdef int32_t _add_fillers(State *state, int32_t n) noexcept nogil:
 
 
 cdef int _can_prepare(const State *state) noexcept nogil:
-    """Whether a step with prompts can be prepared before its logits are there: no task ends with the prompt or wants more
-    of its rows."""
+    """Whether a step with prompts can be prepared before its logits are there: no task ends with the prompt or wants
+    more of its rows."""
     cdef const Slot *slot
     cdef int32_t i
     if state.arrival.n_rows == 0:
@@ -153,8 +155,8 @@ cdef int _can_prepare(const State *state) noexcept nogil:
 
 
 cdef int _in_order(const State *state) noexcept nogil:
-    """Whether the rows are the outputs' in the batch's order from the beginning. llama.cpp gives them so for a batch with
-    one token for each slot, and for prompts that are one graph."""
+    """Whether the rows are the outputs' in the batch's order from the beginning. llama.cpp gives them so for a batch
+    with one token for each slot, and for prompts that are one graph."""
     if state.plan.n_rows != state.n_outputs + state.plan.n_fillers:
         return 0
     return state.plan.n_prefill_tokens == 0 or (state.plan.is_one_graph and state.plan.n_fillers == 0)
@@ -187,7 +189,8 @@ cdef void sample_step_alert(State *state, int64_t t_decode) noexcept nogil:
     """Before a decode. With prompts, a GPU is nearly done when decode() returns."""
     cdef int32_t n_tokens = state.plan.batch.n_tokens
     if state.plan.n_prefill_tokens and state.plan.n_rows > 1 and arrival_is_soon(&state.arrival, n_tokens):
-        sampler_pool_alert(state.sampler_pool, state.plan.n_rows, arrival_prefill_from(&state.arrival, n_tokens, t_decode))
+        sampler_pool_alert(state.sampler_pool, state.plan.n_rows,
+                           arrival_prefill_from(&state.arrival, n_tokens, t_decode))
 
 
 cdef int32_t _awaited_row(const State *state) noexcept nogil:
@@ -241,7 +244,8 @@ cdef int64_t sample_step_begin(State *state, int64_t t_decode, int64_t t_decoded
     # A first token does not count as there before its logits.
     if is_arriving and state.plan.n_prefill_tokens == 0:
         state.n_outputs = _prepare(state, now_us())
-        sampler_pool_begin(state.sampler_pool, _sample_arriving, _reset_row, state, _add_fillers(state, state.n_outputs),
+        sampler_pool_begin(state.sampler_pool, _sample_arriving, _reset_row, state,
+                           _add_fillers(state, state.n_outputs),
                       arrival_begin(&state.arrival, n_rows, t_decoded + <int64_t>state.plan.wait_us))
         return _await_rows(state, 1)
     # This waits for the GPU, so that the step's cost is decode's and not sampling's.
@@ -266,7 +270,8 @@ cdef Slot *sample_step_next(State *state, int32_t i, int64_t *waited_us) noexcep
 
 
 cdef void sample_step_end(State *state) noexcept nogil:
-    """All have been sampled, or are handed over: not before, because a late sampler thread may hold a grammar for long."""
+    """All have been sampled, or are handed over: not before, because a late sampler thread may hold a grammar for
+    long."""
     cdef int32_t i
     sampler_pool_end(state.sampler_pool)
     for i in range(state.n_outputs):

@@ -1,5 +1,5 @@
-# Owns: the actions on slots. Runs on the engine thread, between two steps and before any task is admitted, so that a slot
-# that comes free goes to the actions that waited for it first. A busy slot is never touched: its action waits.
+# Owns: the actions on slots. Runs on the engine thread, between two steps and before any task is admitted, so that a
+# slot that comes free goes to the actions that waited for it first. A busy slot is never touched: its action waits.
 #
 # Nothing here looks into a state: what is to be restored was checked in full by a worker (ses1/check.cpp).
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
@@ -87,7 +87,8 @@ cdef int32_t _save(State *state, Slot *slot, llamad_blob *blob, ActionEvent *eve
     return RESULT_DONE
 
 
-cdef int32_t _restore(State *state, Slot *slot, const llamad_blob *blob, int32_t n_tokens, ActionEvent *event) noexcept nogil:
+cdef int32_t _restore(State *state, Slot *slot, const llamad_blob *blob, int32_t n_tokens,
+                      ActionEvent *event) noexcept nogil:
     cdef size_t n_head = HEAD + <size_t>n_tokens * sizeof(int32_t), n_state = blob.size - n_head
     if n_tokens > state.slots.n_ctx or blob.size <= n_head or flush_pending(state, slot) < 0:
         return RESULT_FAILED
@@ -177,9 +178,9 @@ cdef int _is_busy(const State *state) noexcept nogil:
 
 
 cdef int32_t actions_run(State *state) noexcept nogil:
-    """Runs every action whose slot is idle, in their order; those of one slot keep theirs. While any slot is busy only one
-    state is saved or restored between two steps, so that streams stall for one at a time. Returns how many were put off
-    for that; no task is admitted before them."""
+    """Runs every action whose slot is idle, in their order; those of one slot keep theirs. While any slot is busy
+    only one state is saved or restored between two steps, so that streams stall for one at a time. Returns how many
+    were put off for that; no task is admitted before them."""
     cdef Action **link = &state.actions
     cdef Action *action
     cdef Slot *slot

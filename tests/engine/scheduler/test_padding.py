@@ -1,4 +1,4 @@
-"""Prompts of unequal length where a device computes: read in one graph, with pads that leave no trace."""
+"""Prompts of unequal length on a GPU: prefilled in one graph, with padding that leaves no trace."""
 
 import asyncio
 import json
@@ -101,7 +101,7 @@ def test_nothing_is_padded_beyond_the_context_or_the_batch():
             assert all(at_once(fake, h, prompts))
 
 
-def test_without_a_device_there_are_no_pads():
+def test_on_the_cpu_there_is_no_padding():
     fake = make_fake(device_us=0)
     with open_harness(fake, has_device=False) as h:
         at_once(fake, h, [b"%d" % i + b"x" * (20 + 3 * i) for i in range(8)])
@@ -138,8 +138,8 @@ def test_any_lengths_leave_what_was_asked_for(lengths, n_slots, n_ubatch, n_pred
         assert at_once(fake, h, prompts, n_predict) == [b"yz{|}"[:n_predict]] * len(lengths)
 
 
-def test_pads_do_not_change_what_llama_cpp_computes(monkeypatch, tmp_path):
-    """The real model, computed here as if a device did it: alone each prompt has no pads, together they have."""
+def test_padding_does_not_change_what_llama_cpp_computes(monkeypatch, tmp_path):
+    """The real model, computed here as if a device did it: alone each prompt has no padding, together they have."""
     monkeypatch.setattr(memory, "computes", lambda *_: True)
     trace = tmp_path / "steps.jsonl"
     rng = random.Random(3)

@@ -42,7 +42,7 @@
 
 /* --- the sampler (sampler/) --------------------------------------------------------------------------------------- */
 
-/* The largest k found by scanning the row, and the most candidates collected for it. Chosen: top_k beyond it is rare. */
+/* The largest k found by scanning the row, and the most candidates collected for it. Chosen: a larger top_k is rare. */
 #define TOPK_MAX 1024
 #define TOPK_COLLECT_MAX 4096
 /* Up to here an insertion sort; a heap for more. Chosen. */

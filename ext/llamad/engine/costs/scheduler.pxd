@@ -1,6 +1,6 @@
-# Constants of the scheduler, admission and the prompt cache, each with the measurement it comes from. "Chosen" means that
-# it was not measured. What depends on the machine (what a step, a prompt token or a saved state costs) is learned while
-# the engine runs, into scheduler/plan.pxd and kv/host_cache.pxd; these say how.
+# Constants of the scheduler, admission and the prompt cache, each with the measurement it comes from. "Chosen" means
+# that it was not measured. What depends on the machine (what a step, a prompt token or a saved state costs) is
+# learned while the engine runs, into scheduler/plan.pxd and kv/host_cache.pxd; these say how.
 #
 # H200: one of them, CUDA 13, a 1B-shaped model in F16 unless another is named. CPU: 2 cores, SmolLM2-135M.
 
@@ -12,7 +12,7 @@ cdef enum:
     FLASH_TILE = 64
     # Shortest gap between a decoding slot's tokens worth keeping. Chosen: 50 tokens/s.
     CPU_GAP_US_MIN = 20000
-    # Longest prefill step while nobody decodes, so that an abort or a new request is noticed. Chosen.
+    # Longest prefill step while no slot decodes, so that an abort or a new request is noticed. Chosen.
     CPU_PREFILL_US_MAX = 400000
     # Decoding slots stall for at most this long while short prompts are prefilled, and such a prompt takes no longer.
     # (CPU, 8 prompts of 64 and of 512 tokens: mean first token 0.80 -> 0.56-0.61 and 1.30 -> 0.61-0.65 of
@@ -22,14 +22,14 @@ cdef enum:
     SHORT_PROMPT_TOKENS_MAX = 1024
     # One first token is worth as much as this many others. Chosen.
     FIRST_TOKEN_WEIGHT = 16
-    # A prompt token that costs more means slow compute, where a graph for each prompt costs nothing extra. Chosen: between
-    # the H200 (11 to 14 µs) and the CPU (1,300 µs).
+    # A prompt token that costs more means slow compute, where a graph for each prompt costs nothing extra. Chosen:
+    # between the H200 (11 to 14 µs) and the CPU (1,300 µs).
     SLOW_TOKEN_US = 150
 
 # --- where a GPU computes (prefill_gpu.pyx, padding.pyx, fillers.pyx) -------------------------------------------
 
 cdef enum:
-    # Smallest chunk beside decoding slots: a prefill step of the H200 takes 4.5 ms for one token and 7 ms for 512.
+    # Smallest chunk while other slots decode: a prefill step of the H200 takes 4.5 ms for one token and 7 ms for 512.
     GPU_CHUNK_TOKENS_MIN = 128
     # Shortest gap worth keeping: one prefill step of the H200.
     GPU_GAP_US_MIN = 5000
@@ -57,13 +57,13 @@ cdef enum:
     FILL_GAP_MAX = 24
     # A changed shape is captured anew, which costs about a quarter more streams for this many steps (H200, 64 streams).
     SHAPE_KEEP_STEPS = 12
-    # Up to here the number of streams is not rounded up: each one more costs something, and llama.cpp uses other kernels
-    # for more.
+    # Up to here the number of streams is not rounded up: each one more costs something, and llama.cpp uses other
+    # kernels for more.
     EXACT_STREAMS_MAX = 8
     # A wait after decode() that says that a device computes, whatever the flags say. Chosen; see DEVICE_WAIT_PART.
     DEVICE_WAIT_US_MIN = 100
 
-# --- who is admitted, and with which prefix (admission.pyx, prefix_sharing.pyx, kv/host_cache.pyx) ----------------
+# --- admission and prefixes (admission.pyx, prefix_sharing.pyx, kv/host_cache.pyx) ----------------
 
 cdef enum:
     # Fewest tokens for which a prefix is copied from another slot, and this part of a slot's context: llama.cpp copies
@@ -72,8 +72,8 @@ cdef enum:
     COPY_CONTEXT_PART = 256
     # Waiting for a prefix costs a step at least, in which this many tokens are prefilled as well: a tile.
     WAIT_TOKENS_MIN = 64
-    # Fewest tokens worth an entry of the prompt cache. An entry and a prompt that share less share nothing of use, so that
-    # a hash of half as many tells most of them apart.
+    # Fewest tokens worth an entry of the prompt cache. An entry and a prompt that share less share nothing of use, so
+    # that a hash of half as many tells most of them apart.
     CACHE_TOKENS_MIN = 64
     # The same with a GPU, which prefills 512 tokens in 7 ms (H200).
     GPU_SAVE_TOKENS_MIN = 512
@@ -84,8 +84,8 @@ cdef enum:
     # Chosen.
     SAVE_PART = 4
     RESTORE_PART = 8
-    # Decoding slots wait for no more saving and restoring than this in one turn, and the state that passes it. Chosen: one
-    # gap of the CPU.
+    # Decoding slots wait for no more saving and restoring than this in one turn, and the state that passes it.
+    # Chosen: one gap of the CPU.
     STATES_US_MAX = 20000
     # Each is compared with every new prompt. Chosen.
     CACHE_ENTRIES_MAX = 1024
@@ -93,8 +93,8 @@ cdef enum:
 # --- waking up (loop.pyx, sample_step.pyx) --------------------------------------------------------------------------
 
 cdef enum:
-    # The engine spins this long for the rest of a burst of requests: reading eight takes the event loop 1,050 µs (H200's
-    # host). Then it sleeps, to look again after GATHER_SLEEP_MS at the latest.
+    # The engine spins this long for the rest of a burst of requests: reading eight takes the event loop 1,050 µs
+    # (H200's host). Then it sleeps, to look again after GATHER_SLEEP_MS at the latest.
     GATHER_SPIN_US = 1000
     GATHER_SLEEP_MS = 1000
     # Waking a thread on a sleeping core takes 50 to 100 µs: the event loop is woken this long before the last logits.
@@ -104,8 +104,8 @@ cdef enum:
 
 cdef extern from *:
     """
-    /* Target gap between a decoding slot's tokens while prompts are prefilled, in decoding steps: the p99 gap may be 2.5
-     * times the median. */
+    /* Target gap between a decoding slot's tokens while prompts are prefilled, in decoding steps: the p99 gap may be
+     * 2.5 times the median. */
     #define GAP_FACTOR 2.5
     /* Cost of the last step against what was known. Chosen. */
     #define LEARN_RATE 0.2

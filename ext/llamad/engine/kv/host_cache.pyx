@@ -1,8 +1,8 @@
 # Owns: the prompt cache in host memory, its bound and its order of eviction. Runs on the engine thread, between two
 # steps. Judges nothing: prefix_sharing.pyx says what is worth saving or restoring.
 #
-# An entry is the whole state of a slot, with its tokens. API keys and adapters do not share entries. Memories that cannot
-# be cut (recurrent ones, sliding windows) use one only where all of its tokens begin the prompt.
+# An entry is the whole state of a slot, with its tokens. API keys and adapters do not share entries. Memories that
+# cannot be cut (recurrent ones, sliding windows) use one only where all of its tokens begin the prompt.
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy, memset
@@ -140,8 +140,8 @@ cdef void _drop_beginnings(Cache *cache, const Slots *slots, const Slot *slot, u
 
 
 cdef uint8_t *_take_pages(Cache *cache, size_t n, uint64_t spared, size_t *capacity) noexcept nogil:
-    """Pages for n bytes within the bound, for which the longest unused entries are evicted; NULL where it cannot be. The
-    pages of one of them are used again if they fit: new ones are slower to write to."""
+    """Pages for n bytes within the bound, for which the longest unused entries are evicted; NULL where it cannot be.
+    The pages of one of them are used again if they fit: new ones are slower to write to."""
     cdef const CacheEntry *kept = cache_entry(cache, spared)
     cdef uint8_t *pages = NULL
     cdef CacheEntry *entry
@@ -209,8 +209,8 @@ cdef void cache_save(Cache *cache, Slots *slots, const Slot *slot, uint64_t spar
 
 
 cdef int cache_restore(Cache *cache, Slots *slots, Slot *slot, uint64_t id) noexcept nogil:
-    """The slot holds what the entry holds, which stays. 0, or -1: the slot is empty then, and the entry gone. Nothing may
-    be pending at all."""
+    """The slot holds what the entry holds, which stays. 0, or -1: the slot is empty then, and the entry gone. Nothing
+    may be pending at all."""
     cdef int64_t t_start = now_us(), i = 0
     cdef CacheEntry *entry
     cdef size_t n_tokens

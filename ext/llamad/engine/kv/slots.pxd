@@ -25,7 +25,7 @@ cdef enum Deferral:
 # What stands for a token where none was sampled.
 cdef enum Sampled:
     SAMPLED_NOTHING = -1      # llama.cpp has no logits
-    SAMPLED_END = -2000       # the grammar's text is complete, and no token that ends it may be sampled: the task is done
+    SAMPLED_END = -2000       # the grammar's text is complete, and no end token may be sampled: the task is done
     SAMPLED_STUCK = -2001     # no token of the vocabulary goes on as the grammar wants
     SAMPLED_TOO_MUCH = -2002  # the grammar needs more memory or work than it is given
 
@@ -59,7 +59,7 @@ ctypedef struct Slot:
     int32_t n_planned        # tokens in this step's batch
     int32_t is_filler        # in this step's batch only to join its neighbours
     int32_t n_chunk          # tokens of its prompt in the decode that prefills,
-    int32_t n_padding        # and of padding behind them (padding.pyx)
+    int32_t n_padding        # and of padding after them (padding.pyx)
     int32_t n_left           # scratch of padding.pyx
     int32_t i_output         # index in this step's batch whose logits are wanted, -1: none
     int32_t i_row            # the number of that output among the batch's

@@ -1,6 +1,7 @@
 /* Sums over a row of floats, bit for bit what adding one after the other gives, many lanes at a time.
  *
- * Owns: the sums that llama.cpp takes in order, over probabilities and over squares. Any thread; touches nothing but its arguments.
+ * Owns: the sums that llama.cpp takes in order, over probabilities and over squares. Any thread; touches nothing but
+ * its arguments.
  *
  * While a running sum S stays between two powers of two, its last place u is fixed: S is a multiple of u, and adding
  * p >= 0 adds p rounded to a multiple of u, whatever S is. Only an exact tie depends on S. So a block's rounded

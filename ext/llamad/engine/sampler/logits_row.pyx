@@ -189,7 +189,8 @@ cdef int row_top_n_sigma(Row *row, const llamad_sampling *s, Candidates *c) noex
 
 cdef int32_t _reach(Row *row, const llamad_sampling *s, float total, llamad_candidate *data, int32_t i, int32_t n,
                     float *running) noexcept nogil:
-    """Adds up the probabilities of the sorted candidates from i to n; how many are kept, or 0 where p is not reached."""
+    """Adds up the probabilities of the sorted candidates from i to n; how many are kept, or 0 where p is not
+    reached."""
     while i < n:
         data[i].p = row.m.exps[data[i].id] / total
         running[0] += data[i].p
@@ -199,7 +200,8 @@ cdef int32_t _reach(Row *row, const llamad_sampling *s, float total, llamad_cand
     return 0
 
 
-cdef int32_t _top_p_buckets(Row *row, const llamad_sampling *s, float total, Candidates *c, int has_first) noexcept nogil:
+cdef int32_t _top_p_buckets(Row *row, const llamad_sampling *s, float total, Candidates *c,
+                            int has_first) noexcept nogil:
     """The general way: as many buckets as hold the mass, each sorted for itself. `has_first`: it is known already that
     the first few are not enough."""
     cdef int32_t counts[BUCKETS_N]

@@ -35,7 +35,7 @@ cdef int probs_reserve(Probs *probs) noexcept nogil:
 
 
 cdef int probs_reserve_for(Probs *probs, int32_t n_tokens) noexcept nogil:
-    """Room for so many tokens in all: 0, or -1 without memory."""
+    """Room for n_tokens in all: 0, or -1 without memory."""
     cdef int64_t n = <int64_t>n_tokens * (1 + probs.n_top)
     cdef void *more
     if probs.n_top == 0 or n <= probs.n_rows_max:
@@ -76,7 +76,7 @@ cdef float _logprob(const Probs *probs, float logit) noexcept nogil:
 
 
 cdef void probs_before(Probs *probs, const float *row, int32_t n_vocab, void *scratch) noexcept nogil:
-    """The top of the model's own distribution, while nobody has touched the row."""
+    """The top of the model's own distribution, before anything touches the row."""
     cdef llamad_candidate *top = <llamad_candidate *>scratch
     cdef TokenProb *out
     cdef int32_t i, n

@@ -28,7 +28,7 @@ ctypedef struct Sampler:
     Penalties penalties
     Dry dry
     Random random
-    Random *xtc              # one for each xtc of the chain, and behind them as many to go back to
+    Random *xtc              # one for each xtc of the chain, then their saved copies
     int32_t n_xtc
 
     int32_t has_maxima       # the scratch has the maxima of the next row (logits_row.pxd)

@@ -2,16 +2,18 @@
 # samples on sampler threads (one task on one thread at a time). Must not touch slots or events.
 #
 # A chain begins on the row of logits itself: penalties, DRY and biases touch only a few tokens of it, and most cuts
-# find what they leave by scanning it (logits_row.pyx). From the first cut on the samplers work on the list of candidates that
-# is left (candidates.pyx). A list of the whole vocabulary is made only for samplers that need everything sorted, and
-# where equal logits make the outcome depend on the order in which llama.cpp's sort leaves them.
+# find what they leave by scanning it (logits_row.pyx). From the first cut on the samplers work on the list of
+# candidates that is left (candidates.pyx). A list of the whole vocabulary is made only for samplers that need
+# everything sorted, and where equal logits make the outcome depend on the order in which llama.cpp's sort leaves
+# them.
 from libc.stdint cimport int32_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset
 
 from llamad.engine.sampler.candidates cimport (
     Candidates, candidates_check, candidates_draw, candidates_finish, candidates_min_p, candidates_tail_free,
-    candidates_temperature, candidates_top_k, candidates_top_n_sigma, candidates_top_p, candidates_typical, candidates_xtc,
+    candidates_temperature, candidates_top_k, candidates_top_n_sigma, candidates_top_p, candidates_typical,
+    candidates_xtc,
 )
 from llamad.engine.sampler.dry cimport dry_accept, dry_close, dry_find, dry_forget, dry_open, dry_to_list, dry_to_row
 from llamad.engine.sampler.penalties cimport (
@@ -175,7 +177,8 @@ cdef void sampler_accept(Sampler *sampler, int32_t token) noexcept nogil:
 
 # --- sampling -------------------------------------------------------------------------------------------------
 
-cdef int _step_on_row(Sampler *sampler, unsigned char kind, Row *row, Candidates *c, int has_dry, int exact) noexcept nogil:
+cdef int _step_on_row(Sampler *sampler, unsigned char kind, Row *row, Candidates *c, int has_dry,
+                      int exact) noexcept nogil:
     """1: `c` is the list from here on. 0: still on the row. -1: this sampler needs a list of everything."""
     cdef const llamad_sampling *s = &sampler.sampling
     if kind == LLAMAD_SAMPLER_PENALTIES:

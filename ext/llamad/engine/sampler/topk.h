@@ -112,8 +112,8 @@ static inline int32_t topk_count(const float *row, int32_t n, float least) {
     return count;
 }
 
-/* For a short row: a value that at least k elements reach and not many more, found by counting. -FLT_MAX where that does
- * not lead to one soon, as with many equals. */
+/* For a short row: a value that at least k elements reach and not many more, found by counting. -FLT_MAX where that
+ * does not lead to one soon, as with many equals. */
 static inline float topk_near(const float *row, int32_t n, int32_t k, float largest) {
     const int32_t n_most = k + k / 4 + 8;
     float above = largest, span = 1, least = largest - span;

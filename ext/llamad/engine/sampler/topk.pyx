@@ -19,7 +19,7 @@ cdef extern from "llamad/engine/sampler/topk.h" nogil:
 
 
 cdef int32_t topk_n_maxima(int32_t n) noexcept nogil:
-    """How many floats the functions below need for their maxima, and for the heap behind them."""
+    """How many floats the functions below need for their maxima, and for the heap after them."""
     return (n // TOPK_PIECE + 1) * TOPK_LANES + TOPK_MAX
 
 
@@ -129,7 +129,7 @@ cdef int32_t _select_in_order(const float *row, int32_t n, int32_t k, llamad_can
 
 cdef int32_t topk_select(const float *row, int32_t n, int32_t k, llamad_candidate *out, float *maxima,
                          int has_maxima) noexcept nogil:
-    """The first k of `out` become the k largest, sorted; returns k, or fewer where only so many are above -inf.
+    """The first k of `out` become the k largest, sorted; returns k, or fewer where fewer are above -inf.
 
     -1 where too many reach the threshold, or llama.cpp would sort in another way than by a heap and equal logits leave
     the order open: the caller then has its own sort do it. `out` has room for TOPK_COLLECT_MAX."""

@@ -1,10 +1,10 @@
-# Owns: the batch and the budget of a step. Runs on the engine thread. Decides; what the slots hold is changed only after
-# the decode succeeded (loop.pyx).
+# Owns: the batch and the budget of a step. Runs on the engine thread. Decides; what the slots hold is changed only
+# after the decode succeeded (loop.pyx).
 #
-# The budget keeps the gap between a decoding slot's tokens bounded while prompts are prefilled. With no decoding slot, a
-# step is still so short that a vanished client or a new request is noticed soon. On the CPU, prefill_cpu.pyx says how
-# long prefill may take, and may give a step to prefill or to decoding alone. With a GPU, prefill beside decoding slots is a
-# decode of its own, and prefill_gpu.pyx says how large.
+# The budget keeps the gap between a decoding slot's tokens bounded while prompts are prefilled. With no decoding
+# slot, a step is still so short that a vanished client or a new request is noticed soon. On the CPU, prefill_cpu.pyx
+# says how long prefill may take, and may give a step to prefill or to decoding alone. With a GPU, prefill beside
+# decoding slots is a decode of its own, and prefill_gpu.pyx says how large.
 #
 # A prompt that is alone is cut at multiples of llama.cpp's own compute batch, because logits depend on the shapes
 # in which they were computed: an idle server gives the text that llama-server gives with the same -ub.
@@ -67,8 +67,8 @@ cdef void batch_free(Plan *plan) noexcept nogil:
 
 
 cdef Slot *_next_prefill(Slots *slots, uint64_t after) noexcept nogil:
-    """The prefilling slot with the smallest task id above the given one: first come, first served, because finishing one
-    prompt early beats finishing all of them late."""
+    """The prefilling slot with the smallest task id above the given one: first come, first served, because finishing
+    one prompt early beats finishing all of them late."""
     cdef Slot *best = NULL
     cdef Slot *slot
     cdef int32_t i
@@ -109,7 +109,7 @@ cdef int32_t _budget(const Plan *plan, const Slot *first, int32_t is_alone) noex
 
 
 cdef int32_t _chunk(const Plan *plan, int32_t n_room, int32_t n_prompt, int32_t is_alone) noexcept nogil:
-    """How much of a prompt to prefill: all that is left of it, or so much that whole tiles are left; 0 for none. The odd
+    """How much of a prompt to prefill: all that is left of it, or enough to leave whole tiles; 0 for none. The odd
     tokens cost as much as a tile, so they come first, where there is least to attend to."""
     cdef int32_t unit = _unit(plan), n_odd = n_prompt % unit
     if n_prompt <= n_room or is_alone:
@@ -222,8 +222,8 @@ cdef void _choose_prompts(Plan *plan, Slots *slots) noexcept nogil:
 
 
 cdef void _add_separate(Plan *plan, Slots *slots) noexcept nogil:
-    """All of the prompts but the last token of each, which joins the decoding slots: then a step's rows are those of one
-    token for each slot."""
+    """All of the prompts but the last token of each, which joins the decoding slots: then a step's rows are those of
+    one token for each slot."""
     cdef Slot *slot
     cdef int32_t i, k, end
     for i in range(slots.n):
@@ -239,9 +239,10 @@ cdef void _add_separate(Plan *plan, Slots *slots) noexcept nogil:
 
 
 cdef void _add_output(Plan *plan) noexcept nogil:
-    """A decode without any output is a graph of its own to llama.cpp's CUDA backend, which then launches the captured graph
-    of the decoding slots once more, regardless of what ran in between, and dies of an illegal instruction (H200, CUDA 13;
-    not with GGML_CUDA_DISABLE_GRAPHS=1). With an output it is another shape of the same graph, which is captured anew."""
+    """A decode without any output is a graph of its own to llama.cpp's CUDA backend, which then launches the captured
+    graph of the decoding slots once more, regardless of what ran in between, and dies of an illegal instruction
+    (H200, CUDA 13; not with GGML_CUDA_DISABLE_GRAPHS=1). With an output it is another shape of the same graph, which
+    is captured anew."""
     if plan.has_device and plan.n_rows == 0 and plan.batch.n_tokens > plan.n_separate:
         plan.batch.output[plan.batch.n_tokens - 1] = 1
         plan.n_rows = 1
@@ -251,8 +252,8 @@ cdef void batch_fill(Plan *plan, Slots *slots) noexcept nogil:
     """Fills the batch, in ascending slot order: llama.cpp joins only such sequences into one graph."""
     cdef Slot *slot
     cdef int32_t i, k, n_prompt, with_probs
-    plan.batch.n_tokens = plan.n_rows = plan.n_prefilling = plan.n_decoding = plan.n_deferred = plan.n_prefill_tokens = 0
-    plan.n_separate = plan.n_prompt_left = 0
+    plan.batch.n_tokens = plan.n_rows = plan.n_prefilling = plan.n_decoding = plan.n_deferred = 0
+    plan.n_prefill_tokens = plan.n_separate = plan.n_prompt_left = 0
     for i in range(slots.n):
         slot = &slots.items[i]
         slot.i_output = -1
@@ -270,7 +271,7 @@ cdef void batch_fill(Plan *plan, Slots *slots) noexcept nogil:
     for i in range(slots.n):
         slot = &slots.items[i]
         if slot.is_filler:
-            # With an output, as the others have: the shape is the same then, whoever fills it.
+            # With an output, as a decoding slot has: the shape is the same then.
             _add(plan, slot, 0, slot.n_pos + slot.n_planned, 1)
         elif slot.state == SLOT_DECODING and slot.n_planned:
             _add(plan, slot, slot.next_token, slot.n_pos, 1)

@@ -1,10 +1,10 @@
-# Owns: fillers, slots with nothing to decode that get a token all the same, which is removed after the decode. Runs on the
-# engine thread.
+# Owns: fillers, slots with nothing to decode that get a token all the same, which is removed after the decode. Runs
+# on the engine thread.
 #
 # With a KV stream for each slot llama.cpp makes a graph for every run of neighbours in the batch, and each reads all
-# weights again: holes between decoding slots are filled. And a GPU runs a graph that it has seen twice in the same shape
-# much faster (captured, launched as one): the number of streams is rounded up, and kept for some steps when it falls, so
-# that one stream more or less does not change the shape.
+# weights again: holes between decoding slots are filled. And a GPU runs a graph that it has seen twice in the same
+# shape much faster (captured, launched as one): the number of streams is rounded up, and kept for some steps when it
+# falls, so that one stream more or less does not change the shape.
 from libc.stdint cimport int32_t
 
 from llamad.engine.costs.scheduler cimport EXACT_STREAMS_MAX, FILL_GAP_MAX, SHAPE_KEEP_STEPS

@@ -1,10 +1,10 @@
-# Owns: padding, tokens behind a step's prompt chunks, which are removed right after their decode. Runs on the engine
+# Owns: padding, tokens after a step's prompt chunks, which are removed right after their decode. Runs on the engine
 # thread.
 #
-# With a KV stream for each slot llama.cpp computes several prompts in one graph only as far as all of them go: the rest of
-# the longer ones is another graph, and so on, and prompts that are not in neighbouring slots have their own in any case. To
-# a GPU a graph is worth some hundred tokens, nearly all of it the host's work. So chunks are padded to equal lengths where
-# that is cheaper, and slots between them join. Nothing that stands behind a prompt changes what it means.
+# With a KV stream for each slot llama.cpp computes several prompts in one graph only as far as all of them go: the
+# rest of the longer ones is another graph, and so on, and prompts that are not in neighbouring slots have their own
+# in any case. To a GPU a graph is worth some hundred tokens, nearly all of it the host's work. So chunks are padded
+# to equal lengths where that is cheaper, and slots between them join. Tokens after a prompt cannot change its logits.
 from libc.stdint cimport INT32_MAX, int32_t
 
 from llamad.engine.costs.scheduler cimport (

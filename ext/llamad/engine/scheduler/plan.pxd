@@ -1,5 +1,5 @@
-# The plan of a step, and what past steps cost. Data alone: batch.pyx makes the plan, the files beside it decide parts of
-# it. The engine thread's.
+# The plan of a step, and what past steps cost. Data alone: batch.pyx makes the plan, the files beside it decide parts
+# of it. The engine thread's.
 from libc.stdint cimport int8_t, int32_t, int64_t
 
 from llamad.base.table cimport llamad_batch
@@ -21,17 +21,17 @@ ctypedef struct Plan:
     int32_t tokens_max       # fixed budget, 0: adaptive
     int32_t has_device       # a GPU computes: a step costs much whatever it holds, tokens cost little
     int32_t can_mix          # continuous batching: prompts are prefilled while other slots decode
-    int32_t can_separate     # prefill beside decoding slots may be a decode of its own
+    int32_t can_separate     # prefill may be a decode of its own while other slots decode
 
     # Learned from past steps.
     double decode_step_us    # a step that only decodes
     double prefill_token_us  # one more prompt token in a step
     double best_token_us     # the same, nearly the lowest seen; 0: not known
-    int32_t n_prefills       # steps that told, up to three
+    int32_t n_prefills       # steps it was learned from, counted up to three
     double wait_us           # of a step that only decodes: after decode() has returned, for the device
 
     # With a GPU: prefill_gpu.pyx.
-    int32_t prefill_room     # prompt tokens beside decoding slots that keep the gap
+    int32_t prefill_room     # prompt tokens that keep the gap, while other slots decode
     double chunk_us[CHUNK_SIZES]        # a chunk's cost beyond decode_step_us: 128 tokens, 256, ...; 0: not known
     double credit_us         # how long decoding slots may stall
     int64_t t_credit_us      # when that was last computed
@@ -57,7 +57,7 @@ ctypedef struct Plan:
     int32_t n_separate       # tokens of that decode
     int32_t n_rows           # tokens that give their logits
     int32_t n_fillers        # tokens that are there for the batch's shape alone, each in a slot of its own
-    int32_t n_padding        # and those behind prompts
+    int32_t n_padding        # and those after prompts
     int32_t is_one_graph     # nothing but prompts, and llama.cpp computes all of them at once
     int32_t is_put_off       # a prompt was left for later, although there was room for it alone
     int64_t plan_us

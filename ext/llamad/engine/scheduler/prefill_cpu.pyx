@@ -1,12 +1,12 @@
 # Owns: whose turn a step is where the CPU computes. Runs on the engine thread; changes nothing but the plan.
 #
-# A long prompt is prefilled beside the decoding slots, a chunk in each step: no step lacks a decoding slot's token, and
-# the gap between two of them is GAP_FACTOR times a step that only decodes. llama.cpp computes such a step in two graphs, the
-# first with the decoding slots and one token of the chunk.
+# A long prompt is prefilled beside the decoding slots, a chunk in each step: no step lacks a decoding slot's token,
+# and the gap between two of them is GAP_FACTOR times a step that only decodes. llama.cpp computes such a step in two
+# graphs, the first with the decoding slots and one token of the chunk.
 #
-# For a short prompt that is a waste: the rest of it is less than a tile, and every decoded token delays all slots that
-# wait for their first one. So while short prompts are prefilled, a step either decodes or prefills. The time between two
-# decoding steps grows with the number of slots that wait, up to CPU_STALL_US_MAX.
+# For a short prompt that is a waste: the rest of it is less than a tile, and every decoded token delays all slots
+# that wait for their first one. So while short prompts are prefilled, a step either decodes or prefills. The time
+# between two decoding steps grows with the number of slots that wait, up to CPU_STALL_US_MAX.
 from libc.stdint cimport int32_t
 
 from llamad.engine.costs.scheduler cimport (
@@ -32,8 +32,9 @@ cdef double _stretched_us(const Plan *plan, const Slots *slots, double room_us) 
 
 
 cdef int prefill_cpu_turn(Plan *plan, const Slots *slots, const Slot *first) noexcept nogil:
-    """Whose step this is, where `first` is the next to prefill; room_us becomes the time prefill may take in it. After
-    each decoding step comes at least one for prefill. Slots that all wait for a grammar or for their client need none."""
+    """Whose step this is, where `first` is the next to prefill; room_us becomes the time prefill may take in it.
+    After each decoding step comes at least one for prefill. Slots that all wait for a grammar or for their client
+    need none."""
     cdef int32_t n_slots = plan.n_decoding + plan.n_deferred
     cdef double step_us = plan.decode_step_us * (n_slots + 1) / (plan.n_decoded_last + 1), room_us, left_us
     plan.n_stalled = 0

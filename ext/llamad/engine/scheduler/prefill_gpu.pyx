@@ -1,8 +1,9 @@
 # Owns: the room for prompts where a GPU computes. Runs on the engine thread; changes nothing but the plan.
 #
 # A prefill step costs a GPU much whatever it holds (graphs are built and launched piece by piece) and little for a
-# token. Beside decoding slots the chunk is as large as keeps the gap between their tokens bounded. While many slots wait
-# for their first token, or a few that are soon served, decoding stalls for a while: every decoding step delays them all.
+# token. Beside decoding slots the chunk is as large as keeps the gap between their tokens bounded. While many slots
+# wait for their first token, or a few that are soon served, decoding stalls for a while: every decoding step delays
+# them all.
 from libc.stdint cimport int32_t, int64_t
 
 from llamad.base.system cimport now_us
@@ -45,9 +46,9 @@ cdef int32_t _size(int32_t n_tokens) noexcept nogil:
 
 
 cdef void prefill_gpu_learn(Plan *plan, int64_t decode_us) noexcept nogil:
-    """What the step just decoded cost. The room becomes the largest size that keeps the gap, or that costs not much more
-    than the smallest. A size that is not known yet is tried, and one that was too dear is believed less with every step,
-    so that it is tried again now and then."""
+    """What the step just decoded cost. The room becomes the largest size that keeps the gap, or that costs not much
+    more than the smallest. A size that is not known yet is tried, and one that was too dear is believed less with
+    every step, so that it is tried again now and then."""
     cdef double cost = max(1.0, <double>decode_us - plan.decode_step_us), limit
     cdef int32_t i, k
     if plan.n_stalled:

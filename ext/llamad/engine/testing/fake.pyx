@@ -280,7 +280,8 @@ cdef class Fake:
     cdef bytes kept_script
 
     def __cinit__(self, *, n_ctx: int = 512, n_batch: int = 64, script: bytes = b"", decode_us: int = 0,
-                  token_us: int = 0, device_us: int = 0, can_shift: bool = True, can_cut: bool = True, unified: bool = False) -> None:
+                  token_us: int = 0, device_us: int = 0, can_shift: bool = True, can_cut: bool = True,
+                  unified: bool = False) -> None:
         self.model = <FakeModel *>calloc(1, sizeof(FakeModel) + <size_t>n_batch * FAKE_VOCAB * sizeof(float))
         if self.model == NULL:
             raise MemoryError()

@@ -1,6 +1,6 @@
-# Owns: the fake's graphs, as llama.cpp makes them with a stream for each sequence: of neighbours, as far as all of them
-# go, then of what is left of the longer ones. A GPU sends the rows of one graph after the other, so that they are not in the
-# batch's order until llama.cpp has put them there.
+# Owns: the fake's graphs, as llama.cpp makes them with a stream for each sequence: of neighbours, as far as all of
+# them go, then of what is left of the longer ones. A GPU sends the rows of one graph after the other, so that they
+# are not in the batch's order until llama.cpp has put them there.
 from libc.stdint cimport int32_t
 from libc.string cimport memset
 

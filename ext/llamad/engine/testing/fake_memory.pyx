@@ -1,5 +1,5 @@
-# Owns: the fake's KV memory: sequences of cells, copies and moves that its next decode does, and their states. The engine
-# thread's. It is as strict as llama.cpp is fatal: what would abort there is counted in bad_calls here.
+# Owns: the fake's KV memory: sequences of cells, copies and moves that its next decode does, and their states. The
+# engine thread's. It is as strict as llama.cpp is fatal: what would abort there is counted in bad_calls here.
 from libc.stdint cimport INT32_MAX, int32_t, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy

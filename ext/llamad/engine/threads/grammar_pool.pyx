@@ -132,7 +132,7 @@ cdef Slot *grammar_pool_next(GrammarPool *pool, Slots *slots) noexcept nogil:
 
 
 cdef void grammar_pool_drop(GrammarPool *pool, Slot *slot) noexcept nogil:
-    """The slot's task ends: nobody samples for it any more. Sampling that runs is cancelled and over soon."""
+    """The slot's task ends: it leaves the queue, or its sampling is cancelled and soon over."""
     if not load_int(&slot.deferral):
         return
     job_pool_lock(&pool.jobs)

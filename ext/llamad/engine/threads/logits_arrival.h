@@ -2,9 +2,9 @@
  *
  * Owns: the sentinel. Sampler threads; touches nothing but its arguments.
  *
- * A row that has been read is filled with a sentinel, a NaN that no GPU computes. The GPU overwrites it some time after
- * the next decode has returned, in whatever order its bus likes: a row is complete once no sentinel is left in it. Should
- * a model compute exactly this NaN, the row is taken when the whole transfer is known to be over.
+ * A row that has been read is filled with a sentinel, a NaN that no GPU computes. The GPU overwrites it some time
+ * after the next decode has returned, in whatever order its bus likes: a row is complete once no sentinel is left in
+ * it. Should a model compute exactly this NaN, the row is taken when the whole transfer is known to be over.
  */
 #ifndef LLAMAD_LOGITS_ARRIVAL_H
 #define LLAMAD_LOGITS_ARRIVAL_H

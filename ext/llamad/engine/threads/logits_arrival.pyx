@@ -1,12 +1,12 @@
-# Owns: which rows of llama.cpp's output buffer hold sentinels, so that their arrival can be seen. The engine thread's, but
-# for a row's own flag, which belongs to the sampler thread that has read it.
+# Owns: which rows of llama.cpp's output buffer hold sentinels, so that their arrival can be seen. The engine
+# thread's, but for a row's own flag, which belongs to the sampler thread that has read it.
 #
 # llama.cpp has the rows of a step sent into one buffer, in the order of the batch's outputs, and hands the buffer out
 # only when all have arrived. With a big vocabulary that takes as long as sampling does, so sampling begins earlier: the
 # buffer of the last step is known, and stays where it is as long as no batch has more outputs than there are slots.
 #
-# A step with prompts may give its rows in another order, if it is several graphs: then nothing is sampled before all are
-# there. But the threads are awake by then.
+# A step with prompts may give its rows in another order, if it is several graphs: then nothing is sampled before all
+# are there. But the threads are awake by then.
 from libc.stdint cimport int8_t, int32_t, int64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset

@@ -10,7 +10,7 @@ cdef enum:
     AWAITED_MAX = 512        # indices that can be awaited one by one
 
 ctypedef struct SamplerPool:
-    Threads threads          # beside the caller
+    Threads threads          # not counting the caller
     int32_t stopping
     int64_t from_us          # when this round has something to do; 0: already
     int64_t alert_us         # when the next round is likely to begin, less a little; 0: not known

@@ -1,10 +1,10 @@
-# Owns: the sampler threads. The engine thread alone begins and ends rounds, and takes part in them, so that a pool of one
-# has no threads at all. The threads never see Python.
+# Owns: the sampler threads. The engine thread alone begins and ends rounds, and takes part in them, so that a pool of
+# one has no threads at all. The threads never see Python.
 #
-# A round is short: 64 rows on 8 threads take less time than waking 8 threads does. So where the engine waits for a GPU it
-# begins the round early and says from when on there is something to do: the threads sleep until then. Where even that is
-# too late, because decode() returns only when all is nearly done, it alerts them before. Where the CPU computes, the cores
-# are llama.cpp's, and nobody wakes early.
+# A round is short: 64 rows on 8 threads take less time than waking 8 threads does. So where the engine waits for a
+# GPU it begins the round early and says from when on there is something to do: the threads sleep until then. Where
+# even that is too late, because decode() returns only when all is nearly done, it alerts them before. Where the CPU
+# computes, the cores are llama.cpp's, and no thread wakes early.
 #
 # Indices can be awaited one by one. What an index leaves to do (`after`) is awaited only by the next round and by
 # sampler_pool_drain.

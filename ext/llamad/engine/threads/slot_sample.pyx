@@ -1,8 +1,8 @@
 # Owns: sampling one slot's token, on a sampler thread, and the rest of it on a grammar thread (grammar_pool.pyx) where
 # the grammar takes long. Must not touch any other slot.
 #
-# As in llama.cpp's programs, a grammar judges the sampled token first; only when it refuses are all tokens that do not fit
-# ruled out, and the chain runs again, with its next random number.
+# As in llama.cpp's programs, a grammar judges the sampled token first; only when it refuses are all tokens that do
+# not fit ruled out, and the chain runs again, with its next random number.
 from libc.stdint cimport int32_t
 from libc.stdlib cimport malloc
 from libc.string cimport memcpy
