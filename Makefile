@@ -46,7 +46,7 @@ test-packages: python
 	@$(PYTHON) $(RECIPE) venv test >/dev/null
 
 build: python
-	@$(PYTHON) -m builder $(if $(EXTRAS),--extras $(EXTRAS)) $(FETCH)
+	@$(PYTHON) $(RECIPE) build $(if $(EXTRAS),--extras $(EXTRAS)) $(FETCH)
 
 run: FETCH := $(if $(MODEL),,--model)
 run: build
@@ -79,7 +79,7 @@ peer: venv
 lint: test-packages
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
-	$(VENV)/bin/mypy llamad bench builder $(RECIPE) setup.py
+	$(VENV)/bin/mypy llamad bench $(RECIPE) setup.py
 
 clean:
 	rm -rf build dist llamad.egg-info llamad/lib llamad/bin llamad/_build_info.json

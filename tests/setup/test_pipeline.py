@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from builder import translate
+from builder import graph, translate
 from recipe import cache
 from tiny_checkout import TinyCheckout
 from tiny_llama_cpp import CHECKOUT
@@ -164,7 +164,7 @@ def test_a_setting_that_the_build_does_not_know_is_refused(tiny: TinyCheckout) -
 
 
 def run_translate(folder: Path, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-P", str(CHECKOUT / "builder" / "translate.py"), "a.c", "a.pyx", "-3"]
+    command = [sys.executable, "-P", str(CHECKOUT / graph.TRANSLATE), "a.c", "a.pyx", "-3"]
     return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
 
 

@@ -50,6 +50,7 @@ add_library(ggml-base SHARED src/ggml.cpp)
 BUILD = """
 import sys
 from pathlib import Path
+sys.path.insert(0, "vendor/llama.cpp")
 from builder import modules, pipeline, variant
 from recipe import report
 root = Path.cwd()
@@ -71,7 +72,6 @@ class TinyCheckout:
     def write(cls, folder: Path) -> "TinyCheckout":
         root = folder / "checkout"
         ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(CHECKOUT / "builder", root / "builder", ignore=ignored)
         shutil.copytree(CHECKOUT / "vendor", root / "vendor", ignore=ignored)
         for name, text in FILES.items():
             path = root / name

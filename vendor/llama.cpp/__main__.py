@@ -1,4 +1,5 @@
-"""`python vendor/llama.cpp WHAT`: makes one thing ready and prints its path on stdout.
+"""`python vendor/llama.cpp WHAT`: makes one thing ready and prints its path on stdout; `build` makes all that `make`
+needs (`build --help`).
 Progress and one-line errors go to stderr; exit status 1 means failure, with nothing half-made left behind.
 """
 
@@ -13,6 +14,7 @@ HERE = Path(__file__).resolve().parent
 CHECKOUT = HERE.parent.parent
 sys.path.insert(0, str(HERE))
 
+from builder import command  # noqa: E402
 from recipe import build, cache, model, report, venv  # noqa: E402
 
 
@@ -21,6 +23,8 @@ def _stop(signum: int, frame: FrameType | None) -> None:
 
 
 def main(arguments: list[str]) -> int:
+    if arguments[:1] == ["build"]:
+        return command.main(arguments[1:])
     parser = argparse.ArgumentParser(prog="python vendor/llama.cpp", description=__doc__)
     parser.add_argument(
         "what", choices=["venv", "libraries", "peer", "both", "model", "vocabulary", "templates", "key"]

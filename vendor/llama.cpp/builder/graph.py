@@ -13,6 +13,7 @@ from .modules import Module
 from .python_config import PythonConfig
 from .variant import Variant
 
+TRANSLATE = "vendor/llama.cpp/builder/translate.py"
 INCLUDES = ("ext", "ext/llama")
 BINDING_FLAGS = ("-std=c++17", "-Wno-missing-field-initializers")
 BINDING_LIBRARIES = ("llama", "mtmd", "ggml", "ggml-base")
@@ -20,7 +21,7 @@ MODULES, BINDING_OBJECTS = "modules", "binding-objects"  # targets; the default 
 
 RULES = """
 rule translate
-  command = $python -P builder/translate.py $out $in $options
+  command = $python -P $translate $out $in $options
   description = translate $out
   depfile = $out.dep
   deps = gcc
@@ -88,6 +89,7 @@ def _head(setting: Setting) -> str:
     values = {
         "builddir": setting.variant.folder,
         "python": shlex.quote(setting.python.python),
+        "translate": TRANSLATE,
         "cc": setting.tools.cc,
         "cxx": setting.tools.cxx,
         "cflags": flags.replace("$fromenv", env.get("CFLAGS", "")),

@@ -149,7 +149,7 @@ def _translator() -> Iterator[dict[str, str]]:
         command = [
             toolchain.python(),
             "-P",
-            str(ROOT / "builder" / "translate.py"),
+            str(ROOT / graph.TRANSLATE),
             "--serve",
             str(listener.fileno()),
         ]

@@ -1,6 +1,6 @@
 """Translates one .pyx to C or C++ and leaves the file alone where nothing has changed. Run by Ninja:
 
-    python builder/translate.py OUTPUT SOURCE CYTHON-OPTIONS...
+    python translate.py OUTPUT SOURCE CYTHON-OPTIONS...
 
 Cython takes a second to start, so a build keeps one Cython that has started and forks it for each file: `--serve FD`
 on a listening socket, whose path LLAMAD_TRANSLATOR gives to the others. Without it each starts its own.

@@ -1,12 +1,11 @@
-"""`python -m builder`: all that `make` needs before it runs something. Runs under any Python 3.11 or newer, makes
-`.venv` and builds with what is in there. Exit status 1 and one line say what went wrong.
+"""`python vendor/llama.cpp build`: all that `make` needs before it runs something. Runs under any Python 3.11 or
+newer, makes `.venv` and builds with what is in there. Exit status 1 and one line say what went wrong.
 """
 
 import argparse
 import hashlib
 import os
 import signal
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
@@ -19,7 +18,7 @@ INSTALLED = "llamad-installed"  # in .venv: which checkout is installed there, a
 
 
 def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m builder", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python vendor/llama.cpp build", description=__doc__)
     parser.add_argument("--extras", nargs="*", default=[], help="optional dependencies to install, too")
     parser.add_argument("--model", action="store_true", help="fetch the default model, too")
     parser.add_argument(
@@ -128,7 +127,3 @@ def _run(arguments: list[str], env: dict[str, str]) -> None:
 
 def _fetch_model() -> None:
     model.default_model()
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
