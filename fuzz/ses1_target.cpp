@@ -50,21 +50,22 @@ struct Known {
     explicit Known(const Case &from) {
         llamad_state_error error;
         memset(&error, 0, sizeof error);
-        layout = llamad_layout_learn(from.one.data(), from.one.size(), from.two.data(), from.two.size(), N_WINDOW, &error);
+        layout = llamad_layout_learn(from.one.data(), from.one.size(), from.two.data(), from.two.size(), N_WINDOW,
+                                     &error);
         require((layout != nullptr) == (error.reason[0] == 0), "a layout, or a reason");
     }
     ~Known() {
         if (layout != nullptr) llamad_layout_close(layout);
     }
-    Known(const Known &)            = delete;
+    Known(const Known &) = delete;
     Known &operator=(const Known &) = delete;
 };
 
 // Whether it passes.
 bool check(const llamad_layout *layout, const uint8_t *data, size_t n) {
     llamad_state_error error;
-    uint32_t           n_tokens = 0, n_again = 0;
-    size_t             n_bytes = 0, n_bytes_again = 0;
+    uint32_t n_tokens = 0, n_again = 0;
+    size_t n_bytes = 0, n_bytes_again = 0;
     memset(&error, 0, sizeof error);
     const int32_t code = llamad_state_check(layout, data, n, N_VOCAB, N_CTX, &n_tokens, &n_bytes, &error);
     if (code != 0) {
@@ -90,7 +91,7 @@ void dress(const uint8_t *data, size_t n) {
     const int64_t n_front = llamad_file_front(data, n < 12 ? n : 12, n, N_CTX, &error);
     require((n_front >= 0) == (error.reason[0] == 0), "the length of a front, or a reason");
     if (n_front >= 0) {
-        const size_t               n_head = static_cast<size_t>(n_front);
+        const size_t n_head = static_cast<size_t>(n_front);
         std::unique_ptr<uint8_t[]> front(new uint8_t[n_head]); // its own size, for ASan
         require(n_head <= n, "the front lies within the file");
         memcpy(front.get(), data, n_head);
@@ -98,13 +99,13 @@ void dress(const uint8_t *data, size_t n) {
         require((n_ses1 >= 0) == (error.reason[0] == 0), "a file, or a reason");
         if (n_ses1 >= 0) {
             std::unique_ptr<uint8_t[]> out(new uint8_t[static_cast<size_t>(n_ses1)]);
-            const size_t               at = llamad_file_to_ses1(front.get(), n_head, out.get());
+            const size_t at = llamad_file_to_ses1(front.get(), n_head, out.get());
             require(memcmp(out.get(), "SES1", 4) == 0, "a file becomes SES1");
             require(at + (n - n_head) == static_cast<size_t>(n_ses1), "the memory fills the rest");
         }
     }
-    const char *text  = reinterpret_cast<const char *>(data);
-    size_t      begin = 0, end = 0;
+    const char *text = reinterpret_cast<const char *>(data);
+    size_t begin = 0, end = 0;
     if (llamad_json_find_state(text, n, &begin, &end, &error) == 0) {
         require(begin <= end && end < n, "the text lies within the body");
     } else {
@@ -112,10 +113,11 @@ void dress(const uint8_t *data, size_t n) {
         begin = 0, end = n;
     }
     std::unique_ptr<uint8_t[]> out(new uint8_t[(end - begin) / 4 * 3 + 3]);
-    const int64_t              n_out = llamad_base64_decode(text + begin, end - begin, out.get());
-    require(n_out >= -1 && n_out <= static_cast<int64_t>((end - begin) / 4 * 3 + 3), "base64 is no longer than announced");
+    const int64_t n_out = llamad_base64_decode(text + begin, end - begin, out.get());
+    require(n_out >= -1 && n_out <= static_cast<int64_t>((end - begin) / 4 * 3 + 3),
+            "base64 is no longer than announced");
     std::unique_ptr<char[]> again(new char[(n + 2) / 3 * 4 + 1]);
-    const size_t            n_text = llamad_base64_encode(data, n, again.get());
+    const size_t n_text = llamad_base64_encode(data, n, again.get());
     require(n_text == (n + 2) / 3 * 4, "base64 is as long as announced");
     std::unique_ptr<uint8_t[]> back(new uint8_t[n_text / 4 * 3 + 3]);
     require(llamad_base64_decode(again.get(), n_text, back.get()) == static_cast<int64_t>(n), "base64 comes back");
@@ -141,15 +143,16 @@ struct Chance {
     uint64_t state;
     uint64_t next() {
         uint64_t z = (state += 0x9e3779b97f4a7c15u);
-        z          = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-        z          = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+        z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+        z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
         return z ^ (z >> 31);
     }
     size_t below(size_t n) { return n ? static_cast<size_t>(next() % n) : 0; }
 };
 
-constexpr uint32_t NUMBERS[] = {0,          1,          2,      3,      4,      255,    4096,       4097,       0x7fffffff,
-                                0x80000000, 0xffffffff, 0x7c00, 0x7e00, 0xfc00, 0x7f80, 0x7f800000, 0x7fc00000, 0xaf143cd8};
+constexpr uint32_t NUMBERS[] = {0,      1,      2,          3,          4,          255,
+                                4096,   4097,   0x7fffffff, 0x80000000, 0xffffffff, 0x7c00,
+                                0x7e00, 0xfc00, 0x7f80,     0x7f800000, 0x7fc00000, 0xaf143cd8};
 
 void mutate_once(Bytes &blob, const std::vector<Case> &cases, Chance &chance) {
     // Half of them in the front, where the headers are.
@@ -165,13 +168,13 @@ void mutate_once(Bytes &blob, const std::vector<Case> &cases, Chance &chance) {
         case 3:
         case 4: {
             const uint32_t value = NUMBERS[chance.below(sizeof NUMBERS / sizeof *NUMBERS)];
-            const size_t   place = at / 4 * 4;
+            const size_t place = at / 4 * 4;
             if (place + 4 <= blob.size()) memcpy(blob.data() + place, &value, 4);
             return;
         }
         case 5: { // one more, one less
             const size_t place = at / 4 * 4;
-            uint32_t     value;
+            uint32_t value;
             if (place + 4 > blob.size()) return;
             memcpy(&value, blob.data() + place, 4);
             value += chance.next() & 1 ? 1 : UINT32_MAX;
@@ -181,7 +184,7 @@ void mutate_once(Bytes &blob, const std::vector<Case> &cases, Chance &chance) {
         case 6: blob.resize(at); return;
         case 7: {
             const size_t n = chance.below(64);
-            Bytes        more(n);
+            Bytes more(n);
             for (uint8_t &byte : more) byte = static_cast<uint8_t>(chance.next());
             const size_t place = chance.next() & 1 ? blob.size() : at;
             blob.insert(blob.begin() + static_cast<long>(place), more.begin(), more.end());
@@ -194,7 +197,7 @@ void mutate_once(Bytes &blob, const std::vector<Case> &cases, Chance &chance) {
         }
         default: { // the rest of another model's, or of another setting's
             const Bytes &other = cases[chance.below(cases.size())].state;
-            const size_t from  = std::min(at, other.size());
+            const size_t from = std::min(at, other.size());
             blob.resize(at);
             blob.insert(blob.end(), other.begin() + static_cast<long>(from), other.end());
         }
@@ -204,12 +207,12 @@ void mutate_once(Bytes &blob, const std::vector<Case> &cases, Chance &chance) {
 void run_mutations(const std::vector<Case> &cases, size_t n, uint64_t seed) {
     std::vector<std::unique_ptr<Known>> known;
     for (const Case &one : cases) known.push_back(std::make_unique<Known>(one));
-    Chance     chance{seed};
-    size_t     n_passed = 0;
-    const auto t_start  = std::chrono::steady_clock::now();
+    Chance chance{seed};
+    size_t n_passed = 0;
+    const auto t_start = std::chrono::steady_clock::now();
     for (size_t i = 0; i < n; i++) {
         const size_t which = chance.below(cases.size());
-        Bytes        blob  = cases[which].state;
+        Bytes blob = cases[which].state;
         for (size_t k = 1 + chance.below(3); k > 0; k--) mutate_once(blob, cases, chance);
         std::unique_ptr<uint8_t[]> exact(new uint8_t[blob.size()]);
         if (!blob.empty()) memcpy(exact.get(), blob.data(), blob.size());
@@ -232,8 +235,8 @@ Bytes read_file(const char *path) {
 
 int main(int argc, char **argv) {
     std::vector<Case> cases;
-    size_t            n_mutations = 0, n_files = 0;
-    uint64_t          seed = 1;
+    size_t n_mutations = 0, n_files = 0;
+    uint64_t seed = 1;
     for (int i = 1; i < argc; i++) {
         const std::string word = argv[i];
         if (word == "-n" && i + 1 < argc) {
@@ -242,7 +245,7 @@ int main(int argc, char **argv) {
             seed = strtoull(argv[++i], nullptr, 10);
         } else {
             const Bytes data = read_file(argv[i]);
-            Case        one;
+            Case one;
             n_files++;
             LLVMFuzzerTestOneInput(data.data(), data.size());
             for (size_t n = 0; n < data.size(); n += 1 + n / 97) {

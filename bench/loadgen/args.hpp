@@ -11,17 +11,17 @@
 struct Args {
     int port = 0;
     int n_main = 1, n_side = 0;
-    int n_each = 1;  // streams that each connection sends, one after the other
+    int n_each = 1; // streams that each connection sends, one after the other
     std::string method = "POST", path = "/completion", side_path = "/completion";
     std::vector<std::string> bodies, side_bodies;
-    bool requests = false;  // short requests instead of streams
+    bool requests = false; // short requests instead of streams
     bool null_server = false;
-    int n_threads = 1;      // for those
-    double rate = 0;        // of those a second, over all connections; 0: each when the one before is answered
+    int n_threads = 1; // for those
+    double rate = 0;   // of those a second, over all connections; 0: each when the one before is answered
     double seconds = 2, timeout = 600;
 };
 
-inline std::vector<std::string> lines_of(const std::string & path) {
+inline std::vector<std::string> lines_of(const std::string &path) {
     std::ifstream file(path);
     if (!file) fail("cannot read " + path);
     std::vector<std::string> out;
@@ -32,7 +32,7 @@ inline std::vector<std::string> lines_of(const std::string & path) {
     return out;
 }
 
-inline Args read_args(int argc, char ** argv) {
+inline Args read_args(int argc, char **argv) {
     Args args;
     for (int i = 1; i < argc; i++) {
         const std::string flag = argv[i];

@@ -20,7 +20,7 @@
 #include <string>
 #include <string_view>
 
-[[noreturn]] inline void fail(const std::string & why) {
+[[noreturn]] inline void fail(const std::string &why) {
     std::fprintf(stderr, "loadgen: %s\n", why.c_str());
     std::exit(1);
 }
@@ -61,7 +61,7 @@ inline bool write_all(int fd, std::string_view data) {
     return true;
 }
 
-inline std::string request_of(const std::string & method, const std::string & path, const std::string & body) {
+inline std::string request_of(const std::string &method, const std::string &path, const std::string &body) {
     std::string out = method + " " + path + " HTTP/1.1\r\nHost: 127.0.0.1\r\n";
     if (!body.empty()) {
         out += "Content-Type: application/json\r\nContent-Length: " + std::to_string(body.size()) + "\r\n";
@@ -86,8 +86,8 @@ struct Answer {
     void feed(std::string_view data) {
         while (!data.empty() && !done()) {
             if (state == State::fixed || state == State::chunk_data || state == State::until_close) {
-                const size_t n =
-                    state == State::until_close ? data.size() : size_t(std::min<int64_t>(n_left, int64_t(data.size())));
+                const size_t n = state == State::until_close ? data.size()
+                                                             : size_t(std::min<int64_t>(n_left, int64_t(data.size())));
                 body.append(data.data(), n);
                 data.remove_prefix(n);
                 n_left -= int64_t(n);
@@ -140,28 +140,28 @@ struct Answer {
 };
 
 // Where the value of a key begins. Quotes inside JSON strings are escaped, so `"key":` is never part of a text.
-inline const char * value_of(const std::string & json, const char * key) {
+inline const char *value_of(const std::string &json, const char *key) {
     const std::string wanted = std::string("\"") + key + "\":";
     const size_t at = json.find(wanted);
     if (at == json.npos) return nullptr;
-    const char * p = json.c_str() + at + wanted.size();
+    const char *p = json.c_str() + at + wanted.size();
     while (*p == ' ') p++;
     return p;
 }
 
-inline int64_t number_of(const std::string & json, const char * key, int64_t otherwise = -1) {
-    const char * p = value_of(json, key);
+inline int64_t number_of(const std::string &json, const char *key, int64_t otherwise = -1) {
+    const char *p = value_of(json, key);
     return p && (*p == '-' || (*p >= '0' && *p <= '9')) ? std::atoll(p) : otherwise;
 }
 
-inline bool has_text(const std::string & json, const char * key) {
-    const char * p = value_of(json, key);
+inline bool has_text(const std::string &json, const char *key) {
+    const char *p = value_of(json, key);
     return p && p[0] == '"' && p[1] != '"';
 }
 
 // Tokens that an event tells of: the ids in it where it lists them, else one if it has text.
-inline int n_tokens_of(const std::string & json) {
-    const char * p = value_of(json, "tokens");
+inline int n_tokens_of(const std::string &json) {
+    const char *p = value_of(json, "tokens");
     if (p && *p == '[') {
         int n = 0;
         for (p++; *p && *p != ']'; p++) n += *p == ',' || (n == 0 && *p != ' ');

@@ -18,7 +18,7 @@
 namespace {
 
 constexpr int RESENDS_MAX = 3;            // of one request in a row
-constexpr int RESENDS_MAX_REQUESTS = 100;  // likewise, where small requests are measured
+constexpr int RESENDS_MAX_REQUESTS = 100; // likewise, where small requests are measured
 
 struct Arrival {
     int64_t t;
@@ -35,18 +35,18 @@ struct Stream {
 struct Lane {
     int fd = -1;
     bool side = false;
-    size_t index = 0;  // of the next body
+    size_t index = 0; // of the next body
     int n_resends = 0;
     bool has_written = false;
-    int n_left = 0;  // streams still to be sent
+    int n_left = 0; // streams still to be sent
     bool pending = false;
-    int64_t t_due = 0;  // at a fixed rate: of the next request, INT64_MAX after the last
+    int64_t t_due = 0; // at a fixed rate: of the next request, INT64_MAX after the last
     std::string request;
     Answer answer;
     Stream stream;
 };
 
-double percentile(std::vector<double> & values, double percent) {
+double percentile(std::vector<double> &values, double percent) {
     if (values.empty()) return NAN;
     std::sort(values.begin(), values.end());
     const double at = double(values.size() - 1) * percent / 100;
@@ -57,13 +57,13 @@ double percentile(std::vector<double> & values, double percent) {
 double cpu_seconds() {
     rusage used;
     getrusage(RUSAGE_SELF, &used);
-    const auto seconds = [](const timeval & t) { return double(t.tv_sec) + double(t.tv_usec) / 1e6; };
+    const auto seconds = [](const timeval &t) { return double(t.tv_sec) + double(t.tv_usec) / 1e6; };
     return seconds(used.ru_utime) + seconds(used.ru_stime);
 }
 
 class Json {
   public:
-    void add(const char * name, double value) {
+    void add(const char *name, double value) {
         char number[64];
         std::snprintf(number, sizeof number, std::isfinite(value) ? "%.9g" : "null", value);
         text += (text.empty() ? "\"" : ",\"") + std::string(name) + "\":" + number;
@@ -92,9 +92,9 @@ class Load {
     }
 
     std::string run() {
-        for (Lane & lane : lanes) open(lane);
-        for (auto & other : others) {
-            for (Lane & lane : other->lanes) other->open(lane);
+        for (Lane &lane : lanes) open(lane);
+        for (auto &other : others) {
+            for (Lane &lane : other->lanes) other->open(lane);
         }
         return "{" + (args.requests ? run_requests() : run_streams()) + "}";
     }
@@ -103,7 +103,7 @@ class Load {
     // All streams start at once; the others come when each has its first token, and go with the last one's end.
     std::string run_streams() {
         begin();
-        for (Lane & lane : lanes) {
+        for (Lane &lane : lanes) {
             if (!lane.side) send_next(lane);
         }
         while (n_done < args.n_main) {
@@ -121,7 +121,7 @@ class Load {
         const double cpu = cpu_seconds();
         const int64_t t = now_ns();
         std::vector<std::thread> threads;
-        for (auto & other : others) {
+        for (auto &other : others) {
             other->begin();
             threads.emplace_back([&other, t] { other->send_from(t); });
         }
@@ -168,7 +168,7 @@ class Load {
     void send_due() {
         const int64_t t = now_ns();
         for (int i = 0; i < args.n_main; i++) {
-            Lane & lane = lanes[size_t(i)];
+            Lane &lane = lanes[size_t(i)];
             if (lane.pending || t < lane.t_due) continue;
             send_next(lane);
             lane.stream.t_sent = lane.t_due;
@@ -176,7 +176,7 @@ class Load {
     }
 
     void begin() {
-        for (Lane & lane : lanes) lane.n_left = args.n_each;
+        for (Lane &lane : lanes) lane.n_left = args.n_each;
         t_start = now_ns();
         t_limit = t_start + int64_t(args.timeout * 1e9);
         cpu_start = cpu_seconds();
@@ -185,7 +185,7 @@ class Load {
     // The generator's share of a core since `begin`. Streams of the side that are under way are dropped.
     double stop() {
         const double share = (cpu_seconds() - cpu_start) / (double(now_ns() - t_start) / 1e9);
-        for (Lane & lane : lanes) {
+        for (Lane &lane : lanes) {
             if (lane.side) drop(lane);
         }
         return share;
@@ -193,12 +193,12 @@ class Load {
 
     void start_side() {
         t_side = now_ns();
-        for (Lane & lane : lanes) {
+        for (Lane &lane : lanes) {
             if (lane.side) send_next(lane);
         }
     }
 
-    void open(Lane & lane) {
+    void open(Lane &lane) {
         if (lane.fd >= 0) return;
         lane.fd = connect_to(args.port);
         epoll_event event{};
@@ -207,15 +207,15 @@ class Load {
         epoll_ctl(epoll, EPOLL_CTL_ADD, lane.fd, &event);
     }
 
-    void drop(Lane & lane) {
+    void drop(Lane &lane) {
         if (lane.fd >= 0) close(lane.fd);
         lane.fd = -1;
         lane.pending = false;
     }
 
-    void send_next(Lane & lane) {
-        const std::vector<std::string> & bodies = lane.side ? args.side_bodies : args.bodies;
-        const std::string & path = lane.side ? args.side_path : args.path;
+    void send_next(Lane &lane) {
+        const std::vector<std::string> &bodies = lane.side ? args.side_bodies : args.bodies;
+        const std::string &path = lane.side ? args.side_path : args.path;
         const std::string body = bodies.empty() ? "" : bodies[lane.index % bodies.size()];
         lane.index += size_t(lane.side ? args.n_side : args.n_main);
         lane.request = request_of(lane.side ? "POST" : args.method, path, body);
@@ -225,24 +225,24 @@ class Load {
         send(lane);
     }
 
-    void send(Lane & lane) {
+    void send(Lane &lane) {
         open(lane);
         lane.answer.reset();
         lane.pending = true;
-        write_all(lane.fd, lane.request);  // a connection that is gone shows itself by its end
+        write_all(lane.fd, lane.request); // a connection that is gone shows itself by its end
     }
 
     void wait() {
         epoll_event events[256];
-        const int n = epoll_wait(epoll, events, 256, interval ? 0 : 1000);  // a fixed rate has no time to sleep
+        const int n = epoll_wait(epoll, events, 256, interval ? 0 : 1000); // a fixed rate has no time to sleep
         if (now_ns() > t_limit) fail("a run did not end in time: ask for less, or raise --timeout");
         for (int i = 0; i < n; i++) {
-            Lane & lane = *static_cast<Lane *>(events[i].data.ptr);
+            Lane &lane = *static_cast<Lane *>(events[i].data.ptr);
             if (lane.fd >= 0) read(lane);
         }
     }
 
-    void read(Lane & lane) {
+    void read(Lane &lane) {
         const ssize_t n = recv(lane.fd, buffer, sizeof buffer, MSG_DONTWAIT);
         if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
         const int64_t t = now_ns();
@@ -264,7 +264,7 @@ class Load {
     // A server may close an idle connection just when it is used again. An answer that broke off is counted where small
     // requests are measured: theirs go out again, their time running on, and the streams beside them begin anew. A
     // stream that is measured itself is not what it was.
-    void send_again(Lane & lane) {
+    void send_again(Lane &lane) {
         if (lane.answer.begun() && !args.requests) fail("a stream was closed before its end");
         const int most = args.requests ? RESENDS_MAX_REQUESTS : RESENDS_MAX;
         if (++lane.n_resends > most) fail("a server closed a connection again and again instead of answering");
@@ -275,8 +275,8 @@ class Load {
         send(lane);
     }
 
-    void take_events(Lane & lane, int64_t t) {
-        std::string & text = lane.answer.body;
+    void take_events(Lane &lane, int64_t t) {
+        std::string &text = lane.answer.body;
         size_t start = 0, end;
         while ((end = text.find("\n\n", start)) != text.npos) {
             take_event(lane, text.substr(start, end - start), t);
@@ -285,16 +285,16 @@ class Load {
         text.erase(0, start);
     }
 
-    void take_event(Lane & lane, const std::string & event, int64_t t) {
+    void take_event(Lane &lane, const std::string &event, int64_t t) {
         if (event.compare(0, 6, "data: ") != 0 || event == "data: [DONE]") return;
         if (value_of(event, "error")) fail("a stream ended with an error: " + event.substr(6));
-        Stream & stream = lane.stream;
+        Stream &stream = lane.stream;
         if (const int n = n_tokens_of(event)) {
             if (!lane.has_written) (lane.side ? n_side_first : n_first)++;
             lane.has_written = true;
             stream.arrivals.push_back({t, n});
         }
-        const char * stop = value_of(event, "stop");
+        const char *stop = value_of(event, "stop");
         if ((stop && *stop == 't') || number_of(event, "completion_tokens") >= 0) {
             stream.n_predicted = number_of(event, "tokens_predicted", number_of(event, "completion_tokens"));
             stream.n_prompt = number_of(event, "tokens_evaluated", number_of(event, "prompt_tokens", 0));
@@ -302,7 +302,7 @@ class Load {
         }
     }
 
-    void on_answer(Lane & lane, int64_t t) {
+    void on_answer(Lane &lane, int64_t t) {
         lane.pending = false;
         if (lane.answer.status != 200) fail("a request was refused: " + lane.answer.body);
         if (lane.answer.closes) drop(lane);
@@ -330,16 +330,16 @@ class Load {
         }
     }
 
-    static void check(const Stream & stream) {
+    static void check(const Stream &stream) {
         if (stream.arrivals.empty()) fail("a stream ended without a token");
         if (stream.n_predicted < 0) fail("a stream told no number of tokens: send stream_options.include_usage");
     }
 
     // Tokens of one stream that came after `from` and no later than `to`. Events may join tokens or leave some out, so
     // what they tell is stretched to the number that the last one gives.
-    static double tokens_between(const Stream & stream, int64_t from, int64_t to) {
+    static double tokens_between(const Stream &stream, int64_t from, int64_t to) {
         double all = 0, some = 0;
-        for (const Arrival & one : stream.arrivals) {
+        for (const Arrival &one : stream.arrivals) {
             all += one.n_tokens;
             if (one.t > from && one.t <= to) some += one.n_tokens;
         }
@@ -350,7 +350,7 @@ class Load {
         std::vector<double> firsts, gaps;
         int64_t t_all_first = 0, t_last = 0, t_first_end = INT64_MAX;
         double n_tokens = 0, n_told = 0, n_events = 0, n_prompt = 0, n_computed = 0, first_sum = 0;
-        for (const Stream & one : finished) {
+        for (const Stream &one : finished) {
             firsts.push_back(double(one.arrivals[0].t - one.t_sent) / 1e6);
             first_sum += firsts.back();
             t_all_first = std::max(t_all_first, one.arrivals.front().t);
@@ -362,12 +362,12 @@ class Load {
             n_events += double(one.arrivals.size());
             for (size_t i = 0; i < one.arrivals.size(); i++) {
                 n_told += one.arrivals[i].n_tokens;
-                if (i == 0 || one.arrivals[i - 1].t < t_side) continue;  // beside a side group only its time counts
+                if (i == 0 || one.arrivals[i - 1].t < t_side) continue; // beside a side group only its time counts
                 gaps.push_back(double(one.arrivals[i].t - one.arrivals[i - 1].t) / 1e6);
             }
         }
         double n_decoded = 0, n_steady = 0;
-        for (const Stream & one : finished) {
+        for (const Stream &one : finished) {
             n_decoded += tokens_between(one, t_all_first, t_last);
             n_steady += tokens_between(one, t_all_first, t_first_end);
         }
@@ -398,8 +398,8 @@ class Load {
     Args args;
     int epoll;
     std::vector<Lane> lanes;
-    std::vector<std::unique_ptr<Load>> others;  // each with a part of the connections and a thread
-    int64_t interval = 0;                       // between two requests of a connection, at a fixed rate
+    std::vector<std::unique_ptr<Load>> others; // each with a part of the connections and a thread
+    int64_t interval = 0;                      // between two requests of a connection, at a fixed rate
     std::vector<Stream> finished;
     std::vector<double> latencies;
     int n_done = 0, n_first = 0, n_side_first = 0;
@@ -409,9 +409,9 @@ class Load {
     char buffer[1 << 18];
 };
 
-}  // namespace
+} // namespace
 
-int main(int argc, char ** argv) {
+int main(int argc, char **argv) {
     Args args = read_args(argc, argv);
     pid_t child = 0;
     if (args.null_server) {

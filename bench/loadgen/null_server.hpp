@@ -5,8 +5,8 @@
 
 #include <csignal>
 #include <map>
-#include <vector>
 #include <sys/prctl.h>
+#include <vector>
 
 #include "http.hpp"
 
@@ -42,7 +42,7 @@ class NullServer {
         int64_t n_told = 0;
     };
 
-    static std::string chunk(const std::string & event) {
+    static std::string chunk(const std::string &event) {
         char size[20];
         std::snprintf(size, sizeof size, "%zx\r\n", event.size());
         return size + event + "\r\n";
@@ -58,7 +58,7 @@ class NullServer {
             "\"tokens_predicted\":1,\"tokens_evaluated\":64}\n\n");
         for (;;) {
             bool busy = false;
-            for (auto & [fd, link] : links) {
+            for (auto &[fd, link] : links) {
                 if (link.n_left > 0) {
                     busy = true;
                     write_all(fd, piece);
@@ -74,9 +74,9 @@ class NullServer {
     }
 
     // Takes what clients say; waits for it only when no stream is running.
-    void listen_once(std::map<int, Link> & links, const std::string & head, int wait_ms) {
+    void listen_once(std::map<int, Link> &links, const std::string &head, int wait_ms) {
         std::vector<pollfd> all{{listener, POLLIN, 0}};
-        for (auto & [fd, link] : links) all.push_back({fd, POLLIN, 0});
+        for (auto &[fd, link] : links) all.push_back({fd, POLLIN, 0});
         poll(all.data(), all.size(), wait_ms);
         if (all[0].revents) {
             const int fd = accept(listener, nullptr, nullptr);
@@ -88,7 +88,7 @@ class NullServer {
             if (!all[i].revents) continue;
             char buffer[65536];
             const ssize_t n = recv(all[i].fd, buffer, sizeof buffer, MSG_DONTWAIT);
-            Link & link = links[all[i].fd];
+            Link &link = links[all[i].fd];
             if (n <= 0) {
                 close(all[i].fd);
                 links.erase(all[i].fd);

@@ -14,8 +14,8 @@ namespace {
 struct Texts {
     const int32_t *tokens;
     const int32_t *lengths;
-    int32_t        n_texts;
-    int64_t        n_tokens;
+    int32_t n_texts;
+    int64_t n_tokens;
 };
 
 // What llama.cpp says of the context, asked once for each call: all of it is a field somewhere.
@@ -29,8 +29,8 @@ struct Shape {
 
     explicit Shape(llama_context *ctx) : ctx(ctx), memory(llama_get_memory(ctx)), pooling(llama_pooling_type(ctx)) {
         const llama_model *model = llama_get_model(ctx);
-        n_row  = pooling == LLAMA_POOLING_TYPE_RANK ? static_cast<int32_t>(llama_model_n_cls_out(model))
-                                                    : llama_model_n_embd_out(model);
+        n_row = pooling == LLAMA_POOLING_TYPE_RANK ? static_cast<int32_t>(llama_model_n_cls_out(model))
+                                                   : llama_model_n_embd_out(model);
         n_step = std::min<int64_t>(llama_n_batch(ctx), llama_n_ubatch(ctx));
         // Only what looks at single tokens, each of which sees those before it, survives being cut.
         can_split = memory && llama_get_causal_attn(ctx) &&
@@ -56,19 +56,19 @@ bool is_allowed(const Shape &s, const Texts &t, int32_t n_row) {
 
 // The arrays of a llama_batch for `n` tokens; every one an output, as llama.cpp wants of embeddings.
 struct Batch {
-    std::vector<llama_pos>      pos;
-    std::vector<llama_seq_id>   seq;
+    std::vector<llama_pos> pos;
+    std::vector<llama_seq_id> seq;
     std::vector<llama_seq_id *> seqs;
-    std::vector<int32_t>        n_seqs;
-    std::vector<int8_t>         output;
+    std::vector<int32_t> n_seqs;
+    std::vector<int8_t> output;
 
     explicit Batch(const Texts &t)
         : pos(t.n_tokens), seq(t.n_tokens), seqs(t.n_tokens), n_seqs(t.n_tokens, 1), output(t.n_tokens, 1) {
         int64_t at = 0;
         for (int32_t i = 0; i < t.n_texts; i++) {
             for (int32_t k = 0; k < t.lengths[i]; k++, at++) {
-                pos[at]  = k;
-                seq[at]  = i;
+                pos[at] = k;
+                seq[at] = i;
                 seqs[at] = &seq[at];
             }
         }
@@ -77,11 +77,11 @@ struct Batch {
     llama_batch part(const int32_t *tokens, int64_t first, int64_t n) {
         llama_batch batch{};
         batch.n_tokens = static_cast<int32_t>(n);
-        batch.token    = const_cast<llama_token *>(tokens + first);
-        batch.pos      = pos.data() + first;
+        batch.token = const_cast<llama_token *>(tokens + first);
+        batch.pos = pos.data() + first;
         batch.n_seq_id = n_seqs.data() + first;
-        batch.seq_id   = seqs.data() + first;
-        batch.logits   = output.data() + first;
+        batch.seq_id = seqs.data() + first;
+        batch.logits = output.data() + first;
         return batch;
     }
 };
@@ -95,7 +95,7 @@ bool copy_row(float *out, const float *row, int32_t n) {
 int32_t embed(const Shape &s, const Texts &t, float *out) {
     Batch batch(t);
     for (int64_t first = 0; first < t.n_tokens; first += s.n_step) {
-        const int64_t n    = std::min(s.n_step, t.n_tokens - first);
+        const int64_t n = std::min(s.n_step, t.n_tokens - first);
         const int32_t code = llama_decode(s.ctx, batch.part(t.tokens, first, n));
         if (code != 0) return code;
         if (s.pooling != LLAMA_POOLING_TYPE_NONE) continue;
@@ -130,8 +130,8 @@ int32_t llamad_embed(llamad_context *handle, const int32_t *tokens, const int32_
         if (shape.memory) {
             const int64_t n_rows = shape.pooling == LLAMA_POOLING_TYPE_NONE ? texts.n_tokens : n_texts;
             // Masked cells are still multiplied by zero, and that keeps a NaN: then the cells are zeroed too.
-            const bool is_sound = code == 0 && std::all_of(out, out + n_rows * n_row,
-                                                           [](float x) { return std::isfinite(x); });
+            const bool is_sound = code == 0 &&
+                                  std::all_of(out, out + n_rows * n_row, [](float x) { return std::isfinite(x); });
             llama_memory_clear(shape.memory, !is_sound);
         }
         return code;

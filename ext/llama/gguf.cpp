@@ -53,7 +53,7 @@ bool looks_up(ggml_backend_dev_t device, ggml_context *tensors) {
     return true;
 }
 
-}  // namespace
+} // namespace
 
 extern "C" {
 
@@ -82,7 +82,8 @@ int32_t llamad_gguf_shape_of(const char *path, ggml_backend_dev_t device, llamad
         const gguf_context *file = head.get();
         if (!file) return -1;
         const int64_t part = gguf_find_key(file, "split.count");
-        if (part >= 0 && gguf_get_kv_type(file, part) == GGUF_TYPE_UINT16 && gguf_get_val_u16(file, part) > 1) return -1;
+        if (part >= 0 && gguf_get_kv_type(file, part) == GGUF_TYPE_UINT16 && gguf_get_val_u16(file, part) > 1)
+            return -1;
         const int64_t arch_id = gguf_find_key(file, "general.architecture");
         const ggml_tensor *tokens = ggml_get_tensor(tensors.get(), kInputs[0]);
         if (arch_id < 0 || gguf_get_kv_type(file, arch_id) != GGUF_TYPE_STRING || !tokens) return -1;

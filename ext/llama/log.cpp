@@ -16,12 +16,12 @@ struct Header {
 constexpr size_t CAPACITY = 1 << 18;
 
 std::mutex lock;
-char       ring[CAPACITY];
-size_t     n_written = 0, n_read = 0; // running totals; their difference is what the ring holds
-int64_t    n_dropped  = 0;
-int32_t    event_fd   = -1;
-bool       is_open    = false;
-int32_t    last_level = GGML_LOG_LEVEL_INFO;
+char ring[CAPACITY];
+size_t n_written = 0, n_read = 0; // running totals; their difference is what the ring holds
+int64_t n_dropped = 0;
+int32_t event_fd = -1;
+bool is_open = false;
+int32_t last_level = GGML_LOG_LEVEL_INFO;
 
 void put(const void *from, size_t n) {
     const char *bytes = static_cast<const char *>(from);
@@ -37,15 +37,15 @@ void get(void *to, size_t n, size_t n_kept) {
 
 void tell() {
     if (event_fd < 0) return;
-    uint64_t one     = 1;
-    ssize_t  ignored = write(event_fd, &one, sizeof one);
+    uint64_t one = 1;
+    ssize_t ignored = write(event_fd, &one, sizeof one);
     (void) ignored; // a full eventfd is readable already
 }
 
 void on_log(ggml_log_level level, const char *text, void *) {
     std::lock_guard<std::mutex> guard(lock);
     if (level == GGML_LOG_LEVEL_CONT) level = static_cast<ggml_log_level>(last_level);
-    last_level    = level;
+    last_level = level;
     Header header = {static_cast<int32_t>(level), static_cast<int32_t>(std::strlen(text))};
     if (header.n_bytes > 8192) header.n_bytes = 8192;
     if (n_written - n_read + sizeof header + static_cast<size_t>(header.n_bytes) > CAPACITY) {
@@ -66,7 +66,7 @@ void llamad_log_open(int32_t fd) {
     {
         std::lock_guard<std::mutex> guard(lock);
         is_first = !is_open;
-        is_open  = true;
+        is_open = true;
         event_fd = fd;
         if (n_written != n_read) tell();
     }
@@ -78,7 +78,7 @@ int32_t llamad_log_read(char *buf, int32_t n_buf, int32_t *level) {
     if (n_written == n_read) return -1;
     Header header;
     get(&header, sizeof header, sizeof header);
-    *level             = header.level;
+    *level = header.level;
     const int32_t kept = header.n_bytes < n_buf ? header.n_bytes : n_buf;
     get(buf, static_cast<size_t>(header.n_bytes), static_cast<size_t>(kept));
     return kept;

@@ -16,18 +16,16 @@
 extern "C" __attribute__((weak)) void omp_set_num_threads(int n);
 
 struct llamad_context {
-    llama_model         *model;
+    llama_model *model;
     llama_context_params params;
-    llama_context       *ctx;
+    llama_context *ctx;
 };
 
 namespace {
 
 thread_local char last_error[512];
 
-void remember(const char *what) {
-    std::snprintf(last_error, sizeof last_error, "%s", what);
-}
+void remember(const char *what) { std::snprintf(last_error, sizeof last_error, "%s", what); }
 
 // Runs `body`, turning any exception into `failed`.
 template <typename R, typename F> R guarded(R failed, F body) {
@@ -41,19 +39,17 @@ template <typename R, typename F> R guarded(R failed, F body) {
     return failed;
 }
 
-llama_context *context_of(void *ctx) {
-    return static_cast<llamad_context *>(ctx)->ctx;
-}
+llama_context *context_of(void *ctx) { return static_cast<llamad_context *>(ctx)->ctx; }
 
 int32_t table_decode(void *ctx, const llamad_batch *b) {
     return guarded<int32_t>(LLAMAD_E_THROWN, [&] {
         llama_batch batch{};
         batch.n_tokens = b->n_tokens;
-        batch.token    = b->token;
-        batch.pos      = b->pos;
+        batch.token = b->token;
+        batch.pos = b->pos;
         batch.n_seq_id = b->n_seq_id;
-        batch.seq_id   = b->seq_id;
-        batch.logits   = b->output;
+        batch.seq_id = b->seq_id;
+        batch.logits = b->output;
         return llama_decode(context_of(ctx), batch);
     });
 }
@@ -163,12 +159,11 @@ llama_sampler *open_one(const llama_vocab *vocab, int32_t n_vocab, const llamad_
             return llama_sampler_init_dry(vocab, s.dry_multiplier, s.dry_base, s.dry_allowed_length,
                                           s.dry_penalty_last_n, breakers.data(), breakers.size());
         case LLAMAD_SAMPLER_TOP_N_SIGMA: return llama_sampler_init_top_n_sigma(s.top_n_sigma);
-        case LLAMAD_SAMPLER_TOP_K:       return llama_sampler_init_top_k(s.top_k);
-        case LLAMAD_SAMPLER_TYPICAL:     return llama_sampler_init_typical(s.typical_p, min_keep);
-        case LLAMAD_SAMPLER_TOP_P:       return llama_sampler_init_top_p(s.top_p, min_keep);
-        case LLAMAD_SAMPLER_MIN_P:       return llama_sampler_init_min_p(s.min_p, min_keep);
-        case LLAMAD_SAMPLER_XTC:
-            return llama_sampler_init_xtc(s.xtc_probability, s.xtc_threshold, min_keep, s.seed);
+        case LLAMAD_SAMPLER_TOP_K: return llama_sampler_init_top_k(s.top_k);
+        case LLAMAD_SAMPLER_TYPICAL: return llama_sampler_init_typical(s.typical_p, min_keep);
+        case LLAMAD_SAMPLER_TOP_P: return llama_sampler_init_top_p(s.top_p, min_keep);
+        case LLAMAD_SAMPLER_MIN_P: return llama_sampler_init_min_p(s.min_p, min_keep);
+        case LLAMAD_SAMPLER_XTC: return llama_sampler_init_xtc(s.xtc_probability, s.xtc_threshold, min_keep, s.seed);
         case LLAMAD_SAMPLER_TEMPERATURE:
             return llama_sampler_init_temp_ext(s.temperature, s.dynatemp_range, s.dynatemp_exponent);
         default: return nullptr;
@@ -181,7 +176,7 @@ void add(llama_sampler *chain, llama_sampler *one) {
 
 void *table_sampler_open(const void *vocab_, const llamad_sampling *s, const llamad_bias *bias, int32_t n_bias,
                          const char *breakers_, int32_t n_breakers) {
-    const auto   *vocab   = static_cast<const llama_vocab *>(vocab_);
+    const auto *vocab = static_cast<const llama_vocab *>(vocab_);
     const int32_t n_vocab = llama_vocab_n_tokens(vocab);
     return guarded<void *>(nullptr, [&]() -> void * {
         std::vector<const char *> breakers;
@@ -192,7 +187,8 @@ void *table_sampler_open(const void *vocab_, const llamad_sampling *s, const lla
         static_assert(sizeof(llamad_bias) == sizeof(llama_logit_bias), "the ring carries llama.cpp's layout");
         llama_sampler *chain = llama_sampler_chain_init({/*no_perf=*/true});
         if (n_bias > 0) {
-            add(chain, llama_sampler_init_logit_bias(n_vocab, n_bias, reinterpret_cast<const llama_logit_bias *>(bias)));
+            add(chain,
+                llama_sampler_init_logit_bias(n_vocab, n_bias, reinterpret_cast<const llama_logit_bias *>(bias)));
         }
         if (s->mirostat == 1 || s->mirostat == 2) {
             add(chain, llama_sampler_init_temp(s->temperature));
@@ -215,7 +211,7 @@ void table_sampler_accept(void *sampler, int32_t token) {
 }
 
 int32_t table_sampler_sample(void *sampler, const float *logits, int32_t n_vocab, void *scratch,
-                           llamad_candidate **data_, int32_t *n) {
+                             llamad_candidate **data_, int32_t *n) {
     return guarded<int32_t>(LLAMAD_E_THROWN, [&]() -> int32_t {
         static_assert(sizeof(llamad_candidate) == sizeof(llama_token_data), "candidates have llama.cpp's layout");
         auto *data = static_cast<llama_token_data *>(scratch);
@@ -223,15 +219,13 @@ int32_t table_sampler_sample(void *sampler, const float *logits, int32_t n_vocab
         llama_token_data_array row = {data, static_cast<size_t>(n_vocab), -1, false};
         llama_sampler_apply(static_cast<llama_sampler *>(sampler), &row);
         *data_ = reinterpret_cast<llamad_candidate *>(row.data);
-        *n     = static_cast<int32_t>(row.size);
+        *n = static_cast<int32_t>(row.size);
         if (row.selected < 0 || row.selected >= static_cast<int64_t>(row.size)) return -1;
         return row.data[row.selected].id;
     });
 }
 
-void table_sampler_close(void *sampler) {
-    llama_sampler_free(static_cast<llama_sampler *>(sampler));
-}
+void table_sampler_close(void *sampler) { llama_sampler_free(static_cast<llama_sampler *>(sampler)); }
 
 // The order of equal logits is whatever the sort leaves, so llama.cpp's is had from the same library's sorts.
 constexpr auto larger = [](const llamad_candidate &a, const llamad_candidate &b) { return a.logit > b.logit; };
@@ -253,11 +247,12 @@ void table_order(const float *scores, int32_t *order, int32_t n) {
 }
 
 const llamad_table table = {
-    LLAMAD_TABLE_VERSION, sizeof(llamad_table), table_decode, table_logits, table_rows, table_rebuild, table_seq_rm, table_seq_add,
-    table_seq_div, table_seq_cp, table_seq_pos_min, table_can_shift, table_state_size, table_state_get, table_state_set,
-    table_tokenize, table_piece, table_detokenize, table_is_eog,
-    table_sampler_open, table_sampler_accept, table_sampler_sample, table_sampler_close, table_sort,
-    table_sort_front, table_order,
+    LLAMAD_TABLE_VERSION, sizeof(llamad_table), table_decode,        table_logits,    table_rows,
+    table_rebuild,        table_seq_rm,         table_seq_add,       table_seq_div,   table_seq_cp,
+    table_seq_pos_min,    table_can_shift,      table_state_size,    table_state_get, table_state_set,
+    table_tokenize,       table_piece,          table_detokenize,    table_is_eog,    table_sampler_open,
+    table_sampler_accept, table_sampler_sample, table_sampler_close, table_sort,      table_sort_front,
+    table_order,
 };
 
 bool on_progress(float progress, void *state_) {
@@ -270,23 +265,19 @@ bool on_progress(float progress, void *state_) {
 
 extern "C" {
 
-const llamad_table *llamad_llama_table(void) {
-    return &table;
-}
+const llamad_table *llamad_llama_table(void) { return &table; }
 
-const char *llamad_last_error(void) {
-    return last_error;
-}
+const char *llamad_last_error(void) { return last_error; }
 
 llama_model *llamad_model_open(const char *path, llama_model_params params, llamad_load_state *state) {
     last_error[0] = 0;
     // Weights are rearranged by OpenMP's threads, one for each core if nobody says otherwise, at a barrier for each
     // tensor: where a core has other work, all wait for it. This holds for the calling thread alone.
     if (omp_set_num_threads && state->n_threads > 0) omp_set_num_threads(state->n_threads);
-    params.progress_callback           = on_progress;
+    params.progress_callback = on_progress;
     params.progress_callback_user_data = state;
     return guarded<llama_model *>(nullptr, [&] {
-        const FileId file  = file_id(path);
+        const FileId file = file_id(path);
         llama_model *model = llama_model_load_from_file(path, params);
         if (model && !state->api_only) vocabulary_add(model, path, file, params.kv_overrides);
         return model;
@@ -318,11 +309,7 @@ void llamad_context_close(llamad_context *ctx) {
     delete ctx;
 }
 
-llama_context *llamad_context_get(llamad_context *ctx) {
-    return ctx->ctx;
-}
+llama_context *llamad_context_get(llamad_context *ctx) { return ctx->ctx; }
 
-int32_t llamad_context_rebuild(llamad_context *ctx) {
-    return table_rebuild(ctx);
-}
+int32_t llamad_context_rebuild(llamad_context *ctx) { return table_rebuild(ctx); }
 }

@@ -17,21 +17,21 @@ extern "C" {
 typedef struct llamad_context llamad_context;
 
 typedef struct llamad_load_state {
-    int32_t permille; /* of the loading; written by the loading thread, atomically */
-    int32_t cancel;   /* set to 1 to stop loading */
+    int32_t permille;  /* of the loading; written by the loading thread, atomically */
+    int32_t cancel;    /* set to 1 to stop loading */
     int32_t n_threads; /* that may rearrange weights */
     int32_t api_only;  /* llama.cpp alone tokenizes: no words and merges of our own (tokenizer/words.cpp) */
 } llamad_load_state;
 
 const llamad_table *llamad_llama_table(void);
-const char         *llamad_last_error(void); /* of this thread */
+const char *llamad_last_error(void); /* of this thread */
 
 struct llama_model *llamad_model_open(const char *path, struct llama_model_params params, llamad_load_state *state);
-void                llamad_model_close(struct llama_model *model);
-llamad_context     *llamad_context_open(struct llama_model *model, struct llama_context_params params);
-void                llamad_context_close(llamad_context *ctx);
+void llamad_model_close(struct llama_model *model);
+llamad_context *llamad_context_open(struct llama_model *model, struct llama_context_params params);
+void llamad_context_close(llamad_context *ctx);
 struct llama_context *llamad_context_get(llamad_context *ctx);
-int32_t             llamad_context_rebuild(llamad_context *ctx); /* 0, or there is no context until it works again */
+int32_t llamad_context_rebuild(llamad_context *ctx); /* 0, or there is no context until it works again */
 
 /* Vectors (embed.cpp). A context with embeddings on, one thread. */
 #define LLAMAD_E_REFUSED (-101)    /* llama.cpp would abort on this */
@@ -50,9 +50,9 @@ int32_t llamad_gguf_has_tensor(const char *path, const char *name);
 /* The shape of a whole model, and whether a device could look its tokens up. */
 typedef struct llamad_gguf_shape {
     int64_t n_layer, n_embd, n_head, n_head_kv, n_ctx_train, n_vocab;
-    int64_t n_k, n_v;           /* of one head; 0 where the file does not say */
-    int64_t bytes;              /* of all tensors */
-    int32_t device_looks_up;    /* the device can take rows out of every tensor that tokens are looked up in */
+    int64_t n_k, n_v;        /* of one head; 0 where the file does not say */
+    int64_t bytes;           /* of all tensors */
+    int32_t device_looks_up; /* the device can take rows out of every tensor that tokens are looked up in */
 } llamad_gguf_shape;
 /* 0, or -1 where it cannot be told: no such file, a part of a model, or one without a table of tokens. */
 int32_t llamad_gguf_shape_of(const char *path, ggml_backend_dev_t device, llamad_gguf_shape *shape);
@@ -70,7 +70,7 @@ int64_t llamad_words_asked(void);
 int64_t llamad_floats_json(const float *values, int64_t n, char *out);
 
 /* The log ring. Callbacks of any thread write lines into it; one reader drains it. */
-void    llamad_log_open(int32_t event_fd); /* event_fd: an eventfd that becomes readable when a line waits; -1: none */
+void llamad_log_open(int32_t event_fd); /* event_fd: an eventfd that becomes readable when a line waits; -1: none */
 int32_t llamad_log_read(char *buf, int32_t n_buf, int32_t *level); /* bytes of the next line, -1 when empty */
 int64_t llamad_log_dropped(void);
 

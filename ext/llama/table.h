@@ -20,69 +20,69 @@
 #define LLAMAD_SAMPLERS_MAX 33 /* 32 that a request names, and penalties before them */
 
 typedef struct llamad_batch {
-    int32_t   n_tokens;
-    int32_t  *token;
-    int32_t  *pos;
-    int32_t  *n_seq_id; /* always 1 for each token: 0 crashes llama.cpp */
+    int32_t n_tokens;
+    int32_t *token;
+    int32_t *pos;
+    int32_t *n_seq_id; /* always 1 for each token: 0 crashes llama.cpp */
     int32_t **seq_id;
-    int8_t   *output;
+    int8_t *output;
 } llamad_batch;
 
 typedef struct llamad_bias {
     int32_t token;
-    float   bias;
+    float bias;
 } llamad_bias;
 
 typedef struct llamad_candidate { /* as llama.cpp lays it out */
     int32_t id;
-    float   logit;
-    float   p;
+    float logit;
+    float p;
 } llamad_candidate;
 
 /* Kinds of a sampler chain, in no particular order; the numbers cross the command ring. */
 enum llamad_sampler_kind {
-    LLAMAD_SAMPLER_PENALTIES   = 1,
-    LLAMAD_SAMPLER_DRY         = 2,
+    LLAMAD_SAMPLER_PENALTIES = 1,
+    LLAMAD_SAMPLER_DRY = 2,
     LLAMAD_SAMPLER_TOP_N_SIGMA = 3,
-    LLAMAD_SAMPLER_TOP_K       = 4,
-    LLAMAD_SAMPLER_TYPICAL     = 5,
-    LLAMAD_SAMPLER_TOP_P       = 6,
-    LLAMAD_SAMPLER_MIN_P       = 7,
-    LLAMAD_SAMPLER_XTC         = 8,
+    LLAMAD_SAMPLER_TOP_K = 4,
+    LLAMAD_SAMPLER_TYPICAL = 5,
+    LLAMAD_SAMPLER_TOP_P = 6,
+    LLAMAD_SAMPLER_MIN_P = 7,
+    LLAMAD_SAMPLER_XTC = 8,
     LLAMAD_SAMPLER_TEMPERATURE = 9,
-    LLAMAD_SAMPLER_TFS_Z       = 10
+    LLAMAD_SAMPLER_TFS_Z = 10
 };
 
 /* Everything that decides the next token, given logits and history. Plain data: it crosses the ring as it is. */
 typedef struct llamad_sampling {
     uint32_t seed;
-    int32_t  top_k;
-    float    top_p;
-    float    min_p;
-    float    typical_p;
-    float    tfs_z;
-    float    top_n_sigma;
-    float    temperature;
-    float    dynatemp_range;
-    float    dynatemp_exponent;
-    float    xtc_probability;
-    float    xtc_threshold;
-    int32_t  repeat_last_n;
-    float    repeat_penalty;
-    float    presence_penalty;
-    float    frequency_penalty;
-    float    dry_multiplier;
-    float    dry_base;
-    int32_t  dry_allowed_length;
-    int32_t  dry_penalty_last_n;
-    int32_t  mirostat;
-    float    mirostat_tau;
-    float    mirostat_eta;
-    int32_t  min_keep;
-    int32_t  penalize_nl;   /* 0: penalties leave the newline token alone */
-    int32_t  newline_token; /* -1: none */
-    int32_t  n_samplers;
-    uint8_t  samplers[LLAMAD_SAMPLERS_MAX];
+    int32_t top_k;
+    float top_p;
+    float min_p;
+    float typical_p;
+    float tfs_z;
+    float top_n_sigma;
+    float temperature;
+    float dynatemp_range;
+    float dynatemp_exponent;
+    float xtc_probability;
+    float xtc_threshold;
+    int32_t repeat_last_n;
+    float repeat_penalty;
+    float presence_penalty;
+    float frequency_penalty;
+    float dry_multiplier;
+    float dry_base;
+    int32_t dry_allowed_length;
+    int32_t dry_penalty_last_n;
+    int32_t mirostat;
+    float mirostat_tau;
+    float mirostat_eta;
+    int32_t min_keep;
+    int32_t penalize_nl;   /* 0: penalties leave the newline token alone */
+    int32_t newline_token; /* -1: none */
+    int32_t n_samplers;
+    uint8_t samplers[LLAMAD_SAMPLERS_MAX];
 } llamad_sampling;
 
 typedef struct llamad_table {
@@ -91,9 +91,9 @@ typedef struct llamad_table {
 
     /* A context: `ctx` is the handle that context_open gave. One thread at a time. */
     int32_t (*decode)(void *ctx, const llamad_batch *batch);
-    float  *(*logits)(void *ctx, int32_t i_batch); /* waits for the device; NULL if that token had no output */
-    float  *(*rows)(void *ctx);                    /* likewise: the rows of all outputs, in the batch's order; or NULL */
-    int32_t (*rebuild)(void *ctx);                 /* a new context with the same parameters; 0 or an error */
+    float *(*logits)(void *ctx, int32_t i_batch); /* waits for the device; NULL if that token had no output */
+    float *(*rows)(void *ctx);                    /* likewise: the rows of all outputs, in the batch's order; or NULL */
+    int32_t (*rebuild)(void *ctx);                /* a new context with the same parameters; 0 or an error */
 
     /* The memory of that context. Positions below 0 mean "from the start" / "to the end". */
     int32_t (*seq_rm)(void *ctx, int32_t seq, int32_t p0, int32_t p1); /* 1 done, 0 refused: nothing changed */
@@ -105,9 +105,9 @@ typedef struct llamad_table {
     int32_t (*can_shift)(void *ctx);
     /* A sequence as bytes. What seq_cp and seq_add left for the next decode must be done before. state_get: bytes
      * written, 0 on an error. state_set: bytes read, 0 on an error, and then dst may hold anything: remove it. */
-    size_t  (*state_size)(void *ctx, int32_t seq);
-    size_t  (*state_get)(void *ctx, int32_t seq, uint8_t *data, size_t n);
-    size_t  (*state_set)(void *ctx, int32_t seq, const uint8_t *data, size_t n);
+    size_t (*state_size)(void *ctx, int32_t seq);
+    size_t (*state_get)(void *ctx, int32_t seq, uint8_t *data, size_t n);
+    size_t (*state_set)(void *ctx, int32_t seq, const uint8_t *data, size_t n);
 
     /* The vocabulary: constant, any thread. */
     int32_t (*tokenize)(const void *vocab, const char *text, int32_t n_text, int32_t *tokens, int32_t n_max,
@@ -118,19 +118,19 @@ typedef struct llamad_table {
     int32_t (*is_eog)(const void *vocab, int32_t token);
 
     /* A sampler chain of llama.cpp. `breakers` are n_breakers NUL-terminated strings laid end to end. */
-    void   *(*sampler_open)(const void *vocab, const llamad_sampling *sampling, const llamad_bias *bias,
-                            int32_t n_bias, const char *breakers, int32_t n_breakers);
-    void    (*sampler_accept)(void *sampler, int32_t token);
+    void *(*sampler_open)(const void *vocab, const llamad_sampling *sampling, const llamad_bias *bias, int32_t n_bias,
+                          const char *breakers, int32_t n_breakers);
+    void (*sampler_accept)(void *sampler, int32_t token);
     /* Samples a token from the row, without accepting it. `scratch` holds n_vocab candidates; `data` and `n` become those
      * of them that were left for the draw. Negative: an error code. */
     int32_t (*sampler_sample)(void *sampler, const float *logits, int32_t n_vocab, void *scratch,
                               llamad_candidate **data, int32_t *n);
-    void    (*sampler_close)(void *sampler);
+    void (*sampler_close)(void *sampler);
     /* The sorts of llama.cpp's C++ library, down to the order of equals. sort: by falling logit, a NaN as -inf. sort_front: the k largest
      * go to the front, largest first. order: the indices in `order` (0 to n - 1 before) by rising score. */
-    void    (*sort)(llamad_candidate *data, int32_t n);
-    void    (*sort_front)(llamad_candidate *data, int32_t n, int32_t k);
-    void    (*order)(const float *scores, int32_t *order, int32_t n);
+    void (*sort)(llamad_candidate *data, int32_t n);
+    void (*sort_front)(llamad_candidate *data, int32_t n, int32_t k);
+    void (*order)(const float *scores, int32_t *order, int32_t n);
 } llamad_table;
 
 #endif

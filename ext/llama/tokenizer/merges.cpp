@@ -46,9 +46,9 @@ void Merges::add_tokens() {
     const int32_t n = llama_vocab_n_tokens(vocab_);
     tokens_.assign(room_for(static_cast<size_t>(n)), -1);
     for (int32_t token = 0; token < n; token++) {
-        const char  *text = llama_vocab_get_text(vocab_, token);
+        const char *text = llama_vocab_get_text(vocab_, token);
         const size_t length = strlen(text), mask = tokens_.size() - 1;
-        size_t       at = hash_text(text, length, length) & mask;
+        size_t at = hash_text(text, length, length) & mask;
         while (tokens_[at] >= 0) at = (at + 1) & mask;
         tokens_[at] = token;
     }
@@ -66,7 +66,7 @@ int32_t Merges::token_of(const char *text, size_t n) const {
 // Where a pair is, or where it would be.
 size_t Merges::place_of(int32_t left, int32_t right) const {
     const size_t mask = pairs_.size() - 1;
-    size_t       at = hash_mix(static_cast<uint64_t>(left), static_cast<uint64_t>(right) << 32) & mask;
+    size_t at = hash_mix(static_cast<uint64_t>(left), static_cast<uint64_t>(right) << 32) & mask;
     while (pairs_[at].left >= 0 && (pairs_[at].left != left || pairs_[at].right != right)) at = (at + 1) & mask;
     return at;
 }
@@ -85,12 +85,12 @@ bool Merges::add_merges(const std::string &path) {
     if (gguf_get_arr_type(file, key) != GGUF_TYPE_STRING) return false;
     struct Merge {
         std::string_view left, right;
-        int32_t          rank;
+        int32_t rank;
     };
     std::vector<Merge> merges;
     for (size_t i = 0; i < gguf_get_arr_n(file, key); i++) {
         const std::string_view text = gguf_get_arr_str(file, key, i);
-        const size_t           space = text.find(' ', 1);
+        const size_t space = text.find(' ', 1);
         if (space == std::string_view::npos) continue; // of two empty texts, for llama.cpp
         const std::string_view left = text.substr(0, space), right = text.substr(space + 1);
         if (can_occur(left) && can_occur(right)) merges.push_back({left, right, static_cast<int32_t>(i)});
@@ -116,9 +116,9 @@ std::unique_ptr<const Merges> Merges::read(const llama_vocab *vocab, const std::
 
 int32_t Merges::apply(const char *piece, int32_t n, int32_t *tokens) const {
     const Pair *pairs[kPieceBytes]; // of each token with the next
-    char        text[kPieceBytes + 2];
-    size_t      n_text = 0;
-    int32_t     n_tokens = n;
+    char text[kPieceBytes + 2];
+    size_t n_text = 0;
+    int32_t n_tokens = n;
     if (n < 1 || n > kPieceBytes) return 0;
     for (int32_t i = 0; i < n; i++) {
         const auto c = static_cast<unsigned char>(piece[i]);

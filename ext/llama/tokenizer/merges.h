@@ -33,16 +33,16 @@ class Merges {
     };
 
     explicit Merges(const llama_vocab *vocab);
-    void        add_tokens();
-    bool        add_merges(const std::string &path);
-    int32_t     token_of(const char *text, size_t n) const;
+    void add_tokens();
+    bool add_merges(const std::string &path);
+    int32_t token_of(const char *text, size_t n) const;
     const Pair &pair_of(int32_t left, int32_t right) const;
-    size_t      place_of(int32_t left, int32_t right) const;
+    size_t place_of(int32_t left, int32_t right) const;
 
-    const llama_vocab   *vocab_;
-    int32_t              letters_[128]; /* of a byte that is a token itself; below 0: none is */
-    std::vector<int32_t> tokens_;       /* by the hash of their texts; below 0: empty */
-    std::vector<Pair>    pairs_;
+    const llama_vocab *vocab_;
+    int32_t letters_[128];        /* of a byte that is a token itself; below 0: none is */
+    std::vector<int32_t> tokens_; /* by the hash of their texts; below 0: empty */
+    std::vector<Pair> pairs_;
 };
 
 /* The bytes that Merges knows and plain words are made of: a space first, letters, and signs that end a word. */

@@ -15,7 +15,7 @@ static inline size_t utf8_length(const unsigned char *p, const unsigned char *en
     else if (*p >= 0xE0 && *p <= 0xEF) n = 3;
     else if (*p >= 0xF0 && *p <= 0xF4) n = 4;
     else n = 0;
-    if (*p == 0xE0) low = 0xA0;      /* shorter forms exist */
+    if (*p == 0xE0) low = 0xA0;       /* shorter forms exist */
     else if (*p == 0xED) high = 0x9F; /* surrogates */
     else if (*p == 0xF0) low = 0x90;
     else if (*p == 0xF4) high = 0x8F; /* beyond Unicode */

@@ -19,25 +19,26 @@ namespace {
 
 // All whose expressions cut as words.cpp says. Tests compare each with llama.cpp.
 const char *const kPres[] = {
-    "gpt-2", "olmo", "smollm", "starcoder", "command-r", "exaone", "llama-bpe", "llama3", "llama-v3", "lfm2", "falcon3",
-    "glm4", "qwen2", "deepseek-r1-qwen", "stablelm2", "qwen35", "gpt-4o", "llama4", "tekken", "deepseek-v3",
+    "gpt-2",     "olmo",     "smollm", "starcoder", "command-r", "exaone",      "llama-bpe",
+    "llama3",    "llama-v3", "lfm2",   "falcon3",   "glm4",      "qwen2",       "deepseek-r1-qwen",
+    "stablelm2", "qwen35",   "gpt-4o", "llama4",    "tekken",    "deepseek-v3",
 };
 
 constexpr int kControl = LLAMA_TOKEN_ATTR_CONTROL | LLAMA_TOKEN_ATTR_UNKNOWN;
 constexpr int kSpecial = kControl | LLAMA_TOKEN_ATTR_USER_DEFINED;
-constexpr int kStrips  = LLAMA_TOKEN_ATTR_LSTRIP | LLAMA_TOKEN_ATTR_RSTRIP;
+constexpr int kStrips = LLAMA_TOKEN_ATTR_LSTRIP | LLAMA_TOKEN_ATTR_RSTRIP;
 
 // The vocabulary's address is looked at without more, since what belongs to another may be going away.
 struct Place {
     std::atomic<const llama_vocab *> vocab{nullptr};
-    std::unique_ptr<Vocabulary>      known;
+    std::unique_ptr<Vocabulary> known;
 };
 std::mutex changing; // whoever adds or removes one
-Place      places[8];
-uint32_t   last_id = 0;
+Place places[8];
+uint32_t last_id = 0;
 
 std::string meta(const llama_model *model, const char *key) {
-    char      value[64];
+    char value[64];
     const int n = llama_model_meta_val_str(model, key, value, sizeof(value));
     return n >= 0 && n < static_cast<int>(sizeof(value)) ? std::string(value, n) : std::string();
 }
@@ -55,9 +56,9 @@ bool can_cut(const llama_model *model, const llama_model_kv_override *overrides)
 // GPT-2 writes a byte as a letter: itself where it can be seen, else one from U+0100 on. 0 if the text is none of such.
 size_t count_letters(const std::string &text) {
     const auto *at = reinterpret_cast<const unsigned char *>(text.data()), *end = at + text.size();
-    size_t      n = 0;
+    size_t n = 0;
     for (int valid; at < end; n++) {
-        const size_t   length = utf8_length(at, end, &valid);
+        const size_t length = utf8_length(at, end, &valid);
         const unsigned letter = length == 1 ? at[0] : (at[0] & 31u) << 6 | (at[1] & 63u);
         if (!valid || length > 2) return 0;
         if (letter <= ' ' || letter == 127 || (letter > 127 && letter < 161) || letter == 173 || letter > 323) return 0;
@@ -95,7 +96,7 @@ bool take_special(const std::string &text, int attr, int32_t token, Vocabulary *
 bool look_through(const llama_vocab *vocab, Vocabulary *known) {
     known->n_bytes.resize(llama_vocab_n_tokens(vocab));
     for (int32_t i = 0; i < llama_vocab_n_tokens(vocab); i++) {
-        const int         attr = llama_vocab_get_attr(vocab, i);
+        const int attr = llama_vocab_get_attr(vocab, i);
         const std::string text = llama_vocab_get_text(vocab, i);
         if (attr & kSpecial) {
             if (!take_special(text, attr, i, known)) return false;
@@ -124,7 +125,7 @@ void Vocabulary::read_merges(const std::string &path, const FileId &file) {
     reader_ = std::thread([this, path, file] {
         try {
             std::unique_ptr<const Merges> found = Merges::read(vocab, path);
-            const FileId                  now   = file_id(path);
+            const FileId now = file_id(path);
             if (memcmp(&now, &file, sizeof(file)) != 0) return; // these may be another model's
             read_ = std::move(found);
             merges_.store(read_.get(), std::memory_order_release);
@@ -148,10 +149,10 @@ const Vocabulary *vocabulary_of(const llama_vocab *vocab) {
 void vocabulary_add(const llama_model *model, const std::string &path, const FileId &file,
                     const llama_model_kv_override *overrides) try {
     if (!can_cut(model, overrides)) return;
-    auto known   = std::make_unique<Vocabulary>();
+    auto known = std::make_unique<Vocabulary>();
     known->vocab = llama_model_get_vocab(model);
-    known->bos   = llama_vocab_get_add_bos(known->vocab) ? llama_vocab_bos(known->vocab) : -1;
-    known->eos   = llama_vocab_get_add_eos(known->vocab) ? llama_vocab_eos(known->vocab) : -1;
+    known->bos = llama_vocab_get_add_bos(known->vocab) ? llama_vocab_bos(known->vocab) : -1;
+    known->eos = llama_vocab_get_add_eos(known->vocab) ? llama_vocab_eos(known->vocab) : -1;
     if (!look_through(known->vocab, known.get())) return;
     const std::lock_guard<std::mutex> lock(changing);
     known->id = ++last_id;
@@ -181,6 +182,4 @@ extern "C" int32_t llamad_knows_merges(const llama_vocab *vocab) {
     return known && known->merges();
 }
 
-extern "C" int32_t llamad_knows_words(const llama_vocab *vocab) {
-    return vocabulary_of(vocab) != nullptr;
-}
+extern "C" int32_t llamad_knows_words(const llama_vocab *vocab) { return vocabulary_of(vocab) != nullptr; }

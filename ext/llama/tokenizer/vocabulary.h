@@ -19,29 +19,29 @@
 /* Tells a file from another that was put in its place. */
 struct FileId {
     uint64_t device, inode, size;
-    int64_t  seconds, nanoseconds; /* when it was last written to */
+    int64_t seconds, nanoseconds; /* when it was last written to */
 };
 FileId file_id(const std::string &path);
 
 struct Vocabulary {
-    const llama_vocab   *vocab;
-    uint32_t             id; /* from 1 on, never given twice */
-    llama_token          bos, eos;            /* that are added to texts; -1: none */
-    bool                 begins_control[256] = {}; /* the bytes that control tokens begin with */
-    bool                 begins_plain[256] = {}; /* and those of special tokens that a plain word may hold (merges.h) */
-    std::vector<uint8_t> n_bytes;             /* of text that a token stands for; 0: not known */
+    const llama_vocab *vocab;
+    uint32_t id;                   /* from 1 on, never given twice */
+    llama_token bos, eos;          /* that are added to texts; -1: none */
+    bool begins_control[256] = {}; /* the bytes that control tokens begin with */
+    bool begins_plain[256] = {};   /* and those of special tokens that a plain word may hold (merges.h) */
+    std::vector<uint8_t> n_bytes;  /* of text that a token stands for; 0: not known */
 
     bool may_have_control(const char *bytes, size_t n) const;
 
     /* Null until they have been read, which a thread of its own does, and where there are none. */
     const Merges *merges() const { return merges_.load(std::memory_order_acquire); }
-    void          read_merges(const std::string &path, const FileId &file);
+    void read_merges(const std::string &path, const FileId &file);
     ~Vocabulary();
 
   private:
     std::unique_ptr<const Merges> read_;
-    std::atomic<const Merges *>   merges_{nullptr};
-    std::thread                   reader_;
+    std::atomic<const Merges *> merges_{nullptr};
+    std::thread reader_;
 };
 
 /* Null if its texts are not cut. Valid as long as the model is open. */
@@ -53,8 +53,6 @@ void vocabulary_add(const llama_model *model, const std::string &path, const Fil
 void vocabulary_remove(const llama_model *model); /* before it is freed */
 
 /* Whether every text is cut between these two. */
-inline bool is_cut(char left, char right) {
-    return right == ' ' && left > ' ' && left < 127;
-}
+inline bool is_cut(char left, char right) { return right == ' ' && left > ' ' && left < 127; }
 
 #endif

@@ -13,8 +13,8 @@
 // expressions each time), and they are told apart by the bytes that each token stands for.
 #include "words.h"
 
-#include "hash.h"
 #include "../shim.h"
+#include "hash.h"
 #include "utf8.h"
 #include "vocabulary.h"
 
@@ -26,17 +26,17 @@
 
 namespace {
 
-constexpr int      kWordBytes  = 22;
-constexpr int      kWordTokens = 9;
-constexpr uint32_t kSets       = 1 << 13; // of two words each
-constexpr size_t   kKeptBytes  = 1 << 16; // of buffers, from text to text
+constexpr int kWordBytes = 22;
+constexpr int kWordTokens = 9;
+constexpr uint32_t kSets = 1 << 13;    // of two words each
+constexpr size_t kKeptBytes = 1 << 16; // of buffers, from text to text
 
 struct alignas(64) Entry {
     uint32_t key; // of the vocabulary and of how special tokens are taken; 0: empty
-    uint8_t  n_bytes;
-    uint8_t  n_tokens;
-    char     bytes[kWordBytes];
-    int32_t  tokens[kWordTokens];
+    uint8_t n_bytes;
+    uint8_t n_tokens;
+    char bytes[kWordBytes];
+    int32_t tokens[kWordTokens];
 
     bool is_of(uint32_t wanted, const char *word, int32_t n) const {
         return key == wanted && n_bytes == n && memcmp(bytes, word, n) == 0;
@@ -52,12 +52,12 @@ struct Miss {
 
 // What a thread keeps from text to text.
 struct Desk {
-    Entry                entries[kSets][2] = {}; // the newer first
-    std::vector<int32_t> known;                  // tokens of known words, in the text's order
-    std::vector<int32_t> asked;                  // of the others
-    std::vector<Miss>    misses;
-    std::string          joined;      // the words that are not known
-    size_t               n_asked = 0; // bytes of them in the last text
+    Entry entries[kSets][2] = {}; // the newer first
+    std::vector<int32_t> known;   // tokens of known words, in the text's order
+    std::vector<int32_t> asked;   // of the others
+    std::vector<Miss> misses;
+    std::string joined; // the words that are not known
+    size_t n_asked = 0; // bytes of them in the last text
 };
 
 Desk *desk_of_this_thread() {
@@ -95,9 +95,9 @@ int32_t word_end(const char *text, int32_t n, int32_t at) {
 
 struct Text {
     const Vocabulary *vocabulary;
-    Desk             *desk;
-    uint32_t          key;
-    bool              parse_special;
+    Desk *desk;
+    uint32_t key;
+    bool parse_special;
 
     Entry *entries_of(const char *bytes, int32_t n) const {
         return desk->entries[hash_text(bytes, n, key) >> 40 & (kSets - 1)];
@@ -112,7 +112,7 @@ struct Text {
     // Puts a plain word together; false if it is none, or may hold a special token.
     bool put_together(const char *word, int32_t n) const {
         const Merges *merges = vocabulary->merges();
-        int32_t       tokens[kWordBytes], at = 0, n_letters, n_tokens, n_more;
+        int32_t tokens[kWordBytes], at = 0, n_letters, n_tokens, n_more;
         if (!merges || n > kWordBytes) return false;
         for (int32_t i = 0; i < n; i++) {
             if (vocabulary->begins_plain[static_cast<unsigned char>(word[i])]) return false;
@@ -151,7 +151,7 @@ struct Text {
     // Asks llama.cpp for the words that are not known; false if its tokens cannot be told apart.
     bool ask() const {
         const std::string &joined = desk->joined;
-        const auto         n      = static_cast<int32_t>(joined.size());
+        const auto n = static_cast<int32_t>(joined.size());
         if (!utf8_is_valid(joined.data(), joined.size())) return false; // a token may stand for what replaces a byte
         const bool parse = parse_special && vocabulary->may_have_control(joined.data(), joined.size());
         desk->asked.resize(joined.size()); // each stands for a byte at least
@@ -179,10 +179,10 @@ struct Text {
 
     void remember(const char *word, int32_t n, const int32_t *tokens, int32_t n_tokens) const {
         if (n > kWordBytes || n_tokens > kWordTokens) return;
-        Entry *entry    = entries_of(word, n);
-        entry[1]        = entry[0];
-        entry->key      = key;
-        entry->n_bytes  = static_cast<uint8_t>(n);
+        Entry *entry = entries_of(word, n);
+        entry[1] = entry[0];
+        entry->key = key;
+        entry->n_bytes = static_cast<uint8_t>(n);
         entry->n_tokens = static_cast<uint8_t>(n_tokens);
         memcpy(entry->bytes, word, n);
         memcpy(entry->tokens, tokens, n_tokens * sizeof(int32_t));
@@ -198,10 +198,10 @@ struct Text {
 
     int32_t *write(int32_t *out) const {
         const int32_t *known = desk->known.data(), *asked = desk->asked.data();
-        int32_t        n_known = 0;
+        int32_t n_known = 0;
         for (const Miss &miss : desk->misses) {
-            out     = std::copy(known + n_known, known + miss.n_before, out);
-            out     = std::copy(asked, asked + miss.n_tokens, out);
+            out = std::copy(known + n_known, known + miss.n_before, out);
+            out = std::copy(asked, asked + miss.n_tokens, out);
             n_known = miss.n_before;
             asked += miss.n_tokens;
         }
@@ -213,14 +213,14 @@ struct Text {
 bool tokenize_words(const Vocabulary &vocabulary, const char *text, int32_t n_text, int32_t *tokens, int32_t n_max,
                     bool add_special, bool parse_special, int32_t *result) {
     const Sitting sitting;
-    const Desk   *desk = sitting.desk;
-    const Text    words{&vocabulary, sitting.desk, vocabulary.id * 2 + parse_special, parse_special};
+    const Desk *desk = sitting.desk;
+    const Text words{&vocabulary, sitting.desk, vocabulary.id * 2 + parse_special, parse_special};
     words.look_up(text, n_text);
     if (!desk->misses.empty()) {
         if (!words.ask()) return false;
         words.remember_misses(text);
     }
-    const bool   begins = add_special && vocabulary.bos >= 0, ends = add_special && vocabulary.eos >= 0;
+    const bool begins = add_special && vocabulary.bos >= 0, ends = add_special && vocabulary.eos >= 0;
     const size_t n = desk->known.size() + desk->asked.size() + begins + ends;
     if (n >= INT32_MAX) return false;
     *result = -static_cast<int32_t>(n);
@@ -240,13 +240,11 @@ bool tokenize_words(const Vocabulary &vocabulary, const char *text, int32_t n_te
 int32_t words_tokenize(const llama_vocab *vocab, const char *text, int32_t n_text, int32_t *tokens, int32_t n_max,
                        bool add_special, bool parse_special) {
     const Vocabulary *vocabulary = n_text > 0 ? vocabulary_of(vocab) : nullptr;
-    int32_t           result;
+    int32_t result;
     if (vocabulary && tokenize_words(*vocabulary, text, n_text, tokens, n_max, add_special, parse_special, &result)) {
         return result;
     }
     return llama_tokenize(vocab, text, n_text, tokens, n_max, add_special, parse_special);
 }
 
-extern "C" int64_t llamad_words_asked(void) {
-    return static_cast<int64_t>(desk_of_this_thread()->n_asked);
-}
+extern "C" int64_t llamad_words_asked(void) { return static_cast<int64_t>(desk_of_this_thread()->n_asked); }

@@ -84,7 +84,7 @@ static inline void be_brief(void) {
     } attributes = {0};
     if (syscall(SYS_sched_getattr, 0, &attributes, sizeof attributes, 0) != 0) return;
     if (attributes.policy != SCHED_OTHER || attributes.runtime_ns == 0) return;
-    attributes.flags = 1; /* SCHED_FLAG_RESET_ON_FORK */
+    attributes.flags = 1;           /* SCHED_FLAG_RESET_ON_FORK */
     attributes.runtime_ns = 100000; /* the least there is */
     (void) syscall(SYS_sched_setattr, 0, &attributes, 0);
 }

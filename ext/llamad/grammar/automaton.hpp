@@ -32,10 +32,10 @@ struct AutomatonRule {
 struct Automaton {
     std::vector<uint32_t> first_edge; // of each state; one more at the end
     std::vector<Edge> edges;
-    std::vector<uint8_t> is_end;      // of each state: its rule is complete here
+    std::vector<uint8_t> is_end; // of each state: its rule is complete here
     std::vector<AutomatonRule> rules;
     uint32_t root = 0;
-    uint8_t class_of[256] = {};       // bytes that no edge tells apart share a class
+    uint8_t class_of[256] = {}; // bytes that no edge tells apart share a class
     uint32_t n_classes = 1;
 };
 

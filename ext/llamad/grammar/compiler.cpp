@@ -22,13 +22,13 @@ struct RawEdge {
 };
 
 class Compiler {
-public:
+  public:
     Compiler(const Syntax &syntax, const Limits &limits) : syntax_(syntax), limits_(limits) {}
 
     Automaton run() {
         measure();
         for (const Rule &rule : syntax_.rules) {
-            (void)rule;
+            (void) rule;
             new_rule();
         }
         for (uint32_t i = 0; i < syntax_.rules.size(); i++) {
@@ -45,7 +45,7 @@ public:
         return std::move(out_);
     }
 
-private:
+  private:
     uint32_t new_state() {
         if (n_states_ >= limits_.states_max) {
             throw GrammarError{place_, "the grammar is too large: shorten its repetitions"};

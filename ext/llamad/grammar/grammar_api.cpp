@@ -18,8 +18,8 @@
 namespace llamad {
 
 static int64_t now_us() {
-    return std::chrono::duration_cast<std::chrono::microseconds>(
-               std::chrono::steady_clock::now().time_since_epoch()).count();
+    return std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now().time_since_epoch())
+        .count();
 }
 
 void check_time(const Limits &limits) {
@@ -67,10 +67,10 @@ struct llamad_grammar {
     std::atomic<int32_t> n_holds{1};
     std::atomic<int32_t> n_matchers{0};
     std::atomic<size_t> n_bytes{0}; // of what follows, as it was when last touched
-    std::timed_mutex mutex; // of all that follows
+    std::timed_mutex mutex;         // of all that follows
     Machine machine;
     std::vector<std::shared_ptr<Stand>> stands;
-    size_t n_stands_max = 16; // then those that were left go
+    size_t n_stands_max = 16;                                        // then those that were left go
     std::unordered_map<uint32_t, std::shared_ptr<const Mask>> masks; // by place
     size_t masks_bytes = 0;
     const size_t room_start; // its first place alone may be large
@@ -208,8 +208,8 @@ llamad_trie *llamad_trie_open(const char *bytes, const uint32_t *offsets, const 
 
 void llamad_trie_close(llamad_trie *trie) { delete trie; }
 
-llamad_grammar *llamad_grammar_open(const char *text, size_t n, int32_t n_vocab, llamad_find_token find_token, void *arg,
-                                    int64_t time_max_us, llamad_grammar_error *error) {
+llamad_grammar *llamad_grammar_open(const char *text, size_t n, int32_t n_vocab, llamad_find_token find_token,
+                                    void *arg, int64_t time_max_us, llamad_grammar_error *error) {
     Limits limits;
     limits.n_vocab = n_vocab;
     limits.find_token = find_token;

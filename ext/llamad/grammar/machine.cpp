@@ -7,7 +7,7 @@
 namespace llamad {
 namespace {
 
-constexpr size_t BYTES_MAX = 64u << 20; // of one grammar's places and nodes, however hard its owner compacts
+constexpr size_t BYTES_MAX = 64u << 20;      // of one grammar's places and nodes, however hard its owner compacts
 constexpr int64_t START_WORK_MAX = 20000000; // the first place may be as large as the grammar is
 constexpr size_t SEEN_START = 256;
 
@@ -195,8 +195,8 @@ uint32_t Machine::keep_place() {
     }
     if (bytes() > BYTES_MAX) throw TooMuch{};
     uint32_t id = static_cast<uint32_t>(places_.size());
-    places_.push_back({static_cast<uint32_t>(items_.size()), static_cast<uint32_t>(found_.size()), NONE, may_end_,
-                       has_token_edges_});
+    places_.push_back(
+        {static_cast<uint32_t>(items_.size()), static_cast<uint32_t>(found_.size()), NONE, may_end_, has_token_edges_});
     items_.insert(items_.end(), found_.begin(), found_.end());
     place_ids_.emplace(hash, id);
     return id;

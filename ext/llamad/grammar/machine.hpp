@@ -24,7 +24,7 @@ struct TooMuch {};
 constexpr uint32_t DEAD = 0; // the place that nothing leads on from
 
 class Machine {
-public:
+  public:
     explicit Machine(const Automaton &automaton);
 
     uint32_t start() const { return start_; }
@@ -63,12 +63,12 @@ public:
     // Forgets all but these places and rewrites their numbers.
     void compact(std::vector<uint32_t *> &kept);
 
-    int64_t work_left = 0; // in edges looked at; below 0 the call throws TooMuch
+    int64_t work_left = 0;                        // in edges looked at; below 0 the call throws TooMuch
     const std::atomic<bool> *cancelled = nullptr; // when it turns true, the call throws as well
 
     bool is_cancelled() const { return cancelled != nullptr && cancelled->load(std::memory_order_relaxed); }
 
-private:
+  private:
     static constexpr uint32_t NONE = UINT32_MAX;
     static constexpr uint32_t THE_END = UINT32_MAX; // as a return state: the whole text is complete
 
@@ -115,7 +115,7 @@ private:
     std::vector<Item> todo_, found_, back_;
     std::vector<Call> calls_;
     bool may_end_ = false, has_token_edges_ = false;
-    std::vector<Item> seen_;          // a hash set; a slot counts when its round is the present one
+    std::vector<Item> seen_; // a hash set; a slot counts when its round is the present one
     std::vector<uint32_t> seen_round_;
     uint32_t n_seen_ = 0, round_ = 0;
 };

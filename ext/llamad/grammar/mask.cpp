@@ -10,7 +10,7 @@ namespace llamad {
 namespace {
 
 constexpr int64_t WORK_OF_WALK = 4; // nodes of the vocabulary's tree for one edge
-constexpr uint32_t WALK_CHECK = 64;  // nodes between two looks at what is left
+constexpr uint32_t WALK_CHECK = 64; // nodes between two looks at what is left
 
 void allow(Mask &mask, const llamad_trie &trie, int32_t token) {
     for (; token >= 0; token = trie.same[token]) mask.bits[token >> 6] |= 1ull << (token & 63);

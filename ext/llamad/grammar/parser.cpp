@@ -64,7 +64,7 @@ bool append_utf8(std::string &out, uint32_t code) {
 }
 
 class Parser {
-public:
+  public:
     Parser(const char *text, size_t n, const Limits &limits)
         : at_(text), end_(text + n), mark_(text), limits_(limits) {}
 
@@ -83,7 +83,7 @@ public:
         return std::move(out_);
     }
 
-private:
+  private:
     // --- places and characters ---
 
     char peek(size_t ahead = 0) const { return at_ + ahead < end_ ? at_[ahead] : '\0'; }

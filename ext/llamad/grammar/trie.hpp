@@ -6,16 +6,16 @@
 
 struct llamad_trie {
     struct Node {
-        uint32_t skip;   // the node to go on with when nothing below this one fits
-        int32_t token;   // that ends here, -1: none
-        uint16_t depth;  // of the byte, from 0
+        uint32_t skip;  // the node to go on with when nothing below this one fits
+        int32_t token;  // that ends here, -1: none
+        uint16_t depth; // of the byte, from 0
         uint8_t byte;
     };
     std::vector<Node> nodes;
-    std::vector<int32_t> same;     // of each token: the next one with the very same bytes, -1: none
-    std::vector<int32_t> eog;      // tokens that end a text; they are not in the tree
+    std::vector<int32_t> same; // of each token: the next one with the very same bytes, -1: none
+    std::vector<int32_t> eog;  // tokens that end a text; they are not in the tree
     std::vector<uint8_t> is_eog;
-    std::vector<uint8_t> is_text;  // of each token: whole characters and nothing else
+    std::vector<uint8_t> is_text; // of each token: whole characters and nothing else
     const char *bytes = nullptr;
     const uint32_t *offsets = nullptr;
     int32_t n_vocab = 0;

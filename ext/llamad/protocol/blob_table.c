@@ -6,12 +6,12 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define LARGE    ((size_t) 8 << 20)
+#define LARGE ((size_t) 8 << 20)
 #define HUGE_MIN ((size_t) 2 << 20)
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static llamad_blob    *first;
-static uint64_t        last_id;
+static llamad_blob *first;
+static uint64_t last_id;
 
 static uint8_t *map(size_t n) {
     void *pages = mmap(NULL, n ? n : 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -31,7 +31,7 @@ uint8_t *llamad_pages_open(size_t n) {
 // Giving back half a gigabyte takes tens of milliseconds, and it is the event loop or the engine that drops it.
 typedef struct {
     uint8_t *pages;
-    size_t   n;
+    size_t n;
 } going;
 
 static void *unmap(void *arg) {
@@ -42,12 +42,12 @@ static void *unmap(void *arg) {
 }
 
 void llamad_pages_close(uint8_t *pages, size_t n) {
-    pthread_t      thread;
+    pthread_t thread;
     pthread_attr_t detached;
-    going         *it = n >= LARGE ? (going *) malloc(sizeof *it) : NULL;
+    going *it = n >= LARGE ? (going *) malloc(sizeof *it) : NULL;
     if (it) {
         it->pages = pages;
-        it->n     = n;
+        it->n = n;
         pthread_attr_init(&detached);
         pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
         if (pthread_create(&thread, &detached, unmap, it) == 0) return;
@@ -66,9 +66,9 @@ llamad_blob *llamad_blob_open(size_t capacity) {
     }
     blob->capacity = capacity;
     pthread_mutex_lock(&lock);
-    blob->id   = ++last_id;
+    blob->id = ++last_id;
     blob->next = first;
-    first      = blob;
+    first = blob;
     pthread_mutex_unlock(&lock);
     return blob;
 }
@@ -98,7 +98,7 @@ llamad_blob *llamad_blob_find(uint64_t id) {
 
 void llamad_blob_touch(llamad_blob *blob) {
     const size_t page = (size_t) sysconf(_SC_PAGESIZE);
-    size_t       at;
+    size_t at;
 #ifdef MADV_POPULATE_WRITE
     if (madvise(blob->data, blob->capacity, MADV_POPULATE_WRITE) == 0) return; // many at once
 #endif

@@ -18,8 +18,8 @@ struct Place {
 constexpr uint32_t ALL = UINT32_MAX; // a section with a cell for every token
 
 struct Blob {
-    uint32_t           n_tokens = 0, n_stream = 0;
-    size_t             tokens_at = 0, kv_at = 0;
+    uint32_t n_tokens = 0, n_stream = 0;
+    size_t tokens_at = 0, kv_at = 0;
     std::vector<Place> places;
 };
 
@@ -45,7 +45,8 @@ bool check_tokens(Reader &in, Blob &blob, uint32_t n_vocab, uint32_t n_ctx, llam
     return true;
 }
 
-bool check_rows(Reader &in, const Rows &rows, uint32_t n_cells, const char *what, size_t layer, llamad_state_error *error) {
+bool check_rows(Reader &in, const Rows &rows, uint32_t n_cells, const char *what, size_t layer,
+                llamad_state_error *error) {
     if (!in.has(12)) return wrong(error, "it ends before the %s of layer %zu", what, layer);
     const int32_t type = in.i32();
     if (type != rows.type) {
@@ -55,8 +56,8 @@ bool check_rows(Reader &in, const Rows &rows, uint32_t n_cells, const char *what
     if (rows.n_elements) {
         const uint32_t element = in.u32(), n_elements = in.u32();
         if (element != rows.element || n_elements != rows.n_elements) {
-            return wrong(error, "the %s of layer %zu have %u dimensions of %u bytes, but this model's have %u of %u", what,
-                         layer, n_elements, element, rows.n_elements, rows.element);
+            return wrong(error, "the %s of layer %zu have %u dimensions of %u bytes, but this model's have %u of %u",
+                         what, layer, n_elements, element, rows.n_elements, rows.element);
         }
     } else {
         const uint64_t bytes = in.u64();
@@ -80,7 +81,8 @@ bool check_ext(Reader &in, const Section &section, const Blob &blob, const uint8
     const int32_t wanted = section.ext == Ext::POSITION ? pos : 0;
     if (x != wanted || y != wanted) return wrong(error, "the cell of position %d is not a text token's", pos);
     int32_t own = -1;
-    if (section.has_tokens && static_cast<uint32_t>(pos) < blob.n_tokens) std::memcpy(&own, tokens + size_t(pos) * 4, 4);
+    if (section.has_tokens && static_cast<uint32_t>(pos) < blob.n_tokens)
+        std::memcpy(&own, tokens + size_t(pos) * 4, 4);
     if (token != own) return wrong(error, "the cell of position %d names another token than the list", pos);
     return true;
 }
@@ -90,10 +92,10 @@ bool check_cells(Reader &in, const Section &section, const Blob &blob, const uin
                  llamad_state_error *error) {
     const bool has_ext = section.ext != Ext::NONE;
     if (!in.has(uint64_t{n_cells} * (has_ext ? 24 : 12))) return wrong(error, "it ends within its %u cells", n_cells);
-    const uint32_t    first = blob.n_tokens - n_cells;
+    const uint32_t first = blob.n_tokens - n_cells;
     std::vector<bool> seen(n_cells);
     for (uint32_t i = 0; i < n_cells; i++) {
-        const int32_t  pos      = in.i32();
+        const int32_t pos = in.i32();
         const uint32_t n_seq_id = in.u32();
         if (pos < 0 || static_cast<uint32_t>(pos) < first || static_cast<uint32_t>(pos) >= blob.n_tokens) {
             return wrong(error, "cell %u has position %d, outside its %u tokens", i, pos, blob.n_tokens);
@@ -138,7 +140,7 @@ bool check_kv(Reader &in, const Section &section, Blob &blob, const uint8_t *tok
     const uint32_t n_stream = in.u32();
     if (n_stream == 0 || n_stream > STREAMS_MAX) return wrong(error, "it has %u streams", n_stream);
     if (blob.n_stream != 0 && blob.n_stream != n_stream) return wrong(error, "its sections differ in their streams");
-    blob.n_stream  = n_stream;
+    blob.n_stream = n_stream;
     bool is_filled = false;
     for (uint32_t s = 0; s < n_stream; s++) {
         if (!in.has(4)) return wrong(error, "it ends within its %u streams", n_stream);
@@ -169,15 +171,17 @@ bool check_recurrent(Reader &in, const Section &section, Blob &blob, llamad_stat
     if (n_cells != (blob.n_tokens > 0 ? 1u : 0u)) return wrong(error, "it has %u recurrent states", n_cells);
     if (n_cells) {
         if (!in.has(8)) return wrong(error, "it ends within its recurrent state");
-        const int32_t  pos      = in.i32();
+        const int32_t pos = in.i32();
         const uint32_t n_seq_id = in.u32();
-        if (pos != static_cast<int32_t>(blob.n_tokens) - 1) return wrong(error, "its recurrent state is of position %d", pos);
+        if (pos != static_cast<int32_t>(blob.n_tokens) - 1)
+            return wrong(error, "its recurrent state is of position %d", pos);
         if (n_seq_id != 0) return wrong(error, "its recurrent state belongs to %u sequences", n_seq_id);
     }
     if (!in.has(8)) return wrong(error, "it ends before its recurrent layers");
     const uint32_t s_trans = in.u32(), n_layer = in.u32();
     if (s_trans != 0) return wrong(error, "its recurrent state is transposed");
-    if (n_layer != section.n_layer) return wrong(error, "it has %u layers, but this model has %u", n_layer, section.n_layer);
+    if (n_layer != section.n_layer)
+        return wrong(error, "it has %u layers, but this model has %u", n_layer, section.n_layer);
     for (size_t i = 0; i < section.k.size(); i++) {
         if (!check_rows(in, section.k[i], n_cells, "recurrent rows", i, error)) return false;
     }
@@ -194,7 +198,7 @@ bool check(const llamad_layout &layout, const uint8_t *data, size_t n, uint32_t 
     if (!in.has(BLOB_HEAD) || in.u32() != BLOB_MAGIC) return wrong(error, "no state of llama.cpp follows its tokens");
     in.skip(4); // the sequence it was; llama.cpp does not look at it
     const uint8_t *tokens = data + blob.tokens_at;
-    uint32_t       n_window = ALL; // the second section is the window's
+    uint32_t n_window = ALL; // the second section is the window's
     for (const Section &section : layout.sections) {
         const bool is_right = section.is_recurrent ? check_recurrent(in, section, blob, error)
                                                    : check_kv(in, section, blob, tokens, n_window, error);
@@ -236,7 +240,7 @@ int32_t llamad_state_check(const llamad_layout *layout, const uint8_t *data, siz
         Blob blob;
         if (!check(*layout, data, n, n_vocab, n_ctx, blob, error)) return LLAMAD_STATE_E_WRONG;
         *n_tokens = blob.n_tokens;
-        *n_bytes  = rewritten_bytes(*layout, blob, n);
+        *n_bytes = rewritten_bytes(*layout, blob, n);
         return 0;
     } catch (const std::bad_alloc &) {
         wrong(error, "no memory to check it");
@@ -246,7 +250,7 @@ int32_t llamad_state_check(const llamad_layout *layout, const uint8_t *data, siz
 
 int32_t llamad_state_rewrite(const llamad_layout *layout, const uint8_t *data, size_t n, uint8_t *out) {
     try {
-        Blob               blob;
+        Blob blob;
         llamad_state_error error;
         if (!check(*layout, data, n, UINT32_MAX, UINT32_MAX, blob, &error)) return LLAMAD_STATE_E_WRONG;
         out = put(out, data, blob.kv_at + BLOB_HEAD);

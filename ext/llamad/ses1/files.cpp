@@ -5,15 +5,15 @@ using namespace llamad::state;
 
 namespace {
 
-constexpr uint32_t FILE_MAGIC   = 0x67677371;
+constexpr uint32_t FILE_MAGIC = 0x67677371;
 constexpr uint32_t FILE_VERSION = 3;
 constexpr uint32_t PACK_VERSION = 1; // of llama-server's token list
-constexpr uint32_t PACK_WORDS   = 4; // beside the tokens in it
-constexpr size_t   FILE_HEAD    = 12;
+constexpr uint32_t PACK_WORDS = 4;   // beside the tokens in it
+constexpr size_t FILE_HEAD = 12;
 
 struct File {
-    uint32_t n_tokens  = 0;
-    size_t   tokens_at = 0;
+    uint32_t n_tokens = 0;
+    size_t tokens_at = 0;
 };
 
 // llama-server packs its tokens with a marker and, behind them, its media; older ones and llama.cpp have them bare.
@@ -21,11 +21,12 @@ bool read_tokens(Reader &in, File &file, llamad_state_error *error) {
     const uint32_t n_words = in.u32();
     if (!in.has(uint64_t{n_words} * 4)) return wrong(error, "it ends within its %u tokens", n_words);
     const size_t end = in.at() + size_t{n_words} * 4;
-    file.n_tokens    = n_words;
-    file.tokens_at   = in.at();
+    file.n_tokens = n_words;
+    file.tokens_at = in.at();
     if (n_words == 0 || in.i32() != -1) return true;
-    if (n_words < PACK_WORDS || in.u32() != PACK_VERSION) return wrong(error, "its tokens are packed in an unknown version");
-    file.n_tokens  = in.u32();
+    if (n_words < PACK_WORDS || in.u32() != PACK_VERSION)
+        return wrong(error, "its tokens are packed in an unknown version");
+    file.n_tokens = in.u32();
     file.tokens_at = in.at();
     if (uint64_t{file.n_tokens} + PACK_WORDS > n_words) return wrong(error, "its packed tokens are cut off");
     in.skip(size_t{file.n_tokens} * 4);
@@ -35,10 +36,12 @@ bool read_tokens(Reader &in, File &file, llamad_state_error *error) {
 }
 
 bool read_head(Reader &in, llamad_state_error *error) {
-    if (!in.has(FILE_HEAD) || in.u32() != FILE_MAGIC) return wrong(error, "it is no saved slot: neither SES1 nor llama.cpp's");
+    if (!in.has(FILE_HEAD) || in.u32() != FILE_MAGIC)
+        return wrong(error, "it is no saved slot: neither SES1 nor llama.cpp's");
     const uint32_t version = in.u32();
     if (version != FILE_VERSION) {
-        return wrong(error, "it is of version %u of llama.cpp's slot files, but this one reads %u", version, FILE_VERSION);
+        return wrong(error, "it is of version %u of llama.cpp's slot files, but this one reads %u", version,
+                     FILE_VERSION);
     }
     return true;
 }
@@ -78,13 +81,9 @@ struct Values {
 };
 constexpr Values VALUES;
 
-uint32_t value_of(char digit, int place) {
-    return VALUES.of[place][static_cast<unsigned char>(digit)];
-}
+uint32_t value_of(char digit, int place) { return VALUES.of[place][static_cast<unsigned char>(digit)]; }
 
-bool is_space(char c) {
-    return c == ' ' || c == '\t' || c == '\n' || c == '\r';
-}
+bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 
 // Part of a number or of a word like null.
 bool is_plain(char c) {
@@ -96,7 +95,7 @@ class Scanner {
   public:
     Scanner(const char *text, size_t n) : text_(text), n_(n) {}
     size_t at() const { return at_; }
-    bool   is_end() const { return at_ >= n_; }
+    bool is_end() const { return at_ >= n_; }
 
     void spaces() {
         while (at_ < n_ && is_space(text_[at_])) at_++;
@@ -161,13 +160,14 @@ class Scanner {
         unsigned found = 0;
         for (size_t i = 0; i < CLEAR; i++) {
             const auto c = static_cast<unsigned char>(text_[at_ + i]);
-            found |= static_cast<unsigned>(c < 0x20) | static_cast<unsigned>(c == '"') | static_cast<unsigned>(c == '\\');
+            found |= static_cast<unsigned>(c < 0x20) | static_cast<unsigned>(c == '"') |
+                     static_cast<unsigned>(c == '\\');
         }
         return found == 0;
     }
 
     const char *text_;
-    size_t      n_, at_ = 0;
+    size_t n_, at_ = 0;
 };
 
 } // namespace
@@ -199,9 +199,9 @@ int64_t llamad_file_ses1_bytes(const uint8_t *front, size_t n, size_t n_file, ll
 }
 
 size_t llamad_file_to_ses1(const uint8_t *front, size_t n, uint8_t *out) {
-    File               file;
+    File file;
     llamad_state_error error;
-    const uint32_t     seq_id = 0;
+    const uint32_t seq_id = 0;
     if (!read_front(front, n, file, &error)) return 0;
     const size_t n_list = size_t{file.n_tokens} * 4;
     std::memcpy(out, SES1_MAGIC, 4);
@@ -213,8 +213,8 @@ size_t llamad_file_to_ses1(const uint8_t *front, size_t n, uint8_t *out) {
 }
 
 size_t llamad_base64_encode(const uint8_t *data, size_t n, char *out) {
-    char  *at = out;
-    size_t i  = 0;
+    char *at = out;
+    size_t i = 0;
     for (; i + 3 <= n; i += 3) {
         const uint32_t v = uint32_t{data[i]} << 16 | uint32_t{data[i + 1]} << 8 | data[i + 2];
         std::memcpy(at, PAIRS.of[v >> 12], 2);
@@ -222,8 +222,8 @@ size_t llamad_base64_encode(const uint8_t *data, size_t n, char *out) {
         at += 4;
     }
     if (i < n) {
-        const bool     two = i + 2 == n;
-        const uint32_t v   = uint32_t{data[i]} << 16 | (two ? uint32_t{data[i + 1]} << 8 : 0);
+        const bool two = i + 2 == n;
+        const uint32_t v = uint32_t{data[i]} << 16 | (two ? uint32_t{data[i + 1]} << 8 : 0);
         *at++ = DIGITS[v >> 18];
         *at++ = DIGITS[v >> 12 & 63];
         *at++ = two ? DIGITS[v >> 6 & 63] : '=';
@@ -234,8 +234,8 @@ size_t llamad_base64_encode(const uint8_t *data, size_t n, char *out) {
 
 int64_t llamad_base64_decode(const char *text, size_t n, uint8_t *out) {
     uint8_t *at = out;
-    uint32_t v  = 0;
-    size_t   i = 0, n_digits = 0, n_pads = 0;
+    uint32_t v = 0;
+    size_t i = 0, n_digits = 0, n_pads = 0;
     for (; i < n; i++) {
         // Four digits at a time, until one is not.
         while (n_digits % 4 == 0 && i + 4 <= n) {
@@ -261,7 +261,7 @@ int64_t llamad_base64_decode(const char *text, size_t n, uint8_t *out) {
             *at++ = static_cast<uint8_t>(v >> 16);
             *at++ = static_cast<uint8_t>(v >> 8);
             *at++ = static_cast<uint8_t>(v);
-            v     = 0;
+            v = 0;
         }
     }
     const size_t rest = n_digits % 4;
@@ -273,7 +273,7 @@ int64_t llamad_base64_decode(const char *text, size_t n, uint8_t *out) {
 
 int32_t llamad_json_find_state(const char *body, size_t n, size_t *begin, size_t *end, llamad_state_error *error) {
     Scanner scan(body, n);
-    bool    is_found = false;
+    bool is_found = false;
     error->reason[0] = 0;
     const auto bad = [&] {
         wrong(error, "the body is no JSON object with \"state\", a base64 text: it goes wrong at byte %zu", scan.at());
@@ -288,7 +288,7 @@ int32_t llamad_json_find_state(const char *body, size_t n, size_t *begin, size_t
             if (!scan.eat(':')) return bad();
             if (is_state) {
                 if (!scan.string(begin)) return bad();
-                *end     = scan.at() - 1;
+                *end = scan.at() - 1;
                 is_found = true;
             } else if (!scan.value()) {
                 return bad();

@@ -6,17 +6,17 @@ namespace llamad::state {
 namespace {
 
 struct Type {
-    int32_t     type;
+    int32_t type;
     const char *name;
-    size_t      bytes; // of a block
-    int         n_halves; // f16 numbers at a block's beginning; what follows are integers
+    size_t bytes; // of a block
+    int n_halves; // f16 numbers at a block's beginning; what follows are integers
 };
 
 // ggml's numbers for the types that a cache may have.
 enum : int32_t { F32 = 0, F16 = 1, BF16 = 30 };
 constexpr Type TYPES[] = {
-    {F32, "f32", 4, 0},   {F16, "f16", 2, 0},  {2, "q4_0", 18, 1}, {3, "q4_1", 20, 2},    {6, "q5_0", 22, 1},
-    {7, "q5_1", 24, 2},   {8, "q8_0", 34, 1}, {20, "iq4_nl", 18, 1}, {BF16, "bf16", 2, 0},
+    {F32, "f32", 4, 0}, {F16, "f16", 2, 0}, {2, "q4_0", 18, 1},    {3, "q4_1", 20, 2},   {6, "q5_0", 22, 1},
+    {7, "q5_1", 24, 2}, {8, "q8_0", 34, 1}, {20, "iq4_nl", 18, 1}, {BF16, "bf16", 2, 0},
 };
 
 const Type *find(int32_t type) {
@@ -27,16 +27,16 @@ const Type *find(int32_t type) {
 }
 
 // The bits, without the sign, of the smallest number that is too large: 2^64, or what is infinite where that is less.
-constexpr uint32_t F32_LIMIT  = 0x5f800000u;
+constexpr uint32_t F32_LIMIT = 0x5f800000u;
 constexpr uint16_t BF16_LIMIT = 0x5f80, F16_LIMIT = 0x7c00;
 
 // No branch inside, so that the compiler makes it wide.
 template <typename T, T LIMIT> bool all_finite(const uint8_t *data, size_t n) {
     constexpr size_t BLOCK = 4096;
-    const size_t     n_all = n / sizeof(T);
+    const size_t n_all = n / sizeof(T);
     for (size_t i = 0; i < n_all; i += BLOCK) {
         const size_t end = n_all < i + BLOCK ? n_all : i + BLOCK;
-        T            bad = 0;
+        T bad = 0;
         for (size_t k = i; k < end; k++) {
             T value;
             std::memcpy(&value, data + k * sizeof(T), sizeof(T));
@@ -68,10 +68,10 @@ const char *type_name(int32_t type) {
 
 bool is_finite(int32_t type, const uint8_t *data, size_t n) {
     switch (type) {
-        case F32:  return all_finite<uint32_t, F32_LIMIT>(data, n);
-        case F16:  return all_finite<uint16_t, F16_LIMIT>(data, n);
+        case F32: return all_finite<uint32_t, F32_LIMIT>(data, n);
+        case F16: return all_finite<uint16_t, F16_LIMIT>(data, n);
         case BF16: return all_finite<uint16_t, BF16_LIMIT>(data, n);
-        default:   return halves_finite(data, n, *find(type));
+        default: return halves_finite(data, n, *find(type));
     }
 }
 

@@ -8,19 +8,19 @@ using namespace llamad::state;
 
 namespace {
 
-constexpr uint64_t ROW_MAX   = 1u << 30;
+constexpr uint64_t ROW_MAX = 1u << 30;
 constexpr uint32_t LAYER_MAX = 4096;
 
 // Which sections, in their order, and what is in them.
 struct Form {
-    int  n_kv;
+    int n_kv;
     bool has_recurrent, has_ext, has_v;
 };
 
 bool read_rows(Reader &in, std::vector<Rows> &out, uint32_t n_cells) {
     Rows rows;
     if (!in.has(12)) return false;
-    rows.type  = in.i32();
+    rows.type = in.i32();
     rows.bytes = in.u64();
     const size_t block = block_bytes(rows.type);
     if (block == 0 || rows.bytes == 0 || rows.bytes > ROW_MAX || rows.bytes % block) return false;
@@ -33,11 +33,12 @@ bool read_rows(Reader &in, std::vector<Rows> &out, uint32_t n_cells) {
 bool read_transposed(Reader &in, std::vector<Rows> &out, uint32_t n_cells) {
     Rows rows;
     if (!in.has(12)) return false;
-    rows.type       = in.i32();
-    rows.element    = in.u32();
+    rows.type = in.i32();
+    rows.element = in.u32();
     rows.n_elements = in.u32();
-    rows.bytes      = uint64_t{rows.element} * rows.n_elements;
-    if (rows.element == 0 || block_bytes(rows.type) != rows.element || rows.bytes == 0 || rows.bytes > ROW_MAX) return false;
+    rows.bytes = uint64_t{rows.element} * rows.n_elements;
+    if (rows.element == 0 || block_bytes(rows.type) != rows.element || rows.bytes == 0 || rows.bytes > ROW_MAX)
+        return false;
     if (!in.has(rows.bytes * n_cells)) return false;
     in.skip(rows.bytes * n_cells);
     out.push_back(rows);
@@ -49,7 +50,7 @@ bool read_cells(Reader &in, Section &section, bool has_ext, uint32_t n_cells) {
     bool is_position = true, is_zero = true, is_null = true;
     if (!in.has(uint64_t{n_cells} * (has_ext ? 24 : 12))) return false;
     for (uint32_t i = 0; i < n_cells; i++) {
-        const int32_t  pos      = in.i32();
+        const int32_t pos = in.i32();
         const uint32_t n_seq_id = in.u32();
         if (pos != static_cast<int32_t>(i) || n_seq_id != 1) return false;
         if (has_ext) {
@@ -61,7 +62,7 @@ bool read_cells(Reader &in, Section &section, bool has_ext, uint32_t n_cells) {
         in.skip(4);
     }
     if (!has_ext) return true;
-    section.ext        = is_zero ? Ext::ZERO : Ext::POSITION;
+    section.ext = is_zero ? Ext::ZERO : Ext::POSITION;
     section.has_tokens = !is_null;
     return is_position || is_zero;
 }
@@ -78,7 +79,8 @@ bool read_kv(Reader &in, Section &section, const Form &form, uint32_t n_cells, u
         if (!read_rows(in, section.k, n_cells)) return false;
     }
     for (uint32_t i = 0; form.has_v && i < section.n_layer; i++) {
-        if (!(section.v_trans ? read_transposed(in, section.v, n_cells) : read_rows(in, section.v, n_cells))) return false;
+        if (!(section.v_trans ? read_transposed(in, section.v, n_cells) : read_rows(in, section.v, n_cells)))
+            return false;
     }
     for (uint32_t s = 1; s < n_stream; s++) {
         if (!in.has(4) || in.u32() != 0) return false;
@@ -104,7 +106,7 @@ bool read_form(const uint8_t *data, size_t n, uint32_t n_tokens, const Form &for
     if (!in.has(BLOB_HEAD) || in.u32() != BLOB_MAGIC) return false;
     in.skip(4);
     for (int i = 0; i < form.n_kv; i++) {
-        Section  section;
+        Section section;
         uint32_t n_stream = 0;
         if (!read_kv(in, section, form, n_tokens, n_stream)) return false;
         if (i > 0 && n_stream != layout.n_stream) return false;
@@ -120,8 +122,8 @@ bool read_form(const uint8_t *data, size_t n, uint32_t n_tokens, const Form &for
 }
 
 const Form FORMS[] = {
-    {1, false, false, true}, {2, false, false, true}, {0, true, false, false}, {1, true, false, true},
-    {2, true, false, true},  {1, false, true, true},  {2, false, true, true},  {1, true, true, true},
+    {1, false, false, true}, {2, false, false, true},  {0, true, false, false}, {1, true, false, true},
+    {2, true, false, true},  {1, false, true, true},   {2, false, true, true},  {1, true, true, true},
     {2, true, true, true},   {1, false, false, false}, {1, false, true, false}, {1, true, false, false},
     {1, true, true, false},
 };
@@ -143,7 +145,7 @@ bool are_alike(const llamad_layout &one, const llamad_layout &two) {
     if (one.n_stream != two.n_stream || one.sections.size() != two.sections.size()) return false;
     for (size_t i = 0; i < one.sections.size(); i++) {
         Section section = one.sections[i];
-        section.ext     = two.sections[i].ext;
+        section.ext = two.sections[i].ext;
         if (!(section == two.sections[i])) return false;
     }
     return true;
@@ -153,14 +155,15 @@ bool are_alike(const llamad_layout &one, const llamad_layout &two) {
 
 extern "C" {
 
-llamad_layout *llamad_layout_learn(const uint8_t *one, size_t n_one, const uint8_t *two, size_t n_two, uint32_t n_window,
-                                   llamad_state_error *error) {
+llamad_layout *llamad_layout_learn(const uint8_t *one, size_t n_one, const uint8_t *two, size_t n_two,
+                                   uint32_t n_window, llamad_state_error *error) {
     error->reason[0] = 0;
     try {
         for (const Form &form : FORMS) {
-            auto          layout = std::make_unique<llamad_layout>();
+            auto layout = std::make_unique<llamad_layout>();
             llamad_layout first;
-            if (read_form(one, n_one, 1, form, first) && read_form(two, n_two, 2, form, *layout) && are_alike(first, *layout)) {
+            if (read_form(one, n_one, 1, form, first) && read_form(two, n_two, 2, form, *layout) &&
+                are_alike(first, *layout)) {
                 layout->n_window = n_window;
                 return layout.release();
             }
@@ -172,9 +175,7 @@ llamad_layout *llamad_layout_learn(const uint8_t *one, size_t n_one, const uint8
     return nullptr;
 }
 
-void llamad_layout_close(llamad_layout *layout) {
-    delete layout;
-}
+void llamad_layout_close(llamad_layout *layout) { delete layout; }
 
 size_t llamad_layout_bytes(const llamad_layout *layout, uint32_t n_tokens) {
     return bytes_with(*layout, n_tokens, layout->n_stream);

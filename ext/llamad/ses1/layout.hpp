@@ -12,16 +12,16 @@
 
 namespace llamad::state {
 
-constexpr uint32_t BLOB_MAGIC   = 0xaf143cd8; // before the memory, with the sequence's number
-constexpr size_t   BLOB_HEAD    = 8;
-constexpr uint32_t STREAMS_MAX  = 4096;
-constexpr size_t   SES1_HEAD    = 8;
-constexpr char     SES1_MAGIC[] = {'S', 'E', 'S', '1'};
+constexpr uint32_t BLOB_MAGIC = 0xaf143cd8; // before the memory, with the sequence's number
+constexpr size_t BLOB_HEAD = 8;
+constexpr uint32_t STREAMS_MAX = 4096;
+constexpr size_t SES1_HEAD = 8;
+constexpr char SES1_MAGIC[] = {'S', 'E', 'S', '1'};
 
 // A layer's rows: one for each cell, or, transposed, one element for each cell in every dimension.
 struct Rows {
-    int32_t  type  = 0;
-    uint64_t bytes = 0; // of a cell's row
+    int32_t type = 0;
+    uint64_t bytes = 0;                   // of a cell's row
     uint32_t element = 0, n_elements = 0; // of a transposed one
 
     bool operator==(const Rows &o) const {
@@ -33,11 +33,11 @@ struct Rows {
 enum class Ext : uint8_t { NONE, POSITION, ZERO };
 
 struct Section {
-    bool              is_recurrent = false;
-    Ext               ext          = Ext::NONE;
-    bool              has_tokens   = false; // a cell with ext names its token, else a constant -1
-    uint32_t          n_layer      = 0;
-    uint32_t          v_trans      = 0;
+    bool is_recurrent = false;
+    Ext ext = Ext::NONE;
+    bool has_tokens = false; // a cell with ext names its token, else a constant -1
+    uint32_t n_layer = 0;
+    uint32_t v_trans = 0;
     std::vector<Rows> k, v; // of a recurrent section all rows are in k
 
     bool operator==(const Section &o) const {
@@ -50,14 +50,14 @@ struct Section {
 class Reader {
   public:
     Reader(const uint8_t *data, size_t n) : data_(data), n_(n) {}
-    size_t         at() const { return at_; }
-    size_t         left() const { return n_ - at_; }
-    bool           has(uint64_t n) const { return n <= n_ - at_; }
+    size_t at() const { return at_; }
+    size_t left() const { return n_ - at_; }
+    bool has(uint64_t n) const { return n <= n_ - at_; }
     const uint8_t *here() const { return data_ + at_; }
-    void           skip(size_t n) { at_ += n; }
-    uint32_t       u32() { return take<uint32_t>(); }
-    int32_t        i32() { return take<int32_t>(); }
-    uint64_t       u64() { return take<uint64_t>(); }
+    void skip(size_t n) { at_ += n; }
+    uint32_t u32() { return take<uint32_t>(); }
+    int32_t i32() { return take<int32_t>(); }
+    uint64_t u64() { return take<uint64_t>(); }
 
   private:
     template <typename T> T take() {
@@ -72,7 +72,7 @@ class Reader {
     }
 
     const uint8_t *data_;
-    size_t         n_, at_ = 0;
+    size_t n_, at_ = 0;
 };
 
 // False, with the reason.
@@ -95,7 +95,7 @@ const char *type_name(int32_t type);
 } // namespace llamad::state
 
 struct llamad_layout {
-    uint32_t                              n_stream = 1;
-    uint32_t                              n_window = 0; // cells of a sliding window, 0: unknown
+    uint32_t n_stream = 1;
+    uint32_t n_window = 0; // cells of a sliding window, 0: unknown
     std::vector<llamad::state::Section> sections;
 };

@@ -21,18 +21,18 @@ typedef struct llamad_state_error {
 } llamad_state_error;
 
 enum {
-    LLAMAD_STATE_E_WRONG  = -1, /* the reason says what */
+    LLAMAD_STATE_E_WRONG = -1, /* the reason says what */
     LLAMAD_STATE_E_MEMORY = -2
 };
 
 /* How this model's memory is written, learned from what llama.cpp wrote for a sequence of one token and of two. n_window:
  * the tokens that its sliding window holds, 0 without one. NULL and a reason where that is no form known here. */
-llamad_layout *llamad_layout_learn(const uint8_t *one, size_t n_one, const uint8_t *two, size_t n_two, uint32_t n_window,
-                                   llamad_state_error *error);
-void           llamad_layout_close(llamad_layout *layout);
+llamad_layout *llamad_layout_learn(const uint8_t *one, size_t n_one, const uint8_t *two, size_t n_two,
+                                   uint32_t n_window, llamad_state_error *error);
+void llamad_layout_close(llamad_layout *layout);
 /* The largest SES1 blob of so many tokens under this layout, saved here, or (max) by whatever number of slots. */
-size_t         llamad_layout_bytes(const llamad_layout *layout, uint32_t n_tokens);
-size_t         llamad_layout_bytes_max(const llamad_layout *layout, uint32_t n_tokens);
+size_t llamad_layout_bytes(const llamad_layout *layout, uint32_t n_tokens);
+size_t llamad_layout_bytes_max(const llamad_layout *layout, uint32_t n_tokens);
 
 /* 0 where llama.cpp can be given the blob. *n_tokens is its count, *n_bytes the size it has once it is written for the
  * running cache: other than n where the blob is of another number of slots, and then it must be rewritten. */
@@ -47,11 +47,12 @@ int64_t llamad_file_front(const uint8_t *head, size_t n, size_t n_file, uint32_t
 /* From the whole front: the size of the SES1 blob that the file becomes, or an error. */
 int64_t llamad_file_ses1_bytes(const uint8_t *front, size_t n, size_t n_file, llamad_state_error *error);
 /* Writes all of that blob but the memory, and returns where this begins. */
-size_t  llamad_file_to_ses1(const uint8_t *front, size_t n, uint8_t *out);
+size_t llamad_file_to_ses1(const uint8_t *front, size_t n, uint8_t *out);
 
 /* Base64, and the request body {"state": "<base64>"}: where the text of the value lies, or an error. */
-size_t  llamad_base64_encode(const uint8_t *data, size_t n, char *out);
-int64_t llamad_base64_decode(const char *text, size_t n, uint8_t *out); /* at most n / 4 * 3 + 3 bytes; -1: not base64 */
+size_t llamad_base64_encode(const uint8_t *data, size_t n, char *out);
+int64_t llamad_base64_decode(const char *text, size_t n,
+                             uint8_t *out); /* at most n / 4 * 3 + 3 bytes; -1: not base64 */
 int32_t llamad_json_find_state(const char *body, size_t n, size_t *begin, size_t *end, llamad_state_error *error);
 
 #ifdef __cplusplus

@@ -24,14 +24,14 @@
 #endif
 #define SUMS_BLOCK 256
 
-typedef float   sums_vf __attribute__((vector_size(SUMS_LANES * 4)));
+typedef float sums_vf __attribute__((vector_size(SUMS_LANES * 4)));
 typedef int32_t sums_vi __attribute__((vector_size(SUMS_LANES * 4)));
 
 /* Half as many, as doubles. */
 #define SUMS_HALF (SUMS_LANES / 2)
-typedef float   sums_hf __attribute__((vector_size(SUMS_HALF * 4)));
+typedef float sums_hf __attribute__((vector_size(SUMS_HALF * 4)));
 typedef int32_t sums_hi __attribute__((vector_size(SUMS_HALF * 4)));
-typedef double  sums_hd __attribute__((vector_size(SUMS_HALF * 8)));
+typedef double sums_hd __attribute__((vector_size(SUMS_HALF * 8)));
 typedef int64_t sums_hl __attribute__((vector_size(SUMS_HALF * 8)));
 
 /* The largest power of two that is not above x, a usual number. */
@@ -47,17 +47,17 @@ static inline float sums_power(float x) {
  * just between two multiples, or is too large to be rounded in this way. Sums of up to 2^24 `last` are exact. */
 static inline float sums_block(const float *p, float last) {
     const float magic = 0x1.8p23f * last, half = 0.5f * last, large = 0x1p22f * last;
-    sums_vf     total = {0};
-    sums_vi     bad   = {0};
+    sums_vf total = {0};
+    sums_vi bad = {0};
     for (int i = 0; i < SUMS_BLOCK; i += SUMS_LANES) {
         sums_vf next;
         memcpy(&next, p + i, sizeof next);
         sums_vf rounded = (next + magic) - magic;
-        sums_vf left    = next - rounded;
+        sums_vf left = next - rounded;
         bad |= (left == half) | (left == -half) | (next > large);
         total += rounded;
     }
-    float   sum = 0;
+    float sum = 0;
     int32_t any = 0;
     for (int lane = 0; lane < SUMS_LANES; lane++) {
         sum += total[lane];
@@ -68,8 +68,8 @@ static inline float sums_block(const float *p, float last) {
 
 /* p[0] + p[1] + ..., in order; none is negative. */
 static float sums_in_order(const float *p, int32_t n) {
-    float   sum = 0;
-    int32_t i   = 0;
+    float sum = 0;
+    int32_t i = 0;
     while (i < n) {
         int32_t end = i + SUMS_BLOCK < n ? i + SUMS_BLOCK : n;
         if (end - i == SUMS_BLOCK && sum >= 0x1p-60f && sum < 0x1p60f) {
@@ -89,21 +89,21 @@ static float sums_in_order(const float *p, int32_t n) {
  * rounded to a float: so it is rounded twice here, too. -inf has no distance. */
 static inline double sums_square_block(const float *row, float mean, double last) {
     const double finer = 0x1.8p23 * last, magic = 0x1.8p52 * last, half = 0.5 * last, large = 0x1p22 * last;
-    sums_hd      total = {0};
-    sums_hl      bad   = {0};
+    sums_hd total = {0};
+    sums_hl bad = {0};
     for (int i = 0; i < SUMS_BLOCK; i += SUMS_HALF) {
         sums_hf next;
         memcpy(&next, row + i, sizeof next);
-        sums_hf away  = (sums_hf) ((sums_hi) (next - mean) & (next != -INFINITY));
+        sums_hf away = (sums_hf) ((sums_hi) (next - mean) & (next != -INFINITY));
         sums_hd exact = __builtin_convertvector(away, sums_hd);
-        exact         = exact * exact;
-        sums_hd once  = (exact + finer) - finer;
+        exact = exact * exact;
+        sums_hd once = (exact + finer) - finer;
         sums_hd twice = (once + magic) - magic;
-        sums_hd left  = once - twice;
+        sums_hd left = once - twice;
         bad |= (left == half) | (left == -half) | (exact > large);
         total += twice;
     }
-    double  sum = 0;
+    double sum = 0;
     int64_t any = 0;
     for (int lane = 0; lane < SUMS_HALF; lane++) {
         sum += total[lane];
@@ -114,15 +114,15 @@ static inline double sums_square_block(const float *row, float mean, double last
 
 /* The sum of (row[i] - mean)^2 over all that is not -inf. */
 static float sums_squares(const float *row, int32_t n, float mean) {
-    float   sum = 0;
-    int32_t i   = 0;
+    float sum = 0;
+    int32_t i = 0;
     while (i < n) {
         int32_t end = i + SUMS_BLOCK < n ? i + SUMS_BLOCK : n;
         if (end - i == SUMS_BLOCK && sum >= 0x1p-60f && sum < 0x1p60f) {
             double power = sums_power(sum), added = sums_square_block(row + i, mean, power * 0x1p-23);
             if (added >= 0 && sum + added < 2 * power) {
                 sum = (float) (sum + added);
-                i   = end;
+                i = end;
                 continue;
             }
         }

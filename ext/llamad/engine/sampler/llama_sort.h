@@ -31,7 +31,7 @@ static inline void buckets_places(const float *row, int32_t n, uint8_t *places, 
 
 /* The sum of p in every bucket, roughly. */
 static inline void buckets_masses(const float *p, const uint8_t *places, int32_t n, double *masses) {
-    double  parts[4][BUCKETS_N];
+    double parts[4][BUCKETS_N];
     int32_t i = 0;
     memset(parts, 0, sizeof parts);
     for (; i + 4 <= n; i += 4) {

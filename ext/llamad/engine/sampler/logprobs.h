@@ -14,33 +14,33 @@
 
 #define PROBS_LANES 16
 
-typedef float   probs_vf __attribute__((vector_size(PROBS_LANES * 4)));
+typedef float probs_vf __attribute__((vector_size(PROBS_LANES * 4)));
 typedef int32_t probs_vi __attribute__((vector_size(PROBS_LANES * 4)));
-typedef double  probs_vd __attribute__((vector_size(PROBS_LANES * 8)));
+typedef double probs_vd __attribute__((vector_size(PROBS_LANES * 8)));
 
 /* For x of at most 0. Below -87 (and for NaN) it is 0. */
 static inline probs_vf probs_exp(probs_vf x) {
     const probs_vi is_small = ~(x > -87.0f);
-    const probs_vf t        = (probs_vf) ((probs_vi) x & ~is_small) * 1.44269504088896341f;
+    const probs_vf t = (probs_vf) ((probs_vi) x & ~is_small) * 1.44269504088896341f;
     /* Adding and taking away 1.5 * 2^23 rounds to the nearest whole number. */
     const probs_vf n = (t + 12582912.0f) - 12582912.0f;
     const probs_vf f = t - n;
-    probs_vf       p = f * 1.5403530393e-4f + 1.3333558146e-3f;
-    p                = p * f + 9.6181291076e-3f;
-    p                = p * f + 5.5504108665e-2f;
-    p                = p * f + 2.4022650696e-1f;
-    p                = p * f + 6.9314718056e-1f;
-    p                = p * f + 1.0f;
-    probs_vi e       = __builtin_convertvector(n, probs_vi);
-    e                = (e + 127) << 23;
+    probs_vf p = f * 1.5403530393e-4f + 1.3333558146e-3f;
+    p = p * f + 9.6181291076e-3f;
+    p = p * f + 5.5504108665e-2f;
+    p = p * f + 2.4022650696e-1f;
+    p = p * f + 6.9314718056e-1f;
+    p = p * f + 1.0f;
+    probs_vi e = __builtin_convertvector(n, probs_vi);
+    e = (e + 127) << 23;
     return (probs_vf) ((probs_vi) (p * (probs_vf) e) & ~is_small);
 }
 
 /* log(sum(exp(row))), where `max` is the row's largest. */
 static inline double probs_log_sum(const float *row, int32_t n, float max) {
-    probs_vd sums  = {0};
-    double   total = 0;
-    int32_t  i     = 0;
+    probs_vd sums = {0};
+    double total = 0;
+    int32_t i = 0;
     for (; i + PROBS_LANES <= n; i += PROBS_LANES) {
         probs_vf x;
         memcpy(&x, row + i, sizeof x);

@@ -161,8 +161,8 @@ static inline uint32_t topk_larger(const float *at, float than) {
  */
 typedef struct topk_item { /* a llamad_candidate */
     int32_t id;
-    float   logit;
-    float   p;
+    float logit;
+    float p;
 } topk_item;
 
 /* GNU's way of putting a value into a heap with a hole: the hole goes down to a leaf, the value comes up from there. */
@@ -215,7 +215,7 @@ static inline void topk_in_order(const float *row, int32_t n, int32_t k, const f
     topk_enter_all(out, k, row, n_whole > first ? n_whole : first, n);
     for (int32_t last = k - 1; last > 0; last--) {
         topk_item value = out[last];
-        out[last]       = out[0];
+        out[last] = out[0];
         topk_fill_hole(out, last, 0, value);
     }
 }

@@ -25,8 +25,8 @@ static inline void arrival_fill_sentinels(float *row, int32_t n) {
 }
 
 static inline int arrival_has_sentinel(const float *row, int32_t n) {
-    const arrival_word *at  = (const arrival_word *) row;
-    uint32_t            any = 0;
+    const arrival_word *at = (const arrival_word *) row;
+    uint32_t any = 0;
     for (int32_t i = 0; i < n; i++) any |= at[i] == ARRIVAL_SENTINEL;
     return any != 0;
 }
