@@ -1,5 +1,5 @@
 # The commands of this checkout. `make run` and `make test` are the two to know; each sets up what it needs.
-# The work is done in vendor/llama.cpp (environment, llama.cpp, model) and setup.py; this file only orders it.
+# The work is done in vendor/llama.cpp (environment, llama.cpp, modules, model) and tests/tools (linters, sanitizers).
 
 PYTHON ?= python3
 MODEL ?=
@@ -15,14 +15,17 @@ export LLAMAD_NATIVE ?= 1
 
 MAKEFLAGS += --no-print-directory
 .NOTPARALLEL:
-.PHONY: help run build test lint bench peer soak fuzz clean python venv test-packages
+.PHONY: help run build test lint format asan tsan bench peer soak fuzz clean python venv test-packages
 
 help:
 	@echo 'make run     build, fetch the default model and serve it on 127.0.0.1:8080'
 	@echo '             MODEL=/path/x.gguf serves another; ARGS="-np 4 -c 8192" passes flags on'
-	@echo 'make test    build and run all tests (ARGS goes to pytest)'
+	@echo 'make test    build, lint and run all tests (ARGS goes to pytest)'
 	@echo 'make build   the environment, llama.cpp and the compiled modules; .venv/bin/llamad is the program'
-	@echo 'make lint    ruff and mypy --strict'
+	@echo 'make lint    ruff, mypy, cython-lint, pycodestyle, clang-format; part of make test'
+	@echo 'make format  rewrite Python, C and C++ as the formatters want them'
+	@echo 'make asan    the tests of the engine under AddressSanitizer and UBSan (ARGS goes to pytest)'
+	@echo 'make tsan    the same under ThreadSanitizer'
 	@echo 'make bench   measure (LLAMA_SERVER=/path/llama-server to compare; ARGS goes to the benchmark)'
 	@echo 'make peer    build llama-server from the same sources and print its path'
 	@echo 'make soak    the tests that take long'
@@ -53,10 +56,10 @@ run: build
 	@model='$(MODEL)'; [ -n "$$model" ] || model=$$($(PY) $(RECIPE) model) || exit 1; \
 	exec $(VENV)/bin/llamad --model "$$model" --host 127.0.0.1 --port 8080 $(ARGS)
 
-test soak fuzz: EXTRAS := test
+test soak fuzz asan tsan: EXTRAS := test
 test soak: FETCH := --model
 
-test: build test-packages
+test: build lint
 	@model=$$($(PY) $(RECIPE) model) || exit 1; \
 	LLAMAD_TEST_MODEL="$$model" exec $(PY) -m pytest $(ARGS)
 
@@ -77,9 +80,16 @@ peer: venv
 	@$(PY) $(RECIPE) peer
 
 lint: test-packages
-	$(VENV)/bin/ruff check .
-	$(VENV)/bin/ruff format --check .
-	$(VENV)/bin/mypy llamad bench $(RECIPE) setup.py
+	@$(PY) tests/tools/lint.py
+
+format: test-packages
+	@$(PY) tests/tools/lint.py --fix ruff ruff-format clang-format
+
+# The modules under a sanitizer, in build/asan or build/tsan, and the tests that need no model; the checkout's own
+# modules stay.
+asan tsan: python
+	@LLAMAD_SANITIZE=$(if $(filter asan,$@),address,thread) $(PYTHON) $(RECIPE) build --extras test --beside
+	@exec $(PY) tests/tools/sanitize.py $@ $(ARGS)
 
 clean:
 	rm -rf build dist llamad.egg-info llamad/lib llamad/bin llamad/_build_info.json

@@ -8,11 +8,7 @@ and goes straight to the slots. The corpus holds small real states (tests/suppor
 libFuzzer finds to be interesting stays in build/fuzz/ses1, and an input that breaks something joins fuzz/corpus/ses1,
 with a test that tells its story.
 
-The live server under AddressSanitizer, in a checkout of its own, because it replaces the modules:
-    LLAMAD_SANITIZE=1 .venv/bin/python setup.py build_ext --inplace
-    ASAN_OPTIONS=detect_leaks=0 \\
-    LD_PRELOAD="$(gcc -print-file-name=libasan.so) $(gcc -print-file-name=libstdc++.so.6)" \\
-    LLAMAD_FUZZ_CASES=1000 .venv/bin/python -m pytest fuzz/ses1.py -k live
+The live server under AddressSanitizer: LLAMAD_FUZZ_CASES=1000 make asan ARGS="fuzz/ses1.py -k live"
 """
 
 import os

@@ -4,6 +4,7 @@ from typing import Any
 from llamad.http.request import Request, Response
 
 CLIENT_GONE: int
+_PIECE: int
 
 class Exchange:
     on_abort: Callable[[], None] | None

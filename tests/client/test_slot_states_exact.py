@@ -2,6 +2,7 @@
 detour. Tiny models of every kind of memory, and the default model."""
 
 import struct
+from typing import Any
 
 import pytest
 from support.hosted_model import Hosted
@@ -60,7 +61,8 @@ def test_what_follows_a_restore_is_what_follows_without_it(tiny, kind, flags):
             assert h.run(h.states.tokens(slot)).tokens == TOKENS
             assert h.next(slot, MORE, N) == straight
         assert bytes(h.run(h.states.save(2)).blob) == bytes(neighbour)
-        assert h.engine._side.check_integrity() == 0
+        side: Any = h.engine._side
+        assert side.check_integrity() == 0
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -157,8 +157,8 @@ def compare(both: Both, grammar: str, choose) -> int:
         )
         allows = np.array([matcher.allows(int(token)) for token in range(0, both.words.n_vocab, 7)])
         assert (allows == ours[::7]).all(), f"{grammar}\nafter {text!r}: one by one"
-        open_ = np.flatnonzero(theirs & ours & judged)
-        open_ = [int(token) for token in open_ if not both.words.vocab.is_eog(int(token))]
+        allowed = np.flatnonzero(theirs & ours & judged)
+        open_ = [int(token) for token in allowed if not both.words.vocab.is_eog(int(token))]
         if not open_:
             return step + 1
         token = choose(open_)

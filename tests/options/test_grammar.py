@@ -357,10 +357,16 @@ class Counted(Grammars):
         return super().compile(wanted, vocab)
 
 
+class CountedDaemon(Faked):
+    def __init__(self):
+        super().__init__(Fake(), "-np", "2")
+        self.grammars = self.daemon.service.grammars = Counted()
+
+
 @pytest.fixture
 def counted():
-    with Faked(Fake(), "-np", "2") as server:
-        server.grammars = server.daemon.service.grammars = Counted()
+    server = CountedDaemon()
+    with server:
         yield server
         server.grammars.go.set()
 

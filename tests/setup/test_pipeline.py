@@ -163,6 +163,12 @@ def test_a_setting_that_the_build_does_not_know_is_refused(tiny: TinyCheckout) -
     assert "the build knows no libraries" in tiny.build().stderr
 
 
+def test_a_source_that_is_not_there_is_named(tiny: TinyCheckout) -> None:
+    (tiny.root / "ext" / "llamad" / "engine" / "two.pyx").write_text("# distutils: sources = ext/no/*.cpp\n")
+
+    assert "there is no ext/no/*.cpp" in tiny.build().stderr
+
+
 def run_translate(folder: Path, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-P", str(CHECKOUT / graph.TRANSLATE), "a.c", "a.pyx", "-3"]
     return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)

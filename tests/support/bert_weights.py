@@ -166,8 +166,8 @@ def _named(tensors: dict[str, np.ndarray[Any, Any]]) -> dict[str, np.ndarray[Any
     """The matrices of the layers have numbers for names, in the order of their use, and stand transposed."""
     found = {name.removeprefix("bert."): one for name, one in tensors.items() if not name.startswith("/")}
     numbered = sorted((name for name in found if name.startswith("onnx::MatMul_")), key=lambda n: int(n[13:]))
-    parts = ("attention.self.query", "attention.self.key", "attention.self.value", "attention.output.dense")
-    parts += ("intermediate.dense", "output.dense")
+    parts = ["attention.self.query", "attention.self.key", "attention.self.value", "attention.output.dense"]
+    parts += ["intermediate.dense", "output.dense"]
     for i, name in enumerate(numbered):
         found[f"encoder.layer.{i // 6}.{parts[i % 6]}.weight"] = found.pop(name).T
     if found["classifier.weight"].shape[0] != found["classifier.bias"].size:

@@ -68,7 +68,7 @@ def circles(edges: set[tuple[str, str]]) -> list[list[str]]:
     for a, b in edges:
         reach.setdefault(a, set()).add(b)
         reach.setdefault(b, set())
-    order, at, low, stack = [0], {}, {}, []  # type: ignore[var-annotated]
+    order, at, low, stack = [0], {}, {}, []
     found: list[list[str]] = []
 
     def visit(name: str) -> None:

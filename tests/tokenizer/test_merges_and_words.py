@@ -4,6 +4,7 @@ import itertools
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -265,7 +266,7 @@ def test_other_names(tmp_path, pre):
         opened.check(b" ".join(piece.encode() for piece in PIECES))
 
 
-def vocabulary() -> tuple[list[str], list[int]]:
+def vocabulary() -> tuple[list[Any], list[int]]:
     found = tokenizer_of(model_path())
     return [*found["tokenizer.ggml.tokens"][0]], [*found["tokenizer.ggml.token_type"][0]]
 

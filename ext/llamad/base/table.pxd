@@ -90,7 +90,7 @@ cdef extern from "llama/table.h" nogil:
                               int32_t n_bias, const char *breakers, int32_t n_breakers) noexcept nogil
         void (*sampler_accept)(void *sampler, int32_t token) noexcept nogil
         int32_t (*sampler_sample)(void *sampler, const float *logits, int32_t n_vocab, void *scratch,
-                                llamad_candidate **data, int32_t *n) noexcept nogil
+                                  llamad_candidate **data, int32_t *n) noexcept nogil
         void (*sampler_close)(void *sampler) noexcept nogil
         void (*sort)(llamad_candidate *data, int32_t n) noexcept nogil
         void (*sort_front)(llamad_candidate *data, int32_t n, int32_t k) noexcept nogil

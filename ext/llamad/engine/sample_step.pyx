@@ -213,8 +213,8 @@ cdef int64_t _begin_prefilled(State *state, int64_t t_decode, int is_arriving) n
     state.n_outputs = _prepare(state, 0)
     store_int(&state.awaited_row, _awaited_row(state))
     sampler_pool_begin(state.sampler_pool, _sample_arriving if is_arriving else _sample_arrived, _reset_row, state,
-                  _add_fillers(state, state.n_outputs),
-                  arrival_begin_prefill(&state.arrival, state.plan.batch.n_tokens, t_decode))
+                       _add_fillers(state, state.n_outputs),
+                       arrival_begin_prefill(&state.arrival, state.plan.batch.n_tokens, t_decode))
     t_arrived = _await_rows(state, is_arriving)
     for i in range(state.n_outputs):
         slot = &state.slots.items[state.outputs[i]]
@@ -246,7 +246,7 @@ cdef int64_t sample_step_begin(State *state, int64_t t_decode, int64_t t_decoded
         state.n_outputs = _prepare(state, now_us())
         sampler_pool_begin(state.sampler_pool, _sample_arriving, _reset_row, state,
                            _add_fillers(state, state.n_outputs),
-                      arrival_begin(&state.arrival, n_rows, t_decoded + <int64_t>state.plan.wait_us))
+                           arrival_begin(&state.arrival, n_rows, t_decoded + <int64_t>state.plan.wait_us))
         return _await_rows(state, 1)
     # This waits for the GPU, so that the step's cost is decode's and not sampling's.
     arrival_end(&state.arrival, state.table.rows(state.ctx))

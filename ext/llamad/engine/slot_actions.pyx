@@ -2,7 +2,7 @@
 # slot that comes free goes to the actions that waited for it first. A busy slot is never touched: its action waits.
 #
 # Nothing here looks into a state: what is to be restored was checked in full by a worker (ses1/check.cpp).
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
@@ -14,7 +14,7 @@ from llamad.engine.prefix_sharing cimport prefix_make_room
 from llamad.engine.kv.slots cimport SLOT_IDLE, Slot, slot_can_drop, slot_clear, slot_shift
 from llamad.base.system cimport now_us
 from llamad.protocol.messages cimport (
-    ACTION_ERASE, ACTION_LOOK, ACTION_RESTORE, ACTION_SAVE, ACTION_SHIFT, ACTION_TOKENS, RESULT_ABORTED, RESULT_BUSY,
+    ACTION_ERASE, ACTION_LOOK, ACTION_RESTORE, ACTION_SAVE, ACTION_SHIFT, RESULT_ABORTED, RESULT_BUSY,
     RESULT_CANNOT, RESULT_DONE, RESULT_FAILED, RESULT_NO_ROOM, RESULT_OUTSIDE, RESULT_TOO_SMALL, ActionCommand,
     ActionEvent,
 )

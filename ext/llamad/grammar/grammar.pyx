@@ -1,5 +1,5 @@
 # distutils: language = c++
-# distutils: sources = ext/llamad/grammar/parser.cpp ext/llamad/grammar/compiler.cpp ext/llamad/grammar/machine.cpp ext/llamad/grammar/trie.cpp ext/llamad/grammar/mask.cpp ext/llamad/grammar/grammar_api.cpp
+# distutils: sources = ext/llamad/grammar/*.cpp
 # Owns: grammars as Python objects, and the calls that the engine makes on a task's matcher. Compiling lets the GIL go
 # and belongs on a worker thread; the engine side never sees Python.
 from libc.stdint cimport INT32_MIN, int32_t, int64_t, uint8_t, uint32_t, uint64_t

@@ -8,7 +8,8 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from llamad.protocol.sampling_params cimport Sampling
 from llamad.base.table cimport llamad_bias
 from llamad.protocol.messages cimport (
-    PROBS_MAX, TASK_CACHE_PROMPT, TASK_CONTEXT_SHIFT, TASK_MARKERS, TASK_POST_PROBS, TASK_PROMPT_PROBS, TASK_STREAM, TaskCommand,
+    PROBS_MAX, TASK_CACHE_PROMPT, TASK_CONTEXT_SHIFT, TASK_MARKERS, TASK_POST_PROBS, TASK_PROMPT_PROBS, TASK_STREAM,
+    TaskCommand,
 )
 
 

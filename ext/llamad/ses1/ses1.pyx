@@ -1,5 +1,5 @@
 # distutils: language = c++
-# distutils: sources = ext/llamad/ses1/layout.cpp ext/llamad/ses1/check.cpp ext/llamad/ses1/finite.cpp ext/llamad/ses1/files.cpp
+# distutils: sources = ext/llamad/ses1/*.cpp
 # Owns: saved states as Python sees them: checked, turned into files and base64. Every call lets the GIL go and belongs
 # on a worker thread. Must not touch the engine or llama.cpp.
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE

@@ -61,8 +61,8 @@ cdef const int32_t *_rest(Packing *pack, Breaker *breaker, int32_t from_byte) no
 cdef void _add_tail(Packing *pack, const int32_t *tail, int32_t n) noexcept nogil:
     """Once only."""
     cdef int32_t *other = pack.record + 1
-    cdef int32_t i
-    for i in range(pack.record[0]):
+    cdef int32_t _
+    for _ in range(pack.record[0]):
         if other[0] == n and memcmp(other + 1, tail, <size_t>n * sizeof(int32_t)) == 0:
             return
         other += 1 + other[0]

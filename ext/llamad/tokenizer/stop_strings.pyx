@@ -36,7 +36,7 @@ cdef int32_t stops_scan(Text *text, const char *stops, int32_t n_stop) noexcept 
     and all of it is safe), or -1. The earliest stop wins; of two at one place the first listed."""
     cdef const char *fresh = text.bytes + text.n_safe
     cdef int32_t n = text.n_bytes - text.n_safe
-    cdef int32_t found = -1, found_at = 0, at, i, n_word, held
+    cdef int32_t found = -1, found_at = 0, at, _, i, n_word, held
     cdef const char *word = stops
     for i in range(n_stop):
         memcpy(&n_word, word, sizeof(int32_t))
@@ -52,7 +52,7 @@ cdef int32_t stops_scan(Text *text, const char *stops, int32_t n_stop) noexcept 
         return found
     held = utf8_held(fresh, n)
     word = stops
-    for i in range(n_stop):
+    for _ in range(n_stop):
         memcpy(&n_word, word, sizeof(int32_t))
         word += sizeof(int32_t)
         at = _overlap(fresh, n, word, n_word)

@@ -67,8 +67,9 @@ def test_typed(official: anthropic.Anthropic) -> None:
     with pytest.raises(anthropic.BadRequestError, match="shorten the prompt") as caught:
         official.messages.create(model="any", max_tokens=4, messages=long)
     assert caught.value.request_id
+    image: list[Any] = [{"role": "user", "content": [IMAGE]}]
     with pytest.raises(anthropic.InternalServerError, match="text only"):
-        official.messages.create(model="any", max_tokens=4, messages=[{"role": "user", "content": [IMAGE]}])
+        official.messages.create(model="any", max_tokens=4, messages=image)
 
 
 def test_key_and_size(tiny: str) -> None:

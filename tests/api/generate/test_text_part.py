@@ -40,4 +40,4 @@ def test_a_long_text() -> None:
 
 def test_tokens_are_numbers() -> None:
     with pytest.raises(TypeError):
-        FRAME.of_bytes(b"x", ["1"])  # type: ignore[list-item]
+        FRAME.of_bytes(b"x", ["1"])

@@ -17,7 +17,7 @@ class FakedStates(Faked):
     def __init__(self, *flags, n_ctx=N_CTX, **options):
         super().__init__(Fake(), "-np", str(N_SLOTS), *flags, **options)
         self.states = FakeStates(N_SLOTS, n_ctx)
-        self.host.states = self.states
+        self.host.states = self.states  # type: ignore[assignment]
 
     @property
     def service(self):

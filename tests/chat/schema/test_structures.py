@@ -253,14 +253,15 @@ def test_references(hold: Any) -> None:
         "p%q": {"type": "null"},
         "anchored": {"$anchor": "here", "type": "boolean"},
     }
-    for ref, yes, no in [
+    cases: list[tuple[str, list[Any], list[Any]]] = [
         ("#/$defs/a~1b", [1], [""]),
         ("#/$defs/m~0n", [""], [1]),
         ("#/$defs/p%25q", [None], [1]),
         ("#here", [True], [1]),
         ("#/properties/x/items/1", [2.5], [""]),
         ("http://example.com/s#/$defs/a~1b", [1], [""]),
-    ]:
+    ]
+    for ref, yes, no in cases:
         root = {
             "$id": "http://example.com/s",
             "$defs": defs,

@@ -38,7 +38,7 @@ def llama() -> Any:
 
 
 def applied(llama: Any, name: str, messages: list[dict[str, Any]], prompt: bool) -> str:
-    array = (Message * len(messages))(*((m["role"].encode(), m["content"].encode()) for m in messages))
+    array = (Message * len(messages))(*[Message(m["role"].encode(), m["content"].encode()) for m in messages])
     buffer = ctypes.create_string_buffer(1 << 16)
     n = llama.llama_chat_apply_template(name.encode(), array, len(messages), prompt, buffer, len(buffer))
     assert 0 <= n < len(buffer)

@@ -107,7 +107,7 @@ CASES: dict[str, dict[str, Any]] = {
 def expected(source: str, case: dict[str, Any]) -> str | None:
     """What transformers renders; nothing where it raises."""
     try:
-        rendered, _ = render_jinja_template(
+        rendered: Any = render_jinja_template(
             [case["messages"]],
             tools=case.get("tools"),
             chat_template=source,
@@ -118,7 +118,7 @@ def expected(source: str, case: dict[str, Any]) -> str | None:
         )
     except Exception:
         return None
-    text: str = rendered[0]
+    text: str = rendered[0][0]
     return text
 
 

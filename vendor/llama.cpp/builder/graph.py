@@ -131,7 +131,7 @@ def _object(setting: Setting, source: str) -> str:
 def _translate(setting: Setting, module: Module, output: str) -> str:
     checks = setting.variant.checks_bounds
     directives = {"boundscheck": checks, "wraparound": checks, "initializedcheck": checks, "cdivision": True}
-    options = ["-3", "-I", "ext", "--module-name", module.name]
+    options = ["-3", "-I", "ext", "--module-name", module.name, *setting.variant.translate]
     options += [word for name, value in directives.items() for word in ("-X", f"{name}={value}")]
     options += ["--cplus"] if module.language == "c++" else []
     needed = _escaped(setting.python.cython)

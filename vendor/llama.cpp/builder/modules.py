@@ -46,7 +46,7 @@ def is_test_only(name: str) -> bool:
 
 def _cython(root: Path, pyx: Path) -> Module:
     """ext/llamad/engine/sampler.pyx is llamad.engine.sampler. Its first lines may name a language and sources:
-    `# distutils: sources = ext/a.cpp ext/b.cpp`."""
+    `# distutils: sources = ext/a.cpp ext/b/*.cpp`."""
     name = ".".join(pyx.relative_to(root / "ext").with_suffix("").parts)
     settings = {"language": "c", "sources": ""}
     for line in pyx.read_text(encoding="utf-8").splitlines():
@@ -56,4 +56,10 @@ def _cython(root: Path, pyx: Path) -> Module:
             if setting[1] not in settings:
                 raise SetupError(f"{pyx}: the build knows no {setting[1]}, only language and sources")
             settings[setting[1]] = setting[2].strip()
-    return Module(name, str(pyx.relative_to(root)), settings["language"], tuple(settings["sources"].split()))
+    sources: list[str] = []
+    for pattern in settings["sources"].split():
+        found = sorted(str(path.relative_to(root)) for path in root.glob(pattern))
+        if not found:
+            raise SetupError(f"{pyx}: there is no {pattern}")
+        sources += found
+    return Module(name, str(pyx.relative_to(root)), settings["language"], tuple(sources))

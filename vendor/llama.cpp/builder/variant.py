@@ -19,11 +19,12 @@ SANITIZERS = {
 
 @dataclass(frozen=True)
 class Variant:
-    """`link` goes to the linker, too."""
+    """`compile` goes to the compiler, `link` to the linker, `translate` to Cython."""
 
     name: str
     compile: tuple[str, ...]
     link: tuple[str, ...] = ()
+    translate: tuple[str, ...] = ()
     checks_bounds: bool = False
 
     @property
@@ -38,7 +39,9 @@ def chosen() -> Variant:
         if sanitizer not in SANITIZERS:
             raise SetupError(f"LLAMAD_SANITIZE={sanitizer}: set it to {' or '.join(SANITIZERS)}, or unset it")
         name, flags = SANITIZERS[sanitizer]
-        return Variant(name, ("-O1", "-g", "-fno-omit-frame-pointer", *_as_llama_rounds(), *flags), flags)
+        compile_ = ("-O1", "-g", "-fno-omit-frame-pointer", *_as_llama_rounds(), *flags)
+        lines_of_pyx = ("--line-directives",)  # for stacks
+        return Variant(name, compile_, flags, translate=lines_of_pyx)
     if os.environ.get("LLAMAD_DEBUG_BUILD") == "1":
         return Variant("debug", ("-O0", "-g", "-UNDEBUG"), checks_bounds=True)
     # Python's own flags ask for debug information: an eighth of the time to compile and seven eighths of the size.

@@ -2,7 +2,7 @@
 # Invariant: slot.tokens[:n_tokens] is exactly what llama.cpp's sequence `slot.id` holds, in this order. Its positions
 # are 0..n_tokens-1, but with self-extend: there the tail from n_grouped on ends at n_pos-1, and what lies before it
 # was compressed into 0..n_grouped-1.
-from libc.stdint cimport int32_t, int64_t, uint64_t
+from libc.stdint cimport int32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp, memcpy, memmove, memset
 

@@ -4,12 +4,12 @@
 # last bit; the build keeps the compiler from fusing multiplications and additions that llama.cpp's build does not fuse.
 from libc.float cimport FLT_MAX
 from libc.math cimport INFINITY, expf, fabsf, logf, powf, sqrtf
-from libc.stdint cimport int32_t, uint8_t
+from libc.stdint cimport int32_t
 from libc.string cimport memcpy
 
 from llamad.engine.sampler.llama_sort cimport buckets_sort
 from llamad.engine.sampler.random cimport Random, random_double
-from llamad.base.table cimport llamad_candidate, llamad_sampling, llamad_table
+from llamad.base.table cimport llamad_candidate, llamad_sampling
 
 cdef enum:
     FEW = 128            # up to here llama.cpp sorts without buckets

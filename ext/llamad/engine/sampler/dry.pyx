@@ -78,11 +78,11 @@ cdef int _breaks_alone(const Dry *dry, int32_t token) noexcept nogil:
     """Whether the token is a whole breaker by itself."""
     cdef const int32_t *tails = _tails(dry, token)
     cdef const int32_t *tail
-    cdef int32_t i
+    cdef int32_t _
     if tails == NULL:
         return 0
     tail = tails + 1
-    for i in range(tails[0]):
+    for _ in range(tails[0]):
         if tail[0] == 0:
             return 1
         tail += 1 + tail[0]
@@ -94,14 +94,14 @@ cdef int32_t _limit(const Dry *dry) noexcept nogil:
     cdef const int32_t *last = dry.tokens + dry.end - 1   # last[-i]: the token i before the end
     cdef const int32_t *tails
     cdef const int32_t *tail
-    cdef int32_t i, j, k, matched
+    cdef int32_t _, i, k, matched
     for i in range(dry.n):
         tails = _tails(dry, last[-i])
         if tails == NULL:
             continue
         matched = -1
         tail = tails + 1
-        for j in range(tails[0]):
+        for _ in range(tails[0]):
             if tail[0] > matched and tail[0] <= i:
                 k = 0
                 while k < tail[0] and tail[1 + k] == last[-(i - k - 1)]:

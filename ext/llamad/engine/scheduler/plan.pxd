@@ -52,7 +52,7 @@ ctypedef struct Plan:
     int32_t n_deferred       # decoding slots that sit it out because their last token is still being sampled
     int32_t n_prefilling     # slots with a prompt, in this step or later
     int32_t n_prompt_left    # tokens of their prompts
-    int32_t n_prefill_tokens # those of this step
+    int32_t n_prefill_tokens  # those of this step
     int32_t is_separate      # prefill is a decode of its own, but for the last token of each prompt
     int32_t n_separate       # tokens of that decode
     int32_t n_rows           # tokens that give their logits

@@ -1,7 +1,7 @@
 # Owns: a fake table and its model. Each byte is a token; the model's answer is a script, byte by byte, counted
 # from a sequence's first output, then EOS; without a script it counts upwards from the last byte.
 # It is as strict as llama.cpp is fatal: what would abort there is counted in bad_calls here.
-from libc.stdint cimport INT32_MIN, int32_t, int64_t, uint64_t, uintptr_t
+from libc.stdint cimport int32_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memchr, memcpy, memset
 
@@ -200,7 +200,7 @@ cdef void _sampler_accept(void *sampler, int32_t token) noexcept nogil:
 
 
 cdef int32_t _sampler_sample(void *sampler, const float *logits, int32_t n_vocab, void *scratch,
-                           llamad_candidate **data, int32_t *n) noexcept nogil:
+                             llamad_candidate **data, int32_t *n) noexcept nogil:
     cdef int32_t i, best = FIRST_BYTE + 46  # a full stop, where EOS is banned
     data[0] = <llamad_candidate *>scratch
     n[0] = 1

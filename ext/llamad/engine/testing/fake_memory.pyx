@@ -147,7 +147,7 @@ cdef size_t fake_state_get(void *ctx, int32_t seq_id, uint8_t *data, size_t n) n
     cdef FakeSeq *seq = &model.seqs[seq_id]
     cdef uint8_t *at = data
     cdef float value
-    cdef int32_t i, k
+    cdef int32_t _, i
     if _is_bad(model, seq_id) or n != fake_state_size(ctx, seq_id):
         return 0
     model.bad_calls += seq.is_written_later
@@ -157,7 +157,7 @@ cdef size_t fake_state_get(void *ctx, int32_t seq_id, uint8_t *data, size_t n) n
     for i in range(seq.n_held):
         at = _put(_put(_put(at, <uint32_t>seq.cells[i].pos), 1), <uint32_t>seq_id)
     at = _put(_put(at, 0), 1)
-    for k in range(2):
+    for _ in range(2):
         at = _put(_put(_put(at, 0), 4), 0)
         for i in range(seq.n_held):
             value = <float>seq.cells[i].token

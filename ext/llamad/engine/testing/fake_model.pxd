@@ -28,7 +28,7 @@ ctypedef struct FakeModel:
     int32_t fail_code          # the next decode returns it once
     int32_t fail_row           # the next row asked for by itself is NULL
     int32_t fail_rows          # all rows are, the next time
-    int32_t n_rebuild_failures # so many rebuilds fail first
+    int32_t n_rebuild_failures  # so many rebuilds fail first
     int32_t can_shift
     int32_t can_cut            # recurrent memories cannot
     int64_t device_us          # and how long after it the logits are there

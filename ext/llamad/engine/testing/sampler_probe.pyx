@@ -78,9 +78,9 @@ cdef class SamplerProbe:
 
     def repeat(self, float[::1] logits, n: int) -> None:
         """Samples n times from one row and accepts each token, for timing."""
-        cdef int32_t i, token, n_times = n
+        cdef int32_t _, token, n_times = n
         with nogil:
-            for i in range(n_times):
+            for _ in range(n_times):
                 token = sampler_sample(self.sampler, &logits[0], self.scratch)
                 sampler_accept(self.sampler, token)
 
