@@ -12,7 +12,7 @@ from llamad.protocol.blobs import Blob
 # Numbers of ext/llamad/protocol/messages.pxd.
 ACTION_SAVE, ACTION_RESTORE, ACTION_ERASE, ACTION_SHIFT, ACTION_TOKENS, ACTION_LOOK = range(1, 7)
 RESULT_DONE, RESULT_BUSY, RESULT_ABORTED, RESULT_TOO_SMALL = range(4)
-RESULT_NO_ROOM, RESULT_OUTSIDE, RESULT_CANNOT, RESULT_FAILED = range(4, 8)
+RESULT_NO_ROOM, RESULT_OUTSIDE, RESULT_CANNOT, RESULT_FAILED, RESULT_NOT_YOURS = range(4, 9)
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +21,7 @@ class Action:
     slot: int
     blob: Blob | None = None  # kept alive until the engine has answered
     nowait: bool = False
+    owner: int = 0  # as in RequestContext
     n_tokens: int = 0  # of a state to restore
     n_keep: int = 0
     n_discard: int = 0

@@ -14,6 +14,7 @@ class Port:
         *,
         request_id: bytes,
         key_name: bytes,
+        owner: int = 0,
         deadline_us: int = 0,
         wake: bool = True,
     ) -> bool: ...
@@ -30,6 +31,7 @@ class Port:
         blob: int,
         *,
         nowait: bool,
+        owner: int = 0,
         n_tokens: int = 0,
         n_keep: int = 0,
         n_discard: int = 0,

@@ -24,6 +24,7 @@ from llamad.client.action import (
     RESULT_CANNOT,
     RESULT_DONE,
     RESULT_NO_ROOM,
+    RESULT_NOT_YOURS,
     RESULT_OUTSIDE,
     RESULT_TOO_SMALL,
     Acted,
@@ -98,19 +99,19 @@ class States:
         """The largest state of a slot."""
         return self.layout.bytes_max(self.n_ctx) if self.layout is not None else 0
 
-    async def save(self, slot: int, *, nowait: bool = False) -> Saved:
+    async def save(self, slot: int, *, nowait: bool = False, owner: int = 0) -> Saved:
         """The slot's state as SES1. The engine writes it in one call into a buffer that is there already."""
         layout = self._known()
         n_bytes = layout.bytes(self._n_tokens(slot))
         for n_try in range(N_TRIES + 1):
             blob = await self.work(lambda: _ready_blob(n_bytes))  # noqa: B023  (awaited at once)
-            acted = await self._act(Action(ACTION_SAVE, slot, blob, nowait))
+            acted = await self._act(Action(ACTION_SAVE, slot, blob, nowait, owner))
             if acted.result != RESULT_TOO_SMALL:
                 return Saved(blob, acted.n_tokens, acted.stall_us)
             n_bytes = self.bytes_max if n_try + 1 == N_TRIES else acted.n_bytes
         raise StateRefused(500, "The slot's state is larger than this model's states can be")
 
-    async def restore(self, slot: int, blob: Blob, *, nowait: bool = False) -> Restored:
+    async def restore(self, slot: int, blob: Blob, *, nowait: bool = False, owner: int = 0) -> Restored:
         """All or nothing: the blob is checked in full before the engine sees it."""
         layout = self._known()
         n_bytes = blob.size
@@ -118,29 +119,33 @@ class States:
             n_tokens, blob = await self.work(lambda: ses1.check(layout, blob, self._n_vocab, self.n_ctx))
         except StateError as error:
             raise StateRefused(400, f"The state cannot be restored: {error}") from None
-        acted = await self._act(Action(ACTION_RESTORE, slot, blob, nowait, n_tokens=n_tokens))
+        acted = await self._act(Action(ACTION_RESTORE, slot, blob, nowait, owner, n_tokens=n_tokens))
         return Restored(acted.n_tokens, n_bytes, acted.stall_us)
 
-    async def erase(self, slot: int, *, nowait: bool = False) -> int:
+    async def erase(self, slot: int, *, nowait: bool = False, owner: int = 0) -> int:
         """How many tokens it held."""
-        return (await self._act(Action(ACTION_ERASE, slot, nowait=nowait))).n_tokens
+        return (await self._act(Action(ACTION_ERASE, slot, nowait=nowait, owner=owner))).n_tokens
 
-    async def shift(self, slot: int, n_keep: int, n_discard: int, *, nowait: bool = False) -> int:
+    async def shift(
+        self, slot: int, n_keep: int, n_discard: int, *, nowait: bool = False, owner: int = 0
+    ) -> int:
         """Drop n_discard tokens behind the first n_keep; how many are left. Both must fit 32 bits."""
-        action = Action(ACTION_SHIFT, slot, nowait=nowait, n_keep=n_keep, n_discard=n_discard)
+        action = Action(
+            ACTION_SHIFT, slot, nowait=nowait, owner=owner, n_keep=n_keep, n_discard=n_discard
+        )
         return (await self._act(action)).n_tokens
 
-    async def tokens(self, slot: int, *, nowait: bool = False) -> SlotTokens:
+    async def tokens(self, slot: int, *, nowait: bool = False, owner: int = 0) -> SlotTokens:
         """What the slot holds, once it is idle."""
-        return await self._tokens(ACTION_TOKENS, slot, nowait)
+        return await self._tokens(ACTION_TOKENS, slot, nowait, owner)
 
-    async def look(self, slot: int) -> SlotTokens:
+    async def look(self, slot: int, *, owner: int = 0) -> SlotTokens:
         """What the slot holds between two steps, at work or not."""
-        return await self._tokens(ACTION_LOOK, slot, False)
+        return await self._tokens(ACTION_LOOK, slot, False, owner)
 
-    async def _tokens(self, kind: int, slot: int, nowait: bool) -> SlotTokens:
+    async def _tokens(self, kind: int, slot: int, nowait: bool, owner: int) -> SlotTokens:
         blob = Blob(4 * self.n_ctx)
-        acted = await self._act(Action(kind, slot, blob, nowait))
+        acted = await self._act(Action(kind, slot, blob, nowait, owner))
         return SlotTokens(memoryview(blob).cast("i").tolist(), acted.n_processed)
 
     def _n_tokens(self, slot: int) -> int:
@@ -180,6 +185,8 @@ def _ready_blob(n_bytes: int) -> Blob:
 def _refusal(action: Action, acted: Acted) -> StateRefused:
     if acted.result == RESULT_ABORTED:
         return StateRefused(503, "The server is shutting down")
+    if acted.result == RESULT_NOT_YOURS:
+        return StateRefused(404, f"Slot {action.slot} was last used with another API key")
     if acted.result == RESULT_NO_ROOM:
         return StateRefused(
             503,

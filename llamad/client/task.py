@@ -30,6 +30,7 @@ class RequestContext:
 
     request_id: str
     key_name: str = ""
+    owner: int = 0  # whose cached prefixes it may use, and leaves its own to; 0: everybody's
     priority: int = 0
     deadline_us: int = 0  # on base.clock_us(); 0: none
     adapter_set: int = 0

@@ -78,6 +78,7 @@ class Settings:
     cont_batching: bool
     slot_prompt_similarity: float
     cache_ram: int
+    share_prefixes: bool
     system_prompt_file: str | None  # None: no system prompt
     system_prompt_field: bool  # whether a request may change it
     slot_save_path: str | None  # None: no files of states

@@ -69,11 +69,11 @@ class FakeStates:
             failure, self.fail = self.fail, None
             raise failure
 
-    async def save(self, slot: int, *, nowait: bool = False) -> Saved:
+    async def save(self, slot: int, *, nowait: bool = False, owner: int = 0) -> Saved:
         await self._turn(slot, nowait)
         return Saved(blob_of(ses1_of(self.slots[slot])), len(self.slots[slot]), 1500)
 
-    async def restore(self, slot: int, blob: Blob, *, nowait: bool = False) -> Restored:
+    async def restore(self, slot: int, blob: Blob, *, nowait: bool = False, owner: int = 0) -> Restored:
         data = bytes(memoryview(blob))
         if data[:4] != b"SES1" or len(data) < 16 or data != ses1_of(tokens_of(data)):
             raise StateRefused(400, "The state is not one of this fake")
@@ -81,19 +81,19 @@ class FakeStates:
         self.slots[slot] = tokens_of(data)
         return Restored(len(self.slots[slot]), len(data), 2500)
 
-    async def erase(self, slot: int, *, nowait: bool = False) -> int:
+    async def erase(self, slot: int, *, nowait: bool = False, owner: int = 0) -> int:
         await self._turn(slot, nowait)
         n, self.slots[slot] = len(self.slots[slot]), []
         return n
 
-    async def tokens(self, slot: int, *, nowait: bool = False) -> SlotTokens:
+    async def tokens(self, slot: int, *, nowait: bool = False, owner: int = 0) -> SlotTokens:
         await self._turn(slot, nowait)
         return await self.look(slot)
 
-    async def look(self, slot: int) -> SlotTokens:
+    async def look(self, slot: int, *, owner: int = 0) -> SlotTokens:
         return SlotTokens(list(self.slots[slot]), len(self.slots[slot]))
 
-    async def shift(self, slot: int, n_keep: int, n_discard: int, *, nowait: bool = False) -> int:
+    async def shift(self, slot: int, n_keep: int, n_discard: int, *, nowait: bool = False, owner: int = 0) -> int:
         await self._turn(slot, nowait)
         if n_keep + n_discard > len(self.slots[slot]):
             raise StateRefused(400, '"n_keep" and "n_discard" are more than the slot holds')

@@ -44,8 +44,8 @@ cdef class Port:
 
     # --- commands: False means that the ring is full and the caller should try again after the next poll() -----
 
-    def submit(self, id: int, task: Command, prompt: bytes, *, request_id: bytes, key_name: bytes, deadline_us: int = 0,
-               wake: bool = True) -> bool:
+    def submit(self, id: int, task: Command, prompt: bytes, *, request_id: bytes, key_name: bytes, owner: int = 0,
+               deadline_us: int = 0, wake: bool = True) -> bool:
         """Without `wake` an engine that sleeps is not told: wake() must follow."""
         cdef uint64_t n_prompt = <uint64_t>PyBytes_GET_SIZE(prompt), n_tail = <uint64_t>PyBytes_GET_SIZE(task.tail)
         cdef uint64_t n_payload = sizeof(TaskCommand) + n_prompt + n_tail
@@ -59,6 +59,7 @@ cdef class Port:
             return False
         memcpy(command, &task.head, sizeof(TaskCommand))
         command.id = id
+        command.owner = owner
         command.deadline_us = deadline_us
         command.t_submit_us = now_us()
         command.n_prompt = <int32_t>(n_prompt // 4)
@@ -97,8 +98,8 @@ cdef class Port:
     def resume(self, id: int) -> bool:
         return self._send_ref(COMMAND_RESUME, id)
 
-    def act(self, id: int, kind: int, slot: int, blob: int, *, nowait: bool, n_tokens: int = 0, n_keep: int = 0,
-            n_discard: int = 0) -> bool:
+    def act(self, id: int, kind: int, slot: int, blob: int, *, nowait: bool, owner: int = 0, n_tokens: int = 0,
+            n_keep: int = 0, n_discard: int = 0) -> bool:
         """An action on a slot (messages.pxd), answered by exactly one event. Keep the blob until then."""
         cdef ActionCommand *command
         if not 0 <= slot < self.channel.n_slots:
@@ -111,6 +112,7 @@ cdef class Port:
         command.kind = kind
         command.slot = slot
         command.blob = blob
+        command.owner = owner
         command.nowait = nowait
         command.n_tokens = n_tokens
         command.n_keep = n_keep

@@ -12,9 +12,9 @@ from llamad.engine.costs.scheduler cimport (
     STATES_US_MAX, WAIT_TOKENS_MIN,
 )
 from llamad.engine.flush cimport flush_pending
-from llamad.engine.kv.host_cache cimport CacheEntry, cache_entry, cache_find, cache_holds, cache_restore, cache_save
+from llamad.engine.kv.host_cache cimport cache_entry, cache_find, cache_holds, cache_restore, cache_save
 from llamad.engine.kv.slots cimport (
-    SLOT_IDLE, SLOT_PREFILLING, Slot, Slots, common_prefix, slot_can_keep, slot_clear, slot_common, slot_is_pending,
+    SLOT_IDLE, SLOT_PREFILLING, Slot, Slots, common_prefix, may_use, slot_can_keep, slot_clear, slot_common, slot_is_pending,
     slot_keep, slot_set_pending, slots_cells_used, slots_oldest_idle,
 )
 from llamad.engine.kv.task_queue cimport Task
@@ -44,7 +44,7 @@ cdef int prefix_is_awaited(const Slots *slots, const Task *task) noexcept nogil:
 cdef int32_t _will_hold(const Slots *slots, const Slot *slot, const Task *task) noexcept nogil:
     """How much of the task's prompt a prefilling slot will hold."""
     cdef int32_t n_prompt = slot.task.command.n_prompt, n
-    if slot.adapter_set != task.command.adapter_set:
+    if slot.adapter_set != task.command.adapter_set or not may_use(slot, task.command.owner):
         return 0
     n = common_prefix(slot.task.prompt, task.prompt, min(n_prompt, task.command.n_prompt - 1))
     # A sliding window has lost what lies more than a compute batch before its end.
@@ -146,7 +146,7 @@ cdef int _is_worth_saving(const State *state, const Slot *slot, int32_t n_keep) 
         return 0
     for i in range(slots.n):
         other = &slots.items[i]
-        if other.id == slot.id or other.adapter_set != slot.adapter_set:
+        if other.id == slot.id or other.adapter_set != slot.adapter_set or not may_use(other, slot.owner):
             continue
         n = common_prefix(slot.tokens, other.tokens, min(slot.n_tokens, other.n_tokens))
         if n == other.n_tokens or (slots.can_share and slots.n_swa == 0):
@@ -160,12 +160,12 @@ cdef int _is_worth_saving(const State *state, const Slot *slot, int32_t n_keep) 
     return SAVE_PART * n >= slot.n_tokens
 
 
-cdef void _save(State *state, Slot *slot, int32_t n_keep, uint64_t spared) noexcept nogil:
+cdef void _save(State *state, Slot *slot, int32_t n_keep) noexcept nogil:
     """Before the slot is cut to n_keep tokens or given to another prompt."""
     if not _is_worth_saving(state, slot, n_keep if state.slots.can_share else 0):
         return
     if not slot_is_pending(&state.slots, slot) or flush_pending(state, slot) == 0:
-        cache_save(&state.cache, &state.slots, slot, spared)
+        cache_save(&state.cache, &state.slots, slot)
 
 
 cdef int32_t prefix_evict_idle(State *state, const Slot *spared) noexcept nogil:
@@ -175,7 +175,7 @@ cdef int32_t prefix_evict_idle(State *state, const Slot *spared) noexcept nogil:
     if slot == NULL:
         return 0
     if not prefix_time_is_up(state):
-        _save(state, slot, 0, 0)
+        _save(state, slot, 0)
     n = slot.n_tokens
     slot_clear(&state.slots, slot)
     return n
@@ -196,13 +196,16 @@ cdef int prefix_make_room(State *state, const Slot *slot, int32_t n_tokens) noex
 
 
 cdef int _restore(State *state, Slot *slot, uint64_t id, int32_t n) noexcept nogil:
-    """The slot's sequence becomes the entry's first n tokens. 0, or -1."""
-    cdef const CacheEntry *entry
+    """The slot's sequence becomes the entry's first n tokens. 0, or -1. The entry is pinned while states are saved to
+    make room for it."""
+    cdef int has_room
     if flush_pending(state, slot) < 0:
         return -1
-    _save(state, slot, 0, id)
-    entry = cache_entry(&state.cache, id)
-    if not prefix_make_room(state, slot, entry.n_tokens):
+    state.cache.pinned = id
+    _save(state, slot, 0)
+    has_room = prefix_make_room(state, slot, cache_entry(&state.cache, id).n_tokens)
+    state.cache.pinned = 0
+    if not has_room:
         return -1
     if cache_restore(&state.cache, &state.slots, slot, id) < 0 or slot_keep(&state.slots, slot, n) != n:
         return -1
@@ -238,7 +241,7 @@ cdef void prefix_prepare(State *state, Slot *slot, const Task *task) noexcept no
             n = slot_can_keep(slots, slot, min(slot_common(slot, task), n_prompt))
             source = _source(slots, slot, task, n)
         elif slot.n_tokens:
-            _save(state, slot, n if source == NULL else 0, 0)
+            _save(state, slot, n if source == NULL else 0)
     if source == NULL:
         slot_keep(slots, slot, n)
     else:

@@ -11,12 +11,12 @@ from llamad.engine.state cimport Action, State
 from llamad.engine.events cimport emit_action
 from llamad.engine.flush cimport flush_pending
 from llamad.engine.prefix_sharing cimport prefix_make_room
-from llamad.engine.kv.slots cimport SLOT_IDLE, Slot, slot_can_drop, slot_clear, slot_shift
+from llamad.engine.kv.slots cimport SLOT_IDLE, Slot, may_use, slot_can_drop, slot_clear, slot_shift
 from llamad.base.system cimport now_us
 from llamad.protocol.messages cimport (
     ACTION_ERASE, ACTION_LOOK, ACTION_RESTORE, ACTION_SAVE, ACTION_SHIFT, RESULT_ABORTED, RESULT_BUSY,
-    RESULT_CANNOT, RESULT_DONE, RESULT_FAILED, RESULT_NO_ROOM, RESULT_OUTSIDE, RESULT_TOO_SMALL, ActionCommand,
-    ActionEvent,
+    RESULT_CANNOT, RESULT_DONE, RESULT_FAILED, RESULT_NOT_YOURS, RESULT_NO_ROOM, RESULT_OUTSIDE, RESULT_TOO_SMALL,
+    ActionCommand, ActionEvent,
 )
 
 cdef enum:
@@ -87,7 +87,7 @@ cdef int32_t _save(State *state, Slot *slot, llamad_blob *blob, ActionEvent *eve
     return RESULT_DONE
 
 
-cdef int32_t _restore(State *state, Slot *slot, const llamad_blob *blob, int32_t n_tokens,
+cdef int32_t _restore(State *state, Slot *slot, const llamad_blob *blob, int32_t n_tokens, uint64_t owner,
                       ActionEvent *event) noexcept nogil:
     cdef size_t n_head = HEAD + <size_t>n_tokens * sizeof(int32_t), n_state = blob.size - n_head
     if n_tokens > state.slots.n_ctx or blob.size <= n_head or flush_pending(state, slot) < 0:
@@ -98,7 +98,7 @@ cdef int32_t _restore(State *state, Slot *slot, const llamad_blob *blob, int32_t
     event.n_bytes = blob.size
     event.n_tokens = n_tokens
     slot.adapter_set = slot.group = 0
-    memset(slot.key_name, 0, sizeof(slot.key_name))
+    slot.owner = owner
     slot.n_processed = 0
     slot.t_used_us = now_us()
     # An empty state leaves the sequence as it is, which is empty already.
@@ -138,6 +138,8 @@ cdef int32_t _tokens(const Slot *slot, llamad_blob *blob, ActionEvent *event) no
 
 cdef int32_t _act(State *state, Slot *slot, const ActionCommand *command, ActionEvent *event) noexcept nogil:
     cdef llamad_blob *blob = blob_find(command.blob) if command.blob else NULL
+    if not may_use(slot, command.owner):
+        return RESULT_NOT_YOURS
     if command.kind == ACTION_ERASE:
         event.n_tokens = slot.n_tokens
         slot_clear(&state.slots, slot)
@@ -149,7 +151,7 @@ cdef int32_t _act(State *state, Slot *slot, const ActionCommand *command, Action
     if command.kind == ACTION_SAVE:
         return _save(state, slot, blob, event)
     if command.kind == ACTION_RESTORE:
-        return _restore(state, slot, blob, command.n_tokens, event)
+        return _restore(state, slot, blob, command.n_tokens, command.owner, event)
     return _tokens(slot, blob, event)
 
 

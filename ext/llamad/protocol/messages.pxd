@@ -55,6 +55,7 @@ ctypedef struct TaskRef:
 ctypedef struct TaskCommand:
     uint64_t id
     uint64_t adapter_set
+    uint64_t owner             # whose prefixes it may use and leaves its own to; 0: everybody's
     uint64_t group             # tasks of one prompt that share its reading; 0: alone
     uint64_t grammar           # its number (grammar_api.h); 0: none
     int64_t deadline_us        # on now_us()'s clock; 0: none
@@ -96,10 +97,12 @@ cdef enum ActionResult:
     RESULT_OUTSIDE = 5     # n_keep and n_discard do not lie in what the slot holds
     RESULT_CANNOT = 6      # this memory, or tokens that a busy slot shares, cannot be moved
     RESULT_FAILED = 7      # llama.cpp refused
+    RESULT_NOT_YOURS = 8   # another owner's task used the slot last
 
 ctypedef struct ActionCommand:
     uint64_t id
     uint64_t blob              # its number (blobs.h)
+    uint64_t owner             # as of a task
     int32_t kind
     int32_t slot
     int32_t nowait

@@ -231,7 +231,9 @@ class Job:
         settings = self.service.settings
         t_submit_us = clock_us()
         deadline_us = self.service.deadline_us(t_submit_us)
-        context = RequestContext(request.request_id, request.key_name, deadline_us=deadline_us)
+        context = RequestContext(
+            request.request_id, request.key_name, self.service.owner(request), deadline_us=deadline_us
+        )
         samplings = [options.sampling(g, self.model.info.nl, options.seed_of(g, i)) for i in range(g.n)]
         bias = options.biases(g, self.service.eog_tokens(), self.model.suppressed_tokens)
         parts = [

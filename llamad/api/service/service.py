@@ -107,6 +107,7 @@ class Service:
         self._tokenizing: Tokenizing | None = None
         self._jobs: set[asyncio.Task[None]] = set()
         self._eog_tokens: list[int] | None = None
+        self._owners: dict[str, int] = {}  # numbers of the keys that have asked, by their names
 
     def prepare(self, model: Model) -> None:
         """In the loader's thread, before the first request: what the flags say and needs the vocabulary."""
@@ -177,6 +178,12 @@ class Service:
             self._tokenizing = Tokenizing(self.loaded().vocab, n_threads)
             asyncio.get_running_loop().add_reader(self._tokenizing.fd, self._tokenizing.poll)
         return self._tokenizing
+
+    def owner(self, request: Request) -> int:
+        """Whose cached prefixes and slots the request may use: its key's, or everybody's (0)."""
+        if self.settings.share_prefixes or not request.key_name:
+            return 0
+        return self._owners.setdefault(request.key_name, len(self._owners) + 1)
 
     def deadline_us(self, t_submit_us: int) -> int:
         """When a task that is submitted now must have ended, on the engine's clock; 0: it need not."""

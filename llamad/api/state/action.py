@@ -46,6 +46,10 @@ class Ask:
     def key(self) -> str:
         return self.exchange.request.key_name
 
+    @property
+    def owner(self) -> int:
+        return self.service.owner(self.exchange.request)
+
     def t_ms(self) -> float:
         return round((time.monotonic() - self.t_start) * 1e3, 3)
 
@@ -99,7 +103,7 @@ async def save(ask: Ask, copies: float) -> Saved:
     need_layout(ask.states)
     request = ask.exchange.request
     take_room(ask.service, request, int(ask.expected_bytes() * copies))
-    saved = await ask.states.save(ask.slot, nowait=ask.nowait)
+    saved = await ask.states.save(ask.slot, nowait=ask.nowait, owner=ask.owner)
     take_room(ask.service, request, int(saved.blob.size * copies))
     return saved
 

@@ -94,7 +94,7 @@ async def _save(ask: Ask, name: Name) -> None:
     work.need_layout(ask.states)
     place = sessions.reserve(name, ask.expected_bytes())
     try:
-        saved = await ask.states.save(ask.slot, nowait=ask.nowait)
+        saved = await ask.states.save(ask.slot, nowait=ask.nowait, owner=ask.owner)
         async with sessions.turn(name):
             session = place.put(saved.blob, saved.n_tokens)
     finally:
@@ -115,7 +115,7 @@ async def _restore(ask: Ask, name: Name) -> None:
     sessions = ask.service.sessions
     session = _found(ask, name)
     with sessions.pinned(session) as blob:
-        restored = await ask.states.restore(ask.slot, blob, nowait=ask.nowait)
+        restored = await ask.states.restore(ask.slot, blob, nowait=ask.nowait, owner=ask.owner)
     sessions.restored(name, session)
     _send_restored(ask, name[1], restored.n_bytes, restored.stall_us)
 
@@ -123,7 +123,7 @@ async def _restore(ask: Ask, name: Name) -> None:
 async def _restore_file(ask: Ask, id_session: int, file: str) -> None:
     """From an archive, or from a slot's file: the number is only echoed."""
     blob, n_bytes = await read_file(ask, file)
-    restored = await ask.states.restore(ask.slot, blob, nowait=ask.nowait)
+    restored = await ask.states.restore(ask.slot, blob, nowait=ask.nowait, owner=ask.owner)
     ask.service.sessions.n_restores += 1
     _send_restored(ask, id_session, n_bytes, restored.stall_us)
 

@@ -33,7 +33,7 @@ def handle(service: Service, exchange: Exchange) -> None:
 
 
 async def _info(ask: Ask) -> None:
-    tokens = (await ask.states.look(ask.slot)).tokens
+    tokens = (await ask.states.look(ask.slot, owner=ask.owner)).tokens
     end_token = ask.service.turn_end
     messages = messages_of(tokens, end_token)
     ask.send(

@@ -117,7 +117,7 @@ def _read_state(files: StateFiles, key: str, name: str, bytes_max: int, n_ctx: i
 async def _restore(ask: Ask) -> None:
     name = _filename(ask)
     blob, n_bytes = await read_file(ask, name)
-    restored = await ask.states.restore(ask.slot, blob, nowait=ask.nowait)
+    restored = await ask.states.restore(ask.slot, blob, nowait=ask.nowait, owner=ask.owner)
     ask.send(
         {
             "id_slot": ask.slot,
@@ -131,7 +131,7 @@ async def _restore(ask: Ask) -> None:
 
 
 async def _erase(ask: Ask) -> None:
-    n_erased = await ask.states.erase(ask.slot, nowait=ask.nowait)
+    n_erased = await ask.states.erase(ask.slot, nowait=ask.nowait, owner=ask.owner)
     ask.send({"id_slot": ask.slot, "n_erased": n_erased})
 
 
@@ -158,7 +158,7 @@ async def _save_state(ask: Ask) -> None:
 async def _restore_state(ask: Ask) -> None:
     blob = await _received(ask)
     n_bytes = blob.size
-    restored = await ask.states.restore(ask.slot, blob, nowait=ask.nowait)
+    restored = await ask.states.restore(ask.slot, blob, nowait=ask.nowait, owner=ask.owner)
     ask.send(
         {
             "id_slot": ask.slot,
@@ -186,7 +186,7 @@ async def _received(ask: Ask) -> Blob:
 
 
 async def _tokens(ask: Ask) -> None:
-    found = await ask.states.tokens(ask.slot, nowait=ask.nowait)
+    found = await ask.states.tokens(ask.slot, nowait=ask.nowait, owner=ask.owner)
     ask.send(
         {
             "id_slot": ask.slot,
@@ -199,7 +199,7 @@ async def _tokens(ask: Ask) -> None:
 
 async def _context_shift(ask: Ask) -> None:
     request = _SHIFT.decode(ask.exchange.request.body)
-    n_tokens = await ask.states.shift(ask.slot, request.n_keep, request.n_discard, nowait=ask.nowait)
+    n_tokens = await ask.states.shift(ask.slot, request.n_keep, request.n_discard, nowait=ask.nowait, owner=ask.owner)
     ask.send({"success": True, "new_n_tokens": n_tokens})
 
 

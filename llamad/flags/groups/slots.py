@@ -57,6 +57,13 @@ READY_FLAGS: tuple[Flag, ...] = (
         " limit.",
     ),
     flag(
+        names=("--share-prefixes",),
+        dest="share_prefixes",
+        kind=Switch(),
+        default=False,
+        help="API keys reuse each other's cached prompts and slots; else each key has its own.",
+    ),
+    flag(
         names=("-spf", "--system-prompt-file"),
         env=("LLAMA_ARG_SYSTEM_PROMPT_FILE",),
         dest="system_prompt_file",

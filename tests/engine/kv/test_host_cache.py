@@ -142,9 +142,8 @@ def test_an_entry_that_is_wanted_stays_when_another_needs_its_place():
 @pytest.mark.parametrize(
     ("mine", "other"),
     [
-        ({"key_name": b"key-1"}, {"key_name": b"key-2"}),
-        ({"key_name": b"key-1"}, {}),
-        ({}, {"key_name": b"key-1"}),
+        ({"owner": 1}, {"owner": 2}),
+        ({"owner": 1}, {}),
         ({"adapter_set": 1}, {"adapter_set": 2}),
         ({}, {"cache_prompt": False}),
     ],
@@ -240,6 +239,19 @@ def test_a_unified_cache_keeps_what_it_evicts():
         assert stat(h, "hits") == 1
 
 
+def test_an_entry_stays_while_room_is_made_for_it():
+    """Evicting an idle slot saved its state in the place of the very entry that the room was for, and the search for
+    that entry then read past the cache's end."""
+    n_entry = -(-(4 * 204 + 48 + 20 * 204) // PAGE) * PAGE
+    with Harness(Fake(unified=True), n_slots=3, n_cells=512, cache_bytes=n_entry) as h:
+        for i, prompt in enumerate((A, B, C)):
+            ask(h, prompt, id_slot=i)
+        assert (stat(h, "entries"), stat(h, "bytes")) == (1, n_entry)
+        assert ask(h, A, id_slot=0) == 200  # B is evicted, and not saved
+        assert (stat(h, "hits"), stat(h, "dropped")) == (1, 0)
+        assert ask(h, B, id_slot=1) == 0
+
+
 def test_a_failed_decode_leaves_the_entries():
     fake = Fake()
     with Harness(fake, n_slots=1, cache_bytes=MANY) as h:
@@ -276,7 +288,7 @@ def test_any_order_keeps_memory_slots_and_bound_in_step(steps, n_slots, unified,
             elif action == "abort" and tasks:
                 h.port.abort(tasks[n % len(tasks)])
             else:
-                tasks.append(h.submit(prompt, n_predict=4, key_name=b"key" if seed == 5 else b""))
+                tasks.append(h.submit(prompt, n_predict=4, owner=int(seed == 5)))
                 if action == "ask":
                     h.wait(tasks[-1])
                     if h.end(tasks[-1])[0] != FAILED:

@@ -9,7 +9,7 @@ ctypedef struct CacheEntry:
     uint64_t adapter_set
     uint64_t first_hash      # of its first tokens, to pass others quickly; equal ones are compared in full
     uint64_t used            # larger is later
-    char key_name[32]
+    uint64_t owner
     int32_t n_tokens
     uint8_t *pages           # the tokens, then the state
     size_t n_state
@@ -19,6 +19,7 @@ ctypedef struct Cache:
     CacheEntry *entries
     size_t bytes_max         # 0: off
     uint64_t last_id
+    uint64_t pinned          # the entry that is being restored: it is not dropped; 0: none
     uint64_t last_used
     int64_t turn_us          # spent on states in this turn of the engine
     double save_token_us     # learned: what a save costs for a token
@@ -37,6 +38,6 @@ cdef int cache_init(Cache *cache, size_t bytes_max) noexcept nogil
 cdef void cache_free(Cache *cache) noexcept nogil
 cdef int32_t cache_find(const Cache *cache, const Slots *slots, const Task *task, uint64_t *id) noexcept nogil
 cdef int32_t cache_holds(const Cache *cache, const Slots *slots, const Slot *slot) noexcept nogil
-cdef void cache_save(Cache *cache, Slots *slots, const Slot *slot, uint64_t spared) noexcept nogil
+cdef void cache_save(Cache *cache, Slots *slots, const Slot *slot) noexcept nogil
 cdef const CacheEntry *cache_entry(const Cache *cache, uint64_t id) noexcept nogil
 cdef int cache_restore(Cache *cache, Slots *slots, Slot *slot, uint64_t id) noexcept nogil

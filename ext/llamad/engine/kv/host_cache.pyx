@@ -1,11 +1,11 @@
 # Owns: the prompt cache in host memory, its bound and its order of eviction. Runs on the engine thread, between two
 # steps. Judges nothing: prefix_sharing.pyx says what is worth saving or restoring.
 #
-# An entry is the whole state of a slot, with its tokens. API keys and adapters do not share entries. Memories that
+# An entry is the whole state of a slot, with its tokens. Owners (API keys) and adapters do not share entries. Memories that
 # cannot be cut (recurrent ones, sliding windows) use one only where all of its tokens begin the prompt.
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memcmp, memcpy, memset
+from libc.string cimport memcpy, memset
 
 from llamad.base.system cimport now_us
 from llamad.engine.costs.scheduler cimport CACHE_ENTRIES_MAX, CACHE_TOKENS_MIN, RARE_LEARN_RATE
@@ -53,12 +53,12 @@ cdef uint64_t _hash(const int32_t *tokens) noexcept nogil:
     return hash
 
 
-cdef int32_t _common(const CacheEntry *entry, uint64_t hash, uint64_t adapter_set, const char *key_name,
+cdef int32_t _common(const CacheEntry *entry, uint64_t hash, uint64_t adapter_set, uint64_t owner,
                      const int32_t *tokens, int32_t n) noexcept nogil:
-    """How long a prefix the entry shares with these tokens; 0 where it belongs to another key or adapter set."""
+    """How long a prefix the entry shares with these tokens; 0 where it belongs to another owner or adapter set."""
     if entry.first_hash != hash or entry.adapter_set != adapter_set:
         return 0
-    if memcmp(entry.key_name, key_name, sizeof(entry.key_name)) != 0:
+    if entry.owner != 0 and entry.owner != owner:
         return 0
     return common_prefix(<const int32_t *>entry.pages, tokens, min(n, entry.n_tokens))
 
@@ -75,7 +75,7 @@ cdef int32_t cache_find(const Cache *cache, const Slots *slots, const Task *task
     hash = _hash(task.prompt)
     for i in range(cache.n_entries):
         entry = &cache.entries[i]
-        n = _common(entry, hash, task.command.adapter_set, task.command.key_name, task.prompt, n_prompt)
+        n = _common(entry, hash, task.command.adapter_set, task.command.owner, task.prompt, n_prompt)
         if n > n_best and (n == entry.n_tokens or not _is_whole(slots, entry)):
             n_best = n
             id[0] = entry.id
@@ -93,18 +93,24 @@ cdef int32_t cache_holds(const Cache *cache, const Slots *slots, const Slot *slo
     hash = _hash(slot.tokens)
     for i in range(cache.n_entries):
         entry = &cache.entries[i]
-        n = _common(entry, hash, slot.adapter_set, slot.key_name, slot.tokens, slot.n_tokens)
+        n = _common(entry, hash, slot.adapter_set, slot.owner, slot.tokens, slot.n_tokens)
         if n > n_best and (n == entry.n_tokens or not _is_whole(slots, entry)):
             n_best = n
     return n_best
 
 
-cdef const CacheEntry *cache_entry(const Cache *cache, uint64_t id) noexcept nogil:
+cdef int64_t _index(const Cache *cache, uint64_t id) noexcept nogil:
     cdef int64_t i
     for i in range(cache.n_entries):
         if cache.entries[i].id == id:
-            return &cache.entries[i]
-    return NULL
+            return i
+    return -1
+
+
+cdef const CacheEntry *cache_entry(const Cache *cache, uint64_t id) noexcept nogil:
+    """NULL once it has been dropped. Valid until the cache changes."""
+    cdef int64_t i = _index(cache, id)
+    return NULL if i < 0 else &cache.entries[i]
 
 
 cdef void _remove(Cache *cache, int64_t i) noexcept nogil:
@@ -114,15 +120,16 @@ cdef void _remove(Cache *cache, int64_t i) noexcept nogil:
     cache.entries[i] = cache.entries[cache.n_entries]
 
 
-cdef int64_t _oldest(const Cache *cache, uint64_t spared) noexcept nogil:
+cdef int64_t _oldest(const Cache *cache) noexcept nogil:
+    """The longest unused entry that is not pinned, or -1."""
     cdef int64_t i, oldest = -1
     for i in range(cache.n_entries):
-        if cache.entries[i].id != spared and (oldest < 0 or cache.entries[i].used < cache.entries[oldest].used):
+        if cache.entries[i].id != cache.pinned and (oldest < 0 or cache.entries[i].used < cache.entries[oldest].used):
             oldest = i
     return oldest
 
 
-cdef void _drop_beginnings(Cache *cache, const Slots *slots, const Slot *slot, uint64_t spared) noexcept nogil:
+cdef void _drop_beginnings(Cache *cache, const Slots *slots, const Slot *slot) noexcept nogil:
     """Entries that the slot's state can replace."""
     cdef CacheEntry *entry
     cdef uint64_t hash = _hash(slot.tokens)
@@ -131,18 +138,18 @@ cdef void _drop_beginnings(Cache *cache, const Slots *slots, const Slot *slot, u
         return
     while i < cache.n_entries:
         entry = &cache.entries[i]
-        if entry.id != spared and entry.n_tokens == _common(entry, hash, slot.adapter_set, slot.key_name, slot.tokens,
-                                                            slot.n_tokens):
+        if entry.id != cache.pinned and entry.owner == slot.owner and entry.n_tokens == _common(
+                entry, hash, slot.adapter_set, slot.owner, slot.tokens, slot.n_tokens):
             pages_close(entry.pages, entry.capacity)
             _remove(cache, i)
         else:
             i += 1
 
 
-cdef uint8_t *_take_pages(Cache *cache, size_t n, uint64_t spared, size_t *capacity) noexcept nogil:
+cdef uint8_t *_take_pages(Cache *cache, size_t n, size_t *capacity) noexcept nogil:
     """Pages for n bytes within the bound, for which the longest unused entries are evicted; NULL where it cannot be.
     The pages of one of them are used again if they fit: new ones are slower to write to."""
-    cdef const CacheEntry *kept = cache_entry(cache, spared)
+    cdef const CacheEntry *kept = cache_entry(cache, cache.pinned)
     cdef uint8_t *pages = NULL
     cdef CacheEntry *entry
     cdef int64_t i
@@ -150,7 +157,9 @@ cdef uint8_t *_take_pages(Cache *cache, size_t n, uint64_t spared, size_t *capac
     if capacity[0] > cache.bytes_max - (kept.capacity if kept != NULL else 0):
         return NULL
     while cache.n_entries == CACHE_ENTRIES_MAX or cache.n_bytes + capacity[0] > cache.bytes_max:
-        i = _oldest(cache, spared)
+        i = _oldest(cache)
+        if i < 0:
+            break
         entry = &cache.entries[i]
         cache.n_dropped += 1
         if pages == NULL and capacity[0] <= entry.capacity <= capacity[0] + capacity[0] // 4:
@@ -159,6 +168,10 @@ cdef uint8_t *_take_pages(Cache *cache, size_t n, uint64_t spared, size_t *capac
         else:
             pages_close(entry.pages, entry.capacity)
         _remove(cache, i)
+    if cache.n_entries == CACHE_ENTRIES_MAX or cache.n_bytes + capacity[0] > cache.bytes_max:
+        if pages != NULL:
+            pages_close(pages, capacity[0])
+        return NULL
     return pages if pages != NULL else pages_open(capacity[0])
 
 
@@ -169,9 +182,8 @@ cdef void _spent(Cache *cache, int64_t t_start) noexcept nogil:
     cache.state_us_max = max(cache.state_us_max, us)
 
 
-cdef void cache_save(Cache *cache, Slots *slots, const Slot *slot, uint64_t spared) noexcept nogil:
-    """Keeps the slot's state, if there is room for it. Nothing may be pending for the slot, and the entry `spared`
-    stays."""
+cdef void cache_save(Cache *cache, Slots *slots, const Slot *slot) noexcept nogil:
+    """Keeps the slot's state, if there is room for it beside the pinned entry. Nothing may be pending for the slot."""
     cdef int64_t t_start = now_us()
     cdef size_t n_tokens = <size_t>slot.n_tokens * sizeof(int32_t), capacity = 0
     cdef size_t n_state = slots.table.state_size(slots.ctx, slot.id)
@@ -180,8 +192,8 @@ cdef void cache_save(Cache *cache, Slots *slots, const Slot *slot, uint64_t spar
     cdef double cost
     if n_state == 0 or slot.n_tokens < CACHE_TOKENS_MIN:
         return
-    _drop_beginnings(cache, slots, slot, spared)
-    pages = _take_pages(cache, n_tokens + n_state, spared, &capacity)
+    _drop_beginnings(cache, slots, slot)
+    pages = _take_pages(cache, n_tokens + n_state, &capacity)
     if pages == NULL:
         return
     if slots.table.state_get(slots.ctx, slot.id, pages + n_tokens, n_state) != n_state:
@@ -195,7 +207,7 @@ cdef void cache_save(Cache *cache, Slots *slots, const Slot *slot, uint64_t spar
     entry.used = cache.last_used
     entry.adapter_set = slot.adapter_set
     entry.first_hash = _hash(slot.tokens)
-    memcpy(entry.key_name, slot.key_name, sizeof(entry.key_name))
+    entry.owner = slot.owner
     entry.n_tokens = slot.n_tokens
     entry.pages = pages
     entry.n_state = n_state
@@ -211,11 +223,12 @@ cdef void cache_save(Cache *cache, Slots *slots, const Slot *slot, uint64_t spar
 cdef int cache_restore(Cache *cache, Slots *slots, Slot *slot, uint64_t id) noexcept nogil:
     """The slot holds what the entry holds, which stays. 0, or -1: the slot is empty then, and the entry gone. Nothing
     may be pending at all."""
-    cdef int64_t t_start = now_us(), i = 0
+    cdef int64_t t_start = now_us(), i = _index(cache, id)
     cdef CacheEntry *entry
     cdef size_t n_tokens
-    while cache.entries[i].id != id:
-        i += 1
+    if i < 0:
+        slot_clear(slots, slot)
+        return -1
     entry = &cache.entries[i]
     n_tokens = <size_t>entry.n_tokens * sizeof(int32_t)
     slot_clear(slots, slot)
@@ -227,6 +240,7 @@ cdef int cache_restore(Cache *cache, Slots *slots, Slot *slot, uint64_t id) noex
     memcpy(slot.tokens, entry.pages, n_tokens)
     slot.n_tokens = slot.n_pos = entry.n_tokens
     slot.adapter_set = entry.adapter_set
+    slot.owner = entry.owner
     cache.last_used += 1
     entry.used = cache.last_used
     _spent(cache, t_start)

@@ -46,7 +46,7 @@ ctypedef struct Slot:
     int32_t n_shared         # in a unified cache: first tokens whose cells another slot may hold as well
     uint64_t adapter_set
     uint64_t group           # of the task that filled it
-    char key_name[32]        # likewise
+    uint64_t owner           # likewise; 0: everybody's
     uint64_t pending_turn    # when llama.cpp was last asked to write to it at its next decode (slots.pending_turn)
     int64_t t_used_us
     int32_t n_processed      # prompt tokens that its last task had to prefill
@@ -103,6 +103,7 @@ cdef Slot *slots_choose(Slots *slots, const Task *task) noexcept nogil
 cdef int32_t common_prefix(const int32_t *a, const int32_t *b, int32_t n) noexcept nogil
 cdef int slot_is_pending(const Slots *slots, const Slot *slot) noexcept nogil
 cdef void slot_set_pending(Slots *slots, Slot *slot) noexcept nogil
+cdef int may_use(const Slot *slot, uint64_t owner) noexcept nogil
 cdef int32_t slot_common(const Slot *slot, const Task *task) noexcept nogil
 cdef int32_t slot_can_keep(Slots *slots, const Slot *slot, int32_t n) noexcept nogil
 cdef int32_t slot_keep(Slots *slots, Slot *slot, int32_t n) noexcept nogil

@@ -74,10 +74,15 @@ cdef void slot_set_pending(Slots *slots, Slot *slot) noexcept nogil:
     slot.pending_turn = slots.pending_turn
 
 
+cdef int may_use(const Slot *slot, uint64_t owner) noexcept nogil:
+    """Whether what the slot holds may serve this owner's tasks and actions."""
+    return slot.owner == 0 or slot.owner == owner
+
+
 cdef int32_t slot_common(const Slot *slot, const Task *task) noexcept nogil:
-    """How much of the prompt the slot holds already. What was computed with other adapters is of no use, and a task
-    that wants no prefix cache takes only what its own group has computed."""
-    if slot.adapter_set != task.command.adapter_set:
+    """How much of the prompt the slot holds already, for this task. What was computed with other adapters or for
+    another owner is of no use, and a task that wants no prefix cache takes only what its own group has computed."""
+    if slot.adapter_set != task.command.adapter_set or not may_use(slot, task.command.owner):
         return 0
     if not task.command.flags & TASK_CACHE_PROMPT and (task.command.group == 0 or slot.group != task.command.group):
         return 0
@@ -164,7 +169,7 @@ cdef void slot_take(Slots *slots, Slot *slot, Task *task) noexcept nogil:
     slots.n_reused += <uint64_t>slot.n_cached
     slot.adapter_set = task.command.adapter_set
     slot.group = task.command.group
-    memcpy(slot.key_name, task.command.key_name, sizeof(slot.key_name))
+    slot.owner = task.command.owner
     slot.n_decoded = slot.truncated = slot.has_new_line = 0
     slot.t_prompt_us = slot.t_first_us = 0
     slot.i_output = -1
