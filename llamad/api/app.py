@@ -10,7 +10,17 @@ from collections.abc import Callable
 from functools import partial
 
 from llamad.api.anthropic import messages
-from llamad.api.native import apply_template, completion, infill, prometheus, status, tokenize
+from llamad.api.native import (
+    apply_template,
+    completion,
+    health,
+    infill,
+    models,
+    prometheus,
+    props,
+    tokenize,
+)
+from llamad.api.native import slots as slot_list
 from llamad.api.openai import chat, completions, responses
 from llamad.api.request.errors import ApiError
 from llamad.api.service.auth import Keys
@@ -39,13 +49,13 @@ class Api:
         self.router = Router()
         service.may_see_slots = self._has_key
         for path in ("/health", "/v1/health"):
-            self._add("GET", path, status.health, public=True)
+            self._add("GET", path, health.handle, public=True)
         for path in ("/models", "/v1/models"):
-            self._add("GET", path, status.models, public=True)
-            self._add("GET", path + "/{id_model...}", status.model, public=True)
-        self._add("GET", "/props", status.props, public=True)
-        self._add("POST", "/props", status.set_props)
-        self._add("GET", "/slots", status.slots)
+            self._add("GET", path, models.listing, public=True)
+            self._add("GET", path + "/{id_model...}", models.handle, public=True)
+        self._add("GET", "/props", props.handle, public=True)
+        self._add("POST", "/props", props.set_props)
+        self._add("GET", "/slots", slot_list.listing)
         self._add("GET", "/metrics", prometheus.handle)
         self._add("POST", "/tokenize", tokenize.tokenize)
         self._add("POST", "/detokenize", tokenize.detokenize)

@@ -1,0 +1,70 @@
+"""Owns GET /health.
+
+Runs on the event loop and answers from what the engine has published; never waits for the engine.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from llamad.api.native.slots import slots_json
+from llamad.api.request.errors import ApiError
+from llamad.api.service.service import Service
+from llamad.http.exchange import Exchange
+from llamad.http.request import Response
+from llamad.models.host import State
+
+_READY = State.READY  # read on every request; an Enum lookup is slow
+
+
+def _send(exchange: Exchange, value: object, status: int = 200) -> None:
+    exchange.send(Response(status, msgspec.json.encode(value)))
+
+
+def handle(service: Service, exchange: Exchange) -> None:
+    """GET /health: 200 while requests are accepted, even if every slot is busy."""
+    host, query = service.host, exchange.request.query
+    if host.state is not _READY:
+        error = service.not_ready()
+        status = "error" if host.state is State.FAILED else host.state.value
+        _send(exchange, {"status": status, **error.body()}, error.status)
+        return
+    if host.engine is not None and host.engine.is_failed:
+        error = ApiError(500, "The engine could not be restarted after a failed decode; it keeps trying")
+        _send(exchange, {"status": "error", **error.body()}, 500)
+        return
+    n_idle = _n_idle(service)
+    if not query:
+        n_busy = service.settings.n_parallel - n_idle
+        exchange.send(
+            Response(200, b'{"status":"ok","slots_idle":%d,"slots_processing":%d}' % (n_idle, n_busy))
+        )
+        return
+    body: dict[str, Any] = {
+        "status": "ok",
+        "slots_idle": n_idle,
+        "slots_processing": service.settings.n_parallel - n_idle,
+    }
+    if (
+        "include_slots" in query
+        and service.settings.endpoint_slots
+        and host.engine is not None
+        and service.may_see_slots(exchange.request)
+    ):
+        body["slots"] = slots_json(service)
+    if "fail_on_no_slot" in query and n_idle == 0:
+        body["status"] = "no slot available"
+        body |= ApiError(503, "no slot available").body()
+        _send(exchange, body, 503)
+        return
+    _send(exchange, body)
+
+
+def _n_idle(service: Service) -> int:
+    """Idle slots. A model for embeddings only has no slots: its requests count instead."""
+    engine, embedder = service.host.engine, service.host.embedder
+    if engine is not None:
+        return engine.n_idle()
+    return max(0, service.settings.n_parallel - (embedder.n_jobs if embedder is not None else 0))

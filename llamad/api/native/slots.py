@@ -1,0 +1,90 @@
+"""Owns GET /slots: what each slot is doing, and the JSON of a slot, which /health and /props show as well.
+
+Runs on the event loop and answers from what the engine has published; never waits for the engine.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from llamad.api.generate.job import Part
+from llamad.api.request import generation as options
+from llamad.api.request.errors import ApiError
+from llamad.api.service.service import Service
+from llamad.http.exchange import Exchange
+from llamad.http.request import Response
+from llamad.options.table import Options
+
+
+def _next_token(n_remain: int, n_decoded: int, has_next: bool) -> dict[str, Any]:
+    return {
+        "has_next_token": has_next,
+        "has_new_line": False,
+        "n_remain": n_remain,
+        "n_decoded": n_decoded,
+        "stopped_eos": False,
+        "stopped_limit": False,
+        "stopped_word": False,
+        "stopping_word": "",
+    }
+
+
+def slot_json(
+    service: Service,
+    index: int,
+    generation: Options,
+    part: Part | None,
+    counts: tuple[int, int, int, int],
+) -> dict[str, Any]:
+    """A slot in llama-server's present form, with the flat fields of older versions."""
+    model = service.loaded()
+    ready = None if part is None else part.job.ready
+    constraint = service.grammars.known(service.constraint) if ready is None else ready.constraint
+    grammar = "" if constraint is None else constraint.text
+    wanted = service.constraint if part is None else part.job.constraint
+    params = options.settings_json(generation, wanted, model.n_ctx_slot, service.model_name, grammar=grammar)
+    prompt = (
+        "" if part is None else model.vocab.detokenize(part.tokens_prompt, True).decode("utf-8", "replace")
+    )
+    task_id = -1 if part is None else part.task_id
+    n_decoded = counts[2] if part is not None else 0
+    n_remain = generation.n_predict - n_decoded if part is not None and generation.n_predict >= 0 else -1
+    return {
+        **params,
+        "id": index,
+        "id_task": task_id,
+        "task_id": task_id,
+        "n_ctx": model.n_ctx_slot,
+        "speculative": False,
+        "is_processing": part is not None,
+        "state": int(part is not None),
+        "n_tokens": counts[1],
+        "params": params,
+        "prompt": prompt,
+        "next_token": _next_token(n_remain, n_decoded, part is not None or counts[1] == 0),
+    }
+
+
+def slots_json(service: Service) -> list[dict[str, Any]]:
+    _, engine = service.ready()
+    counts = engine.slots()
+    busy = {running.slot: running.sink for running in engine.tasks.values() if running.slot >= 0}
+    idle = service.defaults.options
+    out = []
+    for index, numbers in enumerate(counts):
+        part = busy.get(index)
+        part = part if isinstance(part, Part) else None
+        out.append(slot_json(service, index, idle if part is None else part.job.generation, part, numbers))
+    return out
+
+
+def listing(service: Service, exchange: Exchange) -> None:
+    """GET /slots."""
+    if not service.settings.endpoint_slots:
+        raise ApiError(501, "This server does not support slots endpoint. Start it with `--slots`")
+    _, engine = service.ready()
+    if exchange.request.query.get("fail_on_no_slot", "0") not in ("", "0") and engine.n_idle() == 0:
+        raise ApiError(503, "no slot available")
+    exchange.send(Response(200, msgspec.json.encode(slots_json(service))))

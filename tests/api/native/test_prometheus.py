@@ -1,0 +1,53 @@
+"""GET /metrics, on the real program."""
+
+import re
+
+
+def metric(text: str, name: str) -> float:
+    found = re.search(rf"^{re.escape(name)} (\S+)$", text, re.MULTILINE)
+    assert found, f"{name} is missing"
+    return float(found[1])
+
+
+def test_metrics_count_what_happened(client):
+    before = client.get("/metrics").body.decode()
+    list(
+        client.events(
+            "/completion",
+            {
+                "prompt": "Count to ten",
+                "n_predict": 12,
+                "stream": True,
+                "cache_prompt": False,
+                "ignore_eos": True,
+            },
+        )
+    )
+    client.get("/no/such/path")
+    answer = client.get("/metrics")
+    after = answer.body.decode()
+    assert answer.headers["content-type"].startswith("text/plain")
+    for name, n in (("llamacpp:tokens_predicted_total", 12), ("llamacpp:prompt_tokens_total", 3)):
+        assert metric(after, name) - metric(before, name) == n
+    for name in (
+        "llamacpp:prompt_tokens_seconds",
+        "llamacpp:predicted_tokens_seconds",
+        "llamacpp:kv_cache_usage_ratio",
+        "llamacpp:kv_cache_tokens",
+        "llamacpp:requests_processing",
+        "llamacpp:requests_deferred",
+        "llamad:evicted_tokens_total",
+        "llamad:reused_tokens_total",
+        "llamad:aborted_total",
+        "llamad:last_step_age_seconds",
+    ):
+        assert metric(after, name) >= 0
+    for name in ("time_to_first_token", "token_gap", "queue", "request"):
+        count = f"llamad:{name}_seconds_count"
+        assert metric(after, count) > metric(before, count)
+        buckets = [float(n) for n in re.findall(rf"llamad:{name}_seconds_bucket\S+ (\d+)", after)]
+        assert buckets == sorted(buckets)
+        assert buckets[-1] == metric(after, count)
+    assert metric(after, 'llamad:requests_total{endpoint="/completion",status="200"}') >= 1
+    assert metric(after, 'llamad:requests_total{endpoint="other",status="404"}') >= 1
+    assert "/no/such/path" not in after
