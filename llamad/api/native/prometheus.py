@@ -229,12 +229,7 @@ def handle(service: Service, exchange: Exchange) -> None:
     lines += _plain(
         "counter", "llamad:clients_gone_total", "Requests whose client left early.", metrics.n_client_gone
     )
-    for histogram in (
-        metrics.first_token_seconds,
-        metrics.token_gap_seconds,
-        metrics.queue_seconds,
-        metrics.request_seconds,
-    ):
+    for histogram in metrics.histograms:
         lines += histogram.lines()
     text = "\n".join(lines) + "\n"
     exchange.send(Response(200, text.encode(), "text/plain; version=0.0.4; charset=utf-8"))

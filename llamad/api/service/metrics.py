@@ -1,6 +1,6 @@
-"""Owns the counters and histograms that the event loop keeps for GET /metrics.
+"""Owns the counters and histograms that the event loop keeps for GET /metrics; each is declared here only.
 
-Written on the event loop. Labels come from route names and status codes only, so their number is bounded.
+Written on the event loop. Labels are route names and status codes only, so their number is bounded.
 """
 
 from __future__ import annotations
@@ -14,25 +14,26 @@ _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5
 
 
 class Histogram:
-    """Cumulative buckets as Prometheus has them."""
+    """A Prometheus histogram: its name, its help and the upper bounds of its buckets."""
 
-    __slots__ = ("counts", "help", "name", "total")
+    __slots__ = ("bounds", "counts", "help", "name", "total")
 
-    def __init__(self, name: str, help: str) -> None:
+    def __init__(self, name: str, help: str, bounds: tuple[float, ...]) -> None:
         self.name = name
         self.help = help
-        self.counts = [0] * (len(_SECONDS) + 1)
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
         self.total = 0.0
 
-    def observe(self, seconds: float, n: int = 1) -> None:
-        self.counts[bisect_left(_SECONDS, seconds)] += n
-        self.total += seconds * n
+    def observe(self, value: float, n: int = 1) -> None:
+        self.counts[bisect_left(self.bounds, value)] += n
+        self.total += value * n
 
     def lines(self) -> Iterable[str]:
         yield f"# HELP {self.name} {self.help}"
         yield f"# TYPE {self.name} histogram"
         n = 0
-        for bound, count in zip(_SECONDS, self.counts, strict=False):
+        for bound, count in zip(self.bounds, self.counts, strict=False):
             n += count
             yield f'{self.name}_bucket{{le="{bound:g}"}} {n}'
         n += self.counts[-1]
@@ -42,24 +43,31 @@ class Histogram:
 
 
 class Metrics:
-    """What the event loop counts; the engine's own numbers are read when asked for."""
+    """What the event loop counts; the engine's counters are read when /metrics is requested."""
 
     def __init__(self) -> None:
-        self.first_token_seconds = Histogram(
-            "llamad:time_to_first_token_seconds", "From the request's head to its first text."
+        self.histograms: list[Histogram] = []
+        self.request_seconds = self._histogram(
+            "llamad:request_seconds", "From a request's head to the end of its response."
         )
-        self.token_gap_seconds = Histogram(
-            "llamad:token_gap_seconds", "Between two tokens of one generation."
+        self.first_token_seconds = self._histogram(
+            "llamad:time_to_first_token_seconds", "From a request's head to its first text."
         )
-        self.queue_seconds = Histogram("llamad:queue_seconds", "Wait for a slot.")
-        self.request_seconds = Histogram(
-            "llamad:request_seconds", "From a request's head to the end of its answer."
+        self.token_gap_seconds = self._histogram(
+            "llamad:token_gap_seconds", "Between two tokens of a stream."
         )
+        self.queue_seconds = self._histogram("llamad:queue_seconds", "Wait for a slot.")
         self.requests: dict[tuple[str, int], int] = {}
         self.n_client_gone = 0
 
+    def _histogram(self, name: str, help: str, bounds: tuple[float, ...] = _SECONDS) -> Histogram:
+        """Declare a histogram; GET /metrics shows all of them, in this order."""
+        histogram = Histogram(name, help, bounds)
+        self.histograms.append(histogram)
+        return histogram
+
     def on_done(self, exchange: Exchange, seconds: float) -> None:
-        """An answer is complete, or its client has left."""
+        """A response is complete, or its client has disconnected."""
         route, status = exchange.request.route, exchange.status
         key = (route.name if route is not None else "other", status)
         requests = self.requests
