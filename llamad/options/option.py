@@ -1,4 +1,4 @@
-"""Owns what is written about an option beside its type and default: its help, its flag, how it is echoed.
+"""Owns an option's metadata beside its type and default: its help, its flag, whether it is echoed.
 
 Pure data, read from any thread. Must not know the table, the flags or HTTP.
 """
@@ -16,7 +16,7 @@ from msgspec import NODEFAULT, Meta
 
 INT32_MAX = 2**31 - 1
 FLOAT_MAX = 3e38  # a little less than a 32-bit float can hold
-LEFT_OUT = -(2**31)  # no whole number that a request may give: it stands for one that was not given
+LEFT_OUT = -(2**31)  # outside every range: marks an integer that was not given
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,20 +25,20 @@ class Option:
 
     section: str  # of docs/options.md
     help: str  # without a capital or a full stop
-    note: str = ""  # more of it, for the page only
+    note: str = ""  # more help, for the page only
     values: str = ""  # "type and range" of the page, where the field's type does not say it
     default: str = ""  # the default on the page, where the value does not say it
     flags: tuple[str, ...] = ()  # every spelling of the flag that sets the default, the one to show last
     off: tuple[str, ...] = ()  # every spelling of a switch's negation
     env: str = ""
     metavar: str = ""
-    see: tuple[str, ...] = ()  # other flags that have to do with it
+    see: tuple[str, ...] = ()  # related flags
     echo: bool = True  # in generation_settings, under its name and its aliases
 
 
 @dataclass(frozen=True, slots=True)
 class Alias:
-    """Metadata of a field that is only another name of an option."""
+    """Metadata of a field that is an alias of an option."""
 
     of: str
 
@@ -49,10 +49,10 @@ class Field:
 
     name: str
     type: Any
-    default: Any  # NODEFAULT: it must be given
+    default: Any  # NODEFAULT: required
     low: float | None  # inclusive
     high: float | None  # inclusive
-    above: float | None  # a lower bound that is itself not allowed
+    above: float | None  # exclusive lower bound
     description: str  # of msgspec.Meta
     option: Option | None
     alias: Alias | None
@@ -70,7 +70,7 @@ def fields_of(struct: type[msgspec.Struct]) -> Mapping[str, Field]:
 
 
 def defaults_of(struct: type[msgspec.Struct]) -> dict[str, Any]:
-    """The defaults of those fields that have one."""
+    """The defaults of the fields that have one."""
     found = {}
     for one in msgspec.structs.fields(struct):
         if not one.required:

@@ -1,4 +1,4 @@
-"""Owns the names of the samplers: present names, older spellings, letters, numbers, and the default order.
+"""Owns the names of the samplers: current names, older spellings, letters, numbers, and the default order.
 
 Pure data, read from any thread. Must not know how a sampler works.
 """
@@ -28,7 +28,7 @@ LETTERS: Mapping[str, str] = MappingProxyType(
     }
 )
 
-# As the engine counts them: numbers of ext/llama/table.h.
+# The engine's numbers, from ext/llama/table.h.
 KINDS: Mapping[str, int] = MappingProxyType(
     {
         "penalties": 1,
@@ -44,7 +44,7 @@ KINDS: Mapping[str, int] = MappingProxyType(
     }
 )
 
-# "penalties" is not in it: they come first by themselves whenever they are not neutral.
+# Without "penalties": unless neutral, they come first anyway.
 DEFAULT_ORDER: tuple[str, ...] = tuple(name for name in LETTERS.values() if name != "penalties")
 
 _OTHER_SPELLINGS = {
@@ -69,5 +69,5 @@ _NAMES: Mapping[str, str] = MappingProxyType(_spellings())
 
 
 def present_name(text: str) -> str | None:
-    """The sampler's present name for any known spelling of it (case, "-" and "_" do not matter), else None."""
+    """The sampler's current name for any known spelling (case, "-" and "_" do not matter), else None."""
     return _NAMES.get(text.lower().replace("-", "_"))

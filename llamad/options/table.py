@@ -1,7 +1,7 @@
-"""Owns the table of options: all that a request can say about its generation, each declared here and nowhere else.
+"""Owns the table of generation options; each option is declared here and nowhere else.
 
-A field has the option's name, type, range and default; its Option the documentation and the flag. The flags, the
-decoder of requests, `generation_settings`, /props and docs/options.md follow from it. Pure data; must not compute.
+A field has the option's name, type, range and default; its Option has the help and the flag. The flags, the request
+decoder, `generation_settings`, /props and docs/options.md are derived from it. Pure data; must not compute.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Share = Annotated[float, Meta(ge=0, le=1)]
 Whole = Annotated[int, Meta(ge=-INT32_MAX, le=INT32_MAX)]
 Count = Annotated[int, Meta(ge=0, le=INT32_MAX)]
 Many = Annotated[int, Meta(ge=1, le=INT32_MAX)]
-LastN = Annotated[int, Meta(ge=-1, le=INT32_MAX)]  # -1: all there is
+LastN = Annotated[int, Meta(ge=-1, le=INT32_MAX)]  # -1: the context size
 Length = Annotated[int, Meta(ge=-2, le=INT32_MAX)]
 Seed = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 
@@ -40,8 +40,8 @@ STOP_BYTES_MAX = 4096
 RESPONSE_FIELDS_MAX = 256
 RESPONSE_FIELD_MAX = 256
 
-PROMPT, LENGTH, SAMPLING, PENALTIES = "The prompt", "Length", "Sampling", "Penalties"
-FORM, ANSWER, NOT_YET = "Form", "The answer", "Not available yet"
+PROMPT, LENGTH, SAMPLING, PENALTIES = "Prompt", "Length", "Sampling", "Penalties"
+FORM, ANSWER, NOT_YET = "Structured output", "Response", "Not available yet"
 
 prompt = partial(Option, section=PROMPT)
 length = partial(Option, section=LENGTH)
@@ -53,15 +53,15 @@ not_yet = partial(Option, section=NOT_YET, echo=False)
 
 
 class Options(Struct, kw_only=True):
-    """What a request gets that says nothing; with the flags' values, the server's own; with a request's, its own."""
+    """The options of one generation. The flags override the defaults here, and a request overrides the flags."""
 
-    # The prompt.
+    # Prompt.
 
     system_prompt: Annotated[
         SystemPrompt | None,
         prompt(
-            help="from now on stands before every prompt of every client",
-            note='`""` takes it away. Without a `prompt` it is only set and read into the cache',
+            help="system prompt before every prompt of every client, from now on",
+            note='`""` removes it. Without a `prompt` it is only set and cached',
             values="string, or object of strings `prompt`, `anti_prompt`, `assistant_name`",
             see=("-spf", "--no-system-prompt"),
             echo=False,
@@ -70,13 +70,13 @@ class Options(Struct, kw_only=True):
     cache_prompt: Annotated[
         bool,
         prompt(
-            help="reuse cached prefixes of the prompt",
+            help="reuse the cached prefix of the prompt",
             flags=("--cache-prompt",),
             off=("--no-cache-prompt",),
             env="LLAMA_ARG_CACHE_PROMPT",
         ),
     ] = True
-    id_slot: Annotated[Whole, prompt(help="the slot to run in; -1: any", values="-1 to slots - 1")] = -1
+    id_slot: Annotated[Whole, prompt(help="slot to run in; -1: any", values="-1 to slots - 1")] = -1
     slot_id: Annotated[Whole, Alias("id_slot")] = LEFT_OUT
 
     # Length.
@@ -85,7 +85,7 @@ class Options(Struct, kw_only=True):
         Length,
         length(
             help="maximum tokens to generate; -1: no limit, -2: until the context is full",
-            note="0 only prefills the prompt",
+            note="0: only prefill the prompt",
             flags=("-n", "--predict", "--n-predict"),
             env="LLAMA_ARG_N_PREDICT",
             see=("--n-predict-max",),
@@ -95,21 +95,21 @@ class Options(Struct, kw_only=True):
     n_keep: Annotated[
         LastN,
         length(
-            help="prompt tokens kept on a context shift, BOS not counted; -1: the whole prompt",
+            help="prompt tokens kept on a context shift, without BOS; -1: the whole prompt",
             flags=("--keep",),
             env="LLAMA_ARG_KEEP",
         ),
     ] = 0
     n_discard: Annotated[
-        Count, length(help="tokens dropped on a context shift; 0: half of what is not kept")
+        Count, length(help="tokens dropped on a context shift; 0: half of those not kept")
     ] = 0
     t_max_predict_ms: Annotated[
-        LastN, length(help="time limit of the generation, once it has a line break; 0 or less: none")
+        LastN, length(help="time limit for generation, checked after the first newline; 0 or less: none")
     ] = 0
     stop: Annotated[
         Stops,
         length(
-            help="texts that end the answer and are not part of it",
+            help="strings that end the answer; not part of it",
             values=f"string, or array of at most `--stop-max` strings of up to {STOP_BYTES_MAX} bytes",
             see=("--stop-max",),
         ),
@@ -117,20 +117,20 @@ class Options(Struct, kw_only=True):
     ignore_eos: Annotated[
         bool,
         length(
-            help="never sample a token that ends the text",
+            help="never sample an end-of-generation token",
             flags=("--ignore-eos",),
             env="LLAMA_ARG_IGNORE_EOS",
         ),
     ] = False
     n_indent: Annotated[
         Count,
-        length(help="a line indented by fewer spaces or tabs ends the answer; 0: off"),
+        length(help="end the answer at a line indented by less than this; 0: off"),
     ] = 0
     n: Annotated[
         Many,
         length(
-            help="completions of each prompt, as an array",
-            note="The prompt is prefilled once; each has the next seed",
+            help="number of completions per prompt, returned as an array",
+            note="The prompt is prefilled once; each completion has the next seed",
             values="1 to `--n-max`",
             see=("--n-max",),
         ),
@@ -142,8 +142,8 @@ class Options(Struct, kw_only=True):
     samplers: Annotated[
         Samplers,
         sampling(
-            help="the samplers in the order of use; penalties come first unless the list names them",
-            note="One that is not listed is not used, one listed twice works twice",
+            help="samplers in order; penalties come first unless listed",
+            note="A sampler that is not listed is off; one listed twice runs twice",
             values=f"array of names, or a string of letters; at most {SAMPLERS_MAX}",
             flags=("--samplers",),
             env="LLAMA_ARG_SAMPLERS",
@@ -154,8 +154,8 @@ class Options(Struct, kw_only=True):
     seed: Annotated[
         Seed,
         sampling(
-            help="random seed; negative: a new one for each request",
-            note="4294967295 too; larger ones are taken modulo that. The echo has the seed that was used",
+            help="random seed; negative: a new one per request",
+            note="4294967295 is random, too; larger values are taken modulo it. The response has the seed used",
             values="64 bits",
             flags=("-s", "--seed"),
             env="LLAMA_ARG_SEED",
@@ -164,7 +164,7 @@ class Options(Struct, kw_only=True):
     temperature: Annotated[
         Number,
         sampling(
-            help="temperature, by which logits are divided; 0 or less: greedy",
+            help="temperature; 0 or less: greedy",
             flags=("--temperature", "--temp"),
             env="LLAMA_ARG_TEMPERATURE",
         ),
@@ -188,13 +188,13 @@ class Options(Struct, kw_only=True):
     top_k: Annotated[
         Whole,
         sampling(
-            help="keep the k likeliest tokens; 0 or less: off", flags=("--top-k",), env="LLAMA_ARG_TOP_K"
+            help="keep the k most likely tokens; 0 or less: off", flags=("--top-k",), env="LLAMA_ARG_TOP_K"
         ),
     ] = 40
     top_p: Annotated[
         Share,
         sampling(
-            help="keep the likeliest tokens that together have this probability; 1: off",
+            help="keep the most likely tokens up to this total probability; 1: off",
             flags=("--top-p",),
             env="LLAMA_ARG_TOP_P",
         ),
@@ -202,7 +202,7 @@ class Options(Struct, kw_only=True):
     min_p: Annotated[
         Share,
         sampling(
-            help="keep tokens with at least this share of the likeliest's probability; 0: off",
+            help="minimum probability, relative to the most likely token; 0: off",
             flags=("--min-p",),
             env="LLAMA_ARG_MIN_P",
         ),
@@ -210,7 +210,7 @@ class Options(Struct, kw_only=True):
     typical_p: Annotated[
         Share,
         sampling(
-            help="keep the least unusual tokens that together have this probability; 1: off",
+            help="locally typical sampling; 1: off",
             flags=("--typical-p", "--typical"),
             env="LLAMA_ARG_TYPICAL",
         ),
@@ -218,7 +218,7 @@ class Options(Struct, kw_only=True):
     tfs_z: Annotated[
         Share,
         sampling(
-            help="tail-free sampling: cut where the curve of probabilities is flat; 1: off",
+            help="tail-free sampling; 1: off",
             flags=("--tfs",),
             env="LLAMA_ARG_TFS",
         ),
@@ -226,7 +226,7 @@ class Options(Struct, kw_only=True):
     top_n_sigma: Annotated[
         Number,
         sampling(
-            help="keep tokens within this many standard deviations of the best logit; 0 or less: off",
+            help="keep logits within this many standard deviations of the maximum; 0 or less: off",
             flags=("--top-nsigma", "--top-n-sigma"),
             env="LLAMA_ARG_TOP_N_SIGMA",
         ),
@@ -234,7 +234,7 @@ class Options(Struct, kw_only=True):
     xtc_probability: Annotated[
         Share,
         sampling(
-            help="how often XTC drops the likeliest tokens; 0: off",
+            help="probability that XTC removes the top tokens; 0: off",
             flags=("--xtc-probability",),
             env="LLAMA_ARG_XTC_PROBABILITY",
         ),
@@ -242,7 +242,7 @@ class Options(Struct, kw_only=True):
     xtc_threshold: Annotated[
         Share,
         sampling(
-            help="XTC drops all tokens at least this likely but the last of them; above 0.5: off",
+            help="minimum probability of a token that XTC removes; above 0.5: off",
             flags=("--xtc-threshold",),
             env="LLAMA_ARG_XTC_THRESHOLD",
         ),
@@ -251,7 +251,7 @@ class Options(Struct, kw_only=True):
         int,
         Meta(ge=0, le=2),
         sampling(
-            help="Mirostat version 1 or 2 in place of the other samplers; 0: off",
+            help="Mirostat version, instead of the other samplers; 0: off",
             flags=("--mirostat",),
             env="LLAMA_ARG_MIROSTAT",
         ),
@@ -268,13 +268,17 @@ class Options(Struct, kw_only=True):
     ] = 0.1
     min_keep: Annotated[
         Count,
-        sampling(help="minimum tokens that a cut leaves", flags=("--min-keep",), env="LLAMA_ARG_MIN_KEEP"),
+        sampling(
+            help="minimum number of tokens that samplers keep",
+            flags=("--min-keep",),
+            env="LLAMA_ARG_MIN_KEEP",
+        ),
     ] = 0
     logit_bias: Annotated[
         Biases,
         sampling(
             help="added to the logits of these tokens",
-            note="`false` forbids them. In place of the server's own",
+            note="`false` forbids a token. Replaces the server's own",
             values='array of `[id or text, number or false]`, or object `{"id or text": number or false}`',
             flags=("-l", "--logit-bias"),
             env="LLAMA_ARG_LOGIT_BIAS",
@@ -286,7 +290,7 @@ class Options(Struct, kw_only=True):
     repeat_last_n: Annotated[
         LastN,
         penalty(
-            help="window of the penalties, in tokens; 0: off, -1: the context size",
+            help="tokens to penalize; 0: off, -1: the context size",
             flags=("--repeat-last-n",),
             env="LLAMA_ARG_REPEAT_LAST_N",
         ),
@@ -294,7 +298,7 @@ class Options(Struct, kw_only=True):
     repeat_penalty: Annotated[
         Positive,
         penalty(
-            help="divides positive logits of tokens that occurred, multiplies others; 1: off",
+            help="penalty on repeated tokens; 1: off",
             flags=("--repeat-penalty",),
             env="LLAMA_ARG_REPEAT_PENALTY",
         ),
@@ -302,7 +306,7 @@ class Options(Struct, kw_only=True):
     presence_penalty: Annotated[
         Number,
         penalty(
-            help="subtracted once from the logits of tokens that occurred; 0: off",
+            help="subtracted once from the logits of repeated tokens; 0: off",
             flags=("--presence-penalty",),
             env="LLAMA_ARG_PRESENCE_PENALTY",
         ),
@@ -310,7 +314,7 @@ class Options(Struct, kw_only=True):
     frequency_penalty: Annotated[
         Number,
         penalty(
-            help="subtracted for each time a token occurred; 0: off",
+            help="subtracted per repetition from a token's logit; 0: off",
             flags=("--frequency-penalty",),
             env="LLAMA_ARG_FREQUENCY_PENALTY",
         ),
@@ -318,7 +322,7 @@ class Options(Struct, kw_only=True):
     penalize_nl: Annotated[
         bool,
         penalty(
-            help="apply the penalties to line breaks, too",
+            help="penalize newlines, too",
             flags=("--penalize-nl",),
             off=("--no-penalize-nl",),
             env="LLAMA_ARG_PENALIZE_NL",
@@ -327,7 +331,7 @@ class Options(Struct, kw_only=True):
     penalty_prompt: Annotated[
         TokenIds | None,
         penalty(
-            help="what penalties and DRY take for the prompt; null: the prompt itself",
+            help="text that penalties and DRY use instead of the prompt; null: the prompt",
             values="null, string, or array of token ids",
             default="null",
             echo=False,
@@ -337,7 +341,7 @@ class Options(Struct, kw_only=True):
         FromZero,
         penalty(
             help="strength of DRY, the penalty on repeated sequences; 0: off",
-            note="A token that extends a repetition loses multiplier * base ^ (length - allowed length)",
+            note="The next token of a repetition loses multiplier * base ^ (length - allowed length)",
             flags=("--dry-multiplier",),
             env="LLAMA_ARG_DRY_MULTIPLIER",
         ),
@@ -345,7 +349,7 @@ class Options(Struct, kw_only=True):
     dry_base: Annotated[
         FromOne,
         penalty(
-            help="how fast DRY grows with the length of a repetition",
+            help="base of DRY's growth with the length of a repetition",
             flags=("--dry-base",),
             env="LLAMA_ARG_DRY_BASE",
         ),
@@ -353,7 +357,7 @@ class Options(Struct, kw_only=True):
     dry_allowed_length: Annotated[
         Count,
         penalty(
-            help="length of repetition that DRY allows",
+            help="longest repetition without a DRY penalty",
             flags=("--dry-allowed-length",),
             env="LLAMA_ARG_DRY_ALLOWED_LENGTH",
         ),
@@ -361,7 +365,7 @@ class Options(Struct, kw_only=True):
     dry_penalty_last_n: Annotated[
         LastN,
         penalty(
-            help="window of DRY, in tokens; 0: off, -1: the context size",
+            help="tokens DRY looks back; 0: off, -1: the context size",
             flags=("--dry-penalty-last-n",),
             env="LLAMA_ARG_DRY_PENALTY_LAST_N",
         ),
@@ -369,21 +373,21 @@ class Options(Struct, kw_only=True):
     dry_sequence_breakers: Annotated[
         SequenceBreakers,
         penalty(
-            help="texts that end a repetition",
-            values=f"array of at most {BREAKERS_MAX} strings of up to {BREAKER_BYTES_MAX} bytes, of which 40 count",
+            help="strings that end a repetition",
+            values=f"array of at most {BREAKERS_MAX} strings of up to {BREAKER_BYTES_MAX} bytes, 40 of which count",
             flags=("--dry-sequence-breaker",),
             env="LLAMA_ARG_DRY_SEQUENCE_BREAKER",
             metavar="TEXT",
         ),
     ] = SequenceBreakers(("\n", ":", '"', "*"))
 
-    # Form.
+    # Structured output.
 
     grammar: Annotated[
         str | None,
         form(
-            help="the answer follows this grammar",
-            note='`""`: none, also against the server\'s own. Errors are told with line and column; at most 2 MiB',
+            help="GBNF grammar for the output",
+            note='`""`: none, not even the server\'s. A malformed one is a 400 with line and column. At most 2 MiB',
             values="string, GBNF",
             see=("--grammar", "--grammar-file"),
         ),
@@ -392,7 +396,7 @@ class Options(Struct, kw_only=True):
         dict[str, Any] | bool | None,
         Meta(description="an object, true or false"),
         form(
-            help="the answer is JSON that fits this schema; not together with `grammar`",
+            help="JSON schema for the output; not with `grammar`",
             note="At most 2 MiB and 5 s of conversion",
             values="object or boolean",
             see=("-j", "-jf"),
@@ -401,31 +405,31 @@ class Options(Struct, kw_only=True):
     strict: Annotated[
         bool,
         form(
-            help="whether a keyword of the schema that cannot be honoured is a 400",
-            note="With false it is left out, and `warnings` in the result says so",
+            help="reject schema keywords that cannot be honoured",
+            note="With false they are dropped, and `warnings` in the response says so",
         ),
     ] = True
 
-    # The answer.
+    # Response.
 
-    stream: Annotated[bool, answer(help="send the text as it comes, as server-sent events")] = False
-    return_tokens: Annotated[bool, answer(help="put the ids of the answer into `tokens`")] = False
+    stream: Annotated[bool, answer(help="stream the answer as server-sent events")] = False
+    return_tokens: Annotated[bool, answer(help="return token ids in `tokens`")] = False
     n_probs: Annotated[
         Count,
         answer(
-            help="tell the likeliest tokens of each step and their logprobs, in `completion_probabilities`",
+            help="top tokens and logprobs per generated token, in `completion_probabilities`",
             values="0 to `--n-probs-max`",
             see=("--n-probs-max",),
         ),
     ] = 0
     post_sampling_probs: Annotated[
-        bool, answer(help="tell what the samplers left, and its probabilities, instead")
+        bool, answer(help="probabilities after the samplers instead of logprobs before them")
     ] = False
-    timings_per_token: Annotated[bool, answer(help="put `timings` into each event of a stream")] = False
+    timings_per_token: Annotated[bool, answer(help="`timings` in every event of a stream")] = False
     response_fields: Annotated[
         ResponseFields,
         answer(
-            help='only these fields of the result; `"a/b"` is b out of a, under that name',
+            help='fields of the response to return; `"a/b"` is b of a',
             values=f"array of up to {RESPONSE_FIELDS_MAX} strings of {RESPONSE_FIELD_MAX} characters",
             default="all",
             echo=False,
@@ -442,10 +446,10 @@ FIELDS = fields_of(Options)
 
 
 def names_of(name: str) -> tuple[str, ...]:
-    """The option's names: its own, then the others."""
+    """The option's name and its aliases."""
     others = (one.name for one in FIELDS.values() if one.alias is not None and one.alias.of == name)
     return (name, *others)
 
 
-# Those whose default a flag sets.
+# Options whose default is set by a flag.
 WITH_FLAG = tuple(name for name, one in FIELDS.items() if one.option is not None and one.option.flags)

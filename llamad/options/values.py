@@ -1,7 +1,7 @@
-"""Owns the types of the options that are more than a number, a text or a switch.
+"""Owns the types of the options that are more than a number, a string or a switch.
 
-Pure data, read from any thread. How JSON becomes one is api/request's, how a flag does flags'. Each has a class of its
-own, which is how the decoder of requests tells them apart.
+Pure data, read from any thread. api/request reads them from JSON, flags/ from the command line. Each is a class of its
+own, so that the request decoder can tell them apart.
 """
 
 from __future__ import annotations
@@ -12,38 +12,38 @@ from llamad.options.option import INT32_MAX
 
 
 class Samplers(tuple[str, ...]):
-    """Names of samplers in the order of use."""
+    """Sampler names, in order."""
 
     __slots__ = ()
 
 
 class Stops(tuple[str, ...]):
-    """Texts that end an answer; none is empty."""
+    """Strings that end an answer; none is empty."""
 
     __slots__ = ()
 
 
 class SequenceBreakers(tuple[str, ...]):
-    """Texts that end a repetition, for DRY."""
+    """Strings that end a repetition, for DRY."""
 
     __slots__ = ()
 
 
 class LogitBias(NamedTuple):
-    """A token and what is added to its logit; -inf forbids it."""
+    """A token and the bias added to its logit; -inf forbids it."""
 
     token: int
     bias: float
 
 
 class Biases(tuple[LogitBias, ...]):
-    """What is added to the logits of some tokens."""
+    """Biases by token."""
 
     __slots__ = ()
 
 
 class ResponseFields(tuple[str, ...]):
-    """Paths of the fields that an answer is to have; none: all."""
+    """Paths of the fields that a response should have; empty: all."""
 
     __slots__ = ()
 
@@ -55,15 +55,15 @@ class TokenIds(bytes):
 
 
 class NotYet(tuple[object, ...]):
-    """An option of the contract that this version does not have: only its neutral value is taken."""
+    """An option that is not available yet: only its neutral value is accepted."""
 
     __slots__ = ()
 
 
 class SystemPrompt:
-    """`anti_prompt` and `assistant_name` are for clients, which learn them from /props; here they do nothing.
+    """`anti_prompt` and `assistant_name` are for clients, which get them from /props; the server does not use them.
 
-    Never changed once made."""
+    Immutable."""
 
     __slots__ = ("anti_prompt", "assistant_name", "prompt", "tokens")
 
@@ -73,7 +73,7 @@ class SystemPrompt:
         self.prompt = prompt
         self.anti_prompt = anti_prompt
         self.assistant_name = assistant_name
-        self.tokens = tokens  # ids as int32, with BOS where the model wants it; empty until tokenized
+        self.tokens = tokens  # ids as int32, with BOS if the model wants it; empty until tokenized
 
     @property
     def n_tokens(self) -> int:

@@ -57,7 +57,7 @@ def test_another_flag_of_the_same_setting_wins_too() -> None:
 
 
 def test_errors_name_the_variable() -> None:
-    assert complaint("", {"LLAMA_ARG_PORT": "x"}) == "LLAMA_ARG_PORT: 'x' is not a whole number"
+    assert complaint("", {"LLAMA_ARG_PORT": "x"}) == "LLAMA_ARG_PORT: 'x' is not an integer"
 
 
 @pytest.mark.parametrize("word", ["1", "true", "on", "enabled", "yes", "ON", "True"])

@@ -152,15 +152,15 @@ def test_the_model_may_come_from_the_environment() -> None:
         ("-nlg 4", "unknown flag -nlg; did you mean -ngl?"),
         ("--zzzzzzzz", "unknown flag --zzzzzzzz; see --help"),
         ("-c", "-c needs a value: -c N"),
-        ("-c ten", "-c: 'ten' is not a whole number"),
-        ("-c 1.5", "-c: '1.5' is not a whole number"),
-        ("-c 1_000", "-c: '1_000' is not a whole number"),
+        ("-c ten", "-c: 'ten' is not an integer"),
+        ("-c 1.5", "-c: '1.5' is not an integer"),
+        ("-c 1_000", "-c: '1_000' is not an integer"),
         ("-c -1", "-c: -1 is out of range; use 0 to 2147483647"),
         ("-c 99999999999", "-c: 99999999999 is out of range; use 0 to 2147483647"),
         ("--port 65536", "--port: 65536 is out of range; use 0 to 65535"),
         ("-np 0", "-np: 0 is out of range; use 1 to 256, auto"),
         ("-np 257", "-np: 257 is out of range; use 1 to 256, auto"),
-        ("-ngl some", "-ngl: 'some' is not a whole number, auto, all"),
+        ("-ngl some", "-ngl: 'some' is not an integer, auto, all"),
         ("--temp warm", "--temp: 'warm' is not a number"),
         ("--temp nan", "--temp: 'nan' is not a finite number"),
         ("--temp 1e39", "--temp: 1e39 is out of range; use a smaller number"),
@@ -172,20 +172,20 @@ def test_the_model_may_come_from_the_environment() -> None:
         ("--mmap=perhaps", "--mmap: 'perhaps' is not yes or no; use 1 or 0, on or off, true or false"),
         ("-ts 1,,2", "-ts: '1,,2' has an empty entry"),
         ("-ts 1,-2", "-ts: -2 is out of range; use 0 or more"),
-        ("-l 5", "-l: '5' is not TOKEN+BIAS or TOKEN-BIAS; write for example 15043+1 or 15043-inf"),
+        ("-l 5", "-l: '5' is not TOKEN+BIAS or TOKEN-BIAS; use for example 15043+1 or 15043-inf"),
         ("-l 5+inf", "-l: '5+inf' would force one token forever; use a finite bias or -inf"),
-        ("--body-max-bytes 5Q", "--body-max-bytes: '5Q' is not a size; write bytes, or for example 64K, 64M, 1G"),
+        ("--body-max-bytes 5Q", "--body-max-bytes: '5Q' is not a size; use bytes, or for example 64K, 64M, 1G"),
         ("--header-max-bytes 1", "--header-max-bytes: 1 is out of range; use 1024 to 1073741824 bytes"),
-        ("--cors-origins localhost", "--cors-origins: 'localhost' is not an origin; write it whole, for example "
+        ("--cors-origins localhost", "--cors-origins: 'localhost' is not an origin; use for example "
          "http://localhost:3000"),
-        ("--host a,b", "--host: 'a,b' names several addresses; llamad listens on one, 0.0.0.0 for all"),
-        ("--sampling-seq kz", "--sampling-seq: 'z' is not a sampler's letter; known are e penalties, d dry, "
+        ("--host a,b", "--host: 'a,b' names several addresses; llamad listens on one; use 0.0.0.0 for all"),
+        ("--sampling-seq kz", "--sampling-seq: 'z' is not a sampler letter; use e penalties, d dry, "
          "s top_n_sigma, k top_k, f tfs_z, y typ_p, p top_p, m min_p, x xtc, t temperature"),
         ("--override-kv a=int", "--override-kv: 'a=int' is not KEY=TYPE:VALUE, for example "
          "tokenizer.ggml.add_bos_token=bool:false"),
         ("--override-kv a=long:1", "--override-kv: 'long' is not a type; use int, float, bool or str"),
         ("--override-kv a=bool:2", "--override-kv: '2' is not true or false"),
-        ("--override-kv a=int:x", "--override-kv: 'x' is not a whole number"),
+        ("--override-kv a=int:x", "--override-kv: 'x' is not an integer"),
         ("--override-kv a=float:inf", "--override-kv: 'inf' is not a finite number"),
         ("--ssl-key-file k.pem", "TLS needs both --ssl-key-file and --ssl-cert-file"),
         ("-fa off -ctv q8_0", "--cache-type-v q8_0 needs flash attention: leave out --flash-attn off, or use f16"),
@@ -196,9 +196,7 @@ def test_errors_say_what_to_do(line: str, message: str) -> None:
 
 
 def test_unknown_samplers_list_the_known() -> None:
-    assert complaint("--samplers top_k;topq").startswith(
-        "--samplers: 'topq' is not a sampler; known are penalties"
-    )
+    assert complaint("--samplers top_k;topq").startswith("--samplers: 'topq' is not a sampler; use penalties")
 
 
 def test_empty_values() -> None:

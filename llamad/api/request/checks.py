@@ -23,7 +23,7 @@ def whole(name: str, value: Any, low: float = -INT32_MAX, high: float = INT32_MA
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if not isinstance(value, int) or isinstance(value, bool):
-        raise bad(f'"{name}" must be a whole number')
+        raise bad(f'"{name}" must be an integer')
     if not low <= value <= high:
         raise out_of_range(name, value, low, high)
     return value

@@ -87,9 +87,9 @@ def wanted_tools(
             ToolCall(dataclasses.asdict(format), tools, choice, parallel, starts_in_reasoning)
         )
     except RecursionError:
-        raise bad('"tools" are nested too deep') from None
+        raise bad('"tools" are nested too deeply') from None
     if len(data) > SCHEMA_BYTES_MAX:
-        raise bad(f'"tools" of which one must be called may have at most {SCHEMA_BYTES_MAX} bytes as JSON')
+        raise bad(f'"tools" may have at most {SCHEMA_BYTES_MAX} bytes as JSON when a call is forced')
     return Wanted(tools=data)
 
 
@@ -261,8 +261,8 @@ def _behind(before: str, text: str) -> str:
 
 def _refused(wanted: Wanted, error: GrammarError) -> ApiError:
     if wanted.schema is not None:
-        return bad(f'"json_schema": the grammar it makes is refused: {error.reason}')
+        return bad(f'"json_schema": its grammar is rejected: {error.reason}')
     if wanted.tools is not None:
-        return bad(f'"tools": the grammar that their schemas make is refused: {error.reason}')
+        return bad(f'"tools": the grammar of their schemas is rejected: {error.reason}')
     where = f"line {error.line}, column {error.column}: " if error.line else ""
     return bad(f'Failed to parse grammar ("grammar"): {where}{error.reason}')

@@ -38,8 +38,7 @@ class Breakers:
                 table = pack_breakers(vocab, [text.encode("utf-8", "replace") for text in texts])
             except ValueError:
                 raise bad(
-                    '"dry_sequence_breakers" begin in too many different ways in this model\'s vocabulary;'
-                    " give fewer or shorter ones"
+                    '"dry_sequence_breakers" match too many tokens of this model; give fewer or shorter ones'
                 ) from None
             with self._lock:
                 self._kept[texts] = table

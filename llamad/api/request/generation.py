@@ -70,7 +70,7 @@ def check_echo(options: Options, constraint: Wanted, n_parts: int, grammar: str)
     n_bytes += sum(map(len, options.dry_sequence_breakers)) + sum(map(len, options.stop))
     if n_parts * n_bytes > ECHO_BYTES_MAX:
         raise bad(
-            f"{n_parts} completions with options as large as these are too much for one request;"
+            f"{n_parts} completions with options this large exceed one request;"
             ' send fewer prompts, a smaller "n", or a smaller "logit_bias", grammar or schema'
         )
 

@@ -113,7 +113,7 @@ def tokenize(prompt: Prompt | Built, model: Model, system: bytes = b"") -> bytes
         tokens = system + (tokens[4:] if model.info.add_bos and tokens.startswith(bos) else tokens)
     if not tokens:
         if model.info.bos < 0:
-            raise bad('"prompt" is empty and the model has no token to begin with')
+            raise bad('"prompt" is empty and the model has no BOS token')
         tokens = bos
     n_tokens = len(tokens) // 4
     if n_tokens >= model.n_ctx_slot:

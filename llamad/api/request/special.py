@@ -41,7 +41,7 @@ def samplers(value: Any) -> Samplers:
     if isinstance(value, str):
         unknown = [letter for letter in value if letter not in LETTERS]
         if unknown:
-            raise bad(f'"samplers": unknown letter "{unknown[0]}"; known are {"".join(LETTERS)}')
+            raise bad(f'"samplers": unknown letter "{unknown[0]}"; use {"".join(LETTERS)}')
         names = [LETTERS[letter] for letter in value]
     else:
         names = [_sampler(one) for one in checks.texts("samplers", value)]
@@ -53,7 +53,7 @@ def samplers(value: Any) -> Samplers:
 def _sampler(name: str) -> str:
     known = present_name(name)
     if known is None:
-        raise bad(f'"samplers": unknown sampler "{name[:64]}"; known are {", ".join(KINDS)}')
+        raise bad(f'"samplers": unknown sampler "{name[:64]}"; use {", ".join(KINDS)}')
     return known
 
 

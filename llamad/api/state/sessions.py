@@ -49,7 +49,7 @@ def _id_of(request: Request) -> int:
     value = request.params["id_session"]
     found = int(value) if value.isascii() and value.isdigit() and len(value) < 40 else -1
     if not 0 <= found <= ID_MAX:
-        raise bad(f'"id_session" must be a whole number, 0 to {ID_MAX}')
+        raise bad(f'"id_session" must be an integer, 0 to {ID_MAX}')
     return found
 
 

@@ -25,7 +25,7 @@ def to_grammar(schema: object, *, strict: bool = True) -> tuple[str, list[str]]:
         converter = Converter(schema, strict)
         return converter.grammar(), converter.report.warnings
     except RecursionError:  # the limits keep far from it, unless the caller's own stack is nearly full
-        raise SchemaError("#", "", "the schema is nested too deep; flatten it") from None
+        raise SchemaError("#", "", "the schema is nested too deeply; flatten it") from None
 
 
 def to_rules(
@@ -40,4 +40,4 @@ def to_rules(
         converter = Converter(schema, strict)
         return converter.named_rules(prefix, at), converter.report.warnings
     except RecursionError:
-        raise SchemaError("#", "", "the schema is nested too deep; flatten it") from None
+        raise SchemaError("#", "", "the schema is nested too deeply; flatten it") from None

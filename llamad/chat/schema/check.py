@@ -59,7 +59,7 @@ class Checker:
         self._report.spend(1)
         if self._depth == DEEPEST:
             raise SchemaError(
-                goal[0].node.pointer, "enum", "the schemas its values are held to are nested too deep"
+                goal[0].node.pointer, "enum", "the schemas its values are held to are nested too deeply"
             )
         self._depth += 1
         try:

@@ -57,9 +57,9 @@ def _is(*kinds: type) -> Test:
 
 
 _A_SCHEMA = (_schema, "must be a schema: an object, true or false")
-_SCHEMAS = (_schemas, "must be a list of schemas with at least one in it")
+_SCHEMAS = (_schemas, "must be a non-empty list of schemas")
 _NAMED = (_named, "must be an object whose values are schemas")
-_COUNT = (_count, "must be a whole number, 0 or more")
+_COUNT = (_count, "must be an integer, 0 or more")
 _NUMBER = (is_number, "must be a number")
 _TEXT = (_is(str), "must be a string")
 _FLAG = (_is(bool), "must be true or false")
@@ -78,7 +78,7 @@ SHAPES: Mapping[str, tuple[Test, str]] = {
     ),
     "dependentSchemas": _NAMED,
     "else": _A_SCHEMA,
-    "enum": (lambda value: isinstance(value, list) and bool(value), "must be a list with at least one value"),
+    "enum": (lambda value: isinstance(value, list) and bool(value), "must be a non-empty list"),
     "exclusiveMaximum": (lambda value: is_number(value) or isinstance(value, bool), "must be a number"),
     "exclusiveMinimum": (lambda value: is_number(value) or isinstance(value, bool), "must be a number"),
     "format": _TEXT,

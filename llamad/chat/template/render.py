@@ -68,7 +68,7 @@ class ChatTemplate:
         except (Raised, Exhausted) as e:
             raise TemplateError(str(e)) from None
         except (RecursionError, MemoryError):
-            raise TemplateError("the template or the messages are nested too deep") from None
+            raise TemplateError("the template or the messages are nested too deeply") from None
         except Exception as e:  # a template can make Python raise anything
             raise TemplateError(f"template error, {_where(self._template, e.__traceback__)}{e}") from None
 

@@ -334,7 +334,7 @@ def compiled(source: str) -> Template:
     except TemplateSyntaxError as e:
         raise TemplateError(f"template syntax error, line {e.lineno}: {e.message}") from None
     except (RecursionError, MemoryError):
-        raise TemplateError("template syntax error: nested too deep") from None
+        raise TemplateError("template syntax error: nested too deeply") from None
     except (
         SyntaxError,
         ValueError,

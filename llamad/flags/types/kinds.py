@@ -1,7 +1,7 @@
 """Owns how the text of a flag becomes a value and back: numbers, text, choices, switches, lists.
 
-Runs at start-up on the main thread. Must not know any flag; an error says only what is wrong with the text,
-the parser puts the flag's name in front.
+Runs at start-up on the main thread. Must not know any flag; an error says only what is wrong with the text, and
+the parser prefixes the flag's name.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _WHOLE = re.compile(r"[+-]?[0-9]+", re.ASCII)
 
 
 class Kind(ABC):
-    """A value's type as the command line sees it; `read` raises ValueError with a sentence for the user."""
+    """The type of a flag's value; `read` raises ValueError with a message for the user."""
 
     takes: ClassVar[int] = 1
     metavar: ClassVar[str] = "VALUE"
@@ -34,7 +34,7 @@ class Kind(ABC):
 
     @abstractmethod
     def hint(self) -> object:
-        """The annotation that a field of Settings with this kind must have."""
+        """The annotation of a Settings field of this kind."""
 
     def write(self, value: Any) -> str:
         """Text that `read` turns into an equal value."""
@@ -57,7 +57,7 @@ def _bounds(low: float | None, high: float | None, above: float | None = None) -
 
 @dataclass(frozen=True, slots=True)
 class Int(Kind):
-    """A whole number; `words` are texts that stand for a number outside the rule, such as "auto"."""
+    """An integer; `words` are texts that stand for a number outside the range, such as "auto"."""
 
     low: int = I32_MIN
     high: int = I32_MAX
@@ -70,7 +70,7 @@ class Int(Kind):
         if word is not None:
             return word
         if not _WHOLE.fullmatch(text):
-            raise ValueError(f"'{text}' is not a whole number{self._or_words()}")
+            raise ValueError(f"'{text}' is not an integer{self._or_words()}")
         # Longer texts are out of every range, and Python refuses to convert very long ones.
         value = int(text) if len(text) < 40 else None
         if value is None or not self.low <= value <= self.high:
@@ -96,7 +96,7 @@ class Int(Kind):
 
 @dataclass(frozen=True, slots=True)
 class Float(Kind):
-    """A finite number that a C float can hold; `above` is a lower bound that is itself not allowed."""
+    """A finite number that fits a C float; `above` is an exclusive lower bound."""
 
     low: float | None = None
     high: float | None = None
@@ -150,7 +150,7 @@ class Text(Kind):
 
 @dataclass(frozen=True, slots=True)
 class File(Text):
-    """A path; whether it exists is for its reader to find out."""
+    """A path; it need not exist."""
 
     metavar: ClassVar[str] = "PATH"
 
@@ -212,9 +212,9 @@ class Switch(Kind):
 
 @dataclass(frozen=True, slots=True)
 class Many(Kind):
-    """A tuple of items. Texts are cut at any character of `cut` (empty: a text is one item).
+    """A tuple of items. Texts are split at any character of `cut` (empty: a text is one item).
 
-    A text equal to `none` means no items at all, also none of those given before.
+    A text equal to `none` means no items, and drops those given before.
     """
 
     item: Kind
@@ -256,7 +256,7 @@ class Pair(Kind):
     metavar: ClassVar[str] = "A B"
 
     def split(self, text: str) -> tuple[str, str] | None:
-        """The two parts of a text that holds both, None when it is only the first."""
+        """The two parts of a text that has both; None if it is only the first."""
         left, joint, right = text.rpartition(self.joint)
         if not joint or not left:
             return None
@@ -269,7 +269,7 @@ class Pair(Kind):
     def read(self, text: str) -> tuple[Any, Any]:
         parts = self.split(text)
         if parts is None:
-            raise ValueError(f"'{text}' is not two values around '{self.joint}'")
+            raise ValueError(f"'{text}' is not two values separated by '{self.joint}'")
         return self.first.read(parts[0]), self.second.read(parts[1])
 
     def hint(self) -> object:

@@ -1,4 +1,4 @@
-"""Owns the way from the table of options to the flags that set their defaults.
+"""Turns the table of options into the flags that set their defaults.
 
 Runs once when the table of flags is built. Must not know a single option.
 """
@@ -14,17 +14,17 @@ from llamad.options.option import FLOAT_MAX, INT32_MAX, Field
 from llamad.options.table import FIELDS
 from llamad.options.values import Biases, Samplers, SequenceBreakers
 
-# Of the types that only a kind of their own can read: that kind, and how a command line says a value of it.
+# For types with a kind of their own: that kind, and how a value is written on the command line.
 _LISTS: dict[type, tuple[Kind, str, dict[str, Any]]] = {
     Samplers: (SamplerNames(), "", {}),
     Biases: (
         Many(Bias()),
-        "15043+1 makes a token likelier, 15043-inf impossible. May be repeated.",
+        "15043+1 makes a token more likely, 15043-inf forbids it. May be repeated.",
         {"repeat": True, "metavar": "TOKEN+BIAS"},
     ),
     SequenceBreakers: (
         Many(Text(), cut="", none="none"),
-        "The first one replaces the defaults; none for no text. May be repeated.",
+        "The first one replaces the defaults; none: no strings. May be repeated.",
         {"repeat": True, "escapes": True},
     ),
 }

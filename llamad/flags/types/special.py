@@ -1,4 +1,4 @@
-"""Owns the kinds that only one or two flags have: sizes, sampler lists, biases, overrides, origins.
+"""Owns the kinds of only one or two flags: sizes, sampler lists, biases, overrides, origins.
 
 Runs at start-up on the main thread. Must not know any flag.
 """
@@ -33,7 +33,7 @@ class Size(Kind):
     def read(self, text: str) -> int:
         match = _SIZE.fullmatch(text)
         if match is None:
-            raise ValueError(f"'{text}' is not a size; write bytes, or for example 64K, 64M, 1G")
+            raise ValueError(f"'{text}' is not a size; use bytes, or for example 64K, 64M, 1G")
         value = int(match[1]) << 10 * " kmgt".index(match[2].lower() or " ")
         if not self.low <= value <= self.high:
             raise ValueError(f"{text} is out of range; use {self.limits()}")
@@ -51,7 +51,7 @@ class Inverse(Float):
     """A number N that is stored as 1/N."""
 
     def read(self, text: str) -> float:
-        # Not super(): a slotted dataclass is a new class, which the bare form does not find in Python 3.11.
+        # Not super(): in Python 3.11 its bare form fails in a slotted dataclass.
         return 1.0 / Float.read(self, text)
 
     def write(self, value: Any) -> str:
@@ -68,7 +68,7 @@ class Host(Kind):
         if not text or any(character.isspace() for character in text):
             raise ValueError(f"'{text}' is not an address; use for example 127.0.0.1 or /run/llamad.sock")
         if "," in text:
-            raise ValueError(f"'{text}' names several addresses; llamad listens on one, 0.0.0.0 for all")
+            raise ValueError(f"'{text}' names several addresses; llamad listens on one; use 0.0.0.0 for all")
         return text
 
     def hint(self) -> object:
@@ -77,13 +77,13 @@ class Host(Kind):
 
 @dataclass(frozen=True, slots=True)
 class Origin(Kind):
-    """A web origin: scheme, host and perhaps a port; or "*" for any."""
+    """A web origin: scheme, host and an optional port; or "*" for any."""
 
     metavar: ClassVar[str] = "ORIGIN"
 
     def read(self, text: str) -> str:
         if text != "*" and not re.fullmatch(r"[a-z][a-z0-9+.-]*://[^\s/]+", text, re.ASCII | re.IGNORECASE):
-            raise ValueError(f"'{text}' is not an origin; write it whole, for example http://localhost:3000")
+            raise ValueError(f"'{text}' is not an origin; use for example http://localhost:3000")
         return text
 
     def hint(self) -> object:
@@ -100,7 +100,7 @@ class Bias(Kind):
         match = _BIAS.fullmatch(text)
         if match is None:
             raise ValueError(
-                f"'{text}' is not TOKEN+BIAS or TOKEN-BIAS; write for example 15043+1 or 15043-inf"
+                f"'{text}' is not TOKEN+BIAS or TOKEN-BIAS; use for example 15043+1 or 15043-inf"
             )
         token = Int(low=0).read(match[1])
         if match[3].lower() in ("inf", "infinity"):
@@ -120,7 +120,7 @@ class Bias(Kind):
 
 @dataclass(frozen=True, slots=True)
 class Overrides(Kind):
-    """KEY=TYPE:VALUE, several after commas; the types are llama.cpp's own four."""
+    """KEY=TYPE:VALUE, comma-separated; the types are llama.cpp's own four."""
 
     metavar: ClassVar[str] = "KEY=TYPE:VALUE"
 
@@ -151,7 +151,7 @@ class Overrides(Kind):
 
 @dataclass(frozen=True, slots=True)
 class Placements(Kind):
-    """PATTERN=BUFFER, several after commas, cut as llama.cpp cuts them: no pattern has a comma or "=" in it."""
+    """PATTERN=BUFFER, comma-separated and split as llama.cpp does: a pattern cannot contain a comma or "="."""
 
     metavar: ClassVar[str] = "PATTERN=BUFFER"
 
@@ -198,7 +198,7 @@ def _override_value(kind: str, raw: str) -> int | float | bool | str:
 
 @dataclass(frozen=True, slots=True)
 class SamplerNames(Kind):
-    """Sampler names in the order of use, cut at ";" (or ","); stored under their present names."""
+    """Sampler names in order, separated by ";" (or ","); stored under their current names."""
 
     metavar: ClassVar[str] = "NAMES"
 
@@ -220,13 +220,13 @@ class SamplerNames(Kind):
     def _one(text: str) -> str:
         name = samplers.present_name(text)
         if name is None:
-            raise ValueError(f"'{text}' is not a sampler; known are {', '.join(samplers.LETTERS.values())}")
+            raise ValueError(f"'{text}' is not a sampler; use {', '.join(samplers.LETTERS.values())}")
         return name
 
 
 @dataclass(frozen=True, slots=True)
 class SamplerLetters(Kind):
-    """The same as SamplerNames, a letter each."""
+    """The same as SamplerNames, one letter each."""
 
     metavar: ClassVar[str] = "LETTERS"
 
@@ -237,7 +237,7 @@ class SamplerLetters(Kind):
         for letter in text:
             if letter not in samplers.LETTERS:
                 known = ", ".join(f"{key} {name}" for key, name in samplers.LETTERS.items())
-                raise ValueError(f"'{letter}' is not a sampler's letter; known are {known}")
+                raise ValueError(f"'{letter}' is not a sampler letter; use {known}")
         return tuple(samplers.LETTERS[letter] for letter in text)
 
     def hint(self) -> object:

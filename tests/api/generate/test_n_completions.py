@@ -85,7 +85,7 @@ def test_one_completion_is_an_object_as_ever(client):
     assert client.complete(PROMPT, n=1, n_predict=1)["index"] == 0
 
 
-@pytest.mark.parametrize(("n", "said"), [(9, "--n-max"), (0, "at least 1"), ("2", "whole number")])
+@pytest.mark.parametrize(("n", "said"), [(9, "--n-max"), (0, "at least 1"), ("2", "integer")])
 def test_n_has_its_limits(client, n, said):
     answer = client.post("/completion", {"prompt": "x", "n": n})
     assert answer.status == 400

@@ -65,7 +65,7 @@ def test_null_is_left_out_and_an_integral_float_is_whole() -> None:
         ({"share": 5}, '"share" must be between 0 and 1, not 5'),
         ({"share": "x"}, '"share" must be a number'),
         ({"share": True}, '"share" must be a number'),
-        ({"n": 1.5}, '"n" must be a whole number'),
+        ({"n": 1.5}, '"n" must be an integer'),
         ({"n": 11}, '"n" must be between 0 and 10, not 11'),
         ({"n": 10**30}, '"n" must be between 0 and 10, not a number of more than 20 digits'),
         ({"on": 1}, '"on" must be true or false'),

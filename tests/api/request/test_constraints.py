@@ -71,7 +71,7 @@ def test_large_options_times_many_completions_are_refused(server):
         {"prompt": ["a"] * 100, "n_predict": 1, "logit_bias": bias, "response_fields": ["stop"]},
     )
     assert answer.status == 400
-    assert "100 completions with options as large" in answer.error["message"]
+    assert "100 completions with options this large" in answer.error["message"]
     answer = server.client.post(
         "/completion", {"prompt": ["a"] * 3, "n_predict": 1, "logit_bias": bias, "response_fields": ["stop"]}
     )

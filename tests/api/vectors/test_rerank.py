@@ -94,7 +94,7 @@ def test_special_tokens_in_a_text_are_text(reranking: Any, reranker: Any) -> Non
         ({"query": "a", "documents": ["a", 5]}, '"documents[1]" must be a string, or an object'),
         ({"query": "a", "documents": [{"title": "b"}]}, '"documents[0]" must be a string, or an object'),
         ({"query": "a", "documents": ["b"], "top_n": -1}, '"top_n" must be at least 0'),
-        ({"query": "a", "documents": ["b"], "top_n": "x"}, '"top_n" must be a whole number'),
+        ({"query": "a", "documents": ["b"], "top_n": "x"}, '"top_n" must be an integer'),
         ({"query": "a", "texts": ["b"], "raw_scores": 1}, '"raw_scores" must be true or false'),
         ({"query": "a", "documents": ["b"] * 2049}, '"documents" may hold at most 2048 texts'),
     ],

@@ -249,7 +249,7 @@ def test_depth(around: str) -> None:
     for depth in (60, 150, 199):
         schema = nested(depth, AROUND[around])
         if around == "not" and depth > 60:
-            with pytest.raises(SchemaError, match="nested too deep"):
+            with pytest.raises(SchemaError, match="nested too deeply"):
                 to_grammar(schema, strict=False)
         else:
             assert Grammar(to_grammar(schema, strict=False)[0])

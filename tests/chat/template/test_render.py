@@ -79,9 +79,9 @@ def test_reasoning_goes_by_either_name() -> None:
         ("{{ 1 / 0 }}", "template error, line 1: division by zero"),
         (
             "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
-            "the template or the messages are nested too deep",
+            "the template or the messages are nested too deeply",
         ),
-        ("{{ " + "(" * 2000 + ")" * 2000 + "}}", "template syntax error: nested too deep"),
+        ("{{ " + "(" * 2000 + ")" * 2000 + "}}", "template syntax error: nested too deeply"),
     ],
 )
 def test_errors(source: str, message: str) -> None:
