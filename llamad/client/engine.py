@@ -291,11 +291,17 @@ class Engine:
                     del tasks[task_id]
                     running.sink.on_failed(event[2], event[3])
             except Exception:
-                # One request's bug must not cost the others their events.
-                log.exception("request %s: writing the response failed", running.task.context.request_id)
-                self.abort(task_id)
-                running.sink.on_broken()
+                self._give_up(task_id, running)
         return len(events)
+
+    def _give_up(self, task_id: int, running: Running) -> None:
+        """A sink raised. One request's bug must not cost the others their events."""
+        log.exception("request %s: writing the response failed", running.task.context.request_id)
+        self.abort(task_id)
+        try:
+            running.sink.on_broken()
+        except Exception:
+            log.exception("request %s: ending it failed, too", running.task.context.request_id)
 
     def _on_written(self) -> None:
         """The last events' answers are with the sockets, and the trace can tell what that took."""

@@ -23,6 +23,7 @@ from llamad.client.action import (
     RESULT_BUSY,
     RESULT_CANNOT,
     RESULT_DONE,
+    RESULT_ENGINE,
     RESULT_NO_ROOM,
     RESULT_NOT_YOURS,
     RESULT_OUTSIDE,
@@ -130,9 +131,7 @@ class States:
         self, slot: int, n_keep: int, n_discard: int, *, nowait: bool = False, owner: int = 0
     ) -> int:
         """Drop n_discard tokens behind the first n_keep; how many are left. Both must fit 32 bits."""
-        action = Action(
-            ACTION_SHIFT, slot, nowait=nowait, owner=owner, n_keep=n_keep, n_discard=n_discard
-        )
+        action = Action(ACTION_SHIFT, slot, nowait=nowait, owner=owner, n_keep=n_keep, n_discard=n_discard)
         return (await self._act(action)).n_tokens
 
     async def tokens(self, slot: int, *, nowait: bool = False, owner: int = 0) -> SlotTokens:
@@ -185,6 +184,8 @@ def _ready_blob(n_bytes: int) -> Blob:
 def _refusal(action: Action, acted: Acted) -> StateRefused:
     if acted.result == RESULT_ABORTED:
         return StateRefused(503, "The server is shutting down")
+    if acted.result == RESULT_ENGINE:
+        return StateRefused(503, "The engine is being restarted after a failure; try again")
     if acted.result == RESULT_NOT_YOURS:
         return StateRefused(404, f"Slot {action.slot} was last used with another API key")
     if acted.result == RESULT_NO_ROOM:

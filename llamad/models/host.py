@@ -79,14 +79,15 @@ class Host:
         loop = asyncio.get_running_loop()
         t_start = time.monotonic()
         future: asyncio.Future[tuple[LoadedModel, Core | None]] = loop.create_future()
-        # A thread of its own, not the executor's: a stopping daemon must not have to wait for a long load.
-        threading.Thread(
-            target=self._load_in_thread, args=(loop, future), name="llamad-load", daemon=True
-        ).start()
         progress = asyncio.ensure_future(self._show_progress())
         try:
+            # A thread of its own, not the executor's: a stopping daemon must not have to wait for a long load.
+            threading.Thread(
+                target=self._load_in_thread, args=(loop, future), name="llamad-load", daemon=True
+            ).start()
             self.loaded, core = await future
             self.model = self.loaded.model
+            self.start(core)
         except LoadCancelled:
             return
         except LoadError as error:
@@ -98,7 +99,6 @@ class Host:
             return
         finally:
             progress.cancel()
-        self.start(core)
         log.info(
             "model ready in %.1f s: %s, %d slots of %d tokens",
             time.monotonic() - t_start,

@@ -260,14 +260,25 @@ def test_a_sink_that_breaks_is_told_and_costs_nobody_else(caplog):
         def on_done(self, done):
             raise RuntimeError("a bug")
 
+        def on_broken(self):
+            super().on_broken()
+            raise RuntimeError("another bug")
+
     with Faked(Fake(script=b"fine")) as server:
         ear = Broken()
         options = sampling(server.daemon.service.defaults.options, seed=1)
         task = Task(RequestContext("id"), b"\3\0\0\0", options)
-        server.loop.call_soon_threadsafe(server.engine.submit, task, ear)
-        server.until(lambda: "broken" in ear.heard)
+        other = Ear()
+
+        def submit() -> None:
+            server.engine.submit(task, ear)
+            server.engine.submit(Task(RequestContext("other"), b"\3\0\0\0", options), other)
+
+        server.loop.call_soon_threadsafe(submit)
+        server.until(lambda: "broken" in ear.heard and "done" in other.heard)
         assert server.client.complete("x")["content"] == "fine"
     assert "a bug" in caplog.text
+    assert "another bug" in caplog.text
 
 
 def test_one_failed_prompt_of_several_is_one_clean_500(caplog):

@@ -1,9 +1,11 @@
 """Prompts that are not read again, on the real model: one beginning of many requests, and what comes back from host
 memory after its slot was given away."""
 
+import json
 import threading
 
 import pytest
+from support.http_client import Client
 from support.live_daemon import Live
 
 # So certain that no rounding changes the text: logits depend on the shapes in which they were computed.
@@ -82,6 +84,52 @@ def test_a_prompt_whose_slot_was_taken_comes_back_to_its_own_key_alone(one_slot)
     assert ask(one_slot, "other", LETTERS)["timings"]["cache_n"] == 0
     assert ask(one_slot, "mine", COUNTING)["content"] == first["content"]
     assert metric(one_slot, "llamad:prompt_cache_hits_total") == 2
+
+
+def test_slots_keep_keys_apart(tiny):
+    """What one key's request left in a slot, or is doing there, is for that key: neither reused, nor shown, nor moved."""
+    flags = ("-np", "2", "-c", "4096", "--slots", "--api-key", "mine", "--api-key", "other")
+    with Live(*flags, model=tiny) as server:
+        client = server.client
+        mine, other = ({"Authorization": f"Bearer {key}"} for key in ("mine", "other"))
+        assert ask(client, "mine", COUNTING)["timings"]["cache_n"] == 0
+        again, theirs = ask(client, "mine", COUNTING), ask(client, "other", COUNTING)
+        assert again["timings"]["cache_n"] > 100
+        assert theirs["timings"]["cache_n"] == 0
+        slot = again["id_slot"]
+        assert theirs["id_slot"] != slot
+        for path in ("action=save-state", "action=tokens", "action=erase", "action=context-shift"):
+            body = {"n_keep": 1, "n_discard": 1}
+            assert client.post(f"/slots/{slot}?{path}", body, headers=other).status == 404
+        assert client.get(f"/v1/slots/{slot}/info", headers=other).status == 404
+        assert client.get(f"/v1/slots/{slot}/info", headers=mine).json["n_tokens"] > 100
+        state = client.post(f"/slots/{slot}?action=save-state", {}, headers=mine).json["state"]
+        assert (
+            client.post(f"/slots/{slot}?action=restore-state", {"state": state}, headers=other).status == 404
+        )
+        body = {
+            "prompt": LETTERS,
+            "n_predict": 500,
+            "ignore_eos": True,
+            "stop": ["never seen"],
+            "stream": True,
+        }
+        events = Client(client.host, client.port, mine).events("/completion", body)
+        next(events)
+        seen = [client.get("/slots", headers=one).json for one in (mine, other)]
+        health = client.get("/health?include_slots", headers=mine).json["slots"]
+        events.close()
+        shown = [json.dumps(slots) for slots in (*seen, health)]
+        assert ["never seen" in text for text in shown] == [True, False, False]
+        assert [text.count("a b c d") > 0 for text in shown] == [True, False, False]
+        assert all(sum(slot["is_processing"] for slot in slots) == 1 for slots in seen)
+
+
+def test_prefixes_are_shared_where_that_is_asked_for(tiny):
+    flags = ("-np", "1", "-c", "2048", "--api-key", "mine", "--api-key", "other", "--share-prefixes")
+    with Live(*flags, model=tiny) as server:
+        ask(server.client, "mine", COUNTING)
+        assert ask(server.client, "other", COUNTING)["timings"]["cache_n"] > 100
 
 
 def test_off_it_reads_again(tiny):

@@ -93,7 +93,9 @@ class FakeStates:
     async def look(self, slot: int, *, owner: int = 0) -> SlotTokens:
         return SlotTokens(list(self.slots[slot]), len(self.slots[slot]))
 
-    async def shift(self, slot: int, n_keep: int, n_discard: int, *, nowait: bool = False, owner: int = 0) -> int:
+    async def shift(
+        self, slot: int, n_keep: int, n_discard: int, *, nowait: bool = False, owner: int = 0
+    ) -> int:
         await self._turn(slot, nowait)
         if n_keep + n_discard > len(self.slots[slot]):
             raise StateRefused(400, '"n_keep" and "n_discard" are more than the slot holds')

@@ -5,7 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import socket
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import Any
 
 TIMEOUT = 300
@@ -61,7 +61,7 @@ class Client:
         assert answer.status == 200, answer.body
         return answer.json
 
-    def events(self, path: str, body: Any) -> Iterator[Any]:
+    def events(self, path: str, body: Any) -> Generator[Any, None, None]:
         """The events of a streamed answer, as they come."""
         connection = http.client.HTTPConnection(self.host, self.port, timeout=TIMEOUT)
         try:

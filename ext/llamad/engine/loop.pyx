@@ -23,7 +23,7 @@ from llamad.engine.state cimport State
 from llamad.engine.threads.logits_arrival cimport arrival_forget
 from llamad.protocol.messages cimport (
     COMMAND_ABORT, COMMAND_ACTION, COMMAND_PAUSE, COMMAND_RESUME, COMMAND_STOP, COMMAND_TASK, FAILURE_ABORTED,
-    FAILURE_DECODE, FAILURE_ENGINE, FAILURE_MEMORY, ActionCommand, TaskCommand, TaskRef,
+    FAILURE_DECODE, FAILURE_ENGINE, FAILURE_MEMORY, RESULT_ABORTED, RESULT_ENGINE, ActionCommand, TaskCommand, TaskRef,
 )
 from llamad.protocol.ring cimport ring_peek, ring_release
 
@@ -126,6 +126,7 @@ cdef void _rebuild(State *state, int32_t code) noexcept nogil:
         _take_commands(state)
         while state.queue.first != NULL:
             admission_drop(state, state.queue.first, FAILURE_ENGINE)
+        actions_drop_all(state, RESULT_ENGINE)
         _wake(state)
         if state.stopping:
             return
@@ -266,6 +267,6 @@ cdef void engine_run(State *state) noexcept nogil:
     _fail_all(state, FAILURE_ABORTED, 0)
     while state.queue.first != NULL:
         admission_drop(state, state.queue.first, FAILURE_ABORTED)
-    actions_drop_all(state)
+    actions_drop_all(state, RESULT_ABORTED)
     state.is_dirty = 1
     _wake(state)

@@ -60,9 +60,9 @@ cdef void actions_drop(State *state, uint64_t id) noexcept nogil:
         _drop(state, link, RESULT_ABORTED)
 
 
-cdef void actions_drop_all(State *state) noexcept nogil:
+cdef void actions_drop_all(State *state, int32_t result) noexcept nogil:
     while state.actions != NULL:
-        _drop(state, &state.actions, RESULT_ABORTED)
+        _drop(state, &state.actions, result)
 
 
 # --- the actions ------------------------------------------------------------------------------------------------

@@ -98,6 +98,7 @@ cdef enum ActionResult:
     RESULT_CANNOT = 6      # this memory, or tokens that a busy slot shares, cannot be moved
     RESULT_FAILED = 7      # llama.cpp refused
     RESULT_NOT_YOURS = 8   # another owner's task used the slot last
+    RESULT_ENGINE = 9      # the context could not be rebuilt
 
 ctypedef struct ActionCommand:
     uint64_t id

@@ -53,7 +53,7 @@ def handle(service: Service, exchange: Exchange) -> None:
         and host.engine is not None
         and service.may_see_slots(exchange.request)
     ):
-        body["slots"] = slots_json(service)
+        body["slots"] = slots_json(service, exchange.request)
     if "fail_on_no_slot" in query and n_idle == 0:
         body["status"] = "no slot available"
         body |= ApiError(503, "no slot available").body()

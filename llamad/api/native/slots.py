@@ -14,7 +14,7 @@ from llamad.api.request import generation as options
 from llamad.api.request.errors import ApiError
 from llamad.api.service.service import Service
 from llamad.http.exchange import Exchange
-from llamad.http.request import Response
+from llamad.http.request import Request, Response
 from llamad.options.table import Options
 
 
@@ -37,16 +37,21 @@ def slot_json(
     generation: Options,
     part: Part | None,
     counts: tuple[int, int, int, int],
+    *,
+    shows_text: bool = True,
 ) -> dict[str, Any]:
-    """A slot in llama-server's present form, with the flat fields of older versions."""
+    """A slot in llama-server's present form, with the flat fields of older versions. Without its text it has the
+    server's own options: stop strings, grammars and biases tell of the prompt, too."""
     model = service.loaded()
-    ready = None if part is None else part.job.ready
+    told = part if shows_text else None
+    ready = None if told is None else told.job.ready
     constraint = service.grammars.known(service.constraint) if ready is None else ready.constraint
     grammar = "" if constraint is None else constraint.text
-    wanted = service.constraint if part is None else part.job.constraint
-    params = options.settings_json(generation, wanted, model.n_ctx_slot, service.model_name, grammar=grammar)
+    wanted = service.constraint if told is None else told.job.constraint
+    shown = generation if shows_text else service.defaults.options
+    params = options.settings_json(shown, wanted, model.n_ctx_slot, service.model_name, grammar=grammar)
     prompt = (
-        "" if part is None else model.vocab.detokenize(part.tokens_prompt, True).decode("utf-8", "replace")
+        "" if told is None else model.vocab.detokenize(told.tokens_prompt, True).decode("utf-8", "replace")
     )
     task_id = -1 if part is None else part.task_id
     n_decoded = counts[2] if part is not None else 0
@@ -67,7 +72,8 @@ def slot_json(
     }
 
 
-def slots_json(service: Service) -> list[dict[str, Any]]:
+def slots_json(service: Service, request: Request) -> list[dict[str, Any]]:
+    """All slots, as the request's key may see them: of another key's task only state and numbers."""
     _, engine = service.ready()
     counts = engine.slots()
     busy = {running.slot: running.sink for running in engine.tasks.values() if running.slot >= 0}
@@ -76,7 +82,9 @@ def slots_json(service: Service) -> list[dict[str, Any]]:
     for index, numbers in enumerate(counts):
         part = busy.get(index)
         part = part if isinstance(part, Part) else None
-        out.append(slot_json(service, index, idle if part is None else part.job.generation, part, numbers))
+        generation = idle if part is None else part.job.generation
+        is_own = part is None or service.owner(part.job.exchange.request) in (0, service.owner(request))
+        out.append(slot_json(service, index, generation, part, numbers, shows_text=is_own))
     return out
 
 
@@ -87,4 +95,4 @@ def listing(service: Service, exchange: Exchange) -> None:
     _, engine = service.ready()
     if exchange.request.query.get("fail_on_no_slot", "0") not in ("", "0") and engine.n_idle() == 0:
         raise ApiError(503, "no slot available")
-    exchange.send(Response(200, msgspec.json.encode(slots_json(service))))
+    exchange.send(Response(200, msgspec.json.encode(slots_json(service, exchange.request))))

@@ -199,7 +199,9 @@ async def _tokens(ask: Ask) -> None:
 
 async def _context_shift(ask: Ask) -> None:
     request = _SHIFT.decode(ask.exchange.request.body)
-    n_tokens = await ask.states.shift(ask.slot, request.n_keep, request.n_discard, nowait=ask.nowait, owner=ask.owner)
+    n_tokens = await ask.states.shift(
+        ask.slot, request.n_keep, request.n_discard, nowait=ask.nowait, owner=ask.owner
+    )
     ask.send({"success": True, "new_n_tokens": n_tokens})
 
 

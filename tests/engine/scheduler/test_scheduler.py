@@ -17,6 +17,7 @@ from support.engine_harness import (
 )
 
 from llamad.base.clock import clock_us
+from llamad.client.action import ACTION_ERASE, RESULT_ENGINE
 from llamad.engine.testing.fake import Fake
 
 
@@ -173,6 +174,18 @@ def test_a_context_that_cannot_be_rebuilt_at_once_refuses_and_recovers():
         h.wait(after)
         assert h.text(after) == b"fine"
         assert h.core.stats()["is_failed"] == 0
+
+
+def test_actions_fail_while_a_context_cannot_be_rebuilt():
+    """They waited for the context, and their clients with them, for as long as that took."""
+    fake = Fake()
+    with Harness(fake) as h:
+        fake.fail_next(-3, n_rebuild_failures=1000)
+        h.wait(h.submit(b"one"))
+        h.until(lambda: h.core.stats()["is_failed"] == 1)
+        action = h.act(ACTION_ERASE, 0)
+        h.until(lambda: h.acted[action] is not None)
+        assert h.acted[action].result == RESULT_ENGINE
 
 
 def writers_and_budget(h: Harness, since: int, slot: int) -> None:
