@@ -87,7 +87,7 @@ def test_a_prompt_whose_slot_was_taken_comes_back_to_its_own_key_alone(one_slot)
 
 
 def test_slots_keep_keys_apart(tiny):
-    """What one key's request left in a slot, or is doing there, is for that key: neither reused, nor shown, nor moved."""
+    """What one key's request left in a slot or is doing there is neither reused by nor shown to another, nor moved."""
     flags = ("-np", "2", "-c", "4096", "--slots", "--api-key", "mine", "--api-key", "other")
     with Live(*flags, model=tiny) as server:
         client = server.client
