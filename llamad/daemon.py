@@ -154,7 +154,7 @@ class Daemon:
         await self.start()
         background = [
             asyncio.ensure_future(self._load()),
-            asyncio.ensure_future(self.service.ping_loop()),
+            asyncio.ensure_future(self.service.watch_streams()),
         ]
         await self._stop.wait()
         await self.drain()

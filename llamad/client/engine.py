@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import threading
 import time
 from collections import deque
@@ -27,6 +28,7 @@ log = logging.getLogger("llamad.engine")
 EVENT_ADMITTED, EVENT_TEXT, EVENT_DONE, EVENT_FAILED, EVENT_STEP, EVENT_ACTION, EVENT_PROMPT = range(1, 8)
 RETRY_SECONDS = 0.005
 STOP_SECONDS = 1.0
+CLIENT_SHARE = 0.75  # of the queue, at most, for one client: the rest is for others
 
 
 class Running:
@@ -146,6 +148,11 @@ class Engine:
         """Whether the queue has room for so many more."""
         return len(self.tasks) + n_tasks <= self.n_slots + self.queue_max
 
+    def has_share(self, client: int, n_tasks: int) -> bool:
+        """Whether so many more leave room in the queue for other clients."""
+        n_own = sum(running.task.context.client == client for running in self.tasks.values())
+        return n_own + n_tasks <= self.n_slots + math.ceil(self.queue_max * CLIENT_SHARE)
+
     def new_group(self) -> int:
         """A number for tasks of one prompt that share its reading."""
         self._n_groups += 1
@@ -169,6 +176,7 @@ class Engine:
                 request_id=context.request_id.encode("utf-8", "replace"),
                 key_name=context.key_name.encode("utf-8", "replace"),
                 owner=context.owner,
+                client=context.client,
                 deadline_us=context.deadline_us,
                 wake=not self._gathering.is_open,
             ),

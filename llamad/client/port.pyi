@@ -15,6 +15,7 @@ class Port:
         request_id: bytes,
         key_name: bytes,
         owner: int = 0,
+        client: int = 0,
         deadline_us: int = 0,
         wake: bool = True,
     ) -> bool: ...

@@ -17,6 +17,7 @@ from llamad.protocol.sampling_params import Sampling
 STOP_NAMES = ("none", "eos", "limit", "word")
 FAILURE_DECODE, FAILURE_DEADLINE, FAILURE_MEMORY, FAILURE_SAMPLER = range(1, 5)
 FAILURE_ENGINE, FAILURE_ABORTED, FAILURE_GRAMMAR = range(5, 8)
+PROB_JSON_BYTES = 128
 PICKED_STUCK, PICKED_TOO_MUCH = -2001, -2002  # codes of FAILURE_GRAMMAR
 
 
@@ -30,6 +31,7 @@ class RequestContext:
 
     request_id: str
     key_name: str = ""
+    client: int = 0  # who asks: in queues clients take turns
     owner: int = 0  # whose cached prefixes it may use, and leaves its own to; 0: everybody's
     priority: int = 0
     deadline_us: int = 0  # on base.clock_us(); 0: none
@@ -63,6 +65,7 @@ class Task:
     prompt_probs: bool = (
         False  # the prompt's own tokens are told as well; nothing of it is taken from a cache
     )
+    answer_bytes_max: int = 0  # about what it may become as JSON; 0: no limit
     penalty: bytes | None = None  # token ids that the penalties see instead of the prompt's
 
     def command(self) -> Command:
@@ -90,6 +93,7 @@ class Task:
             post_sampling_probs=self.post_sampling_probs,
             penalty=self.penalty,
             prompt_probs=self.prompt_probs,
+            answer_bytes_max=self.answer_bytes_max,
         )
 
 

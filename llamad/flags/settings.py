@@ -85,6 +85,8 @@ class Settings:
     sessions_max_bytes: int  # 0: no sessions
     sessions_evict: bool
     queue_max: int
+    answer_max_bytes: int
+    stall_seconds: float  # 0: no limit
     step_tokens_max: int  # 0: adaptive
     step_trace: str | None  # None: no trace
 

@@ -236,6 +236,7 @@ class Host:
             has_device=loaded.has_device,
             api_only=settings.llama_api_only,
             cache_bytes=cache_ram_bytes(settings),
+            n_text_max=max(model.info.n_ctx_train, model.n_ctx_slot),
         )
         if settings.warmup:
             code = core.warm_up(max(0, model.info.bos))

@@ -26,4 +26,5 @@ class Command:
         post_sampling_probs: bool = False,
         penalty: bytes | None = None,
         prompt_probs: bool = False,
+        answer_bytes_max: int = 0,
     ) -> None: ...

@@ -39,6 +39,98 @@ def test_a_full_queue_answers_429_and_others_go_on():
         assert server.client.complete("again")["content"] == "fine"
 
 
+KEYS = ("--api-key", "many", "--api-key", "one")
+
+
+def keyed(server, key, prompt, **options):
+    headers = {"Authorization": f"Bearer {key}"}
+    return server.client.post("/completion", {"prompt": prompt, **options}, headers=headers)
+
+
+def test_one_client_leaves_room_in_the_queue_and_takes_turns():
+    """A client with many requests had the queue to itself, and everybody else stood behind all of them."""
+    fake = Fake(script=b"fine")
+    order = []
+
+    def ask(server, key, prompt):
+        answer = keyed(server, key, prompt)
+        order.append(prompt)
+        return answer
+
+    with Faked(fake, "-np", "1", "--queue-max", "8", *KEYS) as server:
+        fake.block(True)
+        running = []
+        for i in range(7):
+            running.append(in_background(ask, server, "many", f"many {i}"))
+            server.until(lambda i=i: len(server.engine.tasks) == i + 1)
+        refused = keyed(server, "many", "one too many")
+        assert refused.status == 429
+        assert "kept for other clients" in refused.error["message"]
+        for i in range(2):
+            running.append(in_background(ask, server, "one", f"one {i}"))
+            server.until(lambda i=i: len(server.engine.tasks) == 8 + i)
+        fake.block(False)
+        for thread, results in running:
+            thread.join(30)
+            assert results[0].json["content"] == "fine"
+    # The slot had the first; then both have their turns.
+    assert sorted(order[1:5]) == ["many 1", "many 2", "one 0", "one 1"]
+
+
+def test_a_stalled_stream_gives_its_slot_to_others():
+    fake = Fake(n_ctx=200_000)
+    flags = ("-np", "1", "--stream-buffer-bytes", "4096", "--stall-seconds", "0.2")
+    with Faked(fake, *flags, n_ctx=200_000) as server:
+        body = {"prompt": "x", "n_predict": 150_000, "ignore_eos": True}
+        stalled = server.client.open_stream(body)
+        server.until(
+            lambda: any(getattr(stream, "is_paused", False) for stream in server.daemon.service.streams)
+        )
+        time.sleep(0.5)
+        assert server.engine.n_running == 1  # nobody waits for its slot
+        thread, results = in_background(server.client.post, "/completion", {"prompt": "y", "n_predict": 2})
+        while thread.is_alive():
+            stalled.recv(1)  # a byte now and then is not progress
+            time.sleep(0.02)
+        assert results[0].status == 200
+        assert results[0].json["tokens_predicted"] == 2
+        rest = b""
+        while b"--stall-seconds" not in rest:
+            rest = rest[-100:] + stalled.recv(1 << 20)
+        stalled.close()
+
+
+@pytest.mark.parametrize("n_probs", [0, 20])
+def test_an_answer_has_a_size(n_probs):
+    with Faked(Fake(n_ctx=100_000), "-np", "1", "--answer-max-bytes", "20000", n_ctx=100_000) as server:
+        body = {"prompt": "x", "n_predict": 90_000, "ignore_eos": True, "n_probs": n_probs}
+        answer = server.client.post("/completion", body)
+        assert (answer.json["stop_type"], answer.json["truncated"]) == ("limit", True)
+        assert 5_000 < len(answer.body) < 40_000
+        assert 4 < answer.json["tokens_predicted"] < 5_000
+        streamed = list(server.client.events("/completion", {**body, "n_predict": 5_000, "stream": True}))
+        assert streamed[-1]["tokens_predicted"] == 5_000
+
+
+def test_a_request_without_a_limit_ends_with_the_models_context():
+    """It shifted its context, and went on for as long as its client stayed."""
+    with Faked(Fake(), "-np", "1") as server:
+        endless = server.client.complete("x", ignore_eos=True, n_predict=-1)
+        assert (endless["stop_type"], endless["truncated"]) == ("limit", True)
+        n_prompt = endless["tokens_evaluated"]
+        assert endless["tokens_predicted"] + n_prompt == server.host.model.info.n_ctx_train == 8192
+        longer = server.client.complete("x", ignore_eos=True, n_predict=9000)
+        assert longer["tokens_predicted"] == 9000
+
+
+def test_the_logprobs_of_a_prompt_count_before_they_are_computed():
+    with Faked(Fake(), "--answer-max-bytes", "20000") as server:
+        body = {"prompt": "word " * 40, "echo": True, "logprobs": 5, "max_tokens": 1}
+        answer = server.client.post("/v1/completions", body)
+        assert answer.status == 400
+        assert "--answer-max-bytes" in answer.error["message"]
+
+
 def test_health_answers_while_the_engine_is_blocked():
     fake = Fake(script=b"fine")
     with Faked(fake, "-np", "1", "--metrics", "--slots") as server:
@@ -186,7 +278,7 @@ def test_streams_that_wait_for_a_slot_are_kept_alive_and_can_leave():
             stream.close()
         running.join(30)
         server.until(lambda: not server.engine.tasks)
-        assert not server.daemon.service.pings
+        assert not server.daemon.service.streams
         assert server.engine.stats()["n_aborted"] == 1
 
 
@@ -287,7 +379,7 @@ def test_one_failed_prompt_of_several_is_one_clean_500(caplog):
         fake.fail_next(-3)
         assert server.client.post("/completion", {"prompt": ["a", "b", "c"]}).status == 500
         server.until(lambda: not server.engine.tasks)
-        assert not server.daemon.service.pings
+        assert not server.daemon.service.streams
     assert "Traceback" not in caplog.text
 
 

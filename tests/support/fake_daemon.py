@@ -63,6 +63,7 @@ class FakedHost(Host):
                 n_sampler_threads=1,
                 cont_batching=True,
                 tracing=False,
+                n_text_max=max(info.n_ctx_train, self.n_ctx_fake),
             )
         )
 
@@ -93,7 +94,7 @@ class Faked:
             await self.daemon.start()
             if load:
                 await self.host.load()
-            pings = asyncio.ensure_future(self.daemon.service.ping_loop())
+            pings = asyncio.ensure_future(self.daemon.service.watch_streams())
             self._started.set()
             await self._leave.wait()
             pings.cancel()

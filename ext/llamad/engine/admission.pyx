@@ -5,7 +5,7 @@ from libc.stdint cimport int32_t, int64_t
 from llamad.base.system cimport now_us
 from llamad.engine.events cimport emit_admitted, emit_failed, finish_failed
 from llamad.engine.kv.slots cimport SLOT_PREFILLING, Slot, slot_take, slots_choose
-from llamad.engine.kv.task_queue cimport Task, queue_remove, task_close
+from llamad.engine.kv.task_queue cimport Task, queue_remove, queue_take, task_close
 from llamad.engine.prefix_sharing cimport prefix_is_awaited, prefix_prepare, prefix_should_wait, prefix_time_is_up
 from llamad.engine.state cimport State
 from llamad.protocol.messages cimport FAILURE_DEADLINE
@@ -96,7 +96,7 @@ cdef void admission_run(State *state, int is_announced) noexcept nogil:
             if prefix_should_wait(state, task):
                 task = next
                 continue
-            queue_remove(&state.queue, task)
+            queue_take(&state.queue, task)
             prefix_prepare(state, slot, task)
             slot_take(&state.slots, slot, task)
             slot.is_announced = 0

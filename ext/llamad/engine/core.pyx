@@ -29,7 +29,7 @@ cdef class Core:
                   n_swa: int, add_bos: bool, similarity_min: float, step_tokens_max: int, n_sampler_threads: int,
                   cont_batching: bool, tracing: bool, can_share: bool = True, group_n: int = 1, group_w: int = 1,
                   grammar_work: int = -1, has_device: bool = False, api_only: bool = False,
-                  cache_bytes: int = 0) -> None:
+                  cache_bytes: int = 0, n_text_max: int = 0) -> None:
         cdef State *state = &self.state
         memset(state, 0, sizeof(State))
         self.link = Link(n_slots=n_slots, n_ctx=n_ctx, has_device=has_device)
@@ -41,6 +41,7 @@ cdef class Core:
         state.marked = &vocab.marked if vocab.marked.bytes != NULL else &vocab.pieces
         state.ctx = <void *><uintptr_t>ctx
         state.n_vocab = vocab.n_vocab
+        state.n_text_max = n_text_max
         state.add_bos = add_bos
         state.tracing = tracing
         if n_slots > n_batch:

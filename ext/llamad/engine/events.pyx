@@ -14,8 +14,9 @@ from llamad.grammar.grammar cimport matcher_close
 from llamad.tokenizer.stop_strings cimport stops_scan
 from llamad.protocol.messages cimport (
     EVENT_ACTION, EVENT_ADMITTED, EVENT_DONE, EVENT_FAILED, EVENT_PROMPT, EVENT_STEP, EVENT_TEXT, FAILURE_ABORTED,
-    FAILURE_GRAMMAR, FAILURE_MEMORY, FAILURE_SAMPLER, STOP_EOS, STOP_LIMIT, STOP_WORD, TASK_CONTEXT_SHIFT, TASK_MARKERS,
-    TASK_STREAM, ActionEvent, AdmittedEvent, DoneEvent, FailedEvent, StepEvent, StepSlot, TextEvent, TokenProb,
+    FAILURE_GRAMMAR, FAILURE_MEMORY, FAILURE_SAMPLER, PROB_JSON_BYTES, STOP_EOS, STOP_LIMIT, STOP_WORD,
+    TASK_CONTEXT_SHIFT, TASK_MARKERS, TASK_STREAM, TOKEN_JSON_BYTES, ActionEvent, AdmittedEvent, DoneEvent,
+    FailedEvent, StepEvent, StepSlot, TextEvent, TokenProb,
 )
 from llamad.protocol.ring cimport ring_commit, ring_reserve
 from llamad.tokenizer.detokenizer cimport text_add, text_cut_line, text_finish, text_ready, text_sent
@@ -198,6 +199,16 @@ cdef int _is_full(const State *state, const Slot *slot) noexcept nogil:
     return slot.task.command.n_predict == -2 or not slot.task.command.flags & TASK_CONTEXT_SHIFT
 
 
+cdef int _is_endless(const State *state, const Slot *slot) noexcept nogil:
+    """A task without a limit would shift its context forever: it ends where the model, or its slot, was meant to."""
+    return (slot.task.command.n_predict == -1 and state.n_text_max > 0
+            and slot.task.command.n_prompt + slot.n_decoded >= state.n_text_max)
+
+
+cdef int _is_large(const Slot *slot) noexcept nogil:
+    return slot.task.command.answer_bytes_max and slot.answer_bytes >= slot.task.command.answer_bytes_max
+
+
 cdef void take_token(State *state, Slot *slot, int64_t now) noexcept nogil:
     """A token was sampled for this slot: sends what may be sent, and decides whether the task goes on."""
     cdef int32_t token = slot.sampled, word, n_new, n_ready
@@ -219,8 +230,10 @@ cdef void take_token(State *state, Slot *slot, int64_t now) noexcept nogil:
     if text_add(&slot.text, token, piece, n_chunk) < 0:
         finish_failed(state, slot, FAILURE_MEMORY, 0)
         return
+    slot.answer_bytes += n_chunk + TOKEN_JSON_BYTES
     if slot.probs.n_top:
         slot.probs.n_tokens += 1
+        slot.answer_bytes += (1 + slot.probs.n_top) * PROB_JSON_BYTES
     n_new = slot.text.n_safe
     word = stops_scan(&slot.text, slot.task.stops, slot.task.command.n_stop)
     if slot.task.command.n_indent > 0 and text_cut_line(&slot.text, slot.task.command.n_indent):
@@ -240,7 +253,7 @@ cdef void take_token(State *state, Slot *slot, int64_t now) noexcept nogil:
     if slot.task.command.n_predict >= 0 and slot.n_decoded >= slot.task.command.n_predict:
         finish_done(state, slot, STOP_LIMIT, -1)
         return
-    if _is_full(state, slot):
+    if _is_full(state, slot) or _is_endless(state, slot) or _is_large(slot):
         slot.truncated = 1
         finish_done(state, slot, STOP_LIMIT, -1)
         return

@@ -14,8 +14,8 @@ from llamad.engine.costs.scheduler cimport (
 from llamad.engine.flush cimport flush_pending
 from llamad.engine.kv.host_cache cimport cache_entry, cache_find, cache_holds, cache_restore, cache_save
 from llamad.engine.kv.slots cimport (
-    SLOT_IDLE, SLOT_PREFILLING, Slot, Slots, common_prefix, may_use, slot_can_keep, slot_clear, slot_common, slot_is_pending,
-    slot_keep, slot_set_pending, slots_cells_used, slots_oldest_idle,
+    SLOT_IDLE, SLOT_PREFILLING, Slot, Slots, common_prefix, may_use, slot_can_keep, slot_clear, slot_common,
+    slot_is_pending, slot_keep, slot_set_pending, slots_cells_used, slots_oldest_idle,
 )
 from llamad.engine.kv.task_queue cimport Task
 from llamad.engine.state cimport State

@@ -50,6 +50,7 @@ ctypedef struct State:
     const Pieces *pieces
     const Pieces *marked       # for tasks that want markers
     int32_t n_vocab
+    int32_t n_text_max       # prompt and text of a task without a limit of its own, together; 0: none
     int32_t add_bos
     Slots slots
     Queue queue

@@ -41,7 +41,8 @@ cdef class Command:
                   priority: int, adapter_set: int, id_slot: int, n_predict: int, n_keep: int, n_discard: int,
                   t_max_predict_us: int, stream: bool, cache_prompt: bool, context_shift: bool, group: int = 0,
                   n_indent: int = 0, n_probs: int = 0, post_sampling_probs: bool = False, penalty: bytes | None = None,
-                  grammar: int = 0, markers: bool = False, prompt_probs: bool = False) -> None:
+                  grammar: int = 0, markers: bool = False, prompt_probs: bool = False,
+                  answer_bytes_max: int = 0) -> None:
         cdef TaskCommand *head = &self.head
         cdef bytes packed = _packed_stops(stops)
         if not 0 <= n_probs <= PROBS_MAX or (prompt_probs and n_probs == 0):
@@ -51,6 +52,7 @@ cdef class Command:
         head.group = group
         head.grammar = grammar
         head.t_max_predict_us = t_max_predict_us
+        head.answer_bytes_max = answer_bytes_max
         head.priority = priority
         head.id_slot = id_slot
         head.n_penalty = <int32_t>(PyBytes_GET_SIZE(penalty) // 4) if penalty is not None else -1

@@ -46,6 +46,8 @@ cdef enum Failure:
 
 cdef enum:
     PROBS_MAX = 1024       # top tokens with each one sampled, at most
+    TOKEN_JSON_BYTES = 8   # about what a token takes in an answer, beside its text,
+    PROB_JSON_BYTES = 128  # and each of the probabilities with it
 
 ctypedef struct TaskRef:
     uint64_t id
@@ -56,11 +58,13 @@ ctypedef struct TaskCommand:
     uint64_t id
     uint64_t adapter_set
     uint64_t owner             # whose prefixes it may use and leaves its own to; 0: everybody's
+    uint64_t client            # who asks: in the queue clients take turns
     uint64_t group             # tasks of one prompt that share its reading; 0: alone
     uint64_t grammar           # its number (grammar_api.h); 0: none
     int64_t deadline_us        # on now_us()'s clock; 0: none
     int64_t t_submit_us
     int64_t t_max_predict_us
+    int64_t answer_bytes_max   # about what it may become as JSON; 0: no limit
     int32_t priority           # higher goes first
     int32_t id_slot            # -1: any
     int32_t n_prompt

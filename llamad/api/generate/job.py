@@ -16,7 +16,7 @@ from llamad.api.generate.stream_event import TextFrame
 from llamad.api.generate.text_part import TextPart
 from llamad.api.request import generation as options
 from llamad.api.request.constraints import Wanted
-from llamad.api.request.errors import ApiError, bad, queue_full
+from llamad.api.request.errors import ApiError, bad, queue_full, share_full
 from llamad.api.service.service import Service
 from llamad.base.clock import clock_us
 from llamad.client.engine import Engine
@@ -27,6 +27,7 @@ from llamad.client.task import (
     FAILURE_GRAMMAR,
     FAILURE_MEMORY,
     PICKED_STUCK,
+    PROB_JSON_BYTES,
     STOP_NAMES,
     Done,
     RequestContext,
@@ -178,6 +179,7 @@ class Job:
         "parts",
         "ready",
         "service",
+        "t_paused",
         "t_submit_us",
         "t_written",
         "watch",
@@ -206,6 +208,7 @@ class Job:
         self.markers = markers
         self.watch: Callable[[Part, Task], Sink] | None = None  # hears of the tasks in the parts' place
         self.is_paused = False
+        self.t_paused = 0.0
         self.on_prompt = on_prompt
         self.ready: Ready | None = None
         self.parts: list[Part] = []
@@ -225,14 +228,18 @@ class Job:
                 f"{n_parts} completions do not fit the queue;"
                 ' send fewer prompts or a smaller "n", or start llamad with a larger --queue-max'
             )
+        request = exchange.request
+        client = self.service.client(request)
         if not self.engine.can_accept(n_parts):
             raise queue_full()
-        request = exchange.request
+        if not self.engine.has_share(client, n_parts):
+            raise share_full()
+        self._check_echo_size(ready)
         settings = self.service.settings
         t_submit_us = clock_us()
         deadline_us = self.service.deadline_us(t_submit_us)
         context = RequestContext(
-            request.request_id, request.key_name, self.service.owner(request), deadline_us=deadline_us
+            request.request_id, request.key_name, client, self.service.owner(request), deadline_us=deadline_us
         )
         samplings = [options.sampling(g, self.model.info.nl, options.seed_of(g, i)) for i in range(g.n)]
         bias = options.biases(g, self.service.eog_tokens(), self.model.suppressed_tokens)
@@ -274,6 +281,7 @@ class Job:
                 n_indent=g.n_indent,
                 n_probs=g.n_probs,
                 post_sampling_probs=g.post_sampling_probs,
+                answer_bytes_max=0 if g.stream else max(1, settings.answer_max_bytes // n_parts),
                 penalty=None if g.penalty_prompt is None else bytes(g.penalty_prompt),
                 # The others of its n completions have the same prompt.
                 prompt_probs=self.on_prompt is not None and part.index % g.n == 0,
@@ -294,7 +302,7 @@ class Job:
         if self.generation.stream:
             exchange.on_pause = self.pause
             exchange.on_resume = self.resume
-            self.service.pings.add(self)
+            self.service.streams.add(self)
 
     def answer_nothing(self) -> None:
         """The answer to a request that leaves the engine nothing to do."""
@@ -314,6 +322,7 @@ class Job:
 
     def pause(self) -> None:
         self.is_paused = True
+        self.t_paused = time.monotonic()
         for part in self.parts:
             if part.task_id:
                 self.engine.pause(part.task_id)
@@ -324,10 +333,27 @@ class Job:
             if part.task_id:
                 self.engine.resume(part.task_id)
 
-    def ping(self, now: float, ping_seconds: float) -> None:
-        """Keep a quiet stream's connection alive."""
-        if now - self.t_written >= ping_seconds:
+    def tick(self, now: float) -> None:
+        """Keep a quiet stream's connection alive. End one whose client does not read while others wait for a slot: what
+        it has is paused until half of its buffer is read, so that a byte now and then is not progress."""
+        settings = self.service.settings
+        if settings.ping_seconds > 0 and now - self.t_written >= settings.ping_seconds:
             self.write(sse.PING)
+        if (
+            self.is_paused
+            and 0 < settings.stall_seconds <= now - self.t_paused
+            and self.engine.n_waiting
+            and not self.exchange.closed
+        ):
+            log.info(
+                "request %s: its client does not read; its slot goes to others",
+                self.exchange.request.request_id,
+            )
+            self._fail(
+                ApiError(
+                    408, "The client did not read its stream while others waited for a slot (--stall-seconds)"
+                )
+            )
 
     # Towards the client.
 
@@ -352,13 +378,13 @@ class Job:
     def on_part_done(self, part: Part) -> None:
         self.n_left -= 1
         if self.exchange.closed:  # the client left, or another part failed and it knows
-            self.service.pings.discard(self)
+            self.service.streams.discard(self)
             return
         last = self.dialect.done(part) if self.generation.stream else b""
         if self.n_left:
             self.write(last)
             return
-        self.service.pings.discard(self)
+        self.service.streams.discard(self)
         if self.generation.stream:
             self._end(last + self.dialect.end(self))
         else:
@@ -366,18 +392,33 @@ class Job:
 
     def on_part_failed(self, failure: int, code: int) -> None:
         self.n_left -= 1
-        self.service.pings.discard(self)
+        self._fail(failure_error(failure, code))
+
+    def _fail(self, error: ApiError) -> None:
+        """The whole request ends with this error, whatever its parts were at."""
+        self.service.streams.discard(self)
         self.abort()
         if self.exchange.closed:
             return
-        error = failure_error(failure, code)
         if self.exchange.begun:
             self.exchange.end(self.dialect.failed(error))
         else:
             self.exchange.send(self.dialect.refused(error))
 
+    def _check_echo_size(self, ready: Ready) -> None:
+        """The logprobs of a prompt are part of the answer, and known before anything is computed."""
+        if self.on_prompt is None:
+            return
+        n_tokens = sum(len(tokens) // 4 for tokens in ready.tokens)
+        limit = self.service.settings.answer_max_bytes
+        if n_tokens * (1 + self.generation.n_probs) * PROB_JSON_BYTES > limit:
+            raise bad(
+                f"The logprobs of {n_tokens} prompt tokens exceed {limit} bytes; shorten the prompt, ask for fewer"
+                " logprobs, or start llamad with a larger --answer-max-bytes"
+            )
+
     def give_up(self) -> None:
         """Something here failed: the client gets a 500, or its stream is cut off."""
-        self.service.pings.discard(self)
+        self.service.streams.discard(self)
         self.abort()
         self.exchange.fail(self.dialect.refused(ApiError(500, "Internal server error; see the server's log")))

@@ -72,6 +72,15 @@ def queue_full() -> ApiError:
     )
 
 
+def share_full() -> ApiError:
+    return ApiError(
+        429,
+        "Too many of your requests are waiting: the rest of the queue is kept for other clients; try again in a moment"
+        " or start llamad with a larger --queue-max.",
+        headers=(("Retry-After", "1"),),
+    )
+
+
 def too_long(n_prompt: int, n_ctx: int, n_system: int = 0) -> ApiError:
     """A prompt that leaves no room in its slot; n_system of its tokens are the server's system prompt."""
     of_them = f", {n_system} of them of the system prompt" if n_system else ""

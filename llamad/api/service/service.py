@@ -45,13 +45,14 @@ N_WORKERS = 2
 # Of states on their way (bodies, files, answers) at least so many bytes may be there at once.
 ROOM_BYTES_MIN = 2**30
 TOKENIZING_THREADS_MAX = 4
+CLIENT_MAX = 2**64 - 1
 _READY = State.READY  # asked for with every request; looking it up in an Enum is slow
 
 
-class Pinged(Protocol):
-    """A stream that may fall quiet."""
+class Stream(Protocol):
+    """A stream that may fall quiet, or whose reader may stall."""
 
-    def ping(self, now: float, ping_seconds: float) -> None: ...
+    def tick(self, now: float) -> None: ...
 
 
 def _system_prompt(settings: Settings) -> SystemPrompt:
@@ -99,7 +100,7 @@ class Service:
         self.room = Room(max(settings.sessions_max_bytes, ROOM_BYTES_MIN))
         self.n_state_actions = 0  # that run or wait for their slot
         self.breakers = Breakers()
-        self.pings: set[Pinged] = set()
+        self.streams: set[Stream] = set()
         self.n_preparing = 0  # requests whose texts or grammars are with a worker
         self.may_see_slots: Callable[[Request], bool] = lambda request: (
             True
@@ -179,6 +180,10 @@ class Service:
             asyncio.get_running_loop().add_reader(self._tokenizing.fd, self._tokenizing.poll)
         return self._tokenizing
 
+    def client(self, request: Request) -> int:
+        """Who asks, as a number: the key's, or the address's where there are no keys."""
+        return hash(request.key_name or request.peer.rpartition(":")[0]) & CLIENT_MAX
+
     def owner(self, request: Request) -> int:
         """Whose cached prefixes and slots the request may use: its key's, or everybody's (0)."""
         if self.settings.share_prefixes or not request.key_name:
@@ -213,21 +218,19 @@ class Service:
             failure = ApiError(500, "Internal server error; see the server's log")
             exchange.fail(worded(failure, exchange.request))
 
-    async def ping_loop(self) -> None:
-        """Comment pings for streams that wait or read; runs until cancelled."""
-        every = self.settings.ping_seconds
-        if every <= 0:
-            return
-        while True:
-            await asyncio.sleep(min(every, 1.0) if every < 4 else every / 4)
+    async def watch_streams(self) -> None:
+        """Pings for streams that wait or prefill, and an end to those that stall; runs until cancelled."""
+        periods = [n for n in (self.settings.ping_seconds, self.settings.stall_seconds) if n > 0]
+        while periods:
+            await asyncio.sleep(min(1.0, min(periods) / 4))
             now = time.monotonic()
-            for stream in list(self.pings):
+            for stream in list(self.streams):
                 try:
-                    stream.ping(now, every)
+                    stream.tick(now)
                 except Exception:
                     # One stream's mistake must not cost the others their pings, nor it another.
-                    log.exception("a ping could not be sent")
-                    self.pings.discard(stream)
+                    log.exception("a stream could not be watched")
+                    self.streams.discard(stream)
 
     def close(self) -> None:
         if self._tokenizing is not None:

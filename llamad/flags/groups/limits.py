@@ -125,6 +125,23 @@ REQUEST_FLAGS: tuple[Flag, ...] = (
         help="Top tokens reported per generated token (n_probs).",
     ),
     request(
+        names=("--answer-max-bytes",),
+        env=("LLAMA_ARG_ANSWER_MAX_BYTES",),
+        dest="answer_max_bytes",
+        kind=Size(1024),
+        default=64 * 1024 * 1024,
+        help="Size of an answer that is not streamed, probabilities included; beyond it generation stops (limit).",
+    ),
+    request(
+        names=("--stall-seconds",),
+        env=("LLAMA_ARG_STALL_SECONDS",),
+        dest="stall_seconds",
+        kind=Float(low=0.0),
+        default=30.0,
+        metavar="SECONDS",
+        help="How long a stream whose client does not read may keep its slot while others wait; 0: for ever.",
+    ),
+    request(
         names=("-sp", "--special"),
         env=("LLAMA_ARG_SPECIAL",),
         dest="special",

@@ -71,6 +71,7 @@ ctypedef struct Slot:
     float *row               # the slot's own copy of the logits while deferred; outlives the task
     int64_t t_deferred_us
     int32_t truncated
+    int64_t answer_bytes     # of its task so far, about
     int32_t has_new_line
     int32_t is_announced     # the event loop knows that the task was admitted
     int64_t t_admit_us

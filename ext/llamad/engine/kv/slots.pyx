@@ -4,7 +4,7 @@
 # was compressed into 0..n_grouped-1.
 from libc.stdint cimport int32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
-from libc.string cimport memcmp, memcpy, memmove, memset
+from libc.string cimport memcmp, memmove, memset
 
 from llamad.engine.sampler.logprobs cimport probs_begin, probs_free
 from llamad.base.system cimport now_us
@@ -171,7 +171,7 @@ cdef void slot_take(Slots *slots, Slot *slot, Task *task) noexcept nogil:
     slot.group = task.command.group
     slot.owner = task.command.owner
     slot.n_decoded = slot.truncated = slot.has_new_line = 0
-    slot.t_prompt_us = slot.t_first_us = 0
+    slot.t_prompt_us = slot.t_first_us = slot.answer_bytes = 0
     slot.i_output = -1
     slot.n_planned = 0
     slot.t_admit_us = now_us()

@@ -13,6 +13,7 @@ ctypedef struct Task:
     const char *stops
     const int32_t *breakers
     int32_t is_paused
+    uint64_t round             # its turn in the queue
     # While it waits for another slot to prefill a prefix of both prompts (prefix_sharing.pyx); held_n is 0 otherwise.
     int32_t held_slot
     int32_t held_n
@@ -22,9 +23,11 @@ ctypedef struct Task:
 ctypedef struct Queue:
     Task *first
     int32_t n
+    uint64_t round             # of the task that left it last
 
 cdef Task *task_open(const TaskCommand *command) noexcept nogil
 cdef void task_close(Task *task) noexcept nogil
 cdef void queue_add(Queue *queue, Task *task) noexcept nogil
+cdef void queue_take(Queue *queue, Task *task) noexcept nogil
 cdef void queue_remove(Queue *queue, Task *task) noexcept nogil
 cdef Task *queue_find(Queue *queue, uint64_t id) noexcept nogil

@@ -41,13 +41,27 @@ cdef void task_close(Task *task) noexcept nogil:
 
 
 cdef void queue_add(Queue *queue, Task *task) noexcept nogil:
-    """Behind all of its priority, before all of a lower one."""
+    """By priority. Within one, clients take turns: the first task of each, then the second of each, and so on, so that
+    a client's many tasks delay its own."""
     cdef Task **link = &queue.first
-    while link[0] != NULL and link[0].command.priority >= task.command.priority:
+    cdef const Task *other = queue.first
+    task.round = queue.round
+    while other != NULL:
+        if other.command.client == task.command.client and other.command.priority == task.command.priority:
+            task.round = max(task.round, other.round + 1)
+        other = other.next
+    while link[0] != NULL and (link[0].command.priority > task.command.priority or (
+            link[0].command.priority == task.command.priority and link[0].round <= task.round)):
         link = &link[0].next
     task.next = link[0]
     link[0] = task
     queue.n += 1
+
+
+cdef void queue_take(Queue *queue, Task *task) noexcept nogil:
+    """The task has its slot: its round is the present one."""
+    queue_remove(queue, task)
+    queue.round = max(queue.round, task.round) if queue.first != NULL else 0
 
 
 cdef void queue_remove(Queue *queue, Task *task) noexcept nogil:
