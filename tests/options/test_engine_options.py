@@ -1,4 +1,6 @@
-"""Options that the engine itself carries out, each alone changing the outcome. On the real model."""
+"""Options that the engine itself carries out, each alone changing the outcome."""
+
+import json
 
 import pytest
 from support.live_daemon import Live
@@ -12,6 +14,7 @@ def greedy(client, prompt, **options):
     return client.complete(prompt, **{"temperature": 0, "n_predict": 8, "cache_prompt": False, **options})
 
 
+@pytest.mark.real_model
 def test_n_indent_ends_at_a_line_with_less(client):
     free = greedy(client, CODE, n_predict=64)
     kept = greedy(client, CODE, n_predict=64, n_indent=4)
@@ -34,6 +37,7 @@ def test_n_indent_ends_at_a_line_with_less(client):
     assert "".join(event["content"] for event in events) == kept["content"]
 
 
+@pytest.mark.real_model
 def test_penalty_prompt_replaces_the_prompt_for_the_penalties(client):
     prompt = "red red red red red red red red red red"
     options = {"repeat_penalty": 1.8, "repeat_last_n": 64, "n_predict": 4, "return_tokens": True}
@@ -60,7 +64,8 @@ def test_a_wrong_penalty_prompt_is_named(client, value):
     assert '"penalty_prompt"' in answer.error["message"]
 
 
-def test_special_tokens_are_seen_where_the_server_says_so(client, live):
+@pytest.mark.real_model
+def test_special_tokens_are_seen_where_the_server_says_so(client):
     hidden = greedy(client, CHAT, n_predict=40)
     assert hidden["stop_type"] == "eos"
     with Live("-np", "1", "-c", "512", "--special") as server:
@@ -71,14 +76,14 @@ def test_special_tokens_are_seen_where_the_server_says_so(client, live):
         assert (stopped["content"], stopped["stop_type"]) == (hidden["content"], "word")
 
 
-def test_self_extend_goes_on_beyond_its_window_and_reads_otherwise():
+def test_self_extend_goes_on_beyond_its_window_and_reads_otherwise(client, tiny):
     flags = ("-np", "2", "-c", "2048")
     short = "The capital of France is"
-    with Live(*flags) as server:
-        plain, plain_short = greedy(server.client, STORY, n_predict=40), greedy(server.client, short)
-    with Live(*flags, "-gan", "1", "-gaw", "64") as server:
+    plain, plain_short = greedy(client, STORY, n_predict=40), greedy(client, short)
+    assert plain["tokens_evaluated"] > 2 * 64
+    with Live(*flags, "-gan", "1", "-gaw", "64", model=tiny) as server:
         assert greedy(server.client, STORY, n_predict=40)["content"] == plain["content"]
-    with Live(*flags, "-gan", "4", "-gaw", "64") as server:
+    with Live(*flags, "-gan", "4", "-gaw", "64", model=tiny) as server:
         extended = greedy(server.client, STORY, n_predict=40)
         assert extended["tokens_predicted"] == 40
         assert extended["content"] != plain["content"]
@@ -102,15 +107,12 @@ def both_ways(client, body):
 
 
 @pytest.mark.parametrize("n_probs", [0, 2])
-@pytest.mark.parametrize(
-    "prompt",
-    [
-        "Repeat: 😀😀😀😀😀😀😀😀 again: 😀😀",
-        "Zähle: eins, zwei, drei, vier, fünf, eins, zwei, drei, vier, fünf, eins,",
-    ],
-)
-def test_stop_strings_across_tokens_and_at_the_very_end_are_exact(client, prompt, n_probs):
-    body = {"prompt": prompt, "temperature": 0, "n_predict": 32, "cache_prompt": False, "n_probs": n_probs}
+@pytest.mark.parametrize("words", ["😀 🦙 🎉 👍🏽", "fünf zwölf Äpfel größer süß"])
+def test_stop_strings_across_tokens_and_at_the_very_end_are_exact(client, words, n_probs):
+    """The grammar has words of characters that are several tokens each."""
+    grammar = f"root ::= ({' | '.join(json.dumps(word, ensure_ascii=False) for word in words.split())})+"
+    body = {"prompt": "x", "grammar": grammar, "temperature": 0, "n_predict": 32, "cache_prompt": False}
+    body["n_probs"] = n_probs
     free = both_ways(client, body)
     text = free["content"].rstrip("\ufffd")
     for at, end in ((1, 3), (len(text) // 2 - 1, len(text) // 2 + 2), (len(text) - 2, len(text))):

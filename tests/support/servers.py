@@ -1,27 +1,43 @@
-"""One real server for all tests of the endpoints; each test leaves it idle."""
+"""Servers that all tests share, one of each for a worker: the real program over a tiny model or, for tests with the
+mark `real_model`, over the default one. Each test leaves them idle."""
 
 import pytest
 
 from support.live_daemon import Live, model_path
 from support.tiny_model import write_tiny
 
-
-@pytest.fixture(scope="session")
-def live():
-    with Live("-np", "4", "-c", "8192", "--slots", "--metrics", "--props", "--alias", "smol") as server:
-        yield server
-
-
-@pytest.fixture
-def client(live):
-    yield live.client
-    live.wait_idle()
+FLAGS = ("-np", "4", "-c", "8192", "--slots", "--metrics", "--props", "--alias", "smol")
 
 
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory):
-    """The path of a model whose text does not matter."""
+    """The path of a model whose text does not matter: the default one's tokenizer and template, random weights."""
     return write_tiny(tmp_path_factory.mktemp("tiny") / "tiny.gguf", model_path())
+
+
+@pytest.fixture(scope="session")
+def tiny_live(tiny):
+    with Live(*FLAGS, model=tiny) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def real_live():
+    with Live(*FLAGS) as server:
+        yield server
+
+
+@pytest.fixture
+def live(request):
+    is_real = request.node.get_closest_marker("real_model") is not None
+    server = request.getfixturevalue("real_live" if is_real else "tiny_live")
+    yield server
+    server.wait_idle()
+
+
+@pytest.fixture
+def client(live):
+    return live.client
 
 
 @pytest.fixture(scope="session")

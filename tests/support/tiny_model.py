@@ -10,18 +10,14 @@ from typing import Any
 import gguf
 import numpy as np
 
+from support.gguf_keys import Writer, read_keys
+
 N_EMBD, N_LAYER, N_HEAD, N_HEAD_KV, N_FF = 64, 2, 4, 2, 128
 
 
 @functools.cache
-def tokenizer_of(path: str) -> dict[str, tuple[Any, Any]]:
-    """Reading them takes seconds."""
-    fields = gguf.GGUFReader(path).fields
-    return {
-        key: (field.contents(), field.types[0])
-        for key, field in fields.items()
-        if key.startswith("tokenizer.")
-    }
+def tokenizer_of(path: str) -> dict[str, tuple[Any, gguf.GGUFValueType]]:
+    return {key: found for key, found in read_keys(path).items() if key.startswith("tokenizer.")}
 
 
 def write_tiny(
@@ -32,7 +28,7 @@ def write_tiny(
     tokenizer: dict[str, Any] | None = None,
 ) -> str:
     """`tokenizer` has other values for some of the tokenizer's keys."""
-    writer = gguf.GGUFWriter(path, "llama")
+    writer = Writer(path, "llama")
     fields = tokenizer_of(tokenizer_from)
     more = {key: (value, gguf.GGUFValueType.get_type(value)) for key, value in (tokenizer or {}).items()}
     for key, (value, kind) in (fields | more).items():

@@ -33,6 +33,7 @@ def exactly(text: str) -> dict[str, Any]:
     return {"grammar": f"root ::= {json.dumps(text)}", "cache_prompt": False}
 
 
+@pytest.mark.real_model
 def test_message(official: anthropic.Anthropic) -> None:
     message = ask(official, system="Be brief.")
     assert message.id.startswith("msg_")

@@ -3,6 +3,8 @@
 import pytest
 from support.live_daemon import Live
 
+pytestmark = pytest.mark.real_model
+
 # So certain that no rounding changes the text: logits depend on the shapes in which they were computed.
 COUNTING = "one two three four five six seven eight nine ten " * 3 + "one two three"
 PROMPT = "Building a website can be done in 10 simple steps:"

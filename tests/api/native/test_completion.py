@@ -1,4 +1,4 @@
-"""POST /completion on the real model, over a real socket."""
+"""POST /completion of the real program, over a real socket."""
 
 import pytest
 
@@ -37,6 +37,7 @@ def greedy(client, prompt, **options):
     return client.complete(prompt, **{"temperature": 0, "n_predict": 8, "cache_prompt": False, **options})
 
 
+@pytest.mark.real_model
 def test_the_result_has_every_documented_field(client):
     result = client.complete(PROMPT, n_predict=16)
     for name, kind in RESULT_FIELDS.items():
@@ -61,6 +62,7 @@ def test_both_paths_answer(client):
         assert client.post(path, {"prompt": "x", "n_predict": 1}).json["tokens_predicted"] == 1
 
 
+@pytest.mark.real_model
 def test_a_stream_concatenates_to_the_whole_answer(client):
     body = {"prompt": PROMPT, "n_predict": 40, "seed": 7, "cache_prompt": False}
     whole = client.post("/completion", {**body, "return_tokens": True}).json
@@ -239,6 +241,7 @@ def test_id_slot_chooses_the_slot(client):
         assert client.complete("x", n_predict=1, id_slot=slot)["id_slot"] == slot
 
 
+@pytest.mark.real_model
 def test_eos_ends_and_ignore_eos_goes_on(client):
     prompt = "<|im_start|>user\nSay hi.<|im_end|>\n<|im_start|>assistant\n"
     ended = greedy(client, prompt, n_predict=100)
@@ -290,6 +293,7 @@ def test_n_predict_minus_two_ends_with_the_context(tiny_client):
     assert result["tokens_evaluated"] + result["tokens_predicted"] == 2048
 
 
+@pytest.mark.real_model
 def test_greedy_is_the_most_likely_and_top_k_one_agrees(client):
     assert (
         greedy(client, PROMPT)["content"]
@@ -303,7 +307,7 @@ def test_greedy_is_the_most_likely_and_top_k_one_agrees(client):
         {"repeat_penalty": 1.8},
         {"presence_penalty": 2.0},
         {"frequency_penalty": 2.0},
-        {"dry_multiplier": 5.0},
+        pytest.param({"dry_multiplier": 5.0}, marks=pytest.mark.real_model),
         {"mirostat": 1},
         {"mirostat": 2},
         {"typical_p": 0.1},
@@ -315,7 +319,7 @@ def test_greedy_is_the_most_likely_and_top_k_one_agrees(client):
         {"top_k": 1},
         {"samplers": ["temperature"]},
         {"logit_bias": [[260, 50.0]]},
-        {"logit_bias": [[" the", False]]},
+        pytest.param({"logit_bias": [[" the", False]]}, marks=pytest.mark.real_model),
         {"logit_bias": {"260": 50}},
     ],
 )
@@ -339,6 +343,7 @@ def test_a_bias_for_a_digit_that_is_no_number_is_a_text(client):
     assert client.post("/completion", {"prompt": "x", "n_predict": 1, "logit_bias": {"²": 1}}).status == 200
 
 
+@pytest.mark.real_model
 def test_breakers_limit_dry_and_are_looked_for_once(client):
     """The first request with new breakers has its table made in a worker, the second finds it."""
     options = {"n_predict": 32, "temperature": 0.0, "dry_multiplier": 4.0, "cache_prompt": False}

@@ -24,6 +24,7 @@ def told(client, **options):
     return text, [one for event in events[:-1] for one in event.get("completion_probabilities", [])]
 
 
+@pytest.mark.real_model
 def test_n_probs_adds_the_likeliest_tokens_and_changes_nothing_else(client):
     plain, result = ask(client), ask(client, n_probs=5)
     assert "completion_probabilities" not in plain
@@ -88,6 +89,7 @@ def test_a_streams_entries_join_to_the_whole_list(client, options):
     assert entries == whole["completion_probabilities"]
 
 
+@pytest.mark.real_model
 def test_tokens_of_a_removed_stop_word_are_left_out(client):
     plain = ask(client, n_probs=1, n_predict=12)
     entries = plain["completion_probabilities"]
@@ -99,6 +101,7 @@ def test_tokens_of_a_removed_stop_word_are_left_out(client):
     assert cut["completion_probabilities"] == entries[:at]
 
 
+@pytest.mark.real_model
 def test_every_byte_of_a_split_character_is_told(client):
     result = ask(client, prompt=EMOJI, n_probs=1, n_predict=24)
     joined = b"".join(bytes(entry["bytes"]) for entry in result["completion_probabilities"])

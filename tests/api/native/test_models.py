@@ -2,9 +2,11 @@
 
 from urllib.parse import quote
 
+import pytest
 from support.live_daemon import Live
 
 
+@pytest.mark.real_model
 def test_models(client):
     for path in ("/v1/models", "/models"):
         listed = client.get(path).json

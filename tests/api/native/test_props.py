@@ -2,9 +2,11 @@
 
 import re
 
+import pytest
 from support.live_daemon import model_path
 
 
+@pytest.mark.real_model
 def test_props(client):
     props = client.get("/props").json
     assert props["total_slots"] == 4

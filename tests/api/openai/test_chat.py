@@ -26,6 +26,7 @@ def ask(official: openai.OpenAI, messages: Any = SAY, **options: Any) -> Any:
     return official.chat.completions.create(model="any", messages=messages, **options)
 
 
+@pytest.mark.real_model
 def test_answer(official: openai.OpenAI) -> None:
     one, other = ask(official), ask(official)
     assert one.object == "chat.completion"
@@ -51,6 +52,7 @@ def test_fingerprint_and_paths(official: openai.OpenAI, client: Any) -> None:
     assert answer["model"] == "smol"  # the alias, where the request names none
 
 
+@pytest.mark.real_model
 def test_stream(official: openai.OpenAI) -> None:
     whole = ask(official, max_tokens=24).choices[0].message.content
     chunks = list(ask(official, max_tokens=24, stream=True, stream_options={"include_usage": True}))
@@ -219,6 +221,7 @@ class Pet(BaseModel):
     age: int
 
 
+@pytest.mark.real_model
 def test_pydantic(official: openai.OpenAI) -> None:
     messages: Any = [{"role": "user", "content": "Tom is a cat of 3 years. Describe him as JSON."}]
     answer = official.chat.completions.parse(

@@ -16,6 +16,7 @@ def ask(official: openai.OpenAI, prompt: Any = PROMPT, **options: Any) -> Any:
     return official.completions.create(model="any", prompt=prompt, **options)
 
 
+@pytest.mark.real_model
 def test_answer(official: openai.OpenAI, client: Any) -> None:
     answer = ask(official)
     assert answer.object == "text_completion"

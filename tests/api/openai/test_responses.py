@@ -56,6 +56,7 @@ def ask(official: openai.OpenAI, input: Any = "Say hello.", **more: Any) -> Any:
     )
 
 
+@pytest.mark.real_model
 def test_create(official: openai.OpenAI) -> None:
     response = ask(official, instructions="Be brief.", metadata={"a": "b"})
     assert response.id.startswith("resp_")

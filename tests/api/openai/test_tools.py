@@ -40,6 +40,7 @@ def ask(official: openai.OpenAI, messages: Any = ASK, **options: Any) -> Any:
     return official.chat.completions.create(model="any", messages=messages, **options)
 
 
+@pytest.mark.real_model
 def test_named(official: openai.OpenAI) -> None:
     choice = {"type": "function", "function": {"name": "get_weather"}}
     answer = ask(official, tool_choice=choice).choices[0]
@@ -52,6 +53,7 @@ def test_named(official: openai.OpenAI) -> None:
     assert call.id != ask(official, tool_choice=choice).choices[0].message.tool_calls[0].id
 
 
+@pytest.mark.real_model
 def test_required(official: openai.OpenAI) -> None:
     answer = ask(official, tool_choice="required", parallel_tool_calls=False).choices[0]
     assert len(answer.message.tool_calls) == 1
