@@ -8,7 +8,9 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from support.engine_harness import sampling
 from support.live_daemon import model_path
+from support.small_vocab import write_vocab
 
+from bench.micro.llama_grammar import Words
 from llamad.engine.loading.model import load
 from llamad.engine.loading.opening import Loading
 from llamad.engine.testing.sampler_probe import SamplerProbe
@@ -42,6 +44,15 @@ def vocab():
 def packed(vocab):
     """By how many of BREAKERS are in it."""
     return [pack_breakers(vocab, BREAKERS[:n]) for n in range(len(BREAKERS) + 1)]
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    """A vocabulary of some hundred tokens, and its breakers: llama.cpp looks through it for each breaker of each DRY
+    sampler, which takes most of the time with a model's."""
+    words = Words(write_vocab(tmp_path_factory.mktemp("vocab") / "vocab.gguf"))
+    yield words.vocab, [pack_breakers(words.vocab, BREAKERS[:n]) for n in range(len(BREAKERS) + 1)]
+    words.close()
 
 
 def probes(vocab, packed, n_vocab, names=DEFAULT, bias=(), n_breakers=1, **values):
@@ -126,7 +137,7 @@ rows_of_logits = st.builds(
 
 def _or_neutral(neutral, *values):
     """Half of the time the sampler does nothing, so that the others are seen without it."""
-    return st.one_of(st.just(neutral), st.sampled_from(values))
+    return st.sampled_from([neutral] * len(values) + list(values))
 
 
 parameters = st.fixed_dictionaries(
@@ -154,38 +165,68 @@ parameters = st.fixed_dictionaries(
         "min_keep": _or_neutral(0, 1, 3, 50, 6000),
     }
 )
+
+
+# Orders and histories are made from bytes: Hypothesis draws a string of them as fast as one element of a list, and
+# lists took longer than the test.
+def _named(picked):
+    return tuple(DEFAULT[byte % len(DEFAULT)] for byte in picked)
+
+
+def _shuffled(keys):
+    return tuple(name for _, name in sorted(zip(keys, DEFAULT, strict=True)))
+
+
 orders = st.one_of(
     st.just(DEFAULT),
-    st.permutations(DEFAULT).map(tuple),
-    st.lists(st.sampled_from(DEFAULT), max_size=8).map(tuple),
-    st.lists(st.sampled_from(DEFAULT), min_size=20, max_size=32).map(tuple),
+    st.binary(min_size=len(DEFAULT), max_size=len(DEFAULT)).map(_shuffled),
+    st.binary(max_size=8).map(_named),
+    st.binary(min_size=20, max_size=32).map(_named),
 )
 
 
-@st.composite
-def histories(draw, n_vocab):
-    """Texts that repeat themselves, so that DRY has something to find."""
-    tokens = draw(
-        st.lists(st.integers(0, min(n_vocab, draw(st.sampled_from([4, 300, 20000]))) - 1), max_size=30)
-    )
-    return tokens * draw(st.integers(1, 4)) + tokens[: draw(st.integers(0, 30))]
+class Text(NamedTuple):
+    """A history that repeats itself, so that DRY has something to find."""
+
+    n_different: int
+    picked: bytes
+    n_times: int
+    n_more: int
+
+    def make(self, n_vocab):
+        tokens = [byte * min(n_vocab, self.n_different) // 256 for byte in self.picked]
+        return tokens * self.n_times + tokens[: self.n_more]
+
+
+texts = st.builds(
+    Text, st.sampled_from([4, 300, 20000]), st.binary(max_size=30), st.integers(1, 4), st.integers(0, 30)
+)
+
+
+def _biases(picked, n_vocab):
+    values = [-3.0, 0.5, 8.0, -np.inf]
+    return [(byte * n_vocab // 256, values[byte % 4]) for byte in picked]
 
 
 @settings(max_examples=3000, deadline=None)
-@given(data=st.data(), rows=rows_of_logits, values=parameters, names=orders)
-def test_any_chain_picks_llama_cpps_token(vocab, packed, data, rows, values, names):
+@given(
+    rows_of_logits,
+    parameters,
+    orders,
+    texts,
+    st.binary(max_size=4),
+    st.integers(0, len(BREAKERS)),
+    st.integers(0, 1),
+)
+def test_any_chain_picks_llama_cpps_token(small, rows, values, names, text, biased, n_breakers, n_again):
     n = rows.n
-    history = data.draw(histories(n))
-    bias = data.draw(
-        st.lists(st.tuples(st.integers(0, n - 1), st.sampled_from([-3.0, 0.5, 8.0, -np.inf])), max_size=4)
-    )
-    # llama.cpp looks through its vocabulary for each breaker of each DRY sampler: seldom for many.
-    n_breakers = data.draw(st.sampled_from([0] * 16 + [1] * 8 + [2, 3]))
+    history, bias = text.make(n), _biases(biased, n)
+    vocab, packed = small
     ours, theirs = probes(vocab, packed, n, names, bias, n_breakers, **values)
     assert ours.is_ours == (values["mirostat"] == 0)
     assert not theirs.is_ours
     event(f"{min(len(names), 10)} samplers")
-    same_picks(ours, theirs, rows.make(), history, n_again=data.draw(st.integers(0, 1)))
+    same_picks(ours, theirs, rows.make(), history, n_again)
 
 
 @pytest.mark.parametrize("scale", [1.0, 3.0, 8.0])
