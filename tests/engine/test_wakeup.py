@@ -28,9 +28,7 @@ def test_who_waits_for_others_is_not_being_read_yet():
     with Harness(Fake(device_us=300), n_slots=2, has_device=True) as h:
         h.port.announce()
         task = h.submit(b"abc", n_predict=1, wake=False)
-        time.sleep(0.005)
-        h.collect()
-        assert h.core.n_idle() == 1
+        h.until(lambda: h.core.n_idle() == 1)
         assert not h.events[task]  # it has a slot, but the others are waited for
         t_woken = clock_us()
         h.port.wake()

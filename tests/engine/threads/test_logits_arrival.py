@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 from support.engine_harness import DONE, FAILED, Harness
+from support.timing_retries import learned
 
 from llamad.client.task import FAILURE_SAMPLER
 from llamad.engine.testing.fake import Fake
@@ -139,6 +140,7 @@ def landed(h, fake, prompts, **wanted) -> int:
     return h.core.stats()["n_landed"] - before
 
 
+@learned
 def test_rows_of_prompts_that_are_one_graph_are_picked_from_as_they_come():
     fake = Fake(n_ctx=1024, n_batch=1024, device_us=500, token_us=30)
     options = {"n_ctx": 1024, "n_batch": 1024, "n_ubatch": 1024}
