@@ -20,7 +20,7 @@ MAKEFLAGS += --no-print-directory
 help:
 	@echo 'make run     build, fetch the default model and serve it on 127.0.0.1:8080'
 	@echo '             MODEL=/path/x.gguf serves another; ARGS="-np 4 -c 8192" passes flags on'
-	@echo 'make test    build, lint and run all tests (ARGS goes to pytest)'
+	@echo 'make test    build, lint and run all tests, on all cores (ARGS goes to pytest: ARGS="tests/http -x")'
 	@echo 'make build   the environment, llama.cpp and the compiled modules; .venv/bin/llamad is the program'
 	@echo 'make lint    ruff, mypy, cython-lint, pycodestyle, clang-format; part of make test'
 	@echo 'make format  rewrite Python, C and C++ as the formatters want them'
@@ -59,9 +59,12 @@ run: build
 test soak fuzz asan tsan: EXTRAS := test
 test soak: FETCH := --model
 
+# On all cores, unless ARGS names tests: then starting workers would take longer than most of them.
+WORKERS = $(if $(filter tests%,$(ARGS)),,-n auto --maxprocesses 8 --dist worksteal)
+
 test: build lint
 	@model=$$($(PY) $(RECIPE) model) || exit 1; \
-	LLAMAD_TEST_MODEL="$$model" exec $(PY) -m pytest $(ARGS)
+	LLAMAD_TEST_MODEL="$$model" exec $(PY) -m pytest $(WORKERS) $(ARGS)
 
 soak: build test-packages
 	@model=$$($(PY) $(RECIPE) model) || exit 1; \

@@ -1,15 +1,15 @@
-"""LangChain's and LlamaIndex's OpenAI classes over a live server: chats, streams, calls, structured answers."""
+"""LangChain's and LlamaIndex's OpenAI classes over a live server: chats, streams, calls, structured answers.
 
-from typing import Any, Literal
+They take seconds to import: only tests that run do it, not each worker that collects them."""
+
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
-from langchain_core.messages import HumanMessage, ToolMessage
-from langchain_openai import ChatOpenAI
-from llama_index.core.llms import ChatMessage
-from llama_index.core.tools import FunctionTool
-from llama_index.llms.openai import OpenAI as LlamaIndexOpenAI
-from llama_index.llms.openai_like import OpenAILike
 from pydantic import BaseModel, Field
+
+if TYPE_CHECKING:
+    from langchain_openai import ChatOpenAI
+    from llama_index.llms.openai_like import OpenAILike
 
 SAY = "Say hello to my cat."
 FRESH = {"cache_prompt": False}  # texts that are compared must not hang on what the cache has
@@ -32,12 +32,16 @@ def url(client: Any) -> str:
     return f"http://{client.host}:{client.port}/v1"
 
 
-def lang_chain(url: str, **options: Any) -> ChatOpenAI:
+def lang_chain(url: str, **options: Any) -> "ChatOpenAI":
+    from langchain_openai import ChatOpenAI
+
     options = {"max_tokens": 8, "extra_body": FRESH, **options}
     return ChatOpenAI(base_url=url, api_key="none", model="smol", temperature=0, max_retries=0, **options)
 
 
-def llama_index(url: str, **options: Any) -> OpenAILike:
+def llama_index(url: str, **options: Any) -> "OpenAILike":
+    from llama_index.llms.openai_like import OpenAILike
+
     chat = {"is_chat_model": True, "is_function_calling_model": True, "max_tokens": 8}
     options = {**chat, "additional_kwargs": {"extra_body": FRESH}, **options}
     return OpenAILike(api_base=url, api_key="none", model="smol", temperature=0, max_retries=0, **options)
@@ -50,6 +54,7 @@ def joined(chunks: Any) -> Any:
     return first
 
 
+@pytest.mark.real_model
 def test_lang_chain(url: str) -> None:
     chat = lang_chain(url)
     whole = chat.invoke([("system", "Be brief."), ("user", SAY)])
@@ -71,6 +76,8 @@ def test_lang_chain_structured(url: str, method: Any) -> None:
 
 
 def test_lang_chain_tools(url: str) -> None:
+    from langchain_core.messages import HumanMessage, ToolMessage
+
     chat = lang_chain(url, max_tokens=64)
     asked = HumanMessage("Tell me of a city.")
     called = chat.bind_tools([city], tool_choice="city").invoke([asked])
@@ -86,6 +93,9 @@ def test_lang_chain_tools(url: str) -> None:
 
 
 def test_llama_index(url: str) -> None:
+    from llama_index.core.llms import ChatMessage
+    from llama_index.llms.openai import OpenAI as LlamaIndexOpenAI
+
     asked = [ChatMessage(role="user", content=SAY)]
     whole = llama_index(url).chat(asked)
     assert whole.message.content
@@ -100,6 +110,8 @@ def test_llama_index(url: str) -> None:
 
 
 def test_llama_index_structured(url: str) -> None:
+    from llama_index.core.tools import FunctionTool
+
     chat = llama_index(url, max_tokens=64)
     assert isinstance(chat.as_structured_llm(City).complete("Name a city.").raw, City)
     tool = FunctionTool.from_defaults(fn=city)

@@ -8,9 +8,6 @@ from typing import Any
 
 import pytest
 
-os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-from transformers.utils.chat_template_utils import render_jinja_template
-
 from llamad.chat.template import CHATML, ChatTemplate, TemplateError
 
 SYSTEM = {"role": "system", "content": "You are terse.\n"}
@@ -105,7 +102,10 @@ CASES: dict[str, dict[str, Any]] = {
 
 
 def expected(source: str, case: dict[str, Any]) -> str | None:
-    """What transformers renders; nothing where it raises."""
+    """What transformers renders; nothing where it raises. It is imported here because that takes seconds."""
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    from transformers.utils.chat_template_utils import render_jinja_template
+
     try:
         rendered: Any = render_jinja_template(
             [case["messages"]],
