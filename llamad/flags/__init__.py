@@ -1,4 +1,4 @@
-"""Flags: one table of what the command line knows, and the typed settings that come of it."""
+"""Flags: one table of everything the command line accepts, and the typed settings parsed from it."""
 
 from llamad.flags.help import help_text, markdown_page, props
 from llamad.flags.parse import FlagError, Parsed, parse

@@ -1,6 +1,6 @@
-"""Owns what people see of the table: --help, docs/flags.md, and the settings in /props.
+"""Renders the table of flags: --help, docs/flags.md, and the settings in /props.
 
-Runs on the main thread, `props` on the event loop too. Must not publish a secret.
+Runs on the main thread, `props` also on the event loop. Must not publish a secret.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _INDENT = 6
 
 
 def help_text(width: int = 80) -> str:
-    """The whole help, no line longer than `width` where words allow it."""
+    """The whole help, wrapped at `width`."""
     width = max(width, 40)
     lines = [
         *textwrap.wrap("Usage: llamad -m MODEL.gguf [flags]", width),
         "",
         *textwrap.wrap(
-            "A value is the next argument or follows '='. The variable in brackets sets the same; the flag takes "
-            "precedence.",
+            "A value follows its flag as the next argument or after '='. The environment variable in brackets does "
+            "the same; flags take precedence.",
             width,
         ),
     ]
@@ -88,11 +88,11 @@ def _names_its_choices(flag: Flag) -> bool:
 
 
 def default_text(flag: Flag) -> str:
-    """The default as a user would write it; empty where there is none to write."""
+    """The default as a user would write it; empty if there is none."""
     if isinstance(flag.kind, Request | Inverse) or flag.default in (None, "", ()):
         return ""
     if isinstance(flag.kind, Switch):
-        # A switch among several for one setting is described by the setting's own flag.
+        # One of several switches of one setting: the setting's own flag shows the default.
         return flag.kind.write(flag.default) if isinstance(flag.default, bool) else ""
     if isinstance(flag.default, tuple):
         items = (item.encode("unicode_escape").decode() for item in flag.default)
@@ -107,14 +107,15 @@ _PAGE_HEAD = """\
 
 # Flags
 
-llamad knows every flag of llama-server. One whose feature is [not available yet](#not-available-yet) stops the
-start with an error that names the feature. One that means nothing to a server is
-[accepted without effect](#accepted-without-effect), with a warning. A flag takes precedence over its variable.
+llamad knows every flag of llama-server. A flag whose feature is [not available yet](#not-available-yet) is a start-up
+error that names the feature. A flag that means nothing to a server is
+[accepted without effect](#accepted-without-effect), with a warning. A flag takes precedence over its environment
+variable.
 """
 
 
 def markdown_page() -> str:
-    """docs/flags.md: a table for each group of flags that work, then the names of the others."""
+    """docs/flags.md: a table per group of flags that work, then the names of the others."""
     parts = [_PAGE_HEAD.rstrip()]
     for title, flags in TABLE.groups().items():
         rows = ["| flag | variable | default | meaning |", "| --- | --- | --- | --- |"]

@@ -1,4 +1,4 @@
-"""Owns the way from a command line and an environment to Settings.
+"""Parses the command line and the environment into Settings.
 
 Runs once at start-up on the main thread. Must not read files, print or exit: it returns or raises FlagError.
 """
@@ -26,16 +26,16 @@ _FLOAT_CACHES = ("f32", "f16", "bf16")
 
 
 class FlagError(ValueError):
-    """A command line that cannot be started with; the message is one line and says what to do."""
+    """An invalid command line; the message is one line and says what to do."""
 
     def __init__(self, message: str) -> None:
-        # Messages quote what the user wrote, which may hold line ends and worse.
+        # Messages quote what the user wrote, which may contain newlines and control characters.
         super().__init__("".join(c if c.isprintable() else repr(c)[1:-1] for c in message))
 
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """What a command line says. With an action other than RUN the settings are the defaults, without a model."""
+    """A parsed command line. With an action other than RUN, the settings are the defaults, without a model."""
 
     settings: Settings
     warnings: list[str]
@@ -45,7 +45,7 @@ class Parsed:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One flag or variable as it was found; `source` is the user's spelling of it."""
+    """One flag or variable that was set; `source` is the user's spelling."""
 
     flag: Flag
     source: str
@@ -76,7 +76,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Parsed:
 
 
 def scan(argv: Sequence[str], table: Table) -> list[Setting] | Action:
-    """The flags of a command line in order; an Action as soon as one is asked for."""
+    """The flags of a command line in order, or the first Action among them."""
     found: list[Setting] = []
     rest = list(argv)[::-1]
     while rest:
@@ -95,7 +95,7 @@ def scan(argv: Sequence[str], table: Table) -> list[Setting] | Action:
 
 
 def merge(settings: Iterable[Setting], table: Table, warnings: list[str]) -> dict[str, Any]:
-    """The value of every dest that works; later settings win, lists grow, Later flags stop here."""
+    """The value of every dest that works; the last one wins, lists are appended to, Later flags raise."""
     values = _defaults(table)
     begun: set[str] = set()  # the dests that no longer hold their default
     warned: set[str] = set()
@@ -119,11 +119,11 @@ def merge(settings: Iterable[Setting], table: Table, warnings: list[str]) -> dic
 
 
 def _look_up(argument: str, table: Table) -> tuple[str, tuple[Flag, bool], str | None]:
-    """The flag that an argument names, with the text after "=" if it has one."""
+    """The flag that an argument names, and the text after "=", if any."""
     if not argument.startswith("-") or argument == "-":
-        raise FlagError(f"'{argument}' is not a flag; a model's path goes after -m")
+        raise FlagError(f"'{argument}' is not a flag; give the model's path with -m")
     for name, joined in ((argument, None), _split(argument)):
-        # Some write --ctx_size, as some of llama.cpp's documents do.
+        # --ctx_size is common, also in llama.cpp's documentation.
         name = name.replace("_", "-") if name.startswith("--") else name
         entry = table.by_name.get(name)
         if entry is not None:
@@ -139,7 +139,7 @@ def _split(argument: str) -> tuple[str, str | None]:
 
 
 def _texts(name: str, flag: Flag, joined: str | None, rest: list[str], table: Table) -> list[str]:
-    """The texts that belong to a flag, taken off the arguments that follow it."""
+    """Takes a flag's values from the arguments that follow it."""
     if joined is not None:
         return [joined]
     texts: list[str] = []
@@ -168,7 +168,7 @@ def _is_flag(text: str, table: Table) -> bool:
 
 
 def _read(flag: Flag, source: str, texts: list[str], negated: bool) -> Setting | None:
-    """The setting that texts give; None when they say that nothing is to be set."""
+    """The setting that the texts give; None if they leave it unchanged."""
     if isinstance(flag.status, Inert):
         return Setting(flag, source, None)
     try:
@@ -179,7 +179,7 @@ def _read(flag: Flag, source: str, texts: list[str], negated: bool) -> Setting |
             return Setting(flag, source, (flag.kind.first.read(texts[0]), flag.kind.second.read(texts[1])))
         return Setting(flag, source, flag.kind.read(texts[0]))
     except ValueError as error:
-        # A secret must not reach a terminal or a log, so its error does not quote it.
+        # A secret must not reach a terminal or a log, so the error does not quote it.
         reason = "the value is empty or has an empty entry" if flag.secret else str(error)
         raise FlagError(f"{source}: {reason}") from None
 
@@ -196,12 +196,12 @@ def _switch(kind: Switch, texts: list[str], negated: bool) -> Any:
 def _from_environ(
     environ: Mapping[str, str], on_line: Mapping[str, str], table: Table, warnings: list[str]
 ) -> list[Setting]:
-    """The settings of the environment, without those that the command line makes as well."""
+    """The settings of the environment that the command line does not override."""
     found: dict[str, Setting] = {}
     for name, (flag, negated) in table.by_env.items():
         text = environ.get(name)
         if not text:
-            continue  # an empty variable is how many launchers write "not set"
+            continue  # many launchers write "not set" as an empty variable
         if flag.dest in on_line:
             warnings.append(f"{name} is ignored: {on_line[flag.dest]} on the command line wins")
             continue
@@ -213,7 +213,7 @@ def _from_environ(
             found[flag.dest] = setting
     for name in sorted(environ):
         if name.startswith(ENV_PREFIX) and name not in table.by_env:
-            # Compared without the prefix, which would make all of them look alike.
+            # Compared without the common prefix.
             known = {known.removeprefix(ENV_PREFIX): known for known in table.by_env}
             near = difflib.get_close_matches(name.removeprefix(ENV_PREFIX), list(known), n=1, cutoff=0.75)
             hint = f"did you mean {known[near[0]]}?" if near else "llamad does not know it"
@@ -243,12 +243,12 @@ def _unescape(values: dict[str, Any], given: frozenset[str]) -> None:
 
 
 def unescape(text: str) -> str:
-    """The text with its backslash sequences replaced; sequences that mean nothing stay."""
+    """The text with its backslash escapes replaced; unknown escapes stay."""
     return _ESCAPE.sub(lambda match: chr(int(match[1], 16)) if match[1] else _ESCAPED[match[2]], text)
 
 
 def _check_together(settings: Settings) -> None:
-    """Rules between settings that each are fine alone."""
+    """Checks that involve several settings."""
     if (settings.ssl_key_file is None) != (settings.ssl_cert_file is None):
         raise FlagError("TLS needs both --ssl-key-file and --ssl-cert-file")
     if settings.grp_attn_n > 1 and settings.grp_attn_w % settings.grp_attn_n:
@@ -261,9 +261,7 @@ def _check_together(settings: Settings) -> None:
         )
     breakers = settings.options.dry_sequence_breakers
     if len(breakers) > BREAKERS_MAX:
-        raise FlagError(
-            f"--dry-sequence-breaker: {len(breakers)} texts are given; use at most {BREAKERS_MAX}"
-        )
+        raise FlagError(f"--dry-sequence-breaker is given {len(breakers)} times; use at most {BREAKERS_MAX}")
     for text in breakers:
         if "\0" in text or len(text.encode("utf-8", "replace")) > BREAKER_BYTES_MAX:
             raise FlagError(

@@ -1,6 +1,6 @@
-"""Owns the typed result of parsing: one field for each setting that works in this version.
+"""Owns the typed result of parsing: one field per setting that works in this version.
 
-Built once by `parse`, then only read, from any thread. Must not hold defaults: the table has the only ones.
+Built once by `parse`, then read-only, from any thread. Must not have defaults: they are in the table.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ CacheType = Literal["f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Every setting of a running daemon; `None` means "what the model says" unless a comment says otherwise."""
+    """Every setting of a running daemon; `None` means "from the model" unless a comment says otherwise."""
 
     # model
     model: str
-    alias: str | None  # None: the model's path is its name
+    alias: str | None  # None: the model's path
     check_tensors: bool
     override_kv: tuple[KvOverride, ...]
     mmap: bool
@@ -29,9 +29,9 @@ class Settings:
     warmup: bool
 
     # context
-    n_ctx: int  # 0: the model's training context
+    n_ctx: int  # 0: from the model
     n_batch: int
-    n_ubatch: int  # 0: n_batch; -1: choose
+    n_ubatch: int  # 0: n_batch; -1: automatic
     context_shift: bool
     grp_attn_n: int  # self-extend; 1: off
     grp_attn_w: int
@@ -43,24 +43,24 @@ class Settings:
     kv_offload: bool
     embeddings: bool
     reranking: bool  # means embeddings with pooling rank
-    embd_normalize: int  # -1: not at all
+    embd_normalize: int  # -1: none
     pooling: Literal["none", "mean", "cls", "last", "rank"] | None
     attention: Literal["causal", "non-causal"] | None
 
     # rope and yarn
     rope_scaling: Literal["none", "linear", "yarn"] | None
-    rope_freq_base: float  # 0: the model's
-    rope_freq_scale: float  # 0: the model's; --rope-scale N sets 1/N
-    yarn_orig_ctx: int  # 0: the model's
-    yarn_ext_factor: float  # negative: the model's, here and below
+    rope_freq_base: float  # 0: from the model
+    rope_freq_scale: float  # 0: from the model; --rope-scale N sets 1/N
+    yarn_orig_ctx: int  # 0: from the model
+    yarn_ext_factor: float  # negative: from the model, here and below
     yarn_attn_factor: float
     yarn_beta_slow: float
     yarn_beta_fast: float
 
-    # processors and GPUs
-    n_threads: int  # 0: choose
-    n_threads_batch: int  # 0: as n_threads
-    n_threads_sampling: int  # 0: choose
+    # CPUs and GPUs
+    n_threads: int  # 0: automatic
+    n_threads_batch: int  # 0: same as n_threads
+    n_threads_sampling: int  # 0: automatic
     numa: Literal["distribute", "isolate", "numactl"] | None  # None: off
     n_gpu_layers: int  # -1: all
     split_mode: Literal["none", "layer", "row", "tensor"]
@@ -81,7 +81,7 @@ class Settings:
     share_prefixes: bool
     system_prompt_file: str | None  # None: no system prompt
     system_prompt_field: bool  # whether a request may change it
-    slot_save_path: str | None  # None: no files of states
+    slot_save_path: str | None  # None: no state files
     sessions_max_bytes: int  # 0: no sessions
     sessions_evict: bool
     queue_max: int
@@ -90,7 +90,7 @@ class Settings:
     step_tokens_max: int  # 0: adaptive
     step_trace: str | None  # None: no trace
 
-    # what a request may ask for
+    # limits of a request
     n_predict_max: int  # 0: no cap
     prompts_max: int
     inputs_max: int
@@ -100,23 +100,23 @@ class Settings:
     special: bool
     request_timeout: float  # seconds; 0: none
 
-    # what a request gets that does not say
+    # defaults of a request
     options: Options
     escape: bool  # already applied to the options
 
-    # of every request that brings none; at most one of the four is given
+    # for requests without one; at most one of the four is given
     grammar: str | None
     grammar_file: str | None
     json_schema: str | None
     json_schema_file: str | None
 
     # chats
-    chat_template: str | None  # None: the model's
+    chat_template: str | None  # None: from the model
     chat_template_file: str | None
     chat_template_kwargs: str  # JSON
     reasoning_format: Literal["none", "auto", "deepseek", "deepseek-legacy"]
     reasoning: Literal["on", "off", "auto"]
-    reasoning_effort: str  # "default": the template's
+    reasoning_effort: str  # "default": from the template
     reasoning_budget: int  # tokens; -1: no limit
     reasoning_budget_message: str | None
     reasoning_preserve: bool
@@ -125,12 +125,12 @@ class Settings:
     spm_infill: bool
 
     # the server
-    host: str  # an address, or the path of a Unix socket when it begins with "/" or ends with ".sock"
+    host: str  # an address, or the path of a Unix socket if it starts with "/" or ends with ".sock"
     port: int
-    timeout: float  # seconds without progress in reading a request or writing an answer
+    timeout: float  # seconds without progress while reading a request or writing a response
     api_keys: tuple[str, ...]
     api_key_file: str | None  # None: no file
-    ssl_key_file: str | None  # both or neither of the two
+    ssl_key_file: str | None  # both or neither
     ssl_cert_file: str | None
     cors_origins: tuple[str, ...]  # ("*",): any; empty: none
     endpoint_slots: bool
@@ -149,7 +149,9 @@ class Settings:
     stream_buffer_bytes: int
 
     # logs
-    verbosity: int  # 0 almost nothing, 1 errors, 2 warnings, 3 information, 4 more, 5 and above everything
+    verbosity: (
+        int  # 0: almost nothing, 1: errors, 2: warnings, 3: information, 4: more, 5 and above: everything
+    )
     verbose_prompt: bool
     log_enabled: bool
     log_file: str | None  # None: standard error only
@@ -161,7 +163,7 @@ class Settings:
 
     @property
     def wants_vectors(self) -> bool:
-        """Whether any endpoint computes vectors or scores."""
+        """Whether any endpoint computes embeddings or scores."""
         return self.embeddings or self.reranking
 
     def get(self, dest: str) -> Any:

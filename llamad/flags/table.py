@@ -1,6 +1,6 @@
-"""Owns the whole table: all groups joined, with an index by name and by variable.
+"""Owns the whole table: all groups joined, indexed by name and by variable.
 
-Built once when first imported; a table that contradicts itself does not import. Must not parse.
+Built when first imported, which fails if the table contradicts itself. Must not parse.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from llamad.flags.types.special import Overrides, Placements
 
 
 class Table:
-    """Flags with their indexes; `by_name` and `by_env` also say whether the spelling is a negation."""
+    """Flags and their indexes; `by_name` and `by_env` also say whether the spelling is a negation."""
 
     def __init__(self, flags: Iterable[Flag]) -> None:
         self.flags = tuple(flags)

@@ -28,7 +28,9 @@ class Option:
     note: str = ""  # more help, for the page only
     values: str = ""  # "type and range" of the page, where the field's type does not say it
     default: str = ""  # the default on the page, where the value does not say it
-    flags: tuple[str, ...] = ()  # every spelling of the flag that sets the default, the one to show last
+    flags: tuple[
+        str, ...
+    ] = ()  # every spelling of the flag that sets the default; the one to show is the last
     off: tuple[str, ...] = ()  # every spelling of a switch's negation
     env: str = ""
     metavar: str = ""

@@ -277,7 +277,7 @@ class Options(Struct, kw_only=True):
     logit_bias: Annotated[
         Biases,
         sampling(
-            help="added to the logits of these tokens",
+            help="bias added to the logits of these tokens",
             note="`false` forbids a token. Replaces the server's own",
             values='array of `[id or text, number or false]`, or object `{"id or text": number or false}`',
             flags=("-l", "--logit-bias"),
@@ -290,7 +290,7 @@ class Options(Struct, kw_only=True):
     repeat_last_n: Annotated[
         LastN,
         penalty(
-            help="tokens to penalize; 0: off, -1: the context size",
+            help="number of last tokens to penalize; 0: off, -1: the context size",
             flags=("--repeat-last-n",),
             env="LLAMA_ARG_REPEAT_LAST_N",
         ),
@@ -365,7 +365,7 @@ class Options(Struct, kw_only=True):
     dry_penalty_last_n: Annotated[
         LastN,
         penalty(
-            help="tokens DRY looks back; 0: off, -1: the context size",
+            help="number of last tokens that DRY searches; 0: off, -1: the context size",
             flags=("--dry-penalty-last-n",),
             env="LLAMA_ARG_DRY_PENALTY_LAST_N",
         ),

@@ -168,5 +168,5 @@ def test_inert_values_may_be_anything() -> None:
 
 def test_inert_variables_warn() -> None:
     assert parsed("", {"LLAMA_ARG_DEFRAG_THOLD": "0.1"}).warnings == [
-        "LLAMA_ARG_DEFRAG_THOLD has no effect: llama.cpp's cache needs no defragmentation any more"
+        "LLAMA_ARG_DEFRAG_THOLD has no effect: llama.cpp's cache no longer needs defragmentation"
     ]

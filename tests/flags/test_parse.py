@@ -101,8 +101,8 @@ def test_a_value_may_begin_with_a_dash_but_not_be_a_flag() -> None:
 
 
 def test_plain_arguments_are_refused() -> None:
-    assert complaint("model2.gguf") == "'model2.gguf' is not a flag; a model's path goes after -m"
-    assert complaint("-") == "'-' is not a flag; a model's path goes after -m"
+    assert complaint("model2.gguf") == "'model2.gguf' is not a flag; give the model's path with -m"
+    assert complaint("-") == "'-' is not a flag; give the model's path with -m"
 
 
 # Requests.

@@ -1,1 +1,1 @@
-"""The table of flags, one file for each group of the help."""
+"""The table of flags, one file per group of the help."""

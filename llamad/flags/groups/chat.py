@@ -17,7 +17,7 @@ FLAGS: tuple[Flag, ...] = (
         kind=Text(optional=True),
         default=None,
         metavar="NAME|JINJA",
-        help="Chat template instead of the model's: a built-in name or Jinja text.",
+        help="Chat template instead of the model's: the name of a built-in one, or Jinja text.",
     ),
     flag(
         names=("--chat-template-file",),
@@ -36,7 +36,7 @@ FLAGS: tuple[Flag, ...] = (
         metavar="JSON",
         help="Template variables for every chat, as a JSON object; those of a request take precedence.",
     ),
-    # Jinja is the only way llamad will ever render a template, so asking for it changes nothing.
+    # llamad renders templates with Jinja only, so --jinja changes nothing.
     flag(
         names=("--jinja",),
         off=("--no-jinja",),
@@ -78,7 +78,7 @@ FLAGS: tuple[Flag, ...] = (
         dest="reasoning_budget",
         kind=Int(low=-1),
         default=-1,
-        help="Maximum reasoning tokens; when they are used up, the reasoning is closed and the answer follows."
+        help="Maximum reasoning tokens; when they are used up, the reasoning ends and the answer follows."
         " -1: no limit, 0: no reasoning.",
     ),
     flag(
@@ -87,7 +87,7 @@ FLAGS: tuple[Flag, ...] = (
         dest="reasoning_budget_message",
         kind=Text(optional=True),
         default=None,
-        help="Text that closes reasoning when its budget is used up; with a budget of 0, the whole reasoning.",
+        help="Text that ends the reasoning when its budget is used up; with a budget of 0, all of it.",
     ),
     flag(
         names=("--reasoning-preserve",),

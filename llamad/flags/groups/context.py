@@ -47,7 +47,7 @@ READY_FLAGS: tuple[Flag, ...] = (
         dest="context_shift",
         kind=Switch(),
         default=True,
-        help="Drop the oldest tokens and go on when the context is full.",
+        help="When the context is full, drop the oldest tokens and continue.",
     ),
     flag(
         names=("-gan", "--grp-attn-n"),

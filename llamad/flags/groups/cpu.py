@@ -1,4 +1,4 @@
-"""Owns the flags about processors and threads. Pure data; must not compute."""
+"""Owns the flags about CPUs and threads. Pure data; must not compute."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from llamad.flags.types.kinds import Choice, Int, Text
 
 flag = partial(Flag, group="CPU")
 
-# 512 is the most that ggml's thread pools hold; -1 is how llama-server writes "choose".
+# 512 is the limit of ggml's thread pools; -1 is llama-server's "automatic".
 THREADS = Int(low=0, high=512, words={"auto": 0, "-1": 0})
 PINNING = Later("CPU affinity and thread priorities")
 

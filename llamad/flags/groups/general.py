@@ -30,8 +30,8 @@ FLAGS: tuple[Flag, ...] = (
         dest="llama_api_only",
         kind=Switch(),
         default=False,
-        help="Rely on llama.cpp's API alone, not on how it works inside: no early sampling, padding, fillers or"
-        " separate prefill, no tokenizing and no tensor placement of llamad's own. Slower; to rule these out.",
+        help="Use only llama.cpp's public API, not its internals: no early sampling, padding, filler tokens or"
+        " separate prefill, no tokenizer or tensor placement of llamad's own. Slower; for troubleshooting.",
     ),
     flag(
         names=("-e", "--escape"),

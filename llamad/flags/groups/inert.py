@@ -1,7 +1,7 @@
-"""Owns the flags that mean nothing to a server and are accepted with a warning. Pure data; must not compute.
+"""Owns the flags that have no effect on a server and are accepted with a warning. Pure data; must not compute.
 
-They are those of llama.cpp's command line tools, which share their help with its server, and a few of
-the server that llamad has no use for.
+They belong to llama.cpp's command line tools, which share their help with its server; a few are the server's
+own, but not needed by llamad.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ flag = partial(Flag, group="Without effect", default=None, status=INERT)
 PERPLEXITY = Inert("it is for llama.cpp's perplexity tool")
 INTERACTIVE = Inert("it is for llama.cpp's interactive tools")
 PROMPT = Inert("it is for llama.cpp's command line tools; send the prompt in a request")
-GUIDANCE = Inert("llama.cpp has no guidance by a negative prompt any more")
+GUIDANCE = Inert("llama.cpp no longer has negative-prompt guidance")
 
 SERVER_FLAGS: tuple[Flag, ...] = (
     flag(
@@ -31,7 +31,7 @@ SERVER_FLAGS: tuple[Flag, ...] = (
         env=("LLAMA_ARG_DEFRAG_THOLD",),
         dest="defrag_thold",
         kind=Text(),
-        status=Inert("llama.cpp's cache needs no defragmentation any more"),
+        status=Inert("llama.cpp's cache no longer needs defragmentation"),
     ),
     flag(
         names=("--lora-base",),
@@ -43,7 +43,7 @@ SERVER_FLAGS: tuple[Flag, ...] = (
         names=("-dkvc", "--dump-kv-cache"),
         dest="dump_kv_cache",
         kind=Switch(),
-        status=Inert("llama.cpp cannot print its cache any more; see /slots"),
+        status=Inert("llama.cpp can no longer print its cache; see /slots"),
     ),
     flag(
         names=("--perf",),
@@ -51,7 +51,7 @@ SERVER_FLAGS: tuple[Flag, ...] = (
         env=("LLAMA_ARG_PERF",),
         dest="perf",
         kind=Switch(),
-        status=Inert("llamad measures by itself; see /metrics"),
+        status=Inert("llamad always measures; see /metrics"),
     ),
     flag(names=("-ld", "--logdir"), dest="logdir", kind=Text(), status=Inert("use --log-file")),
 )

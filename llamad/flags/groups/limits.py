@@ -1,4 +1,4 @@
-"""Owns the flags that bound what connections and requests may cost. Pure data; must not compute."""
+"""Owns the flags that limit connections and requests. Pure data; must not compute."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HTTP_FLAGS: tuple[Flag, ...] = (
         dest="connections_max",
         kind=Int(1, 1_000_000),
         default=10_000,
-        help="Open connections; beyond it: 503.",
+        help="Maximum open connections; beyond it: 503.",
     ),
     http(
         names=("--header-max-bytes",),
@@ -27,7 +27,7 @@ HTTP_FLAGS: tuple[Flag, ...] = (
         dest="header_max_bytes",
         kind=Size(1024, 2**30),
         default=32 * 1024,
-        help="Size of request line and headers; beyond it: 431.",
+        help="Maximum size of request line and headers; beyond it: 431.",
     ),
     http(
         names=("--body-max-bytes",),
@@ -35,7 +35,7 @@ HTTP_FLAGS: tuple[Flag, ...] = (
         dest="body_max_bytes",
         kind=Size(1024),
         default=64 * 1024 * 1024,
-        help="Size of a request body; beyond it: 413.",
+        help="Maximum size of a request body; beyond it: 413.",
     ),
     http(
         names=("--header-timeout",),
@@ -44,7 +44,7 @@ HTTP_FLAGS: tuple[Flag, ...] = (
         kind=Float(above=0.0),
         default=10.0,
         metavar="SECONDS",
-        help="Time from a request's first byte to the end of its headers.",
+        help="Maximum time from a request's first byte to the end of its headers.",
     ),
     http(
         names=("--body-timeout",),
@@ -53,7 +53,7 @@ HTTP_FLAGS: tuple[Flag, ...] = (
         kind=Float(above=0.0),
         default=60.0,
         metavar="SECONDS",
-        help="Time from the headers to the end of the body.",
+        help="Maximum time from the headers to the end of the body.",
     ),
     http(
         names=("--keepalive-timeout",),
@@ -82,7 +82,7 @@ REQUEST_FLAGS: tuple[Flag, ...] = (
         dest="n_predict_max",
         kind=Int(low=0),
         default=0,
-        help="Cap on the tokens that any request generates; 0: none.",
+        help="Cap on the tokens that a request may generate; 0: none.",
     ),
     request(
         names=("--prompts-max",),
@@ -90,7 +90,7 @@ REQUEST_FLAGS: tuple[Flag, ...] = (
         dest="prompts_max",
         kind=Int(low=1),
         default=128,
-        help="Prompts per request.",
+        help="Maximum prompts per request.",
     ),
     request(
         names=("--inputs-max",),
@@ -98,7 +98,7 @@ REQUEST_FLAGS: tuple[Flag, ...] = (
         dest="inputs_max",
         kind=Int(low=1),
         default=2048,
-        help="Texts to embed, rerank or classify per request.",
+        help="Maximum texts to embed, rerank or classify per request.",
     ),
     request(
         names=("--stop-max",),
@@ -106,7 +106,7 @@ REQUEST_FLAGS: tuple[Flag, ...] = (
         dest="stop_max",
         kind=Int(low=0),
         default=64,
-        help="Stop strings per request.",
+        help="Maximum stop strings per request.",
     ),
     request(
         names=("--n-max",),
@@ -114,7 +114,7 @@ REQUEST_FLAGS: tuple[Flag, ...] = (
         dest="n_max",
         kind=Int(low=1, high=1024),
         default=8,
-        help="Completions per prompt (n).",
+        help="Maximum completions per prompt (n).",
     ),
     request(
         names=("--n-probs-max",),
@@ -122,7 +122,7 @@ REQUEST_FLAGS: tuple[Flag, ...] = (
         dest="n_probs_max",
         kind=Int(low=0, high=1024),
         default=100,
-        help="Top tokens reported per generated token (n_probs).",
+        help="Maximum top tokens reported per generated token (n_probs).",
     ),
     request(
         names=("--answer-max-bytes",),

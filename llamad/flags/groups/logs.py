@@ -1,4 +1,4 @@
-"""Owns the flags about what is logged, how and where. Pure data; must not compute."""
+"""Owns the flags about the log. Pure data; must not compute."""
 
 from __future__ import annotations
 

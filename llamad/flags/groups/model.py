@@ -1,4 +1,4 @@
-"""Owns the flags that say which model is loaded and how. Pure data; must not compute."""
+"""Owns the flags about the model and its loading. Pure data; must not compute."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ flag = partial(Flag, group="Model")
 DOWNLOADS = Later("model downloads (fetch the file yourself and give its path with -m)")
 SEVERAL_MODELS = Later("several models")
 
-# llama-server's flags that each stand for one well-known model on the network.
+# llama-server's flags that each stand for one well-known model to download.
 PRESETS = (
     "--embd-gemma-default",
     "--fim-qwen-1.5b-default",
@@ -150,7 +150,7 @@ LATER_FLAGS: tuple[Flag, ...] = (
         default=None,
         status=DOWNLOADS,
     ),
-    # HF_TOKEN is not read: many people have it set for other programs, and alone it asks for nothing.
+    # HF_TOKEN is not read: it is often set for other programs, and has no effect alone.
     flag(
         names=("-hft", "--hf-token"),
         dest="hf_token",
@@ -159,7 +159,7 @@ LATER_FLAGS: tuple[Flag, ...] = (
         status=DOWNLOADS,
         secret=True,
     ),
-    # Never going on the network is what llamad does anyway.
+    # llamad is always offline.
     flag(
         names=("--offline",),
         env=("LLAMA_ARG_OFFLINE",),

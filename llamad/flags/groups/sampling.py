@@ -1,5 +1,5 @@
-"""Owns the flags that set how tokens are chosen when a request does not say: those of the table of options, and what
-has no option. Pure data; must not compute."""
+"""Owns the flags that set the sampling defaults: those of the table of options, and a few without an option.
+Pure data; must not compute."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SAMPLER_LETTERS = flag(
     dest="samplers",
     kind=SamplerLetters(),
     default=FIELDS["samplers"].default,
-    help=f"The samplers, a letter each: {', '.join(' '.join(pair) for pair in LETTERS.items())}.",
+    help=f"The samplers, one letter each: {', '.join(' '.join(pair) for pair in LETTERS.items())}.",
 )
 
 LATER_FLAGS: tuple[Flag, ...] = (

@@ -1,4 +1,4 @@
-"""Owns the flags about the socket, who may use it, and which endpoints are on. Pure data; must not compute."""
+"""Owns the flags about the socket, access to it, and which endpoints are on. Pure data; must not compute."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ READY_FLAGS: tuple[Flag, ...] = (
         kind=Float(above=0.0),
         default=600.0,
         metavar="SECONDS",
-        help="Close a connection without progress while a request is read or a response written.",
+        help="Close connections that make no progress reading a request or writing a response.",
     ),
     flag(
         names=("--api-key",),
@@ -83,8 +83,7 @@ READY_FLAGS: tuple[Flag, ...] = (
         kind=Many(Origin(), none="none"),
         default=("*",),
         metavar="ORIGIN,...",
-        help="Origins whose pages may use the server from a browser: *, none, or a list. Never with"
-        " credentials.",
+        help="Origins allowed to use the server from a browser: *, none, or a list. Never with credentials.",
     ),
     flag(
         names=("--metrics",),
@@ -111,7 +110,7 @@ READY_FLAGS: tuple[Flag, ...] = (
         kind=Float(low=-1.0),
         default=15.0,
         metavar="SECONDS",
-        help="Send a comment on an event stream that was silent for this long; 0 or less: off.",
+        help="Send a comment on a stream that was silent for this long; 0 or less: off.",
     ),
     flag(
         names=("--drain-seconds",),

@@ -1,4 +1,4 @@
-"""Owns the flags about slots, the queue before them and their saved state. Pure data; must not compute."""
+"""Owns the flags about slots, their queue and their saved states. Pure data; must not compute."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ READY_FLAGS: tuple[Flag, ...] = (
         dest="sessions_max_bytes",
         kind=Size(0),
         default=8 * 1024**3,
-        help="Memory for all sessions; beyond it a save is a 507. 0: no sessions.",
+        help="Maximum memory for all sessions; beyond it a save is a 507. 0: no sessions.",
     ),
     flag(
         names=("--sessions-evict",),
@@ -112,7 +112,7 @@ READY_FLAGS: tuple[Flag, ...] = (
         dest="queue_max",
         kind=Int(1, 1_000_000),
         default=512,
-        help="Requests that may wait for a slot; beyond it: 429.",
+        help="Maximum requests waiting for a slot; beyond it: 429.",
     ),
     flag(
         names=("--step-tokens-max",),
@@ -148,7 +148,7 @@ LATER_FLAGS: tuple[Flag, ...] = (
         dest="cache_idle_slots",
         kind=Switch(),
         default=False,
-        # llamad leaves idle slots as they are until their place is needed, and saves them then.
+        # llamad saves an idle slot only when the slot is needed.
         status=Later("saving idle slots ahead of time"),
     ),
 )

@@ -9,7 +9,7 @@ from llamad.flags.groups.cpu import THREADS
 from llamad.flags.types.flag import Flag, Later
 from llamad.flags.types.kinds import File, Float, Int, Many, Switch, Text
 
-# Lookup caches are a kind of speculation too, and until it works one sentence serves for all of these.
+# Lookup caches are speculative decoding, too, so all of these have the same message.
 flag = partial(Flag, group="Speculative decoding", status=Later("speculative decoding"))
 
 SHARE = Float(low=0.0, high=1.0)
@@ -151,7 +151,7 @@ THREAD_FLAGS: tuple[Flag, ...] = (
     ),
 )
 
-# The numbers tune a draft that is not made without the flags above, so their defaults of any age are neutral.
+# These only tune what the flags above enable, so their defaults, old and new, are neutral.
 DRAFT_FLAGS: tuple[Flag, ...] = (
     flag(names=("--spec-type",), env=("LLAMA_ARG_SPEC_TYPE",), dest="spec_type", kind=Text(), default="none"),
     flag(names=("--spec-default",), dest="spec_default", kind=Switch(), default=False),

@@ -1,1 +1,1 @@
-"""What a flag is, and how its text becomes a value."""
+"""The types of flags and of their values."""

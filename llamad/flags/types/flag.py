@@ -1,4 +1,4 @@
-"""Owns what a flag is: its names, variable, kind, default, group, help, and how far its feature is built.
+"""Owns the type of a flag: its names, variable, kind, default, group, help, and whether its feature is available.
 
 Pure data, read from any thread. Must not parse anything.
 """
@@ -13,7 +13,7 @@ from llamad.flags.types.kinds import Kind, Switch
 
 
 class Action(Enum):
-    """What a command line asks for."""
+    """What a command line requests."""
 
     RUN = "run"
     HELP = "help"
@@ -27,14 +27,14 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class Later:
-    """The flag is known but needs a feature that is not built yet: it stops the start, except at a neutral value."""
+    """The flag needs a feature that is not available yet: a start-up error, except at a neutral value."""
 
     feature: str
 
 
 @dataclass(frozen=True, slots=True)
 class Inert:
-    """The flag means nothing to a server: it is accepted with one warning, so that a pasted command starts."""
+    """The flag means nothing to a server: accepted with a warning, so that a pasted command starts."""
 
     reason: str = "it belongs to llama.cpp's command line tools"
 
@@ -46,7 +46,7 @@ INERT = Inert()
 
 @dataclass(frozen=True, slots=True)
 class Request(Kind):
-    """A flag that asks for something else than running: the help or the version."""
+    """A flag that does something other than run the server: the help or the version."""
 
     action: Action
 
@@ -64,20 +64,20 @@ class Request(Kind):
 class Flag:
     """One row of the table. Several rows may set the same `dest`; then the last on the command line wins."""
 
-    names: tuple[str, ...]  # every spelling that sets it, the one to show last
+    names: tuple[str, ...]  # every spelling; the one to show is the last
     dest: str  # the field of Settings
     kind: Kind
-    default: Any  # of every row with the same dest alike; for a Later flag what llamad does today
+    default: Any  # the same in every row with the same dest; for a Later flag, what llamad does today
     group: str
-    help: str = ""  # a Later or Inert flag is listed by name only
+    help: str = ""  # none for a Later or Inert flag, which is listed by name only
     off: tuple[str, ...] = ()  # every spelling of a switch's negation
-    env: tuple[str, ...] = ()  # the first that is set counts
+    env: tuple[str, ...] = ()  # the first that is set wins
     metavar: str = ""
-    bare: str | None = None  # the value's text when the flag stands alone
+    bare: str | None = None  # the value if the flag is given without one
     status: Status = READY
-    neutral: tuple[Any, ...] = ()  # values of a Later flag, beside its default, that change nothing
+    neutral: tuple[Any, ...] = ()  # values of a Later flag, beside its default, that have no effect
     required: bool = False
-    repeat: bool = False  # the values of repeated flags are put together
+    repeat: bool = False  # repeated flags are concatenated
     secret: bool = False  # never published
     escapes: bool = False  # --escape applies to its texts
 

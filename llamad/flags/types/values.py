@@ -17,7 +17,7 @@ class KvOverride(NamedTuple):
 
 
 class Placement(NamedTuple):
-    """One `--override-tensor PATTERN=BUFFER`: where tensors live whose names the pattern is found in."""
+    """One `--override-tensor PATTERN=BUFFER`: the buffer for tensors whose names match the pattern."""
 
     pattern: str
     buffer: str
