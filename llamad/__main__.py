@@ -17,8 +17,8 @@ from llamad.http.binding import Bound, bind, refusal
 
 
 def main() -> int:
-    """Exit status: 0 stopped as asked, 1 cannot start, 2 wrong flags."""
-    # A crash in native code leaves the Python stacks of all threads in the log.
+    """Exit status: 0 after a signal, 1 if it cannot start, 2 for wrong flags."""
+    # After a crash in native code the log has the Python stacks of all threads.
     faulthandler.enable()
     try:
         parsed = parse(sys.argv[1:], os.environ)
@@ -43,7 +43,7 @@ def main() -> int:
         return 1
     for warning in parsed.warnings:
         logging.getLogger("llamad").warning("%s", warning)
-    # llama.cpp's own way of dying forks a debugger for a backtrace; a service has better things to do.
+    # On a crash llama.cpp would fork a debugger for a backtrace, which is wrong for a service.
     os.environ.setdefault("GGML_NO_BACKTRACE", "1")
     settings = parsed.settings
     try:
@@ -55,17 +55,17 @@ def main() -> int:
     opening.start()
     try:
         status = _serve(settings, opening, bound)
-    except BaseException:  # a fault of ours, or ^C before the loop takes signals
+    except BaseException:  # a bug, or ^C before the event loop handles signals
         traceback.print_exc()
         status = 1
     bound.close()
-    # A thread that is still inside llama.cpp must neither hold the exit up nor see its model freed.
+    # A thread still inside llama.cpp must neither delay the exit nor see its model freed.
     logs.flush()
     os._exit(status)
 
 
 def _serve(settings: Settings, opening: Opening, bound: Bound) -> int:
-    """Imports all the rest, while the model is being opened."""
+    """Imports the rest of the program while the model is being opened."""
     import uvloop
 
     from llamad.daemon import Daemon, StartError

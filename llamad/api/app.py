@@ -1,4 +1,4 @@
-"""Owns the table of endpoints, and what happens around each: routing, keys, errors, metrics.
+"""Owns the table of endpoints, and what they share: routing, keys, errors, metrics.
 
 Implements the HTTP layer's App on the event loop. Must not touch a socket or llama.cpp.
 """
@@ -37,7 +37,7 @@ from llamad.models.host import State
 
 log = logging.getLogger("llamad.api")
 
-_DRAINING = State.DRAINING  # asked for with every request; looking it up in an Enum is slow
+_DRAINING = State.DRAINING  # read on every request; an Enum lookup is slow
 
 Handler = Callable[[Service, Exchange], None]
 
@@ -90,10 +90,10 @@ class Api:
     def _has_key(self, request: Request) -> bool:
         return not self.keys or self.keys.find(request) is not None
 
-    # For the HTTP layer.
+    # Called by the HTTP layer.
 
     def on_head(self, request: Request) -> Response | None:
-        """Route and key; a request that cannot be served is refused before its body is read."""
+        """Find the route and check the key; what cannot be served is rejected before the body is read."""
         route = request.route = self.router.find_fixed(request)
         if route is None:
             refused = self.router.resolve(request, partial(self.error, request=request))

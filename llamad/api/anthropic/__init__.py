@@ -1,1 +1,1 @@
-"""Endpoints as Anthropic's clients know them."""
+"""Anthropic's endpoints."""

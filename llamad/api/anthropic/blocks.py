@@ -1,6 +1,6 @@
-"""Owns an answer as Anthropic's content blocks: told as they come, and whole.
+"""Owns an answer as Anthropic's content blocks, streamed and complete.
 
-Runs on the event loop. What of the text is a thought or a call is chat/parsing's.
+Runs on the event loop. chat/parsing decides which text is reasoning and which is a call.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def event(kind: str, **rest: Any) -> bytes:
 
 
 class Answer:
-    """One part's answer so far. Blocks come one after the other: the last is the open one."""
+    """One part's answer so far. Blocks do not overlap: only the last may be open."""
 
     __slots__ = ("_frame", "_texts", "blocks", "chat", "is_open", "n_calls", "parser", "thinking")
 
@@ -36,7 +36,7 @@ class Answer:
         self._frame: tuple[int, TextFrame] | None = None  # a text block's index, and its events' frame
 
     def take(self, deltas: list[Delta]) -> bytes:
-        """The events that tell these."""
+        """The events for these deltas."""
         out = b""
         for delta in deltas:
             if delta.kind == "content":
@@ -57,7 +57,7 @@ class Answer:
         return out
 
     def _open(self, kind: str, rest: dict[str, Any]) -> bytes:
-        """Such a block, unless the open one is of that kind."""
+        """Open a block of this kind, unless one is open already."""
         if self.is_open and self.blocks[-1]["type"] == kind:
             return b""
         out = self.close()
@@ -71,7 +71,7 @@ class Answer:
         return event("content_block_delta", index=len(self.blocks) - 1, delta=delta)
 
     def _text(self, text: str) -> bytes:
-        """_add()'s event for text: most events are that, and all but the text stays the same for a block."""
+        """_add() for text, the most frequent event: within a block only the text differs."""
         index = len(self.blocks) - 1
         if self._frame is None or self._frame[0] != index:
             before = b'{"type":"content_block_delta","index":%d,"delta":{"type":"text_delta","text":' % index
@@ -80,7 +80,7 @@ class Answer:
         return self._frame[1].of_text(text)
 
     def close(self) -> bytes:
-        """The open block is whole."""
+        """Close the open block, if any."""
         if not self.is_open:
             return b""
         self.is_open = False
@@ -94,7 +94,7 @@ class Answer:
 
 
 def _input(text: str) -> dict[str, Any]:
-    """A call that was cut off has no input that could be used: the stop reason says so."""
+    """The input of a call; {} for one that was cut off, which the stop reason shows."""
     try:
         value = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError):

@@ -1,6 +1,6 @@
-"""Owns POST /v1/messages and POST /v1/messages/count_tokens: how Anthropic's clients are answered.
+"""Owns POST /v1/messages and POST /v1/messages/count_tokens, and the format of their responses.
 
-Runs on the event loop. What the request says is request.py's, the way through the engine job.py's.
+Runs on the event loop. request.py reads the request; job.py runs it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def _usage(n_prompt: int, n_cached: int, n_decoded: int) -> dict[str, int]:
-    """Anthropic counts what was read from a cache apart from the rest of the input."""
+    """Anthropic counts cached tokens separately from the rest of the input."""
     return {
         "input_tokens": n_prompt - n_cached,
         "cache_creation_input_tokens": 0,
@@ -42,7 +42,7 @@ def _usage(n_prompt: int, n_cached: int, n_decoded: int) -> dict[str, int]:
 
 
 class MessageDialect:
-    """One request's: its id, and how thoughts are told."""
+    """The dialect of one request: its id, and how reasoning is shown."""
 
     def __init__(self, chat: Chat, thinking: Thinking, request_id: str) -> None:
         self.chat = chat
@@ -78,7 +78,7 @@ class MessageDialect:
             return {"stop_reason": "stop_sequence", "stop_sequence": stops[done.stop_word]}
         return {"stop_reason": "end_turn", "stop_sequence": None}
 
-    # For the job.
+    # Called by the job.
 
     def begin(self, job: Job) -> bytes:
         part = job.parts[0]
@@ -86,7 +86,7 @@ class MessageDialect:
         return event("message_start", message=message) + event("ping")
 
     def frame(self, part: Part) -> TextFrame | None:
-        return None  # what a text is, the parser says
+        return None  # only the parser knows what a text is
 
     def piece(self, part: Part, piece: TextEvent) -> bytes:
         answer = self._answer(part)
@@ -138,7 +138,7 @@ def handle(service: Service, exchange: Exchange) -> None:
 
 
 def count_tokens(service: Service, exchange: Exchange) -> None:
-    """POST /v1/messages/count_tokens: also of a chat that is too long to be answered."""
+    """POST /v1/messages/count_tokens; also for a chat too long for the context."""
     model, _ = service.ready()
     request = service.defaults.decode(MessagesRequest, exchange.request.body)
     exchange.request.body = b""

@@ -1,6 +1,6 @@
-"""Owns the way from Anthropic's request bodies to a chat's in OpenAI's form, which the rest of llamad understands.
+"""Turns Anthropic's request bodies into chat requests in OpenAI's form, which the rest of llamad understands.
 
-Pure functions on the event loop. Every 400 and 501 about Anthropic's own fields is born here.
+Pure functions on the event loop. Raises every 400 and 501 about Anthropic's own fields.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from llamad.flags.settings import Settings
 from llamad.options.option import LEFT_OUT
 from llamad.options.table import Many
 
-# What would need somebody to run tools, keep files or rewrite the conversation.
+# Fields that need a server which runs tools, stores files or rewrites the conversation.
 _ELSEWHERE = ("container", "mcp_servers", "context_management")
-# OpenAI's and llama-server's names for what Anthropic's clients say in another way, or cannot ask for.
+# OpenAI's and llama-server's fields that have another name here, or none.
 _FOREIGN = (
     "stop n n_cmpl n_predict max_completion_tokens response_format reasoning_format logprobs top_logprobs"
     " parallel_tool_calls functions function_call stream_options add_generation_prompt"
@@ -42,7 +42,7 @@ class OutputConfig(Struct):
 
 
 class MessagesRequest(ChatRequest, kw_only=True):
-    """A chat in other words; into_chat() says them in a chat's own. Options that Anthropic does not know stay."""
+    """A chat in Anthropic's form; into_chat() converts it. Options that Anthropic does not have stay."""
 
     LIMITS: ClassVar[tuple[str, ...]] = ("max_tokens",)
     REFUSED: ClassVar[dict[str, str]] = {
@@ -67,14 +67,14 @@ class MessagesRequest(ChatRequest, kw_only=True):
 
 
 class Thinking(NamedTuple):
-    """How thoughts are told: not at all, or as blocks, whose text may be left out."""
+    """How reasoning is shown: not at all, or as blocks, whose text may be left out."""
 
     shown: bool
     empty: bool
 
 
 def into_chat(request: MessagesRequest, settings: Settings) -> Thinking:
-    """Turn the request into a chat as POST /v1/chat/completions takes it, in place."""
+    """Turn the request into one to POST /v1/chat/completions, in place."""
     for name in _ELSEWHERE:
         if getattr(request, name):
             raise ApiError(501, f'"{name}" is not supported: this server only generates text')
@@ -82,7 +82,7 @@ def into_chat(request: MessagesRequest, settings: Settings) -> Thinking:
     request.tools = _tools(request.tools or [])
     _choose_tool(request)
     told, thinking = _thinking(request.thinking)
-    if "thinking_budget" in told and not request.grammar:  # which is of the whole text, thoughts too
+    if "thinking_budget" in told and not request.grammar:  # a grammar covers the reasoning, too
         request.reasoning_budget_tokens = told["thinking_budget"]
     request.chat_template_kwargs = {**told, **(request.chat_template_kwargs or {})}
     if request.output_config is not None:
@@ -96,7 +96,7 @@ def into_chat(request: MessagesRequest, settings: Settings) -> Thinking:
 
 
 def _thinking(value: ThinkingConfig | None) -> tuple[dict[str, Any], Thinking]:
-    """Variables for the template, and how thoughts are told. A budget is told to templates that know one, too."""
+    """Template variables, and how reasoning is shown. Templates that know a budget get it, too."""
     if value is None:
         return {}, Thinking(True, False)
     if value.type == "disabled":
@@ -112,7 +112,7 @@ def _thinking(value: ThinkingConfig | None) -> tuple[dict[str, Any], Thinking]:
 
 
 def _take_output(request: MessagesRequest, value: OutputConfig) -> None:
-    """`output_config`: how hard to think, and the schema that the answer must fit."""
+    """`output_config`: the reasoning effort, and the schema of the answer."""
     if value.effort is not None:
         request.reasoning_effort = value.effort
     form = value.format
@@ -145,7 +145,7 @@ def _tools(tools: list[Any]) -> list[dict[str, Any]]:
 
 
 def _choose_tool(request: MessagesRequest) -> None:
-    """`tool_choice`, which also says whether several tools may be called."""
+    """`tool_choice`, and whether several tools may be called."""
     value = request.tool_choice
     if value is None:
         return
@@ -192,7 +192,7 @@ def _messages(messages: list[Any]) -> list[dict[str, Any]]:
 
 
 def _user(blocks: list[Any], where: str) -> list[dict[str, Any]]:
-    """Results of tools are messages of their own."""
+    """Tool results become messages of their own."""
     out: list[dict[str, Any]] = []
     texts: list[dict[str, Any]] = []
     for block in blocks:
@@ -205,7 +205,7 @@ def _user(blocks: list[Any], where: str) -> list[dict[str, Any]]:
             content = block.get("content")
             text = _joined(_text("" if content is None else content, where))
             if _flag(block, "is_error"):
-                text = "Error: " + text  # no template has another way to say it
+                text = "Error: " + text  # templates have no other way to say it
             out.append({"role": "tool", "tool_call_id": block["tool_use_id"], "content": text})
         else:
             texts.append(_text_part(block, where))
@@ -232,7 +232,7 @@ def _assistant(blocks: list[Any], where: str) -> dict[str, Any]:
             calls.append({"id": block["id"], "type": "function", "function": function})
         elif kind == "thinking":
             thoughts.append(checks.text("thinking", block.get("thinking") or ""))
-        elif kind != "redacted_thinking":  # that one only its author can read
+        elif kind != "redacted_thinking":  # encrypted: only its author can read it
             texts.append(_text_part(block, where))
     message: dict[str, Any] = {"role": "assistant", "content": texts or None}
     if any(thoughts):

@@ -1,1 +1,1 @@
-"""A request that generates: from parameters to tasks, from events to the answer."""
+"""Generation requests: parameters to tasks, events to responses."""

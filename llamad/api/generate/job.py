@@ -1,7 +1,7 @@
-"""Owns a request that generates: its tasks in the engine, and the answer's way to the client.
+"""Owns a generation request: its tasks in the engine, and the response to the client.
 
-Runs on the event loop. A Job is one request; a Part is one completion of one of its prompts and hears the engine's
-events. What the answer looks like is the dialect's matter: each endpoint has one.
+Runs on the event loop. A Job is one request; a Part is one completion of one of its prompts and receives the engine's
+events. The format of the response is the dialect's; each endpoint has one.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ log = logging.getLogger("llamad.api")
 
 
 def failure_error(failure: int, code: int) -> ApiError:
-    """What a client is told about a failed task."""
+    """The client's error for a failed task."""
     if failure == FAILURE_DEADLINE:
         return ApiError(408, "The request exceeded --request-timeout")
     if failure == FAILURE_ABORTED:
@@ -65,17 +65,17 @@ def failure_error(failure: int, code: int) -> ApiError:
 
 
 class Dialect(Protocol):
-    """How an endpoint words its answer. Streams are written as the first four come, the rest at the end."""
+    """The response format of an endpoint."""
 
     def begin(self, job: Job) -> bytes:
         """Events before the first text of a stream."""
 
     def frame(self, part: Part) -> TextFrame | None:
-        """What stands around a text, where an event of this stream tells nothing else; piece() is then asked only for
-        texts with probabilities."""
+        """The bytes around a text, if this stream's events carry nothing else; piece() is then called only for texts
+        with probabilities."""
 
     def piece(self, part: Part, piece: TextEvent) -> bytes:
-        """Events of a piece of a stream; may be none."""
+        """Events for a piece of a stream; may be empty."""
 
     def done(self, part: Part) -> bytes:
         """Events at the end of one part."""
@@ -84,17 +84,17 @@ class Dialect(Protocol):
         """Events at the end of the stream."""
 
     def whole(self, job: Job) -> bytes:
-        """The body of an answer that is not streamed: every part has its pieces and is done."""
+        """The body of a response that is not streamed; every part is done and has its pieces."""
 
     def failed(self, error: ApiError) -> bytes:
-        """The last event of a stream that broke off."""
+        """The last event of a stream that failed."""
 
     def refused(self, error: ApiError) -> Response:
-        """The answer that is an error."""
+        """The error response."""
 
 
 class Part(TextPart):
-    """One completion of one prompt of a request. on_text(), which each token comes by, is the compiled half's."""
+    """One completion of one prompt. on_text(), called for every token, is in the compiled base class."""
 
     job: Job
     __slots__ = (
@@ -117,18 +117,18 @@ class Part(TextPart):
         self.n_prompt = len(tokens_prompt) // 4
         self.task_id = 0
         self.n_cached = 0
-        self.pieces: list[TextEvent] = []  # of an answer that is not streamed
+        self.pieces: list[TextEvent] = []  # if not streamed
         self.done: Done | None = None
         self.state: object = None  # the dialect's own
 
     @property
     def ended(self) -> Done:
-        """How it ended; once it has."""
+        """How it ended; only once it has."""
         assert self.done is not None
         return self.done
 
     def data(self) -> bytes:
-        """The whole text of an answer that is not streamed."""
+        """The whole text, if not streamed."""
         return b"".join([piece.data for piece in self.pieces])
 
     # From the engine.
@@ -142,7 +142,7 @@ class Part(TextPart):
         self.job.on_prompt(self, tokens, probs)
 
     def on_piece(self, piece: TextEvent) -> None:
-        """From on_text(), for what is more than a plain event."""
+        """Called by on_text() for everything but plain text events."""
         if self.job.generation.stream:
             self.job.write(self.job.dialect.piece(self, piece))
         else:
@@ -162,7 +162,7 @@ class Part(TextPart):
 
 
 class Job:
-    """One request. Its answer begins with the first text, so that an early failure still has its status."""
+    """One request. Its response begins with the first text, so that an early failure still has its own status."""
 
     __slots__ = (
         "__weakref__",
@@ -206,7 +206,7 @@ class Job:
         self.engine = engine
         self.dialect = dialect
         self.markers = markers
-        self.watch: Callable[[Part, Task], Sink] | None = None  # hears of the tasks in the parts' place
+        self.watch: Callable[[Part, Task], Sink] | None = None  # makes the tasks' sinks
         self.is_paused = False
         self.t_paused = 0.0
         self.on_prompt = on_prompt
@@ -217,7 +217,7 @@ class Job:
         self.t_written = time.monotonic()
 
     def submit(self, ready: Ready) -> None:
-        """Hand every prompt to the engine, or none of them. Only a request that was taken changes the system prompt."""
+        """Submit all prompts to the engine, or none. Only an accepted request changes the system prompt."""
         g, exchange = self.generation, self.exchange
         n_parts = len(ready.tokens) * g.n
         options.check_echo(
@@ -272,7 +272,7 @@ class Job:
                 n_keep=ready.system.kept(g.n_keep, self.model.info.add_bos),
                 n_discard=g.n_discard,
                 t_max_predict_us=g.t_max_predict_ms * 1000,
-                stream=g.stream or self.watch is not None,  # each token is heard of
+                stream=g.stream or self.watch is not None,  # an event per token
                 cache_prompt=g.cache_prompt,
                 context_shift=settings.context_shift,
                 grammar=ready.constraint.grammar if ready.constraint is not None else None,
@@ -283,7 +283,7 @@ class Job:
                 post_sampling_probs=g.post_sampling_probs,
                 answer_bytes_max=0 if g.stream else max(1, settings.answer_max_bytes // n_parts),
                 penalty=None if g.penalty_prompt is None else bytes(g.penalty_prompt),
-                # The others of its n completions have the same prompt.
+                # The other n - 1 completions have the same prompt.
                 prompt_probs=self.on_prompt is not None and part.index % g.n == 0,
             )
             sink = part if self.watch is None else self.watch(part, task)
@@ -292,7 +292,7 @@ class Job:
             self.service.system = ready.system
 
     def _begin(self, ready: Ready, parts: list[Part], t_submit_us: int) -> None:
-        """The parts' tasks are about to be with the engine."""
+        """Before the parts' tasks are submitted."""
         exchange = self.exchange
         self.ready = ready
         self.parts = parts
@@ -305,7 +305,7 @@ class Job:
             self.service.streams.add(self)
 
     def answer_nothing(self) -> None:
-        """The answer to a request that leaves the engine nothing to do."""
+        """Respond to a request that has nothing for the engine to do."""
         self.parts = [Part(self, 0, b"", self.generation.seed)]
         self.n_left = 1
         self.parts[0].on_done(
@@ -315,7 +315,7 @@ class Job:
     # From the client.
 
     def abort(self) -> None:
-        """The client is gone, or another prompt of the request failed."""
+        """The client has disconnected, or another part failed."""
         for part in self.parts:
             if part.task_id:
                 self.engine.abort(part.task_id)
@@ -355,7 +355,7 @@ class Job:
                 )
             )
 
-    # Towards the client.
+    # To the client.
 
     def write(self, data: bytes) -> None:
         exchange = self.exchange

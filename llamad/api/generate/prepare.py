@@ -1,6 +1,6 @@
-"""Owns what must be at hand before a request's tasks are made: tokens, the system prompt, the grammar, DRY's breakers.
+"""Prepares what a request's tasks need: tokens, the system prompt, the compiled grammar, DRY's sequence breakers.
 
-Runs on the event loop. What is short or known is done at once; the rest goes to workers, so that nobody waits for it.
+Runs on the event loop. Short or cached work is done at once; the rest goes to workers, so that it delays no one else.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from llamad.protocol.model_info import Model
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """All of a request that the engine needs and that had to be made first."""
+    """The prepared parts of a request."""
 
-    tokens: list[bytes]  # of each prompt, the system prompt's first
+    tokens: list[bytes]  # of each prompt, behind those of the system prompt
     system: SystemPrompt
     constraint: Constraint | None
     breakers: bytes  # DRY's
@@ -41,14 +41,14 @@ def prepare(
     sent: Sequence[Prompt | Built],
     then: Callable[[Ready], None],
 ) -> None:
-    """Call `then` with what the prompts that were sent need: now, or later unless the client is gone by then."""
+    """Call `then` once everything is prepared: now, or later unless the client has disconnected by then."""
     new = generation.system_prompt
     constraint = None if wanted.is_none else service.grammars.known(wanted)
     breakers = service.breakers.find(generation.dry_sequence_breakers) if needs_breakers(generation) else b""
     n_chars = prompts.n_chars(sent) + (len(new.prompt) if new else 0)
     is_known = breakers is not None and (constraint is not None or wanted.is_none)
     if breakers is None or not is_known or n_chars > prompts.TEXT_INLINE_MAX:
-        # Those who are being prepared count as waiting: they may be many, and their turn may be long in coming.
+        # Requests in preparation count as queued.
         if service.n_preparing >= service.settings.n_parallel + service.settings.queue_max:
             raise queue_full()
         service.spawn(exchange, _prepare_later(service, exchange, generation, wanted, model, sent, then))

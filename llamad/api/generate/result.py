@@ -18,7 +18,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def timings(n_prompt: int, n_cached: int, prompt_us: int, n_decoded: int, predict_us: int) -> dict[str, Any]:
-    """Times in milliseconds; prompt_n counts what was read, cache_n what was re-used."""
+    """Times in milliseconds; prompt_n counts the tokens prefilled, cache_n those reused."""
     n_read = n_prompt - n_cached
     prompt_ms, predicted_ms = prompt_us / 1e3, predict_us / 1e3
     return {
@@ -37,8 +37,8 @@ def timings(n_prompt: int, n_cached: int, prompt_us: int, n_decoded: int, predic
 def probabilities(
     tokens: list[int], probs: list[TokenProbs], vocab: Vocab, is_post: bool
 ) -> list[msgspec.Raw]:
-    """`completion_probabilities`: the new fields with the oldest ones (`content`, `probs`) beside them. Each token's
-    is encoded at once: as objects they would take many times the memory until the answer is whole."""
+    """`completion_probabilities`: the new fields and the oldest ones (`content`, `probs`) side by side. Each token's
+    entry is encoded at once: as objects they would take many times the memory."""
     name, name_top = ("prob", "top_probs") if is_post else ("logprob", "top_logprobs")
 
     def entry(token: int, value: float) -> dict[str, Any]:
@@ -100,7 +100,7 @@ def final(
 
 
 def select(result: dict[str, Any], response_fields: Sequence[str]) -> dict[str, Any]:
-    """Only the named fields; "a/b" is b out of a, under the name "a/b". Missing ones are left out."""
+    """Only the named fields; "a/b" is b of a, under the name "a/b". Missing ones are left out."""
     if not response_fields:
         return result
     out: dict[str, Any] = {}

@@ -1,7 +1,7 @@
-"""Owns thoughts that may only have so many tokens: one that has had them is ended, and the answer goes on behind it.
+"""Owns the reasoning budget: reasoning that has used it up is ended, and the answer follows.
 
-Runs on the event loop. The engine cannot be told what to write, so a task whose thought is too long is aborted, and
-another one begins with its text and the thought's end as its prompt, which the slot holds but for the last tokens.
+Runs on the event loop. The engine cannot be given text to write, so the task is aborted and another one submitted. Its
+prompt is the old prompt, the text so far and the end of the reasoning; all but the last tokens are still cached.
 """
 
 from __future__ import annotations
@@ -22,21 +22,22 @@ from llamad.protocol.model_info import Model
 
 @dataclass(slots=True)
 class Budget:
-    """Of one request. `ends` is the text after which a thought is over; `forced` is what ends one that is too long."""
+    """The budget of one request. `ends` is the text that ends reasoning; `forced` is written when the budget is used
+    up."""
 
     n_tokens: int
     opens: bytes
     ends: bytes
     is_open: bool  # by the prompt
     forced: str
-    rest: Wanted | None = None  # what constrains the text behind a thought's end; None: what constrains all
-    constraint: Constraint | None = None  # that, compiled
+    rest: Wanted | None = None  # the constraint after the reasoning; None: the task's own
+    constraint: Constraint | None = None  # `rest`, compiled
 
 
 def with_budget(
     service: Service, exchange: Exchange, budget: Budget | None, model: Model, then: Callable[[], None]
 ) -> None:
-    """Call `then` when the text behind a thought can be constrained: now, or later if the client is still there."""
+    """Call `then` once `rest` is compiled: now, or later unless the client has disconnected by then."""
     if budget is None or budget.rest is None:
         then()
         return
@@ -71,7 +72,7 @@ def watched(budget: Budget, part: Part, task: Task) -> Watched:
 
 
 class Watched:
-    """Hears of a part's first task, and hands on all until its thought has to be ended."""
+    """The sink of a part's first task; passes its events on until the budget is used up."""
 
     def __init__(self, part: Part, task: Task, budget: Budget) -> None:
         self._part = part
@@ -79,7 +80,7 @@ class Watched:
         self._budget = budget
         self._tokens = array("i")
         self._n_thought = 0
-        self._seen = b""  # before a thought: all; in it: what may be the beginning of its end
+        self._seen = b""  # before the reasoning: all text; in it: a possible start of its end
         self._is_open = budget.is_open
         self._is_over = False
         self._is_cut = False
@@ -101,7 +102,7 @@ class Watched:
             self._cut(text.t_us, text.prompt_us, text.predict_us)
 
     def _is_too_long(self, n_tokens: int, data: bytes) -> bool:
-        """After this much more text. One that has begun to end is given the time."""
+        """Whether the budget is used up after this text. Reasoning that is just ending may finish."""
         budget = self._budget
         self._seen += data
         if not self._is_open:
@@ -143,7 +144,7 @@ class Watched:
         part.task_id = job.engine.submit(
             dataclasses.replace(
                 task,
-                # It has had its turn in the queue.
+                # It has already waited in the queue.
                 context=dataclasses.replace(task.context, priority=task.context.priority + 1),
                 prompt=prompt,
                 n_predict=n_left,
@@ -170,7 +171,7 @@ class Watched:
 
 
 class Rest:
-    """Hears of the task behind a thought that was ended, and counts for the part what came before."""
+    """The sink of the second task; adds the counts and times of the first."""
 
     def __init__(self, part: Part, n_before: int, prompt_us: int, predict_us: int) -> None:
         self._part = part
@@ -179,15 +180,15 @@ class Rest:
         self._predict_us = predict_us
 
     def on_admitted(self, slot: int, n_cached: int, t_us: int) -> None:
-        pass  # the part was admitted before
+        pass  # the part was admitted with its first task
 
     def on_prompt(self, tokens: list[int], probs: list[TokenProbs]) -> None:
-        pass  # nobody asks for it
+        pass  # never requested
 
     def on_text(self, text: TextEvent) -> None:
         spent = (
             self._predict_us + text.prompt_us + text.predict_us
-        )  # prefilling the thought again counts as decoding
+        )  # prefilling the reasoning again counts as decoding
         n_decoded = text.n_decoded + self._n_before
         self._part.on_text(
             TextEvent(text.tokens, text.data, n_decoded, text.t_us, self._prompt_us, spent, text.probs)

@@ -1,4 +1,4 @@
-"""Owns POST /apply-template: the prompt that a chat's messages make, and nothing else. Runs on the event loop."""
+"""Owns POST /apply-template: renders a chat's messages to a prompt. Runs on the event loop."""
 
 from __future__ import annotations
 

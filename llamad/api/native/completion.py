@@ -1,6 +1,6 @@
-"""Owns POST /completion: llama-server's own dialect, whole or as a stream.
+"""Owns POST /completion: llama-server's own dialect, complete or streamed.
 
-Runs on the event loop. The request's way through the engine is job.py's.
+Runs on the event loop. job.py runs the request.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class CompletionRequest(GenerationRequest, kw_only=True):
 
 
 class Plain:
-    """The dialect of /completion: one object for each prompt, or events of `content` and a last one with all else."""
+    """The dialect of /completion: one object per prompt, or events with `content` and a last one with the rest."""
 
     def begin(self, job: Job) -> bytes:
         return b""
@@ -65,7 +65,7 @@ class Plain:
         return b""
 
     def whole(self, job: Job) -> bytes:
-        # One after the other: of large options only one copy is ever Python's.
+        # One after the other, so that large options exist only once as Python objects.
         finals = [msgspec.Raw(_encode(_final(part))) for part in job.parts]
         return bytes(finals[0]) if len(finals) == 1 else _encode(finals)
 
@@ -86,7 +86,7 @@ def _probabilities(job: Job, piece: TextEvent) -> list[msgspec.Raw]:
 
 
 def _final(part: Part) -> dict[str, Any]:
-    """The result object; of a stream, which has told its text, without it."""
+    """The result object; without the text if that was streamed."""
     job = part.job
     g, pieces = job.generation, part.pieces
     constraint = job.ready.constraint if job.ready is not None else None
@@ -123,10 +123,10 @@ def handle(service: Service, exchange: Exchange) -> None:
     exchange.request.body = b""
     constraint = constraints.parse(request, service.constraint)
     sent, prompts = request.system_prompt, request.prompt
-    request.prompt = None  # the options live longer
+    request.prompt = None  # free it: the options live longer
     job = Job(service, exchange, request, constraint, model, engine, PLAIN)
     if sent is not None and prompts in (None, ("",)):
-        # Only the system prompt is to be set: it is read into the cache, and nothing is generated.
+        # Only sets the system prompt: it is prefilled, and nothing is generated.
         prompts, request.n_predict = Prompts(("",)), 0
         if not sent.prompt:
             service.system = sent

@@ -1,6 +1,6 @@
 """Owns POST /infill: text between a prefix and a suffix.
 
-Runs on the event loop; long texts are tokenized by a worker (prepare.py). The answer is worded as /completion's.
+Runs on the event loop; long texts are tokenized by a worker (prepare.py). The response is /completion's.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ def handle(service: Service, exchange: Exchange) -> None:
 
 
 def _taken(request: InfillRequest, settings: Settings, n_ctx: int) -> Infill:
-    """What is to be filled in, out of the request, whose options live longer.
+    """Moves the texts out of the request, whose options live longer.
 
-    Of an array longer than the context only the end, or the beginning, can be kept: the rest is not even looked at."""
+    Of an array longer than the context only the end, or the beginning, can be kept: the rest is never looked at."""
     before, after = _side(request.input_prefix, "input_prefix"), _side(request.input_suffix, "input_suffix")
     prompt = Infill(
         settings,
         before if isinstance(before, str) else before[-n_ctx:],
         after if isinstance(after, str) else after[:n_ctx],
-        request.input_extra[-n_ctx:],  # each has a token at least
+        request.input_extra[-n_ctx:],  # each has at least one token
         request.prompt,
         request.n_predict,
     )

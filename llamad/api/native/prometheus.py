@@ -1,6 +1,6 @@
-"""Owns GET /metrics: what the daemon counts, as Prometheus text.
+"""Owns GET /metrics: all counters in Prometheus's text format.
 
-Runs on the event loop; the engine's numbers are read without asking it.
+Runs on the event loop; reads the engine's counters without waiting for it.
 """
 
 from __future__ import annotations
@@ -32,35 +32,35 @@ def _engine_lines(service: Service) -> Iterable[str]:
     n_running = sum(slot[0] != 0 for slot in slots)
     counters = (
         ("llamacpp:prompt_tokens_total", "Number of prompt tokens processed.", n_prompt),
-        ("llamacpp:prompt_seconds_total", "Time spent reading prompts.", prompt_s),
+        ("llamacpp:prompt_seconds_total", "Time spent on prompts.", prompt_s),
         ("llamacpp:tokens_predicted_total", "Number of generation tokens processed.", n_predicted),
         ("llamacpp:tokens_predicted_seconds_total", "Time spent generating.", predict_s),
         (
             "llamad:aborted_total",
-            "Tasks dropped because their client left or the server stopped.",
+            "Tasks dropped: client gone or server stopped.",
             stats["n_aborted"],
         ),
         ("llamad:evicted_tokens_total", "Cached tokens dropped for another prompt.", stats["n_evicted"]),
-        ("llamad:reused_tokens_total", "Prompt tokens taken from the cache.", stats["n_reused"]),
+        ("llamad:reused_tokens_total", "Prompt tokens taken from the prefix cache.", stats["n_reused"]),
         (
             "llamad:decode_failures_total",
-            "Decodes that failed; each rebuilt the context.",
+            "Failed decodes; each rebuilt the context.",
             stats["n_decode_failures"],
         ),
         (
             "llamad:deferred_picks_total",
-            "Tokens that a grammar took too long to judge within their step.",
+            "Picks that a grammar took out of their step.",
             stats["n_deferred"],
         ),
         (
             "llamad:deferred_pick_seconds_total",
-            "Time that their streams sat out steps for them.",
+            "Time that their streams sat out.",
             stats["deferred_us"] / 1e6,
         ),
         ("llamad:steps_total", "Engine steps.", stats["n_steps"]),
         (
             "llamad:steps_landed_total",
-            "Engine steps that sampled while the device was still sending logits.",
+            "Engine steps that sampled while logits were still arriving.",
             stats["n_landed"],
         ),
         ("llamad:step_plan_seconds_total", "Engine time: admitting and planning.", stats["plan_us"] / 1e6),
@@ -68,15 +68,15 @@ def _engine_lines(service: Service) -> Iterable[str]:
         ("llamad:step_wait_seconds_total", "Engine time: waiting for the device.", stats["wait_us"] / 1e6),
         ("llamad:step_sample_seconds_total", "Engine time: sampling.", stats["sample_us"] / 1e6),
         ("llamad:step_emit_seconds_total", "Engine time: detokenizing and events.", stats["emit_us"] / 1e6),
-        ("llamad:wakes_total", "Times that the engine woke the event loop.", stats["n_wakes"]),
+        ("llamad:wakes_total", "Wake-ups of the event loop.", stats["n_wakes"]),
         (
             "llamad:step_wake_seconds_total",
-            "From the engine's wake-up until the event loop took its events.",
+            "Time from the engine's wake-up until the event loop took its events.",
             stats["wake_us"] / 1e6,
         ),
         (
             "llamad:step_write_seconds_total",
-            "Event loop time: turning events into answers and writing them to sockets.",
+            "Event loop time: writing responses.",
             stats["write_us"] / 1e6,
         ),
     )
@@ -102,7 +102,7 @@ def _engine_lines(service: Service) -> Iterable[str]:
         ("llamad:engine_failed", "1 while the context cannot be rebuilt.", stats["is_failed"]),
         (
             "llamad:last_step_age_seconds",
-            "Time since the engine's last step; grows while it is idle, and while it is stuck with work.",
+            "Time since the engine's last step; grows while it is idle, or stuck.",
             (clock_us() - stats["t_last_step_us"]) / 1e6,
         ),
     )
@@ -118,27 +118,31 @@ def _cache_lines(service: Service) -> Iterable[str]:
         return
     stats = service.host.engine.stats()
     for name, help, value in (
-        ("llamad:prompt_cache_saves_total", "Prompts kept when their slot was taken.", stats["cache_saves"]),
-        ("llamad:prompt_cache_hits_total", "Prompts brought back into a slot.", stats["cache_hits"]),
-        ("llamad:prompt_cache_dropped_total", "Prompts that went to make room.", stats["cache_dropped"]),
+        (
+            "llamad:prompt_cache_saves_total",
+            "Prompts saved when their slot was needed.",
+            stats["cache_saves"],
+        ),
+        ("llamad:prompt_cache_hits_total", "Prompts restored to a slot.", stats["cache_hits"]),
+        ("llamad:prompt_cache_dropped_total", "Prompts evicted.", stats["cache_dropped"]),
         (
             "llamad:prompt_cache_restored_tokens_total",
-            "Prompt tokens that were brought back instead of read.",
+            "Prompt tokens restored instead of computed.",
             stats["cache_restored"],
         ),
         (
             "llamad:prompt_cache_seconds_total",
-            "Engine time: keeping prompts and bringing them back.",
+            "Engine time: saving and restoring prompts.",
             stats["cache_us"] / 1e6,
         ),
     ):
         yield from _plain("counter", name, help, value)
     for name, help, value in (
-        ("llamad:prompt_cache_entries", "Prompts kept in host memory.", stats["cache_entries"]),
-        ("llamad:prompt_cache_bytes", "Their bytes.", stats["cache_bytes"]),
+        ("llamad:prompt_cache_entries", "Prompts in host memory.", stats["cache_entries"]),
+        ("llamad:prompt_cache_bytes", "Their size.", stats["cache_bytes"]),
         (
             "llamad:prompt_cache_seconds_max",
-            "The longest that one of them has kept the engine.",
+            "The longest single save or restore.",
             stats["cache_us_max"] / 1e6,
         ),
     ):
@@ -153,35 +157,40 @@ def _vector_lines(service: Service) -> Iterable[str]:
     for name, help, value in (
         ("llamad:vector_texts_total", "Texts embedded, ranked or classified.", counts.n_texts),
         ("llamad:vector_tokens_total", "Tokens of those texts.", counts.n_tokens),
-        ("llamad:vector_batches_total", "Batches they were computed in.", counts.n_batches),
+        ("llamad:vector_batches_total", "Batches of those texts.", counts.n_batches),
         ("llamad:vector_failures_total", "Batches that failed.", counts.n_failures),
         ("llamad:vector_seconds_total", "Time spent computing them.", counts.seconds),
     ):
         yield from _plain("counter", name, help, value)
-    yield from _plain("gauge", "llamad:vector_requests", "Requests for vectors in hand.", embedder.n_jobs)
+    yield from _plain(
+        "gauge",
+        "llamad:vector_requests",
+        "Embedding, rerank and classify requests in progress.",
+        embedder.n_jobs,
+    )
     yield from _plain(
         "gauge", "llamad:vector_texts_waiting", "Texts not yet begun.", embedder.n_texts_waiting
     )
 
 
 def _stall_lines(service: Service) -> Iterable[str]:
-    """What saving and restoring cost the other streams."""
+    """What saving and restoring states costs the other streams."""
     engine = service.host.engine
     if engine is None:
         return
     stats = engine.stats()
     for name, help, value in (
-        ("llamad:state_saves_total", "States of slots written out.", stats["n_saves"]),
-        ("llamad:state_restores_total", "States of slots put back.", stats["n_restores"]),
+        ("llamad:state_saves_total", "Slot states saved.", stats["n_saves"]),
+        ("llamad:state_restores_total", "Slot states restored.", stats["n_restores"]),
         (
             "llamad:state_stall_seconds_total",
-            "Time that the engine did nothing but save and restore states.",
+            "Time that other streams stood still for them.",
             stats["state_us"] / 1e6,
         ),
     ):
         yield from _plain("counter", name, help, value)
     longest = stats["state_us_max"] / 1e6
-    yield from _plain("gauge", "llamad:state_stall_seconds_max", "The longest of these stalls.", longest)
+    yield from _plain("gauge", "llamad:state_stall_seconds_max", "The longest single stall.", longest)
 
 
 def _state_lines(service: Service) -> Iterable[str]:
@@ -190,20 +199,20 @@ def _state_lines(service: Service) -> Iterable[str]:
     for name, help, value in (
         ("llamad:session_saves_total", "Sessions saved.", sessions.n_saves),
         ("llamad:session_restores_total", "Sessions restored, also from files.", sessions.n_restores),
-        ("llamad:session_refused_total", "Saves refused for want of room.", sessions.n_refused),
-        ("llamad:session_evicted_total", "Sessions that went to make room.", sessions.n_evicted),
+        ("llamad:session_refused_total", "Saves rejected for lack of room.", sessions.n_refused),
+        ("llamad:session_evicted_total", "Sessions evicted.", sessions.n_evicted),
         (
             "llamad:state_refused_total",
-            "States refused because others on their way fill the room.",
+            "States rejected because others were in transit.",
             room.n_refused,
         ),
     ):
         yield from _plain("counter", name, help, value)
     for name, help, value in (
         ("llamad:sessions", "Sessions held.", len(sessions)),
-        ("llamad:session_bytes", "Bytes of sessions, with those being saved.", sessions.n_bytes),
-        ("llamad:state_bytes", "Bytes of states on their way: bodies, files, answers.", room.n_bytes),
-        ("llamad:state_actions", "State actions that run or wait for their slot.", service.n_state_actions),
+        ("llamad:session_bytes", "Size of all sessions, with those being saved.", sessions.n_bytes),
+        ("llamad:state_bytes", "Bytes of states in transit: request bodies, files, responses.", room.n_bytes),
+        ("llamad:state_actions", "State actions running or waiting for their slot.", service.n_state_actions),
     ):
         yield from _plain("gauge", name, help, value)
 
@@ -221,7 +230,7 @@ def handle(service: Service, exchange: Exchange) -> None:
     ]
     name = "llamad:requests_total"
     lines += [
-        f"# HELP {name} Answers by endpoint and status; 499: the client left first.",
+        f"# HELP {name} Responses by endpoint and status; 499: the client left.",
         f"# TYPE {name} counter",
     ]
     for (route, status), n in sorted(metrics.requests.items()):

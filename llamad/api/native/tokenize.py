@@ -1,6 +1,6 @@
 """Owns POST /tokenize and POST /detokenize.
 
-Short texts are tokenized by threads of C; long ones, whose JSON takes time too, in a worker. Token ids are checked
+Short texts are tokenized by native threads; long ones, whose JSON takes time too, by a worker. Token ids are checked
 before llama.cpp sees them.
 """
 
@@ -21,7 +21,7 @@ from llamad.http.request import Response
 from llamad.protocol.model_info import Model
 from llamad.tokenizer import token_ids
 
-# Characters or tokens whose JSON is made on the event loop: a millisecond's at most.
+# Characters or tokens whose JSON is encoded on the event loop: a millisecond at most.
 SHORT_MAX = 16384
 
 
@@ -76,7 +76,7 @@ def _found_json(model: Model, found: bytes, with_pieces: bool) -> bytes:
 
 
 def _piece(data: bytes) -> str | list[int]:
-    """A string where the bytes are one, else the bytes."""
+    """A string if the bytes are valid UTF-8, else the bytes."""
     try:
         return data.decode()
     except UnicodeDecodeError:

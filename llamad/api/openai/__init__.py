@@ -1,1 +1,1 @@
-"""OpenAI's dialect: chat completions, completions. One file for each endpoint, and the shapes they share."""
+"""OpenAI's endpoints: one file per endpoint, and the objects they share."""

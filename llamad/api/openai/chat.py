@@ -1,7 +1,7 @@
-"""Owns POST /v1/chat/completions: how a chat's answer is worded, whole and as a stream.
+"""Owns POST /v1/chat/completions and the format of its responses, streamed and complete.
 
-Runs on the event loop. What the request says is chat_request.py's, the way through the engine job.py's, and what of the
-text is a thought or a call chat/parsing's.
+Runs on the event loop. chat_request.py reads the request, job.py runs it, and chat/parsing finds reasoning and tool
+calls in the text.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Answer:
-    """One part's answer so far: the parser of its text, and what it has found."""
+    """One part's answer so far: the parser of its text, and what it found."""
 
     __slots__ = (
         "calls",
@@ -49,13 +49,13 @@ class Answer:
         self.content: list[str] = []
         self.reasoning: list[str] = []
         self.calls: list[dict[str, Any]] = []
-        self.logprobs: list[dict[str, Any]] = []  # not told yet
-        self.tokens: list[int] = []  # not told yet; only where they are wanted
+        self.logprobs: list[dict[str, Any]] = []  # not sent yet
+        self.tokens: list[int] = []  # not sent yet; only if requested
         self.role_sent = False
-        self.frame: TextFrame | None = None  # of an event of nothing but content
+        self.frame: TextFrame | None = None  # of an event with content only
 
     def take(self, deltas: list[Delta]) -> list[dict[str, Any]]:
-        """Each as OpenAI's delta, with what it adds to the whole remembered."""
+        """The deltas in OpenAI's form; also collects the complete message."""
         out: list[dict[str, Any]] = []
         for delta in deltas:
             if delta.kind == "content":
@@ -93,7 +93,7 @@ class Answer:
 
 
 class ChatDialect:
-    """One request's: its id, and what it tells beside the text."""
+    """The dialect of one request: its id, and what it returns beside the text."""
 
     def __init__(self, chat: Chat, service: Service) -> None:
         self.chat = chat
@@ -153,19 +153,19 @@ class ChatDialect:
         return objects.event(part.job, self._envelope("chat.completion.chunk", [choice]))
 
     def _content_frame(self, part: Part) -> TextFrame:
-        """_chunk()'s event for nothing but content. Most events are that, and all but the text stays the same."""
+        """_chunk() for content only, the most frequent event: only the text differs."""
         if self._opening is None:
             self._opening = _encode(self._envelope("chat.completion.chunk", []))[:-2]
         before = b'%b{"index":%d,"delta":{"content":' % (self._opening, part.index)
         return TextFrame(before, b'},"finish_reason":null}]}')
 
-    # For the job.
+    # Called by the job.
 
     def begin(self, job: Job) -> bytes:
         return b""
 
     def frame(self, part: Part) -> TextFrame | None:
-        return None  # what a text is, the parser says
+        return None  # only the parser knows what a text is
 
     def piece(self, part: Part, piece: TextEvent) -> bytes:
         answer = self._answer(part)

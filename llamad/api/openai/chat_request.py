@@ -1,7 +1,7 @@
-"""Owns what a chat request says: messages, tools and their choice, reasoning; and the prompt made of them.
+"""Reads a chat request (messages, tools and their choice, reasoning) and renders its prompt.
 
-Runs on the event loop, or in a worker where the request is large; rendering is bounded by the template's own limits.
-Every 400 about these fields is born here. Grammars of forced calls are made elsewhere: see api/request/constraints.py.
+Runs on the event loop, or in a worker if the request is large; rendering is bounded by the template's own limits.
+Raises every 400 about these fields. Grammars of forced calls are compiled in api/request/constraints.py.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ from llamad.chat.parsing import (
 from llamad.chat.template import TemplateError
 from llamad.http.exchange import Exchange
 
-# Up to here a request's template is rendered on the event loop: a few milliseconds at most.
+# The largest body whose template is rendered on the event loop: a few milliseconds at most.
 BODY_INLINE_MAX = 16384
 
 
 @dataclass(slots=True)
 class Chat:
-    """A chat request, understood: its prompt, and how its answer is to be read and told."""
+    """A parsed chat request: its prompt, and how to parse and format its answer."""
 
     model: str
     prompt: str
     host: ChatHost
     tools: list[dict[str, Any]]  # those that may be called
     parses_calls: bool
-    parses: bool  # anything at all
+    parses: bool  # False: all output is content
     parallel: bool
     reasoning: Reasoning
     include_usage: bool
@@ -63,7 +63,7 @@ class Chat:
         return max(1, self.n_top) if self.logprobs else 0
 
     def parser(self) -> OutputParser:
-        """One for each completion."""
+        """A parser for one completion."""
         if not self.parses:
             return PlainParser()
         return make_parser(
@@ -77,16 +77,16 @@ class Chat:
 
     @property
     def before(self) -> str:
-        """What comes before an answer that a schema forms."""
+        """GBNF of what precedes an answer shaped by a schema."""
         return before_answer(self.host.format, ends_in_reasoning(self.host.format, self.prompt))
 
     def call_id(self, delta: Delta, prefix: str = "call_") -> str:
-        """The model's own id of a call that begins, or one that its template will take back."""
+        """The model's own id of a call, or a new one that its template accepts."""
         return delta.id or new_call_id(self.host.format, delta.name, delta.index, prefix)
 
 
 def settle_chat(chat: Chat, request: ChatRequest, service: Service) -> grammars.Wanted:
-    """What settle() does, for a chat whose messages are rendered."""
+    """settle() for a chat whose messages are rendered."""
     constraint = settle(request, service, chat.n_probs, chat.constraint)
     request.drop_documents()
     if constraint.schema is not None:
@@ -95,7 +95,7 @@ def settle_chat(chat: Chat, request: ChatRequest, service: Service) -> grammars.
 
 
 def start(chat: Chat, job: Job) -> None:
-    """Prepare a chat's job and hand it to the engine."""
+    """Prepare a chat's job and submit it to the engine."""
     service, exchange, generation, model = job.service, job.exchange, job.generation, job.model
     budget = chat.budget
     if budget is not None:
@@ -113,7 +113,7 @@ def start(chat: Chat, job: Job) -> None:
 def with_chat(
     service: Service, exchange: Exchange, request: ChatRequest, n_bytes: int, then: Callable[[Chat], None]
 ) -> None:
-    """Call `then` with the chat of a body of this size: now, or later unless the client is gone by then."""
+    """Call `then` with the parsed chat: now, or, for a large body, later unless the client has disconnected by then."""
     if n_bytes <= BODY_INLINE_MAX:
         then(parse_chat(request, service))
         return
@@ -147,7 +147,7 @@ def parse_chat(request: ChatRequest, service: Service) -> Chat:
     if parallel is None:
         parallel = host.has_parallel_calls
     wish = thinking(request, service.settings, host)
-    logprobs = request.logprobs or request.n_probs > 0  # /completion's name for them
+    logprobs = request.logprobs or request.n_probs > 0  # /completion's name for it
     if request.top_logprobs and not logprobs:
         raise bad('"top_logprobs" needs "logprobs": true')
     begins, prefill = _ending(request, messages)
@@ -174,7 +174,7 @@ def parse_chat(request: ChatRequest, service: Service) -> Chat:
     starts_in_reasoning = ends_in_reasoning(host.format, prompt)
     if shown and (named or choice == "required"):
         name = named[0]["function"]["name"] if named else "required"
-        if name in ("auto", "required"):  # a function may be called so, too
+        if name in ("auto", "required"):  # a function may have such a name
             tools, name, parallel = named or tools, "required", parallel and not named
         constraint = grammars.wanted_tools(host.format, tools, name, parallel, starts_in_reasoning)
         if wish.n_tokens > 0:
@@ -198,7 +198,7 @@ def parse_chat(request: ChatRequest, service: Service) -> Chat:
 
 
 def _check_supported(request: ChatRequest) -> None:
-    """What no model here can do."""
+    """Rejects what this server cannot do."""
     if request.audio is not None:
         raise bad('"audio" is not supported: this server generates text only')
     if request.modalities not in (None, ["text"]):
@@ -213,7 +213,7 @@ def _budget(
     is_open: bool,
     rest: grammars.Wanted | None,
 ) -> Budget | None:
-    """None where no thought has to be watched."""
+    """None if no reasoning has to be limited."""
     opens, ends, after = thought_tags(host.format)
     if wish.n_tokens <= 0 or not ends or (wish.on is False and not is_open):
         return None
@@ -227,14 +227,14 @@ def _budget(
 
 
 def _leaves_no_thought(request: ChatRequest, service: Service, host: ChatHost) -> bool:
-    """A grammar is of the whole text: where it does not speak of a thought's end, there is none to wait for."""
+    """A grammar covers the whole text: without the tag that ends reasoning in it, there can be no reasoning."""
     grammar = service.constraint.grammar if request.grammar is None else request.grammar
     end = host.format.think[1] if host.format.think else ""
     return bool(grammar and end) and end not in grammar
 
 
 def _ending(request: ChatRequest, messages: list[dict[str, Any]]) -> tuple[bool, bool | None]:
-    """Whether the template begins an answer, and whether the last message is gone on with; None: as the flags say."""
+    """Whether to add a generation prompt, and whether to continue the last message; None: as the flags say."""
     begins, goes_on = request.add_generation_prompt is not False, request.continue_final_message
     if goes_on is None:
         return begins, None
@@ -246,7 +246,7 @@ def _ending(request: ChatRequest, messages: list[dict[str, Any]]) -> tuple[bool,
 
 
 def _messages(messages: list[Any]) -> list[dict[str, Any]]:
-    """The messages, in today's form: of older ones, `function_call` and the role `function` are calls and results."""
+    """The messages in their current form: the older `function_call` and role `function` become calls and results."""
     if not messages:
         raise bad('"messages" must be a non-empty array')
     found = [_message(message, i) for i, message in enumerate(messages)]
@@ -302,7 +302,7 @@ def _call(call: Any, i: int) -> dict[str, Any]:
 
 
 def _part(part: Any, i: int) -> dict[str, Any]:
-    """Texts go by several names; templates know one."""
+    """Text parts have several names; templates know one."""
     kind = part.get("type") if isinstance(part, dict) else None
     if kind in ("image_url", "input_image", "input_audio", "image", "audio", "file"):
         raise ApiError(501, f'"messages[{i}]" has a part of type "{kind}"; this model reads text only')
@@ -315,7 +315,7 @@ def _part(part: Any, i: int) -> dict[str, Any]:
 
 
 def _tools(request: ChatRequest) -> list[dict[str, Any]]:
-    """`functions` are tools in an older form."""
+    """`functions` is the older form of `tools`."""
     tools = request.tools
     if tools is None:
         tools = [{"type": "function", "function": one} for one in request.functions or ()]
@@ -335,7 +335,7 @@ def _tools(request: ChatRequest) -> list[dict[str, Any]]:
 
 
 def _allowed(request: ChatRequest, tools: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """A choice that lists tools leaves those, and becomes its mode."""
+    """A choice that lists tools keeps only those, and is replaced by its mode."""
     choice = request.tool_choice
     if not isinstance(choice, dict) or choice.get("type") != "allowed_tools":
         return tools

@@ -1,6 +1,6 @@
-"""Owns POST /v1/completions: OpenAI's older dialect, a text after a prompt.
+"""Owns POST /v1/completions, OpenAI's older endpoint, and the format of its responses.
 
-Runs on the event loop. The request's way through the engine is job.py's.
+Runs on the event loop. job.py runs the request.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _encode = msgspec.json.Encoder().encode
 
 @dataclass(slots=True)
 class Progress:
-    """Of one part: how far it is told."""
+    """How much of one part was sent."""
 
     offsets: objects.Offsets
     is_echoed: bool = False  # of a stream
@@ -51,7 +51,7 @@ class TextRequest(OpenAiRequest, kw_only=True):
 
     @property
     def n_top(self) -> int:
-        """How many candidates are told with each token; -1: no logprobs. /completion has another name for them."""
+        """Top tokens per generated token; -1: no logprobs. /completion's name is n_probs."""
         if self.logprobs == LEFT_OUT:
             return self.n_probs or -1
         most = max(self.n_probs, TOP_LOGPROBS_MAX)
@@ -61,7 +61,7 @@ class TextRequest(OpenAiRequest, kw_only=True):
 
 
 class TextDialect:
-    """One request's: its id, what it echoes, and what it tells with the text."""
+    """The dialect of one request: its id, what it echoes, and what it returns with the text."""
 
     def __init__(self, request: TextRequest, service: Service) -> None:
         self.id = objects.new_id("cmpl-")
@@ -91,7 +91,7 @@ class TextDialect:
 
     @property
     def tells_prompt(self) -> bool:
-        """Whether the tokens of the prompt are told with their logprobs."""
+        """Whether the prompt's tokens are returned with their logprobs."""
         return self.echo and self.n_top >= 0
 
     def on_prompt(self, part: Part, tokens: list[int], probs: list[TokenProbs]) -> None:
@@ -122,7 +122,7 @@ class TextDialect:
         return told
 
     def _echo_event(self, part: Part) -> bytes:
-        """The prompt, before a part's first text. By then the engine has told all of its tokens."""
+        """The prompt, before a part's first text. By then the engine has sent all of its tokens."""
         if not self.echo or self._progress(part).is_echoed:
             return b""
         self._progress(part).is_echoed = True
@@ -141,7 +141,7 @@ class TextDialect:
             return {}
         return {"tokens": [token for piece in pieces for token in piece.tokens]}
 
-    # For the job.
+    # Called by the job.
 
     def begin(self, job: Job) -> bytes:
         return b""
@@ -210,7 +210,7 @@ class TextDialect:
 
 
 def _best(parts: list[Part], n: int) -> list[Part]:
-    """The n likeliest of the completions of a prompt, by the mean logprob of their tokens."""
+    """The n completions with the highest mean logprob."""
     if n == len(parts):
         return parts
 
@@ -240,13 +240,13 @@ def handle(service: Service, exchange: Exchange) -> None:
     if request.prompt is None:
         raise bad('"prompt" is missing')
     sent = dialect.prompts = request.prompt
-    request.prompt = None  # the options live longer
+    request.prompt = None  # free it: the options live longer
     wanted = _around_gap(sent, request, service.settings) if request.suffix else sent
     prepare(service, exchange, request, constraint, model, wanted, job.submit)
 
 
 def _take_best_of(request: TextRequest, n_probs: int, settings: Settings) -> int:
-    """Of `best_of` completions `n` are told: how many candidates are needed of each token to rank them."""
+    """Generate `best_of` completions, of which `n` are returned; the n_probs needed to rank them."""
     best_of = request.n if request.best_of == LEFT_OUT else request.best_of
     if best_of < request.n:
         raise bad(f'"best_of" must be at least "n", which is {request.n}')
@@ -261,7 +261,7 @@ def _take_best_of(request: TextRequest, n_probs: int, settings: Settings) -> int
 
 
 def _around_gap(sent: Prompts, request: TextRequest, settings: Settings) -> list[fim_prompt.Infill]:
-    """The prompts as what stands before the suffix."""
+    """The prompts as the prefixes of infilling."""
     found = []
     for one in sent:
         if not isinstance(one, str):

@@ -1,7 +1,6 @@
-"""Owns what /v1/completions tells of a prompt with `echo`: its text, and the logprobs of its tokens.
+"""Owns `echo` of /v1/completions: the prompt's text, and the logprobs of its tokens.
 
-Runs on the event loop. The prompt is told as it was sent: neither the server's system prompt nor the token that
-begins a text is part of it.
+Runs on the event loop. The prompt is returned as it was sent, without the server's system prompt and BOS.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from llamad.tokenizer.vocab import Vocab
 
 
 class Echo:
-    """One prompt's, shared by its completions."""
+    """The echo of one prompt, shared by its completions."""
 
     def __init__(self, sent: Any, tokens: bytes, system: SystemPrompt, model: Model, n_top: int) -> None:
         self.text = _text(sent, model.vocab)
@@ -25,17 +24,17 @@ class Echo:
         self._vocab = model.vocab
         self._n_top = n_top
         self._offsets = objects.Offsets()
-        self._n_seen = 1  # of all tokens: the engine tells those from the second on
+        self._n_seen = 1  # of all tokens; the engine sends them from the second on
         self._n_before = _n_before(sent, tokens, system, model)
         own = memoryview(tokens).cast("i")[self._n_before :]
         if len(own):
             self._take_first(own[0])
 
     def _take_first(self, token: int) -> None:
-        """The first has nothing before it that it could follow from."""
+        """The first token has no logprob."""
         data = self._piece(token)
         if data.startswith(b" ") and not self.text.startswith(" "):
-            data = data[1:]  # some vocabularies put a blank before a text
+            data = data[1:]  # some vocabularies prefix texts with a space
         self.logprobs["tokens"].append(data.decode("utf-8", "replace"))
         self.logprobs["token_logprobs"].append(None)
         self.logprobs["top_logprobs"].append(None)
@@ -45,7 +44,7 @@ class Echo:
         return self._vocab.piece(token, True)
 
     def take(self, tokens: list[int], probs: list[TokenProbs]) -> None:
-        """More tokens that the engine has read."""
+        """More tokens of the prompt, from the engine."""
         n_skip = min(len(tokens), max(0, self._n_before + 1 - self._n_seen))
         self._n_seen += len(tokens)
         objects.text_logprobs(
@@ -66,7 +65,7 @@ def _text(sent: Any, vocab: Vocab) -> str:
 
 
 def _n_before(sent: Any, tokens: bytes, system: SystemPrompt, model: Model) -> int:
-    """How many tokens stand before those of the prompt as it was sent."""
+    """The number of tokens before those of the prompt as it was sent."""
     if system.tokens:
         return system.n_tokens
     begins_with_text = isinstance(sent, str) or isinstance(sent[0], str)

@@ -26,7 +26,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def new_id(prefix: str) -> str:
-    """Unique: 24 random letters and digits behind the prefix."""
+    """The prefix and 24 random hex digits."""
     return prefix + secrets.token_hex(12)
 
 
@@ -35,7 +35,7 @@ def finish_reason(part: Part) -> str:
 
 
 def usage(job: Job) -> dict[str, Any]:
-    """Of all parts together; a prompt of n completions counts once."""
+    """Usage of all parts together; the prompt of n completions counts once."""
     n = job.generation.n
     n_prompt = sum(part.ended.n_prompt for part in job.parts[::n])
     n_completion = sum(part.ended.n_decoded for part in job.parts)
@@ -48,13 +48,13 @@ def usage(job: Job) -> dict[str, Any]:
 
 
 def event(job: Job, value: dict[str, Any]) -> bytes:
-    """An event of a stream: the fields that the request wants, where it names them; none without any of them."""
+    """An event of a stream, reduced to `response_fields`; b"" if none of them is in it."""
     chosen = result.select(value, job.generation.response_fields)
     return write_event(chosen) if chosen else b""
 
 
 def warnings(job: Job) -> dict[str, Any]:
-    """What of a schema the grammar leaves out, as a field beside the answer; none where nothing is."""
+    """`warnings`: what the grammar drops of a schema; no field if nothing."""
     constraint = job.ready.constraint if job.ready is not None else None
     return {"warnings": list(constraint.warnings)} if constraint is not None and constraint.warnings else {}
 
@@ -65,8 +65,8 @@ def ended_timings(part: Part) -> dict[str, Any]:
 
 
 def chat_logprobs(vocab: Vocab, piece: TextEvent, n_top: int, is_post: bool) -> list[dict[str, Any]]:
-    """The entries of `logprobs.content` for the tokens of a piece; after sampling, probabilities, as /completion
-    has them."""
+    """The entries of `logprobs.content` for the tokens of a piece; with `post_sampling_probs`, probabilities, as in
+    /completion."""
     name, name_top = ("prob", "top_probs") if is_post else ("logprob", "top_logprobs")
 
     def entry(token: int, value: float) -> dict[str, Any]:
@@ -82,14 +82,14 @@ def chat_logprobs(vocab: Vocab, piece: TextEvent, n_top: int, is_post: bool) -> 
 
 
 class Offsets:
-    """Where in a text its tokens begin, in characters. One that is split over tokens counts with its last piece."""
+    """Offsets of tokens in a text, in characters. A character split over tokens counts with the last of them."""
 
     def __init__(self, start: int = 0) -> None:
         self._next = start
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def take(self, data: bytes) -> int:
-        """Of the next token, which has these bytes."""
+        """The offset of the next token, which has these bytes."""
         offset = self._next
         self._next += len(self._decoder.decode(data))
         return offset
@@ -108,8 +108,8 @@ def text_logprobs(
     n_top: int,
     is_post: bool,
 ) -> None:
-    """Adds tokens to the older `logprobs` of /v1/completions. This form has no place for probabilities after
-    sampling: their logarithms stand there. The top ones are encoded at once, which takes a fraction of the memory."""
+    """Adds tokens to the older `logprobs` of /v1/completions. Probabilities after sampling become logarithms, as this
+    form has no field for them. The top ones are encoded at once, which takes a fraction of the memory."""
 
     def log(value: float) -> float:
         if not is_post:
@@ -122,7 +122,7 @@ def text_logprobs(
         for one, value in top[:n_top]:
             shown.setdefault(
                 piece_of(one).decode("utf-8", "replace"), log(value)
-            )  # of equal texts the likeliest
+            )  # of equal texts, the most likely
         out["tokens"].append(data.decode("utf-8", "replace"))
         out["token_logprobs"].append(log(own))
         out["top_logprobs"].append(msgspec.Raw(_encode(shown)))

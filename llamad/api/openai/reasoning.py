@@ -1,6 +1,6 @@
-"""Owns what a chat request says about thinking: whether, how hard, and where the thoughts go.
+"""Reads what a chat request says about reasoning: whether, how much, and where it goes.
 
-Pure functions, on the event loop or in a worker. Every 400 and 501 about these fields is born here.
+Pure functions, on the event loop or in a worker. Raises every 400 and 501 about these fields.
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ _NEAREST = {"minimal": "low", "xhigh": "high", "max": "high"}
 
 
 class Thinking(NamedTuple):
-    """`on` is None where the template decides; `last` is what a thought says that is ended, or that is none."""
+    """`on`: None if the template decides. `last`: the last text of reasoning that is cut off, or all of it for a budget
+    of 0."""
 
     on: bool | None
-    n_tokens: int  # that a thought may have; -1: any number
+    n_tokens: int  # reasoning budget; -1: no limit
     last: str
-    kwargs: dict[str, Any]  # the request's variables of the template
+    kwargs: dict[str, Any]  # template variables of the request
 
 
 def effort(value: object, field: str) -> Effort | None:
-    """How much a model is to think, in OpenAI's words; None where nothing is said."""
+    """OpenAI's reasoning effort; None if not given."""
     efforts = get_args(Effort)
     if value is not None and value not in efforts:
         raise bad(f"{field} must be one of {', '.join(efforts)}")
@@ -35,8 +36,8 @@ def effort(value: object, field: str) -> Effort | None:
 
 
 def thinking(request: ChatRequest, settings: Settings, host: ChatHost) -> Thinking:
-    """The flags, among them the template's variables for every chat, then `reasoning_effort`, then the request's own
-    variables, then the budget: each above those before."""
+    """In increasing precedence: the flags (with the template variables for every chat), `reasoning_effort`, the
+    request's own template variables, the budget."""
     own = request.chat_template_kwargs or {}
     on: bool | None = {"on": True, "off": False}.get(settings.reasoning)
     on = _switch(host.kwargs, on)
@@ -64,7 +65,7 @@ def _switch(kwargs: dict[str, Any], on: bool | None) -> bool | None:
 
 
 def _known(wanted: str, host: ChatHost) -> str:
-    """Few templates know the outer words, and one that does not may fail: it gets the nearest that all know."""
+    """Few templates know the extreme efforts, and others may fail: they get the nearest one that all know."""
     if wanted in _NEAREST and not re.search(f"""['"]{wanted}['"]""", host.source):
         return _NEAREST[wanted]
     return wanted
@@ -78,6 +79,6 @@ def _budget(request: ChatRequest, settings: Settings) -> int:
 
 
 def has_budget(request: ChatRequest) -> bool:
-    """Whether the request itself limits its thoughts."""
+    """Whether the request itself has a reasoning budget."""
     given = (request.reasoning_budget_tokens, request.thinking_budget_tokens)
     return any(budget not in (LEFT_OUT, 0) for budget in given)

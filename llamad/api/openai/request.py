@@ -1,6 +1,6 @@
-"""Owns the bodies of OpenAI's endpoints, and how their fields for length, form and logprobs become the options'.
+"""Owns the bodies of OpenAI's endpoints, and turns their fields for length, format and logprobs into options.
 
-Pure functions on the event loop. What a chat's other fields mean is chat_request.py's and reasoning.py's.
+Pure functions on the event loop. chat_request.py and reasoning.py read a chat's other fields.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ class StreamOptions(Struct):
 
 
 class OpenAiRequest(GenerationRequest, kw_only=True):
-    """What OpenAI's endpoints have in common: every option of /completion, and a few names of their own."""
+    """The common fields of OpenAI's endpoints: every option of /completion, and a few of OpenAI's own."""
 
     LIMITS: ClassVar[tuple[str, ...]] = ("max_completion_tokens", "max_tokens", "n_predict")
 
     model: str | None = None
-    user: str = ""  # nothing here depends on who asks
+    user: str = ""  # accepted; nothing depends on it
     max_completion_tokens: Length = LEFT_OUT
     response_format: Annotated[dict[str, Any] | str | None, Meta(description='an object with a "type"')] = (
         None
@@ -48,13 +48,13 @@ class OpenAiRequest(GenerationRequest, kw_only=True):
 
 
 class ChatRequest(OpenAiRequest, kw_only=True):
-    """A chat: messages and tools are documents for its template."""
+    """A chat; messages and tools are passed to the template."""
 
     messages: Annotated[list[Any], Meta(description="a non-empty array")] = field(default_factory=list)
     tools: list[Any] | None = None
-    functions: list[Any] | None = None  # tools in an older form
+    functions: list[Any] | None = None  # the older form of tools
     tool_choice: Choice = None
-    function_call: Choice = None  # a choice in an older form
+    function_call: Choice = None  # the older form of tool_choice
     parallel_tool_calls: bool | None = None
     parse_tool_calls: bool = True
     chat_template_kwargs: dict[str, Any] | None = None
@@ -72,7 +72,7 @@ class ChatRequest(OpenAiRequest, kw_only=True):
     modalities: Any = None
 
     def drop_documents(self) -> None:
-        """Once they are read: the options live longer."""
+        """Free what has been read: the options live longer."""
         self.messages = []
         self.tools = self.functions = self.chat_template_kwargs = self.response_format = None
 
@@ -80,9 +80,9 @@ class ChatRequest(OpenAiRequest, kw_only=True):
 def settle(
     request: OpenAiRequest, service: Service, n_probs: int, forced: constraints.Wanted | None = None
 ) -> constraints.Wanted:
-    """Set the options that OpenAI says in other words, and find what constrains the answer."""
+    """Set the options that have another name in OpenAI's API, and find the constraint."""
     if request.n_predict < 0:
-        request.n_predict = -2  # without a limit a text ends with its context, unshifted
+        request.n_predict = -2  # no context shift: without a limit a text ends with its context
     if n_probs > service.settings.n_probs_max:
         most = service.settings.n_probs_max
         raise bad(f'"logprobs" may be at most {most} on this server (--n-probs-max)')
@@ -99,7 +99,7 @@ def settle(
 
 
 def _response_format(request: OpenAiRequest) -> constraints.Wanted | None:
-    """What `response_format` wants, in every form of it; None when it says nothing."""
+    """The constraint of `response_format`, in any of its forms; None if there is none."""
     value, strict = request.response_format, request.strict
     if value is None or value == "auto":
         return None
@@ -117,7 +117,7 @@ def _response_format(request: OpenAiRequest) -> constraints.Wanted | None:
     if schema is None:
         schema = value.get("json_schema")
         if isinstance(schema, dict) and schema.get("schema") is not None:
-            # OpenAI's own form: its "strict" says how the model is to be held, and holding it is all we do.
+            # OpenAI's own form; its "strict" needs no attention, as output is always constrained.
             if schema.get("strict") is False:
                 strict = False
             schema = schema["schema"]

@@ -1,6 +1,6 @@
-"""Owns POST /v1/responses: how the answer is worded, whole and as a stream of named events. Nothing is stored.
+"""Owns POST /v1/responses and the format of its responses, complete or as named events. Nothing is stored.
 
-Runs on the event loop. What the request says is responses_request.py's, the items of the answer responses_items.py's.
+Runs on the event loop. responses_request.py reads the request; responses_items.py makes the items of the answer.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _usage(part: Part, n_thought: float) -> dict[str, Any]:
 
 
 def _within(data: bytes, text: bytes, logprobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Those of the tokens that begin in this text, which is the last such in the data."""
+    """The logprobs of the tokens that begin in this text, at its last occurrence in the data."""
     start, out, offset = data.rfind(text), [], 0
     for one in logprobs:
         if start <= offset < start + len(text):
@@ -49,7 +49,7 @@ def _within(data: bytes, text: bytes, logprobs: list[dict[str, Any]]) -> list[di
 
 
 class ResponseDialect:
-    """One request's: its id, and what it repeats of the request."""
+    """The dialect of one request: its id, and what it echoes of the request."""
 
     def __init__(self, chat: Chat, echo: dict[str, Any], generation: Options) -> None:
         self.chat = chat
@@ -90,13 +90,13 @@ class ResponseDialect:
     def _status(self, part: Part) -> str:
         return "incomplete" if objects.finish_reason(part) == "length" else "completed"
 
-    # For the job.
+    # Called by the job.
 
     def begin(self, job: Job) -> bytes:
         return self.events.first(self._response("in_progress", [], None))
 
     def frame(self, part: Part) -> TextFrame | None:
-        return None  # every event has a number of its own
+        return None  # events are numbered
 
     def piece(self, part: Part, piece: TextEvent) -> bytes:
         answer = self._answer(part)
@@ -128,7 +128,7 @@ class ResponseDialect:
         return _encode(self._response(status, answer.items, part))
 
     def failed(self, error: ApiError) -> bytes:
-        """The event's own fields, and the error object that ends every other stream."""
+        """The event's own fields, and the usual error object."""
         told = {"code": error.type, "message": error.message, "param": None}
         return self.events.make("error", **told, **error.body())
 

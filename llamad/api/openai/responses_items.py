@@ -1,6 +1,6 @@
-"""Owns an answer as the items of a response: told as they come, and whole.
+"""Owns an answer as the items of a response, streamed and complete.
 
-Runs on the event loop. What of the text is a thought or a call is chat/parsing's.
+Runs on the event loop. chat/parsing decides which text is reasoning and which is a call.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from llamad.chat.parsing import Delta
 
 
 class Events:
-    """Numbers the events of one stream. Those that begin it are made last, when there is something to send."""
+    """Numbers the events of one stream. The first ones are made late, when there is something to send."""
 
     __slots__ = ("n",)
 
@@ -36,7 +36,7 @@ def _event(kind: str, number: int, rest: dict[str, Any]) -> bytes:
 
 
 class Answer:
-    """One part's answer so far. Items come one after the other: the last is the open one."""
+    """One part's answer so far. Items do not overlap: only the last may be open."""
 
     __slots__ = (
         "_logprobs",
@@ -56,16 +56,16 @@ class Answer:
         self.events = events
         self.items: list[dict[str, Any]] = []
         self.is_open = False
-        self.n_thought = 0.0  # tokens of reasoning
+        self.n_thought = 0.0  # reasoning tokens
         self._texts: list[str] = []  # of the open item
-        self._unsaid: list[dict[str, Any]] = []  # logprobs that no delta has carried yet
+        self._unsaid: list[dict[str, Any]] = []  # logprobs not sent yet
         self._logprobs: list[dict[str, Any]] = []  # of the open message
 
     def take(
         self, deltas: list[Delta], n_tokens: int = 0, logprobs: list[dict[str, Any]] | None = None
     ) -> bytes:
-        """The events that tell these. `n_tokens` they came from: where they are of several kinds, thoughts have
-        their share by length. `logprobs` are of these tokens."""
+        """The events for these deltas, which came from `n_tokens` tokens with these `logprobs`. If the deltas are of
+        several kinds, reasoning gets its share of the tokens by length."""
         n_chars = sum(len(delta.text) for delta in deltas)
         n_thought = sum(len(delta.text) for delta in deltas if delta.kind == "reasoning")
         self.n_thought += n_tokens * n_thought / n_chars if n_thought else 0
@@ -90,11 +90,11 @@ class Answer:
         return out
 
     def _event(self, kind: str, **rest: Any) -> bytes:
-        """About the open item."""
+        """An event about the open item."""
         return self.events.make(kind, output_index=len(self.items) - 1, **rest)
 
     def _open(self, kind: str, prefix: str, rest: dict[str, Any]) -> bytes:
-        """Such an item, unless the open one is of that kind."""
+        """Open an item of this kind, unless one is open already."""
         if self.is_open and self.items[-1]["type"] == kind:
             return b""
         out = self.close()
@@ -119,7 +119,7 @@ class Answer:
         return self._event(kind, item_id=self.items[-1]["id"], content_index=0, part=self._content(text))
 
     def close(self, status: str = "completed") -> bytes:
-        """The open item is whole, or cut off."""
+        """Close the open item, if any."""
         if not self.is_open:
             return b""
         self.is_open = False

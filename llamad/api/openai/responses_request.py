@@ -1,6 +1,6 @@
-"""Owns the way from a request to /v1/responses to a chat's, which the rest of llamad understands.
+"""Turns requests to /v1/responses into chat requests, which the rest of llamad understands.
 
-Pure functions on the event loop. Every 400 and 501 about this endpoint's own fields is born here.
+Pure functions on the event loop. Raises every 400 and 501 about this endpoint's own fields.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from llamad.api.request.errors import ApiError, bad
 from llamad.options.option import LEFT_OUT
 from llamad.options.table import Many
 
-# There is no store: what names something kept by the server names nothing.
+# Fields that refer to something stored: nothing is.
 _STORED = {
     "previous_response_id": "send the whole conversation as input",
     "conversation": "send the whole conversation as input",
@@ -24,8 +24,8 @@ _STORED = {
 _INCLUDES = (
     "reasoning.encrypted_content",
     "message.output_text.logprobs",
-)  # the first: reasoning is told openly
-# Chat's and llama-server's names for what this endpoint says in another way, or cannot ask for.
+)  # the first has no effect: reasoning is returned in plain text
+# Fields of /v1/chat/completions and llama-server that have another name here, or none.
 _FOREIGN = (
     "messages n n_cmpl n_predict max_tokens max_completion_tokens response_format functions function_call"
     " logprobs add_generation_prompt reasoning_effort n_probs post_sampling_probs return_tokens"
@@ -34,7 +34,7 @@ _FOREIGN = (
 
 
 class ResponseRequest(ChatRequest, kw_only=True):
-    """A chat in other words; into_chat() says them in a chat's own."""
+    """A chat in the form of /v1/responses; into_chat() converts it."""
 
     LIMITS: ClassVar[tuple[str, ...]] = ("max_output_tokens",)
     REFUSED: ClassVar[dict[str, str]] = {
@@ -60,7 +60,7 @@ class ResponseRequest(ChatRequest, kw_only=True):
 
 
 def into_chat(request: ResponseRequest) -> dict[str, Any]:
-    """Turn the request into a chat, in place; what the response object repeats of it. Raises ApiError for what cannot
+    """Turn the request into a chat, in place; returns what the response echoes of it. Raises ApiError for what cannot
     be honoured."""
     if request.background:
         raise bad('"background": responses are not stored; wait for the answer, or stream it')
@@ -92,12 +92,12 @@ def into_chat(request: ResponseRequest) -> dict[str, Any]:
 
 
 def _effort(reasoning: dict[str, Any] | None) -> Effort | None:
-    """`reasoning.effort`. Thoughts are told whole, so a summary is nothing more."""
+    """`reasoning.effort`. All reasoning is returned, so a summary would add nothing."""
     return None if reasoning is None else effort(reasoning.get("effort"), '"reasoning": "effort"')
 
 
 def _format(text: dict[str, Any] | None) -> dict[str, Any] | None:
-    """`text.format`: a schema stands beside its name there, and one level deeper in a chat."""
+    """`text.format`: its schema is beside its name; in a chat it is one level deeper."""
     if text is None:
         return None
     if text.get("verbosity") not in (None, "medium"):
@@ -154,13 +154,13 @@ def _instructions(text: str | None) -> list[dict[str, Any]]:
 
 
 def _messages(items: str | list[Any] | None) -> list[dict[str, Any]]:
-    """Items in order. An assistant's thought, text and calls are items of their own here and one message there."""
+    """The items as messages. An assistant's reasoning, text and calls are separate items, but one message in a chat."""
     if isinstance(items, str):
         return [{"role": "user", "content": items}]
     if not items:
         raise bad('"input" must be a string or a non-empty array of items')
     out: list[dict[str, Any]] = []
-    turn: dict[str, Any] | None = None  # the assistant's message that may still grow
+    turn: dict[str, Any] | None = None  # the assistant's message in progress
     for i, item in enumerate(items):
         where = f'"input[{i}]"'
         if not isinstance(item, dict):
