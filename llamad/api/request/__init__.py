@@ -1,1 +1,1 @@
-"""From JSON to typed parameters: every 400 is born here."""
+"""JSON to typed parameters; raises the 400s."""

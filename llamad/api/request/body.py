@@ -1,7 +1,7 @@
-"""Owns the way from a body's bytes to the struct of its endpoint.
+"""Decodes a request body into the struct of its endpoint.
 
-Runs on the event loop. msgspec decodes a body that is right straight into its struct. One that is not is gone through
-again, a field at a time: null is the same as left out and 40.0 a whole number; all else is a 400 that names the field.
+Runs on the event loop. msgspec decodes a valid body directly. Any other is read again field by field: null counts as
+left out and 40.0 as an integer; everything else is a 400 that names the field.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ Hook = Callable[[Any, Any], Any]
 
 
 class Refused:
-    """The type of a field that an endpoint does not take. Its description says why."""
+    """The type of a field that an endpoint rejects. Its description says why."""
 
 
 def no_hook(type: Any, value: Any) -> Any:
-    """Of endpoints without types of their own but Refused, which is seen to below."""
+    """For endpoints without types of their own; Refused is handled below."""
     raise ValueError
 
 
@@ -72,7 +72,7 @@ def _read(type: type[T], fields: Mapping[str, Field], body: dict[str, Any], hook
 
 
 def _value(field: Field, value: Any, hook: Hook) -> Any:
-    """A field's value. Each type that a struct may have is here; a type of its own is the hook's."""
+    """A field's value. Handles every type but those of the hook."""
     is_union = get_origin(field.type) in (Union, UnionType)
     kinds = [one for one in get_args(field.type) if one is not NoneType] if is_union else [field.type]
     kind = kinds[0]
@@ -89,7 +89,7 @@ def _value(field: Field, value: Any, hook: Hook) -> Any:
 
 
 def _plain(field: Field, kinds: list[Any], value: Any) -> Any:
-    """A value of one of these types of JSON, whatever is in it."""
+    """A value of one of these JSON types, with any content."""
     plain = [get_origin(one) or one for one in kinds]
     if type(value) not in plain:
         raise bad(f'"{field.name}" must be {field.description or _WORDS[plain[0]]}')
@@ -103,7 +103,7 @@ def _word(field: Field, words: tuple[str, ...], value: Any) -> Any:
 
 
 def _array(field: Field, type: Any, value: Any) -> Any:
-    """At C speed: it may be long, and must not hold the event loop up."""
+    """At C speed: it may be long, and must not block the event loop."""
     try:
         return msgspec.convert(value, type)
     except msgspec.ValidationError:
@@ -111,7 +111,7 @@ def _array(field: Field, type: Any, value: Any) -> Any:
 
 
 def _nested(field: Field, type: Any, value: Any, hook: Hook) -> Any:
-    """An object inside of a field, which is named before what is wrong with it."""
+    """An object inside a field; errors name both."""
     inside = _plain(field, [dict], value)
     try:
         return _read(type, fields_of(type), inside, hook)

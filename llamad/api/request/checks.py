@@ -1,4 +1,4 @@
-"""Owns the judgement of a single JSON value: its type and range, each failure naming the field.
+"""Checks single JSON values: type and range; every error names the field.
 
 Pure functions, any thread. Must not know a request.
 """
@@ -19,7 +19,7 @@ def flag(name: str, value: Any) -> bool:
 
 
 def whole(name: str, value: Any, low: float = -INT32_MAX, high: float = INT32_MAX) -> int:
-    """40.0 is whole, true is no number."""
+    """40.0 is an integer, true is not a number."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if not isinstance(value, int) or isinstance(value, bool):
@@ -57,12 +57,12 @@ def texts(name: str, value: Any) -> list[str]:
 
 
 def over_cap(name: str, cap: int, flag: str) -> ApiError:
-    """Of a number that the server's flag limits."""
+    """The error for a number above a flag's limit."""
     return bad(f'"{name}" may be at most {cap} on this server ({flag})')
 
 
 def finite(value: float) -> float | None:
-    """The number as the engine can hold it (a 32-bit float), or None."""
+    """The number if it fits the engine's 32-bit float, else None."""
     try:
         value = float(value)
     except OverflowError:
@@ -75,14 +75,14 @@ def out_of_range(name: str, value: float, low: float, high: float) -> ApiError:
 
 
 def _range(value: float, low: float, high: float) -> str:
-    """The bound that was missed, or both where both are a rule of the field's own."""
+    """The bound that was violated, or both if the field has both."""
     if abs(low) >= INT32_MAX or high in (INT32_MAX, FLOAT_MAX, math.inf):
         return f"at most {high}" if value > high else f"at least {low}"
     return f"between {low} and {high}"
 
 
 def _short(value: float) -> str:
-    """Thousands of digits help nobody, and Python refuses to write very many."""
+    """Very long numbers are useless in a message, and Python refuses to format them."""
     if isinstance(value, float):
         return f"{value:g}"
     return str(value) if abs(value) < 10**20 else "a number of more than 20 digits"

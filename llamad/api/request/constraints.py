@@ -1,7 +1,7 @@
-"""Owns the compiled grammars: from what a request wants to one that tasks can use, kept by its text.
+"""Owns the compiled grammars and their cache.
 
-Looked up on the event loop; compiled on threads of their own, so that a large grammar delays no prompt's tokenizing
-and a large schema delays no grammar. Every 400 about a grammar or a schema is born here.
+Looked up on the event loop; compiled on threads of their own, so that a large grammar does not delay tokenizing, nor a
+large schema a grammar. Raises every 400 about a grammar or a schema.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ TIME_MAX_US = 5_000_000
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What constrains a generation: GBNF text, a JSON schema as JSON, with GBNF of what comes `before` its value, or
-    tools of which one must be called (a ToolCall as JSON). Its own key in the cache."""
+    """What constrains a generation: GBNF text, a JSON schema (as JSON, with GBNF for the text `before` its value), or
+    tools of which one must be called (a ToolCall as JSON). The key of the cache."""
 
     grammar: str = ""
     schema: bytes | None = None
@@ -54,7 +54,7 @@ NOTHING = Wanted()
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """A compiled grammar, the GBNF it came from, and what of a schema it leaves out."""
+    """A compiled grammar, its GBNF, and warnings about what it drops of a schema."""
 
     grammar: Grammar
     text: str
@@ -64,14 +64,14 @@ class Constraint:
 
 @dataclass(slots=True)
 class Making:
-    """A constraint that is being compiled, and how many requests wait for it."""
+    """A constraint being compiled, and the number of requests waiting for it."""
 
     future: asyncio.Future[Constraint]
     n_waiting: int = 0
 
 
 def wanted_schema(schema: Any, strict: bool) -> Wanted:
-    """Equal schemas make equal keys; the order of properties counts, because the grammar follows it."""
+    """Equal schemas have equal keys. The order of properties matters, as the grammar follows it."""
     data = msgspec.json.encode(schema)
     if len(data) > SCHEMA_BYTES_MAX:
         raise bad(f'"json_schema" may have at most {SCHEMA_BYTES_MAX} bytes as JSON, not {len(data)}')
@@ -94,11 +94,11 @@ def wanted_tools(
 
 
 def parse(options: Options, default: Wanted) -> Wanted:
-    """The request's `grammar` or `json_schema`, else the server's. An empty grammar is none at all."""
+    """The request's `grammar` or `json_schema`, else the server's. An empty grammar means none."""
     grammar, schema = options.grammar, options.json_schema
     if grammar is None and schema is None:
         return default
-    options.grammar = options.json_schema = None  # large, perhaps, and not needed any more
+    options.grammar = options.json_schema = None  # may be large, and are no longer needed
     if grammar is not None and len(grammar) > GRAMMAR_CHARS_MAX:
         raise bad(f'"grammar" may have at most {GRAMMAR_CHARS_MAX} characters, not {len(grammar)}')
     if grammar and schema is not None:
@@ -107,7 +107,7 @@ def parse(options: Options, default: Wanted) -> Wanted:
 
 
 def from_flags(settings: Settings) -> Wanted:
-    """What the server's flags want of every request. Raises ValueError with a sentence."""
+    """The constraint that the flags set for every request. Raises ValueError with a message."""
     given = {
         "--grammar": settings.grammar,
         "--grammar-file": settings.grammar_file,
@@ -142,7 +142,7 @@ def from_flags(settings: Settings) -> Wanted:
 
 class Grammars:
     def __init__(self) -> None:
-        self._own: dict[Wanted, Constraint] = {}  # the server's, for good
+        self._own: dict[Wanted, Constraint] = {}  # the server's, never evicted
         self._kept: OrderedDict[Wanted, Constraint] = OrderedDict()
         self._making: dict[Wanted, Making] = {}
         self._pieces: Pieces | None = None
@@ -161,8 +161,8 @@ class Grammars:
         return found
 
     async def find(self, wanted: Wanted, vocab: Vocab) -> Constraint:
-        """The constraint, compiled now if need be. Raises ApiError for one that cannot be used. Those who want the
-        same one wait for it together; what nobody waits for any more is not begun."""
+        """The constraint, compiled now if needed. Raises ApiError if it cannot be used. Requests for the same one share
+        its compilation; it is cancelled once no request waits for it."""
         found = self.known(wanted)
         if found is not None:
             return found
@@ -175,7 +175,7 @@ class Grammars:
         finally:
             making.n_waiting -= 1
             if not making.n_waiting and not making.future.done():
-                del self._making[wanted]  # at once: whoever comes next must not wait for what is given up
+                del self._making[wanted]  # at once: the next request must not wait for a cancelled one
                 making.future.cancel()
 
     def _begin(self, wanted: Wanted, vocab: Vocab) -> Making:
@@ -194,12 +194,12 @@ class Grammars:
         return Making(future)
 
     def prepare(self, wanted: Wanted, vocab: Vocab) -> None:
-        """Before the daemon serves: what every request may need is made at once."""
+        """Compile the server's own constraint, at start-up."""
         if not wanted.is_none:
             self._own[wanted] = self.compile(wanted, vocab)
 
     def compile(self, wanted: Wanted, vocab: Vocab) -> Constraint:
-        """On one of the threads, or before the daemon serves."""
+        """On one of the threads, or at start-up."""
         text, warnings = wanted.grammar, list[str]()
         if wanted.schema is not None:
             text, warnings = self._convert(wanted.schema, wanted.strict)
@@ -244,7 +244,7 @@ class Grammars:
 
 
 def _behind(before: str, text: str) -> str:
-    """The grammar of a schema, with something before its value. No rule of it refers to its root."""
+    """The grammar of a schema with `before` in front of its value. No rule of it refers to its root."""
     if not before:
         return text
     rules = dict(line.split(" ::= ", 1) for line in text.rstrip("\n").split("\n"))

@@ -1,6 +1,6 @@
-"""Owns the tables of DRY's sequence breakers that requests have asked for lately.
+"""Owns the cache of tables for DRY's sequence breakers.
 
-find() is the event loop's; make() takes milliseconds and runs on a worker.
+find() runs on the event loop; make() takes milliseconds and runs on a worker.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ KEPT_MAX = 32
 
 
 class Breakers:
-    """The last used tables, by their texts."""
+    """The most recently used tables, by their strings."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[tuple[str, ...], bytes] = OrderedDict()
         self._lock = threading.Lock()
 
     def find(self, texts: tuple[str, ...]) -> bytes | None:
-        """The table, if it was made before."""
+        """The table, if it is cached."""
         with self._lock:
             table = self._kept.get(texts)
             if table is not None:
@@ -31,7 +31,7 @@ class Breakers:
             return table
 
     def make(self, vocab: Vocab, texts: tuple[str, ...]) -> bytes:
-        """The table, made if need be."""
+        """The table, made if needed."""
         table = self.find(texts)
         if table is None:
             try:

@@ -1,4 +1,4 @@
-"""Owns the shape of errors: one exception that knows its HTTP status, and its JSON.
+"""Owns the API's errors: one exception that knows its HTTP status and its JSON.
 
 Raised anywhere in api/, turned into a Response in one place (app.py). Must not know the engine.
 """
@@ -60,7 +60,7 @@ def bad(message: str) -> ApiError:
 
 
 def not_yet(what: str) -> ApiError:
-    """Something the contract has and this version does not: said, never silently dropped."""
+    """A feature that this version does not have: an error, never silently ignored."""
     return ApiError(501, f"{what} is not available in this version of llamad yet")
 
 
@@ -82,7 +82,7 @@ def share_full() -> ApiError:
 
 
 def too_long(n_prompt: int, n_ctx: int, n_system: int = 0) -> ApiError:
-    """A prompt that leaves no room in its slot; n_system of its tokens are the server's system prompt."""
+    """A prompt that fills its slot's context; n_system of its tokens are the server's system prompt."""
     of_them = f", {n_system} of them of the system prompt" if n_system else ""
     return ApiError(
         400,

@@ -1,6 +1,6 @@
-"""Owns the prompt of infilling: what stands around the gap, put together with the vocabulary's FIM tokens.
+"""Builds the infilling prompt from the texts around the gap and the vocabulary's FIM tokens.
 
-Pure but for tokenizing, which lets the GIL go: long ones are for a worker.
+Pure but for tokenizing, which releases the GIL; long texts belong on a worker.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from llamad.protocol.model_info import Model, ModelInfo
 
 _NEEDED = (("fim_pre", "prefix"), ("fim_suf", "suffix"), ("fim_mid", "middle"))
 
-# What stands for names that a request does not tell, and between texts where the vocabulary has no token for it.
+# Names that a request does not give, and the separator of texts if the vocabulary has no token for it.
 REPOSITORY, FILE, FILE_EXTRA = "myproject", "filename", "tmp"
 SNIPPET = "\n\n--- snippet ---\n\n"
 
 
 class Extra(Struct):
-    """A text from elsewhere, and the name of its file."""
+    """A text of another file, and the file's name."""
 
     text: str
     filename: str | None = None
@@ -36,7 +36,7 @@ class Extra(Struct):
 
 @dataclass(frozen=True, slots=True)
 class Infill(Built):
-    """A prompt whose parts are known and not yet tokenized."""
+    """An infilling prompt that is not tokenized yet."""
 
     settings: Settings
     prefix: str | list[Any]
@@ -77,10 +77,10 @@ def infill_tokens(
     n_predict: int,
     n_system: int = 0,
 ) -> bytes:
-    """The prompt as token ids, cut so that it and the answer fit the context behind `n_system` tokens of others.
+    """The prompt as token ids, truncated so that it and the answer fit the context after `n_system` other tokens.
 
-    Prefix and suffix are texts, or arrays of texts and token ids. Only of `prompt`, with which the answer begins,
-    special tokens are parsed, and it is never cut. Lets the GIL go; the model must have the tokens (see `refusal`)."""
+    Prefix and suffix are texts, or arrays of texts and token ids. Special tokens are parsed only in `prompt`, the start
+    of the answer, which is never truncated. Releases the GIL; the model must have the FIM tokens (see `refusal`)."""
     info, n_ctx = model.info, model.n_ctx_slot
     before = _mixed(prefix, "input_prefix", model)
     after = _mixed(suffix, "input_suffix", model)
@@ -117,11 +117,11 @@ def shares(
     n_batch: int,
     n_predict: int,
 ) -> tuple[int, int, int]:
-    """How many tokens of prefix, suffix and extra texts are kept: llama-server's shares, as far as there is room.
+    """How many tokens of prefix, suffix and extra texts are kept: llama-server's shares, if there is room.
 
-    Three quarters of a batch are the prefix's, one the suffix's, with the prompt and two more tokens counted in it. The
-    extra texts have the context less a batch and twice the server's own n_predict, whose -1 counts as a number; where
-    a batch is as large as the context, so that this would be nothing, they have what the others leave."""
+    The prefix gets three quarters of a batch; the suffix gets one, with the prompt and two more tokens included. The
+    extra texts get the context minus a batch and twice the server's own n_predict, whose -1 counts as a number; if a
+    batch is as large as the context, which would leave nothing, they get what the others leave."""
     quarter = max(0, min(n_batch, room)) // 4
     n_prefix = max(0, min(n_prefix, 3 * quarter, room - n_prompt))
     n_suffix = max(0, min(n_suffix, quarter - 2 - n_prompt))
@@ -131,7 +131,7 @@ def shares(
 
 
 def _around(extra: list[Extra], model: Model) -> bytes:
-    """The repository's name, the extra texts with their files' names, and the name of the file to be filled in."""
+    """The repository's name, the extra texts with their file names, and the name of the file to fill in."""
     info, parts = model.info, []
     if info.fim_rep >= 0:
         parts.append(_ids(info.fim_rep) + _text(f"{REPOSITORY}\n", model))
@@ -151,7 +151,7 @@ def _ids(*tokens: int) -> bytes:
 
 
 def _text(text: str, model: Model, parse_special: bool = False) -> bytes:
-    # A lone surrogate from a \ud800 escape has no UTF-8; it becomes a question mark.
+    # A lone surrogate (from a \ud800 escape) cannot be encoded; it becomes a question mark.
     return model.vocab.tokenize(text.encode("utf-8", "replace"), False, parse_special)
 
 
@@ -172,7 +172,7 @@ def _mixed(value: str | list[Any], name: str, model: Model) -> bytes:
 
 
 def refusal(info: ModelInfo) -> ApiError | None:
-    """Why this model cannot fill in, or None."""
+    """The error if this model cannot infill, else None."""
     missing = [f"{word} ({name.upper()})" for name, word in _NEEDED if getattr(info, name) < 0]
     if not missing:
         return None

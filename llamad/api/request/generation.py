@@ -1,6 +1,6 @@
-"""Owns what is made of a generation's options: what the engine gets of them, and `generation_settings`.
+"""Turns generation options into the engine's parameters and into `generation_settings`.
 
-Pure functions on the event loop or a worker. How a request's JSON becomes options is parse.py's.
+Pure functions on the event loop or a worker. parse.py reads the options from JSON.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from llamad.protocol.sampling_params import Sampling
 
 ECHO_BYTES_MAX = 64 << 20
 
-# Each name in generation_settings, and the option behind it.
+# Each name in generation_settings, and its option.
 _ECHOED = {
     shown: name
     for name, field in FIELDS.items()
@@ -31,12 +31,12 @@ _echoed_values = attrgetter(*_ECHOED.values())
 
 
 def seed_of(options: Options, i: int) -> int:
-    """The seed of the i-th of n completions: llama-server counts upwards, too. The largest would mean a random one."""
+    """The seed of the i-th of n completions: it counts up, as in llama-server. The largest would mean a random one."""
     return (options.seed + i) % UINT32_MAX if i else options.seed
 
 
 def sampler_kinds(options: Options) -> bytes:
-    """The chain's order. Penalties come first whenever they are not neutral, unless the list places them."""
+    """The order of the sampler chain. Penalties that are not neutral come first unless listed."""
     kinds = bytes([KINDS[name] for name in options.samplers])
     is_neutral = (
         options.repeat_penalty == 1 and options.presence_penalty == 0 and options.frequency_penalty == 0
@@ -47,7 +47,7 @@ def sampler_kinds(options: Options) -> bytes:
 
 
 def needs_breakers(options: Options) -> bool:
-    """Whether DRY is on and has breakers to look for."""
+    """Whether DRY is on and has sequence breakers."""
     return bool(
         options.dry_multiplier > 0
         and options.dry_penalty_last_n
@@ -58,13 +58,13 @@ def needs_breakers(options: Options) -> bool:
 
 
 def sampling(options: Options, newline_token: int = -1, seed: int | None = None) -> Sampling:
-    """What crosses to the engine. `newline_token` is the one that `penalize_nl` is about; -1: none."""
+    """The engine's sampling parameters. `newline_token` is for `penalize_nl`; -1: none."""
     return Sampling(sampler_kinds(options), options, options.seed if seed is None else seed, newline_token)
 
 
 def check_echo(options: Options, constraint: Wanted, n_parts: int, grammar: str) -> None:
-    """Every completion's result repeats the options: many completions with large options would be an answer, and
-    a burden on everybody else, far larger than the request."""
+    """Every result echoes the options: with large options, many completions would make a response far larger than the
+    request."""
     n_bytes = 24 * len(options.logit_bias) + 2 * len(options.penalty_prompt or b"") + len(grammar)
     n_bytes += len(constraint.schema or b"")
     n_bytes += sum(map(len, options.dry_sequence_breakers)) + sum(map(len, options.stop))
@@ -76,7 +76,7 @@ def check_echo(options: Options, constraint: Wanted, n_parts: int, grammar: str)
 
 
 def biases(options: Options, eog_tokens: list[int], suppressed: list[int]) -> list[tuple[int, float]]:
-    """The request's biases, then what must never come."""
+    """The request's biases, then the forbidden tokens."""
     never = [*(eog_tokens if options.ignore_eos else ()), *suppressed]
     return [*options.logit_bias, *((token, -math.inf) for token in never)]
 
@@ -84,8 +84,8 @@ def biases(options: Options, eog_tokens: list[int], suppressed: list[int]) -> li
 def settings_json(
     options: Options, constraint: Wanted, n_ctx: int, model: str, seed: int | None = None, grammar: str = ""
 ) -> dict[str, Any]:
-    """`generation_settings`: every option as it was understood, in the old and the new spelling. Of n completions
-    each has a seed of its own."""
+    """`generation_settings`: every option as it was understood, under its old and new names. Each of n completions has
+    its own seed."""
     penalty, system = options.penalty_prompt, options.system_prompt
     shown: dict[str, Any] = dict(zip(_ECHOED, _echoed_values(options), strict=True))
     if seed is not None:

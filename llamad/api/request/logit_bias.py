@@ -1,6 +1,6 @@
-"""Owns `logit_bias`: from its three forms on the wire to pairs of a token and a number.
+"""Parses `logit_bias`, which has three forms, into pairs of token and bias.
 
-Pure functions on the event loop or a worker. Every 400 about a bias is born here.
+Pure functions on the event loop or a worker. Raises every 400 about a bias.
 """
 
 from __future__ import annotations

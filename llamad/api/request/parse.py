@@ -1,7 +1,7 @@
-"""Owns the way from a generating request's body to its options, over the server's own.
+"""Decodes the body of a generation request into options, with the server's own as defaults.
 
-Runs on the event loop. Of more than fifty options most requests name a handful: the decoder, in C, fills in the others,
-which are worked out once for a model.
+Runs on the event loop. Most requests give only a few of the more than fifty options: the decoder, in C, fills in the
+others, which are computed once per model.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ UINT32_MAX = 2**32 - 1
 
 
 class GenerationRequest(Options, kw_only=True):
-    """A body that asks for a generation."""
+    """The body of a generation request."""
 
-    # Names of n_predict; the first that is given counts.
+    # Names of n_predict; the first one given wins.
     LIMITS: ClassVar[tuple[str, ...]] = ("n_predict", "max_tokens")
-    # Fields that this endpoint does not take, and what is said to those who send them.
+    # Fields that this endpoint rejects, and the error messages.
     REFUSED: ClassVar[Mapping[str, str]] = {}
 
 
@@ -46,7 +46,7 @@ T = TypeVar("T", bound=GenerationRequest)
 
 
 class Defaults:
-    """What a request gets that says nothing about an option: the same for all requests to a model."""
+    """The server's options, which are the defaults of all requests to a model."""
 
     __slots__ = ("_bodies", "model", "options", "settings")
 
@@ -61,7 +61,7 @@ class Defaults:
             self.options.n_predict = cap
 
     def decode(self, struct: type[T], data: bytes | memoryview) -> T:
-        """The request's options over the server's. Raises ApiError for any that cannot be honoured."""
+        """The request's options, with the server's as defaults. Raises ApiError for any that cannot be honoured."""
         body = self._bodies.get(struct)
         if body is None:
             body = self._bodies[struct] = Body(self._with_defaults(struct), self._special)
@@ -70,7 +70,7 @@ class Defaults:
         return request
 
     def _with_defaults(self, struct: type[T]) -> type[T]:
-        """The same struct, with the server's options for defaults, and without the fields that it refuses."""
+        """The same struct, with the server's options as defaults and the rejected fields as Refused."""
         hints = get_type_hints(struct, include_extras=True)
         defaults = defaults_of(struct)
         defaults |= msgspec.structs.asdict(self.options) | dict.fromkeys(_OF_TWO_NAMES, LEFT_OUT)
@@ -80,17 +80,17 @@ class Defaults:
         return cast("type[T]", msgspec.defstruct(struct.__name__, fields, bases=(struct,), kw_only=True))
 
     def _special(self, type: Any, value: Any) -> Any:
-        """The decoder's hook. What is null, or of a type that body.py sees to, is left to the second reading."""
+        """The decoder's hook. null, and the types that body.py handles, are left to the second reading."""
         if value is None or type not in _READERS:
             raise ValueError
         return _READERS[type](value, self)
 
     def _finish(self, request: GenerationRequest) -> None:
-        """What a range of the table cannot say."""
+        """Checks that the ranges of the table cannot express."""
         settings = self.settings
         seed = request.seed
         if not 0 <= seed < UINT32_MAX:
-            # OpenAI's have 64 bits, the generator takes 32.
+            # OpenAI's seeds have 64 bits, the generator's 32.
             request.seed = seed % UINT32_MAX if seed > UINT32_MAX else secrets.randbelow(UINT32_MAX)
         self._clamp(request)
         request.n_predict = self._limit(request)
@@ -111,7 +111,7 @@ class Defaults:
             request.t_max_predict_ms = 0
 
     def _clamp(self, options: Options) -> None:
-        """-1 is the context's size; more than that would only cost memory."""
+        """-1 is the context size; more would only cost memory."""
         n_ctx = self.model.n_ctx_slot
         if not 0 <= options.repeat_last_n <= n_ctx:
             options.repeat_last_n = n_ctx
@@ -131,7 +131,7 @@ class Defaults:
         return cap if cap and n < 0 else n
 
 
-# Whether one of them was given decides which of its names counts.
+# With aliases: whether they were given decides which name wins.
 _OF_TWO_NAMES = ("id_slot", "n_predict")
 
 _READERS: dict[Any, Callable[[Any, Defaults], Any]] = {

@@ -1,6 +1,6 @@
-"""Owns the shapes of `prompt`: six on the wire, a list of token sequences below.
+"""Turns the six forms of `prompt` into a list of token sequences.
 
-Tokenizing lets the GIL go; the caller decides whether it runs on the loop or in a worker.
+Tokenizing releases the GIL; the caller decides whether it runs on the event loop or in a worker.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from typing import Any, cast
 from llamad.api.request.errors import bad, too_long
 from llamad.protocol.model_info import Model
 
-# Up to here a prompt is tokenized on the event loop: for half a millisecond at most, since every stream waits for it.
+# The longest text tokenized on the event loop: half a millisecond at most, as every stream waits meanwhile.
 TEXT_INLINE_MAX = 1024
 
 
 class Built(ABC):
-    """A prompt that an endpoint puts together itself, of tokens and several texts."""
+    """A prompt that an endpoint builds itself, from tokens and several texts."""
 
     __slots__ = ()
 
     @property
     @abstractmethod
     def n_chars(self) -> int:
-        """How much text there is to tokenize."""
+        """The length of the text to tokenize."""
 
     @abstractmethod
     def tokens(self, model: Model, system: bytes) -> bytes:
-        """Token ids as int32, those of the system prompt first. Any thread."""
+        """Token ids as int32, after those of the system prompt. Any thread."""
 
 
 Prompt = str | list[int | str]  # a text, token ids, or both
@@ -44,7 +44,7 @@ class Prompts(tuple[Prompt, ...]):
 def split(value: Any, prompts_max: int, n_ctx: int) -> Prompts:
     """One or several prompts: each a string, a list of token ids, or a list of ids and strings.
 
-    Lengths are judged before elements, so that a huge array costs no time on the event loop."""
+    Lengths are checked before elements, so that a huge array costs no time on the event loop."""
     if isinstance(value, str):
         return Prompts((value,))
     if not isinstance(value, list) or not value:
@@ -77,7 +77,7 @@ def _check(prompt: Any, n_ctx: int) -> None:
 
 
 def n_chars(prompts: Sequence[Prompt | Built]) -> int:
-    """How much text there is to tokenize."""
+    """The length of the text to tokenize."""
     total = 0
     for prompt in prompts:
         if isinstance(prompt, Built):
@@ -92,9 +92,9 @@ def n_chars(prompts: Sequence[Prompt | Built]) -> int:
 
 
 def tokenize(prompt: Prompt | Built, model: Model, system: bytes = b"") -> bytes:
-    """Token ids as int32, behind those of the system prompt.
+    """Token ids as int32, after those of the system prompt.
 
-    BOS is added when the prompt begins with text, the model wants it and no system prompt has it already."""
+    BOS is added if the prompt begins with text, the model wants it and no system prompt has it already."""
     if isinstance(prompt, Built):
         tokens = prompt.tokens(model, system)
     elif isinstance(prompt, str):
@@ -122,7 +122,7 @@ def tokenize(prompt: Prompt | Built, model: Model, system: bytes = b"") -> bytes
 
 
 def _text(text: str, add_special: bool, model: Model) -> bytes:
-    # A lone surrogate from a \ud800 escape has no UTF-8; it becomes a question mark.
+    # A lone surrogate (from a \ud800 escape) cannot be encoded; it becomes a question mark.
     return model.vocab.tokenize(text.encode("utf-8", "replace"), add_special, True)
 
 

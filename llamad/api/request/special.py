@@ -1,6 +1,6 @@
-"""Owns how the JSON of options becomes a value where that is more than a number, a text or a switch.
+"""Parses the options that are more than a number, a string or a switch.
 
-Pure functions on the event loop. Every 400 about these options is born here, in logit_bias.py or system_prompt.py.
+Pure functions on the event loop. With logit_bias.py and system_prompt.py, raises every 400 about these options.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def response_fields(value: Any) -> ResponseFields:
 
 
 def penalty_prompt(value: Any, model: Model) -> TokenIds:
-    """A text or token ids. No more than the context holds is ever looked at, so no more is kept."""
+    """A text or token ids. Only as many as the context holds are ever used, so only those are kept."""
     if isinstance(value, str):
         if len(value) > PENALTY_TEXT_MAX:
             raise bad(

@@ -1,7 +1,7 @@
-"""Owns the system prompt: the text that stands before every prompt, in all slots, for all clients.
+"""Owns the system prompt: the text before every prompt, in all slots, for all clients.
 
-Runs on the event loop; tokenizing a long one is left to a worker, reading the file to the start. A SystemPrompt never
-changes: a new one takes its place in `Service.system` in one assignment, so that no request sees half a change.
+Runs on the event loop; a long one is tokenized by a worker, the file is read at start-up. A SystemPrompt is immutable:
+a new one replaces it in `Service.system` in one assignment, so that no request sees half a change.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _KEYS = ("prompt", "anti_prompt", "assistant_name")
 
 
 def tokenized(sent: SystemPrompt, model: Model) -> SystemPrompt:
-    """The same with its tokens. Lets the GIL go; the caller decides which thread it runs on."""
+    """The same with its tokens. Releases the GIL; the caller decides which thread it runs on."""
     if not sent.prompt:
         return sent
     tokens = model.vocab.tokenize(sent.prompt.encode("utf-8", "replace"), True, True)
@@ -28,7 +28,7 @@ def tokenized(sent: SystemPrompt, model: Model) -> SystemPrompt:
 
 
 def parse(value: object, settings: Settings) -> SystemPrompt:
-    """What a request wants the system prompt to be from now on."""
+    """The new system prompt that a request sets."""
     if not settings.system_prompt_field:
         raise ApiError(501, '"system_prompt" cannot be changed: this server runs with --no-system-prompt')
     return from_json(value)
@@ -48,9 +48,9 @@ def from_json(value: object) -> SystemPrompt:
 
 
 def read_file(path: str) -> SystemPrompt:
-    """--system-prompt-file: the object of the request field, with or without its name around it, or plain text.
+    """--system-prompt-file: plain text, or the object of the request field, alone or under its name.
 
-    Raises OSError, or ValueError with a sentence."""
+    Raises OSError, or ValueError with a message."""
     text = Path(path).read_bytes().decode("utf-8-sig")
     is_json = path.lower().endswith(".json")
     try:

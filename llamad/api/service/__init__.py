@@ -1,1 +1,1 @@
-"""What all endpoints share: the service, keys, metrics, the shapes of errors."""
+"""What all endpoints share: the service, keys, metrics, error formats."""

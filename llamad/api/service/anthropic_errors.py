@@ -1,6 +1,6 @@
-"""Owns the shape of Anthropic's errors.
+"""Owns the format of Anthropic's errors.
 
-Pure functions on the event loop. Statuses stay llamad's own; only the words for them are Anthropic's.
+Pure functions on the event loop. The statuses are llamad's own; only their names are Anthropic's.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Owns API keys: reading them, and finding the one a request carries.
+"""Owns API keys: reads them, and finds the one that a request carries.
 
-Runs on the event loop for every request that is not public. Keys never reach a log; their names do.
+Runs on the event loop for every request that is not public. Keys are never logged; their names are.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from llamad.http.request import Request
 
 
 class Keys:
-    """Known keys. A key's name is a short hash of it: enough to tell keys apart, useless to guess one."""
+    """The valid keys. A key's name is a short hash: enough to tell keys apart, useless for guessing one."""
 
     def __init__(self, keys: list[str]) -> None:
         self._keys = [(key.encode("utf-8", "surrogateescape"), _name(key)) for key in dict.fromkeys(keys)]
@@ -25,7 +25,7 @@ class Keys:
         return bool(self._keys)
 
     def find(self, request: Request) -> str | None:
-        """The name of the key that the request carries, or None. Takes the same time for every key."""
+        """The name of the key that the request carries, or None. Takes constant time."""
         offered = self._offered(request).encode("utf-8", "surrogateescape")
         found = None
         for key, name in self._keys:
@@ -46,7 +46,7 @@ def _name(key: str) -> str:
 
 
 def read_keys(settings: Settings) -> Keys:
-    """Keys of the flags and of the key file: a key a line, blank lines and # comments left out."""
+    """Keys of the flags and of the key file: one per line, without blank lines and # comments."""
     keys = list(settings.api_keys)
     if settings.api_key_file is not None:
         with open(settings.api_key_file, encoding="utf-8") as file:

@@ -1,6 +1,6 @@
-"""Owns the way from the flags and the model to the chat template in use.
+"""Chooses the chat template, from the flags or the model.
 
-Runs in the loader's thread, before the first request.
+Runs in the loader thread, before the first request.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from llamad.protocol.model_info import Model
 
 
 def make_host(settings: Settings, model: Model) -> ChatHost:
-    """Raises ValueError, with a sentence, for a template or variables that cannot be used."""
+    """Raises ValueError, with a message, for a template or variables that cannot be used."""
     source = settings.chat_template
     if source is not None and settings.chat_template_file is not None:
         raise ValueError("--chat-template and --chat-template-file cannot be combined: give one of them")
@@ -50,7 +50,7 @@ def make_host(settings: Settings, model: Model) -> ChatHost:
 
 
 def _variables(settings: Settings) -> dict[str, Any]:
-    """What the flags say to the template. Older thoughts go by many names."""
+    """The template variables that the flags set. The switch for earlier reasoning has many names."""
     kept = settings.reasoning_preserve
     found: dict[str, Any] = dict.fromkeys(
         ("preserve_thinking", "keep_past_thinking", "preserved_thinking"), kept
@@ -67,8 +67,8 @@ _TURNS = [{"role": role, "content": "x"} for role in ("user", "assistant", "user
 def turn_end(chat: ChatHost, model: Model) -> int:
     """The token that ends a turn: the model's end-of-turn token, else its end-of-sequence token, else -1.
 
-    llama.cpp goes by the names of tokens, and of several with a known name takes any (of SmolLM2's "<|endoftext|>" and
-    "<|im_end|>" the first), so what the template writes counts before.
+    llama.cpp finds it by known token names, and if several exist may take the wrong one (of SmolLM2's "<|endoftext|>"
+    and "<|im_end|>" the first), so what the template writes takes precedence.
     """
     info = model.info
     try:

@@ -1,6 +1,6 @@
-"""Owns the shape that an error has on a path: Anthropic's under /v1/messages, OpenAI's everywhere else.
+"""Chooses the format of an error by path: Anthropic's under /v1/messages, OpenAI's everywhere else.
 
-Runs on the event loop. Every error that is not worded by a dialect goes through here.
+Runs on the event loop. Every error that is not formatted by a dialect goes through here.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from llamad.http.request import Request, Response
 
 
 def worded(error: ApiError, request: Request | None) -> Response:
-    """`request` is None where the error came before there was one."""
+    """`request` is None if the error came before there was one."""
     if request is not None and (
         request.path == anthropic.PATH or request.path.startswith(anthropic.PATH + "/")
     ):

@@ -42,7 +42,7 @@ from llamad.tokenizer.tokenize_pool import Tokenizing
 log = logging.getLogger("llamad.api")
 
 N_WORKERS = 2
-# Of states on their way (bodies, files, answers) at least so many bytes may be there at once.
+# The least limit on states in transit (bodies, files, responses), in bytes.
 ROOM_BYTES_MIN = 2**30
 TOKENIZING_THREADS_MAX = 4
 CLIENT_MAX = 2**64 - 1
@@ -79,14 +79,14 @@ def _drop(task: asyncio.Task[None]) -> None:
 
 
 class Service:
-    """Raises ValueError, with a sentence, for flags that cannot be followed."""
+    """Raises ValueError, with a message, for flags that cannot be honoured."""
 
     def __init__(self, settings: Settings, host: Host, build_info: str) -> None:
         self.settings = settings
         self.system = _system_prompt(settings)
         self.constraint = constraints.from_flags(settings)
         self.grammars = Grammars()
-        self.chat: ChatHost  # from prepare() on
+        self.chat: ChatHost  # set by prepare()
         self.defaults: Defaults  # likewise
         self.turn_end = -1  # the token that ends a message; likewise
         host.prepare = self.prepare
@@ -98,7 +98,7 @@ class Service:
         self.files = _state_files(settings)
         self.sessions = Sessions(settings.sessions_max_bytes, evict=settings.sessions_evict)
         self.room = Room(max(settings.sessions_max_bytes, ROOM_BYTES_MIN))
-        self.n_state_actions = 0  # that run or wait for their slot
+        self.n_state_actions = 0  # running or waiting for their slot
         self.breakers = Breakers()
         self.streams: set[Stream] = set()
         self.n_preparing = 0  # requests whose texts or grammars are with a worker
@@ -111,7 +111,7 @@ class Service:
         self._owners: dict[str, int] = {}  # numbers of the keys that have asked, by their names
 
     def prepare(self, model: Model) -> None:
-        """In the loader's thread, before the first request: what the flags say and needs the vocabulary."""
+        """In the loader thread, before the first request: apply the flags that need the vocabulary."""
         self.defaults = Defaults(self.settings, model)
         try:
             self.system = tokenized(self.system, model)
@@ -137,21 +137,21 @@ class Service:
         return props(self.settings)
 
     def loaded(self) -> Model:
-        """The model, whatever it can do, or the error that says why there is none."""
+        """The model. Raises ApiError if there is none."""
         host = self.host
         if host.state is _READY and host.model is not None:
             return host.model
         raise self.not_ready()
 
     def ready(self) -> tuple[Model, Engine]:
-        """The model and its engine, or the error that says why there is none."""
+        """The model and its engine. Raises ApiError if there is none."""
         model, engine = self.loaded(), self.host.engine
         if engine is None:
             raise ApiError(501, "This model is for embeddings or scores; it cannot generate text")
         return model, engine
 
     def states(self) -> States:
-        """The states of the engine's slots, or the error that says why there are none."""
+        """The states of the engine's slots. Raises ApiError if there are none."""
         self.ready()
         states = self.host.states
         if states is None:
@@ -159,7 +159,7 @@ class Service:
         return states
 
     def embedder(self) -> tuple[Model, Embedder]:
-        """The model and its embedder; the caller has seen that the flags ask for one."""
+        """The model and its embedder; the caller has checked that the flags enable it."""
         model, embedder = self.loaded(), self.host.embedder
         if embedder is None:
             raise self.not_ready()
@@ -173,7 +173,7 @@ class Service:
         return ApiError(503, "Loading model", headers=(("Retry-After", "1"),))
 
     def tokenizing(self) -> Tokenizing:
-        """The threads that tokenize short texts; started for the first one."""
+        """The threads that tokenize short texts; started on first use."""
         if self._tokenizing is None:
             n_threads = min(TOKENIZING_THREADS_MAX, os.cpu_count() or 1)
             self._tokenizing = Tokenizing(self.loaded().vocab, n_threads)
@@ -191,18 +191,18 @@ class Service:
         return self._owners.setdefault(request.key_name, len(self._owners) + 1)
 
     def deadline_us(self, t_submit_us: int) -> int:
-        """When a task that is submitted now must have ended, on the engine's clock; 0: it need not."""
+        """The deadline of a task submitted now, on the engine's clock; 0: none."""
         timeout = self.settings.request_timeout
         return t_submit_us + int(timeout * 1e6) if timeout > 0 else 0
 
     def eog_tokens(self) -> list[int]:
-        """Every token that ends a generation; found once, because the whole vocabulary is asked."""
+        """All end-of-generation tokens; found once, as it takes a scan of the vocabulary."""
         if self._eog_tokens is None:
             self._eog_tokens = self.ready()[0].vocab.eog_tokens()
         return self._eog_tokens
 
     def spawn(self, exchange: Exchange, work: Coroutine[Any, Any, None]) -> None:
-        """Run the long part of a request; its errors become the request's answer. A client that goes ends it."""
+        """Run the long part of a request; its errors become the response. Cancelled if the client disconnects."""
         task = asyncio.ensure_future(self._answered(exchange, work))
         exchange.on_abort = lambda: _drop(task)
         self._jobs.add(task)

@@ -1,1 +1,1 @@
-"""The endpoints of saved states: slots to blobs and files and back, sessions, what a slot holds."""
+"""The endpoints of saved states: slots to blobs and files and back, sessions, slot contents."""

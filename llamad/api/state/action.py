@@ -1,6 +1,6 @@
-"""Owns what all state actions share: gates, ids, waiting with its limits, and their errors as answers.
+"""Owns what all state actions share: checks, slot ids, limits on waiting, and error responses.
 
-Runs on the event loop; what is long goes to the state workers. Must not know a single action.
+Runs on the event loop; long work goes to the state workers. Must not know a single action.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ FILE_HEAD_SPARE = 64
 
 
 class Ask:
-    """One action on its way: what it is about and since when."""
+    """One action in progress."""
 
     __slots__ = ("exchange", "nowait", "service", "slot", "states", "t_start")
 
     def __init__(self, service: Service, exchange: Exchange, slot: int) -> None:
         self.service = service
         self.exchange = exchange
-        self.slot = slot  # -1 for an action without one
+        self.slot = slot  # -1: none
         self.nowait = exchange.request.query.get("nowait", "0").lower() not in ("0", "false")
         self.states = service.states()
         self.t_start = time.monotonic()
@@ -54,7 +54,7 @@ class Ask:
         return round((time.monotonic() - self.t_start) * 1e3, 3)
 
     def expected_bytes(self) -> int:
-        """About what saving the slot takes, from what it holds now; it may hold more once it is free."""
+        """Estimated size of the slot's state, from its current tokens; it may have more once it is idle."""
         engine = self.service.host.engine
         n_tokens = engine.slots()[self.slot][1] if engine is not None else 0
         assert self.states.layout is not None
@@ -64,12 +64,12 @@ class Ask:
         self.exchange.send(Response(200, msgspec.json.encode(value)))
 
     async def aside(self, work: Callable[..., T], *args: object) -> T:
-        """Do something long in a state worker."""
+        """Run something long in a state worker."""
         return await asyncio.get_running_loop().run_in_executor(self.states.workers, work, *args)
 
 
 class Held:
-    """What a request holds of the room until its answer is complete; app.py ends it. Its body may go into `blob`."""
+    """The state bytes that a request holds until its response is complete; app.py ends it. `blob` may take its body."""
 
     __slots__ = ("blob", "hold")
 
@@ -82,7 +82,7 @@ class Held:
 
 
 def take_room(service: Service, request: Request, n_bytes: int) -> Held:
-    """Hold so many bytes for the request, with those it holds already, or 503."""
+    """Make the request hold `n_bytes` in all, or raise a 503."""
     held = request.buffer
     if not isinstance(held, Held):
         held = request.buffer = Held(service.room.hold())
@@ -99,7 +99,7 @@ def take_room(service: Service, request: Request, n_bytes: int) -> Held:
 
 
 async def save(ask: Ask, copies: float) -> Saved:
-    """The slot's state, with room for so many copies of it taken before and, as it may have grown, after."""
+    """The slot's state, with room for `copies` of it taken before and, as it may have grown, after."""
     need_layout(ask.states)
     request = ask.exchange.request
     take_room(ask.service, request, int(ask.expected_bytes() * copies))
@@ -120,7 +120,7 @@ def need_files(service: Service, what: str) -> StateFiles:
 
 
 def need_layout(states: States) -> None:
-    """Whether this model's states can be saved at all."""
+    """Raises a 501 if this model's states cannot be saved."""
     if states.layout is None:
         raise ApiError(501, f"The slots of this model cannot be saved: {states.refusal}")
 
@@ -133,7 +133,7 @@ def action_of(request: Request, known: tuple[str, ...]) -> str:
 
 
 def slot_of(service: Service, value: str, name: str) -> int:
-    """A slot's number, checked."""
+    """A valid slot number."""
     n_slots = service.settings.n_parallel
     found = int(value) if value.isascii() and value.isdigit() and len(value) < 10 else -1
     if not 0 <= found < n_slots:
@@ -142,14 +142,14 @@ def slot_of(service: Service, value: str, name: str) -> int:
 
 
 def check_file(name: str, value: str) -> str:
-    """The name of a file, which may not be empty."""
+    """A file name that is not empty."""
     if not value:
         raise bad(f'"{name}" must be the name of a file')
     return value
 
 
 def run(ask: Ask, work: Coroutine[Any, Any, None]) -> None:
-    """Begin an action. Its errors become the answer, and a client that goes ends it."""
+    """Start an action. Its errors become the response; it is cancelled if the client disconnects."""
     service = ask.service
     if service.n_state_actions >= service.settings.n_parallel + service.settings.queue_max:
         work.close()

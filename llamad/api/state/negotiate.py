@@ -1,4 +1,4 @@
-"""Owns the choice between JSON and the blob itself by the Accept header. A pure function; must not fail on any text."""
+"""Chooses between JSON and the raw blob by the Accept header. A pure function; must not fail on any text."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def _q(parameters: list[str]) -> float:
 
 
 def wants_octets(accept: str) -> bool:
-    """JSON, unless the header puts application/octet-stream above it: by weight, then by how exactly it is named."""
+    """JSON, unless the header prefers application/octet-stream: by weight, then by specificity."""
     ranges: dict[str, float] = {}
     for part in accept.split(","):
         kind, *parameters = part.split(";")

@@ -1,6 +1,6 @@
-"""Owns GET /sessions and POST /sessions/{id_session}: states kept by the server under a number, and their archives.
+"""Owns GET /sessions and POST /sessions/{id_session}: states that the server keeps under a number, and their archives.
 
-Runs on the event loop; files are for the workers, the state itself for the engine. A session belongs to its key.
+Runs on the event loop; workers handle files, the engine the state itself. A session belongs to its API key.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _BODY = Body(ArchiveRequest)
 
 
 def listing(service: Service, exchange: Exchange) -> None:
-    """GET /sessions: those of the request's key."""
+    """GET /sessions: the sessions of the request's key."""
     work.need_slots(service, "sessions")
     ask = Ask(service, exchange, -1)
     ask.send(
@@ -68,7 +68,7 @@ def handle(service: Service, exchange: Exchange) -> None:
         work.run(ask, _save(ask, name))
         return
     archive = _BODY.decode(request.body).file if len(request.body) else None
-    # An empty name is a mistake: taken for none, the session would be removed without its archive.
+    # An empty name is a mistake: taken as none, the session would be removed without its archive.
     file = "" if archive is None else work.check_file("file", archive)
     if file:
         work.need_files(service, '"file"')
@@ -121,7 +121,7 @@ async def _restore(ask: Ask, name: Name) -> None:
 
 
 async def _restore_file(ask: Ask, id_session: int, file: str) -> None:
-    """From an archive, or from a slot's file: the number is only echoed."""
+    """From an archive or a slot's file; the number is only echoed."""
     blob, n_bytes = await read_file(ask, file)
     restored = await ask.states.restore(ask.slot, blob, nowait=ask.nowait, owner=ask.owner)
     ask.service.sessions.n_restores += 1
@@ -142,7 +142,7 @@ def _send_restored(ask: Ask, id_session: int, n_bytes: int, stall_us: int) -> No
 
 
 async def _remove(ask: Ask, name: Name, file: str) -> None:
-    """With a file it goes only once the archive is whole."""
+    """With a file, the session is removed only once the archive is complete."""
     sessions = ask.service.sessions
     answer: dict[str, object] = {"id_session": name[1], "removed": True}
     async with sessions.turn(name):

@@ -1,6 +1,6 @@
 """Owns GET /v1/slots/{id_slot}/info: how many tokens a slot holds, and where its messages begin and end.
 
-Runs on the event loop; the engine tells the tokens between two steps, also while the slot works.
+Runs on the event loop; the engine returns the tokens between two steps, even while the slot is busy.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from llamad.http.exchange import Exchange
 
 
 def messages_of(tokens: list[int], end_token: int) -> list[dict[str, int]]:
-    """Each from behind the end of the one before to its own end, which is part of it; the last may have none."""
+    """The messages as token ranges, each with its end-of-turn token; the last may have none."""
     messages: list[dict[str, int]] = []
     start = 0
     while start < len(tokens):

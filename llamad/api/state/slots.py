@@ -1,6 +1,6 @@
-"""Owns POST /slots/{id_slot}: a slot's state to a file, to the client and back, its tokens, its context shift.
+"""Owns POST /slots/{id_slot}: moves a slot's state to a file or the client and back, returns its tokens, shifts it.
 
-Runs on the event loop; files, base64 and checks are for the workers, the state itself for the engine.
+Runs on the event loop; workers handle files, base64 and checks, the engine the state itself.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 RESTORE_STATE = "restore-state"
 OCTETS = "application/octet-stream"
-FILE_HEAD = 12  # of a slot's file in llama.cpp's format, before its tokens
+FILE_HEAD = 12  # of llama.cpp's slot file, before its tokens
 
 
 class FileRequest(Struct):
@@ -45,12 +45,12 @@ _FILE, _SHIFT = Body(FileRequest), Body(ShiftRequest)
 
 
 def is_raw(request: Request) -> bool:
-    """Whether the head says that the body is the blob itself."""
+    """Whether, by its Content-Type, the body is the raw blob."""
     return request.headers.get("content-type", "").partition(";")[0].strip().lower() == OCTETS
 
 
 def judge(service: Service, request: Request) -> tuple[str, int]:
-    """The action and the slot, or why not, from the head alone."""
+    """The action and the slot, from the request's head alone. Raises ApiError."""
     action = work.action_of(request, tuple(ACTIONS))
     what = f"the action {action}"
     if action in ("save", "restore"):
@@ -96,7 +96,7 @@ def _write_slot_file(files: StateFiles, key: str, name: str, blob: Blob) -> int:
 
 
 async def read_file(ask: Ask, name: str) -> tuple[Blob, int]:
-    """A state from a file of either kind, and how large the file is."""
+    """A state from a file of either format, and the size of the file."""
     files = work.need_files(ask.service, "files")
     work.need_layout(ask.states)
     bytes_max = ask.states.bytes_max + work.FILE_HEAD_SPARE
@@ -106,7 +106,7 @@ async def read_file(ask: Ask, name: str) -> tuple[Blob, int]:
 
 
 def _read_state(files: StateFiles, key: str, name: str, bytes_max: int, n_ctx: int) -> tuple[Blob, int]:
-    """Its memory goes from the file straight to its place in the blob."""
+    """The KV data is read from the file directly into its place in the blob."""
     with files.open(key, name, bytes_max) as file:
         front = file.read(ses1.file_front(file.read(FILE_HEAD), file.size, n_ctx))
         blob, at = ses1.from_front(front, file.size)
@@ -136,7 +136,7 @@ async def _erase(ask: Ask) -> None:
 
 
 async def _save_state(ask: Ask) -> None:
-    """To the client: the blob itself, or JSON with base64."""
+    """To the client: the raw blob, or JSON with base64."""
     octets = wants_octets(ask.exchange.request.headers.get("accept", ""))
     saved = await work.save(ask, 1 if octets else 7 / 3)
     if octets:
@@ -171,14 +171,14 @@ async def _restore_state(ask: Ask) -> None:
 
 
 async def _received(ask: Ask) -> Blob:
-    """The blob that the body is, or that it holds. A body that begins as one is one, whatever its type says."""
+    """The blob that the body is or contains. A body that starts like a blob is one, whatever its type."""
     request = ask.exchange.request
     held = request.buffer
     if not isinstance(held, Held) or held.blob is None:
-        raise bad('The body must be a state: the blob itself, or JSON with it as base64 in "state"')
+        raise bad('The body must be a state: the raw blob, or JSON with base64 in "state"')
     blob, n_bytes = held.blob, len(request.body)
     is_blob = is_raw(request) or bytes(request.body[:4]) == b"SES1"
-    request.body = b""  # lets go of the view, for the size below
+    request.body = b""  # releases the view, for the size below
     blob.size = n_bytes
     if is_blob:
         return blob

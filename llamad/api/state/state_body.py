@@ -1,6 +1,6 @@
-"""Owns what is decided about a state's body before it comes: whether it may, how large it may be, where it goes.
+"""Decides about a state's body before it arrives: whether it is allowed, its maximum size, its buffer.
 
-Runs on the event loop while the head is judged. Must not read a byte of a body.
+Runs on the event loop when the request's head is complete. Must not read the body.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from llamad.api.state.action import need_layout, take_room
 from llamad.http.request import Request
 from llamad.protocol.blobs import Blob
 
-# Beside the state itself, a JSON body may hold so much.
+# What a JSON body may contain beside the state, in bytes.
 JSON_SPARE = 64 * 1024
 
 
 class StateIntake:
-    """Of POST /slots/{id_slot}."""
+    """The intake of POST /slots/{id_slot}."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
 
     def check(self, request: Request) -> None:
-        """What the head shows to be wrong is said before gigabytes are sent."""
+        """Rejects what the head shows to be wrong, before gigabytes are sent."""
         action, _ = slots.judge(self._service, request)
         if action == slots.RESTORE_STATE:
             need_layout(self._service.states())
@@ -37,7 +37,7 @@ class StateIntake:
     def buffer(self, request: Request, length: int) -> memoryview | None:
         if request.query.get("action") != slots.RESTORE_STATE:
             return None
-        # The state inside a JSON body becomes a blob of its own, of three quarters of the size.
+        # The state in a JSON body becomes a separate blob of three quarters of its size.
         n_bytes = length if slots.is_raw(request) else length + length * 3 // 4
         held = take_room(self._service, request, n_bytes)
         try:

@@ -1,1 +1,1 @@
-"""The endpoints that answer with vectors and scores: embeddings, reranking, classification."""
+"""The endpoints that return vectors and scores: embeddings, reranking, classification."""

@@ -1,4 +1,4 @@
-"""Owns POST /classify and /v1/classify: the scores of a classifier's labels, raw as the model gives them.
+"""Owns POST /classify and /v1/classify: the raw scores of a classifier's labels.
 
 Runs on the event loop; long texts are tokenized in a worker.
 """
@@ -85,7 +85,7 @@ async def _answer(
 
 
 def _predictions(row: Rows, labels: tuple[str, ...]) -> list[dict[str, Any]]:
-    """Highest score first; equals keep the model's order."""
+    """Highest score first; ties keep the model's order."""
     scores = row[0].tolist()
     order = sorted(range(len(scores)), key=lambda i: -scores[i])
     return [{"label": labels[i], "score": scores[i]} for i in order]

@@ -1,6 +1,6 @@
 """Owns POST /embedding, /embeddings and /v1/embeddings: texts in, vectors out.
 
-Runs on the event loop; long texts and many numbers go through a worker.
+Runs on the event loop; long texts are tokenized, and large responses encoded, by a worker.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ class Wanted:
     """The options of a request."""
 
     is_openai: bool
-    field: str  # which of the body's fields has the texts
+    field: str  # the field with the texts
     base64: bool
     n_dimensions: int
-    normalize: int  # --embd-normalize's numbers
+    normalize: int  # as in --embd-normalize
     model: str
 
 
@@ -86,7 +86,7 @@ def _parse(
         field, given = "content", request.content
     if given is None:
         raise bad('"input" or "content" must be provided')
-    # Whoever sends the older field expects the older answer.
+    # Clients that send the older field expect the older response.
     is_openai = is_openai and field == "input"
     info = embedder.info
     if is_openai and info.pooling == "none":
@@ -130,7 +130,7 @@ async def _answer(
 
 
 def _render(wanted: Wanted, rows: list[Rows], usage: dict[str, int]) -> bytes:
-    """The answer's JSON. Each vector is written apart: a Python number for each of its own would cost most of it."""
+    """The response's JSON. Each vector is encoded separately: a Python object per number would dominate the time."""
     data: list[dict[str, Any]] = []
     for index, one in enumerate(rows):
         one = float_text.normalize(one[:, : wanted.n_dimensions], wanted.normalize)

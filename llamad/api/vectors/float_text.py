@@ -1,4 +1,4 @@
-"""Owns vectors as text: JSON and base64, without a Python object for each number. Pure; any thread, lets the GIL go."""
+"""Encodes vectors as JSON and base64 without a Python object per number. Pure; any thread, releases the GIL."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from llamad.protocol.model_info import Rows
 
 
 def to_json(row: Rows) -> bytes:
-    """One row as a JSON array; each number in the fewest digits that give the same 32-bit float."""
+    """One row as a JSON array; each number in the fewest digits that round-trip to the same 32-bit float."""
     import numpy as np
 
     row = np.ascontiguousarray(row, np.float32)
@@ -26,7 +26,7 @@ def to_base64(row: Rows) -> bytes:
 
 
 def normalize(rows: Rows, kind: int) -> Rows:
-    """-1 leaves rows as they are, 0 scales the largest to 32760, 1 the sum of sizes to 1, 2 the length, p a p-norm."""
+    """-1: no scaling, 0: the maximum to 32760, 1: the taxicab norm to 1, 2: the Euclidean norm, p: the p-norm."""
     if kind < 0:
         return rows
     import numpy as np
@@ -39,7 +39,7 @@ def normalize(rows: Rows, kind: int) -> Rows:
     elif kind == 2:
         norm = np.sqrt((size * size).sum(axis=1, keepdims=True))
     else:
-        # By the largest first: a high power of a number far from 1 is no double any more.
+        # By the maximum first: a high power of a number far from 1 would overflow.
         largest = size.max(axis=1, keepdims=True)
         shares = np.divide(size, largest, out=np.zeros_like(size), where=largest > 0)
         norm = largest * (shares**kind).sum(axis=1, keepdims=True) ** (1.0 / kind)

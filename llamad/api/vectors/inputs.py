@@ -1,6 +1,6 @@
-"""Owns the shapes of what is to be embedded or scored: texts and token ids on the wire, lists of int32 below.
+"""Turns the inputs to embed or score (texts, token ids) into lists of int32.
 
-Pure but for tokenizing, which lets the GIL go; the caller decides whether it runs on the loop or in a worker.
+Pure but for tokenizing, which releases the GIL; the caller decides whether it runs on the event loop or in a worker.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from llamad.protocol.model_info import Model, VectorInfo
 def split(value: str | list[Any], name: str, inputs_max: int, info: VectorInfo) -> list[Any]:
     """One or several inputs: each a string, a list of token ids, or a list of both.
 
-    Lengths and types are judged at C speed, so that a huge array costs no time on the event loop."""
+    Lengths and types are checked at C speed, so that a huge array costs no time on the event loop."""
     if isinstance(value, str):
         inputs: list[Any] = [value]
     elif value:
@@ -44,12 +44,12 @@ def _check(one: Any, name: str, info: VectorInfo) -> None:
 
 
 def n_chars(inputs: list[Any]) -> int:
-    """How much there is to tokenize; a token id counts as a character."""
+    """The length of the text to tokenize; a token id counts as a character."""
     return sum(map(len, inputs))
 
 
 def tokenize(inputs: list[Any], name: str, model: Model, info: VectorInfo) -> list[bytes]:
-    """Token ids as int32; a text's own special tokens are those the model was trained with around a text."""
+    """Token ids as int32, with the special tokens that the model was trained with around a text."""
     found = []
     for i, one in enumerate(inputs):
         tokens = _tokens(one, name, model)
@@ -76,7 +76,7 @@ def _tokens(one: Any, name: str, model: Model) -> bytes:
 
 
 def text_tokens(text: str, model: Model, *, special: bool) -> bytes:
-    """`special`: with the tokens around a text, and those written in it read as such."""
+    """`special`: add the tokens around a text, and parse special tokens in it."""
     return model.vocab.tokenize(text.encode("utf-8", "replace"), special, special)
 
 
@@ -91,7 +91,7 @@ def too_long(name: str, n_tokens: int, info: VectorInfo) -> ApiError:
     raise_what = "-c" if info.is_split else "-ub and -b"
     return ApiError(
         400,
-        f'"{name}" has {n_tokens} tokens, but at most {info.n_text_max} are possible; shorten it, or start'
+        f'"{name}" has {n_tokens} tokens, but at most {info.n_text_max} are allowed; shorten it, or start'
         f" llamad with a larger {raise_what}, if the model allows it.",
         type="exceed_context_size_error",
         extra={"n_prompt_tokens": n_tokens, "n_ctx": info.n_text_max},

@@ -1,6 +1,6 @@
 """Owns POST /rerank and its aliases: how well each document answers a query.
 
-Runs on the event loop; long texts are tokenized in a worker. `documents` are answered as Jina does, `texts` as TEI.
+Runs on the event loop; long texts are tokenized in a worker. `documents` gets Jina's response format, `texts` TEI's.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Wanted:
     """The options of a request."""
 
     query: str
-    field: str  # which of the body's fields has the documents
+    field: str  # the field with the documents
     documents: list[str]
     top_n: int
     is_tei: bool
@@ -114,7 +114,7 @@ async def _answer(
 
 
 def pairs(query: str, documents: list[str], field: str, model: Model, info: VectorInfo) -> list[bytes]:
-    """The tokens of the query with each document: by the model's own template, or between its special tokens."""
+    """The tokens of the query with each document: by the model's template, or with its special tokens between them."""
     template = model.info.rerank_template
     ids = model.info
     end = ids.eos if ids.eos >= 0 else ids.sep
@@ -138,7 +138,7 @@ def pairs(query: str, documents: list[str], field: str, model: Model, info: Vect
 
 
 def _filled(template: str, query: str, document: str) -> str:
-    """In one pass: what a client sends is never read as a placeholder."""
+    """In one pass, so that a client's text is never taken for a placeholder."""
     values = {"{query}": query, "{document}": document}
     return re.sub(r"\{query\}|\{document\}", lambda found: values[found[0]], template)
 
@@ -152,7 +152,7 @@ def _sigmoid(x: float) -> float:
 
 
 def _json(wanted: Wanted, scores: list[float], usage: dict[str, int]) -> Any:
-    """Best first; equals keep their order."""
+    """Best first; ties keep their order."""
     order = sorted(range(len(scores)), key=lambda i: -scores[i])[: wanted.top_n]
     if wanted.is_tei:
         return [

@@ -1,6 +1,6 @@
-"""Owns the way of a request for vectors: what is off says so, texts become rows, time and client are watched.
+"""Runs a request for vectors: checks that the feature is on, submits the texts, watches the deadline and the client.
 
-Runs on the event loop; what is long goes to a worker. Must not format an answer.
+Runs on the event loop; long work goes to a worker. Must not format a response.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from llamad.protocol.model_info import Model, Rows
 
 T = TypeVar("T")
 
-# Up to here texts are tokenized, or numbers written, on the event loop: about a millisecond.
+# The most text tokenized, or numbers encoded, on the event loop: about a millisecond.
 CHARS_INLINE_MAX = 4096
 FLOATS_INLINE_MAX = 16384
 
 
 def embedding_ready(service: Service) -> tuple[Model, Embedder]:
-    """The model and its embedder, or the 501 that says why there are no vectors."""
+    """The model and its embedder. Raises a 501 if there are no embeddings."""
     if not service.settings.wants_vectors:
         raise ApiError(501, "This server does not support embeddings. Start it with `--embeddings`")
     model, embedder = service.embedder()
@@ -39,7 +39,7 @@ def embedding_ready(service: Service) -> tuple[Model, Embedder]:
 
 
 def ranking_ready(service: Service, what: str) -> tuple[Model, Embedder]:
-    """The same for scores; `what` the endpoint does with them."""
+    """The same for scores; `what` is the endpoint's feature."""
     off = ApiError(501, f"This server does not support {what}. Start it with `--reranking`")
     if not service.settings.wants_vectors:
         raise off
@@ -52,16 +52,16 @@ def ranking_ready(service: Service, what: str) -> tuple[Model, Embedder]:
 
 
 async def in_worker(service: Service, size: int, inline_max: int, work: Callable[[], T]) -> T:
-    """Do something long aside, something short at once."""
+    """Run long work in a worker, short work at once."""
     if size <= inline_max:
         return work()
     return await asyncio.get_running_loop().run_in_executor(service.workers, work)
 
 
 async def rows_of(service: Service, exchange: Exchange, embedder: Embedder, texts: list[bytes]) -> list[Rows]:
-    """The rows of each text. Raises ApiError; CancelledError when the client has left."""
+    """The rows of each text. Raises ApiError, or CancelledError if the client has disconnected."""
     if exchange.closed:
-        raise asyncio.CancelledError  # it left while its texts were tokenized
+        raise asyncio.CancelledError  # it disconnected while its texts were tokenized
     if not embedder.can_accept():
         raise queue_full()
     limit = service.settings.request_timeout
