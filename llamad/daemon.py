@@ -1,4 +1,4 @@
-"""Owns the daemon's life: listen, load, serve, drain, exit. The only place that knows every layer.
+"""Owns the daemon's life cycle: listen, load, serve, drain, exit. The only file that knows every layer.
 
 Runs on the main thread. The first signal starts the drain, the second exits at once.
 """
@@ -40,7 +40,7 @@ class StartError(Exception):
 
 
 def build_info() -> str:
-    """`b<build number>-<short hash>` of the llama.cpp inside, as written at build time."""
+    """`b<build number>-<short hash>` of llama.cpp, as written at build time."""
     path = Path(__file__).parent / "_build_info.json"
     try:
         return str(json.loads(path.read_text(encoding="utf-8"))["llama_cpp"]["build_info"])
@@ -80,8 +80,8 @@ def tls_context(settings: Settings) -> ssl.SSLContext | None:
 
 
 class Daemon:
-    """One server process. `host` may be given by tests that bring a model of their own; `opening` is a model whose file
-    has been begun with, `bound` the sockets that listen."""
+    """One server process. Tests with a model of their own pass `host`; `opening` is a model that is being opened,
+    `bound` the listening sockets."""
 
     def __init__(
         self,
@@ -118,12 +118,12 @@ class Daemon:
         self._stop = asyncio.Event()
 
     async def start(self) -> None:
-        """Listen first, so that /health answers from the first moment; the model loads beside."""
+        """Listen first, so that /health answers at once; the model loads in the background."""
         n_wanted = self.settings.connections_max + SPARE_DESCRIPTORS
         n_got = raise_nofile(n_wanted)
         if n_got < n_wanted:
             log.warning(
-                "%d file descriptors allowed, %d needed: raise `ulimit -n` or lower --connections-max",
+                "file descriptors: %d allowed, %d needed; raise `ulimit -n` or lower --connections-max",
                 n_got,
                 n_wanted,
             )
@@ -134,7 +134,7 @@ class Daemon:
         log.info("listening on %s", self.address)
 
     def stop(self) -> None:
-        """Begin the drain; called again, exit now."""
+        """Start draining; if called again, exit now."""
         if self._stop.is_set():
             log.warning("second signal: exiting now")
             os._exit(1)
@@ -166,12 +166,11 @@ class Daemon:
 
     async def _load(self) -> None:
         await self.host.load()
-        # What exists now stays until the end: looking through it again and again for garbage would only make
-        # every stream wait.
+        # What exists now lives until the end: scanning it for garbage would only stall every stream.
         gc.freeze()
 
     async def drain(self) -> None:
-        """Answers in flight may finish; the socket stays open meanwhile, so that /health says what is going on."""
+        """Let running requests finish; the socket stays open meanwhile, so that /health shows the state."""
         t_end = time.monotonic() + self.settings.drain_seconds
         while self.http.n_active and time.monotonic() < t_end:
             await asyncio.sleep(DRAIN_POLL_SECONDS)
@@ -180,6 +179,6 @@ class Daemon:
         self.http.stop_listening()
         if self.host.state is not State.DRAINING:
             self.host.drain()
-        await self.host.close()  # what still runs is told that the server stops
+        await self.host.close()  # requests that still run get an error
         await self.http.close(0.2)
         self.service.close()

@@ -1,6 +1,6 @@
 """Owns the program's log: levels by verbosity, text or JSON lines, standard error or a file.
 
-Set up once at start; the handlers are Python's. Must not be used from the engine thread.
+Set up once at start-up, on top of Python's logging. Must not be used from the engine thread.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _COLORS = {logging.WARNING: "\033[33m", logging.ERROR: "\033[31m", logging.CRITI
 
 class _AccessFormatter(Protocol):
     def access(self, created: float, lines: Iterable[str]) -> str:
-        """What format() would make of each line as a message of ACCESS, together."""
+        """Formats access lines in bulk, each as format() would format an ACCESS record."""
 
 
 class TextFormatter(logging.Formatter):
@@ -58,7 +58,7 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """One object a line."""
+    """One object per line."""
 
     @staticmethod
     def _row(created: float, level: str, name: str, message: str) -> dict[str, object]:
@@ -76,8 +76,8 @@ class JsonFormatter(logging.Formatter):
 
 
 class AccessLog:
-    """Lines of one turn of the event loop, written together at its end: with a record and a write for each,
-    the log would cost more than the answer it tells of."""
+    """The access lines of one iteration of the event loop, written together at its end: with a record and a write per
+    line, logging would cost more than the response."""
 
     def __init__(self) -> None:
         self._outputs: list[tuple[TextIO, _AccessFormatter]] = []
@@ -91,7 +91,7 @@ class AccessLog:
         self._outputs.append((stream, formatter))
 
     def write(self, line: str) -> None:
-        import asyncio  # when it has long been imported: at the start there is more urgent work
+        import asyncio  # late: imported elsewhere by then, and start-up has more urgent work
 
         if not self._lines:
             asyncio.get_running_loop().call_soon(self.flush)
@@ -107,23 +107,23 @@ class AccessLog:
                 stream.write(formatter.access(now, lines))
                 stream.flush()
             except (OSError, ValueError):
-                pass  # a log that cannot be written costs nobody an answer
+                pass  # a failing log must not fail a request
 
 
 _access = AccessLog()
 
 
 def access_writer() -> Callable[[str], None] | None:
-    """What takes access lines: None where nobody would see them."""
+    """The sink of access lines; None if they are not logged."""
     if not ACCESS.isEnabledFor(logging.INFO):
         return None
     if _access.has_outputs:
         return _access.write
-    return lambda line: ACCESS.info("%s", line)  # setup() was not called: whoever did it instead may listen
+    return lambda line: ACCESS.info("%s", line)  # setup() was not called: logging is configured elsewhere
 
 
 def flush() -> None:
-    """The last lines, before the process ends."""
+    """Write the last lines, before the process exits."""
     _access.flush()
     logging.shutdown()
 

@@ -1,1 +1,1 @@
-"""What every compiled module stands on: the llama.cpp table, the clock, atomics, threads."""
+"""What every compiled module uses: the llama.cpp table, the clock, atomics, threads."""

@@ -1,1 +1,1 @@
-"""The front's side of an engine: submit, abort, events, sessions and state files. Event loop."""
+"""The event loop's side of an engine: submit, abort, events, sessions and state files."""

@@ -1,4 +1,4 @@
-"""Owns what the front knows of an engine's embedder: texts in, rows out. Event loop only; computes nothing."""
+"""Owns the interface of an engine's embedder: texts in, rows out. Event loop only; computes nothing."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from llamad.protocol.model_info import Rows, VectorCounts, VectorInfo
 
 
 class EmbeddingJob(Protocol):
-    """Texts that wait for their rows, or have them."""
+    """The texts of one request; `future` gives their rows."""
 
     @property
     def future(self) -> asyncio.Future[list[Rows]]: ...
     def abort(self) -> None:
-        """Nobody waits any more. Does nothing to a job that has ended."""
+        """The result is no longer needed. Does nothing to a job that has ended."""
 
 
 class Embedder(Protocol):

@@ -38,12 +38,12 @@ class Running:
 
     def __init__(self, sink: Sink, task: Task) -> None:
         self.sink = sink
-        self.task = task  # kept as long as it runs
+        self.task = task  # keeps what the engine points to alive
         self.slot = -1  # until it is admitted
 
 
 class EngineSide(Protocol):
-    """The other end of the channel: its thread's work, and what may be looked at while it runs."""
+    """The engine's end of the channel: what its thread runs, and what may be read meanwhile."""
 
     @property
     def link(self) -> Link: ...
@@ -58,7 +58,7 @@ class EngineSide(Protocol):
 
 
 class Engine:
-    """All tasks in flight, by id. Ids grow, so that the oldest is always the smallest."""
+    """All tasks in flight, by id. Ids increase, so the oldest is the smallest."""
 
     def __init__(
         self, side: EngineSide, *, n_slots: int, queue_max: int, trace: StepTrace | None = None
@@ -72,7 +72,7 @@ class Engine:
         self._actions: dict[int, tuple[asyncio.Future[Acted], Blob | None]] = {}
         self._left_behind: list[Blob | None] = []
         self._trace = trace
-        self._steps: list[tuple[Any, ...]] = []  # for the trace, until their answers are written
+        self._steps: list[tuple[Any, ...]] = []  # for the trace, until their responses are written
         self._next_id = 1
         self._n_groups = 0
         self._backlog: deque[tuple[Callable[[], bool], Callable[[], None] | None]] = deque()
@@ -87,8 +87,8 @@ class Engine:
         be_brief_here()
 
     async def stop(self) -> None:
-        """End the engine thread, or leave it in its step when that takes long: the process is about to exit.
-        Tasks still in flight are told that they were aborted."""
+        """Stop the engine thread, or leave it in a long step: the process is about to exit.
+        Tasks still in flight are aborted."""
         if self._loop is None:
             return
         self._send(self._port.stop)
@@ -106,7 +106,7 @@ class Engine:
         for task_id in list(self.tasks):
             self.tasks.pop(task_id).sink.on_failed(FAILURE_ABORTED, 0)
         if self._thread.is_alive():
-            # It may be writing to one of them this moment.
+            # It may be writing to one of them right now.
             self._left_behind = [blob for _, blob in self._actions.values()]
         for action_id in list(self._actions):
             self._acted(action_id, Acted(RESULT_ABORTED, 0, 0, 0, 0))
@@ -120,11 +120,11 @@ class Engine:
 
     @property
     def is_failed(self) -> bool:
-        """Whether the engine lost its context and could not make another."""
+        """Whether the engine lost its context and could not create another."""
         return self._side.is_failed
 
     def stats(self) -> dict[str, int]:
-        """Counters and times (µs), read without asking the engine."""
+        """Counters and times (µs), read without waiting for the engine."""
         n_wakes, wake_us, write_us = self._port.parts()
         return self._side.stats() | {"n_wakes": n_wakes, "wake_us": wake_us, "write_us": write_us}
 
@@ -145,7 +145,7 @@ class Engine:
         return len(self.tasks) - self.n_running
 
     def can_accept(self, n_tasks: int) -> bool:
-        """Whether the queue has room for so many more."""
+        """Whether the queue has room for `n_tasks` more."""
         return len(self.tasks) + n_tasks <= self.n_slots + self.queue_max
 
     def has_share(self, client: int, n_tasks: int) -> bool:
@@ -154,16 +154,16 @@ class Engine:
         return n_own + n_tasks <= self.n_slots + math.ceil(self.queue_max * CLIENT_SHARE)
 
     def new_group(self) -> int:
-        """A number for tasks of one prompt that share its reading."""
+        """A number for tasks that share the prefill of one prompt."""
         self._n_groups += 1
         return self._n_groups
 
     def submit(self, task: Task, sink: Sink) -> int:
-        """Hand a task to the engine; its events reach `sink` from the next turn of the loop on."""
+        """Submit a task to the engine; its events reach `sink` from the next iteration of the event loop on."""
         context, command = task.context, task.command()
         task_id = self._next_id
         self._next_id += 1
-        # An engine at work looks for commands by itself.
+        # A busy engine polls for commands.
         loop = self._loop if self._gathering.is_open or not self.tasks else None
         if loop is not None:
             self._gathering.open(loop)
@@ -187,24 +187,24 @@ class Engine:
         return task_id
 
     def abort(self, task_id: int) -> None:
-        """The client is gone. The sink still hears on_failed(FAILURE_ABORTED), or on_done if that was first."""
+        """The client has disconnected. The sink still gets on_failed(FAILURE_ABORTED), or on_done if that is first."""
         if task_id in self.tasks:
             self._send(lambda: self._port.abort(task_id))
 
     def pause(self, task_id: int) -> None:
-        """The reader is slow: the slot keeps its place but decodes nothing."""
+        """Back-pressure: the task keeps its slot but decodes nothing."""
         self._send(lambda: self._port.pause(task_id))
 
     def resume(self, task_id: int) -> None:
         self._send(lambda: self._port.resume(task_id))
 
     async def act(self, action: Action) -> Acted:
-        """Do something to a slot when it is idle. Cancelled, it is withdrawn if it has not begun."""
+        """Run an action on a slot once it is idle. If cancelled, it is withdrawn unless it has started."""
         assert self._loop is not None
         action_id = self._next_id
         self._next_id += 1
         future: asyncio.Future[Acted] = self._loop.create_future()
-        # The blob stays here until the engine has answered, also when nobody waits any more.
+        # Keeps the blob alive until the engine has answered, even after a cancellation.
         self._actions[action_id] = (future, action.blob)
         blob_id = action.blob.id if action.blob is not None else 0
         self._send(
@@ -233,13 +233,13 @@ class Engine:
             future.set_result(acted)
 
     def _refuse(self, task_id: int) -> None:
-        """The engine cannot take this task at all."""
+        """The engine cannot accept this task."""
         running = self.tasks.pop(task_id, None)
         if running is not None:
             running.sink.on_failed(FAILURE_MEMORY, 0)
 
     def _send(self, command: Callable[[], bool], refused: Callable[[], None] | None = None) -> None:
-        """Commands keep their order; those that the ring has no room for wait here."""
+        """Sends commands in order; those that do not fit the ring wait here."""
         self._backlog.append((command, refused))
         if len(self._backlog) == 1:
             self._retry()
@@ -256,17 +256,17 @@ class Engine:
                     self._retry_later()
                     return
             except Exception:
-                # It must not stay at the head: nothing would ever reach the engine again.
-                log.exception("a command could not be sent to the engine")
+                # Drop it: at the head it would block all later commands.
+                log.exception("cannot send a command to the engine")
                 if refused is not None and self._loop is not None:
                     self._loop.call_soon(refused)
             self._backlog.popleft()
 
     def _on_events(self) -> int:
-        """The engine has written events: hand each to its task. Returns how many there were."""
+        """Dispatch the engine's events to their tasks. Returns their number."""
         n_events = self._take_events()
         if n_events and self._loop is not None:
-            # Transports write at once or at the end of this turn of the loop: what is called next comes after both.
+            # Transports write at once or at the end of this iteration of the loop: a callback runs after both.
             self._loop.call_soon(self._on_written)
         return n_events
 
@@ -312,7 +312,7 @@ class Engine:
             log.exception("request %s: ending it failed, too", running.task.context.request_id)
 
     def _on_written(self) -> None:
-        """The last events' answers are with the sockets, and the trace can tell what that took."""
+        """The last events' responses are written; the trace gets the time that took."""
         self._port.written()
         steps, self._steps = self._steps, []
         if not steps or self._trace is None:
@@ -320,6 +320,6 @@ class Engine:
         try:
             self._trace.write(steps, self._port.parts())
         except OSError as error:
-            # A trace that cannot be written ends; the requests do not.
+            # If the trace cannot be written, it stops; the requests go on.
             log.error("--step-trace stopped: %s", error)
             self._trace = None

@@ -13,14 +13,14 @@ from contextlib import asynccontextmanager, contextmanager
 
 from llamad.protocol.blobs import Blob
 
-# Every session is a mapping of its own, and a process may have some 65,000 of them.
+# Every session is a memory mapping, and a process may have some 65,000 of them.
 SESSIONS_MAX = 10_000
 
 Name = tuple[str, int]  # the key's name ("" without keys) and the session's id
 
 
 class StoreFull(Exception):
-    """The session does not fit; str() is a sentence for the client."""
+    """The session does not fit; str() is a message for the client."""
 
 
 class Session:
@@ -34,8 +34,8 @@ class Session:
         self.n_tokens = n_tokens
         self.created_at = created_at
         self.updated_at = updated_at
-        self.n_pins = 0  # restores and archives under way
-        self.gone = False  # no longer in the store; its bytes count until the last pin is out
+        self.n_pins = 0  # restores and archives in progress
+        self.gone = False  # no longer in the store; its bytes count until it is unpinned
 
     @property
     def size(self) -> int:
@@ -43,7 +43,7 @@ class Session:
 
 
 class Place:
-    """Room taken for a save before its state exists, so that saves at the same time cannot overfill the store.
+    """Room reserved for a save before its state exists, so that concurrent saves cannot overfill the store.
     Ends with put() or drop(); drop() after either does nothing."""
 
     __slots__ = ("_created_at", "_n_bytes", "_name", "_open", "_store")
@@ -52,11 +52,11 @@ class Place:
         self._store = store
         self._name = name
         self._n_bytes = n_bytes
-        self._created_at = created_at  # of a session of this name that had to go for it; 0: none
+        self._created_at = created_at  # of an evicted session of the same name; 0: none
         self._open = True
 
     def put(self, blob: Blob, n_tokens: int) -> Session:
-        """Store the state. Raises StoreFull when it became larger than the room taken and the rest is not free."""
+        """Store the state. Raises StoreFull if it is larger than the room reserved and the rest is not free."""
         self.drop()
         self._created_at = self._store._make_room(self._name, blob.size, self._created_at)
         return self._store._put(self._name, blob, n_tokens, self._created_at)
@@ -68,7 +68,7 @@ class Place:
 
 
 class Sessions:
-    """The store. With `evict` the least recently saved or restored session goes when room is needed."""
+    """The store. With `evict`, the least recently saved or restored sessions are evicted when room is needed."""
 
     def __init__(
         self, bytes_max: int, *, evict: bool = False, clock: Callable[[], float] = time.time
@@ -76,10 +76,10 @@ class Sessions:
         self.bytes_max = bytes_max
         self.evict = evict
         self._clock = clock
-        self._by_name: dict[Name, Session] = {}  # the least recently used first
+        self._by_name: dict[Name, Session] = {}  # least recently used first
         self._turns: dict[Name, tuple[asyncio.Lock, list[None]]] = {}
         self._n_places = 0
-        self.n_bytes = 0  # stored, leaving and reserved
+        self.n_bytes = 0  # stored, reserved, and removed but pinned
         self.n_saves = 0
         self.n_restores = 0
         self.n_refused = 0
@@ -89,7 +89,7 @@ class Sessions:
         return len(self._by_name)
 
     def of_key(self, key: str) -> list[Session]:
-        """The sessions of one key by their ids."""
+        """The sessions of one key, sorted by id."""
         return sorted(
             (one for (owner, _), one in self._by_name.items() if owner == key), key=lambda one: one.id
         )
@@ -98,14 +98,14 @@ class Sessions:
         return self._by_name.get(name)
 
     def reserve(self, name: Name, n_bytes: int) -> Place:
-        """Make room for a state that is about to be saved. Raises StoreFull, and then nothing has changed."""
+        """Make room for a state that is about to be saved. If it raises StoreFull, nothing has changed."""
         created_at = self._make_room(name, n_bytes, 0)
         self.n_bytes += n_bytes
         self._n_places += 1
         return Place(self, name, n_bytes, created_at)
 
     def remove(self, name: Name) -> Session | None:
-        """Take a session out. Those who restore it now still have it."""
+        """Remove a session. Restores in progress keep its blob."""
         session = self._by_name.pop(name, None)
         if session is not None:
             session.gone = True
@@ -114,7 +114,7 @@ class Sessions:
 
     @contextmanager
     def pinned(self, session: Session) -> Iterator[Blob]:
-        """Use a session's blob: it is not evicted meanwhile, and its bytes count until the end."""
+        """Use a session's blob: it is not evicted meanwhile, and its bytes still count."""
         session.n_pins += 1
         try:
             yield session.blob
@@ -123,7 +123,7 @@ class Sessions:
             self._let_go(session)
 
     def restored(self, name: Name, session: Session) -> None:
-        """A restore succeeded: the session is the most recently used."""
+        """After a restore: the session is the most recently used."""
         self.n_restores += 1
         if self._by_name.get(name) is session:
             del self._by_name[name]
@@ -131,7 +131,7 @@ class Sessions:
 
     @asynccontextmanager
     async def turn(self, name: Name) -> AsyncIterator[None]:
-        """What replaces or removes a session comes one after the other, also while it writes a file between."""
+        """Serializes what replaces or removes a session, including its file writes."""
         lock, users = self._turns.setdefault(name, (asyncio.Lock(), []))
         users.append(None)
         try:
@@ -142,10 +142,10 @@ class Sessions:
             if not users:
                 del self._turns[name]
 
-    # For places.
+    # Called by Place.
 
     def _put(self, name: Name, blob: Blob, n_tokens: int, created_at: int) -> Session:
-        """Cannot fail: there is room."""
+        """There is room, so it cannot fail."""
         now = int(self._clock())
         old = self.remove(name)
         if old is not None:
@@ -165,8 +165,8 @@ class Sessions:
             self.n_bytes -= session.size
 
     def _make_room(self, name: Name, n_bytes: int, created_at: int) -> int:
-        """Let others go where that is allowed, needed and enough. The session of the same name goes last; returns
-        when it was created, if it had to go."""
+        """Evict other sessions, if that is allowed, needed and enough. The session of the same name is evicted last;
+        returns its creation time in that case."""
         n_over = self.n_bytes + n_bytes - self.bytes_max
         n_more = len(self._by_name) + self._n_places + (name not in self._by_name) - SESSIONS_MAX
         if n_over <= 0 and n_more <= 0:
@@ -194,13 +194,13 @@ class Sessions:
     def _why(self, n_bytes: int, n_over: int) -> str:
         if n_bytes > self.bytes_max:
             return (
-                f"This session needs {n_bytes} bytes, more than all sessions may have ({self.bytes_max});"
+                f"This session needs {n_bytes} bytes, more than the limit of {self.bytes_max} for all sessions;"
                 " start llamad with a larger --sessions-max-bytes"
             )
         if n_over <= 0:
-            return f"There are {SESSIONS_MAX} sessions, and no more are kept; remove some"
+            return f"There are already {SESSIONS_MAX} sessions, the maximum; remove some"
         advice = "try again" if self.evict else "remove some, or start llamad with --sessions-evict"
         return (
-            f"This session needs {n_bytes} bytes, and sessions already have {self.n_bytes} of {self.bytes_max}"
+            f"This session needs {n_bytes} bytes, and sessions already use {self.n_bytes} of {self.bytes_max}"
             f" (--sessions-max-bytes); {advice}"
         )

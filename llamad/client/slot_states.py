@@ -1,5 +1,4 @@
-"""Owns slot states above the engine: allocates buffers, has blobs validated, turns the engine's results into
-exceptions.
+"""Owns slot states above the engine: allocates buffers, validates blobs, turns the engine's results into exceptions.
 
 Runs on the event loop; long work runs on workers. Must not know HTTP, files or sessions.
 """
@@ -38,17 +37,17 @@ from llamad.ses1.ses1 import Layout, StateError
 
 T = TypeVar("T")
 
-# A slot may grow while its buffer is made; after so many tries the buffer is made for the longest it can be.
+# A slot may grow while its buffer is allocated; after this many tries the buffer gets the maximum size.
 N_TRIES = 3
 N_WORKERS = 2
 
 
 class SlotBusy(Exception):
-    """The slot works, and the action was not to wait."""
+    """The slot is busy, and the action was not to wait."""
 
 
 class StateRefused(Exception):
-    """`status` is the HTTP status that fits, the text a sentence for the client."""
+    """`status` is the HTTP status; str() is a message for the client."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -72,11 +71,11 @@ class Restored:
 @dataclass(frozen=True, slots=True)
 class SlotTokens:
     tokens: list[int]
-    n_processed: int  # prompt tokens that its last task had to read
+    n_processed: int  # prompt tokens that its last task prefilled
 
 
 class States:
-    """`layout` is None where states cannot be saved; `refusal` says why then."""
+    """`layout` is None if states cannot be saved; `refusal` says why."""
 
     def __init__(
         self,
@@ -91,7 +90,7 @@ class States:
         self.refusal = refusal
         self.n_ctx = n_ctx  # of one slot
         self._engine = engine
-        # Of their own: a large state must not hold up the small works of other requests.
+        # Separate workers: a large state must not delay the small jobs of other requests.
         self.workers = ThreadPoolExecutor(N_WORKERS, thread_name_prefix="llamad-state")
         self._n_vocab = n_vocab
 
@@ -159,14 +158,14 @@ class States:
         self.workers.shutdown(wait=False, cancel_futures=True)
 
     async def work(self, work: Callable[[], T]) -> T:
-        """Run something long in one of the workers."""
+        """Run something long on a worker."""
         try:
             return await asyncio.get_running_loop().run_in_executor(self.workers, work)
         except MemoryError:
             raise StateRefused(503, "Not enough memory for this state") from None
 
     async def _act(self, action: Action) -> Acted:
-        """Done, or too small for its blob; anything else is raised."""
+        """Whether it is done; False if the blob was too small. Raises everything else."""
         acted = await self._engine.act(action)
         if acted.result == RESULT_DONE or acted.result == RESULT_TOO_SMALL:
             return acted

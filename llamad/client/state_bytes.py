@@ -1,17 +1,17 @@
 """Owns the count of state bytes in transit: bodies being received, files being read, responses being sent.
 
-Event loop only. Allocates nothing; only says whether there is room for one more.
+Event loop only. Allocates nothing; only decides whether there is room for one more.
 """
 
 from __future__ import annotations
 
 
 class NoRoom(Exception):
-    """Others fill the room just now; the same request may succeed in a moment."""
+    """Others use the room right now; the same request may succeed in a moment."""
 
 
 class Room:
-    """So many bytes at once. One alone is let in whatever its size: its own limit has judged it before."""
+    """A limit on bytes in transit. A request alone is admitted whatever its size, which was checked before."""
 
     __slots__ = ("bytes_max", "n_bytes", "n_refused")
 
@@ -21,12 +21,12 @@ class Room:
         self.n_refused = 0
 
     def hold(self) -> Hold:
-        """A hold of nothing yet."""
+        """An empty hold."""
         return Hold(self)
 
 
 class Hold:
-    """What one request takes of the room. end() gives all of it back, for good, and may be called again."""
+    """The bytes that one request holds. end() releases all of them; it may be called again."""
 
     __slots__ = ("_ended", "_room", "n_bytes")
 
@@ -36,10 +36,10 @@ class Hold:
         self.n_bytes = 0
 
     def grow(self, n_bytes: int) -> None:
-        """Take so many more. Raises NoRoom, and then holds what it held before."""
+        """Hold n_bytes more. If it raises NoRoom, nothing has changed."""
         room = self._room
         if self._ended:
-            return  # the client has gone, and nobody would give it back
+            return  # the client has disconnected; nothing would release it
         n_others = room.n_bytes - self.n_bytes
         if n_others and room.n_bytes + n_bytes > room.bytes_max:
             room.n_refused += 1

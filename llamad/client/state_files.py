@@ -1,7 +1,7 @@
 """Owns the files of --slot-save-path: names, atomic writes, reads, leftovers of a crash.
 
-Every function blocks and runs on a worker, except at start-up. Must not look at what a file holds; must not show a
-client more than the name it gave.
+Every function blocks and runs on a worker, except at start-up. Must not interpret a file's content, nor show a client
+more of a path than the name it gave.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ PREFIX = ".llamad-tmp-"  # of files that are being written
 NAME_BYTES_MAX = 255
 PIECE = 4 * 1024 * 1024  # of one system call
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# A key's name as llamad/api/service/auth.py makes it: nothing else of a client's becomes a folder.
+# A key's name as made by llamad/api/service/auth.py: nothing else from a client becomes a directory.
 _KEY_FOLDER = re.compile(r"key-[0-9a-f]+").fullmatch
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class FileRefused(Exception):
-    """`status` is 400, 404, 500 or 507; str() is a sentence for the client."""
+    """`status` is 400, 404, 500 or 507; str() is a message for the client."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -33,16 +33,16 @@ class FileRefused(Exception):
 
 
 def check_name(name: str) -> None:
-    """Raises FileRefused for a name that could mean anything but one file in the folder."""
+    """Raises FileRefused for a name that could mean anything but one file in the directory."""
     problem = ""
     if not name:
         problem = "is empty"
     elif "/" in name or "\\" in name:
-        problem = "may not hold a separator"
+        problem = "may not contain a separator"
     elif not name.strip("."):
         problem = "may not be only dots"
     elif any(c < " " or "\x7f" <= c <= "\x9f" for c in name):
-        problem = "may not hold control characters"
+        problem = "may not contain control characters"
     elif name.startswith(PREFIX):
         problem = f"may not begin with {PREFIX}"
     else:
@@ -56,7 +56,7 @@ def check_name(name: str) -> None:
 
 
 class StateFile:
-    """One that is open for reading. It has `size` bytes; one that has fewer by now is refused."""
+    """A file open for reading. It has `size` bytes; reading fails if it has been truncated."""
 
     __slots__ = ("_fd", "_name", "size")
 
@@ -66,26 +66,26 @@ class StateFile:
         self.size = size
 
     def read(self, n_bytes: int) -> bytes:
-        """Its first n_bytes, or all where it has fewer."""
+        """Its first n_bytes, or all if it has fewer."""
         found = bytearray(min(n_bytes, self.size))
         self.read_into(memoryview(found), 0)
         return bytes(found)
 
     def read_into(self, view: memoryview, at: int) -> None:
-        """Fill the view with what is there from `at` on."""
+        """Fill the view with the bytes from `at` on."""
         pos = 0
         while pos < len(view):
             n = os.preadv(self._fd, [view[pos : pos + PIECE]], at + pos)
             if n == 0:
-                raise FileRefused(500, f"The file {self._name} was truncated while it was read")
+                raise FileRefused(500, f"The file {self._name} was truncated while it was being read")
             pos += n
 
 
 class StateFiles:
-    """The folder. `key` is a key's name, whose files have a folder of their own, or "" where there are no keys."""
+    """The directory. `key` is a key's name, whose files have a subdirectory, or "" if there are no keys."""
 
     def __init__(self, path: str) -> None:
-        """Raises OSError where the folder is none, or nothing can be written into it."""
+        """Raises OSError if the directory does not exist or is not writable."""
         self._root = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             probe, name = _create(self._root)
@@ -100,21 +100,21 @@ class StateFiles:
         os.close(self._root)
 
     def write(self, key: str, name: str, pieces: Sequence[bytes | memoryview]) -> int:
-        """Put the pieces into the file, which is the old one until the new one is whole. Returns its bytes."""
+        """Write the pieces to the file, which is replaced atomically. Returns its size."""
         check_name(name)
         with _told(name, "written"), self._folder(key, make=True) as folder:
             _check_target(folder, name)
             return _replace(folder, name, pieces)
 
     def size(self, key: str, name: str) -> int:
-        """The file's bytes."""
+        """The file's size."""
         check_name(name)
         with _told(name, "read"), self._file(key, name) as (_, n_bytes):
             return n_bytes
 
     @contextlib.contextmanager
     def open(self, key: str, name: str, bytes_max: int) -> Iterator[StateFile]:
-        """A file to be read. One that is larger than bytes_max is refused before a byte is."""
+        """Open a file for reading. One larger than bytes_max is rejected before it is read."""
         check_name(name)
         with _told(name, "read"), self._file(key, name) as (fd, n_bytes):
             if n_bytes > bytes_max:
@@ -142,7 +142,7 @@ class StateFiles:
 
     @contextlib.contextmanager
     def _file(self, key: str, name: str) -> Iterator[tuple[int, int]]:
-        """An open file for reading, and its size. NONBLOCK: a pipe must not hold the thread."""
+        """A file open for reading, and its size. NONBLOCK: a pipe must not block the thread."""
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         with self._folder(key, make=False) as folder:
             _check_target(folder, name)
@@ -161,14 +161,14 @@ def _not_regular(name: str) -> FileRefused:
 
 
 def _check_target(folder: int, name: str) -> None:
-    """What is there under this name may only be a regular file; links are not followed and not replaced."""
+    """Only a regular file may exist under this name; links are neither followed nor replaced."""
     with contextlib.suppress(FileNotFoundError):
         if not stat.S_ISREG(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
             raise _not_regular(name)
 
 
 def _create(folder: int) -> tuple[int, str]:
-    """A temporary file, locked: the lock ends with the process, so that a leftover can be told."""
+    """A locked temporary file: the lock ends with the process, so that leftovers can be recognized."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     while True:
         name = f"{PREFIX}{os.getpid()}-{secrets.token_hex(8)}"
@@ -207,13 +207,13 @@ def _write_all(fd: int, view: memoryview) -> int:
 
 
 def _sweep(root: int) -> None:
-    """Remove what killed processes left behind, here and in the folders of keys."""
+    """Remove what killed processes left behind, here and in the keys' directories."""
     _sweep_folder(root)
     for name in filter(_KEY_FOLDER, os.listdir(root)):
         try:
             folder = os.open(name, _FOLDER, dir_fd=root)
         except OSError:
-            continue  # not a folder, or not ours
+            continue  # not a directory, or not ours
         try:
             _sweep_folder(folder)
         finally:
@@ -230,7 +230,7 @@ def _sweep_folder(folder: int) -> None:
             continue
         try:
             if stat.S_ISREG(os.fstat(fd).st_mode):
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails while its writer lives
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails while its writer is alive
                 os.unlink(name, dir_fd=folder)
         except OSError:
             pass
@@ -240,7 +240,7 @@ def _sweep_folder(folder: int) -> None:
 
 @contextlib.contextmanager
 def _told(name: str, verb: str) -> Iterator[None]:
-    """The system's errors as the client may see them: the reason, and no path."""
+    """A system error as the client may see it: the reason, without a path."""
     try:
         yield
     except FileNotFoundError:

@@ -18,11 +18,11 @@ _LOOP = ("n_wakes", "wake_us", "write_us")
 
 class StepTrace:
     """The engine's fields: step, t_us, plan_us, decode_us, wait_us (for the device, after decode_us), sample_us,
-    emit_us, budget, n_tokens, n_writing, n_fillers (tokens that are there for the batch's shape alone, and removed
-    again), slots ([slot, tokens in this step with those, whether it is writing]).
+    emit_us, budget, n_tokens, n_writing, n_fillers (padding tokens, removed again), slots ([slot, tokens in this step
+    with padding, whether it is decoding]).
 
-    The event loop's: n_wakes, wake_us, write_us, of all its turns since the line before. One turn may take
-    several steps; all of it then stands at the first, which waited longest. So the lines' sums are those of /metrics.
+    The event loop's: n_wakes, wake_us, write_us, of all its iterations since the line before. One iteration may take
+    several steps; the first, which waited longest, gets all of it. So the sums over all lines are those of /metrics.
     """
 
     def __init__(self, path: str) -> None:
@@ -30,7 +30,7 @@ class StepTrace:
         self._told = (0, 0, 0)
 
     def write(self, steps: Sequence[tuple[Any, ...]], parts: tuple[int, int, int]) -> None:
-        """The steps of one turn as core.poll() gives them, and core.parts() after their answers were written."""
+        """The steps of one iteration, from core.poll(), and core.parts() after their responses were written."""
         since = [now - before for now, before in zip(parts, self._told, strict=True)]
         self._told = parts
         for event in steps:

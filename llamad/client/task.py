@@ -13,7 +13,7 @@ from llamad.grammar.grammar import Grammar
 from llamad.protocol.command import Command
 from llamad.protocol.sampling_params import Sampling
 
-# Numbers of ext/llamad/protocol/messages.pxd.
+# The numbers of ext/llamad/protocol/messages.pxd.
 STOP_NAMES = ("none", "eos", "limit", "word")
 FAILURE_DECODE, FAILURE_DEADLINE, FAILURE_MEMORY, FAILURE_SAMPLER = range(1, 5)
 FAILURE_ENGINE, FAILURE_ABORTED, FAILURE_GRAMMAR = range(5, 8)
@@ -21,13 +21,13 @@ PROB_JSON_BYTES = 128
 PICKED_STUCK, PICKED_TOO_MUCH = -2001, -2002  # codes of FAILURE_GRAMMAR
 
 
-# A picked token's own logprob (or probability) and those of the likeliest tokens, likeliest first.
+# The sampled token's logprob (or probability), and those of the top tokens, most likely first.
 TokenProbs: TypeAlias = tuple[float, list[tuple[int, float]]]
 
 
 @dataclass(frozen=True, slots=True)
 class RequestContext:
-    """What travels with a request down to the engine."""
+    """What the engine knows of a request."""
 
     request_id: str
     key_name: str = ""
@@ -40,7 +40,7 @@ class RequestContext:
 
 @dataclass(slots=True)
 class Task:
-    """One prompt's generation."""
+    """One generation of one prompt."""
 
     context: RequestContext
     prompt: bytes  # token ids as int32
@@ -56,9 +56,9 @@ class Task:
     stream: bool = False
     cache_prompt: bool = True
     context_shift: bool = True
-    grammar: Grammar | None = None  # kept here so that it lives as long as the task
-    markers: bool = False  # special tokens that mark calls and thoughts are part of the text
-    group: int = 0  # tasks of one prompt that share its reading, from Engine.new_group(); 0: alone
+    grammar: Grammar | None = None  # lives as long as the task
+    markers: bool = False  # special tokens that mark calls and reasoning are part of the text
+    group: int = 0  # tasks that share the prefill of one prompt, from Engine.new_group(); 0: none
     n_indent: int = 0
     n_probs: int = 0
     post_sampling_probs: bool = False
@@ -69,7 +69,7 @@ class Task:
     penalty: bytes | None = None  # token ids that the penalties see instead of the prompt's
 
     def command(self) -> Command:
-        """What crosses to the engine, but for the prompt and what is the request's own."""
+        """The engine's parameters, without the prompt and the request context."""
         return Command(
             self.sampling,
             stops=self.stops,
@@ -116,12 +116,12 @@ class Done:
 
 
 class Sink(Protocol):
-    """Hears of one task, on the event loop. After on_done or on_failed nothing more comes."""
+    """Receives the events of one task, on the event loop. on_done or on_failed is the last."""
 
     def on_admitted(self, slot: int, n_cached: int, t_us: int) -> None: ...
 
     def on_prompt(self, tokens: list[int], probs: list[TokenProbs]) -> None:
-        """Of a task with prompt_probs: the prompt's tokens from the second on, in order, before any text."""
+        """Only with prompt_probs: the prompt's tokens from the second on, in order, before any text."""
         ...
 
     def on_text(self, text: TextEvent) -> None: ...
@@ -131,4 +131,4 @@ class Sink(Protocol):
     def on_failed(self, failure: int, code: int) -> None: ...
 
     def on_broken(self) -> None:
-        """One of the calls above raised: the sink's own last chance to end what it began."""
+        """One of the calls above raised: the sink's last chance to clean up."""

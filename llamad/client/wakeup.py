@@ -1,9 +1,9 @@
-"""Owns when an idle engine is woken for new tasks.
+"""Decides when an idle engine is woken for new tasks.
 
 Requests that arrive together are parsed one after the other. An engine that started with the first would prefill it
 alone while the others wait, and on a GPU that step takes nearly as long as one for all of them. So an idle engine
-is woken when there is enough for a step, or when the event loop has turned without another task. This costs a lone
-request some microseconds; there is no timer.
+is woken when there is enough for a step, or after a few iterations of the event loop without another task. This costs
+a lone request a few microseconds; there is no timer.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-# From a socket's bytes to the engine a request takes up to two turns of the loop (a task is begun, a task goes on).
+# From the socket to the engine a request takes up to two iterations of the event loop (a task starts, a task resumes).
 QUIET_TURNS = 3
 
 
 class Gathering:
-    """The tasks for which the engine has not been woken yet. A step has room for so many tokens and tasks."""
+    """The tasks for which the engine has not been woken yet. The limits are those of one step."""
 
     def __init__(
         self, rouse: Callable[[], None], wake: Callable[[], None], *, n_tokens_max: int, n_tasks_max: int
@@ -30,7 +30,7 @@ class Gathering:
         self.is_open = False
 
     def open(self, loop: asyncio.AbstractEventLoop) -> None:
-        """A task is about to be put into the ring, and the engine will be woken for it in any case."""
+        """A task is about to be put into the ring; the engine will be woken for it in any case."""
         if not self.is_open:
             self.is_open = True
             self._rouse()
@@ -40,7 +40,7 @@ class Gathering:
             loop.call_soon(self._turn, loop)
 
     def add(self, n_tokens: int) -> None:
-        """It is in the ring, with so many tokens of prompt."""
+        """The task is in the ring; its prompt has `n_tokens`."""
         self._n_tokens += n_tokens
         self._n_tasks += 1
         if self._n_tokens >= self._n_tokens_max or self._n_tasks >= self._n_tasks_max:

@@ -1,1 +1,1 @@
-"""The engine: loads a model, owns its contexts, and runs the step loop."""
+"""The engine: loads a model, owns its contexts and runs the step loop."""

@@ -23,7 +23,7 @@ STOP_POLL_SECONDS = 0.005
 
 
 class Computer(Protocol):
-    """What the thread needs of a context."""
+    """The part of a context that the thread needs."""
 
     n_seq_max: int
     n_pack: int
@@ -42,18 +42,18 @@ class Job:
         self.texts = texts
         self.future = future
         self.rows: list[Rows | None] = [None] * len(texts)
-        self.n_taken = 0  # texts that are computed, or are being
+        self.n_taken = 0  # texts computed or being computed
         self.n_left = len(texts)
         self.is_gone = False
 
     def abort(self) -> None:
-        """The client left, or its time is over: what was not begun is dropped."""
+        """The client has disconnected, or its deadline has passed: texts not started are dropped."""
         self.is_gone = True
         self.future.cancel()
 
 
 class Embedder:
-    """`n_jobs` counts requests that wait or are being computed."""
+    """`n_jobs` counts requests waiting or being computed."""
 
     def __init__(self, computer: Computer, *, jobs_max: int) -> None:
         self._computer = computer
@@ -73,7 +73,7 @@ class Embedder:
         self._thread.start()
 
     async def stop(self) -> None:
-        """End the thread, or leave it in a long batch: the process is about to exit. What waits hears Stopped."""
+        """Stop the thread, or leave it in a long batch: the process is about to exit. Waiting jobs get Stopped."""
         with self._changed:
             self._is_stopping = True
             self._changed.notify()
@@ -81,7 +81,7 @@ class Embedder:
         while self._thread.is_alive() and time.monotonic() < t_end:
             await asyncio.sleep(STOP_POLL_SECONDS)
         if self._thread.is_alive():
-            log.warning("an embedding batch takes long; exiting without waiting for it")
+            log.warning("the embedder is in a long batch; exiting without waiting for it")
         with self._changed:
             jobs, self._jobs = list(self._jobs), deque()
         for job in jobs:
@@ -116,7 +116,7 @@ class Embedder:
         return job
 
     def _prune(self) -> None:
-        """With the lock held: forget what has ended."""
+        """With the lock held: remove ended jobs."""
         self._jobs = deque(job for job in self._jobs if not job.is_gone and job.n_left)
 
     # On the embedder's thread.
@@ -130,12 +130,12 @@ class Embedder:
                     return
             done = self._compute(batch)
             with self._changed:
-                self._prune()  # before anyone hears of it: an answered request is no longer in hand
+                self._prune()  # before the result is delivered: an answered request no longer counts
             if done and self._loop is not None:
                 try:
                     self._loop.call_soon_threadsafe(self._settle, done)
                 except RuntimeError:
-                    return  # the loop has ended: nobody waits any more
+                    return  # the event loop has ended
 
     def _take(self) -> list[tuple[Job, int]]:
         """The next texts in order, as many as one batch holds. A text longer than a batch goes alone."""
@@ -154,14 +154,14 @@ class Embedder:
         return batch
 
     def _compute(self, batch: list[tuple[Job, int]]) -> list[tuple[Job, Exception | None]]:
-        """Compute and hand out the rows. Returns the jobs that ended."""
+        """Compute the rows and deliver them. Returns the jobs that ended."""
         texts = [job.texts[i] for job, i in batch]
         t_start = time.monotonic()
         try:
             found = self._computer.compute(texts)
         except Exception as error:
             if isinstance(error, ComputeFailed):
-                log.error("a batch of %d texts failed: llama.cpp's code %d", len(batch), error.code)
+                log.error("a batch of %d texts failed: llama.cpp returned %d", len(batch), error.code)
             else:
                 log.exception("a batch of %d texts failed", len(batch))
             self.counts.n_failures += 1
@@ -186,7 +186,7 @@ class Embedder:
 
     def _settle(self, done: list[tuple[Job, Exception | None]]) -> None:
         for job, error in done:
-            if job.future.done():  # its client has left meanwhile
+            if job.future.done():  # its client has disconnected meanwhile
                 continue
             if error is not None:
                 job.future.set_exception(error)

@@ -1,6 +1,6 @@
 """Owns llama.cpp's log on the Python side: drains the C ring into the program's log.
 
-Runs on the event loop, woken by the ring's eventfd. llama.cpp must never have to wait for it.
+Runs on the event loop, woken by the ring's eventfd. llama.cpp never waits for it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from llamad._llama import ffi, lib
 
 log = logging.getLogger("llama.cpp")
 
-# ggml's levels: 1 debug, 2 info, 3 warning, 4 error. What llama.cpp calls information is detail to an operator.
+# ggml's levels: 1 debug, 2 info, 3 warning, 4 error. llama.cpp's info is an operator's debug.
 _LEVELS = {1: logging.DEBUG, 2: logging.DEBUG, 3: logging.WARNING, 4: logging.ERROR}
 _LINE_MAX = 8192
 
@@ -37,7 +37,7 @@ class LlamaLog:
         self.drain()
 
     def drain(self) -> None:
-        """Log everything that waits."""
+        """Log everything in the ring."""
         try:
             os.eventfd_read(self._fd)
         except BlockingIOError:

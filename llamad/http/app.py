@@ -20,15 +20,15 @@ class App(Protocol):
         """The largest body in bytes for this request; 0 means Limits.body_max_bytes."""
 
     def body_buffer(self, request: Request, length: int) -> memoryview | Response | None:
-        """A body of `length` bytes is about to come, or a chunked one of at most so many: memory for it, writable and
-        of this length, into which its bytes go straight; request.body is then the filled part of it. None: the
-        HTTP layer's own. A Response answers without the body."""
+        """A body of `length` bytes, or a chunked one of at most that, is about to arrive: a writable buffer of this
+        length that receives it; request.body is then its filled part. None: the HTTP layer allocates. A Response
+        answers without the body."""
 
     def on_request(self, exchange: Exchange) -> None:
         """The body is complete. Must lead to exchange.send(), fail() or begin()..end(), now or later."""
 
     def on_done(self, exchange: Exchange, seconds: float) -> None:
-        """The answer was handed over whole, or the client left. Called exactly once for each exchange."""
+        """The response is complete, or the client has disconnected. Called exactly once per exchange."""
 
     def error(self, status: int, message: str, request: Request | None = None) -> Response:
-        """An error in the application's shape; `request` is what it answers, where that is known."""
+        """An error in the application's format; `request` is the request, if known."""

@@ -1,5 +1,5 @@
-"""Owns the listening sockets: bound before there is an event loop, so that nobody is refused while the program still
-imports itself. Runs on the main thread at start-up; must import little."""
+"""Owns the listening sockets: bound before there is an event loop, so that no connection is refused while the program
+is still importing. Runs on the main thread at start-up; must import little."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BACKLOG = 2048
 
 @dataclass(slots=True)
 class Bound:
-    """Sockets that listen, one for each address of the host; `file` is that of a Unix socket."""
+    """Listening sockets, one per address of the host; `file` is that of a Unix socket."""
 
     sockets: list[socket.socket]
     file: unix_socket.SocketFile | None = None
@@ -27,13 +27,13 @@ class Bound:
 
 
 def refusal(error: OSError) -> str:
-    """One line for whoever started the server: what bind() met, and what to do."""
+    """One line for the operator: what failed in bind(), and what to do."""
     sentence = error.strerror or str(error)
     return sentence if ";" in sentence else f"{sentence}; choose another --host or --port"
 
 
 def _find_dead_peers(sock: socket.socket) -> None:
-    """Let the kernel ask after silent clients, so that a machine that lost its power is noticed in two minutes.
+    """Enable TCP keepalive, so that a client machine that lost power is noticed within two minutes.
 
     Accepted connections inherit this from the listening socket.
     """
@@ -45,7 +45,7 @@ def _find_dead_peers(sock: socket.socket) -> None:
 
 
 def bind(host: str, port: int) -> Bound:
-    """Listen on an address, or on a Unix socket for a host that is a path. Raises OSError with a sentence."""
+    """Listen on an address, or on a Unix socket if the host is a path. Raises OSError with a message."""
     if unix_socket.is_path(host):
         sock, file = unix_socket.bind(host)
         sock.listen(BACKLOG)

@@ -9,8 +9,8 @@ from llamad.http.errors import HttpError
 
 # A chunk line with its extensions, and a trailer line, may have this many bytes.
 LINE_MAX = 4096
-# Chunk lines, extensions and trailers together may have this many bytes beside two for each byte of the
-# body. Without it, chunks of one byte would cost many times what the body limit allows.
+# Chunk lines, extensions and trailers together may have this many bytes, plus two per byte of the body.
+# Without it, chunks of one byte would cost many times what the body limit allows.
 FRAMING_FREE = 64 * 1024
 
 _CHUNK_LINE = re.compile(rb"([0-9A-Fa-f]{1,16})[ \t]*(?:;[^\x00-\x08\x0a-\x1f\x7f]*)?\r\n").fullmatch
@@ -35,7 +35,7 @@ class LengthBody:
         return self._left
 
     def discard(self) -> None:
-        """Only read past what is left: the answer is already sent."""
+        """Skip the rest: the response is already sent."""
         self._discard = True
         self._parts = None
         self.buffer = None
@@ -93,7 +93,7 @@ class ChunkedBody:
         self._parts = bytearray()
         self._n = 0  # bytes of the body so far
         self._left = 0  # bytes of the current chunk still to come
-        self._after_data = False  # the CRLF behind a chunk's data is due
+        self._after_data = False  # the CRLF after a chunk's data is expected
         self._trailers = False
         self._line = b""  # a line that is not complete yet
         self._framing = 0

@@ -1,4 +1,4 @@
-"""Owns the CORS headers. Built once from --cors-origins, then only read.
+"""Owns the CORS headers. Built once from --cors-origins, then read-only.
 Runs on the event loop; never allows credentials, so a page cannot use a visitor's cookies here."""
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ class Cors:
     __slots__ = ("_any", "_origins")
 
     def __init__(self, origins: Iterable[str] | None = None) -> None:
-        """None allows any origin; else exactly these."""
+        """None: any origin; else only these."""
         self._any = origins is None
         self._origins = frozenset() if origins is None else frozenset(_checked(o) for o in origins)
 
     @classmethod
     def parse(cls, text: str) -> Cors:
-        """The value of --cors-origins: "*", "none" or origins between commas."""
+        """The value of --cors-origins: "*", "none" or comma-separated origins."""
         text = text.strip()
         if text == "*":
             return cls(None)
@@ -47,7 +47,7 @@ class Cors:
         return self.enabled and "origin" in headers and "access-control-request-method" in headers
 
     def preflight(self, request: Request) -> Response:
-        """The answer to OPTIONS before a cross-origin request; head_text() adds the origin itself."""
+        """The response to a preflight request; head_text() adds the origin itself."""
         if not self._any and request.headers["origin"] not in self._origins:
             return Response(204, content_type="")
         headers = [
@@ -60,7 +60,7 @@ class Cors:
         return Response(204, content_type="", headers=tuple(headers))
 
     def head_text(self, request: Request) -> str:
-        """The header lines that every answer to this request carries."""
+        """The header lines of every response to this request."""
         if self._any:
             if "origin" in request.headers:
                 return (
@@ -72,7 +72,7 @@ class Cors:
             return ""
         origin = request.headers.get("origin", "")
         if origin in self._origins:
-            # Echoing is safe: the value equals a checked one of ours.
+            # Echoing is safe: the value equals one of the configured origins.
             return (
                 f"Access-Control-Allow-Origin: {origin}\r\nVary: Origin\r\n"
                 "Access-Control-Expose-Headers: X-Request-Id, Retry-After\r\n"
@@ -84,6 +84,6 @@ def _checked(origin: str) -> str:
     origin = origin.strip().rstrip("/").lower() if origin != "null" else origin
     if not (_ORIGIN(origin) and origin.isascii()):
         raise ValueError(
-            f"{origin!r} is not an origin; write scheme://host[:port], several between commas, '*' or 'none'"
+            f"{origin!r} is not an origin; use scheme://host[:port], comma-separated, '*' or 'none'"
         )
     return origin

@@ -1,11 +1,11 @@
-"""Owns the HTTP layer's only exception: a refusal with its status.
-Runs on the event loop; never leaves llamad.http, a client sees it as the app's error JSON."""
+"""Owns the HTTP layer's only exception: an error with its status.
+Raised on the event loop; never leaves llamad.http. A client sees it as the app's error JSON."""
 
 from __future__ import annotations
 
 
 class HttpError(Exception):
-    """The bytes of a client cannot become a request; `message` is for that client."""
+    """A client's bytes are not a valid request; `message` is for that client."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)

@@ -1,4 +1,4 @@
-"""Owns parsing a request head from a connection's bytes: feeds httptools exactly one head at a time.
+"""Parses a request head from a connection's bytes: feeds httptools exactly one head at a time.
 Runs on the event loop, does no I/O; a body's bytes never reach the parser (body.py reads them)."""
 
 from __future__ import annotations
@@ -7,9 +7,9 @@ import httptools
 
 from llamad.http.errors import HttpError
 
-# httptools has no way to stop between two pipelined requests, and its treatment of a body after an
-# Upgrade header differs from the body's framing. Both vanish when it only ever sees one head: a head
-# ends at the first empty line (the parser refuses bare line feeds), so the cut is found beforehand.
+# httptools cannot stop between two pipelined requests, and after an Upgrade header it ignores the
+# body's framing. Neither matters if it only ever sees one head: a head ends at the first empty line
+# (the parser rejects bare line feeds), so its end is found beforehand.
 _END = b"\r\n\r\n"
 
 HEADER_LINES_MAX = 256
@@ -17,7 +17,7 @@ HEADER_LINES_MAX = 256
 _METHODS = {b"GET": "GET", b"POST": "POST"}
 _BLANK = (b" ", b"\t")
 
-# Names as clients usually write them, so that the common ones cost one lookup.
+# The usual spellings of common names, so that they cost one lookup.
 _COMMON = (
     *("Accept", "Accept-Encoding", "Accept-Language", "Authorization", "Cache-Control", "Connection"),
     *("Content-Length", "Content-Type", "Cookie", "Expect", "Host", "Origin", "Pragma", "Referer"),
@@ -51,12 +51,12 @@ class HeadReader:
         self.reset(False)
 
     def reset(self, keep_parser: bool) -> None:
-        """Forget the head. The parser may stay only if no body followed, for it never saw one."""
+        """Forget the head. The parser can be reused only if no body followed, since it never saw one."""
         if not keep_parser:
             self._parser = None
         self._n_bytes = 0
         self._n_repeated = 0
-        self._tail = b""  # the last bytes of an unfinished head: its end may lie across two reads
+        self._tail = b""  # the last bytes of an incomplete head: its end may be split over two reads
         self._error: HttpError | None = None
         self.complete = False
         self.target = b""
@@ -74,7 +74,7 @@ class HeadReader:
         if self._n_bytes:
             stop = self._find_stop(data, pos)
         else:
-            if data[pos] <= 13:  # blank lines before a request are no part of it
+            if data[pos] <= 13:  # blank lines before a request are ignored
                 pos = n - len(data[pos:].lstrip(b"\r\n"))
                 if pos == n:
                     return n
@@ -92,7 +92,7 @@ class HeadReader:
         return stop
 
     def _find_stop(self, data: bytes, pos: int) -> int:
-        """Where a head that began in an earlier read ends, or where the data does."""
+        """The end of a head that began in an earlier read, or of the data."""
         tail = self._tail
         across = (tail + data[pos : pos + 3]).find(_END)
         if across >= 0:
@@ -117,7 +117,7 @@ class HeadReader:
         return _METHODS.get(name) or name.decode("ascii")
 
     def version(self) -> str:
-        # Without a Connection header only HTTP/1.1 keeps the connection: no need to ask, which is slow.
+        # Without a Connection header only HTTP/1.1 keeps the connection open; asking the parser is slow.
         if self.keep_alive and "connection" not in self.headers:
             return "1.1"
         assert self._parser is not None
@@ -146,13 +146,13 @@ class HeadReader:
         parser = self._parser
         assert parser is not None
         self.complete = True
-        # Asked here because the parser forgets both when the message ends.
+        # Read here because the parser forgets both when the message ends.
         self.keep_alive = parser.should_keep_alive()
         self.reusable = self.keep_alive and not parser.should_upgrade()
 
 
 def body_length(method: str, version: str, headers: dict[str, str]) -> int:
-    """Bytes of the body, or -1 if it is chunked. Raises HttpError for framing that has two readings."""
+    """Length of the body, or -1 if it is chunked. Raises HttpError for ambiguous framing."""
     if version != "1.1" and version != "1.0":
         raise HttpError(505, "Only HTTP/1.1 and HTTP/1.0 are supported.")
     if method == "CONNECT":

@@ -1,4 +1,4 @@
-"""Owns the limits on what one client may cost, and the process's file descriptor limit.
+"""Owns the limits per client, and the process's file descriptor limit.
 Read on the event loop; a Limits never changes once the server listens."""
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ class Limits:
     header_max_bytes: int = 32 * 1024
     body_max_bytes: int = 64 * 1024 * 1024
     # From a request's first byte to the end of its head, and from there to the end of its body:
-    # totals, so that a client sending one byte now and then is cut off all the same.
+    # totals, so that a client sending a byte now and then is cut off, too.
     header_timeout: float = 20.0
     body_timeout: float = 300.0
     # How long a connection may stay open between two requests.
     keepalive_timeout: float = 75.0
-    # How long a client may read nothing of an answer that waits for it.
+    # How long a client may read nothing of a pending response.
     write_timeout: float = 60.0
     connections_max: int = 10_000
-    # A stream's unsent bytes above this make the exchange call on_pause.
+    # With more unsent bytes than this, a stream's exchange calls on_pause.
     stream_buffer_bytes: int = 64 * 1024
 
     def __post_init__(self) -> None:
@@ -32,7 +32,7 @@ class Limits:
 
 
 def raise_nofile(n: int) -> int:
-    """Raise the soft limit of open descriptors to n where the hard limit allows it; return what holds now."""
+    """Raise the soft limit of open descriptors to n if the hard limit allows it; return the new limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return n

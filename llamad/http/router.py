@@ -1,4 +1,4 @@
-"""Owns the table of routes: which handler answers a method and a path. Filled at start, then only read.
+"""Owns the table of routes: which handler answers a method and a path. Filled at start-up, then read-only.
 Runs on the event loop; it checks no keys and calls no handler."""
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ if TYPE_CHECKING:
 
 
 class Intake(Protocol):
-    """What a route says about a body before it comes, where that depends on the request."""
+    """What a route decides about a body before it arrives, if that depends on the request."""
 
     def check(self, request: Request) -> None:
-        """Refuse by the head alone, with the application's own exception."""
+        """Reject by the head alone, with the application's own exception."""
 
     def limit(self, request: Request) -> int:
         """As App.body_max."""
 
     def buffer(self, request: Request, length: int) -> memoryview | None:
-        """As App.body_buffer, refusing with the application's own exception."""
+        """As App.body_buffer, but rejects with the application's own exception."""
 
 
 class Route:
-    """One method on one path pattern. A segment written {name} matches any one non-empty segment; as the last one,
-    {name...} matches whatever is left."""
+    """One method on one path pattern. The segment {name} matches any non-empty segment; {name...}, as the last one,
+    matches the rest of the path."""
 
     __slots__ = (
         "body_max",
@@ -59,7 +59,7 @@ class Route:
         self.pattern = pattern
         self.handler = handler
         self.public = public
-        self.name = name or pattern  # a bounded label for metrics
+        self.name = name or pattern  # a label for metrics, of bounded number
         self.body_max = body_max
         self.intake = intake
         self.segments = pattern.split("/")[1:]
@@ -70,11 +70,11 @@ class Route:
         return self.segments[-1].endswith("...}")
 
     def parts(self, path: str) -> list[str]:
-        """The path's segments as they stand against this route's."""
+        """The path's segments, aligned with this route's."""
         return path.split("/", len(self.segments) if self.takes_rest else -1)[1:]
 
     def params(self, path: str) -> dict[str, str]:
-        """The values of the {name} segments in a path that this route matches."""
+        """The values of the {name} segments in a matching path."""
         parts = self.parts(path)
         return {
             s[1:-1].removesuffix("..."): p for s, p in zip(self.segments, parts, strict=True) if _is_name(s)
@@ -100,7 +100,7 @@ class Router:
     def __init__(self) -> None:
         self._fixed: dict[str, dict[str, Route]] = {}
         self._patterns: dict[int, list[Route]] = {}  # by number of segments
-        self._rests: list[Route] = []  # those that match any number, from their own on
+        self._rests: list[Route] = []  # with {name...}: matches at least its own number of segments
 
     def add(self, route: Route) -> Route:
         if not route.is_fixed:
@@ -116,9 +116,9 @@ class Router:
         return route
 
     def match(self, method: str, path: str) -> Route | list[str] | None:
-        """The route; or the methods that the path has instead; or None for an unknown path.
+        """The route; or the methods that the path has; or None for an unknown path.
 
-        HEAD is answered by GET's route. OPTIONS without a route of its own gives the list.
+        HEAD uses GET's route. OPTIONS without a route of its own gives the methods.
         """
         methods = self._fixed.get(path)
         if methods is None:
@@ -140,12 +140,12 @@ class Router:
         return found
 
     def find_fixed(self, request: Request) -> Route | None:
-        """The route of most requests, without ado; None means that resolve() is to be asked."""
+        """Fast path for fixed routes; None: use resolve()."""
         methods = self._fixed.get(request.path)
         return methods.get(request.method) if methods is not None else None
 
     def resolve(self, request: Request, error: Callable[[int, str], Response]) -> Response | None:
-        """Set request.route and request.params, or give the 404, the 405 or the answer to OPTIONS."""
+        """Set request.route and request.params, or return the 404, the 405 or the response to OPTIONS."""
         found = self.match(request.method, request.path)
         if isinstance(found, Route):
             request.route = found

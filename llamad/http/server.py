@@ -1,5 +1,5 @@
 """Owns the listening sockets, the set of connections and the one timer for all of them.
-Runs on the event loop, between connections and the application; lets no exception through."""
+Runs on the event loop, between connections and the application; lets no exception escape."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from llamad.http.request import Request, RequestIds, Response
 
 log = logging.getLogger("llamad.http")
 
-# Connections above the limit that may wait for their refusal to be read; further ones are closed at once.
+# Connections above the limit that may wait for their 503 to be read; further ones are closed at once.
 REFUSED_MAX = 128
 SWEEP_SLICE = 500
 SWEEP_PAUSE_SECONDS = 0.005
@@ -49,7 +49,7 @@ class HttpServer:
         self.draining = False
         self.connections: set[Connection] = set()
         self.n_active = 0  # exchanges in flight
-        self.n_refused = 0  # connections turned away since the start
+        self.n_refused = 0  # connections rejected since the start
         self._refused: set[Connection] = set()
         self._access_log = access_log
         self._ssl = ssl_context
@@ -67,13 +67,13 @@ class HttpServer:
     def n_connections(self) -> int:
         return len(self.connections)
 
-    # Listening and leaving.
+    # Start and stop.
 
     async def listen(self, host: str, port: int, bound: Bound | None = None) -> str:
-        """Serve an address, or a Unix socket for a host that is a path; return it as a URL. `bound`: its sockets, where
-        they listen already.
+        """Serve an address, or a Unix socket if the host is a path; return it as a URL. `bound`: its sockets, if they
+        are listening already.
 
-        Raises OSError with a sentence for the person who started the server.
+        Raises OSError with a message for the operator.
         """
         loop = asyncio.get_running_loop()
         tls = self._ssl
@@ -105,7 +105,7 @@ class HttpServer:
         return Connection(self)
 
     def stop_listening(self) -> None:
-        """Begin the drain: no new connections, idle ones close, answers in flight say Connection: close."""
+        """Start draining: no new connections, idle ones close, responses in flight say Connection: close."""
         self.draining = True
         for server in self._servers:
             server.close()
@@ -117,7 +117,7 @@ class HttpServer:
             connection.drain()
 
     async def close(self, grace: float) -> None:
-        """Give up what is in flight and close; bytes already written have `grace` seconds to leave."""
+        """Abort what is in flight and close; bytes already written have `grace` seconds to be sent."""
         self.stop_listening()
         for connection in list(self.connections | self._refused):
             connection.shut()
@@ -137,11 +137,11 @@ class HttpServer:
         self._all_lost = None
 
     def _sweep(self) -> None:
-        """Look for what is due on any connection. One timer for all: an own one for each would cost more."""
+        """Check all connections for timeouts. One timer for all is cheaper than one each."""
         self._sweep_some([*self.connections, *self._refused])
 
     def _sweep_some(self, left: list[Connection]) -> None:
-        """A slice at a time, so that ten thousand connections do not make a stream wait."""
+        """A slice at a time, so that ten thousand connections do not delay a stream."""
         now = monotonic()
         for connection in left[-SWEEP_SLICE:]:
             if now >= connection.deadline or connection.may_be_due:
@@ -157,10 +157,10 @@ class HttpServer:
         else:
             self._sweep_timer = loop.call_later(self._sweep_seconds, self._sweep)
 
-    # For connections.
+    # Called by connections.
 
     def admit(self, connection: Connection) -> bytes | None:
-        """Count a new connection in and return None; or return what to tell it before it is closed."""
+        """Count a new connection and return None; or return the response to send before it is closed."""
         if self.draining:
             self._refused.add(connection)
             return b""
@@ -181,14 +181,14 @@ class HttpServer:
             self._all_lost.set_result(None)
 
     def _busy_bytes(self) -> bytes:
-        """A refusal that needs no request: it must stay cheap when thousands come."""
+        """A 503 that needs no request: it must be cheap when thousands connect."""
         if self._busy is None:
             self._busy = self.error(503, "The server has no free connection; try again in a second.")
             self._busy.headers = (*self._busy.headers, ("Retry-After", "1"))
         return response_head.whole(self._busy, self.ids.make())
 
     def judge(self, request: Request) -> Response | None:
-        """Let the application see the head. A preflight never reaches it: browsers send no key with one."""
+        """Pass the head to the application. A preflight never reaches it: browsers send no key with one."""
         if request.method == "OPTIONS" and self.cors.is_preflight(request):
             return self.cors.preflight(request)
         try:
@@ -215,12 +215,12 @@ class HttpServer:
         return buffer
 
     def error(self, status: int, message: str, request: Request | None = None) -> Response:
-        """The application's error, without anything that could not be sent."""
+        """The application's error, or a plain one if that fails."""
         try:
             response = self.app.error(status, message, request)
             response_head.check(response)
         except Exception:
-            log.exception("the application could not make an error with status %d", status)
+            log.exception("the application failed to make an error with status %d", status)
             return Response(status, b'{"error":{"code":%d,"message":"","type":"server_error"}}' % status)
         return response
 

@@ -1,15 +1,15 @@
-"""Owns the framing of server-sent events. Pure functions on the event loop; know nothing of a stream's state."""
+"""Owns the framing of server-sent events. Pure functions on the event loop; must not know a stream's state."""
 
 from __future__ import annotations
 
 CONTENT_TYPE = "text/event-stream"
-# A comment line: clients ignore it, and it shows them and every proxy between that the stream lives.
+# A comment line: clients ignore it, and it keeps the connection alive through proxies.
 PING = b": ping\n\n"
 DONE = b"data: [DONE]\n\n"
 
 
 def format_event(data: bytes, event: bytes = b"") -> bytes:
-    """One event. A line break inside `data` becomes several data lines, which a client joins again."""
+    """One event. A newline in `data` becomes several data lines, which the client joins again."""
     if b"\n" in data or b"\r" in data:
         data = b"\ndata: ".join(data.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n"))
     if event:

@@ -35,7 +35,7 @@ class SocketFile:
 
 
 def bind(path: str) -> tuple[socket.socket, SocketFile]:
-    """A bound socket, not yet listening. Raises OSError with a sentence for the person who started the server."""
+    """A bound socket, not yet listening. Raises OSError with a message for the operator."""
     _clear_stale(path)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:

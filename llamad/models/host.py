@@ -1,6 +1,6 @@
-"""Owns the model's life in the daemon: loading, ready, failed, draining.
+"""Owns the model's life cycle in the daemon: loading, ready, failed, draining.
 
-Runs on the event loop; the load itself runs in a thread. Endpoints check `state` and never wait.
+Runs on the event loop; loading runs in a thread. Endpoints check `state` and never wait.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PROGRESS_SECONDS = 0.5
 
 
 def wants_states(settings: Settings) -> bool:
-    """Whether any endpoint can ask for a slot's state."""
+    """Whether any endpoint can request a slot's state."""
     return settings.endpoint_slots or settings.slot_save_path is not None
 
 
@@ -44,7 +44,7 @@ class State(Enum):
 
 
 def learn_layout(core: Core, token: int, n_window: int) -> Layout:
-    """How this model's states are written; n_window is its sliding window, or 0. Before the engine starts.
+    """The layout of this model's states; n_window is its sliding window, or 0. Before the engine starts.
     Raises StateError."""
     probed = core.probe(token)
     if not probed:
@@ -53,29 +53,29 @@ def learn_layout(core: Core, token: int, n_window: int) -> Layout:
 
 
 class Host:
-    """`model` and, where it generates, `engine` are set while state is READY, and stay set while DRAINING if it was
-    reached; so is `embedder` where the flags ask for vectors."""
+    """`model`, `engine` (if it generates) and `embedder` (if the flags enable it) are set from READY on, also while
+    DRAINING."""
 
     def __init__(self, settings: Settings, opening: Opening | None = None) -> None:
         self.settings = settings
-        self._opening = opening  # where the model's file has been begun with
+        self._opening = opening  # if the model is being opened already
         self.state = State.LOADING
         self.error = ""
         self.model: Model | None = None
         self.loaded: LoadedModel | None = None  # its contexts
         self.engine: Engine | None = None
-        self.states: States | None = None  # where the flags ask for them
+        self.states: States | None = None  # if the flags enable them
         self.embedder: Embedder | None = None
-        # Called in the loader's thread with the loaded model, before the state is READY. May raise LoadError.
+        # Called in the loader thread with the loaded model, before the state is READY. May raise LoadError.
         self.prepare: Callable[[Model], None] | None = None
         self._layout: Layout | None = None
         self._no_layout = ""
         self._loading = opening.loading if opening is not None else Loading()
-        # Opened now, so that a wrong path stops the start and not the first request. Raises OSError.
+        # Opened now, so that a wrong path fails at start-up and not at the first request. Raises OSError.
         self._trace = StepTrace(settings.step_trace) if settings.step_trace else None
 
     async def load(self) -> None:
-        """Load and start the engine. On failure the state says so; nothing is raised."""
+        """Load the model and start the engine. A failure sets the state; nothing is raised."""
         loop = asyncio.get_running_loop()
         t_start = time.monotonic()
         future: asyncio.Future[tuple[LoadedModel, Core | None]] = loop.create_future()
@@ -108,14 +108,14 @@ class Host:
         )
 
     def fail(self, error: str) -> None:
-        """The model cannot be served; the daemon goes on answering, with this reason."""
+        """The model cannot be served; the daemon keeps running and answers with this reason."""
         self.error = error
         if self.state is State.LOADING:
             self.state = State.FAILED
         log.error("%s", error)
 
     def start(self, core: Core | None) -> None:
-        """Start the engine over a loaded core, where the model generates, and the embedder, where it is wanted."""
+        """Start the engine, if the model generates, and the embedder, if the flags enable it."""
         settings = self.settings
         if core is not None:
             self.engine = Engine(
@@ -131,16 +131,16 @@ class Host:
             self.state = State.READY
 
     def computer(self) -> Computer | None:
-        """What computes vectors, where the flags ask for them."""
+        """The embedder, if the flags enable it."""
         return self.loaded.vectors if self.loaded is not None else None
 
     def drain(self) -> None:
-        """No new requests from now on; a load is given up."""
+        """No new requests from now on; cancels a load."""
         self.state = State.DRAINING
         self._loading.cancel()
 
     async def close(self) -> None:
-        """End engine and embedder. The model stays: a worker may still be tokenizing with it, and the process ends."""
+        """Stop engine and embedder. The model is not freed: a worker may still use it, and the process exits."""
         if self.engine is not None:
             await self.engine.stop()
             self.engine = None
@@ -180,7 +180,7 @@ class Host:
         try:
             loop.call_soon_threadsafe(settle)
         except RuntimeError:
-            pass  # the loop has ended: nobody waits any more
+            pass  # the event loop has ended
 
     def _load(self) -> tuple[LoadedModel, Core | None]:
         settings = self.settings
@@ -208,7 +208,7 @@ class Host:
                 loaded.vectors.compute([max(0, loaded.model.info.bos).to_bytes(4, "little")])
             except ComputeFailed as error:
                 raise LoadError(
-                    f"the model was loaded but cannot compute embeddings (llama.cpp's code {error.code})"
+                    f"the model was loaded but cannot compute embeddings (llama.cpp returned {error.code})"
                 ) from None
 
     def _core(self, loaded: LoadedModel) -> Core:
@@ -241,7 +241,7 @@ class Host:
         if settings.warmup:
             code = core.warm_up(max(0, model.info.bos))
             if code != 0:
-                raise LoadError(f"the model was loaded but cannot decode (llama.cpp's code {code})")
+                raise LoadError(f"the model was loaded but cannot decode (llama.cpp returned {code})")
         if wants_states(settings):
             try:
                 self._layout = learn_layout(core, max(0, model.info.bos), loaded.n_swa)

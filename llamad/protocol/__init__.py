@@ -1,1 +1,1 @@
-"""What crosses between the front and an engine: rings, their messages, blobs, and the types both sides know."""
+"""What crosses between the event loop and an engine: rings, their messages, blobs, and shared types."""

@@ -1,4 +1,4 @@
-"""Owns the errors that cross from an engine to the front. Must import nothing: the program begins with it."""
+"""Owns the errors that cross from an engine to the event loop. Must import nothing: it is imported first."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ class LoadError(Exception):
 
 
 class ComputeFailed(Exception):
-    """llama.cpp could not compute; its code."""
+    """llama.cpp failed to compute; `code` is its return code."""
 
     def __init__(self, code: int) -> None:
         super().__init__(f"code {code}")
@@ -16,4 +16,4 @@ class ComputeFailed(Exception):
 
 
 class Stopped(Exception):
-    """The engine has ended, and with it everything that waited for it."""
+    """The engine has stopped; what waited for it is lost."""

@@ -1,6 +1,6 @@
-"""Owns what an engine tells of its model: all that the front knows about it beside the vocabulary.
+"""Owns the description of a model: all that the endpoints know of it beside the vocabulary.
 
-Made when a model is loaded, then only read, from any thread. No pointer, no handle: it could cross to another process.
+Made when a model is loaded, then read-only, from any thread. No pointers or handles: it could cross to another process.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-# NumPy takes as long to import as all of llamad, and only who computes vectors needs it: so it is imported then.
+# NumPy takes as long to import as all of llamad, so it is imported only when vectors are computed.
 Rows: TypeAlias = "npt.NDArray[np.float32]"
 
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """What the endpoints tell of the model."""
+    """What the endpoints show of the model."""
 
     path: str
     description: str
@@ -35,12 +35,12 @@ class ModelInfo:
     eos: int
     eot: int
     add_bos: bool
-    nl: int = -1  # the token of a line end; -1: none
+    nl: int = -1  # the newline token; -1: none
     sep: int = -1
     add_eos: bool = False
     add_sep: bool = False
     rerank_template: str | None = None
-    fim_pre: int = -1  # the tokens of infilling; -1: none
+    fim_pre: int = -1  # the infilling tokens; -1: none
     fim_suf: int = -1
     fim_mid: int = -1
     fim_rep: int = -1
@@ -49,14 +49,14 @@ class ModelInfo:
 
 @dataclass(frozen=True, slots=True)
 class VectorInfo:
-    """What the endpoints must know to judge a request."""
+    """What the endpoints need to check a request."""
 
     pooling: str
-    n_out: int  # numbers of a row: the vector's size, or the scores of the head
-    labels: tuple[str, ...]  # of the scores, where the model has a head
-    has_head: bool  # without one, rank gives numbers that mean nothing
-    n_text_max: int  # tokens of the longest text
-    is_split: bool  # long texts go through in pieces, so that n_text_max is the context and not the batch
+    n_out: int  # numbers per row: the embedding size, or the scores of the head
+    labels: tuple[str, ...]  # of the scores, if the model has a head
+    has_head: bool  # without one, scores are meaningless
+    n_text_max: int  # maximum tokens of a text
+    is_split: bool  # a text may be split over batches, so n_text_max is the context size
 
 
 @dataclass(slots=True)
@@ -72,12 +72,12 @@ class VectorCounts:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A model as the front sees it."""
+    """A model as the endpoints see it."""
 
     info: ModelInfo
     vocab: Vocab
     n_ctx: int  # of the whole cache
     n_ctx_slot: int
     can_generate: bool = True
-    vectors: VectorInfo | None = None  # where the flags ask for them
+    vectors: VectorInfo | None = None  # if the flags enable them
     suppressed_tokens: list[int] = field(default_factory=list)  # that this model must never produce

@@ -1,1 +1,1 @@
-"""The vocabulary: texts to tokens and back, for the front and the engine. Any thread."""
+"""The vocabulary: texts to tokens and back, for the endpoints and the engine. Any thread."""

@@ -1,1 +1,1 @@
-"""From flags to llama.cpp's model and contexts: memory, placement, threads. Loader thread."""
+"""Creates llama.cpp's model and contexts from flags: memory, placement, threads. Loader thread."""

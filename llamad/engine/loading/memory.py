@@ -1,6 +1,6 @@
-"""Owns the estimate of the memory that context and slots will take, and the refusal if it cannot fit.
+"""Estimates the memory of context and slots, and rejects what cannot fit.
 
-Runs in the loader thread, after the weights are loaded and before the context is made. Only asks, changes nothing.
+Runs in the loader thread, after the weights are loaded and before the context is created. Changes nothing.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from llamad.flags.settings import Settings
 # llama.cpp rounds a slot's context up to this many cells.
 CELLS_STEP = 256
 
-# Tokens that are computed at once, where nobody says how many. A GPU launches so many pieces for a graph that it is
-# done with 512 tokens before all are launched; above 1,024 it gets no faster.
+# Default physical batch size. On a GPU, launching a graph's kernels takes longer than computing 512 tokens; above 1,024
+# it gets no faster.
 UBATCH = 512
 UBATCH_DEVICE = 1024
-# What must stay free on a GPU for more than UBATCH: it takes memory as it goes, too.
+# What must stay free on a GPU for a larger batch than UBATCH: llama.cpp also allocates while it runs.
 SPARE_BYTES = 2 << 30
 
 
@@ -38,7 +38,7 @@ def head_size(handle: Any, which: str) -> int:
 
 
 def context_cells(settings: Settings, n_ctx_train: int) -> int:
-    """Cells of the whole cache, as llama.cpp will make it."""
+    """Cells of the whole cache, as llama.cpp will allocate it."""
     n_ctx = settings.n_ctx or n_ctx_train
     if settings.kv_unified:
         return -(-n_ctx // CELLS_STEP) * CELLS_STEP
@@ -46,7 +46,7 @@ def context_cells(settings: Settings, n_ctx_train: int) -> int:
 
 
 def layer_bytes(settings: Settings, n_k: int, n_v: int) -> int:
-    """Bytes of one layer of one cell, with so many elements of K and V."""
+    """Bytes of one layer of one cell."""
     kinds = (
         getattr(lib, f"GGML_TYPE_{name.upper()}") for name in (settings.cache_type_k, settings.cache_type_v)
     )
@@ -60,17 +60,17 @@ def cell_bytes(settings: Settings, handle: Any) -> int:
 
 
 def ubatch(settings: Settings) -> int:
-    """Tokens that are computed at once, without a look at the device."""
+    """The physical batch size, regardless of the device."""
     wanted = {-1: UBATCH, 0: settings.n_batch}.get(settings.n_ubatch, settings.n_ubatch)
     return min(wanted, settings.n_batch)
 
 
 def device_ubatch(settings: Settings, handle: Any) -> int:
-    """The same where a GPU computes: more, if nobody says and there is memory."""
+    """The same on a GPU: larger, if it is not set and there is memory."""
     found = gpus(settings)
     if settings.n_ubatch >= 0 or not found or not settings.kv_offload:
         return ubatch(settings)
-    # llama.cpp makes room for the logits of all of them, on one GPU, and for their attention where that is not fused.
+    # llama.cpp reserves memory for the logits of all tokens, on one GPU, and for attention unless it is fused.
     n_vocab = lib.llama_vocab_n_tokens(lib.llama_model_get_vocab(handle))
     needed = UBATCH_DEVICE * n_vocab * 4 + sum(estimate(settings, handle)) // len(found)
     if settings.flash_attn == "off":
@@ -92,7 +92,7 @@ def estimate(settings: Settings, handle: Any) -> tuple[int, int]:
 
 
 def _host_free() -> int:
-    """Bytes this process may still take: the machine's, and the control group's where one limits it."""
+    """Bytes this process may still allocate: the machine's, and the cgroup's if one limits it."""
     free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     try:
         with open("/proc/meminfo", encoding="ascii") as file:
@@ -103,7 +103,7 @@ def _host_free() -> int:
         with open("/sys/fs/cgroup/memory.current", encoding="ascii") as file:
             used = int(file.read())
         with open("/sys/fs/cgroup/memory.stat", encoding="ascii") as file:
-            # Cached file pages count as used but go when memory is needed.
+            # Cached file pages count as used but are reclaimed when memory is needed.
             used -= sum(int(line.split()[1]) for line in file if line.startswith("inactive_file "))
         if limit != "max":
             free = min(free, int(limit) - used)
@@ -113,8 +113,7 @@ def _host_free() -> int:
 
 
 def cache_ram_bytes(settings: Settings) -> int:
-    """What prompts in host memory may take (--cache-ram): nothing with self-extend, whose positions cannot be taken
-    apart again."""
+    """Bytes for prompts in host memory (--cache-ram): 0 with self-extend, whose positions cannot be split again."""
     if settings.cache_ram < 0:
         return int(settings.grp_attn_n == 1) << 62
     if settings.cache_ram == 0 or settings.grp_attn_n > 1:
@@ -124,14 +123,14 @@ def cache_ram_bytes(settings: Settings) -> int:
 
 
 def has_gpu() -> bool:
-    """llama.cpp's own answer, llama_supports_gpu_offload, is yes for every build that could use RPC."""
+    """llama.cpp's own llama_supports_gpu_offload() is true for every build with RPC."""
     kinds = (lib.GGML_BACKEND_DEVICE_TYPE_GPU, lib.GGML_BACKEND_DEVICE_TYPE_IGPU)
     devices = [lib.ggml_backend_dev_get(i) for i in range(lib.ggml_backend_dev_count())]
     return any(lib.ggml_backend_dev_type(device) in kinds for device in devices)
 
 
 def computes(settings: Settings, handle: Any) -> bool:
-    """Whether a GPU computes: nearly all of a model must be on it for that to decide how long a step takes."""
+    """Whether a GPU dominates the time of a step, for which nearly all of the model must be on it."""
     return bool(
         has_gpu()
         and settings.devices != ("none",)
@@ -141,7 +140,7 @@ def computes(settings: Settings, handle: Any) -> bool:
 
 
 def gpus(settings: Settings) -> dict[str, int]:
-    """The GPUs that are used, and the bytes free on each."""
+    """The GPUs in use, and the bytes free on each."""
     found: dict[str, int] = {}
     for i in range(lib.ggml_backend_dev_count()):
         device = lib.ggml_backend_dev_get(i)
@@ -170,7 +169,7 @@ def _gib(n: int) -> str:
 
 
 def vectors_refusal(settings: Settings, vectors: int) -> str | None:
-    """Why a context for vectors of so many bytes cannot fit; None when it can."""
+    """Why a context for embeddings of this size cannot fit; None if it can."""
     place, free = _places(settings)
     if vectors <= free:
         return None
@@ -181,8 +180,8 @@ def vectors_refusal(settings: Settings, vectors: int) -> str | None:
 
 
 def refusal(settings: Settings, handle: Any, vectors: int = 0) -> str | None:
-    """Why slots and context cannot fit, with the estimate; None when they can. `vectors` are the bytes of the context
-    for embeddings: it is open already, but its pages may not be taken yet."""
+    """Why slots and context cannot fit, with the estimate; None if they can. `vectors` is the size of the context for
+    embeddings: it exists already, but its pages may not be allocated yet."""
     cache, buffers = estimate(settings, handle)
     place, free = _places(settings)
     needed = cache + buffers + vectors

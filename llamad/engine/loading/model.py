@@ -1,6 +1,6 @@
-"""Owns a loaded model and its context: from settings to llama.cpp's parameters, and the model's metadata.
+"""Owns a loaded model and its contexts: llama.cpp's parameters from settings, and the model's metadata.
 
-load() runs in a thread beside the event loop; everything else is read-only afterwards.
+load() runs in the loader thread; everything is read-only afterwards.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ CTX_SLOT_MIN = 8
 
 
 class LoadedModel:
-    """An open model with a context that generates, one for vectors, or both. `model` is what the front is told of it.
-    close() frees all; the threads of engine and embedder must have ended before."""
+    """An open model with a context for generation, one for embeddings, or both. `model` describes it to the
+    endpoints. close() frees everything; the threads of engine and embedder must have ended before."""
 
     def __init__(
         self,
@@ -46,9 +46,9 @@ class LoadedModel:
             n_ctx_slot = n_ctx if settings.kv_unified else lib.llama_n_ctx_seq(raw)
             self.n_batch = lib.llama_n_batch(raw)
             self.n_ubatch = lib.llama_n_ubatch(raw)
-            # A state that cannot be cut back to a prefix cannot be given to another sequence either.
+            # A state that cannot be truncated to a prefix cannot be copied to another sequence either.
             self.can_share = not (lib.llama_model_is_recurrent(handle) or lib.llama_model_is_hybrid(handle))
-            # Also with --swa-full: a state that was restored holds no more than the window.
+            # Also with --swa-full: a restored state has only the window.
             self.n_swa = lib.llama_model_n_swa(handle)
         self.model = Model(
             info,
@@ -120,7 +120,7 @@ def _no_generation(settings: Settings) -> LoadError:
 
 
 def _check(settings: Settings, handle: Any) -> None:
-    """What would make llama.cpp abort, or cannot work, stops here with a sentence."""
+    """Rejects what cannot work, or would make llama.cpp abort."""
     if lib.llama_model_has_encoder(handle) or not lib.llama_model_has_decoder(handle):
         raise LoadError(
             f"{settings.model} is an encoder-decoder model (T5 and the like), which llamad does not support;"
@@ -141,7 +141,7 @@ def _check(settings: Settings, handle: Any) -> None:
         )
     if vectors.wanted_pooling(settings) is None and not vectors.has_known_pooling(settings, handle):
         raise LoadError(
-            f"{settings.model} names a pooling that llama.cpp does not know; give one with --pooling"
+            f"{settings.model} has a pooling type that llama.cpp does not know; give one with --pooling"
         )
     refusal = memory.vectors_refusal(settings, vectors.estimate(settings, handle))
     if refusal is not None:
@@ -149,7 +149,7 @@ def _check(settings: Settings, handle: Any) -> None:
 
 
 def _check_generation(settings: Settings, handle: Any) -> None:
-    """The same for the context that generates."""
+    """The same for the context for generation."""
     if settings.n_parallel > settings.n_batch:
         raise LoadError(
             f"--batch-size {settings.n_batch} is smaller than --parallel {settings.n_parallel}:"
@@ -201,7 +201,7 @@ def _info(settings: Settings, handle: Any) -> ModelInfo:
         eos=lib.llama_vocab_eos(vocab),
         eot=lib.llama_vocab_eot(vocab),
         add_bos=lib.llama_vocab_get_add_bos(vocab),
-        nl=nl if 0 <= nl < n_vocab else -1,  # vocabularies without a line end name a token they do not have
+        nl=nl if 0 <= nl < n_vocab else -1,  # vocabularies without a newline name a token they do not have
         sep=lib.llama_vocab_sep(vocab),
         add_eos=lib.llama_vocab_get_add_eos(vocab),
         add_sep=lib.llama_vocab_get_add_sep(vocab),
@@ -215,7 +215,7 @@ def _info(settings: Settings, handle: Any) -> ModelInfo:
 
 
 def _open_context(settings: Settings, handle: Any, n_threads: int) -> Any:
-    """The context that generates."""
+    """The context for generation."""
     _check_generation(settings, handle)
     params = _context_params(settings, n_threads)
     if memory.computes(settings, handle):
@@ -253,8 +253,8 @@ def _open_vectors(settings: Settings, handle: Any, n_threads: int) -> Vectors:
 
 
 def load(settings: Settings, n_threads: int, loading: Loading, opening: Opening | None = None) -> LoadedModel:
-    """Open the model, unless it has been begun, and its context. Raises LoadError or LoadCancelled; frees what it
-    took then."""
+    """Open the model, unless `opening` does already, and its contexts. If it raises LoadError or LoadCancelled, it has
+    freed everything."""
     handle = opening.result() if opening is not None else open_model(settings, n_threads, loading)
     context, second = None, None
     try:

@@ -1,4 +1,4 @@
-"""Owns opening the model file: from settings to llama.cpp's parameters, progress, and an early start.
+"""Opens the model file: llama.cpp's parameters from settings, and the progress of the load.
 
 An Opening runs in its own thread, which neither imports nor needs the GIL while llama.cpp reads: the program starts
 it first and imports the rest of itself meanwhile. So this module must import little.
@@ -21,7 +21,7 @@ class LoadCancelled(Exception):
 
 
 class Loading:
-    """The progress of a load, and the way to stop it. Any thread."""
+    """The progress of a load, and how to stop it. Any thread."""
 
     def __init__(self) -> None:
         self._state = ffi.new("llamad_load_state *")
@@ -123,9 +123,7 @@ def open_model(settings: Settings, n_threads: int, loading: Loading) -> Any:
     if settings.tensor_split:
         n_max = lib.llama_max_devices()
         if len(settings.tensor_split) > n_max:
-            raise LoadError(
-                f"--tensor-split names {len(settings.tensor_split)} parts; at most {n_max} are possible"
-            )
+            raise LoadError(f"--tensor-split has {len(settings.tensor_split)} values; use at most {n_max}")
         split = ffi.new("float[]", [*settings.tensor_split, *[0.0] * (n_max - len(settings.tensor_split))])
     params.tensor_split = split
     params.load_mode = _load_mode(settings)
@@ -152,7 +150,7 @@ def open_model(settings: Settings, n_threads: int, loading: Loading) -> Any:
 
 
 class Opening:
-    """A model that is being opened. `loading` tells how far it is."""
+    """A model that is being opened. `loading` has its progress."""
 
     def __init__(self, settings: Settings, n_threads: int) -> None:
         self.loading = Loading()
@@ -162,7 +160,7 @@ class Opening:
         self._thread = threading.Thread(target=self._run, name="llamad-open", daemon=True)
 
     def start(self) -> None:
-        lib.llamad_log_open(-1)  # what llama.cpp says waits for the event loop
+        lib.llamad_log_open(-1)  # llama.cpp's log waits for the event loop
         self._thread.start()
 
     def _run(self) -> None:
@@ -172,7 +170,7 @@ class Opening:
             self._outcome = error
 
     def result(self) -> Any:
-        """The model's handle, once, in another thread than the event loop's. Raises what open_model() raises."""
+        """The model's handle; call it once, not on the event loop's thread. Raises what open_model() raises."""
         self._thread.join()
         outcome, self._outcome = self._outcome, None
         if isinstance(outcome, BaseException):

@@ -1,4 +1,4 @@
-"""Owns which tensors are placed elsewhere than llama.cpp's default: by flags, and the token embedding table.
+"""Decides which tensors are not placed by llama.cpp's default: those of the flags, and the token embedding table.
 
 Runs in the opening thread, before the model is loaded, so it must import little.
 """
@@ -15,13 +15,13 @@ from llamad.flags.settings import Settings
 EXPERTS = r"\.ffn_(up|down|gate|gate_up)_(ch|)exps"
 DENSE = r"\.ffn_(up|down|gate)\."
 
-# llama.cpp looks tokens up on the processor, whatever computes: every step then begins with a part of the graph that
-# runs there, and waits for its rows to be copied. On the GPU a step is one part. Rows are the same numbers either way.
+# llama.cpp keeps the token embedding table on the CPU: every step then begins with a graph split that runs there, and
+# waits for its rows to be copied. On the GPU a step has one split. The numbers are the same either way.
 INPUTS = r"^(token_embd|token_types|position_embd)\.weight$"
 
 
 class Unplaced(Exception):
-    """One line that says why tensors cannot be placed so."""
+    """One line that says why tensors cannot be placed as requested."""
 
 
 class Placing:
@@ -36,7 +36,7 @@ class Placing:
 
 
 def patterns(settings: Settings) -> list[tuple[str, str]]:
-    """What the flags say: (pattern, buffer), in the order in which llama.cpp tries them."""
+    """The flags' overrides: (pattern, buffer), in the order in which llama.cpp tries them."""
     found: list[tuple[str, str]] = list(settings.override_tensor)
     if settings.cpu_moe:
         found.append((EXPERTS, "CPU"))
@@ -71,7 +71,7 @@ def _buffers() -> dict[str, Any]:
 
 
 def _inputs_device(settings: Settings) -> Any:
-    """The GPU that tokens shall be looked up on, or None: it must be the only one and compute everything."""
+    """The GPU for the token embedding table, or None: it must be the only one and compute everything."""
     if settings.llama_api_only:
         return None
     gpus = memory.gpus(settings)
@@ -86,7 +86,7 @@ def _inputs_device(settings: Settings) -> Any:
 
 
 def fits(settings: Settings, shape: Any, free: int) -> bool:
-    """Whether all of the model is for the GPU, and so much stays free there that nobody misses the table's bytes."""
+    """Whether the whole model goes to the GPU and leaves enough memory free there for the table."""
     if 0 <= settings.n_gpu_layers <= shape.n_layer:
         return False
     n_head = max(1, shape.n_head)

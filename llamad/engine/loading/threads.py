@@ -8,7 +8,7 @@ from pathlib import Path
 CPUS = Path("/sys/devices/system/cpu")
 CGROUPS = Path("/sys/fs/cgroup")
 OWN_CGROUP = Path("/proc/self/cgroup")
-# Up to so many cores one is left to the event loop.
+# With up to this many cores, one is left to the event loop.
 SMALL_MACHINE = 8
 
 
@@ -24,14 +24,14 @@ def physical_cores() -> int:
 
 
 def quota_cores() -> float | None:
-    """CPU time that a container or service may take, in cores; None where nothing limits it."""
+    """The CPU quota of a container or service, in cores; None if there is none."""
     found = [_quota(folder) for folder in _cgroups()]
     return min((cores for cores in found if cores is not None), default=None)
 
 
 def _cgroups() -> list[Path]:
-    """The process's own control groups and all above them: each may have a limit. In a container, which sees its own
-    group as the root, a path may not be there."""
+    """The process's cgroups and their parents, each of which may have a limit. In a container, which sees its own
+    cgroup as the root, a path may not exist."""
     try:
         lines = OWN_CGROUP.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError):
@@ -47,7 +47,7 @@ def _cgroups() -> list[Path]:
 
 
 def _quota(folder: Path) -> float | None:
-    """The limit of one control group, of either version."""
+    """The limit of one cgroup, v1 or v2."""
     try:
         if (folder / "cpu.max").is_file():
             quota, period = (folder / "cpu.max").read_text(encoding="ascii").split()
@@ -56,14 +56,14 @@ def _quota(folder: Path) -> float | None:
             period = (folder / "cpu.cfs_period_us").read_text(encoding="ascii").strip()
         cores = int(quota) / int(period)
     except (OSError, ValueError, ZeroDivisionError):
-        return None  # "max", or there is none
+        return None  # "max", or no limit
     return cores if cores > 0 else None
 
 
 def compute_threads(n_wanted: int) -> int:
-    """Threads for llama.cpp. Its threads wait for each other after every operation, so one that has to share its core,
-    or a group that is stopped because its CPU time is used up, stalls all: a small machine leaves one core to the event
-    loop, and a quota counts in whole cores."""
+    """Threads for llama.cpp. They wait for each other after every operation, so a thread that shares its core, or a
+    cgroup throttled by its quota, stalls all of them: a small machine leaves one core to the event loop, and a quota
+    counts in whole cores."""
     if n_wanted > 0:
         return n_wanted
     n, quota = physical_cores(), quota_cores()
@@ -73,14 +73,14 @@ def compute_threads(n_wanted: int) -> int:
 
 
 def _cores() -> int:
-    """Cores that this process may use, hyper-threads counted: of a quota whole ones."""
+    """Logical cores that this process may use; a quota counts in whole cores."""
     n, quota = len(os.sched_getaffinity(0)), quota_cores()
     return n if quota is None else min(n, max(1, int(quota)))
 
 
 def sampler_threads(n_wanted: int, n_slots: int, has_device: bool) -> int:
-    """Threads that sample the slots of a step in parallel. Where a device computes they have most of the cores for the
-    moment in which its logits arrive; the rest feed the device, run the event loop and tokenize."""
+    """Threads that sample the slots of a step in parallel. If a GPU computes, they get most of the cores while its
+    logits arrive; the rest feed the GPU, run the event loop and tokenize."""
     if n_wanted > 0:
         return n_wanted
     n_cores = _cores()

@@ -1,7 +1,7 @@
-"""Owns the context for embeddings and scores: how it is made from flags, what fits into it, and its one call.
+"""Owns the context for embeddings and scores: its parameters from flags, its limits, and compute().
 
-open_vectors() runs in the loader thread, compute() on the embedder's only; the rest is read-only. Must refuse
-what llama.cpp would abort on, so every length is known here before it is tried.
+open_vectors() runs in the loader thread, compute() on the embedder's only; the rest is read-only. Must reject
+what llama.cpp would abort on, so every length is checked here first.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def wanted_pooling(settings: Settings) -> str | None:
 
 
 def has_known_pooling(settings: Settings, handle: Any) -> bool:
-    """Whether the model's own pooling is one, or unsaid; llama.cpp aborts on any other."""
+    """Whether the model's own pooling type is valid or not given; llama.cpp aborts on any other."""
     arch = memory.meta(handle, "general.architecture") or ""
     said = memory.meta(handle, f"{arch}.pooling_type")
     for override in settings.override_kv:
@@ -36,7 +36,7 @@ def has_known_pooling(settings: Settings, handle: Any) -> bool:
 
 
 def text_max(settings: Settings, handle: Any) -> int:
-    """Tokens of a text by the context's size: a slot's share of -c, as for generation."""
+    """Maximum tokens of a text by context size: a slot's share of -c, as for generation."""
     n_ctx_train = int(lib.llama_model_n_ctx_train(handle))
     if not settings.n_ctx:
         return n_ctx_train
@@ -44,7 +44,7 @@ def text_max(settings: Settings, handle: Any) -> int:
 
 
 def _sees_whole_texts(settings: Settings, handle: Any) -> bool:
-    """Whether a text must be in one batch because its tokens see those behind them; as far as metadata tell."""
+    """Whether, by its metadata, the model's attention is not causal, so that a text must be in one batch."""
     arch = memory.meta(handle, "general.architecture") or ""
     return (
         settings.attention == "non-causal"
@@ -54,8 +54,8 @@ def _sees_whole_texts(settings: Settings, handle: Any) -> bool:
 
 
 def n_ubatch(settings: Settings, handle: Any) -> int:
-    """Tokens of one batch: -ub, because llama.cpp may keep a row of logits for every token, or a whole text where it
-    must be in one batch, up to -b."""
+    """Tokens of one batch: -ub, as llama.cpp may keep a row of logits for every token; or a whole text, up to -b, if it
+    must be in one batch."""
     n = memory.ubatch(settings)
     if _sees_whole_texts(settings, handle):
         n = max(n, min(settings.n_batch, text_max(settings, handle), lib.llama_model_n_ctx_train(handle)))
@@ -63,17 +63,17 @@ def n_ubatch(settings: Settings, handle: Any) -> int:
 
 
 def n_cells(settings: Settings, handle: Any) -> int:
-    """Cells of the cache, where the model has one: a batch, or the longest text."""
+    """Cells of the cache, if the model has one: a batch, or the longest text."""
     step = memory.CELLS_STEP
     n = max(n_ubatch(settings, handle), text_max(settings, handle))
     return -(-n // step) * step
 
 
 def estimate(settings: Settings, handle: Any) -> int:
-    """About how many bytes the context will take. Of a model without a cache, too many: it is not known yet."""
+    """Estimated size of the context in bytes; too large for a model without a cache, which is not known yet."""
     n_batch = n_ubatch(settings, handle)
     n_vocab = lib.llama_vocab_n_tokens(lib.llama_model_get_vocab(handle))
-    # Logits of every token twice: in the graph and in the outputs; models without a cache compute none.
+    # Every token's logits twice: in the graph and in the outputs; models without a cache compute none.
     logits = 0 if _sees_whole_texts(settings, handle) else 2 * n_batch * n_vocab * 4
     compute = n_batch * lib.llama_model_n_embd(handle) * 4 * 16
     cache = memory.cell_bytes(settings, handle) * n_cells(settings, handle)
@@ -90,8 +90,8 @@ def set_params(params: Any, settings: Settings, handle: Any) -> None:
         name = settings.attention.upper().replace("-", "_")
         params.attention_type = getattr(lib, f"LLAMA_ATTENTION_TYPE_{name}")
     params.n_ubatch = params.n_batch = n = n_ubatch(settings, handle)
-    # One cache for all texts of a batch: with a stream for each, llama.cpp cuts texts of unequal length over several
-    # graphs, and a mean would be that of the last piece.
+    # One cache for all texts of a batch: with one stream each, llama.cpp splits texts of unequal length over several
+    # graphs, and a mean would be that of the last split.
     params.kv_unified = True
     has_states = lib.llama_model_is_recurrent(handle) or lib.llama_model_is_hybrid(handle)
     n_seq_max = settings.n_parallel if has_states else SEQUENCES_MAX
@@ -132,7 +132,7 @@ class Vectors:
         is_rank = pooling == "rank"
         self.is_encoder: bool = not has_memory  # such a model cannot generate
         self.n_seq_max: int = lib.llama_n_seq_max(raw)
-        self.n_pack: int = min(memory.ubatch(settings), n_batch)  # more in one graph costs more than it saves
+        self.n_pack: int = min(memory.ubatch(settings), n_batch)  # larger graphs cost more than they save
         self.info = VectorInfo(
             pooling=pooling,
             n_out=lib.llama_model_n_cls_out(handle) if is_rank else lib.llama_model_n_embd_out(handle),
@@ -143,8 +143,8 @@ class Vectors:
         )
 
     def compute(self, texts: list[bytes]) -> list[Rows]:
-        """The rows of each text (one, or one for each token where nothing is pooled); each text is int32 token ids.
-        Lets the GIL go. Raises ComputeFailed; the context is usable afterwards or made anew by the next call."""
+        """The rows of each text (one, or one per token without pooling); each text is int32 token ids. Releases the
+        GIL. Raises ComputeFailed; the context stays usable, or is recreated by the next call."""
         import numpy as np
 
         lengths = [len(text) // 4 for text in texts]

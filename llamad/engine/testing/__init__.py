@@ -1,1 +1,1 @@
-"""A fake model behind the table, for tests. Not in the wheel."""
+"""A fake llama.cpp for tests. Not in the wheel."""

@@ -1,1 +1,1 @@
-"""The threads beside the engine thread: samplers, grammars, and rows of logits as they arrive."""
+"""The threads beside the engine thread: sampling, grammars, and arriving rows of logits."""
