@@ -1,1 +1,1 @@
-"""Chat: messages, tools and schemas to prompts and grammars, and model output back. Knows nothing of HTTP."""
+"""Chat: turns messages, tools and schemas into prompts and grammars, and parses model output. Knows nothing of HTTP."""

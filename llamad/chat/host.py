@@ -1,4 +1,4 @@
-"""Owns the chat template in use, and what follows from it: the format of tool calls and reasoning.
+"""Owns the chat template in use, and the format of tool calls and reasoning that follows from it.
 
 Made once in the loader thread; any thread may render. Knows neither HTTP nor the engine.
 """
@@ -10,7 +10,7 @@ from typing import Any
 from llamad.chat.parsing import Format, detect, is_written, without_thought, written
 from llamad.chat.template import CHATML, ChatTemplate, TemplateError, builtin, builtin_names, generic
 
-_EFFORTS = ("reasoning_strength", "thinking_effort")  # what some templates call it
+_EFFORTS = ("reasoning_strength", "thinking_effort")  # other names of reasoning_effort
 
 
 class ChatHost:
@@ -24,7 +24,7 @@ class ChatHost:
             named = builtin(source.strip())
             if named is None:
                 raise ValueError(
-                    f"'{source[:64]}' is neither Jinja nor a built-in template; those are {', '.join(builtin_names())}"
+                    f"'{source[:64]}' is neither Jinja nor a built-in template; use one of {', '.join(builtin_names())}"
                 )
             text = named
         self.source = text or CHATML
@@ -32,7 +32,7 @@ class ChatHost:
         self.format: Format = detect(self.source)
         caps = self.template.caps
         if not caps.uses_tools and not is_written(self.format):
-            self.format = Format(think=self.format.think)  # the tools are described in our words
+            self.format = Format(think=self.format.think)  # the tools are described in the system message
         self._write = (lambda calls: written(self.format, calls)) if is_written(self.format) else generic
         self.has_parallel_calls = caps.supports_parallel_calls or not caps.uses_tool_calls
         self.kwargs = kwargs
@@ -50,10 +50,10 @@ class ChatHost:
         prefill: bool | None = None,
         add_generation_prompt: bool = True,
     ) -> str:
-        """The rendered conversation. Where the last message is the assistant's, the answer goes on with it.
+        """The rendered conversation. If the last message is the assistant's, the answer continues it.
 
-        `thinking` turns the template's switch, and where there is none or the prompt opens a thought nevertheless,
-        False has the prompt end it, with `last_thought` as its text. None leaves it on where there is a switch."""
+        `thinking` sets the template's switch. If there is none, or the prompt opens reasoning nevertheless, False
+        closes it in the prompt, with `last_thought` as its text. None: on, if there is a switch."""
         merged = {**self.kwargs, **kwargs, **self._switched(kwargs, thinking, bool(last_thought))}
         if "reasoning_effort" in merged:
             merged = {**dict.fromkeys(_EFFORTS, merged["reasoning_effort"]), **merged}
@@ -75,9 +75,9 @@ class ChatHost:
                 add_generation_prompt=add_generation_prompt,
                 write=self._write,
             )
-        except RecursionError:  # while the messages are made into what the template understands
+        except RecursionError:  # while the messages are normalized
             raise TemplateError("the messages or tools are nested too deeply") from None
-        # The tokenizer adds the token that begins a text by itself.
+        # The tokenizer adds BOS itself.
         if self._bos and text.startswith(self._bos):
             text = text[len(self._bos) :]
         if thinking is False and add_generation_prompt and not begun:
@@ -86,7 +86,7 @@ class ChatHost:
         return text + begun
 
     def _switched(self, kwargs: dict[str, Any], thinking: bool | None, has_thought: bool) -> dict[str, Any]:
-        """The template's switches. A thought of ours needs a place: the template is not told that there is none."""
+        """The template's switches. With a `last_thought`, reasoning must stay on in the template."""
         switch = self.template.caps.thinking_switch
         if thinking is None:
             return (

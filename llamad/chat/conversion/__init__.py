@@ -1,1 +1,1 @@
-"""Converts schemas and tools to grammars in a child process, which can be killed."""
+"""Converts schemas and tools to grammars in a child process that can be killed."""

@@ -20,18 +20,18 @@ from llamad.chat.parsing.tool_grammar import ToolError, tool_grammar
 from llamad.chat.schema import SchemaError, to_grammar
 
 MEMORY_BYTES_MAX = 1 << 30
-NICE = 10  # who waits for a token goes before who waits for a schema
+NICE = 10  # generating tokens has priority over converting schemas
 
 
 def main() -> None:
     os.nice(NICE)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES_MAX, MEMORY_BYTES_MAX))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    gc.disable()  # it collects below, where nobody waits for it
+    gc.disable()  # collects below, between two requests
     gc.freeze()
     asked, answers = sys.stdin.buffer, sys.stdout.buffer
     while (frame := read_frame(asked)) is not None:
-        # The end of the process, which is its answer then.
+        # Kills the process, which is the answer then.
         signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS_MAX)
         answer = _answer(frame[:1], frame[1:])
         signal.setitimer(signal.ITIMER_PROF, 0)

@@ -23,7 +23,7 @@ _LENGTH_BYTES = 8
 
 
 class ToolCall(msgspec.Struct):
-    """What tool_grammar() is to be asked. `format` has the fields of a Format."""
+    """The arguments of tool_grammar(). `format` has the fields of a Format."""
 
     format: dict[str, Any]
     tools: list[Any]
@@ -44,11 +44,11 @@ class Answer(msgspec.Struct, omit_defaults=True):
 
 
 class ToolsError(ValueError):
-    """Tools that no grammar can be made for; the text names the field."""
+    """Tools that cannot be turned into a grammar; the text names the field."""
 
 
 def read_frame(stream: IO[bytes]) -> bytes | None:
-    """None when the other side is gone."""
+    """None if the other side has exited."""
     head = stream.read(_LENGTH_BYTES)
     if len(head) < _LENGTH_BYTES:
         return None
@@ -70,12 +70,12 @@ class Process:
         self._child: subprocess.Popen[bytes] | None = None
 
     def convert(self, schema: bytes, *, strict: bool) -> tuple[str, list[str]]:
-        """Like to_grammar(), of a schema as JSON. Raises OSError where the child cannot do its work."""
+        """Like to_grammar(), for a schema as JSON. Raises OSError if the child cannot run."""
         answer = self._ask(b"s" if strict else b"w", schema)
         return answer.text, answer.warnings
 
     def tool_grammar(self, asked: bytes) -> str:
-        """Like output.tool_grammar(), of a ToolCall as JSON. Raises ToolsError, and OSError as convert() does."""
+        """Like tool_grammar(), for a ToolCall as JSON. Raises ToolsError, and OSError as convert() does."""
         try:
             return self._ask(b"t", asked).text
         except SchemaError as error:  # of time or memory
@@ -88,7 +88,7 @@ class Process:
         try:
             write_frame(child.stdin, kind + data)
             frame = read_frame(child.stdout)
-        except (OSError, ValueError):  # it has died, or close() has taken the pipes away
+        except (OSError, ValueError):  # it has died, or close() has closed the pipes
             frame = None
         if frame is None:
             raise self._ended(child)
@@ -109,19 +109,19 @@ class Process:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
-                start_new_session=True,  # a signal from the terminal is the daemon's to handle
+                start_new_session=True,  # the daemon handles signals from the terminal
             )
         return self._child
 
     def _ended(self, child: subprocess.Popen[bytes]) -> Exception:
-        status = child.wait()  # its pipe is closed: it is ending
+        status = child.wait()  # its pipe is closed: it is exiting
         self.close()
         if status == -signal.SIGPROF:
             return SchemaError("#", "", "the schema takes too long to convert; simplify it")
         return OSError(f"the schema converter ended with status {status}")
 
     def close(self) -> None:
-        """End the child, whatever it does."""
+        """Kill the child, whatever it is doing."""
         child, self._child = self._child, None
         if child is not None:
             if child.poll() is None:
@@ -132,4 +132,4 @@ class Process:
                     try:
                         pipe.close()
                     except OSError:
-                        pass  # what was buffered for it is of no use
+                        pass  # buffered data for it is useless

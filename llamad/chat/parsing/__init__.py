@@ -1,12 +1,11 @@
 """Splits model output into reasoning, content and tool calls as it is generated; makes grammars that force calls.
 
-Pure Python, no global state; knows neither HTTP nor the engine. The result does not depend on how the text is cut
-into pieces. Nothing that may be the start of a marker is passed on before that is decided.
+Pure Python, no global state; knows neither HTTP nor the engine. The result does not depend on how the text is split
+into pieces: what may be the start of a marker is held back until that is decided.
 
-A malformed call never raises. Nothing of a call is passed on before its name and the start of its arguments are
-read: one that fails earlier is content; one that fails later keeps what was streamed, and the rest is content. A
-call of an unknown function, or a second call without `parallel`, is malformed. A call cut off by the end of the
-text keeps what it has.
+A malformed call never raises. A call is passed on once its name and the start of its arguments are read: one that
+fails earlier is content; one that fails later keeps what was streamed, and the rest is content. A call of an unknown
+function, or a second call without `parallel`, is malformed. A call cut off by the end of the text keeps what it has.
 """
 
 from __future__ import annotations
@@ -61,8 +60,8 @@ def make_parser(
 ) -> OutputParser:
     """A parser for one generation.
 
-    With `tools` (a request's), calls of other functions are text, and parameters that the format writes bare get
-    the types of their schemas. `starts_in_reasoning`: the prompt ends inside a thought.
+    With the request's `tools`, calls of other functions are text, and parameters that the format writes without quotes
+    get the types of their schemas. `starts_in_reasoning`: the prompt ends inside reasoning.
     """
     stream = Stream(Options(Tools(tools), tools_on, parallel, reasoning, starts_in_reasoning))
     steps = harmony.run(stream) if format.name == "gpt-oss" else tagged.run(stream, format)

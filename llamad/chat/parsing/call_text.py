@@ -18,7 +18,7 @@ Called = tuple[str, Any]  # the name, the arguments
 
 
 def is_written(format: Format) -> bool:
-    """Whether `written` knows the format; else calls are written in the generic one."""
+    """Whether `written` supports the format; else calls are written in the generic one."""
     if format.name == "list":
         return format.variant != "fenced"
     return format.name in ("deepseek", "kimi-k2", "granite", "python", "hermes", "gpt-oss")
@@ -72,7 +72,7 @@ def _deepseek(format: Format, name: str, arguments: Any) -> str:
 
 
 def _python(name: str, arguments: Any) -> str:
-    """Text that is no object is no argument: it stays as it was sent."""
+    """Arguments that are not a JSON object stay as they were sent."""
     if not isinstance(arguments, dict):
         return f"{name}({arguments})"
     return f"{name}({', '.join(f'{key}={value!r}' for key, value in arguments.items())})"

@@ -17,7 +17,7 @@ BLANKS = " \t\r\n"
 class Delta:
     """A piece of the answer. `index` counts tool calls from 0; `name` and `id` belong to a tool_begin.
 
-    `id` is the model's own where it came before the arguments, else "".
+    `id` is the model's own if it came before the arguments, else "".
     """
 
     kind: Kind
@@ -28,16 +28,16 @@ class Delta:
 
 
 class Output:
-    """Blanks before a call, after the last call, and around reasoning are not content; all others are."""
+    """Whitespace before a call, after the last call, and around reasoning is not content; all other is."""
 
     def __init__(self, tools_on: bool) -> None:
         self.n_calls = 0
         self._tools_on = tools_on
         self._found: list[tuple[Delta, list[str]]] = []
-        self._blanks: list[str] = []  # content that is only given out once something follows
+        self._blanks: list[str] = []  # content held back until something follows
         self._thought_blanks: list[str] = []
         self._has_content = False
-        self._has_other = False  # a call or a thought: blanks after it do not begin the content
+        self._has_other = False  # a call or reasoning: whitespace after it is not content
         self._call_is_last = False
         self._is_thinking = False
 
@@ -96,7 +96,7 @@ class Output:
         self.n_calls += 1
 
     def arguments(self, text: str) -> None:
-        """Of the call begun last."""
+        """Arguments of the last call."""
         self._emit("tool_arguments", text, self.n_calls - 1)
 
     def finish(self) -> None:

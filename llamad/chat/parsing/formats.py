@@ -32,11 +32,11 @@ from llamad.chat.parsing.token_calls import (
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """`name` says how calls are read, `variant` which of its spellings is written where a grammar forces one.
+    """`name` selects the parser of calls; `variant` the spelling that a grammar forces.
 
-    `think` are the tags around a thought, None where the model has none (gpt-oss's channels are no tags).
-    `open` and `close` stand around the calls of the formats that differ by them only; `ignored` are tags around
-    content that nobody should see.
+    `think` are the tags around reasoning, None if the model has none (gpt-oss's channels are not tags).
+    `open` and `close` are around the calls of formats that differ only in them; `ignored` are tags around content, to
+    be removed.
     """
 
     name: str = "generic"
@@ -52,7 +52,7 @@ class Format:
 
     @property
     def special(self) -> tuple[str, ...]:
-        """Texts that may be special tokens and must reach the parser nevertheless."""
+        """Texts that may be special tokens, but must reach the parser."""
         own = SPELLINGS[self.variant].special if self.name == "invoke" else _SPECIAL.get(self.name, ())
         if self.variant == "hunyuan":
             inner = (
@@ -83,7 +83,7 @@ _THINK_TAGS = (
     ("<reasoning>", "</reasoning>"),
 )
 _ANALYSIS = "<|channel|>analysis<|message|>"
-_APRIEL_THINK = ("Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]")  # the first is the prompt's
+_APRIEL_THINK = ("Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]")  # the first is in the prompt
 
 _SPECIAL = {
     "hermes": ("<tool_call>", "</tool_call>"),
@@ -138,9 +138,9 @@ _LISTS = (("<TOOLCALL>", "</TOOLCALL>"), ("<tool_calls>", "</tool_calls>"), ("fu
 
 
 def detect(template_source: str) -> Format:
-    """The format of the calls and the tags of the thoughts that a chat template's text shows.
+    """Detects the format of tool calls and the reasoning tags from a chat template's source.
 
-    A template that shows no known calls gets the generic format, which needs its own words in the prompt.
+    A template without known calls gets the generic format, which must be described in the prompt.
     """
     has = template_source.__contains__
     think = next((tags for tags in _THINK_TAGS if has(tags[0]) or has(tags[1])), None)
@@ -166,7 +166,7 @@ def detect(template_source: str) -> Format:
         return Format("qwen3-coder", "seed" if has("<seed:tool_call>") else "", think)
     if has("<|tool_call|>") and has("<|start_of_role|>"):
         return Format("granite", think=think, ignored=("<response>", "</response>") if think else ())
-    for opens, closes in _LISTS:  # before Hermes: Apriel's template speaks of both tags and writes these
+    for opens, closes in _LISTS:  # before Hermes: Apriel's template mentions both tags and writes these
         if has(opens):
             return Format("list", "", think, opens.removesuffix("["), closes)
     if has("<tool_call>") and not has("<invoke name="):
@@ -179,7 +179,7 @@ def detect(template_source: str) -> Format:
 
 
 def _of_recent(has: Callable[[str], bool], think: tuple[str, str] | None) -> Format | None:
-    """Those that one text tells; their templates often speak of others' tags as well."""
+    """Formats that one string identifies; their templates often mention other formats' tags as well."""
     if has("DSML") and (has("dsml_token") or has("｜DSML｜")):
         block = "v3.2" if has("function_calls") else "v4"
         return Format("invoke", f"deepseek-{block}", think)
@@ -210,22 +210,22 @@ def _of_recent(has: Callable[[str], bool], think: tuple[str, str] | None) -> For
 
 
 def ends_in_reasoning(format: Format, prompt: str) -> bool:
-    """Whether the rendered prompt has opened a thought that the model is to continue."""
+    """Whether the rendered prompt ends with open reasoning, which the model continues."""
     opens = _ANALYSIS if format.name == "gpt-oss" else ""
     opens = format.think[0] if format.think else opens
     return bool(opens) and prompt.rstrip().endswith(opens)
 
 
 def thought_tags(format: Format) -> tuple[str, str, str]:
-    """What opens a thought, what ends it, and what follows before the answer; empty where there are no thoughts."""
+    """What opens reasoning, what ends it, and what follows before the answer; empty without reasoning."""
     if format.name == "gpt-oss":
         return _ANALYSIS, "<|end|>", "<|start|>assistant"
     return (*format.think, "") if format.think else ("", "", "")
 
 
 def without_thought(format: Format, prompt: str, is_sure: bool, last: str = "") -> str:
-    """The prompt with no thought to come: one that it has opened is closed, and unless it `is_sure` that the model
-    opens none by itself, a finished one stands there. `last` is what the thought says."""
+    """The prompt with reasoning turned off: open reasoning is closed, and unless it `is_sure` that the model opens none
+    itself, a closed one is added. `last` is its text."""
     opened = ends_in_reasoning(format, prompt)
     if not format.reasons or (is_sure and not opened):
         return prompt
@@ -240,7 +240,7 @@ def without_thought(format: Format, prompt: str, is_sure: bool, last: str = "") 
 
 
 def new_call_id(format: Format, name: str, index: int, prefix: str = "call_") -> str:
-    """An id for a call to which the model gave none, such as the format's template will take back."""
+    """An id for a call without one, in a form that the format's template accepts."""
     match format.name:
         case "kimi-k2":
             return f"functions.{name}:{index}"

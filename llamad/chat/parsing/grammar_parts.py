@@ -31,8 +31,7 @@ DIGITS = rep(Chars(((48, 57),)), 1, 3)
 
 @dataclass(frozen=True, slots=True)
 class Tags:
-    """How a format writes one call with its parameters one by one. `key` makes the tag before a parameter, of which
-    it is told the type."""
+    """How a format writes a call with one tag per parameter. `key` makes the tag from a parameter's name and type."""
 
     opens: Expr
     closes: str
@@ -74,13 +73,13 @@ def tags_of(format: Format, name: str) -> Tags:
 
 
 def breaks() -> Expr:
-    """Line breaks as the schemas' rules have them; the rule is theirs as soon as one is there."""
+    """The same line breaks as in the schemas' rules."""
     return seq(rep(Literal("\n"), 1, 2), rep(Chars(normal([(9, 9), (32, 32)])), 0, 20))
 
 
 def until(tag: str) -> Expr:
-    """Any text without the tag, then the tag: of a tag in which its first character occurs again, without the part
-    before that."""
+    """Any text without the tag, then the tag. If the tag's first character occurs in it again, the text may not contain
+    the part before that either."""
     first = tag[0]
     again_at = tag.find(first, 1)
     if again_at > 0:
@@ -90,7 +89,7 @@ def until(tag: str) -> Expr:
     for n in range(1, len(tag)):
         misses.append(seq(Literal(tag[:n]), _not(first + tag[n])))
         begun.append(Literal(tag[:n]))
-    again = rep(alt(begun), 0, None)  # beginnings of the tag that are followed by its first character
+    again = rep(alt(begun), 0, None)  # starts of the tag followed by its first character
     return seq(rep(alt([_not(first), seq(again, alt(misses))]), 0, None), again, Literal(tag))
 
 
@@ -106,7 +105,7 @@ def _not(chars: str) -> Expr:
 
 
 def gemma_value(rule: Callable[[str, Expr], Reference]) -> Expr:
-    """Any of Gemma's values."""
+    """Any value in Gemma's syntax."""
     text = rule("gemma-string", seq(Literal(GEMMA_QUOTE), until(GEMMA_QUOTE)))
     whole = rep(Chars(((48, 57),)), 1, 15)
     number = seq(opt(Literal("-")), whole, opt(seq(Literal("."), whole)))

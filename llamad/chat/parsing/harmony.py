@@ -48,7 +48,7 @@ def run(stream: Stream) -> Steps[None]:
 
 
 def _message(stream: Stream, opened: str) -> Steps[str]:
-    """From its header, whose beginning was taken, to its end; gives the marker that opens the next, if taken."""
+    """Reads a message, from inside its header to its end; returns the marker that opens the next, if consumed."""
     if opened != MESSAGE:
         yield from _header(stream)
     header = stream.kept()
@@ -82,7 +82,7 @@ def _header(stream: Stream) -> Steps[None]:
         if not tag:
             break
     if stream.ended and stream.is_empty:
-        stream.commit()  # half a header is no text
+        stream.commit()  # an incomplete header is not text
     raise Malformed
 
 

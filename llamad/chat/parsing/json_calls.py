@@ -29,7 +29,7 @@ class _Call:
 
 
 def objects(stream: Stream, *closes: str) -> Steps[None]:
-    """An array of calls, or calls in a row; then one of the closing tags, if it is there."""
+    """An array of calls, or calls in sequence; then one of the closing tags, if present."""
     yield from stream.blanks()
     if (yield from stream.first_of("[")):
         yield from _array(stream)
@@ -46,7 +46,7 @@ def objects(stream: Stream, *closes: str) -> Steps[None]:
 
 
 def close(stream: Stream, *closes: str) -> Steps[None]:
-    """Blanks and one of these; where it is missing, the blanks are content."""
+    """Whitespace and one of these; if it is missing, the whitespace is content."""
     if closes:
         yield from stream.blanks()
         n_before = len(stream.kept())
@@ -61,7 +61,7 @@ def array(stream: Stream, bare: bool = False) -> Steps[None]:
 
 
 def call(stream: Stream, bare: bool = False) -> Steps[None]:
-    """One object. A bare one, which no tag announces, may have no members but a call's."""
+    """One object. A bare one, without a tag before it, may have only the members of a call."""
     yield from stream.expect("{")
     found = _Call(bare)
     yield from _members(stream, found, nested=False)
@@ -69,7 +69,7 @@ def call(stream: Stream, bare: bool = False) -> Steps[None]:
 
 
 def call_from(stream: Stream, key: str) -> Steps[None]:
-    """The rest of a bare one after the colon of its first member."""
+    """The rest of a bare object after the colon of its first member."""
     found = _Call(True)
     yield from _members(stream, found, nested=False, key=key)
     _finish(stream, found)
@@ -167,4 +167,4 @@ def _begin(stream: Stream, found: _Call) -> None:
 
 
 def _ignore(text: str) -> None:
-    """Members that are not a call's, "type" for one, say nothing."""
+    """Skips members that are not part of a call, such as "type"."""

@@ -12,7 +12,7 @@ import re
 from llamad.chat.parsing.text_reader import Malformed, Reader, Sink, Steps
 
 _SPACE = re.compile(r"[ \t\r\n]+")
-_MAY_BE_SPACE = " \t\r\n"  # which "", nothing yet, is in as well
+_MAY_BE_SPACE = " \t\r\n"  # also contains "", no character yet
 _PLAIN = re.compile(r'[^"\\\x00-\x1f]+')
 _NUMBER_CHARS = re.compile(r"[-+.0-9eE]+")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
@@ -22,7 +22,7 @@ _WORDS = {"t": "true", "f": "false", "n": "null"}
 
 
 def value(reader: Reader, sink: Sink) -> Steps[None]:
-    """Any value, from its first character to its last; no blank after it is taken."""
+    """Any value, from its first character to its last; consumes no whitespace after it."""
     closers: list[str] = []
     while True:
         if reader.here() in _MAY_BE_SPACE:
@@ -65,7 +65,7 @@ def value(reader: Reader, sink: Sink) -> Steps[None]:
 
 
 def string(reader: Reader, sink: Sink) -> Steps[None]:
-    """A string as it is written, quotes included."""
+    """A string as written, quotes included."""
     yield from reader.expect('"')
     sink('"')
     while True:
@@ -80,7 +80,7 @@ def string(reader: Reader, sink: Sink) -> Steps[None]:
 
 
 def text(reader: Reader, sink: Sink) -> Steps[None]:
-    """What a string says, without quotes and escapes."""
+    """The value of a string, without quotes and escapes."""
     yield from reader.expect('"')
     while True:
         end = yield from _plain(reader, sink)
@@ -100,7 +100,7 @@ def whole_text(reader: Reader) -> Steps[str]:
 
 
 def escaped(plain: str) -> str:
-    """The inside of a JSON string that says this."""
+    """The inside of a JSON string with this value."""
     return json.dumps(plain, ensure_ascii=False)[1:-1]
 
 
@@ -122,7 +122,7 @@ def _space(reader: Reader, sink: Sink) -> Steps[None]:
 
 
 def _number(reader: Reader, sink: Sink) -> Steps[None]:
-    """Held until its end is seen: "1." alone is no number."""
+    """Held back until its end: "1." alone is not a number."""
     found: list[str] = []
     while True:
         found.append(reader.take_run(_NUMBER_CHARS))
@@ -136,7 +136,7 @@ def _number(reader: Reader, sink: Sink) -> Steps[None]:
 
 
 def _plain(reader: Reader, sink: Sink) -> Steps[str]:
-    """Passes on what needs no care; gives the character that does, which is not yet taken."""
+    """Passes on plain characters; returns the next special one without consuming it."""
     while True:
         found = reader.take_run(_PLAIN)
         if found:
@@ -193,7 +193,7 @@ def _read_escape(reader: Reader, sink: Sink) -> Steps[None]:
 
 
 def _hex(reader: Reader) -> Steps[str]:
-    """The four digits after the `u` that comes next, not taken; "" where they are none."""
+    """The four digits after the next `u`, not consumed; "" if there are none."""
     digits = (yield from reader.ahead(5))[1:]
     if not _HEX.issuperset(digits):
         return ""

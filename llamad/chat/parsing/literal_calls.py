@@ -31,7 +31,7 @@ class _Dialect:
 _PYTHON = _Dialect(('"', "'"), has_escapes=True, has_bare_keys=False)
 _GEMMA = _Dialect((GEMMA_QUOTE, '"'), has_escapes=False, has_bare_keys=True)
 _CLOSERS = {"{": "}", "[": "]", "(": ")"}
-_JSON = {"(": "[", ")": "]"}  # of what JSON writes in another way
+_JSON = {"(": "[", ")": "]"}  # escapes that JSON writes differently
 _WORDS = {"True": "true", "False": "false", "None": "null", "true": "true", "false": "false", "null": "null"}
 _SCALAR = re.compile(r"[\w.+-]+")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
@@ -64,7 +64,7 @@ def python_calls(stream: Stream, marker: str) -> Steps[None]:
 
 
 def python_arguments(stream: Stream, name: str) -> Steps[None]:
-    """After the parenthesis: key=value, ... and the one that closes."""
+    """After the parenthesis: key=value, ... and the closing one."""
     stream.begin(name)
     lead = "{"
     yield from stream.blanks()
@@ -72,7 +72,7 @@ def python_arguments(stream: Stream, name: str) -> Steps[None]:
         if lead != "{":
             yield from stream.expect(",")
             yield from stream.blanks()
-            if (yield from stream.first_of(")")):  # Python allows a comma at the end
+            if (yield from stream.first_of(")")):  # Python allows a trailing comma
                 break
         key = yield from stream.name()
         yield from stream.blanks()

@@ -1,7 +1,7 @@
 """Calls whose parameters are written one by one instead of as JSON: Qwen3-Coder, Seed, GLM, Hunyuan.
 
 One generation, one thread. Converted to JSON as they arrive: a parameter that can only be a string is streamed, any
-other is held until complete, since only then it is known whether it is JSON.
+other is held until complete, since only then is it known whether it is JSON.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FUNCTION = "<function="
 _PARAMETER = "<parameter="
 _FUNCTION_END = "</function>"
 _PARAMETER_ENDS = Markers(("\n</parameter>", "</parameter>"))
-HUNYUAN = ":opensource"  # in each of its tags, which else are GLM's
+HUNYUAN = ":opensource"  # in each of its tags, which are otherwise GLM's
 _CALL_END = "</tool_call>"
 _KEY_CHARS = re.compile(r"[^<>\r\n]+")
 _CLOSES = (_CALL_END, "</seed:tool_call>")

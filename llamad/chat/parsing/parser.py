@@ -51,9 +51,9 @@ def run(stream: Stream, format: Format) -> Steps[None]:
         if stream.options.reasoning == "deepseek-legacy":
             stream.content(format.think[0])
         yield from _thought(stream, format.think[1])
-    if format.name == "functionary":  # the prompt ends where a recipient is to be named
+    if format.name == "functionary":  # the prompt ends where the recipient comes next
         yield from _try(stream, recipient, "")
-    fresh = True  # nothing but blanks since the beginning, the last thought or the last call
+    fresh = True  # only whitespace since the start, the last reasoning or the last call
     while True:
         if fresh:
             yield from stream.blanks()
@@ -151,12 +151,12 @@ def _bare(stream: Stream, marker: str) -> Steps[None]:
     yield from stream.first_of(";", ",")
     yield from stream.blanks()
     if (yield from stream.peek()) == "{":
-        stream.commit()  # what stands between two calls is no content
+        stream.commit()  # what is between two calls is not content
 
 
 def _generic(stream: Stream, marker: str) -> Steps[None]:
-    """{"tool_call":{…}}, {"tool_calls":[…]} or {"response":"…"}; or calls with nothing around them, as some models
-    write them whatever they are told (xLAM for one), where the functions are known."""
+    """{"tool_call":{…}}, {"tool_calls":[…]} or {"response":"…"}; or, if the functions are known, bare calls, which some
+    models (such as xLAM) write whatever the prompt says."""
     if marker == "[":
         yield from array(stream, bare=True)
         return
@@ -190,7 +190,7 @@ def _response(stream: Stream) -> Steps[None]:
 
 
 def _nothing(text: str) -> None:
-    """A response that is no string is shown as it was written."""
+    """A response that is not a string is passed on as written."""
 
 
 _BARE: dict[str, tuple[Handler, str]] = {"llama3": (_bare, "{"), "generic": (_generic, "{[")}

@@ -34,19 +34,19 @@ class Stream(Reader):
         self._in_arguments = False
         self._in_call = False
 
-    # Content and thoughts
+    # Content and reasoning
 
     def content(self, text: str) -> None:
         self.out.content(text)
         self.commit()
 
     def release(self) -> None:
-        """What was taken turned out to be content."""
+        """What was consumed turned out to be content."""
         if text := self.kept():
             self.content(text)
 
     def begin_thought(self) -> None:
-        """What was taken is the tag that opens it."""
+        """What was consumed is the tag that opens it."""
         if self.options.reasoning in ("none", "deepseek-legacy"):
             self.out.content(self.kept())
         else:
@@ -61,7 +61,7 @@ class Stream(Reader):
         self.commit()
 
     def end_thought(self) -> None:
-        """What was taken is the tag that closes it."""
+        """What was consumed is the tag that closes it."""
         if self.options.reasoning in ("none", "deepseek-legacy"):
             self.out.content(self.kept())
         self.out.end_thought()
@@ -87,7 +87,7 @@ class Stream(Reader):
         self._in_arguments = False
 
     def end(self) -> None:
-        """The call is whole; what may close it around it is not needed."""
+        """The call is complete; closing tags around it are optional."""
         self._in_call = self._in_arguments = False
         self.commit()
 
@@ -101,7 +101,7 @@ class Stream(Reader):
         self.end()
 
     def fail(self) -> None:
-        """The call is malformed: the rest is text. Where the text only ended too early, the call keeps it."""
+        """The call is malformed: the rest is text. If the text merely ended early, the call keeps what it has."""
         if self._in_call and self.ended and self.is_empty:
             if self._in_arguments:
                 self.out.arguments(self.kept())
@@ -112,7 +112,7 @@ class Stream(Reader):
 
 
 class OutputParser(Protocol):
-    """Takes the generated text in pieces, cut anywhere, and gives what is sure of its meaning."""
+    """Takes the generated text in pieces, split anywhere, and returns what is certain so far."""
 
     def feed(self, text: str) -> list[Delta]: ...
     def finish(self) -> list[Delta]: ...
@@ -129,7 +129,7 @@ class PlainParser:
 
 
 class StepParser:
-    """The parser whose steps these are; they end when the text does."""
+    """A parser that runs these steps; they end with the text."""
 
     def __init__(self, stream: Stream, steps: Steps[None]) -> None:
         self._stream = stream

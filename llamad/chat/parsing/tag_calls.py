@@ -16,18 +16,18 @@ from llamad.chat.parsing.text_reader import Malformed, Markers, Steps
 
 @dataclass(frozen=True, slots=True)
 class Spelling:
-    """`call` and `key` end before the name that they give; `tag_end` ends every tag that has attributes."""
+    """`call` and `key` end before the name; `tag_end` ends every tag that has attributes."""
 
     call: str
     call_end: str
     key: str
     value_end: str
-    open: str = ""  # around all calls; "" where they stand alone
+    open: str = ""  # around all calls; "" if there is none
     close: str = ""
     tag_end: str = ">"
     type_attribute: str = ""  # of a parameter
-    string: str = ""  # what the attribute says of a string
-    line: str = "\n"  # between tags, as the model was taught
+    string: str = ""  # the attribute's value for a string
+    line: str = "\n"  # between tags, as the model was trained
     special: tuple[str, ...] = ()
 
 
@@ -81,7 +81,7 @@ _RAW = "<![CDATA["
 
 
 def invoked(stream: Stream, marker: str, spelling: Spelling) -> Steps[None]:
-    """After the tag around all calls, or the beginning of one."""
+    """After the tag around all calls, or the start of one call."""
     if marker != spelling.call:
         yield from stream.blanks()
         yield from stream.expect(spelling.call)
@@ -124,7 +124,7 @@ def _call(stream: Stream, spelling: Spelling) -> Steps[None]:
 
 
 def _tag_end(stream: Stream, spelling: Spelling) -> Steps[dict[str, str]]:
-    """From the quote after a name to the end of its tag: the attributes between."""
+    """The attributes of a tag, from the quote after its name to its end."""
     yield from stream.expect('"')
     text = yield from stream.run(_ATTRIBUTES)
     yield from stream.expect(spelling.tag_end)

@@ -1,7 +1,7 @@
 """Reads the text of one generation as it arrives, with generators that wait where they cannot decide yet.
 
-One generation, one thread. Decisions depend on the text alone, not on how it was cut: a step takes what it is sure
-of and yields for the rest. What was taken but not passed on is kept, so that a malformed call can be passed on as
+One generation, one thread. Decisions depend on the text alone, not on how it was split: a step consumes what is certain
+and yields for the rest. What was consumed but not passed on is kept, so that a malformed call can be passed on as
 text.
 """
 
@@ -21,11 +21,11 @@ NAME = re.compile(r"[\w.:/@$-]+")
 
 
 class Malformed(Exception):
-    """What was read is not what the format promises; caught where the call's marker was found."""
+    """The text does not match the format; caught where the call's marker was found."""
 
 
 class Markers:
-    """Texts to look for; none is the beginning of another."""
+    """Texts to look for; none is a prefix of another."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         self.texts = tuple(texts)
@@ -35,7 +35,7 @@ class Markers:
         self._prefixes = {text[:n] for text in self.texts for n in range(1, len(text))}
 
     def find(self, text: str, at: int, ended: bool) -> tuple[int, str]:
-        """Where the first marker begins or might, and the marker itself, "" while that is not sure."""
+        """Where the first marker starts or may start, and the marker itself, "" while it is not certain."""
         if not self.texts:
             return len(text), ""
         hit = self._pattern.search(text, at)
@@ -63,11 +63,11 @@ class Reader:
         return self._at == len(self._text)
 
     def kept(self) -> str:
-        """What was taken since the last commit."""
+        """What was consumed since the last commit."""
         return "".join(self._kept)
 
     def commit(self) -> None:
-        """What was taken so far has been given out, or need not be."""
+        """What was consumed so far has been passed on, or need not be."""
         self._kept.clear()
 
     def take(self, n: int) -> str:
@@ -77,17 +77,17 @@ class Reader:
         return taken
 
     def take_run(self, pattern: re.Pattern[str], most: int | None = None) -> str:
-        """What matches here and has arrived; the run may go on."""
+        """What matches here and has arrived; more may follow."""
         end = len(self._text) if most is None else self._at + most
         hit = pattern.match(self._text, self._at, end)
         return self.take(hit.end() - self._at) if hit else ""
 
     def here(self) -> str:
-        """The next character if it has arrived, else ""; for loops where a generator each time is too dear."""
+        """The next character if it has arrived, else ""; for loops in which a generator is too expensive."""
         return self._text[self._at : self._at + 1]
 
     def peek(self) -> Steps[str]:
-        """The next character; "" where the text ends."""
+        """The next character; "" at the end of the text."""
         while self._at == len(self._text):
             if self.ended:
                 return ""
@@ -95,13 +95,13 @@ class Reader:
         return self._text[self._at]
 
     def ahead(self, n: int) -> Steps[str]:
-        """The next n characters, fewer where the text ends."""
+        """The next n characters; fewer at the end of the text."""
         while len(self._text) - self._at < n and not self.ended:
             yield
         return self._text[self._at : self._at + n]
 
     def first_of(self, *texts: str) -> Steps[str]:
-        """Takes the one of these that comes next; "" and nothing taken where none does."""
+        """Consumes whichever of these comes next; "" if none does."""
         longest = max(map(len, texts))
         while True:
             ahead = self._text[self._at : self._at + longest]
@@ -119,7 +119,7 @@ class Reader:
             raise Malformed
 
     def skip(self, *texts: str) -> Steps[None]:
-        """Takes one of these where it comes next, and the part of one that the text ends in."""
+        """Consumes one of these if it comes next, also a part of one at the end of the text."""
         if not (yield from self.first_of(*texts)) and self.ended:
             rest = self._text[self._at :]
             if any(text.startswith(rest) for text in texts):
@@ -133,7 +133,7 @@ class Reader:
             yield
 
     def run(self, pattern: re.Pattern[str], most: int = LONGEST_NAME) -> Steps[str]:
-        """The characters that fit the pattern (one class, repeated), at most so many; "" where none does."""
+        """The next characters that match the pattern (one class, repeated), at most `most`; "" if none does."""
         found: list[str] = []
         left = most
         while True:
@@ -151,7 +151,7 @@ class Reader:
         return name
 
     def until(self, markers: Markers, sink: Sink) -> Steps[str]:
-        """Passes the text before the first marker to the sink, takes the marker; "" where the text ends."""
+        """Passes the text before the first marker to the sink, consumes the marker; "" at the end of the text."""
         while True:
             start, marker = markers.find(self._text, self._at, self.ended)
             if start > self._at:

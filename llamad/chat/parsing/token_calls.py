@@ -11,7 +11,7 @@ from llamad.chat.parsing.literal_calls import python_arguments
 from llamad.chat.parsing.stream import Stream
 from llamad.chat.parsing.text_reader import NAME, Malformed, Markers, Steps
 
-DEEPSEEK_CALLS = (  # R1's distillations are not sure of their own tokens
+DEEPSEEK_CALLS = (  # R1's distillations do not write their own tokens reliably
     "<｜tool▁calls▁begin｜>",
     "<｜tool_calls_begin｜>",
     "<｜tool calls begin｜>",
@@ -158,7 +158,7 @@ def solar(stream: Stream, marker: str) -> Steps[None]:
 
 
 def recipient(stream: Stream, marker: str) -> Steps[None]:
-    """Functionary's: whom the text is for, in a line of its own; `all` is the user."""
+    """Functionary's recipient of the text, on a line of its own; `all` is the user."""
     name = yield from stream.name()
     yield from stream.expect("\n")
     if name == "all":

@@ -1,8 +1,8 @@
-"""Grammars that force tool calls: GBNF for the calls of one format, with arguments by their schemas. Also what
+"""Grammars that force tool calls: GBNF for the calls of one format, with arguments by their schemas. Also for what
 precedes an answer shaped by a schema.
 
-Any thread, no state. A grammar here allows what a parser here reads. If the model reasons, reasoning may come
-first: calls are seldom better without it.
+Any thread, no state. A grammar allows what the format's parser reads. If the model reasons, reasoning may come first:
+calls are seldom better without it.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from llamad.chat.schema.expressions import (
 
 ANY_OBJECT = {"type": "object"}
 _NINE = rep(Chars(normal([(48, 57), (65, 90), (97, 122)])), 9, 9)
-_ONE_CALL = ("llama3", "gpt-oss", "functionary")  # whose templates know no second call in one answer
+_ONE_CALL = ("llama3", "gpt-oss", "functionary")  # whose templates do not support a second call in one answer
 
 
 _TEN = rep(Chars(normal([(48, 57), (97, 122)])), 10, 10)
@@ -57,7 +57,7 @@ _SHOWN = {"integer": "number"}  # in tags that name a type
 
 
 class ToolError(ValueError):
-    """A tool, or the choice of one, that no grammar can be made for; the text names the field."""
+    """A tool, or a choice of one, that cannot be turned into a grammar; the text names the field."""
 
 
 def tool_grammar(
@@ -68,10 +68,10 @@ def tool_grammar(
     parallel: bool,
     starts_in_reasoning: bool = False,
 ) -> str:
-    """GBNF for one call, or for several where `parallel`, of any tool ("required") or of the one that is named.
+    """GBNF for one call, or several if `parallel`, of any tool ("required") or of the named one.
 
-    "auto" is possible with the generic format only, whose answers are forced into JSON either way. ToolError tells
-    what is wrong with the tools. Where the prompt ends inside a thought, its end comes first.
+    "auto" is for the generic format only, whose answers are JSON either way. Raises ToolError if something is wrong
+    with the tools. If the prompt ends inside reasoning, the end of it comes first.
     """
     named = [_Tool(i, tool) for i, tool in enumerate(tools)]
     if choice not in ("required", "auto"):
@@ -88,8 +88,8 @@ def tool_grammar(
 
 @lru_cache(maxsize=8)
 def before_answer(format: Format, starts_in_reasoning: bool) -> str:
-    """GBNF of what must come before an answer that a schema forms: the end of the thought that the prompt has opened,
-    gpt-oss's headers; "" where the answer comes at once."""
+    """GBNF for what must precede an answer shaped by a schema: the end of reasoning that the prompt has opened,
+    gpt-oss's headers; "" if nothing."""
     if format.name == "gpt-oss":
         rest = seq(until(END), Literal(f"{START}assistant"))
         thought = rest if starts_in_reasoning else opt(seq(Literal(f"{CHANNEL}analysis{MESSAGE}"), rest))
@@ -143,7 +143,7 @@ class _Grammar:
         return Reference(name)
 
     def _around(self) -> tuple[Expr, Expr, Expr]:
-        """What stands before the first call, between two, and after the last."""
+        """The text before the first call, between two, and after the last."""
         format = self._format
         listed = seq(Literal(","), self._blank)
         match format.name:
@@ -165,7 +165,7 @@ class _Grammar:
                 one = SPELLINGS[format.variant]
                 if not one.open:
                     return EMPTY, Literal("\n"), EMPTY
-                k3 = format.variant == "kimi-k3"  # without a thought its prompt has opened the response
+                k3 = format.variant == "kimi-k3"  # without reasoning, its prompt has opened the response
                 left = opt(Literal("<|close|>response<|sep|>")) if k3 else EMPTY
                 return (
                     seq(left, Literal(one.open + one.line)),
@@ -267,7 +267,7 @@ class _Grammar:
         return Reference("response")
 
     def _parameters(self, tool: _Tool) -> list[tuple[str, Any, bool]]:
-        """Name, schema, whether it must be there; in the schema's order."""
+        """Name, schema, whether it is required; in the schema's order."""
         schema = tool.schema if isinstance(tool.schema, dict) else {}
         properties, required = schema.get("properties"), schema.get("required")
         names = required if isinstance(required, list) else []
@@ -277,7 +277,7 @@ class _Grammar:
         ]
 
     def _written_bare(self, tool: _Tool) -> Expr:
-        """Parameters in the schema's order, each between tags; those that are not required may be left out."""
+        """Parameters in the schema's order, each between tags; optional ones may be left out."""
         tags = tags_of(self._format, tool.name)
         parts: list[Expr] = [tags.opens]
         for i, (key, schema, must) in enumerate(self._parameters(tool)):
@@ -296,7 +296,7 @@ class _Grammar:
         return seq(*parts, Literal(tags.closes))
 
     def _bare_text(self, tool: _Tool, rule: str, key: str, schema: Any, end: str) -> Expr:
-        """Strings stand for themselves: where a schema says which ones, these; else any up to the end tag."""
+        """Strings are written bare: those that a schema lists, else any text up to the end tag."""
         if not isinstance(schema, dict):
             schema = {}
         given = [schema["const"]] if "const" in schema else schema.get("enum")
@@ -335,7 +335,7 @@ class _Grammar:
             if tool.strict:
                 where = f"{tool.where}.properties.{key}"
                 raise ToolError(
-                    f"{where}: this model writes no JSON; a strict tool can only have plain values"
+                    f"{where}: this model does not write JSON; a strict tool can only have plain values"
                 )
             return gemma_value(self._rule)
         end = GEMMA_QUOTE

@@ -1,6 +1,6 @@
 """The functions that a request offers, as far as parsing needs them: names, and the types of parameters.
 
-Read-only once made; any thread. Schemas come from clients: nothing here trusts their shape.
+Read-only once made; any thread. Schemas come from clients: nothing here trusts their form.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ _PYTHON = ("python", "ipython", "code_interpreter")
 _TYPES = {str: "string", bool: "boolean", int: "integer", float: "number", list: "array", dict: "object"}
 _SPOKEN = {"True": "true", "False": "false", "None": "null"}
 _DEEPEST = 16
-_LOOKS_MAX = 1000  # at parts of one schema: references may make few parts look like very many
+_LOOKS_MAX = 1000  # parts of one schema that are visited: references may multiply them
 
 
 class Tools:
-    """With None every name is taken, and a parameter's type is guessed from its text."""
+    """None: every name is accepted, and a parameter's type is guessed from its text."""
 
     def __init__(self, tools: Iterable[Any] | None) -> None:
         self._functions: dict[str, Any] | None = None
@@ -39,11 +39,11 @@ class Tools:
 
     @property
     def python(self) -> str:
-        """The function that takes bare code; "" where none does."""
+        """The function that takes bare code; "" if none does."""
         return next((name for name in _PYTHON if self._functions and name in self._functions), "")
 
     def types(self, function: str, parameter: str) -> frozenset[str]:
-        """The JSON types the parameter may have; empty where nothing is known."""
+        """The JSON types the parameter may have; empty if unknown."""
         schema = (self._functions or {}).get(function)
         properties = schema.get("properties") if isinstance(schema, dict) else None
         found = properties.get(parameter) if isinstance(properties, dict) else None
@@ -82,7 +82,7 @@ def _types_of(schema: Any, root: Any, depth: int, looks: Iterator[int]) -> froze
 
 
 def json_of(text: str, types: frozenset[str]) -> str:
-    """The JSON value of a parameter that was written bare: itself where it is one of these types, else a string."""
+    """The JSON value of a bare parameter: as written if it is of one of these types, else a string."""
     bare = text.strip()
     if types:
         bare = _SPOKEN.get(bare, bare)

@@ -1,6 +1,6 @@
 """JSON Schema to GBNF: `to_grammar` returns a grammar for the JSON values that a schema allows.
 
-Any thread, no state, bounded work: hostile schemas are refused, never slow. Knows neither HTTP nor the engine.
+Any thread, no state, bounded work: hostile schemas are rejected, never slow. Knows neither HTTP nor the engine.
 
 Values are compact, or with one space after `:` and `,`, or indented; members come in the schema's order. What a
 grammar cannot enforce is an error that names the keyword, or a warning.
@@ -24,7 +24,7 @@ def to_grammar(schema: object, *, strict: bool = True) -> tuple[str, list[str]]:
     try:
         converter = Converter(schema, strict)
         return converter.grammar(), converter.report.warnings
-    except RecursionError:  # the limits keep far from it, unless the caller's own stack is nearly full
+    except RecursionError:  # the limits prevent it, unless the caller's own stack is nearly full
         raise SchemaError("#", "", "the schema is nested too deeply; flatten it") from None
 
 
@@ -33,8 +33,8 @@ def to_rules(
 ) -> tuple[dict[str, str], list[str]]:
     """Rules to put into a larger grammar, by name, and the warnings; the value is the rule `prefix`.
 
-    Every other name begins with the prefix, but for the built-in ones, which are the same for every schema. `at`
-    leads to the part of the schema that is meant; its references still see the whole.
+    Every other name begins with the prefix, except the built-in ones, which are the same for every schema. `at` is the
+    path to a part of the schema; references are still resolved in the whole.
     """
     try:
         converter = Converter(schema, strict)

@@ -98,4 +98,4 @@ def _refuse(report: Report, node: Node) -> None:
     if node.get("uniqueItems") and node.value.get("maxItems", 2) > 1:
         report.refuse(node.pointer, "uniqueItems", "a grammar cannot compare the elements")
     if "contains" in node.value and (node.get("minContains") != 0 or "maxContains" in node.value):
-        report.refuse(node.pointer, "contains", "a grammar cannot count the elements that fit")
+        report.refuse(node.pointer, "contains", "a grammar cannot count the elements that match")

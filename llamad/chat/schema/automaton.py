@@ -26,7 +26,7 @@ class TooLarge(ValueError):
 
 
 class Automaton:
-    """State 0 is where it begins; a character without a move is refused."""
+    """State 0 is the start; a character without a transition is rejected."""
 
     def __init__(self, moves: list[Moves], accepts: list[bool]) -> None:
         self.moves = moves
@@ -45,7 +45,7 @@ class Automaton:
         return self.accepts[state]
 
     def trimmed(self) -> Automaton:
-        """Without the states from which no end is reached."""
+        """Without the states that cannot reach acceptance."""
         users: list[list[int]] = [[] for _ in self.moves]
         for state, exits in enumerate(self.moves):
             for _, _, after in exits:
@@ -108,7 +108,7 @@ def of_length(least: int, most: int | None) -> Automaton:
 
 
 def together(parts: Sequence[tuple[Automaton, bool]], spend: Spend, limit: int = MOST_STATES) -> Automaton:
-    """The texts that each part accepts, or does not accept, as the flag beside it says."""
+    """The intersection of the parts, each complemented if its flag says so."""
     number = {tuple(0 for _ in parts): 0}
     states = list(number)
     moves: list[Moves] = []
@@ -160,9 +160,9 @@ def _append(moves: Moves, low: int, high: int, to: int) -> None:
 
 
 class _Positions:
-    """The automaton with many states at once, which `determined` turns into one with a single one.
+    """A nondeterministic automaton, which `determined` makes deterministic.
 
-    Each position has at most one kind of exit: free steps, steps by a character, or a step past an anchor.
+    Each position has at most one kind of exit: empty steps, steps by a character, or a step past an anchor.
     """
 
     def __init__(self, tree: Tree, spend: Spend) -> None:
@@ -261,7 +261,7 @@ class _Positions:
 
 
 def _split(edges: Iterable[tuple[Ranges, int]]) -> Iterable[tuple[int, int, frozenset[int]]]:
-    """The targets of each stretch of characters over which they are the same."""
+    """The targets for each range of characters that share them."""
     changes: dict[int, list[tuple[bool, int]]] = {}
     for ranges, to in edges:
         for low, high in ranges:

@@ -1,6 +1,6 @@
-"""Sets of characters, and how JSON text spells the characters of a set inside a string.
+"""Sets of characters, and how JSON strings spell them.
 
-Any thread; pure but for the rules it adds. It knows JSON strings, not schemas.
+Any thread; pure but for the rules it adds. Knows JSON strings, not schemas.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def spelled(rules: Rules, ranges: Ranges) -> Expr:
 
 
 def any_char(rules: Rules) -> Reference:
-    """One character in any spelling JSON has, half surrogate pairs left out."""
+    """One character in any JSON spelling, without lone surrogates."""
 
     def make() -> Expr:
         escapes = [

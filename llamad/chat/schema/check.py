@@ -21,7 +21,7 @@ DEEPEST = 80
 
 
 def same(a: Any, b: Any) -> bool:
-    """JSON's equality: 1 is 1.0 and is not true."""
+    """JSON's equality: 1 equals 1.0 but not true."""
     if isinstance(a, bool) or isinstance(b, bool):
         return a is b
     if isinstance(a, dict) and isinstance(b, dict):
@@ -41,7 +41,7 @@ def is_type(value: Any, kind: str) -> bool:
 
 
 def _key(value: Any) -> tuple[bool, Any]:
-    """Equal for scalars that are the same."""
+    """A key that is the same for equal scalars."""
     return isinstance(value, bool), value
 
 
@@ -144,11 +144,11 @@ class Checker:
         if known in PATTERNS:
             return self.matches(node.pointer, "format", PATTERNS[known], value)
         if known is not None and known not in INTEGERS:
-            self._strings.gather([node])  # refuses it
+            self._strings.gather([node])  # rejects it
         return True
 
     def matches(self, pointer: str, keyword: str, pattern: str, text: str) -> bool:
-        """True too where the pattern cannot be honoured and need not be."""
+        """Also True if the pattern cannot be honoured and need not be."""
         found = self._parts(pointer, keyword, pattern)
         self._report.spend(len(text))
         return all(automaton.matches(text) == wanted for automaton, wanted in found)
@@ -159,7 +159,7 @@ class Checker:
             try:
                 self._automata[pattern] = [(of_pattern(p.tree, self._report.spend), p.wanted) for p in found]
             except TooLarge:
-                self._report.refuse(pointer, keyword, "the pattern is too intricate")
+                self._report.refuse(pointer, keyword, "the pattern is too complex")
                 self._automata[pattern] = []
         return self._automata[pattern]
 

@@ -55,7 +55,7 @@ def _joined(rules: Rules, parts: list[Expr]) -> Expr:
 
 
 def _of_texts(rules: Rules, report: Report, texts: list[str], hint: str) -> Expr:
-    """Exactly these texts, with what several begin with written once."""
+    """Exactly these texts, with common prefixes written once."""
     name = rules.reserve(hint)
     queue = deque([(name, texts)])
     while queue:

@@ -45,7 +45,7 @@ class Converter:
         self.context = Context(self.rules, self.report, flattener, strings, checker, self.ask)
         self._names: dict[Goal, str] = {}
         self._queue: deque[tuple[Goal, str]] = deque()
-        self._alternatives: dict[str, list[str]] = {}  # rules that may stand for a rule as a whole
+        self._alternatives: dict[str, list[str]] = {}  # rules that may be the whole body of a rule
         self._pointers: dict[str, str] = {}
 
     def grammar(self) -> str:
@@ -94,7 +94,7 @@ class Converter:
         return alt(options)
 
     def _plain(self, owns: Sequence[Node], name: str) -> Expr:
-        """What no choice is left in: given values, or the types with what holds for each."""
+        """A goal without choices: fixed values, or the types with their constraints."""
         given = next((node for node in owns if node.value.keys() & {"enum", "const"}), None)
         if given is not None:
             return self._given(given, owns, name)
@@ -178,7 +178,7 @@ class Converter:
         return self.rules.once("object", make)
 
     def _check_progress(self) -> None:
-        """A rule that may stand for itself through choices alone would recur without reading anything."""
+        """A rule that reaches itself through choices alone would recurse without consuming anything."""
         done: set[str] = set()
         for start in self._alternatives:
             path: set[str] = set()
@@ -189,7 +189,7 @@ class Converter:
                     path.discard(name)
                     done.add(name)
                 elif name in path:
-                    reason = "a choice leads back to itself with nothing between"
+                    reason = "a choice refers back to itself with nothing between"
                     raise SchemaError(self._pointers[name], "anyOf", reason)
                 elif name not in done:
                     path.add(name)
@@ -198,7 +198,7 @@ class Converter:
 
 
 def _types(owns: Iterable[Node]) -> frozenset[str]:
-    """The types all allow. Where none names any, the keywords tell: `properties` means an object."""
+    """The types that all allow. If none is given, the keywords decide: `properties` means an object."""
     found = ALL
     named = False
     hinted: set[str] = set()

@@ -21,7 +21,7 @@ DATA = frozenset({"const", "default", "enum", "example", "examples"})  # hold in
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One schema in the document, known by its place."""
+    """One schema in the document, identified by its path."""
 
     pointer: str
     value: Any = field(compare=False, repr=False)
@@ -46,20 +46,18 @@ class Document:
         self._anchors: dict[str, Node] | None = None
 
     def check(self, node: Node) -> None:
-        """Raises where a keyword of this node is malformed."""
+        """Raises if a keyword of this node is malformed."""
         if node.pointer not in self._checked:
             self._checked.add(node.pointer)
             check_shapes(node.pointer, node.value)
 
     def target(self, node: Node) -> Node | None:
-        """Where the node's `$ref` leads; None where it leads out of the document and that may be ignored."""
+        """The target of the node's `$ref`; None if it is outside the document and may be ignored."""
         ref: str = node.value["$ref"]
         base, _, fragment = ref.partition("#")
         own = self.root.get("$id") if isinstance(self.root.value, dict) else None
         if base and not (isinstance(own, str) and own.rstrip("#") == base):
-            self._report.refuse(
-                node.pointer, "$ref", f'"{ref}" leads out of the schema; only "#…" is followed'
-            )
+            self._report.refuse(node.pointer, "$ref", f'"{ref}" is outside the schema; only "#…" is followed')
             return None
         try:
             fragment = unquote(fragment, errors="strict")
@@ -108,7 +106,7 @@ def _anchors(root: Node) -> dict[str, Node]:
 
 
 def _check_size(schema: object) -> None:
-    """Bounds depth and size, and that every key, text and number can be written as JSON."""
+    """Checks depth and size, and that every key, string and number can be written as JSON."""
     places = 0
     level: list[object] = [schema]
     depth = 0
@@ -138,7 +136,7 @@ def _check_scalar(value: object) -> None:
     reason = ""
     if isinstance(value, str):
         if not value.isascii() and any("\ud800" <= c <= "\udfff" for c in value):
-            reason = "a text in the schema has half a surrogate pair; send whole characters"
+            reason = "a string in the schema has a lone surrogate; send whole characters"
     elif isinstance(value, float):
         if not math.isfinite(value):
             reason = "a number in the schema is not finite"
@@ -146,6 +144,6 @@ def _check_scalar(value: object) -> None:
         if value.bit_length() > LONGEST_NUMBER:
             reason = "a number in the schema has thousands of digits"
     elif value is not None:
-        reason = f"the schema holds a {type(value).__name__}, which is no JSON value"
+        reason = f"the schema holds a {type(value).__name__}, which is not a JSON value"
     if reason:
         raise SchemaError("#", "", reason)

@@ -11,7 +11,7 @@ SHOWN = 200  # characters of a pointer in a message
 
 
 class SchemaError(ValueError):
-    """A schema that no grammar can be made of. `keyword` is empty where the schema as a whole is the matter."""
+    """A schema that cannot be turned into a grammar. `keyword` is empty if it is about the schema as a whole."""
 
     def __init__(self, pointer: str, keyword: str, reason: str) -> None:
         self.pointer = pointer
@@ -22,10 +22,10 @@ class SchemaError(ValueError):
 
 
 class Report:
-    """Collects what is dropped; where nothing may be dropped, the first such thing is an error.
+    """Collects what is dropped; if nothing may be dropped, the first is an error.
 
-    It also counts the work done, so that no schema, however contrived, keeps a thread busy for long; what is not
-    counted well enough is stopped by the clock.
+    Also counts the work done, so that no schema, however contrived, keeps a thread busy for long; a time limit stops
+    what is not counted well enough.
     """
 
     MOST_WORK = 1_500_000
@@ -39,7 +39,7 @@ class Report:
         self._seen: set[tuple[str, str]] = set()
 
     def refuse(self, pointer: str, keyword: str, reason: str) -> None:
-        """A constraint that cannot be honoured: raises when strict, else the caller goes on without it."""
+        """A constraint that cannot be honoured: raises if strict, else the caller drops it."""
         error = SchemaError(pointer, keyword, reason)
         if self.strict:
             raise error

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-NESTING = 8  # after so many levels a chain is continued in a rule of its own
+NESTING = 8  # after this many levels a chain continues in a rule of its own
 MOST_REPEATS = 100_000
 
-Ranges = tuple[tuple[int, int], ...]  # of code points, inclusive, sorted, apart from each other
+Ranges = tuple[tuple[int, int], ...]  # of code points, inclusive, sorted, not adjacent
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ def opt(body: Expr) -> Expr:
 
 
 def normal(ranges: Iterable[tuple[int, int]]) -> Ranges:
-    """Sorted, with what touches joined."""
+    """Sorted, with adjacent ranges joined."""
     found: list[tuple[int, int]] = []
     for low, high in sorted(ranges):
         if found and low <= found[-1][1] + 1:
@@ -134,7 +134,7 @@ def references(expr: Expr) -> Iterator[str]:
 
 
 def weight(expr: Expr) -> int:
-    """About the length of the text."""
+    """The approximate length of the text."""
     total = 0
     stack = [expr]
     while stack:

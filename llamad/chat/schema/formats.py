@@ -25,7 +25,7 @@ PATTERNS = {
     "uuid": f"^{_HEX}{{8}}-{_HEX}{{4}}-{_HEX}{{4}}-{_HEX}{{4}}-{_HEX}{{12}}$",
 }
 
-# OpenAPI's formats of numbers: a range of integers, or nothing a grammar would have to do.
+# OpenAPI's formats of numbers: a range of integers, or nothing for a grammar to enforce.
 INTEGERS = {"int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1)}
 NUMBERS = frozenset({"float", "double", "int32", "int64"})
 

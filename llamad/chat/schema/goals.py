@@ -75,7 +75,7 @@ class Flattener:
         self._report = report
 
     def flatten(self, goal: Goal) -> Goal | None:
-        """Only own, null and choices, each once, in the order of the schema; None: nothing can satisfy it."""
+        """Only own, null and choices, without duplicates, in the schema's order; None: nothing can satisfy it."""
         found: dict[Atom, None] = {}
         done: set[Atom] = set()
         path: set[Atom] = set()
@@ -89,7 +89,7 @@ class Flattener:
                 continue
             if atom in path:
                 raise SchemaError(
-                    atom.node.pointer, "$ref", "the reference leads back to itself with nothing between"
+                    atom.node.pointer, "$ref", "the reference refers back to itself with nothing between"
                 )
             if atom in done:
                 continue
@@ -109,7 +109,7 @@ class Flattener:
         return tuple(found)
 
     def choices(self, atom: Atom) -> list[Atom]:
-        """What a choice is between."""
+        """The alternatives of a choice."""
         node = atom.node
         if atom.kind == "nullable":
             return [Atom("body", node), Atom("null", node)]
@@ -141,7 +141,7 @@ class Flattener:
         return below
 
     def _inner(self, node: Node) -> Node:
-        """`unevaluated…` looks at all that is asserted of the value: it has a meaning here only on the outside."""
+        """`unevaluated…` depends on everything asserted of the value: it is supported only in the outermost schema."""
         if node.value is True or not node.value.keys() & UNEVALUATED:
             return node
         for keyword in sorted(node.value.keys() & UNEVALUATED):

@@ -1,7 +1,7 @@
 """Property names that are not listed: which are allowed, and the schemas of their values.
 
-One conversion, one thread. Names are partitioned by the `patternProperties` that they match, so that each meets
-exactly the schemas that apply to it; no listed name comes back, in any spelling.
+One conversion, one thread. Names are partitioned by the `patternProperties` that they match, so that each gets
+exactly the schemas that apply to it; listed names are excluded, in any spelling.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ MOST_NAME_STATES = 15_000
 
 @dataclass(frozen=True)
 class Members:
-    """What several object schemas say together of members they do not list by name."""
+    """What several object schemas together say about members they do not list by name."""
 
     owns: Sequence[Node]
-    is_open: bool  # whether names that nothing speaks of may come
+    is_open: bool  # whether names that no keyword covers are allowed
     rest: Node | None  # `unevaluatedProperties` of the outermost schema
 
     def additional(self, matched: Iterable[Node]) -> Goal:
-        """The schemas for a name that `properties` and `patternProperties` of the `matched` schemas speak of."""
+        """The schemas for a name that `properties` and `patternProperties` of the `matched` schemas cover."""
         spoken = {node.pointer for node in matched}
         found = [
             schema(node.child("additionalProperties"))
@@ -44,7 +44,7 @@ class Members:
 
 
 def extra_member(context: Context, members: Members, names: Sequence[str], hint: str) -> Expr:
-    """One member with a name that is not listed; NEVER where there can be none."""
+    """One member with a name that is not listed; NEVER if there can be none."""
     patterns = _patterns(context, members.owns)
     names_text, names_known = _names_text(context, members.owns)
     if not patterns and not members.is_open:
@@ -89,7 +89,7 @@ def _patterns(context: Context, owns: Iterable[Node]) -> list[PatternSchema]:
 
 
 def _names_text(context: Context, owns: Iterable[Node]) -> tuple[Text, list[str] | None]:
-    """What `propertyNames` asks, and the names it lists if it does."""
+    """What `propertyNames` requires, and the names it lists, if any."""
     goal = tuple(schema(node.child("propertyNames")) for node in owns if "propertyNames" in node.value)
     flat = context.flattener.flatten(goal)
     if flat is None:
@@ -140,5 +140,5 @@ def _refuse_names(context: Context, owns: Iterable[Node]) -> None:
         for keyword in ("patternProperties", "propertyNames", "additionalProperties"):
             if keyword in node.value:
                 context.report.refuse(
-                    node.pointer, keyword, "the property names are too intricate for a grammar"
+                    node.pointer, keyword, "the property names are too complex for a grammar"
                 )

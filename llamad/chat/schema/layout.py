@@ -1,7 +1,7 @@
 """Whitespace, and how long chains are joined: shared by objects, arrays and constants.
 
-One conversion, one thread. Whitespace is at most one space, or one or two line breaks with bounded indentation, so
-that a model cannot write it forever.
+One conversion, one thread. Whitespace is at most one space, or one or two newlines with bounded indentation, so that a
+model cannot write it forever.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def comma(rules: Rules) -> Expr:
 
 
 def enclosed(rules: Rules, opening: str, inside: Expr, closing: str) -> Expr:
-    """A blank may follow the opening bracket and, unless there is nothing inside, precede the closing one."""
+    """Whitespace may follow the opening bracket and, unless it is empty inside, precede the closing one."""
     blank = space(rules)
     if isinstance(inside, Repeat) and (inside.least, inside.most) == (0, 1):
         inside = opt(seq(inside.body, blank))
@@ -37,7 +37,7 @@ def enclosed(rules: Rules, opening: str, inside: Expr, closing: str) -> Expr:
 
 
 class Chain:
-    """An expression built from its end; every few links it is moved into a rule, so that it never nests deep."""
+    """An expression built from its end; every few links it is moved into a rule, so that it never nests deeply."""
 
     def __init__(self, rules: Rules, hint: str, end: Expr) -> None:
         self._rules = rules
@@ -46,7 +46,7 @@ class Chain:
         self.expr = end
 
     def wrap(self, around: Callable[[Expr], Expr]) -> None:
-        """Put something around, or in front of, what there is."""
+        """Put something around, or in front of, the expression so far."""
         self._links += 1
         if self._links % NESTING == 0:
             self.expr = self._rules.shared(self._hint, self.expr)

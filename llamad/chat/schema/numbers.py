@@ -1,6 +1,6 @@
 """Numbers: `integer` with exact bounds, `number` without.
 
-One conversion, one thread. A range of fractions has no grammar of reasonable size and is refused by name.
+One conversion, one thread. A range of fractions has no grammar of reasonable size and is rejected by name.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _FIRST = Chars(((0x31, 0x39),))
 
 
 def exact(value: int | float) -> Fraction:
-    """The number as it was written: 0.1 is a tenth."""
+    """The exact number as written: 0.1 is a tenth."""
     return Fraction(value) if isinstance(value, int) else Fraction(repr(value))
 
 
 def bounds(node: Node) -> tuple[Fraction | None, bool, Fraction | None, bool]:
-    """The bounds of one schema and whether each is left out itself; draft 4's true and false too."""
+    """The bounds of one schema and whether each is exclusive; also draft 4's booleans."""
     low, high = (exact(node.get(k)) if k in node.value else None for k in ("minimum", "maximum"))
     above, under = node.get("exclusiveMinimum"), node.get("exclusiveMaximum")
     low_out, high_out = above is True, under is True
@@ -53,7 +53,7 @@ def integer(rules: Rules, report: Report, owns: Iterable[Node]) -> Expr:
             first, last = INTEGERS[node.get("format")]
             lows, highs = [*lows, first], [*highs, last]
         elif _unknown_format(node):
-            report.refuse(node.pointer, "format", f'"{node.get("format")}" is not known of integers')
+            report.refuse(node.pointer, "format", f'"{node.get("format")}" is not a known format of integers')
         if any(abs(bound) >= 10**MOST_DIGITS for bound in (*lows, *highs)):
             keyword = next((k for k in ("minimum", "maximum") if k in node.value), "exclusiveMinimum")
             report.refuse(
@@ -79,7 +79,7 @@ def number(rules: Rules, report: Report, owns: Iterable[Node]) -> Expr:
                 node.pointer, keyword, f"it cannot be honoured for numbers that may be fractions; {about}"
             )
         if _unknown_format(node):
-            report.refuse(node.pointer, "format", f'"{node.get("format")}" is not known of numbers')
+            report.refuse(node.pointer, "format", f'"{node.get("format")}" is not a known format of numbers')
 
     def make() -> Expr:
         sign = Chars(normal([(0x2B, 0x2B), (0x2D, 0x2D)]))
@@ -142,6 +142,6 @@ def _whole() -> Expr:
 
 
 def _unknown_format(node: Node) -> bool:
-    """A format of strings says nothing of numbers."""
+    """A format of strings does not apply to numbers."""
     known = node.get("format")
     return known is not None and known not in NUMBERS and known not in PATTERNS and "type" in node.value

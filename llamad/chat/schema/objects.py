@@ -64,7 +64,7 @@ def _members(owns: Sequence[Node]) -> Members:
 
 
 def _goal(context: Context, members: Members, name: str) -> Goal:
-    """All that is asked of the value of one listed property."""
+    """All that is required of the value of one listed property."""
     found: list[Node] = []
     matched: list[Node] = []
     for node in members.owns:
@@ -89,9 +89,9 @@ def _refuse(context: Context, node: Node) -> None:
 def _bounds(
     context: Context, owns: Sequence[Node], properties: Sequence[Property], extra: Expr
 ) -> tuple[int, int | None]:
-    """`minProperties` and `maxProperties`, without what holds by itself and what cannot be honoured.
+    """`minProperties` and `maxProperties`, without what always holds and what cannot be honoured.
 
-    An additional name may come twice and count once, so that more than one of them cannot be asked for.
+    An additional name may occur twice and count once, so that more than one of them cannot be required.
     """
     sure = sum(item.required for item in properties)
     least, most = 0, None
@@ -107,7 +107,7 @@ def _bounds(
         if "maxProperties" in node.value and (extra != NEVER or node.get("maxProperties") < len(properties)):
             found = int(node.get("maxProperties"))
             if found > MOST_REPEATS or found * len(properties) > MOST_COUNTED:
-                context.report.refuse(node.pointer, "maxProperties", "so many cannot be counted")
+                context.report.refuse(node.pointer, "maxProperties", "the number is too large to count")
             else:
                 most = found if most is None else min(most, found)
     return least, most
@@ -116,7 +116,7 @@ def _bounds(
 def _listed(
     context: Context, properties: Sequence[Property], extra: Expr, least: int, most: int | None, hint: str
 ) -> Expr:
-    """The members, at least one of them if `least` is 1; `most` only where there are no listed ones."""
+    """The members, at least one if `least` is 1; `most` only if none are listed."""
     between = comma(context.rules)
     more = rep(seq(between, extra), 0, None if most is None else most - 1)
     first_required = next((i for i, item in enumerate(properties) if item.required), len(properties))
@@ -141,7 +141,7 @@ def _listed(
 def _counted(
     context: Context, properties: Sequence[Property], extra: Expr, least: int, most: int | None, hint: str
 ) -> Expr:
-    """The members with their number kept in mind: one rule for each property and each number before it."""
+    """The members, counted: one rule per property and number of members before it."""
     between = comma(context.rules)
     top = max(1, least) if most is None else most
     tails = [_ending(extra, between, count, least, most) for count in range(top + 1)]

@@ -1,6 +1,6 @@
-"""Languages of characters as grammar: from the opening quote of a JSON string to the closing one.
+"""Sets of strings as grammar: from the opening quote of a JSON string to the closing one.
 
-One conversion, one thread. Writes rules; strings.py decides on the languages.
+One conversion, one thread. Writes rules; strings.py decides on the sets.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ QUOTE = Literal('"')
 
 
 def of_automaton(rules: Rules, automaton: Automaton, hint: str) -> Expr:
-    """A rule for every state that several lead to; the others are written where they are entered."""
+    """A rule for every state with several predecessors; the others are inlined."""
     if automaton.is_empty:
         return NEVER
     return _States(rules, automaton, hint).whole()
@@ -73,8 +73,8 @@ class _States:
 
 
 def edges(tree: Tree) -> list[tuple[bool, Tree, bool]] | None:
-    """The alternatives of a pattern with whether each is bound to the begin and to the end; None where anchors
-    are in other places."""
+    """The alternatives of a pattern, and whether each is anchored at the start and at the end; None if there are
+    anchors in other places."""
     found: list[tuple[bool, Tree, bool]] = []
     for option in tree.options if isinstance(tree, Or) else (tree,):
         parts = list(option.parts) if isinstance(option, Cat) else [option]
@@ -93,7 +93,7 @@ def edges(tree: Tree) -> list[tuple[bool, Tree, bool]] | None:
 
 
 def of_edges(rules: Rules, report: Report, found: Iterable[tuple[bool, Tree, bool]]) -> Expr:
-    """A pattern as it is written, repetitions and all."""
+    """A pattern as written, with its repetitions."""
     anything = rep(any_char(rules), 0, None)
     options = []
     for begins, core, ends in found:
@@ -114,4 +114,4 @@ def of_tree(rules: Rules, report: Report, tree: Tree) -> Expr:
             return alt(of_tree(rules, report, option) for option in options)
         case Times(body, least, most):
             return rep(of_tree(rules, report, body), least, most)
-    raise AssertionError("anchors are taken off first")
+    raise AssertionError("anchors are removed first")

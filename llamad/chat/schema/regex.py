@@ -1,7 +1,7 @@
 r"""Parses `pattern`, an ECMAScript regular expression, to a tree. Groups only group; laziness is irrelevant.
 
-Any thread; pure. Look-around, back-references, word boundaries and \p are refused as `Unsupported`; what is not a
-regular expression is `Malformed`.
+Any thread; pure. Look-around, back-references, word boundaries and \p raise `Unsupported`; what is not a regular
+expression raises `Malformed`.
 """
 
 from __future__ import annotations
@@ -81,13 +81,13 @@ def has_anchor(tree: Tree) -> bool:
 
 
 def loops_on_nothing(tree: Tree) -> bool:
-    """Whether something that may be empty is repeated: harmless as a language, a trap for a grammar."""
+    """Whether something that may be empty is repeated: harmless in a regular expression, a trap in a grammar."""
     here = isinstance(tree, Times) and tree.most != 1 and lengths(tree.body)[0] == 0
     return here or any(map(loops_on_nothing, below(tree)))
 
 
 def lengths(tree: Tree) -> tuple[int, int | None]:
-    """The fewest and the most characters it can match."""
+    """The minimum and maximum number of characters it can match."""
     match tree:
         case Set():
             return 1, 1
@@ -201,7 +201,7 @@ class _Parser:
             if self.found("<?[=!]"):
                 raise Unsupported("look-around cannot be honoured")
             if not self.found(r":|P?<[A-Za-z_$][A-Za-z0-9_$]*>"):
-                raise Unsupported("only (?:…) and (?<name>…) are known of the groups that begin with (?")
+                raise Unsupported("of the groups that start with (?, only (?:…) and (?<name>…) are supported")
         tree = self.options()
         if not self.take(")"):
             raise Malformed("a group is not closed")
@@ -249,7 +249,7 @@ class _Parser:
             raise Unsupported(f"\\{c} (a word boundary) cannot be honoured")
         code = self.escaped_code(c, in_class)
         if 0xD800 <= code <= 0xDFFF:
-            raise Malformed("half a surrogate pair is no character")
+            raise Malformed("a lone surrogate is not a character")
         return ((code, code),)
 
     def escaped_code(self, c: str, in_class: bool) -> int:
@@ -266,7 +266,7 @@ class _Parser:
         if c == "u" and (match := self.found(r"\{([0-9a-fA-F]{1,8})\}")):
             code = int(match[1], 16)
             if code > EVERY[-1][1]:
-                raise Malformed(f"\\u{match[0]} is no character")
+                raise Malformed(f"\\u{match[0]} is not a character")
             return code
         if c == "u" and (match := self.found(r"([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})")):
             return 0x10000 + (int(match[1], 16) - 0xD800) * 0x400 + int(match[2], 16) - 0xDC00
@@ -274,7 +274,7 @@ class _Parser:
             return int(match[0], 16)
         if c in SYNTAX or not (c.isalnum() or c == "_"):
             return ord(c)
-        raise Malformed(f"\\{c} is no escape")
+        raise Malformed(f"\\{c} is not an escape")
 
 
 def _single(ranges: Ranges) -> int | None:

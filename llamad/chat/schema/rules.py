@@ -29,7 +29,7 @@ from llamad.chat.schema.expressions import (
 
 MOST_RULES = 20_000
 MOST_TEXT = 4_000_000
-SHORT = 24  # a literal so short is written where it is used
+SHORT = 24  # literals up to this length are inlined
 BUILT_IN = ("root", "space", "value", "object", "array", "string", "char", "number", "integer", "boolean")
 NAME = 40  # characters of a rule's name that come from the schema
 
@@ -66,7 +66,7 @@ class Rules:
         return Reference(name)
 
     def shared(self, hint: str, body: Expr) -> Expr:
-        """The same body, or a reference to the one rule that has it."""
+        """The same body, or a reference to the rule that has it."""
         if _small(body):
             return body
         if body not in self._shared:
@@ -74,16 +74,16 @@ class Rules:
         return self._shared[body]
 
     def once(self, name: str, make: Callable[[], Expr]) -> Reference:
-        """The built-in rule of this name, made at its first use; it may refer to itself."""
+        """The built-in rule of this name, made on first use; it may refer to itself."""
         if name not in self._made:
             self._made.add(name)
             self.define(name, make())
         return Reference(name)
 
     def rendered(self, root: str, prefix: str = "") -> dict[str, str] | None:
-        """The rules as text, by name; None where nothing finite can be derived from the root.
+        """The rules as text, by name; None if nothing finite can be derived from the root.
 
-        With a prefix, the root gets its name and all that is not built in begins with it.
+        With a prefix, the root has that name, and all names but built-in ones begin with it.
         """
         bodies = _pruned(self._bodies)
         if bodies[root] == NEVER:
@@ -151,7 +151,7 @@ def _small(body: Expr) -> bool:
 
 
 def _pruned(bodies: dict[str, Expr]) -> dict[str, Expr]:
-    """Without what can never be completed: parts that match nothing, and recursion that has no way out."""
+    """Without what can never be completed: parts that match nothing, and endless recursion."""
     users: dict[str, list[str]] = {}
     for name, body in bodies.items():
         for found in set(references(body)):
@@ -193,7 +193,7 @@ def _prune(expr: Expr, productive: set[str]) -> Expr:
 
 
 def _without_aliases(bodies: dict[str, Expr]) -> dict[str, Expr]:
-    """Rules that only name another, or that are short, are written where they are used."""
+    """Inlines rules that only name another or are short."""
     meaning: dict[str, Expr] = {}
     for start in bodies:
         path: dict[str, None] = {}

@@ -1,4 +1,4 @@
-"""The shape of each keyword's value. A schema that violates it is malformed, strict or not.
+"""The form of each keyword's value. A schema that violates it is malformed, strict or not.
 
 Any thread; pure. A well-formed keyword may still be one that cannot be honoured.
 """

@@ -1,6 +1,6 @@
 """Strings: `minLength`, `maxLength`, `pattern` and `format`, alone and combined.
 
-One conversion, one thread. A single pattern is written as it is if possible; combinations become one automaton
+One conversion, one thread. A single pattern is written as is if possible; combinations become one automaton
 (automaton.py), and what grows too large cannot be honoured.
 """
 
@@ -22,12 +22,12 @@ from llamad.chat.schema.quoted import QUOTE, edges, of_automaton, of_edges
 from llamad.chat.schema.regex import Cat, Malformed, Set, Times, Tree, Unsupported
 from llamad.chat.schema.rules import Rules
 
-FEW_STATES = 100  # a loose pattern with no more is written out state by state
+FEW_STATES = 100  # an unanchored pattern with at most this many is written state by state
 
 
 @dataclass
 class Pattern:
-    """One thing the text must match, or must not."""
+    """A pattern that the text must, or must not, match."""
 
     pointer: str
     keyword: str
@@ -37,7 +37,7 @@ class Pattern:
 
 @dataclass
 class Text:
-    """All that is asked of a string."""
+    """All that is required of a string."""
 
     patterns: list[Pattern] = field(default_factory=list)
     least: int = 0
@@ -77,11 +77,11 @@ class Strings:
                 text.patterns += self.patterns(node.pointer, "format", PATTERNS[known])
             elif known is not None and known not in NUMBERS:
                 listed = ", ".join(PATTERNS)
-                self._report.refuse(node.pointer, "format", f'"{known}" is not one of the known: {listed}')
+                self._report.refuse(node.pointer, "format", f'"{known}" is not known; use {listed}')
         return text
 
     def patterns(self, pointer: str, keyword: str, pattern: str) -> list[Pattern]:
-        """One, or none where it cannot be honoured; two for the one way of looking ahead that is known."""
+        """One, or none if it cannot be honoured; two for the one kind of look-ahead that is supported."""
         if pattern.startswith(DECIMAL_AHEAD):
             rest = self.patterns(pointer, keyword, "^" + pattern.removeprefix(DECIMAL_AHEAD))
             return [*rest, Pattern(pointer, keyword, regex.parse(DECIMAL_NEVER), wanted=False)]
@@ -94,7 +94,7 @@ class Strings:
             return []
         except Malformed as error:
             raise SchemaError(
-                pointer, keyword, f"{_shown(pattern)} is no regular expression: {error}"
+                pointer, keyword, f"{_shown(pattern)} is not a regular expression: {error}"
             ) from None
         return [Pattern(pointer, keyword, self._trees[pattern])]
 
@@ -132,7 +132,7 @@ class Strings:
         return self._automata[tree, limit]
 
     def _single(self, pattern: Pattern, hint: str) -> Expr:
-        """As it is written where both ends are bound; otherwise, or with odd repetitions, state by state."""
+        """As written if both ends are anchored; otherwise, or with unusual repetitions, state by state."""
         found = edges(pattern.tree)
         whole = found is not None and all(begins and ends for begins, _, ends in found)
         plain = whole and pattern.keyword != "format" and not regex.loops_on_nothing(pattern.tree)
@@ -142,13 +142,13 @@ class Strings:
                 return of_automaton(self._rules, self._of(pattern.tree, limit), hint)
         except TooLarge:
             if found is None:
-                self._report.refuse(pattern.pointer, pattern.keyword, "it is too intricate for a grammar")
+                self._report.refuse(pattern.pointer, pattern.keyword, "it is too complex for a grammar")
                 return self.any_string()
         assert found is not None
         return of_edges(self._rules, self._report, found)
 
     def _without(self, text: Text, hint: str) -> Expr:
-        """Too large together: the length goes first, then pattern after pattern."""
+        """Too large together: drop the length first, then one pattern after the other."""
         for keyword in ("minLength", "maxLength"):
             if keyword in text.at:
                 self._report.refuse(
@@ -181,7 +181,7 @@ def _of_format(tree: Tree) -> Automaton:
 
 
 def _fewer(text: Text) -> Text:
-    """Without what the patterns say already: equal patterns, and lengths that they keep by themselves."""
+    """Without what is redundant: equal patterns, and lengths that the patterns imply."""
     patterns: list[Pattern] = []
     for pattern in text.patterns:
         if all(pattern.tree != other.tree or pattern.wanted != other.wanted for other in patterns):

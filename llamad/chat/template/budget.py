@@ -16,20 +16,20 @@ from typing import Any
 
 from jinja2.utils import Namespace
 
-SECONDS = 5.0  # of the thread's own time: a busy machine makes nobody's template fail
+SECONDS = 5.0  # of the thread's own CPU time, so that templates do not fail on a busy machine
 SIZE = 16 << 20  # characters, of the output and of any one value
 STEPS = 10_000_000
-ELEMENT = 16  # what an element of a list weighs beside its text, so that SIZE bounds lists at a million
+ELEMENT = 16  # the cost of a list element beside its text, so that SIZE bounds lists at a million
 BITS = 1 << 16  # of an integer: above it one division takes longer than a whole rendering should
-MADE = 64  # all strings and lists made together may take this many times the size limit, in bytes
-NAMESPACE = 256  # bytes, about
-LARGE = 1 << 16  # work on a value of this size is followed by a look at the clock
+MADE = 64  # limit on the bytes of all strings and lists together, as a multiple of the size limit
+NAMESPACE = 256  # bytes, approximately
+LARGE = 1 << 16  # the clock is checked after work on a value of this size
 
 _local = threading.local()
 
 
 class Exhausted(Exception):
-    """A limit was met. Not a ValueError: the filters `int` and `float` would take it for a bad number."""
+    """A limit was exceeded. Not a ValueError: the filters `int` and `float` would take it for a bad number."""
 
 
 class Budget:
@@ -64,14 +64,14 @@ class Budget:
             raise Exhausted(f"rendering took more than {STEPS:,} steps")
 
     def fit(self, n: int) -> None:
-        """Asked before something of size `n` is made."""
+        """Call before something of size `n` is made."""
         if n > self.size:
             raise Exhausted(f"the template makes a text or list larger than {self.size:,} characters")
         if n > LARGE:
             self.look()
 
     def charge(self, value: Any) -> None:
-        """Told of what was made: the sum is bounded, too, or many large values would fill the memory."""
+        """Call after something was made: the sum is bounded, too, or many large values would fill the memory."""
         if isinstance(value, (str, bytes, list, tuple, dict, Namespace)):
             n = sys.getsizeof(value) if not isinstance(value, Namespace) else NAMESPACE
             self.left -= n
@@ -87,8 +87,8 @@ class Budget:
             raise Exhausted("the template makes a number with more than 19,000 digits")
 
     def weigh(self, value: Any) -> int:
-        """The size of `value` to its bottom, asked before something walks it there. Values share parts, so that
-        ten lists of ten lists of ten lists ... weigh far more than they hold; the walk ends at the limit."""
+        """The deep size of `value`, for use before something walks it. Values share parts, so that ten lists of ten
+        lists of ten lists ... weigh far more than they hold; the walk ends at the limit."""
         if isinstance(value, str):
             return len(value)
         total = 0
@@ -121,7 +121,7 @@ class Budget:
             yield value
 
     def gather(self, values: Iterable[Any]) -> list[Any]:
-        """A list of what an iterator gives, if it ends soon enough."""
+        """A list of an iterator's elements, if it ends soon enough."""
         found: list[Any] = []
         for value in self.ticked(values):
             found.append(value)

@@ -45,9 +45,9 @@ class Caps:
     accepts_string: bool  # content may be a string
     accepts_parts: bool  # content may be a list of parts
     tools_must_be_list: bool  # the template fails without tools, but not with an empty list
-    calls_need_null: bool  # tool_calls are only written where content is None, not where it is ""
+    calls_need_null: bool  # tool_calls are only written if content is None, not if it is ""
     call_ids_of_nine: bool  # the ids of calls must be nine letters and digits (Mistral)
-    thinking_switch: str  # the variable that turns thinking on or off, "" where there is none
+    thinking_switch: str  # the variable that turns reasoning on or off; "" if there is none
 
 
 class Render(Protocol):
@@ -62,7 +62,7 @@ class Render(Protocol):
 
 
 class Prober:
-    """Tries conversations; content goes as parts where the template takes no strings."""
+    """Renders test conversations; content is sent as parts if the template takes no strings."""
 
     def __init__(self, render: Render) -> None:
         self._render = render
@@ -86,7 +86,7 @@ class Prober:
         prompt: bool = True,
         kwargs: dict[str, Any] | None = None,
     ) -> str:
-        """The rendering, or nothing where the template refuses."""
+        """The rendering, or "" if the template fails."""
         if self._parts:
             messages = [
                 {**m, "content": [{"type": "text", "text": m["content"]}]}
@@ -105,7 +105,7 @@ class Prober:
             return ""
 
     def with_calls(self, content: str | None, *arguments: object, id: str = "call{:05}") -> str:
-        """A round trip with one call for each of `arguments`, beside this content."""
+        """A round trip with one call per element of `arguments`, beside this content."""
         calls = [
             {
                 "id": id.format(i),
@@ -130,7 +130,7 @@ def probe(render: Render) -> Caps:
     if CALLED[0] not in as_object + as_text and CALLED[0] in "".join(_with_both(prober, None)):
         content = None
         as_object, as_text = _with_both(prober, content)
-    # A dict that is written as Python's, or JSON text that is quoted a second time, is not understood.
+    # A dict written in Python's syntax, or JSON text quoted a second time, means "not supported".
     object_is_understood = "needle-value" in as_object and "'needle_key'" not in as_object
     text_is_understood = "needle-value" in as_text and '\\"needle_key' not in as_text
     takes_object = object_is_understood or not text_is_understood

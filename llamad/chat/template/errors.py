@@ -6,7 +6,7 @@ MESSAGE_MAX = 1000  # characters: a template can put a whole conversation into i
 
 
 class TemplateError(ValueError):
-    """A template that cannot be compiled or that refuses these messages; the text is one line."""
+    """A template that cannot be compiled or rejects these messages; the text is one line."""
 
     def __init__(self, message: str) -> None:
         line = " ".join(message[: 2 * MESSAGE_MAX].splitlines()).strip()

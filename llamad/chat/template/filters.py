@@ -19,13 +19,13 @@ from jinja2.utils import _PassArg
 from llamad.chat.template import growth
 from llamad.chat.template.budget import ELEMENT, LARGE, Budget, Exhausted, current
 
-# They look at the value itself or hand its elements on; what the elements hold does not matter.
+# They use the value itself or pass its elements on; the content of the elements does not matter.
 SHALLOW = frozenset(
     "attr batch count d default first items last length list map random reject rejectattr reverse select "
     "selectattr slice".split()
 )
-GATHERING = frozenset("groupby join list max min reverse slice sort sum unique".split())  # walk all they get
-PASSING = frozenset("batch map reject rejectattr select selectattr".split())  # hand on one by one
+GATHERING = frozenset("groupby join list max min reverse slice sort sum unique".split())  # consume it all
+PASSING = frozenset("batch map reject rejectattr select selectattr".split())  # pass elements on one by one
 SLOW = frozenset(
     "pprint striptags title urlencode urlize wordcount wordwrap xmlattr".split()
 )  # quadratic, or made for short texts
@@ -103,7 +103,7 @@ def tojson(
     budget = current()
     found: list[str] = []
     size = 0
-    for piece in encoder.iterencode(x):  # in pieces: deep values make indentation the larger part
+    for piece in encoder.iterencode(x):  # in pieces: for deep values the indentation is the larger part
         budget.tick()
         size += len(piece)
         budget.fit(size)
@@ -178,7 +178,7 @@ def _list(budget: Budget, value: Any) -> None:
 
 
 def _tojson(budget: Budget, x: Any, *args: Any, **named: Any) -> None:
-    """Weighed already; the indentation and the separators count once for every element, so they must be short."""
+    """Weighed already; indentation and separators count once per element, so they must be short."""
     separators = named.get("separators", args[2] if len(args) > 2 else None)
     if budget.weigh(separators) > 64 + 2 * ELEMENT:
         raise Exhausted("tojson was given separators longer than 64 characters")
@@ -188,7 +188,7 @@ def _tojson(budget: Budget, x: Any, *args: Any, **named: Any) -> None:
 
 
 def _text(budget: Budget, value: Any, *args: Any, **named: Any) -> None:
-    """Filters that escape make a character six or more."""
+    """Filters that escape turn one character into six or more."""
     if isinstance(value, (str, Mapping, list, tuple)):
         budget.fit(budget.weigh(value))
 

@@ -31,7 +31,7 @@ def count_of(value: Any, otherwise: int = 0) -> int:
 def before_method(
     budget: Budget, owner: Any, name: str, args: tuple[Any, ...], named: dict[str, Any]
 ) -> None:
-    """Asks the budget whether `owner.name(*args)` may be called; `owner` is a value of a builtin type."""
+    """Checks against the budget whether `owner.name(*args)` may be called; `owner` has a builtin type."""
     if isinstance(owner, (str, bytes)):
         if len(owner) > LARGE:
             budget.look()

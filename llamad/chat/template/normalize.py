@@ -38,20 +38,19 @@ def normalize(
     """The same conversation for a template with these `caps`.
 
     - `developer` becomes `system`.
-    - Missing content becomes "" (None beside tool calls, where the template writes calls only so).
-    - Content in parts is joined to one text where the template takes strings only, and for roles other than user
-      where nothing but text is in it (parts are joined by a line break); a string becomes one part where the
-      template takes parts only. For a template of strings, parts that are no text are left out: media must have
-      become text before.
-    - The arguments of tool calls become a dict or JSON text, as the template needs; text that is no JSON object
-      stays. Their ids are made to nine letters and digits for a template that takes no others.
-    - Where the template writes no tool calls, they become the message's text, as `write` has it: without it, in the
-      generic form {"tool_calls": [{"name": ..., "arguments": {...}}]}; where it writes no tool results, a result
-      becomes a user's text {"tool_response": {"name": ..., "content": ...}}; where it describes no tools, `tools` are
-      described in the system message, one JSON object per line, with the same form as the way to call them.
-    - Where the template has no system role, the system's texts stand before the next user's, or, where none
-      follows, become a user's.
-    Other roles and other fields are passed on.
+    - Missing content becomes "" (None beside tool calls, if the template writes calls only then).
+    - Content in parts is joined to one text (with newlines) if the template takes only strings, and for roles other
+      than user if all parts are text; a string becomes one part if the template takes only parts. For a template that
+      takes only strings, other parts are dropped: media must have become text before.
+    - The arguments of tool calls become a dict or JSON text, as the template needs; text that is not a JSON object
+      stays. Their ids become nine letters and digits for a template that accepts no others.
+    - If the template writes no tool calls, they become the message's text, by `write` or, without it, in the generic
+      form {"tool_calls": [{"name": ..., "arguments": {...}}]}. If it writes no tool results, a result becomes a user's
+      text {"tool_response": {"name": ..., "content": ...}}. If it describes no tools, `tools` are described in the
+      system message, one JSON object per line, with the form of a call.
+    - If the template has no system role, the system's text is put before the next user's or, if none follows, becomes
+      a user's.
+    Other roles and fields are passed on.
     """
     found = [_plain(message, caps) for message in messages]
     _name_results(found)
@@ -84,15 +83,15 @@ def _plain(message: Message, caps: Caps) -> Message:
         if calls:
             found["tool_calls"] = [_call(one, caps.tool_arguments_as_object) for one in calls]
         else:
-            del found["tool_calls"]  # templates ask whether it is there
+            del found["tool_calls"]  # templates test whether it exists
     if caps.calls_need_null and found.get("tool_calls") and found["content"] == "":
         found["content"] = None
     return found
 
 
 def _keeps_parts(content: list[Any], message: Message, caps: Caps) -> bool:
-    """A user's stay as they are. Many templates know parts in a user's message only and would write another's as
-    Python's list, so text alone becomes a string there."""
+    """A user's parts stay. Many templates support parts in user messages only and would write others as a Python list,
+    so in other roles text parts become a string."""
     if message.get("role") == "user" or not caps.accepts_string:
         return True
     return any(not _is_text(part) for part in content)
@@ -119,7 +118,7 @@ def _call(call: Any, as_object: bool) -> Any:
 
 
 def _parsed(arguments: str) -> Any:
-    """A model may have written no JSON, and clients send it back; templates that need a dict get one."""
+    """A model may have written invalid JSON, which clients send back; templates that need a dict get one."""
     if not arguments.strip():
         return {}
     try:
@@ -130,7 +129,7 @@ def _parsed(arguments: str) -> Any:
 
 
 def _name_results(messages: list[Message]) -> None:
-    """A tool's result names its call; templates want the function's name. In place, on our copies."""
+    """A tool's result has the id of its call; templates want the function's name. In place, on our copies."""
     names: dict[Any, Any] = {}
     for message in messages:
         for call in message.get("tool_calls") or ():
@@ -147,7 +146,7 @@ def _is_key(value: Any) -> bool:
 
 
 def _shorten_ids(messages: list[Message]) -> None:
-    """The same id becomes the same nine characters. In place, on our copies."""
+    """Equal ids become equal nine-character ids. In place, on our copies."""
     for message in messages:
         calls = message.get("tool_calls")
         if isinstance(calls, list):
@@ -185,7 +184,7 @@ def _calls_as_text(message: Message, write: Write) -> Message:
 
 
 def _results_as_text(messages: list[Message]) -> list[Message]:
-    """Results that follow each other become one user message: many templates insist on turns."""
+    """Consecutive results become one user message: many templates require alternating roles."""
     found: list[Message] = []
     before = ""
     for message in messages:

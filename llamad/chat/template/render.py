@@ -23,7 +23,7 @@ REASONING = ("reasoning_content", "thinking", "reasoning")
 
 
 class ChatTemplate:
-    """`seconds` bounds one rendering's own time on its thread, `size` the characters of its output."""
+    """`seconds` bounds the CPU time of one rendering, `size` the characters of its output."""
 
     def __init__(
         self,
@@ -82,10 +82,10 @@ class ChatTemplate:
         now: datetime | None = None,
         write: Write = generic,
     ) -> str:
-        """`render` for messages as clients send them: first made into what the template understands. `write` makes
-        texts of calls that the template has no place for."""
+        """`render` for messages as clients send them, which are normalized first. `write` formats calls that the
+        template cannot write."""
         caps = self.caps
-        native = tools if caps.uses_tools else None  # those it cannot describe may even make it fail
+        native = tools if caps.uses_tools else None  # tools that it cannot describe may make it fail
         return self.render(
             normalize(messages, caps, tools, write),
             tools=native or ([] if caps.tools_must_be_list else None),
@@ -96,12 +96,12 @@ class ChatTemplate:
 
     @functools.cached_property
     def caps(self) -> Caps:
-        """What the template understands, found once by rendering small conversations."""
+        """What the template supports; detected once by rendering small conversations."""
         return probe(self.render)
 
 
 def with_reasoning(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Reasoning goes by several names; templates read `reasoning_content`, gpt-oss's reads `thinking`."""
+    """Reasoning has several names; templates read `reasoning_content`, gpt-oss's reads `thinking`."""
     found = []
     for message in messages:
         reasoning = next((message[key] for key in REASONING if message.get(key) is not None), None)

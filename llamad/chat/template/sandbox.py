@@ -6,7 +6,7 @@ A template may be hostile, and a worker thread cannot be stopped from outside, s
 - before an operation grows a string, list or number, its result's size is computed and charged
   (`*`, `+`, `**`, `%`, `~`, set blocks, macros, methods such as center or replace, format strings, filters);
 - before an operation walks a whole value (output, comparison, hashing), the value is measured.
-Between two looks at the clock only values of bounded size are processed. Any thread.
+Between two checks of the clock only values of bounded size are processed. Any thread.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ FLAT = frozenset([str, bool, float, type(None)])
 
 
 class Raised(JinjaError):
-    """What raise_exception raises: the template's own words."""
+    """Raised by raise_exception, with the template's own message."""
 
 
 class Counting(CodeGenerator):
-    """Compiles what does not pass the environment (loops, `~`, comparisons, slices, literals) so that it counts."""
+    """Compiles what does not go through the environment (loops, `~`, comparisons, slices, literals) with counting."""
 
     def visit_For(self, node: nodes.For, frame: Frame) -> None:
         node.body.insert(0, nodes.ExprStmt(nodes.EnvironmentAttribute("tick"), lineno=node.lineno))
-        if node.test is not None:  # a loop whose test refuses everything never reaches its body
+        if node.test is not None:  # a loop whose filter rejects everything never reaches its body
             node.test = nodes.And(nodes.EnvironmentAttribute("tick"), node.test, lineno=node.lineno)
         super().visit_For(node, frame)
 
@@ -121,7 +121,7 @@ class Counting(CodeGenerator):
 
 
 class Generation(Extension):
-    """`{% generation %}` marks what the model wrote, for training; here its body is rendered as it stands."""
+    """`{% generation %}` marks the model's text, for training; here its body is rendered as is."""
 
     tags = {"generation"}  # noqa: RUF012 - Jinja declares it so
 
@@ -137,7 +137,7 @@ class Generation(Extension):
 
 
 class _Bounded:
-    """Mixed into the sandbox's formatters: what a field may become is asked first."""
+    """Mixed into the sandbox's formatters: checks the size of a field first."""
 
     def format_field(self, value: Any, format_spec: str) -> str:
         budget = current()
@@ -171,7 +171,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
             trim_blocks=True,
             lstrip_blocks=True,
             extensions=[Generation, loopcontrols],
-            optimized=False,  # constant expressions are worked out in a rendering, inside its budget
+            optimized=False,  # constant expressions are evaluated when rendering, within its budget
             finalize=_finalize,
             cache_size=0,
         )
@@ -185,12 +185,12 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
     @property
     def tick(self) -> bool:
-        """Read at the head of every turn of a loop: the shortest code that can count."""
+        """Evaluated in every iteration of a loop: the shortest code that can count."""
         current().tick()
         return True
 
     def concat(self, pieces: Iterable[str]) -> str:
-        """What a macro or a set block wrote."""
+        """The output of a macro or a set block."""
         pieces = list(pieces)
         budget = current()
         budget.fit(sum(map(len, pieces)))
@@ -233,7 +233,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
     def getattr(self, obj: Any, attribute: str) -> Any:
         current().tick()
         if type(obj) is dict and attribute in obj and attribute not in DICT_ATTRIBUTES:
-            return obj[attribute]  # the way of nearly all, without an AttributeError raised and caught
+            return obj[attribute]  # fast path, without raising and catching AttributeError
         return super().getattr(obj, attribute)
 
     def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
@@ -273,7 +273,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
 
 class _Dict:
-    """`dict`, but no class: a class has methods that lead out of the sandbox."""
+    """`dict`, but not a class: a class has methods that escape the sandbox."""
 
     def __call__(self, *args: Any, **named: Any) -> dict[Any, Any]:
         current().weigh(args)
@@ -285,7 +285,7 @@ class _Dict:
 
 
 class PlainNamespace(Namespace):
-    """Without names that begin with an underscore: those are the interpreter's."""
+    """Without names that begin with an underscore, which belong to the interpreter."""
 
     def __init__(*args: Any, **named: Any) -> None:  # a field may be named self
         self, args = args[0], args[1:]
@@ -328,7 +328,9 @@ ENVIRONMENT: Environment = Sandbox()
 @functools.lru_cache(maxsize=256)
 def compiled(source: str) -> Template:
     if len(source) > SOURCE_MAX:
-        raise TemplateError(f"the template has {len(source):,} characters; at most {SOURCE_MAX:,} are read")
+        raise TemplateError(
+            f"the template has {len(source):,} characters; at most {SOURCE_MAX:,} are allowed"
+        )
     try:
         return ENVIRONMENT.from_string(source)
     except TemplateSyntaxError as e:
@@ -340,5 +342,5 @@ def compiled(source: str) -> Template:
         ValueError,
         OverflowError,
         AssertionError,
-    ) as e:  # what Python refuses of the code made
+    ) as e:  # Python rejects the generated code
         raise TemplateError(f"template syntax error: {e.msg if isinstance(e, SyntaxError) else e}") from None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 
-TRIMMED = 'message.content|trim(" \\t\\n\\r\\x0b\\x0c")'  # what C's isspace takes, no more
+TRIMMED = 'message.content|trim(" \\t\\n\\r\\x0b\\x0c")'  # exactly C's isspace
 VALUES = {
     "content": "message.content",
     "trim": TRIMMED,
@@ -23,7 +23,7 @@ PLACES = re.compile(r"\{(" + "|".join(VALUES) + r")\}")
 
 
 def say(text: str) -> str:
-    """One `{{ }}` that writes `text`, in which {content}, {trim}, {role} and the like stand for values."""
+    """One `{{ }}` that writes `text`, with placeholders such as {content}, {trim} and {role}."""
     parts = PLACES.split(text)
     spelled = [
         f"({VALUES[part]})" if i % 2 else json.dumps(part, ensure_ascii=False)
@@ -44,13 +44,13 @@ def choose(roles: dict[str, str], otherwise: str | None = None) -> str:
 
 
 def turns(body: str, tail: str = "", head: str = "") -> str:
-    """`body` (Jinja text) for every message, then `tail` where a generation prompt is wanted."""
+    """`body` (Jinja text) for every message, then `tail` if a generation prompt is wanted."""
     prompt = "{% if add_generation_prompt %}" + say(tail) + "{% endif %}" if tail else ""
     return say(head) + "{% for message in messages %}" + body + "{% endfor %}" + prompt
 
 
 def three(system: str, user: str, assistant: str, tail: str = "", **more: str) -> str:
-    """A text for each of the three roles (and `more`); other roles write nothing."""
+    """One text for each of the three roles (and `more`); other roles write nothing."""
     roles = {"system": system, "user": user, "assistant": assistant, **more}
     return turns(choose({role: say(text) for role, text in roles.items()}), tail)
 
@@ -323,7 +323,7 @@ TEMPLATES: dict[str, str] = {
 
 
 def builtin(name: str) -> str | None:
-    """The Jinja text of a built-in name."""
+    """The Jinja text of a built-in template."""
     return TEMPLATES.get(name)
 
 
