@@ -32,13 +32,13 @@ class HeadReader:
     __slots__ = (
         "_error",
         "_limit",
-        "_n_bytes",
         "_n_repeated",
         "_parser",
         "_tail",
         "complete",
         "headers",
         "keep_alive",
+        "n_bytes",
         "reusable",
         "target",
     )
@@ -54,7 +54,7 @@ class HeadReader:
         """Forget the head. The parser can be reused only if no body followed, since it never saw one."""
         if not keep_parser:
             self._parser = None
-        self._n_bytes = 0
+        self.n_bytes = 0  # that the parser has seen of this head
         self._n_repeated = 0
         self._tail = b""  # the last bytes of an incomplete head: its end may be split over two reads
         self._error: HttpError | None = None
@@ -66,12 +66,12 @@ class HeadReader:
 
     @property
     def started(self) -> bool:
-        return self._n_bytes > 0
+        return self.n_bytes > 0
 
     def feed(self, data: bytes, pos: int) -> int:
         """Take bytes from `pos` up to the head's end; return the new position. Raises HttpError."""
         n = len(data)
-        if self._n_bytes:
+        if self.n_bytes:
             stop = self._find_stop(data, pos)
         else:
             if data[pos] <= 13:  # blank lines before a request are ignored
@@ -80,10 +80,10 @@ class HeadReader:
                     return n
             end = data.find(_END, pos)
             stop = end + 4 if end >= 0 else n
-        too_long = stop - pos > self._limit - self._n_bytes
+        too_long = stop - pos > self._limit - self.n_bytes
         if too_long:
-            stop = pos + self._limit - self._n_bytes
-        self._n_bytes += stop - pos
+            stop = pos + self._limit - self.n_bytes
+        self.n_bytes += stop - pos
         self._parse(data if pos == 0 and stop == n else memoryview(data)[pos:stop])
         if not self.complete:
             if too_long:

@@ -59,6 +59,14 @@ cdef double monotonic() noexcept:
     return <double>t.tv_sec + <double>t.tv_nsec * 1e-9
 
 
+cdef Py_ssize_t _skip_blank(bytes data, Py_ssize_t pos) noexcept:
+    """Past the blank lines before a request, which are no part of it."""
+    cdef const char *text = PyBytes_AS_STRING(data)
+    while pos < PyBytes_GET_SIZE(data) and (text[pos] == c"\r" or text[pos] == c"\n"):
+        pos += 1
+    return pos
+
+
 cdef class Connection(Way):
     """The asyncio face of one client: a Protocol by its methods."""
 
@@ -196,15 +204,19 @@ cdef class Connection(Way):
 
     cdef Py_ssize_t _read_head(self, bytes data, Py_ssize_t pos) except -1:
         """Read a head, or a piece of one; with the body's bytes at hand, read that too."""
-        cdef bytes piece = self._whole_head(data, pos) if self.phase == IDLE else None
-        cdef Head head = self._heads.find(piece) if piece is not None else None
-        if head is not None:
-            return self._on_head(head, data, pos + PyBytes_GET_SIZE(piece))
+        cdef bytes piece = None
+        cdef Head head
+        if self.phase == IDLE:
+            pos = _skip_blank(data, pos)
+            piece = self._whole_head(data, pos)
+            head = self._heads.find(piece) if piece is not None else None
+            if head is not None:
+                return self._on_head(head, data, pos + PyBytes_GET_SIZE(piece))
+            if pos == PyBytes_GET_SIZE(data):
+                return pos
         reader = self._head
         if reader is None:
             reader = self._head = HeadReader(self.server.limits.header_max_bytes)
-        if reader.started:
-            piece = None
         pos = reader.feed(data, pos)
         if reader.complete:
             head = self._heads.read(reader, piece)

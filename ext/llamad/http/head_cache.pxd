@@ -6,3 +6,4 @@ cdef class Heads:
 
     cdef Head find(self, bytes piece)
     cdef Head read(self, reader, bytes piece)
+    cdef bint _can_keep(self, reader, bytes piece, Head head) except -1

@@ -28,12 +28,20 @@ cdef class Heads:
     cdef Head read(self, reader, bytes piece):
         """The head that a reader has complete. `piece` is all of its bytes, or None where they came in several."""
         cdef Head head = _read(reader, self._cors)
-        # An id is a request's own: its head will not come again.
-        if piece is not None and len(piece) <= _PIECE_MAX and head.malformed is None and head.offered_id is None:
+        if piece is not None and self._can_keep(reader, piece, head):
             if len(self._known) >= _HEADS_MAX:
                 self._known.clear()
             self._known[piece] = head
         return head
+
+    cdef bint _can_keep(self, reader, bytes piece, Head head) except -1:
+        if len(piece) > _PIECE_MAX or head.malformed is not None:
+            return False
+        # The key is what was parsed, to the byte: a key of fewer bytes would give this head to others.
+        if len(piece) != reader.n_bytes:
+            return False
+        # An id is a request's own: its head will not come again.
+        return head.offered_id is None
 
 
 cdef Head _read(reader, cors):
