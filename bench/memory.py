@@ -24,7 +24,7 @@ from bench.programs import LLAMAD, Options, Program, family
 from bench.prompts import Prompts
 from bench.stats import Measures
 
-HEALTH = b"GET /health HTTP/1.1\r\nHost: bench\r\n\r\n"
+HEALTH = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
 N_COMPLETIONS, N_PREDICT = 64, 16
 SPARE_DESCRIPTORS = 200
 AT_ONCE = 100  # connections being opened: fewer than any program's backlog

@@ -61,9 +61,16 @@ def limits_of(settings: Settings) -> Limits:
     )
 
 
-def cors_of(settings: Settings) -> Cors:
+def cors_of(settings: Settings, has_keys: bool) -> Cors:
     try:
-        return Cors.parse(",".join(settings.cors_origins) or "none")
+        return Cors(
+            settings.cors_origins,
+            hosts=settings.allowed_hosts,
+            has_keys=has_keys,
+            methods=settings.cors_methods,
+            headers=settings.cors_headers,
+            credentials=settings.cors_credentials,
+        )
     except ValueError as error:
         raise StartError(f"--cors-origins: {error}") from None
 
@@ -110,7 +117,7 @@ class Daemon:
         self.http = HttpServer(
             self.api,
             limits_of(settings),
-            cors_of(settings),
+            cors_of(settings, bool(keys)),
             access_writer(),
             tls_context(settings),
         )

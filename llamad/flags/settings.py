@@ -132,7 +132,11 @@ class Settings:
     api_key_file: str | None  # None: no file
     ssl_key_file: str | None  # both or neither
     ssl_cert_file: str | None
-    cors_origins: tuple[str, ...]  # ("*",): any; empty: none
+    cors_origins: tuple[str, ...]  # "*": any; "localhost"; "auto": by the keys; empty: none
+    cors_methods: str
+    cors_headers: str  # "*": those that are asked for
+    cors_credentials: bool
+    allowed_hosts: tuple[str, ...]  # "*": any
     endpoint_slots: bool
     endpoint_metrics: bool
     endpoint_props: bool

@@ -19,11 +19,20 @@ class Bound:
     sockets: list[socket.socket]
     file: unix_socket.SocketFile | None = None
 
+    @property
+    def is_local(self) -> bool:
+        """Whether all are loopback addresses. A Unix socket is none: what connects there is no browser."""
+        return self.file is None and all(_is_loopback(sock.getsockname()[0]) for sock in self.sockets)
+
     def close(self) -> None:
         for sock in self.sockets:
             sock.close()
         if self.file is not None:
             self.file.remove()
+
+
+def _is_loopback(address: str) -> bool:
+    return address.startswith("127.") or address == "::1"
 
 
 def refusal(error: OSError) -> str:

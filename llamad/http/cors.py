@@ -1,87 +1,157 @@
-"""Owns the CORS headers. Built once from --cors-origins, then read-only.
-Runs on the event loop; never allows credentials, so a page cannot use a visitor's cookies here."""
+"""Owns what web pages may do here: the CORS headers, and which requests their Origin or Host refuses.
+Built once from the flags. A verdict follows from a head alone, so it is cached with the head (head_cache.pyx)."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from llamad.http.request import Response
 
 if TYPE_CHECKING:
     from llamad.http.request import Request
 
-METHODS = "GET, HEAD, POST, PUT, DELETE, OPTIONS"
 MAX_AGE_SECONDS = 86_400
+ANY, AUTO, LOOPBACK = "*", "auto", "localhost"
+# Pages of programs on this machine, not of the web.
+DESKTOP = ("app:", "tauri:", "vscode-webview:")
+# Methods that change nothing and cost nothing but the answer, which the page cannot read.
+SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+
 _ORIGIN = re.compile(r"null|[a-z][a-z0-9+.-]*://[^\s/,*?#@]+").fullmatch
 _HEADER_LIST = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z, \t-]{1,4096}").fullmatch
+_CAN_ECHO = re.compile(r"[\x21-\x7e]{1,2048}").fullmatch
+_HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^\[\]:]*)(?::[0-9]*)?").fullmatch
+_LOOPBACK = re.compile(r"(?:[^.]+\.)*localhost\.?|127(?:\.[0-9]{1,3}){3}|\[::1\]").fullmatch
+# Browsers take a name whose last label is a number for an IPv4 address, so no DNS record stands behind it.
+_ADDRESS = re.compile(r"\[.*\]|(?:.*\.)?(?:[0-9]+|0x[0-9a-f]*)\.?").fullmatch
+_SHOWN_MAX = 100
+
+
+class Verdict(NamedTuple):
+    """What follows from a head: lines of its answer, and status and reason if it is refused."""
+
+    lines: str
+    refused: tuple[int, str] | None
 
 
 class Cors:
-    """any: every origin, as "*". Otherwise the origins of the set are echoed; an empty set sends nothing."""
+    """Origins are whole, or `*` (all), `localhost` (this machine), `auto` (all with keys; else this machine's pages and
+    programs). A page of this server itself may always use it, unless its name could be anybody's."""
 
-    __slots__ = ("_any", "_origins")
-
-    def __init__(self, origins: Iterable[str] | None = None) -> None:
-        """None: any origin; else only these."""
-        self._any = origins is None
-        self._origins = frozenset() if origins is None else frozenset(_checked(o) for o in origins)
-
-    @classmethod
-    def parse(cls, text: str) -> Cors:
-        """The value of --cors-origins: "*", "none" or comma-separated origins."""
-        text = text.strip()
-        if text == "*":
-            return cls(None)
-        if text.lower() == "none":
-            return cls(())
-        return cls([part.strip() for part in text.split(",") if part.strip()] or [text])
+    def __init__(
+        self,
+        origins: Iterable[str] = (ANY,),
+        *,
+        hosts: Iterable[str] = (),
+        has_keys: bool = False,
+        methods: str = "GET, POST",
+        headers: str = ANY,
+        credentials: bool = False,
+    ) -> None:
+        words = set(origins)
+        self._any = ANY in words or (AUTO in words and has_keys)
+        self._loopback = LOOPBACK in words or AUTO in words
+        self._desktop = AUTO in words
+        self._origins = frozenset(_checked(one) for one in words - {ANY, AUTO, LOOPBACK})
+        self._hosts = frozenset(host.lower().rstrip(".") for host in hosts)
+        self._has_keys = has_keys
+        self._methods = methods
+        self._headers = headers
+        self._credentials = credentials
+        self.is_local = False  # whether only this machine can connect; set by the server before it listens
 
     @property
     def enabled(self) -> bool:
-        return self._any or bool(self._origins)
+        return self._any or self._loopback or bool(self._origins)
+
+    def verdict(self, method: str, headers: dict[str, str]) -> Verdict:
+        origin, host = headers.get("origin"), headers.get("host")
+        if origin is None:
+            allowed = True
+            lines = "Access-Control-Allow-Origin: *\r\n" if self._any else "Vary: Origin\r\n"
+        else:
+            allowed = self._allows(origin, host or "")
+            lines = self._lines(origin if allowed else "")
+        return Verdict(lines if self.enabled else "", self._refusal(method, origin or "", host, allowed))
+
+    def _refusal(self, method: str, origin: str, host: str | None, allowed: bool) -> tuple[int, str] | None:
+        # A name that its owner points at this machine would make a web page the server's own (DNS rebinding).
+        if self.is_local and host is not None and not self._serves(host):
+            return 421, (
+                f"This server listens on loopback only and does not serve the host {_shown(host)}; use localhost,"
+                " or start llamad with --allowed-hosts."
+            )
+        if allowed or self._has_keys or method in SAFE:
+            return None
+        return 403, (
+            f"Web pages of the origin {_shown(origin)} may not use this server; start llamad with that origin in"
+            " --cors-origins, or with API keys."
+        )
+
+    def _allows(self, origin: str, host: str) -> bool:
+        if not _CAN_ECHO(origin):
+            return False
+        origin = origin.lower()
+        if self._any or origin in self._origins:
+            return True
+        scheme, _, name = origin.partition("://")
+        is_web = scheme in ("http", "https")
+        if is_web and name == host.lower():
+            return self._serves(host)
+        if self._loopback and is_web and _LOOPBACK(_name(name)):
+            return True
+        return self._desktop and origin.startswith(DESKTOP)
+
+    def _serves(self, host: str) -> bool:
+        """Whether a host cannot be a stranger's name for this server."""
+        name = _name(host)
+        if not name:
+            return ANY in self._hosts
+        return bool(_LOOPBACK(name) or _ADDRESS(name)) or bool(self._hosts & {name.rstrip("."), ANY})
+
+    def _lines(self, origin: str) -> str:
+        if not origin:
+            return "Vary: Origin\r\n"
+        # Echoing is safe: the origin has no control characters.
+        return (
+            f"Access-Control-Allow-Origin: {origin}\r\nVary: Origin\r\n"
+            "Access-Control-Expose-Headers: X-Request-Id, Retry-After\r\n"
+            + ("Access-Control-Allow-Credentials: true\r\n" if self._credentials else "")
+        )
 
     def is_preflight(self, request: Request) -> bool:
         headers = request.headers
         return self.enabled and "origin" in headers and "access-control-request-method" in headers
 
     def preflight(self, request: Request) -> Response:
-        """The response to a preflight request; head_text() adds the origin itself."""
-        if not self._any and request.headers["origin"] not in self._origins:
-            return Response(204, content_type="")
-        headers = [
-            ("Access-Control-Allow-Methods", METHODS),
-            ("Access-Control-Max-Age", str(MAX_AGE_SECONDS)),
-        ]
+        """The answer to OPTIONS before a cross-origin request; the verdict's lines name the origin."""
+        if not self._allows(request.headers["origin"], request.headers.get("host", "")):
+            return Response(200, content_type="")
+        headers = [("Access-Control-Allow-Methods", self._methods)]
         wanted = request.headers.get("access-control-request-headers", "")
-        if _HEADER_LIST(wanted):
-            headers.insert(1, ("Access-Control-Allow-Headers", wanted))
-        return Response(204, content_type="", headers=tuple(headers))
+        # Browsers take "*" for all headers but Authorization, and with credentials for a header of that name.
+        if self._headers != ANY:
+            headers.append(("Access-Control-Allow-Headers", self._headers))
+        elif _HEADER_LIST(wanted):
+            headers.append(("Access-Control-Allow-Headers", wanted))
+        headers.append(("Access-Control-Max-Age", str(MAX_AGE_SECONDS)))
+        return Response(200, content_type="", headers=tuple(headers))
 
-    def head_text(self, request: Request) -> str:
-        """The header lines of every response to this request."""
-        if self._any:
-            if "origin" in request.headers:
-                return (
-                    "Access-Control-Allow-Origin: *\r\n"
-                    "Access-Control-Expose-Headers: X-Request-Id, Retry-After\r\n"
-                )
-            return "Access-Control-Allow-Origin: *\r\n"
-        if not self._origins:
-            return ""
-        origin = request.headers.get("origin", "")
-        if origin in self._origins:
-            # Echoing is safe: the value equals one of the configured origins.
-            return (
-                f"Access-Control-Allow-Origin: {origin}\r\nVary: Origin\r\n"
-                "Access-Control-Expose-Headers: X-Request-Id, Retry-After\r\n"
-            )
-        return "Vary: Origin\r\n"
+
+def _name(host: str) -> str:
+    """The host without its port, in lower case; empty for what is none."""
+    match = _HOST(host.lower())
+    return match[1] if match else ""
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= _SHOWN_MAX else text[:_SHOWN_MAX] + "...")
 
 
 def _checked(origin: str) -> str:
-    origin = origin.strip().rstrip("/").lower() if origin != "null" else origin
+    origin = origin.strip().rstrip("/").lower()
     if not (_ORIGIN(origin) and origin.isascii()):
         raise ValueError(
             f"{origin!r} is not an origin; use scheme://host[:port], comma-separated, '*' or 'none'"

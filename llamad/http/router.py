@@ -154,11 +154,11 @@ class Router:
             return None
         if found is None:
             if request.method == "OPTIONS" and request.path == "*":
-                return Response(204, content_type="")
+                return Response(200, content_type="")
             return error(404, "File Not Found")
         allow = (("Allow", ", ".join(found)),)
         if request.method == "OPTIONS":
-            return Response(204, content_type="", headers=allow)
+            return Response(200, content_type="", headers=allow)
         refusal = error(405, f"{request.method} is not allowed here; use {' or '.join(found)}.")
         return Response(refusal.status, refusal.body, refusal.content_type, refusal.headers + allow)
 

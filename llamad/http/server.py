@@ -81,6 +81,7 @@ class HttpServer:
         shutdown = TLS_SHUTDOWN_SECONDS if tls is not None else None
         if bound is None:
             bound = bind(host, port)
+        self.cors.is_local = bound.is_local and (self.cors.is_local or not self._servers)
         if bound.file is not None:
             self._unix_files.append(bound.file)
         create = loop.create_unix_server if bound.file is not None else loop.create_server

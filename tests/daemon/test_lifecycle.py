@@ -175,7 +175,7 @@ def test_sigterm_while_a_worker_is_inside_llama_cpp_is_clean(tiny):
     with Live("-c", "512", "--drain-seconds", "0.2", model=tiny) as server:
         data = json.dumps({"content": "<|im_end|>" * 40_000}).encode()
         with socket.create_connection((server.client.host, server.client.port)) as connection:
-            head = f"POST /tokenize HTTP/1.1\r\nHost: t\r\nContent-Length: {len(data)}\r\n\r\n"
+            head = f"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(data)}\r\n\r\n"
             connection.sendall(head.encode() + data)
             time.sleep(0.3)
             server.signal(signal.SIGTERM)
@@ -196,7 +196,9 @@ def test_a_unix_socket_serves(tmp_path):
             try:
                 with socket.socket(socket.AF_UNIX) as connection:
                     connection.connect(str(path))
-                    connection.sendall(b"GET /health HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n")
+                    connection.sendall(
+                        b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+                    )
                     status = connection.recv(4096)
             except (FileNotFoundError, ConnectionRefusedError):
                 pass

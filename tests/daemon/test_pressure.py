@@ -198,7 +198,7 @@ def test_a_client_that_leaves_frees_its_slot(state, stream):
         prompt = "x" * (4000 if state == "reading" else 5)
         data = json.dumps({"prompt": prompt, "stream": stream, "n_predict": -1}).encode()
         leaver = socket.create_connection((server.client.host, server.client.port))
-        head = f"POST /completion HTTP/1.1\r\nHost: t\r\nContent-Length: {len(data)}\r\n\r\n"
+        head = f"POST /completion HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(data)}\r\n\r\n"
         leaver.sendall(head.encode() + data)
         n_before = 1 if first else 0
         server.until(lambda: len(server.engine.tasks) == n_before + 1)
@@ -221,7 +221,8 @@ def test_a_slow_reader_is_paused_and_holds_nobody_back():
         slow.connect((server.client.host, server.client.port))
         data = json.dumps({"prompt": "slow", "stream": True, "n_predict": -1, "id_slot": 0}).encode()
         slow.sendall(
-            f"POST /completion HTTP/1.1\r\nHost: t\r\nContent-Length: {len(data)}\r\n\r\n".encode() + data
+            f"POST /completion HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(data)}\r\n\r\n".encode()
+            + data
         )
         # It decodes until the buffers are full, then stands still.
         n_seen = [-1, 0]

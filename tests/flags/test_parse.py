@@ -60,7 +60,7 @@ def test_contract_defaults() -> None:
     assert (found.host, found.port, found.timeout) == ("127.0.0.1", 8080, 600.0)
     assert (found.slot_prompt_similarity, options.n_predict, options.seed) == (0.5, -1, -1)
     assert (found.n_gpu_layers, found.flash_attn, found.cache_type_k, found.numa) == (-1, "auto", "f16", None)
-    assert (found.drain_seconds, found.queue_max, found.cors_origins) == (4.0, 512, ("*",))
+    assert (found.drain_seconds, found.queue_max, found.cors_origins) == (4.0, 512, ("auto",))
     assert options.dry_sequence_breakers == ("\n", ":", '"', "*")
 
 
@@ -176,7 +176,7 @@ def test_the_model_may_come_from_the_environment() -> None:
         ("-l 5+inf", "-l: '5+inf' would force one token forever; use a finite bias or -inf"),
         ("--body-max-bytes 5Q", "--body-max-bytes: '5Q' is not a size; use bytes, or for example 64K, 64M, 1G"),
         ("--header-max-bytes 1", "--header-max-bytes: 1 is out of range; use 1024 to 1073741824 bytes"),
-        ("--cors-origins localhost", "--cors-origins: 'localhost' is not an origin; use for example "
+        ("--cors-origins a.example", "--cors-origins: 'a.example' is not an origin; write it whole, for example "
          "http://localhost:3000"),
         ("--host a,b", "--host: 'a,b' names several addresses; llamad listens on one; use 0.0.0.0 for all"),
         ("--sampling-seq kz", "--sampling-seq: 'z' is not a sampler letter; use e penalties, d dry, "

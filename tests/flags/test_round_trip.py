@@ -16,6 +16,8 @@ from llamad.flags.types.kinds import Choice, Float, Int, Kind, Many, Switch, Tex
 from llamad.flags.types.special import (
     Bias,
     Host,
+    HostName,
+    HttpTokens,
     Inverse,
     Origin,
     Overrides,
@@ -64,6 +66,10 @@ STRATEGIES: dict[type[Kind], Callable[[Any], st.SearchStrategy[Any]]] = {
     Inverse: lambda kind: st.integers(-20, 20).map(lambda power: 2.0**power),
     Choice: lambda kind: st.sampled_from(kind.options),
     Host: lambda kind: WORD,
+    HostName: lambda kind: WORD.map(lambda word: word.replace("/", "")).filter(bool),
+    HttpTokens: lambda kind: st.lists(WORD.map(lambda word: word.replace("/", "x")), min_size=1).map(
+        ", ".join
+    ),
     Origin: lambda kind: WORD.map(lambda word: f"https://{word.replace('/', '')}x"),
     Size: lambda kind: st.integers(kind.low, kind.high),
     SamplerNames: lambda kind: st.lists(

@@ -77,6 +77,9 @@ def test_lists() -> None:
     assert settings("-dev CUDA0,CUDA1").devices == ("CUDA0", "CUDA1")
     assert settings("-dev none").devices == ("none",)
     assert settings("--cors-origins none").cors_origins == ()
+    assert settings("--cors-origins localhost,*").cors_origins == ("localhost", "*")
+    assert settings("--allowed-hosts a.b --allowed-hosts c").allowed_hosts == ("a.b", "c")
+    assert settings("--cors-methods GET,PUT --cors-headers X-A").cors_methods == "GET,PUT"
     assert settings("--cors-origins https://a.b,http://c:1").cors_origins == ("https://a.b", "http://c:1")
 
 

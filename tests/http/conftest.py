@@ -442,7 +442,9 @@ class Serve:
         bytewise: bool = False,
         **limits: Any,
     ) -> Harness:
-        return self._stack.enter_context(self._running(cors or Cors(), host, tls, bytewise, Limits(**limits)))
+        return self._stack.enter_context(
+            self._running(cors or Cors(hosts=("*",)), host, tls, bytewise, Limits(**limits))
+        )
 
     @contextlib.contextmanager
     def _running(self, cors: Cors, host: str, tls: bool, bytewise: bool, limits: Limits) -> Iterator[Harness]:

@@ -21,7 +21,9 @@ BLANKS = [b"", b"\r\n", b"\n", b"\r\n\r\n", b"\n\n", b"\r", b"\r\r\n\r\n", b"\r\
 
 @pytest.mark.parametrize("bytewise", [False, True])
 @pytest.mark.parametrize("blank", BLANKS)
-def test_blank_lines_before_a_request_are_no_part_of_its_key(serve: Any, blank: bytes, bytewise: bool) -> None:
+def test_blank_lines_before_a_request_are_no_part_of_its_key(
+    serve: Any, blank: bytes, bytewise: bool
+) -> None:
     # The cache's key once ended at the first empty line: after "\r\n\r\n" and a request, every request behind an
     # empty line was answered with the first one's head, whoever sent it.
     h = serve(bytewise=bytewise)

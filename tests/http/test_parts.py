@@ -95,19 +95,18 @@ def test_a_pattern_starts_with_a_slash() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["https://a.example/path", "a.example", "https://", "*, https://a.example", "", "https://a b"]
+    "text", ["https://a.example/path", "a.example", "https://", "https://*", "", "https://a b"]
 )
 def test_what_is_no_origin(text: str) -> None:
     with pytest.raises(ValueError, match="is not an origin"):
-        Cors.parse(text)
+        Cors([text])
 
 
 def test_origins_are_compared_in_a_browsers_spelling() -> None:
-    cors = Cors.parse("HTTPS://A.example/,null")
-    request = Request("GET", "/", {}, {"origin": "https://a.example"}, "id", "peer", 0.0)
-    assert "Allow-Origin: https://a.example\r\n" in cors.head_text(request)
-    request.headers["origin"] = "null"
-    assert "Allow-Origin: null\r\n" in cors.head_text(request)
+    cors = Cors(["HTTPS://A.example/", "null"])
+    for origin in ("https://a.example", "null"):
+        assert f"Allow-Origin: {origin}\r\n" in cors.verdict("GET", {"origin": origin}).lines
+    assert "Allow-Origin" not in cors.verdict("GET", {"origin": "https://b.example"}).lines
 
 
 @pytest.mark.parametrize("wanted", ["a\r\nX-Forged: 1", "", "x" * 5000, "a:b"])

@@ -79,6 +79,6 @@ class Client:
         """A raw connection on which a streamed completion was asked for and has begun."""
         connection = socket.create_connection((self.host, self.port), timeout=TIMEOUT)
         data = json.dumps({**body, "stream": True}).encode()
-        head = f"POST /completion HTTP/1.1\r\nHost: test\r\nContent-Length: {len(data)}\r\n\r\n"
+        head = f"POST /completion HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(data)}\r\n\r\n"
         connection.sendall(head.encode() + data)
         return connection

@@ -272,7 +272,7 @@ cdef class Connection(Way):
         if head.length != 0:
             self.phase = BODY
             self.deadline = request.t_start + <double>server.limits.body_timeout
-        response = server.judge(request)
+        response = server.judge(request) if head.refused is None else server.error(*head.refused, request)
         if response is not None:
             if head.length > 0:
                 self._body = LengthBody(head.length)

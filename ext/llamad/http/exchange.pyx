@@ -248,7 +248,7 @@ cdef class Exchange:
         if request.head is not None:
             origin = request.head.cors_lines
         else:
-            origin = self._connection.server.cors.head_text(request).encode("latin-1")
+            origin = self._connection.server.cors.verdict(request.method, request.headers).lines.encode("latin-1")
         cdef bytes head = response_head(status, content_type, origin + framing, headers, request.request_id, self.http10,
                                         keep)
         self.keep = keep

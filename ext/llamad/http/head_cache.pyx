@@ -3,7 +3,7 @@
 from llamad.http.access_log import shown
 from llamad.http.errors import HttpError
 from llamad.http.head import body_length
-from llamad.http.request import Request, parse_target
+from llamad.http.request import parse_target
 
 from llamad.http.request cimport Head
 
@@ -53,6 +53,6 @@ cdef Head _read(reader, cors):
         path, query = parse_target(reader.target)
     except HttpError as error:
         malformed = error.status, error.message
-    lines = cors.head_text(Request(method, path, query, headers, "", "", 0.0)).encode("latin-1")
-    return Head(method, path, query, headers, length, malformed, version == "1.0", reader.keep_alive, lines,
-                shown(method, path))
+    lines, refused = cors.verdict(method, headers)
+    return Head(method, path, query, headers, length, malformed, refused, version == "1.0", reader.keep_alive,
+                lines.encode("latin-1"), shown(method, path))

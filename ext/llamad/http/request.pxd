@@ -7,6 +7,7 @@ cdef class Head:
     cdef readonly dict headers
     cdef readonly long long length
     cdef readonly tuple malformed
+    cdef readonly tuple refused
     cdef readonly bint http10
     cdef readonly bint keep_alive
     cdef readonly bint expects

@@ -25,14 +25,15 @@ cdef class Head:
     """All that follows from a head's bytes alone, so that equal heads need reading once (head_cache.pyx).
     Shared by requests: nobody may change it."""
 
-    def __init__(self, str method, str path, dict query, dict headers, length, malformed, bint http10,
-                 bint keep_alive, bytes cors_lines, str shown):
+    def __init__(self, str method, str path, dict query, dict headers, length, malformed, refused,
+                 bint http10, bint keep_alive, bytes cors_lines, str shown):
         self.method = method
         self.path = path
         self.query = query
         self.headers = headers
         self.length = min(length, LENGTH_MAX)  # of the body; -1: it is chunked
-        self.malformed = malformed  # status and reason if the request must be refused
+        self.malformed = malformed  # status and reason if the connection must close
+        self.refused = refused  # status and reason if a web page's Origin or Host refuses it
         self.http10 = http10
         self.keep_alive = keep_alive
         self.expects = "expect" in headers

@@ -6,7 +6,7 @@ from functools import partial
 
 from llamad.flags.types.flag import Flag, Later
 from llamad.flags.types.kinds import File, Float, Int, Many, Switch, Text
-from llamad.flags.types.special import Host, Origin
+from llamad.flags.types.special import Host, HostName, HttpTokens, Origin
 
 flag = partial(Flag, group="Server")
 
@@ -81,9 +81,46 @@ READY_FLAGS: tuple[Flag, ...] = (
         env=("LLAMA_ARG_CORS_ORIGINS",),
         dest="cors_origins",
         kind=Many(Origin(), none="none"),
-        default=("*",),
+        default=("auto",),
         metavar="ORIGIN,...",
-        help="Origins allowed to use the server from a browser: *, none, or a list. Never with credentials.",
+        help="Origins whose pages may use the server from a browser: a list, * for all, none, localhost for pages"
+        " of this machine. auto: all with API keys, else those of this machine and of desktop programs.",
+    ),
+    flag(
+        names=("--cors-methods",),
+        env=("LLAMA_ARG_CORS_METHODS",),
+        dest="cors_methods",
+        kind=HttpTokens(),
+        default="GET, POST, DELETE, OPTIONS",
+        help="Methods that pages of other origins may use.",
+    ),
+    flag(
+        names=("--cors-headers",),
+        env=("LLAMA_ARG_CORS_HEADERS",),
+        dest="cors_headers",
+        kind=HttpTokens(),
+        default="*",
+        help="Headers that they may send; *: all.",
+    ),
+    flag(
+        names=("--cors-credentials",),
+        off=("--no-cors-credentials",),
+        env=("LLAMA_ARG_CORS_CREDENTIALS",),
+        dest="cors_credentials",
+        kind=Switch(),
+        default=False,
+        help="Let them send cookies and HTTP authentication.",
+    ),
+    flag(
+        names=("--allowed-hosts",),
+        env=("LLAMA_ARG_ALLOWED_HOSTS",),
+        dest="allowed_hosts",
+        kind=Many(HostName()),
+        default=(),
+        metavar="NAME,...",
+        repeat=True,
+        help="Host names that the server is known by, beside addresses and localhost; *: any. A server on loopback"
+        " refuses others (421).",
     ),
     flag(
         names=("--metrics",),
@@ -147,31 +184,6 @@ LATER_FLAGS: tuple[Flag, ...] = (
         kind=Text(),
         default=None,
         status=Later("a path prefix"),
-    ),
-    flag(
-        names=("--cors-methods",),
-        env=("LLAMA_ARG_CORS_METHODS",),
-        dest="cors_methods",
-        kind=Text(),
-        default=None,
-        status=Later("configurable CORS methods"),
-    ),
-    flag(
-        names=("--cors-headers",),
-        env=("LLAMA_ARG_CORS_HEADERS",),
-        dest="cors_headers",
-        kind=Text(),
-        default="*",
-        status=Later("configurable CORS headers"),
-    ),
-    flag(
-        names=("--cors-credentials",),
-        off=("--no-cors-credentials",),
-        env=("LLAMA_ARG_CORS_CREDENTIALS",),
-        dest="cors_credentials",
-        kind=Switch(),
-        default=False,
-        status=Later("CORS with credentials"),
     ),
     flag(
         names=("--webui", "--ui"),

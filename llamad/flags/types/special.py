@@ -76,14 +76,51 @@ class Host(Kind):
 
 
 @dataclass(frozen=True, slots=True)
-class Origin(Kind):
-    """A web origin: scheme, host and an optional port; or "*" for any."""
+class HostName(Kind):
+    """A host name without a port; or "*" for any."""
 
-    metavar: ClassVar[str] = "ORIGIN"
+    metavar: ClassVar[str] = "NAME"
 
     def read(self, text: str) -> str:
-        if text != "*" and not re.fullmatch(r"[a-z][a-z0-9+.-]*://[^\s/]+", text, re.ASCII | re.IGNORECASE):
-            raise ValueError(f"'{text}' is not an origin; use for example http://localhost:3000")
+        if text != "*" and not re.fullmatch(r"[a-z0-9_.-]+", text, re.ASCII | re.IGNORECASE):
+            raise ValueError(
+                f"'{text}' is not a host name; write it without scheme and port, as llm.example.com"
+            )
+        return text
+
+    def hint(self) -> object:
+        return str
+
+
+@dataclass(frozen=True, slots=True)
+class HttpTokens(Kind):
+    """Names of methods or headers after commas, as HTTP writes them."""
+
+    metavar: ClassVar[str] = "NAME,..."
+
+    def read(self, text: str) -> str:
+        if not re.fullmatch(
+            r"[!#$%&'*+.^_`|~0-9A-Za-z-]+(\s*,\s*[!#$%&'*+.^_`|~0-9A-Za-z-]+)*", text, re.ASCII
+        ):
+            raise ValueError(f"'{text}' is not a list of names; write for example GET, POST")
+        return text
+
+    def hint(self) -> object:
+        return str
+
+
+@dataclass(frozen=True, slots=True)
+class Origin(Kind):
+    """A web origin: scheme, host and perhaps a port; or a word for several."""
+
+    metavar: ClassVar[str] = "ORIGIN"
+    words: ClassVar[tuple[str, ...]] = ("*", "auto", "localhost", "null")
+
+    def read(self, text: str) -> str:
+        if text not in self.words and not re.fullmatch(
+            r"[a-z][a-z0-9+.-]*://[^\s/]+", text, re.ASCII | re.IGNORECASE
+        ):
+            raise ValueError(f"'{text}' is not an origin; write it whole, for example http://localhost:3000")
         return text
 
     def hint(self) -> object:

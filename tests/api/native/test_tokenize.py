@@ -63,7 +63,7 @@ class Raw:
 
     def send(self, *contents: str) -> None:
         bodies = [json.dumps({"content": one}).encode() for one in contents]
-        head = b"POST /tokenize HTTP/1.1\r\nHost: test\r\nContent-Length: %d\r\n\r\n"
+        head = b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
         self._socket.sendall(b"".join(head % len(body) + body for body in bodies))
 
     def tokens(self) -> list[int]:

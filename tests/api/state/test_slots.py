@@ -69,7 +69,9 @@ def test_methods_and_a_server_that_loads(started):
     client = server.client
     assert client.get("/slots/0?action=tokens").headers["allow"] == "OPTIONS, POST"
     assert act(client, "tokens").status == 503
-    head = "POST /slots/0?action=restore-state HTTP/1.1\r\nHost: t\r\nContent-Length: 9000000000\r\n\r\n"
+    head = (
+        "POST /slots/0?action=restore-state HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9000000000\r\n\r\n"
+    )
     with socket.create_connection((client.host, client.port)) as sock:
         sock.sendall(head.encode())
         assert b" 503 " in sock.recv(1000)  # before the nine gigabytes
@@ -177,7 +179,7 @@ def test_a_blob_is_known_by_its_beginning(faked, kind):
 
 def test_a_chunked_state(faked):
     data = ses1_of(list(range(3000)))
-    head = f"POST /slots/0?action=restore-state HTTP/1.1\r\nHost: t\r\nContent-Type: {OCTETS}\r\n"
+    head = f"POST /slots/0?action=restore-state HTTP/1.1\r\nHost: localhost\r\nContent-Type: {OCTETS}\r\n"
     pieces = [data[i : i + 50_000] for i in range(0, len(data), 50_000)]
     body = b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces) + b"0\r\n\r\n"
     with socket.create_connection((faked.client.host, faked.client.port)) as sock:
@@ -210,7 +212,7 @@ def test_bodies_that_are_no_state(faked, body):
 def test_a_body_larger_than_any_state_is_refused_at_once(faked):
     limit = faked.states.bytes_max
     for kind, size in ((OCTETS, limit), ("application/json", limit * 4 // 3 + 66_000)):
-        head = f"POST /slots/0?action=restore-state HTTP/1.1\r\nHost: t\r\nContent-Type: {kind}\r\n"
+        head = f"POST /slots/0?action=restore-state HTTP/1.1\r\nHost: localhost\r\nContent-Type: {kind}\r\n"
         with socket.create_connection((faked.client.host, faked.client.port)) as sock:
             sock.sendall(f"{head}Content-Length: {size + 1}\r\n\r\n".encode())
             answer = sock.recv(1000)
@@ -247,7 +249,7 @@ def test_which_form_a_client_wants(accept, octets):
 
 def half_a_body(client, length):
     sock = socket.create_connection((client.host, client.port))
-    head = f"POST /slots/0?action=restore-state HTTP/1.1\r\nHost: t\r\nContent-Type: {OCTETS}\r\n"
+    head = f"POST /slots/0?action=restore-state HTTP/1.1\r\nHost: localhost\r\nContent-Type: {OCTETS}\r\n"
     sock.sendall(f"{head}Content-Length: {length}\r\n\r\n".encode() + b"SES1")
     return sock
 

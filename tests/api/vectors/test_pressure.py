@@ -82,7 +82,9 @@ def test_a_request_has_its_time(held: Held) -> None:
 def test_a_client_that_leaves_costs_nothing_more(held: Held) -> None:
     with faked(held) as server:
         data = json.dumps({"input": ["a"] * 50}).encode()
-        head = f"POST /v1/embeddings HTTP/1.1\r\nHost: test\r\nContent-Length: {len(data)}\r\n\r\n".encode()
+        head = (
+            f"POST /v1/embeddings HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(data)}\r\n\r\n".encode()
+        )
         connection = socket.create_connection((server.client.host, server.client.port))
         connection.sendall(head + data)
         server.until(lambda: held.n_computed == 1)
