@@ -52,6 +52,7 @@ def limits_of(settings: Settings) -> Limits:
     return Limits(
         header_max_bytes=settings.header_max_bytes,
         body_max_bytes=settings.body_max_bytes,
+        bodies_max_bytes=settings.bodies_max_bytes,
         header_timeout=settings.header_timeout,
         body_timeout=settings.body_timeout,
         keepalive_timeout=settings.keepalive_timeout,

@@ -32,7 +32,7 @@ from llamad.api.state.state_body import StateIntake
 from llamad.api.vectors import classify, embeddings, rerank
 from llamad.http.exchange import Exchange
 from llamad.http.request import Request, Response
-from llamad.http.router import Intake, Route, Router
+from llamad.http.router import SMALL_BODY, Intake, Route, Router
 from llamad.models.host import State
 
 log = logging.getLogger("llamad.api")
@@ -47,6 +47,7 @@ class Api:
         self.service = service
         self.keys = keys
         self.router = Router()
+        self._small_max = min(SMALL_BODY, service.settings.body_max_bytes)
         service.may_see_slots = self._has_key
         for path in ("/health", "/v1/health"):
             self._add("GET", path, health.handle, public=True)
@@ -54,7 +55,7 @@ class Api:
             self._add("GET", path, models.listing, public=True)
             self._add("GET", path + "/{id_model...}", models.handle, public=True)
         self._add("GET", "/props", props.handle, public=True)
-        self._add("POST", "/props", props.set_props)
+        self._add("POST", "/props", props.set_props, small=True)
         self._add("GET", "/slots", slot_list.listing)
         self._add("GET", "/metrics", prometheus.handle)
         self._add("POST", "/tokenize", tokenize.tokenize)
@@ -80,12 +81,21 @@ class Api:
         self._add("POST", "/slots/{id_slot}", slots.handle, intake=StateIntake(service))
         self._add("GET", "/v1/slots/{id_slot}/info", slot_info.handle)
         self._add("GET", "/sessions", sessions.listing)
-        self._add("POST", "/sessions/{id_session}", sessions.handle)
+        self._add("POST", "/sessions/{id_session}", sessions.handle, small=True)
 
     def _add(
-        self, method: str, path: str, handler: Handler, public: bool = False, intake: Intake | None = None
+        self,
+        method: str,
+        path: str,
+        handler: Handler,
+        public: bool = False,
+        small: bool = False,
+        intake: Intake | None = None,
     ) -> None:
-        self.router.add(Route(method, path, partial(handler, self.service), public, intake=intake))
+        """A route that takes no body, or a `small` one, is refused a larger one before it is read."""
+        body_max = self._small_max if small or method == "GET" else 0
+        call = partial(handler, self.service)
+        self.router.add(Route(method, path, call, public, body_max=body_max, intake=intake))
 
     def _has_key(self, request: Request) -> bool:
         return not self.keys or self.keys.find(request) is not None

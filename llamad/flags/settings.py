@@ -147,6 +147,7 @@ class Settings:
     connections_max: int
     header_max_bytes: int
     body_max_bytes: int
+    bodies_max_bytes: int
     header_timeout: float
     body_timeout: float
     keepalive_timeout: float

@@ -20,11 +20,11 @@ _CRLF = b"\r\n"
 class LengthBody:
     """A body of a known length. Set `buffer`, of that length, before the first byte to have it filled."""
 
-    __slots__ = ("_data", "_discard", "_left", "_parts", "buffer", "done")
+    __slots__ = ("_data", "_discard", "_left", "_length", "_parts", "buffer", "done")
 
     def __init__(self, length: int) -> None:
         self.buffer: memoryview | None = None
-        self._left = length
+        self._left = self._length = length
         self._discard = False
         self._data = b""
         self._parts: bytearray | None = None
@@ -33,6 +33,11 @@ class LengthBody:
     @property
     def left(self) -> int:
         return self._left
+
+    @property
+    def n_bytes(self) -> int:
+        """How much of the body has come."""
+        return self._length - self._left
 
     def discard(self) -> None:
         """Skip the rest: the response is already sent."""
@@ -98,6 +103,11 @@ class ChunkedBody:
         self._line = b""  # a line that is not complete yet
         self._framing = 0
         self.done = False
+
+    @property
+    def n_bytes(self) -> int:
+        """How much of the body has come."""
+        return self._n
 
     def feed(self, data: bytes, pos: int) -> int:
         """Take bytes from `pos` up to the body's end; return the new position. Raises HttpError."""

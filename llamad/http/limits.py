@@ -13,6 +13,8 @@ class Limits:
 
     header_max_bytes: int = 32 * 1024
     body_max_bytes: int = 64 * 1024 * 1024
+    # Of all requests together; at least the largest single one is admitted.
+    bodies_max_bytes: int = 1024 * 1024 * 1024
     # From a request's first byte to the end of its head, and from there to the end of its body:
     # totals, so that a client sending a byte now and then is cut off, too.
     header_timeout: float = 20.0

@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from llamad.http.request import Request
 
 
+# The largest body of a route that takes none, or a few names and numbers: some clients send "{}" with everything.
+SMALL_BODY = 8 * 1024
+
+
 class Intake(Protocol):
     """What a route decides about a body before it arrives, if that depends on the request."""
 

@@ -13,7 +13,8 @@ from llamad.http import response_head, unix_socket
 from llamad.http.access_log import access_line
 from llamad.http.app import App
 from llamad.http.binding import BACKLOG, Bound, bind
-from llamad.http.connection import Connection
+from llamad.http.bodies import Bodies
+from llamad.http.connection import Connection, Phase
 from llamad.http.cors import Cors
 from llamad.http.errors import HttpError
 from llamad.http.exchange import Exchange
@@ -25,6 +26,8 @@ log = logging.getLogger("llamad.http")
 
 # Connections above the limit that may wait for their 503 to be read; further ones are closed at once.
 REFUSED_MAX = 128
+# Who gives way to a body leaves this part of the budget free, so that it is not soon the next one's turn.
+BODIES_SPARE = 16
 SWEEP_SLICE = 500
 SWEEP_PAUSE_SECONDS = 0.005
 TLS_SHUTDOWN_SECONDS = 5.0
@@ -46,6 +49,7 @@ class HttpServer:
         self.cors = cors
         self.ids = RequestIds()
         self.heads = Heads(cors)
+        self.bodies = Bodies(max(limits.bodies_max_bytes, limits.body_max_bytes))
         self.draining = False
         self.connections: set[Connection] = set()
         self.n_active = 0  # exchanges in flight
@@ -187,6 +191,42 @@ class HttpServer:
             self._busy = self.error(503, "The server has no free connection; try again in a second.")
             self._busy.headers = (*self._busy.headers, ("Retry-After", "1"))
         return response_head.whole(self._busy, self.ids.make())
+
+    def make_room(self, asking: Connection) -> None:
+        """Bodies in flight are over their budget: the client that holds most in bodies that are not complete loses
+        the largest of them, until there is some room. Raises HttpError if that is the one that asks."""
+        bodies = self.bodies
+        enough = bodies.bytes_max - bodies.bytes_max // BODIES_SPARE
+        for connection in self._largest_bodies(asking):
+            if connection is asking or bodies.n_bytes <= enough:
+                break
+            bodies.n_refused += 1
+            connection.give_way(self._no_room())
+        if bodies.n_bytes > bodies.bytes_max:
+            bodies.n_refused += 1
+            raise HttpError(503, self._no_room())
+
+    def _largest_bodies(self, asking: Connection) -> list[Connection]:
+        """Unfinished bodies, and the one that asks: those of the heaviest client first, its largest first."""
+        found = [one for one in self.connections if one.n_held and (one.phase == Phase.BODY or one is asking)]
+        addresses = {one: one.address for one in found}
+        totals: dict[str, int] = {}
+        for one, address in addresses.items():
+            totals[address] = totals.get(address, 0) + one.n_held
+        return sorted(found, key=lambda one: (totals[addresses[one]], one.n_held), reverse=True)
+
+    def _no_room(self) -> str:
+        return (
+            f"Request bodies already use the {self.bodies.bytes_max} bytes that --bodies-max-bytes allows;"
+            " try again in a moment."
+        )
+
+    def refusal(self, error: HttpError, request: Request) -> Response:
+        """The answer to a request that cannot be read."""
+        response = self.error(error.status, error.message, request)
+        if error.status == 503:
+            response.headers = (*response.headers, ("Retry-After", "1"))
+        return response
 
     def judge(self, request: Request) -> Response | None:
         """Pass the head to the application. A preflight never reaches it: browsers send no key with one."""

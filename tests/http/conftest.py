@@ -101,7 +101,9 @@ class TinyApp:
     def body_max(self, request: Request) -> int:
         if request.path == "/max-boom":
             raise RuntimeError("body_max fails")
-        return 10 if request.path == "/small" else 0
+        if request.path == "/small":
+            return 10
+        return int(request.query.get("limit", "0"))
 
     def body_buffer(self, request: Request, length: int) -> memoryview | Response | None:
         """Of /into: memory of its own, or what the query asks for."""
@@ -381,12 +383,15 @@ class Harness:
     def port(self) -> int:
         return int(self.where.rpartition(":")[2])
 
-    def connect(self) -> Client:
+    def connect(self, source: str = "") -> Client:
+        """`source`: the address to come from, of 127.0.0.0/8."""
         if self.where.startswith("unix:"):
             sock = socket.socket(socket.AF_UNIX)
             sock.connect(self.where.removeprefix("unix:"))
             return Client(sock)
-        sock = socket.create_connection(("127.0.0.1", self.port), PATIENCE)
+        sock = socket.create_connection(
+            ("127.0.0.1", self.port), PATIENCE, source_address=(source, 0) if source else None
+        )
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if self.where.startswith("https:"):
             context = ssl.create_default_context(cafile=CERTIFICATE)
@@ -468,6 +473,7 @@ class Serve:
             harness.close()
             assert server.n_active == 0
             assert server.n_connections == 0
+            assert server.bodies.n_bytes == 0
             assert failures == []
             assert watch.mistakes == []
             done = sum(e[0] == "done" for e in app.events)

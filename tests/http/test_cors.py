@@ -9,11 +9,28 @@ import pytest
 from llamad.http.cors import Cors
 
 PREFLIGHT = "Access-Control-Request-Method: POST"
-EVIL = ("https://evil.example", "null", "http://localhost.evil.example", "http://127.0.0.1.evil.example")
-EVIL += ("http://evil.example:8080", "file://", "chrome-extension://abc", "http://localhost@evil.example")
-EVIL += ("https://evil.example, http://localhost", "app.evil:/x", "http://10.0.0.7:8080")
-OURS = ("http://localhost", "http://localhost:3000", "https://127.0.0.1:5", "http://[::1]:8080")
-OURS += ("http://tauri.localhost", "http://127.8.9.1", "HTTP://LocalHost:1")
+EVIL = [
+    "https://evil.example",
+    "null",
+    "http://localhost.evil.example",
+    "http://127.0.0.1.evil.example",
+    "http://evil.example:8080",
+    "file://",
+    "chrome-extension://abc",
+    "http://localhost@evil.example",
+    "https://evil.example, http://localhost",
+    "app.evil:/x",
+    "http://10.0.0.7:8080",
+]
+OURS = [
+    "http://localhost",
+    "http://localhost:3000",
+    "https://127.0.0.1:5",
+    "http://[::1]:8080",
+    "http://tauri.localhost",
+    "http://127.8.9.1",
+    "HTTP://LocalHost:1",
+]
 DESKTOP = ("app://obsidian.md", "tauri://localhost", "vscode-webview://0a1b")
 
 
@@ -172,7 +189,7 @@ def test_credentials_methods_and_headers(serve: Any) -> None:
         assert reply.headers["access-control-allow-headers"] == "X-A, X-B"
 
 
-LOCAL_HOSTS = (
+LOCAL_HOSTS = [
     "localhost",
     "LOCALHOST:8080",
     "127.0.0.1:1",
@@ -180,8 +197,9 @@ LOCAL_HOSTS = (
     "x.localhost",
     "localhost.",
     "127.1",
-)
-LOCAL_HOSTS += ("192.168.1.5:8080", "0.0.0.0")
+    "192.168.1.5:8080",
+    "0.0.0.0",
+]
 
 
 @pytest.mark.parametrize("has_keys", [False, True])

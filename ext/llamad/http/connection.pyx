@@ -12,8 +12,9 @@ from llamad.http.body import ChunkedBody, LengthBody, too_large
 from llamad.http.errors import HttpError
 from llamad.http.flow_control import PIPELINE_MAX
 from llamad.http.head import HeadReader
-from llamad.http.request import Response, peer_name
+from llamad.http.request import Response, address_of, peer_name
 
+from llamad.http.bodies cimport Bodies
 from llamad.http.exchange cimport Exchange, Way, new_exchange
 from llamad.http.flow_control cimport Flow
 from llamad.http.head_cache cimport Heads
@@ -78,15 +79,18 @@ cdef class Connection(Way):
     cdef Py_ssize_t _stash_pos
     cdef bint _consuming        # _consume() is on the stack and will see a changed phase
     cdef Heads _heads
+    cdef Bodies _bodies
     cdef readonly int phase
     cdef readonly double deadline
     # request lifetime
     cdef readonly Exchange exchange
     cdef object _body           # a LengthBody or ChunkedBody while a body comes in pieces
+    cdef readonly long long n_held  # bytes of the body that count in the budget
 
     def __init__(self, server):
         self.server = server
         self._heads = server.heads
+        self._bodies = server.bodies
         self._peer = ""
         self._stash = b""
         self.phase = IDLE
@@ -238,6 +242,8 @@ cdef class Connection(Way):
     cdef Py_ssize_t _read_body(self, bytes data, Py_ssize_t pos) except -1:
         body = self._body
         pos = body.feed(data, pos)
+        if self.phase == BODY:
+            self._hold(body.n_bytes)
         if body.done:
             self._body = None
             if self.phase == SKIP:
@@ -288,6 +294,8 @@ cdef class Connection(Way):
         limit = self.server.body_max(exchange.request)
         if head.length > limit:
             raise too_large(limit)
+        if limit > self._bodies.bytes_max:
+            self._bodies.admit_one(limit)
         buffer = self.server.body_buffer(exchange.request, head.length if head.length > 0 else limit)
         if isinstance(buffer, Response):
             if head.length > 0:
@@ -295,6 +303,7 @@ cdef class Connection(Way):
             exchange.send(buffer)
             return pos
         if buffer is None and 0 < head.length <= PyBytes_GET_SIZE(data) - pos:
+            self._hold(head.length)
             exchange.request.body = data[pos : pos + head.length]
             self._answer(exchange)
             return pos + head.length
@@ -308,6 +317,17 @@ cdef class Connection(Way):
         if head.expects and not exchange.http10:
             self.put(CONTINUE)
         return pos
+
+    cdef _hold(self, long long n_bytes):
+        """So many bytes of the body are here. Over budget, those that hold most give way: others, or this one."""
+        self._bodies.n_bytes += n_bytes - self.n_held
+        self.n_held = n_bytes
+        if self._bodies.is_over():
+            self.server.make_room(self)
+
+    cdef _release(self):
+        self._bodies.n_bytes -= self.n_held
+        self.n_held = 0
 
     # Answering.
 
@@ -346,11 +366,14 @@ cdef class Connection(Way):
                 exchange.call_on_abort()
             message = "The server failed on this request; see its log."
             exchange.fail(self.server.error(500, message, exchange.request))
+        if self.n_held != 0 and len(exchange.request.body) == 0:
+            self._release()  # decoded, and let go of
 
     cdef finish(self, Exchange exchange):
         """The exchange is closed: report it, and make the connection ready for what comes next."""
         cdef double now = monotonic()
         self.exchange = None
+        self._release()
         self.server.done(exchange, now - exchange.request.t_start)
         exchange.on_abort = exchange.on_pause = exchange.on_resume = None  # they lead back to the application
         if self.phase == CLOSED:
@@ -385,7 +408,7 @@ cdef class Connection(Way):
             exchange = self.exchange = new_exchange(self, request, False, False)
             self.server.n_active += 1
         exchange.keep = False
-        exchange.send(self.server.error(error.status, error.message, exchange.request))
+        exchange.send(self.server.refusal(error, exchange.request))
 
     # Resting and leaving.
 
@@ -442,6 +465,15 @@ cdef class Connection(Way):
         self.phase = CLOSED
         self.flow.reset()
 
+    def give_way(self, message):
+        """Others need what this client holds: an unfinished request is refused, an idle connection closes."""
+        if self.phase == IDLE:
+            self._close()
+        elif self.phase == HEAD or self.phase == BODY:
+            self._refuse(HttpError(503, message))
+        else:
+            self.abort()
+
     def shut(self):
         """The server closes: the answer under way is given up, what was written may still leave."""
         self._abandon()
@@ -486,6 +518,11 @@ cdef class Connection(Way):
             self._refuse(HttpError(408, f"The request's body took longer than {limits.body_timeout:g} s."))
         else:
             self._close()
+
+    @property
+    def address(self) -> str:
+        """What the client shares with its other connections."""
+        return address_of(self._transport.get_extra_info("peername"))
 
     cdef str _name_peer(self):
         if not self._peer:

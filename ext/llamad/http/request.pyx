@@ -2,6 +2,7 @@
 # Runs on the event loop; holds no socket and does no I/O. Compiled, because each request makes several of these.
 import re
 import secrets
+import socket
 from urllib.parse import parse_qsl, unquote_to_bytes
 
 import httptools
@@ -117,6 +118,16 @@ def parse_query(raw: bytes) -> dict[str, str]:
     """Decoded names and values; a name without a value gives "", and the last of a repeated name counts."""
     text = raw.decode("utf-8", "replace")
     return dict(parse_qsl(text, keep_blank_values=True, encoding="utf-8", errors="replace"))
+
+
+def address_of(peer: object) -> str:
+    """A socket's other end as one client: its IPv4 address, the network of its IPv6 address, or "unix"."""
+    if isinstance(peer, tuple) and len(peer) >= 2:
+        host = peer[0]
+        if ":" not in host or "." in host:  # IPv4, or mapped into IPv6
+            return host.rpartition(":")[2]
+        return socket.inet_pton(socket.AF_INET6, host.partition("%")[0])[:8].hex()
+    return "unix"
 
 
 def peer_name(address: object) -> str:

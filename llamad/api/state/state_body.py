@@ -10,6 +10,7 @@ from llamad.api.service.service import Service
 from llamad.api.state import slots
 from llamad.api.state.action import need_layout, take_room
 from llamad.http.request import Request
+from llamad.http.router import SMALL_BODY
 from llamad.protocol.blobs import Blob
 
 # What a JSON body may contain beside the state, in bytes.
@@ -30,7 +31,7 @@ class StateIntake:
 
     def limit(self, request: Request) -> int:
         if request.query.get("action") != slots.RESTORE_STATE:
-            return 0
+            return min(SMALL_BODY, self._service.settings.body_max_bytes)
         n_bytes = self._service.states().bytes_max
         return n_bytes if slots.is_raw(request) else (n_bytes + 2) // 3 * 4 + JSON_SPARE
 

@@ -38,6 +38,15 @@ HTTP_FLAGS: tuple[Flag, ...] = (
         help="Maximum size of a request body; beyond it: 413.",
     ),
     http(
+        names=("--bodies-max-bytes",),
+        env=("LLAMA_ARG_BODIES_MAX_BYTES",),
+        dest="bodies_max_bytes",
+        kind=Size(1024),
+        default=1024 * 1024 * 1024,
+        help="Memory for the bodies of all requests together; beyond it the client that holds most gets a 503. The"
+        " largest single body always fits.",
+    ),
+    http(
         names=("--header-timeout",),
         env=("LLAMA_ARG_HEADER_TIMEOUT",),
         dest="header_timeout",
