@@ -5,40 +5,67 @@ Runs on the event loop for every request that is not public. Keys are never logg
 
 from __future__ import annotations
 
+import codecs
 import hashlib
 import hmac
 
 from llamad.flags.settings import Settings
 from llamad.http.request import Request
 
+# Of a header's bytes. Those of a key beyond ASCII may look like other spaces, so str.strip() is not for them.
+_BLANK = b" \t"
+
 
 class Keys:
     """The valid keys. A key's name is a short hash: enough to tell keys apart, useless for guessing one."""
 
     def __init__(self, keys: list[str]) -> None:
-        self._keys = [(key.encode("utf-8", "surrogateescape"), _name(key)) for key in dict.fromkeys(keys)]
-        if len({name for _, name in self._keys}) < len(self._keys):
-            # Sessions and files belong to names, so two keys must not share one.
-            raise ValueError("two API keys have the same short hash; replace one of them")
+        known: dict[bytes, str] = {}
+        for key in dict.fromkeys(keys):
+            name = _name(key)
+            if name in known.values() or any(form in known for form in _encodings(key)):
+                # Sessions and files belong to names, so two keys must not share one.
+                raise ValueError("two API keys are alike (bytes or short hash); replace one of them")
+            known.update(dict.fromkeys(_encodings(key), name))
+        self._known = list(known.items())
 
     def __bool__(self) -> bool:
-        return bool(self._keys)
+        return bool(self._known)
 
     def find(self, request: Request) -> str | None:
-        """The name of the key that the request carries, or None. Takes constant time."""
-        offered = self._offered(request).encode("utf-8", "surrogateescape")
+        """The name of the key that the request carries, or None. Takes the same time for every key."""
         found = None
-        for key, name in self._keys:
-            if hmac.compare_digest(key, offered):
-                found = name
+        for offered in _offered(request.headers):
+            for key, name in self._known:
+                if hmac.compare_digest(key, offered):
+                    found = name
         return found
 
-    @staticmethod
-    def _offered(request: Request) -> str:
-        kind, _, key = request.headers.get("authorization", "").partition(" ")
-        if kind.lower() == "bearer":
-            return key.strip()
-        return request.headers.get("x-api-key", "").strip()
+
+def _offered(headers: dict[str, str]) -> list[bytes]:
+    """What may be a key, as the bytes that were sent; the last one counts most."""
+    found = []
+    if "x-api-key" in headers:
+        found.append(headers["x-api-key"].encode("latin-1").strip(_BLANK))
+    scheme, _, rest = headers.get("authorization", "").encode("latin-1").replace(b"\t", b" ").partition(b" ")
+    if scheme.lower() == b"bearer":
+        found.append(rest.strip(_BLANK))
+    return found
+
+
+def _encodings(key: str) -> list[bytes]:
+    """The bytes that clients may send for a key: UTF-8 and, where it has one, its form in Latin-1."""
+    raw = key.encode("utf-8", "surrogateescape")
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError:
+        text = raw.decode("latin-1")  # a key file or a variable in Latin-1
+    forms = [raw, text.encode("utf-8")]
+    try:
+        forms.append(text.encode("latin-1"))
+    except UnicodeEncodeError:
+        pass
+    return list(dict.fromkeys(forms))
 
 
 def _name(key: str) -> str:
@@ -49,10 +76,20 @@ def read_keys(settings: Settings) -> Keys:
     """Keys of the flags and of the key file: one per line, without blank lines and # comments."""
     keys = list(settings.api_keys)
     if settings.api_key_file is not None:
-        with open(settings.api_key_file, encoding="utf-8") as file:
-            lines = [line.strip() for line in file]
+        with open(settings.api_key_file, "rb") as file:
+            lines = [line.strip() for line in _text(file.read(), settings.api_key_file).splitlines()]
         found = [line for line in lines if line and not line.startswith("#")]
         if not found:
             raise ValueError(f"--api-key-file {settings.api_key_file} has no keys; put one on each line")
         keys += found
     return Keys(keys)
+
+
+def _text(data: bytes, path: str) -> str:
+    """A file's text, whatever editor wrote it: with a byte order mark or not, in UTF-8, UTF-16 or bytes of its own."""
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        try:
+            return data.decode("utf-16")
+        except UnicodeDecodeError:
+            raise ValueError(f"--api-key-file {path} is not valid UTF-16; save it as UTF-8") from None
+    return data.removeprefix(codecs.BOM_UTF8).decode("utf-8", "surrogateescape")
