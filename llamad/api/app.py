@@ -48,7 +48,7 @@ class Api:
         self.keys = keys
         self.router = Router()
         self._small_max = min(SMALL_BODY, service.settings.body_max_bytes)
-        service.may_see_slots = self._has_key
+        service.has_key = self._has_key
         for path in ("/health", "/v1/health"):
             self._add("GET", path, health.handle, public=True)
         for path in ("/models", "/v1/models"):

@@ -27,7 +27,7 @@ def handle(service: Service, exchange: Exchange) -> None:
     """GET /health: 200 while requests are accepted, even if every slot is busy."""
     host, query = service.host, exchange.request.query
     if host.state is not _READY:
-        error = service.not_ready()
+        error = service.not_ready_for(exchange.request)
         status = "error" if host.state is State.FAILED else host.state.value
         _send(exchange, {"status": status, **error.body()}, error.status)
         return
@@ -51,7 +51,7 @@ def handle(service: Service, exchange: Exchange) -> None:
         "include_slots" in query
         and service.settings.endpoint_slots
         and host.engine is not None
-        and service.may_see_slots(exchange.request)
+        and service.has_key(exchange.request)
     ):
         body["slots"] = slots_json(service, exchange.request)
     if "fail_on_no_slot" in query and n_idle == 0:

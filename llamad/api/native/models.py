@@ -15,9 +15,9 @@ from llamad.http.exchange import Exchange
 from llamad.http.request import Response
 
 
-def _model_json(service: Service) -> dict[str, Any]:
+def _model_json(service: Service, name: str) -> dict[str, Any]:
     entry: dict[str, Any] = {
-        "id": service.model_name,
+        "id": name,
         "object": "model",
         "created": service.t_created,
         "owned_by": "llamacpp",
@@ -39,12 +39,14 @@ def _model_json(service: Service) -> dict[str, Any]:
 
 def listing(service: Service, exchange: Exchange) -> None:
     """GET /models and /v1/models: always one model."""
-    exchange.send(Response(200, msgspec.json.encode({"object": "list", "data": [_model_json(service)]})))
+    listed = [_model_json(service, service.name_for(exchange.request))]
+    exchange.send(Response(200, msgspec.json.encode({"object": "list", "data": listed})))
 
 
 def handle(service: Service, exchange: Exchange) -> None:
     """GET /models/{id_model} and /v1/models/{id_model}."""
     wanted = exchange.request.params["id_model"]
-    if wanted != service.model_name:
-        raise ApiError(404, f'model "{wanted}" not found; this server has "{service.model_name}"')
-    exchange.send(Response(200, msgspec.json.encode(_model_json(service))))
+    name = service.name_for(exchange.request)
+    if wanted != name:
+        raise ApiError(404, f'model "{wanted}" not found; this server has "{name}"')
+    exchange.send(Response(200, msgspec.json.encode(_model_json(service, name))))

@@ -12,25 +12,36 @@ from llamad.api.request.errors import ApiError
 from llamad.api.service.service import Service
 from llamad.http.exchange import Exchange
 from llamad.http.request import Response
+from llamad.models.host import State
+
+_READY = State.READY  # read on every request; an Enum lookup is slow
 
 
 def handle(service: Service, exchange: Exchange) -> None:
-    """GET /props: public, so it shows nothing of running requests."""
+    """GET /props: public, so it shows nothing of running requests; the operator's texts and paths need a key."""
+    request = exchange.request
+    if service.host.state is not _READY:
+        raise service.not_ready_for(request)
     model = service.loaded()
-    idle = service.defaults.options
+    has_key, name = service.has_key(request), service.name_for(request)
+    idle = slot_json(service, 0, service.defaults.options, None, (0, 0, 0, 0))
+    if not has_key:
+        hidden = {"model": name, "grammar": "", "json_schema": None, "system_prompt": None}
+        idle |= hidden
+        idle["params"] |= hidden
     properties = {
         "assistant_name": service.system.assistant_name,
         "user_name": service.system.anti_prompt,
-        "system_prompt": service.system.prompt,
-        "default_generation_settings": slot_json(service, 0, idle, None, (0, 0, 0, 0)),
+        "system_prompt": service.system.prompt if has_key else "",
+        "default_generation_settings": idle,
         "total_slots": service.settings.n_parallel,
-        "model_alias": service.model_name,
-        "model_path": service.settings.model,
-        "chat_template": model.info.chat_template,
+        "model_alias": name,
+        "model_path": service.settings.model if has_key else service.public_name,
+        "chat_template": model.info.chat_template if has_key else "",
         "bos_token": _special(service, model.info.bos),
         "eos_token": _special(service, model.info.eos),
         "build_info": service.build_info,
-        "settings": service.public_settings(),
+        "settings": service.public_settings() if has_key else {},
     }
     exchange.send(Response(200, msgspec.json.encode(properties)))
 

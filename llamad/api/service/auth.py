@@ -23,9 +23,11 @@ class Keys:
         known: dict[bytes, str] = {}
         for key in dict.fromkeys(keys):
             name = _name(key)
-            if name in known.values() or any(form in known for form in _encodings(key)):
-                # Sessions and files belong to names, so two keys must not share one.
-                raise ValueError("two API keys are alike (bytes or short hash); replace one of them")
+            # Sessions and files belong to names, so two keys must not share one.
+            if name in known.values():
+                raise ValueError("two API keys have the same short hash; replace one of them")
+            if any(form in known for form in _encodings(key)):
+                raise ValueError("two API keys are the same bytes in UTF-8 and Latin-1; replace one of them")
             known.update(dict.fromkeys(_encodings(key), name))
         self._known = list(known.items())
 

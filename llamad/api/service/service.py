@@ -102,9 +102,8 @@ class Service:
         self.breakers = Breakers()
         self.streams: set[Stream] = set()
         self.n_preparing = 0  # requests whose texts or grammars are with a worker
-        self.may_see_slots: Callable[[Request], bool] = lambda request: (
-            True
-        )  # set by app.py, which has the keys
+        # Whether a request carries a key, or needs none; set by app.py, which has the keys.
+        self.has_key: Callable[[Request], bool] = lambda request: True
         self._tokenizing: Tokenizing | None = None
         self._jobs: set[asyncio.Task[None]] = set()
         self._eog_tokens: list[int] | None = None
@@ -131,6 +130,15 @@ class Service:
     @property
     def model_name(self) -> str:
         return self.settings.alias or self.settings.model
+
+    @property
+    def public_name(self) -> str:
+        """The model's name for those without a key: no path."""
+        return self.settings.alias or os.path.basename(self.settings.model)
+
+    def name_for(self, request: Request) -> str:
+        """The model's name as the request may know it."""
+        return self.model_name if self.has_key(request) else self.public_name
 
     def public_settings(self) -> dict[str, Any]:
         """The server's flags as /props shows them: no keys, no tokens."""
@@ -171,6 +179,12 @@ class Service:
         if self.host.state is State.FAILED:
             return ApiError(500, f"The model could not be loaded: {self.host.error}")
         return ApiError(503, "Loading model", headers=(("Retry-After", "1"),))
+
+    def not_ready_for(self, request: Request) -> ApiError:
+        """As not_ready(). The reason of a failed load names files, so it is for those with a key."""
+        if self.host.state is State.FAILED and not self.has_key(request):
+            return ApiError(500, "The model could not be loaded; the server's log says why")
+        return self.not_ready()
 
     def tokenizing(self) -> Tokenizing:
         """The threads that tokenize short texts; started on first use."""

@@ -101,5 +101,5 @@ def test_a_key_file_of_any_editor(tmp_path, data):
 
 def test_two_keys_that_are_the_same_bytes_are_refused():
     assert Keys(["é", "e", "é"])
-    with pytest.raises(ValueError, match="alike"):
+    with pytest.raises(ValueError, match="same bytes"):
         Keys(["é", "Ã©"])
