@@ -1,8 +1,8 @@
 // This folder is the only code that calls llama.cpp. Every call that can throw is caught here and becomes a code.
 // Owns: the table's functions, contexts that can be rebuilt. Threads: see table.h and shim.h.
 #include "shim.h"
+#include "tokenizer/tokenize.h"
 #include "tokenizer/vocabulary.h"
-#include "tokenizer/words.h"
 
 #include <algorithm>
 #include <cmath>
@@ -122,10 +122,10 @@ size_t table_state_set(void *ctx, int32_t seq, const uint8_t *data, size_t n) {
 }
 
 int32_t table_tokenize(const void *vocab, const char *text, int32_t n_text, int32_t *tokens, int32_t n_max,
-                       int32_t add_special, int32_t parse_special) {
+                       int32_t add_special, int32_t parse_special, const llamad_tokenize_limits *limits) {
     return guarded<int32_t>(INT32_MIN, [&] {
-        return words_tokenize(static_cast<const llama_vocab *>(vocab), text, n_text, tokens, n_max, add_special != 0,
-                              parse_special != 0);
+        return text_tokenize(static_cast<const llama_vocab *>(vocab), text, n_text, tokens, n_max, add_special != 0,
+                             parse_special != 0, limits);
     });
 }
 
@@ -279,7 +279,7 @@ llama_model *llamad_model_open(const char *path, llama_model_params params, llam
     return guarded<llama_model *>(nullptr, [&] {
         const FileId file = file_id(path);
         llama_model *model = llama_model_load_from_file(path, params);
-        if (model && !state->api_only) vocabulary_add(model, path, file, params.kv_overrides);
+        if (model) vocabulary_add(model, path, file, params.kv_overrides, !state->api_only);
         return model;
     });
 }
@@ -291,7 +291,7 @@ void llamad_model_close(llama_model *model) {
 
 int32_t llamad_tokenize(const llama_vocab *vocab, const char *text, int32_t n_text, int32_t *tokens, int32_t n_max,
                         bool add_special, bool parse_special, bool whole) {
-    if (!whole) return table_tokenize(vocab, text, n_text, tokens, n_max, add_special, parse_special);
+    if (!whole) return table_tokenize(vocab, text, n_text, tokens, n_max, add_special, parse_special, nullptr);
     return guarded<int32_t>(
         INT32_MIN, [&] { return llama_tokenize(vocab, text, n_text, tokens, n_max, add_special, parse_special); });
 }

@@ -20,7 +20,7 @@ typedef struct llamad_load_state {
     int32_t permille;  /* of the loading; written by the loading thread, atomically */
     int32_t cancel;    /* set to 1 to stop loading */
     int32_t n_threads; /* that may rearrange weights */
-    int32_t api_only;  /* llama.cpp alone tokenizes: no words and merges of our own (tokenizer/words.cpp) */
+    int32_t api_only;  /* llama.cpp alone tokenizes what lies between special tokens: no words and merges of our own */
 } llamad_load_state;
 
 const llamad_table *llamad_llama_table(void);

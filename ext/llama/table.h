@@ -12,10 +12,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define LLAMAD_TABLE_VERSION 5
+#define LLAMAD_TABLE_VERSION 6
 
 /* decode(): llama.cpp's own codes are 0 (done), 1 (no room), 2 (aborted) and negative ones. */
 #define LLAMAD_E_THROWN (-1000) /* a C++ exception was caught; llamad_last_error() has its text */
+
+/* tokenize(): why a text was given up. No count comes near them. */
+#define LLAMAD_TOKENIZE_STOPPED (INT32_MIN + 1)
+#define LLAMAD_TOKENIZE_TOO_MANY (INT32_MIN + 2)
 
 #define LLAMAD_SAMPLERS_MAX 33 /* 32 that a request names, and penalties before them */
 
@@ -27,6 +31,12 @@ typedef struct llamad_batch {
     int32_t **seq_id;
     int8_t *output;
 } llamad_batch;
+
+/* How long a text is worth it. Looked at from part to part of a long text, not within one. */
+typedef struct llamad_tokenize_limits {
+    const int32_t *is_stopped; /* another thread makes it 1 when nobody wants the tokens any more; may be NULL */
+    int32_t n_tokens_max;      /* with more of them the text is of no use; 0: any number */
+} llamad_tokenize_limits;
 
 typedef struct llamad_bias {
     int32_t token;
@@ -109,9 +119,10 @@ typedef struct llamad_table {
     size_t (*state_get)(void *ctx, int32_t seq, uint8_t *data, size_t n);
     size_t (*state_set)(void *ctx, int32_t seq, const uint8_t *data, size_t n);
 
-    /* The vocabulary: constant, any thread. */
+    /* The vocabulary: constant, any thread. tokenize: how many, -n where n_max is less than n, INT32_MIN on an error, or
+     * one of the codes above; `limits` may be NULL. */
     int32_t (*tokenize)(const void *vocab, const char *text, int32_t n_text, int32_t *tokens, int32_t n_max,
-                        int32_t add_special, int32_t parse_special);
+                        int32_t add_special, int32_t parse_special, const llamad_tokenize_limits *limits);
     int32_t (*piece)(const void *vocab, int32_t token, char *buf, int32_t n_buf, int32_t special);
     int32_t (*detokenize)(const void *vocab, const int32_t *tokens, int32_t n_tokens, char *text, int32_t n_max,
                           int32_t remove_special, int32_t unparse_special);

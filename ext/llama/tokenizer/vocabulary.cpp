@@ -1,4 +1,4 @@
-// Which vocabularies words.cpp can cut texts for, and what their tokens stand for.
+// What is known of vocabularies: for which words.cpp can cut texts, and what their tokens stand for.
 #include "vocabulary.h"
 
 #include "../shim.h"
@@ -24,6 +24,9 @@ const char *const kPres[] = {
     "stablelm2", "qwen35",   "gpt-4o", "llama4",    "tekken",    "deepseek-v3",
 };
 
+// Those of them that llama.cpp has no code of its own for: it takes std::regex.
+const char *const kDeepPres[] = {"gpt-4o", "llama4", "tekken", "deepseek-v3"};
+
 constexpr int kControl = LLAMA_TOKEN_ATTR_CONTROL | LLAMA_TOKEN_ATTR_UNKNOWN;
 constexpr int kSpecial = kControl | LLAMA_TOKEN_ATTR_USER_DEFINED;
 constexpr int kStrips = LLAMA_TOKEN_ATTR_LSTRIP | LLAMA_TOKEN_ATTR_RSTRIP;
@@ -43,14 +46,42 @@ std::string meta(const llama_model *model, const char *key) {
     return n >= 0 && n < static_cast<int>(sizeof(value)) ? std::string(value, n) : std::string();
 }
 
+template <typename Names> bool is_among(const Names &names, const std::string &name) {
+    return std::any_of(std::begin(names), std::end(names), [&](const char *known) { return name == known; });
+}
+
+bool is_deep(const llama_model *model) {
+    if (llama_vocab_type(llama_model_get_vocab(model)) != LLAMA_VOCAB_TYPE_BPE) return false;
+    const std::string pre = meta(model, "tokenizer.ggml.pre");
+    return !is_among(kPres, pre) || is_among(kDeepPres, pre);
+}
+
+// What llama.cpp puts around a text.
+void add_ends(Vocabulary *known) {
+    const llama_vocab *vocab = known->vocab;
+    known->before = known->behind = -1;
+    switch (llama_vocab_type(vocab)) {
+        case LLAMA_VOCAB_TYPE_SPM:
+        case LLAMA_VOCAB_TYPE_BPE:
+        case LLAMA_VOCAB_TYPE_UGM:
+            if (llama_vocab_get_add_bos(vocab)) known->before = llama_vocab_bos(vocab);
+            if (llama_vocab_get_add_eos(vocab)) known->behind = llama_vocab_eos(vocab);
+            break;
+        case LLAMA_VOCAB_TYPE_WPM:
+            known->before = llama_vocab_bos(vocab);
+            known->behind = llama_vocab_sep(vocab);
+            break;
+        default: break;
+    }
+}
+
 bool can_cut(const llama_model *model, const llama_model_kv_override *overrides) {
     const llama_vocab *vocab = llama_model_get_vocab(model);
     if (llama_vocab_type(vocab) != LLAMA_VOCAB_TYPE_BPE || meta(model, "tokenizer.ggml.model") != "gpt2") return false;
     for (; overrides && overrides->key[0]; overrides++) {
         if (strncmp(overrides->key, "tokenizer.", 10) == 0) return false; // not what the file says
     }
-    const std::string pre = meta(model, "tokenizer.ggml.pre");
-    return std::any_of(std::begin(kPres), std::end(kPres), [&](const char *known) { return pre == known; });
+    return is_among(kPres, meta(model, "tokenizer.ggml.pre"));
 }
 
 // GPT-2 writes a byte as a letter: itself where it can be seen, else one from U+0100 on. 0 if the text is none of such.
@@ -147,13 +178,14 @@ const Vocabulary *vocabulary_of(const llama_vocab *vocab) {
 }
 
 void vocabulary_add(const llama_model *model, const std::string &path, const FileId &file,
-                    const llama_model_kv_override *overrides) try {
-    if (!can_cut(model, overrides)) return;
+                    const llama_model_kv_override *overrides, bool may_cut) try {
     auto known = std::make_unique<Vocabulary>();
     known->vocab = llama_model_get_vocab(model);
-    known->bos = llama_vocab_get_add_bos(known->vocab) ? llama_vocab_bos(known->vocab) : -1;
-    known->eos = llama_vocab_get_add_eos(known->vocab) ? llama_vocab_eos(known->vocab) : -1;
-    if (!look_through(known->vocab, known.get())) return;
+    if (llama_vocab_type(known->vocab) == LLAMA_VOCAB_TYPE_NONE) return;
+    add_ends(known.get());
+    known->is_deep = is_deep(model);
+    known->special = std::make_unique<SpecialTokens>(known->vocab);
+    known->has_words = may_cut && can_cut(model, overrides) && look_through(known->vocab, known.get());
     const std::lock_guard<std::mutex> lock(changing);
     known->id = ++last_id;
     for (Place &place : places) {
@@ -161,7 +193,7 @@ void vocabulary_add(const llama_model *model, const std::string &path, const Fil
         const llama_vocab *vocab = known->vocab;
         place.known = std::move(known);
         place.vocab.store(vocab, std::memory_order_release);
-        place.known->read_merges(path, file);
+        if (place.known->has_words) place.known->read_merges(path, file);
         return;
     }
 } catch (const std::exception &) {
@@ -182,4 +214,7 @@ extern "C" int32_t llamad_knows_merges(const llama_vocab *vocab) {
     return known && known->merges();
 }
 
-extern "C" int32_t llamad_knows_words(const llama_vocab *vocab) { return vocabulary_of(vocab) != nullptr; }
+extern "C" int32_t llamad_knows_words(const llama_vocab *vocab) {
+    const Vocabulary *known = vocabulary_of(vocab);
+    return known && known->has_words;
+}

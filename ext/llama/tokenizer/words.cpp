@@ -14,6 +14,7 @@
 #include "words.h"
 
 #include "../shim.h"
+#include "ask.h"
 #include "hash.h"
 #include "utf8.h"
 #include "vocabulary.h"
@@ -155,7 +156,8 @@ struct Text {
         if (!utf8_is_valid(joined.data(), joined.size())) return false; // a token may stand for what replaces a byte
         const bool parse = parse_special && vocabulary->may_have_control(joined.data(), joined.size());
         desk->asked.resize(joined.size()); // each stands for a byte at least
-        const int32_t found = llama_tokenize(vocabulary->vocab, joined.data(), n, desk->asked.data(), n, false, parse);
+        const int32_t found = ask_llama(vocabulary->vocab, joined.data(), n, desk->asked.data(), n, false, parse,
+                                        vocabulary->is_deep);
         if (found < 0) return false;
         desk->asked.resize(found);
         return tell_apart();
@@ -220,31 +222,31 @@ bool tokenize_words(const Vocabulary &vocabulary, const char *text, int32_t n_te
         if (!words.ask()) return false;
         words.remember_misses(text);
     }
-    const bool begins = add_special && vocabulary.bos >= 0, ends = add_special && vocabulary.eos >= 0;
+    const bool begins = add_special && vocabulary.before >= 0, ends = add_special && vocabulary.behind >= 0;
     const size_t n = desk->known.size() + desk->asked.size() + begins + ends;
     if (n >= INT32_MAX) return false;
     *result = -static_cast<int32_t>(n);
     if (static_cast<int64_t>(n) > n_max) return true;
     int32_t *out = tokens;
-    if (begins) *out++ = vocabulary.bos;
+    if (begins) *out++ = vocabulary.before;
     out = words.write(out);
     // One that the text has itself: llama.cpp warns of it.
-    if (add_special && (tokens[begins] == vocabulary.bos || out[-1] == vocabulary.eos)) return false;
-    if (ends) *out = vocabulary.eos;
+    if (add_special && (tokens[begins] == vocabulary.before || out[-1] == vocabulary.behind)) return false;
+    if (ends) *out = vocabulary.behind;
     *result = static_cast<int32_t>(n);
     return true;
 }
 
 } // namespace
 
-int32_t words_tokenize(const llama_vocab *vocab, const char *text, int32_t n_text, int32_t *tokens, int32_t n_max,
+int32_t words_tokenize(const Vocabulary &vocabulary, const char *text, int32_t n_text, int32_t *tokens, int32_t n_max,
                        bool add_special, bool parse_special) {
-    const Vocabulary *vocabulary = n_text > 0 ? vocabulary_of(vocab) : nullptr;
     int32_t result;
-    if (vocabulary && tokenize_words(*vocabulary, text, n_text, tokens, n_max, add_special, parse_special, &result)) {
+    if (vocabulary.has_words &&
+        tokenize_words(vocabulary, text, n_text, tokens, n_max, add_special, parse_special, &result)) {
         return result;
     }
-    return llama_tokenize(vocab, text, n_text, tokens, n_max, add_special, parse_special);
+    return ask_llama(vocabulary.vocab, text, n_text, tokens, n_max, add_special, parse_special, vocabulary.is_deep);
 }
 
 extern "C" int64_t llamad_words_asked(void) { return static_cast<int64_t>(desk_of_this_thread()->n_asked); }

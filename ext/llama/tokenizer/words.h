@@ -6,11 +6,12 @@
 #define LLAMAD_WORDS_H
 
 #include "llama.h"
+#include "vocabulary.h"
 
 #include <cstdint>
 
 /* As llama_tokenize. */
-int32_t words_tokenize(const llama_vocab *vocab, const char *text, int32_t n_text, int32_t *tokens, int32_t n_max,
+int32_t words_tokenize(const Vocabulary &vocabulary, const char *text, int32_t n_text, int32_t *tokens, int32_t n_max,
                        bool add_special, bool parse_special);
 
 #endif

@@ -5,6 +5,8 @@ cdef extern from "llama/table.h" nogil:
     enum:
         LLAMAD_TABLE_VERSION
         LLAMAD_E_THROWN
+        LLAMAD_TOKENIZE_STOPPED
+        LLAMAD_TOKENIZE_TOO_MANY
         LLAMAD_SAMPLERS_MAX
         LLAMAD_SAMPLER_PENALTIES
         LLAMAD_SAMPLER_DRY
@@ -16,6 +18,10 @@ cdef extern from "llama/table.h" nogil:
         LLAMAD_SAMPLER_XTC
         LLAMAD_SAMPLER_TEMPERATURE
         LLAMAD_SAMPLER_TFS_Z
+
+    ctypedef struct llamad_tokenize_limits:
+        const int32_t *is_stopped
+        int32_t n_tokens_max
 
     ctypedef struct llamad_batch:
         int32_t n_tokens
@@ -81,7 +87,8 @@ cdef extern from "llama/table.h" nogil:
         size_t (*state_get)(void *ctx, int32_t seq, uint8_t *data, size_t n) noexcept nogil
         size_t (*state_set)(void *ctx, int32_t seq, const uint8_t *data, size_t n) noexcept nogil
         int32_t (*tokenize)(const void *vocab, const char *text, int32_t n_text, int32_t *tokens, int32_t n_max,
-                            int32_t add_special, int32_t parse_special) noexcept nogil
+                            int32_t add_special, int32_t parse_special,
+                            const llamad_tokenize_limits *limits) noexcept nogil
         int32_t (*piece)(const void *vocab, int32_t token, char *buf, int32_t n_buf, int32_t special) noexcept nogil
         int32_t (*detokenize)(const void *vocab, const int32_t *tokens, int32_t n_tokens, char *text, int32_t n_max,
                               int32_t remove_special, int32_t unparse_special) noexcept nogil

@@ -102,7 +102,7 @@ cdef int32_t _find_token(void *arg, const char *text, int32_t n) noexcept nogil:
     """The one token that a text is; arg is its Words."""
     cdef Words *words = <Words *>arg
     cdef int32_t tokens[2]
-    return tokens[0] if words.table.tokenize(words.handle, text, n, tokens, 2, 0, 1) == 1 else -1
+    return tokens[0] if words.table.tokenize(words.handle, text, n, tokens, 2, 0, 1, NULL) == 1 else -1
 
 
 cdef class Pieces:

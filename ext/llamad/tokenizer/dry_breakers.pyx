@@ -51,7 +51,8 @@ cdef const int32_t *_rest(Packing *pack, Breaker *breaker, int32_t from_byte) no
     cdef int32_t tokens[REST_TOKENS]
     cdef int32_t n
     if breaker.n_rest[from_byte] == 0:
-        n = pack.table.tokenize(pack.vocab, breaker.text + from_byte, breaker.n - from_byte, tokens, REST_TOKENS, 0, 0)
+        n = pack.table.tokenize(pack.vocab, breaker.text + from_byte, breaker.n - from_byte, tokens, REST_TOKENS, 0, 0,
+                                NULL)
         n = max(0, min(n, <int32_t>TAIL_TOKENS))
         memcpy(breaker.rest[from_byte], tokens, <size_t>n * sizeof(int32_t))
         breaker.n_rest[from_byte] = n + 1

@@ -54,7 +54,7 @@ cdef void _tokenize(void *arg, Job *job, int32_t thread) noexcept nogil:
             n = INT32_MIN
             break
         n = pool.table.tokenize(pool.vocab, text.chars, text.n_chars, text.tokens, n_max, text.add_special,
-                                text.parse_special)
+                                text.parse_special, NULL)
     text.n_tokens = n
 
 

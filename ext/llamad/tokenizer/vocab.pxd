@@ -16,3 +16,8 @@ cdef class Vocab:
     cdef Pieces marked        # the same with markers seen; bytes is NULL where there are none
     cdef int _fill(self, Pieces *pieces, bint special, frozenset markers) except -1
     cdef readonly int n_vocab
+    cdef readonly int n_token_bytes  # of the longest token
+    cdef int _measure(self) except -1
+
+cdef class Cancel:
+    cdef int32_t is_set

@@ -1,14 +1,44 @@
-# Owns: tokenizing and the pieces. Read-only once made, so any thread may call it; the GIL is let go for long texts.
+# Owns: tokenizing and the pieces. Read-only once made, so any thread may call it; the GIL is let go for long texts. What
+# a thread tokenizes within a Cancel ends when that is set.
 # Token ids are checked here before llama.cpp sees them: it trusts them.
+import threading
+
 from libc.stdint cimport INT32_MIN, int32_t, uint8_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 
-from llamad.base.table cimport LLAMAD_TABLE_VERSION, llamad_table
+from llamad.base.table cimport (
+    LLAMAD_TABLE_VERSION, LLAMAD_TOKENIZE_STOPPED, LLAMAD_TOKENIZE_TOO_MANY, llamad_table, llamad_tokenize_limits,
+)
 
 cdef enum:
     TEXT_MAX = 1 << 30   # llama.cpp takes an int32 length
+
+
+_thread = threading.local()
+
+
+class Cancelled(Exception):
+    """Nobody wants the tokens any more."""
+
+
+class TooManyTokens(Exception):
+    """The text has more tokens than it may have."""
+
+
+cdef class Cancel:
+    """`with cancel:` holds for the texts that this thread tokenizes meanwhile; any thread may set it."""
+
+    def set(self) -> None:
+        self.is_set = 1
+
+    def __enter__(self) -> Cancel:
+        _thread.cancel = self
+        return self
+
+    def __exit__(self, *_) -> None:
+        _thread.cancel = None
 
 
 cdef class Vocab:
@@ -25,6 +55,7 @@ cdef class Vocab:
         for token in range(self.n_vocab):
             self.pieces.is_eog[token] = self.table.is_eog(self.handle, token) != 0
         self._fill(&self.pieces, special, frozenset())
+        self._measure()
 
     def __dealloc__(self) -> None:
         free(self.pieces.bytes)
@@ -57,6 +88,16 @@ cdef class Vocab:
             pieces.offsets[token + 1] = <uint32_t>n_used
         return 0
 
+    cdef int _measure(self) except -1:
+        cdef char small[256]
+        cdef int32_t token, n
+        self.n_token_bytes = 1
+        for token in range(self.n_vocab):
+            n = self.table.piece(self.handle, token, small, sizeof(small), 1)
+            if n != INT32_MIN:
+                self.n_token_bytes = max(self.n_token_bytes, n if n >= 0 else -n)
+        return 0
+
     def show_markers(self, texts: list[str]) -> None:
         """Once, before any task: special tokens with these texts are seen by tasks that ask for markers."""
         assert self.marked.bytes == NULL, "markers are set once"
@@ -69,33 +110,39 @@ cdef class Vocab:
             self._fill(&self.marked, False, frozenset(found))
             self.marked.is_eog = self.pieces.is_eog
 
-    def tokenize(self, text: bytes, add_special: bool, parse_special: bool) -> bytes:
-        """The token ids as little int32s in bytes: they travel on without becoming Python ints."""
+    def tokenize(self, text: bytes, add_special: bool, parse_special: bool, n_tokens_max: int = 0) -> bytes:
+        """The token ids as little int32s in bytes: they travel on without becoming Python ints.
+
+        Raises ValueError, Cancelled, and TooManyTokens where it is seen in time that there are more than n_tokens_max."""
         cdef Py_ssize_t n_text = PyBytes_GET_SIZE(text)
         cdef const char *chars = PyBytes_AS_STRING(text)
-        cdef int32_t special = add_special, parse = parse_special, n, n_max = <int32_t>n_text + 8
+        cdef int32_t special = add_special, parse = parse_special, n, n_max
         cdef int32_t *tokens
+        cdef Cancel cancel = getattr(_thread, "cancel", None)
+        cdef llamad_tokenize_limits limits
+        limits.is_stopped = NULL if cancel is None else &cancel.is_set
+        limits.n_tokens_max = n_tokens_max
         if n_text > TEXT_MAX:
             raise ValueError("the text is too long to tokenize")
-        tokens = <int32_t *>malloc(<size_t>n_max * sizeof(int32_t))
-        if tokens == NULL:
-            raise MemoryError()
-        try:
-            with nogil:
-                n = self.table.tokenize(self.handle, chars, <int32_t>n_text, tokens, n_max, special, parse)
-            if n < 0 and n != INT32_MIN:
-                n_max = -n
-                free(tokens)
-                tokens = <int32_t *>malloc(<size_t>n_max * sizeof(int32_t))
-                if tokens == NULL:
-                    raise MemoryError()
+        n_max = <int32_t>n_text + 8
+        while True:
+            tokens = <int32_t *>malloc(<size_t>n_max * sizeof(int32_t))
+            if tokens == NULL:
+                raise MemoryError()
+            try:
                 with nogil:
-                    n = self.table.tokenize(self.handle, chars, <int32_t>n_text, tokens, n_max, special, parse)
-            if n < 0:
+                    n = self.table.tokenize(self.handle, chars, <int32_t>n_text, tokens, n_max, special, parse, &limits)
+                if n >= 0:
+                    return PyBytes_FromStringAndSize(<char *>tokens, n * <Py_ssize_t>sizeof(int32_t))
+            finally:
+                free(tokens)
+            if n == LLAMAD_TOKENIZE_STOPPED:
+                raise Cancelled
+            if n == LLAMAD_TOKENIZE_TOO_MANY:
+                raise TooManyTokens
+            if n == INT32_MIN:
                 raise ValueError("the text could not be tokenized")
-            return PyBytes_FromStringAndSize(<char *>tokens, n * <Py_ssize_t>sizeof(int32_t))
-        finally:
-            free(tokens)
+            n_max = -n
 
     def detokenize(self, tokens: bytes, unparse_special: bool) -> bytes:
         """The text of token ids given as int32s in bytes. The ids must be valid (see check)."""

@@ -8,6 +8,7 @@ from libc.string cimport memchr, memcpy, memset
 from llamad.base.system cimport load_int, now_us, sleep_us, store_int, store_time
 from llamad.base.table cimport (
     LLAMAD_TABLE_VERSION, llamad_batch, llamad_bias, llamad_candidate, llamad_sampling, llamad_table,
+    llamad_tokenize_limits,
 )
 from llamad.engine.testing.fake_graphs cimport fake_graphs
 from llamad.engine.testing.fake_memory cimport (
@@ -147,7 +148,8 @@ cdef int32_t _rebuild(void *ctx) noexcept nogil:
 
 
 cdef int32_t _tokenize(const void *vocab, const char *text, int32_t n_text, int32_t *tokens, int32_t n_max,
-                       int32_t add_special, int32_t parse_special) noexcept nogil:
+                       int32_t add_special, int32_t parse_special,
+                       const llamad_tokenize_limits *limits) noexcept nogil:
     cdef int32_t n = n_text + (1 if add_special else 0), i, at = 0
     if n > n_max:
         return -n

@@ -1,0 +1,64 @@
+// llama.cpp's tokenizer, on a stack that is as large as it needs. Threads: any.
+//
+// Where llama.cpp has no code of its own for a pre-tokenizer it takes std::regex, which calls itself for every character
+// of a match: some 370 bytes of stack for each byte of a word, of white space or of a row of signs. 25 KB of "aaa…" go
+// beyond the 8 MB of an ordinary thread, and the process is gone. A longer text is therefore tokenized by a thread whose
+// stack has room for a match of the whole text. Only what is used of it takes memory.
+#include "ask.h"
+
+#include <exception>
+#include <stdexcept>
+
+#include <pthread.h>
+
+namespace {
+
+constexpr int32_t kShortText = 4096;
+constexpr int32_t kTextMax = 1 << 20;
+constexpr size_t kStackPerByte = 768; // twice what was measured
+constexpr size_t kStack = 1 << 20;
+
+struct Call {
+    const llama_vocab *vocab;
+    const char *text;
+    int32_t n_text;
+    int32_t *tokens;
+    int32_t n_max;
+    bool add_special, parse_special;
+    int32_t result;
+    std::exception_ptr error;
+
+    void run() { result = llama_tokenize(vocab, text, n_text, tokens, n_max, add_special, parse_special); }
+};
+
+void *run_aside(void *arg) {
+    auto *call = static_cast<Call *>(arg);
+    try {
+        call->run();
+    } catch (...) {
+        call->error = std::current_exception();
+    }
+    return nullptr;
+}
+
+} // namespace
+
+int32_t ask_llama(const llama_vocab *vocab, const char *text, int32_t n_text, int32_t *tokens, int32_t n_max,
+                  bool add_special, bool parse_special, bool is_deep) {
+    Call call{vocab, text, n_text, tokens, n_max, add_special, parse_special, 0, nullptr};
+    if (!is_deep || n_text <= kShortText) {
+        call.run();
+        return call.result;
+    }
+    if (n_text > kTextMax) throw std::length_error("the text is too long for the tokenizer's regular expressions");
+    pthread_attr_t attr;
+    pthread_t thread;
+    if (pthread_attr_init(&attr) != 0) throw std::bad_alloc();
+    int failed = pthread_attr_setstacksize(&attr, kStack + kStackPerByte * static_cast<size_t>(n_text));
+    failed = failed ? failed : pthread_create(&thread, &attr, run_aside, &call);
+    pthread_attr_destroy(&attr);
+    if (failed) throw std::bad_alloc();
+    pthread_join(thread, nullptr);
+    if (call.error) std::rethrow_exception(call.error);
+    return call.result;
+}

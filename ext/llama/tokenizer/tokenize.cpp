@@ -1,0 +1,121 @@
+// A text in parts. Threads: any.
+//
+// A short text with few special tokens is one part, and so is every stretch of a long one up to the next place where
+// texts are cut anyway (words.cpp). A part with more special tokens is split at them (special.cpp), and what lies between
+// is asked for some stretches at a time. Between parts it is seen whether the tokens are still wanted.
+#include "tokenize.h"
+
+#include "ask.h"
+#include "special.h"
+#include "vocabulary.h"
+#include "words.h"
+
+#include <algorithm>
+#include <new>
+#include <vector>
+
+namespace {
+
+constexpr int32_t kPartBytes = 1 << 16;
+constexpr int32_t kFewSpecial = 32; // llama.cpp takes a square of their number of steps
+
+bool is_simple(const Vocabulary &vocabulary, const char *text, int32_t n, bool parse_special) {
+    return n <= 2 * kPartBytes && vocabulary.special->count(text, n, parse_special, kFewSpecial + 1) <= kFewSpecial;
+}
+
+struct Tokenizing {
+    const Vocabulary &vocabulary;
+    const llamad_tokenize_limits *limits;
+    bool parse_special;
+    std::vector<int32_t> out = {};
+    std::vector<SpecialTokens::Piece> pieces = {};
+
+    /* 0, or why the rest is not wanted. */
+    int32_t given_up() const {
+        if (!limits) return 0;
+        if (limits->is_stopped && __atomic_load_n(limits->is_stopped, __ATOMIC_RELAXED)) return LLAMAD_TOKENIZE_STOPPED;
+        if (limits->n_tokens_max > 0 && out.size() > static_cast<size_t>(limits->n_tokens_max))
+            return LLAMAD_TOKENIZE_TOO_MANY;
+        return 0;
+    }
+
+    int32_t part_end(const char *text, int32_t n, int32_t at) const {
+        if (!vocabulary.has_words || n - at <= kPartBytes) return n;
+        for (int32_t i = at + kPartBytes; i < n; i++) {
+            if (is_cut(text[i - 1], text[i])) return i;
+        }
+        return n;
+    }
+
+    void ask(const char *text, int32_t n) {
+        const size_t n_before = out.size();
+        int32_t n_max = n + 8, found;
+        for (;;) {
+            out.resize(n_before + static_cast<size_t>(n_max));
+            found = words_tokenize(vocabulary, text, n, out.data() + n_before, n_max, false, parse_special);
+            if (found >= 0) break;
+            if (found == INT32_MIN) throw std::bad_alloc();
+            n_max = -found;
+        }
+        out.resize(n_before + static_cast<size_t>(found));
+    }
+
+    /* The last piece of text that is asked for together with the one at `first`. Alone they are split as within the whole,
+     * since no special token that was found there reaches over their ends; unless one strips what lies beside it. */
+    size_t group_end(size_t first) const {
+        size_t last = first;
+        if (vocabulary.special->strips()) return first;
+        for (size_t i = first + 1; i < pieces.size() && i - first <= kFewSpecial; i++) {
+            if (pieces[i].at + pieces[i].n - pieces[first].at > kPartBytes) break;
+            if (pieces[i].token < 0) last = i;
+        }
+        return last;
+    }
+
+    int32_t add_split(const char *text, int32_t n) {
+        pieces.clear();
+        vocabulary.special->split(text, n, parse_special, &pieces);
+        for (size_t i = 0; i < pieces.size();) {
+            if (pieces[i].token >= 0) {
+                out.push_back(pieces[i++].token);
+                continue;
+            }
+            const size_t last = group_end(i);
+            const int32_t from = pieces[i].at, to = pieces[last].at + pieces[last].n;
+            ask(text + from, to - from);
+            i = last + 1;
+            if (const int32_t code = given_up()) return code;
+        }
+        return 0;
+    }
+
+    int32_t add(const char *text, int32_t n) {
+        for (int32_t at = 0, end; at < n; at = end) {
+            end = part_end(text, n, at);
+            if (is_simple(vocabulary, text + at, end - at, parse_special)) ask(text + at, end - at);
+            else if (const int32_t code = add_split(text + at, end - at)) return code;
+            if (const int32_t code = given_up()) return code;
+        }
+        return 0;
+    }
+};
+
+} // namespace
+
+int32_t text_tokenize(const llama_vocab *vocab, const char *text, int32_t n_text, int32_t *tokens, int32_t n_max,
+                      bool add_special, bool parse_special, const llamad_tokenize_limits *limits) {
+    const Vocabulary *known = n_text > 0 ? vocabulary_of(vocab) : nullptr;
+    if (!known) return llama_tokenize(vocab, text, n_text, tokens, n_max, add_special, parse_special);
+    if (n_text <= kPartBytes && is_simple(*known, text, n_text, parse_special)) {
+        return words_tokenize(*known, text, n_text, tokens, n_max, add_special, parse_special);
+    }
+    Tokenizing text_{*known, limits, parse_special};
+    if (add_special && known->before >= 0) text_.out.push_back(known->before);
+    if (const int32_t code = text_.add(text, n_text)) return code;
+    if (add_special && known->behind >= 0) text_.out.push_back(known->behind);
+    const std::vector<int32_t> &out = text_.out;
+    if (out.size() >= INT32_MAX) return INT32_MIN;
+    if (out.size() > static_cast<size_t>(std::max(n_max, 0))) return -static_cast<int32_t>(out.size());
+    std::copy(out.begin(), out.end(), tokens);
+    return static_cast<int32_t>(out.size());
+}
