@@ -9,7 +9,20 @@ import gguf
 from llamad._llama import ffi, lib
 
 KINDS = gguf.TokenType
-CONTROL = ("<s>", "</s>", "<|im_end|>", "<|endoftext|>", "<mask>", "<ab", "ab>", "b><", "<ab><", "é", "aba", "bab")
+CONTROL = (
+    "<s>",
+    "</s>",
+    "<|im_end|>",
+    "<|endoftext|>",
+    "<mask>",
+    "<ab",
+    "ab>",
+    "b><",
+    "<ab><",
+    "é",
+    "aba",
+    "bab",
+)
 PLAIN = ("  ", "   ", "\n\n", "\n \n", "bb", "<|x|>", "x|>", "ab", "ba", "<a", "日本")
 TEXTS = (*"abcdxyz<>|_/s013 .,!\n", "ab", "ba", "abc", "aa", "xy", "01", "im", "end", "日", "é", "ß")
 
@@ -34,7 +47,9 @@ def write_special_vocab(path: Path, model: str, space: str, pre: str = "", name:
         tokens += [("[CLS]", KINDS.CONTROL), ("[SEP]", KINDS.CONTROL)]
     known = {text for text, _ in tokens}
     for text in TEXTS:
-        text = text.replace(" ", space).replace("\n", "\u010a") if model == "gpt2" else text.replace(" ", space)
+        text = (
+            text.replace(" ", space).replace("\n", "\u010a") if model == "gpt2" else text.replace(" ", space)
+        )
         if text not in known and text not in CONTROL and text not in PLAIN:
             tokens.append((text, KINDS.NORMAL))
             known.add(text)

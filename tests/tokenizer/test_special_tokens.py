@@ -8,7 +8,21 @@ from hypothesis import strategies as st
 from support.live_daemon import model_path
 from support.special_vocabs import CONTROL, PLAIN, TEXTS, VOCABS, OpenVocab, write_special_vocab
 
-PIECES = [*CONTROL, *PLAIN, *TEXTS, "<", "<|", "|>", "<|im", " ", "\t", "\r\n", "\u00a0", "word of text", "\0"]
+PIECES = [
+    *CONTROL,
+    *PLAIN,
+    *TEXTS,
+    "<",
+    "<|",
+    "|>",
+    "<|im",
+    " ",
+    "\t",
+    "\r\n",
+    "\u00a0",
+    "word of text",
+    "\0",
+]
 BYTES = [piece.encode() for piece in PIECES] + [b"\xff", b"\xc3", b"\xe6\x97", b"\xed\xa0\x80"]
 
 
