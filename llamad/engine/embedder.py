@@ -87,7 +87,7 @@ class Embedder:
         for job in jobs:
             if not job.future.done():
                 job.future.set_exception(Stopped())
-        await asyncio.sleep(0)  # whoever awaits one can still answer
+        await asyncio.sleep(0)  # a request that awaits one can still respond
 
     @property
     def is_alive(self) -> bool:

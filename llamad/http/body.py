@@ -94,7 +94,7 @@ class ChunkedBody:
 
     def __init__(self, limit: int, buffer: memoryview | None = None) -> None:
         self._limit = limit
-        self._buffer = buffer  # of `limit` bytes, where the application gave one
+        self._buffer = buffer  # of `limit` bytes, if the application gave one
         self._parts = bytearray()
         self._n = 0  # bytes of the body so far
         self._left = 0  # bytes of the current chunk still to come

@@ -26,8 +26,8 @@ class Option:
     section: str  # of docs/options.md
     help: str  # without a capital or a full stop
     note: str = ""  # more help, for the page only
-    values: str = ""  # "type and range" of the page, where the field's type does not say it
-    default: str = ""  # the default on the page, where the value does not say it
+    values: str = ""  # "type and range" of the page, if the field's type does not say it
+    default: str = ""  # the default on the page, if the value does not say it
     flags: tuple[
         str, ...
     ] = ()  # every spelling of the flag that sets the default; the one to show is the last

@@ -142,7 +142,7 @@ def test_there_are_only_so_many(monkeypatch):
     for id in range(3):
         put(store, "", id, 1)
     put(store, "", 2, 2)
-    with pytest.raises(StoreFull, match="There are 3 sessions"):
+    with pytest.raises(StoreFull, match="already 3 sessions"):
         put(store, "", 3, 1)
     store.evict = True
     put(store, "", 3, 1)

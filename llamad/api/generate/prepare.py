@@ -26,7 +26,7 @@ from llamad.protocol.model_info import Model
 class Ready:
     """The prepared parts of a request."""
 
-    tokens: list[bytes]  # of each prompt, behind those of the system prompt
+    tokens: list[bytes]  # of each prompt, after those of the system prompt
     system: SystemPrompt
     constraint: Constraint | None
     breakers: bytes  # DRY's

@@ -169,7 +169,7 @@ def _vector_lines(service: Service) -> Iterable[str]:
         embedder.n_jobs,
     )
     yield from _plain(
-        "gauge", "llamad:vector_texts_waiting", "Texts not yet begun.", embedder.n_texts_waiting
+        "gauge", "llamad:vector_texts_waiting", "Texts not yet started.", embedder.n_texts_waiting
     )
 
 

@@ -131,7 +131,7 @@ def test_a_stream_of_several_prompts_carries_the_index(client):
         ({"prompt": [-1]}, ["-1"]),
         ({"prompt": "x", "temperature": "hot"}, ["temperature", "number"]),
         ({"prompt": "x", "temperature": True}, ["temperature"]),
-        ({"prompt": "x", "top_k": 1.5}, ["top_k", "whole"]),
+        ({"prompt": "x", "top_k": 1.5}, ["top_k", "integer"]),
         ({"prompt": "x", "top_p": 1.5}, ["top_p", "between 0 and 1"]),
         ({"prompt": "x", "min_p": -1}, ["min_p"]),
         ({"prompt": "x", "n_predict": -3}, ["n_predict"]),
