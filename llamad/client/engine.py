@@ -28,7 +28,7 @@ log = logging.getLogger("llamad.engine")
 EVENT_ADMITTED, EVENT_TEXT, EVENT_DONE, EVENT_FAILED, EVENT_STEP, EVENT_ACTION, EVENT_PROMPT = range(1, 8)
 RETRY_SECONDS = 0.005
 STOP_SECONDS = 1.0
-CLIENT_SHARE = 0.75  # of the queue, at most, for one client: the rest is for others
+CLIENT_SHARE = 0.75  # of the queue, at most, for one client; the rest is for others
 
 
 class Running:
@@ -149,7 +149,7 @@ class Engine:
         return len(self.tasks) + n_tasks <= self.n_slots + self.queue_max
 
     def has_share(self, client: int, n_tasks: int) -> bool:
-        """Whether so many more leave room in the queue for other clients."""
+        """Whether `n_tasks` more leave room in the queue for other clients."""
         n_own = sum(running.task.context.client == client for running in self.tasks.values())
         return n_own + n_tasks <= self.n_slots + math.ceil(self.queue_max * CLIENT_SHARE)
 
@@ -303,13 +303,13 @@ class Engine:
         return len(events)
 
     def _give_up(self, task_id: int, running: Running) -> None:
-        """A sink raised. One request's bug must not cost the others their events."""
+        """A sink raised. A bug in one request must not lose the events of the others."""
         log.exception("request %s: writing the response failed", running.task.context.request_id)
         self.abort(task_id)
         try:
             running.sink.on_broken()
         except Exception:
-            log.exception("request %s: ending it failed, too", running.task.context.request_id)
+            log.exception("request %s: cleaning up failed, too", running.task.context.request_id)
 
     def _on_written(self) -> None:
         """The last events' responses are written; the trace gets the time that took."""

@@ -100,7 +100,7 @@ class States:
         return self.layout.bytes_max(self.n_ctx) if self.layout is not None else 0
 
     async def save(self, slot: int, *, nowait: bool = False, owner: int = 0) -> Saved:
-        """The slot's state as SES1. The engine writes it in one call into a buffer that is there already."""
+        """The slot's state as SES1. The engine writes it in one call into a buffer allocated before."""
         layout = self._known()
         n_bytes = layout.bytes(self._n_tokens(slot))
         for n_try in range(N_TRIES + 1):
@@ -112,7 +112,7 @@ class States:
         raise StateRefused(500, "The slot's state is larger than this model's states can be")
 
     async def restore(self, slot: int, blob: Blob, *, nowait: bool = False, owner: int = 0) -> Restored:
-        """All or nothing: the blob is checked in full before the engine sees it."""
+        """All or nothing: the whole blob is validated before the engine sees it."""
         layout = self._known()
         n_bytes = blob.size
         try:
@@ -123,13 +123,13 @@ class States:
         return Restored(acted.n_tokens, n_bytes, acted.stall_us)
 
     async def erase(self, slot: int, *, nowait: bool = False, owner: int = 0) -> int:
-        """How many tokens it held."""
+        """Returns how many tokens it held."""
         return (await self._act(Action(ACTION_ERASE, slot, nowait=nowait, owner=owner))).n_tokens
 
     async def shift(
         self, slot: int, n_keep: int, n_discard: int, *, nowait: bool = False, owner: int = 0
     ) -> int:
-        """Drop n_discard tokens behind the first n_keep; how many are left. Both must fit 32 bits."""
+        """Drop n_discard tokens after the first n_keep; returns how many are left. Both must fit 32 bits."""
         action = Action(ACTION_SHIFT, slot, nowait=nowait, owner=owner, n_keep=n_keep, n_discard=n_discard)
         return (await self._act(action)).n_tokens
 
@@ -138,7 +138,7 @@ class States:
         return await self._tokens(ACTION_TOKENS, slot, nowait, owner)
 
     async def look(self, slot: int, *, owner: int = 0) -> SlotTokens:
-        """What the slot holds between two steps, at work or not."""
+        """What the slot holds between two steps, busy or not."""
         return await self._tokens(ACTION_LOOK, slot, False, owner)
 
     async def _tokens(self, kind: int, slot: int, nowait: bool, owner: int) -> SlotTokens:

@@ -31,8 +31,8 @@ class RequestContext:
 
     request_id: str
     key_name: str = ""
-    client: int = 0  # who asks: in queues clients take turns
-    owner: int = 0  # whose cached prefixes it may use, and leaves its own to; 0: everybody's
+    client: int = 0  # clients take turns in the queue
+    owner: int = 0  # with whom it shares cached prefixes; 0: all
     priority: int = 0
     deadline_us: int = 0  # on base.clock_us(); 0: none
     adapter_set: int = 0
@@ -62,11 +62,9 @@ class Task:
     n_indent: int = 0
     n_probs: int = 0
     post_sampling_probs: bool = False
-    prompt_probs: bool = (
-        False  # the prompt's own tokens are told as well; nothing of it is taken from a cache
-    )
-    answer_bytes_max: int = 0  # about what it may become as JSON; 0: no limit
-    penalty: bytes | None = None  # token ids that the penalties see instead of the prompt's
+    prompt_probs: bool = False  # also the prompt's own logprobs; disables the prefix cache
+    answer_bytes_max: int = 0  # approximate limit on its JSON; 0: none
+    penalty: bytes | None = None  # token ids for the penalties instead of the prompt's
 
     def command(self) -> Command:
         """The engine's parameters, without the prompt and the request context."""

@@ -54,7 +54,7 @@ class HeadReader:
         """Forget the head. The parser can be reused only if no body followed, since it never saw one."""
         if not keep_parser:
             self._parser = None
-        self.n_bytes = 0  # that the parser has seen of this head
+        self.n_bytes = 0  # bytes of this head that the parser has seen
         self._n_repeated = 0
         self._tail = b""  # the last bytes of an incomplete head: its end may be split over two reads
         self._error: HttpError | None = None

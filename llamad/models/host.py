@@ -81,7 +81,7 @@ class Host:
         future: asyncio.Future[tuple[LoadedModel, Core | None]] = loop.create_future()
         progress = asyncio.ensure_future(self._show_progress())
         try:
-            # A thread of its own, not the executor's: a stopping daemon must not have to wait for a long load.
+            # Not the executor: a stopping daemon must not wait for a long load.
             threading.Thread(
                 target=self._load_in_thread, args=(loop, future), name="llamad-load", daemon=True
             ).start()

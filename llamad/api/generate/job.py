@@ -334,8 +334,8 @@ class Job:
                 self.engine.resume(part.task_id)
 
     def tick(self, now: float) -> None:
-        """Keep a quiet stream's connection alive. End one whose client does not read while others wait for a slot: what
-        it has is paused until half of its buffer is read, so that a byte now and then is not progress."""
+        """Keep the connection of a silent stream alive. End a stream whose client stalls while others wait for a slot:
+        it stays paused until half of its buffer is read, so that reading a byte now and then is not progress."""
         settings = self.service.settings
         if settings.ping_seconds > 0 and now - self.t_written >= settings.ping_seconds:
             self.write(sse.PING)
@@ -346,7 +346,7 @@ class Job:
             and not self.exchange.closed
         ):
             log.info(
-                "request %s: its client does not read; its slot goes to others",
+                "request %s: its client stalls; freeing its slot for others",
                 self.exchange.request.request_id,
             )
             self._fail(
@@ -377,7 +377,7 @@ class Job:
 
     def on_part_done(self, part: Part) -> None:
         self.n_left -= 1
-        if self.exchange.closed:  # the client left, or another part failed and it knows
+        if self.exchange.closed:  # the client has disconnected, or got another part's failure
             self.service.streams.discard(self)
             return
         last = self.dialect.done(part) if self.generation.stream else b""
@@ -395,7 +395,7 @@ class Job:
         self._fail(failure_error(failure, code))
 
     def _fail(self, error: ApiError) -> None:
-        """The whole request ends with this error, whatever its parts were at."""
+        """End the whole request with this error, whatever the state of its parts."""
         self.service.streams.discard(self)
         self.abort()
         if self.exchange.closed:
@@ -406,19 +406,19 @@ class Job:
             self.exchange.send(self.dialect.refused(error))
 
     def _check_echo_size(self, ready: Ready) -> None:
-        """The logprobs of a prompt are part of the answer, and known before anything is computed."""
+        """The logprobs of a prompt are part of the response; their size is known before anything is computed."""
         if self.on_prompt is None:
             return
         n_tokens = sum(len(tokens) // 4 for tokens in ready.tokens)
         limit = self.service.settings.answer_max_bytes
         if n_tokens * (1 + self.generation.n_probs) * PROB_JSON_BYTES > limit:
             raise bad(
-                f"The logprobs of {n_tokens} prompt tokens exceed {limit} bytes; shorten the prompt, ask for fewer"
+                f"The logprobs of {n_tokens} prompt tokens exceed {limit} bytes; shorten the prompt, request fewer"
                 " logprobs, or start llamad with a larger --answer-max-bytes"
             )
 
     def give_up(self) -> None:
-        """Something here failed: the client gets a 500, or its stream is cut off."""
+        """After an exception: the client gets a 500, or its stream is cut off."""
         self.service.streams.discard(self)
         self.abort()
         self.exchange.fail(self.dialect.refused(ApiError(500, "Internal server error; see the server's log")))

@@ -41,7 +41,7 @@ def slot_json(
     shows_text: bool = True,
 ) -> dict[str, Any]:
     """A slot in llama-server's present form, with the flat fields of older versions. Without its text it has the
-    server's own options: stop strings, grammars and biases tell of the prompt, too."""
+    server's own options: stop strings, grammars and biases would reveal something of the prompt, too."""
     model = service.loaded()
     told = part if shows_text else None
     ready = None if told is None else told.job.ready
@@ -73,7 +73,7 @@ def slot_json(
 
 
 def slots_json(service: Service, request: Request) -> list[dict[str, Any]]:
-    """All slots, as the request's key may see them: of another key's task only state and numbers."""
+    """All slots, as the request's key may see them: only state and numbers of another key's task."""
     _, engine = service.ready()
     counts = engine.slots()
     busy = {running.slot: running.sink for running in engine.tasks.values() if running.slot >= 0}

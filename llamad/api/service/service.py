@@ -46,11 +46,11 @@ N_WORKERS = 2
 ROOM_BYTES_MIN = 2**30
 TOKENIZING_THREADS_MAX = 4
 CLIENT_MAX = 2**64 - 1
-_READY = State.READY  # asked for with every request; looking it up in an Enum is slow
+_READY = State.READY  # read on every request; an Enum lookup is slow
 
 
 class Stream(Protocol):
-    """A stream that may fall quiet, or whose reader may stall."""
+    """A stream that may be silent, or whose client may stall."""
 
     def tick(self, now: float) -> None: ...
 
@@ -107,7 +107,7 @@ class Service:
         self._tokenizing: Tokenizing | None = None
         self._jobs: set[asyncio.Task[None]] = set()
         self._eog_tokens: list[int] | None = None
-        self._owners: dict[str, int] = {}  # numbers of the keys that have asked, by their names
+        self._owners: dict[str, int] = {}  # numbers of the keys seen so far, by name
 
     def prepare(self, model: Model) -> None:
         """In the loader thread, before the first request: apply the flags that need the vocabulary."""
@@ -195,11 +195,11 @@ class Service:
         return self._tokenizing
 
     def client(self, request: Request) -> int:
-        """Who asks, as a number: the key's, or the address's where there are no keys."""
+        """The client as a number: of its key, or of its address if there are no keys."""
         return hash(request.key_name or request.peer.rpartition(":")[0]) & CLIENT_MAX
 
     def owner(self, request: Request) -> int:
-        """Whose cached prefixes and slots the request may use: its key's, or everybody's (0)."""
+        """Whose cached prefixes and slots the request may use: its key's, or all (0)."""
         if self.settings.share_prefixes or not request.key_name:
             return 0
         return self._owners.setdefault(request.key_name, len(self._owners) + 1)
@@ -233,7 +233,7 @@ class Service:
             exchange.fail(worded(failure, exchange.request))
 
     async def watch_streams(self) -> None:
-        """Pings for streams that wait or prefill, and an end to those that stall; runs until cancelled."""
+        """Sends pings on streams that wait or prefill, and ends those that stall; runs until cancelled."""
         periods = [n for n in (self.settings.ping_seconds, self.settings.stall_seconds) if n > 0]
         while periods:
             await asyncio.sleep(min(1.0, min(periods) / 4))
@@ -242,8 +242,8 @@ class Service:
                 try:
                     stream.tick(now)
                 except Exception:
-                    # One stream's mistake must not cost the others their pings, nor it another.
-                    log.exception("a stream could not be watched")
+                    # A bug in one stream must not stop the pings of the others.
+                    log.exception("watching a stream failed")
                     self.streams.discard(stream)
 
     def close(self) -> None:

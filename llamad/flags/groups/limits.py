@@ -139,7 +139,7 @@ REQUEST_FLAGS: tuple[Flag, ...] = (
         dest="answer_max_bytes",
         kind=Size(1024),
         default=64 * 1024 * 1024,
-        help="Size of an answer that is not streamed, probabilities included; beyond it generation stops (limit).",
+        help="Maximum size of a response that is not streamed; beyond it generation stops (stop type limit).",
     ),
     request(
         names=("--stall-seconds",),
@@ -148,7 +148,7 @@ REQUEST_FLAGS: tuple[Flag, ...] = (
         kind=Float(low=0.0),
         default=30.0,
         metavar="SECONDS",
-        help="How long a stream whose client does not read may keep its slot while others wait; 0: for ever.",
+        help="How long a client may stall its stream while others wait for a slot; 0: no limit.",
     ),
     request(
         names=("-sp", "--special"),

@@ -61,7 +61,7 @@ READY_FLAGS: tuple[Flag, ...] = (
         dest="share_prefixes",
         kind=Switch(),
         default=False,
-        help="API keys reuse each other's cached prompts and slots; else each key has its own.",
+        help="Share cached prompts and slots between API keys; off: each key has its own.",
     ),
     flag(
         names=("-spf", "--system-prompt-file"),
