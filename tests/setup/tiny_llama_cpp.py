@@ -14,6 +14,10 @@ RECIPE = CHECKOUT / "vendor" / "llama.cpp"
 
 CMAKE = """
 cmake_minimum_required(VERSION 3.14)
+foreach(language C CXX)  # CMake need not try out the compilers, which takes longer than this build
+    set(CMAKE_${language}_COMPILER_WORKS TRUE)
+    set(CMAKE_${language}_ABI_COMPILED TRUE)
+endforeach()
 project(tiny C CXX)
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
 set(CMAKE_LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
