@@ -145,6 +145,7 @@ class Settings:
 
     # limits of the HTTP layer
     connections_max: int
+    address_connections_max: int  # 0: no limit of its own
     header_max_bytes: int
     body_max_bytes: int
     bodies_max_bytes: int

@@ -20,7 +20,9 @@ from llamad.http.errors import HttpError
 from llamad.http.exchange import Exchange
 from llamad.http.head_cache import Heads
 from llamad.http.limits import Limits
+from llamad.http.places import Places
 from llamad.http.request import Request, RequestIds, Response
+from llamad.http.tls_listener import TlsListener
 
 log = logging.getLogger("llamad.http")
 
@@ -30,7 +32,6 @@ REFUSED_MAX = 128
 BODIES_SPARE = 16
 SWEEP_SLICE = 500
 SWEEP_PAUSE_SECONDS = 0.005
-TLS_SHUTDOWN_SECONDS = 5.0
 
 
 class HttpServer:
@@ -51,6 +52,7 @@ class HttpServer:
         self.heads = Heads(cors)
         self.bodies = Bodies(max(limits.bodies_max_bytes, limits.body_max_bytes))
         self.draining = False
+        self.places = Places(limits.connections_max, limits.address_connections_max)
         self.connections: set[Connection] = set()
         self.n_active = 0  # exchanges in flight
         self.n_refused = 0  # connections rejected since the start
@@ -58,6 +60,7 @@ class HttpServer:
         self._access_log = access_log
         self._ssl = ssl_context
         self._servers: list[asyncio.Server] = []
+        self._tls_listeners: list[TlsListener] = []
         self._unix_files: list[unix_socket.SocketFile] = []
         self._sweep_timer: asyncio.TimerHandle | None = None
         self._all_lost: asyncio.Future[None] | None = None
@@ -69,7 +72,8 @@ class HttpServer:
 
     @property
     def n_connections(self) -> int:
-        return len(self.connections)
+        """With those that are still in their TLS handshake."""
+        return len(self.places)
 
     # Start and stop.
 
@@ -81,24 +85,19 @@ class HttpServer:
         """
         loop = asyncio.get_running_loop()
         tls = self._ssl
-        handshake = self.limits.header_timeout if tls is not None else None
-        shutdown = TLS_SHUTDOWN_SECONDS if tls is not None else None
         if bound is None:
             bound = bind(host, port)
-        self.cors.is_local = bound.is_local and (self.cors.is_local or not self._servers)
+        is_first = not (self._servers or self._tls_listeners)
+        self.cors.is_local = bound.is_local and (is_first or self.cors.is_local)
         if bound.file is not None:
             self._unix_files.append(bound.file)
         create = loop.create_unix_server if bound.file is not None else loop.create_server
         for sock in bound.sockets:
-            server = await create(
-                self._make,
-                sock=sock,
-                backlog=BACKLOG,
-                ssl=tls,
-                ssl_handshake_timeout=handshake,
-                ssl_shutdown_timeout=shutdown,
-            )
-            self._servers.append(server)
+            if tls is None:
+                self._servers.append(await create(self._make, sock=sock, backlog=BACKLOG))
+            else:
+                timeout = self.limits.header_timeout
+                self._tls_listeners.append(TlsListener(sock, tls, self._make, self.places, timeout))
         if self._sweep_timer is None:
             self._sweep_timer = loop.call_later(self._sweep_seconds, self._sweep)
         if bound.file is not None:
@@ -115,6 +114,9 @@ class HttpServer:
         for server in self._servers:
             server.close()
         self._servers.clear()
+        for listener in self._tls_listeners:
+            listener.close()
+        self._tls_listeners.clear()
         for file in self._unix_files:
             file.remove()
         self._unix_files.clear()
@@ -169,7 +171,9 @@ class HttpServer:
         if self.draining:
             self._refused.add(connection)
             return b""
-        if self.n_connections < self.limits.connections_max:
+        for listener in self._tls_listeners:
+            listener.ended(connection)
+        if self.places.take(connection, connection.address):
             self.connections.add(connection)
             return None
         self.n_refused += 1
@@ -181,6 +185,7 @@ class HttpServer:
 
     def forget(self, connection: Connection) -> None:
         self.connections.discard(connection)
+        self.places.leave(connection)
         self._refused.discard(connection)
         if self._all_lost is not None and not (self.connections or self._refused or self._all_lost.done()):
             self._all_lost.set_result(None)
@@ -201,7 +206,7 @@ class HttpServer:
             if connection is asking or bodies.n_bytes <= enough:
                 break
             bodies.n_refused += 1
-            connection.give_way(self._no_room())
+            connection.refuse_body(self._no_room())
         if bodies.n_bytes > bodies.bytes_max:
             bodies.n_refused += 1
             raise HttpError(503, self._no_room())

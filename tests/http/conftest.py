@@ -418,7 +418,7 @@ class Harness:
 
     def connection(self) -> Connection:
         """Wait for the only connection."""
-        wait_until(lambda: self.server.n_connections == 1, "one connection")
+        wait_until(lambda: len(self.server.connections) == 1, "one connection")
         return self.on_loop(lambda: next(iter(self.server.connections)))
 
     def wait_event(self, *event: Any) -> None:

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from math import inf
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_GET_SIZE
 from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
 from llamad.http.response_head import CONTINUE
@@ -17,11 +17,8 @@ from llamad.http.request import Response, address_of, peer_name
 from llamad.http.bodies cimport Bodies
 from llamad.http.exchange cimport Exchange, Way, new_exchange
 from llamad.http.flow_control cimport Flow
-from llamad.http.head_cache cimport Heads
+from llamad.http.head_cache cimport Heads, skip_blank, whole_head
 from llamad.http.request cimport Head, Request, RequestIds
-
-cdef extern from "<string.h>" nogil:
-    void *memmem(const void *haystack, size_t n, const void *needle, size_t n_needle)
 
 log = logging.getLogger("llamad.http")
 
@@ -60,14 +57,6 @@ cdef double monotonic() noexcept:
     return <double>t.tv_sec + <double>t.tv_nsec * 1e-9
 
 
-cdef Py_ssize_t _skip_blank(bytes data, Py_ssize_t pos) noexcept:
-    """Past the blank lines before a request, which are no part of it."""
-    cdef const char *text = PyBytes_AS_STRING(data)
-    while pos < PyBytes_GET_SIZE(data) and (text[pos] == c"\r" or text[pos] == c"\n"):
-        pos += 1
-    return pos
-
-
 cdef class Connection(Way):
     """The asyncio face of one client: a Protocol by its methods."""
 
@@ -82,6 +71,7 @@ cdef class Connection(Way):
     cdef Bodies _bodies
     cdef readonly int phase
     cdef readonly double deadline
+    cdef readonly double since  # when the phase began, or its request
     # request lifetime
     cdef readonly Exchange exchange
     cdef object _body           # a LengthBody or ChunkedBody while a body comes in pieces
@@ -101,7 +91,8 @@ cdef class Connection(Way):
     def connection_made(self, transport):
         self._transport = transport
         self.flow = Flow(transport, self.server.limits.stream_buffer_bytes)
-        self.deadline = monotonic() + self.server.limits.keepalive_timeout
+        self.since = monotonic()
+        self.deadline = self.since + <double>self.server.limits.keepalive_timeout
         refusal = self.server.admit(self)
         if refusal is None:
             return
@@ -211,8 +202,8 @@ cdef class Connection(Way):
         cdef bytes piece = None
         cdef Head head
         if self.phase == IDLE:
-            pos = _skip_blank(data, pos)
-            piece = self._whole_head(data, pos)
+            pos = skip_blank(data, pos)
+            piece = whole_head(data, pos)
             head = self._heads.find(piece) if piece is not None else None
             if head is not None:
                 return self._on_head(head, data, pos + PyBytes_GET_SIZE(piece))
@@ -228,16 +219,9 @@ cdef class Connection(Way):
             return self._on_head(head, data, pos)
         if self.phase == IDLE and reader.started:
             self.phase = HEAD
-            self.deadline = monotonic() + self.server.limits.header_timeout
+            self.since = monotonic()
+            self.deadline = self.since + <double>self.server.limits.header_timeout
         return pos
-
-    cdef bytes _whole_head(self, bytes data, Py_ssize_t pos):
-        """The bytes up to a head's end, or None if they have none."""
-        cdef const char *start = PyBytes_AS_STRING(data) + pos
-        cdef const char *end = <const char *>memmem(start, <size_t>(PyBytes_GET_SIZE(data) - pos), b"\r\n\r\n", 4)
-        if end == NULL:
-            return None
-        return data[pos : pos + (end - start) + 4]
 
     cdef Py_ssize_t _read_body(self, bytes data, Py_ssize_t pos) except -1:
         body = self._body
@@ -266,7 +250,7 @@ cdef class Connection(Way):
         request.body = b""
         request.request_id = (<RequestIds>server.ids).take_or_make_id(head.offered_id)
         request.peer = self._name_peer()
-        request.t_start = monotonic()
+        request.t_start = self.since = monotonic()
         request.params = _NOTHING
         request.key_name = ""
         exchange = self.exchange = new_exchange(self, request, head.http10, head.keep_alive)
@@ -417,6 +401,7 @@ cdef class Connection(Way):
             self._close()
             return
         self.phase = IDLE
+        self.since = now
         self.deadline = now + <double>self.server.limits.keepalive_timeout
         if self._stash and not self._consuming:
             self._go_on_soon()
@@ -465,14 +450,30 @@ cdef class Connection(Way):
         self.phase = CLOSED
         self.flow.reset()
 
-    def give_way(self, message):
-        """Others need what this client holds: an unfinished request is refused, an idle connection closes."""
-        if self.phase == IDLE:
-            self._close()
-        elif self.phase == HEAD or self.phase == BODY:
-            self._refuse(HttpError(503, message))
+    def refuse_body(self, message):
+        """Others need the memory that the unfinished body holds."""
+        self._refuse(HttpError(503, message))
+
+    @property
+    def waits(self) -> bool:
+        """Whether it waits for its client, not the client for an answer."""
+        return self.phase != ANSWER and self.phase != CLOSED
+
+    @property
+    def has_unsent(self) -> bool:
+        return self.flow.written != self.flow.settled
+
+    def give_way(self):
+        """Another client needs the place: leave at once."""
+        if self.phase == HEAD or self.phase == BODY:
+            self._refuse(HttpError(503, "The server has no free connection; try again in a second."))
+        self.phase = CLOSED
+        self.deadline = _inf
+        transport = self._transport
+        if transport.get_write_buffer_size() == 0 and transport.can_write_eof():
+            transport.close()
         else:
-            self.abort()
+            self.flow.reset()  # what waits would keep it open, and so would the end of TLS
 
     def shut(self):
         """The server closes: the answer under way is given up, what was written may still leave."""

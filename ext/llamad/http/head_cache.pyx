@@ -5,7 +5,12 @@ from llamad.http.errors import HttpError
 from llamad.http.head import body_length
 from llamad.http.request import parse_target
 
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+
 from llamad.http.request cimport Head
+
+cdef extern from "<string.h>" nogil:
+    void *memmem(const void *haystack, size_t n, const void *needle, size_t n_needle)
 
 # Together at most a few megabytes. Where heads are all different, remembering costs a small part of reading them.
 HEADS_MAX = 512
@@ -13,6 +18,23 @@ PIECE_MAX = 2048
 
 cdef Py_ssize_t _HEADS_MAX = HEADS_MAX
 cdef Py_ssize_t _PIECE_MAX = PIECE_MAX
+
+
+cdef Py_ssize_t skip_blank(bytes data, Py_ssize_t pos) noexcept:
+    """Past the blank lines before a request, which are no part of it."""
+    cdef const char *text = PyBytes_AS_STRING(data)
+    while pos < PyBytes_GET_SIZE(data) and (text[pos] == c"\r" or text[pos] == c"\n"):
+        pos += 1
+    return pos
+
+
+cdef bytes whole_head(bytes data, Py_ssize_t pos):
+    """The bytes up to a head's end, or None if they have none."""
+    cdef const char *start = PyBytes_AS_STRING(data) + pos
+    cdef const char *end = <const char *>memmem(start, <size_t>(PyBytes_GET_SIZE(data) - pos), b"\r\n\r\n", 4)
+    if end == NULL:
+        return None
+    return data[pos : pos + (end - start) + 4]
 
 
 cdef class Heads:

@@ -19,7 +19,16 @@ HTTP_FLAGS: tuple[Flag, ...] = (
         dest="connections_max",
         kind=Int(1, 1_000_000),
         default=10_000,
-        help="Maximum open connections; beyond it: 503.",
+        help="Open connections. Beyond it the address with most idle ones loses its longest idle; without any: 503.",
+    ),
+    http(
+        names=("--address-connections-max",),
+        env=("LLAMA_ARG_ADDRESS_CONNECTIONS_MAX",),
+        dest="address_connections_max",
+        kind=Int(0, 1_000_000),
+        default=0,
+        help="Open connections of one address (an IPv6 /64 counts as one), handled likewise; 0: no limit of its own."
+        " A proxy is one address.",
     ),
     http(
         names=("--header-max-bytes",),
