@@ -1,4 +1,4 @@
-"""Texts of many special tokens: cut as llama.cpp cuts them, in time that grows with the text and not with its square."""
+"""Texts of many special tokens: split as llama.cpp does, in time that grows with the text and not with its square."""
 
 import time
 
