@@ -1,0 +1,85 @@
+"""Work of several clients on few threads: in turns, with a thread left over, and nothing lost."""
+
+import asyncio
+import threading
+from functools import partial
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from llamad.base.fair_pool import FairPool
+
+
+def test_clients_take_turns():
+    async def run() -> list[str]:
+        pool, order, gate = FairPool(1, "test"), [], threading.Event()
+        first = asyncio.ensure_future(pool.run(1, gate.wait))
+        await asyncio.sleep(0)
+        many = [asyncio.ensure_future(pool.run(1, partial(order.append, f"many {i}"))) for i in range(4)]
+        few = [asyncio.ensure_future(pool.run(2, partial(order.append, f"few {i}"))) for i in range(2)]
+        await asyncio.sleep(0)
+        assert pool.n_waiting == 6
+        gate.set()
+        await asyncio.gather(first, *many, *few)
+        assert pool._clients == {}
+        pool.close()
+        return order
+
+    assert asyncio.run(run()) == ["many 0", "few 0", "many 1", "few 1", "many 2", "many 3"]
+
+
+def test_one_client_leaves_a_thread_to_others():
+    async def run() -> None:
+        pool, gate = FairPool(2, "test"), threading.Event()
+        slow = [asyncio.ensure_future(pool.run(1, gate.wait)) for _ in range(5)]
+        await asyncio.sleep(0)
+        assert await asyncio.wait_for(pool.run(2, lambda: "served"), 30) == "served"
+        assert not any(one.done() for one in slow)
+        gate.set()
+        await asyncio.gather(*slow)
+        pool.close()
+
+    asyncio.run(run())
+
+
+def test_errors_reach_their_caller_and_cancelled_work_does_not_begin():
+    async def run() -> None:
+        pool, gate, begun = FairPool(1, "test"), threading.Event(), []
+        first = asyncio.ensure_future(pool.run(1, gate.wait))
+        waiting = asyncio.ensure_future(pool.run(1, lambda: begun.append(1)))
+        broken = asyncio.ensure_future(pool.run(2, lambda: 1 // 0))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.sleep(0)
+        gate.set()
+        await first
+        with pytest.raises(ZeroDivisionError):
+            await broken
+        assert await pool.run(3, lambda: "after") == "after"
+        assert not begun
+        assert pool._clients == {}
+        pool.close()
+
+    asyncio.run(run())
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(1, 3), st.lists(st.tuples(st.integers(0, 3), st.booleans()), max_size=40))
+def test_everything_ends_and_nothing_is_left(n_threads, works):
+    async def run() -> None:
+        pool = FairPool(n_threads, "test")
+        tasks = [
+            asyncio.ensure_future(pool.run(client, partial(int, i))) for i, (client, _) in enumerate(works)
+        ]
+        await asyncio.sleep(0)
+        for task, (_, is_cancelled) in zip(tasks, works, strict=True):
+            if is_cancelled:
+                task.cancel()
+        found = await asyncio.gather(*tasks, return_exceptions=True)
+        for i, (one, (_, is_cancelled)) in enumerate(zip(found, works, strict=True)):
+            assert one == i or (is_cancelled and isinstance(one, asyncio.CancelledError))
+        assert await pool.run(9, lambda: "after") == "after"
+        pool.close()
+
+    asyncio.run(run())
