@@ -92,7 +92,7 @@ class Api:
         small: bool = False,
         intake: Intake | None = None,
     ) -> None:
-        """A route that takes no body, or a `small` one, is refused a larger one before it is read."""
+        """A GET route, or a `small` one, takes at most a small body; a larger one is rejected before it is read."""
         body_max = self._small_max if small or method == "GET" else 0
         call = partial(handler, self.service)
         self.router.add(Route(method, path, call, public, body_max=body_max, intake=intake))

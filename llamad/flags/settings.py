@@ -134,7 +134,7 @@ class Settings:
     ssl_cert_file: str | None
     cors_origins: tuple[str, ...]  # "*": any; "localhost"; "auto": by the keys; empty: none
     cors_methods: str
-    cors_headers: str  # "*": those that are asked for
+    cors_headers: str  # "*": any
     cors_credentials: bool
     allowed_hosts: tuple[str, ...]  # "*": any
     endpoint_slots: bool

@@ -21,7 +21,7 @@ class Bound:
 
     @property
     def is_local(self) -> bool:
-        """Whether all are loopback addresses. A Unix socket is none: what connects there is no browser."""
+        """Whether all are loopback addresses. Not for a Unix socket, to which browsers cannot connect."""
         return self.file is None and all(_is_loopback(sock.getsockname()[0]) for sock in self.sockets)
 
     def close(self) -> None:

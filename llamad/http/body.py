@@ -36,7 +36,7 @@ class LengthBody:
 
     @property
     def n_bytes(self) -> int:
-        """How much of the body has come."""
+        """How much of the body has arrived."""
         return self._length - self._left
 
     def discard(self) -> None:
@@ -106,7 +106,7 @@ class ChunkedBody:
 
     @property
     def n_bytes(self) -> int:
-        """How much of the body has come."""
+        """How much of the body has arrived."""
         return self._n
 
     def feed(self, data: bytes, pos: int) -> int:

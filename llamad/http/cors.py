@@ -1,5 +1,5 @@
-"""Owns what web pages may do here: the CORS headers, and which requests their Origin or Host refuses.
-Built once from the flags. A verdict follows from a head alone, so it is cached with the head (head_cache.pyx)."""
+"""Owns what web pages may do: the CORS headers, and which requests are rejected by their Origin or Host.
+Built once from the flags. A verdict depends on the head alone, so it is cached with the head (head_cache.pyx)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_AGE_SECONDS = 86_400
 ANY, AUTO, LOOPBACK = "*", "auto", "localhost"
 # Pages of programs on this machine, not of the web.
 DESKTOP = ("app:", "tauri:", "vscode-webview:")
-# Methods that change nothing and cost nothing but the answer, which the page cannot read.
+# Methods without side effects; the page cannot read the response.
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 
 _ORIGIN = re.compile(r"null|[a-z][a-z0-9+.-]*://[^\s/,*?#@]+").fullmatch
@@ -24,21 +24,21 @@ _HEADER_LIST = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z, \t-]{1,4096}").fullmatch
 _CAN_ECHO = re.compile(r"[\x21-\x7e]{1,2048}").fullmatch
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^\[\]:]*)(?::[0-9]*)?").fullmatch
 _LOOPBACK = re.compile(r"(?:[^.]+\.)*localhost\.?|127(?:\.[0-9]{1,3}){3}|\[::1\]").fullmatch
-# Browsers take a name whose last label is a number for an IPv4 address, so no DNS record stands behind it.
+# Browsers take a name whose last label is a number for an IPv4 address, so it cannot be a DNS name.
 _ADDRESS = re.compile(r"\[.*\]|(?:.*\.)?(?:[0-9]+|0x[0-9a-f]*)\.?").fullmatch
 _SHOWN_MAX = 100
 
 
 class Verdict(NamedTuple):
-    """What follows from a head: lines of its answer, and status and reason if it is refused."""
+    """The CORS lines of the response, and status and reason if the request is rejected."""
 
     lines: str
     refused: tuple[int, str] | None
 
 
 class Cors:
-    """Origins are whole, or `*` (all), `localhost` (this machine), `auto` (all with keys; else this machine's pages and
-    programs). A page of this server itself may always use it, unless its name could be anybody's."""
+    """Origins, or `*` (all), `localhost` (this machine), `auto` (all if there are keys, else this machine's pages and
+    programs). Pages of this server itself are always allowed, unless its host name could be anyone's."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class Cors:
         return Verdict(lines if self.enabled else "", self._refusal(method, origin or "", host, allowed))
 
     def _refusal(self, method: str, origin: str, host: str | None, allowed: bool) -> tuple[int, str] | None:
-        # A name that its owner points at this machine would make a web page the server's own (DNS rebinding).
+        # DNS rebinding: a foreign name that points to this machine would make its page the server's own.
         if self.is_local and host is not None and not self._serves(host):
             return 421, (
                 f"This server listens on loopback only and does not serve the host {_shown(host)}; use localhost,"
@@ -105,7 +105,7 @@ class Cors:
         return self._desktop and origin.startswith(DESKTOP)
 
     def _serves(self, host: str) -> bool:
-        """Whether a host cannot be a stranger's name for this server."""
+        """Whether a host is a name of this server, not a foreign one."""
         name = _name(host)
         if not name:
             return ANY in self._hosts
@@ -126,12 +126,12 @@ class Cors:
         return self.enabled and "origin" in headers and "access-control-request-method" in headers
 
     def preflight(self, request: Request) -> Response:
-        """The answer to OPTIONS before a cross-origin request; the verdict's lines name the origin."""
+        """The response to a preflight request; the verdict's lines have the origin."""
         if not self._allows(request.headers["origin"], request.headers.get("host", "")):
             return Response(200, content_type="")
         headers = [("Access-Control-Allow-Methods", self._methods)]
         wanted = request.headers.get("access-control-request-headers", "")
-        # Browsers take "*" for all headers but Authorization, and with credentials for a header of that name.
+        # For browsers "*" does not include Authorization, and with credentials it is a literal name.
         if self._headers != ANY:
             headers.append(("Access-Control-Allow-Headers", self._headers))
         elif _HEADER_LIST(wanted):
@@ -141,7 +141,7 @@ class Cors:
 
 
 def _name(host: str) -> str:
-    """The host without its port, in lower case; empty for what is none."""
+    """The host without its port, in lower case; empty if it is not one."""
     match = _HOST(host.lower())
     return match[1] if match else ""
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from llamad.http.request import Request
 
 
-# The largest body of a route that takes none, or a few names and numbers: some clients send "{}" with everything.
+# The largest body of a route that takes none, or only a few fields: some clients send "{}" with every request.
 SMALL_BODY = 8 * 1024
 
 

@@ -28,7 +28,7 @@ log = logging.getLogger("llamad.http")
 
 # Connections above the limit that may wait for their 503 to be read; further ones are closed at once.
 REFUSED_MAX = 128
-# Who gives way to a body leaves this part of the budget free, so that it is not soon the next one's turn.
+# Eviction frees this share of the budget, so that it is not needed again at once.
 BODIES_SPARE = 16
 SWEEP_SLICE = 500
 SWEEP_PAUSE_SECONDS = 0.005
@@ -198,8 +198,8 @@ class HttpServer:
         return response_head.whole(self._busy, self.ids.make())
 
     def make_room(self, asking: Connection) -> None:
-        """Bodies in flight are over their budget: the client that holds most in bodies that are not complete loses
-        the largest of them, until there is some room. Raises HttpError if that is the one that asks."""
+        """Bodies in flight exceed their budget: the client with the most bytes in incomplete bodies loses its largest
+        ones until there is some room. Raises HttpError if that includes the one that asks."""
         bodies = self.bodies
         enough = bodies.bytes_max - bodies.bytes_max // BODIES_SPARE
         for connection in self._largest_bodies(asking):
@@ -212,7 +212,7 @@ class HttpServer:
             raise HttpError(503, self._no_room())
 
     def _largest_bodies(self, asking: Connection) -> list[Connection]:
-        """Unfinished bodies, and the one that asks: those of the heaviest client first, its largest first."""
+        """Incomplete bodies, with the one that asks: those of the heaviest client first, its largest first."""
         found = [one for one in self.connections if one.n_held and (one.phase == Phase.BODY or one is asking)]
         addresses = {one: one.address for one in found}
         totals: dict[str, int] = {}
@@ -227,7 +227,7 @@ class HttpServer:
         )
 
     def refusal(self, error: HttpError, request: Request) -> Response:
-        """The answer to a request that cannot be read."""
+        """The response to a request that cannot be read."""
         response = self.error(error.status, error.message, request)
         if error.status == 503:
             response.headers = (*response.headers, ("Retry-After", "1"))

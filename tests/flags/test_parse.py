@@ -176,7 +176,7 @@ def test_the_model_may_come_from_the_environment() -> None:
         ("-l 5+inf", "-l: '5+inf' would force one token forever; use a finite bias or -inf"),
         ("--body-max-bytes 5Q", "--body-max-bytes: '5Q' is not a size; use bytes, or for example 64K, 64M, 1G"),
         ("--header-max-bytes 1", "--header-max-bytes: 1 is out of range; use 1024 to 1073741824 bytes"),
-        ("--cors-origins a.example", "--cors-origins: 'a.example' is not an origin; write it whole, for example "
+        ("--cors-origins a.example", "--cors-origins: 'a.example' is not an origin; use for example "
          "http://localhost:3000"),
         ("--host a,b", "--host: 'a,b' names several addresses; llamad listens on one; use 0.0.0.0 for all"),
         ("--sampling-seq kz", "--sampling-seq: 'z' is not a sampler letter; use e penalties, d dry, "

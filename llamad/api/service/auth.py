@@ -12,7 +12,7 @@ import hmac
 from llamad.flags.settings import Settings
 from llamad.http.request import Request
 
-# Of a header's bytes. Those of a key beyond ASCII may look like other spaces, so str.strip() is not for them.
+# For header bytes: str.strip() would also strip a key's non-ASCII bytes that look like spaces.
 _BLANK = b" \t"
 
 
@@ -35,7 +35,7 @@ class Keys:
         return bool(self._known)
 
     def find(self, request: Request) -> str | None:
-        """The name of the key that the request carries, or None. Takes the same time for every key."""
+        """The name of the key that the request carries, or None. Takes constant time."""
         found = None
         for offered in _offered(request.headers):
             for key, name in self._known:
@@ -45,7 +45,7 @@ class Keys:
 
 
 def _offered(headers: dict[str, str]) -> list[bytes]:
-    """What may be a key, as the bytes that were sent; the last one counts most."""
+    """The possible keys, as the bytes that were sent; the last one has precedence."""
     found = []
     if "x-api-key" in headers:
         found.append(headers["x-api-key"].encode("latin-1").strip(_BLANK))
@@ -56,7 +56,7 @@ def _offered(headers: dict[str, str]) -> list[bytes]:
 
 
 def _encodings(key: str) -> list[bytes]:
-    """The bytes that clients may send for a key: UTF-8 and, where it has one, its form in Latin-1."""
+    """The bytes that clients may send for a key: UTF-8 and, if possible, Latin-1."""
     raw = key.encode("utf-8", "surrogateescape")
     try:
         text = raw.decode("utf-8")
@@ -88,7 +88,7 @@ def read_keys(settings: Settings) -> Keys:
 
 
 def _text(data: bytes, path: str) -> str:
-    """A file's text, whatever editor wrote it: with a byte order mark or not, in UTF-8, UTF-16 or bytes of its own."""
+    """A file's text, from any editor: with or without a BOM, in UTF-8, UTF-16 or another encoding."""
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         try:
             return data.decode("utf-16")

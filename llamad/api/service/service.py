@@ -133,11 +133,11 @@ class Service:
 
     @property
     def public_name(self) -> str:
-        """The model's name for those without a key: no path."""
+        """The model's name for clients without a key: no path."""
         return self.settings.alias or os.path.basename(self.settings.model)
 
     def name_for(self, request: Request) -> str:
-        """The model's name as the request may know it."""
+        """The model's name that the request may see."""
         return self.model_name if self.has_key(request) else self.public_name
 
     def public_settings(self) -> dict[str, Any]:
@@ -181,9 +181,9 @@ class Service:
         return ApiError(503, "Loading model", headers=(("Retry-After", "1"),))
 
     def not_ready_for(self, request: Request) -> ApiError:
-        """As not_ready(). The reason of a failed load names files, so it is for those with a key."""
+        """As not_ready(). The reason of a failed load names files, so only clients with a key see it."""
         if self.host.state is State.FAILED and not self.has_key(request):
-            return ApiError(500, "The model could not be loaded; the server's log says why")
+            return ApiError(500, "The model could not be loaded; see the server's log")
         return self.not_ready()
 
     def tokenizing(self) -> Tokenizing:

@@ -52,8 +52,8 @@ HTTP_FLAGS: tuple[Flag, ...] = (
         dest="bodies_max_bytes",
         kind=Size(1024),
         default=1024 * 1024 * 1024,
-        help="Memory for the bodies of all requests together; beyond it the client that holds most gets a 503. The"
-        " largest single body always fits.",
+        help="Maximum memory for all request bodies; beyond it the client that holds most gets a 503. The"
+        " largest allowed body always fits.",
     ),
     http(
         names=("--header-timeout",),

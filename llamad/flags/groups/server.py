@@ -83,8 +83,8 @@ READY_FLAGS: tuple[Flag, ...] = (
         kind=Many(Origin(), none="none"),
         default=("auto",),
         metavar="ORIGIN,...",
-        help="Origins whose pages may use the server from a browser: a list, * for all, none, localhost for pages"
-        " of this machine. auto: all with API keys, else those of this machine and of desktop programs.",
+        help="Origins allowed to use the server from a browser: a list, *: all, none, localhost: this machine; auto:"
+        " all if there are API keys, else this machine and desktop programs.",
     ),
     flag(
         names=("--cors-methods",),
@@ -92,7 +92,7 @@ READY_FLAGS: tuple[Flag, ...] = (
         dest="cors_methods",
         kind=HttpTokens(),
         default="GET, POST, DELETE, OPTIONS",
-        help="Methods that pages of other origins may use.",
+        help="Methods allowed to pages of other origins.",
     ),
     flag(
         names=("--cors-headers",),
@@ -100,7 +100,7 @@ READY_FLAGS: tuple[Flag, ...] = (
         dest="cors_headers",
         kind=HttpTokens(),
         default="*",
-        help="Headers that they may send; *: all.",
+        help="Headers allowed to pages of other origins; *: all.",
     ),
     flag(
         names=("--cors-credentials",),
@@ -109,7 +109,7 @@ READY_FLAGS: tuple[Flag, ...] = (
         dest="cors_credentials",
         kind=Switch(),
         default=False,
-        help="Let them send cookies and HTTP authentication.",
+        help="Allow them cookies and HTTP authentication.",
     ),
     flag(
         names=("--allowed-hosts",),
@@ -119,8 +119,8 @@ READY_FLAGS: tuple[Flag, ...] = (
         default=(),
         metavar="NAME,...",
         repeat=True,
-        help="Host names that the server is known by, beside addresses and localhost; *: any. A server on loopback"
-        " refuses others (421).",
+        help="Host names of the server, beside addresses and localhost; *: any. A server on loopback rejects"
+        " others (421).",
     ),
     flag(
         names=("--metrics",),

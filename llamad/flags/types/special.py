@@ -94,7 +94,7 @@ class HostName(Kind):
 
 @dataclass(frozen=True, slots=True)
 class HttpTokens(Kind):
-    """Names of methods or headers after commas, as HTTP writes them."""
+    """Comma-separated methods or headers, as in HTTP."""
 
     metavar: ClassVar[str] = "NAME,..."
 
@@ -111,7 +111,7 @@ class HttpTokens(Kind):
 
 @dataclass(frozen=True, slots=True)
 class Origin(Kind):
-    """A web origin: scheme, host and perhaps a port; or a word for several."""
+    """A web origin: scheme, host and an optional port; or a word for several."""
 
     metavar: ClassVar[str] = "ORIGIN"
     words: ClassVar[tuple[str, ...]] = ("*", "auto", "localhost", "null")
@@ -120,7 +120,7 @@ class Origin(Kind):
         if text not in self.words and not re.fullmatch(
             r"[a-z][a-z0-9+.-]*://[^\s/]+", text, re.ASCII | re.IGNORECASE
         ):
-            raise ValueError(f"'{text}' is not an origin; write it whole, for example http://localhost:3000")
+            raise ValueError(f"'{text}' is not an origin; use for example http://localhost:3000")
         return text
 
     def hint(self) -> object:
