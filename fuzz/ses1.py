@@ -17,9 +17,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.libfuzzer import Target
+from support.models.tiny_kv_models import WINDOW, write_model
 from support.ses1_corpus import unpack
 from support.state_mutations import Served, Straight, mutations
-from support.tiny_kv_models import WINDOW, write_model
 
 TARGET = Target("ses1", "state")
 N_CHECKED = int(os.environ.get("LLAMAD_FUZZ_CASES", "1000000"))

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from support.hosted_model import Hosted
 from support.live_daemon import model_path
+from support.models.tiny_kv_models import KINDS, WINDOW, write_model
 from support.ses1_layouts import as_blob
-from support.tiny_kv_models import KINDS, WINDOW, write_model
 
 from llamad.client.slot_states import StateRefused
 

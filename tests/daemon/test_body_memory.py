@@ -5,7 +5,7 @@ import socket
 import pytest
 from support.fake_daemon import Faked
 from support.live_daemon import Live, model_path
-from support.tiny_model import write_tiny
+from support.models.tiny_model import write_tiny
 
 from llamad.engine.testing.fake import Fake
 from llamad.http.router import SMALL_BODY

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support import bert_reference
 from support.live_daemon import model_path
-from support.tiny_model import write_tiny
+from support.models import bert_reference
+from support.models.tiny_model import write_tiny
 
 from llamad.engine.embedder import Embedder
 from llamad.engine.loading import memory

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 from support.grammar_oracle import Oracle, OracleDied
 from support.live_daemon import model_path
-from support.small_vocab import write_vocab
+from support.models.small_vocab import write_vocab
 
 from bench.micro.llama_grammar import Words
 from llamad.grammar.grammar import Grammar, GrammarError, Matcher, Pieces

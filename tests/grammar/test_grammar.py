@@ -5,7 +5,7 @@ import time
 
 import numpy as np
 import pytest
-from support.small_vocab import write_vocab
+from support.models.small_vocab import write_vocab
 
 from bench.micro.llama_grammar import Words
 from llamad.grammar.grammar import Grammar, GrammarError, GrammarTooMuch, Matcher, Pieces

@@ -1,8 +1,8 @@
 """Servers over the bigram model, one for each set of flags, shared by the tests of a module."""
 
 import pytest
-from support.bigram_model import write_bigram
 from support.live_daemon import Live
+from support.models.bigram_model import write_bigram
 
 # Every sampler is neutral: what a test adds is the only thing that changes the draw.
 NEUTRAL = {

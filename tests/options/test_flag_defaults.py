@@ -2,8 +2,8 @@
 itself is not touched by them."""
 
 import pytest
-from support.bigram_model import token
 from support.live_daemon import Live
+from support.models.bigram_model import token
 
 FLAGS = {
     "--temp": ("temperature", 0.7),

@@ -8,9 +8,9 @@ import threading
 import time
 
 import pytest
-from support.bigram_model import DICE, EOS, token
 from support.fake_daemon import Faked
 from support.live_daemon import Live
+from support.models.bigram_model import DICE, EOS, token
 
 from llamad.api.request.constraints import GRAMMAR_CHARS_MAX, KEPT_MAX, Grammars
 from llamad.engine.testing.fake import Fake

@@ -13,8 +13,8 @@ from typing import Annotated, Literal
 import pytest
 from jsonschema import Draft202012Validator, FormatChecker
 from pydantic import BaseModel, Field, TypeAdapter
-from support.bigram_model import EOS
 from support.live_daemon import Live
+from support.models.bigram_model import EOS
 
 from llamad.api.request.constraints import SCHEMA_BYTES_MAX
 

@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from support.bigram_model import BOS, tokens
+from support.models.bigram_model import BOS, tokens
 
 N_CTX = 256
 

@@ -2,7 +2,7 @@
 
 import pytest
 from support import sampler_reference
-from support.bigram_model import BOS, NL, PIECES, logits, token, tokens
+from support.models.bigram_model import BOS, NL, PIECES, logits, token, tokens
 
 N = 12
 

@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 from support import sampler_reference
-from support.bigram_model import DICE, PIECES, logits, token
+from support.models.bigram_model import DICE, PIECES, logits, token
 
 ROW = sampler_reference.ranked(logits(token("a")))
 N_DRAWS = 600

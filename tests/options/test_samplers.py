@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 from support import sampler_reference
-from support.bigram_model import BOS, DICE, EOS, PIECES, logits, token, tokens
+from support.models.bigram_model import BOS, DICE, EOS, PIECES, logits, token, tokens
 
 ROW = sampler_reference.ranked(logits(token("a")))
 

@@ -1,7 +1,7 @@
 """Stop strings and characters that are split over tokens: exact, and the same streamed and whole."""
 
 import pytest
-from support.bigram_model import token
+from support.models.bigram_model import token
 
 # After "s" the model writes ST OP t s ST OP t s ..., after "u" the four bytes of 🦙, v, é, u.
 

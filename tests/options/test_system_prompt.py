@@ -6,8 +6,8 @@ import sys
 import threading
 
 import pytest
-from support.bigram_model import BOS, tokens
 from support.live_daemon import Live
+from support.models.bigram_model import BOS, tokens
 
 TEXT = "abcdefgh"
 NAMES = {"prompt": TEXT, "anti_prompt": "User:", "assistant_name": "Assistant:"}

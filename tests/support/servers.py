@@ -4,7 +4,7 @@ mark `real_model`, over the default one. Each test leaves them idle."""
 import pytest
 
 from support.live_daemon import Live, model_path
-from support.tiny_model import write_tiny
+from support.models.tiny_model import write_tiny
 
 FLAGS = ("-np", "4", "-c", "8192", "--slots", "--metrics", "--props", "--alias", "smol")
 

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 from support.hosted_model import Hosted
-from support.tiny_kv_models import KINDS, write_model
+from support.models.tiny_kv_models import KINDS, write_model
 
 CORPUS = Path(__file__).parents[2] / "fuzz" / "corpus" / "ses1"
 TOKENS = [1, *(3 + byte for byte in b"sixteen letters!")]

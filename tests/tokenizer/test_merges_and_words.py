@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.live_daemon import model_path
-from support.tiny_model import tokenizer_of, write_tiny
+from support.models.tiny_model import tokenizer_of, write_tiny
 
 from llamad._llama import ffi, lib
 from llamad.engine.loading.model import load

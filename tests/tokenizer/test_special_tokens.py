@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.live_daemon import model_path
-from support.special_vocabs import CONTROL, PLAIN, TEXTS, VOCABS, OpenVocab, write_special_vocab
+from support.models.special_vocabs import CONTROL, PLAIN, TEXTS, VOCABS, OpenVocab, write_special_vocab
 
 PIECES = [
     *CONTROL,

@@ -1,7 +1,7 @@
 """Special tokens that mark calls and thoughts: hidden in a plain text, seen by tasks that ask for them."""
 
 import pytest
-from support.small_vocab import write_vocab
+from support.models.small_vocab import write_vocab
 
 from bench.micro.llama_grammar import Words
 

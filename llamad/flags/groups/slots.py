@@ -58,6 +58,7 @@ READY_FLAGS: tuple[Flag, ...] = (
     ),
     flag(
         names=("--share-prefixes",),
+        env=("LLAMA_ARG_SHARE_PREFIXES",),
         dest="share_prefixes",
         kind=Switch(),
         default=False,

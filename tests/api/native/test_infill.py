@@ -5,8 +5,8 @@ import dataclasses
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support import bigram_model
 from support.live_daemon import Live
+from support.models import bigram_model
 
 from llamad.api.request.fim_prompt import refusal, shares
 from llamad.protocol.model_info import ModelInfo

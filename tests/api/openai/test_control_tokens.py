@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.bigram_model import write_bigram
 from support.live_daemon import Live
+from support.models.bigram_model import write_bigram
 
 PATH = "/v1/chat/completions"
 TAGS = ("<think>", "</think>", "<tool_call>", "</tool_call>")

@@ -1,8 +1,8 @@
 """Servers over real weights: an embedding model, a reranker, a classifier, and a chat model that also embeds."""
 
 import pytest
-from support import bert_reference, bert_weights
 from support.live_daemon import Live
+from support.models import bert_reference, bert_weights
 
 
 @pytest.fixture(scope="session")

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import bert_reference, shell_examples
+from support import shell_examples
 from support.live_daemon import Live
+from support.models import bert_reference
 
 TEXTS = ["What time is it?", "Who is the president of France?", "Summarize this for me"]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support import bert_reference
+from support.models import bert_reference
 
 TEXTS = (
     "Hello world",

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support import bert_reference
+from support.models import bert_reference
 
 from llamad.api.vectors.rerank import pairs
 from llamad.protocol.model_info import VectorInfo

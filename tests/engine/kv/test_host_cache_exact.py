@@ -3,7 +3,7 @@ for bit, those without the detour. Tiny models of every kind of memory."""
 
 import pytest
 from support.hosted_model import Hosted
-from support.tiny_kv_models import KINDS, WINDOW, write_model
+from support.models.tiny_kv_models import KINDS, WINDOW, write_model
 
 FIRST = [1, *(3 + i * i % 97 for i in range(99))]
 OTHER = [1, *(3 + i * 7 % 89 for i in range(99))]

@@ -8,7 +8,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from support.engine_harness import sampling
 from support.live_daemon import model_path
-from support.small_vocab import write_vocab
+from support.models.small_vocab import write_vocab
 
 from bench.micro.llama_grammar import Words
 from llamad.engine.loading.model import load

@@ -12,7 +12,7 @@ import gguf
 import numpy as np
 
 from recipe import cache
-from support.bert_weights import Weights
+from support.models.bert_weights import Weights
 
 VERSION = 1  # of the conversion; a new one makes new files
 CLS, SEP, UNK = 101, 102, 100

@@ -10,7 +10,7 @@ from typing import Any
 import gguf
 import numpy as np
 
-from support.gguf_keys import Writer, read_keys
+from support.models.gguf_keys import Writer, read_keys
 
 N_EMBD, N_LAYER, N_HEAD, N_HEAD_KV, N_FF = 64, 2, 4, 2, 128
 

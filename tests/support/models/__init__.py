@@ -1,0 +1,1 @@
+"""Models that tests write themselves: tiny weights, vocabularies, reference computations."""
