@@ -58,7 +58,7 @@ def limits_of(settings: Settings) -> Limits:
         keepalive_timeout=settings.keepalive_timeout,
         write_timeout=settings.timeout,
         connections_max=settings.connections_max,
-        address_connections_max=settings.address_connections_max,
+        address_connections_max=settings.address_connections_max or settings.connections_max,
         stream_buffer_bytes=settings.stream_buffer_bytes,
     )
 

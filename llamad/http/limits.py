@@ -24,13 +24,13 @@ class Limits:
     # How long a client may read nothing of a pending response.
     write_timeout: float = 60.0
     connections_max: int = 10_000
-    address_connections_max: int = 0  # of one address; 0: no limit of its own
+    address_connections_max: int = 10_000  # of one address
     # A stream's unsent bytes above this make the exchange call on_pause.
     stream_buffer_bytes: int = 64 * 1024
 
     def __post_init__(self) -> None:
         for name in self.__slots__:
-            if getattr(self, name) <= 0 and name != "address_connections_max":
+            if getattr(self, name) <= 0:
                 raise ValueError(f"{name} must be greater than 0")
 
 

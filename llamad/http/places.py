@@ -3,9 +3,9 @@ Runs on the event loop, when a client comes or goes; never looks at a request.""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Protocol
 
-# Finding out who gives way takes a look at everyone, so several do at once.
 GIVE_WAY_MAX = 128
 
 
@@ -27,15 +27,15 @@ class Holder(Protocol):
 
 
 class Places:
-    """`n_max` in all, `address_max` for one address (0: as many as there are). A full table, or address, makes room by
+    """`n_max` in all, `address_max` for one address. A full table, or address, makes room by
     closing what waits for its client: of the address that has most of it, the longest waiting. So a client that opens
     connections and leaves them idle displaces its own, and a proxy that all come through merely reuses fewer."""
 
-    def __init__(self, n_max: int, address_max: int = 0) -> None:
+    def __init__(self, n_max: int, address_max: int) -> None:
         self._n_max = n_max
         self._address_max = address_max
         self._addresses: dict[Holder, str] = {}
-        self._counts: dict[str, int] = {}
+        self._holders: dict[str, set[Holder]] = {}
         self.n_gave_way = 0
 
     def __len__(self) -> int:
@@ -43,39 +43,36 @@ class Places:
 
     def take(self, holder: Holder, address: str) -> bool:
         """Give a newcomer a place, if there is one or one can be made."""
-        if self._address_max and self._counts.get(address, 0) >= self._address_max:
-            own = [one for one, its in self._addresses.items() if its == address and one.waits]
-            if not self._make_room(own, 1):
-                return False
-        if len(self._addresses) >= self._n_max:
-            n_wanted = max(1, min(GIVE_WAY_MAX, self._n_max // 64))
-            if not self._make_room(self._of_heaviest(), n_wanted):
-                return False
+        own = self._holders.setdefault(address, set())
+        if self._n_max > self._address_max <= len(own) and not self._make_room(own, self._address_max):
+            return False
+        if len(self._addresses) >= self._n_max and not self._make_room(self._heaviest(), self._n_max):
+            if not own:
+                del self._holders[address]
+            return False
         self._addresses[holder] = address
-        self._counts[address] = self._counts.get(address, 0) + 1
+        self._holders.setdefault(address, own).add(holder)
         return True
 
     def leave(self, holder: Holder) -> None:
         """May be called again."""
         address = self._addresses.pop(holder, None)
-        if address is None:
-            return
-        self._counts[address] -= 1
-        if not self._counts[address]:
-            del self._counts[address]
+        if address is not None:
+            own = self._holders[address]
+            own.discard(holder)
+            if not own:
+                del self._holders[address]
 
-    def _of_heaviest(self) -> list[Holder]:
-        """What waits of the address that has most of it."""
-        waiting: dict[str, list[Holder]] = {}
-        for holder, address in self._addresses.items():
-            if holder.waits:
-                waiting.setdefault(address, []).append(holder)
-        return max(waiting.values(), key=len, default=[])
+    def _heaviest(self) -> Iterable[Holder]:
+        """All of the address that most connections wait of."""
+        return max(self._holders.values(), key=lambda own: sum(one.waits for one in own), default=())
 
-    def _make_room(self, waiting: list[Holder], n_wanted: int) -> bool:
+    def _make_room(self, among: Iterable[Holder], n_max: int) -> bool:
         """Take the places of the longest waiting. An answer that still leaves is spared while others are left."""
+        waiting = [one for one in among if one.waits]
         waiting.sort(key=lambda one: (one.has_unsent, one.since))
-        for holder in waiting[:n_wanted]:
+        # To find them takes a look at everyone, so several give way at once.
+        for holder in waiting[: max(1, min(GIVE_WAY_MAX, n_max // 64))]:
             self.leave(holder)
             self.n_gave_way += 1
             holder.give_way()

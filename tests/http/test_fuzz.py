@@ -10,6 +10,7 @@ import httptools
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.http_wires import Wires, clients, pieces
 
 from llamad.http.body import ChunkedBody
 from llamad.http.errors import HttpError
@@ -21,37 +22,6 @@ relaxed = settings(
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 pure = settings(max_examples=400, deadline=None)
-
-FRAGMENTS = [
-    b"GET /hello HTTP/1.1\r\n",
-    b"POST /echo HTTP/1.1\r\n",
-    b"GET /stream HTTP/1.0\r\n",
-    b"HEAD /hello HTTP/1.1\r\n",
-    b"GET /boom HTTP/1.1\r\n",
-    b"POST /private HTTP/1.1\r\n",
-    b"CONNECT a:1 HTTP/1.1\r\n",
-    b"Host: a\r\n",
-    b"Content-Length: 5\r\n",
-    b"Content-Length: 0\r\n",
-    b"Content-Length: 99999999999\r\n",
-    b"Transfer-Encoding: chunked\r\n",
-    b"Connection: close\r\n",
-    b"Connection: upgrade\r\nUpgrade: h2c\r\n",
-    b"Expect: 100-continue\r\n",
-    b"X: ",
-    b"\r\n",
-    b"\n",
-    b"\r",
-    b"\r\n\r\n",
-    b"5\r\nhello\r\n",
-    b"0\r\n\r\n",
-    b"ffff\r\n",
-    b"hello",
-    b"\x00",
-    b"%",
-    b" ",
-]
-pieces = st.lists(st.one_of(st.sampled_from(FRAGMENTS), st.binary(max_size=20)), max_size=14)
 
 
 @pytest.mark.parametrize("bytewise", [False, True])
@@ -72,6 +42,18 @@ def test_random_bytes_never_break_the_server(serve: Any, bytewise: bool) -> None
 
     attack()
     h.wait_quiet()
+
+
+def test_two_clients_are_answered_as_if_each_were_alone() -> None:
+    """For long: fuzz/fuzz_http.py."""
+    with Wires() as wires:
+
+        @relaxed
+        @given(clients)
+        def talk(sent: Any) -> None:
+            wires.check(*sent)
+
+        talk()
 
 
 def cut(data: bytes, sizes: list[int]) -> list[bytes]:
