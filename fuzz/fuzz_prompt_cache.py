@@ -24,7 +24,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.engine_harness import FAILED, Harness
 from support.live_daemon import Live
-from support.tiny_kv_models import write_model
+from support.models.tiny_kv_models import write_model
 
 from llamad.client.action import (
     ACTION_ERASE,
