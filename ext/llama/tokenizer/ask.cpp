@@ -14,7 +14,10 @@
 namespace {
 
 constexpr int32_t kShortText = 4096;
-constexpr int32_t kTextMax = 1 << 20;
+// What lies between two special tokens, and where texts are cut into words one word: some seconds and 200 MB. Tokenizers
+// that know no words merge a whole text.
+constexpr int32_t kWordMax = 1 << 20;
+constexpr int32_t kTextMax = 1 << 23;
 constexpr size_t kStackPerByte = 768; // twice what was measured
 constexpr size_t kStack = 1 << 20;
 
@@ -43,14 +46,16 @@ void *run_aside(void *arg) {
 
 } // namespace
 
-int32_t ask_llama(const llama_vocab *vocab, const char *text, int32_t n_text, int32_t *tokens, int32_t n_max,
-                  bool add_special, bool parse_special, bool is_deep) {
-    Call call{vocab, text, n_text, tokens, n_max, add_special, parse_special, 0, nullptr};
-    if (!is_deep || n_text <= kShortText) {
+int32_t ask_llama(const Vocabulary &vocabulary, const char *text, int32_t n_text, int32_t *tokens, int32_t n_max,
+                  bool add_special, bool parse_special) {
+    Call call{vocabulary.vocab, text, n_text, tokens, n_max, add_special, parse_special, 0, nullptr};
+    if (n_text > (vocabulary.has_words || vocabulary.is_deep ? kWordMax : kTextMax)) {
+        throw std::length_error("a part of the text is too long to be tokenized in one");
+    }
+    if (!vocabulary.is_deep || n_text <= kShortText) {
         call.run();
         return call.result;
     }
-    if (n_text > kTextMax) throw std::length_error("the text is too long for the tokenizer's regular expressions");
     pthread_attr_t attr;
     pthread_t thread;
     if (pthread_attr_init(&attr) != 0) throw std::bad_alloc();

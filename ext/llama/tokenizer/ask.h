@@ -5,13 +5,12 @@
 #ifndef LLAMAD_ASK_H
 #define LLAMAD_ASK_H
 
-#include "llama.h"
+#include "vocabulary.h"
 
 #include <cstdint>
 
-/* As llama_tokenize. `is_deep`: the vocabulary's regular expressions are those of the C++ library. Throws
- * std::length_error where the text is too long for these. */
-int32_t ask_llama(const llama_vocab *vocab, const char *text, int32_t n_text, int32_t *tokens, int32_t n_max,
-                  bool add_special, bool parse_special, bool is_deep);
+/* As llama_tokenize. Throws std::length_error where the text is too long to be tokenized in one. */
+int32_t ask_llama(const Vocabulary &vocabulary, const char *text, int32_t n_text, int32_t *tokens, int32_t n_max,
+                  bool add_special, bool parse_special);
 
 #endif

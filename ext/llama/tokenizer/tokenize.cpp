@@ -1,11 +1,10 @@
 // A text in parts. Threads: any.
 //
 // A short text with few special tokens is one part, and so is every stretch of a long one up to the next place where
-// texts are cut anyway (words.cpp). A part with more special tokens is split at them (special.cpp), and what lies between
-// is asked for some stretches at a time. Between parts it is seen whether the tokens are still wanted.
+// texts are cut anyway (words.cpp). A part with more special tokens is split at them (special.cpp). Between parts
+// it is seen whether the tokens are still wanted.
 #include "tokenize.h"
 
-#include "ask.h"
 #include "special.h"
 #include "vocabulary.h"
 #include "words.h"
@@ -47,12 +46,12 @@ struct Tokenizing {
         return n;
     }
 
-    void ask(const char *text, int32_t n) {
+    void ask(const char *text, int32_t n, bool parse) {
         const size_t n_before = out.size();
         int32_t n_max = n + 8, found;
         for (;;) {
             out.resize(n_before + static_cast<size_t>(n_max));
-            found = words_tokenize(vocabulary, text, n, out.data() + n_before, n_max, false, parse_special);
+            found = words_tokenize(vocabulary, text, n, out.data() + n_before, n_max, false, parse);
             if (found >= 0) break;
             if (found == INT32_MIN) throw std::bad_alloc();
             n_max = -found;
@@ -60,30 +59,12 @@ struct Tokenizing {
         out.resize(n_before + static_cast<size_t>(found));
     }
 
-    /* The last piece of text that is asked for together with the one at `first`. Alone they are split as within the whole,
-     * since no special token that was found there reaches over their ends; unless one strips what lies beside it. */
-    size_t group_end(size_t first) const {
-        size_t last = first;
-        if (vocabulary.special->strips()) return first;
-        for (size_t i = first + 1; i < pieces.size() && i - first <= kFewSpecial; i++) {
-            if (pieces[i].at + pieces[i].n - pieces[first].at > kPartBytes) break;
-            if (pieces[i].token < 0) last = i;
-        }
-        return last;
-    }
-
     int32_t add_split(const char *text, int32_t n) {
         pieces.clear();
         vocabulary.special->split(text, n, parse_special, &pieces);
-        for (size_t i = 0; i < pieces.size();) {
-            if (pieces[i].token >= 0) {
-                out.push_back(pieces[i++].token);
-                continue;
-            }
-            const size_t last = group_end(i);
-            const int32_t from = pieces[i].at, to = pieces[last].at + pieces[last].n;
-            ask(text + from, to - from);
-            i = last + 1;
+        for (const SpecialTokens::Piece &piece : pieces) {
+            if (piece.token >= 0) out.push_back(piece.token);
+            else ask(text + piece.at, piece.n, false); // it has no special token
             if (const int32_t code = given_up()) return code;
         }
         return 0;
@@ -92,7 +73,7 @@ struct Tokenizing {
     int32_t add(const char *text, int32_t n) {
         for (int32_t at = 0, end; at < n; at = end) {
             end = part_end(text, n, at);
-            if (is_simple(vocabulary, text + at, end - at, parse_special)) ask(text + at, end - at);
+            if (is_simple(vocabulary, text + at, end - at, parse_special)) ask(text + at, end - at, parse_special);
             else if (const int32_t code = add_split(text + at, end - at)) return code;
             if (const int32_t code = given_up()) return code;
         }
@@ -106,6 +87,7 @@ int32_t text_tokenize(const llama_vocab *vocab, const char *text, int32_t n_text
                       bool add_special, bool parse_special, const llamad_tokenize_limits *limits) {
     const Vocabulary *known = n_text > 0 ? vocabulary_of(vocab) : nullptr;
     if (!known) return llama_tokenize(vocab, text, n_text, tokens, n_max, add_special, parse_special);
+    words_begin();
     if (n_text <= kPartBytes && is_simple(*known, text, n_text, parse_special)) {
         return words_tokenize(*known, text, n_text, tokens, n_max, add_special, parse_special);
     }

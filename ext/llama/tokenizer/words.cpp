@@ -58,7 +58,7 @@ struct Desk {
     std::vector<int32_t> asked;   // of the others
     std::vector<Miss> misses;
     std::string joined; // the words that are not known
-    size_t n_asked = 0; // bytes of them in the last text
+    size_t n_asked = 0; // bytes of such in the parts of the last text so far
 };
 
 Desk *desk_of_this_thread() {
@@ -78,7 +78,7 @@ struct Sitting {
     Desk *desk = desk_of_this_thread();
 
     ~Sitting() {
-        desk->n_asked = desk->joined.size();
+        desk->n_asked += desk->joined.size();
         clear(desk->known);
         clear(desk->asked);
         clear(desk->misses);
@@ -156,8 +156,7 @@ struct Text {
         if (!utf8_is_valid(joined.data(), joined.size())) return false; // a token may stand for what replaces a byte
         const bool parse = parse_special && vocabulary->may_have_control(joined.data(), joined.size());
         desk->asked.resize(joined.size()); // each stands for a byte at least
-        const int32_t found = ask_llama(vocabulary->vocab, joined.data(), n, desk->asked.data(), n, false, parse,
-                                        vocabulary->is_deep);
+        const int32_t found = ask_llama(*vocabulary, joined.data(), n, desk->asked.data(), n, false, parse);
         if (found < 0) return false;
         desk->asked.resize(found);
         return tell_apart();
@@ -246,7 +245,9 @@ int32_t words_tokenize(const Vocabulary &vocabulary, const char *text, int32_t n
         tokenize_words(vocabulary, text, n_text, tokens, n_max, add_special, parse_special, &result)) {
         return result;
     }
-    return ask_llama(vocabulary.vocab, text, n_text, tokens, n_max, add_special, parse_special, vocabulary.is_deep);
+    return ask_llama(vocabulary, text, n_text, tokens, n_max, add_special, parse_special);
 }
+
+void words_begin() { desk_of_this_thread()->n_asked = 0; }
 
 extern "C" int64_t llamad_words_asked(void) { return static_cast<int64_t>(desk_of_this_thread()->n_asked); }

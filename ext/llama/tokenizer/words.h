@@ -10,6 +10,9 @@
 
 #include <cstdint>
 
+/* Before each text, of whose parts the bytes that llama.cpp is asked for are counted (llamad_words_asked). */
+void words_begin();
+
 /* As llama_tokenize. */
 int32_t words_tokenize(const Vocabulary &vocabulary, const char *text, int32_t n_text, int32_t *tokens, int32_t n_max,
                        bool add_special, bool parse_special);

@@ -23,6 +23,10 @@ class Cancelled(Exception):
     """Nobody wants the tokens any more."""
 
 
+class CannotTokenize(ValueError):
+    """What llama.cpp refuses, or would take too long for."""
+
+
 class TooManyTokens(Exception):
     """The text has more tokens than it may have."""
 
@@ -113,7 +117,7 @@ cdef class Vocab:
     def tokenize(self, text: bytes, add_special: bool, parse_special: bool, n_tokens_max: int = 0) -> bytes:
         """The token ids as little int32s in bytes: they travel on without becoming Python ints.
 
-        Raises ValueError, Cancelled, and TooManyTokens where it is seen in time that there are more than n_tokens_max."""
+        Raises CannotTokenize, Cancelled, and TooManyTokens where it is seen in time that there are more than n_tokens_max."""
         cdef Py_ssize_t n_text = PyBytes_GET_SIZE(text)
         cdef const char *chars = PyBytes_AS_STRING(text)
         cdef int32_t special = add_special, parse = parse_special, n, n_max
@@ -141,7 +145,7 @@ cdef class Vocab:
             if n == LLAMAD_TOKENIZE_TOO_MANY:
                 raise TooManyTokens
             if n == INT32_MIN:
-                raise ValueError("the text could not be tokenized")
+                raise CannotTokenize("the text could not be tokenized: it has a word that is too long, or is not UTF-8")
             n_max = -n
 
     def detokenize(self, tokens: bytes, unparse_special: bool) -> bytes:
