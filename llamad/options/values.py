@@ -51,7 +51,16 @@ class ResponseFields(tuple[str, ...]):
 class TokenIds(bytes):
     """Token ids as int32."""
 
-    __slots__ = ()
+
+class UntokenizedText(TokenIds):
+    """A text whose tokens a worker has still to find; it has none yet."""
+
+    text: str
+
+    def __new__(cls, text: str) -> UntokenizedText:
+        found = super().__new__(cls)
+        found.text = text
+        return found
 
 
 class NotYet(tuple[object, ...]):

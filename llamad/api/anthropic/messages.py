@@ -5,7 +5,7 @@ Runs on the event loop. request.py reads the request; job.py runs it.
 
 from __future__ import annotations
 
-import asyncio
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -151,8 +151,8 @@ def count_tokens(service: Service, exchange: Exchange) -> None:
 
 
 async def _count_later(service: Service, exchange: Exchange, model: Model, prompt: str) -> None:
-    loop = asyncio.get_running_loop()
-    exchange.send(Response(200, await loop.run_in_executor(service.workers, _count, service, model, prompt)))
+    answer = await service.texts.count(len(prompt), partial(_count, service, model, prompt))
+    exchange.send(Response(200, answer))
 
 
 def _count(service: Service, model: Model, prompt: str) -> bytes:

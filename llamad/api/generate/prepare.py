@@ -8,17 +8,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from llamad.api.request import prompt as prompts
 from llamad.api.request.constraints import Constraint, Wanted
 from llamad.api.request.errors import queue_full
 from llamad.api.request.generation import needs_breakers
 from llamad.api.request.prompt import Built, Prompt
+from llamad.api.request.special import penalty_tokens
 from llamad.api.request.system_prompt import tokenized
 from llamad.api.service.service import Service
 from llamad.http.exchange import Exchange
 from llamad.options.table import Options
-from llamad.options.values import SystemPrompt
+from llamad.options.values import SystemPrompt, UntokenizedText
 from llamad.protocol.model_info import Model
 
 
@@ -46,7 +48,10 @@ def prepare(
     constraint = None if wanted.is_none else service.grammars.known(wanted)
     breakers = service.breakers.find(generation.dry_sequence_breakers) if needs_breakers(generation) else b""
     n_chars = prompts.n_chars(sent) + (len(new.prompt) if new else 0)
-    is_known = breakers is not None and (constraint is not None or wanted.is_none)
+    prompts.check_sizes(sent, model)
+    penalty = generation.penalty_prompt
+    is_known = not isinstance(penalty, UntokenizedText)
+    is_known = is_known and breakers is not None and (constraint is not None or wanted.is_none)
     if breakers is None or not is_known or n_chars > prompts.TEXT_INLINE_MAX:
         # Requests in preparation count as queued.
         if service.n_preparing >= service.settings.n_parallel + service.settings.queue_max:
@@ -87,11 +92,15 @@ async def _make_ready(
         constraint = await service.grammars.find(wanted, model.vocab)
     if needs_breakers(generation):
         texts = generation.dry_sequence_breakers
-        breakers = await loop.run_in_executor(service.workers, service.breakers.make, model.vocab, texts)
+        breakers = await loop.run_in_executor(service.texts.short, service.breakers.make, model.vocab, texts)
+    penalty = generation.penalty_prompt
+    if isinstance(penalty, UntokenizedText):
+        work = partial(penalty_tokens, penalty.text, model)
+        generation.penalty_prompt = await service.texts.run(len(penalty.text), work)
     if new is not None:
-        system = await loop.run_in_executor(service.workers, tokenized, new, model)
-    tokens = [
-        await loop.run_in_executor(service.workers, prompts.tokenize, one, model, system.tokens)
-        for one in sent
-    ]
+        system = await service.texts.run(len(new.prompt), partial(tokenized, new, model))
+    tokens = []
+    for one in sent:
+        tokenize = partial(prompts.tokenize, one, model, system.tokens)
+        tokens.append(await service.texts.run(prompts.n_chars([one]), tokenize))
     return Ready(tokens, system, constraint, breakers)

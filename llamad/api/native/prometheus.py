@@ -213,6 +213,7 @@ def _state_lines(service: Service) -> Iterable[str]:
         ("llamad:session_bytes", "Size of all sessions, with those being saved.", sessions.n_bytes),
         ("llamad:state_bytes", "Bytes of states in transit: request bodies, files, responses.", room.n_bytes),
         ("llamad:state_actions", "State actions running or waiting for their slot.", service.n_state_actions),
+        ("llamad:counted_texts", "Long texts of /tokenize running or waiting.", service.texts.n_counting),
     ):
         yield from _plain("gauge", name, help, value)
 

@@ -6,7 +6,7 @@ before llama.cpp sees them.
 
 from __future__ import annotations
 
-import asyncio
+from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any
 
@@ -44,7 +44,10 @@ def tokenize(service: Service, exchange: Exchange) -> None:
     model = service.loaded()
     request = _TOKENIZE.decode(exchange.request.body)
     if len(request.content) > SHORT_MAX:
-        service.spawn(exchange, _in_worker(service, exchange, _tokens_json, model, request))
+        service.spawn(
+            exchange,
+            _in_worker(service, exchange, len(request.content), partial(_tokens_json, model, request)),
+        )
         return
     content = request.content.encode("utf-8", "replace")
     answer = partial(_send_tokens, exchange, model, request.with_pieces)
@@ -93,7 +96,7 @@ def detokenize(service: Service, exchange: Exchange) -> None:
     if len(tokens) <= SHORT_MAX:
         exchange.send(Response(200, _text_json(model, packed)))
         return
-    service.spawn(exchange, _in_worker(service, exchange, _text_json, model, packed))
+    service.spawn(exchange, _in_worker(service, exchange, len(tokens), partial(_text_json, model, packed)))
 
 
 def _wrong_ids(tokens: list[Any], n_vocab: int) -> ApiError:
@@ -107,6 +110,5 @@ def _text_json(model: Model, packed: bytes) -> bytes:
     return msgspec.json.encode({"content": model.vocab.detokenize(packed, True).decode("utf-8", "replace")})
 
 
-async def _in_worker(service: Service, exchange: Exchange, work: Any, *args: object) -> None:
-    answer = await asyncio.get_running_loop().run_in_executor(service.workers, work, *args)
-    exchange.send(Response(200, answer))
+async def _in_worker(service: Service, exchange: Exchange, size: int, work: Callable[[], bytes]) -> None:
+    exchange.send(Response(200, await service.texts.count(size, work)))

@@ -6,7 +6,6 @@ Raises every 400 about these fields. Grammars of forced calls are compiled in ap
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -119,16 +118,15 @@ def with_chat(
         return
     if service.n_preparing >= service.settings.n_parallel + service.settings.queue_max:
         raise queue_full()
-    service.spawn(exchange, _parse_later(service, exchange, request, then))
+    service.spawn(exchange, _parse_later(service, exchange, request, n_bytes, then))
 
 
 async def _parse_later(
-    service: Service, exchange: Exchange, request: ChatRequest, then: Callable[[Chat], None]
+    service: Service, exchange: Exchange, request: ChatRequest, n_bytes: int, then: Callable[[Chat], None]
 ) -> None:
     service.n_preparing += 1
     try:
-        loop = asyncio.get_running_loop()
-        chat = await loop.run_in_executor(service.workers, parse_chat, request, service)
+        chat = await service.texts.run(n_bytes, partial(parse_chat, request, service))
     finally:
         service.n_preparing -= 1
     service.ready()

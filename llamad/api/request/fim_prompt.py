@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from llamad.api.request.errors import ApiError, bad
 from llamad.api.request.prompt import Built
+from llamad.api.request.text_limits import check_size
 from llamad.flags.settings import Settings
 from llamad.protocol.model_info import Model, ModelInfo
 
@@ -20,6 +21,9 @@ _NEEDED = (("fim_pre", "prefix"), ("fim_suf", "suffix"), ("fim_mid", "middle"))
 
 # Names that a request does not give, and the separator of texts if the vocabulary has no token for it.
 REPOSITORY, FILE, FILE_EXTRA = "myproject", "filename", "tmp"
+# Of a text that is cut, characters are tokenized for so many times the context: more than can be kept, so that where
+# it is cut makes no difference.
+_KEPT = 2
 SNIPPET = "\n\n--- snippet ---\n\n"
 
 
@@ -82,9 +86,11 @@ def infill_tokens(
     Prefix and suffix are texts, or arrays of texts and token ids. Special tokens are parsed only in `prompt`, the start
     of the answer, which is never truncated. Releases the GIL; the model must have the FIM tokens (see `refusal`)."""
     info, n_ctx = model.info, model.n_ctx_slot
-    before = _mixed(prefix, "input_prefix", model)
-    after = _mixed(suffix, "input_suffix", model)
+    chars_max = _KEPT * n_ctx * model.vocab.n_token_bytes
+    before = _mixed(_end(prefix, chars_max), "input_prefix", model)
+    after = _mixed(_beginning(suffix, chars_max), "input_suffix", model)
     around = _around(extra, model)
+    check_size(len(prompt), model.vocab, info.vocab_type, n_ctx)
     begun = _text(prompt, model, True)
     bos = _ids(info.bos) if info.add_bos and not n_system else b""
     n_answer = max(1, min(n_predict if n_predict >= 0 else n_ctx, n_ctx // 4))
@@ -135,7 +141,7 @@ def _around(extra: list[Extra], model: Model) -> bytes:
     info, parts = model.info, []
     if info.fim_rep >= 0:
         parts.append(_ids(info.fim_rep) + _text(f"{REPOSITORY}\n", model))
-    for one in extra:
+    for one in _last(extra, _KEPT * model.n_ctx_slot * model.vocab.n_token_bytes):
         if info.fim_sep >= 0:
             parts.append(_ids(info.fim_sep) + _text(f"{one.name}\n", model))
         else:
@@ -144,6 +150,26 @@ def _around(extra: list[Extra], model: Model) -> bytes:
     if info.fim_sep >= 0:
         parts.append(_ids(info.fim_sep) + _text(f"{FILE}\n", model))
     return b"".join(parts)
+
+
+def _end(value: str | list[Any], n_max: int) -> str | list[Any]:
+    """What of it may be kept; an array is bounded by the number of its tokens."""
+    return value[-n_max:] if isinstance(value, str) else value
+
+
+def _beginning(value: str | list[Any], n_max: int) -> str | list[Any]:
+    return value[:n_max] if isinstance(value, str) else value
+
+
+def _last(extra: list[Extra], n_max: int) -> list[Extra]:
+    """The last ones, of which so many characters are tokenized at most."""
+    kept: list[Extra] = []
+    for one in reversed(extra):
+        if n_max <= 0:
+            break
+        kept.append(Extra(one.text[-n_max:], one.filename))
+        n_max -= len(one.text)
+    return kept[::-1]
 
 
 def _ids(*tokens: int) -> bytes:

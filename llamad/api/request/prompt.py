@@ -11,10 +11,9 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from llamad.api.request.errors import bad, too_long
+from llamad.api.request.text_limits import TEXT_INLINE_MAX as TEXT_INLINE_MAX
+from llamad.api.request.text_limits import check_size, limited
 from llamad.protocol.model_info import Model
-
-# The longest text tokenized on the event loop: half a millisecond at most, as every stream waits meanwhile.
-TEXT_INLINE_MAX = 1024
 
 
 class Built(ABC):
@@ -91,6 +90,13 @@ def n_chars(prompts: Sequence[Prompt | Built]) -> int:
     return total
 
 
+def check_sizes(sent: Sequence[Prompt | Built], model: Model) -> None:
+    """Raises ApiError for a text that is too long whatever its tokens are. Nothing is tokenized."""
+    for prompt in sent:
+        if not isinstance(prompt, Built):
+            check_size(n_chars([prompt]), model.vocab, model.info.vocab_type, model.n_ctx_slot)
+
+
 def tokenize(prompt: Prompt | Built, model: Model, system: bytes = b"") -> bytes:
     """Token ids as int32, after those of the system prompt.
 
@@ -123,7 +129,7 @@ def tokenize(prompt: Prompt | Built, model: Model, system: bytes = b"") -> bytes
 
 def _text(text: str, add_special: bool, model: Model) -> bytes:
     # A lone surrogate (from a \ud800 escape) cannot be encoded; it becomes a question mark.
-    return model.vocab.tokenize(text.encode("utf-8", "replace"), add_special, True)
+    return limited(text.encode("utf-8", "replace"), add_special, model)
 
 
 def _ids(ids: list[int], model: Model) -> bytes:

@@ -10,6 +10,7 @@ from typing import Any
 
 from llamad.api.request import checks
 from llamad.api.request.errors import bad
+from llamad.api.request.text_limits import TEXT_INLINE_MAX
 from llamad.options.sampler_names import (
     BREAKER_BYTES_MAX,
     BREAKERS_MAX,
@@ -19,7 +20,7 @@ from llamad.options.sampler_names import (
     present_name,
 )
 from llamad.options.table import RESPONSE_FIELD_MAX, RESPONSE_FIELDS_MAX, STOP_BYTES_MAX
-from llamad.options.values import ResponseFields, Samplers, SequenceBreakers, Stops, TokenIds
+from llamad.options.values import ResponseFields, Samplers, SequenceBreakers, Stops, TokenIds, UntokenizedText
 from llamad.protocol.model_info import Model
 
 PENALTY_TEXT_MAX = 65536
@@ -78,20 +79,29 @@ def response_fields(value: Any) -> ResponseFields:
 
 
 def penalty_prompt(value: Any, model: Model) -> TokenIds:
-    """A text or token ids. Only as many as the context holds are ever used, so only those are kept."""
+    """A text or token ids; a long text is left to a worker (penalty_tokens).
+
+    Only as many as the context holds are ever used, so only those are kept."""
     if isinstance(value, str):
         if len(value) > PENALTY_TEXT_MAX:
             raise bad(
                 f'"penalty_prompt" may have at most {PENALTY_TEXT_MAX} characters; send token ids instead'
             )
-        tokens = model.vocab.tokenize(value.encode("utf-8", "replace"), False, False)
-    elif isinstance(value, list):
+        if len(value) > TEXT_INLINE_MAX:
+            return UntokenizedText(value)
+        return penalty_tokens(value, model)
+    if isinstance(value, list):
         n_vocab = model.vocab.n_vocab
         value = value[-model.n_ctx_slot :]
         for one in value:
             if type(one) is not int or not 0 <= one < n_vocab:
                 raise bad(f'"penalty_prompt" must hold token ids below {n_vocab}')
         tokens = array("i", value).tobytes()
-    else:
-        raise bad('"penalty_prompt" must be null, a string or an array of token ids')
+        return TokenIds(tokens)
+    raise bad('"penalty_prompt" must be null, a string or an array of token ids')
+
+
+def penalty_tokens(text: str, model: Model) -> TokenIds:
+    """Those that the context has room for. Lets the GIL go; any thread."""
+    tokens = model.vocab.tokenize(text.encode("utf-8", "replace"), False, False)
     return TokenIds(tokens[-4 * model.n_ctx_slot :])

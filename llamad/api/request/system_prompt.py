@@ -10,6 +10,7 @@ import json
 from pathlib import Path
 
 from llamad.api.request.errors import ApiError, bad, too_long
+from llamad.api.request.text_limits import limited
 from llamad.flags.settings import Settings
 from llamad.options.values import SystemPrompt
 from llamad.protocol.model_info import Model
@@ -21,7 +22,7 @@ def tokenized(sent: SystemPrompt, model: Model) -> SystemPrompt:
     """The same with its tokens. Releases the GIL; the caller decides which thread it runs on."""
     if not sent.prompt:
         return sent
-    tokens = model.vocab.tokenize(sent.prompt.encode("utf-8", "replace"), True, True)
+    tokens = limited(sent.prompt.encode("utf-8", "replace"), True, model)
     if len(tokens) // 4 >= model.n_ctx_slot:
         raise too_long(len(tokens) // 4, model.n_ctx_slot, len(tokens) // 4)
     return SystemPrompt(sent.prompt, sent.anti_prompt, sent.assistant_name, tokens)

@@ -1,4 +1,4 @@
-"""Owns what all endpoints share: the settings, the model's host, the metrics, a small pool of workers.
+"""Owns what all endpoints share: the settings, the model's host, the metrics, the workers.
 
 Made once at start, used on the event loop. Must not hold anything of a single request.
 """
@@ -10,7 +10,6 @@ import logging
 import os
 import time
 from collections.abc import Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
 from llamad.api.request import constraints
@@ -22,6 +21,7 @@ from llamad.api.request.system_prompt import read_file, tokenized
 from llamad.api.service.chat_template import make_host, turn_end
 from llamad.api.service.error_dialects import worded
 from llamad.api.service.metrics import Metrics
+from llamad.api.service.text_workers import TextWorkers
 from llamad.chat.host import ChatHost
 from llamad.client.embedding import Embedder
 from llamad.client.engine import Engine
@@ -41,7 +41,6 @@ from llamad.tokenizer.tokenize_pool import Tokenizing
 
 log = logging.getLogger("llamad.api")
 
-N_WORKERS = 2
 # The least limit on states in transit (bodies, files, responses), in bytes.
 ROOM_BYTES_MIN = 2**30
 TOKENIZING_THREADS_MAX = 4
@@ -94,7 +93,7 @@ class Service:
         self.build_info = build_info
         self.metrics = Metrics()
         self.t_created = int(time.time())
-        self.workers = ThreadPoolExecutor(N_WORKERS, thread_name_prefix="llamad-worker")
+        self.texts = TextWorkers(settings.queue_max)
         self.files = _state_files(settings)
         self.sessions = Sessions(settings.sessions_max_bytes, evict=settings.sessions_evict)
         self.room = Room(max(settings.sessions_max_bytes, ROOM_BYTES_MIN))
@@ -250,5 +249,5 @@ class Service:
         if self._tokenizing is not None:
             asyncio.get_running_loop().remove_reader(self._tokenizing.fd)
             self._tokenizing = None
-        self.workers.shutdown(wait=False, cancel_futures=True)
+        self.texts.close()
         self.grammars.close()

@@ -9,6 +9,7 @@ from array import array
 from typing import Any
 
 from llamad.api.request.errors import ApiError, bad
+from llamad.api.request.text_limits import tokens_min
 from llamad.protocol.model_info import Model, VectorInfo
 
 
@@ -52,14 +53,23 @@ def tokenize(inputs: list[Any], name: str, model: Model, info: VectorInfo) -> li
     """Token ids as int32, with the special tokens that the model was trained with around a text."""
     found = []
     for i, one in enumerate(inputs):
-        tokens = _tokens(one, name, model)
         label = name if len(inputs) == 1 else f"{name}[{i}]"
+        texts = [one] if isinstance(one, str) else [part for part in one if isinstance(part, str)]
+        check_length(sum(map(len, texts)), label, model, info)
+        tokens = _tokens(one, name, model)
         if not tokens:
             raise bad(f'"{label}" must not be empty')
         if len(tokens) // 4 > info.n_text_max:
             raise too_long(label, len(tokens) // 4, info)
         found.append(tokens)
     return found
+
+
+def check_length(n_chars: int, label: str, model: Model, info: VectorInfo) -> None:
+    """Refuses a text that is too long whatever its tokens are, before they are looked for."""
+    n_tokens = tokens_min(n_chars, model.vocab, model.info.vocab_type)
+    if n_tokens > info.n_text_max:
+        raise too_long(label, n_tokens, info)
 
 
 def _tokens(one: Any, name: str, model: Model) -> bytes:

@@ -118,6 +118,8 @@ def pairs(query: str, documents: list[str], field: str, model: Model, info: Vect
     template = model.info.rerank_template
     ids = model.info
     end = ids.eos if ids.eos >= 0 else ids.sep
+    for i, document in enumerate(documents):
+        shapes.check_length(len(query) + len(document), f'{field}[{i}]" with "query', model, info)
     begin = _packed([ids.bos] if ids.add_bos else []) + shapes.text_tokens(query, model, special=False)
     middle = _packed(([end] if ids.add_eos else []) + ([ids.sep] if ids.add_sep else []))
     last = _packed([end] if ids.add_eos else [])

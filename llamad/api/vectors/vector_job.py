@@ -55,7 +55,7 @@ async def in_worker(service: Service, size: int, inline_max: int, work: Callable
     """Run long work in a worker, short work at once."""
     if size <= inline_max:
         return work()
-    return await asyncio.get_running_loop().run_in_executor(service.workers, work)
+    return await service.texts.run(size, work)
 
 
 async def rows_of(service: Service, exchange: Exchange, embedder: Embedder, texts: list[bytes]) -> list[Rows]:
