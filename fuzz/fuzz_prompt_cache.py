@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import random
+import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -84,7 +85,7 @@ class Act:
 @dataclass(frozen=True)
 class Fault:
     """state: the next restore fails. decode: the next decode does. abort: a task that may be running. settle: wait for
-    everything, and look."""
+    everything, and look. gather: what follows comes as a burst, admitted one by one and decoded at its end."""
 
     kind: str
     i: int
@@ -113,7 +114,7 @@ ACTS = st.builds(
 )
 FAULTS = st.builds(
     Fault,
-    kind=st.sampled_from(["state", "decode", "abort", "abort", "settle"]),
+    kind=st.sampled_from(["state", "decode", "abort", "abort", "settle", "gather"]),
     i=st.integers(0, 7),
     code=st.sampled_from([1, 2, -1, -3]),
 )
@@ -141,6 +142,7 @@ class Layout:
     kind: str  # plain, recurrent: cannot be cut, window: needs what it has lost
     n_pages: int
     has_slow_decodes: bool
+    has_device: bool  # then bursts are gathered, and only long prompts would be saved
 
 
 LAYOUTS = st.builds(
@@ -150,6 +152,7 @@ LAYOUTS = st.builds(
     kind=st.sampled_from(["plain", "plain", "plain", "recurrent", "window"]),
     n_pages=st.integers(0, 14),
     has_slow_decodes=st.sampled_from([False] * 4 + [True]),
+    has_device=st.sampled_from([False] * 3 + [True]),
 )
 
 
@@ -187,6 +190,7 @@ class World:
     seen: list[list[list[int]]] = field(default_factory=lambda: [[] for _ in range(N_OWNERS)])
     blobs: list[Blob] = field(default_factory=list)
     n_decodes_to_fail: int = 0
+    is_gathering: bool = False
 
     def may_have(self, owner: int, prompt: bytes) -> int:
         """The longest prefix of the prompt that this owner may find in the cache."""
@@ -200,13 +204,20 @@ class World:
             prompt = begin(step.talk)
         self.texts[step.talk] = prompt + counted(prompt, step.n_predict)
         slot = step.slot if step.slot < self.layout.n_slots else -1
-        options = {"n_predict": step.n_predict, "owner": owner, "id_slot": slot}
+        options = {
+            "n_predict": step.n_predict,
+            "owner": owner,
+            "id_slot": slot,
+            "wake": not self.is_gathering,
+        }
         told = Told(
             self.h.submit(prompt, cache_prompt=step.cache_prompt, **options), prompt, step.n_predict, owner
         )
         self.tasks.append(told)
         self.seen[owner].append(tokens_of(self.texts[step.talk]))
-        if step.is_waited_for:
+        if step.is_waited_for and self.is_gathering:
+            time.sleep(0.0005)  # admitted by now
+        elif step.is_waited_for:
             self.h.wait(told.id)
 
     def fork(self, step: Fork) -> None:
@@ -215,6 +226,7 @@ class World:
 
     def act(self, step: Act) -> None:
         slot = step.slot % self.layout.n_slots
+        self.wake()
         if step.kind == ACTION_SAVE:
             self.settle()
             tokens = self.h.core.slot_tokens(slot)
@@ -260,9 +272,19 @@ class World:
             self.h.port.abort(told.id)
         elif step.kind == "settle":
             self.settle()
+        elif step.kind == "gather" and not self.is_gathering:
+            self.is_gathering = True
+            self.h.port.announce()
+
+    def wake(self) -> None:
+        """The burst is over."""
+        if self.is_gathering:
+            self.is_gathering = False
+            self.h.port.wake()
 
     def settle(self) -> None:
         """Wait for all tasks, and check what everything holds. An action is answered when the last step is over."""
+        self.wake()
         self.h.wait(*(told.id for told in self.tasks))
         self.h.done(self.h.act(ACTION_LOOK, 0, Blob(BLOB_BYTES)))
         assert self.h.core.check_integrity() == 0
@@ -298,6 +320,7 @@ def test_any_conversations_over_the_fake(layout, steps):
     )
     options: dict[str, Any] = {"n_slots": layout.n_slots, "n_ctx": N_CTX, "n_cells": layout.n_cells}
     options |= {"can_share": layout.kind != "recurrent", "cache_bytes": layout.n_pages * PAGE}
+    options["has_device"] = layout.has_device
     if layout.kind == "window":
         options["n_swa"] = 32
     with Harness(fake, **options) as h:

@@ -103,10 +103,11 @@ cdef Slot *_source(Slots *slots, const Slot *slot, const Task *task, int32_t n_o
 
 
 cdef void _copy(Slots *slots, Slot *slot, Slot *source, int32_t n) noexcept nogil:
-    """The slot's sequence becomes the source's first n tokens."""
+    """The slot's sequence becomes the source's first n tokens. A stream's are copied by the next decode, which also
+    moves cells that a shift has marked."""
     slot_clear(slots, slot)
     slots.table.seq_cp(slots.ctx, source.id, slot.id)
-    if slots.n_cells == 0:
+    if slots.n_cells == 0 or slot_is_pending(slots, source):
         slot_set_pending(slots, slot)
     if source.n_tokens > n and slots.table.seq_rm(slots.ctx, slot.id, n, -1) != 1:
         slots.table.seq_rm(slots.ctx, slot.id, -1, -1)

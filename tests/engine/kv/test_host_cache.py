@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.engine_harness import FAILED, Harness
 
+from llamad.client.action import ACTION_SHIFT, RESULT_DONE
 from llamad.engine.testing.fake import Fake
 
 MANY = 1 << 30
@@ -226,6 +227,30 @@ def test_copies_are_done_before_their_slot_is_saved():
         h.port.abort(first)
         h.wait(first)
         assert h.end(second)[0] == FAILED
+
+
+def test_cells_that_are_still_to_move_are_not_saved():
+    """In a unified cache a slot took over cells that a context shift had marked to move, and was itself given away
+    before any decode: its state was saved with keys at their old positions."""
+    fake = Fake(n_ctx=2048, n_batch=1024, device_us=100, token_us=50, unified=True)
+    options = {"n_ctx": 2048, "n_batch": 1024, "n_cells": 8192, "has_device": True, "cache_bytes": MANY}
+    long = [text(i, 700) for i in range(6)]
+    with Harness(fake, n_slots=3, **options) as h:
+        for prompt in long[:4]:  # what reading and saving take becomes known
+            ask(h, prompt, id_slot=0, n_predict=1)
+        n_saves = stat(h, "saves")
+        assert n_saves > 0
+        assert h.done(h.act(ACTION_SHIFT, 0, n_keep=5, n_discard=50)).result == RESULT_DONE
+        shifted = long[3][:4] + long[3][54:]
+        h.port.announce()  # a burst: tasks are admitted as they come, and decoded at its end
+        taken = h.submit(shifted + b"more", id_slot=1, wake=False)
+        h.until(lambda: h.core.slots()[1][1] == len(shifted) + 1)
+        h.port.abort(taken)
+        h.wait(taken)
+        tasks = [h.submit(long[4 + i], id_slot=i, n_predict=1, wake=False) for i in (0, 1)]
+        h.until(lambda: stat(h, "saves") > n_saves)
+        h.port.wake()
+        h.wait(*tasks)
 
 
 def test_a_unified_cache_keeps_what_it_evicts():

@@ -116,6 +116,8 @@ cdef int32_t fake_seq_cp(void *ctx, int32_t src, int32_t dst) noexcept nogil:
     model.n_copies += 1
     if not model.is_unified:
         model.seqs[dst].is_written_later = model.seqs[src].is_read_later = 1
+    elif model.seqs[src].is_written_later:
+        model.seqs[dst].is_written_later = 1  # the same cells
     for i in range(model.seqs[src].n_held):
         cell = model.seqs[src].cells[i]
         fake_hold(model, &model.seqs[dst], cell if model.is_unified else fake_new_cell(cell.pos, cell.token))
