@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.live_daemon import model_path
-from support.special_vocabs import CONTROL, PLAIN, TEXTS, VOCABS, OpenVocab, write_special_vocab
+from support.models.special_vocabs import CONTROL, PLAIN, TEXTS, VOCABS, OpenVocab, write_special_vocab
 
 N_CASES = int(os.environ.get("LLAMAD_FUZZ_CASES", "20000"))
 REAL = "a real model's"

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import threading
 import time
 from collections import deque
@@ -15,6 +14,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from llamad.base.clock import be_brief_here
+from llamad.base.fair_count import share_of
 from llamad.client.action import RESULT_ABORTED, RESULT_FAILED, Acted, Action
 from llamad.client.port import Port
 from llamad.client.step_trace import StepTrace
@@ -28,7 +28,6 @@ log = logging.getLogger("llamad.engine")
 EVENT_ADMITTED, EVENT_TEXT, EVENT_DONE, EVENT_FAILED, EVENT_STEP, EVENT_ACTION, EVENT_PROMPT = range(1, 8)
 RETRY_SECONDS = 0.005
 STOP_SECONDS = 1.0
-CLIENT_SHARE = 0.75  # of the queue, at most, for one client; the rest is for others
 
 
 class Running:
@@ -151,7 +150,7 @@ class Engine:
     def has_share(self, client: int, n_tasks: int) -> bool:
         """Whether `n_tasks` more leave room in the queue for other clients."""
         n_own = sum(running.task.context.client == client for running in self.tasks.values())
-        return n_own + n_tasks <= self.n_slots + math.ceil(self.queue_max * CLIENT_SHARE)
+        return n_own + n_tasks <= self.n_slots + share_of(self.queue_max)
 
     def new_group(self) -> int:
         """A number for tasks that share the prefill of one prompt."""

@@ -13,6 +13,7 @@ import time
 from collections import deque
 from typing import Protocol
 
+from llamad.base.fair_count import share_of
 from llamad.protocol.errors import ComputeFailed, Stopped
 from llamad.protocol.model_info import Rows, VectorCounts, VectorInfo
 
@@ -36,9 +37,10 @@ class Computer(Protocol):
 class Job:
     """All texts of one request. `future` gives the rows of each, in order."""
 
-    __slots__ = ("future", "is_gone", "n_left", "n_taken", "rows", "texts")
+    __slots__ = ("client", "future", "is_gone", "n_left", "n_taken", "rows", "texts")
 
-    def __init__(self, texts: list[bytes], future: asyncio.Future[list[Rows]]) -> None:
+    def __init__(self, texts: list[bytes], future: asyncio.Future[list[Rows]], client: int) -> None:
+        self.client = client
         self.texts = texts
         self.future = future
         self.rows: list[Rows | None] = [None] * len(texts)
@@ -61,6 +63,7 @@ class Embedder:
         self.jobs_max = jobs_max
         self.counts = VectorCounts()
         self._jobs: deque[Job] = deque()
+        self._served: dict[int, int] = {}  # clients with jobs: the batch that last had texts of theirs
         self._changed = threading.Condition()
         self._is_stopping = False
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -105,10 +108,14 @@ class Embedder:
         """Whether the queue has room for one more request."""
         return len(self._jobs) < self.jobs_max or any(job.is_gone for job in list(self._jobs))
 
-    def submit(self, texts: list[bytes]) -> Job:
+    def has_share(self, client: int) -> bool:
+        """Whether one more request of this client leaves room for others."""
+        return sum(job.client == client for job in list(self._jobs)) < share_of(self.jobs_max)
+
+    def submit(self, texts: list[bytes], client: int = 0) -> Job:
         """Queue the texts of a request, each int32 token ids and not longer than info.n_text_max."""
         assert self._loop is not None
-        job = Job(texts, self._loop.create_future())
+        job = Job(texts, self._loop.create_future(), client)
         with self._changed:
             self._prune()
             self._jobs.append(job)
@@ -138,11 +145,19 @@ class Embedder:
                     return  # the event loop has ended
 
     def _take(self) -> list[tuple[Job, int]]:
-        """The next texts in order, as many as one batch holds. A text longer than a batch goes alone."""
+        """The next texts, as many as one batch holds: in order, but clients take turns from batch to batch. A text
+        longer than a batch goes alone."""
         self._prune()
+        self._served = {job.client: self._served.get(job.client, 0) for job in self._jobs}
+        batch = self._fill(sorted(self._jobs, key=lambda job: self._served[job.client]))
+        n_batch = max(self._served.values(), default=0) + 1
+        self._served |= {job.client: n_batch for job, _ in batch}
+        return batch
+
+    def _fill(self, jobs: list[Job]) -> list[tuple[Job, int]]:
         batch: list[tuple[Job, int]] = []
         n_tokens = 0
-        for job in self._jobs:
+        for job in jobs:
             while job.n_taken < len(job.texts):
                 n_more = len(job.texts[job.n_taken]) // 4
                 is_full = n_tokens + n_more > self._computer.n_pack or len(batch) >= self._computer.n_seq_max

@@ -90,6 +90,24 @@ def test_waiting_texts_are_packed_in_order_up_to_tokens_and_sequences() -> None:
     assert script.batches == [[1], [4, 5], [2, 1, 2, 1], [1, 1]]
 
 
+def test_clients_take_turns_and_leave_each_other_room() -> None:
+    script = Script(n_pack=4)
+
+    async def work(embedder: Embedder) -> None:
+        script.free.clear()
+        first = embedder.submit([text(1)], client=1)
+        await until(lambda: len(script.batches) == 1)
+        many = [embedder.submit([text(3)] * 4, client=1), embedder.submit([text(3)], client=1)]
+        assert not embedder.has_share(1)
+        assert embedder.has_share(2)
+        one = embedder.submit([text(4)] * 2, client=2)
+        script.free.set()
+        await asyncio.gather(first.future, one.future, *(job.future for job in many))
+
+    run(script, work, jobs_max=4)
+    assert script.batches == [[1], [4], [3], [4], [3], [3], [3], [3]]
+
+
 def test_a_text_longer_than_a_pack_goes_alone() -> None:
     script = Script(n_pack=10)
 
@@ -257,7 +275,7 @@ def test_an_unknown_pooling_does_not_end_the_process(plain: str, tmp_path: Any) 
         (odd, "--embedding"),
         (plain, "--embedding", "--override-kv", "bert.pooling_type=int:77"),
     ):
-        with pytest.raises(LoadError, match=r"a pooling that .* does not know; give one with --pooling"):
+        with pytest.raises(LoadError, match=r"a pooling type that .* does not know; give one with --pooling"):
             opened(*flags)
     opened(odd, "--embedding", "--pooling", "cls").close()
 

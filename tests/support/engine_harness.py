@@ -123,7 +123,14 @@ class Harness:
             "cache_prompt": True,
             "context_shift": True,
         }
-        own = {"request_id": b"request", "key_name": b"", "owner": 0, "deadline_us": 0, "wake": True}
+        own = {
+            "request_id": b"request",
+            "key_name": b"",
+            "owner": 0,
+            "client": 0,
+            "deadline_us": 0,
+            "wake": True,
+        }
         own |= {name: options.pop(name) for name in [*options] if name in own}
         command = Command(self.sampling, **(defaults | options))
         tokens = self.vocab.tokenize(prompt, True, True)

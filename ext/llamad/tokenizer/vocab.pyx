@@ -117,7 +117,8 @@ cdef class Vocab:
     def tokenize(self, text: bytes, add_special: bool, parse_special: bool, n_tokens_max: int = 0) -> bytes:
         """The token ids as little int32s in bytes: they travel on without becoming Python ints.
 
-        Raises CannotTokenize, Cancelled, and TooManyTokens where it is seen in time that there are more than n_tokens_max."""
+        Raises CannotTokenize, Cancelled, and TooManyTokens where it is seen in time that there are more than
+        n_tokens_max."""
         cdef Py_ssize_t n_text = PyBytes_GET_SIZE(text)
         cdef const char *chars = PyBytes_AS_STRING(text)
         cdef int32_t special = add_special, parse = parse_special, n, n_max

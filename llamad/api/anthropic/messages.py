@@ -151,7 +151,9 @@ def count_tokens(service: Service, exchange: Exchange) -> None:
 
 
 async def _count_later(service: Service, exchange: Exchange, model: Model, prompt: str) -> None:
-    answer = await service.texts.count(len(prompt), partial(_count, service, model, prompt))
+    answer = await service.texts.count(
+        service.client(exchange.request), len(prompt), partial(_count, service, model, prompt)
+    )
     exchange.send(Response(200, answer))
 
 

@@ -5,14 +5,12 @@ Runs on the event loop. Short or cached work is done at once; the rest goes to w
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from llamad.api.request import prompt as prompts
 from llamad.api.request.constraints import Constraint, Wanted
-from llamad.api.request.errors import queue_full
 from llamad.api.request.generation import needs_breakers
 from llamad.api.request.prompt import Built, Prompt
 from llamad.api.request.special import penalty_tokens
@@ -53,9 +51,7 @@ def prepare(
     is_known = not isinstance(penalty, UntokenizedText)
     is_known = is_known and breakers is not None and (constraint is not None or wanted.is_none)
     if breakers is None or not is_known or n_chars > prompts.TEXT_INLINE_MAX:
-        # Requests in preparation count as queued.
-        if service.n_preparing >= service.settings.n_parallel + service.settings.queue_max:
-            raise queue_full()
+        service.check_preparing(exchange)
         service.spawn(exchange, _prepare_later(service, exchange, generation, wanted, model, sent, then))
         return
     system = service.system if new is None else tokenized(new, model)
@@ -72,35 +68,36 @@ async def _prepare_later(
     sent: Sequence[Prompt | Built],
     then: Callable[[Ready], None],
 ) -> None:
-    service.n_preparing += 1
-    try:
-        ready = await _make_ready(service, generation, wanted, model, sent)
-    finally:
-        service.n_preparing -= 1
+    with service.preparing(exchange) as client:
+        ready = await _make_ready(service, client, generation, wanted, model, sent)
     service.ready()
     if not exchange.closed:
         then(ready)
 
 
 async def _make_ready(
-    service: Service, generation: Options, wanted: Wanted, model: Model, sent: Sequence[Prompt | Built]
+    service: Service,
+    client: int,
+    generation: Options,
+    wanted: Wanted,
+    model: Model,
+    sent: Sequence[Prompt | Built],
 ) -> Ready:
-    loop = asyncio.get_running_loop()
     system, new = service.system, generation.system_prompt
     constraint, breakers = None, b""
     if not wanted.is_none:
-        constraint = await service.grammars.find(wanted, model.vocab)
+        constraint = await service.grammars.find(client, wanted, model.vocab)
     if needs_breakers(generation):
         texts = generation.dry_sequence_breakers
-        breakers = await loop.run_in_executor(service.texts.short, service.breakers.make, model.vocab, texts)
+        breakers = await service.texts.run(client, 0, partial(service.breakers.make, model.vocab, texts))
     penalty = generation.penalty_prompt
     if isinstance(penalty, UntokenizedText):
         work = partial(penalty_tokens, penalty.text, model)
-        generation.penalty_prompt = await service.texts.run(len(penalty.text), work)
+        generation.penalty_prompt = await service.texts.run(client, len(penalty.text), work)
     if new is not None:
-        system = await service.texts.run(len(new.prompt), partial(tokenized, new, model))
+        system = await service.texts.run(client, len(new.prompt), partial(tokenized, new, model))
     tokens = []
     for one in sent:
         tokenize = partial(prompts.tokenize, one, model, system.tokens)
-        tokens.append(await service.texts.run(prompts.n_chars([one]), tokenize))
+        tokens.append(await service.texts.run(client, prompts.n_chars([one]), tokenize))
     return Ready(tokens, system, constraint, breakers)

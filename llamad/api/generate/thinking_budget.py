@@ -56,11 +56,8 @@ async def _compiled(
     model: Model,
     then: Callable[[], None],
 ) -> None:
-    service.n_preparing += 1
-    try:
-        budget.constraint = await service.grammars.find(rest, model.vocab)
-    finally:
-        service.n_preparing -= 1
+    with service.preparing(exchange) as client:
+        budget.constraint = await service.grammars.find(client, rest, model.vocab)
     service.ready()
     if not exchange.closed:
         then()

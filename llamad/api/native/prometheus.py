@@ -212,8 +212,12 @@ def _state_lines(service: Service) -> Iterable[str]:
         ("llamad:sessions", "Sessions held.", len(sessions)),
         ("llamad:session_bytes", "Size of all sessions, with those being saved.", sessions.n_bytes),
         ("llamad:state_bytes", "Bytes of states in transit: request bodies, files, responses.", room.n_bytes),
-        ("llamad:state_actions", "State actions running or waiting for their slot.", service.n_state_actions),
-        ("llamad:counted_texts", "Long texts of /tokenize running or waiting.", service.texts.n_counting),
+        (
+            "llamad:state_actions",
+            "State actions running or waiting for their slot.",
+            len(service.state_actions),
+        ),
+        ("llamad:counted_texts", "Long texts of /tokenize running or waiting.", len(service.texts.counted)),
     ):
         yield from _plain("gauge", name, help, value)
 

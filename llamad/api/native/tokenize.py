@@ -111,4 +111,4 @@ def _text_json(model: Model, packed: bytes) -> bytes:
 
 
 async def _in_worker(service: Service, exchange: Exchange, size: int, work: Callable[[], bytes]) -> None:
-    exchange.send(Response(200, await service.texts.count(size, work)))
+    exchange.send(Response(200, await service.texts.count(service.client(exchange.request), size, work)))

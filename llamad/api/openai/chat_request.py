@@ -18,7 +18,7 @@ from llamad.api.generate.thinking_budget import Budget, watched, with_budget
 from llamad.api.openai.reasoning import Thinking, has_budget, thinking
 from llamad.api.openai.request import ChatRequest, settle
 from llamad.api.request import constraints as grammars
-from llamad.api.request.errors import ApiError, bad, queue_full
+from llamad.api.request.errors import ApiError, bad
 from llamad.api.service.service import Service
 from llamad.chat.host import ChatHost
 from llamad.chat.parsing import (
@@ -116,19 +116,15 @@ def with_chat(
     if n_bytes <= BODY_INLINE_MAX:
         then(parse_chat(request, service))
         return
-    if service.n_preparing >= service.settings.n_parallel + service.settings.queue_max:
-        raise queue_full()
+    service.check_preparing(exchange)
     service.spawn(exchange, _parse_later(service, exchange, request, n_bytes, then))
 
 
 async def _parse_later(
     service: Service, exchange: Exchange, request: ChatRequest, n_bytes: int, then: Callable[[Chat], None]
 ) -> None:
-    service.n_preparing += 1
-    try:
-        chat = await service.texts.run(n_bytes, partial(parse_chat, request, service))
-    finally:
-        service.n_preparing -= 1
+    with service.preparing(exchange) as client:
+        chat = await service.texts.run(client, n_bytes, partial(parse_chat, request, service))
     service.ready()
     if not exchange.closed:
         then(chat)

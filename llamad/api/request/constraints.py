@@ -10,14 +10,15 @@ import asyncio
 import dataclasses
 import threading
 from collections import OrderedDict
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from llamad.api.request.errors import ApiError, bad
+from llamad.base.fair_pool import FairPool
 from llamad.chat.conversion.process import Process, ToolCall, ToolsError
 from llamad.chat.parsing import Format
 from llamad.chat.schema import SchemaError
@@ -148,8 +149,8 @@ class Grammars:
         self._pieces: Pieces | None = None
         self._pieces_lock = threading.Lock()
         self._converter = Process()
-        self._grammar_thread = ThreadPoolExecutor(1, thread_name_prefix="llamad-grammar")
-        self._schema_thread = ThreadPoolExecutor(1, thread_name_prefix="llamad-schema")
+        self._grammar_thread = FairPool(1, "llamad-grammar")
+        self._schema_thread = FairPool(1, "llamad-schema")
 
     def known(self, wanted: Wanted) -> Constraint | None:
         """The constraint, if it is compiled already."""
@@ -160,7 +161,7 @@ class Grammars:
             self._kept.move_to_end(wanted)
         return found
 
-    async def find(self, wanted: Wanted, vocab: Vocab) -> Constraint:
+    async def find(self, client: int, wanted: Wanted, vocab: Vocab) -> Constraint:
         """The constraint, compiled now if needed. Raises ApiError if it cannot be used. Requests for the same one share
         its compilation; it is cancelled once no request waits for it."""
         found = self.known(wanted)
@@ -168,7 +169,7 @@ class Grammars:
             return found
         making = self._making.get(wanted)
         if making is None:
-            making = self._making[wanted] = self._begin(wanted, vocab)
+            making = self._making[wanted] = self._begin(client, wanted, vocab)
         making.n_waiting += 1
         try:
             return await asyncio.shield(making.future)
@@ -178,10 +179,10 @@ class Grammars:
                 del self._making[wanted]  # at once: the next request must not wait for a cancelled one
                 making.future.cancel()
 
-    def _begin(self, wanted: Wanted, vocab: Vocab) -> Making:
+    def _begin(self, client: int, wanted: Wanted, vocab: Vocab) -> Making:
         is_text = wanted.schema is None and wanted.tools is None
         thread = self._grammar_thread if is_text else self._schema_thread
-        future = asyncio.get_running_loop().run_in_executor(thread, self.compile, wanted, vocab)
+        future = asyncio.ensure_future(thread.run(client, partial(self.compile, wanted, vocab)))
 
         def done(made: asyncio.Future[Constraint]) -> None:
             if made.cancelled():
@@ -239,7 +240,7 @@ class Grammars:
 
     def close(self) -> None:
         for thread in (self._grammar_thread, self._schema_thread):
-            thread.shutdown(wait=False, cancel_futures=True)
+            thread.close()
         self._converter.close()
 
 

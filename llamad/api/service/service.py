@@ -9,19 +9,21 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 from llamad.api.request import constraints
 from llamad.api.request.constraints import Grammars
 from llamad.api.request.dry_breakers import Breakers
-from llamad.api.request.errors import ApiError
+from llamad.api.request.errors import ApiError, queue_full, share_full
 from llamad.api.request.parse import Defaults
 from llamad.api.request.system_prompt import read_file, tokenized
 from llamad.api.service.chat_template import make_host, turn_end
 from llamad.api.service.error_dialects import worded
 from llamad.api.service.metrics import Metrics
 from llamad.api.service.text_workers import TextWorkers
+from llamad.base.fair_count import FairCount
 from llamad.chat.host import ChatHost
 from llamad.client.embedding import Embedder
 from llamad.client.engine import Engine
@@ -97,10 +99,12 @@ class Service:
         self.files = _state_files(settings)
         self.sessions = Sessions(settings.sessions_max_bytes, evict=settings.sessions_evict)
         self.room = Room(max(settings.sessions_max_bytes, ROOM_BYTES_MIN))
-        self.n_state_actions = 0  # running or waiting for their slot
+        # State actions that run or wait for their slot.
+        self.state_actions = FairCount(settings.n_parallel + settings.queue_max)
         self.breakers = Breakers()
         self.streams: set[Stream] = set()
-        self.n_preparing = 0  # requests whose texts or grammars are with a worker
+        # Requests whose texts or grammars are with a worker; they count as queued.
+        self._preparing = FairCount(settings.n_parallel + settings.queue_max)
         # Whether a request carries a key, or needs none; set by app.py, which has the keys.
         self.has_key: Callable[[Request], bool] = lambda request: True
         self._tokenizing: Tokenizing | None = None
@@ -202,6 +206,27 @@ class Service:
         if self.settings.share_prefixes or not request.key_name:
             return 0
         return self._owners.setdefault(request.key_name, len(self._owners) + 1)
+
+    @property
+    def n_preparing(self) -> int:
+        return len(self._preparing)
+
+    def check_preparing(self, exchange: Exchange) -> None:
+        """Raises ApiError where too many requests, or too many of this client's, are being prepared."""
+        if self._preparing.is_full:
+            raise queue_full()
+        if not self._preparing.has_share(self.client(exchange.request)):
+            raise share_full()
+
+    @contextmanager
+    def preparing(self, exchange: Exchange) -> Iterator[int]:
+        """Counts the request as one in preparation; yields its client."""
+        client = self.client(exchange.request)
+        self._preparing.add(client)
+        try:
+            yield client
+        finally:
+            self._preparing.remove(client)
 
     def deadline_us(self, t_submit_us: int) -> int:
         """The deadline of a task submitted now, on the engine's clock; 0: none."""

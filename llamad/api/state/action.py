@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from llamad.api.request.errors import ApiError, bad, queue_full
+from llamad.api.request.errors import ApiError, bad, queue_full, share_full
 from llamad.api.service.service import Service
 from llamad.client.sessions import StoreFull
 from llamad.client.slot_states import Saved, SlotBusy, StateRefused, States
@@ -45,6 +45,10 @@ class Ask:
     @property
     def key(self) -> str:
         return self.exchange.request.key_name
+
+    @property
+    def client(self) -> int:
+        return self.service.client(self.exchange.request)
 
     @property
     def owner(self) -> int:
@@ -151,9 +155,9 @@ def check_file(name: str, value: str) -> str:
 def run(ask: Ask, work: Coroutine[Any, Any, None]) -> None:
     """Start an action. Its errors become the response; it is cancelled if the client disconnects."""
     service = ask.service
-    if service.n_state_actions >= service.settings.n_parallel + service.settings.queue_max:
+    if service.state_actions.is_full or not service.state_actions.has_share(ask.client):
         work.close()
-        raise queue_full()
+        raise queue_full() if service.state_actions.is_full else share_full()
     service.spawn(ask.exchange, _told(ask, work))
 
 
@@ -161,7 +165,7 @@ async def _told(ask: Ask, work: Coroutine[Any, Any, None]) -> None:
     service = ask.service
     limit = service.settings.request_timeout
     left = ask.exchange.request.t_start + limit - time.monotonic() if limit > 0 else None
-    service.n_state_actions += 1
+    service.state_actions.add(ask.client)
     try:
         async with asyncio.timeout(left):
             await work
@@ -178,4 +182,4 @@ async def _told(ask: Ask, work: Coroutine[Any, Any, None]) -> None:
     except MemoryError:
         raise ApiError(507, "Not enough memory for this state") from None
     finally:
-        service.n_state_actions -= 1
+        service.state_actions.remove(ask.client)

@@ -63,6 +63,7 @@ async def _answer(
 ) -> None:
     texts = await vector_job.in_worker(
         service,
+        exchange,
         shapes.n_chars(inputs),
         vector_job.CHARS_INLINE_MAX,
         lambda: shapes.tokenize(inputs, "inputs", model, embedder.info),

@@ -115,6 +115,7 @@ async def _answer(
 ) -> None:
     texts = await vector_job.in_worker(
         service,
+        exchange,
         shapes.n_chars(found),
         vector_job.CHARS_INLINE_MAX,
         lambda: shapes.tokenize(found, wanted.field, model, embedder.info),
@@ -122,6 +123,7 @@ async def _answer(
     rows = await vector_job.rows_of(service, exchange, embedder, texts)
     body = await vector_job.in_worker(
         service,
+        exchange,
         sum(one.size for one in rows),
         vector_job.FLOATS_INLINE_MAX,
         lambda: _render(wanted, rows, vector_job.usage(texts)),

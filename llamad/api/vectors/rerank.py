@@ -104,6 +104,7 @@ async def _answer(
 ) -> None:
     texts = await vector_job.in_worker(
         service,
+        exchange,
         len(wanted.query) + shapes.n_chars(wanted.documents),
         vector_job.CHARS_INLINE_MAX,
         lambda: pairs(wanted.query, wanted.documents, wanted.field, model, embedder.info),

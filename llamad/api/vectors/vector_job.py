@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from llamad.api.request.errors import ApiError, queue_full
+from llamad.api.request.errors import ApiError, queue_full, share_full
 from llamad.api.service.service import Service
 from llamad.client.embedding import Embedder
 from llamad.http.exchange import Exchange
@@ -51,22 +51,27 @@ def ranking_ready(service: Service, what: str) -> tuple[Model, Embedder]:
     return model, embedder
 
 
-async def in_worker(service: Service, size: int, inline_max: int, work: Callable[[], T]) -> T:
+async def in_worker(
+    service: Service, exchange: Exchange, size: int, inline_max: int, work: Callable[[], T]
+) -> T:
     """Run long work in a worker, short work at once."""
     if size <= inline_max:
         return work()
-    return await service.texts.run(size, work)
+    return await service.texts.run(service.client(exchange.request), size, work)
 
 
 async def rows_of(service: Service, exchange: Exchange, embedder: Embedder, texts: list[bytes]) -> list[Rows]:
     """The rows of each text. Raises ApiError, or CancelledError if the client has disconnected."""
     if exchange.closed:
         raise asyncio.CancelledError  # it disconnected while its texts were tokenized
+    client = service.client(exchange.request)
     if not embedder.can_accept():
         raise queue_full()
+    if not embedder.has_share(client):
+        raise share_full()
     limit = service.settings.request_timeout
     left = exchange.request.t_start + limit - time.monotonic() if limit > 0 else None
-    job = embedder.submit(texts)
+    job = embedder.submit(texts, client)
     exchange.on_abort = job.abort
     try:
         async with asyncio.timeout(left):

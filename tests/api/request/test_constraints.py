@@ -41,7 +41,7 @@ def test_requests_with_one_new_grammar_compile_it_once(vocab):
 
     async def ask():
         wanted = Wanted('root ::= "a"')
-        return await asyncio.gather(*(kept.find(wanted, vocab) for _ in range(5)))
+        return await asyncio.gather(*(kept.find(0, wanted, vocab) for _ in range(5)))
 
     found = asyncio.run(ask())
     kept.close()
@@ -56,7 +56,7 @@ def test_small_texts_that_make_large_automata_are_not_all_kept(vocab, monkeypatc
 
     async def ask():
         for one in wanted:
-            await kept.find(one, vocab)
+            await kept.find(0, one, vocab)
 
     asyncio.run(ask())
     kept.close()

@@ -26,7 +26,7 @@ class FakedStates(Faked):
     def quiet(self):
         """Wait until nothing is on its way."""
         service = self.service
-        self.until(lambda: service.n_state_actions == 0 and service.room.n_bytes == 0)
+        self.until(lambda: len(service.state_actions) == 0 and service.room.n_bytes == 0)
 
 
 @pytest.fixture

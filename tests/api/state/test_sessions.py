@@ -221,7 +221,7 @@ def test_a_removal_during_an_archive_waits_and_loses_nothing(faked, folder, monk
     removal, removed = later(lambda: act(client, 1, "remove"))
     states.slots[0] = [3, 3, 3]
     save, saved = later(lambda: act(client, 1, "save", slot=0))
-    faked.until(lambda: faked.service.n_state_actions == 3)
+    faked.until(lambda: len(faked.service.state_actions) == 3)
     may_write.set()
     for thread in (archive, removal, save):
         thread.join(30)

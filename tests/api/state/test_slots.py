@@ -315,9 +315,11 @@ def test_a_deadline_and_a_full_queue(started):
     server = started("--slots", "--request-timeout", "0.05", "--queue-max", "1")
     server.states.busy.add(0)
     assert act(server.client, "tokens").status == 408
-    server.service.n_state_actions = 3
+    for client in (1, 2, 3):
+        server.service.state_actions.add(client)
     refused = act(server.client, "tokens", slot=1)
-    server.service.n_state_actions = 0
+    for client in (1, 2, 3):
+        server.service.state_actions.remove(client)
     assert (refused.status, refused.error["type"]) == (429, "rate_limit_error")
 
 

@@ -127,13 +127,24 @@ def test_what_a_reranker_cannot_do(reranking: Any) -> None:
 class Bytes:
     """A token for each byte; 1000 more where special tokens in the text would have been read as such."""
 
+    n_token_bytes = 1
+
     def tokenize(self, data: bytes, add_special: bool, parse_special: bool) -> bytes:
         assert not add_special
         return array("i", [one + 1000 * parse_special for one in data]).tobytes()
 
 
 def pair(template: str | None = None, query: str = "q", document: str = "d", **ids: Any) -> list[int]:
-    named = {"bos": 1, "eos": 2, "sep": 3, "add_bos": True, "add_eos": True, "add_sep": False, **ids}
+    named = {
+        "bos": 1,
+        "eos": 2,
+        "sep": 3,
+        "add_bos": True,
+        "add_eos": True,
+        "add_sep": False,
+        "vocab_type": 2,
+        **ids,
+    }
     model: Any = SimpleNamespace(vocab=Bytes(), info=SimpleNamespace(rerank_template=template, **named))
     info = VectorInfo("rank", 1, ("LABEL_0",), True, 99, False)
     (found,) = pairs(query, [document], "documents", model, info)

@@ -176,6 +176,26 @@ def test_a_context_that_cannot_be_rebuilt_at_once_refuses_and_recovers():
         assert h.core.stats()["is_failed"] == 0
 
 
+def test_clients_take_turns_in_the_queue():
+    """A client's many tasks delayed everybody who came later by all of them."""
+    fake = Fake()
+    with Harness(fake, n_slots=1) as h:
+        fake.block(True)
+        names = {h.submit(b"x", n_predict=1, client=9): "first"}
+        h.until(lambda: h.core.n_idle() == 0)
+        for i in range(4):
+            names[h.submit(b"m%d" % i, n_predict=1, client=1)] = f"many {i}"
+        names[h.submit(b"p", n_predict=1, client=1, priority=1)] = "urgent"
+        for i in range(2):
+            names[h.submit(b"o%d" % i, n_predict=1, client=2)] = f"one {i}"
+        fake.block(False)
+        h.wait(*names)
+        order = sorted(names, key=lambda task: next(e[-1] for e in h.events[task] if e[0] == ADMITTED))
+    assert [names[task] for task in order] == [
+        "first", "urgent", "many 0", "one 0", "many 1", "one 1", "many 2", "many 3",
+    ]  # fmt: skip
+
+
 def test_actions_fail_while_a_context_cannot_be_rebuilt():
     """They waited for the context, and their clients with them, for as long as that took."""
     fake = Fake()
