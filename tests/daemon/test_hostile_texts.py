@@ -109,3 +109,19 @@ def test_too_many_counted_texts_are_refused():
         waiting = [send(live.client, "/tokenize", {"content": SLOW}) for _ in range(6)]
         statuses = [connection.getresponse().status for connection in waiting]
     assert set(statuses) == {200, 429}
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/embeddings", {"input": HOSTILE}),
+        ("/v1/embeddings", {"input": ["x", [1, HOSTILE]]}),
+        ("/embedding", {"content": HOSTILE}),
+    ],
+)
+def test_a_text_that_cannot_be_embedded_is_refused_before_it_is_tokenized(path, body):
+    with Live(*FLAGS, "--embeddings", "--pooling", "mean") as live:
+        answers = []
+        assert timed(lambda: answers.append(live.client.post(path, body))) < SECONDS
+    assert answers[0].status == 400
+    assert "tokens, but at most" in answers[0].error["message"]

@@ -22,7 +22,7 @@ def tokenized(sent: SystemPrompt, model: Model) -> SystemPrompt:
     """The same with its tokens. Releases the GIL; the caller decides which thread it runs on."""
     if not sent.prompt:
         return sent
-    tokens = limited(sent.prompt.encode("utf-8", "replace"), True, model)
+    tokens = limited(sent.prompt.encode("utf-8", "replace"), True, model, is_system=True)
     if len(tokens) // 4 >= model.n_ctx_slot:
         raise too_long(len(tokens) // 4, model.n_ctx_slot, len(tokens) // 4)
     return SystemPrompt(sent.prompt, sent.anti_prompt, sent.assistant_name, tokens)

@@ -24,24 +24,24 @@ def tokens_min(n_bytes: int, vocab: Vocab, vocab_type: int) -> int:
     return n_bytes // (vocab.n_token_bytes * (1 if vocab_type in _EXACT_TYPES else _SLACK))
 
 
-def check_size(n_bytes: int, vocab: Vocab, vocab_type: int, n_ctx: int) -> None:
+def check_size(n_bytes: int, vocab: Vocab, vocab_type: int, n_ctx: int, *, is_system: bool = False) -> None:
     """Raises ApiError if a text of so many bytes, or more, cannot fit."""
     n_tokens = tokens_min(n_bytes, vocab, vocab_type)
     if n_tokens >= n_ctx:
-        raise over_long(n_tokens, n_ctx)
+        raise over_long(n_tokens, n_ctx, is_system)
 
 
-def over_long(n_tokens: int, n_ctx: int) -> ApiError:
+def over_long(n_tokens: int, n_ctx: int, is_system: bool) -> ApiError:
     """The error for a text that was not tokenized to its end."""
-    error = too_long(n_tokens, n_ctx)
+    error = too_long(n_tokens, n_ctx, n_tokens if is_system else 0)
     error.message = error.message.replace("The prompt has", "The prompt has more than", 1)
     return error
 
 
-def limited(text: bytes, add_special: bool, model: Model) -> bytes:
+def limited(text: bytes, add_special: bool, model: Model, *, is_system: bool = False) -> bytes:
     """The tokens of a prompt's text, special ones parsed. Raises ApiError where there are far too many."""
-    check_size(len(text), model.vocab, model.info.vocab_type, model.n_ctx_slot)
+    check_size(len(text), model.vocab, model.info.vocab_type, model.n_ctx_slot, is_system=is_system)
     try:
         return model.vocab.tokenize(text, add_special, True, _COUNTED * model.n_ctx_slot)
     except TooManyTokens:
-        raise over_long(_COUNTED * model.n_ctx_slot, model.n_ctx_slot) from None
+        raise over_long(_COUNTED * model.n_ctx_slot, model.n_ctx_slot, is_system) from None
