@@ -39,7 +39,8 @@ enum llama_flash_attn_type {
 enum llama_vocab_type { LLAMA_VOCAB_TYPE_NONE, LLAMA_VOCAB_TYPE_SPM, LLAMA_VOCAB_TYPE_BPE, LLAMA_VOCAB_TYPE_WPM, ... };
 enum ggml_type {
     GGML_TYPE_F32, GGML_TYPE_F16, GGML_TYPE_Q4_0, GGML_TYPE_Q4_1, GGML_TYPE_Q5_0, GGML_TYPE_Q5_1, GGML_TYPE_Q8_0,
-    GGML_TYPE_IQ4_NL, GGML_TYPE_BF16, ...
+    GGML_TYPE_IQ4_NL, GGML_TYPE_BF16, GGML_TYPE_I8, GGML_TYPE_I16, GGML_TYPE_I32, GGML_TYPE_I64, GGML_TYPE_F64,
+    GGML_TYPE_COUNT, ...
 };
 enum ggml_numa_strategy {
     GGML_NUMA_STRATEGY_DISABLED, GGML_NUMA_STRATEGY_DISTRIBUTE, GGML_NUMA_STRATEGY_ISOLATE,
@@ -200,6 +201,14 @@ typedef struct {
     ...;
 } llamad_gguf_shape;
 int32_t llamad_gguf_shape_of(const char *path, ggml_backend_dev_t device, llamad_gguf_shape *shape);
+typedef struct {
+    uint64_t end;
+    uint64_t n_longest;
+    int64_t unsplit;
+    int64_t twice;
+} llamad_strings;
+int32_t llamad_gguf_strings(const uint8_t *data, uint64_t n_bytes, uint64_t at, uint64_t n, int32_t is_set,
+                            llamad_strings *found);
 int32_t llamad_tokenize(const struct llama_vocab *vocab, const char *text, int32_t n_text, int32_t *tokens,
                         int32_t n_max, bool add_special, bool parse_special, bool whole);
 int32_t llamad_knows_words(const struct llama_vocab *vocab);

@@ -57,6 +57,17 @@ typedef struct llamad_gguf_shape {
 /* 0, or -1 where it cannot be told: no such file, a part of a model, or one without a table of tokens. */
 int32_t llamad_gguf_shape_of(const char *path, ggml_backend_dev_t device, llamad_gguf_shape *shape);
 
+/* An array of strings in an untrusted head (gguf_strings.cpp). */
+typedef struct llamad_strings {
+    uint64_t end;       /* behind the last one */
+    uint64_t n_longest; /* bytes */
+    int64_t unsplit;    /* the first one that is no two words with a space between; -1: none */
+    int64_t twice;      /* the first one that came before, where they should be different; -1: none */
+} llamad_strings;
+/* The n strings at `at`. 0; -1 where they are not within n_bytes; -2 without memory. */
+int32_t llamad_gguf_strings(const uint8_t *data, uint64_t n_bytes, uint64_t at, uint64_t n, int32_t is_set,
+                            llamad_strings *found);
+
 /* The table's tokenize(), or llama.cpp's for the whole text at once; whether they differ (words.cpp); whether the
  * vocabulary's merges have been read; and for how many bytes of this thread's last text llama.cpp was asked. */
 int32_t llamad_tokenize(const struct llama_vocab *vocab, const char *text, int32_t n_text, int32_t *tokens,

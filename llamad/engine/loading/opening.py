@@ -11,7 +11,8 @@ import threading
 from typing import Any
 
 from llamad._llama import ffi, lib
-from llamad.engine.loading import placement
+from llamad.engine.loading import memory, placement
+from llamad.engine.loading.gguf_rules import check_gguf
 from llamad.flags.settings import Settings
 from llamad.protocol.errors import LoadError
 
@@ -108,6 +109,7 @@ def open_model(settings: Settings, n_threads: int, loading: Loading) -> Any:
     """The model's handle. Raises LoadError or LoadCancelled."""
     _check_file(settings.model)
     _backend(settings)
+    check_gguf(settings, memory.has_gpu() and settings.devices != ("none",))
     # What the parameters point to is kept alive until llama.cpp has read it.
     params = lib.llama_model_default_params()
     params.devices = devices = _devices(settings.devices)

@@ -75,7 +75,7 @@ def test_what_cannot_work_is_refused_with_a_sentence(flags, words):
 
 def test_a_file_that_is_no_model_is_refused(tmp_path):
     path = tmp_path / "model.bin"
-    for content, words in ((b"", "not a GGUF"), (b"GGUF\x03\0\0\0" + b"\xff" * 64, "could not be loaded")):
+    for content, words in ((b"", "not a GGUF"), (b"GGUF\x03\0\0\0" + b"\xff" * 64, "claims")):
         path.write_bytes(content)
         with pytest.raises(LoadError, match=words):
             load(parse(["-m", str(path)], {}).settings, 1, Loading())

@@ -1,0 +1,106 @@
+// Walks an array of strings in a GGUF's head that is mapped and not trusted. Called by the opening thread, before llama.cpp
+// sees the file. Reads nothing outside the given bytes; makes no copies.
+#include "shim.h"
+
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <new>
+
+namespace {
+
+uint64_t length_at(const uint8_t *data, uint64_t at) {
+    uint64_t n;
+    std::memcpy(&n, data + at, sizeof(n));
+    return n;
+}
+
+uint64_t hash(const uint8_t *text, uint64_t n) {
+    uint64_t h = 14695981039346656037ull ^ n;
+    for (; n >= 8; n -= 8, text += 8) {
+        h = (h ^ length_at(text, 0)) * 0x9E3779B97F4A7C15ull;
+        h ^= h >> 29;
+    }
+    for (; n; n--, text++) h = (h ^ *text) * 1099511628211ull;
+    return h ^ h >> 32;
+}
+
+// Where each different string begins, by its hash. llama.cpp calls the empty string i "[EMPTY_i]".
+class Set {
+  public:
+    explicit Set(uint64_t n) {
+        while (n_places_ < 2 * n) n_places_ *= 2;
+        places_.reset(new uint64_t[n_places_]());
+    }
+
+    // False where it is in the set already. Places hold offset + 1.
+    bool add(const uint8_t *data, uint64_t at) {
+        const uint64_t n = length_at(data, at);
+        uint64_t i = hash(data + at + 8, n) & (n_places_ - 1);
+        for (; places_[i]; i = (i + 1) & (n_places_ - 1)) {
+            const uint8_t *other = data + places_[i] - 1;
+            if (std::memcmp(other, data + at, 8 + n) == 0) return false;
+        }
+        places_[i] = at + 1;
+        return true;
+    }
+
+    bool has(const uint8_t *data, const char *text, uint64_t n) const {
+        uint64_t i = hash(reinterpret_cast<const uint8_t *>(text), n) & (n_places_ - 1);
+        for (; places_[i]; i = (i + 1) & (n_places_ - 1)) {
+            const uint8_t *other = data + places_[i] - 1;
+            if (length_at(other, 0) == n && std::memcmp(other + 8, text, n) == 0) return true;
+        }
+        return false;
+    }
+
+  private:
+    uint64_t n_places_ = 16;
+    std::unique_ptr<uint64_t[]> places_;
+};
+
+} // namespace
+
+extern "C" int32_t llamad_gguf_strings(const uint8_t *data, uint64_t n_bytes, uint64_t at, uint64_t n, int32_t is_set,
+                                       llamad_strings *found) {
+    const uint64_t begin = at;
+    *found = {at, 0, -1, -1};
+    if (at > n_bytes || n > (n_bytes - at) / 8) return -1;
+    for (uint64_t i = 0; i < n; i++) {
+        if (n_bytes - at < 8) return -1;
+        const uint64_t size = length_at(data, at);
+        if (size > n_bytes - at - 8) return -1;
+        if (size > found->n_longest) found->n_longest = size;
+        if (found->unsplit < 0 && (size < 3 || !std::memchr(data + at + 9, ' ', size - 1)))
+            found->unsplit = static_cast<int64_t>(i);
+        at += 8 + size;
+    }
+    found->end = at;
+    if (!is_set) return 0;
+    try {
+        Set set(n);
+        at = begin;
+        for (uint64_t i = 0; i < n; i++) {
+            const uint64_t size = length_at(data, at);
+            if (size && !set.add(data, at)) {
+                found->twice = static_cast<int64_t>(i);
+                return 0;
+            }
+            at += 8 + size;
+        }
+        at = begin;
+        for (uint64_t i = 0; i < n; i++) {
+            const uint64_t size = length_at(data, at);
+            char name[40];
+            const int n_name = std::snprintf(name, sizeof(name), "[EMPTY_%llu]", static_cast<unsigned long long>(i));
+            if (!size && set.has(data, name, static_cast<uint64_t>(n_name))) {
+                found->twice = static_cast<int64_t>(i);
+                return 0;
+            }
+            at += 8 + size;
+        }
+    } catch (const std::bad_alloc &) {
+        return -2;
+    }
+    return 0;
+}
