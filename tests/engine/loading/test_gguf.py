@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.gguf_keys import Writer
 from support.gguf_loading import LOADED, REFUSED, Loader
-from support.gguf_mutations import ARRAY, STRING, Key, array, laid_out, take_apart, text, with_bpe
 from support.live_daemon import model_path
-from support.tiny_kv_models import KINDS, write_model
+from support.models.gguf_keys import Writer
+from support.models.gguf_mutations import ARRAY, STRING, Key, array, laid_out, take_apart, text, with_bpe
+from support.models.tiny_kv_models import KINDS, write_model
 
 from llamad.engine.loading.gguf_rules import check_gguf
 from llamad.engine.loading.model import load
