@@ -29,25 +29,24 @@ def pack(ids: list, n_vocab: int) -> bytes | None:
     return out
 
 
-def to_json(packed: bytes) -> bytes:
-    """The ids, none of them negative, as a JSON array."""
-    cdef const int32_t *ids = <const int32_t *>PyBytes_AS_STRING(packed)
-    cdef Py_ssize_t i, n = PyBytes_GET_SIZE(packed) // <Py_ssize_t>sizeof(int32_t), n_text = 2
+cdef Py_ssize_t _n_text(const int32_t *ids, Py_ssize_t n) noexcept nogil:
+    """The length of the JSON array."""
+    cdef Py_ssize_t i, n_text = 2
     cdef int32_t rest
-    cdef char text[24]
-    cdef char *end = text + sizeof(text)
-    cdef char *first
-    cdef char *to
     for i in range(n):
         n_text += 2
         rest = ids[i]
         while rest >= 10:
             rest //= 10
             n_text += 1
-    if n > 0:
-        n_text -= 1
-    cdef bytes out = PyBytes_FromStringAndSize(NULL, n_text)
-    to = PyBytes_AS_STRING(out)
+    return n_text - 1 if n > 0 else n_text
+
+
+cdef void _put(char *to, const int32_t *ids, Py_ssize_t n) noexcept nogil:
+    cdef char text[24]
+    cdef char *end = text + sizeof(text)
+    cdef char *first
+    cdef Py_ssize_t i
     to[0] = b"["
     to += 1
     for i in range(n):
@@ -58,4 +57,18 @@ def to_json(packed: bytes) -> bytes:
         memcpy(to, first, <size_t>(end - first))
         to += end - first
     to[0] = b"]"
+
+
+def to_json(packed: bytes) -> bytes:
+    """The ids, none of them negative, as a JSON array."""
+    cdef const int32_t *ids = <const int32_t *>PyBytes_AS_STRING(packed)
+    cdef Py_ssize_t n_text, n = PyBytes_GET_SIZE(packed) // <Py_ssize_t>sizeof(int32_t)
+    cdef bytes out
+    cdef char *to
+    with nogil:
+        n_text = _n_text(ids, n)
+    out = PyBytes_FromStringAndSize(NULL, n_text)
+    to = PyBytes_AS_STRING(out)
+    with nogil:
+        _put(to, ids, n)
     return out
