@@ -1,7 +1,8 @@
 """Decodes a request body into the struct of its endpoint.
 
-Runs on the event loop. msgspec decodes a valid body directly. Any other is read again field by field: null counts as
-left out and 40.0 as an integer; everything else is a 400 that names the field.
+Any thread; api/service/reading.py decides which. A body of too many values, or nested too deeply, is refused before it
+is decoded. msgspec decodes a valid body directly. Any other is read again field by field: null counts as left out and
+40.0 as an integer; everything else is a 400 that names the field.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import msgspec
 
 from llamad.api.request import checks
 from llamad.api.request.errors import ApiError, bad, not_yet
+from llamad.base import json_shape
 from llamad.options.option import FLOAT_MAX, INT32_MAX, Field, fields_of
 from llamad.options.values import NotYet
 
@@ -43,10 +45,22 @@ class Body(Generic[T]):
 
     def decode(self, data: bytes | memoryview) -> T:
         """Raises ApiError."""
+        left = json_shape.values_left(data)
+        if left < 0:
+            raise _beyond(left)
         try:
             return self._decode(data)
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
             return _read(self._type, self._fields, _json_object(data), self._hook)
+
+
+def _beyond(limit: int) -> ApiError:
+    if limit == json_shape.TOO_DEEP:
+        return bad(f"The body is nested too deeply; at most {json_shape.DEPTH_MAX} levels are allowed")
+    return bad(
+        f"The body has too many values or too much text; it may have {json_shape.VALUES_MAX} numbers, half as many"
+        " strings, a quarter as many arrays and objects, and 8 MB of text that is not plain ASCII"
+    )
 
 
 def _json_object(data: bytes | memoryview) -> dict[str, Any]:

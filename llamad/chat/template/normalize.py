@@ -10,7 +10,9 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from llamad.base import json_shape
 from llamad.chat.template.caps import Caps
+from llamad.chat.template.errors import TemplateError
 
 Message = dict[str, Any]
 
@@ -52,6 +54,7 @@ def normalize(
       a user's.
     Other roles and fields are passed on.
     """
+    _check_arguments(messages)
     found = [_plain(message, caps) for message in messages]
     _name_results(found)
     if caps.call_ids_of_nine:
@@ -115,6 +118,21 @@ def _call(call: Any, as_object: bool) -> Any:
     elif not as_object and not isinstance(arguments, str):
         function["arguments"] = json.dumps(arguments, ensure_ascii=False)
     return {**call, "function": function}
+
+
+def _check_arguments(messages: list[Message]) -> None:
+    """JSON in strings has the limits of a body, all of it together: each text may be parsed."""
+    left = json_shape.VALUES_MAX
+    for message in messages:
+        for call in message.get("tool_calls") or ():
+            function = call.get("function") if isinstance(call, dict) else None
+            arguments = function.get("arguments") if isinstance(function, dict) else None
+            if isinstance(arguments, str):
+                left = json_shape.values_left(arguments.encode("utf-8", "replace"), left)
+            if left < 0:
+                raise TemplateError(
+                    "the arguments of the tool calls have too many values, or are nested too deeply"
+                )
 
 
 def _parsed(arguments: str) -> Any:

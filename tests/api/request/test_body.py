@@ -83,7 +83,10 @@ def test_null_is_left_out_and_an_integral_float_is_whole() -> None:
         ([1], "The body must be a JSON object"),
         (b"{", "The body is not valid JSON: Input data was truncated"),
         (b'{"name": "\xff"}', "The body is not valid JSON: "),
-        (b'{"any": ' + b"[" * 100_000, "The body is not valid JSON: "),
+        (b'{"any": ' + b"[" * 100_000, "The body is nested too deeply; at most 128 levels are allowed"),
+        (b'{"any": ' + b"[" * 128, "The body is nested too deeply"),
+        (b'{"any": ' + b"[" * 127, "The body is not valid JSON: "),
+        (b'{"any": [' + b"[]," * 100_000 + b"1]}", "The body has too many values"),
         (b'{"share": 1e400}', "The body is not valid JSON: "),
     ],
 )

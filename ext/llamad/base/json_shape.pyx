@@ -1,0 +1,100 @@
+# Owns: the limits on the structure of JSON from outside, checked in one pass before anything decodes it.
+# Any thread; without the GIL, which a decoder holds from the first value to the last: the limits bound that time.
+# It counts and does not validate: whatever is not JSON is left to the decoder.
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+
+DEPTH_MAX = 128
+# Values, by what they cost to decode: a number, true, false or null counts 1, a string 2, an array or an object 4, a key
+# 6. A decoder that has reached the limit has taken about 20 ms, whatever the values are.
+VALUES_MAX = 400_000
+
+TOO_MANY, TOO_DEEP = -1, -2
+
+cdef enum:
+    _STRING = 2
+    _KEY = 4          # beside the string that it is
+    _CONTAINER = 4
+    _DIGITS = 32      # of a number; each digit beyond costs as much as another number
+    _WIDE = 20        # bytes of a string that is not ASCII which cost as much as a number
+    _ESCAPES = 10     # likewise
+
+cdef enum Kind:
+    _OTHER            # numbers, words, and what is no JSON
+    _SPACE
+    _QUOTE
+    _OPEN
+    _CLOSE
+    _COLON
+    _COMMA
+
+cdef unsigned char[256] _KINDS
+cdef int _code
+for _code in range(256):
+    _KINDS[_code] = _OTHER
+for _code in b" \t\r\n":
+    _KINDS[_code] = _SPACE
+for _code in b"[{":
+    _KINDS[_code] = _OPEN
+for _code in b"]}":
+    _KINDS[_code] = _CLOSE
+_KINDS[b'"'] = _QUOTE
+_KINDS[b":"] = _COLON
+_KINDS[b","] = _COMMA
+
+
+cdef long long _left(const unsigned char *at, const unsigned char *end, long long left, int n_levels) noexcept nogil:
+    cdef const unsigned char *first
+    cdef unsigned char kind, seen
+    cdef long long n_escapes
+    while at < end:
+        kind = _KINDS[at[0]]
+        if kind == _QUOTE:
+            at += 1
+            first, seen, n_escapes = at, 0, 0
+            while at < end and at[0] != b'"':
+                seen |= at[0]
+                if at[0] == b"\\":
+                    at += 1
+                    n_escapes += 1
+                    if at < end and at[0] == b"u":
+                        seen |= 128
+                at += 1
+            left -= _STRING + n_escapes // _ESCAPES
+            if seen >= 128:
+                left -= (at - first) // _WIDE
+            at += 1
+        elif kind == _OTHER:
+            first = at
+            while at < end and _KINDS[at[0]] == _OTHER:
+                at += 1
+            left -= 1
+            if at - first > _DIGITS:
+                left -= at - first - _DIGITS
+        else:
+            at += 1
+            if kind == _OPEN:
+                left -= _CONTAINER
+                n_levels -= 1
+                if n_levels < 0:
+                    return -2
+            elif kind == _CLOSE:
+                n_levels += 1
+            elif kind == _COLON:
+                left -= _KEY
+        if left < 0:
+            return -1
+    return left
+
+
+def values_left(data, long long values_max=VALUES_MAX) -> int:
+    """What the JSON leaves of the limit; TOO_MANY or TOO_DEEP, both negative, if it is beyond one."""
+    cdef Py_buffer view
+    cdef long long left
+    cdef int n_levels = DEPTH_MAX
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    with nogil:
+        left = _left(
+            <const unsigned char *>view.buf, <const unsigned char *>view.buf + view.len, values_max, n_levels
+        )
+    PyBuffer_Release(&view)
+    return left

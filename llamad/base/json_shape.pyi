@@ -1,0 +1,8 @@
+from typing_extensions import Buffer
+
+DEPTH_MAX: int
+VALUES_MAX: int
+TOO_MANY: int
+TOO_DEEP: int
+
+def values_left(data: Buffer, values_max: int = ...) -> int: ...
