@@ -353,6 +353,10 @@ cdef class Connection(Way):
         if self.n_held != 0 and len(exchange.request.body) == 0:
             self._release()  # decoded, and let go of
 
+    cdef release_body(self, Exchange exchange):
+        if self.exchange is exchange:
+            self._release()
+
     cdef finish(self, Exchange exchange):
         """The exchange is closed: report it, and make the connection ready for what comes next."""
         cdef double now = monotonic()

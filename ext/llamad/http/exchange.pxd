@@ -10,6 +10,7 @@ cdef class Way:
     cdef put_two(self, bytes first, second)
     cdef put_piece(self, data)
     cdef bint can_keep(self, Exchange exchange) except -1
+    cdef release_body(self, Exchange exchange)
     cdef finish(self, Exchange exchange)
     cdef cut_off(self, Exchange exchange)
 

@@ -61,6 +61,9 @@ cdef class Way:
     cdef bint can_keep(self, Exchange exchange) except -1:
         raise TypeError("a connection does this")
 
+    cdef release_body(self, Exchange exchange):
+        raise TypeError("a connection does this")
+
     cdef finish(self, Exchange exchange):
         raise TypeError("a connection does this")
 
@@ -96,6 +99,12 @@ cdef class Exchange:
     def paused(self) -> bool:
         """Whether the client is too slow just now."""
         return not self.closed and self._connection.flow.write_paused
+
+    def drop_body(self) -> None:
+        """The body has been read: let go of it, so that its bytes are free for others."""
+        self.request.body = b""
+        if not self.closed:
+            self._connection.release_body(self)
 
     cpdef send(self, response):
         """The whole answer at once."""

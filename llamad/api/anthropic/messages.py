@@ -15,10 +15,11 @@ from llamad.api.anthropic.request import MessagesRequest, Thinking, into_chat
 from llamad.api.generate.job import Job, Part
 from llamad.api.generate.stream_event import TextFrame
 from llamad.api.openai import objects
-from llamad.api.openai.chat_request import Chat, parse_chat, settle_chat, start, with_chat
+from llamad.api.openai.chat_request import Chat, settle_chat, start, with_chat
 from llamad.api.request import prompt as prompts
 from llamad.api.request.errors import ApiError, bad
 from llamad.api.service import anthropic_errors as errors
+from llamad.api.service.reading import with_body
 from llamad.api.service.service import Service
 from llamad.client.task import STOP_NAMES
 from llamad.client.text_event import TextEvent
@@ -120,13 +121,26 @@ class MessageDialect:
 
 def handle(service: Service, exchange: Exchange) -> None:
     """POST /v1/messages."""
-    model, engine = service.ready()
+    service.ready()
     n_bytes = len(exchange.request.body)
-    request = service.defaults.decode(MessagesRequest, exchange.request.body)
-    exchange.request.body = b""
-    if request.max_tokens == LEFT_OUT:
+    read = partial(_read, service, is_counted=False)
+    with_body(service, exchange, read, partial(_start, service, exchange, n_bytes))
+
+
+def _read(
+    service: Service, body: bytes | memoryview, *, is_counted: bool
+) -> tuple[MessagesRequest, Thinking]:
+    request = service.defaults.decode(MessagesRequest, body)
+    if request.max_tokens == LEFT_OUT and not is_counted:
         raise bad('"max_tokens" is required')
-    thinking = into_chat(request, service.settings)
+    return request, into_chat(request, service.settings)
+
+
+def _start(
+    service: Service, exchange: Exchange, n_bytes: int, found: tuple[MessagesRequest, Thinking]
+) -> None:
+    model, engine = service.ready()
+    request, thinking = found
 
     def answer(chat: Chat) -> None:
         constraint = settle_chat(chat, request, service)
@@ -139,11 +153,15 @@ def handle(service: Service, exchange: Exchange) -> None:
 
 def count_tokens(service: Service, exchange: Exchange) -> None:
     """POST /v1/messages/count_tokens; also for a chat too long for the context."""
-    model, _ = service.ready()
-    request = service.defaults.decode(MessagesRequest, exchange.request.body)
-    exchange.request.body = b""
-    into_chat(request, service.settings)
-    chat = parse_chat(request, service)
+    service.ready()
+    n_bytes = len(exchange.request.body)
+    read = partial(_read, service, is_counted=True)
+    then = partial(_count_chat, service, exchange)
+    with_body(service, exchange, read, lambda found: with_chat(service, exchange, found[0], n_bytes, then))
+
+
+def _count_chat(service: Service, exchange: Exchange, chat: Chat) -> None:
+    model = service.loaded()
     if len(chat.prompt) <= prompts.TEXT_INLINE_MAX:
         exchange.send(Response(200, _count(service, model, chat.prompt)))
     else:

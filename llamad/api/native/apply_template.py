@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import msgspec
 
 from llamad.api.openai.chat_request import Chat, with_chat
 from llamad.api.openai.request import ChatRequest
+from llamad.api.service.reading import with_body
 from llamad.api.service.service import Service
 from llamad.http.exchange import Exchange
 from llamad.http.request import Response
@@ -18,5 +21,6 @@ def apply_template(service: Service, exchange: Exchange) -> None:
         exchange.send(Response(200, msgspec.json.encode({"prompt": chat.prompt})))
 
     service.ready()
-    body = exchange.request.body
-    with_chat(service, exchange, service.defaults.decode(ChatRequest, body), len(body), answer)
+    n_bytes = len(exchange.request.body)
+    read = partial(service.defaults.decode, ChatRequest)
+    with_body(service, exchange, read, lambda request: with_chat(service, exchange, request, n_bytes, answer))

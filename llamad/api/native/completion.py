@@ -5,6 +5,7 @@ Runs on the event loop. job.py runs the request.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -18,6 +19,7 @@ from llamad.api.request import generation as options
 from llamad.api.request.errors import ApiError, bad
 from llamad.api.request.parse import GenerationRequest
 from llamad.api.request.prompt import Prompts
+from llamad.api.service.reading import with_body
 from llamad.api.service.service import Service
 from llamad.client.text_event import TextEvent
 from llamad.http.exchange import Exchange
@@ -118,9 +120,13 @@ def _final(part: Part) -> dict[str, Any]:
 
 def handle(service: Service, exchange: Exchange) -> None:
     """POST /completion and /completions."""
+    service.ready()
+    read = partial(service.defaults.decode, CompletionRequest)
+    with_body(service, exchange, read, partial(_start, service, exchange))
+
+
+def _start(service: Service, exchange: Exchange, request: CompletionRequest) -> None:
     model, engine = service.ready()
-    request = service.defaults.decode(CompletionRequest, exchange.request.body)
-    exchange.request.body = b""
     constraint = constraints.parse(request, service.constraint)
     sent, prompts = request.system_prompt, request.prompt
     request.prompt = None  # free it: the options live longer

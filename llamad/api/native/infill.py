@@ -5,6 +5,7 @@ Runs on the event loop; long texts are tokenized by a worker (prepare.py). The r
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Any
 
 from msgspec import Meta, field
@@ -16,6 +17,7 @@ from llamad.api.request import constraints
 from llamad.api.request.errors import bad
 from llamad.api.request.fim_prompt import Extra, Infill, refusal
 from llamad.api.request.parse import GenerationRequest
+from llamad.api.service.reading import with_body
 from llamad.api.service.service import Service
 from llamad.flags.settings import Settings
 from llamad.http.exchange import Exchange
@@ -34,12 +36,16 @@ class InfillRequest(GenerationRequest, kw_only=True):
 
 def handle(service: Service, exchange: Exchange) -> None:
     """POST /infill."""
-    model, engine = service.ready()
+    model, _ = service.ready()
     error = refusal(model.info)
     if error is not None:
         raise error
-    request = service.defaults.decode(InfillRequest, exchange.request.body)
-    exchange.request.body = b""
+    read = partial(service.defaults.decode, InfillRequest)
+    with_body(service, exchange, read, partial(_start, service, exchange))
+
+
+def _start(service: Service, exchange: Exchange, request: InfillRequest) -> None:
+    model, engine = service.ready()
     constraint = constraints.parse(request, service.constraint)
     job = Job(service, exchange, request, constraint, model, engine, PLAIN)
     prompt = _taken(request, service.settings, model.n_ctx_slot)

@@ -15,11 +15,13 @@ from msgspec import Meta, Struct, field
 
 from llamad.api.request.body import Body
 from llamad.api.request.errors import ApiError, bad
+from llamad.api.service.reading import with_body
 from llamad.api.service.service import Service
 from llamad.http.exchange import Exchange
 from llamad.http.request import Response
 from llamad.protocol.model_info import Model
 from llamad.tokenizer import token_ids
+from llamad.tokenizer.piece_json import TooLarge, pieces_json
 
 # Characters or tokens whose JSON is encoded on the event loop: a millisecond at most.
 SHORT_MAX = 16384
@@ -41,55 +43,63 @@ _TOKENIZE, _DETOKENIZE = Body(TokenizeRequest), Body(DetokenizeRequest)
 
 def tokenize(service: Service, exchange: Exchange) -> None:
     """POST /tokenize."""
+    service.loaded()
+    with_body(service, exchange, _TOKENIZE.decode, partial(_tokenize, service, exchange))
+
+
+def _tokenize(service: Service, exchange: Exchange, request: TokenizeRequest) -> None:
     model = service.loaded()
-    request = _TOKENIZE.decode(exchange.request.body)
     if len(request.content) > SHORT_MAX:
-        service.spawn(
-            exchange,
-            _in_worker(service, exchange, len(request.content), partial(_tokens_json, model, request)),
-        )
+        work = partial(_tokens_json, model, request, service.settings.answer_max_bytes)
+        service.spawn(exchange, _in_worker(service, exchange, len(request.content), work))
         return
     content = request.content.encode("utf-8", "replace")
-    answer = partial(_send_tokens, exchange, model, request.with_pieces)
+    answer = partial(_send_tokens, service, exchange, model, request.with_pieces)
     service.tokenizing().submit(content, request.add_special, request.parse_special, answer)
 
 
-def _send_tokens(exchange: Exchange, model: Model, with_pieces: bool, found: bytes | None) -> None:
-    if found is None:
-        error = ApiError(500, "The text could not be tokenized")
+def _send_tokens(
+    service: Service, exchange: Exchange, model: Model, with_pieces: bool, found: bytes | None
+) -> None:
+    try:
+        if found is None:
+            raise ApiError(500, "The text could not be tokenized")
+        answer = _found_json(model, found, with_pieces, service.settings.answer_max_bytes)
+    except ApiError as error:
         exchange.send(error.response())
     else:
-        exchange.send(Response(200, _found_json(model, found, with_pieces)))
+        exchange.send(Response(200, answer))
 
 
-def _tokens_json(model: Model, request: TokenizeRequest) -> bytes:
+def _tokens_json(model: Model, request: TokenizeRequest, bytes_max: int) -> bytes:
     content = request.content.encode("utf-8", "replace")
     found = model.vocab.tokenize(content, request.add_special, request.parse_special)
-    return _found_json(model, found, request.with_pieces)
+    return _found_json(model, found, request.with_pieces, bytes_max)
 
 
-def _found_json(model: Model, found: bytes, with_pieces: bool) -> bytes:
-    if not with_pieces:
-        return b'{"tokens":%b}' % token_ids.to_json(found)
-    rows = [
-        {"id": token, "piece": _piece(model.vocab.piece(token, True))}
-        for token in memoryview(found).cast("i")
-    ]
-    return msgspec.json.encode({"tokens": rows})
-
-
-def _piece(data: bytes) -> str | list[int]:
-    """A string if the bytes are valid UTF-8, else the bytes."""
+def _found_json(model: Model, found: bytes, with_pieces: bool, bytes_max: int) -> bytes:
     try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return list(data)
+        if with_pieces:
+            return pieces_json(model.vocab, found, bytes_max)
+        answer = b'{"tokens":%b}' % token_ids.to_json(found)
+        if len(answer) > bytes_max:
+            raise TooLarge
+    except TooLarge:
+        raise bad(
+            f"The response would be larger than {bytes_max} bytes (--answer-max-bytes); send the text in parts"
+        ) from None
+    return answer
 
 
 def detokenize(service: Service, exchange: Exchange) -> None:
     """POST /detokenize."""
+    service.loaded()
+    with_body(service, exchange, _DETOKENIZE.decode, partial(_detokenize, service, exchange))
+
+
+def _detokenize(service: Service, exchange: Exchange, request: DetokenizeRequest) -> None:
     model = service.loaded()
-    tokens = _DETOKENIZE.decode(exchange.request.body).tokens
+    tokens = request.tokens
     packed = token_ids.pack(tokens, model.vocab.n_vocab)
     if packed is None:
         raise _wrong_ids(tokens, model.vocab.n_vocab)

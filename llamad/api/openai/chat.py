@@ -7,6 +7,7 @@ calls in the text.
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -18,6 +19,7 @@ from llamad.api.openai import objects
 from llamad.api.openai.chat_request import Chat, settle_chat, start, with_chat
 from llamad.api.openai.request import ChatRequest
 from llamad.api.request.errors import ApiError
+from llamad.api.service.reading import with_body
 from llamad.api.service.service import Service
 from llamad.chat.parsing import Delta
 from llamad.client.text_event import TextEvent
@@ -237,10 +239,13 @@ class ChatDialect:
 
 def handle(service: Service, exchange: Exchange) -> None:
     """POST /v1/chat/completions and /chat/completions."""
+    service.ready()
+    read = partial(service.defaults.decode, ChatRequest)
+    with_body(service, exchange, read, partial(_start, service, exchange, len(exchange.request.body)))
+
+
+def _start(service: Service, exchange: Exchange, n_bytes: int, request: ChatRequest) -> None:
     model, engine = service.ready()
-    n_bytes = len(exchange.request.body)
-    request = service.defaults.decode(ChatRequest, exchange.request.body)
-    exchange.request.body = b""
 
     def answer(chat: Chat) -> None:
         constraint = settle_chat(chat, request, service)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -21,6 +22,7 @@ from llamad.api.openai.request import TOP_LOGPROBS_MAX, OpenAiRequest, settle
 from llamad.api.request import checks, fim_prompt
 from llamad.api.request.errors import ApiError, bad
 from llamad.api.request.prompt import Prompts
+from llamad.api.service.reading import with_body
 from llamad.api.service.service import Service
 from llamad.client.task import TokenProbs
 from llamad.client.text_event import TextEvent
@@ -223,9 +225,13 @@ def _best(parts: list[Part], n: int) -> list[Part]:
 
 def handle(service: Service, exchange: Exchange) -> None:
     """POST /v1/completions."""
+    service.ready()
+    read = partial(service.defaults.decode, TextRequest)
+    with_body(service, exchange, read, partial(_start, service, exchange))
+
+
+def _start(service: Service, exchange: Exchange, request: TextRequest) -> None:
     model, engine = service.ready()
-    request = service.defaults.decode(TextRequest, exchange.request.body)
-    exchange.request.body = b""
     dialect = TextDialect(request, service)
     refused = fim_prompt.refusal(model.info) if request.suffix else None
     if refused is not None:

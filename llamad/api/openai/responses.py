@@ -6,6 +6,7 @@ Runs on the event loop. responses_request.py reads the request; responses_items.
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -17,6 +18,7 @@ from llamad.api.openai.chat_request import Chat, settle_chat, start, with_chat
 from llamad.api.openai.responses_items import Answer, Events
 from llamad.api.openai.responses_request import ResponseRequest, into_chat
 from llamad.api.request.errors import ApiError
+from llamad.api.service.reading import with_body
 from llamad.api.service.service import Service
 from llamad.client.text_event import TextEvent
 from llamad.http import sse
@@ -138,11 +140,21 @@ class ResponseDialect:
 
 def handle(service: Service, exchange: Exchange) -> None:
     """POST /v1/responses and /responses."""
-    model, engine = service.ready()
+    service.ready()
     n_bytes = len(exchange.request.body)
-    request = service.defaults.decode(ResponseRequest, exchange.request.body)
-    exchange.request.body = b""
-    echo = into_chat(request)
+    with_body(service, exchange, partial(_read, service), partial(_start, service, exchange, n_bytes))
+
+
+def _read(service: Service, body: bytes | memoryview) -> tuple[ResponseRequest, dict[str, Any]]:
+    request = service.defaults.decode(ResponseRequest, body)
+    return request, into_chat(request)
+
+
+def _start(
+    service: Service, exchange: Exchange, n_bytes: int, found: tuple[ResponseRequest, dict[str, Any]]
+) -> None:
+    model, engine = service.ready()
+    request, echo = found
 
     def answer(chat: Chat) -> None:
         constraint = settle_chat(chat, request, service)

@@ -76,17 +76,13 @@ def _check(prompt: Any, n_ctx: int) -> None:
 
 
 def n_chars(prompts: Sequence[Prompt | Built]) -> int:
-    """The length of the text to tokenize."""
+    """The length of the text to tokenize; a token id counts as a character, and so does each text beyond the first
+    thousand: this must be quick, too."""
     total = 0
     for prompt in prompts:
-        if isinstance(prompt, Built):
-            total += prompt.n_chars
-            continue
-        total += (
-            len(prompt)
-            if isinstance(prompt, str)
-            else sum(len(one) for one in prompt if isinstance(one, str))
-        )
+        total += prompt.n_chars if isinstance(prompt, Built) else len(prompt)
+        if isinstance(prompt, list) and total <= TEXT_INLINE_MAX:
+            total += sum(len(one) for one in prompt if isinstance(one, str))
     return total
 
 

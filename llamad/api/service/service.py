@@ -24,6 +24,7 @@ from llamad.api.service.error_dialects import worded
 from llamad.api.service.metrics import Metrics
 from llamad.api.service.text_workers import TextWorkers
 from llamad.base.fair_count import FairCount
+from llamad.base.fair_pool import FairPool
 from llamad.chat.host import ChatHost
 from llamad.client.embedding import Embedder
 from llamad.client.engine import Engine
@@ -46,6 +47,9 @@ log = logging.getLogger("llamad.api")
 # The least limit on states in transit (bodies, files, responses), in bytes.
 ROOM_BYTES_MIN = 2**30
 TOKENIZING_THREADS_MAX = 4
+N_JSON_WORKERS = 2
+# The largest body of a chat that is rendered on the event loop, if its template is quick.
+CHAT_INLINE_MAX = 16384
 CLIENT_MAX = 2**64 - 1
 _READY = State.READY  # read on every request; an Enum lookup is slow
 
@@ -96,6 +100,7 @@ class Service:
         self.metrics = Metrics()
         self.t_created = int(time.time())
         self.texts = TextWorkers(settings.queue_max)
+        self.json_workers = FairPool(N_JSON_WORKERS, "llamad-json")  # read large bodies, write large responses
         self.files = _state_files(settings)
         self.sessions = Sessions(settings.sessions_max_bytes, evict=settings.sessions_evict)
         self.room = Room(max(settings.sessions_max_bytes, ROOM_BYTES_MIN))
@@ -107,6 +112,7 @@ class Service:
         self._preparing = FairCount(settings.n_parallel + settings.queue_max)
         # Whether a request carries a key, or needs none; set by app.py, which has the keys.
         self.has_key: Callable[[Request], bool] = lambda request: True
+        self.chat_inline_max = CHAT_INLINE_MAX  # less for a template that is not quick
         self._tokenizing: Tokenizing | None = None
         self._jobs: set[asyncio.Task[None]] = set()
         self._eog_tokens: list[int] | None = None
@@ -275,4 +281,5 @@ class Service:
             asyncio.get_running_loop().remove_reader(self._tokenizing.fd)
             self._tokenizing = None
         self.texts.close()
+        self.json_workers.close()
         self.grammars.close()

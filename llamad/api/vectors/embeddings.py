@@ -6,6 +6,7 @@ Runs on the event loop; long texts are tokenized, and large responses encoded, b
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -13,6 +14,7 @@ from msgspec import Meta, Struct
 
 from llamad.api.request.body import Body
 from llamad.api.request.errors import ApiError, bad
+from llamad.api.service.reading import with_body
 from llamad.api.service.service import Service
 from llamad.api.vectors import float_text, vector_job
 from llamad.api.vectors import inputs as shapes
@@ -69,9 +71,12 @@ def handle_openai(service: Service, exchange: Exchange) -> None:
 
 
 def _begin(service: Service, exchange: Exchange, is_openai: bool) -> None:
-    model, embedder = vector_job.embedding_ready(service)
-    request = _BODY.decode(exchange.request.body)
-    exchange.request.body = b""
+    vector_job.embedding_ready(service)
+    with_body(service, exchange, _BODY.decode, partial(_start, service, exchange, is_openai))
+
+
+def _start(service: Service, exchange: Exchange, is_openai: bool, request: EmbeddingRequest) -> None:
+    model, embedder = service.embedder()
     given, wanted = _parse(service, embedder, request, is_openai)
     found = shapes.split(given, wanted.field, service.settings.inputs_max, embedder.info)
     service.spawn(exchange, _answer(service, exchange, model, embedder, wanted, found))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any
 
 import msgspec
@@ -15,6 +16,7 @@ from msgspec import Meta, Struct
 
 from llamad.api.request.body import Body
 from llamad.api.request.errors import bad
+from llamad.api.service.reading import with_body
 from llamad.api.service.service import Service
 from llamad.api.vectors import inputs as shapes
 from llamad.api.vectors import vector_job
@@ -61,9 +63,12 @@ class Wanted:
 
 def handle(service: Service, exchange: Exchange) -> None:
     """POST /rerank, /reranking, /v1/rerank and /v1/reranking."""
-    model, embedder = vector_job.ranking_ready(service, "reranking")
-    request = _BODY.decode(exchange.request.body)
-    exchange.request.body = b""
+    vector_job.ranking_ready(service, "reranking")
+    with_body(service, exchange, _BODY.decode, partial(_start, service, exchange))
+
+
+def _start(service: Service, exchange: Exchange, request: RerankRequest) -> None:
+    model, embedder = service.embedder()
     wanted = _parse(service, request)
     service.spawn(exchange, _answer(service, exchange, model, embedder, wanted))
 

@@ -43,8 +43,9 @@ HTTP_FLAGS: tuple[Flag, ...] = (
         env=("LLAMA_ARG_BODY_MAX_BYTES",),
         dest="body_max_bytes",
         kind=Size(1024),
-        default=64 * 1024 * 1024,
-        help="Maximum size of a request body; beyond it: 413.",
+        default=16 * 1024 * 1024,
+        help="Maximum size of a request body; beyond it: 413. Decoding one may delay everyone by about 2 ms per"
+        " megabyte of text.",
     ),
     http(
         names=("--bodies-max-bytes",),
@@ -148,7 +149,8 @@ REQUEST_FLAGS: tuple[Flag, ...] = (
         dest="answer_max_bytes",
         kind=Size(1024),
         default=64 * 1024 * 1024,
-        help="Maximum size of a response that is not streamed; beyond it generation stops (stop type limit).",
+        help="Maximum size of a response that is not streamed; beyond it generation stops (stop type limit), and the"
+        " text of POST /tokenize is refused.",
     ),
     request(
         names=("--stall-seconds",),

@@ -1,0 +1,60 @@
+"""Reads request bodies: small ones at once, on the event loop, others in threads of their own.
+
+The decoder holds the GIL, so a thread alone would not keep the event loop going: body.py bounds how long it takes. What
+follows it, in Python, gives way every few milliseconds. Must not know what a body holds.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
+
+from llamad.api.service.service import Service
+from llamad.http.exchange import Exchange
+
+T = TypeVar("T")
+
+# The largest body read on the event loop: a millisecond or two, whatever is in it.
+BODY_INLINE_MAX = 16384
+
+
+def with_body(
+    service: Service,
+    exchange: Exchange,
+    read: Callable[[bytes | memoryview], T],
+    then: Callable[[T], None],
+) -> None:
+    """Call `then` with what `read` makes of the body: now, or, for a large one, later unless the client has
+    disconnected by then. `then` runs on the event loop; both may raise ApiError."""
+    body = exchange.request.body
+    if len(body) <= BODY_INLINE_MAX:
+        found = read(body)
+        exchange.request.body = b""
+        then(found)
+    else:
+        service.spawn(exchange, _read_later(service, exchange, read, then))
+
+
+async def _read_later(
+    service: Service,
+    exchange: Exchange,
+    read: Callable[[bytes | memoryview], T],
+    then: Callable[[T], None],
+) -> None:
+    request = exchange.request
+    found = await service.json_workers.run(service.client(request), partial(_without_gc, read, request.body))
+    exchange.drop_body()
+    service.loaded()
+    if not exchange.closed:
+        then(found)
+
+
+def _without_gc(read: Callable[[bytes | memoryview], T], body: bytes | memoryview) -> T:
+    """Nothing of a body is garbage while it is read; looking for some would take longer than the reading."""
+    gc.disable()
+    try:
+        return read(body)
+    finally:
+        gc.enable()
