@@ -49,6 +49,7 @@ class ChatHost:
         last_thought: str = "",
         prefill: bool | None = None,
         add_generation_prompt: bool = True,
+        quick: bool = False,
     ) -> str:
         """The rendered conversation. If the last message is the assistant's, the answer continues it.
 
@@ -74,6 +75,7 @@ class ChatHost:
                 kwargs=merged,
                 add_generation_prompt=add_generation_prompt,
                 write=self._write,
+                quick=quick,
             )
         except RecursionError:  # while the messages are normalized
             raise TemplateError("the messages or tools are nested too deeply") from None

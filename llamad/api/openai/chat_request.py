@@ -1,12 +1,13 @@
 """Reads a chat request (messages, tools and their choice, reasoning) and renders its prompt.
 
-Runs on the event loop, or in a worker if the request is large; rendering is bounded by the template's own limits.
+Runs on the event loop if the request is small and its template quick, else in a worker, with the template's own limits.
 Raises every 400 about these fields. Grammars of forced calls are compiled in api/request/constraints.py.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -19,7 +20,8 @@ from llamad.api.openai.reasoning import Thinking, has_budget, thinking
 from llamad.api.openai.request import ChatRequest, settle
 from llamad.api.request import constraints as grammars
 from llamad.api.request.errors import ApiError, bad
-from llamad.api.service.service import Service
+from llamad.api.service.service import CHAT_INLINE_MAX, Service
+from llamad.api.service.text_workers import LONG_CHARS
 from llamad.chat.host import ChatHost
 from llamad.chat.parsing import (
     Delta,
@@ -32,11 +34,11 @@ from llamad.chat.parsing import (
     new_call_id,
     thought_tags,
 )
-from llamad.chat.template import TemplateError
+from llamad.chat.template import QUICK_SECONDS, NotQuick, TemplateError
 from llamad.http.exchange import Exchange
 
-# The largest body whose template is rendered on the event loop: a few milliseconds at most.
-BODY_INLINE_MAX = 16384
+# A worker's rendering that took less, in seconds, would have been quick enough for the event loop.
+QUICK_ENOUGH = QUICK_SECONDS / 4
 
 
 @dataclass(slots=True)
@@ -112,10 +114,18 @@ def start(chat: Chat, job: Job) -> None:
 def with_chat(
     service: Service, exchange: Exchange, request: ChatRequest, n_bytes: int, then: Callable[[Chat], None]
 ) -> None:
-    """Call `then` with the parsed chat: now, or, for a large body, later unless the client has disconnected by then."""
-    if n_bytes <= BODY_INLINE_MAX:
-        then(parse_chat(request, service))
-        return
+    """Call `then` with the parsed chat: now, or, if that takes long, later unless the client has disconnected by then.
+
+    How long a template takes depends on the template, so each rendering on the event loop has a few milliseconds. One
+    that needs more is begun again in a worker, and from then on only smaller chats are tried here."""
+    if n_bytes <= service.chat_inline_max:
+        try:
+            chat = parse_chat(request, service, quick=True)
+        except NotQuick:
+            service.chat_inline_max = n_bytes // 2
+        else:
+            then(chat)
+            return
     service.check_preparing(exchange)
     service.spawn(exchange, _parse_later(service, exchange, request, n_bytes, then))
 
@@ -123,20 +133,31 @@ def with_chat(
 async def _parse_later(
     service: Service, exchange: Exchange, request: ChatRequest, n_bytes: int, then: Callable[[Chat], None]
 ) -> None:
+    # Templates that may be slow share the threads of long texts.
+    is_quick = service.chat_inline_max == CHAT_INLINE_MAX
     with service.preparing(exchange) as client:
-        chat = await service.texts.run(client, n_bytes, partial(parse_chat, request, service))
+        work = partial(_timed_chat, request, service)
+        chat, seconds = await service.texts.run(client, n_bytes if is_quick else LONG_CHARS + n_bytes, work)
+    if seconds < QUICK_ENOUGH and service.chat_inline_max < n_bytes <= CHAT_INLINE_MAX:
+        service.chat_inline_max = n_bytes
     service.ready()
     if not exchange.closed:
         then(chat)
 
 
-def parse_chat(request: ChatRequest, service: Service) -> Chat:
-    """Raises ApiError for what cannot be honoured."""
+def _timed_chat(request: ChatRequest, service: Service) -> tuple[Chat, float]:
+    t_start = time.thread_time()
+    chat = parse_chat(request, service)
+    return chat, time.thread_time() - t_start
+
+
+def parse_chat(request: ChatRequest, service: Service, quick: bool = False) -> Chat:
+    """Raises ApiError for what cannot be honoured, and NotQuick; leaves the request as it is."""
     _check_supported(request)
     host = service.chat
     messages = _messages(request.messages)
-    tools = _allowed(request, _tools(request))
-    choice, named = _choice(request, tools)
+    tools, wanted = _allowed(request, _tools(request))
+    choice, named = _choice(request, wanted, tools)
     parallel = request.parallel_tool_calls
     if parallel is None:
         parallel = host.has_parallel_calls
@@ -156,6 +177,7 @@ def parse_chat(request: ChatRequest, service: Service) -> Chat:
             last_thought=wish.last if wish.n_tokens == 0 else "",
             prefill=prefill,
             add_generation_prompt=begins,
+            quick=quick,
         )
 
     try:
@@ -328,24 +350,26 @@ def _tools(request: ChatRequest) -> list[dict[str, Any]]:
     return tools
 
 
-def _allowed(request: ChatRequest, tools: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """A choice that lists tools keeps only those, and is replaced by its mode."""
+def _allowed(request: ChatRequest, tools: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], Any]:
+    """The tools and the choice among them. One that lists tools keeps only those, and is replaced by its mode."""
     choice = request.tool_choice
     if not isinstance(choice, dict) or choice.get("type") != "allowed_tools":
-        return tools
+        return tools, choice
     allowed = choice.get("allowed_tools")
     listed = allowed.get("tools") if isinstance(allowed, dict) else None
     if not isinstance(allowed, dict) or not isinstance(listed, list):
         raise bad('"tool_choice": "allowed_tools" must be an object with a "mode" and "tools"')
     functions = [one.get("function") for one in listed if isinstance(one, dict)]
-    names = [one.get("name") for one in functions if isinstance(one, dict)]
-    request.tool_choice = allowed.get("mode", "auto")
-    return [tool for tool in tools if tool["function"]["name"] in names]
+    found = [one.get("name") for one in functions if isinstance(one, dict)]
+    names = {name for name in found if isinstance(name, str)}
+    return [tool for tool in tools if tool["function"]["name"] in names], allowed.get("mode", "auto")
 
 
-def _choice(request: ChatRequest, tools: list[dict[str, Any]]) -> tuple[str, list[dict[str, Any]]]:
+def _choice(
+    request: ChatRequest, wanted: Any, tools: list[dict[str, Any]]
+) -> tuple[str, list[dict[str, Any]]]:
     """ "none", "auto" or "required"; or "named", with the tool itself."""
-    field, choice = "tool_choice", request.tool_choice
+    field, choice = "tool_choice", wanted
     if choice is None:
         field, choice = "function_call", request.function_call
     if choice is None:

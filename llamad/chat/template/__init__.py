@@ -9,16 +9,19 @@ Any thread; long conversations belong on a worker. Knows neither HTTP nor the en
 
 from __future__ import annotations
 
+from llamad.chat.template.budget import QUICK_SECONDS
 from llamad.chat.template.caps import Caps
-from llamad.chat.template.errors import TemplateError
+from llamad.chat.template.errors import NotQuick, TemplateError
 from llamad.chat.template.normalize import generic, normalize
 from llamad.chat.template.render import ChatTemplate
 from llamad.chat.template.stock import CHATML, builtin, builtin_names
 
 __all__ = [
     "CHATML",
+    "QUICK_SECONDS",
     "Caps",
     "ChatTemplate",
+    "NotQuick",
     "TemplateError",
     "builtin",
     "builtin_names",

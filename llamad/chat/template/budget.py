@@ -19,6 +19,8 @@ from jinja2.utils import Namespace
 SECONDS = 5.0  # of the thread's own CPU time, so that templates do not fail on a busy machine
 SIZE = 16 << 20  # characters, of the output and of any one value
 STEPS = 10_000_000
+QUICK_SECONDS = 0.004  # of a rendering that others wait for
+QUICK_SIZE = 1 << 18  # likewise: no operation on values of this size takes a millisecond
 ELEMENT = 16  # the cost of a list element beside its text, so that SIZE bounds lists at a million
 BITS = 1 << 16  # of an integer: above it one division takes longer than a whole rendering should
 MADE = 64  # limit on the bytes of all strings and lists together, as a multiple of the size limit

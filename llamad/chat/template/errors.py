@@ -1,4 +1,4 @@
-"""The one error of this package. Constants and types only."""
+"""The errors of this package. Constants and types only."""
 
 from __future__ import annotations
 
@@ -13,3 +13,7 @@ class TemplateError(ValueError):
         if len(line) > MESSAGE_MAX:
             line = line[:MESSAGE_MAX] + " ..."
         super().__init__(line or "the chat template failed without a message")
+
+
+class NotQuick(Exception):
+    """A rendering that had to be quick was not; nothing is wrong with it."""

@@ -13,9 +13,9 @@ from typing import Any
 
 from jinja2.environment import Template
 
-from llamad.chat.template.budget import SECONDS, SIZE, Budget, Exhausted
+from llamad.chat.template.budget import QUICK_SECONDS, QUICK_SIZE, SECONDS, SIZE, Budget, Exhausted
 from llamad.chat.template.caps import Caps, probe
-from llamad.chat.template.errors import TemplateError
+from llamad.chat.template.errors import NotQuick, TemplateError
 from llamad.chat.template.normalize import Write, generic, normalize
 from llamad.chat.template.sandbox import Raised, compiled
 
@@ -51,8 +51,10 @@ class ChatTemplate:
         add_generation_prompt: bool = True,
         kwargs: dict[str, Any] | None = None,
         now: datetime | None = None,
+        quick: bool = False,
     ) -> str:
-        """The prompt. `kwargs` are the template's own variables (chat_template_kwargs)."""
+        """The prompt. `kwargs` are the template's own variables (chat_template_kwargs). `quick`: raise NotQuick rather
+        than take longer than a few milliseconds."""
         variables = {
             "bos_token": self.bos,
             "eos_token": self.eos,
@@ -63,14 +65,21 @@ class ChatTemplate:
             "add_generation_prompt": add_generation_prompt,
         }
         try:
-            with Budget(self.seconds, self.size, now) as budget:
+            with self._budget(now, quick) as budget:
                 return _written(self._template, variables, budget)
         except (Raised, Exhausted) as e:
+            if quick and isinstance(e, Exhausted):
+                raise NotQuick from None
             raise TemplateError(str(e)) from None
         except (RecursionError, MemoryError):
             raise TemplateError("the template or the messages are nested too deeply") from None
         except Exception as e:  # a template can make Python raise anything
             raise TemplateError(f"template error, {_where(self._template, e.__traceback__)}{e}") from None
+
+    def _budget(self, now: datetime | None, quick: bool) -> Budget:
+        if quick:
+            return Budget(min(QUICK_SECONDS, self.seconds), min(QUICK_SIZE, self.size), now)
+        return Budget(self.seconds, self.size, now)
 
     def prompt(
         self,
@@ -81,6 +90,7 @@ class ChatTemplate:
         kwargs: dict[str, Any] | None = None,
         now: datetime | None = None,
         write: Write = generic,
+        quick: bool = False,
     ) -> str:
         """`render` for messages as clients send them, which are normalized first. `write` formats calls that the
         template cannot write."""
@@ -92,6 +102,7 @@ class ChatTemplate:
             add_generation_prompt=add_generation_prompt,
             kwargs=kwargs,
             now=now,
+            quick=quick,
         )
 
     @functools.cached_property
