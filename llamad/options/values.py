@@ -6,7 +6,11 @@ own, so that the request decoder can tell them apart.
 
 from __future__ import annotations
 
+import functools
+import math
 from typing import NamedTuple
+
+import msgspec
 
 from llamad.options.option import INT32_MAX
 
@@ -39,7 +43,12 @@ class LogitBias(NamedTuple):
 class Biases(tuple[LogitBias, ...]):
     """Biases by token."""
 
-    __slots__ = ()
+    @functools.cached_property
+    def json(self) -> bytes:
+        """As results echo them; made once, as there may be many."""
+        return msgspec.json.encode(
+            [{"token": token, "bias": False if bias == -math.inf else bias} for token, bias in self]
+        )
 
 
 class ResponseFields(tuple[str, ...]):

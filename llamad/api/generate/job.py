@@ -44,6 +44,9 @@ from llamad.protocol.model_info import Model
 
 log = logging.getLogger("llamad.api")
 
+# Values of a response (tokens, probabilities) that are encoded on the event loop: a few milliseconds.
+WHOLE_INLINE_MAX = 4096
+
 
 def failure_error(failure: int, code: int) -> ApiError:
     """The client's error for a failed task."""
@@ -388,7 +391,22 @@ class Job:
         if self.generation.stream:
             self._end(last + self.dialect.end(self))
         else:
+            self._send_whole()
+
+    def _send_whole(self) -> None:
+        g = self.generation
+        n_values = sum(part.n_prompt // 16 + part.n_decoded * (1 + 2 * g.n_probs) for part in self.parts)
+        n_values += len(self.parts) * len(g.stop)
+        if n_values <= WHOLE_INLINE_MAX:
             self.exchange.send(Response(200, self.dialect.whole(self)))
+        else:
+            self.service.spawn(self.exchange, self._send_whole_later())
+
+    async def _send_whole_later(self) -> None:
+        """Nothing changes any more in a job that is done, so any thread may read it."""
+        client = self.service.client(self.exchange.request)
+        body = await self.service.json_workers.run(client, lambda: self.dialect.whole(self))
+        self.exchange.send(Response(200, body))
 
     def on_part_failed(self, failure: int, code: int) -> None:
         self.n_left -= 1

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from llamad.api.native.slots import slots_json
+from llamad.api.native.slots import with_slots
 from llamad.api.request.errors import ApiError
 from llamad.api.service.service import Service
 from llamad.http.exchange import Exchange
@@ -53,13 +53,17 @@ def handle(service: Service, exchange: Exchange) -> None:
         and host.engine is not None
         and service.has_key(exchange.request)
     ):
-        body["slots"] = slots_json(service, exchange.request)
-    if "fail_on_no_slot" in query and n_idle == 0:
-        body["status"] = "no slot available"
-        body |= ApiError(503, "no slot available").body()
-        _send(exchange, body, 503)
-        return
-    _send(exchange, body)
+        with_slots(service, exchange, lambda slots: _send_state(exchange, {**body, "slots": slots}))
+    else:
+        _send_state(exchange, body)
+
+
+def _send_state(exchange: Exchange, body: dict[str, Any]) -> None:
+    if "fail_on_no_slot" in exchange.request.query and body["slots_idle"] == 0:
+        error = ApiError(503, "no slot available")
+        _send(exchange, {**body, "status": "no slot available", **error.body()}, 503)
+    else:
+        _send(exchange, body)
 
 
 def _n_idle(service: Service) -> int:

@@ -5,6 +5,8 @@ Runs on the event loop and answers from what the engine has published; never wai
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -16,6 +18,9 @@ from llamad.api.service.service import Service
 from llamad.http.exchange import Exchange
 from llamad.http.request import Request, Response
 from llamad.options.table import Options
+
+# Tokens in all slots whose text is encoded at once.
+TOKENS_INLINE_MAX = 16384
 
 
 def _next_token(n_remain: int, n_decoded: int, has_next: bool) -> dict[str, Any]:
@@ -72,20 +77,38 @@ def slot_json(
     }
 
 
-def slots_json(service: Service, request: Request) -> list[dict[str, Any]]:
-    """All slots, as the request's key may see them: only state and numbers of another key's task."""
+def _slots(service: Service, request: Request) -> Iterator[msgspec.Raw]:
+    """The JSON of each slot, as the request's key may see it: only state and numbers of another key's task."""
     _, engine = service.ready()
     counts = engine.slots()
     busy = {running.slot: running.sink for running in engine.tasks.values() if running.slot >= 0}
     idle = service.defaults.options
-    out = []
     for index, numbers in enumerate(counts):
         part = busy.get(index)
         part = part if isinstance(part, Part) else None
         generation = idle if part is None else part.job.generation
         is_own = part is None or service.owner(part.job.exchange.request) in (0, service.owner(request))
-        out.append(slot_json(service, index, generation, part, numbers, shows_text=is_own))
-    return out
+        slot = slot_json(service, index, generation, part, numbers, shows_text=is_own)
+        yield msgspec.Raw(msgspec.json.encode(slot))
+
+
+def with_slots(service: Service, exchange: Exchange, send: Callable[[list[msgspec.Raw]], None]) -> None:
+    """Call `send` with the JSON of all slots: now, or, if their prompts are long, slot by slot, so that others have
+    their turns in between."""
+    _, engine = service.ready()
+    slots = _slots(service, exchange.request)
+    if sum(numbers[1] for numbers in engine.slots()) <= TOKENS_INLINE_MAX:
+        send(list(slots))
+    else:
+        service.spawn(exchange, _collect(slots, send))
+
+
+async def _collect(slots: Iterator[msgspec.Raw], send: Callable[[list[msgspec.Raw]], None]) -> None:
+    found = []
+    for slot in slots:
+        found.append(slot)
+        await asyncio.sleep(0)
+    send(found)
 
 
 def listing(service: Service, exchange: Exchange) -> None:
@@ -95,4 +118,4 @@ def listing(service: Service, exchange: Exchange) -> None:
     _, engine = service.ready()
     if exchange.request.query.get("fail_on_no_slot", "0") not in ("", "0") and engine.n_idle() == 0:
         raise ApiError(503, "no slot available")
-    exchange.send(Response(200, msgspec.json.encode(slots_json(service, exchange.request))))
+    with_slots(service, exchange, lambda found: exchange.send(Response(200, msgspec.json.encode(found))))

@@ -91,10 +91,7 @@ def settings_json(
     if seed is not None:
         shown["seed"] = seed
     if options.logit_bias:
-        shown["logit_bias"] = [
-            {"token": token, "bias": False if bias == -math.inf else bias}
-            for token, bias in options.logit_bias
-        ]
+        shown["logit_bias"] = msgspec.Raw(options.logit_bias.json)
     shown |= {
         "n_ctx": n_ctx,
         "model": model,

@@ -16,6 +16,7 @@ from llamad.protocol.model_info import Model
 BIAS_MAX = 65536
 BIAS_TEXTS_MAX = 1024
 BIAS_TEXT_MAX = 256
+INLINE_MAX = 1024  # encoded on the event loop
 
 
 def parse(value: Any, model: Model) -> Biases:
@@ -34,7 +35,10 @@ def parse(value: Any, model: Model) -> Biases:
         out.extend(LogitBias(token, _bias(pair[1])) for token in _bias_tokens(pair[0], model))
         if len(out) > BIAS_MAX:
             raise bad(f'"logit_bias" may name at most {BIAS_MAX} tokens')
-    return Biases(out)
+    biases = Biases(out)
+    if len(biases) > INLINE_MAX:
+        biases.json  # noqa: B018 - here, where so many come from a body that a worker reads
+    return biases
 
 
 def _bias(value: object) -> float:

@@ -5,6 +5,7 @@ Runs on the event loop; long texts are tokenized in a worker.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Any
 
 import msgspec
@@ -12,6 +13,7 @@ from msgspec import Meta, Struct
 
 from llamad.api.request.body import Body
 from llamad.api.request.errors import ApiError, bad
+from llamad.api.service.reading import with_body
 from llamad.api.service.service import Service
 from llamad.api.vectors import inputs as shapes
 from llamad.api.vectors import vector_job
@@ -33,14 +35,17 @@ _BODY = Body(ClassifyRequest)
 
 def handle(service: Service, exchange: Exchange) -> None:
     """POST /classify and /v1/classify."""
-    model, embedder = vector_job.ranking_ready(service, "classification")
+    _, embedder = vector_job.ranking_ready(service, "classification")
     if embedder.info.n_out < 2:
         raise ApiError(
             501,
             "This server does not support classification: the model yields a single score",
         )
-    request = _BODY.decode(exchange.request.body)
-    exchange.request.body = b""
+    with_body(service, exchange, _BODY.decode, partial(_start, service, exchange))
+
+
+def _start(service: Service, exchange: Exchange, request: ClassifyRequest) -> None:
+    model, embedder = service.embedder()
     given = request.inputs
     if given is None:
         raise bad('"inputs" must be provided')
@@ -69,20 +74,22 @@ async def _answer(
         lambda: shapes.tokenize(inputs, "inputs", model, embedder.info),
     )
     rows = await vector_job.rows_of(service, exchange, embedder, texts)
-    found = [_predictions(one, embedder.info.labels) for one in rows]
-    exchange.send(
-        Response(
-            200,
-            _encode(
-                {
-                    "model": name,
-                    "object": "list",
-                    "usage": vector_job.usage(texts),
-                    "predictions": found if is_list else found[0],
-                }
-            ),
+    labels = embedder.info.labels
+
+    def render() -> bytes:
+        found = [_predictions(one, labels) for one in rows]
+        return _encode(
+            {
+                "model": name,
+                "object": "list",
+                "usage": vector_job.usage(texts),
+                "predictions": found if is_list else found[0],
+            }
         )
-    )
+
+    n_scores = sum(one.size for one in rows)
+    body = await vector_job.in_worker(service, n_scores, vector_job.SCORES_INLINE_MAX, render)
+    exchange.send(Response(200, body))
 
 
 def _predictions(row: Rows, labels: tuple[str, ...]) -> list[dict[str, Any]]:

@@ -22,6 +22,7 @@ T = TypeVar("T")
 # The most text tokenized, or numbers encoded, on the event loop: about a millisecond.
 CHARS_INLINE_MAX = 4096
 FLOATS_INLINE_MAX = 16384
+SCORES_INLINE_MAX = 1024
 
 
 def embedding_ready(service: Service) -> tuple[Model, Embedder]:
