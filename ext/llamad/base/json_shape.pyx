@@ -1,6 +1,9 @@
 # Owns: the limits on the structure of JSON from outside, checked in one pass before anything decodes it.
 # Any thread; without the GIL, which a decoder holds from the first value to the last: the limits bound that time.
 # It counts and does not validate: whatever is not JSON is left to the decoder.
+from libc.stdint cimport uint64_t
+from libc.string cimport memcpy
+
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 
 DEPTH_MAX = 128
@@ -42,6 +45,17 @@ _KINDS[b":"] = _COLON
 _KINDS[b","] = _COMMA
 
 
+cdef inline bint _is_plain(const unsigned char *at) noexcept nogil:
+    """Whether the next eight bytes are ASCII without quote and backslash; a byte too cautious after either."""
+    cdef uint64_t eight, quotes, slashes
+    memcpy(&eight, at, 8)
+    quotes = eight ^ <uint64_t>0x2222222222222222
+    slashes = eight ^ <uint64_t>0x5c5c5c5c5c5c5c5c
+    quotes = (quotes - <uint64_t>0x0101010101010101) & ~quotes
+    slashes = (slashes - <uint64_t>0x0101010101010101) & ~slashes
+    return ((eight | quotes | slashes) & <uint64_t>0x8080808080808080) == 0
+
+
 cdef long long _left(const unsigned char *at, const unsigned char *end, long long left, int n_levels) noexcept nogil:
     cdef const unsigned char *first
     cdef unsigned char kind, seen
@@ -51,7 +65,11 @@ cdef long long _left(const unsigned char *at, const unsigned char *end, long lon
         if kind == _QUOTE:
             at += 1
             first, seen, n_escapes = at, 0, 0
-            while at < end and at[0] != b'"':
+            while at < end:
+                while end - at >= 8 and _is_plain(at):
+                    at += 8
+                if at == end or at[0] == b'"':
+                    break
                 seen |= at[0]
                 if at[0] == b"\\":
                     at += 1
