@@ -161,7 +161,10 @@ def test_the_deepest_values_that_are_allowed_fail_nowhere(server, path):
             "parameters": {"a": deep},
         }
         call = {"id": "a", "type": "function", "function": {"name": "f", "arguments": {"a": deep}}}
-        messages = [{"role": "assistant", "content": "", "tool_calls": [call]}, *CHAT["messages"]]
+        messages: list[object] = [
+            {"role": "assistant", "content": "", "tool_calls": [call]},
+            {"role": "user", "content": "x"},
+        ]
         for more in (
             {"tools": [tool]},
             {"tools": [tool], "tool_choice": "required"},
@@ -188,12 +191,13 @@ def test_tokens_with_pieces_take_little_memory(tmp_path):
             with open(f"/proc/{server.process.pid}/status") as file:
                 return next(int(line.split()[1]) for line in file if line.startswith("VmHWM:")) // 1024
 
-        body = {"content": "a b " * 250_000, "with_pieces": True}
+        text = "a b " * 250_000
+        body = {"content": text, "with_pieces": True}
         server.client.post("/tokenize", {"content": "a", "with_pieces": True})
         before = peak()
         answer = server.client.post("/tokenize", body)
         assert answer.status == 200
-        assert "".join(one["piece"] for one in answer.json["tokens"]).strip() == body["content"].strip()
+        assert "".join(one["piece"] for one in answer.json["tokens"]).strip() == text.strip()
         # The text, its tokens, and twice the answer; it was 200 MB.
         assert peak() - before < 40 + 3 * len(answer.body) // 2**20
 

@@ -36,8 +36,8 @@ def prompt_of(client, prompt="ij", **options):
     return result["prompt"].removeprefix("<s>"), result["tokens_evaluated"]
 
 
-def names(client):
-    props = client.get("/props").json
+def names(client, **options):
+    props = client.get("/props", **options).json
     return props["system_prompt"], props["user_name"], props["assistant_name"]
 
 
@@ -285,7 +285,8 @@ def test_any_key_may_set_it_and_all_are_told(bigram_path):
         assert names(client) == ("", "", "")
         headers = {"Authorization": "Bearer two"}
         assert client.post("/completion", {"system_prompt": NAMES}, headers=headers).status == 200
-        assert names(client) == (TEXT, "User:", "Assistant:")
+        assert names(client) == ("", "User:", "Assistant:")  # the text itself is for those with a key
+        assert names(client, headers=headers) == (TEXT, "User:", "Assistant:")
 
 
 def test_a_real_model_answers_as_if_it_stood_in_the_prompt():

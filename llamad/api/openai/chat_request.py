@@ -133,13 +133,12 @@ def with_chat(
 async def _parse_later(
     service: Service, exchange: Exchange, request: ChatRequest, n_bytes: int, then: Callable[[Chat], None]
 ) -> None:
-    # Templates that may be slow share the threads of long texts.
-    is_quick = service.chat_inline_max == CHAT_INLINE_MAX
+    # A small chat is here because its template may be slow: it waits with the long texts.
+    n_chars = n_bytes if n_bytes > CHAT_INLINE_MAX else LONG_CHARS + 1
     with service.preparing(exchange) as client:
-        work = partial(_timed_chat, request, service)
-        chat, seconds = await service.texts.run(client, n_bytes if is_quick else LONG_CHARS + n_bytes, work)
-    if seconds < QUICK_ENOUGH and service.chat_inline_max < n_bytes <= CHAT_INLINE_MAX:
-        service.chat_inline_max = n_bytes
+        chat, seconds = await service.texts.run(client, n_chars, partial(_timed_chat, request, service))
+    if seconds < QUICK_ENOUGH and n_bytes <= CHAT_INLINE_MAX:
+        service.chat_inline_max = max(service.chat_inline_max, n_bytes)
     service.ready()
     if not exchange.closed:
         then(chat)

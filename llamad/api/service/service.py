@@ -100,7 +100,8 @@ class Service:
         self.metrics = Metrics()
         self.t_created = int(time.time())
         self.texts = TextWorkers(settings.queue_max)
-        self.json_workers = FairPool(N_JSON_WORKERS, "llamad-json")  # read large bodies, write large responses
+        # Read large bodies, write large responses.
+        self.json_workers = FairPool(N_JSON_WORKERS, "llamad-json")
         self.files = _state_files(settings)
         self.sessions = Sessions(settings.sessions_max_bytes, evict=settings.sessions_evict)
         self.room = Room(max(settings.sessions_max_bytes, ROOM_BYTES_MIN))

@@ -88,7 +88,7 @@ async def _answer(
         )
 
     n_scores = sum(one.size for one in rows)
-    body = await vector_job.in_worker(service, n_scores, vector_job.SCORES_INLINE_MAX, render)
+    body = await vector_job.in_worker(service, exchange, n_scores, vector_job.SCORES_INLINE_MAX, render)
     exchange.send(Response(200, body))
 
 

@@ -121,24 +121,25 @@ def _call(call: Any, as_object: bool) -> Any:
 
 
 def _check_arguments(messages: list[Message]) -> None:
-    """JSON in strings has the limits of a body, all of it together: each text may be parsed."""
+    """JSON in strings may be parsed, so it has a body's limit on values, all of it together."""
     left = json_shape.VALUES_MAX
     for message in messages:
         for call in message.get("tool_calls") or ():
             function = call.get("function") if isinstance(call, dict) else None
             arguments = function.get("arguments") if isinstance(function, dict) else None
             if isinstance(arguments, str):
-                left = json_shape.values_left(arguments.encode("utf-8", "replace"), left)
-            if left < 0:
-                raise TemplateError(
-                    "the arguments of the tool calls have too many values, or are nested too deeply"
-                )
+                found = json_shape.values_left(arguments.encode("utf-8", "replace"), left)
+                if found == json_shape.TOO_MANY:
+                    raise TemplateError("the arguments of the tool calls have too many values")
+                left = left if found == json_shape.TOO_DEEP else found
 
 
 def _parsed(arguments: str) -> Any:
     """A model may have written invalid JSON, which clients send back; templates that need a dict get one."""
     if not arguments.strip():
         return {}
+    if json_shape.values_left(arguments.encode("utf-8", "replace")) < 0:
+        return arguments
     try:
         value = json.loads(arguments)
     except (ValueError, RecursionError):
