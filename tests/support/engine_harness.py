@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections import defaultdict
@@ -21,7 +22,8 @@ STOP_EOS, STOP_LIMIT, STOP_WORD = 1, 2, 3
 FAILURE_DECODE, FAILURE_DEADLINE, FAILURE_MEMORY, FAILURE_SAMPLER, FAILURE_ENGINE, FAILURE_ABORTED = range(
     1, 7
 )
-WAIT_SECONDS = 30
+# Sanitizers make everything slower.
+WAIT_SECONDS = 30 * float(os.environ.get("LLAMAD_TEST_PATIENCE", "1"))
 ACTED = 6
 
 

@@ -39,6 +39,7 @@ def main(arguments: list[str]) -> int:
         "LD_PRELOAD": " ".join([_runtime(f"lib{kind}.so"), _runtime("libstdc++.so.6")]),
         "PYTHONPATH": str(package),
         "PYTHONSAFEPATH": "1",  # or the checkout's own modules would come first
+        "LLAMAD_TEST_PATIENCE": "10",
         "PYTHONMALLOC": "malloc",  # so that the sanitizer sees every block
     }
     if not any(Path(word.split("::")[0]).exists() for word in words):

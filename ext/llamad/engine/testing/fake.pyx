@@ -5,7 +5,7 @@ from libc.stdint cimport int32_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memchr, memcpy, memset
 
-from llamad.base.system cimport load_int, now_us, sleep_us, store_int, store_time
+from llamad.base.system cimport load_int, load_time, now_us, sleep_us, store_int, store_time
 from llamad.base.table cimport (
     LLAMAD_TABLE_VERSION, llamad_batch, llamad_bias, llamad_candidate, llamad_sampling, llamad_table,
     llamad_tokenize_limits,
@@ -60,8 +60,8 @@ cdef int32_t _decode(void *ctx, const llamad_batch *batch) noexcept nogil:
     if code:
         store_int(&model.fail_code, 0)
         return code
-    if model.decode_us or model.token_us:
-        sleep_us(model.decode_us + model.token_us * batch.n_tokens)
+    if model.decode_us or load_time(&model.token_us):
+        sleep_us(model.decode_us + load_time(&model.token_us) * batch.n_tokens)
     model.t_ready_us = now_us() + model.device_us
     model.n_graphs += <uint64_t>fake_graphs(batch, model.batch_arrives)
     model.n_silent += memchr(batch.output, 1, <size_t>batch.n_tokens) == NULL
