@@ -222,13 +222,6 @@ def test_the_order_of_properties_is_the_schemas(bigram):
 ENDLESS = {"prompt": "a", "n_predict": -1, "stream": True, "id_slot": 0, "logit_bias": [[EOS, False]]}
 
 
-def nested(n):
-    schema = {"type": "null"}
-    for _ in range(n):
-        schema = {"type": "array", "items": schema}
-    return schema
-
-
 HOSTILE = {
     "a product of choices": {
         "type": "object",
