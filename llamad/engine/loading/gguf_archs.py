@@ -35,3 +35,16 @@ SQUARE_QUERIES = frozenset(
     phi2 phi3 phimoe plamo qwen2 qwen2moe qwen2vl stablelm starcoder2 xverse
     """.split()
 )
+
+# ssm.inner_size is twice the embedding.
+DOUBLE_INNER = frozenset(("granitehybrid", "jamba"))
+
+# Layers without experts are not possible.
+WITH_EXPERTS = frozenset(("bailingmoe2", "glm4moe", "grovemoe", "lfm2moe", "llada-moe", "smallthinker"))
+
+# Files that only work beside a model.
+NO_MODELS = {
+    "clip": "a multimodal projector",
+    "dflash": "a draft head",
+    "eagle3": "a draft head",
+}

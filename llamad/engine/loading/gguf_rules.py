@@ -12,7 +12,14 @@ import os
 import re
 
 from llamad._llama import lib
-from llamad.engine.loading.gguf_archs import EQUAL_HEADS, SQUARE_QUERIES, WHOLE_ROPE
+from llamad.engine.loading.gguf_archs import (
+    DOUBLE_INNER,
+    EQUAL_HEADS,
+    NO_MODELS,
+    SQUARE_QUERIES,
+    WHOLE_ROPE,
+    WITH_EXPERTS,
+)
 from llamad.engine.loading.gguf_head import ARRAY, STRING, Array, Head, Malformed, Value, read_head
 from llamad.flags.settings import Settings
 from llamad.protocol.errors import LoadError
@@ -48,6 +55,10 @@ class _Model:
         if not isinstance(arch, bytes) or not arch or not arch.isascii():
             raise Malformed("has no general.architecture: it is not a model")
         self.arch = arch.decode()
+        if self.arch in NO_MODELS:
+            raise LoadError(
+                f"{settings.model} is {NO_MODELS[self.arch]}, not a model; give the model with -m"
+            )
 
     def number(self, key: str, n_min: int, n_max: int, default: int | None = None) -> int | None:
         """The architecture's value; of one for each layer the largest. None where it is not given; another type is
@@ -102,6 +113,9 @@ def _check_sizes(model: _Model) -> None:
         value = model.keys.get(f"{model.arch}.{key}")
         if isinstance(value, float) and not 0 <= value < math.inf:
             raise Malformed(f"has {model.arch}.{key} of {value}: it must be a positive number")
+    n_embd, n_inner = model.first("embedding_length"), model.first("ssm.inner_size")
+    if model.arch in DOUBLE_INNER and n_embd and n_inner is not None and n_inner != 2 * n_embd:
+        raise Malformed(f"has {model.arch}.ssm.inner_size of {n_inner} for an embedding_length of {n_embd}")
     scaling = model.keys.get(f"{model.arch}.rope.scaling.type")
     if isinstance(scaling, bytes) and scaling not in ROPE_SCALINGS:
         raise Malformed(f"has {model.arch}.rope.scaling.type {scaling[:40]!r}, which llama.cpp does not know")
@@ -158,6 +172,8 @@ def _check_experts(model: _Model) -> None:
     n = model.number("expert_count", 0, EXPERTS_MAX, 0)
     if n is None or (model.arch.startswith("hunyuan") and n <= 1):
         return
+    if n == 0 and model.arch in WITH_EXPERTS:
+        raise Malformed(f"has no {model.arch}.expert_count")
     model.number("expert_used_count", int(n > 0), n, 0)
     n_groups = model.number("expert_group_count", 0, max(0, n - 1), 0)
     if n_groups and n_groups > 1:

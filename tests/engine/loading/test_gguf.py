@@ -201,6 +201,23 @@ def test_heads_that_do_not_fill_the_embedding(changed, words, qwen, tmp_path):
     assert words in refusal(tmp_path / "x.gguf", qwen.with_keys(**changed).build())
 
 
+def test_sizes_of_one_architecture(tmp_path):
+    path = tmp_path / "x.gguf"
+    jamba = take_apart(write_model(path, "jamba"))
+    said = refusal(path, jamba.with_keys(jamba__ssm__inner_size=u32(64)).build())
+    assert "jamba.ssm.inner_size of 64 for an embedding_length of 64" in said
+
+
+@pytest.mark.parametrize(
+    ("arch", "words"), [(b"clip", "a multimodal projector"), (b"eagle3", "a draft head")]
+)
+def test_what_is_no_model_by_itself(arch, words, llama, tmp_path):
+    raw = llama.with_keys(general__architecture=(STRING, text(arch))).build()
+    assert f"is {words}, not a model" in refusal(tmp_path / "x.gguf", raw)
+    raw = llama.with_keys(general__architecture=(STRING, text(b"llada-moe"))).build()
+    assert "no llada-moe.expert_count" in refusal(tmp_path / "x.gguf", raw)
+
+
 @pytest.mark.parametrize(
     ("name", "kind", "words"),
     [
