@@ -72,7 +72,7 @@ def test_every_small_change(kind: str, tmp_path: Path, mutant: Path, loader: Loa
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_random_bytes(kind: str, tmp_path: Path, mutant: Path) -> None:
+def test_random_bytes(kind: str, tmp_path: Path, mutant: Path, loader: Loader) -> None:
     """A few bytes of the head are others; always the same ones."""
     whole = model(kind, tmp_path)
     raw = whole.build()

@@ -15,6 +15,13 @@ uint64_t length_at(const uint8_t *data, uint64_t at) {
     return n;
 }
 
+// llama.cpp takes them as C strings: up to the first NUL.
+uint64_t length_seen(const uint8_t *data, uint64_t at) {
+    const uint64_t n = length_at(data, at);
+    const void *end = n ? std::memchr(data + at + 8, 0, n) : nullptr;
+    return end ? static_cast<uint64_t>(static_cast<const uint8_t *>(end) - (data + at + 8)) : n;
+}
+
 uint64_t hash(const uint8_t *text, uint64_t n) {
     uint64_t h = 14695981039346656037ull ^ n;
     for (; n >= 8; n -= 8, text += 8) {
@@ -35,26 +42,27 @@ class Set {
 
     // False where it is in the set already. Places hold offset + 1.
     bool add(const uint8_t *data, uint64_t at) {
-        const uint64_t n = length_at(data, at);
-        uint64_t i = hash(data + at + 8, n) & (n_places_ - 1);
-        for (; places_[i]; i = (i + 1) & (n_places_ - 1)) {
-            const uint8_t *other = data + places_[i] - 1;
-            if (std::memcmp(other, data + at, 8 + n) == 0) return false;
-        }
-        places_[i] = at + 1;
+        uint64_t &place = find(data, data + at + 8, length_seen(data, at));
+        if (place) return false;
+        place = at + 1;
         return true;
     }
 
-    bool has(const uint8_t *data, const char *text, uint64_t n) const {
-        uint64_t i = hash(reinterpret_cast<const uint8_t *>(text), n) & (n_places_ - 1);
-        for (; places_[i]; i = (i + 1) & (n_places_ - 1)) {
-            const uint8_t *other = data + places_[i] - 1;
-            if (length_at(other, 0) == n && std::memcmp(other + 8, text, n) == 0) return true;
-        }
-        return false;
+    bool has(const uint8_t *data, const char *text, uint64_t n) {
+        return find(data, reinterpret_cast<const uint8_t *>(text), n) != 0;
     }
 
   private:
+    // Its place, or the free one for it.
+    uint64_t &find(const uint8_t *data, const uint8_t *text, uint64_t n) {
+        uint64_t i = hash(text, n) & (n_places_ - 1);
+        for (; places_[i]; i = (i + 1) & (n_places_ - 1)) {
+            const uint64_t other = places_[i] - 1;
+            if (length_seen(data, other) == n && std::memcmp(data + other + 8, text, n) == 0) break;
+        }
+        return places_[i];
+    }
+
     uint64_t n_places_ = 16;
     std::unique_ptr<uint64_t[]> places_;
 };
@@ -82,7 +90,7 @@ extern "C" int32_t llamad_gguf_strings(const uint8_t *data, uint64_t n_bytes, ui
         at = begin;
         for (uint64_t i = 0; i < n; i++) {
             const uint64_t size = length_at(data, at);
-            if (size && !set.add(data, at)) {
+            if (length_seen(data, at) && !set.add(data, at)) {
                 found->twice = static_cast<int64_t>(i);
                 return 0;
             }
@@ -93,7 +101,7 @@ extern "C" int32_t llamad_gguf_strings(const uint8_t *data, uint64_t n_bytes, ui
             const uint64_t size = length_at(data, at);
             char name[40];
             const int n_name = std::snprintf(name, sizeof(name), "[EMPTY_%llu]", static_cast<unsigned long long>(i));
-            if (!size && set.has(data, name, static_cast<uint64_t>(n_name))) {
+            if (!length_seen(data, at) && set.has(data, name, static_cast<uint64_t>(n_name))) {
                 found->twice = static_cast<int64_t>(i);
                 return 0;
             }

@@ -155,7 +155,7 @@ def _check_rope(model: _Model, n_key: int | None, n_value: int | None) -> None:
     sections = model.keys.get(f"{model.arch}.rope.dimension_sections")
     if isinstance(sections, Array) and sections.kind in (4, INT32) and sections.n <= LAYERS_MAX:
         parts = model.head.elements(sections)
-        if min(parts, default=0) < 0 or sum(parts) == 0:
+        if min(parts, default=0) < 0 or not 0 < sum(parts) <= (n_key or SIZE_MAX):
             raise Malformed(f"has {model.arch}.rope.dimension_sections of {parts}")
     elif isinstance(sections, int) and sections <= 0:
         raise Malformed(f"has {model.arch}.rope.dimension_sections of {sections}")

@@ -169,6 +169,8 @@ def test_tensors_that_cannot_be(change, words, llama, tmp_path):
         ({"tokenizer__ggml__tokens": strings()}, "tokenizer.ggml.tokens with 0"),
         ({"tokenizer__ggml__tokens": strings(b"a", b"b", b"a")}, "tokenizer.ggml.tokens twice: 2 has"),
         ({"tokenizer__ggml__tokens": strings(b"[EMPTY_1]", b"")}, "tokenizer.ggml.tokens twice: 1 has"),
+        ({"tokenizer__ggml__tokens": strings(b"a", b"b", b"b\0c")}, "tokenizer.ggml.tokens twice: 2 has"),
+        ({"tokenizer__ggml__tokens": strings(b"[EMPTY_1]", b"\0a")}, "tokenizer.ggml.tokens twice: 1 has"),
         ({"tokenizer__ggml__tokens": strings(b"", b"")}, "tokens of up to 0 bytes"),
         (
             {"tokenizer__ggml__scores": (ARRAY, array(F32, bytes(8), 2))},
@@ -194,6 +196,10 @@ def test_values_that_llama_cpp_aborts_on(changed, words, llama, tmp_path):
         (
             {"qwen2vl__rope__dimension_sections": (ARRAY, array(5, bytes(16), 4))},
             "qwen2vl.rope.dimension_sections of (0, 0, 0, 0)",
+        ),
+        (
+            {"qwen2vl__rope__dimension_sections": (ARRAY, array(5, struct.pack("<4i", 8, 30, 4, 0), 4))},
+            "qwen2vl.rope.dimension_sections of (8, 30, 4, 0)",
         ),
     ],
 )
@@ -292,7 +298,7 @@ def test_a_vocabulary_without_tensors_is_read(llama, tmp_path):
 
 
 def test_a_large_vocabulary_takes_no_time(tmp_path):
-    """150,000 tokens and twice as many merges: 25 ms on a slow core."""
+    """150,000 tokens and twice as many merges, in processor time."""
     path = tmp_path / "large.gguf"
     writer = Writer(path, "llama")
     writer.add_array("tokenizer.ggml.tokens", [f"token number {i}" for i in range(150_000)])
