@@ -21,7 +21,7 @@ from support.models.tiny_kv_models import WINDOW, write_model
 from support.ses1_corpus import unpack
 from support.state_mutations import Served, Straight, mutations
 
-TARGET = Target("ses1", "state")
+TARGET = Target("ses1", "ses1")
 N_CHECKED = int(os.environ.get("LLAMAD_FUZZ_CASES", "1000000"))
 N_SERVED = int(os.environ.get("LLAMAD_FUZZ_CASES", "10000"))
 N_SECONDS = int(os.environ.get("LLAMAD_FUZZ_SECONDS", "300"))

@@ -16,7 +16,7 @@ SANITIZED = ["-DREPLAY_MAIN", "-fsanitize=address,undefined", "-fno-sanitize-rec
 
 @dataclass(frozen=True)
 class Target:
-    """fuzz/NAME_target.cpp with all sources of one folder of ext/llamad/engine."""
+    """fuzz/NAME_target.cpp with all sources of one folder of ext/llamad."""
 
     name: str
     folder: str
@@ -28,9 +28,20 @@ class Target:
     def build(self, compiler: str, flags: list[str], kind: str) -> Path:
         BUILT.mkdir(parents=True, exist_ok=True)
         program = BUILT / f"{self.name}-{kind}"
-        engine = sorted((ROOT / "ext" / "llamad" / "engine" / self.folder).glob("*.cpp"))
+        engine = sorted((ROOT / "ext" / "llamad" / self.folder).glob("*.cpp"))
         sources = [ROOT / "fuzz" / f"{self.name}_target.cpp", *engine]
-        command = [compiler, "-std=c++17", "-g", "-O1", *flags, "-o", str(program), *map(str, sources)]
+        command = [
+            compiler,
+            "-std=c++17",
+            "-g",
+            "-O1",
+            "-I",
+            "ext",
+            *flags,
+            "-o",
+            str(program),
+            *map(str, sources),
+        ]
         subprocess.run(command, check=True, cwd=ROOT)
         return program
 
