@@ -34,7 +34,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--model", required=True, help="the GGUF file")
     add("--seconds", type=float, default=8.0, help="length of each attack (8)")
-    add("--only", default="", metavar="NAME,...", help="these attacks alone")
+    add("--only", action="append", choices=list(ATTACKS), metavar="NAME", help="this attack; may be repeated")
     add("--threads", type=int, default=1, help="-t of llamad (1)")
     add("--ngl", type=int, default=0, help="layers on the device (0)")
 
@@ -254,9 +254,7 @@ def _measure(program: Program, name: str, attack: Attack | None, seconds: float)
 
 
 def main(flags: argparse.Namespace) -> int:
-    wanted = [name for name in ATTACKS if not flags.only or name in flags.only.split(",")]
-    if not wanted:
-        raise BenchError(f"there is no such attack: choose from {', '.join(ATTACKS)}")
+    wanted = flags.only or list(ATTACKS)
     keys = ("--api-key", ATTACKER, "--api-key", OTHER, "-ngl", str(flags.ngl), "--stall-seconds", "2")
     options = Options(flags.model, 4, 16384, flags.threads, 0, keys)
     columns = ["/health p50", "p99", "max", "gap p50", "p99", "max"]

@@ -35,7 +35,7 @@ from llamad.client.state_files import StateFiles
 from llamad.flags.help import props
 from llamad.flags.settings import Settings
 from llamad.http.exchange import Exchange
-from llamad.http.request import Request
+from llamad.http.request import Request, address_of
 from llamad.models.host import Host, State
 from llamad.options.values import SystemPrompt
 from llamad.protocol.errors import LoadError
@@ -206,7 +206,10 @@ class Service:
 
     def client(self, request: Request) -> int:
         """The client as a number: of its key, or of its address if there are no keys."""
-        return hash(request.key_name or request.peer.rpartition(":")[0]) & CLIENT_MAX
+        if request.key_name:
+            return hash(request.key_name) & CLIENT_MAX
+        host, _, port = request.peer.rpartition(":")
+        return hash(address_of((host.strip("[]"), port) if host else None)) & CLIENT_MAX
 
     def owner(self, request: Request) -> int:
         """Whose cached prefixes and slots the request may use: its key's, or all (0)."""

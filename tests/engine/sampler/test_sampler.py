@@ -15,19 +15,9 @@ from llamad.engine.loading.model import load
 from llamad.engine.loading.opening import Loading
 from llamad.engine.testing.sampler_probe import SamplerProbe
 from llamad.flags import parse
+from llamad.options.sampler_names import KINDS
 from llamad.tokenizer.dry_breakers import pack_breakers
 
-KINDS = {
-    "penalties": 1,
-    "dry": 2,
-    "top_n_sigma": 3,
-    "top_k": 4,
-    "typ_p": 5,
-    "top_p": 6,
-    "min_p": 7,
-    "xtc": 8,
-    "temperature": 9,
-}
 DEFAULT = ("penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature")
 CANDIDATE = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])
 BREAKERS = [b"\n", b": ", b"the "]

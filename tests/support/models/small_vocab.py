@@ -49,6 +49,11 @@ def write_vocab(path: Path) -> str:
     writer.add_eos_token_id(2)
     writer.add_unk_token_id(0)
     writer.add_add_space_prefix(False)
+    return finish_vocab(writer, path)
+
+
+def finish_vocab(writer: gguf.GGUFWriter, path: Path) -> str:
+    """Write what there is of a model that has a vocabulary and nothing else."""
     writer.add_context_length(64)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()

@@ -7,6 +7,7 @@ from pathlib import Path
 import gguf
 
 from llamad._llama import ffi, lib
+from support.models.small_vocab import finish_vocab
 
 KINDS = gguf.TokenType
 CONTROL = (
@@ -72,12 +73,7 @@ def write_special_vocab(path: Path, model: str, space: str, pre: str = "", name:
     if model == "bert":
         writer.add_sep_token_id(at["[SEP]"])
     writer.add_unk_token_id(0)
-    writer.add_context_length(64)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return str(path)
+    return finish_vocab(writer, path)
 
 
 class OpenVocab:

@@ -35,10 +35,6 @@ def find(root: Path) -> list[Module]:
     return found
 
 
-def for_wheel(found: list[Module]) -> list[Module]:
-    return [module for module in found if not is_test_only(module.name)]
-
-
 def is_test_only(name: str) -> bool:
     """Whether a module, compiled or not, is left out of wheels."""
     return TESTING in name.split(".")
