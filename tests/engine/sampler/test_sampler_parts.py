@@ -169,7 +169,7 @@ def test_tail_free_sampling_cuts_where_the_curve_is_flat(fake, seed, n, scale, z
         head = np.sort(np.argsort(-row, kind="stable")[:top_k])
         expected = [int(head[i]) for i in tail_free(row[head], z, min_keep)]
     one = probe(vocab, n, [TOP_K, TFS_Z], tfs_z=z, min_keep=min_keep, top_k=top_k)
-    assert one.sample(row) in expected
+    assert one.sample(row) in candidates(one)["id"]
     assert abs(len(candidates(one)) - len(expected)) <= 1  # exp's last bit may move the cut by one
     assert set(candidates(one)["id"][: len(expected) - 1]) <= set(expected)
 
