@@ -291,7 +291,7 @@ class World:
         self.h.check_cells()
         n_held = sum(len(self.h.core.slot_tokens(slot)) for slot in range(self.layout.n_slots))
         assert not self.layout.n_cells or n_held <= self.layout.n_cells
-        assert self.h.core.stats()["cache_bytes"] <= self.layout.n_pages * PAGE
+        assert self.h.stats()["cache_bytes"] <= self.layout.n_pages * PAGE
         for told in self.tasks:
             self.check(told)
         self.tasks.clear()
@@ -327,9 +327,9 @@ def test_any_conversations_over_the_fake(layout, steps):
         world = World(h, fake, layout)
         for step in steps:
             {Say: world.say, Fork: world.fork, Act: world.act, Fault: world.fault}[type(step)](step)
-            assert h.core.stats()["cache_bytes"] <= layout.n_pages * PAGE
+            assert h.stats()["cache_bytes"] <= layout.n_pages * PAGE
         world.settle()
-    TOTALS.update(h.core.stats())
+    TOTALS.update(h.stats())
 
 
 def test_the_fake_was_used_as_meant():

@@ -10,10 +10,9 @@ import sys
 import traceback
 
 from llamad import __version__, logs
-from llamad.engine.loading.opening import Opening
-from llamad.engine.loading.threads import compute_threads
 from llamad.flags import Action, FlagError, Settings, help_text, parse
 from llamad.http.binding import Bound, bind, refusal
+from llamad.models.engine_process import EngineProcess
 
 
 def main() -> int:
@@ -43,35 +42,36 @@ def main() -> int:
         return 1
     for warning in parsed.warnings:
         logging.getLogger("llamad").warning("%s", warning)
-    # On a crash llama.cpp would fork a debugger for a backtrace, which is wrong for a service.
-    os.environ.setdefault("GGML_NO_BACKTRACE", "1")
     settings = parsed.settings
     try:
         bound = bind(settings.host, settings.port)
     except OSError as error:
         print(f"llamad: {refusal(error)}", file=sys.stderr)
         return 1
-    opening = Opening(settings, compute_threads(settings.n_threads))
-    opening.start()
     try:
-        status = _serve(settings, opening, bound)
+        engine = EngineProcess(settings)
+    except OSError as error:
+        print(f"llamad: the engine process cannot be started: {error.strerror or error}", file=sys.stderr)
+        return 1
+    try:
+        status = _serve(settings, engine, bound)
     except BaseException:  # a bug, or ^C before the event loop handles signals
         traceback.print_exc()
         status = 1
     bound.close()
-    # A thread still inside llama.cpp must neither delay the exit nor see its model freed.
+    # The engine ends with this process; a worker that is still tokenizing must not delay the exit.
     logs.flush()
     os._exit(status)
 
 
-def _serve(settings: Settings, opening: Opening, bound: Bound) -> int:
-    """Imports the rest of the program while the model is being opened."""
+def _serve(settings: Settings, engine: EngineProcess, bound: Bound) -> int:
+    """Imports the rest of the program while the engine opens the model."""
     import uvloop
 
     from llamad.daemon import Daemon, StartError
 
     async def run() -> int:
-        return await Daemon(settings, opening=opening, bound=bound).run()
+        return await Daemon(settings, engine=engine, bound=bound).run()
 
     try:
         return uvloop.run(run())

@@ -18,14 +18,13 @@ from pathlib import Path
 from llamad.api.app import Api
 from llamad.api.service.auth import read_keys
 from llamad.api.service.service import Service
-from llamad.engine.llama_log import LlamaLog
-from llamad.engine.loading.opening import Opening
 from llamad.flags.settings import Settings
 from llamad.http.binding import Bound, refusal
 from llamad.http.cors import Cors
 from llamad.http.limits import Limits, raise_nofile
 from llamad.http.server import HttpServer
 from llamad.logs import access_writer
+from llamad.models.engine_process import EngineProcess
 from llamad.models.host import Host, State
 
 log = logging.getLogger("llamad")
@@ -89,20 +88,20 @@ def tls_context(settings: Settings) -> ssl.SSLContext | None:
 
 
 class Daemon:
-    """One server process. Tests with a model of their own pass `host`; `opening` is a model that is being opened,
-    `bound` the listening sockets."""
+    """The front process. Tests with a model of their own pass `host`; `engine` is one that was started already, `bound`
+    the listening sockets."""
 
     def __init__(
         self,
         settings: Settings,
         host: Host | None = None,
-        opening: Opening | None = None,
+        engine: EngineProcess | None = None,
         bound: Bound | None = None,
     ) -> None:
         self.settings = settings
         self._bound = bound
         try:
-            self.host = host or Host(settings, opening)
+            self.host = host or Host(settings, engine)
         except OSError as error:
             raise StartError(f"--step-trace {settings.step_trace}: {error.strerror}") from None
         try:
@@ -156,8 +155,6 @@ class Daemon:
     async def run(self) -> int:
         """Serve until stopped. Returns the exit status."""
         loop = asyncio.get_running_loop()
-        llama_log = LlamaLog()
-        llama_log.attach(loop)
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
         await self.start()
@@ -170,7 +167,6 @@ class Daemon:
         await self.close()
         for task in background:
             task.cancel()
-        llama_log.detach(loop)
         return 0
 
     async def _load(self) -> None:

@@ -1,4 +1,4 @@
-"""MB/s of saving and restoring a slot by the engine itself, without HTTP, in this process.
+"""MB/s of saving and restoring a slot by the engine itself, without HTTP.
 
 The gap is how long the engine did nothing else.
 """
@@ -14,7 +14,6 @@ from bench import programs
 from bench.errors import BenchError
 from bench.state import Row, add_flags, show
 from llamad.client.task import Done, RequestContext, Task
-from llamad.engine.llama_log import LlamaLog
 from llamad.flags import parse
 from llamad.models.host import Host
 from llamad.options.table import Options
@@ -51,7 +50,6 @@ class _Sink:
 
 async def measure_engine(flags: argparse.Namespace) -> list[Row]:
     """Save and restore under the endpoints; the gap is how long the engine did nothing else."""
-    LlamaLog().attach(asyncio.get_running_loop())
     host = Host(parse(engine_flags(flags), {}).settings)
     await host.load()
     if host.engine is None or host.states is None:

@@ -184,6 +184,7 @@ typedef struct llamad_table llamad_table;
 const llamad_table *llamad_llama_table(void);
 const char *llamad_last_error(void);
 struct llama_model *llamad_model_open(const char *path, struct llama_model_params params, llamad_load_state *state);
+struct llama_model *llamad_vocab_open(const char *path, const struct llama_model_kv_override *overrides, bool api_only);
 void llamad_model_close(struct llama_model *model);
 llamad_context *llamad_context_open(struct llama_model *model, struct llama_context_params params);
 void llamad_context_close(llamad_context *ctx);

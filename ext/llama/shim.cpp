@@ -284,6 +284,22 @@ llama_model *llamad_model_open(const char *path, llama_model_params params, llam
     });
 }
 
+llama_model *llamad_vocab_open(const char *path, const llama_model_kv_override *overrides, bool api_only) {
+    last_error[0] = 0;
+    // With the list of all devices llama.cpp would open each of them, for a vocabulary too.
+    ggml_backend_dev_t no_devices[] = {nullptr};
+    llama_model_params params = llama_model_default_params();
+    params.devices = no_devices;
+    params.kv_overrides = overrides;
+    params.vocab_only = true;
+    return guarded<llama_model *>(nullptr, [&] {
+        const FileId file = file_id(path);
+        llama_model *model = llama_model_load_from_file(path, params);
+        if (model) vocabulary_add(model, path, file, overrides, !api_only);
+        return model;
+    });
+}
+
 void llamad_model_close(llama_model *model) {
     vocabulary_remove(model);
     llama_model_free(model);

@@ -17,7 +17,7 @@ extern "C" {
 typedef struct llamad_context llamad_context;
 
 typedef struct llamad_load_state {
-    int32_t permille;  /* of the loading; written by the loading thread, atomically */
+    int32_t permille;  /* of the loading, once the vocabulary is read; written by the loading thread, atomically */
     int32_t cancel;    /* set to 1 to stop loading */
     int32_t n_threads; /* that may rearrange weights */
     int32_t api_only;  /* llama.cpp alone tokenizes what lies between special tokens: no words and merges of our own */
@@ -27,6 +27,8 @@ const llamad_table *llamad_llama_table(void);
 const char *llamad_last_error(void); /* of this thread */
 
 struct llama_model *llamad_model_open(const char *path, struct llama_model_params params, llamad_load_state *state);
+/* The vocabulary alone: touches no device and no backend. */
+struct llama_model *llamad_vocab_open(const char *path, const struct llama_model_kv_override *overrides, bool api_only);
 void llamad_model_close(struct llama_model *model);
 llamad_context *llamad_context_open(struct llama_model *model, struct llama_context_params params);
 void llamad_context_close(llamad_context *ctx);

@@ -1,31 +1,206 @@
-"""Owns the interface of an engine's embedder: texts in, rows out. Event loop only; computes nothing."""
+"""Owns the queue of texts to embed: packs them into batches, sends one at a time to the engine, hands out the rows.
+
+Event loop only; computes nothing.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Protocol
+import logging
+import time
+from collections import deque
 
+from llamad.base.fair_count import share_of
+from llamad.client.control import Asking
+from llamad.protocol.blobs import Blob
+from llamad.protocol.errors import ComputeFailed, EngineEnded, Stopped
 from llamad.protocol.model_info import Rows, VectorCounts, VectorInfo
 
+log = logging.getLogger("llamad.engine")
 
-class EmbeddingJob(Protocol):
-    """The texts of one request; `future` gives their rows."""
 
-    @property
-    def future(self) -> asyncio.Future[list[Rows]]: ...
+class Job:
+    """All texts of one request. `future` gives the rows of each, in order."""
+
+    __slots__ = ("client", "future", "is_gone", "n_left", "n_taken", "rows", "texts")
+
+    def __init__(self, texts: list[bytes], future: asyncio.Future[list[Rows]], client: int) -> None:
+        self.client = client
+        self.texts = texts
+        self.future = future
+        self.rows: list[Rows | None] = [None] * len(texts)
+        self.n_taken = 0  # texts computed or being computed
+        self.n_left = len(texts)
+        self.is_gone = False
+
     def abort(self) -> None:
-        """The result is no longer needed. Does nothing to a job that has ended."""
+        """The client has disconnected, or its deadline has passed: texts not started are dropped. Does nothing to a job
+        that has ended."""
+        self.is_gone = True
+        self.future.cancel()
+
+    def fail(self, error: Exception) -> None:
+        self.n_left, self.is_gone = 0, True
+        if not self.future.done():
+            self.future.set_exception(error)
 
 
-class Embedder(Protocol):
+class Embedder:
+    """`n_jobs` counts requests waiting or being computed."""
+
+    def __init__(self, info: VectorInfo, *, jobs_max: int, n_pack: int, n_texts_max: int) -> None:
+        self.info = info
+        self.jobs_max = jobs_max
+        self.counts = VectorCounts()
+        self._n_pack = n_pack  # tokens and texts of one batch
+        self._n_texts_max = n_texts_max
+        self._jobs: deque[Job] = deque()
+        self._served: dict[int, int] = {}  # clients with jobs: the batch that last had texts of theirs
+        self._asking: Asking | None = None  # while an engine is connected
+        self._running: asyncio.Task[None] | None = None
+        self._t_sent = 0.0  # when the batch that is being computed was sent; 0: none is
+
+    def connect(self, asking: Asking) -> None:
+        self._asking = asking
+        self._begin()
+
+    def disconnect(self, error: Exception | None = None) -> None:
+        """The engine has ended: all requests fail."""
+        self._asking = None
+        jobs, self._jobs = list(self._jobs), deque()
+        for job in jobs:
+            job.fail(error or EngineEnded())
+
+    def close(self) -> None:
+        self.disconnect(Stopped())
+        if self._running is not None:
+            self._running.cancel()
+
     @property
-    def info(self) -> VectorInfo: ...
+    def n_jobs(self) -> int:
+        return len(self._jobs)
+
     @property
-    def counts(self) -> VectorCounts: ...
-    @property
-    def n_jobs(self) -> int: ...
-    @property
-    def n_texts_waiting(self) -> int: ...
-    def can_accept(self) -> bool: ...
-    def has_share(self, client: int) -> bool: ...
-    def submit(self, texts: list[bytes], client: int = 0) -> EmbeddingJob: ...
+    def n_texts_waiting(self) -> int:
+        return sum(len(job.texts) - job.n_taken for job in self._jobs if not job.is_gone)
+
+    def silent_seconds(self) -> float:
+        """How long the batch at the engine has been there."""
+        return time.monotonic() - self._t_sent if self._t_sent else 0.0
+
+    def can_accept(self) -> bool:
+        """Whether the queue has room for one more request."""
+        return len(self._jobs) < self.jobs_max or any(job.is_gone for job in self._jobs)
+
+    def has_share(self, client: int) -> bool:
+        """Whether one more request of this client leaves room for others."""
+        return sum(job.client == client for job in self._jobs) < share_of(self.jobs_max)
+
+    def submit(self, texts: list[bytes], client: int = 0) -> Job:
+        """Queue the texts of a request, each int32 token ids and not longer than info.n_text_max."""
+        job = Job(texts, asyncio.get_running_loop().create_future(), client)
+        self._prune()
+        self._jobs.append(job)
+        if self._asking is None:
+            self.disconnect()
+        else:
+            self._begin()
+        return job
+
+    def _prune(self) -> None:
+        """Remove ended jobs."""
+        self._jobs = deque(job for job in self._jobs if not job.is_gone and job.n_left)
+
+    def _begin(self) -> None:
+        if self._running is None and self._jobs and self._asking is not None:
+            self._running = asyncio.ensure_future(self._run())
+
+    async def _run(self) -> None:
+        """Batch after batch, until nothing waits."""
+        try:
+            # What the same iteration of the loop brings goes together.
+            await asyncio.sleep(0)
+            while self._asking is not None and (batch := self._take()):
+                await self._compute(self._asking, batch)
+        finally:
+            self._running, self._t_sent = None, 0.0
+        self._begin()
+
+    def _take(self) -> list[tuple[Job, int]]:
+        """The next texts, as many as one batch holds: in order, but clients take turns from batch to batch. A text
+        longer than a batch goes alone."""
+        self._prune()
+        self._served = {job.client: self._served.get(job.client, 0) for job in self._jobs}
+        batch = self._fill(sorted(self._jobs, key=lambda job: self._served[job.client]))
+        n_batch = max(self._served.values(), default=0) + 1
+        self._served |= {job.client: n_batch for job, _ in batch}
+        return batch
+
+    def _fill(self, jobs: list[Job]) -> list[tuple[Job, int]]:
+        batch: list[tuple[Job, int]] = []
+        n_tokens = 0
+        for job in jobs:
+            while job.n_taken < len(job.texts):
+                n_more = len(job.texts[job.n_taken]) // 4
+                is_full = n_tokens + n_more > self._n_pack or len(batch) >= self._n_texts_max
+                if batch and is_full:
+                    return batch
+                batch.append((job, job.n_taken))
+                job.n_taken += 1
+                n_tokens += n_more
+        return batch
+
+    async def _compute(self, asking: Asking, batch: list[tuple[Job, int]]) -> None:
+        """Have the rows computed and deliver them."""
+        texts = [job.texts[i] for job, i in batch]
+        lengths = [len(text) // 4 for text in texts]
+        n_rows = sum(lengths) if self.info.pooling == "none" else len(texts)
+        try:
+            blob = Blob(4 * (sum(lengths) + n_rows * self.info.n_out))
+            blob.size = blob.capacity
+            memoryview(blob)[: 4 * sum(lengths)] = b"".join(texts)
+            self._t_sent = time.monotonic()
+            answer = await asking.embed(blob, lengths)
+        except (EngineEnded, MemoryError) as error:
+            self._fail(batch, ComputeFailed(-1) if isinstance(error, MemoryError) else error)
+            return
+        finally:
+            self._t_sent = 0.0
+        if answer.code != 0:
+            self._fail(batch, ComputeFailed(answer.code))
+            return
+        counts = self.counts
+        counts.seconds += answer.seconds
+        counts.n_batches += 1
+        counts.n_texts += len(batch)
+        counts.n_tokens += sum(lengths)
+        self._deliver(batch, self._rows(blob, lengths, n_rows))
+
+    def _rows(self, blob: Blob, lengths: list[int], n_rows: int) -> list[Rows]:
+        """Of each text, in the blob's memory."""
+        import numpy as np
+
+        rows = np.frombuffer(memoryview(blob), np.float32, offset=4 * sum(lengths)).reshape(
+            n_rows, self.info.n_out
+        )
+        if self.info.pooling != "none":
+            return [rows[i : i + 1] for i in range(n_rows)]
+        return np.split(rows, np.cumsum(lengths)[:-1])
+
+    def _deliver(self, batch: list[tuple[Job, int]], found: list[Rows]) -> None:
+        done = []
+        for (job, i), rows in zip(batch, found, strict=True):
+            job.rows[i] = rows
+            job.n_left -= 1
+            if job.n_left == 0:
+                done.append(job)
+        self._prune()  # before the result is delivered: an answered request no longer counts
+        for job in done:
+            if not job.future.done():  # else its client has disconnected meanwhile
+                job.future.set_result([rows for rows in job.rows if rows is not None])
+
+    def _fail(self, batch: list[tuple[Job, int]], error: Exception) -> None:
+        self.counts.n_failures += 1
+        for job in dict.fromkeys(job for job, _ in batch):
+            job.fail(error)
+        self._prune()

@@ -1,33 +1,45 @@
-"""Owns the asyncio side of the engine: submit, abort, and dispatch of events to each task's sink.
+"""Owns the front's side of an engine: submit, abort, and dispatch of events to each task's sink.
 
-Runs on the event loop; starts the engine thread, which never holds the GIL in a step.
+Runs on the event loop. The engine may end at any moment and another take its place: then every task and action in
+flight fails, and the counters go on from where they were.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import threading
-import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from llamad.base.clock import be_brief_here
 from llamad.base.fair_count import share_of
-from llamad.client.action import RESULT_ABORTED, RESULT_FAILED, Acted, Action
-from llamad.client.port import Port
+from llamad.client.action import RESULT_DONE, RESULT_ENGINE, RESULT_FAILED, Acted, Action
+from llamad.client.control import Asking
+from llamad.client.grammar import EngineGrammar
+from llamad.client.port import ChannelBroken, Port
 from llamad.client.step_trace import StepTrace
-from llamad.client.task import FAILURE_ABORTED, FAILURE_MEMORY, Done, Sink, Task
+from llamad.client.task import ENGINE_ABSENT, FAILURE_ENGINE, FAILURE_MEMORY, Done, Sink, Task
 from llamad.client.wakeup import Gathering
-from llamad.protocol.blobs import Blob
 from llamad.protocol.channel import Link
+from llamad.protocol.errors import EngineEnded
 
 log = logging.getLogger("llamad.engine")
 
 EVENT_ADMITTED, EVENT_TEXT, EVENT_DONE, EVENT_FAILED, EVENT_STEP, EVENT_ACTION, EVENT_PROMPT = range(1, 8)
 RETRY_SECONDS = 0.005
-STOP_SECONDS = 1.0
+# Fields of stats() that are of one engine, not sums since the start.
+GAUGES = frozenset(
+    [
+        "t_last_step_us",
+        "n_waiting",
+        "turn_us_max",
+        "state_us_max",
+        "cache_entries",
+        "cache_bytes",
+        "cache_us_max",
+    ]
+)
 
 
 class Running:
@@ -41,99 +53,102 @@ class Running:
         self.slot = -1  # until it is admitted
 
 
-class EngineSide(Protocol):
-    """The engine's end of the channel: what its thread runs, and what may be read meanwhile."""
-
-    @property
-    def link(self) -> Link: ...
-    @property
-    def n_ubatch(self) -> int: ...
-    @property
-    def is_failed(self) -> bool: ...
-    def run(self) -> None: ...
-    def stats(self) -> dict[str, int]: ...
-    def slots(self) -> list[tuple[int, int, int, int]]: ...
-    def n_idle(self) -> int: ...
-
-
 class Engine:
-    """All tasks in flight, by id. Ids increase, so the oldest is the smallest."""
+    """All tasks in flight, by id. Ids increase, so the oldest is the smallest. `on_broken` is called when the engine
+    must be ended, with the reason."""
 
     def __init__(
-        self, side: EngineSide, *, n_slots: int, queue_max: int, trace: StepTrace | None = None
+        self,
+        *,
+        n_slots: int,
+        queue_max: int,
+        trace: StepTrace | None = None,
+        on_broken: Callable[[str], None] | None = None,
     ) -> None:
-        self._side = side
-        self._port = port = Port(side.link)
-        self._gathering = Gathering(port.announce, port.wake, n_tokens_max=side.n_ubatch, n_tasks_max=n_slots)
         self.n_slots = n_slots
         self.queue_max = queue_max
         self.tasks: dict[int, Running] = {}
-        self._actions: dict[int, tuple[asyncio.Future[Acted], Blob | None]] = {}
-        self._left_behind: list[Blob | None] = []
+        self._on_broken = on_broken
+        self._port: Port | None = None  # while it is connected
+        self._asking: Asking | None = None
+        self._gathering: Gathering | None = None
+        self._actions: dict[int, tuple[asyncio.Future[Acted], Action]] = {}
         self._trace = trace
         self._steps: list[tuple[Any, ...]] = []  # for the trace, until their responses are written
         self._next_id = 1
         self._n_groups = 0
-        self._backlog: deque[tuple[Callable[[], bool], Callable[[], None] | None]] = deque()
-        self._thread = threading.Thread(target=side.run, name="llamad-engine", daemon=True)
+        self._backlog: deque[tuple[Callable[[Port], bool], Callable[[], None] | None]] = deque()
+        self._before: dict[str, int] = {}  # counters of engines that have ended
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    def start(self) -> None:
-        """Start the engine thread and listen to it."""
+    def connect(self, link: Link, asking: Asking) -> None:
+        """An engine serves from now on."""
+        assert self._port is None
         self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(self._port.event_fd, self._on_events)
-        self._thread.start()
+        self._port = port = Port(link)
+        self._asking = asking
+        self._gathering = Gathering(
+            port.announce, port.wake, n_tokens_max=port.n_ubatch, n_tasks_max=self.n_slots
+        )
+        self._loop.add_reader(port.event_fd, self._on_events)
         be_brief_here()
 
-    async def stop(self) -> None:
-        """Stop the engine thread, or leave it in a long step: the process is about to exit.
-        Tasks still in flight are aborted."""
-        if self._loop is None:
+    def disconnect(self, failure: int = FAILURE_ENGINE, result: int = RESULT_ENGINE) -> None:
+        """The engine has ended: its last events still count, what is left fails."""
+        port = self._port
+        if port is None or self._loop is None:
             return
-        self._send(self._port.stop)
-        t_end = time.monotonic() + STOP_SECONDS
-        # Events are still taken meanwhile: the engine may be waiting for room in its ring.
-        while self._thread.is_alive() and time.monotonic() < t_end:
-            await asyncio.sleep(RETRY_SECONDS)
-        if self._thread.is_alive():
-            log.warning("the engine is in a long step; exiting without waiting for it")
         while self._on_events():
             pass
         self._on_written()
-        self._loop.remove_reader(self._port.event_fd)
-        self._loop = None
+        self._loop.remove_reader(port.event_fd)
+        self._before = self.stats()
+        self._port = self._asking = self._gathering = None
+        self._backlog.clear()
         for task_id in list(self.tasks):
-            self.tasks.pop(task_id).sink.on_failed(FAILURE_ABORTED, 0)
-        if self._thread.is_alive():
-            # It may be writing to one of them right now.
-            self._left_behind = [blob for _, blob in self._actions.values()]
+            running = self.tasks.pop(task_id)
+            try:
+                running.sink.on_failed(failure, 0)
+            except Exception:
+                self._give_up(task_id, running)
         for action_id in list(self._actions):
-            self._acted(action_id, Acted(RESULT_ABORTED, 0, 0, 0, 0))
+            self._acted(action_id, Acted(result, 0, 0, 0, 0))
+
+    def stop(self) -> None:
+        """Ask the engine to fail what it has and to end."""
+        self._send(Port.stop)
+
+    def close(self) -> None:
         if self._trace is not None:
             self._trace.close()
 
     @property
-    def is_alive(self) -> bool:
-        """Whether the engine thread still runs."""
-        return self._thread.is_alive()
-
-    @property
-    def is_failed(self) -> bool:
-        """Whether the engine lost its context and could not create another."""
-        return self._side.is_failed
+    def is_connected(self) -> bool:
+        return self._port is not None
 
     def stats(self) -> dict[str, int]:
         """Counters and times (µs), read without waiting for the engine."""
-        n_wakes, wake_us, write_us = self._port.parts()
-        return self._side.stats() | {"n_wakes": n_wakes, "wake_us": wake_us, "write_us": write_us}
+        port = self._port
+        if port is None:
+            return self._before | dict.fromkeys(GAUGES & self._before.keys(), 0)
+        n_wakes, wake_us, write_us = port.parts()
+        stats = port.stats() | {"n_wakes": n_wakes, "wake_us": wake_us, "write_us": write_us}
+        return {
+            name: value if name in GAUGES else value + self._before.get(name, 0)
+            for name, value in stats.items()
+        }
 
     def slots(self) -> list[tuple[int, int, int, int]]:
         """(state, tokens held, tokens decoded, prompt tokens taken from the cache) of every slot."""
-        return self._side.slots()
+        return self._port.slots() if self._port is not None else [(0, 0, 0, 0)] * self.n_slots
 
     def n_idle(self) -> int:
         """Slots without a task."""
-        return self._side.n_idle()
+        return self._port.n_idle() if self._port is not None else 0
+
+    def silent_seconds(self) -> float:
+        """How long an engine that has something to do has not got on."""
+        return self._port.silent_us() / 1e6 if self._port is not None else 0.0
 
     @property
     def n_running(self) -> int:
@@ -162,13 +177,18 @@ class Engine:
         context, command = task.context, task.command()
         task_id = self._next_id
         self._next_id += 1
-        # A busy engine polls for commands.
-        loop = self._loop if self._gathering.is_open or not self.tasks else None
-        if loop is not None:
-            self._gathering.open(loop)
         self.tasks[task_id] = Running(sink, task)
+        gathering, loop = self._gathering, self._loop
+        is_stale = task.grammar is not None and task.grammar.asking is not self._asking
+        if gathering is None or loop is None or is_stale:
+            asyncio.get_running_loop().call_soon(self._refuse, task_id, FAILURE_ENGINE, ENGINE_ABSENT)
+            return task_id
+        # A busy engine polls for commands.
+        is_gathering = gathering.is_open or len(self.tasks) == 1
+        if is_gathering:
+            gathering.open(loop)
         self._send(
-            lambda: self._port.submit(
+            lambda port: port.submit(
                 task_id,
                 command,
                 task.prompt,
@@ -177,43 +197,53 @@ class Engine:
                 owner=context.owner,
                 client=context.client,
                 deadline_us=context.deadline_us,
-                wake=not self._gathering.is_open,
+                wake=not gathering.is_open,
             ),
-            lambda: self._refuse(task_id),
+            lambda: self._refuse(task_id, FAILURE_MEMORY, 0),
         )
-        if loop is not None:
-            self._gathering.add(len(task.prompt) // 4)
+        if is_gathering:
+            gathering.add(len(task.prompt) // 4)
         return task_id
 
     def abort(self, task_id: int) -> None:
         """The client has disconnected. The sink still gets on_failed(FAILURE_ABORTED), or on_done if that is first."""
         if task_id in self.tasks:
-            self._send(lambda: self._port.abort(task_id))
+            self._send(lambda port: port.abort(task_id))
 
     def pause(self, task_id: int) -> None:
         """Back-pressure: the task keeps its slot but decodes nothing."""
-        self._send(lambda: self._port.pause(task_id))
+        self._send(lambda port: port.pause(task_id))
 
     def resume(self, task_id: int) -> None:
-        self._send(lambda: self._port.resume(task_id))
+        self._send(lambda port: port.resume(task_id))
 
     async def act(self, action: Action) -> Acted:
         """Run an action on a slot once it is idle. If cancelled, it is withdrawn unless it has started."""
-        assert self._loop is not None
+        asking = self._asking
+        if asking is None or self._loop is None:
+            return Acted(RESULT_ENGINE, 0, 0, 0, 0)
+        if action.blob is not None:
+            try:
+                if not await asking.lend(action.blob):
+                    raise MemoryError
+            except EngineEnded:
+                pass
+            if self._asking is not asking:
+                return Acted(RESULT_ENGINE, 0, 0, 0, 0)
         action_id = self._next_id
         self._next_id += 1
         future: asyncio.Future[Acted] = self._loop.create_future()
         # Keeps the blob alive until the engine has answered, even after a cancellation.
-        self._actions[action_id] = (future, action.blob)
-        blob_id = action.blob.id if action.blob is not None else 0
+        self._actions[action_id] = (future, action)
         self._send(
-            lambda: self._port.act(
+            lambda port: port.act(
                 action_id,
                 action.kind,
                 action.slot,
-                blob_id,
+                action.blob.id if action.blob is not None else 0,
                 nowait=action.nowait,
                 owner=action.owner,
+                n_bytes=action.blob.size if action.blob is not None else 0,
                 n_tokens=action.n_tokens,
                 n_keep=action.n_keep,
                 n_discard=action.n_discard,
@@ -223,22 +253,37 @@ class Engine:
         try:
             return await future
         except asyncio.CancelledError:
-            self._send(lambda: self._port.abort(action_id))
+            self._send(lambda port: port.abort(action_id))
             raise
 
     def _acted(self, action_id: int, acted: Acted) -> None:
-        future, _ = self._actions.pop(action_id, (None, None))
-        if future is not None and not future.done():
+        future, action = self._actions.pop(action_id, (None, None))
+        if future is None or action is None:
+            return
+        if action.blob is not None:
+            if self._asking is not None:
+                self._asking.give_back(action.blob)
+            if acted.result == RESULT_DONE:
+                action.blob.size = acted.n_bytes
+        if not future.done():
             future.set_result(acted)
 
-    def _refuse(self, task_id: int) -> None:
-        """The engine cannot accept this task."""
+    async def compile(self, text: str, time_max_us: int) -> EngineGrammar:
+        """A grammar for tasks. Raises GrammarError, and EngineEnded."""
+        if self._asking is None:
+            raise EngineEnded
+        return await self._asking.compile(text, time_max_us)
+
+    def _refuse(self, task_id: int, failure: int, code: int) -> None:
+        """The engine cannot have this task."""
         running = self.tasks.pop(task_id, None)
         if running is not None:
-            running.sink.on_failed(FAILURE_MEMORY, 0)
+            running.sink.on_failed(failure, code)
 
-    def _send(self, command: Callable[[], bool], refused: Callable[[], None] | None = None) -> None:
+    def _send(self, command: Callable[[Port], bool], refused: Callable[[], None] | None = None) -> None:
         """Sends commands in order; those that do not fit the ring wait here."""
+        if self._port is None:
+            return  # whoever waits for an answer has one: disconnect()
         self._backlog.append((command, refused))
         if len(self._backlog) == 1:
             self._retry()
@@ -248,10 +293,10 @@ class Engine:
             self._loop.call_later(RETRY_SECONDS, self._retry)
 
     def _retry(self) -> None:
-        while self._backlog:
+        while self._backlog and self._port is not None:
             command, refused = self._backlog[0]
             try:
-                if not command():
+                if not command(self._port):
                     self._retry_later()
                     return
             except Exception:
@@ -270,8 +315,18 @@ class Engine:
         return n_events
 
     def _take_events(self) -> int:
-        tasks = self.tasks
-        events = self._port.poll()
+        tasks, port = self.tasks, self._port
+        if port is None:
+            return 0
+        try:
+            events = port.poll()
+        except ChannelBroken as error:
+            log.error("the engine wrote what no engine writes: %s", error)
+            assert self._loop is not None
+            self._loop.remove_reader(port.event_fd)
+            if self._on_broken is not None:
+                self._on_broken(f"it wrote {error}")
+            return 0
         for event in events:
             kind, task_id = event[0], event[1]
             if kind == EVENT_STEP:
@@ -312,6 +367,8 @@ class Engine:
 
     def _on_written(self) -> None:
         """The last events' responses are written; the trace gets the time that took."""
+        if self._port is None:
+            return
         self._port.written()
         steps, self._steps = self._steps, []
         if not steps or self._trace is None:

@@ -184,7 +184,7 @@ def _refusal(action: Action, acted: Acted) -> StateRefused:
     if acted.result == RESULT_ABORTED:
         return StateRefused(503, "The server is shutting down")
     if acted.result == RESULT_ENGINE:
-        return StateRefused(503, "The engine is being restarted after a failure; try again")
+        return StateRefused(503, "The model's engine ended and is being started again; try again")
     if acted.result == RESULT_NOT_YOURS:
         return StateRefused(404, f"Slot {action.slot} was last used with another API key")
     if acted.result == RESULT_NO_ROOM:

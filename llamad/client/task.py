@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
+from llamad.client.grammar import EngineGrammar
 from llamad.client.text_event import TextEvent
-from llamad.grammar.grammar import Grammar
 from llamad.protocol.command import Command
 from llamad.protocol.sampling_params import Sampling
 
@@ -18,6 +18,7 @@ STOP_NAMES = ("none", "eos", "limit", "word")
 FAILURE_DECODE, FAILURE_DEADLINE, FAILURE_MEMORY, FAILURE_SAMPLER = range(1, 5)
 FAILURE_ENGINE, FAILURE_ABORTED, FAILURE_GRAMMAR = range(5, 8)
 PROB_JSON_BYTES = 128
+ENGINE_ABSENT = 1  # the code of FAILURE_ENGINE for a task that no engine had
 PICKED_STUCK, PICKED_TOO_MUCH = -2001, -2002  # codes of FAILURE_GRAMMAR
 
 
@@ -56,7 +57,7 @@ class Task:
     stream: bool = False
     cache_prompt: bool = True
     context_shift: bool = True
-    grammar: Grammar | None = None  # lives as long as the task
+    grammar: EngineGrammar | None = None  # lives as long as the task
     markers: bool = False  # special tokens that mark calls and reasoning are part of the text
     group: int = 0  # tasks that share the prefill of one prompt, from Engine.new_group(); 0: none
     n_indent: int = 0

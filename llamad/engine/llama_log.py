@@ -1,13 +1,13 @@
-"""Owns llama.cpp's log on the Python side: drains the C ring into the program's log.
+"""Owns llama.cpp's log on the Python side: a thread that drains the C ring into the program's log.
 
-Runs on the event loop, woken by the ring's eventfd. llama.cpp never waits for it.
+llama.cpp never waits for it.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
+import threading
 
 from llamad._llama import ffi, lib
 
@@ -22,33 +22,32 @@ class LlamaLog:
     """Joins the pieces llama.cpp prints into lines."""
 
     def __init__(self) -> None:
-        self._fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._fd = os.eventfd(0, os.EFD_CLOEXEC)
         self._buffer = ffi.new("char[]", _LINE_MAX)
         self._level = ffi.new("int32_t *")
         self._partial = ""
         self._dropped = 0
+        self._lock = threading.Lock()
         lib.llamad_log_open(self._fd)
 
-    def attach(self, loop: asyncio.AbstractEventLoop) -> None:
-        loop.add_reader(self._fd, self.drain)
+    def start(self) -> None:
+        threading.Thread(target=self._run, name="llamad-log", daemon=True).start()
 
-    def detach(self, loop: asyncio.AbstractEventLoop) -> None:
-        loop.remove_reader(self._fd)
-        self.drain()
+    def _run(self) -> None:
+        while True:
+            os.eventfd_read(self._fd)
+            self.drain()
 
     def drain(self) -> None:
-        """Log everything in the ring."""
-        try:
-            os.eventfd_read(self._fd)
-        except BlockingIOError:
-            pass
-        while (n := lib.llamad_log_read(self._buffer, _LINE_MAX, self._level)) >= 0:
-            self._partial += bytes(ffi.buffer(self._buffer, n)).decode("utf-8", "replace")
-            *lines, self._partial = self._partial.split("\n")
-            for line in lines:
-                if line.strip(" ."):
-                    log.log(_LEVELS.get(self._level[0], logging.DEBUG), "%s", line.rstrip())
-        dropped = lib.llamad_log_dropped()
-        if dropped != self._dropped:
-            log.warning("dropped %d lines of llama.cpp's log: the ring was full", dropped - self._dropped)
-            self._dropped = dropped
+        """Log everything in the ring. Any thread."""
+        with self._lock:
+            while (n := lib.llamad_log_read(self._buffer, _LINE_MAX, self._level)) >= 0:
+                self._partial += bytes(ffi.buffer(self._buffer, n)).decode("utf-8", "replace")
+                *lines, self._partial = self._partial.split("\n")
+                for line in lines:
+                    if line.strip(" ."):
+                        log.log(_LEVELS.get(self._level[0], logging.DEBUG), "%s", line.rstrip())
+            dropped = lib.llamad_log_dropped()
+            if dropped != self._dropped:
+                log.warning("dropped %d lines of llama.cpp's log: the ring was full", dropped - self._dropped)
+                self._dropped = dropped

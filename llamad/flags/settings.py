@@ -87,6 +87,7 @@ class Settings:
     queue_max: int
     answer_max_bytes: int
     stall_seconds: float  # 0: no limit
+    engine_stall_seconds: float  # 0: automatic
     step_tokens_max: int  # 0: adaptive
     step_trace: str | None  # None: no trace
 
@@ -171,6 +172,11 @@ class Settings:
     def wants_vectors(self) -> bool:
         """Whether any endpoint computes embeddings or scores."""
         return self.embeddings or self.reranking
+
+    @property
+    def wants_states(self) -> bool:
+        """Whether any endpoint can request a slot's state."""
+        return self.endpoint_slots or self.slot_save_path is not None
 
     def get(self, dest: str) -> Any:
         """The value that a flag of this `dest` sets."""

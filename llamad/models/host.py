@@ -1,260 +1,342 @@
-"""Owns the model's life cycle in the daemon: loading, ready, failed, draining.
+"""Owns the model's life in the daemon: the engine process that serves it, its restarts, and what the endpoints see.
 
-Runs on the event loop; loading runs in a thread. Endpoints check `state` and never wait.
+Runs on the event loop; reading the vocabulary runs in a thread. Endpoints check `state` and never wait.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from enum import Enum
+from typing import Any
 
+from llamad.client.action import RESULT_ABORTED
+from llamad.client.control import Asking
+from llamad.client.embedding import Embedder
 from llamad.client.engine import Engine
 from llamad.client.slot_states import States
 from llamad.client.step_trace import StepTrace
-from llamad.engine.core import Core
-from llamad.engine.embedder import Computer, Embedder
-from llamad.engine.loading.memory import cache_ram_bytes
-from llamad.engine.loading.model import LoadedModel, load
-from llamad.engine.loading.opening import LoadCancelled, Loading, Opening
-from llamad.engine.loading.threads import compute_threads, sampler_threads
+from llamad.client.task import FAILURE_ABORTED
 from llamad.flags.settings import Settings
-from llamad.protocol.errors import ComputeFailed, LoadError
+from llamad.models.engine_process import EngineProcess
+from llamad.models.restarts import Restarts
+from llamad.protocol.channel import Link
+from llamad.protocol.control_messages import FromEngine, Loaded, LoadFailed, Progress, Ready, Run
+from llamad.protocol.errors import LoadError
 from llamad.protocol.model_info import Model
 from llamad.ses1.ses1 import Layout, StateError
+from llamad.tokenizer.vocab import Vocab
+from llamad.tokenizer.vocab_file import FileId, VocabError, VocabFile, file_id
 
 log = logging.getLogger("llamad.engine")
 
-PROGRESS_SECONDS = 0.5
-
-
-def wants_states(settings: Settings) -> bool:
-    """Whether any endpoint can request a slot's state."""
-    return settings.endpoint_slots or settings.slot_save_path is not None
+WATCH_SECONDS = 1.0
+# An engine hangs if a step takes so many times the longest one seen, and at least so long.
+STALL_STEPS = 20
+STALL_SECONDS_MIN = 120.0
 
 
 class State(Enum):
     LOADING = "loading model"
     READY = "ok"
+    RESTARTING = "restarting"
     FAILED = "error"
     DRAINING = "draining"
 
 
-def learn_layout(core: Core, token: int, n_window: int) -> Layout:
-    """The layout of this model's states; n_window is its sliding window, or 0. Before the engine starts.
-    Raises StateError."""
-    probed = core.probe(token)
-    if not probed:
-        raise StateError("llama.cpp cannot save this model's KV cache")
-    return Layout(probed[0], probed[1], n_window)
+def states_layout(settings: Settings, ready: Ready) -> tuple[Layout | None, str]:
+    """The layout of the model's states, or why there is none."""
+    if settings.grp_attn_n > 1:
+        return None, "with --grp-attn-n its positions are grouped"
+    if not ready.states:
+        return None, "llama.cpp cannot save this model's KV cache"
+    try:
+        return Layout(ready.states[0], ready.states[1], ready.n_window), ""
+    except StateError as error:
+        return None, str(error)
 
 
 class Host:
-    """`model`, `engine` (if it generates) and `embedder` (if the flags enable it) are set from READY on, also while
-    DRAINING."""
+    """`model`, `engine` (if it generates) and `embedder` (if the flags enable it) are set from the first READY on and
+    stay; `state` says whether an engine serves them."""
 
-    def __init__(self, settings: Settings, opening: Opening | None = None) -> None:
+    def __init__(self, settings: Settings, process: EngineProcess | None = None) -> None:
         self.settings = settings
-        self._opening = opening  # if the model is being opened already
         self.state = State.LOADING
-        self.error = ""
+        self.error = ""  # why it failed, or why the last engine ended
         self.model: Model | None = None
-        self.loaded: LoadedModel | None = None  # its contexts
         self.engine: Engine | None = None
         self.states: States | None = None  # if the flags enable them
         self.embedder: Embedder | None = None
-        # Called in the loader thread with the loaded model, before the state is READY. May raise LoadError.
-        self.prepare: Callable[[Model], None] | None = None
-        self._layout: Layout | None = None
-        self._no_layout = ""
-        self._loading = opening.loading if opening is not None else Loading()
+        self.restarts = Restarts()
+        # Called in a thread with a new model, before any engine serves it: returns the markers that tasks may want to
+        # see. May raise LoadError.
+        self.prepare: Callable[[Model], list[str]] | None = None
+        # Called when an engine serves, before any request sees it. May raise LoadError.
+        self.engine_ready: Callable[[Engine], Awaitable[None]] | None = None
+        self.engine_ended: Callable[[], None] | None = None
+        self._process = process  # if one was started already
+        self._markers: list[str] = []
+        self._vocab: tuple[FileId, Vocab] | None = None
+        self._shown = -1  # of the load's progress
+        self._inbox: asyncio.Queue[FromEngine] = asyncio.Queue()
+        self._settled: asyncio.Future[None] | None = None
+        self._supervising: asyncio.Task[None] | None = None
         # Opened now, so that a wrong path fails at start-up and not at the first request. Raises OSError.
         self._trace = StepTrace(settings.step_trace) if settings.step_trace else None
 
     async def load(self) -> None:
-        """Load the model and start the engine. A failure sets the state; nothing is raised."""
-        loop = asyncio.get_running_loop()
-        t_start = time.monotonic()
-        future: asyncio.Future[tuple[LoadedModel, Core | None]] = loop.create_future()
-        progress = asyncio.ensure_future(self._show_progress())
-        try:
-            # Not the executor: a stopping daemon must not wait for a long load.
-            threading.Thread(
-                target=self._load_in_thread, args=(loop, future), name="llamad-load", daemon=True
-            ).start()
-            self.loaded, core = await future
-            self.model = self.loaded.model
-            self.start(core)
-        except LoadCancelled:
-            return
-        except LoadError as error:
-            self.fail(str(error))
-            return
-        except Exception as error:
-            log.exception("loading failed")
-            self.fail(f"{type(error).__name__}: {error}")
-            return
-        finally:
-            progress.cancel()
-        log.info(
-            "model ready in %.1f s: %s, %d slots of %d tokens",
-            time.monotonic() - t_start,
-            self.model.info.description,
-            self.settings.n_parallel,
-            self.model.n_ctx_slot,
-        )
+        """Start an engine, and another whenever it ends. Returns once it serves, or failed; nothing is raised."""
+        self._settled = asyncio.get_running_loop().create_future()
+        self._supervising = asyncio.ensure_future(self._supervise())
+        await self._settled
 
     def fail(self, error: str) -> None:
         """The model cannot be served; the daemon keeps running and answers with this reason."""
         self.error = error
-        if self.state is State.LOADING:
+        if not self._is_draining:
             self.state = State.FAILED
         log.error("%s", error)
 
-    def start(self, core: Core | None) -> None:
-        """Start the engine, if the model generates, and the embedder, if the flags enable it."""
-        settings = self.settings
-        if core is not None:
-            self.engine = Engine(
-                core, n_slots=settings.n_parallel, queue_max=settings.queue_max, trace=self._trace
-            )
-            self.engine.start()
-            self.states = self._states(self.engine)
-        vectors = self.computer()
-        if vectors is not None:
-            self.embedder = Embedder(vectors, jobs_max=settings.n_parallel + settings.queue_max)
-            self.embedder.start()
-        if self.state is State.LOADING:
-            self.state = State.READY
-
-    def computer(self) -> Computer | None:
-        """The embedder, if the flags enable it."""
-        return self.loaded.vectors if self.loaded is not None else None
-
     def drain(self) -> None:
-        """No new requests from now on; cancels a load."""
+        """No new requests from now on."""
         self.state = State.DRAINING
-        self._loading.cancel()
+        if self._process is not None and self.model is None:
+            self._end(self._process)  # it still loads
 
     async def close(self) -> None:
-        """Stop engine and embedder. The model is not freed: a worker may still use it, and the process exits."""
+        """End the engine; what is in flight fails."""
+        if self._supervising is not None:
+            self._supervising.cancel()
         if self.engine is not None:
-            await self.engine.stop()
-            self.engine = None
+            self.engine.stop()
+        if self._process is not None:
+            await self._process.stop()
+        if self.engine is not None:
+            self.engine.disconnect(FAILURE_ABORTED, RESULT_ABORTED)
+            self.engine.close()
         if self.states is not None:
             self.states.close()
         if self.embedder is not None:
-            await self.embedder.stop()
-            self.embedder = None
+            self.embedder.close()
+            await asyncio.sleep(0)  # a request that awaits a row can still respond
 
-    async def _show_progress(self) -> None:
-        shown = -1
-        while True:
-            await asyncio.sleep(PROGRESS_SECONDS)
-            percent = self._loading.permille // 10
-            if percent != shown:
-                log.info("loading model: %d %%", percent)
-                shown = percent
+    @property
+    def _is_draining(self) -> bool:
+        return self.state is State.DRAINING
 
-    def _load_in_thread(
-        self, loop: asyncio.AbstractEventLoop, future: asyncio.Future[tuple[LoadedModel, Core | None]]
-    ) -> None:
+    # The engine's life.
+
+    async def _supervise(self) -> None:
+        while not self._is_draining:
+            served = None
+            try:
+                served, reason = await self._run_engine()
+            except LoadError as error:  # a new process would fail in the same way
+                self.fail(str(error))
+                break
+            except OSError as error:
+                reason = f"it cannot be started: {error.strerror or error}"
+            if self._is_draining:
+                break
+            self.error = f"the model's engine ended: {reason}"
+            delay = self.restarts.delay(served)
+            if delay is None:
+                self.fail(f"{self.error}; {self.restarts.reason()}, so it is not started again")
+                break
+            self.state = State.RESTARTING if self.model is not None else State.LOADING
+            log.error("%s; starting it again%s", self.error, f" in {delay:g} s" if delay else "")
+            await asyncio.sleep(delay)
+        self._settle()
+
+    def _settle(self) -> None:
+        if self._settled is not None and not self._settled.done():
+            self._settled.set_result(None)
+
+    async def _run_engine(self) -> tuple[float | None, str]:
+        """One engine, from its start to its end: how long it served (None: it never did), and why it ended. Raises
+        LoadError, OSError."""
+        process = self._process or EngineProcess(self.settings)
+        self._process = process
+        self._inbox = asyncio.Queue()
+        self._shown = -1
+        t_start, t_ready = time.monotonic(), None
+        ended = await process.attach(self._on_message)
+        starting = asyncio.ensure_future(self._start(process))
+        watching: asyncio.Task[None] | None = None
         try:
-            result = self._load()
-        except BaseException as error:
-            outcome: BaseException | tuple[LoadedModel, Core | None] = error
-        else:
-            outcome = result
-
-        def settle() -> None:
-            if future.done():
-                return
-            if isinstance(outcome, BaseException):
-                future.set_exception(outcome)
-            else:
-                future.set_result(outcome)
-
-        try:
-            loop.call_soon_threadsafe(settle)
-        except RuntimeError:
-            pass  # the event loop has ended
-
-    def _load(self) -> tuple[LoadedModel, Core | None]:
-        settings = self.settings
-        loaded = load(settings, compute_threads(settings.n_threads), self._loading, self._opening)
-        try:
-            if self.prepare is not None:
-                self.prepare(loaded.model)
-            self._warm_up_vectors(loaded)
-            core = self._core(loaded) if loaded.model.can_generate else None
-            if self._loading.is_cancelled:
-                raise LoadCancelled
+            both: list[asyncio.Future[Any]] = [starting, ended]
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            if starting.done():
+                starting.result()
+                t_ready = time.monotonic()
+                self._serving(t_ready - t_start)
+                watching = asyncio.ensure_future(self._watch(process))
+            reason = await ended
         except BaseException:
-            loaded.close()
+            self._end(process)
             raise
-        return loaded, core
+        finally:
+            for task in (starting, watching):
+                if task is not None:
+                    task.cancel()
+            self._process = None
+            if self.state is State.READY:
+                self.state = State.RESTARTING
+            self._disconnect()
+        return (time.monotonic() - t_ready if t_ready is not None else None), reason
 
-    def _warm_up_vectors(self, loaded: LoadedModel) -> None:
-        if loaded.vectors is None:
-            return
-        info = loaded.vectors.info
-        if info.pooling == "rank" and not info.has_head:
-            log.warning("the model has no classification head: /rerank and /classify will answer 501")
-        if self.settings.warmup:
-            try:
-                loaded.vectors.compute([max(0, loaded.model.info.bos).to_bytes(4, "little")])
-            except ComputeFailed as error:
-                raise LoadError(
-                    f"the model was loaded but cannot compute embeddings (llama.cpp returned {error.code})"
-                ) from None
+    def _end(self, process: EngineProcess) -> None:
+        process.kill("the daemon has no use for it")
 
-    def _core(self, loaded: LoadedModel) -> Core:
-        settings, model = self.settings, loaded.model
-        core = Core(
-            model.vocab,
-            loaded.context_address,
-            n_slots=settings.n_parallel,
-            n_ctx=model.n_ctx_slot,
-            n_cells=model.n_ctx if settings.kv_unified else 0,
-            n_batch=loaded.n_batch,
-            n_ubatch=loaded.n_ubatch,
-            n_swa=loaded.n_swa,
-            add_bos=model.info.add_bos,
-            similarity_min=settings.slot_prompt_similarity,
-            step_tokens_max=settings.step_tokens_max,
-            n_sampler_threads=sampler_threads(
-                settings.n_threads_sampling, settings.n_parallel, loaded.has_device
-            ),
-            cont_batching=settings.cont_batching,
-            tracing=settings.step_trace is not None,
-            can_share=loaded.can_share,
-            group_n=settings.grp_attn_n,
-            group_w=settings.grp_attn_w,
-            has_device=loaded.has_device,
-            api_only=settings.llama_api_only,
-            cache_bytes=cache_ram_bytes(settings),
-            n_text_max=max(model.info.n_ctx_train, model.n_ctx_slot),
+    async def _start(self, process: EngineProcess) -> None:
+        """The conversation until the engine serves."""
+        control = process.control
+        assert control is not None
+        while not isinstance(message := await self._inbox.get(), Loaded | LoadFailed):
+            if isinstance(message, Progress) and self._vocab is None:
+                await self._read_vocab()  # while the engine reads the weights
+        if isinstance(message, LoadFailed):
+            raise LoadError(message.reason)
+        await self._read_vocab()
+        await self._describe(message)
+        control.send(Run(self._markers))
+        ready = await self._inbox.get()
+        if isinstance(ready, LoadFailed):
+            raise LoadError(ready.reason)
+        assert isinstance(ready, Ready)
+        await self._connect(control, process, message, ready)
+
+    def _on_message(self, message: FromEngine) -> None:
+        if isinstance(message, Progress):
+            if message.permille // 10 != self._shown:
+                self._shown = message.permille // 10
+                log.info("loading model: %d %%", self._shown)
+            if self._vocab is not None:
+                return
+        self._inbox.put_nowait(message)
+
+    async def _read_vocab(self) -> None:
+        """The file's vocabulary, if there is none yet or the file was replaced. llama.cpp aborts on broken ones: only
+        once the engine has read it."""
+        settings = self.settings
+
+        def read() -> tuple[FileId, Vocab]:
+            path, kept = settings.model, self._vocab
+            now = file_id(path)
+            if kept is not None and kept[0] == now:
+                return kept
+            file = VocabFile(path, settings.override_kv, api_only=settings.llama_api_only)
+            return now, file.vocab(special=settings.special)
+
+        try:
+            self._vocab = await asyncio.get_running_loop().run_in_executor(None, read)
+        except VocabError as error:
+            raise LoadError(str(error)) from None
+
+    async def _describe(self, loaded: Loaded) -> None:
+        """Make the model that the endpoints see, unless it is the one that they know."""
+        assert self._vocab is not None
+        vocab = self._vocab[1]
+        model = Model(
+            loaded.info,
+            vocab,
+            n_ctx=loaded.n_ctx,
+            n_ctx_slot=loaded.n_ctx_slot,
+            can_generate=loaded.can_generate,
+            vectors=loaded.vectors,
+            suppressed_tokens=loaded.suppressed_tokens,
         )
-        if settings.warmup:
-            code = core.warm_up(max(0, model.info.bos))
-            if code != 0:
-                raise LoadError(f"the model was loaded but cannot decode (llama.cpp returned {code})")
-        if wants_states(settings):
-            try:
-                self._layout = learn_layout(core, max(0, model.info.bos), loaded.n_swa)
-            except StateError as error:
-                self._no_layout = str(error)
-                log.warning("slots cannot be saved: %s", error)
-        return core
+        if model == self.model:
+            return
+        if self.prepare is not None:
+            self._markers = await asyncio.get_running_loop().run_in_executor(None, self.prepare, model)
+        self.model = model
 
-    def _states(self, engine: Engine) -> States | None:
-        if not wants_states(self.settings) or self.model is None:
-            return None
-        layout, refusal = self._layout, self._no_layout
-        if self.settings.grp_attn_n > 1:
-            layout, refusal = None, "with --grp-attn-n its positions are grouped"
-        n_vocab, n_ctx = self.model.info.n_vocab, self.model.n_ctx_slot
-        return States(engine, layout, refusal, n_vocab=n_vocab, n_ctx=n_ctx)
+    async def _connect(self, control: Asking, process: EngineProcess, loaded: Loaded, ready: Ready) -> None:
+        if loaded.can_generate:
+            channel = process.descriptors
+            self.connect(Link(channel.memory, channel.command, channel.event), control)
+            self._set_states(ready)
+        if loaded.vectors is not None:
+            self.connect_vectors(loaded, control)
+        if self.engine is not None and self.engine_ready is not None:
+            await self.engine_ready(self.engine)
+
+    def connect(self, link: Link, control: Asking) -> None:
+        """The engine generates."""
+        if self.engine is None:
+            self.engine = Engine(
+                n_slots=self.settings.n_parallel,
+                queue_max=self.settings.queue_max,
+                trace=self._trace,
+                on_broken=lambda reason: self._process.kill(reason) if self._process is not None else None,
+            )
+        self.engine.connect(link, control)
+
+    def connect_vectors(self, loaded: Loaded, control: Asking) -> None:
+        """The engine computes vectors."""
+        assert loaded.vectors is not None
+        n_pack, n_texts_max = loaded.vectors_pack
+        if self.embedder is None:
+            self.embedder = Embedder(
+                loaded.vectors,
+                jobs_max=self.settings.n_parallel + self.settings.queue_max,
+                n_pack=n_pack,
+                n_texts_max=n_texts_max,
+            )
+        self.embedder.connect(control)
+
+    def _set_states(self, ready: Ready) -> None:
+        settings, model, engine = self.settings, self.model, self.engine
+        if not settings.wants_states or model is None or engine is None:
+            return
+        layout, refusal = states_layout(settings, ready)
+        if layout is None:
+            log.warning("slots cannot be saved: %s", refusal)
+        if self.states is None:
+            self.states = States(engine, layout, refusal, n_vocab=model.info.n_vocab, n_ctx=model.n_ctx_slot)
+        else:
+            self.states.layout, self.states.refusal = layout, refusal
+
+    def _serving(self, seconds: float) -> None:
+        assert self.model is not None
+        if not self._is_draining:
+            self.state = State.READY
+        self.error = ""
+        log.info(
+            "model ready in %.1f s: %s, %d slots of %d tokens",
+            seconds,
+            self.model.info.description,
+            self.settings.n_parallel,
+            self.model.n_ctx_slot,
+        )
+        self._settle()
+
+    def _disconnect(self) -> None:
+        """What the engine had in flight fails."""
+        if self.engine_ended is not None:
+            self.engine_ended()
+        if self.engine is not None:
+            if self._is_draining:
+                self.engine.disconnect(FAILURE_ABORTED, RESULT_ABORTED)
+            else:
+                self.engine.disconnect()
+        if self.embedder is not None:
+            self.embedder.disconnect()
+
+    async def _watch(self, process: EngineProcess) -> None:
+        """End an engine that has work and does not get on with it."""
+        while True:
+            await asyncio.sleep(WATCH_SECONDS)
+            silent = longest = 0.0
+            if self.engine is not None:
+                silent = self.engine.silent_seconds()
+                longest = self.engine.stats().get("turn_us_max", 0) / 1e6
+            if self.embedder is not None:
+                silent = max(silent, self.embedder.silent_seconds())
+            limit = self.settings.engine_stall_seconds or max(STALL_SECONDS_MIN, STALL_STEPS * longest)
+            if silent > limit:
+                process.kill(f"it hangs: it has had work for {silent:.0f} s and finished no step")

@@ -16,4 +16,8 @@ class ComputeFailed(Exception):
 
 
 class Stopped(Exception):
-    """The engine has stopped; what waited for it is lost."""
+    """The daemon is stopping; what waited for the engine is lost."""
+
+
+class EngineEnded(Exception):
+    """The engine's process has ended, or none is running."""

@@ -10,7 +10,9 @@ class Cancel:
 class Vocab:
     n_vocab: int
     n_token_bytes: int
-    def __init__(self, table: int, handle: int, n_vocab: int, special: bool = False) -> None: ...
+    def __init__(
+        self, table: int, handle: int, n_vocab: int, special: bool = False, owner: object = None
+    ) -> None: ...
     def tokenize(
         self, text: bytes, add_special: bool, parse_special: bool, n_tokens_max: int = 0
     ) -> bytes: ...

@@ -5,15 +5,13 @@ import functools
 from contextlib import asynccontextmanager
 
 import pytest
-from support.engine_harness import GREEDY, Harness
+from support.engine_harness import GREEDY, Harness, learn_layout
+from support.local_engine import local_engine
 from support.ses1_layouts import as_blob
 
-from llamad.client.action import ACTION_SAVE, RESULT_ABORTED, Action
-from llamad.client.engine import Engine
 from llamad.client.slot_states import SlotBusy, StateRefused, States
 from llamad.client.task import RequestContext, Task
 from llamad.engine.testing.fake import Fake
-from llamad.models.host import learn_layout
 from llamad.protocol.blobs import Blob
 from llamad.ses1 import ses1
 
@@ -64,16 +62,17 @@ class Collector:
 async def states_of(fake, **options):
     h = Harness(fake, **options)
     known = learn_layout(h.core, 5, 0)
-    engine = Engine(h.core, n_slots=h.n_slots, queue_max=64)
-    engine.start()
+    local = local_engine(h.core, n_slots=h.n_slots, queue_max=64)
+    local.start()
+    engine = local.engine
     states = States(engine, known, "", n_vocab=fake.n_vocab, n_ctx=512)
     try:
-        yield engine, states, h
+        yield local, states, h
     finally:
         fake.block(False)
-        await engine.stop()
+        await local.stop()
         states.close()
-    assert engine._actions == {}
+    assert local.engine._actions == {}
     assert h.core.check_integrity() == 0
     assert fake.bad_calls == 0
 
@@ -89,8 +88,8 @@ def write(engine, h, text, slot, n_predict):
 
 @in_a_loop
 async def test_states_are_saved_and_restored():
-    async with states_of(Fake()) as (engine, states, h):
-        await write(engine, h, PROMPT, 0, 1).ended
+    async with states_of(Fake()) as (local, states, h):
+        await write(local.engine, h, PROMPT, 0, 1).ended
         saved = await states.save(0)
         assert saved.n_tokens == len(tokens_of(PROMPT))
         restored = await states.restore(1, saved.blob)
@@ -107,8 +106,8 @@ async def test_states_are_saved_and_restored():
 
 @in_a_loop
 async def test_a_wrong_state_never_reaches_the_engine():
-    async with states_of(Fake()) as (engine, states, h):
-        await write(engine, h, PROMPT, 0, 1).ended
+    async with states_of(Fake()) as (local, states, h):
+        await write(local.engine, h, PROMPT, 0, 1).ended
         saved = await states.save(0)
         n_bad = 0
         for n in range(0, saved.blob.size, 7):
@@ -117,15 +116,15 @@ async def test_a_wrong_state_never_reaches_the_engine():
             n_bad += caught.value.status == 400
         assert n_bad > 10
         assert (await states.tokens(0)).tokens == tokens_of(PROMPT)
-        assert h.core.stats()["n_restores"] == 0
+        assert h.stats()["n_restores"] == 0
 
 
 @in_a_loop
 async def test_the_buffer_grows_with_the_slot():
     """It is made for what the slot holds when it is asked for, and the slot writes on meanwhile."""
     fake = Fake(decode_us=100)
-    async with states_of(fake) as (engine, states, h):
-        sink = write(engine, h, PROMPT, 0, 300)
+    async with states_of(fake) as (local, states, h):
+        sink = write(local.engine, h, PROMPT, 0, 300)
         await sink.began
         saved = await states.save(0)
         assert sink.ended.done()
@@ -136,8 +135,8 @@ async def test_the_buffer_grows_with_the_slot():
 @in_a_loop
 async def test_who_stops_waiting_is_withdrawn():
     fake = Fake(decode_us=200)
-    async with states_of(fake) as (engine, states, h):
-        sink = write(engine, h, PROMPT, 0, 200)
+    async with states_of(fake) as (local, states, h):
+        sink = write(local.engine, h, PROMPT, 0, 200)
         await sink.began
         waiting = [asyncio.ensure_future(states.erase(0)), asyncio.ensure_future(states.save(0))]
         await asyncio.sleep(0.005)
@@ -155,12 +154,12 @@ async def test_who_stops_waiting_is_withdrawn():
 @in_a_loop
 async def test_the_end_of_the_engine_answers_everybody():
     fake = Fake(decode_us=1000)
-    async with states_of(fake) as (engine, states, h):
-        sink = write(engine, h, PROMPT, 0, -1)
+    async with states_of(fake) as (local, states, h):
+        sink = write(local.engine, h, PROMPT, 0, -1)
         await sink.began
         waiting = [asyncio.ensure_future(states.save(0)) for _ in range(3)]
         await asyncio.sleep(0.01)
-        await engine.stop()
+        await local.stop()
         for one in waiting:
             with pytest.raises(StateRefused, match="shutting down") as caught:
                 await one
@@ -168,27 +167,11 @@ async def test_the_end_of_the_engine_answers_everybody():
 
 
 @in_a_loop
-async def test_blobs_stay_while_the_engine_may_write_to_them():
-    fake = Fake()
-    async with states_of(fake) as (engine, _states, h):
-        fake.block(True)
-        sink = write(engine, h, PROMPT, 0, 1)
-        await sink.admitted
-        blob = Blob(SIZE)
-        waiting = asyncio.ensure_future(engine.act(Action(ACTION_SAVE, 0, blob)))
-        await asyncio.sleep(0.01)
-        await engine.stop()  # the engine is in a step that takes long
-        assert (await waiting).result == RESULT_ABORTED
-        assert engine._left_behind == [blob]
-        assert sink.ended.done()
-        fake.block(False)
-        engine._thread.join(10)
-
-
-@in_a_loop
 async def test_a_model_whose_states_cannot_be_saved():
-    async with states_of(Fake()) as (engine, _states, _):
-        without = States(engine, None, "with --grp-attn-n its positions are grouped", n_vocab=259, n_ctx=512)
+    async with states_of(Fake()) as (local, _states, _):
+        without = States(
+            local.engine, None, "with --grp-attn-n its positions are grouped", n_vocab=259, n_ctx=512
+        )
         for call in (without.save(0), without.restore(0, Blob(8))):
             with pytest.raises(StateRefused, match="grouped") as caught:
                 await call

@@ -2,7 +2,6 @@
 detour. Tiny models of every kind of memory, and the default model."""
 
 import struct
-from typing import Any
 
 import pytest
 from support.hosted_model import Hosted
@@ -61,8 +60,7 @@ def test_what_follows_a_restore_is_what_follows_without_it(tiny, kind, flags):
             assert h.run(h.states.tokens(slot)).tokens == TOKENS
             assert h.next(slot, MORE, N) == straight
         assert bytes(h.run(h.states.save(2)).blob) == bytes(neighbour)
-        side: Any = h.engine._side
-        assert side.check_integrity() == 0
+        assert h.local.core.check_integrity() == 0
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -197,8 +195,7 @@ def test_a_huge_key_would_reach_the_others(tiny):
 def test_the_default_model():
     with Hosted(model_path(), "-c", "1024", "-np", "2", "-fa", "off", "-ctk", "q8_0") as h:
         text = "Save this state, restore it elsewhere, and the next word is the same word."
-        assert h.host.model is not None
-        packed = h.host.model.vocab.tokenize(text.encode(), True, True)
+        packed = h.vocab.tokenize(text.encode(), True, True)
         tokens = list(struct.unpack(f"<{len(packed) // 4}i", packed))
         h.read(0, tokens[:-1])
         data = saved_bytes(h, 0)

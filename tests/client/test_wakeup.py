@@ -4,9 +4,9 @@ import asyncio
 import time
 
 from support.engine_harness import GREEDY, Harness
+from support.local_engine import local_engine
 from support.timing_retries import learned
 
-from llamad.client.engine import Engine
 from llamad.client.task import RequestContext, Task
 from llamad.client.wakeup import Gathering
 from llamad.engine.testing.fake import Fake
@@ -147,8 +147,9 @@ def test_an_idle_engine_reads_in_one_step_what_came_together():
     async def run() -> int:
         fake = Fake()
         h = Harness(fake, n_slots=8, has_device=True)
-        engine = Engine(h.core, n_slots=8, queue_max=8)
-        engine.start()
+        local = local_engine(h.core, n_slots=8, queue_max=8)
+        local.start()
+        engine = local.engine
         sinks = []
         n_admitted = 0
         for i in range(6):
@@ -159,7 +160,7 @@ def test_an_idle_engine_reads_in_one_step_what_came_together():
             n_admitted = max(n_admitted, 8 - h.core.n_idle() if fake.n_decodes == 0 else 0)
             await turns(1)
         await asyncio.gather(*[sink.future for sink in sinks])
-        await engine.stop()
+        await local.stop()
         assert n_admitted > 0  # while the next was on its way
         return fake.n_decodes
 

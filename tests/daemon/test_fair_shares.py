@@ -18,9 +18,9 @@ N_MANY = 12
 def slow_grammars(monkeypatch):
     compile_ = Grammars.compile
 
-    def slow(self, wanted, vocab):
+    def slow(self, wanted, engine, loop):
         time.sleep(0.2)
-        return compile_(self, wanted, vocab)
+        return compile_(self, wanted, engine, loop)
 
     monkeypatch.setattr(Grammars, "compile", slow)
 

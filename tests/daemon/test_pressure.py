@@ -382,12 +382,12 @@ def test_a_blocked_engine_does_not_hold_the_exit_up():
     fake.block(True)
     thread, results = in_background(server.client.post, "/completion", {"prompt": "stuck"})
     server.until(lambda: server.engine.n_running == 1)
-    engine = server.engine
+    local = server.host.local
     server.leave()
     thread.join(30)
     assert results[0].status == 503
     fake.block(False)
-    server.until(lambda: not engine.is_alive)
+    server.until(lambda: not local.is_alive)
 
 
 def test_first_token_and_gaps_are_right_for_plain_requests():

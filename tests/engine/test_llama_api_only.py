@@ -10,7 +10,7 @@ from support.engine_harness import Harness
 from support.hosted_model import Hosted
 from support.live_daemon import model_path
 
-from llamad._llama import lib
+from llamad._llama import ffi, lib
 from llamad.engine.loading import memory
 from llamad.engine.testing.fake import Fake
 
@@ -40,7 +40,7 @@ def run_fake(api_only: bool) -> tuple[list[bytes], dict[str, int]]:
         fake.block(False)
         h.wait(*streams, *burst)
         texts = [h.text(task) for task in (*streams, beside, *burst)]
-        stats = h.core.stats()
+        stats = h.stats()
         h.collect()
         counts = {
             "early": stats["n_landed"],
@@ -58,15 +58,11 @@ def test_the_fake_gets_the_same_texts_without_any_of_it():
     assert not any(did_not.values()), did_not
 
 
-def run_model(folder: Path, *flags: str) -> tuple[list[bytes], list[list[int]], list[dict[str, int]], bool]:
-    """The prompts' tokens, the greedy tokens behind them, all at once, the step trace, and whether words are kept."""
+def run_model(folder: Path, *flags: str) -> tuple[list[bytes], list[list[int]], list[dict[str, int]]]:
+    """The prompts' tokens, the greedy tokens behind them, all at once, and the step trace."""
     trace = folder / f"steps{len(flags)}.jsonl"
     with Hosted(model_path(), "-np", "6", "-c", "1536", "--step-trace", str(trace), *flags) as h:
-        loaded, model = h.host.loaded, h.host.model
-        assert loaded is not None
-        assert model is not None
-        prompts = [model.vocab.tokenize(text.encode(), True, False) for text in TEXTS]
-        knows_words = lib.llamad_knows_words(lib.llama_model_get_vocab(loaded._handle)) == 1
+        prompts = [h.vocab.tokenize(text.encode(), True, False) for text in TEXTS]
 
         async def write() -> list[list[int]]:
             ids = [list(struct.unpack(f"<{len(prompt) // 4}i", prompt)) for prompt in prompts]
@@ -74,16 +70,24 @@ def run_model(folder: Path, *flags: str) -> tuple[list[bytes], list[list[int]], 
             return [sink.tokens for sink, _ in found]
 
         texts = h.run(write())
-    return prompts, texts, [json.loads(line) for line in trace.read_text().splitlines()], knows_words
+    return prompts, texts, [json.loads(line) for line in trace.read_text().splitlines()]
 
 
 def test_the_model_writes_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     """Computed here as if a device did it, so that the usual run pads its prompts."""
     monkeypatch.setattr(memory, "computes", lambda *_: True)
-    prompts, texts, steps, knows_words = run_model(tmp_path)
-    plain_prompts, plain_texts, plain_steps, plain_knows_words = run_model(tmp_path, "--llama-api-only")
+    prompts, texts, steps = run_model(tmp_path)
+    plain_prompts, plain_texts, plain_steps = run_model(tmp_path, "--llama-api-only")
     assert plain_prompts == prompts
     assert plain_texts == texts
     assert any(step["n_fillers"] for step in steps)
     assert not any(step["n_fillers"] for step in plain_steps)
-    assert (knows_words, plain_knows_words) == (True, False)
+
+
+@pytest.mark.parametrize("api_only", [False, True])
+def test_the_front_tokenizes_with_words_of_its_own_or_without(api_only: bool):
+    handle = lib.llamad_vocab_open(model_path().encode(), ffi.NULL, api_only)
+    try:
+        assert lib.llamad_knows_words(lib.llama_model_get_vocab(handle)) == (not api_only)
+    finally:
+        lib.llamad_model_close(handle)

@@ -30,7 +30,7 @@ def test_a_group_reads_its_prompt_once(unified, cache_prompt):
         assert all(h.text(task) == b"answer" for task in tasks)
         assert n_read(h) == N_PROMPT + 3
         assert fake.n_copies == 3
-        assert h.core.stats()["n_copied"] == 3 * (N_PROMPT - 1)
+        assert h.stats()["n_copied"] == 3 * (N_PROMPT - 1)
 
 
 def test_without_a_group_each_reads_the_prompt_itself():

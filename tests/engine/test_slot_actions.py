@@ -7,7 +7,7 @@ import struct
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.engine_harness import ACTED, ADMITTED, STEP, Harness
+from support.engine_harness import ACTED, ADMITTED, STEP, Harness, learn_layout
 
 from llamad.client.action import (
     ACTION_ERASE,
@@ -26,7 +26,6 @@ from llamad.client.action import (
     RESULT_TOO_SMALL,
 )
 from llamad.engine.testing.fake import Fake
-from llamad.models.host import learn_layout
 from llamad.protocol.blobs import Blob
 from llamad.ses1 import ses1
 
@@ -270,7 +269,7 @@ def test_a_failed_restore_leaves_an_empty_slot():
         assert restore(h, 1, blob).result == RESULT_FAILED
         assert told(h, 1) == []
         assert told(h, 0) == tokens_of(PROMPT)
-        assert h.core.stats()["n_restores"] == 0
+        assert h.stats()["n_restores"] == 0
         assert restore(h, 1, blob).result == RESULT_DONE
         task = h.submit(PROMPT + b"!", id_slot=1, n_predict=3)
         h.wait(task)

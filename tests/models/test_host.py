@@ -1,31 +1,33 @@
-"""A host whose threads cannot be started says so; it does not load forever."""
+"""When an engine that ended is started again, and when not."""
 
-import asyncio
-import threading
-
-import pytest
-
-from llamad.engine import llama_log
-from llamad.flags import parse
-from llamad.models.host import Host, State
+from llamad.models.restarts import DELAY_MAX_SECONDS, N_ENDS_MAX, N_LOADS_MAX, SOUND_SECONDS, Restarts
 
 
-@pytest.mark.parametrize("name", ["llamad-load", "llamad-engine"])
-def test_a_thread_that_cannot_be_started_fails_the_load(monkeypatch, tiny, name):
-    start = threading.Thread.start
+def test_one_end_is_followed_by_a_start_at_once():
+    restarts = Restarts()
+    assert [restarts.delay(SOUND_SECONDS) for _ in range(50)] == [0.0] * 50
+    assert restarts.n_total == 50
 
-    def refuse(thread):
-        if thread.name == name:
-            raise RuntimeError("can't start new thread")
-        start(thread)
 
-    async def load(host):
-        log.attach(asyncio.get_running_loop())
-        await host.load()
-        assert host.state is State.FAILED
-        assert "can't start new thread" in host.error
-        await host.close()
+def test_ends_in_a_row_are_followed_by_longer_and_longer_pauses_and_then_by_nothing():
+    restarts = Restarts()
+    delays = [restarts.delay(1.0) for _ in range(N_ENDS_MAX)]
+    assert delays[-1] is None
+    waited = [delay for delay in delays if delay is not None]
+    assert waited == sorted(waited)
+    assert waited[:4] == [0.0, 1.0, 2.0, 4.0]
+    assert max(waited) == DELAY_MAX_SECONDS
+    assert "ended 10 times" in restarts.reason()
 
-    log = llama_log.LlamaLog()
-    monkeypatch.setattr(threading.Thread, "start", refuse)
-    asyncio.run(load(Host(parse(["-m", str(tiny), "-t", "1", "-c", "256"], {}).settings)))
+
+def test_engines_that_never_serve_are_given_up_sooner():
+    restarts = Restarts()
+    assert [restarts.delay(None) for _ in range(N_LOADS_MAX)] == [0.0, 1.0, 2.0, None]
+    assert "4 starts in a row failed" in restarts.reason()
+
+
+def test_an_engine_that_serves_makes_up_for_those_that_did_not():
+    restarts = Restarts()
+    for _ in range(20):
+        assert restarts.delay(None) == 0.0
+        assert restarts.delay(SOUND_SECONDS) == 0.0

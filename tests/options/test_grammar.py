@@ -351,10 +351,10 @@ class Counted(Grammars):
         self.go = threading.Event()
         self.go.set()
 
-    def compile(self, wanted, vocab):
+    def compile(self, wanted, engine, loop):
         self.compiled.append(wanted.grammar or wanted.schema)
         assert self.go.wait(30)
-        return super().compile(wanted, vocab)
+        return super().compile(wanted, engine, loop)
 
 
 class CountedDaemon(Faked):

@@ -7,7 +7,7 @@ import threading
 import time
 from collections import defaultdict
 
-from llamad.client.action import Acted
+from llamad.client.action import RESULT_DONE, Acted
 from llamad.client.port import Port
 from llamad.engine.core import Core
 from llamad.engine.testing.fake import Fake
@@ -15,6 +15,7 @@ from llamad.options.table import Options
 from llamad.protocol.blobs import Blob
 from llamad.protocol.command import Command
 from llamad.protocol.sampling_params import Sampling
+from llamad.ses1.ses1 import Layout
 from llamad.tokenizer.vocab import Vocab
 
 ADMITTED, TEXT, DONE, FAILED, STEP, ACTED, PROMPT = range(1, 8)
@@ -45,6 +46,12 @@ def flat(event):
     return *event[:2], *fields
 
 
+def learn_layout(core: Core, token: int, n_window: int = 0) -> Layout:
+    """The layout of this core's states, before its thread runs."""
+    one, two = core.probe(token)
+    return Layout(one, two, n_window)
+
+
 class Harness:
     """Collects events by task. Leaving the block stops the engine and checks that everything was given back."""
 
@@ -70,10 +77,14 @@ class Harness:
         self.steps = []
         self.order = []  # kind and task or action of every event, as they came
         self.acted = {}  # action: its event, or None while it waits
-        self.blobs = []
+        self.blobs = {}
         self.next_id = 1
         self.sampling = GREEDY
-        self._thread = threading.Thread(target=self.core.run, daemon=True)
+        self.was_lost = False  # the engine ended by itself
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def _run(self) -> None:
+        self.was_lost = not self.core.run()
 
     def __enter__(self):
         self._thread.start()
@@ -144,7 +155,9 @@ class Harness:
         action_id = self.next_id
         self.next_id += 1
         self.acted[action_id] = None
-        self.blobs.append(blob)
+        self.blobs[action_id] = blob
+        if blob is not None:
+            options["n_bytes"] = blob.size
         blob_id = blob.id if blob is not None else 0
         while not self.port.act(action_id, kind, slot, blob_id, nowait=nowait, **options):
             self.collect()
@@ -165,11 +178,27 @@ class Harness:
                     self.steps.append(event)
                 elif event[0] == ACTED:
                     assert self.acted[event[1]] is None, "an action was answered twice"
-                    self.acted[event[1]] = Acted(*event[2:])
+                    self._on_acted(event[1], Acted(*event[2:]))
                 else:
                     self.events[event[1]].append(event)
             if not events:
                 return
+
+    def _on_acted(self, action_id: int, acted: Acted) -> None:
+        self.acted[action_id] = acted
+        blob = self.blobs.pop(action_id)
+        if blob is not None and acted.result == RESULT_DONE:
+            blob.size = acted.n_bytes
+
+    def stats(self) -> dict[str, int]:
+        """The engine's counters, those of the events that were collected among them: it publishes at its turn's end."""
+        turn = self.port.turn()
+        self.until(lambda: self.port.turn() != turn or turn[1] or self.fake.is_waiting or not self.is_alive)
+        return self.port.stats()
+
+    @property
+    def is_alive(self) -> bool:
+        return self._thread.is_alive()
 
     def until(self, condition) -> None:
         """Collect events until the condition holds."""

@@ -5,67 +5,91 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from typing import Any
+from typing import Any, Protocol
 
 import uvloop
 
 from llamad.daemon import Daemon
 from llamad.engine.core import Core
-from llamad.engine.embedder import Computer
 from llamad.engine.testing.fake import Fake
 from llamad.flags import parse
-from llamad.models.host import Host
-from llamad.protocol.model_info import Model, ModelInfo
+from llamad.models.host import Host, State
+from llamad.protocol.control_messages import Loaded
+from llamad.protocol.model_info import Model, ModelInfo, VectorInfo
 from llamad.tokenizer.vocab import Vocab
 from support.http_client import Client
+from support.local_engine import Computer, LocalAsking, LocalEngine
 
 WAIT_SECONDS = 30
 
 
+class Vectors(Computer, Protocol):
+    """What computes vectors, and what of."""
+
+    info: VectorInfo
+    n_pack: int
+    n_seq_max: int
+
+
 class FakedHost(Host):
+    """A host whose engine is a thread of this process."""
+
     def __init__(
-        self, settings: Any, fake: Fake, n_ctx: int, n_batch: int, vectors: Computer | None = None
+        self, settings: Any, fake: Fake, n_ctx: int, n_batch: int, vectors: Vectors | None = None
     ) -> None:
         super().__init__(settings)
         self.vectors_fake = vectors
         self.fake = fake
         self.n_ctx_fake = n_ctx
         self.n_batch_fake = n_batch
-
-    def computer(self) -> Computer | None:
-        return self.vectors_fake
+        self.local: LocalEngine | None = None
 
     async def load(self) -> None:
         vocab = Vocab(self.fake.table, self.fake.vocab, self.fake.n_vocab)
         info = ModelInfo("fake.gguf", "fake", 1, self.fake.n_vocab, 8192, 16, 1000, 4000, "", 0, 1, -1, True)
+        vectors = self.vectors_fake
         self.model = Model(
             info,
             vocab,
             n_ctx=self.n_ctx_fake * self.settings.n_parallel,
             n_ctx_slot=self.n_ctx_fake,
-            vectors=self.vectors_fake.info if self.vectors_fake is not None else None,
+            vectors=vectors.info if vectors is not None else None,
         )
         assert self.prepare is not None
         self.prepare(self.model)
-        self.start(
-            Core(
-                vocab,
-                self.fake.ctx,
-                n_slots=self.settings.n_parallel,
-                n_ctx=self.n_ctx_fake,
-                n_cells=0,
-                n_batch=self.n_batch_fake,
-                n_ubatch=min(512, self.n_batch_fake),
-                n_swa=0,
-                add_bos=True,
-                similarity_min=0.5,
-                step_tokens_max=self.settings.step_tokens_max,
-                n_sampler_threads=1,
-                cont_batching=True,
-                tracing=False,
-                n_text_max=max(info.n_ctx_train, self.n_ctx_fake),
-            )
+        core = Core(
+            vocab,
+            self.fake.ctx,
+            n_slots=self.settings.n_parallel,
+            n_ctx=self.n_ctx_fake,
+            n_cells=0,
+            n_batch=self.n_batch_fake,
+            n_ubatch=min(512, self.n_batch_fake),
+            n_swa=0,
+            add_bos=True,
+            similarity_min=0.5,
+            step_tokens_max=self.settings.step_tokens_max,
+            n_sampler_threads=1,
+            cont_batching=True,
+            tracing=False,
+            n_text_max=max(info.n_ctx_train, self.n_ctx_fake),
         )
+        asking = LocalAsking(vocab, vectors)
+        self.connect(core.link, asking)
+        assert self.engine is not None
+        self.local = LocalEngine(core, self.engine, asking)
+        self.local.start()
+        if vectors is not None:
+            pack = (vectors.n_pack, vectors.n_seq_max)
+            self.connect_vectors(Loaded(info, 0, 0, True, vectors.info, pack, []), asking)
+        assert self.engine_ready is not None
+        await self.engine_ready(self.engine)
+        self.state = State.READY
+
+    async def close(self) -> None:
+        if self.local is not None:
+            await self.local.stop()
+        await super().close()
 
 
 class Faked:
@@ -78,7 +102,7 @@ class Faked:
         n_ctx: int = 512,
         n_batch: int = 64,
         load: bool = True,
-        vectors: Computer | None = None,
+        vectors: Vectors | None = None,
     ) -> None:
         self.fake = fake
         settings = parse(["-m", "fake.gguf", "--port", "0", *flags], {}).settings

@@ -32,15 +32,16 @@ class Outcome:
 
 
 def _use(path: str, flags: tuple[str, ...]) -> int:
+    from llamad.protocol.errors import LoadError
     from support.hosted_model import Hosted
 
     try:
         hosted = Hosted(path, *flags)
-    except AssertionError as error:
+    except LoadError as error:
         print("REFUSED", error)
         return REFUSED
     with hosted:
-        vocab = hosted.host.loaded.model.vocab
+        vocab = hosted.vocab
         try:
             tokens = memoryview(vocab.tokenize(b"Hello world\n ab", True, True)).cast("i").tolist()
         except ValueError:  # a vocabulary in which the text cannot be written

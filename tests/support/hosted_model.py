@@ -7,13 +7,19 @@ import struct
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+from llamad.client.engine import Engine
 from llamad.client.slot_states import States
+from llamad.client.step_trace import StepTrace
 from llamad.client.task import Done, RequestContext, Task, TokenProbs
 from llamad.client.text_event import TextEvent
-from llamad.engine import llama_log as llamalog
+from llamad.engine.instance import Instance
+from llamad.engine.llama_log import LlamaLog
+from llamad.engine.loading.opening import Loading
 from llamad.flags import parse
-from llamad.models.host import Host, State
+from llamad.models.host import states_layout
+from llamad.protocol.channel import Descriptors
 from support.engine_harness import GREEDY
+from support.local_engine import LocalAsking, LocalEngine
 
 T = TypeVar("T")
 WAIT_SECONDS = 60
@@ -43,20 +49,35 @@ class Sink:
 
 
 class Hosted:
-    """With one thread, as the tests of the whole program have it."""
+    """With one thread, as the tests of the whole program have it. Raises LoadError."""
 
     def __init__(self, model: str, *flags: str) -> None:
-        settings = parse(["-m", model, "-t", "1", "--slots", *flags], {}).settings
+        self.settings = settings = parse(["-m", model, "-t", "1", "--slots", *flags], {}).settings
         self.loop = asyncio.new_event_loop()
-        self.log = llamalog.LlamaLog()  # else llama.cpp writes to stderr
-        self.log.attach(self.loop)
-        self.host = Host(settings)
-        self.run(self.host.load())
-        assert self.host.state is State.READY, self.host.error
-        assert self.host.states is not None
-        assert self.host.engine is not None
-        self.states: States = self.host.states
-        self.engine = self.host.engine
+        self.log = LlamaLog()  # else llama.cpp writes to stderr
+        try:
+            self.instance = Instance(settings, Descriptors.create(), Loading())
+            ready = self.instance.prepare()
+        finally:
+            self.log.drain()
+        core = self.instance.core
+        assert core is not None
+        trace = StepTrace(settings.step_trace) if settings.step_trace else None
+        self.engine = Engine(n_slots=settings.n_parallel, queue_max=settings.queue_max, trace=trace)
+        self.vocab = self.instance.loaded.vocab
+        self.local = LocalEngine(core, self.engine, LocalAsking(self.vocab))
+        self.run(self._start())
+        layout, refusal = states_layout(settings, ready)
+        self.states = States(
+            self.engine,
+            layout,
+            refusal,
+            n_vocab=self.instance.loaded.info.n_vocab,
+            n_ctx=self.instance.loaded.n_ctx_slot,
+        )
+
+    async def _start(self) -> None:
+        self.local.start()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         return self.loop.run_until_complete(asyncio.wait_for(work, WAIT_SECONDS))
@@ -88,8 +109,10 @@ class Hosted:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.run(self.host.close())
-        if self.host.loaded is not None:
-            self.host.loaded.close()
-        self.log.detach(self.loop)
+        self.run(self.local.stop())
+        self.engine.close()
+        self.states.close()
+        self.local.close()
+        self.instance.close()
+        self.log.drain()
         self.loop.close()

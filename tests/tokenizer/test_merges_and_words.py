@@ -13,9 +13,8 @@ from support.live_daemon import model_path
 from support.models.tiny_model import tokenizer_of, write_tiny
 
 from llamad._llama import ffi, lib
-from llamad.engine.loading.model import load
-from llamad.engine.loading.opening import Loading
 from llamad.flags import parse
+from llamad.tokenizer.vocab_file import VocabFile
 
 # One of each family first: the others have the same expressions under another name.
 PRES = ["gpt-2", "smollm", "llama-bpe", "qwen2", "qwen35", "gpt-4o", "tekken", "deepseek-v3"]
@@ -88,8 +87,10 @@ def plain(vocab, text: bytes, n_max: int, add_special: bool, parse_special: bool
 
 class Opened:
     def __init__(self, path: str, *flags: str) -> None:
-        self.model = load(parse(["-m", path, "-c", "64", *flags], {}).settings, 1, Loading())
-        self.vocab = lib.llama_model_get_vocab(self.model._handle)
+        settings = parse(["-m", path, *flags], {}).settings
+        self.file = VocabFile(path, settings.override_kv, api_only=settings.llama_api_only)
+        self.words = self.file.vocab(special=False)
+        self.vocab = lib.llama_model_get_vocab(self.file.handle)
         t_end = time.monotonic() + 60
         while self.knows_words and not lib.llamad_knows_merges(self.vocab):
             assert time.monotonic() < t_end, "the merges were not read"
@@ -104,21 +105,17 @@ class Opened:
             n, expected = plain(self.vocab, text, len(text) * 3 + 8, add_special, parse_special)
             if n < 0:  # bytes that llama.cpp takes for a code point that there is not
                 with pytest.raises(ValueError, match="could not be tokenized"):
-                    self.model.model.vocab.tokenize(text, add_special, parse_special)
+                    self.words.tokenize(text, add_special, parse_special)
                 continue
             for _ in range(2):  # unknown words, then known ones
-                found = (
-                    memoryview(self.model.model.vocab.tokenize(text, add_special, parse_special))
-                    .cast("i")
-                    .tolist()
-                )
+                found = memoryview(self.words.tokenize(text, add_special, parse_special)).cast("i").tolist()
                 assert found == expected, (text, add_special, parse_special)
 
     def __enter__(self) -> "Opened":
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.model.close()
+        del self.words, self.file
 
 
 def tiny(folder, **options) -> str:
@@ -190,7 +187,7 @@ def test_every_token_that_is_a_word_and_every_two_of_them(opened):
 
 def asked(opened: Opened, text: bytes, add_special: bool = False) -> int:
     """For how many bytes of it llama.cpp was asked."""
-    opened.model.model.vocab.tokenize(text, add_special, True)
+    opened.words.tokenize(text, add_special, True)
     return lib.llamad_words_asked()
 
 
@@ -225,25 +222,26 @@ def test_special_tokens_that_are_no_part_of_a_plain_word_do_not_matter(tmp_path)
 
 
 def test_a_model_that_is_used_or_closed_while_its_merges_are_read(tmp_path):
-    flags = parse(["-m", tiny(tmp_path), "-c", "64"], {}).settings
+    path = tiny(tmp_path)
     text = b"Some words, which nobody has seen: xkwt qjxz."
     for n in (0, 1, 200):
-        model = load(flags, 1, Loading())
-        _, expected = plain(lib.llama_model_get_vocab(model._handle), text, len(text), False, True)
+        file = VocabFile(path, (), api_only=False)
+        words = file.vocab(special=False)
+        _, expected = plain(lib.llama_model_get_vocab(file.handle), text, len(text), False, True)
         for _ in range(n):
-            assert memoryview(model.model.vocab.tokenize(text, False, True)).cast("i").tolist() == expected
-        model.close()
+            assert memoryview(words.tokenize(text, False, True)).cast("i").tolist() == expected
+        del words, file
 
 
 def test_merges_of_a_file_that_was_written_to_since_are_not_used(tmp_path):
     """It is read again beside the start, which takes a while: six tries to be faster."""
     path = tiny(tmp_path)
     for _ in range(6):
-        model = load(parse(["-m", path, "-c", "64"], {}).settings, 1, Loading())
+        file = VocabFile(path, (), api_only=False)
         os.utime(path)
         time.sleep(0.5)
-        is_used = lib.llamad_knows_merges(lib.llama_model_get_vocab(model._handle)) == 1
-        model.close()
+        is_used = lib.llamad_knows_merges(lib.llama_model_get_vocab(file.handle)) == 1
+        del file
         if not is_used:
             return
     pytest.fail("they were used")
@@ -258,7 +256,7 @@ def test_a_word_that_no_merges_lead_to(tmp_path):
         changed = {"tokenizer.ggml.pre": pre, "tokenizer.ggml.tokens": tokens}
         with Opened(tiny(tmp_path, tokenizer=changed)) as opened:
             opened.check(b"a qvzzhk, and qvzzhkqvzzhk.")
-            found.append(bytes(opened.model.model.vocab.tokenize(b" qvzzhk", False, True)))
+            found.append(bytes(opened.words.tokenize(b" qvzzhk", False, True)))
     assert len(found[0]) > len(found[1]) == 4
 
 
@@ -355,7 +353,7 @@ def test_another_model_has_words_of_its_own(tmp_path):
         with Opened(tiny(tmp_path, tokenizer={"tokenizer.ggml.tokens": tokens})) as opened:
             assert opened.knows_words
             opened.check(b"much of the rest")
-            found.append(bytes(opened.model.model.vocab.tokenize(b"much of the rest", False, True)))
+            found.append(bytes(opened.words.tokenize(b"much of the rest", False, True)))
     assert found[0] == found[2] != found[1]
 
 
@@ -364,11 +362,11 @@ def test_texts_have_a_token_before_and_behind_them(tmp_path, bos, eos):
     changed = {"tokenizer.ggml.add_bos_token": bos, "tokenizer.ggml.add_eos_token": eos}
     with Opened(tiny(tmp_path, tokenizer=changed)) as opened:
         assert opened.knows_words
-        whole = memoryview(opened.model.model.vocab.tokenize(b"some words", True, True)).cast("i").tolist()
-        bare = memoryview(opened.model.model.vocab.tokenize(b"some words", False, True)).cast("i").tolist()
+        whole = memoryview(opened.words.tokenize(b"some words", True, True)).cast("i").tolist()
+        bare = memoryview(opened.words.tokenize(b"some words", False, True)).cast("i").tolist()
         assert len(whole) == len(bare) + bos + eos
-        first = opened.model.model.vocab.piece(lib.llama_vocab_bos(opened.vocab), True)
-        last = opened.model.model.vocab.piece(lib.llama_vocab_eos(opened.vocab), True)
+        first = opened.words.piece(lib.llama_vocab_bos(opened.vocab), True)
+        last = opened.words.piece(lib.llama_vocab_eos(opened.vocab), True)
         for text in (b"", b" ", b"some words", b"some words " * 20):
             opened.check(text)
             opened.check(first + text)
@@ -384,9 +382,7 @@ def test_threads_have_words_of_their_own(tmp_path):
 
         def run(start: int) -> bool:
             found = (
-                memoryview(opened.model.model.vocab.tokenize(texts[(start + i) % 60], False, True))
-                .cast("i")
-                .tolist()
+                memoryview(opened.words.tokenize(texts[(start + i) % 60], False, True)).cast("i").tolist()
                 == expected[(start + i) % 60]
                 for i in range(600)
             )

@@ -4,6 +4,7 @@
 #define LLAMAD_SYSTEM_H
 
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/futex.h>
 #include <poll.h>
 #include <sched.h>
@@ -32,6 +33,8 @@ static inline int64_t now_us(void) {
 }
 
 static inline int wake_open(void) { return eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC); }
+
+static inline int dup_cloexec(int fd) { return fcntl(fd, F_DUPFD_CLOEXEC, 3); }
 
 static inline void wake_send(int fd) {
     uint64_t one = 1;

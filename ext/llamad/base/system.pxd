@@ -13,6 +13,7 @@ cdef extern from "llamad/base/system.h" nogil:
     int64_t take_time(int64_t *p) noexcept
     int64_t now_us() noexcept
     int wake_open() noexcept
+    int dup_cloexec(int fd) noexcept
     void wake_send(int fd) noexcept
     void wake_clear(int fd) noexcept
     void wake_wait(int fd, int timeout_ms) noexcept

@@ -1,24 +1,34 @@
-# Owns: the front's end of a channel: commands into one ring, events out of the other. Called on the event loop alone;
-# never waits but for events that are announced (protocol/wakeup.pyx), and knows nothing of who is at the other end.
+# Owns: the front's end of a channel: commands into one ring, events out of the other, and what the engine's board says.
+# Called on the event loop alone; never waits but for events that are announced (protocol/wakeup.pyx), and knows nothing of
+# who is at the other end. That may crash in the middle of anything, so every record is checked before it is read.
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 
-from llamad.base.system cimport now_us, store_int, take_time, wake_clear, wake_send
+from llamad.base.system cimport load_int, load_time, now_us, store_int, take_time, wake_clear, wake_send
 from llamad.client.text_event cimport TextEvent as Text
+from llamad.protocol.board cimport Stats
 from llamad.protocol.channel cimport Channel, Link
 from llamad.protocol.command cimport Command
 from llamad.protocol.messages cimport (
     COMMAND_ABORT, COMMAND_ACTION, COMMAND_PAUSE, COMMAND_RESUME, COMMAND_STOP, COMMAND_TASK, EVENT_ACTION,
     EVENT_ADMITTED, EVENT_DONE, EVENT_FAILED, EVENT_PROMPT, EVENT_STEP, EVENT_TEXT, ActionCommand, ActionEvent,
-    AdmittedEvent, DoneEvent, FailedEvent, StepEvent, StepSlot, TaskCommand, TaskRef, TextEvent, TokenProb,
+    PROBS_MAX, AdmittedEvent, DoneEvent, FailedEvent, StepEvent, StepSlot, TaskCommand, TaskRef, TextEvent, TokenProb,
 )
-from llamad.protocol.ring cimport ring_commit, ring_peek, ring_record_max, ring_release, ring_reserve
+from llamad.protocol.ring cimport (
+    ring_commit, ring_is_taken, ring_peek, ring_record_max, ring_release, ring_reserve,
+)
 from llamad.protocol.wakeup cimport wakeup_await_events, wakeup_engine
 
 cdef enum:
     POLL_MAX = 1024
+    SLOT_IDLE = 0            # of a SlotView
+
+
+class ChannelBroken(Exception):
+    """The engine wrote what no engine writes: it must be ended."""
+
 
 # What the event loop did with the engine's wake-ups.
 ctypedef struct Taken:
@@ -41,6 +51,10 @@ cdef class Port:
     def event_fd(self) -> int:
         """Readable when poll() has something."""
         return self.channel.event_fd
+
+    @property
+    def n_ubatch(self) -> int:
+        return self.channel.n_ubatch
 
     # --- commands: False means that the ring is full and the caller should try again after the next poll() -----
 
@@ -78,7 +92,7 @@ cdef class Port:
         wakeup_engine(self.channel)
 
     def wake(self) -> None:
-        store_int(&self.channel.is_gathering, 0)
+        store_int(&self.channel.head.is_gathering, 0)
         wake_send(self.channel.command_fd)
 
     cdef bint _send_ref(self, uint32_t kind, uint64_t id):
@@ -99,8 +113,8 @@ cdef class Port:
     def resume(self, id: int) -> bool:
         return self._send_ref(COMMAND_RESUME, id)
 
-    def act(self, id: int, kind: int, slot: int, blob: int, *, nowait: bool, owner: int = 0, n_tokens: int = 0,
-            n_keep: int = 0, n_discard: int = 0) -> bool:
+    def act(self, id: int, kind: int, slot: int, blob: int, *, nowait: bool, owner: int = 0, n_bytes: int = 0,
+            n_tokens: int = 0, n_keep: int = 0, n_discard: int = 0) -> bool:
         """An action on a slot (messages.pxd), answered by exactly one event. Keep the blob until then."""
         cdef ActionCommand *command
         if not 0 <= slot < self.channel.n_slots:
@@ -113,6 +127,7 @@ cdef class Port:
         command.kind = kind
         command.slot = slot
         command.blob = blob
+        command.n_bytes = n_bytes
         command.owner = owner
         command.nowait = nowait
         command.n_tokens = n_tokens
@@ -129,8 +144,10 @@ cdef class Port:
 
     def poll(self) -> list[tuple]:
         """What the engine has said since the last call; each a tuple of (kind, task id, ...). Bounded, so that
-        an engine that writes faster than this reads cannot keep the event loop here; event_fd then stays readable."""
+        an engine that writes faster than this reads cannot keep the event loop here; event_fd then stays readable.
+        Raises ChannelBroken."""
         cdef uint32_t kind = 0
+        cdef uint64_t n = 0
         cdef int32_t n_left = POLL_MAX
         cdef int64_t t_wake
         cdef void *payload
@@ -138,31 +155,19 @@ cdef class Port:
         wake_clear(self.channel.event_fd)
         with nogil:
             wakeup_await_events(self.channel)
-        t_wake = take_time(&self.channel.t_wake_us)
+        t_wake = take_time(&self.channel.head.t_wake_us)
         self.taken.t_us = now_us()
-        payload = ring_peek(&self.channel.events, &kind)
+        payload = ring_peek(&self.channel.events, &kind, &n)
         while payload != NULL:
-            if kind == EVENT_TEXT:
-                out.append(_text_event(<TextEvent *>payload))
-            elif kind == EVENT_PROMPT:
-                out.append(_prompt_event(<TextEvent *>payload))
-            elif kind == EVENT_ADMITTED:
-                out.append(_admitted_event(<AdmittedEvent *>payload))
-            elif kind == EVENT_DONE:
-                out.append(_done_event(<DoneEvent *>payload))
-            elif kind == EVENT_FAILED:
-                out.append((EVENT_FAILED, (<FailedEvent *>payload).id, (<FailedEvent *>payload).failure,
-                            (<FailedEvent *>payload).code))
-            elif kind == EVENT_ACTION:
-                out.append(_action_event(<ActionEvent *>payload))
-            elif kind == EVENT_STEP:
-                out.append(_step_event(<StepEvent *>payload))
+            out.append(_event(kind, payload, n))
             ring_release(&self.channel.events)
             n_left -= 1
             if n_left == 0:
                 wake_send(self.channel.event_fd)
                 break
-            payload = ring_peek(&self.channel.events, &kind)
+            payload = ring_peek(&self.channel.events, &kind, &n)
+        if self.channel.events.is_broken:
+            raise ChannelBroken("the ring of events")
         if t_wake and out:  # the turn before may have taken what this wake-up was for
             self.taken.n_wakes += 1
             self.taken.wake_us += self.taken.t_us - t_wake
@@ -178,6 +183,66 @@ cdef class Port:
         """Wake-ups that were answered, and the sums of their microseconds: wake, write."""
         return self.taken.n_wakes, self.taken.wake_us, self.taken.write_us
 
+    # --- the engine's board: read without asking the engine -------------------------------------------------------
+
+    def stats(self) -> dict[str, int]:
+        """Counters and times (µs) of the engine."""
+        cdef Stats stats = self.channel.board.stats
+        return stats
+
+    def slots(self) -> list[tuple[int, int, int, int]]:
+        """(state, tokens held, tokens decoded, prompt tokens taken from the cache) of every slot."""
+        cdef int32_t i
+        return [(self.channel.slots[i].state, self.channel.slots[i].n_tokens, self.channel.slots[i].n_decoded,
+                 self.channel.slots[i].n_cached) for i in range(self.channel.n_slots)]
+
+    def n_idle(self) -> int:
+        cdef int32_t i, n = 0
+        for i in range(self.channel.n_slots):
+            n += self.channel.slots[i].state == SLOT_IDLE
+        return n
+
+    def turn(self) -> tuple[int, bool]:
+        """When the engine began its turn, and whether it rests."""
+        return load_time(&self.channel.board.t_turn_us), load_int(&self.channel.board.is_resting) != 0
+
+    def silent_us(self) -> int:
+        """How long an engine that has something to do has not got on; 0 for one that rests."""
+        if load_int(&self.channel.board.is_resting) and ring_is_taken(&self.channel.commands):
+            return 0
+        return max(0, now_us() - load_time(&self.channel.board.t_turn_us))
+
+
+cdef tuple _event(uint32_t kind, const void *payload, uint64_t n):
+    """The event of a record with a payload of n bytes. Raises ChannelBroken."""
+    if kind == EVENT_TEXT and n >= sizeof(TextEvent):
+        return _text_event(<const TextEvent *>payload, n - sizeof(TextEvent))
+    if kind == EVENT_PROMPT and n >= sizeof(TextEvent):
+        return _prompt_event(<const TextEvent *>payload, n - sizeof(TextEvent))
+    if kind == EVENT_ADMITTED and n >= sizeof(AdmittedEvent):
+        return _admitted_event(<const AdmittedEvent *>payload)
+    if kind == EVENT_DONE and n >= sizeof(DoneEvent):
+        return _done_event(<const DoneEvent *>payload)
+    if kind == EVENT_FAILED and n >= sizeof(FailedEvent):
+        return (EVENT_FAILED, (<const FailedEvent *>payload).id, (<const FailedEvent *>payload).failure,
+                (<const FailedEvent *>payload).code)
+    if kind == EVENT_ACTION and n >= sizeof(ActionEvent):
+        return _action_event(<const ActionEvent *>payload)
+    if kind == EVENT_STEP and n >= sizeof(StepEvent):
+        return _step_event(<const StepEvent *>payload, n - sizeof(StepEvent))
+    raise ChannelBroken(f"an event of kind {kind} with {n} bytes")
+
+
+cdef int _check_text(const TextEvent *event, uint64_t n) except -1:
+    """Whether what follows the event fits into n bytes."""
+    cdef int64_t n_tokens = event.n_tokens, n_rows = event.n_prob_tokens, n_top = event.n_top, n_bytes = event.n_bytes
+    cdef int64_t n_most = <int64_t>n
+    if (not 0 <= n_tokens <= n_most or not 0 <= n_rows <= n_tokens or not 0 <= n_top <= PROBS_MAX
+            or not 0 <= n_bytes <= n_most
+            or n_tokens * 4 + n_rows * (1 + n_top) * <int64_t>sizeof(TokenProb) + n_bytes > n_most):
+        raise ChannelBroken("a text that does not fit its record")
+    return 0
+
 
 cdef list _probs(const TextEvent *event, const TokenProb *rows):
     """For each token its own value and those of the top tokens."""
@@ -186,11 +251,12 @@ cdef list _probs(const TextEvent *event, const TokenProb *rows):
     out = []
     for i in range(event.n_prob_tokens):
         row = rows + <size_t>i * <size_t>(1 + event.n_top)
-        out.append((row.value, [(row[1 + k].id, row[1 + k].value) for k in range(row.id)]))
+        out.append((row.value, [(row[1 + k].id, row[1 + k].value) for k in range(min(row.id, event.n_top))]))
     return out
 
 
-cdef tuple _text_event(const TextEvent *event):
+cdef tuple _text_event(const TextEvent *event, uint64_t n):
+    _check_text(event, n)
     cdef const int32_t *tokens = <const int32_t *>(event + 1)
     cdef const TokenProb *rows = <const TokenProb *>(tokens + event.n_tokens)
     cdef const char *text = <const char *>(rows + <size_t>event.n_prob_tokens * <size_t>(1 + event.n_top))
@@ -200,7 +266,8 @@ cdef tuple _text_event(const TextEvent *event):
         event.t_us, event.t_prompt_us, event.t_predict_us, _probs(event, rows) if event.n_top else []))
 
 
-cdef tuple _prompt_event(const TextEvent *event):
+cdef tuple _prompt_event(const TextEvent *event, uint64_t n):
+    _check_text(event, n)
     cdef const int32_t *tokens = <const int32_t *>(event + 1)
     cdef int32_t i
     return (EVENT_PROMPT, event.id, [tokens[i] for i in range(event.n_tokens)],
@@ -221,9 +288,11 @@ cdef tuple _action_event(const ActionEvent *event):
     return (EVENT_ACTION, event.id, event.result, event.n_tokens, event.n_bytes, event.stall_us, event.n_processed)
 
 
-cdef tuple _step_event(const StepEvent *event):
+cdef tuple _step_event(const StepEvent *event, uint64_t n):
     cdef const StepSlot *rows = <const StepSlot *>(event + 1)
     cdef int32_t i
+    if not 0 <= <int64_t>event.n_slots * <int64_t>sizeof(StepSlot) <= <int64_t>n:
+        raise ChannelBroken("a step that does not fit its record")
     return (EVENT_STEP, 0, event.step, event.t_us, event.plan_us, event.decode_us, event.sample_us, event.emit_us,
             event.budget, event.n_tokens, event.n_decoding,
             [(rows[i].slot, rows[i].n_tokens, bool(rows[i].is_decoding)) for i in range(event.n_slots)],

@@ -1,5 +1,5 @@
-# Owns: the engine's memory: made before the engine thread starts, looked at from outside while it runs. run() is the
-# engine thread's and leaves the GIL at once; everything else is called by whoever made the core.
+# Owns: the engine's memory, made before the engine thread starts. run() is the engine thread's and leaves the GIL at
+# once; everything else is called by whoever made the core, before or after.
 from libc.stdint cimport int32_t, uint8_t, uintptr_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memset
@@ -20,25 +20,33 @@ from llamad.tokenizer.vocab cimport Vocab
 from llamad.engine.threads.sampler_pool cimport AWAITED_MAX, sampler_pool_count, sampler_pool_start, sampler_pool_stop
 
 
+from llamad.protocol.channel import Descriptors
+
+
 cdef class Core:
     cdef State state
     cdef Vocab vocab
-    cdef readonly Link link  # what the front talks through
+    cdef Link own_link  # this side's
+    cdef readonly object descriptors  # what the front opens its Link on
 
-    def __cinit__(self, vocab: Vocab, ctx: int, *, n_slots: int, n_ctx: int, n_cells: int, n_batch: int, n_ubatch: int,
+    def __cinit__(self, vocab: Vocab, ctx: int, *, descriptors: Descriptors | None = None, n_slots: int,
+                  n_ctx: int, n_cells: int, n_batch: int, n_ubatch: int,
                   n_swa: int, add_bos: bool, similarity_min: float, step_tokens_max: int, n_sampler_threads: int,
                   cont_batching: bool, tracing: bool, can_share: bool = True, group_n: int = 1, group_w: int = 1,
                   grammar_work: int = -1, has_device: bool = False, api_only: bool = False,
                   cache_bytes: int = 0, n_text_max: int = 0) -> None:
         cdef State *state = &self.state
         memset(state, 0, sizeof(State))
-        self.link = Link(n_slots=n_slots, n_ctx=n_ctx, has_device=has_device)
-        state.channel = &self.link.channel
+        if descriptors is None:
+            descriptors = Descriptors.create()
+        self.descriptors = descriptors
+        self.own_link = Link(descriptors.memory, descriptors.command, descriptors.event, n_slots=n_slots, n_ctx=n_ctx,
+                             n_ubatch=n_ubatch, has_device=has_device)
+        state.channel = &self.own_link.channel
         self.vocab = vocab
         state.table = vocab.table
         state.vocab = vocab.handle
         state.pieces = &vocab.pieces
-        state.marked = &vocab.marked if vocab.marked.bytes != NULL else &vocab.pieces
         state.ctx = <void *><uintptr_t>ctx
         state.n_vocab = vocab.n_vocab
         state.n_text_max = n_text_max
@@ -90,17 +98,13 @@ cdef class Core:
         free(state.outputs)
 
     @property
-    def is_failed(self) -> bool:
-        """Whether the context could not be rebuilt after a failed decode."""
-        return self.state.stats.is_failed != 0
-
-    @property
     def n_sampler_threads(self) -> int:
         return sampler_pool_count(self.state.sampler_pool)
 
     @property
-    def n_ubatch(self) -> int:
-        return self.state.plan.ubatch
+    def link(self) -> Link:
+        """The front's side of the channel, for a front in this process."""
+        return Link(self.descriptors.memory, self.descriptors.command, self.descriptors.event)
 
     def warm_up(self, token: int) -> int:
         """Decodes one token and forgets it, so that the first request meets warm caches. Before run() only.
@@ -144,42 +148,18 @@ cdef class Core:
         state.table.seq_rm(state.ctx, 0, -1, -1)
         return out if len(out) == 2 else []
 
-    def run(self) -> None:
-        """The engine thread: returns after stop()."""
+    def run(self) -> bool:
+        """The engine thread: returns after stop(). False: its context is lost, and the process should end."""
+        cdef State *state = &self.state
+        state.marked = &self.vocab.marked if self.vocab.marked.bytes != NULL else &self.vocab.pieces
         with nogil:
-            engine_run(&self.state)
+            engine_run(state)
+        return state.is_lost == 0
 
-    # --- what anyone may look at while the engine runs ------------------------------------------------------------
-
-    def stats(self) -> dict[str, int]:
-        """Counters and times (µs) of the engine, read without asking it."""
-        values = dict(self.state.stats)
-        values["n_evicted"] = self.state.slots.n_evicted
-        values["n_reused"] = self.state.slots.n_reused
-        values["n_copied"] = self.state.slots.n_copied
-        values["cache_entries"] = self.state.cache.n_entries
-        values["cache_bytes"] = self.state.cache.n_bytes
-        values["cache_saves"] = self.state.cache.n_saves
-        values["cache_hits"] = self.state.cache.n_hits
-        values["cache_restored"] = self.state.cache.n_restored
-        values["cache_dropped"] = self.state.cache.n_dropped
-        values["cache_us"] = self.state.cache.state_us
-        values["cache_us_max"] = self.state.cache.state_us_max
-        values["n_deferred"] = self.state.grammar_pool.n_deferred
-        values["deferred_us"] = self.state.grammar_pool.deferred_us
-        return values
-
-    def slots(self) -> list[tuple[int, int, int, int]]:
-        """(state, tokens held, tokens decoded, prompt tokens taken from the cache) of every slot."""
-        cdef int32_t i
-        cdef Slot *slot
-        out = []
-        for i in range(self.state.slots.n):
-            slot = &self.state.slots.items[i]
-            out.append((slot.state, slot.n_tokens, slot.n_decoded, slot.n_cached))
-        return out
+    # --- for tests ------------------------------------------------------------------------------------------------
 
     def n_idle(self) -> int:
+        """Idle slots as they are now; the board has those of the last turn."""
         cdef int32_t i, n = 0
         for i in range(self.state.slots.n):
             n += self.state.slots.items[i].state == SLOT_IDLE

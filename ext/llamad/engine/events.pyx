@@ -32,9 +32,9 @@ cdef enum:
 
 cdef void emit_wake(State *state) noexcept nogil:
     """Events are there: wakes the event loop, and leaves the time for it."""
-    store_int(&state.channel.is_emitting, 0)
-    if load_time(&state.channel.t_wake_us) == 0:
-        store_time(&state.channel.t_wake_us, now_us())
+    store_int(&state.channel.head.is_emitting, 0)
+    if load_time(&state.channel.head.t_wake_us) == 0:
+        store_time(&state.channel.head.t_wake_us, now_us())
     wake_send(state.channel.event_fd)
 
 

@@ -4,7 +4,7 @@
 # them in events.pyx.
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 
-from llamad.base.system cimport load_int, now_us, relax, sleep_us, store_int, wake_wait
+from llamad.base.system cimport load_int, now_us, relax, store_int, wake_wait
 from llamad.base.table cimport llamad_batch
 from llamad.engine.admission cimport admission_announce, admission_drop, admission_expire, admission_run
 from llamad.engine.context_shift cimport context_make_room
@@ -12,6 +12,7 @@ from llamad.engine.costs.scheduler cimport GATHER_SLEEP_MS, GATHER_SPIN_US
 from llamad.engine.events cimport emit_failed, emit_step, emit_wake, finish_failed, take_deferred, take_token
 from llamad.engine.kv.slots cimport SLOT_DECODING, Slot, slots_forget
 from llamad.engine.kv.task_queue cimport Task, queue_add, queue_find, task_open
+from llamad.engine.publish cimport publish_counts, publish_rest, publish_turn
 from llamad.engine.sample_step cimport (
     sample_step_alert, sample_step_begin, sample_step_drain, sample_step_end, sample_step_next,
 )
@@ -26,10 +27,6 @@ from llamad.protocol.messages cimport (
     FAILURE_DECODE, FAILURE_ENGINE, FAILURE_MEMORY, RESULT_ABORTED, RESULT_ENGINE, ActionCommand, TaskCommand, TaskRef,
 )
 from llamad.protocol.ring cimport ring_peek, ring_release
-
-cdef enum:
-    REBUILD_PAUSE_US = 1000000
-
 
 # --- commands -------------------------------------------------------------------------------------------------
 
@@ -72,7 +69,8 @@ cdef void _on_pause(State *state, uint64_t id, int32_t is_paused) noexcept nogil
 
 cdef void _take_commands(State *state) noexcept nogil:
     cdef uint32_t kind = 0
-    cdef void *payload = ring_peek(&state.channel.commands, &kind)
+    cdef uint64_t n = 0
+    cdef void *payload = ring_peek(&state.channel.commands, &kind, &n)
     while payload != NULL:
         if kind == COMMAND_TASK:
             _on_task(state, <const TaskCommand *>payload)
@@ -85,17 +83,17 @@ cdef void _take_commands(State *state) noexcept nogil:
         elif kind == COMMAND_STOP:
             state.stopping = 1
         ring_release(&state.channel.commands)
-        payload = ring_peek(&state.channel.commands, &kind)
+        payload = ring_peek(&state.channel.commands, &kind, &n)
 
 
 cdef void _gather(State *state) noexcept nogil:
     """A burst of tasks (client/wakeup.py): each is admitted while the event loop reads the next, and announced when the
     last is there, since they all wait until then. If the loop is busy with something else, the engine sleeps."""
     cdef int64_t t_end
-    if not load_int(&state.channel.is_gathering):
+    if not load_int(&state.channel.head.is_gathering):
         return
     t_end = now_us() + GATHER_SPIN_US
-    while load_int(&state.channel.is_gathering):
+    while load_int(&state.channel.head.is_gathering):
         _take_commands(state)
         if state.stopping:
             return
@@ -118,20 +116,13 @@ cdef void _fail_all(State *state, int32_t failure, int32_t code) noexcept nogil:
 
 
 cdef void _rebuild(State *state, int32_t code) noexcept nogil:
-    """A decode failed: its requests fail, and a new context replaces the old one."""
+    """A decode failed: its requests fail, and a new context replaces the old one. Where there is none to be had, only a
+    new process can help (a device that was lost, memory that is gone): this one ends."""
     state.stats.n_decode_failures += 1
     _fail_all(state, FAILURE_DECODE, code)
-    while state.table.rebuild(state.ctx) != 0:
-        state.stats.is_failed = 1
-        _take_commands(state)
-        while state.queue.first != NULL:
-            admission_drop(state, state.queue.first, FAILURE_ENGINE)
-        actions_drop_all(state, RESULT_ENGINE)
-        _wake(state)
-        if state.stopping:
-            return
-        sleep_us(REBUILD_PAUSE_US)
-    state.stats.is_failed = 0
+    if state.table.rebuild(state.ctx) != 0:
+        state.is_lost = 1
+        return
     slots_forget(&state.slots)
     arrival_forget(&state.arrival)
     state.slots.is_pending = 0
@@ -178,12 +169,12 @@ cdef void _apply(State *state) noexcept nogil:
 # --- the loop -------------------------------------------------------------------------------------------------
 
 cdef void _wake(State *state) noexcept nogil:
-    state.stats.n_waiting = state.queue.n
+    publish_counts(state)
     if state.is_dirty:
         state.is_dirty = 0
         emit_wake(state)
     else:
-        store_int(&state.channel.is_emitting, 0)
+        store_int(&state.channel.head.is_emitting, 0)
 
 
 cdef int _timeout_ms(const State *state, int64_t now) noexcept nogil:
@@ -238,11 +229,13 @@ cdef void _step(State *state) noexcept nogil:
 
 
 cdef void engine_run(State *state) noexcept nogil:
-    """The engine thread. Returns after COMMAND_STOP, with every task answered."""
-    cdef int64_t now
+    """The engine thread. Returns after COMMAND_STOP, or when its context is lost, with every task answered."""
+    cdef int64_t now = now_us()
+    cdef int32_t failure
     cdef uint64_t n_released
     cdef int32_t n_put_off
-    while True:
+    while not state.is_lost:
+        publish_turn(state, now)
         _gather(state)
         _take_commands(state)
         if state.stopping:
@@ -262,11 +255,17 @@ cdef void engine_run(State *state) noexcept nogil:
             _step(state)
             _wake(state)
         elif state.n_released == n_released and n_put_off == 0:  # else a task or an action may be waiting for that
-            wake_wait(state.channel.command_fd, _timeout_ms(state, now_us()))
+            now = now_us()
+            publish_rest(state, now)
+            wake_wait(state.channel.command_fd, _timeout_ms(state, now))
+        now = now_us()
     sample_step_drain(state)  # the rows may be freed once this thread has ended
-    _fail_all(state, FAILURE_ABORTED, 0)
+    _take_commands(state)  # so that those, too, are answered
+    failure = FAILURE_ENGINE if state.is_lost else FAILURE_ABORTED
+    _fail_all(state, failure, 0)
     while state.queue.first != NULL:
-        admission_drop(state, state.queue.first, FAILURE_ABORTED)
-    actions_drop_all(state, RESULT_ABORTED)
+        admission_drop(state, state.queue.first, failure)
+    actions_drop_all(state, RESULT_ENGINE if state.is_lost else RESULT_ABORTED)
+    publish_rest(state, now_us())
     state.is_dirty = 1
     _wake(state)

@@ -81,24 +81,26 @@ cdef int32_t _save(State *state, Slot *slot, llamad_blob *blob, ActionEvent *eve
     memcpy(blob.data + HEAD, slot.tokens, n_head - HEAD)
     if n_state == 0 or state.table.state_get(state.ctx, slot.id, blob.data + n_head, n_state) != n_state:
         return RESULT_FAILED
-    blob.size = event.n_bytes
     event.n_tokens = slot.n_tokens
     state.stats.n_saves += 1
     return RESULT_DONE
 
 
-cdef int32_t _restore(State *state, Slot *slot, const llamad_blob *blob, int32_t n_tokens, uint64_t owner,
+cdef int32_t _restore(State *state, Slot *slot, const llamad_blob *blob, const ActionCommand *command,
                       ActionEvent *event) noexcept nogil:
-    cdef size_t n_head = HEAD + <size_t>n_tokens * sizeof(int32_t), n_state = blob.size - n_head
-    if n_tokens > state.slots.n_ctx or blob.size <= n_head or flush_pending(state, slot) < 0:
+    cdef int32_t n_tokens = command.n_tokens
+    cdef size_t n_head = HEAD + <size_t>n_tokens * sizeof(int32_t), n_state = command.n_bytes - n_head
+    if command.n_bytes <= n_head or command.n_bytes > blob.capacity or not 0 <= n_tokens <= state.slots.n_ctx:
+        return RESULT_FAILED
+    if flush_pending(state, slot) < 0:
         return RESULT_FAILED
     if not prefix_make_room(state, slot, n_tokens):
         return RESULT_NO_ROOM
     slot_clear(&state.slots, slot)
-    event.n_bytes = blob.size
+    event.n_bytes = command.n_bytes
     event.n_tokens = n_tokens
     slot.adapter_set = slot.group = 0
-    slot.owner = owner
+    slot.owner = command.owner
     slot.n_processed = 0
     slot.t_used_us = now_us()
     # An empty state leaves the sequence as it is, which is empty already.
@@ -132,7 +134,6 @@ cdef int32_t _tokens(const Slot *slot, llamad_blob *blob, ActionEvent *event) no
     if event.n_bytes > blob.capacity:
         return RESULT_TOO_SMALL
     memcpy(blob.data, slot.tokens, event.n_bytes)
-    blob.size = event.n_bytes
     return RESULT_DONE
 
 
@@ -151,7 +152,7 @@ cdef int32_t _act(State *state, Slot *slot, const ActionCommand *command, Action
     if command.kind == ACTION_SAVE:
         return _save(state, slot, blob, event)
     if command.kind == ACTION_RESTORE:
-        return _restore(state, slot, blob, command.n_tokens, command.owner, event)
+        return _restore(state, slot, blob, command, event)
     return _tokens(slot, blob, event)
 
 

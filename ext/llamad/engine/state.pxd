@@ -1,11 +1,12 @@
 # The engine's whole state in one struct. The step loop (loop.pyx) owns it while the engine thread runs;
 # core.pyx is its Python face.
-from libc.stdint cimport int32_t, int64_t, uint64_t
+from libc.stdint cimport int32_t, uint64_t
 
 from llamad.engine.kv.host_cache cimport Cache
 from llamad.engine.threads.grammar_pool cimport GrammarPool
 from llamad.engine.threads.logits_arrival cimport LogitsArrival
 from llamad.engine.scheduler.plan cimport Plan
+from llamad.protocol.board cimport Stats
 from llamad.protocol.channel cimport Channel
 from llamad.engine.kv.slots cimport Slots
 from llamad.base.table cimport llamad_table
@@ -14,29 +15,6 @@ from llamad.engine.kv.task_queue cimport Queue
 from llamad.tokenizer.vocab cimport Pieces
 from llamad.protocol.messages cimport ActionCommand
 from llamad.engine.threads.sampler_pool cimport SamplerPool
-
-# Written by the engine thread alone, read by anyone: every field is one aligned word.
-ctypedef struct Stats:
-    int64_t t_last_step_us
-    uint64_t n_steps
-    uint64_t n_landed          # of them: sampled while their logits arrived
-    uint64_t n_prompt_tokens
-    uint64_t n_predicted
-    uint64_t n_decode_failures
-    uint64_t n_aborted
-    int64_t prompt_us
-    int64_t predict_us
-    int64_t plan_us
-    int64_t decode_us          # until decode() returned
-    int64_t wait_us            # until its logits were there
-    int64_t sample_us
-    int64_t emit_us
-    uint64_t n_saves
-    uint64_t n_restores
-    int64_t state_us           # the engine did nothing but save and restore
-    int64_t state_us_max
-    int64_t n_waiting
-    int64_t is_failed
 
 # Something to be done to a slot, waiting for it.
 ctypedef struct Action:
@@ -70,5 +48,6 @@ ctypedef struct State:
     int32_t n_outputs
     int32_t tracing
     int32_t stopping
+    int32_t is_lost            # the context is gone and could not be made again: the engine ends
     int32_t is_dirty           # events were written since the last wake-up
-    Stats stats
+    Stats stats                # published once a turn (publish.pyx)

@@ -1,6 +1,8 @@
 // The table of blobs. Few at a time, so it is a list.
+#define _GNU_SOURCE
 #include "blobs.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -8,23 +10,30 @@
 
 #define LARGE ((size_t) 8 << 20)
 #define HUGE_MIN ((size_t) 2 << 20)
+#define ARENA_BYTES ((off_t) 1 << 60) // of addresses: none is used twice
+#define PLACE ((uint64_t) 65536)      // places are multiples of any machine's page
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static llamad_blob *first;
-static uint64_t last_id;
+static uint64_t next_id = PLACE;
+static int arena = -1;
 
-static uint8_t *map(size_t n) {
-    void *pages = mmap(NULL, n ? n : 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+static uint8_t *mapped(size_t n, int flags, int fd, uint64_t offset) {
+    void *pages = mmap(NULL, n ? n : 1, PROT_READ | PROT_WRITE, flags, fd, (off_t) offset);
     if (pages == MAP_FAILED) return NULL;
     if (n >= HUGE_MIN) (void) madvise(pages, n, MADV_HUGEPAGE);
     return (uint8_t *) pages;
 }
 
-uint8_t *llamad_pages_open(size_t n) {
-    uint8_t *pages = map(n);
+static void populate(uint8_t *pages, size_t n) {
 #ifdef MADV_POPULATE_WRITE
-    if (pages && n) (void) madvise(pages, n, MADV_POPULATE_WRITE); // many at once; else they come with their first use
+    if (n) (void) madvise(pages, n, MADV_POPULATE_WRITE); // many at once; else they come with their first use
 #endif
+}
+
+uint8_t *llamad_pages_open(size_t n) {
+    uint8_t *pages = mapped(n, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (pages) populate(pages, n);
     return pages;
 }
 
@@ -32,66 +41,106 @@ uint8_t *llamad_pages_open(size_t n) {
 typedef struct {
     uint8_t *pages;
     size_t n;
+    int fd; // of the arena, where the pages are to leave that, too; else -1
+    uint64_t offset;
 } going;
 
-static void *unmap(void *arg) {
-    going *it = (going *) arg;
-    munmap(it->pages, it->n);
-    free(it);
+static void let_go(going it) {
+    munmap(it.pages, it.n ? it.n : 1);
+    if (it.fd >= 0 && it.n) {
+        (void) fallocate(it.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t) it.offset, (off_t) it.n);
+    }
+}
+
+static void *run_let_go(void *arg) {
+    let_go(*(going *) arg);
+    free(arg);
     return NULL;
 }
 
-void llamad_pages_close(uint8_t *pages, size_t n) {
+static void let_go_soon(going it) {
     pthread_t thread;
     pthread_attr_t detached;
-    going *it = n >= LARGE ? (going *) malloc(sizeof *it) : NULL;
-    if (it) {
-        it->pages = pages;
-        it->n = n;
+    going *copy = it.n >= LARGE ? (going *) malloc(sizeof *copy) : NULL;
+    if (copy) {
+        *copy = it;
         pthread_attr_init(&detached);
         pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
-        if (pthread_create(&thread, &detached, unmap, it) == 0) return;
-        free(it);
+        if (pthread_create(&thread, &detached, run_let_go, copy) == 0) return;
+        free(copy);
     }
-    munmap(pages, n ? n : 1);
+    let_go(it);
+}
+
+void llamad_pages_close(uint8_t *pages, size_t n) { let_go_soon((going){pages, n, -1, 0}); }
+
+int llamad_arena(void) {
+    pthread_mutex_lock(&lock);
+    if (arena < 0) {
+        int fd = memfd_create("llamad-blobs", MFD_CLOEXEC);
+        if (fd >= 0 && ftruncate(fd, ARENA_BYTES) != 0) {
+            close(fd);
+            fd = -1;
+        }
+        arena = fd;
+    }
+    pthread_mutex_unlock(&lock);
+    return arena;
+}
+
+static void add(llamad_blob *blob) {
+    blob->next = first;
+    first = blob;
+}
+
+// The lock is held.
+static llamad_blob **find(uint64_t id) {
+    llamad_blob **link = &first;
+    while (*link && (*link)->id != id) link = &(*link)->next;
+    return link;
 }
 
 llamad_blob *llamad_blob_open(size_t capacity) {
-    llamad_blob *blob = (llamad_blob *) calloc(1, sizeof *blob);
+    const int fd = llamad_arena();
+    llamad_blob *blob = fd >= 0 ? (llamad_blob *) calloc(1, sizeof *blob) : NULL;
     if (!blob) return NULL;
-    blob->data = map(capacity);
+    pthread_mutex_lock(&lock);
+    blob->id = next_id;
+    next_id += (capacity / PLACE + 1) * PLACE;
+    pthread_mutex_unlock(&lock);
+    blob->data = mapped(capacity, MAP_SHARED, fd, blob->id);
     if (!blob->data) {
         free(blob);
         return NULL;
     }
     blob->capacity = capacity;
     pthread_mutex_lock(&lock);
-    blob->id = ++last_id;
-    blob->next = first;
-    first = blob;
+    add(blob);
+    pthread_mutex_unlock(&lock);
+    return blob;
+}
+
+// Takes the blob out of the table; NULL: it is not there.
+static llamad_blob *taken(uint64_t id) {
+    llamad_blob **link, *blob;
+    pthread_mutex_lock(&lock);
+    link = find(id);
+    blob = *link;
+    if (blob) *link = blob->next;
     pthread_mutex_unlock(&lock);
     return blob;
 }
 
 void llamad_blob_close(llamad_blob *blob) {
-    llamad_blob **link;
-    pthread_mutex_lock(&lock);
-    for (link = &first; *link; link = &(*link)->next) {
-        if (*link == blob) {
-            *link = blob->next;
-            break;
-        }
-    }
-    pthread_mutex_unlock(&lock);
-    llamad_pages_close(blob->data, blob->capacity);
+    (void) taken(blob->id);
+    let_go_soon((going){blob->data, blob->capacity, arena, blob->id});
     free(blob);
 }
 
 llamad_blob *llamad_blob_find(uint64_t id) {
     llamad_blob *blob;
     pthread_mutex_lock(&lock);
-    blob = first;
-    while (blob && blob->id != id) blob = blob->next;
+    blob = *find(id);
     pthread_mutex_unlock(&lock);
     return blob;
 }
@@ -100,7 +149,32 @@ void llamad_blob_touch(llamad_blob *blob) {
     const size_t page = (size_t) sysconf(_SC_PAGESIZE);
     size_t at;
 #ifdef MADV_POPULATE_WRITE
-    if (madvise(blob->data, blob->capacity, MADV_POPULATE_WRITE) == 0) return; // many at once
+    if (madvise(blob->data, blob->capacity, MADV_POPULATE_WRITE) == 0) return;
 #endif
     for (at = 0; at < blob->capacity; at += page) ((volatile uint8_t *) blob->data)[at] = 0;
+}
+
+int llamad_blob_borrow(int fd, uint64_t id, size_t capacity) {
+    llamad_blob *blob = (llamad_blob *) calloc(1, sizeof *blob);
+    if (!blob) return -1;
+    blob->data = mapped(capacity, MAP_SHARED, fd, id);
+    if (!blob->data) {
+        free(blob);
+        return -1;
+    }
+    populate(blob->data, capacity); // here, and not in the engine's turn
+    blob->id = id;
+    blob->capacity = blob->size = capacity;
+    blob->is_lent = 1;
+    pthread_mutex_lock(&lock);
+    add(blob);
+    pthread_mutex_unlock(&lock);
+    return 0;
+}
+
+void llamad_blob_give_back(uint64_t id) {
+    llamad_blob *blob = taken(id);
+    if (!blob) return;
+    let_go_soon((going){blob->data, blob->capacity, -1, 0});
+    free(blob);
 }

@@ -1,6 +1,6 @@
 # distutils: sources = ext/llamad/protocol/blob_table.c
-# Owns: memory outside Python's heap that the engine and workers fill without the GIL. A blob lives as long as its
-# Python object; the engine knows it by number (blobs.h), and whoever sends that number keeps the object meanwhile.
+# Owns: memory outside Python's heap that engines and workers fill without the GIL. A blob lives as long as its Python
+# object; an engine knows it by number (blobs.h), and whoever sends that number keeps the object meanwhile.
 from cpython.buffer cimport PyBuffer_FillInfo
 from libc.stdint cimport uint8_t, uint64_t
 
@@ -9,6 +9,9 @@ cdef extern from "llamad/protocol/blobs.h" nogil:
     void llamad_blob_close(llamad_blob *blob)
     llamad_blob *llamad_blob_find(uint64_t id)
     void llamad_blob_touch(llamad_blob *blob)
+    int llamad_arena()
+    int llamad_blob_borrow(int arena, uint64_t id, size_t capacity)
+    void llamad_blob_give_back(uint64_t id)
     uint8_t *llamad_pages_open(size_t n)
     void llamad_pages_close(uint8_t *pages, size_t n)
 
@@ -23,6 +26,38 @@ cdef uint8_t *pages_open(size_t n) noexcept nogil:
 
 cdef void pages_close(uint8_t *pages, size_t n) noexcept nogil:
     llamad_pages_close(pages, n)
+
+
+def arena_fd() -> int:
+    """The descriptor of the file in which this process's blobs lie, for its engines. Raises OSError."""
+    cdef int fd = llamad_arena()
+    if fd < 0:
+        raise OSError("no shared memory: memfd_create failed; raise `ulimit -n` or free some memory")
+    return fd
+
+
+def borrow(arena: int, id: int, capacity: int) -> bool:
+    """The engine's: maps a blob of its front's arena, with all of its pages. False: there is no memory."""
+    cdef int fd = arena, code
+    cdef uint64_t number = id
+    cdef size_t n = capacity
+    with nogil:
+        code = llamad_blob_borrow(fd, number, n)
+    return code == 0
+
+
+def give_back(id: int) -> None:
+    cdef uint64_t number = id
+    with nogil:
+        llamad_blob_give_back(number)
+
+
+def borrowed(id: int) -> memoryview:
+    """The bytes of a blob that this engine has borrowed; not to be used once it is given back."""
+    cdef llamad_blob *blob = llamad_blob_find(id)
+    if blob == NULL:
+        raise ValueError(f"blob {id} was not lent")
+    return memoryview(<uint8_t[:blob.capacity]> blob.data)
 
 
 cdef class Blob:

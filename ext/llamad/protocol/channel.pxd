@@ -1,25 +1,43 @@
-# The channel between the front and one engine: a ring each way, and an eventfd that wakes the reader of each.
-# Plain data. The front writes commands and reads events, the engine the reverse; nothing here belongs to both.
+# The channel between the front and one engine, in shared memory: a ring each way, an eventfd that wakes the reader of
+# each, and the engine's board. The front writes commands and reads events, the engine the reverse.
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
-from llamad.protocol.ring cimport Ring
+from llamad.protocol.board cimport Board, SlotView
+from llamad.protocol.ring cimport Cursors, Ring
 
-ctypedef struct Channel:
-    Ring commands
-    Ring events
-    int command_fd
-    int event_fd
+# The beginning of the shared memory. The engine fills it before the front maps it.
+ctypedef struct ChannelHead:
+    uint64_t magic
+    uint64_t command_bytes
+    uint64_t event_bytes
     int32_t n_slots            # what the engine can be asked for
     int32_t n_ctx              # tokens of one slot
+    int32_t n_ubatch           # tokens of one graph
     int32_t has_device         # another processor computes: sides may spin for each other (wakeup.pyx)
+    Cursors commands
+    Cursors events
     int32_t is_gathering       # the front is about to send more tasks
     int32_t is_emitting        # the engine is about to send events
     int64_t t_wake_us          # of the oldest wake-up that the front has not answered; 0: it has answered all
 
-cdef int channel_init(Channel *channel, uint64_t command_bytes, uint64_t event_bytes) noexcept nogil
-cdef void channel_free(Channel *channel) noexcept nogil
+# One side's view.
+ctypedef struct Channel:
+    ChannelHead *head
+    Ring commands
+    Ring events
+    Board *board
+    SlotView *slots
+    int command_fd
+    int event_fd
+    int32_t n_slots            # copies: this side's own
+    int32_t n_ctx
+    int32_t n_ubatch
+    int32_t has_device
 
 cdef class Link:
-    """Owns a channel. Both sides hold it."""
+    """Owns one side's mapping of a channel, and its copies of the descriptors."""
 
     cdef Channel channel
+    cdef uint64_t n_mapped
+    cdef int _map(self, int memory_fd, uint64_t n_bytes) except -1
+    cdef void _attach(self) noexcept

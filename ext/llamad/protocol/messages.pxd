@@ -1,4 +1,4 @@
-# What crosses between the event loop and the engine thread: commands down, events up. Plain data, no pointers.
+# What crosses between the front and an engine: commands down, events up. Plain data, no pointers.
 # Variable parts follow the struct inside the same ring record, in the order the comments give.
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 
@@ -40,7 +40,7 @@ cdef enum Failure:
     FAILURE_DEADLINE = 2
     FAILURE_MEMORY = 3
     FAILURE_SAMPLER = 4
-    FAILURE_ENGINE = 5     # the context could not be rebuilt
+    FAILURE_ENGINE = 5     # the engine ended, or is about to: its context could not be rebuilt
     FAILURE_ABORTED = 6    # by command; answers an abort so that both sides forget the task
     FAILURE_GRAMMAR = 7    # the code says why: engine/kv/slots.pxd
 
@@ -102,11 +102,12 @@ cdef enum ActionResult:
     RESULT_CANNOT = 6      # this memory, or tokens that a busy slot shares, cannot be moved
     RESULT_FAILED = 7      # llama.cpp refused
     RESULT_NOT_YOURS = 8   # another owner's task used the slot last
-    RESULT_ENGINE = 9      # the context could not be rebuilt
+    RESULT_ENGINE = 9      # the engine ended, or is about to
 
 ctypedef struct ActionCommand:
     uint64_t id
     uint64_t blob              # its number (blobs.h)
+    uint64_t n_bytes           # of a state to restore
     uint64_t owner             # as of a task
     int32_t kind
     int32_t slot

@@ -1,23 +1,32 @@
-# A lock-free ring of variable-length records between exactly one producer and one consumer thread.
-# Records hold no pointers, so the two ends may one day live in two processes.
+# A lock-free ring of variable-length records between exactly one producer and one consumer.
+# Records hold no pointers, and each side has a Ring of its own over the same memory, so the two may be processes.
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 ctypedef struct RecordHead:
     uint32_t n_bytes   # of the whole record, a multiple of 8
     uint32_t kind      # 0 is padding at the ring's end
 
+# Where each side stands; in shared memory, each on a cache line of its own.
+ctypedef struct Cursors:
+    uint64_t head      # written by the producer alone
+    uint64_t head_line[7]
+    uint64_t tail      # written by the consumer alone
+    uint64_t tail_line[7]
+
 ctypedef struct Ring:
     uint8_t *data
     uint64_t capacity  # a power of two
-    uint64_t head      # written by the producer alone
-    uint64_t tail      # written by the consumer alone
-    uint64_t pending   # producer's own: the head once the reserved record is committed
+    Cursors *shared
+    uint64_t own       # this side's cursor: never read back from memory that the other side could spoil
+    uint64_t pending   # the producer's: its cursor once the reserved record is committed
+    uint64_t peeked    # the consumer's: the size of the record that it reads
+    int is_broken      # the consumer's: the producer wrote what no record can be
 
-cdef int ring_init(Ring *ring, uint64_t capacity_min) noexcept nogil
-cdef void ring_free(Ring *ring) noexcept nogil
+cdef void ring_attach(Ring *ring, Cursors *shared, uint8_t *data, uint64_t capacity) noexcept nogil
 cdef uint64_t ring_record_max(const Ring *ring) noexcept nogil
 cdef void *ring_reserve(Ring *ring, uint32_t kind, uint64_t n_payload) noexcept nogil
 cdef void ring_commit(Ring *ring) noexcept nogil
 cdef int ring_is_empty(const Ring *ring) noexcept nogil
-cdef void *ring_peek(Ring *ring, uint32_t *kind) noexcept nogil
+cdef int ring_is_taken(const Ring *ring) noexcept nogil
+cdef void *ring_peek(Ring *ring, uint32_t *kind, uint64_t *n_payload) noexcept nogil
 cdef void ring_release(Ring *ring) noexcept nogil

@@ -1,8 +1,9 @@
-# Owns: the records' layout inside a ring. reserve/commit run on the producer's thread, peek/release on the
-# consumer's. Memory is mapped once and touched only as far as it is used.
+# Owns: the records' layout inside a ring. reserve/commit are the producer's, peek/release the consumer's.
+#
+# The consumer trusts nothing that it reads: a producer that crashes may have written anything. What cannot be a record
+# breaks the ring for good.
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
-from posix.mman cimport MAP_ANONYMOUS, MAP_FAILED, MAP_PRIVATE, PROT_READ, PROT_WRITE, mmap, munmap
 
 from llamad.base.system cimport load_acquire, store_release
 
@@ -11,24 +12,12 @@ cdef enum:
     KIND_PADDING = 0
 
 
-cdef int ring_init(Ring *ring, uint64_t capacity_min) noexcept nogil:
-    """0, or -1 when memory cannot be mapped."""
-    cdef uint64_t capacity = 4096
+cdef void ring_attach(Ring *ring, Cursors *shared, uint8_t *data, uint64_t capacity) noexcept nogil:
+    """A side's view of a ring that both find empty."""
     memset(ring, 0, sizeof(Ring))
-    while capacity < capacity_min:
-        capacity *= 2
-    cdef void *data = mmap(NULL, capacity, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
-    if data == MAP_FAILED:
-        return -1
-    ring.data = <uint8_t *>data
+    ring.shared = shared
+    ring.data = data
     ring.capacity = capacity
-    return 0
-
-
-cdef void ring_free(Ring *ring) noexcept nogil:
-    if ring.data != NULL:
-        munmap(ring.data, ring.capacity)
-    ring.data = NULL
 
 
 cdef uint64_t ring_record_max(const Ring *ring) noexcept nogil:
@@ -39,11 +28,12 @@ cdef uint64_t ring_record_max(const Ring *ring) noexcept nogil:
 cdef void *ring_reserve(Ring *ring, uint32_t kind, uint64_t n_payload) noexcept nogil:
     """Room for one record, or NULL when the ring is too full. Nothing is visible before ring_commit()."""
     cdef uint64_t need = (n_payload + HEAD_BYTES + 7) & ~<uint64_t>7
-    cdef uint64_t at = ring.head & (ring.capacity - 1)
+    cdef uint64_t at = ring.own & (ring.capacity - 1)
     cdef uint64_t till_end = ring.capacity - at
     cdef uint64_t skip = till_end if need > till_end else 0
+    cdef uint64_t n_used = ring.own - load_acquire(&ring.shared.tail)
     cdef RecordHead *record
-    if need + skip > ring.capacity - (ring.head - load_acquire(&ring.tail)):
+    if n_used > ring.capacity or need + skip > ring.capacity - n_used:
         return NULL
     if skip:
         record = <RecordHead *>(ring.data + at)
@@ -53,31 +43,49 @@ cdef void *ring_reserve(Ring *ring, uint32_t kind, uint64_t n_payload) noexcept 
     record = <RecordHead *>(ring.data + at)
     record.n_bytes = <uint32_t>need
     record.kind = kind
-    ring.pending = ring.head + skip + need
+    ring.pending = ring.own + skip + need
     return <void *>(ring.data + at + HEAD_BYTES)
 
 
 cdef void ring_commit(Ring *ring) noexcept nogil:
-    store_release(&ring.head, ring.pending)
+    ring.own = ring.pending
+    store_release(&ring.shared.head, ring.own)
 
 
 cdef int ring_is_empty(const Ring *ring) noexcept nogil:
     """As the consumer sees it."""
-    return ring.tail == load_acquire(&ring.head)
+    return ring.own == load_acquire(&ring.shared.head)
 
 
-cdef void *ring_peek(Ring *ring, uint32_t *kind) noexcept nogil:
-    """The oldest record's payload, or NULL. It stays valid until ring_release()."""
+cdef int ring_is_taken(const Ring *ring) noexcept nogil:
+    """As the producer sees it: whether the consumer has read everything."""
+    return ring.own == load_acquire(&ring.shared.tail)
+
+
+cdef void *ring_peek(Ring *ring, uint32_t *kind, uint64_t *n_payload) noexcept nogil:
+    """The oldest record's payload and its size, or NULL. It stays valid until ring_release()."""
     cdef RecordHead *record
-    while ring.tail != load_acquire(&ring.head):
-        record = <RecordHead *>(ring.data + (ring.tail & (ring.capacity - 1)))
+    cdef uint64_t at, n_bytes, n_there = load_acquire(&ring.shared.head) - ring.own
+    while n_there:
+        at = ring.own & (ring.capacity - 1)
+        record = <RecordHead *>(ring.data + at)
+        n_bytes = record.n_bytes
+        if (n_there > ring.capacity or n_bytes > n_there or n_bytes > ring.capacity - at
+                or n_bytes < HEAD_BYTES or n_bytes & 7):
+            ring.is_broken = 1
+            return NULL
         if record.kind != KIND_PADDING:
             kind[0] = record.kind
+            n_payload[0] = n_bytes - HEAD_BYTES
+            ring.peeked = n_bytes
             return <void *>(<uint8_t *>record + HEAD_BYTES)
-        store_release(&ring.tail, ring.tail + record.n_bytes)
+        ring.own += n_bytes
+        n_there -= n_bytes
+        store_release(&ring.shared.tail, ring.own)
     return NULL
 
 
 cdef void ring_release(Ring *ring) noexcept nogil:
-    cdef RecordHead *record = <RecordHead *>(ring.data + (ring.tail & (ring.capacity - 1)))
-    store_release(&ring.tail, ring.tail + record.n_bytes)
+    """Of the record that ring_peek() returned."""
+    ring.own += ring.peeked
+    store_release(&ring.shared.tail, ring.own)

@@ -17,21 +17,21 @@ cdef enum:
 cdef void wakeup_engine(Channel *channel) noexcept nogil:
     """The front's: tasks come one after the other from now on, and Port.wake() follows the last."""
     if channel.has_device:
-        store_int(&channel.is_gathering, 1)
+        store_int(&channel.head.is_gathering, 1)
         wake_send(channel.command_fd)
 
 
 cdef void wakeup_front(Channel *channel) noexcept nogil:
     """The engine's and its sampler threads': events come in a moment, and emit_wake() says when that was all. Only where
     a device computes."""
-    store_int(&channel.is_emitting, 1)
+    store_int(&channel.head.is_emitting, 1)
     wake_send(channel.event_fd)
 
 
 cdef void wakeup_await_events(Channel *channel) noexcept nogil:
     """The front's: returns when there is an event or none is to come."""
     cdef int64_t t_end
-    if load_int(&channel.is_emitting):
+    if load_int(&channel.head.is_emitting):
         t_end = now_us() + EVENTS_US
-        while ring_is_empty(&channel.events) and load_int(&channel.is_emitting) and now_us() < t_end:
+        while ring_is_empty(&channel.events) and load_int(&channel.head.is_emitting) and now_us() < t_end:
             relax()

@@ -12,6 +12,7 @@ ctypedef struct Pieces:
 cdef class Vocab:
     cdef const llamad_table *table
     cdef const void *handle
+    cdef object owner
     cdef Pieces pieces
     cdef Pieces marked        # the same with markers seen; bytes is NULL where there are none
     cdef int _fill(self, Pieces *pieces, bint special, frozenset markers) except -1

@@ -46,7 +46,9 @@ cdef class Cancel:
 
 
 cdef class Vocab:
-    def __cinit__(self, table: int, handle: int, n_vocab: int, special: bool = False) -> None:
+    def __cinit__(self, table: int, handle: int, n_vocab: int, special: bool = False, owner: object = None) -> None:
+        """`owner` is kept alive: what the handle belongs to."""
+        self.owner = owner
         self.table = <const llamad_table *><uintptr_t>table
         self.handle = <const void *><uintptr_t>handle
         self.n_vocab = n_vocab

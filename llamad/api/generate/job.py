@@ -16,11 +16,12 @@ from llamad.api.generate.stream_event import TextFrame
 from llamad.api.generate.text_part import TextPart
 from llamad.api.request import generation as options
 from llamad.api.request.constraints import Wanted
-from llamad.api.request.errors import ApiError, bad, queue_full, share_full
+from llamad.api.request.errors import ApiError, bad, engine_ended, queue_full, share_full
 from llamad.api.service.service import Service
 from llamad.base.clock import clock_us
 from llamad.client.engine import Engine
 from llamad.client.task import (
+    ENGINE_ABSENT,
     FAILURE_ABORTED,
     FAILURE_DEADLINE,
     FAILURE_ENGINE,
@@ -55,9 +56,7 @@ def failure_error(failure: int, code: int) -> ApiError:
     if failure == FAILURE_ABORTED:
         return ApiError(503, "The server is shutting down")
     if failure == FAILURE_ENGINE:
-        return ApiError(
-            503, "The engine is being restarted after a failure; try again", headers=(("Retry-After", "1"),)
-        )
+        return engine_ended(was_running=code != ENGINE_ABSENT)
     if failure == FAILURE_MEMORY:
         return ApiError(500, "The server is out of memory")
     if failure == FAILURE_GRAMMAR and code == PICKED_STUCK:

@@ -86,7 +86,7 @@ async def _make_ready(
     system, new = service.system, generation.system_prompt
     constraint, breakers = None, b""
     if not wanted.is_none:
-        constraint = await service.grammars.find(client, wanted, model.vocab)
+        constraint = await service.grammars.find(client, wanted, service.ready()[1])
     if needs_breakers(generation):
         texts = generation.dry_sequence_breakers
         breakers = await service.texts.run(client, 0, partial(service.breakers.make, model.vocab, texts))

@@ -17,7 +17,6 @@ from llamad.api.service.service import Service
 from llamad.client.task import STOP_NAMES, Done, Task, TokenProbs
 from llamad.client.text_event import TextEvent
 from llamad.http.exchange import Exchange
-from llamad.protocol.model_info import Model
 
 
 @dataclass(slots=True)
@@ -35,7 +34,7 @@ class Budget:
 
 
 def with_budget(
-    service: Service, exchange: Exchange, budget: Budget | None, model: Model, then: Callable[[], None]
+    service: Service, exchange: Exchange, budget: Budget | None, then: Callable[[], None]
 ) -> None:
     """Call `then` once `rest` is compiled: now, or later unless the client has disconnected by then."""
     if budget is None or budget.rest is None:
@@ -45,7 +44,7 @@ def with_budget(
     if budget.constraint is not None:
         then()
     else:
-        service.spawn(exchange, _compiled(service, exchange, budget, budget.rest, model, then))
+        service.spawn(exchange, _compiled(service, exchange, budget, budget.rest, then))
 
 
 async def _compiled(
@@ -53,11 +52,10 @@ async def _compiled(
     exchange: Exchange,
     budget: Budget,
     rest: Wanted,
-    model: Model,
     then: Callable[[], None],
 ) -> None:
     with service.preparing(exchange) as client:
-        budget.constraint = await service.grammars.find(client, rest, model.vocab)
+        budget.constraint = await service.grammars.find(client, rest, service.ready()[1])
     service.ready()
     if not exchange.closed:
         then()

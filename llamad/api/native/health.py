@@ -31,10 +31,6 @@ def handle(service: Service, exchange: Exchange) -> None:
         status = "error" if host.state is State.FAILED else host.state.value
         _send(exchange, {"status": status, **error.body()}, error.status)
         return
-    if host.engine is not None and host.engine.is_failed:
-        error = ApiError(500, "The engine could not be restarted after a failed decode; it keeps trying")
-        _send(exchange, {"status": "error", **error.body()}, 500)
-        return
     n_idle = _n_idle(service)
     if not query:
         n_busy = service.settings.n_parallel - n_idle

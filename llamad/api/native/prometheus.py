@@ -12,6 +12,7 @@ from llamad.api.service.service import Service
 from llamad.base.clock import clock_us
 from llamad.http.exchange import Exchange
 from llamad.http.request import Response
+from llamad.models.host import State
 
 
 def _plain(kind: str, name: str, help: str, value: float) -> Iterable[str]:
@@ -99,7 +100,6 @@ def _engine_lines(service: Service) -> Iterable[str]:
         ("llamacpp:kv_cache_tokens", "KV-cache tokens.", n_tokens),
         ("llamacpp:requests_processing", "Number of requests processing.", n_running),
         ("llamacpp:requests_deferred", "Number of requests deferred.", engine.n_waiting),
-        ("llamad:engine_failed", "1 while the context cannot be rebuilt.", stats["is_failed"]),
         (
             "llamad:last_step_age_seconds",
             "Time since the engine's last step; grows while it is idle, or stuck.",
@@ -110,6 +110,23 @@ def _engine_lines(service: Service) -> Iterable[str]:
         yield from _plain("counter", name, help, value)
     for name, help, value in gauges:
         yield from _plain("gauge", name, help, value)
+
+
+def _life_lines(service: Service) -> Iterable[str]:
+    """Of the engine process."""
+    host = service.host
+    yield from _plain(
+        "gauge", "llamad:engine_up", "1 while an engine serves.", int(host.state is State.READY)
+    )
+    yield from _plain(
+        "gauge",
+        "llamad:engine_failed",
+        "1 once the engine is not started again.",
+        int(host.state is State.FAILED),
+    )
+    yield from _plain(
+        "counter", "llamad:engine_restarts_total", "Engines started again.", host.restarts.n_total
+    )
 
 
 def _cache_lines(service: Service) -> Iterable[str]:
@@ -228,6 +245,7 @@ def handle(service: Service, exchange: Exchange) -> None:
         raise ApiError(501, "This server does not support metrics endpoint.")
     metrics = service.metrics
     lines = [
+        *_life_lines(service),
         *_engine_lines(service),
         *_cache_lines(service),
         *_vector_lines(service),

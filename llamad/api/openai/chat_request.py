@@ -106,7 +106,7 @@ def start(chat: Chat, job: Job) -> None:
         budget.rest = dataclasses.replace(job.constraint, before=before)
 
     def submit(ready: Ready) -> None:
-        with_budget(service, exchange, budget, model, lambda: job.submit(ready))
+        with_budget(service, exchange, budget, lambda: job.submit(ready))
 
     prepare(service, exchange, generation, job.constraint, model, [chat.prompt], submit)
 

@@ -1,14 +1,13 @@
 """Owns the compiled grammars and their cache.
 
-Looked up on the event loop; compiled on threads of their own, so that a large grammar does not delay tokenizing, nor a
-large schema a grammar. Raises every 400 about a grammar or a schema.
+Looked up on the event loop. Threads of their own convert schemas and wait for the engine to compile, so that a large
+grammar does not delay tokenizing, nor a large schema a grammar. Raises every 400 about a grammar or a schema.
 """
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
-import threading
 from collections import OrderedDict
 from dataclasses import dataclass
 from functools import partial
@@ -17,15 +16,17 @@ from typing import Any
 
 import msgspec
 
-from llamad.api.request.errors import ApiError, bad
+from llamad.api.request.errors import ApiError, bad, engine_ended
 from llamad.base.fair_pool import FairPool
 from llamad.chat.conversion.process import Process, ToolCall, ToolsError
 from llamad.chat.parsing import Format
 from llamad.chat.schema import SchemaError
+from llamad.client.engine import Engine
+from llamad.client.grammar import EngineGrammar
 from llamad.flags.settings import Settings
-from llamad.grammar.grammar import Grammar, GrammarError, Pieces
+from llamad.grammar.grammar import GrammarError
 from llamad.options.table import Options
-from llamad.tokenizer.vocab import Vocab
+from llamad.protocol.errors import EngineEnded
 
 KEPT_MAX = 32
 KEPT_BYTES_MAX = 64 << 20
@@ -57,7 +58,7 @@ NOTHING = Wanted()
 class Constraint:
     """A compiled grammar, its GBNF, and warnings about what it drops of a schema."""
 
-    grammar: Grammar
+    grammar: EngineGrammar
     text: str
     warnings: tuple[str, ...] = ()
     n_bytes: int = 0  # when it was new
@@ -146,8 +147,6 @@ class Grammars:
         self._own: dict[Wanted, Constraint] = {}  # the server's, never evicted
         self._kept: OrderedDict[Wanted, Constraint] = OrderedDict()
         self._making: dict[Wanted, Making] = {}
-        self._pieces: Pieces | None = None
-        self._pieces_lock = threading.Lock()
         self._converter = Process()
         self._grammar_thread = FairPool(1, "llamad-grammar")
         self._schema_thread = FairPool(1, "llamad-schema")
@@ -161,7 +160,7 @@ class Grammars:
             self._kept.move_to_end(wanted)
         return found
 
-    async def find(self, client: int, wanted: Wanted, vocab: Vocab) -> Constraint:
+    async def find(self, client: int, wanted: Wanted, engine: Engine) -> Constraint:
         """The constraint, compiled now if needed. Raises ApiError if it cannot be used. Requests for the same one share
         its compilation; it is cancelled once no request waits for it."""
         found = self.known(wanted)
@@ -169,7 +168,7 @@ class Grammars:
             return found
         making = self._making.get(wanted)
         if making is None:
-            making = self._making[wanted] = self._begin(client, wanted, vocab)
+            making = self._making[wanted] = self._begin(client, wanted, engine)
         making.n_waiting += 1
         try:
             return await asyncio.shield(making.future)
@@ -179,41 +178,52 @@ class Grammars:
                 del self._making[wanted]  # at once: the next request must not wait for a cancelled one
                 making.future.cancel()
 
-    def _begin(self, client: int, wanted: Wanted, vocab: Vocab) -> Making:
+    def _begin(self, client: int, wanted: Wanted, engine: Engine) -> Making:
         is_text = wanted.schema is None and wanted.tools is None
         thread = self._grammar_thread if is_text else self._schema_thread
-        future = asyncio.ensure_future(thread.run(client, partial(self.compile, wanted, vocab)))
+        loop = asyncio.get_running_loop()
+        future = asyncio.ensure_future(thread.run(client, partial(self.compile, wanted, engine, loop)))
+        making = Making(future)
 
         def done(made: asyncio.Future[Constraint]) -> None:
             if made.cancelled():
                 return
-            del self._making[wanted]
-            if made.exception() is None:
-                self._keep(wanted, made.result())
+            if self._making.get(wanted) is making:  # else the engine it was for has ended
+                del self._making[wanted]
+                if made.exception() is None:
+                    self._keep(wanted, made.result())
+            else:
+                made.exception()
 
         future.add_done_callback(done)
-        return Making(future)
+        return making
 
-    def prepare(self, wanted: Wanted, vocab: Vocab) -> None:
-        """Compile the server's own constraint, at start-up."""
+    async def prepare(self, wanted: Wanted, engine: Engine) -> None:
+        """Compile the server's own constraint for an engine that has just been started."""
         if not wanted.is_none:
-            self._own[wanted] = self.compile(wanted, vocab)
+            loop = asyncio.get_running_loop()
+            self._own[wanted] = await loop.run_in_executor(None, self.compile, wanted, engine, loop)
 
-    def compile(self, wanted: Wanted, vocab: Vocab) -> Constraint:
-        """On one of the threads, or at start-up."""
+    def forget(self) -> None:
+        """The engine that compiled them has ended."""
+        self._own.clear()
+        self._kept.clear()
+        self._making.clear()
+
+    def compile(self, wanted: Wanted, engine: Engine, loop: asyncio.AbstractEventLoop) -> Constraint:
+        """On one of the threads, or at start-up: the text here, its automaton in the engine."""
         text, warnings = wanted.grammar, list[str]()
         if wanted.schema is not None:
             text, warnings = self._convert(wanted.schema, wanted.strict)
             text = _behind(wanted.before, text)
         elif wanted.tools is not None:
             text = self._tool_grammar(wanted.tools)
-        with self._pieces_lock:
-            if self._pieces is None:
-                self._pieces = Pieces(vocab)
         try:
-            grammar = Grammar(text, self._pieces, time_max_us=TIME_MAX_US)
+            grammar = asyncio.run_coroutine_threadsafe(engine.compile(text, TIME_MAX_US), loop).result()
         except GrammarError as error:
             raise _refused(wanted, error) from None
+        except EngineEnded:
+            raise engine_ended() from None
         n_bytes = grammar.n_bytes + len(text) + len(wanted.grammar)
         n_bytes += len(wanted.schema or b"") + len(wanted.tools or b"")
         return Constraint(grammar, text, tuple(warnings), n_bytes)

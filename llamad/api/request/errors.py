@@ -83,6 +83,17 @@ def share_full() -> ApiError:
     )
 
 
+def engine_ended(*, was_running: bool = False) -> ApiError:
+    """Of a request that an engine worked on when it ended, or of one that it never had."""
+    if was_running:
+        return ApiError(
+            500, "The model's engine ended while it worked on this request; it is being started again"
+        )
+    return ApiError(
+        503, "The model's engine ended and is being started again; try again", headers=(("Retry-After", "2"),)
+    )
+
+
 def too_long(n_prompt: int, n_ctx: int, n_system: int = 0) -> ApiError:
     """A prompt that fills its slot's context; n_system of its tokens are the server's system prompt."""
     of_them = f", {n_system} of them of the system prompt" if n_system else ""

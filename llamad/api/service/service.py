@@ -95,6 +95,8 @@ class Service:
         self.defaults: Defaults  # likewise
         self.turn_end = -1  # the token that ends a message; likewise
         host.prepare = self.prepare
+        host.engine_ready = self.engine_ready
+        host.engine_ended = self.grammars.forget
         self.host = host
         self.build_info = build_info
         self.metrics = Metrics()
@@ -119,21 +121,28 @@ class Service:
         self._eog_tokens: list[int] | None = None
         self._owners: dict[str, int] = {}  # numbers of the keys seen so far, by name
 
-    def prepare(self, model: Model) -> None:
-        """In the loader thread, before the first request: apply the flags that need the vocabulary."""
+    def prepare(self, model: Model) -> list[str]:
+        """In a thread, before any request for this model: apply the flags that need the vocabulary. Returns the texts
+        of special tokens that its answers are parsed by."""
         self.defaults = Defaults(self.settings, model)
+        self._eog_tokens = None
         try:
             self.system = tokenized(self.system, model)
         except ApiError as error:
             raise LoadError(f"--system-prompt-file: {error.message}") from None
         try:
             self.chat = make_host(self.settings, model)
-            model.vocab.show_markers(list(self.chat.format.special))
+            markers = list(self.chat.format.special)
+            model.vocab.show_markers(markers)
             self.turn_end = turn_end(self.chat, model)
         except ValueError as error:
             raise LoadError(str(error)) from None
+        return markers
+
+    async def engine_ready(self, engine: Engine) -> None:
+        """Before any request sees this engine: give it the server's own grammar."""
         try:
-            self.grammars.prepare(self.constraint, model.vocab)
+            await self.grammars.prepare(self.constraint, engine)
         except ApiError as error:
             raise LoadError(f"--grammar or --json-schema: {error.message}") from None
 
@@ -187,13 +196,18 @@ class Service:
         if self.host.state is State.DRAINING:
             return ApiError(503, "The server is shutting down", headers=(("Retry-After", "5"),))
         if self.host.state is State.FAILED:
-            return ApiError(500, f"The model could not be loaded: {self.host.error}")
+            return ApiError(500, f"The model cannot be served: {self.host.error}")
+        if self.host.state is State.RESTARTING:
+            message = f"The model is being loaded again, because {self.host.error}"
+            return ApiError(503, message, headers=(("Retry-After", "2"),))
         return ApiError(503, "Loading model", headers=(("Retry-After", "1"),))
 
     def not_ready_for(self, request: Request) -> ApiError:
         """As not_ready(). The reason of a failed load names files, so only clients with a key see it."""
         if self.host.state is State.FAILED and not self.has_key(request):
-            return ApiError(500, "The model could not be loaded; see the server's log")
+            return ApiError(500, "The model cannot be served; see the server's log")
+        if self.host.state is State.RESTARTING and not self.has_key(request):
+            return ApiError(503, "The model is being loaded again", headers=(("Retry-After", "2"),))
         return self.not_ready()
 
     def tokenizing(self) -> Tokenizing:

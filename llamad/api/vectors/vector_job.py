@@ -10,11 +10,11 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from llamad.api.request.errors import ApiError, queue_full, share_full
+from llamad.api.request.errors import ApiError, engine_ended, queue_full, share_full
 from llamad.api.service.service import Service
 from llamad.client.embedding import Embedder
 from llamad.http.exchange import Exchange
-from llamad.protocol.errors import ComputeFailed, Stopped
+from llamad.protocol.errors import ComputeFailed, EngineEnded, Stopped
 from llamad.protocol.model_info import Model, Rows
 
 T = TypeVar("T")
@@ -79,6 +79,8 @@ async def rows_of(service: Service, exchange: Exchange, embedder: Embedder, text
             rows = await job.future
     except TimeoutError:
         raise ApiError(408, "The request exceeded --request-timeout") from None
+    except EngineEnded:
+        raise engine_ended(was_running=True) from None
     except Stopped:
         raise ApiError(503, "The server is shutting down") from None
     except ComputeFailed as error:

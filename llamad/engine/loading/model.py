@@ -1,6 +1,6 @@
 """Owns a loaded model and its contexts: llama.cpp's parameters from settings, and the model's metadata.
 
-load() runs in the loader thread; everything is read-only afterwards.
+load() runs in the engine's main thread; everything is read-only afterwards.
 """
 
 from __future__ import annotations
@@ -9,19 +9,19 @@ from typing import Any
 
 from llamad._llama import ffi, lib
 from llamad.engine.loading import memory, vectors
-from llamad.engine.loading.opening import LoadCancelled, Loading, Opening, open_model
+from llamad.engine.loading.opening import Loading, open_model
 from llamad.engine.loading.vectors import Vectors
 from llamad.flags.settings import Settings
 from llamad.protocol.errors import LoadError
-from llamad.protocol.model_info import Model, ModelInfo
+from llamad.protocol.model_info import ModelInfo
 from llamad.tokenizer.vocab import Vocab
 
 CTX_SLOT_MIN = 8
 
 
 class LoadedModel:
-    """An open model with a context for generation, one for embeddings, or both. `model` describes it to the
-    endpoints. close() frees everything; the threads of engine and embedder must have ended before."""
+    """An open model with a context for generation, one for embeddings, or both. close() frees everything; the threads
+    of engine and embedder must have ended before."""
 
     def __init__(
         self,
@@ -34,31 +34,34 @@ class LoadedModel:
     ) -> None:
         self._handle = handle
         self._context = context  # None: a model that cannot generate
+        self.info = info
+        self.vocab = vocab
         self.vectors = vectors
         self.has_device = memory.computes(settings, handle)
         if context is None:
             assert vectors is not None
-            n_ctx = n_ctx_slot = self.n_batch = self.n_ubatch = vectors.info.n_text_max
+            self.n_ctx = self.n_ctx_slot = self.n_batch = self.n_ubatch = vectors.info.n_text_max
             self.can_share, self.n_swa = False, 0
         else:
             raw = lib.llamad_context_get(context)
-            n_ctx = lib.llama_n_ctx(raw)
-            n_ctx_slot = n_ctx if settings.kv_unified else lib.llama_n_ctx_seq(raw)
+            self.n_ctx = lib.llama_n_ctx(raw)
+            self.n_ctx_slot = self.n_ctx if settings.kv_unified else lib.llama_n_ctx_seq(raw)
             self.n_batch = lib.llama_n_batch(raw)
             self.n_ubatch = lib.llama_n_ubatch(raw)
             # A state that cannot be truncated to a prefix cannot be copied to another sequence either.
             self.can_share = not (lib.llama_model_is_recurrent(handle) or lib.llama_model_is_hybrid(handle))
             # Also with --swa-full: a restored state has only the window.
             self.n_swa = lib.llama_model_n_swa(handle)
-        self.model = Model(
-            info,
-            vocab,
-            n_ctx=n_ctx,
-            n_ctx_slot=n_ctx_slot,
-            can_generate=context is not None,
-            vectors=vectors.info if vectors is not None else None,
-            suppressed_tokens=_suppressed_tokens(handle),
-        )
+
+    @property
+    def can_generate(self) -> bool:
+        return self._context is not None
+
+    def suppressed_tokens(self) -> list[int]:
+        """That this model must never produce."""
+        n = ffi.new("int32_t *")
+        tokens = lib.llama_vocab_get_suppress_tokens(lib.llama_model_get_vocab(self._handle), n)
+        return [tokens[i] for i in range(n[0])] if tokens != ffi.NULL else []
 
     @property
     def context_address(self) -> int:
@@ -73,12 +76,6 @@ class LoadedModel:
         if self._handle is not None:
             lib.llamad_model_close(self._handle)
             self._handle = None
-
-
-def _suppressed_tokens(handle: Any) -> list[int]:
-    n = ffi.new("int32_t *")
-    tokens = lib.llama_vocab_get_suppress_tokens(lib.llama_model_get_vocab(handle), n)
-    return [tokens[i] for i in range(n[0])] if tokens != ffi.NULL else []
 
 
 def _context_params(settings: Settings, n_threads: int) -> Any:
@@ -252,15 +249,12 @@ def _open_vectors(settings: Settings, handle: Any, n_threads: int) -> Vectors:
     return Vectors(handle, context, settings)
 
 
-def load(settings: Settings, n_threads: int, loading: Loading, opening: Opening | None = None) -> LoadedModel:
-    """Open the model, unless `opening` does already, and its contexts. If it raises LoadError or LoadCancelled, it has
-    freed everything."""
-    handle = opening.result() if opening is not None else open_model(settings, n_threads, loading)
+def load(settings: Settings, n_threads: int, loading: Loading) -> LoadedModel:
+    """Open the model and its contexts. If it raises LoadError, it has freed everything."""
+    handle = open_model(settings, n_threads, loading)
     context, second = None, None
     try:
         _check(settings, handle)
-        if loading.is_cancelled:
-            raise LoadCancelled
         if settings.wants_vectors:
             second = _open_vectors(settings, handle, n_threads)
         if second is None or not second.is_encoder:

@@ -1,6 +1,6 @@
 """Owns the context for embeddings and scores: its parameters from flags, its limits, and compute().
 
-open_vectors() runs in the loader thread, compute() on the embedder's only; the rest is read-only. Must reject
+Opened in the engine's main thread; compute() runs on the embedder's only. Must reject
 what llama.cpp would abort on, so every length is checked here first.
 """
 
@@ -12,8 +12,7 @@ from typing import Any
 from llamad._llama import ffi, lib
 from llamad.engine.loading import memory
 from llamad.flags.settings import Settings
-from llamad.protocol.errors import ComputeFailed
-from llamad.protocol.model_info import Rows, VectorInfo
+from llamad.protocol.model_info import VectorInfo
 
 # Texts of one batch. They share one cache, or need none, so more of them cost nothing.
 SEQUENCES_MAX = 64
@@ -142,28 +141,25 @@ class Vectors:
             is_split=is_split,
         )
 
-    def compute(self, texts: list[bytes]) -> list[Rows]:
-        """The rows of each text (one, or one per token without pooling); each text is int32 token ids. Releases the
-        GIL. Raises ComputeFailed; the context stays usable, or is recreated by the next call."""
-        import numpy as np
-
-        lengths = [len(text) // 4 for text in texts]
-        is_pooled = self.info.pooling != "none"
-        out = np.empty((len(texts) if is_pooled else sum(lengths), self.info.n_out), np.float32)
+    def compute(self, memory: memoryview, lengths: list[int]) -> int:
+        """Computes the rows of each text: one, or one per token without pooling. The texts' token ids (int32) lie in
+        the memory, one behind the other; the rows (float) are written behind them. Releases the GIL. llama.cpp's code:
+        0, or there are no rows; the context is made anew then."""
+        n_tokens = sum(lengths)
+        n_rows = n_tokens if self.info.pooling == "none" else len(lengths)
+        if len(memory) < 4 * (n_tokens + n_rows * self.info.n_out):
+            return int(lib.LLAMAD_E_REFUSED)
         code: int = lib.llamad_embed(
             self._context,
-            ffi.from_buffer("int32_t[]", b"".join(texts)),
+            ffi.from_buffer("int32_t[]", memory[: 4 * n_tokens]),
             ffi.new("int32_t[]", lengths),
-            len(texts),
+            len(lengths),
             self.info.n_out,
-            ffi.from_buffer("float[]", out, require_writable=True),
+            ffi.from_buffer("float[]", memory[4 * n_tokens :], require_writable=True),
         )
         if code != 0:
             lib.llamad_context_rebuild(self._context)
-            raise ComputeFailed(code)
-        if is_pooled:
-            return [out[i : i + 1] for i in range(len(texts))]
-        return np.split(out, np.cumsum(lengths)[:-1])
+        return code
 
     def close(self) -> None:
         if self._context is not None:

@@ -162,6 +162,16 @@ REQUEST_FLAGS: tuple[Flag, ...] = (
         help="How long a client may stall its stream while others wait for a slot; 0: no limit.",
     ),
     request(
+        names=("--engine-stall-seconds",),
+        env=("LLAMA_ARG_ENGINE_STALL_SECONDS",),
+        dest="engine_stall_seconds",
+        kind=Float(low=0.0),
+        default=0.0,
+        metavar="SECONDS",
+        help="How long the engine may have work and finish no step before it is restarted; 0: 20 times the longest step"
+        " seen, and at least 120 s.",
+    ),
+    request(
         names=("-sp", "--special"),
         env=("LLAMA_ARG_SPECIAL",),
         dest="special",

@@ -5,6 +5,7 @@ import json
 
 import pytest
 from support.fake_daemon import Faked
+from support.local_engine import LocalAsking
 
 from llamad.api.request import constraints
 from llamad.api.request.constraints import Grammars, Wanted
@@ -18,12 +19,20 @@ def server():
         yield server
 
 
+class Compiler:
+    """The one thing that grammars want of an engine."""
+
+    def __init__(self):
+        self._fake = Fake()
+        self._asking = LocalAsking(Vocab(self._fake.table, self._fake.vocab, self._fake.n_vocab))
+
+    async def compile(self, text, time_max_us):
+        return await self._asking.compile(text, time_max_us)
+
+
 @pytest.fixture
-def vocab():
-    fake = Fake()
-    vocab = Vocab(fake.table, fake.vocab, fake.n_vocab)
-    yield vocab
-    del vocab, fake
+def engine():
+    return Compiler()
 
 
 class Counted(Grammars):
@@ -31,17 +40,17 @@ class Counted(Grammars):
         super().__init__()
         self.compiled = []
 
-    def compile(self, wanted, vocab):
+    def compile(self, wanted, engine, loop):
         self.compiled.append(wanted.grammar)
-        return super().compile(wanted, vocab)
+        return super().compile(wanted, engine, loop)
 
 
-def test_requests_with_one_new_grammar_compile_it_once(vocab):
+def test_requests_with_one_new_grammar_compile_it_once(engine):
     kept = Counted()
 
     async def ask():
         wanted = Wanted('root ::= "a"')
-        return await asyncio.gather(*(kept.find(0, wanted, vocab) for _ in range(5)))
+        return await asyncio.gather(*(kept.find(0, wanted, engine) for _ in range(5)))
 
     found = asyncio.run(ask())
     kept.close()
@@ -49,14 +58,14 @@ def test_requests_with_one_new_grammar_compile_it_once(vocab):
     assert len({id(one) for one in found}) == 1
 
 
-def test_small_texts_that_make_large_automata_are_not_all_kept(vocab, monkeypatch):
+def test_small_texts_that_make_large_automata_are_not_all_kept(engine, monkeypatch):
     monkeypatch.setattr(constraints, "KEPT_BYTES_MAX", 5_000_000)
     kept = Grammars()
     wanted = [Wanted(f'root ::= "{letter}"{{0,50000}}') for letter in "abcdef"]
 
     async def ask():
         for one in wanted:
-            await kept.find(0, one, vocab)
+            await kept.find(0, one, engine)
 
     asyncio.run(ask())
     kept.close()

@@ -13,8 +13,7 @@ import pytest
 from support.fake_daemon import Faked
 
 from llamad.engine.testing.fake import Fake
-from llamad.protocol.errors import ComputeFailed
-from llamad.protocol.model_info import Rows, VectorInfo
+from llamad.protocol.model_info import VectorInfo
 
 
 class Held:
@@ -29,12 +28,12 @@ class Held:
         self.code = 0
         self.value = 1.0
 
-    def compute(self, texts: list[bytes]) -> list[Rows]:
-        self.n_computed += len(texts)
+    def compute(self, memory: memoryview, lengths: list[int]) -> int:
+        self.n_computed += len(lengths)
         assert self.free.wait(30)
-        if self.code:
-            raise ComputeFailed(self.code)
-        return [np.full((1, 2), self.value, np.float32) for _ in texts]
+        rows = np.full((len(lengths), 2), self.value, np.float32)
+        memory[4 * sum(lengths) :] = rows.tobytes()
+        return self.code
 
     def close(self) -> None: ...
 

@@ -28,7 +28,7 @@ def ask(h: Harness, prompt: bytes, **options) -> int:
 
 
 def stat(h: Harness, name: str) -> int:
-    return h.core.stats()["cache_" + name]
+    return h.stats()["cache_" + name]
 
 
 @pytest.mark.parametrize("unified", [False, True])
@@ -244,7 +244,7 @@ def test_cells_that_are_still_to_move_are_not_saved():
         shifted = long[3][:4] + long[3][54:]
         h.port.announce()  # a burst: tasks are admitted as they come, and decoded at its end
         taken = h.submit(shifted + b"more", id_slot=1, wake=False)
-        h.until(lambda: h.core.slots()[1][1] == len(shifted) + 1)
+        h.until(lambda: len(h.core.slot_tokens(1)) == len(shifted) + 1)
         h.port.abort(taken)
         h.wait(taken)
         tasks = [h.submit(long[4 + i], id_slot=i, n_predict=1, wake=False) for i in (0, 1)]

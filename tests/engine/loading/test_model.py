@@ -6,7 +6,7 @@ from support.live_daemon import model_path
 from llamad._llama import ffi, lib
 from llamad.engine.loading import memory
 from llamad.engine.loading.model import load
-from llamad.engine.loading.opening import Loading, Opening
+from llamad.engine.loading.opening import Loading
 from llamad.flags import parse
 from llamad.protocol.errors import LoadError
 from llamad.tokenizer.vocab import Vocab
@@ -21,26 +21,26 @@ def model():
 
 
 def test_the_model_describes_itself(model):
-    assert model.model.info.n_vocab == 49152
-    assert model.model.info.n_ctx_train == 8192
-    assert model.model.n_ctx == model.model.n_ctx_slot == 512
-    assert "<|im_start|>" in model.model.info.chat_template
+    assert model.info.n_vocab == 49152
+    assert model.info.n_ctx_train == 8192
+    assert model.n_ctx == model.n_ctx_slot == 512
+    assert "<|im_start|>" in model.info.chat_template
 
 
 def test_an_exception_in_llama_cpp_becomes_an_empty_answer(model):
     """llama.cpp throws std::out_of_range for a token beyond its vocabulary; Vocab is told of more than there are."""
     vocab = lib.llama_model_get_vocab(model._handle)
     table = int(ffi.cast("uintptr_t", lib.llamad_llama_table()))
-    greedy = Vocab(table, int(ffi.cast("uintptr_t", vocab)), model.model.info.n_vocab + 100)
-    assert greedy.piece(model.model.info.n_vocab + 50, True) == b""
-    assert model.model.vocab.piece(260, True) == greedy.piece(260, True) != b""
+    greedy = Vocab(table, int(ffi.cast("uintptr_t", vocab)), model.info.n_vocab + 100)
+    assert greedy.piece(model.info.n_vocab + 50, True) == b""
+    assert model.vocab.piece(260, True) == greedy.piece(260, True) != b""
 
 
 def test_tokens_go_to_text_and_back(model):
-    tokens = model.model.vocab.tokenize("Grüße, Welt 🦙".encode(), False, True)
-    assert model.model.vocab.detokenize(tokens, True).decode() == "Grüße, Welt 🦙"
+    tokens = model.vocab.tokenize("Grüße, Welt 🦙".encode(), False, True)
+    assert model.vocab.detokenize(tokens, True).decode() == "Grüße, Welt 🦙"
     assert (
-        b"".join(model.model.vocab.piece(t, True) for t in memoryview(tokens).cast("i")).decode()
+        b"".join(model.vocab.piece(t, True) for t in memoryview(tokens).cast("i")).decode()
         == "Grüße, Welt 🦙"
     )
 
@@ -48,16 +48,16 @@ def test_tokens_go_to_text_and_back(model):
 def test_ids_outside_the_vocabulary_never_reach_llama_cpp(model):
     for bad in (-1, 49152, 2**31 - 1):
         with pytest.raises(ValueError, match="outside the vocabulary"):
-            model.model.vocab.piece(bad, True)
+            model.vocab.piece(bad, True)
         with pytest.raises(ValueError, match="outside the vocabulary"):
-            model.model.vocab.detokenize((bad & 0xFFFFFFFF).to_bytes(4, "little"), True)
+            model.vocab.detokenize((bad & 0xFFFFFFFF).to_bytes(4, "little"), True)
 
 
 def test_end_of_generation_tokens(model):
-    assert model.model.info.eos in model.model.vocab.eog_tokens()
-    assert model.model.vocab.is_eog(model.model.info.eos)
-    assert not model.model.vocab.is_eog(260)
-    assert not model.model.vocab.is_eog(-1)
+    assert model.info.eos in model.vocab.eog_tokens()
+    assert model.vocab.is_eog(model.info.eos)
+    assert not model.vocab.is_eog(260)
+    assert not model.vocab.is_eog(-1)
 
 
 @pytest.mark.parametrize(
@@ -86,27 +86,20 @@ def test_a_file_that_is_no_model_is_refused(tmp_path):
 def test_metadata_can_be_overridden():
     flags = ["-c", "512", "--override-kv", "tokenizer.ggml.add_bos_token=bool:true"]
     model = load(parse(["-m", model_path(), *flags], {}).settings, 1, Loading())
-    assert model.model.info.add_bos is True
-    assert memoryview(model.model.vocab.tokenize(b"x", True, True)).cast("i")[0] == model.model.info.bos
+    assert model.info.add_bos is True
+    assert memoryview(model.vocab.tokenize(b"x", True, True)).cast("i")[0] == model.info.bos
     model.close()
 
 
-def test_a_model_that_was_begun_with_is_taken_over():
-    settings = parse(["-m", model_path(), "-c", "512"], {}).settings
-    opening = Opening(settings, 1)
-    opening.start()
-    model = load(settings, 1, opening.loading, opening)
-    assert opening.loading.permille == 1000
-    assert model.model.info.n_vocab == 49152
-    model.close()
-
-
-def test_what_is_wrong_with_a_model_that_was_begun_with_is_told_when_it_is_taken():
-    settings = parse(["-m", "/no/such/model.gguf"], {}).settings
-    opening = Opening(settings, 1)
-    opening.start()
+def test_the_progress_of_a_load_begins_when_the_vocabulary_is_read():
+    loading = Loading()
+    assert loading.permille == -1
+    load(parse(["-m", model_path(), "-c", "512"], {}).settings, 1, loading).close()
+    assert loading.permille == 1000
+    broken = Loading()
     with pytest.raises(LoadError, match="No such file"):
-        load(settings, 1, opening.loading, opening)
+        load(parse(["-m", "/no/such/model.gguf"], {}).settings, 1, broken)
+    assert broken.permille == -1
 
 
 @pytest.mark.parametrize(

@@ -79,9 +79,9 @@ def test_the_shape_of_a_file_is_the_models():
         assert found.n_embd == lib.llama_model_n_embd(handle)
         assert found.n_head == lib.llama_model_n_head(handle)
         assert found.n_head_kv == lib.llama_model_n_head_kv(handle)
-        assert found.n_ctx_train == model.model.info.n_ctx_train
-        assert found.n_vocab == model.model.info.n_vocab
-        assert found.bytes == model.model.info.size
+        assert found.n_ctx_train == model.info.n_ctx_train
+        assert found.n_vocab == model.info.n_vocab
+        assert found.bytes == model.info.size
         assert found.device_looks_up == 1
     finally:
         model.close()

@@ -26,7 +26,7 @@ BREAKERS = [b"\n", b": ", b"the "]
 @pytest.fixture(scope="module")
 def vocab():
     model = load(parse(["-m", model_path(), "-c", "256"], {}).settings, 1, Loading())
-    yield model.model.vocab
+    yield model.vocab
     model.close()
 
 

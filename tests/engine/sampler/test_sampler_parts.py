@@ -197,7 +197,7 @@ def test_the_line_break_is_penalized_when_asked(fake, kinds, penalize_nl):
 
 
 def test_the_model_knows_its_line_break(model):
-    assert model.model.vocab.piece(model.model.info.nl, True) == b"\n"
+    assert model.vocab.piece(model.info.nl, True) == b"\n"
 
 
 # --- a pick and its history -----------------------------------------------------------------------------------
@@ -218,7 +218,7 @@ def test_more_changes_than_can_be_undone_one_by_one_leave_the_row_as_it_was(mode
     row = np.random.default_rng(1).standard_normal(49152).astype(np.float32)
     before = row.tobytes()
     values = {"presence_penalty": 1.5, "repeat_last_n": 20_000, "temperature": 0.0}
-    one = probe(model.model.vocab, 49152, [PENALTIES, PENALTIES, TEMPERATURE], **values)
+    one = probe(model.vocab, 49152, [PENALTIES, PENALTIES, TEMPERATURE], **values)
     for token in range(10_000):
         one.accept(token)
     row_there = row.copy()
@@ -248,7 +248,7 @@ def test_no_row_and_no_parameters_lead_out_of_the_vocabulary(model, kinds, seed,
         "repeat_penalty": 1e38,
     }
     values |= {"dry_multiplier": 3e38, "dry_allowed_length": 0, "temperature": temperature}
-    one = probe(model.model.vocab, 3000, kinds, **values)
+    one = probe(model.vocab, 3000, kinds, **values)
     for token in random.integers(0, 3000, 600):
         one.accept(int(token))
     before = row.tobytes()
@@ -292,7 +292,7 @@ def unpacked(table):
 
 
 def test_breakers_are_found_in_and_across_tokens(model):
-    vocab = model.model.vocab
+    vocab = model.vocab
     table = unpacked(pack_breakers(vocab, [b"\n", b"ex: y"]))
     words = [vocab.detokenize(array("i", [token]).tobytes(), True) for token in range(vocab.n_vocab)]
     for token, word in enumerate(words):
@@ -315,14 +315,14 @@ def test_a_breaker_is_cut_at_forty_bytes(fake):
 def test_many_breakers_fit_and_share_their_tails(model):
     """Each token that ends with an e begins all of these: without sharing, the table would be tens of megabytes."""
     breakers = [b"e%d which is long" % i for i in range(64)]
-    table = pack_breakers(model.model.vocab, breakers)
+    table = pack_breakers(model.vocab, breakers)
     assert len(table) < 400_000
     assert all(len(tails) == 64 for head, tails in unpacked(table).items() if len(tails) > 1)
 
 
 def test_breakers_without_end_are_refused(model):
     with pytest.raises(ValueError, match="at most 64"):
-        pack_breakers(model.model.vocab, [b"x"] * 65)
+        pack_breakers(model.vocab, [b"x"] * 65)
 
 
 def test_a_breaker_ends_what_dry_looks_at(fake):

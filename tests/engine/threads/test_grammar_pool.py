@@ -31,7 +31,7 @@ def run(grammar, script, *, grammar_work, n_streams=1, **options):
         tasks = [h.submit(b"p" * (1 + i), grammar=compiled.id, **options) for i in range(n_streams)]
         h.wait(*tasks)
         ends = [(h.end(task)[0], h.end(task)[2]) for task in tasks]
-        n_deferred = h.core.stats()["n_deferred"]
+        n_deferred = h.stats()["n_deferred"]
         return [h.tokens(task) for task in tasks], [h.probs(task) for task in tasks], ends, n_deferred
 
 
@@ -61,7 +61,7 @@ def test_a_deferred_pick_draws_the_same_numbers(seed, work):
             h.sampling = sampling([8, 9], **values)
             task = h.submit(grammar=compiled.id, n_predict=40)
             h.wait(task)
-            return h.tokens(task), h.end(task)[0], h.core.stats()["n_deferred"]
+            return h.tokens(task), h.end(task)[0], h.stats()["n_deferred"]
 
     (wanted, wanted_end, _), (found, end, _) = tokens(1 << 40), tokens(work)
     assert (found, end) == (wanted, wanted_end)
@@ -89,7 +89,7 @@ def test_others_go_on_while_a_pick_takes_long():
         turns = [i for i, slots in enumerate(wrote) if mine in slots]
         alone = [slots for slots in wrote[turns[0] : turns[-1]] if slots == {other}]
         assert len(alone) > 0
-        stats = h.core.stats()
+        stats = h.stats()
         assert stats["n_deferred"] > 0
         assert stats["deferred_us"] > 0
 
@@ -135,7 +135,7 @@ def test_a_task_that_ends_while_its_pick_is_deferred(how, n_hard):
             h.submit(b"hard %d" % i, grammar=one.id, deadline_us=deadline) for i, one in enumerate(grammars)
         ]
         if how != "deadline":
-            h.until(lambda: h.core.stats()["n_deferred"] >= 20 * n_hard)
+            h.until(lambda: h.stats()["n_deferred"] >= 20 * n_hard)
         if how == "abort":
             for task in hard:
                 h.port.abort(task)

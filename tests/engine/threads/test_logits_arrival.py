@@ -100,7 +100,7 @@ def test_the_engine_takes_every_token_from_its_own_row(n_threads):
         h.wait(*tasks)
         for i, (task, prompt) in enumerate(zip(tasks, prompts, strict=True)):
             assert h.text(task) == bytes((prompt[0] + 1 + k) % 256 for k in range(20 + i))
-        assert h.core.stats()["n_landed"] > 15
+        assert h.stats()["n_landed"] > 15
 
 
 def test_steps_of_every_width_give_each_slot_its_own_token():
@@ -120,7 +120,7 @@ def test_steps_of_every_width_give_each_slot_its_own_token():
             )
         h.wait(*tasks)
         assert {task: h.text(task) for task in tasks} == tasks
-        assert h.core.stats()["n_landed"] > 20
+        assert h.stats()["n_landed"] > 20
 
 
 def landed(h, fake, prompts, **wanted) -> int:
@@ -132,12 +132,12 @@ def landed(h, fake, prompts, **wanted) -> int:
     fake.block(True)
     busy = h.submit(b"busy", n_predict=1, id_slot=7)
     h.catch()
-    before = h.core.stats()["n_landed"]
+    before = h.stats()["n_landed"]
     tasks = [h.submit(prompt, n_predict=1, id_slot=i, **wanted) for i, prompt in enumerate(prompts)]
     fake.block(False)
     h.wait(busy, *tasks)
     assert [h.text(task) for task in tasks] == [bytes([prompt[-1] + 1]) for prompt in prompts]
-    return h.core.stats()["n_landed"] - before
+    return h.stats()["n_landed"] - before
 
 
 @learned
@@ -157,7 +157,7 @@ def test_rows_of_prompts_that_are_one_graph_are_picked_from_as_they_come():
 def test_no_row_is_awaited_where_the_host_computes():
     with Harness(Fake(device_us=300), n_slots=4) as h:
         h.wait(*[h.submit(b"%d" % i, n_predict=20) for i in range(4)])
-        assert h.core.stats()["n_landed"] == 0
+        assert h.stats()["n_landed"] == 0
 
 
 def test_a_decode_that_fails_leaves_no_row_behind():
@@ -205,4 +205,4 @@ def test_a_first_token_has_come_when_its_logits_have():
             assert h.end(task)[0] == DONE
             assert prompt_us >= 29_000
             assert predict_us < 29_000
-        assert h.core.stats()["prompt_us"] >= 2 * 29_000
+        assert h.stats()["prompt_us"] >= 2 * 29_000

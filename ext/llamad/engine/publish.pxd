@@ -1,0 +1,7 @@
+from libc.stdint cimport int64_t
+
+from llamad.engine.state cimport State
+
+cdef void publish_turn(State *state, int64_t now) noexcept nogil
+cdef void publish_rest(State *state, int64_t now) noexcept nogil
+cdef void publish_counts(State *state) noexcept nogil

@@ -1,0 +1,51 @@
+# Owns: what the engine thread tells of itself on the channel's board. Runs on that thread. The front reads the board
+# without asking (client/port.pyx), and takes an engine that has work but begins no turn for one that hangs.
+from libc.stdint cimport int32_t, int64_t
+
+from llamad.base.system cimport store_int, store_time
+from llamad.engine.kv.slots cimport Slot
+from llamad.engine.state cimport State
+from llamad.protocol.board cimport SlotView
+
+
+cdef void publish_turn(State *state, int64_t now) noexcept nogil:
+    """A turn begins."""
+    if not state.channel.board.is_resting:
+        state.stats.turn_us_max = max(state.stats.turn_us_max, now - state.channel.board.t_turn_us)
+    store_time(&state.channel.board.t_turn_us, now)
+    store_int(&state.channel.board.is_resting, 0)
+
+
+cdef void publish_rest(State *state, int64_t now) noexcept nogil:
+    """There is nothing to do until a command comes."""
+    store_time(&state.channel.board.t_turn_us, now)
+    store_int(&state.channel.board.is_resting, 1)
+
+
+cdef void publish_counts(State *state) noexcept nogil:
+    """Before the front is woken, so that it finds the numbers of what it is told."""
+    cdef int32_t i
+    cdef const Slot *slot
+    cdef SlotView *view
+    state.stats.n_waiting = state.queue.n
+    state.stats.n_evicted = state.slots.n_evicted
+    state.stats.n_reused = state.slots.n_reused
+    state.stats.n_copied = state.slots.n_copied
+    state.stats.cache_entries = state.cache.n_entries
+    state.stats.cache_bytes = state.cache.n_bytes
+    state.stats.cache_saves = state.cache.n_saves
+    state.stats.cache_hits = state.cache.n_hits
+    state.stats.cache_restored = state.cache.n_restored
+    state.stats.cache_dropped = state.cache.n_dropped
+    state.stats.cache_us = state.cache.state_us
+    state.stats.cache_us_max = state.cache.state_us_max
+    state.stats.n_deferred = state.grammar_pool.n_deferred
+    state.stats.deferred_us = state.grammar_pool.deferred_us
+    state.channel.board.stats = state.stats
+    for i in range(state.slots.n):
+        slot = &state.slots.items[i]
+        view = &state.channel.slots[i]
+        view.state = slot.state
+        view.n_tokens = slot.n_tokens
+        view.n_decoded = slot.n_decoded
+        view.n_cached = slot.n_cached

@@ -1,0 +1,53 @@
+# What an engine publishes for anyone to look at, in shared memory: its counters, its slots, and whether it gets on.
+# Written by the engine thread once a turn (engine/publish.pyx), read by the front whenever it likes (client/port.pyx);
+# every field is one aligned word. Plain data.
+from libc.stdint cimport int32_t, int64_t, uint64_t
+
+# Counters since the engine's start; times in microseconds.
+ctypedef struct Stats:
+    int64_t t_last_step_us
+    uint64_t n_steps
+    uint64_t n_landed          # of them: sampled while their logits arrived
+    uint64_t n_prompt_tokens
+    uint64_t n_predicted
+    uint64_t n_decode_failures
+    uint64_t n_aborted
+    int64_t prompt_us
+    int64_t predict_us
+    int64_t plan_us
+    int64_t decode_us          # until decode() returned
+    int64_t wait_us            # until its logits were there
+    int64_t sample_us
+    int64_t emit_us
+    uint64_t n_saves
+    uint64_t n_restores
+    int64_t state_us           # the engine did nothing but save and restore
+    int64_t state_us_max
+    int64_t n_waiting
+    int64_t turn_us_max        # the longest turn, which is the longest step
+    # The slots', the prompt cache's and the grammar threads' own, copied here.
+    uint64_t n_evicted
+    uint64_t n_reused
+    uint64_t n_copied
+    uint64_t cache_entries
+    uint64_t cache_bytes
+    uint64_t cache_saves
+    uint64_t cache_hits
+    uint64_t cache_restored
+    uint64_t cache_dropped
+    int64_t cache_us
+    int64_t cache_us_max
+    uint64_t n_deferred
+    int64_t deferred_us
+
+ctypedef struct SlotView:
+    int32_t state              # 0: idle (engine/kv/slots.pxd)
+    int32_t n_tokens
+    int32_t n_decoded
+    int32_t n_cached
+
+# Followed by: SlotView[n_slots].
+ctypedef struct Board:
+    int64_t t_turn_us          # when the engine thread began its turn, or went to rest
+    int32_t is_resting         # it waits for commands, with nothing to compute
+    Stats stats

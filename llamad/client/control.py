@@ -1,0 +1,146 @@
+"""Owns the front's end of an engine's control socket: questions and their answers, by number.
+
+Event loop only. Every question is answered, or raises EngineEnded when the engine is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Protocol, cast
+
+from llamad.client.grammar import EngineGrammar, GrammarOwner
+from llamad.grammar.grammar import GrammarError
+from llamad.protocol.blobs import Blob
+from llamad.protocol.control_messages import (
+    Compile,
+    Compiled,
+    DropGrammar,
+    Embed,
+    Embedded,
+    FromEngine,
+    GiveBack,
+    Lend,
+    Lent,
+    Message,
+    Refused,
+    Reply,
+    decode_engine,
+    packed,
+    unpack,
+)
+from llamad.protocol.errors import EngineEnded
+
+log = logging.getLogger("llamad.engine")
+
+
+class Asking(GrammarOwner, Protocol):
+    """What an engine can be asked beside its rings."""
+
+    async def compile(self, text: str, time_max_us: int) -> EngineGrammar:
+        """Raises GrammarError."""
+        ...
+
+    async def lend(self, blob: Blob) -> bool:
+        """Map the blob for a command that names it. False: there is no memory."""
+        ...
+
+    def give_back(self, blob: Blob) -> None: ...
+
+    async def embed(self, blob: Blob, lengths: list[int]) -> Embedded: ...
+
+
+class Control(asyncio.Protocol):
+    """`on_message` gets what is no answer; `on_broken` what no engine sends."""
+
+    def __init__(self, on_message: Callable[[FromEngine], None], on_broken: Callable[[str], None]) -> None:
+        self._on_message = on_message
+        self._on_broken = on_broken
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.WriteTransport | None = None
+        self._buffer = bytearray()
+        self._waiting: dict[int, asyncio.Future[Reply]] = {}
+        self._next_id = 1
+        self._is_closed = False
+
+    # asyncio's.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.WriteTransport, transport)  # uvloop's is no subclass
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        try:
+            messages = [decode_engine(one) for one in unpack(self._buffer)]
+        except Exception as error:
+            self._on_broken(f"a control message cannot be read: {error}")
+            return
+        for message in messages:
+            if isinstance(message, Compiled | Refused | Lent | Embedded):
+                future = self._waiting.pop(message.id, None)
+                if future is not None and not future.done():
+                    future.set_result(message)
+                elif isinstance(message, Compiled):  # nobody waits for it any more
+                    self.send(DropGrammar(message.grammar))
+                elif isinstance(message, Lent):
+                    self.send(GiveBack(message.blob))
+            else:
+                self._on_message(message)
+
+    # The client's.
+
+    def send(self, message: Message) -> None:
+        if self._transport is not None and not self._is_closed:
+            self._transport.write(packed(message))
+
+    def close(self) -> None:
+        """The engine is gone, or shall go."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if self._transport is not None:
+            self._transport.close()
+        waiting, self._waiting = self._waiting, {}
+        for future in waiting.values():
+            if not future.done():
+                future.set_exception(EngineEnded())
+
+    async def _ask(self, message: Compile | Lend | Embed) -> Reply:
+        if self._is_closed:
+            raise EngineEnded
+        future: asyncio.Future[Reply] = self._loop.create_future()
+        self._waiting[message.id] = future
+        self.send(message)
+        return await future
+
+    def _new_id(self) -> int:
+        self._next_id += 1
+        return self._next_id
+
+    async def compile(self, text: str, time_max_us: int) -> EngineGrammar:
+        reply = await self._ask(Compile(self._new_id(), text, time_max_us))
+        if isinstance(reply, Refused):
+            raise GrammarError(reply.line, reply.column, reply.reason)
+        assert isinstance(reply, Compiled)
+        return EngineGrammar(reply.grammar, reply.n_bytes, self)
+
+    def drop_grammar(self, number: int) -> None:
+        """Any thread: the last reference may go anywhere."""
+        try:
+            self._loop.call_soon_threadsafe(self.send, DropGrammar(number))
+        except RuntimeError:
+            pass  # the event loop has ended
+
+    async def lend(self, blob: Blob) -> bool:
+        reply = await self._ask(Lend(self._new_id(), blob.id, blob.capacity))
+        assert isinstance(reply, Lent)
+        return reply.is_mapped
+
+    def give_back(self, blob: Blob) -> None:
+        self.send(GiveBack(blob.id))
+
+    async def embed(self, blob: Blob, lengths: list[int]) -> Embedded:
+        reply = await self._ask(Embed(self._new_id(), blob.id, blob.capacity, lengths))
+        assert isinstance(reply, Embedded)
+        return reply

@@ -1,0 +1,197 @@
+"""The engine process: `python -m llamad.engine`, started by the front with descriptors and nothing else to say.
+
+Main thread: load, then wait for the engine thread to end. The control thread reads the front's messages; when the front
+is gone, so is this process.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import logging
+import os
+import pickle
+import queue
+import signal
+import socket
+import sys
+import threading
+import traceback
+from concurrent.futures import ThreadPoolExecutor
+from typing import NoReturn
+
+from llamad.engine.embedder import Embedder
+from llamad.engine.instance import Instance
+from llamad.engine.llama_log import LlamaLog
+from llamad.engine.loading.opening import Loading
+from llamad.engine.log_handler import FrontHandler
+from llamad.flags.settings import Settings
+from llamad.protocol import blobs, process
+from llamad.protocol.channel import Descriptors
+from llamad.protocol.control_messages import (
+    Compile,
+    DropGrammar,
+    Embed,
+    FromFront,
+    GiveBack,
+    Lend,
+    Lent,
+    LoadFailed,
+    Message,
+    Progress,
+    Run,
+    Start,
+    decode_front,
+    packed,
+    unpack,
+)
+from llamad.protocol.errors import LoadError
+
+log = logging.getLogger("llamad.engine")
+
+PR_SET_PDEATHSIG = 1
+READ_BYTES = 1 << 18
+# How often the load's progress is looked at: the front waits for the first word of it.
+VOCAB_SECONDS = 0.005
+PROGRESS_SECONDS = 0.25
+N_COMPILING = 2  # a grammar and a schema at a time, as the front asks
+
+
+class Server:
+    """The front's messages and their answers."""
+
+    def __init__(self, control: socket.socket) -> None:
+        self._control = control
+        self._sending = threading.Lock()
+        self._buffer = bytearray()
+        self._messages: list[FromFront] = []
+        self._compiling = ThreadPoolExecutor(N_COMPILING, thread_name_prefix="llamad-compile")
+        self.instance: Instance | None = None
+        self.embedder: Embedder | None = None
+        self.run: queue.SimpleQueue[Run] = queue.SimpleQueue()
+
+    def send(self, message: Message) -> None:
+        with self._sending:
+            try:
+                self._control.sendall(packed(message))
+            except OSError:
+                end(0)  # the front is gone
+
+    def receive(self) -> FromFront:
+        """The next message. Does not return once the front is gone."""
+        while not self._messages:
+            try:
+                data = self._control.recv(READ_BYTES)
+            except OSError:
+                data = b""
+            if not data:
+                end(0)
+            self._buffer += data
+            self._messages = [decode_front(one) for one in unpack(self._buffer)]
+        return self._messages.pop(0)
+
+    def start(self) -> None:
+        threading.Thread(target=self._serve, name="llamad-control", daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            message = self.receive()
+            if isinstance(message, Run):
+                self.run.put(message)
+            elif isinstance(message, Compile):
+                self._compiling.submit(self._compile, message)
+            elif isinstance(message, Lend):
+                is_mapped = blobs.borrow(process.ARENA_FD, message.blob, message.capacity)
+                self.send(Lent(message.id, message.blob, is_mapped))
+            elif isinstance(message, GiveBack):
+                blobs.give_back(message.blob)
+            elif isinstance(message, DropGrammar) and self.instance is not None:
+                self.instance.drop_grammar(message.grammar)
+            elif isinstance(message, Embed) and self.embedder is not None:
+                self.embedder.add(message)
+
+    def _compile(self, wanted: Compile) -> None:
+        assert self.instance is not None
+        self.send(self.instance.compile(wanted))
+
+
+def end(status: int) -> NoReturn:
+    """At once: a thread inside llama.cpp must neither delay the end nor see its model freed."""
+    logging.shutdown()
+    os._exit(status)
+
+
+def _show_progress(server: Server, loading: Loading, is_loaded: threading.Event) -> None:
+    shown = -1
+    while not is_loaded.wait(VOCAB_SECONDS if shown < 0 else PROGRESS_SECONDS):
+        if loading.permille != shown:
+            shown = loading.permille
+            server.send(Progress(shown))
+
+
+def _load(server: Server, settings: Settings) -> Instance:
+    loading, is_loaded = Loading(), threading.Event()
+    threading.Thread(target=_show_progress, args=(server, loading, is_loaded), daemon=True).start()
+    descriptors = Descriptors(process.MEMORY_FD, process.COMMAND_FD, process.EVENT_FD)
+    try:
+        return Instance(settings, descriptors, loading)
+    finally:
+        is_loaded.set()
+
+
+def _serve(server: Server, settings: Settings) -> int:
+    server.instance = instance = _load(server, settings)
+    server.send(Progress(1000))
+    server.send(instance.description())
+    ready = instance.prepare()
+    instance.loaded.vocab.show_markers(server.run.get().markers)
+    if instance.loaded.vectors is not None:
+        server.embedder = Embedder(instance.loaded.vectors, process.ARENA_FD, server.send)
+        server.embedder.start()
+    if instance.core is None:
+        server.send(ready)
+        threading.Event().wait()
+        return 0
+    outcome: list[bool] = []
+    core = instance.core
+    thread = threading.Thread(target=lambda: outcome.append(core.run()), name="llamad-engine", daemon=True)
+    thread.start()
+    server.send(ready)
+    thread.join()
+    if outcome == [True]:
+        return 0
+    log.error("the context is lost and could not be made again")
+    return process.EXIT_LOST
+
+
+def main() -> int:
+    # The front ends this process; a terminal's ^C and systemd's SIGTERM are for the front.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    faulthandler.enable()
+    os.environ.setdefault("GGML_NO_BACKTRACE", "1")
+    server = Server(socket.socket(fileno=process.CONTROL_FD))
+    start = server.receive()
+    assert isinstance(start, Start)
+    settings: Settings = pickle.loads(start.settings)
+    logging.basicConfig(
+        handlers=[FrontHandler()], level=logging.DEBUG if settings.verbosity > 3 else logging.INFO
+    )
+    llama_log = LlamaLog()
+    llama_log.start()
+    server.start()
+    try:
+        return _serve(server, settings)
+    except LoadError as error:
+        reason = str(error)
+    except Exception as error:
+        traceback.print_exc()
+        reason = f"{type(error).__name__}: {error}"
+    llama_log.drain()
+    server.send(LoadFailed(reason))
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(end(main()))

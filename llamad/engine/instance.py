@@ -1,0 +1,131 @@
+"""Owns a model that serves: its contexts, the core that generates, the embedder, the grammars of its tasks.
+
+Made and used by the engine's main thread, but for what it says. Knows nothing of the socket that it is asked through.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from llamad.engine.core import Core
+from llamad.engine.loading.memory import cache_ram_bytes
+from llamad.engine.loading.model import load
+from llamad.engine.loading.opening import Loading
+from llamad.engine.loading.threads import compute_threads, sampler_threads
+from llamad.flags.settings import Settings
+from llamad.grammar.grammar import Grammar, GrammarError, Pieces
+from llamad.protocol.channel import Descriptors
+from llamad.protocol.control_messages import Compile, Compiled, Loaded, Ready, Refused
+from llamad.protocol.errors import LoadError
+
+log = logging.getLogger("llamad.engine")
+
+
+class Instance:
+    """An open model. Raises LoadError."""
+
+    def __init__(self, settings: Settings, descriptors: Descriptors, loading: Loading) -> None:
+        self._settings = settings
+        self._descriptors = descriptors
+        self.loaded = load(settings, compute_threads(settings.n_threads), loading)
+        self.core: Core | None = None  # from prepare() on, if the model generates
+        self._grammars: dict[int, Grammar] = {}
+        self._pieces: Pieces | None = None
+        self._pieces_lock = threading.Lock()
+
+    def description(self) -> Loaded:
+        """What the front must know to serve it."""
+        loaded, vectors = self.loaded, self.loaded.vectors
+        return Loaded(
+            info=loaded.info,
+            n_ctx=loaded.n_ctx,
+            n_ctx_slot=loaded.n_ctx_slot,
+            can_generate=loaded.can_generate,
+            vectors=vectors.info if vectors is not None else None,
+            vectors_pack=(vectors.n_pack, vectors.n_seq_max) if vectors is not None else (0, 0),
+            suppressed_tokens=loaded.suppressed_tokens(),
+        )
+
+    def prepare(self) -> Ready:
+        """Compute once, so that the first request meets warm caches and a model that cannot fails now."""
+        self._warm_up_vectors()
+        states: list[bytes] = []
+        if self.loaded.can_generate:
+            self.core = core = self._core()
+            token = max(0, self.loaded.info.bos)
+            if self._settings.warmup:
+                code = core.warm_up(token)
+                if code != 0:
+                    raise LoadError(f"the model was loaded but cannot decode (llama.cpp returned {code})")
+            if self._settings.wants_states:
+                states = core.probe(token)
+        return Ready(states, self.loaded.n_swa)
+
+    def compile(self, wanted: Compile) -> Compiled | Refused:
+        """Any thread; it may be long."""
+        with self._pieces_lock:
+            if self._pieces is None:
+                self._pieces = Pieces(self.loaded.vocab)
+        try:
+            grammar = Grammar(wanted.text, self._pieces, time_max_us=wanted.time_max_us)
+        except GrammarError as error:
+            return Refused(wanted.id, error.line, error.column, error.reason)
+        except MemoryError:
+            return Refused(wanted.id, 0, 0, "there is not enough memory to compile it")
+        self._grammars[grammar.id] = grammar
+        return Compiled(wanted.id, grammar.id, grammar.n_bytes)
+
+    def drop_grammar(self, number: int) -> None:
+        """Any thread. Tasks that use it go on."""
+        self._grammars.pop(number, None)
+
+    def close(self) -> None:
+        """Frees everything; its threads must have ended."""
+        self._grammars.clear()
+        self.core = None
+        self.loaded.close()
+
+    def _warm_up_vectors(self) -> None:
+        vectors = self.loaded.vectors
+        if vectors is None:
+            return
+        if vectors.info.pooling == "rank" and not vectors.info.has_head:
+            log.warning("the model has no classification head: /rerank and /classify will answer 501")
+        if self._settings.warmup:
+            memory = bytearray(4 + 4 * vectors.info.n_out)
+            memory[:4] = max(0, self.loaded.info.bos).to_bytes(4, "little")
+            code = vectors.compute(memoryview(memory), [1])
+            if code != 0:
+                raise LoadError(
+                    f"the model was loaded but cannot compute embeddings (llama.cpp returned {code})"
+                )
+
+    def _core(self) -> Core:
+        settings, loaded = self._settings, self.loaded
+        return Core(
+            loaded.vocab,
+            loaded.context_address,
+            descriptors=self._descriptors,
+            n_slots=settings.n_parallel,
+            n_ctx=loaded.n_ctx_slot,
+            n_cells=loaded.n_ctx if settings.kv_unified else 0,
+            n_batch=loaded.n_batch,
+            n_ubatch=loaded.n_ubatch,
+            n_swa=loaded.n_swa,
+            add_bos=loaded.info.add_bos,
+            similarity_min=settings.slot_prompt_similarity,
+            step_tokens_max=settings.step_tokens_max,
+            n_sampler_threads=sampler_threads(
+                settings.n_threads_sampling, settings.n_parallel, loaded.has_device
+            ),
+            cont_batching=settings.cont_batching,
+            tracing=settings.step_trace is not None,
+            can_share=loaded.can_share,
+            group_n=settings.grp_attn_n,
+            group_w=settings.grp_attn_w,
+            has_device=loaded.has_device,
+            api_only=settings.llama_api_only,
+            cache_bytes=cache_ram_bytes(settings),
+            n_text_max=max(loaded.info.n_ctx_train, loaded.n_ctx_slot),
+        )

@@ -1,0 +1,205 @@
+"""Owns one engine process: its start, its control socket, its log, its end.
+
+Started by the program before it imports the rest of itself, so this module must import little; attach() and what
+follows run on the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import logging
+import os
+import pickle
+import signal
+import socket
+import sys
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import llamad
+from llamad.flags.settings import Settings
+from llamad.protocol import process
+from llamad.protocol.blobs import arena_fd
+from llamad.protocol.channel import Descriptors
+
+if TYPE_CHECKING:
+    from llamad.client.control import Control
+    from llamad.protocol.control_messages import FromEngine
+
+log = logging.getLogger("llamad.engine")
+
+FIRST_SAFE_FD = 64  # above the numbers that the engine finds its descriptors under
+LAST_LINES = 20
+STOP_SECONDS = 1.0
+
+
+class EngineProcess:
+    """Raises OSError where the system has no more processes, descriptors or shared memory."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._socket, theirs = socket.socketpair()
+        opened = [self._socket.detach(), theirs.detach()]
+        try:
+            opened += os.pipe()
+            self.descriptors = Descriptors.create()
+            try:
+                self.pid = self._spawn(opened[1], opened[3])
+            except OSError:
+                self.descriptors.close()
+                raise
+        except OSError:
+            for fd in opened:
+                os.close(fd)
+            raise
+        control, theirs_fd, self._log_fd, their_log = opened
+        self._socket = socket.socket(fileno=control)
+        os.close(theirs_fd)
+        os.close(their_log)
+        self.control: Control | None = None
+        self.ended: asyncio.Future[str] | None = None  # why; from attach() on
+        self._why = ""  # if this process ends it
+        self._last_lines: deque[str] = deque(maxlen=LAST_LINES)
+        self._partial = ""
+        self._pid_fd = -1
+
+    def _spawn(self, control: int, log_fd: int) -> int:
+        channel = self.descriptors
+        copies: list[int] = []
+        try:
+            for fd in (control, channel.memory, channel.command, channel.event, arena_fd(), log_fd):
+                copies.append(fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, FIRST_SAFE_FD))
+            return self._posix_spawn(copies[:-1], copies[-1])
+        finally:
+            for fd in copies:
+                os.close(fd)
+
+    def _posix_spawn(self, own: list[int], log_fd: int) -> int:
+        actions: list[tuple[int, ...]] = [
+            (os.POSIX_SPAWN_DUP2, log_fd, 1),
+            (os.POSIX_SPAWN_DUP2, log_fd, 2),
+            *((os.POSIX_SPAWN_DUP2, fd, process.CONTROL_FD + i) for i, fd in enumerate(own)),
+        ]
+        folder = str(Path(llamad.__file__).parents[1])
+        path = os.pathsep.join([folder, *filter(None, [os.environ.get("PYTHONPATH")])])
+        return os.posix_spawn(
+            sys.executable,
+            [sys.executable, "-P", "-m", "llamad.engine"],
+            {**os.environ, "PYTHONPATH": path},
+            file_actions=actions,
+            setpgroup=0,  # a terminal's ^C is for the front
+        )
+
+    # On the event loop.
+
+    async def attach(self, on_message: Callable[[FromEngine], None]) -> asyncio.Future[str]:
+        """Listen to it, and give it its settings. The result says, in the end, why it ended. Raises OSError."""
+        from llamad.client.control import Control
+        from llamad.protocol.control_messages import Start
+
+        loop = asyncio.get_running_loop()
+        self.ended = ended = loop.create_future()
+        self._pid_fd = os.pidfd_open(self.pid)
+        loop.add_reader(self._pid_fd, self._on_end)
+        os.set_blocking(self._log_fd, False)
+        loop.add_reader(self._log_fd, self._on_log)
+        self._socket.setblocking(False)
+        self.control = control = Control(on_message, self.kill)
+        await loop.create_unix_connection(lambda: control, sock=self._socket)
+        control.send(Start(pickle.dumps(self._settings)))
+        return ended
+
+    def kill(self, reason: str) -> None:
+        """End it now; `reason` completes "the model's engine ended: ..."."""
+        if not self._why and (self.ended is None or not self.ended.done()):
+            self._why = reason
+            log.error("ending the engine: %s", reason)
+            os.kill(self.pid, signal.SIGKILL)
+
+    async def stop(self) -> None:
+        """Let it end by itself, if it does so soon: it has been asked to."""
+        if self.ended is None:
+            self._abandon()
+            return
+        done, _ = await asyncio.wait([self.ended], timeout=STOP_SECONDS)
+        if not done:
+            self._why = "the daemon is stopping"
+            os.kill(self.pid, signal.SIGKILL)
+            await self.ended
+
+    def _abandon(self) -> None:
+        """It was never attached."""
+        os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
+        self._socket.close()
+        os.close(self._log_fd)
+        self.descriptors.close()
+
+    def _on_end(self) -> None:
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(self._pid_fd)
+        os.close(self._pid_fd)
+        _, status = os.waitpid(self.pid, 0)
+        self._on_log()
+        if self._log_fd >= 0:
+            loop.remove_reader(self._log_fd)
+            os.close(self._log_fd)
+            self._log_fd = -1
+        if self.control is not None:
+            self.control.close()
+        self.descriptors.close()
+        assert self.ended is not None
+        self.ended.set_result(self._why or self._reason(status))
+
+    def _reason(self, status: int) -> str:
+        if os.WIFEXITED(status):
+            code = os.WEXITSTATUS(status)
+            if code == process.EXIT_LOST:
+                return "llama.cpp's context was lost and could not be made again"
+            return f"it exited with status {code}{self._last_words()}"
+        number = os.WTERMSIG(status)
+        name = signal.Signals(number).name
+        if number == signal.SIGKILL:
+            return f"it was killed ({name}), as Linux does when memory runs out"
+        return f"it crashed ({name}){self._last_words()}"
+
+    def _last_words(self) -> str:
+        """What llama.cpp wrote of its own end, if it did."""
+        for line in reversed(self._last_lines):
+            if (
+                "GGML_ASSERT" in line
+                or "rror" in line
+                or "what():" in line
+                or ".cpp:" in line
+                or ".cu:" in line
+            ):
+                return f": {line.strip()}"
+        return ""
+
+    def _on_log(self) -> None:
+        """Log what the engine wrote."""
+        while self._log_fd >= 0:
+            try:
+                data = os.read(self._log_fd, 1 << 16)
+            except BlockingIOError:
+                return
+            if not data:
+                asyncio.get_running_loop().remove_reader(self._log_fd)
+                os.close(self._log_fd)
+                self._log_fd = -1
+                return
+            *lines, self._partial = (self._partial + data.decode("utf-8", "replace")).split("\n")
+            for line in lines:
+                self._log_line(line)
+
+    def _log_line(self, line: str) -> None:
+        record = process.read_log_line(line)
+        if record is not None:
+            level, name, message = record
+            logging.getLogger(name).log(level, "%s", message)
+        elif line.strip():
+            self._last_lines.append(line)
+            log.warning("%s", line)

@@ -1,0 +1,39 @@
+"""Decides when an engine that has ended is started again, and when not. Knows nothing of processes."""
+
+from __future__ import annotations
+
+# An engine that served for so long was sound: whatever ended it is not the start of a series.
+SOUND_SECONDS = 60.0
+DELAY_MAX_SECONDS = 30.0
+# Ends in a row: of engines that did not get as far as serving, and of those that served for a moment.
+N_LOADS_MAX = 4
+N_ENDS_MAX = 10
+
+
+class Restarts:
+    """`n_total` counts the restarts since the daemon's start."""
+
+    def __init__(self) -> None:
+        self.n_total = 0
+        self._n_loads = 0
+        self._n_ends = 0
+
+    def delay(self, served_seconds: float | None) -> float | None:
+        """Seconds until the next start, or None: give up. `served_seconds` is how long the engine that ended had
+        served; None: it never did."""
+        if served_seconds is None:
+            self._n_loads += 1
+        else:
+            self._n_loads = 0
+            self._n_ends = 0 if served_seconds >= SOUND_SECONDS else self._n_ends + 1
+        n = max(self._n_loads, self._n_ends)
+        if self._n_loads >= N_LOADS_MAX or self._n_ends >= N_ENDS_MAX:
+            return None
+        self.n_total += 1
+        return 0.0 if n <= 1 else float(min(DELAY_MAX_SECONDS, 2.0 ** (n - 2)))
+
+    def reason(self) -> str:
+        """Why it gave up."""
+        if self._n_loads >= N_LOADS_MAX:
+            return f"{self._n_loads} starts in a row failed"
+        return f"it ended {self._n_ends} times, each time within {SOUND_SECONDS:.0f} s"

@@ -1,0 +1,28 @@
+"""Owns what the front and an engine process agree on before they can talk: descriptors, exit status, log lines."""
+
+from __future__ import annotations
+
+import json
+
+# Descriptors that an engine finds open.
+CONTROL_FD, MEMORY_FD, COMMAND_FD, EVENT_FD, ARENA_FD = range(3, 8)
+
+EXIT_LOST = 3  # llama.cpp's context was lost and could not be made again
+
+# An engine's log is its standard error: a record is a line that begins so, everything else is somebody's own words.
+_RECORD = "\x1e"
+
+
+def log_line(level: int, name: str, message: str) -> str:
+    return _RECORD + json.dumps([level, name, message]) + "\n"
+
+
+def read_log_line(line: str) -> tuple[int, str, str] | None:
+    """Level, logger and message, or None where the line is no record."""
+    if not line.startswith(_RECORD):
+        return None
+    try:
+        level, name, message = json.loads(line[1:])
+    except ValueError:
+        return None
+    return int(level), str(name), str(message)

@@ -1,0 +1,199 @@
+"""The queue of texts over a computer of its own making: how they are packed, whose turn it is, how requests end."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from support.local_engine import LocalAsking
+
+from llamad.client.embedding import Embedder
+from llamad.protocol.errors import ComputeFailed, EngineEnded, Stopped
+from llamad.protocol.model_info import Rows, VectorInfo
+
+
+def text(n_tokens: int, token: int = 7) -> bytes:
+    return np.full(n_tokens, token, np.int32).tobytes()
+
+
+class Script:
+    """A computer whose rows tell the text's length; it can be held, and fail."""
+
+    def __init__(self, n_pack: int = 10, n_seq_max: int = 4) -> None:
+        self.n_pack, self.n_seq_max = n_pack, n_seq_max
+        self.info = VectorInfo("mean", 1, (), False, 100, False)
+        self.batches: list[list[int]] = []
+        self.free = threading.Event()
+        self.free.set()
+        self.fails_with: int | None = None
+
+    def compute(self, memory: memoryview, lengths: list[int]) -> int:
+        self.batches.append(lengths)
+        assert self.free.wait(30)
+        memory[4 * sum(lengths) :] = np.array(lengths, np.float32).tobytes()
+        return self.fails_with or 0
+
+
+def embedder_of(script: Script, jobs_max: int) -> Embedder:
+    embedder = Embedder(script.info, jobs_max=jobs_max, n_pack=script.n_pack, n_texts_max=script.n_seq_max)
+    embedder.connect(LocalAsking(computer=script))
+    return embedder
+
+
+def run(script: Script, work: Callable[[Embedder], Awaitable[Any]], jobs_max: int = 100) -> Any:
+    async def main() -> Any:
+        embedder = embedder_of(script, jobs_max)
+        try:
+            return await work(embedder)
+        finally:
+            script.free.set()
+            embedder.close()
+
+    return asyncio.run(main())
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(30):
+        while not condition():
+            await asyncio.sleep(0.001)
+
+
+def lengths(rows: list[Rows]) -> list[float]:
+    return [float(one[0, 0]) for one in rows]
+
+
+def test_waiting_texts_are_packed_in_order_up_to_tokens_and_sequences() -> None:
+    script = Script(n_pack=10, n_seq_max=4)
+
+    async def work(embedder: Embedder) -> None:
+        script.free.clear()
+        first = embedder.submit([text(1)])
+        await until(lambda: len(script.batches) == 1)
+        a = embedder.submit([text(4), text(5), text(2)])
+        b = embedder.submit([text(n) for n in (1, 2, 1, 1, 1)])
+        script.free.set()
+        assert lengths(await first.future) == [1]
+        assert lengths(await a.future) == [4, 5, 2]
+        assert lengths(await b.future) == [1, 2, 1, 1, 1]
+
+    run(script, work)
+    assert script.batches == [[1], [4, 5], [2, 1, 2, 1], [1, 1]]
+
+
+def test_clients_take_turns_and_leave_each_other_room() -> None:
+    script = Script(n_pack=4)
+
+    async def work(embedder: Embedder) -> None:
+        script.free.clear()
+        first = embedder.submit([text(1)], client=1)
+        await until(lambda: len(script.batches) == 1)
+        many = [embedder.submit([text(3)] * 4, client=1), embedder.submit([text(3)], client=1)]
+        assert not embedder.has_share(1)
+        assert embedder.has_share(2)
+        one = embedder.submit([text(4)] * 2, client=2)
+        script.free.set()
+        await asyncio.gather(first.future, one.future, *(job.future for job in many))
+
+    run(script, work, jobs_max=4)
+    assert script.batches == [[1], [4], [3], [4], [3], [3], [3], [3]]
+
+
+def test_a_text_longer_than_a_pack_goes_alone() -> None:
+    script = Script(n_pack=10)
+
+    async def work(embedder: Embedder) -> None:
+        assert lengths(await embedder.submit([text(3), text(50), text(3)]).future) == [3, 50, 3]
+
+    run(script, work)
+    assert script.batches == [[3], [50], [3]]
+
+
+def test_texts_of_a_client_that_left_cost_nothing() -> None:
+    script = Script()
+
+    async def work(embedder: Embedder) -> None:
+        script.free.clear()
+        running = embedder.submit([text(1), text(10)])
+        await until(lambda: len(script.batches) == 1)
+        gone, stays = embedder.submit([text(9)]), embedder.submit([text(2)])
+        running.abort()
+        gone.abort()
+        assert embedder.n_texts_waiting == 1
+        script.free.set()
+        assert lengths(await stays.future) == [2]
+
+    run(script, work)
+    assert script.batches == [[1], [2]]
+
+
+def test_a_failed_batch_fails_its_requests_only() -> None:
+    script = Script()
+
+    async def work(embedder: Embedder) -> None:
+        script.fails_with = -3
+        with pytest.raises(ComputeFailed, match="-3"):
+            await embedder.submit([text(5), text(9)]).future
+        script.fails_with = None
+        assert lengths(await embedder.submit([text(1)]).future) == [1]
+        assert embedder.counts.n_failures == 1
+        assert embedder.counts.n_texts == 1
+        assert embedder.n_jobs == 0
+
+    run(script, work)
+    assert script.batches == [[5], [1]]
+
+
+def test_the_queue_is_bounded_and_what_left_makes_room() -> None:
+    script = Script()
+
+    async def work(embedder: Embedder) -> None:
+        script.free.clear()
+        jobs = [embedder.submit([text(1)]) for _ in range(3)]
+        assert not embedder.can_accept()
+        jobs[2].abort()
+        assert embedder.can_accept()
+        jobs[2] = embedder.submit([text(1)])
+        assert not embedder.can_accept()
+        script.free.set()
+        await asyncio.gather(*(job.future for job in jobs))
+        await until(embedder.can_accept)
+
+    run(script, work, jobs_max=3)
+
+
+@pytest.mark.parametrize(("is_stop", "error"), [(True, Stopped), (False, EngineEnded)])
+def test_the_end_answers_what_waits_and_what_is_computed(is_stop: bool, error: type[Exception]) -> None:
+    script = Script()
+
+    async def work(embedder: Embedder) -> None:
+        script.free.clear()
+        running, waiting = embedder.submit([text(1), text(10)]), embedder.submit([text(2)])
+        await until(lambda: len(script.batches) == 1)
+        if is_stop:
+            embedder.close()
+        else:
+            embedder.disconnect()
+        for job in (running, waiting):
+            with pytest.raises(error):
+                await job.future
+        with pytest.raises(EngineEnded):
+            await embedder.submit([text(3)]).future
+        assert embedder.n_jobs == 0
+
+    run(script, work)
+    assert script.batches == [[1]]
+
+
+def test_another_engine_goes_on() -> None:
+    script = Script()
+
+    async def work(embedder: Embedder) -> None:
+        embedder.disconnect()
+        embedder.connect(LocalAsking(computer=script))
+        assert lengths(await embedder.submit([text(4)]).future) == [4]
+
+    run(script, work)
