@@ -52,11 +52,18 @@ class Asking(GrammarOwner, Protocol):
 
 
 class Control(asyncio.Protocol):
-    """`on_message` gets what is no answer; `on_broken` what no engine sends."""
+    """`on_message` gets what is no answer; `on_broken` what no engine sends; `on_lost` is called when the engine can
+    say nothing more."""
 
-    def __init__(self, on_message: Callable[[FromEngine], None], on_broken: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        on_message: Callable[[FromEngine], None],
+        on_broken: Callable[[str], None],
+        on_lost: Callable[[], None],
+    ) -> None:
         self._on_message = on_message
         self._on_broken = on_broken
+        self._on_lost = on_lost
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.WriteTransport | None = None
         self._buffer = bytearray()
@@ -87,6 +94,9 @@ class Control(asyncio.Protocol):
                     self.send(GiveBack(message.blob))
             else:
                 self._on_message(message)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._on_lost()
 
     # The client's.
 

@@ -161,8 +161,12 @@ class Embedder:
             memoryview(blob)[: 4 * sum(lengths)] = b"".join(texts)
             self._t_sent = time.monotonic()
             answer = await asking.embed(blob, lengths)
-        except (EngineEnded, MemoryError) as error:
-            self._fail(batch, ComputeFailed(-1) if isinstance(error, MemoryError) else error)
+        except EngineEnded as error:
+            self._fail(batch, error)
+            return
+        except Exception:
+            log.exception("a batch of %d texts cannot be sent", len(batch))
+            self._fail(batch, ComputeFailed(-1))
             return
         finally:
             self._t_sent = 0.0

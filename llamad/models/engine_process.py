@@ -6,7 +6,6 @@ follows run on the event loop.
 
 from __future__ import annotations
 
-import asyncio
 import fcntl
 import logging
 import os
@@ -24,8 +23,11 @@ from llamad.flags.settings import Settings
 from llamad.protocol import process
 from llamad.protocol.blobs import arena_fd
 from llamad.protocol.channel import Descriptors
+from llamad.protocol.control_messages import Start, packed
 
 if TYPE_CHECKING:
+    import asyncio
+
     from llamad.client.control import Control
     from llamad.protocol.control_messages import FromEngine
 
@@ -34,13 +36,13 @@ log = logging.getLogger("llamad.engine")
 FIRST_SAFE_FD = 64  # above the numbers that the engine finds its descriptors under
 LAST_LINES = 20
 STOP_SECONDS = 1.0
+LAST_WORDS_SECONDS = 1.0
 
 
 class EngineProcess:
     """Raises OSError where the system has no more processes, descriptors or shared memory."""
 
     def __init__(self, settings: Settings) -> None:
-        self._settings = settings
         self._socket, theirs = socket.socketpair()
         opened = [self._socket.detach(), theirs.detach()]
         try:
@@ -57,6 +59,9 @@ class EngineProcess:
             raise
         control, theirs_fd, self._log_fd, their_log = opened
         self._socket = socket.socket(fileno=control)
+        self._socket.sendall(
+            packed(Start(pickle.dumps(settings)))
+        )  # it begins while this process still imports
         os.close(theirs_fd)
         os.close(their_log)
         self.control: Control | None = None
@@ -65,6 +70,9 @@ class EngineProcess:
         self._last_lines: deque[str] = deque(maxlen=LAST_LINES)
         self._partial = ""
         self._pid_fd = -1
+        self._status: int | None = None  # its exit status, once it has one
+        self._is_lost = False  # its end of the control socket is closed
+        self._is_dumping = False  # its log is Python's stacks from here on
 
     def _spawn(self, control: int, log_fd: int) -> int:
         channel = self.descriptors
@@ -96,9 +104,10 @@ class EngineProcess:
     # On the event loop.
 
     async def attach(self, on_message: Callable[[FromEngine], None]) -> asyncio.Future[str]:
-        """Listen to it, and give it its settings. The result says, in the end, why it ended. Raises OSError."""
+        """Listen to it. The result says, in the end, why it ended. Raises OSError."""
+        import asyncio
+
         from llamad.client.control import Control
-        from llamad.protocol.control_messages import Start
 
         loop = asyncio.get_running_loop()
         self.ended = ended = loop.create_future()
@@ -107,9 +116,8 @@ class EngineProcess:
         os.set_blocking(self._log_fd, False)
         loop.add_reader(self._log_fd, self._on_log)
         self._socket.setblocking(False)
-        self.control = control = Control(on_message, self.kill)
+        self.control = control = Control(on_message, self.kill, self._on_lost)
         await loop.create_unix_connection(lambda: control, sock=self._socket)
-        control.send(Start(pickle.dumps(self._settings)))
         return ended
 
     def kill(self, reason: str) -> None:
@@ -121,6 +129,8 @@ class EngineProcess:
 
     async def stop(self) -> None:
         """Let it end by itself, if it does so soon: it has been asked to."""
+        import asyncio
+
         if self.ended is None:
             self._abandon()
             return
@@ -139,20 +149,34 @@ class EngineProcess:
         self.descriptors.close()
 
     def _on_end(self) -> None:
+        import asyncio
+
         loop = asyncio.get_running_loop()
         loop.remove_reader(self._pid_fd)
         os.close(self._pid_fd)
-        _, status = os.waitpid(self.pid, 0)
+        _, self._status = os.waitpid(self.pid, 0)
+        # Its last message may still be in the socket.
+        if self._is_lost:
+            self._finish()
+        else:
+            loop.call_later(LAST_WORDS_SECONDS, self._finish)
+
+    def _on_lost(self) -> None:
+        self._is_lost = True
+        if self._status is not None:
+            self._finish()
+
+    def _finish(self) -> None:
+        assert self.ended is not None
+        assert self._status is not None
+        if self.ended.done():
+            return
         self._on_log()
-        if self._log_fd >= 0:
-            loop.remove_reader(self._log_fd)
-            os.close(self._log_fd)
-            self._log_fd = -1
+        self._remove_log_reader()
         if self.control is not None:
             self.control.close()
         self.descriptors.close()
-        assert self.ended is not None
-        self.ended.set_result(self._why or self._reason(status))
+        self.ended.set_result(self._why or self._reason(self._status))
 
     def _reason(self, status: int) -> str:
         if os.WIFEXITED(status):
@@ -168,16 +192,15 @@ class EngineProcess:
 
     def _last_words(self) -> str:
         """What llama.cpp wrote of its own end, if it did."""
-        for line in reversed(self._last_lines):
-            if (
-                "GGML_ASSERT" in line
-                or "rror" in line
-                or "what():" in line
-                or ".cpp:" in line
-                or ".cu:" in line
-            ):
-                return f": {line.strip()}"
-        return ""
+        return f": {self._last_lines[-1].strip()}" if self._last_lines else ""
+
+    def _remove_log_reader(self) -> None:
+        import asyncio
+
+        if self._log_fd >= 0:
+            asyncio.get_running_loop().remove_reader(self._log_fd)
+            os.close(self._log_fd)
+            self._log_fd = -1
 
     def _on_log(self) -> None:
         """Log what the engine wrote."""
@@ -187,9 +210,7 @@ class EngineProcess:
             except BlockingIOError:
                 return
             if not data:
-                asyncio.get_running_loop().remove_reader(self._log_fd)
-                os.close(self._log_fd)
-                self._log_fd = -1
+                self._remove_log_reader()
                 return
             *lines, self._partial = (self._partial + data.decode("utf-8", "replace")).split("\n")
             for line in lines:
@@ -201,5 +222,7 @@ class EngineProcess:
             level, name, message = record
             logging.getLogger(name).log(level, "%s", message)
         elif line.strip():
-            self._last_lines.append(line)
+            self._is_dumping = self._is_dumping or line.startswith("Fatal Python error:")
+            if not self._is_dumping:
+                self._last_lines.append(line)
             log.warning("%s", line)

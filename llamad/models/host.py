@@ -81,6 +81,7 @@ class Host:
         self._markers: list[str] = []
         self._vocab: tuple[FileId, Vocab] | None = None
         self._shown = -1  # of the load's progress
+        self._load_failed = ""  # what the engine said of it
         self._inbox: asyncio.Queue[FromEngine] = asyncio.Queue()
         self._settled: asyncio.Future[None] | None = None
         self._supervising: asyncio.Task[None] | None = None
@@ -161,7 +162,7 @@ class Host:
         process = self._process or EngineProcess(self.settings)
         self._process = process
         self._inbox = asyncio.Queue()
-        self._shown = -1
+        self._shown, self._load_failed = -1, ""
         t_start, t_ready = time.monotonic(), None
         ended = await process.attach(self._on_message)
         starting = asyncio.ensure_future(self._start(process))
@@ -175,6 +176,8 @@ class Host:
                 self._serving(t_ready - t_start)
                 watching = asyncio.ensure_future(self._watch(process))
             reason = await ended
+            if self._load_failed:
+                raise LoadError(self._load_failed)
         except BaseException:
             self._end(process)
             raise
@@ -216,6 +219,8 @@ class Host:
                 log.info("loading model: %d %%", self._shown)
             if self._vocab is not None:
                 return
+        if isinstance(message, LoadFailed):
+            self._load_failed = message.reason
         self._inbox.put_nowait(message)
 
     async def _read_vocab(self) -> None:

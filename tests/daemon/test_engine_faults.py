@@ -75,7 +75,7 @@ def faults(tmp_path_factory: pytest.TempPathFactory) -> Faults:
     return Faults(tmp_path_factory.mktemp("faults"))
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def server(faults: Faults, tiny: str) -> Iterator[Live]:
     with Live(*FLAGS, "--engine-stall-seconds", "1", model=tiny, env=faults.env) as live:
         yield live

@@ -14,7 +14,7 @@ from llamad.engine.core import Core
 from llamad.engine.testing.fake import Fake
 from llamad.flags import parse
 from llamad.models.host import Host, State
-from llamad.protocol.control_messages import Loaded
+from llamad.protocol.control_messages import Loaded, Ready
 from llamad.protocol.model_info import Model, ModelInfo, VectorInfo
 from llamad.tokenizer.vocab import Vocab
 from support.http_client import Client
@@ -79,6 +79,7 @@ class FakedHost(Host):
         assert self.engine is not None
         self.local = LocalEngine(core, self.engine, asking)
         self.local.start()
+        self._set_states(Ready([], 0))
         if vectors is not None:
             pack = (vectors.n_pack, vectors.n_seq_max)
             self.connect_vectors(Loaded(info, 0, 0, True, vectors.info, pack, []), asking)
