@@ -62,9 +62,10 @@ test soak: FETCH := --model
 # On all cores, unless ARGS names tests: then starting workers would take longer than most of them.
 WORKERS = $(if $(filter tests%,$(ARGS)),,-n auto --maxprocesses 8 --dist worksteal)
 
+# The tests' bytecode is kept, whatever the environment says: compiling it takes each worker as long as 200 tests.
 test: build lint
 	@model=$$($(PY) $(RECIPE) model) || exit 1; \
-	LLAMAD_TEST_MODEL="$$model" exec $(PY) -m pytest $(WORKERS) $(ARGS)
+	PYTHONDONTWRITEBYTECODE= LLAMAD_TEST_MODEL="$$model" exec $(PY) -m pytest $(WORKERS) $(ARGS)
 
 soak: build test-packages
 	@model=$$($(PY) $(RECIPE) model) || exit 1; \

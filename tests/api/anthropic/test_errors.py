@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import anthropic
 import msgspec
 import pytest
 from support.live_daemon import Live
+from support.official_clients import anthropic
 
 from llamad.api.anthropic.messages import MessageDialect
 from llamad.api.anthropic.request import Thinking

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import anthropic
 import pytest
+from support.official_clients import anthropic
 
 GREEDY = {"temperature": 0}  # newer clients have no argument for it
 HELLO: list[Any] = [{"role": "user", "content": "Say hello."}]

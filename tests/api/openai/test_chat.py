@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import openai
 import pytest
 from pydantic import BaseModel
 from support.live_daemon import Live
+from support.official_clients import openai
 
 SAY = [{"role": "user", "content": "Say hello to my cat."}]
 PATH = "/v1/chat/completions"

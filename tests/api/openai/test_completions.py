@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import openai
 import pytest
+from support.official_clients import openai
 
 PROMPT = "The capital of France is"
 PATH = "/v1/completions"

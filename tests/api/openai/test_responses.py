@@ -6,9 +6,9 @@ import json
 from types import SimpleNamespace
 from typing import Any
 
-import openai
 import pydantic
 import pytest
+from support.official_clients import openai
 
 from llamad.api.openai.responses import ResponseDialect
 from llamad.api.openai.responses_items import Answer, Events

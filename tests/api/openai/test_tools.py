@@ -7,11 +7,11 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import openai
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.fake_daemon import Faked
+from support.official_clients import openai
 
 from llamad.chat.host import ChatHost
 from llamad.chat.parsing.tool_grammar import _Grammar

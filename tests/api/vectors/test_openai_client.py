@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import openai
 import pytest
+from support.official_clients import openai
 
 
 @pytest.fixture
