@@ -8,19 +8,43 @@ import shutil
 import signal
 import subprocess
 import time
+from dataclasses import dataclass
 from importlib.metadata import entry_points, version
 from pathlib import Path
 
 import pytest
 
-from tiny_llama_cpp import CHECKOUT, TREE, Recipe, write_archive, write_script
+from tiny_llama_cpp import CHECKOUT, TREE, Recipe, write_archive, write_script, write_tree
+
+
+@dataclass(frozen=True)
+class FirstBuild:
+    """What one build in an empty cache left and said."""
+
+    recipe: Recipe
+    tree: Path
+    done: subprocess.CompletedProcess[str]
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> FirstBuild:
+    folder = tmp_path_factory.mktemp("first")
+    recipe, tree = Recipe(folder / "cache"), write_tree(folder / "tree")
+    done = recipe.run("libraries", LLAMAD_LLAMA_CPP=str(tree))
+    assert done.returncode == 0, done.stderr
+    return FirstBuild(recipe, tree, done)
+
+
+@pytest.fixture
+def made(first: FirstBuild, recipe: Recipe) -> Path:
+    """The result of that build in the test's own cache. The test's tree is the same, so it is not done again."""
+    shutil.copytree(first.recipe.cache, recipe.cache, symlinks=True)
+    return recipe.cache / Path(first.done.stdout.strip()).relative_to(first.recipe.cache)
 
 
 def test_a_tree_becomes_libraries_that_find_each_other_wherever_they_are(
-    recipe: Recipe, tree: Path, tmp_path: Path
+    recipe: Recipe, made: Path, tmp_path: Path
 ) -> None:
-    made = recipe.built("libraries", LLAMAD_LLAMA_CPP=str(tree))
-
     libraries = {p.name: p.is_symlink() for p in (made / "lib").iterdir()}
     assert libraries == {
         "libllama.so": True,
@@ -35,18 +59,17 @@ def test_a_tree_becomes_libraries_that_find_each_other_wherever_they_are(
     assert subprocess.run([moved / "bin" / "ggml-rpc-server"], check=False).returncode == 42
 
 
-def test_a_finished_build_leaves_no_build_tree_and_is_not_done_again(recipe: Recipe, tree: Path) -> None:
-    first = recipe.run("libraries", LLAMAD_LLAMA_CPP=str(tree))
-    again = recipe.run("libraries", LLAMAD_LLAMA_CPP=str(tree))
+def test_a_finished_build_leaves_no_build_tree_and_is_not_done_again(first: FirstBuild) -> None:
+    again = first.recipe.run("libraries", LLAMAD_LLAMA_CPP=str(first.tree))
 
-    assert "[" in first.stderr
-    assert not [p for p in (recipe.cache / "work").iterdir() if p.is_dir()]
-    assert again.stdout == first.stdout
+    assert "[" in first.done.stderr
+    assert not [p for p in (first.recipe.cache / "work").iterdir() if p.is_dir()]
+    assert again.stdout == first.done.stdout
     assert again.stderr == ""
 
 
-def test_progress_is_shown_in_steps(recipe: Recipe, tree: Path) -> None:
-    lines = recipe.run("libraries", LLAMAD_LLAMA_CPP=str(tree)).stderr.splitlines()
+def test_progress_is_shown_in_steps(first: FirstBuild) -> None:
+    lines = first.done.stderr.splitlines()
 
     n_steps = lines[-1].split("/")[1].split("]")[0]
     assert lines[-1] == f"llama.cpp libraries: [{n_steps}/{n_steps}] built"
@@ -116,8 +139,9 @@ def test_sources_that_the_build_does_not_read_do_not_change_the_key(recipe: Reci
     assert recipe.built("key", LLAMAD_LLAMA_CPP=str(tree)) == before
 
 
-def test_two_sets_of_flags_live_side_by_side(recipe: Recipe, tree: Path) -> None:
+def test_two_sets_of_flags_live_side_by_side(recipe: Recipe, made: Path, tree: Path) -> None:
     one = recipe.built("libraries", LLAMAD_LLAMA_CPP=str(tree))
+    assert one == made
     two = recipe.built("libraries", LLAMAD_LLAMA_CPP=str(tree), LLAMAD_CMAKE_ARGS="-DCMAKE_BUILD_TYPE=Debug")
 
     assert one != two
@@ -128,8 +152,7 @@ def test_two_sets_of_flags_live_side_by_side(recipe: Recipe, tree: Path) -> None
     assert (one / "lib" / "libllama.so.0").is_file()
 
 
-def test_a_damaged_result_is_built_again(recipe: Recipe, tree: Path) -> None:
-    made = recipe.built("libraries", LLAMAD_LLAMA_CPP=str(tree))
+def test_a_damaged_result_is_built_again(recipe: Recipe, made: Path, tree: Path) -> None:
     whole = (made / "lib" / "libllama.so.0").read_bytes()
     (made / "lib" / "libllama.so.0").write_bytes(whole[:100])
 
@@ -214,9 +237,8 @@ def test_libraries_and_peer_are_compiled_once_for_the_two(recipe: Recipe, tree: 
     assert subprocess.run([ours / "bin" / "ggml-rpc-server"], check=False).returncode == 42
 
 
-def test_both_keeps_what_is_there(recipe: Recipe, tree: Path) -> None:
+def test_both_keeps_what_is_there(recipe: Recipe, made: Path, tree: Path) -> None:
     here = {"LLAMAD_LLAMA_CPP": str(tree)}
-    made = recipe.built("libraries", **here)
     written = (made / "meta.json").stat().st_mtime_ns
 
     assert subprocess.run([recipe.built("both", **here)], check=False).returncode == 43

@@ -1,5 +1,6 @@
 """llama.cpp and the modules in one build: side by side within one limit of jobs, and again only what a change needs."""
 
+import os
 import re
 import socket
 import subprocess
@@ -16,15 +17,24 @@ from tiny_llama_cpp import CHECKOUT
 MODULES = {"llamad.engine.one": 42, "llamad.engine.two": 8, "llamad.engine.other": 7, "llamad._llama": 42}
 
 
+@pytest.fixture(scope="module")
+def objects(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What any worker has compiled."""
+    own = tmp_path_factory.getbasetemp()
+    folder = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "objects"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
 @pytest.fixture
-def tiny(tmp_path: Path) -> TinyCheckout:
+def tiny(tmp_path: Path, objects: Path) -> TinyCheckout:
     """Nothing is built yet."""
-    return TinyCheckout.write(tmp_path)
+    return TinyCheckout.write(tmp_path, objects)
 
 
 @pytest.fixture(scope="module")
-def built_once(tmp_path_factory: pytest.TempPathFactory) -> TinyCheckout:
-    made = TinyCheckout.write(tmp_path_factory.mktemp("tiny"))
+def built_once(tmp_path_factory: pytest.TempPathFactory, objects: Path) -> TinyCheckout:
+    made = TinyCheckout.write(tmp_path_factory.mktemp("tiny"), objects)
     assert made.built()
     return made
 

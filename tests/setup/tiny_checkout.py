@@ -1,5 +1,5 @@
 """A checkout of two small modules and a binding, with the real builder and recipe, over a llama.cpp of a few lines.
-Its builds use the real Cython, Ninja, CMake and compiler.
+Its builds use the real Cython, Ninja, CMake and compiler, which compiles what it has seen before no second time.
 """
 
 import os
@@ -61,15 +61,38 @@ except report.SetupError as e:
     sys.exit(f"llamad: {e}")
 """
 
+# Of what Cython writes, compiling takes five times as long as preprocessing, and the checkouts differ in a line or two.
+COMPILER = """
+case " $* " in *" -c "*" -o "*) ;; *) exec {real} "$@";; esac
+{real} "$@" -E -P || exit 1
+flags=
+out=
+for argument in "$@"; do
+    case $argument in -D*) ;; */*) [ "$before" != -o ] || out=$argument;; *) flags="$flags $argument";; esac
+    before=$argument
+done
+kept={objects}/$( (echo "$flags"; cat "$out") | sha256sum | cut -c -64)
+if [ ! -e "$kept" ]; then
+    {real} "$@" || exit 1
+    cp "$out" "$kept.$$" && mv "$kept.$$" "$kept"
+else
+    cp "$kept" "$out"
+fi
+"""
+
 
 @dataclass
 class TinyCheckout:
+    """`compilers` has the compilers of C and of C++."""
+
     root: Path
     tree: Path
     cache: Path
+    compilers: dict[str, str]
 
     @classmethod
-    def write(cls, folder: Path) -> "TinyCheckout":
+    def write(cls, folder: Path, objects: Path) -> "TinyCheckout":
+        """What is compiled goes to `objects` as well, and comes from there the next time."""
         root = folder / "checkout"
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(CHECKOUT / "vendor", root / "vendor", ignore=ignored)
@@ -87,24 +110,40 @@ class TinyCheckout:
         with (tree / "CMakeLists.txt").open("a") as file:
             file.write(MORE_CMAKE)
             file.write("target_link_libraries(mtmd ggml ggml-base)\n")
-        return cls(root, tree, folder / "cache")
+        compilers = {
+            variable: str(
+                write_script(
+                    folder / "compilers" / name, COMPILER.format(real=shutil.which(name), objects=objects)
+                )
+            )
+            for variable, name in (("CC", "cc"), ("CXX", "c++"))
+        }
+        return cls(root, tree, folder / "cache", compilers)
 
     def copy(self, folder: Path) -> "TinyCheckout":
         """Another checkout that is as far as this one, over the same llama.cpp."""
-        return TinyCheckout(shutil.copytree(self.root, folder / "checkout"), self.tree, self.cache)
+        return TinyCheckout(
+            shutil.copytree(self.root, folder / "checkout"), self.tree, self.cache, self.compilers
+        )
 
     def write_compiler(self, before: str) -> dict[str, str]:
         """Compilers that run this shell code first, with the source file in `$source`."""
         found = {}
-        for variable, name in (("CC", "cc"), ("CXX", "c++")):
+        for variable, compiler in self.compilers.items():
             body = f'for source in "$@"; do case $source in *.c|*.cpp) break;; esac; done\n{before}\n'
-            script = write_script(self.root.parent / f"bin-{name}", f'{body}exec {shutil.which(name)} "$@"\n')
+            script = write_script(self.root.parent / f"bin-{variable}", f'{body}exec {compiler} "$@"\n')
             found[variable] = str(script)
         return found
 
     def build(self, n_jobs: int = 2, **more: str) -> subprocess.CompletedProcess[str]:
         kept = {k: os.environ[k] for k in ("PATH", "HOME", "LANG") if k in os.environ}
-        env = {**kept, "LLAMAD_CACHE": str(self.cache), "LLAMAD_LLAMA_CPP": str(self.tree), **more}
+        env = {
+            **kept,
+            "LLAMAD_CACHE": str(self.cache),
+            "LLAMAD_LLAMA_CPP": str(self.tree),
+            **self.compilers,
+            **more,
+        }
         env |= {"CCACHE_DISABLE": "1", "LLAMAD_DEBUG_BUILD": "1"}  # the quickest to compile
         command = [sys.executable, "-c", BUILD, str(n_jobs)]
         return subprocess.run(command, cwd=self.root, env=env, capture_output=True, text=True, check=False)
