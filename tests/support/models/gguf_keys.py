@@ -62,19 +62,33 @@ def read_keys(path: str | Path) -> dict[str, tuple[Any, gguf.GGUFValueType]]:
     return found
 
 
+class Unchanged(list):
+    """An array that goes into many models as it is, and is packed once."""
+
+    packed: bytes | None = None
+
+
 class Writer(gguf.GGUFWriter):
     def _pack_val(self, val: Any, vtype: Any, add_vtype: bool, sub_type: Any = None) -> bytes:
         if vtype != ARRAY or len(val) < LARGE:
             return super()._pack_val(val, vtype, add_vtype, sub_type)
         assert add_vtype
-        if isinstance(val[0], str):
-            texts = [one.encode() if isinstance(one, str) else one for one in val]
-            kind, body = STRING, b"".join([part for one in texts for part in (_length(one), one)])
-        elif isinstance(val[0], float):
-            kind, body = FLOAT32, np.array(val, "<f4").tobytes()
-        else:
-            kind, body = INT32, np.array(val, "<i4").tobytes()
-        return struct.pack("<IIQ", ARRAY, kind, len(val)) + body
+        if not isinstance(val, Unchanged):
+            return _pack_large(val)
+        if val.packed is None:
+            val.packed = _pack_large(val)
+        return val.packed
+
+
+def _pack_large(values: list[Any]) -> bytes:
+    if isinstance(values[0], str):
+        texts = [one.encode() if isinstance(one, str) else one for one in values]
+        kind, body = STRING, b"".join([part for one in texts for part in (_length(one), one)])
+    elif isinstance(values[0], float):
+        kind, body = FLOAT32, np.array(values, "<f4").tobytes()
+    else:
+        kind, body = INT32, np.array(values, "<i4").tobytes()
+    return struct.pack("<IIQ", ARRAY, kind, len(values)) + body
 
 
 def _length(text: bytes) -> bytes:

@@ -10,14 +10,42 @@ from typing import Any
 import gguf
 import numpy as np
 
-from support.models.gguf_keys import Writer, read_keys
+from support.models.gguf_keys import Unchanged, Writer, read_keys
 
 N_EMBD, N_LAYER, N_HEAD, N_HEAD_KV, N_FF = 64, 2, 4, 2, 128
 
 
 @functools.cache
 def tokenizer_of(path: str) -> dict[str, tuple[Any, gguf.GGUFValueType]]:
-    return {key: found for key, found in read_keys(path).items() if key.startswith("tokenizer.")}
+    found = {key: one for key, one in read_keys(path).items() if key.startswith("tokenizer.")}
+    return {
+        key: (Unchanged(value) if isinstance(value, list) else value, kind)
+        for key, (value, kind) in found.items()
+    }
+
+
+@functools.cache
+def matrices(n_vocab: int) -> dict[str, np.ndarray]:
+    random = np.random.default_rng(7)
+
+    def matrix(rows: int, columns: int) -> np.ndarray:
+        values = random.standard_normal((rows, columns), dtype=np.float32) / np.sqrt(columns)
+        return values.astype(np.float16)
+
+    n_kv = N_EMBD // N_HEAD * N_HEAD_KV
+    found = {"token_embd": matrix(n_vocab, N_EMBD)}
+    for i in range(N_LAYER):
+        for part, rows, columns in (
+            ("attn_q", N_EMBD, N_EMBD),
+            ("attn_k", n_kv, N_EMBD),
+            ("attn_v", n_kv, N_EMBD),
+            ("attn_output", N_EMBD, N_EMBD),
+            ("ffn_gate", N_FF, N_EMBD),
+            ("ffn_up", N_FF, N_EMBD),
+            ("ffn_down", N_EMBD, N_FF),
+        ):
+            found[f"blk.{i}.{part}"] = matrix(rows, columns)
+    return found
 
 
 def write_tiny(
@@ -47,28 +75,14 @@ def write_tiny(
     writer.add_layer_norm_rms_eps(1e-5)
     writer.add_rope_dimension_count(N_EMBD // N_HEAD)
     writer.add_vocab_size(n_vocab)
-    random = np.random.default_rng(7)
-
-    def matrix(name: str, rows: int, columns: int) -> None:
-        values = random.standard_normal((rows, columns), dtype=np.float32) / np.sqrt(columns)
-        writer.add_tensor(name, values.astype(np.float16))
-
-    matrix("token_embd.weight", n_vocab, N_EMBD)
-    writer.add_tensor("output_norm.weight", np.ones(N_EMBD, np.float32))
-    for i in range(N_LAYER):
-        n_kv = N_EMBD // N_HEAD * N_HEAD_KV
-        for part in ("attn_norm", "ffn_norm"):
-            writer.add_tensor(f"blk.{i}.{part}.weight", np.ones(N_EMBD, np.float32))
-        for part, rows, columns in (
-            ("attn_q", N_EMBD, N_EMBD),
-            ("attn_k", n_kv, N_EMBD),
-            ("attn_v", n_kv, N_EMBD),
-            ("attn_output", N_EMBD, N_EMBD),
-            ("ffn_gate", N_FF, N_EMBD),
-            ("ffn_up", N_FF, N_EMBD),
-            ("ffn_down", N_EMBD, N_FF),
-        ):
-            matrix(f"blk.{i}.{part}.weight", rows, columns)
+    norms = [
+        "output_norm",
+        *(f"blk.{i}.{part}" for i in range(N_LAYER) for part in ("attn_norm", "ffn_norm")),
+    ]
+    for tensor, values in matrices(n_vocab).items():
+        writer.add_tensor(f"{tensor}.weight", values)
+    for tensor in norms:
+        writer.add_tensor(f"{tensor}.weight", np.ones(N_EMBD, np.float32))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
