@@ -15,8 +15,8 @@ FLAGS = ("-c", "4096", "-np", "2")
 
 
 @pytest.fixture(scope="module")
-def server():
-    with Live(*FLAGS) as live:
+def server(tiny):
+    with Live(*FLAGS, model=tiny) as live:
         live.client.complete(NORMAL, n_predict=1)  # prefilled once, so that tokenizing is what takes time
         yield live
 
@@ -104,11 +104,17 @@ def test_infill_keeps_the_end_of_a_long_prefix_and_the_beginning_of_a_long_suffi
     assert answer.status in (200, 501)
 
 
-def test_too_many_counted_texts_are_refused():
-    with Live(*FLAGS, "--queue-max", "2") as live:
-        waiting = [send(live.client, "/tokenize", {"content": SLOW}) for _ in range(6)]
+def test_too_many_counted_texts_are_refused(tiny):
+    with Live(*FLAGS, "--queue-max", "2", model=tiny) as live:
+        waiting = [send(live.client, "/tokenize", {"content": SLOW[:300_000]}) for _ in range(6)]
         statuses = [connection.getresponse().status for connection in waiting]
     assert set(statuses) == {200, 429}
+
+
+@pytest.fixture(scope="module")
+def embedding(tiny):
+    with Live(*FLAGS, "--embeddings", "--pooling", "mean", model=tiny) as live:
+        yield live.client
 
 
 @pytest.mark.parametrize(
@@ -119,9 +125,8 @@ def test_too_many_counted_texts_are_refused():
         ("/embedding", {"content": HOSTILE}),
     ],
 )
-def test_a_text_that_cannot_be_embedded_is_refused_before_it_is_tokenized(path, body):
-    with Live(*FLAGS, "--embeddings", "--pooling", "mean") as live:
-        answers = []
-        assert timed(lambda: answers.append(live.client.post(path, body))) < SECONDS
+def test_a_text_that_cannot_be_embedded_is_refused_before_it_is_tokenized(embedding, path, body):
+    answers = []
+    assert timed(lambda: answers.append(embedding.post(path, body))) < SECONDS
     assert answers[0].status == 400
     assert "tokens, but at most" in answers[0].error["message"]

@@ -16,8 +16,8 @@ def greedy(client, prompt, **options):
 
 @pytest.mark.real_model
 def test_n_indent_ends_at_a_line_with_less(client):
-    free = greedy(client, CODE, n_predict=64)
-    kept = greedy(client, CODE, n_predict=64, n_indent=4)
+    free = greedy(client, CODE, n_predict=40)
+    kept = greedy(client, CODE, n_predict=40, n_indent=4)
     assert kept["generation_settings"]["n_indent"] == 4
     assert kept["stop_type"] == "limit"
     assert free["content"].startswith(kept["content"])
@@ -28,7 +28,7 @@ def test_n_indent_ends_at_a_line_with_less(client):
     body = {
         "prompt": CODE,
         "temperature": 0,
-        "n_predict": 64,
+        "n_predict": 40,
         "n_indent": 4,
         "cache_prompt": False,
         "stream": True,

@@ -79,7 +79,7 @@ def test_what_is_written_fits(client, name):
     schema = SCHEMAS[name]
     judge = Draft202012Validator(schema, format_checker=FormatChecker(["date", "uuid"]))
     answers = client.complete(
-        "A JSON value:\n", json_schema=schema, temperature=1.0, seed=11, n=2, n_predict=150
+        "A JSON value:\n", json_schema=schema, temperature=1.0, seed=14, n=2, n_predict=150
     )
     for answer in answers:
         if name == "tree" and answer["stop_type"] == "limit":
@@ -244,6 +244,7 @@ def test_no_schema_stops_the_others(bigram, name):
         while asking.is_alive():
             assert bigram.client.get("/health").status == 200
             assert next(stream)["stop"] is False
+            time.sleep(0.01)  # else this loop takes the core that the others need
     (answer,) = answers
     assert answer.status == 400, answer.body
     assert answer.error["message"].startswith('"json_schema"')

@@ -1,9 +1,7 @@
-"""n completions of one prompt: its reading is shared, the draws are not. On the real model."""
+"""n completions of one prompt: its reading is shared, the draws are not."""
 
 import pytest
 from support.live_daemon import Live
-
-pytestmark = pytest.mark.real_model
 
 # So certain that no rounding changes the text: logits depend on the shapes in which they were computed.
 COUNTING = "one two three four five six seven eight nine ten " * 3 + "one two three"
@@ -22,10 +20,11 @@ def unified():
 
 @pytest.fixture(params=["streams", "unified"])
 def either(request, client):
-    """A cache for each slot, and one for all."""
+    """A cache for each slot, and one for all, of the real model."""
     return client if request.param == "streams" else request.getfixturevalue("unified")
 
 
+@pytest.mark.real_model
 @pytest.mark.parametrize("name", ["n", "n_cmpl"])
 def test_n_completions_read_the_prompt_once(either, name):
     results = either.complete(COUNTING, **{name: 4}, n_predict=12, temperature=0, cache_prompt=False)
@@ -39,6 +38,7 @@ def test_n_completions_read_the_prompt_once(either, name):
     }
 
 
+@pytest.mark.real_model
 def test_each_draws_with_a_seed_of_its_own(either):
     options = {"n_predict": 16, "temperature": 1.5, "cache_prompt": False}
     results = either.complete(PROMPT, n=3, seed=42, **options)
@@ -95,9 +95,10 @@ def test_n_has_its_limits(client, n, said):
     assert '"n"' in answer.error["message"]
 
 
+@pytest.mark.real_model
 def test_a_prefix_in_a_busy_slot_is_taken_over(client):
     """Another request, while the first still writes."""
-    prompt = "Once upon a time there was a little town by the sea. " * 8
+    prompt = "Once upon a time there was a little town by the sea. " * 4
     body = {"prompt": prompt, "n_predict": 400, "temperature": 0, "stream": True, "ignore_eos": True}
     events = client.events("/completion", body)
     next(events)

@@ -62,7 +62,6 @@ def test_both_paths_answer(client):
         assert client.post(path, {"prompt": "x", "n_predict": 1}).json["tokens_predicted"] == 1
 
 
-@pytest.mark.real_model
 def test_a_stream_concatenates_to_the_whole_answer(client):
     body = {"prompt": PROMPT, "n_predict": 40, "seed": 7, "cache_prompt": False}
     whole = client.post("/completion", {**body, "return_tokens": True}).json
@@ -246,8 +245,9 @@ def test_eos_ends_and_ignore_eos_goes_on(client):
     prompt = "<|im_start|>user\nSay hi.<|im_end|>\n<|im_start|>assistant\n"
     ended = greedy(client, prompt, n_predict=100)
     assert (ended["stop_type"], ended["stopped_eos"]) == ("eos", True)
-    ignored = greedy(client, prompt, n_predict=100, ignore_eos=True)
-    assert (ignored["stop_type"], ignored["tokens_predicted"]) == ("limit", 100)
+    n_more = ended["tokens_predicted"] + 10
+    ignored = greedy(client, prompt, n_predict=n_more, ignore_eos=True)
+    assert (ignored["stop_type"], ignored["tokens_predicted"]) == ("limit", n_more)
 
 
 def test_return_tokens_gives_the_ids_of_the_text(client):
@@ -324,7 +324,7 @@ def test_greedy_is_the_most_likely_and_top_k_one_agrees(client):
     ],
 )
 def test_each_sampling_option_changes_the_text_and_is_echoed(client, option):
-    base = {"n_predict": 48, "seed": 11, "temperature": 1.2, "cache_prompt": False}
+    base = {"n_predict": 24, "seed": 11, "temperature": 1.2, "cache_prompt": False}
     plain = client.complete("The cat and the dog and the cat and the dog and the", **base)
     other = client.complete("The cat and the dog and the cat and the dog and the", **base, **option)
     assert other["content"] != plain["content"]
@@ -346,7 +346,7 @@ def test_a_bias_for_a_digit_that_is_no_number_is_a_text(client):
 @pytest.mark.real_model
 def test_breakers_limit_dry_and_are_looked_for_once(client):
     """The first request with new breakers has its table made in a worker, the second finds it."""
-    options = {"n_predict": 32, "temperature": 0.0, "dry_multiplier": 4.0, "cache_prompt": False}
+    options = {"n_predict": 16, "temperature": 0.0, "dry_multiplier": 4.0, "cache_prompt": False}
     prompt = "The cat and the dog and the cat and the dog and the"
     plain = client.complete(prompt, **options, dry_sequence_breakers=[])
     broken = [

@@ -1,4 +1,5 @@
-"""Servers whose slots can be saved: one over the real model, and one over fakes for what that cannot be made to do."""
+"""Servers whose slots can be saved: over the real model, over random weights where the text does not matter, and over
+fakes for what these cannot be made to do."""
 
 import pytest
 from support.fake_daemon import Faked
@@ -61,21 +62,12 @@ def live_folder(tmp_path_factory):
     return tmp_path_factory.mktemp("live-states")
 
 
+FLAGS = ("-np", "2", "-c", "2048", "-n", "64", "--slots", "--metrics", "--slot-save-path")
+
+
 @pytest.fixture(scope="package")
 def live_states(live_folder):
-    flags = (
-        "-np",
-        "2",
-        "-c",
-        "2048",
-        "-n",
-        "64",
-        "--slots",
-        "--metrics",
-        "--slot-save-path",
-        str(live_folder),
-    )
-    with Live(*flags) as server:
+    with Live(*FLAGS, str(live_folder)) as server:
         yield server
 
 
@@ -83,3 +75,15 @@ def live_states(live_folder):
 def smol(live_states):
     yield live_states.client
     live_states.wait_idle()
+
+
+@pytest.fixture(scope="package")
+def tiny_states(live_folder, tiny):
+    with Live(*FLAGS, str(live_folder), model=tiny) as server:
+        yield server
+
+
+@pytest.fixture
+def random_model(tiny_states):
+    yield tiny_states.client
+    tiny_states.wait_idle()

@@ -13,7 +13,7 @@ from llamad.client.state_files import PREFIX
 
 N_KILLS = 5
 OCTETS = "application/octet-stream"
-FLAGS = ("-np", "2", "-c", "2048", "--no-warmup", "--slots", "--slot-save-path")
+FLAGS = ("-np", "2", "-c", "16384", "--no-warmup", "--slots", "--slot-save-path")
 
 
 def archive_on_and_on(client, statuses):
@@ -27,15 +27,16 @@ def archive_on_and_on(client, statuses):
             slot = 1 - slot
 
 
-def test_no_kill_leaves_half_an_archive(tmp_path):
+def test_no_kill_leaves_half_an_archive(tmp_path, tiny):
+    """The states are of some megabytes: a kill has time to come in the middle of one."""
     chance = random.Random(11)
     states = []
     for _ in range(N_KILLS):
-        with Live(*FLAGS, str(tmp_path)) as server:
+        with Live(*FLAGS, str(tmp_path), model=tiny) as server:
             client = server.client
             assert not [path for path in tmp_path.iterdir() if path.name.startswith(PREFIX)]
             if not states:
-                for slot, n_tokens in ((0, 200), (1, 300)):
+                for slot, n_tokens in ((0, 4000), (1, 6000)):
                     client.complete([40 + slot] * n_tokens, n_predict=1, id_slot=slot)
                     answer = client.post(f"/slots/{slot}?action=save-state", headers={"Accept": OCTETS})
                     states.append(answer.body)

@@ -1,4 +1,4 @@
-"""Servers over real weights: an embedding model, a reranker, a classifier, and a chat model that also embeds."""
+"""Servers over real weights: an embedding model, a reranker, a classifier; and a chat model that also embeds."""
 
 import pytest
 from support.live_daemon import Live
@@ -46,7 +46,8 @@ def classifying(classifier):
 
 
 @pytest.fixture(scope="session")
-def beside():
+def beside(tiny):
     """Generates and embeds; what it pools by default is nothing."""
-    with Live("--embedding", "-c", "512", "-np", "2", "-ub", "64", "--inputs-max", "9") as server:
+    flags = ("--embedding", "-c", "512", "-np", "2", "-ub", "64", "--inputs-max", "9")
+    with Live(*flags, model=tiny) as server:
         yield server.client

@@ -50,10 +50,10 @@ def test_meaning(embedding: Any) -> None:
 def test_packed_texts_are_as_alone(embedding: Any) -> None:
     draw = random.Random(5)
     words = "one two three apple unbelievable Zürich of the house 42 , . network".split()
-    texts = [" ".join(draw.choices(words, k=draw.choice((1, 2, 5, 17, 60, 200)))) for _ in range(40)]
+    texts = [" ".join(draw.choices(words, k=draw.choice((1, 2, 5, 17, 60, 200)))) for _ in range(24)]
     before = metric(embedding, "batches")
     together = vectors(embedding, texts)
-    assert metric(embedding, "batches") - before < 30
+    assert metric(embedding, "batches") - before < 18
     for text, vector in zip(texts, together, strict=True):
         assert cosine(vector, vectors(embedding, text)[0]) > 0.9999
 
