@@ -18,7 +18,7 @@ KINDS = {
 def test_every_body_is_answered(kind):
     structs, flags, pooling = KINDS[kind]
 
-    @settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
     @given(request=requests(structs))
     def check(request):
         check_answer(server, *request)

@@ -183,7 +183,7 @@ def compare(both: Both, grammar: str, choose) -> int:
     return N_STEPS
 
 
-@settings(max_examples=1000, suppress_health_check=list(HealthCheck))
+@settings(max_examples=400, suppress_health_check=list(HealthCheck))
 @given(
     grammar=st.binary(min_size=150, max_size=400).map(lambda data: grammar_of(Picks(data))),
     text=st.binary(min_size=2 * N_STEPS),

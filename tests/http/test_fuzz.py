@@ -21,7 +21,7 @@ relaxed = settings(
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-pure = settings(max_examples=400, deadline=None)
+pure = settings(max_examples=200, deadline=None)
 
 
 @pytest.mark.parametrize("bytewise", [False, True])

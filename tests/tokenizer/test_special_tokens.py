@@ -36,13 +36,13 @@ def opened(request, tmp_path_factory):
 
 
 @given(st.lists(st.sampled_from(BYTES), min_size=30, max_size=150).map(b"".join))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 def test_mixes_of_special_tokens_and_text(opened, text):
     opened.check(text)
 
 
 @given(st.text(st.sampled_from("<ab> \n|x"), min_size=60, max_size=400).map(str.encode))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 def test_tokens_that_overlap(opened, text):
     opened.check(text)
 
@@ -66,9 +66,9 @@ def test_white_space_beside_tokens_is_stripped_where_llama_cpp_does(tmp_path):
 @pytest.mark.parametrize("piece", [b"<|im_end|>", b"<|im_end|>a", b"<|im_end|> a\n"])
 @pytest.mark.parametrize("api_only", [False, True])
 def test_megabytes_of_special_tokens(piece, api_only):
-    """llama.cpp alone takes 6 seconds for a tenth of it, and a hundred times as much for all."""
+    """llama.cpp alone takes 6 seconds for a third of it, and nine times as much for all."""
     opened = OpenVocab(model_path(), api_only=api_only)
-    text = piece * (2_000_000 // len(piece))
+    text = piece * (600_000 // len(piece))
     t_start = time.monotonic()
     found = opened.tokens(text, whole=False)
     seconds = time.monotonic() - t_start

@@ -14,7 +14,7 @@ def server():
         yield server
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(body=bodies)
 def test_every_body_is_answered(server, body):
     check_answer(server, body)

@@ -198,7 +198,7 @@ def _biases(picked, n_vocab):
     return [(byte * n_vocab // 256, values[byte % 4]) for byte in picked]
 
 
-@settings(max_examples=3000, deadline=None)
+@settings(max_examples=1000, deadline=None)
 @given(
     rows_of_logits,
     parameters,

@@ -143,8 +143,8 @@ def test_padding_does_not_change_what_llama_cpp_computes(monkeypatch, tmp_path):
     monkeypatch.setattr(memory, "computes", lambda *_: True)
     trace = tmp_path / "steps.jsonl"
     rng = random.Random(3)
-    prompts = [[rng.randrange(1000, 40000) for _ in range(n)] for n in (20, 33, 26, 40, 21, 37)]
-    with Hosted(model_path(), "-np", "6", "-c", "1536", "--step-trace", str(trace)) as h:
+    prompts = [[rng.randrange(1000, 40000) for _ in range(n)] for n in (20, 33, 26, 40)]
+    with Hosted(model_path(), "-np", "4", "-c", "1024", "--step-trace", str(trace)) as h:
 
         async def alone():
             return [(await h.write(0, prompt, 6))[0].tokens for prompt in prompts]
@@ -157,13 +157,13 @@ def test_padding_does_not_change_what_llama_cpp_computes(monkeypatch, tmp_path):
             """One writes in the middle of them, and an idle slot between has a prefix."""
             writer = asyncio.ensure_future(h.write(2, prompts[2], 30))
             await asyncio.sleep(0.2)
-            found = await asyncio.gather(*[h.write(i, prompts[i], 6) for i in (0, 3, 5)])
+            found = await asyncio.gather(*[h.write(i, prompts[i], 6) for i in (0, 3)])
             return [sink.tokens for sink, _ in [await writer, *found]]
 
         expected = h.run(alone())
         assert h.run(together()) == expected
         written, *others = h.run(beside())
         assert written[:6] == expected[2]
-        assert others == [expected[i] for i in (0, 3, 5)]
+        assert others == [expected[i] for i in (0, 3)]
     steps = [json.loads(line) for line in trace.read_text().splitlines()]
     assert any(step["n_fillers"] > 20 and step["n_writing"] == 0 for step in steps)
