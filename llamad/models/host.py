@@ -140,6 +140,9 @@ class Host:
                 break
             except OSError as error:
                 reason = f"it cannot be started: {error.strerror or error}"
+            except Exception as error:  # a bug must not leave the daemon loading for ever
+                log.exception("starting the engine failed")
+                reason = f"{type(error).__name__}: {error}"
             if self._is_draining:
                 break
             self.error = f"the model's engine ended: {reason}"
@@ -206,7 +209,8 @@ class Host:
         await self._read_vocab()
         await self._describe(message)
         control.send(Run(self._markers))
-        ready = await self._inbox.get()
+        while isinstance(ready := await self._inbox.get(), Progress):
+            pass  # its last word of that may come late
         if isinstance(ready, LoadFailed):
             raise LoadError(ready.reason)
         assert isinstance(ready, Ready)

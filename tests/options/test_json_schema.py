@@ -259,9 +259,10 @@ def test_a_body_that_nests_too_deep_is_refused(bigram, n_levels):
 
 
 def children(server):
-    """The daemon's child processes, whichever of its threads started them."""
+    """The daemon's child processes beside its engine, whichever of its threads started them."""
     found = Path(f"/proc/{server.process.pid}/task").glob("*/children")
-    return [int(pid) for one in found for pid in one.read_text().split()]
+    pids = [int(pid) for one in found for pid in one.read_text().split()]
+    return [pid for pid in pids if b"llamad.engine" not in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
 
 def wait_dead(pid):

@@ -192,8 +192,16 @@ class Harness:
 
     def stats(self) -> dict[str, int]:
         """The engine's counters, those of the events that were collected among them: it publishes at its turn's end."""
-        turn = self.port.turn()
-        self.until(lambda: self.port.turn() != turn or turn[1] or self.fake.is_waiting or not self.is_alive)
+        turn, t_end = self.port.turn(), time.monotonic() + 0.05  # while it gathers tasks no turn begins
+        self.until(
+            lambda: (
+                self.port.turn() != turn
+                or turn[1]
+                or self.fake.is_waiting
+                or not self.is_alive
+                or time.monotonic() > t_end
+            )
+        )
         return self.port.stats()
 
     @property

@@ -102,6 +102,7 @@ cdef void _gather(State *state) noexcept nogil:
         if now_us() < t_end:
             relax()
         else:
+            publish_counts(state)
             wake_wait(state.channel.command_fd, GATHER_SLEEP_MS)
     admission_announce(state)
 
