@@ -57,7 +57,7 @@ run: build
 	exec $(VENV)/bin/llamad --model "$$model" --host 127.0.0.1 --port 8080 $(ARGS)
 
 test soak fuzz asan tsan: EXTRAS := test
-test soak: FETCH := --model
+test soak fuzz: FETCH := --model
 
 # On all cores, unless ARGS names tests: then starting workers would take longer than most of them.
 WORKERS = $(if $(filter tests%,$(ARGS)),,-n auto --maxprocesses 8 --dist worksteal)
@@ -73,7 +73,8 @@ soak: build test-packages
 
 fuzz: build test-packages
 	@[ -n "$(wildcard fuzz/*.py)" ] || { echo 'llamad: fuzz/ holds no targets yet' >&2; exit 1; }
-	@exec $(PY) -m pytest fuzz $(ARGS)
+	@model=$$($(PY) $(RECIPE) model) || exit 1; \
+	LLAMAD_TEST_MODEL="$$model" exec $(PY) -m pytest $(if $(filter fuzz%,$(ARGS)),,fuzz) $(ARGS)
 
 bench: FETCH := $(if $(MODEL),,--model)
 bench: build
