@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tiny_llama_cpp import CHECKOUT, write_script
-from tools import lint, sanitize
+from tools import lint
 
 
 @pytest.fixture
@@ -69,10 +69,3 @@ def test_every_linter_finds_files() -> None:
     assert "ext/llama/shim.cpp" in lint._files(
         next(one for one in lint.LINTERS if one.name == "clang-format")
     )
-
-
-def test_sanitizers_run_over_the_fake() -> None:
-    found = sanitize.over_the_fake()
-
-    assert any("scheduler" in name for name in found)
-    assert all((CHECKOUT / name).is_file() for name in found)

@@ -89,7 +89,8 @@ class Loader:
 
     def __init__(self) -> None:
         root = Path(__file__).parents[2]
-        paths = os.pathsep.join([str(root / "tests"), str(root), os.environ.get("PYTHONPATH", "")])
+        named = filter(None, [os.environ.get("PYTHONPATH")])  # first: the modules under a sanitizer are there
+        paths = os.pathsep.join([*named, str(root / "tests"), str(root)])
         self._process = subprocess.Popen(
             [sys.executable, "-m", "support.gguf_loading"],
             stdin=subprocess.PIPE,

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
 BUILT = ROOT / "build" / "fuzz"
 SANITIZED = ["-DREPLAY_MAIN", "-fsanitize=address,undefined", "-fno-sanitize-recover"]
+# A target brings its sanitizers along; those that `make asan` preloads and directs are for the modules.
+FOREIGN = ("LD_PRELOAD", "ASAN_OPTIONS", "UBSAN_OPTIONS", "TSAN_OPTIONS")
+
+
+def _run(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
+    env = {name: value for name, value in os.environ.items() if name not in FOREIGN}
+    return subprocess.run(command, cwd=ROOT, env=env, text=True, check=False, **options)
 
 
 @dataclass(frozen=True)
@@ -42,14 +51,14 @@ class Target:
             str(program),
             *map(str, sources),
         ]
-        subprocess.run(command, check=True, cwd=ROOT)
+        assert _run(command).returncode == 0, "the target does not compile"
         return program
 
     def replay(self, *arguments: str) -> str:
         """Under the sanitizers, over the whole corpus: what the target prints."""
         program = self.build("g++", SANITIZED, "replay")
         files = map(str, sorted(self.corpus.iterdir()))
-        done = subprocess.run([str(program), *files, *arguments], capture_output=True, text=True, check=False)
+        done = _run([str(program), *files, *arguments], capture_output=True)
         assert done.returncode == 0, done.stderr[-4000:]
         return done.stdout
 
@@ -67,11 +76,9 @@ class Target:
             "-rss_limit_mb=2048",
             f"-max_len={bytes_max}",
         ]
-        done = subprocess.run(
+        done = _run(
             [str(program), *limits, f"-artifact_prefix={BUILT}/crash-", str(found), str(self.corpus)],
             capture_output=True,
-            text=True,
-            check=False,
         )
         print(done.stderr[-600:])
         assert done.returncode == 0, done.stderr[-6000:]

@@ -24,6 +24,18 @@ def options(kind: str, reports: Path) -> dict[str, str]:
     return {"ASAN_OPTIONS": f"{log}:detect_leaks=0:detect_stack_use_after_return=1", "UBSAN_OPTIONS": log}
 
 
+def environment(kind: str, package: Path, reports: Path) -> dict[str, str]:
+    return {
+        **os.environ,
+        **options(kind, reports),
+        "LD_PRELOAD": " ".join([_runtime(f"lib{kind}.so"), _runtime("libstdc++.so.6")]),
+        "PYTHONPATH": os.pathsep.join([str(package), str(HERE / "sanitized")]),
+        "PYTHONSAFEPATH": "1",  # or the checkout's own modules would come first
+        "LLAMAD_TEST_PATIENCE": "10",
+        "PYTHONMALLOC": "malloc",  # so that the sanitizer sees every block
+    }
+
+
 def main(arguments: list[str]) -> int:
     kind, *words = arguments
     package = ROOT / "build" / kind / "package"
@@ -33,15 +45,7 @@ def main(arguments: list[str]) -> int:
     reports = ROOT / "build" / kind / REPORTS
     shutil.rmtree(reports, ignore_errors=True)
     reports.mkdir()
-    env = {
-        **os.environ,
-        **options(kind, reports),
-        "LD_PRELOAD": " ".join([_runtime(f"lib{kind}.so"), _runtime("libstdc++.so.6")]),
-        "PYTHONPATH": str(package),
-        "PYTHONSAFEPATH": "1",  # or the checkout's own modules would come first
-        "LLAMAD_TEST_PATIENCE": "10",
-        "PYTHONMALLOC": "malloc",  # so that the sanitizer sees every block
-    }
+    env = environment(kind, package, reports)
     if not any(Path(word.split("::")[0]).exists() for word in words):
         words += over_the_fake()
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *words]
