@@ -30,6 +30,20 @@ def test_the_engine_runs_over_the_fake() -> None:
     assert all((CHECKOUT / name).is_file() for name in found)
 
 
+def test_the_modules_come_before_the_checkouts(asan: dict[str, str], tmp_path: Path) -> None:
+    """Without the checkout behind them, tests of grammars could not import bench."""
+    for name in ("package/llamad", "package/llamad/base"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "__init__.py").touch()
+    code = "import bench.micro, llamad.base; print(bench.__file__, llamad.base.__file__, sep='\\n')"
+    shown = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=CHECKOUT
+    ).stdout
+
+    found = [Path(line).parent for line in shown.splitlines()]
+    assert found == [CHECKOUT / "bench", tmp_path / "package/llamad/base"]
+
+
 def test_a_child_that_bounds_its_memory_can_run(asan: dict[str, str]) -> None:
     """The schema converter takes 1 GiB of addresses at most. A sanitizer has terabytes: its first mmap failed, and
     every request with a schema was a 500."""

@@ -29,7 +29,8 @@ def environment(kind: str, package: Path, reports: Path) -> dict[str, str]:
         **os.environ,
         **options(kind, reports),
         "LD_PRELOAD": " ".join([_runtime(f"lib{kind}.so"), _runtime("libstdc++.so.6")]),
-        "PYTHONPATH": os.pathsep.join([str(package), str(HERE / "sanitized")]),
+        # The checkout is last, for what is not in the package: bench, which some tests use.
+        "PYTHONPATH": os.pathsep.join([str(package), str(HERE / "sanitized"), str(ROOT)]),
         "PYTHONSAFEPATH": "1",  # or the checkout's own modules would come first
         "LLAMAD_TEST_PATIENCE": "10",
         "PYTHONMALLOC": "malloc",  # so that the sanitizer sees every block
