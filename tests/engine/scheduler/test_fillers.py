@@ -217,6 +217,8 @@ def test_a_few_short_prompts_are_read_before_many_go_on():
     """Three of twelve are not many, but soon served: beside the others each step that reads would cost them more."""
     fake = Fake(n_ctx=512, n_batch=2048, device_us=8000, decode_us=2000)
     with Harness(fake, n_slots=16, n_batch=2048, has_device=True) as h:
+        # What a prompt token costs is learned here, not from writers that come one by one where handing in is slow.
+        h.wait(h.submit(b"x" * 400, n_predict=1))
         writers = [h.submit(b"%d who writes" % i, n_predict=40) for i in range(12)]
         for writer in writers:
             h.wait_first(writer)
