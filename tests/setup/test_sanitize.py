@@ -72,7 +72,7 @@ def test_models_are_loaded_with_the_sanitized_modules(
 def test_a_target_with_sanitizers_of_its_own_is_left_to_them(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """clang's runtime refuses to start beside GCC's, which is preloaded; and what it finds belongs to its own output."""
+    """clang's runtime refuses to start beside GCC's, which is preloaded; and its reports belong to its own output."""
     seen: list[dict[str, str]] = []
 
     def run(command: list[str], *, env: dict[str, str], **_: object) -> subprocess.CompletedProcess[str]:
