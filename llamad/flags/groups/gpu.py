@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from llamad.flags.types.flag import Flag, Later
-from llamad.flags.types.kinds import Choice, Float, Int, Many, Switch, Text
+from llamad.flags.types.kinds import ON_OFF, Choice, Float, Int, Many, Switch, Text
 from llamad.flags.types.special import Placements
 
 flag = partial(Flag, group="GPU")
@@ -137,7 +137,7 @@ LATER_FLAGS: tuple[Flag, ...] = (
         names=("-fit", "--fit"),
         env=("LLAMA_ARG_FIT",),
         dest="fit",
-        kind=Choice(("on", "off")),
+        kind=ON_OFF,
         default="off",
         status=FIT,
     ),

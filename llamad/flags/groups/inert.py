@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 
 from llamad.flags.types.flag import INERT, Flag, Inert
-from llamad.flags.types.kinds import Switch, Text
+from llamad.flags.types.kinds import Int, Switch, Text
 
 flag = partial(Flag, group="Without effect", default=None, status=INERT)
 
@@ -23,7 +23,7 @@ SERVER_FLAGS: tuple[Flag, ...] = (
         names=("--threads-http",),
         env=("LLAMA_ARG_THREADS_HTTP",),
         dest="threads_http",
-        kind=Text(),
+        kind=Int(),
         status=Inert("one event loop serves all connections"),
     ),
     flag(

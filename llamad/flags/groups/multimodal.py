@@ -38,6 +38,7 @@ FLAGS: tuple[Flag, ...] = (
     ),
     flag(
         names=("-mmdev", "--mmproj-device"),
+        env=("MTMD_BACKEND_DEVICE",),
         dest="mmproj_device",
         kind=Text(),
         default=None,

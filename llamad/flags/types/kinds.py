@@ -178,10 +178,9 @@ class Choice(Kind):
         return ", ".join(self.options)
 
 
-ON_OFF_AUTO = Choice(
-    ("on", "off", "auto"),
-    {**dict.fromkeys(TRUE_WORDS, "on"), **dict.fromkeys(FALSE_WORDS, "off"), "-1": "auto"},
-)
+_ON_OFF_WORDS = {**dict.fromkeys(TRUE_WORDS, "on"), **dict.fromkeys(FALSE_WORDS, "off")}
+ON_OFF = Choice(("on", "off"), _ON_OFF_WORDS)
+ON_OFF_AUTO = Choice(("on", "off", "auto"), {**_ON_OFF_WORDS, "-1": "auto"})
 
 
 @dataclass(frozen=True, slots=True)
