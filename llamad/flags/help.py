@@ -107,10 +107,10 @@ _PAGE_HEAD = """\
 
 # Flags
 
-llamad knows every flag of llama-server. A flag whose feature is [not available yet](#not-available-yet) is a start-up
-error that names the feature. A flag that means nothing to a server is
-[accepted without effect](#accepted-without-effect), with a warning. A flag takes precedence over its environment
-variable.
+llamad knows every flag of llama-server. A flag that demands a feature that is
+[not available yet](#not-available-yet) is a start-up error that names the feature. A hint, a limit or a flag of another
+tool is [accepted without effect](#accepted-without-effect), with a warning unless the value is what llamad does anyway.
+A flag takes precedence over its environment variable.
 """
 
 
@@ -122,14 +122,20 @@ def markdown_page() -> str:
         rows += [f"| {' | '.join(_cells(flag))} |" for flag in flags]
         parts += [f"## {title}", "\n".join(rows)]
     later: dict[str, list[str]] = {}
+    inert: dict[str, list[str]] = {}
     for flag in TABLE.flags:
         if isinstance(flag.status, Later):
             later.setdefault(flag.status.feature, []).append(f"`{flag.title}`")
-    rows = [f"| {feature} | {', '.join(names)} |" for feature, names in later.items()]
-    parts += ["## Not available yet", "\n".join(["| feature | flags |", "| --- | --- |", *rows])]
-    inert = [f"`{flag.title}`" for flag in TABLE.flags if isinstance(flag.status, Inert)]
-    parts += ["## Accepted without effect", textwrap.fill(", ".join(inert), 110, break_on_hyphens=False)]
+        elif isinstance(flag.status, Inert):
+            inert.setdefault(flag.status.reason, []).append(f"`{flag.title}`")
+    parts += ["## Not available yet", _list_table("feature", later)]
+    parts += ["## Accepted without effect", _list_table("because", inert)]
     return "\n\n".join(parts) + "\n"
+
+
+def _list_table(head: str, rows: dict[str, list[str]]) -> str:
+    lines = [f"| {title} | {', '.join(names)} |" for title, names in rows.items()]
+    return "\n".join([f"| {head} | flags |", "| --- | --- |", *lines])
 
 
 def _cells(flag: Flag) -> list[str]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from llamad.flags.settings import Settings
 from llamad.flags.table import TABLE, Table
-from llamad.flags.types.flag import Action, Flag, Inert, Later, Request
+from llamad.flags.types.flag import Action, Flag, Later, Ready, Request
 from llamad.flags.types.kinds import Pair, Switch
 from llamad.options.sampler_names import BREAKER_BYTES_MAX, BREAKERS_MAX
 from llamad.options.table import FIELDS, WITH_FLAG, Options
@@ -95,18 +95,19 @@ def scan(argv: Sequence[str], table: Table) -> list[Setting] | Action:
 
 
 def merge(settings: Iterable[Setting], table: Table, warnings: list[str]) -> dict[str, Any]:
-    """The value of every dest that works; the last one wins, lists are appended to, Later flags raise."""
+    """The value of every dest that works; the last one wins, lists are appended to. Later flags raise."""
     values = _defaults(table)
     begun: set[str] = set()  # the dests that no longer hold their default
     warned: set[str] = set()
     for flag, source, value in ((one.flag, one.source, one.value) for one in settings):
-        if isinstance(flag.status, Later):
-            if value != flag.default and value not in flag.neutral:
+        if not isinstance(flag.status, Ready):
+            if value == flag.default or value in flag.neutral:
+                continue
+            if isinstance(flag.status, Later):
                 feature = flag.status.feature
                 raise FlagError(
                     f"{source} needs {feature}, which this version of llamad does not have yet; leave it out"
                 )
-        elif isinstance(flag.status, Inert):
             if flag.dest not in warned:
                 warned.add(flag.dest)
                 warnings.append(f"{source} has no effect: {flag.status.reason}")
@@ -169,8 +170,6 @@ def _is_flag(text: str, table: Table) -> bool:
 
 def _read(flag: Flag, source: str, texts: list[str], negated: bool) -> Setting | None:
     """The setting that the texts give; None if they leave it unchanged."""
-    if isinstance(flag.status, Inert):
-        return Setting(flag, source, None)
     try:
         if isinstance(flag.kind, Switch):
             value = _switch(flag.kind, texts, negated)

@@ -28,7 +28,7 @@ from llamad.flags.groups import (
     slots,
     speculative,
 )
-from llamad.flags.types.flag import Flag, Later, Ready, Request
+from llamad.flags.types.flag import Flag, Ready, Request
 from llamad.flags.types.kinds import Many, Switch
 from llamad.flags.types.special import Overrides, Placements
 
@@ -86,7 +86,7 @@ class Table:
             raise ValueError(f"{flag.title} has a negation but is no switch")
         if flag.repeat and not isinstance(flag.kind, Many | Overrides | Placements):
             raise ValueError(f"{flag.title} is repeated but is no list")
-        if flag.neutral and not isinstance(flag.status, Later):
+        if flag.neutral and isinstance(flag.status, Ready):
             raise ValueError(f"{flag.title} has neutral values but works")
         if isinstance(flag.status, Ready) and not flag.help:
             raise ValueError(f"{flag.title} has no help")

@@ -103,9 +103,8 @@ def test_given() -> None:
         ("--lora x.gguf", "--lora needs LoRA adapters, which"),
         ("--lora-scaled x.gguf 0.5", "--lora-scaled needs LoRA adapters, which"),
         ("--lora-scaled x.gguf:0.5", "--lora-scaled needs LoRA adapters, which"),
-        ("--control-vector-layer-range 1 7", "--control-vector-layer-range needs control vectors, which"),
+        ("--control-vector x.gguf", "--control-vector needs control vectors, which"),
         ("-md x.gguf", "-md needs speculative decoding, which"),
-        ("--no-jinja", "--no-jinja needs chat templates without Jinja, which"),
         ("--rpc a:1", "--rpc needs RPC backends, which"),
     ],
 )
@@ -114,17 +113,17 @@ def test_a_missing_feature_stops_with_a_sentence(line: str, message: str) -> Non
 
 
 def test_a_missing_feature_in_a_variable() -> None:
-    assert complaint("", {"LLAMA_ARG_BACKEND_SAMPLING": "1"}).startswith(
-        "LLAMA_ARG_BACKEND_SAMPLING needs sampling on the GPU, which"
+    assert complaint("", {"LLAMA_ARG_AGENT": "1"}).startswith(
+        "LLAMA_ARG_AGENT needs server-side tools, which"
     )
-    assert parsed("", {"LLAMA_ARG_BACKEND_SAMPLING": "0"}).warnings == []
+    assert parsed("", {"LLAMA_ARG_AGENT": "0"}).warnings == []
 
 
 @pytest.mark.parametrize(
     "line",
     [
         "--jinja",
-        "--cache-reuse 0 --no-cache-idle-slots",
+        "--cache-reuse 0 --cache-idle-slots",
         "--draft 5",
         "--draft-max 16 --draft-min 0",
         "--no-mmproj --no-webui",
@@ -148,6 +147,45 @@ def test_a_missing_feature_still_needs_a_well_formed_value() -> None:
 
 
 # Flags without effect.
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "--ui",
+        "--fit on",
+        "--fit-target 512 --fit-ctx 8192",
+        "--ctx-checkpoints 32 --checkpoint-min-step 256",
+        "--spec-draft-n-max 8 --spec-draft-p-min 0.6 -ngld 99 -ctkd q8_0",
+        "--backend-sampling",
+        "--sleep-idle-seconds 300",
+        "--models-max 4 --models-autoload",
+        "--no-cache-idle-slots --cache-reuse 256",
+        "--control-vector-layer-range 1 7",
+        "--image-max-tokens 1024 --no-mmproj-offload --mmproj-auto",
+        "--tools-runtime docker:x",
+        "--no-jinja",
+        "--hf-token x --no-repack",
+    ],
+)
+def test_a_hint_or_a_limit_starts_with_one_warning_each(line: str) -> None:
+    result = parsed(line)
+    assert result.given == {"model"}
+    assert 1 <= len(result.warnings) <= sum(word.startswith("-") for word in line.split())
+    assert all(" has no effect: " in warning for warning in result.warnings)
+
+
+def test_a_hint_in_a_variable() -> None:
+    assert parsed("", {"LLAMA_ARG_UI": "1"}).warnings == [
+        "LLAMA_ARG_UI has no effect: llamad has no web UI yet; its API serves any client"
+    ]
+    assert parsed("", {"LLAMA_ARG_UI": "0"}).warnings == []
+    assert parsed("", {"LLAMA_ARG_OFFLINE": "1"}).warnings == []
+
+
+def test_a_hint_still_needs_a_well_formed_value() -> None:
+    assert complaint("--fit maybe") == "--fit: 'maybe' is not one of on, off"
+    assert complaint("--ctx-checkpoints many") == "--ctx-checkpoints: 'many' is not an integer"
 
 
 def test_inert_flags_warn_once() -> None:

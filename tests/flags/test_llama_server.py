@@ -6,8 +6,9 @@ The list is read from llama.cpp's sources at test time, so a new pin shows what 
 from __future__ import annotations
 
 import pytest
-from support.llama_server_flags import ServerFlag, server_flags
+from support.llama_server_flags import ServerFlag, documented_defaults, server_flags
 
+from llamad.flags import FlagError, parse
 from llamad.flags.table import TABLE
 from llamad.flags.types.flag import Flag, Request
 from llamad.flags.types.kinds import Float, Int, Pair, Switch
@@ -111,3 +112,46 @@ def test_the_check_of_types_can_fail(theirs: str, other: str) -> None:
     flag = next(flag for flag, name in every(server_flags()) if name == theirs)
     assert takes_the_same(flag, ours(theirs))
     assert not takes_the_same(flag, ours(other))
+
+
+ON, OFF = ("enabled", "true"), ("disabled", "false")
+
+
+def written_out(theirs: ServerFlag, default: str) -> list[str] | None:
+    """The arguments that state a default; None if it has no spelling."""
+    if theirs.value == "switch":
+        names = theirs.names if default in ON else theirs.off if default in OFF else ()
+        return [names[-1]] if names else None
+    if default in (*ON, *OFF, "none", "unused", "unset", "follows") or default.startswith("--"):
+        return None
+    return [theirs.names[-1], default]
+
+
+def test_every_default_written_out_starts() -> None:
+    """A value that is llama-server's own default asks for nothing."""
+    refused, n_tried = [], 0
+    for theirs in server_flags():
+        default = documented_defaults().get(theirs.names[0])
+        arguments = None if default is None else written_out(theirs, default)
+        if arguments is None:
+            continue
+        n_tried += 1
+        try:
+            warnings = parse(["-m", "model.gguf", *arguments], {}).warnings
+        except FlagError as error:
+            refused.append(str(error))
+        else:
+            assert len(warnings) <= 1
+    assert refused == []
+    assert n_tried > 100
+
+
+def test_every_negation_starts() -> None:
+    refused = []
+    for theirs in server_flags():
+        for name in theirs.off:
+            try:
+                parse(["-m", "model.gguf", name], {})
+            except FlagError as error:
+                refused.append(str(error))
+    assert refused == []

@@ -208,7 +208,8 @@ def test_empty_values() -> None:
 def test_errors_never_quote_a_key() -> None:
     message = complaint(["--api-key", "hunter2,,hunter3"])
     assert message == "--api-key: the value is empty or has an empty entry"
-    assert complaint(["--hf-token=hunter2"]).find("hunter2") == -1
+    assert "hunter2" not in complaint(["--hf-token=hunter2", "--hf-repo", "a/b"])
+    assert "hunter2" not in "".join(parsed("--hf-token=hunter2").warnings)
 
 
 def test_errors_stay_on_one_line() -> None:

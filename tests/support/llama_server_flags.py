@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
+
 from recipe import cache as recipe_cache
 from recipe import pin
 
@@ -76,6 +77,17 @@ def server_flags() -> tuple[ServerFlag, ...]:
     return tuple(
         flag for flag in flags if flag.examples & _SERVERS and "LLAMA_EXAMPLE_SERVER" not in flag.excludes
     )
+
+
+@cache
+def documented_defaults() -> dict[str, str]:
+    """The defaults that llama-server's README states in a form that can be typed, by the flag's first name."""
+    found = {}
+    for row in re.findall(r"^\| `(-[^`]*)` \| (.*) \|$", source_text("tools/server/README.md"), re.MULTILINE):
+        default = re.search(r"default: ('[^']+'|[\w.;+-]+)(?=[,;.)<]|$| -)", row[1])
+        if default is not None:
+            found[row[0].split()[0].rstrip(",")] = default[1].strip("'").rstrip(".;")
+    return found
 
 
 def _read(text: str) -> list[ServerFlag]:

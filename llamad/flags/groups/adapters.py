@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from llamad.flags.types.flag import Flag, Later
+from llamad.flags.types.flag import Flag, Inert, Later
 from llamad.flags.types.kinds import File, Float, Int, Many, Pair, Switch
 
 flag = partial(Flag, group="Adapters")
@@ -21,7 +21,7 @@ FLAGS: tuple[Flag, ...] = (
         dest="lora_init_without_apply",
         kind=Switch(),
         default=False,
-        status=LORA,
+        status=Inert("there are no LoRA adapters"),
     ),
     flag(
         names=("--control-vector",),
@@ -43,6 +43,6 @@ FLAGS: tuple[Flag, ...] = (
         dest="control_vector_layer_range",
         kind=Pair(Int(), Int()),
         default=None,
-        status=CONTROL,
+        status=Inert("there are no control vectors"),
     ),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from llamad.flags.types.flag import Flag, Later
+from llamad.flags.types.flag import Flag, Inert
 from llamad.flags.types.kinds import ON_OFF_AUTO, Choice, File, Int, Switch, Text
 
 flag = partial(Flag, group="Chat")
@@ -36,7 +36,6 @@ FLAGS: tuple[Flag, ...] = (
         metavar="JSON",
         help="Template variables for every chat, as a JSON object; those of a request take precedence.",
     ),
-    # llamad renders templates with Jinja only, so --jinja changes nothing.
     flag(
         names=("--jinja",),
         off=("--no-jinja",),
@@ -44,7 +43,7 @@ FLAGS: tuple[Flag, ...] = (
         dest="jinja",
         kind=Switch(),
         default=True,
-        status=Later("chat templates without Jinja"),
+        status=Inert("llamad renders every template with Jinja, the built-in ones too"),
     ),
     flag(
         names=("--reasoning-format",),

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from functools import partial
 
-from llamad.flags.types.flag import Flag, Later
+from llamad.flags.types.flag import Flag, Inert
 from llamad.flags.types.kinds import ON_OFF_AUTO, Choice, Int, Switch
 from llamad.flags.types.option_flags import option_flag
 
 flag = partial(Flag, group="Context and cache")
 
 CACHE_TYPES = Choice(("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1"))
-CHECKPOINTS = Later("context checkpoints")
+CHECKPOINTS = Inert("llamad makes no context checkpoints yet; --swa-full keeps whole prompts reusable")
 
 READY_FLAGS: tuple[Flag, ...] = (
     flag(
@@ -121,14 +121,14 @@ READY_FLAGS: tuple[Flag, ...] = (
     ),
 )
 
-LATER_FLAGS: tuple[Flag, ...] = (
+INERT_FLAGS: tuple[Flag, ...] = (
     flag(
         names=("--kv-unified-per-slot",),
         env=("LLAMA_ARG_KV_UNIFIED_PER_SLOT",),
         dest="kv_unified_per_slot",
         kind=Int(low=0),
         default=0,
-        status=Later("a per-slot context limit in a unified cache"),
+        status=Inert("llamad has no limit per slot yet; without --kv-unified, --ctx-size is split evenly"),
     ),
     flag(
         names=("-ctxcp", "--swa-checkpoints", "--ctx-checkpoints"),
@@ -148,4 +148,4 @@ LATER_FLAGS: tuple[Flag, ...] = (
     ),
 )
 
-FLAGS: tuple[Flag, ...] = READY_FLAGS + LATER_FLAGS
+FLAGS: tuple[Flag, ...] = READY_FLAGS + INERT_FLAGS

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from functools import partial
 
-from llamad.flags.types.flag import Flag, Later
+from llamad.flags.types.flag import Flag, Inert
 from llamad.flags.types.kinds import Choice, Int, Text
 
 flag = partial(Flag, group="CPU")
 
 # 512 is the limit of ggml's thread pools; -1 is llama-server's "automatic".
 THREADS = Int(low=0, high=512, words={"auto": 0, "-1": 0})
-PINNING = Later("CPU affinity and thread priorities")
+PINNING = Inert("llamad leaves CPU affinity, priority and polling of its threads to the system")
 
 READY_FLAGS: tuple[Flag, ...] = (
     flag(
@@ -52,7 +52,7 @@ READY_FLAGS: tuple[Flag, ...] = (
     ),
 )
 
-LATER_FLAGS: tuple[Flag, ...] = (
+INERT_FLAGS: tuple[Flag, ...] = (
     flag(names=("-C", "--cpu-mask"), dest="cpu_mask", kind=Text(), default=None, status=PINNING),
     flag(names=("-Cr", "--cpu-range"), dest="cpu_range", kind=Text(), default=None, status=PINNING),
     flag(names=("--cpu-strict",), dest="cpu_strict", kind=Int(0, 1), default=0, status=PINNING),
@@ -67,4 +67,4 @@ LATER_FLAGS: tuple[Flag, ...] = (
     flag(names=("--poll-batch",), dest="poll_batch", kind=Int(0, 100), default=50, status=PINNING),
 )
 
-FLAGS: tuple[Flag, ...] = READY_FLAGS + LATER_FLAGS
+FLAGS: tuple[Flag, ...] = READY_FLAGS + INERT_FLAGS

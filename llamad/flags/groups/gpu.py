@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from functools import partial
 
-from llamad.flags.types.flag import Flag, Later
+from llamad.flags.types.flag import Flag, Inert, Later
 from llamad.flags.types.kinds import ON_OFF, Choice, Float, Int, Many, Switch, Text
 from llamad.flags.types.special import Placements
 
 flag = partial(Flag, group="GPU")
 
-FIT = Later("fitting settings to device memory")
+FIT = Inert("llamad does not fit settings to the device's memory yet; set --ctx-size and --n-gpu-layers")
 
 READY_FLAGS: tuple[Flag, ...] = (
     flag(
@@ -92,7 +92,7 @@ READY_FLAGS: tuple[Flag, ...] = (
     ),
 )
 
-LATER_FLAGS: tuple[Flag, ...] = (
+OTHER_FLAGS: tuple[Flag, ...] = (
     flag(
         names=("--list-devices",),
         dest="list_devices",
@@ -115,7 +115,7 @@ LATER_FLAGS: tuple[Flag, ...] = (
         dest="repack",
         kind=Switch(),
         default=True,
-        status=Later("loading without weight repacking"),
+        status=Inert("llama.cpp repacks weights wherever it can"),
     ),
     flag(
         names=("--no-host",),
@@ -123,7 +123,7 @@ LATER_FLAGS: tuple[Flag, ...] = (
         dest="no_host",
         kind=Switch(),
         default=False,
-        status=Later("loading without host buffers"),
+        status=Inert("llamad always uses host buffers"),
     ),
     flag(
         names=("--op-offload",),
@@ -131,7 +131,7 @@ LATER_FLAGS: tuple[Flag, ...] = (
         dest="op_offload",
         kind=Switch(),
         default=True,
-        status=Later("loading without op offload"),
+        status=Inert("llamad always offloads operations"),
     ),
     flag(
         names=("-fit", "--fit"),
@@ -159,4 +159,4 @@ LATER_FLAGS: tuple[Flag, ...] = (
     ),
 )
 
-FLAGS: tuple[Flag, ...] = READY_FLAGS + LATER_FLAGS
+FLAGS: tuple[Flag, ...] = READY_FLAGS + OTHER_FLAGS

@@ -1,7 +1,7 @@
-"""Owns the flags that have no effect on a server and are accepted with a warning. Pure data; must not compute.
+"""Owns the flags that no version of llamad needs, accepted with a warning. Pure data; must not compute.
 
 They belong to llama.cpp's command line tools, which share their help with its server; a few are the server's
-own, but not needed by llamad.
+own. What only this version lacks is in the group of its feature.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 
 from llamad.flags.types.flag import INERT, Flag, Inert
-from llamad.flags.types.kinds import Int, Switch, Text
+from llamad.flags.types.kinds import AnyText, Int, Switch
 
 flag = partial(Flag, group="Without effect", default=None, status=INERT)
 
@@ -24,19 +24,20 @@ SERVER_FLAGS: tuple[Flag, ...] = (
         env=("LLAMA_ARG_THREADS_HTTP",),
         dest="threads_http",
         kind=Int(),
+        default=-1,
         status=Inert("one event loop serves all connections"),
     ),
     flag(
         names=("-dt", "--defrag-thold"),
         env=("LLAMA_ARG_DEFRAG_THOLD",),
         dest="defrag_thold",
-        kind=Text(),
+        kind=AnyText(),
         status=Inert("llama.cpp's cache no longer needs defragmentation"),
     ),
     flag(
         names=("--lora-base",),
         dest="lora_base",
-        kind=Text(),
+        kind=AnyText(),
         status=Inert("llama.cpp applies adapters without a base model now"),
     ),
     flag(
@@ -51,9 +52,10 @@ SERVER_FLAGS: tuple[Flag, ...] = (
         env=("LLAMA_ARG_PERF",),
         dest="perf",
         kind=Switch(),
+        default=False,
         status=Inert("llamad always measures; see /metrics"),
     ),
-    flag(names=("-ld", "--logdir"), dest="logdir", kind=Text(), status=Inert("use --log-file")),
+    flag(names=("-ld", "--logdir"), dest="logdir", kind=AnyText(), status=Inert("use --log-file")),
 )
 
 INTERACTIVE_FLAGS: tuple[Flag, ...] = tuple(
@@ -64,12 +66,12 @@ INTERACTIVE_FLAGS: tuple[Flag, ...] = tuple(
         (("-mli", "--multiline-input"), (), Switch()),
         (("-cnv", "--conversation"), ("-no-cnv", "--no-conversation"), Switch()),
         (("--in-prefix-bos",), (), Switch()),
-        (("--in-prefix",), (), Text()),
-        (("--in-suffix",), (), Text()),
+        (("--in-prefix",), (), AnyText()),
+        (("--in-suffix",), (), AnyText()),
         (("--display-prompt",), ("--no-display-prompt",), Switch()),
         (("--simple-io",), (), Switch()),
-        (("-r", "--reverse-prompt"), (), Text()),
-        (("-ptc", "--print-token-count"), (), Text()),
+        (("-r", "--reverse-prompt"), (), AnyText()),
+        (("-ptc", "--print-token-count"), (), AnyText()),
     )
 )
 
@@ -77,25 +79,25 @@ PROMPT_FLAGS: tuple[Flag, ...] = (
     flag(
         names=("-co", "--color"),
         dest="color",
-        kind=Text(),
+        kind=AnyText(),
         bare="on",
         status=Inert("it is for llama.cpp's interactive tools; see --log-colors"),
     ),
     *(
         flag(names=names, dest=names[-1].strip("-").replace("-", "_"), kind=kind, status=PROMPT)
         for names, kind in (
-            (("-p", "--prompt"), Text()),
-            (("-f", "--file"), Text()),
-            (("--in-file",), Text()),
-            (("-bf", "--binary-file"), Text()),
-            (("--prompt-cache",), Text()),
+            (("-p", "--prompt"), AnyText()),
+            (("-f", "--file"), AnyText()),
+            (("--in-file",), AnyText()),
+            (("-bf", "--binary-file"), AnyText()),
+            (("--prompt-cache",), AnyText()),
             (("--prompt-cache-all",), Switch()),
             (("--prompt-cache-ro",), Switch()),
-            (("--image",), Text()),
+            (("--image",), AnyText()),
         )
     ),
     *(
-        flag(names=(name,), dest=name.strip("-").replace("-", "_"), kind=Text(), status=GUIDANCE)
+        flag(names=(name,), dest=name.strip("-").replace("-", "_"), kind=AnyText(), status=GUIDANCE)
         for name in ("--cfg-negative-prompt", "--cfg-negative-prompt-file", "--cfg-scale")
     ),
 )
@@ -105,17 +107,17 @@ PERPLEXITY_FLAGS: tuple[Flag, ...] = tuple(
     for names, kind in (
         (("--all-logits",), Switch()),
         (("--hellaswag",), Switch()),
-        (("--hellaswag-tasks",), Text()),
+        (("--hellaswag-tasks",), AnyText()),
         (("--winogrande",), Switch()),
-        (("--winogrande-tasks",), Text()),
+        (("--winogrande-tasks",), AnyText()),
         (("--multiple-choice",), Switch()),
-        (("--multiple-choice-tasks",), Text()),
+        (("--multiple-choice-tasks",), AnyText()),
         (("--kl-divergence",), Switch()),
-        (("--save-all-logits", "--kl-divergence-base"), Text()),
-        (("--ppl-stride",), Text()),
-        (("--ppl-output-type",), Text()),
-        (("--chunks",), Text()),
-        (("-ns", "--sequences"), Text()),
+        (("--save-all-logits", "--kl-divergence-base"), AnyText()),
+        (("--ppl-stride",), AnyText()),
+        (("--ppl-output-type",), AnyText()),
+        (("--chunks",), AnyText()),
+        (("-ns", "--sequences"), AnyText()),
     )
 )
 

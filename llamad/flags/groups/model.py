@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from llamad.flags.types.flag import Flag, Later
+from llamad.flags.types.flag import Flag, Inert, Later
 from llamad.flags.types.kinds import Choice, File, Int, Switch, Text
 from llamad.flags.types.special import Overrides
 
@@ -12,6 +12,8 @@ flag = partial(Flag, group="Model")
 
 DOWNLOADS = Later("model downloads (fetch the file yourself and give its path with -m)")
 SEVERAL_MODELS = Later("several models")
+NO_DOWNLOADS = Inert("llamad does not download models; it serves the file of -m")
+ONE_MODEL = Inert("llamad serves one model, and keeps it loaded")
 
 # llama-server's flags that each stand for one well-known model to download.
 PRESETS = (
@@ -92,7 +94,7 @@ READY_FLAGS: tuple[Flag, ...] = (
     ),
 )
 
-LATER_FLAGS: tuple[Flag, ...] = (
+OTHER_FLAGS: tuple[Flag, ...] = (
     flag(
         names=("-lm", "--load-mode"),
         env=("LLAMA_ARG_LOAD_MODE",),
@@ -100,7 +102,7 @@ LATER_FLAGS: tuple[Flag, ...] = (
         kind=Choice(("auto", "none", "mmap", "mlock", "mmap+mlock", "dio")),
         default="auto",
         neutral=("mmap",),
-        status=Later("--load-mode (use --mmap, --no-mmap and --mlock)"),
+        status=Inert("use --mmap, --no-mmap and --mlock"),
     ),
     flag(
         names=("-lzm", "--lazy-mode"),
@@ -108,7 +110,7 @@ LATER_FLAGS: tuple[Flag, ...] = (
         dest="lazy_mode",
         kind=Choice(("on", "off", "auto")),
         default="auto",
-        status=Later("lazy loading of tensors"),
+        status=Inert("llama.cpp decides which tensors it reads on demand"),
     ),
     flag(
         names=("--tags",),
@@ -116,7 +118,7 @@ LATER_FLAGS: tuple[Flag, ...] = (
         dest="tags",
         kind=Text(),
         default=None,
-        status=Later("model tags"),
+        status=Inert("model tags are not shown yet"),
     ),
     flag(
         names=("-mu", "--model-url"),
@@ -148,7 +150,7 @@ LATER_FLAGS: tuple[Flag, ...] = (
         dest="hf_file",
         kind=Text(),
         default=None,
-        status=DOWNLOADS,
+        status=NO_DOWNLOADS,
     ),
     # HF_TOKEN is not read: it is often set for other programs, and has no effect alone.
     flag(
@@ -156,7 +158,7 @@ LATER_FLAGS: tuple[Flag, ...] = (
         dest="hf_token",
         kind=Text(),
         default=None,
-        status=DOWNLOADS,
+        status=NO_DOWNLOADS,
         secret=True,
     ),
     # llamad is always offline.
@@ -166,7 +168,7 @@ LATER_FLAGS: tuple[Flag, ...] = (
         dest="offline",
         kind=Switch(),
         default=True,
-        status=DOWNLOADS,
+        status=NO_DOWNLOADS,
     ),
     flag(names=("-cl", "--cache-list"), dest="cache_list", kind=Switch(), default=False, status=DOWNLOADS),
     flag(names=("--mtp",), dest="mtp", kind=Switch(), default=False, status=DOWNLOADS),
@@ -194,7 +196,7 @@ LATER_FLAGS: tuple[Flag, ...] = (
         dest="models_max",
         kind=Int(low=0),
         default=1,
-        status=SEVERAL_MODELS,
+        status=ONE_MODEL,
     ),
     flag(
         names=("--models-autoload",),
@@ -203,7 +205,7 @@ LATER_FLAGS: tuple[Flag, ...] = (
         dest="models_autoload",
         kind=Switch(),
         default=False,
-        status=SEVERAL_MODELS,
+        status=ONE_MODEL,
     ),
     *(
         flag(
@@ -217,4 +219,4 @@ LATER_FLAGS: tuple[Flag, ...] = (
     ),
 )
 
-FLAGS: tuple[Flag, ...] = READY_FLAGS + LATER_FLAGS
+FLAGS: tuple[Flag, ...] = READY_FLAGS + OTHER_FLAGS

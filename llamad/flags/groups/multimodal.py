@@ -4,21 +4,31 @@ from __future__ import annotations
 
 from functools import partial
 
-from llamad.flags.types.flag import Flag, Later
+from llamad.flags.types.flag import Flag, Inert, Later
 from llamad.flags.types.kinds import File, Float, Int, Switch, Text
 
-flag = partial(Flag, group="Images", status=Later("images"))
+flag = partial(Flag, group="Images", status=Inert("llamad reads no images, sound or video yet"))
+
+IMAGES = Later("images")
 
 COUNT = Int(low=0)
 
 FLAGS: tuple[Flag, ...] = (
-    flag(names=("-mm", "--mmproj"), env=("LLAMA_ARG_MMPROJ",), dest="mmproj", kind=File(), default=None),
+    flag(
+        names=("-mm", "--mmproj"),
+        env=("LLAMA_ARG_MMPROJ",),
+        dest="mmproj",
+        kind=File(),
+        default=None,
+        status=IMAGES,
+    ),
     flag(
         names=("-mmu", "--mmproj-url"),
         env=("LLAMA_ARG_MMPROJ_URL",),
         dest="mmproj_url",
         kind=Text(),
         default=None,
+        status=IMAGES,
     ),
     flag(
         names=("--mmproj-auto",),

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from llamad.flags.types.flag import Flag, Later
+from llamad.flags.types.flag import Flag, Inert, Later
 from llamad.flags.types.kinds import Float, Switch
 from llamad.flags.types.option_flags import option_flag
 from llamad.flags.types.special import SamplerLetters
@@ -16,7 +16,6 @@ GROUP = "Sampling defaults"
 ELSEWHERE = ("cache_prompt", "n_keep", "n_predict")  # in the groups of slots, context and limits
 
 flag = partial(Flag, group=GROUP)
-later = partial(flag, status=Later("adaptive sampling"))
 
 SAMPLER_LETTERS = flag(
     names=("--sampler-seq", "--sampling-seq"),
@@ -27,21 +26,33 @@ SAMPLER_LETTERS = flag(
     help=f"The samplers, one letter each: {', '.join(' '.join(pair) for pair in LETTERS.items())}.",
 )
 
-LATER_FLAGS: tuple[Flag, ...] = (
-    later(names=("--adaptive-target",), dest="adaptive_target", kind=Float(), default=-1.0),
-    later(names=("--adaptive-decay",), dest="adaptive_decay", kind=Float(0.0, 1.0), default=0.9),
+OTHER_FLAGS: tuple[Flag, ...] = (
+    flag(
+        names=("--adaptive-target",),
+        dest="adaptive_target",
+        kind=Float(),
+        default=-1.0,
+        status=Later("adaptive sampling"),
+    ),
+    flag(
+        names=("--adaptive-decay",),
+        dest="adaptive_decay",
+        kind=Float(0.0, 1.0),
+        default=0.9,
+        status=Inert("there is no adaptive sampler"),
+    ),
     flag(
         names=("-bs", "--backend-sampling"),
         env=("LLAMA_ARG_BACKEND_SAMPLING",),
         dest="backend_sampling",
         kind=Switch(),
         default=False,
-        status=Later("sampling on the GPU"),
+        status=Inert("llamad samples on the CPU, all slots in parallel"),
     ),
 )
 
 FLAGS: tuple[Flag, ...] = (
     *(option_flag(name, GROUP) for name in WITH_FLAG if name not in ELSEWHERE),
     SAMPLER_LETTERS,
-    *LATER_FLAGS,
+    *OTHER_FLAGS,
 )

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from functools import partial
 
-from llamad.flags.types.flag import Flag, Later
+from llamad.flags.types.flag import Flag, Inert, Later
 from llamad.flags.types.kinds import File, Float, Int, Many, Switch, Text
 from llamad.flags.types.special import Host, HostName, HttpTokens, Origin
 
 flag = partial(Flag, group="Server")
 
-FRONT_END = Later("the web UI")
+FRONT_END = Inert("llamad has no web UI yet; its API serves any client")
 SERVER_TOOLS = Later("server-side tools")
 
 READY_FLAGS: tuple[Flag, ...] = (
@@ -160,7 +160,7 @@ READY_FLAGS: tuple[Flag, ...] = (
     ),
 )
 
-LATER_FLAGS: tuple[Flag, ...] = (
+OTHER_FLAGS: tuple[Flag, ...] = (
     flag(
         names=("--reuse-port",),
         env=("LLAMA_ARG_REUSE_PORT",),
@@ -233,7 +233,7 @@ LATER_FLAGS: tuple[Flag, ...] = (
         dest="tools_runtime",
         kind=Text(),
         default=None,
-        status=SERVER_TOOLS,
+        status=Inert("llamad runs no tools"),
     ),
     flag(
         names=("--mcp-servers-config",),
@@ -265,8 +265,8 @@ LATER_FLAGS: tuple[Flag, ...] = (
         dest="sleep_idle_seconds",
         kind=Int(low=-1),
         default=-1,
-        status=Later("unloading an idle model"),
+        status=Inert("llamad keeps an idle model loaded"),
     ),
 )
 
-FLAGS: tuple[Flag, ...] = READY_FLAGS + LATER_FLAGS
+FLAGS: tuple[Flag, ...] = READY_FLAGS + OTHER_FLAGS

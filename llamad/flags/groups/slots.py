@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from llamad.flags.types.flag import Flag, Later
+from llamad.flags.types.flag import Flag, Inert
 from llamad.flags.types.kinds import File, Float, Int, Switch
 from llamad.flags.types.option_flags import option_flag
 from llamad.flags.types.special import Size
@@ -133,14 +133,14 @@ READY_FLAGS: tuple[Flag, ...] = (
     ),
 )
 
-LATER_FLAGS: tuple[Flag, ...] = (
+INERT_FLAGS: tuple[Flag, ...] = (
     flag(
         names=("--cache-reuse",),
         env=("LLAMA_ARG_CACHE_REUSE",),
         dest="cache_reuse",
         kind=Int(low=0),
         default=0,
-        status=Later("reuse of shifted prompt chunks"),
+        status=Inert("llamad does not reuse prompt chunks that moved yet; it reuses the common prefix"),
     ),
     flag(
         names=("--cache-idle-slots",),
@@ -148,10 +148,11 @@ LATER_FLAGS: tuple[Flag, ...] = (
         env=("LLAMA_ARG_CACHE_IDLE_SLOTS",),
         dest="cache_idle_slots",
         kind=Switch(),
-        default=False,
-        # llamad saves an idle slot only when the slot is needed.
-        status=Later("saving idle slots ahead of time"),
+        default=True,
+        status=Inert(
+            "llamad saves an idle slot's prompt when the slot is needed; --cache-ram 0 turns that off"
+        ),
     ),
 )
 
-FLAGS: tuple[Flag, ...] = READY_FLAGS + LATER_FLAGS
+FLAGS: tuple[Flag, ...] = READY_FLAGS + INERT_FLAGS

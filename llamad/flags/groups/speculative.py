@@ -6,24 +6,25 @@ from functools import partial
 
 from llamad.flags.groups.context import CACHE_TYPES
 from llamad.flags.groups.cpu import THREADS
-from llamad.flags.types.flag import Flag, Later
+from llamad.flags.types.flag import Flag, Inert, Later
 from llamad.flags.types.kinds import File, Float, Int, Many, Switch, Text
 
-# Lookup caches are speculative decoding, too, so all of these have the same message.
-flag = partial(Flag, group="Speculative decoding", status=Later("speculative decoding"))
+flag = partial(Flag, group="Speculative decoding", status=Inert("llamad has no speculative decoding yet"))
+# What asks for it; the other flags only tune it. Lookup caches are speculative decoding, too.
+asking = partial(flag, status=Later("speculative decoding"))
 
 SHARE = Float(low=0.0, high=1.0)
 COUNT = Int(low=0)
 
 MODEL_FLAGS: tuple[Flag, ...] = (
-    flag(
+    asking(
         names=("--spec-draft-model", "-md", "--model-draft"),
         env=("LLAMA_ARG_SPEC_DRAFT_MODEL", "LLAMA_ARG_MODEL_DRAFT"),
         dest="model_draft",
         kind=File(),
         default=None,
     ),
-    flag(
+    asking(
         names=("--spec-draft-hf", "-hfd", "-hfrd", "--hf-repo-draft"),
         env=("LLAMA_ARG_SPEC_DRAFT_HF_REPO", "LLAMA_ARG_HFD_REPO"),
         dest="hf_repo_draft",
@@ -151,17 +152,19 @@ THREAD_FLAGS: tuple[Flag, ...] = (
     ),
 )
 
-# These only tune what the flags above enable, so their defaults, old and new, are neutral.
+# The defaults, old and new, are neutral.
 DRAFT_FLAGS: tuple[Flag, ...] = (
-    flag(names=("--spec-type",), env=("LLAMA_ARG_SPEC_TYPE",), dest="spec_type", kind=Text(), default="none"),
-    flag(names=("--spec-default",), dest="spec_default", kind=Switch(), default=False),
+    asking(
+        names=("--spec-type",), env=("LLAMA_ARG_SPEC_TYPE",), dest="spec_type", kind=Text(), default="none"
+    ),
+    asking(names=("--spec-default",), dest="spec_default", kind=Switch(), default=False),
     flag(
         names=("--spec-draft-n-max", "--draft-max", "--draft-n", "--draft"),
         env=("LLAMA_ARG_SPEC_DRAFT_N_MAX", "LLAMA_ARG_DRAFT_MAX"),
         dest="draft_max",
         kind=COUNT,
         default=0,
-        neutral=(5, 16),
+        neutral=(3, 5, 16),
     ),
     flag(
         names=("--spec-draft-n-min", "--draft-n-min", "--draft-min"),
@@ -207,8 +210,8 @@ DRAFT_FLAGS: tuple[Flag, ...] = (
         kind=Text(),
         default=None,
     ),
-    flag(names=("-lcs", "--lookup-cache-static"), dest="lookup_cache_static", kind=File(), default=None),
-    flag(names=("-lcd", "--lookup-cache-dynamic"), dest="lookup_cache_dynamic", kind=File(), default=None),
+    asking(names=("-lcs", "--lookup-cache-static"), dest="lookup_cache_static", kind=File(), default=None),
+    asking(names=("-lcd", "--lookup-cache-dynamic"), dest="lookup_cache_dynamic", kind=File(), default=None),
 )
 
 _NGRAM = (

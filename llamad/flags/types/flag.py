@@ -27,14 +27,16 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class Later:
-    """The flag needs a feature that is not available yet: a start-up error, except at a neutral value."""
+    """The flag demands a feature that is not available yet: a start-up error, except at its default or a neutral
+    value."""
 
     feature: str
 
 
 @dataclass(frozen=True, slots=True)
 class Inert:
-    """The flag means nothing to a server: accepted with a warning, so that a pasted command starts."""
+    """The flag changes nothing here (a hint, a limit, another tool's): accepted with a warning, except at its default
+    or a neutral value, so that a pasted command starts."""
 
     reason: str = "it belongs to llama.cpp's command line tools"
 
@@ -67,7 +69,9 @@ class Flag:
     names: tuple[str, ...]  # every spelling; the one to show is the last
     dest: str  # the field of Settings
     kind: Kind
-    default: Any  # the same in every row with the same dest; for a Later flag, what llamad does today
+    default: (
+        Any  # the same in every row with the same dest; for a Later or Inert flag, what llamad does today
+    )
     group: str
     help: str = ""  # none for a Later or Inert flag, which is listed by name only
     off: tuple[str, ...] = ()  # every spelling of a switch's negation
@@ -75,7 +79,7 @@ class Flag:
     metavar: str = ""
     bare: str | None = None  # the value if the flag is given without one
     status: Status = READY
-    neutral: tuple[Any, ...] = ()  # values of a Later flag, beside its default, that have no effect
+    neutral: tuple[Any, ...] = ()  # other values of a Later or Inert flag that ask for nothing more
     required: bool = False
     repeat: bool = False  # repeated flags are concatenated
     secret: bool = False  # never published

@@ -149,6 +149,14 @@ class Text(Kind):
 
 
 @dataclass(frozen=True, slots=True)
+class AnyText(Text):
+    """Any text, also an empty one."""
+
+    def read(self, text: str) -> str:
+        return text
+
+
+@dataclass(frozen=True, slots=True)
 class File(Text):
     """A path; it need not exist."""
 
