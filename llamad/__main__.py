@@ -44,7 +44,7 @@ def main() -> int:
         logging.getLogger("llamad").warning("%s", warning)
     settings = parsed.settings
     try:
-        bound = bind(settings.host, settings.port)
+        bound = bind(settings.hosts, settings.port, settings.reuse_port)
     except OSError as error:
         print(f"llamad: {refusal(error)}", file=sys.stderr)
         return 1

@@ -136,7 +136,7 @@ class Daemon:
                 n_wanted,
             )
         try:
-            self.address = await self.http.listen(self.settings.host, self.settings.port, self._bound)
+            self.address = await self.http.listen(self.settings.hosts, self.settings.port, self._bound)
         except OSError as error:
             raise StartError(refusal(error)) from None
         log.info("listening on %s", self.address)

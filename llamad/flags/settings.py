@@ -126,8 +126,11 @@ class Settings:
     spm_infill: bool
 
     # the server
-    host: str  # an address, or the path of a Unix socket if it starts with "/" or ends with ".sock"
+    hosts: tuple[
+        str, ...
+    ]  # addresses, or paths of Unix sockets where one starts with "/" or ends with ".sock"
     port: int
+    reuse_port: bool
     timeout: float  # seconds without progress while reading a request or writing a response
     api_keys: tuple[str, ...]
     api_key_file: str | None  # None: no file

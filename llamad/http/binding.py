@@ -4,7 +4,8 @@ is still importing. Runs on the main thread at start-up; must import little."""
 from __future__ import annotations
 
 import socket
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from llamad.http import unix_socket
 
@@ -14,21 +15,32 @@ BACKLOG = 2048
 
 @dataclass(slots=True)
 class Bound:
-    """Listening sockets, one per address of the host; `file` is that of a Unix socket."""
+    """Listening sockets, one per address of each host; `files` are those of the Unix sockets. `names` has what each
+    host was called, and its port."""
 
-    sockets: list[socket.socket]
-    file: unix_socket.SocketFile | None = None
+    sockets: list[socket.socket] = field(default_factory=list)
+    files: list[unix_socket.SocketFile] = field(default_factory=list)
+    names: list[tuple[str, int]] = field(default_factory=list)
 
     @property
     def is_local(self) -> bool:
-        """Whether all are loopback addresses. Not for a Unix socket, to which browsers cannot connect."""
-        return self.file is None and all(_is_loopback(sock.getsockname()[0]) for sock in self.sockets)
+        """Whether all are loopback addresses. Unix sockets do not count: browsers cannot connect to them."""
+        tcp = [sock.getsockname()[0] for sock in self.sockets if sock.family != socket.AF_UNIX]
+        return bool(tcp) and all(_is_loopback(address) for address in tcp)
+
+    def urls(self, scheme: str) -> str:
+        """All hosts as URLs."""
+        found = []
+        for host, port in self.names:
+            name = f"[{host}]" if ":" in host else host
+            found.append(f"unix:{host}" if unix_socket.is_path(host) else f"{scheme}://{name}:{port}")
+        return ", ".join(found)
 
     def close(self) -> None:
         for sock in self.sockets:
             sock.close()
-        if self.file is not None:
-            self.file.remove()
+        for file in self.files:
+            file.remove()
 
 
 def _is_loopback(address: str) -> bool:
@@ -53,25 +65,54 @@ def _find_dead_peers(sock: socket.socket) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 4)
 
 
-def bind(host: str, port: int) -> Bound:
-    """Listen on an address, or on a Unix socket if the host is a path. Raises OSError with a message."""
-    if unix_socket.is_path(host):
-        sock, file = unix_socket.bind(host)
-        sock.listen(BACKLOG)
-        return Bound([sock], file)
-    bound = Bound([])
+def bind(hosts: Sequence[str], port: int, reuse_port: bool = False) -> Bound:
+    """Listen on each address, or on a Unix socket where a host is a path. With port 0 all get the port that the first
+    one gets; "::" alone is IPv4 too. Raises OSError with a message."""
+    bound = Bound()
+    try:
+        for host in hosts:
+            if unix_socket.is_path(host):
+                _bind_file(bound, host)
+            else:
+                port = _bind_host(bound, host, port, reuse_port)
+        if tuple(hosts) == ("::",) and socket.has_ipv6:
+            _bind_host(bound, "0.0.0.0", port, reuse_port)
+            bound.names.pop()
+    except OSError:
+        bound.close()
+        raise
+    return bound
+
+
+def _bind_file(bound: Bound, path: str) -> None:
+    sock, file = unix_socket.bind(path)
+    bound.sockets.append(sock)
+    bound.files.append(file)
+    bound.names.append((path, 0))
+    sock.listen(BACKLOG)
+
+
+def _bind_host(bound: Bound, host: str, port: int, reuse_port: bool) -> int:
+    """Returns the port."""
+    taken = {(sock.family, sock.getsockname()) for sock in bound.sockets}
     try:
         found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         for family, kind, protocol, _, address in dict.fromkeys(found):
+            address = (address[0], port, *address[2:])
+            if (family, address) in taken:
+                continue  # "127.0.0.1,localhost"
             sock = socket.socket(family, kind, protocol)
             bound.sockets.append(sock)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if reuse_port:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             if family == socket.AF_INET6:
                 sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             sock.bind(address)
+            port = sock.getsockname()[1]
             _find_dead_peers(sock)
             sock.listen(BACKLOG)
     except OSError as error:
-        bound.close()
         raise OSError(error.errno, f"cannot listen on {host}:{port}: {error.strerror or error}") from None
-    return bound
+    bound.names.append((host, port))
+    return port

@@ -6,7 +6,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from socket import AF_UNIX
 from time import monotonic
 
 from llamad.http import response_head, unix_socket
@@ -77,33 +78,29 @@ class HttpServer:
 
     # Start and stop.
 
-    async def listen(self, host: str, port: int, bound: Bound | None = None) -> str:
-        """Serve an address, or a Unix socket if the host is a path; return it as a URL. `bound`: its sockets, if they
-        are listening already.
+    async def listen(self, hosts: Sequence[str], port: int, bound: Bound | None = None) -> str:
+        """Serve addresses, and Unix sockets where a host is a path; return them as URLs. `bound`: their sockets, if
+        they are listening already.
 
         Raises OSError with a message for the operator.
         """
         loop = asyncio.get_running_loop()
         tls = self._ssl
         if bound is None:
-            bound = bind(host, port)
+            bound = bind(hosts, port)
         is_first = not (self._servers or self._tls_listeners)
         self.cors.is_local = bound.is_local and (is_first or self.cors.is_local)
-        if bound.file is not None:
-            self._unix_files.append(bound.file)
-        create = loop.create_unix_server if bound.file is not None else loop.create_server
+        self._unix_files += bound.files
         for sock in bound.sockets:
             if tls is None:
+                create = loop.create_unix_server if sock.family == AF_UNIX else loop.create_server
                 self._servers.append(await create(self._make, sock=sock, backlog=BACKLOG))
             else:
                 timeout = self.limits.header_timeout
                 self._tls_listeners.append(TlsListener(sock, tls, self._make, self.places, timeout))
         if self._sweep_timer is None:
             self._sweep_timer = loop.call_later(self._sweep_seconds, self._sweep)
-        if bound.file is not None:
-            return f"unix:{host}"
-        name = f"[{host}]" if ":" in host else host
-        return f"{'https' if tls else 'http'}://{name}:{bound.sockets[0].getsockname()[1]}"
+        return bound.urls("https" if tls else "http")
 
     def _make(self) -> Connection:
         return Connection(self)

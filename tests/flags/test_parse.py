@@ -57,7 +57,7 @@ def test_contract_defaults() -> None:
     assert (found.n_ctx, found.n_batch, found.n_ubatch, found.n_parallel) == (0, 2048, -1, 1)
     assert (found.endpoint_slots, found.endpoint_metrics, found.endpoint_props) == (False, False, False)
     assert (found.context_shift, found.cont_batching, found.warmup, found.mmap) == (True, True, True, True)
-    assert (found.host, found.port, found.timeout) == ("127.0.0.1", 8080, 600.0)
+    assert (found.hosts, found.port, found.timeout) == (("127.0.0.1",), 8080, 600.0)
     assert (found.slot_prompt_similarity, options.n_predict, options.seed) == (0.5, -1, -1)
     assert (found.n_gpu_layers, found.flash_attn, found.cache_type_k, found.numa) == (-1, "auto", "f16", None)
     assert (found.drain_seconds, found.queue_max, found.cors_origins) == (4.0, 512, ("auto",))
@@ -178,7 +178,7 @@ def test_the_model_may_come_from_the_environment() -> None:
         ("--header-max-bytes 1", "--header-max-bytes: 1 is out of range; use 1024 to 1073741824 bytes"),
         ("--cors-origins a.example", "--cors-origins: 'a.example' is not an origin; use for example "
          "http://localhost:3000"),
-        ("--host a,b", "--host: 'a,b' names several addresses; llamad listens on one; use 0.0.0.0 for all"),
+        ("--host a,,b", "--host: 'a,,b' has an empty entry"),
         ("--sampling-seq kz", "--sampling-seq: 'z' is not a sampler letter; use e penalties, d dry, "
          "s top_n_sigma, k top_k, f tfs_z, y typ_p, p top_p, m min_p, x xtc, t temperature"),
         ("--override-kv a=int", "--override-kv: 'a=int' is not KEY=TYPE:VALUE, for example "

@@ -83,6 +83,12 @@ def test_lists() -> None:
     assert settings("--cors-origins https://a.b,http://c:1").cors_origins == ("https://a.b", "http://c:1")
 
 
+def test_several_hosts() -> None:
+    assert settings("--host 127.0.0.1,::1").hosts == ("127.0.0.1", "::1")
+    assert settings("--host 0.0.0.0,/run/llamad.sock").hosts == ("0.0.0.0", "/run/llamad.sock")
+    assert settings("--host a --host b").hosts == ("b",)
+
+
 def test_sequence_breakers_replace_the_defaults_and_are_unescaped() -> None:
     assert settings(r"--dry-sequence-breaker \n --dry-sequence-breaker ;").options.dry_sequence_breakers == (
         "\n",

@@ -276,7 +276,7 @@ class Serve:
                 context.load_cert_chain(CERTIFICATE)
             kind = BytewiseServer if bytewise else HttpServer
             server = kind(app, limits, cors, lines.append, context)
-            where = asyncio.run_coroutine_threadsafe(server.listen(host, 0), loop).result(PATIENCE)
+            where = asyncio.run_coroutine_threadsafe(server.listen((host,), 0), loop).result(PATIENCE)
             harness = Harness(server, app, loop, where, lines, failures)
             yield harness
             harness.close()

@@ -233,7 +233,7 @@ def test_listening_on_a_taken_port_is_one_sentence(serve: Any) -> None:
     h = serve()
     other = HttpServer(h.app, Limits(), Cors(), None)
     with pytest.raises(OSError, match=f"cannot listen on 127.0.0.1:{h.port}: "):
-        asyncio.run_coroutine_threadsafe(other.listen("127.0.0.1", h.port), h.loop).result(20)
+        asyncio.run_coroutine_threadsafe(other.listen(("127.0.0.1",), h.port), h.loop).result(20)
 
 
 def test_ipv6(serve: Any) -> None:
@@ -280,18 +280,20 @@ def test_a_unix_socket_in_use_or_another_file_is_left_alone(serve: Any, tmp_path
     h = serve(host=path)
     other = HttpServer(h.app, Limits(), Cors(), None)
     with pytest.raises(OSError, match="another process listens there"):
-        asyncio.run_coroutine_threadsafe(other.listen(path, 0), h.loop).result(20)
+        asyncio.run_coroutine_threadsafe(other.listen((path,), 0), h.loop).result(20)
     with h.connect() as c:
         assert c.get("/hello").status == 200
     file = tmp_path / "file.sock"
     file.write_text("precious")
     with pytest.raises(OSError, match="is not a socket"):
-        asyncio.run_coroutine_threadsafe(other.listen(str(file), 0), h.loop).result(20)
+        asyncio.run_coroutine_threadsafe(other.listen((str(file),), 0), h.loop).result(20)
     assert file.read_text() == "precious"
     with pytest.raises(OSError, match=r"cannot listen on .*: "):
-        asyncio.run_coroutine_threadsafe(other.listen(str(tmp_path / "no" / "x.sock"), 0), h.loop).result(20)
+        asyncio.run_coroutine_threadsafe(other.listen((str(tmp_path / "no" / "x.sock"),), 0), h.loop).result(
+            20
+        )
     with pytest.raises(OSError, match=r"cannot listen on .*: "):
-        asyncio.run_coroutine_threadsafe(other.listen("/" + "x" * 200 + ".sock", 0), h.loop).result(20)
+        asyncio.run_coroutine_threadsafe(other.listen(("/" + "x" * 200 + ".sock",), 0), h.loop).result(20)
 
 
 def test_a_unix_socket_that_another_process_took_over_is_not_removed(serve: Any, tmp_path: Path) -> None:
@@ -409,8 +411,8 @@ def test_a_refusal_to_listen_ends_with_what_to_do(number: int, sentence: str, to
 
 def test_who_connects_before_the_server_runs_is_served_when_it_does(serve: Any) -> None:
     h = serve()
-    bound = binding.bind("127.0.0.1", 0)
+    bound = binding.bind(("127.0.0.1",), 0)
     with socket.create_connection(bound.sockets[0].getsockname()[:2], timeout=20) as early:
         early.sendall(b"GET /hello HTTP/1.1\r\nHost: x\r\n\r\n")
-        asyncio.run_coroutine_threadsafe(h.server.listen("127.0.0.1", 0, bound), h.loop).result(20)
+        asyncio.run_coroutine_threadsafe(h.server.listen(("127.0.0.1",), 0, bound), h.loop).result(20)
         assert early.recv(4096).startswith(b"HTTP/1.1 200")

@@ -17,10 +17,11 @@ READY_FLAGS: tuple[Flag, ...] = (
     flag(
         names=("--host",),
         env=("LLAMA_ARG_HOST",),
-        dest="host",
-        kind=Host(),
-        default="127.0.0.1",
-        help="Address to listen on, or the path of a Unix socket (it starts with / or ends in .sock).",
+        dest="hosts",
+        kind=Many(Host()),
+        default=("127.0.0.1",),
+        metavar="HOST,...",
+        help="Addresses to listen on, or paths of Unix sockets (they start with / or end in .sock).",
     ),
     flag(
         names=("--port",),
@@ -29,6 +30,14 @@ READY_FLAGS: tuple[Flag, ...] = (
         kind=Int(0, 65535),
         default=8080,
         help="Port to listen on; 0: any free port.",
+    ),
+    flag(
+        names=("--reuse-port",),
+        env=("LLAMA_ARG_REUSE_PORT",),
+        dest="reuse_port",
+        kind=Switch(),
+        default=False,
+        help="Let other processes listen on the same port (SO_REUSEPORT); the kernel spreads connections over them.",
     ),
     flag(
         names=("-to", "--timeout"),
@@ -161,14 +170,6 @@ READY_FLAGS: tuple[Flag, ...] = (
 )
 
 OTHER_FLAGS: tuple[Flag, ...] = (
-    flag(
-        names=("--reuse-port",),
-        env=("LLAMA_ARG_REUSE_PORT",),
-        dest="reuse_port",
-        kind=Switch(),
-        default=False,
-        status=Later("SO_REUSEPORT"),
-    ),
     flag(
         names=("--path",),
         env=("LLAMA_ARG_STATIC_PATH",),

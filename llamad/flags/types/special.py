@@ -67,8 +67,6 @@ class Host(Kind):
     def read(self, text: str) -> str:
         if not text or any(character.isspace() for character in text):
             raise ValueError(f"'{text}' is not an address; use for example 127.0.0.1 or /run/llamad.sock")
-        if "," in text:
-            raise ValueError(f"'{text}' names several addresses; llamad listens on one; use 0.0.0.0 for all")
         return text
 
     def hint(self) -> object:

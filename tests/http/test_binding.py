@@ -1,0 +1,90 @@
+"""Owns the tests of the listening sockets: several hosts, shared ports, what counts as local."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from llamad.http.binding import Bound, bind
+
+HAS_IPV6 = socket.has_ipv6 and os.path.exists("/proc/net/if_inet6")
+needs_ipv6 = pytest.mark.skipif(not HAS_IPV6, reason="this machine has no IPv6")
+
+
+def ports(bound: Bound) -> set[int]:
+    return {sock.getsockname()[1] for sock in bound.sockets if sock.family != socket.AF_UNIX}
+
+
+def test_several_hosts_share_the_port_that_the_first_one_gets(tmp_path: Path) -> None:
+    path = str(tmp_path / "x.sock")
+    bound = bind(("127.0.0.1", path, "127.0.0.2"), 0)
+    try:
+        (port,) = ports(bound)
+        assert bound.urls("http") == f"http://127.0.0.1:{port}, unix:{path}, http://127.0.0.2:{port}"
+        assert bound.is_local
+        for address in ("127.0.0.1", "127.0.0.2"):
+            socket.create_connection((address, port), timeout=20).close()
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(path)
+    finally:
+        bound.close()
+    assert not os.path.exists(path)
+
+
+def test_one_address_under_two_names_is_bound_once() -> None:
+    bound = bind(("127.0.0.1", "127.0.0.1"), 0)
+    try:
+        assert len(bound.sockets) == 1
+    finally:
+        bound.close()
+
+
+def test_a_host_that_cannot_be_bound_leaves_none_open(tmp_path: Path) -> None:
+    path = str(tmp_path / "x.sock")
+    with pytest.raises(OSError, match=r"cannot listen on 192\.0\.2\.1:"):
+        bind((path, "192.0.2.1"), 0)
+    assert not os.path.exists(path)
+
+
+def test_an_open_address_is_not_local_and_a_file_does_not_count(tmp_path: Path) -> None:
+    path = str(tmp_path / "x.sock")
+    for hosts, is_local in ((("0.0.0.0",), False), ((path,), False), ((path, "127.0.0.1"), True)):
+        bound = bind(hosts, 0)
+        assert bound.is_local is is_local, hosts
+        bound.close()
+
+
+@needs_ipv6
+def test_both_loopback_addresses() -> None:
+    bound = bind(("127.0.0.1", "::1"), 0)
+    try:
+        (port,) = ports(bound)
+        assert bound.urls("https") == f"https://127.0.0.1:{port}, https://[::1]:{port}"
+        assert bound.is_local
+    finally:
+        bound.close()
+
+
+@needs_ipv6
+def test_all_of_ipv6_alone_is_ipv4_too() -> None:
+    bound = bind(("::",), 0)
+    try:
+        (port,) = ports(bound)
+        assert bound.urls("http") == f"http://[::]:{port}"
+        for address in ("127.0.0.1", "::1"):
+            socket.create_connection((address, port), timeout=20).close()
+    finally:
+        bound.close()
+
+
+def test_a_port_is_shared_only_where_asked() -> None:
+    first = bind(("127.0.0.1",), 0, reuse_port=True)
+    (port,) = ports(first)
+    second = bind(("127.0.0.1",), port, reuse_port=True)
+    second.close()
+    with pytest.raises(OSError, match="cannot listen"):
+        bind(("127.0.0.1",), port)
+    first.close()
