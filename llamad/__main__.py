@@ -43,6 +43,13 @@ def main() -> int:
     for warning in parsed.warnings:
         logging.getLogger("llamad").warning("%s", warning)
     settings = parsed.settings
+    if "model" not in parsed.given and not os.path.exists(settings.model):
+        print(
+            "llamad: no model: give the path of a GGUF file with -m or --model, or in LLAMA_ARG_MODEL"
+            f" (the default, {settings.model}, does not exist)",
+            file=sys.stderr,
+        )
+        return 2
     try:
         bound = bind(settings.hosts, settings.port, settings.reuse_port)
     except OSError as error:

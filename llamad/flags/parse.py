@@ -35,7 +35,7 @@ class FlagError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """A parsed command line. With an action other than RUN, the settings are the defaults, without a model."""
+    """A parsed command line. With an action other than RUN, the settings are the defaults."""
 
     settings: Settings
     warnings: list[str]
@@ -64,11 +64,6 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Parsed:
     ]
     values = merge(settings, TABLE, warnings)
     given = frozenset(one.flag.dest for one in settings)
-    for flag in TABLE.settings:
-        if flag.required and flag.dest not in given:
-            raise FlagError(
-                f"no model: give the path of a GGUF file with {' or '.join(flag.names)}, or in {flag.env[0]}"
-            )
     _unescape(values, given)
     result = _settings(values)
     _check_together(result)

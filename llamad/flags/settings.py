@@ -21,7 +21,8 @@ class Settings:
 
     # model
     model: str
-    alias: str | None  # None: the model's path
+    aliases: tuple[str, ...]  # the first is the model's name; empty: its path
+    tags: tuple[str, ...]
     check_tensors: bool
     override_kv: tuple[KvOverride, ...]
     mmap: bool
@@ -170,6 +171,11 @@ class Settings:
     log_colors: Auto
     log_prefix: bool
     log_timestamps: bool
+
+    @property
+    def alias(self) -> str | None:
+        """The model's name; None: its path."""
+        return self.aliases[0] if self.aliases else None
 
     @property
     def wants_vectors(self) -> bool:

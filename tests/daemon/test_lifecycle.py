@@ -117,7 +117,7 @@ def test_version_and_help():
         (["-m", "no/such.gguf", "--no-such-flag"], "--no-such-flag"),
         (["-m", "x.gguf", "--port", "99999"], "65535"),
         (["-m", "x.gguf", "--mmproj", "y.gguf"], "--mmproj"),
-        ([], "-m"),
+        ([], "models/7B/ggml-model-f16.gguf, does not exist"),
     ],
 )
 def test_wrong_flags_stop_with_one_line(flags, words):

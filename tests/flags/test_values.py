@@ -83,6 +83,12 @@ def test_lists() -> None:
     assert settings("--cors-origins https://a.b,http://c:1").cors_origins == ("https://a.b", "http://c:1")
 
 
+def test_names_and_tags() -> None:
+    found = settings("-a one,two --alias three --tags a,b")
+    assert (found.alias, found.aliases, found.tags) == ("one", ("one", "two", "three"), ("a", "b"))
+    assert settings("").alias is None
+
+
 def test_several_hosts() -> None:
     assert settings("--host 127.0.0.1,::1").hosts == ("127.0.0.1", "::1")
     assert settings("--host 0.0.0.0,/run/llamad.sock").hosts == ("0.0.0.0", "/run/llamad.sock")

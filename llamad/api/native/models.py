@@ -18,6 +18,8 @@ from llamad.http.request import Response
 def _model_json(service: Service, name: str) -> dict[str, Any]:
     entry: dict[str, Any] = {
         "id": name,
+        "aliases": service.settings.aliases,
+        "tags": service.settings.tags,
         "object": "model",
         "created": service.t_created,
         "owned_by": "llamacpp",
@@ -47,6 +49,6 @@ def handle(service: Service, exchange: Exchange) -> None:
     """GET /models/{id_model} and /v1/models/{id_model}."""
     wanted = exchange.request.params["id_model"]
     name = service.name_for(exchange.request)
-    if wanted != name:
+    if wanted != name and wanted not in service.settings.aliases:
         raise ApiError(404, f'model "{wanted}" not found; this server has "{name}"')
     exchange.send(Response(200, msgspec.json.encode(_model_json(service, name))))

@@ -5,10 +5,12 @@ from __future__ import annotations
 from functools import partial
 
 from llamad.flags.types.flag import Flag, Inert, Later
-from llamad.flags.types.kinds import Choice, File, Int, Switch, Text
+from llamad.flags.types.kinds import Choice, File, Int, Many, Switch, Text
 from llamad.flags.types.special import Overrides
 
 flag = partial(Flag, group="Model")
+
+DEFAULT_MODEL = "models/7B/ggml-model-f16.gguf"  # where llama.cpp's documents put one
 
 DOWNLOADS = Later("model downloads (fetch the file yourself and give its path with -m)")
 SEVERAL_MODELS = Later("several models")
@@ -36,18 +38,28 @@ READY_FLAGS: tuple[Flag, ...] = (
         env=("LLAMA_ARG_MODEL",),
         dest="model",
         kind=File(),
-        default="",
-        required=True,
+        default=DEFAULT_MODEL,
         help="GGUF file to serve; for a split model, the first part.",
     ),
     flag(
         names=("-a", "--alias"),
         env=("LLAMA_ARG_ALIAS",),
-        dest="alias",
-        kind=Text(optional=True),
-        default=None,
-        metavar="NAME",
-        help="Model name in responses and in /v1/models; default: the path.",
+        dest="aliases",
+        kind=Many(Text()),
+        default=(),
+        metavar="NAME,...",
+        repeat=True,
+        help="Names of the model, the first one in responses; default: the path. May be repeated.",
+    ),
+    flag(
+        names=("--tags",),
+        env=("LLAMA_ARG_TAGS",),
+        dest="tags",
+        kind=Many(Text()),
+        default=(),
+        metavar="TAG,...",
+        repeat=True,
+        help="Tags of the model, for /v1/models. May be repeated.",
     ),
     flag(
         names=("--check-tensors",),
@@ -111,14 +123,6 @@ OTHER_FLAGS: tuple[Flag, ...] = (
         kind=Choice(("on", "off", "auto")),
         default="auto",
         status=Inert("llama.cpp decides which tensors it reads on demand"),
-    ),
-    flag(
-        names=("--tags",),
-        env=("LLAMA_ARG_TAGS",),
-        dest="tags",
-        kind=Text(),
-        default=None,
-        status=Inert("model tags are not shown yet"),
     ),
     flag(
         names=("-mu", "--model-url"),

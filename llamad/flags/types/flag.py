@@ -80,7 +80,6 @@ class Flag:
     bare: str | None = None  # the value if the flag is given without one
     status: Status = READY
     neutral: tuple[Any, ...] = ()  # other values of a Later or Inert flag that ask for nothing more
-    required: bool = False
     repeat: bool = False  # repeated flags are concatenated
     secret: bool = False  # never published
     escapes: bool = False  # --escape applies to its texts

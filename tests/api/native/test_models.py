@@ -3,7 +3,10 @@
 from urllib.parse import quote
 
 import pytest
+from support.fake_daemon import Faked
 from support.live_daemon import Live
+
+from llamad.engine.testing.fake import Fake
 
 
 @pytest.mark.real_model
@@ -36,3 +39,16 @@ def test_a_model_whose_name_is_its_path():
         assert listed["id"].endswith(".gguf")
         for name in (listed["id"], quote(listed["id"], safe="")):
             assert live.client.get("/v1/models/" + name).json == listed
+
+
+def test_several_names_and_tags():
+    with Faked(Fake(), "-a", "one,two", "--tags", "small, chat") as server:
+        (listed,) = server.client.get("/v1/models").json["data"]
+        assert (listed["id"], listed["aliases"], listed["tags"]) == ("one", ["one", "two"], ["small", "chat"])
+        for name in ("one", "two"):
+            assert server.client.get(f"/v1/models/{name}").json == listed
+        assert server.client.get("/v1/models/three").status == 404
+        assert server.client.get("/props").json["model_alias"] == "one"
+    with Faked(Fake()) as server:
+        (listed,) = server.client.get("/v1/models").json["data"]
+        assert (listed["id"], listed["aliases"], listed["tags"]) == ("fake.gguf", [], [])
