@@ -23,7 +23,7 @@ from llamad.http.binding import Bound, refusal
 from llamad.http.cors import Cors
 from llamad.http.limits import Limits, raise_nofile
 from llamad.http.server import HttpServer
-from llamad.logs import access_writer
+from llamad.logs import ACCESS, access_writer
 from llamad.models.engine_process import EngineProcess
 from llamad.models.host import Host, State
 
@@ -121,6 +121,7 @@ class Daemon:
             cors_of(settings, bool(keys)),
             access_writer(),
             tls_context(settings),
+            log_quiet=ACCESS.isEnabledFor(logging.DEBUG),
         )
         self.address = ""
         self._stop = asyncio.Event()

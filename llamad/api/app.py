@@ -50,14 +50,14 @@ class Api:
         self._small_max = min(SMALL_BODY, service.settings.body_max_bytes)
         service.has_key = self._has_key
         for path in ("/health", "/v1/health"):
-            self._add("GET", path, health.handle, public=True)
+            self._add("GET", path, health.handle, public=True, quiet=True)
         for path in ("/models", "/v1/models"):
             self._add("GET", path, models.listing, public=True)
             self._add("GET", path + "/{id_model...}", models.handle, public=True)
         self._add("GET", "/props", props.handle, public=True)
         self._add("POST", "/props", props.set_props, small=True)
         self._add("GET", "/slots", slot_list.listing)
-        self._add("GET", "/metrics", prometheus.handle)
+        self._add("GET", "/metrics", prometheus.handle, quiet=True)
         self._add("POST", "/tokenize", tokenize.tokenize)
         self._add("POST", "/detokenize", tokenize.detokenize)
         for path in ("/completion", "/completions"):
@@ -91,11 +91,12 @@ class Api:
         public: bool = False,
         small: bool = False,
         intake: Intake | None = None,
+        quiet: bool = False,
     ) -> None:
         """A GET route, or a `small` one, takes at most a small body; a larger one is rejected before it is read."""
         body_max = self._small_max if small or method == "GET" else 0
         call = partial(handler, self.service)
-        self.router.add(Route(method, path, call, public, body_max=body_max, intake=intake))
+        self.router.add(Route(method, path, call, public, body_max=body_max, intake=intake, quiet=quiet))
 
     def _has_key(self, request: Request) -> bool:
         return not self.keys or self.keys.find(request) is not None

@@ -10,6 +10,7 @@ class Exchange:
     on_abort: Callable[[], None] | None
     on_pause: Callable[[], None] | None
     on_resume: Callable[[], None] | None
+    failure: str | None
     @property
     def request(self) -> Request: ...
     @property

@@ -39,12 +39,14 @@ class Response:
     body: bytes | memoryview
     content_type: str
     headers: tuple[tuple[str, str], ...]
+    reason: str
     def __init__(
         self,
         status: int = 200,
         body: bytes | memoryview = b"",
         content_type: str = ...,
         headers: tuple[tuple[str, str], ...] = (),
+        reason: str = "",
     ) -> None: ...
 
 class RequestIds:

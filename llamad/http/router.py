@@ -43,6 +43,7 @@ class Route:
         "name",
         "pattern",
         "public",
+        "quiet",
         "segments",
     )
 
@@ -56,6 +57,7 @@ class Route:
         name: str = "",
         body_max: int = 0,
         intake: Intake | None = None,
+        quiet: bool = False,
     ) -> None:
         if not pattern.startswith("/"):
             raise ValueError(f"route pattern {pattern!r} must start with /")
@@ -66,6 +68,7 @@ class Route:
         self.name = name or pattern  # a label for metrics, of bounded number
         self.body_max = body_max
         self.intake = intake
+        self.quiet = quiet  # asked every few seconds: only failures are worth a line in the log
         self.segments = pattern.split("/")[1:]
         self.is_fixed = not any(_is_name(s) for s in self.segments)
 
@@ -164,7 +167,8 @@ class Router:
         if request.method == "OPTIONS":
             return Response(200, content_type="", headers=allow)
         refusal = error(405, f"{request.method} is not allowed here; use {' or '.join(found)}.")
-        return Response(refusal.status, refusal.body, refusal.content_type, refusal.headers + allow)
+        refusal.headers += allow
+        return refusal
 
 
 def _allowed(methods: dict[str, Route]) -> list[str]:

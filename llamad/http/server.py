@@ -45,7 +45,9 @@ class HttpServer:
         cors: Cors,
         access_log: Callable[[str], None] | None,
         ssl_context: ssl.SSLContext | None = None,
+        log_quiet: bool = True,
     ) -> None:
+        """`log_quiet`: also log the requests to quiet routes that succeeded."""
         self.app = app
         self.limits = limits
         self.cors = cors
@@ -59,6 +61,7 @@ class HttpServer:
         self.n_refused = 0  # connections rejected since the start
         self._refused: set[Connection] = set()
         self._access_log = access_log
+        self._log_quiet = log_quiet
         self._ssl = ssl_context
         self._servers: list[asyncio.Server] = []
         self._tls_listeners: list[TlsListener] = []
@@ -273,8 +276,13 @@ class HttpServer:
             self.app.on_done(exchange, seconds)
         except Exception:
             log.exception("request %s: on_done failed", exchange.request.request_id)
-        if self._access_log is not None:
+        if self._access_log is not None and (self._log_quiet or not _is_quiet(exchange)):
             try:
                 self._access_log(access_line(exchange, seconds))
             except Exception:
                 log.exception("request %s: the access log failed", exchange.request.request_id)
+
+
+def _is_quiet(exchange: Exchange) -> bool:
+    route = exchange.request.route
+    return route is not None and route.quiet and exchange.status < 400

@@ -244,8 +244,8 @@ def test_no_step_of_a_long_prompt_lacks_the_running_streams_token(tmp_path, tiny
 def test_logs_as_json_and_to_a_file(tmp_path, tiny):
     path = tmp_path / "llamad.log"
     with Live("-c", "512", "--log-format", "json", "--log-file", str(path), model=tiny) as server:
-        server.client.get("/health")
-        server.wait_line("GET /health")
+        server.client.get("/props")
+        server.wait_line("GET /props")
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     assert {"time", "level", "name", "message"} <= set(rows[0])
     assert any("listening on" in row["message"] for row in rows)

@@ -10,6 +10,7 @@ import re
 
 import pytest
 
+from llamad.http.access_log import quoted
 from llamad.logs import ACCESS, AccessLog, JsonFormatter, TextFormatter
 
 LINES = ['1.2.3.4:5 id-1 "GET /a" 200 1 0.1ms -', '1.2.3.4:5 id-2 "GET /\\x0a" 404 1 0.1ms -']
@@ -66,3 +67,9 @@ def test_an_output_that_fails_costs_the_others_nothing() -> None:
     access.add(out, TextFormatter(False, False, False))
     write_all(access)
     assert out.getvalue().splitlines() == LINES
+
+
+def test_a_message_keeps_its_spaces_and_forges_nothing() -> None:
+    assert quoted("The queue is full", 100) == '"The queue is full"'
+    assert quoted('a "b"\n1.2.3.4 é\\', 100) == '"a \\x22b\\x22\\x0a1.2.3.4 \\xe9\\x5c"'
+    assert quoted("long " * 100, 20) == '"long long long long "'

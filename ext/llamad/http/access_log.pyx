@@ -1,8 +1,10 @@
-# Owns: the access log's line. Runs on the event loop; it must never show a query value, a header or a body.
+# Owns: the access log's line. Runs on the event loop; it must never show a query value, a header or a body, except for
+# what an error's message quotes of one.
 from llamad.http.exchange cimport Exchange
 from llamad.http.request cimport Request
 
 PATH_MAX = 200
+FAILURE_MAX = 300
 
 
 def escape(text: str, limit: int) -> str:
@@ -24,11 +26,18 @@ def shown(method: str, path: str) -> str:
     return f'"{method} {escape(path, PATH_MAX)}"'
 
 
+def quoted(text: str, limit: int) -> str:
+    """As escape(), but with its spaces, in quotes."""
+    return '"' + " ".join([escape(word, limit) for word in text[:limit].split(" ")]) + '"'
+
+
 cpdef str access_line(Exchange exchange, double seconds):
-    """peer, id, "METHOD path", status, body bytes sent, milliseconds, key name."""
+    """peer, id, "METHOD path", status, body bytes sent, milliseconds, key name; then an error's message, if there is
+    one."""
     cdef Request request = exchange.request
     cdef str what = request.head.shown if request.head is not None else shown(request.method, request.path)
     cdef str key = escape(request.key_name, 64) if request.key_name else "-"
     cdef long long tenths = <long long>(seconds * 1e4 + 0.5)
-    return (f"{request.peer} {request.request_id} {what} {exchange.status} {exchange.sent_bytes} "
-            f"{tenths // 10}.{tenths % 10}ms {key}")
+    cdef str line = (f"{request.peer} {request.request_id} {what} {exchange.status} {exchange.sent_bytes} "
+                     f"{tenths // 10}.{tenths % 10}ms {key}")
+    return f"{line} {quoted(exchange.failure, FAILURE_MAX)}" if exchange.failure else line

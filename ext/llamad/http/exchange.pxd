@@ -22,6 +22,7 @@ cdef class Exchange:
     cdef public object on_abort
     cdef public object on_pause
     cdef public object on_resume
+    cdef public str failure  # why the answer is an error, or ended with one; for the log
     cdef readonly bint http10
     cdef bint keep
     cdef readonly Way _connection

@@ -122,6 +122,7 @@ cdef class Exchange:
             self._refuse_head(error)
             return
         self._begun = True
+        self.failure = answer.reason
         if self._mute or not length:
             self._connection.put(head)
         else:
@@ -208,6 +209,7 @@ cdef class Exchange:
         if not self._begun:
             self.send(response)
             return
+        self.failure = (<Response>response).reason
         self.closed = True
         self._connection.cut_off(self)
 

@@ -35,6 +35,7 @@ cdef class Response:
     cdef public object body
     cdef public str content_type
     cdef public tuple headers
+    cdef public str reason
 
 cdef class RequestIds:
     cdef unsigned long long _n

@@ -62,13 +62,14 @@ cdef class Request:
 
 
 cdef class Response:
-    """A whole answer. An empty content_type sends no Content-Type."""
+    """A whole answer. An empty content_type sends no Content-Type; `reason` is an error's message, for the log."""
 
-    def __init__(self, int status=200, body=b"", str content_type=JSON, tuple headers=()):
+    def __init__(self, int status=200, body=b"", str content_type=JSON, tuple headers=(), str reason=""):
         self.status = status
         self.body = body
         self.content_type = content_type
         self.headers = headers
+        self.reason = reason
 
 
 cdef class RequestIds:

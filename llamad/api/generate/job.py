@@ -418,6 +418,7 @@ class Job:
         if self.exchange.closed:
             return
         if self.exchange.begun:
+            self.exchange.failure = error.message
             self.exchange.end(self.dialect.failed(error))
         else:
             self.exchange.send(self.dialect.refused(error))

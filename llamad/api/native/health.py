@@ -19,8 +19,9 @@ from llamad.models.host import State
 _READY = State.READY  # read on every request; an Enum lookup is slow
 
 
-def _send(exchange: Exchange, value: object, status: int = 200) -> None:
-    exchange.send(Response(status, msgspec.json.encode(value)))
+def _send(exchange: Exchange, value: object, error: ApiError | None = None) -> None:
+    status, reason = (error.status, error.message) if error is not None else (200, "")
+    exchange.send(Response(status, msgspec.json.encode(value), reason=reason))
 
 
 def handle(service: Service, exchange: Exchange) -> None:
@@ -29,7 +30,7 @@ def handle(service: Service, exchange: Exchange) -> None:
     if host.state is not _READY:
         error = service.not_ready_for(exchange.request)
         status = "error" if host.state is State.FAILED else host.state.value
-        _send(exchange, {"status": status, **error.body()}, error.status)
+        _send(exchange, {"status": status, **error.body()}, error)
         return
     n_idle = _n_idle(service)
     if not query:
@@ -57,7 +58,7 @@ def handle(service: Service, exchange: Exchange) -> None:
 def _send_state(exchange: Exchange, body: dict[str, Any]) -> None:
     if "fail_on_no_slot" in exchange.request.query and body["slots_idle"] == 0:
         error = ApiError(503, "no slot available")
-        _send(exchange, {**body, "status": "no slot available", **error.body()}, 503)
+        _send(exchange, {**body, "status": "no slot available", **error.body()}, error)
     else:
         _send(exchange, body)
 

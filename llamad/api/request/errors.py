@@ -53,7 +53,9 @@ class ApiError(Exception):
         return {"error": {"code": self.status, "message": self.message, "type": self.type, **self.extra}}
 
     def response(self) -> Response:
-        return Response(self.status, msgspec.json.encode(self.body()), headers=self.headers)
+        return Response(
+            self.status, msgspec.json.encode(self.body()), headers=self.headers, reason=self.message
+        )
 
 
 def bad(message: str) -> ApiError:
