@@ -24,16 +24,11 @@ def main() -> int:
     except FlagError as error:
         print(f"llamad: {error}", file=sys.stderr)
         return 2
-    if parsed.action is Action.HELP:
+    if parsed.action is not Action.RUN:
         try:
-            print(help_text(shutil.get_terminal_size((100, 24)).columns), flush=True)
+            print(_asked(parsed.action), end="", flush=True)
         except BrokenPipeError:  # `llamad --help | head`
             os._exit(0)
-        return 0
-    if parsed.action is Action.VERSION:
-        from llamad.daemon import build_info
-
-        print(f"llamad {__version__} (llama.cpp {build_info()})")
         return 0
     try:
         logs.setup(parsed.settings)
@@ -42,6 +37,9 @@ def main() -> int:
         return 1
     for warning in parsed.warnings:
         logging.getLogger("llamad").warning("%s", warning)
+    if parsed.settings.log_test:
+        logs.test()
+        return 0
     settings = parsed.settings
     if "model" not in parsed.given and not os.path.exists(settings.model):
         print(
@@ -69,6 +67,23 @@ def main() -> int:
     # The engine ends with this process; a worker that is still tokenizing must not delay the exit.
     logs.flush()
     os._exit(status)
+
+
+def _asked(action: Action) -> str:
+    """What the command line asks for instead of a server."""
+    if action is Action.HELP:
+        return help_text(shutil.get_terminal_size((100, 24)).columns)
+    if action is Action.COMPLETION:
+        from llamad.flags.completion import completion_script
+
+        return completion_script()
+    if action is Action.DEVICES:
+        from llamad.engine.loading.devices import device_lines
+
+        return "\n".join(device_lines()) + "\n"
+    from llamad.daemon import build_info
+
+    return f"llamad {__version__} (llama.cpp {build_info()})\n"
 
 
 def _serve(settings: Settings, engine: EngineProcess, bound: Bound) -> int:

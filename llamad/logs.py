@@ -122,6 +122,14 @@ def access_writer() -> Callable[[str], None] | None:
     return lambda line: ACCESS.info("%s", line)  # setup() was not called: logging is configured elsewhere
 
 
+def test() -> None:
+    """A line of each level, as --log-test asks."""
+    log = logging.getLogger("llamad.test")
+    for level in (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR, logging.CRITICAL):
+        log.log(level, "a line of level %s", logging.getLevelName(level).lower())
+    flush()
+
+
 def flush() -> None:
     """Write the last lines, before the process exits."""
     _access.flush()

@@ -171,6 +171,8 @@ class Settings:
     log_colors: Auto
     log_prefix: bool
     log_timestamps: bool
+    log_test: bool
+    log_prompts_dir: str | None  # None: no files
 
     @property
     def alias(self) -> str | None:

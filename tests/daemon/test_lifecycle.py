@@ -111,6 +111,44 @@ def test_version_and_help():
     assert "--ctx-size" in done.stdout
 
 
+def test_the_devices_are_listed():
+    done = run("--list-devices", "-m", "no/such.gguf")
+    assert done.returncode == 0
+    first, *rest = done.stdout.splitlines()
+    assert first == "Available devices:"
+    assert all(re.fullmatch(r"  (\(none\)|\w+: .* \(\d+ MiB, \d+ MiB free\))", line) for line in rest)
+    assert rest
+    assert done.stderr == ""
+
+
+def test_bash_completes_flags_choices_and_files(tmp_path):
+    (tmp_path / "a.gguf").write_text("")
+    (tmp_path / "a.txt").write_text("")
+    script = run("--completion-bash").stdout
+    for words, found in (
+        (["--ctx-si"], ["--ctx-size"]),
+        (["--cache-type-k", "q8"], ["q8_0"]),
+        (["-m", "a"], ["a.gguf"]),
+        (["--no-such"], []),
+    ):
+        line = f"COMP_WORDS=(llamad {' '.join(words)}); COMP_CWORD={len(words)}; _llamad; "
+        ask = line + 'printf "%s\\n" "${COMPREPLY[@]}"'
+        done = subprocess.run(
+            ["bash", "-c", script + ask], capture_output=True, text=True, cwd=tmp_path, check=True
+        )
+        assert done.stdout.split() == found, words
+
+
+def test_the_log_is_tested():
+    done = run("--log-test", "--log-format", "text", "--verbosity", "2")
+    assert done.returncode == 0
+    assert [line.split(" test: ")[1] for line in done.stderr.splitlines()] == [
+        "a line of level warning",
+        "a line of level error",
+        "a line of level critical",
+    ]
+
+
 @pytest.mark.parametrize(
     ("flags", "words"),
     [

@@ -183,7 +183,8 @@ def test_defaults_are_values_that_the_flag_accepts(flag: Flag) -> None:
 
 def test_only_secrets_hold_keys() -> None:
     secret = {flag.dest for flag in TABLE.flags if flag.secret}
-    assert secret == {"api_keys", "api_key_file", "ssl_key_file", "hf_token", "slot_save_path"}
+    paths = {"api_key_file", "ssl_key_file", "slot_save_path", "log_prompts_dir"}
+    assert secret == {"api_keys", "hf_token", *paths}
 
 
 def test_every_setting_can_come_from_a_variable() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 from llamad.api.generate.prepare import Ready
@@ -250,10 +251,8 @@ class Job:
             for i, tokens in enumerate(ready.tokens)
             for k in range(g.n)
         ]
-        if settings.verbose_prompt:
-            for part in parts[:: g.n]:
-                text = self.model.vocab.detokenize(part.tokens_prompt, True).decode("utf-8", "replace")
-                log.info("request %s: prompt of %d tokens: %r", request.request_id, part.n_prompt, text)
+        if settings.verbose_prompt or self.service.prompt_files is not None:
+            self._show_prompts(parts[:: g.n])
         self._begin(ready, parts, t_submit_us)
         if g.stream:
             for part in parts:
@@ -422,6 +421,21 @@ class Job:
             self.exchange.end(self.dialect.failed(error))
         else:
             self.exchange.send(self.dialect.refused(error))
+
+    def _show_prompts(self, parts: list[Part]) -> None:
+        """--verbose-prompt and --log-prompts-dir."""
+        for part in parts:
+            text = partial(self.model.vocab.detokenize, part.tokens_prompt, True)
+            if self.service.settings.verbose_prompt:
+                shown = text().decode("utf-8", "replace")
+                log.info(
+                    "request %s: prompt of %d tokens: %r",
+                    self.exchange.request.request_id,
+                    part.n_prompt,
+                    shown,
+                )
+            if self.service.prompt_files is not None:
+                self.service.prompt_files.write(text)
 
     def _check_echo_size(self, ready: Ready) -> None:
         """The logprobs of a prompt are part of the response; their size is known before anything is computed."""

@@ -22,6 +22,7 @@ from llamad.api.request.system_prompt import read_file, tokenized
 from llamad.api.service.chat_template import make_host, turn_end
 from llamad.api.service.error_dialects import worded
 from llamad.api.service.metrics import Metrics
+from llamad.api.service.prompt_files import PromptFiles
 from llamad.api.service.text_workers import TextWorkers
 from llamad.base.fair_count import FairCount
 from llamad.base.fair_pool import FairPool
@@ -105,6 +106,7 @@ class Service:
         # Read large bodies, write large responses.
         self.json_workers = FairPool(N_JSON_WORKERS, "llamad-json")
         self.files = _state_files(settings)
+        self.prompt_files = PromptFiles(settings.log_prompts_dir) if settings.log_prompts_dir else None
         self.sessions = Sessions(settings.sessions_max_bytes, evict=settings.sessions_evict)
         self.room = Room(max(settings.sessions_max_bytes, ROOM_BYTES_MIN))
         # State actions that run or wait for their slot.
@@ -301,3 +303,5 @@ class Service:
         self.texts.close()
         self.json_workers.close()
         self.grammars.close()
+        if self.prompt_files is not None:
+            self.prompt_files.close()

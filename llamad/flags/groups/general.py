@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from llamad.flags.types.flag import Action, Flag, Later, Request
+from llamad.flags.types.flag import Action, Flag, Request
 from llamad.flags.types.kinds import Switch
 
 flag = partial(Flag, group="General")
@@ -25,6 +25,20 @@ FLAGS: tuple[Flag, ...] = (
         help="Print the versions of llamad and llama.cpp and exit.",
     ),
     flag(
+        names=("--completion-bash",),
+        dest="action",
+        kind=Request(Action.COMPLETION),
+        default=Action.RUN,
+        help="Print a completion script for bash and exit; use it with: source <(llamad --completion-bash)",
+    ),
+    flag(
+        names=("--list-devices",),
+        dest="action",
+        kind=Request(Action.DEVICES),
+        default=Action.RUN,
+        help="Print the devices that --device can name and exit.",
+    ),
+    flag(
         names=("--llama-api-only",),
         env=("LLAMA_ARG_LLAMA_API_ONLY",),
         dest="llama_api_only",
@@ -41,12 +55,5 @@ FLAGS: tuple[Flag, ...] = (
         kind=Switch(),
         default=True,
         help=r"Process escapes (\n, \t, \xHH, ...) in --dry-sequence-breaker.",
-    ),
-    flag(
-        names=("--completion-bash",),
-        dest="completion_bash",
-        kind=Switch(),
-        default=False,
-        status=Later("shell completion"),
     ),
 )

@@ -94,13 +94,6 @@ READY_FLAGS: tuple[Flag, ...] = (
 
 OTHER_FLAGS: tuple[Flag, ...] = (
     flag(
-        names=("--list-devices",),
-        dest="list_devices",
-        kind=Switch(),
-        default=False,
-        status=Later("device listing"),
-    ),
-    flag(
         names=("--rpc",),
         env=("LLAMA_ARG_RPC",),
         dest="rpc",

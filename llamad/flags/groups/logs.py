@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from llamad.flags.types.flag import Flag, Later
+from llamad.flags.types.flag import Flag
 from llamad.flags.types.kinds import I32_MAX, ON_OFF_AUTO, Choice, File, Int, Switch
 
 flag = partial(Flag, group="Logs")
@@ -115,16 +115,20 @@ FLAGS: tuple[Flag, ...] = (
     ),
     flag(
         names=("--log-test",),
+        env=("LLAMA_ARG_LOG_TEST",),
         dest="log_test",
         kind=Switch(),
         default=False,
-        status=Later("the log self-test"),
+        help="Log a line of each level and exit.",
     ),
     flag(
         names=("--log-prompts-dir",),
+        env=("LLAMA_ARG_LOG_PROMPTS_DIR",),
         dest="log_prompts_dir",
-        kind=File(),
+        kind=File(optional=True),
         default=None,
-        status=Later("logging prompts to files"),
+        secret=True,
+        help="Write each prompt to a file in this directory, which is created. Prompts are private: for debugging"
+        " only.",
     ),
 )

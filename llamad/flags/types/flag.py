@@ -18,6 +18,8 @@ class Action(Enum):
     RUN = "run"
     HELP = "help"
     VERSION = "version"
+    COMPLETION = "completion"
+    DEVICES = "devices"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,7 @@ INERT = Inert()
 
 @dataclass(frozen=True, slots=True)
 class Request(Kind):
-    """A flag that does something other than run the server: the help or the version."""
+    """A flag that does something other than run the server: the help, the version, a list."""
 
     action: Action
 
