@@ -47,6 +47,7 @@ class Api:
         self.service = service
         self.keys = keys
         self.router = Router()
+        self._prefix = service.settings.api_prefix
         self._small_max = min(SMALL_BODY, service.settings.body_max_bytes)
         service.has_key = self._has_key
         for path in ("/health", "/v1/health"):
@@ -105,6 +106,11 @@ class Api:
 
     def on_head(self, request: Request) -> Response | None:
         """Find the route and check the key; what cannot be served is rejected before the body is read."""
+        if self._prefix:
+            # Below, every path is that of its endpoint.
+            if not request.path.startswith(self._prefix + "/"):
+                return self.error(404, "File Not Found", request)
+            request.path = request.path[len(self._prefix) :]
         route = request.route = self.router.find_fixed(request)
         if route is None:
             refused = self.router.resolve(request, partial(self.error, request=request))

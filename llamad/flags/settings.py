@@ -142,6 +142,7 @@ class Settings:
     cors_headers: str  # "*": any
     cors_credentials: bool
     allowed_hosts: tuple[str, ...]  # "*": any
+    api_prefix: str  # starts with "/" and does not end with it; empty: none
     endpoint_slots: bool
     endpoint_metrics: bool
     endpoint_props: bool

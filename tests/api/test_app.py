@@ -1,7 +1,10 @@
 """Routing, API keys and the endpoints that are off, on the real program."""
 
 import pytest
+from support.fake_daemon import Faked
 from support.live_daemon import Live
+
+from llamad.engine.testing.fake import Fake
 
 
 def test_unknown_paths_and_methods(client):
@@ -83,3 +86,18 @@ def test_the_access_log_has_no_prompt_text(locked):
     line = locked.wait_line(r'"POST /completion" 200').string
     assert "key-" in line
     assert not any(secret in one for one in locked.lines)
+
+
+def test_a_prefix_stands_before_every_path(caplog):
+    caplog.set_level("INFO")
+    with Faked(Fake(), "--api-prefix", "/llm/v2", "--slots", "--metrics") as server:
+        client = server.client
+        assert client.get("/llm/v2/health").status == 200
+        assert client.get("/llm/v2/slots").status == 200
+        assert client.post("/llm/v2/completion", {"prompt": "x", "n_predict": 1}).status == 200
+        refused = client.post("/llm/v2/v1/messages", {"messages": 1})
+        assert (refused.status, refused.json["type"]) == (400, "error")  # Anthropic's shape
+        for path in ("/health", "/llm", "/llm/v2", "/llm/v2x/health", "/props", "/llm/v2/llm/v2/health"):
+            assert client.get(path).status == 404, path
+        assert 'endpoint="/completion"' in client.get("/llm/v2/metrics").body.decode()
+        server.until(lambda: any('"POST /llm/v2/completion" 200' in line for line in caplog.messages))

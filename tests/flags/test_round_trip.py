@@ -21,6 +21,7 @@ from llamad.flags.types.special import (
     Inverse,
     Origin,
     Overrides,
+    PathPrefix,
     Placements,
     SamplerLetters,
     SamplerNames,
@@ -71,6 +72,7 @@ STRATEGIES: dict[type[Kind], Callable[[Any], st.SearchStrategy[Any]]] = {
         ", ".join
     ),
     Origin: lambda kind: WORD.map(lambda word: f"https://{word.replace('/', '')}x"),
+    PathPrefix: lambda kind: st.sampled_from(["/a", "/llm/v2.x"]),
     Size: lambda kind: st.integers(kind.low, kind.high),
     SamplerNames: lambda kind: st.lists(
         st.sampled_from(sorted(LETTERS.values())), min_size=1, max_size=16

@@ -89,6 +89,14 @@ def test_names_and_tags() -> None:
     assert settings("").alias is None
 
 
+def test_the_prefix_of_paths() -> None:
+    for text in ("/llm", "llm", "/llm/", "//llm"):
+        assert settings(f"--api-prefix {text}").api_prefix == "/llm"
+    assert parse([*MODEL, "--api-prefix", ""], {}).settings.api_prefix == ""
+    assert settings("--api-prefix /").api_prefix == ""
+    assert complaint("--api-prefix /a?b") == "--api-prefix: '/a?b' is not a path; write for example /llm"
+
+
 def test_several_hosts() -> None:
     assert settings("--host 127.0.0.1,::1").hosts == ("127.0.0.1", "::1")
     assert settings("--host 0.0.0.0,/run/llamad.sock").hosts == ("0.0.0.0", "/run/llamad.sock")

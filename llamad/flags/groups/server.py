@@ -6,7 +6,7 @@ from functools import partial
 
 from llamad.flags.types.flag import Flag, Inert, Later
 from llamad.flags.types.kinds import File, Float, Int, Many, Switch, Text
-from llamad.flags.types.special import Host, HostName, HttpTokens, Origin
+from llamad.flags.types.special import Host, HostName, HttpTokens, Origin, PathPrefix
 
 flag = partial(Flag, group="Server")
 
@@ -132,6 +132,14 @@ READY_FLAGS: tuple[Flag, ...] = (
         " others (421).",
     ),
     flag(
+        names=("--api-prefix",),
+        env=("LLAMA_ARG_API_PREFIX",),
+        dest="api_prefix",
+        kind=PathPrefix(),
+        default="",
+        help="Path before that of every endpoint, for example /llm; other paths are a 404.",
+    ),
+    flag(
         names=("--metrics",),
         off=("--no-metrics",),
         env=("LLAMA_ARG_ENDPOINT_METRICS",),
@@ -177,14 +185,6 @@ OTHER_FLAGS: tuple[Flag, ...] = (
         kind=File(),
         default=None,
         status=Later("static files"),
-    ),
-    flag(
-        names=("--api-prefix",),
-        env=("LLAMA_ARG_API_PREFIX",),
-        dest="api_prefix",
-        kind=Text(),
-        default=None,
-        status=Later("a path prefix"),
     ),
     flag(
         names=("--webui", "--ui"),

@@ -91,6 +91,22 @@ class HostName(Kind):
 
 
 @dataclass(frozen=True, slots=True)
+class PathPrefix(Kind):
+    """The beginning of a URL's path; "/" and nothing at all mean none."""
+
+    metavar: ClassVar[str] = "PATH"
+
+    def read(self, text: str) -> str:
+        path = text.strip("/")
+        if not re.fullmatch(r"(?:[a-z0-9._~-]+(?:/[a-z0-9._~-]+)*)?", path, re.ASCII | re.IGNORECASE):
+            raise ValueError(f"'{text}' is not a path; write for example /llm")
+        return f"/{path}" if path else ""
+
+    def hint(self) -> object:
+        return str
+
+
+@dataclass(frozen=True, slots=True)
 class HttpTokens(Kind):
     """Comma-separated methods or headers, as in HTTP."""
 
