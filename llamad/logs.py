@@ -161,10 +161,11 @@ def setup(settings: Settings) -> None:
     for stream in streams:
         handler = logging.StreamHandler(stream)
         colors = settings.log_colors == "on" or (settings.log_colors == "auto" and stream.isatty())
+        is_text = settings.log_format == "text" or (settings.log_format == "auto" and stream.isatty())
         formatter = (
-            JsonFormatter()
-            if settings.log_format == "json"
-            else TextFormatter(settings.log_timestamps, settings.log_prefix, colors)
+            TextFormatter(settings.log_timestamps, settings.log_prefix, colors)
+            if is_text
+            else JsonFormatter()
         )
         handler.setFormatter(formatter)
         root.addHandler(handler)

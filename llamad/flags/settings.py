@@ -168,7 +168,7 @@ class Settings:
     log_enabled: bool
     log_file: str | None  # None: standard error only
     log_file_mode: Literal["truncate", "append", "new"]
-    log_format: Literal["text", "json"]
+    log_format: Literal["auto", "json", "text"]  # auto: text on a terminal, else JSON
     log_colors: Auto
     log_prefix: bool
     log_timestamps: bool

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pty
 import re
 import signal
 import socket
@@ -287,6 +288,17 @@ def test_logs_as_json_and_to_a_file(tmp_path, tiny):
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     assert {"time", "level", "name", "message"} <= set(rows[0])
     assert any("listening on" in row["message"] for row in rows)
+
+
+def test_logs_are_json_but_on_a_terminal():
+    rows = [json.loads(line) for line in run("--log-test").stderr.splitlines()]
+    assert [row["level"] for row in rows] == ["info", "warning", "error", "critical"]
+    ours, theirs = pty.openpty()
+    subprocess.run([sys.executable, "-m", "llamad", "--log-test"], stderr=theirs, timeout=60, check=True)
+    os.close(theirs)
+    shown = os.read(ours, 65536).decode()
+    os.close(ours)
+    assert re.search(r" I test: a line of level info\r?\n", shown)
 
 
 def test_environment_variables_set_flags_and_the_flag_wins(tiny):

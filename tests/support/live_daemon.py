@@ -42,6 +42,8 @@ class Live:
             "1",
             "--port",
             "0",
+            "--log-format",
+            "text",
             *flags,
         ]
         self.lines: list[str] = []

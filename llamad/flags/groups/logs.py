@@ -71,10 +71,10 @@ FLAGS: tuple[Flag, ...] = (
         names=("--log-format",),
         env=("LLAMA_ARG_LOG_FORMAT",),
         dest="log_format",
-        kind=Choice(("text", "json")),
-        default="text",
+        kind=Choice(("auto", "json", "text")),
+        default="auto",
         metavar="FORMAT",
-        help="Plain text, or one JSON object per line.",
+        help="One JSON object per line, or plain text; auto: text on a terminal, else JSON.",
     ),
     flag(
         names=("--log-jsonl",),
@@ -82,7 +82,7 @@ FLAGS: tuple[Flag, ...] = (
         env=("LLAMA_ARG_LOG_JSONL",),
         dest="log_format",
         kind=Switch(on="json", off="text"),
-        default="text",
+        default="auto",
         help="Same as --log-format json.",
     ),
     flag(
