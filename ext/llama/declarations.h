@@ -21,6 +21,7 @@ enum llama_load_mode {
     LLAMA_LOAD_MODE_AUTO, LLAMA_LOAD_MODE_NONE, LLAMA_LOAD_MODE_MMAP, LLAMA_LOAD_MODE_MLOCK,
     LLAMA_LOAD_MODE_MMAP_MLOCK, LLAMA_LOAD_MODE_DIRECT_IO, ...
 };
+enum llama_lazy_mode { LLAMA_LAZY_MODE_OFF, LLAMA_LAZY_MODE_AUTO, LLAMA_LAZY_MODE_ON, ... };
 enum llama_rope_scaling_type {
     LLAMA_ROPE_SCALING_TYPE_UNSPECIFIED, LLAMA_ROPE_SCALING_TYPE_NONE, LLAMA_ROPE_SCALING_TYPE_LINEAR,
     LLAMA_ROPE_SCALING_TYPE_YARN, ...
@@ -70,8 +71,11 @@ struct llama_model_params {
     const float *tensor_split;
     const struct llama_model_tensor_buft_override *tensor_buft_overrides;
     const struct llama_model_kv_override *kv_overrides;
+    enum llama_lazy_mode lazy_mode;
     bool vocab_only;
     bool check_tensors;
+    bool use_extra_bufts;
+    bool no_host;
     ...;
 };
 struct llama_context_params {

@@ -27,6 +27,8 @@ class Settings:
     override_kv: tuple[KvOverride, ...]
     mmap: bool
     mlock: bool
+    load_mode: Literal["auto", "none", "mmap", "mlock", "mmap+mlock", "dio"]  # auto: by mmap and mlock
+    lazy_mode: Literal["on", "off", "auto"]
     warmup: bool
 
     # context
@@ -72,6 +74,9 @@ class Settings:
     cpu_moe: bool
     n_cpu_moe: int  # layers, here and below
     n_cpu_ffn: int
+    repack: bool
+    no_host: bool
+    op_offload: bool
     llama_api_only: bool
 
     # slots

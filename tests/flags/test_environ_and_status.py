@@ -129,7 +129,6 @@ def test_a_missing_feature_in_a_variable() -> None:
         "--no-mmproj --no-webui",
         "--offline",
         "--fit off",
-        "--load-mode mmap",
         "--adaptive-target -1",
     ],
 )
@@ -165,7 +164,7 @@ def test_a_missing_feature_still_needs_a_well_formed_value() -> None:
         "--image-max-tokens 1024 --no-mmproj-offload --mmproj-auto",
         "--tools-runtime docker:x",
         "--no-jinja",
-        "--hf-token x --no-repack",
+        "--hf-token x",
     ],
 )
 def test_a_hint_or_a_limit_starts_with_one_warning_each(line: str) -> None:

@@ -96,6 +96,7 @@ def _context_params(settings: Settings, n_threads: int) -> Any:
     params.offload_kqv = settings.kv_offload
     params.kv_unified = settings.kv_unified
     params.swa_full = settings.swa_full
+    params.op_offload = settings.op_offload
     params.no_perf = True
     if settings.rope_scaling is not None:
         params.rope_scaling_type = getattr(lib, f"LLAMA_ROPE_SCALING_TYPE_{settings.rope_scaling.upper()}")

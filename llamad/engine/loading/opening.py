@@ -59,6 +59,15 @@ def _devices(names: tuple[str, ...]) -> Any:
 
 
 def _load_mode(settings: Settings) -> int:
+    if settings.load_mode != "auto":
+        modes = {
+            "none": lib.LLAMA_LOAD_MODE_NONE,
+            "mmap": lib.LLAMA_LOAD_MODE_MMAP,
+            "mlock": lib.LLAMA_LOAD_MODE_MLOCK,
+            "mmap+mlock": lib.LLAMA_LOAD_MODE_MMAP_MLOCK,
+            "dio": lib.LLAMA_LOAD_MODE_DIRECT_IO,
+        }
+        return int(modes[settings.load_mode])
     if settings.mmap:
         return int(lib.LLAMA_LOAD_MODE_MMAP_MLOCK if settings.mlock else lib.LLAMA_LOAD_MODE_AUTO)
     return int(lib.LLAMA_LOAD_MODE_MLOCK if settings.mlock else lib.LLAMA_LOAD_MODE_NONE)
@@ -98,6 +107,13 @@ def open_model(settings: Settings, n_threads: int, loading: Loading) -> Any:
         split = ffi.new("float[]", [*settings.tensor_split, *[0.0] * (n_max - len(settings.tensor_split))])
     params.tensor_split = split
     params.load_mode = _load_mode(settings)
+    params.lazy_mode = {
+        "off": lib.LLAMA_LAZY_MODE_OFF,
+        "auto": lib.LLAMA_LAZY_MODE_AUTO,
+        "on": lib.LLAMA_LAZY_MODE_ON,
+    }[settings.lazy_mode]
+    params.use_extra_bufts = settings.repack
+    params.no_host = settings.no_host
     params.kv_overrides = overrides = kv_overrides(settings.override_kv)
     params.check_tensors = settings.check_tensors
     try:

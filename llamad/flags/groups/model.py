@@ -96,6 +96,26 @@ READY_FLAGS: tuple[Flag, ...] = (
         help="Lock the model in RAM: no swapping, no compression.",
     ),
     flag(
+        names=("-lm", "--load-mode"),
+        env=("LLAMA_ARG_LOAD_MODE",),
+        dest="load_mode",
+        kind=Choice(("auto", "none", "mmap", "mlock", "mmap+mlock", "dio")),
+        default="auto",
+        metavar="MODE",
+        help="How to read the model: memory-map it, lock it in RAM, both, with direct I/O, or none of these; auto: as"
+        " --mmap and --mlock say.",
+    ),
+    flag(
+        names=("-lzm", "--lazy-mode"),
+        env=("LLAMA_ARG_LAZY_MODE",),
+        dest="lazy_mode",
+        kind=Choice(("on", "off", "auto")),
+        default="auto",
+        metavar="on|off|auto",
+        help="Read the rows of some tensors (per-layer embeddings) on demand instead of keeping them in memory; auto:"
+        " above 4 GiB.",
+    ),
+    flag(
         names=("--warmup",),
         off=("--no-warmup",),
         env=("LLAMA_ARG_WARMUP",),
@@ -107,23 +127,6 @@ READY_FLAGS: tuple[Flag, ...] = (
 )
 
 OTHER_FLAGS: tuple[Flag, ...] = (
-    flag(
-        names=("-lm", "--load-mode"),
-        env=("LLAMA_ARG_LOAD_MODE",),
-        dest="load_mode",
-        kind=Choice(("auto", "none", "mmap", "mlock", "mmap+mlock", "dio")),
-        default="auto",
-        neutral=("mmap",),
-        status=Inert("use --mmap, --no-mmap and --mlock"),
-    ),
-    flag(
-        names=("-lzm", "--lazy-mode"),
-        env=("LLAMA_ARG_LAZY_MODE",),
-        dest="lazy_mode",
-        kind=Choice(("on", "off", "auto")),
-        default="auto",
-        status=Inert("llama.cpp decides which tensors it reads on demand"),
-    ),
     flag(
         names=("-mu", "--model-url"),
         env=("LLAMA_ARG_MODEL_URL",),
