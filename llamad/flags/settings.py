@@ -167,7 +167,7 @@ class Settings:
 
     # logs
     verbosity: (
-        int  # 0: almost nothing, 1: errors, 2: warnings, 3: information, 4: more, 5 and above: everything
+        int  # 0: critical, 1: errors, 2: warnings, 3: information, 4: debug, above 9: __verbose in answers
     )
     verbose_prompt: bool
     log_enabled: bool

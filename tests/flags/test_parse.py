@@ -87,7 +87,7 @@ def test_last_wins() -> None:
     assert settings("-c 1 --ctx-size 2").n_ctx == 2
     assert settings("--mmap --no-mmap").mmap is False
     assert settings("--no-mmap --mmap").mmap is True
-    assert settings("--verbosity 1 -v").verbosity == 5
+    assert settings("--verbosity 1 -v").verbosity == 10
     assert settings("-v --verbosity 1").verbosity == 1
     assert settings("--samplers top_k --sampling-seq mt").options.samplers == ("min_p", "temperature")
     assert settings("--rope-scale 4 --rope-freq-scale 0.5").rope_freq_scale == 0.5

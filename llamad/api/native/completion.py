@@ -11,11 +11,11 @@ from typing import Any
 import msgspec
 
 from llamad.api.generate import result
+from llamad.api.generate.final import final_json, probabilities
 from llamad.api.generate.job import Job, Part
 from llamad.api.generate.prepare import prepare
 from llamad.api.generate.stream_event import TextFrame, write_event
 from llamad.api.request import constraints
-from llamad.api.request import generation as options
 from llamad.api.request.errors import ApiError, bad
 from llamad.api.request.parse import GenerationRequest
 from llamad.api.request.prompt import Prompts
@@ -53,7 +53,7 @@ class Plain:
         if len(job.parts) > 1:
             event["index"] = part.index
         if piece.probs:
-            event["completion_probabilities"] = _probabilities(job, piece)
+            event["completion_probabilities"] = probabilities(job, piece)
         if job.generation.timings_per_token:
             event["timings"] = result.timings(
                 part.n_prompt, part.n_cached, piece.prompt_us, part.n_decoded, piece.predict_us
@@ -61,14 +61,14 @@ class Plain:
         return write_event(event)
 
     def done(self, part: Part) -> bytes:
-        return write_event(_final(part))
+        return write_event(final_json(part))
 
     def end(self, job: Job) -> bytes:
         return b""
 
     def whole(self, job: Job) -> bytes:
         # One after the other, so that large options exist only once as Python objects.
-        finals = [msgspec.Raw(_encode(_final(part))) for part in job.parts]
+        finals = [msgspec.Raw(_encode(final_json(part))) for part in job.parts]
         return bytes(finals[0]) if len(finals) == 1 else _encode(finals)
 
     def failed(self, error: ApiError) -> bytes:
@@ -79,43 +79,6 @@ class Plain:
 
 
 PLAIN = Plain()
-
-
-def _probabilities(job: Job, piece: TextEvent) -> list[msgspec.Raw]:
-    return result.probabilities(
-        piece.tokens, piece.probs, job.model.vocab, job.generation.post_sampling_probs
-    )
-
-
-def _final(part: Part) -> dict[str, Any]:
-    """The result object; without the text if that was streamed."""
-    job = part.job
-    g, pieces = job.generation, part.pieces
-    constraint = job.ready.constraint if job.ready is not None else None
-    whole = result.final(
-        part.ended,
-        index=part.index,
-        content=part.data().decode("utf-8", "replace"),
-        tokens=[token for piece in pieces for token in piece.tokens] if g.return_tokens else [],
-        model=job.service.model_name,
-        settings=options.settings_json(
-            g,
-            job.constraint,
-            job.model.n_ctx_slot,
-            job.service.model_name,
-            part.seed,
-            constraint.text if constraint else "",
-        ),
-        prompt=job.model.vocab.detokenize(part.tokens_prompt, True).decode("utf-8", "replace"),
-        stops=g.stop,
-    )
-    if constraint is not None and constraint.warnings:
-        whole["warnings"] = list(constraint.warnings)
-    if g.n_probs and not g.stream:
-        whole["completion_probabilities"] = [
-            one for piece in pieces if piece.probs for one in _probabilities(job, piece)
-        ]
-    return result.select(whole, g.response_fields)
 
 
 def handle(service: Service, exchange: Exchange) -> None:

@@ -197,7 +197,11 @@ class ChatDialect:
         for delta in answer.take(answer.parser.finish()):
             out += objects.event(part.job, self._chunk(part, delta, None))
         last = self._chunk(part, {}, self._reason(part, answer))
-        last |= {"timings": objects.ended_timings(part), **objects.warnings(part.job)}
+        last |= {
+            "timings": objects.ended_timings(part),
+            **objects.warnings(part.job),
+            **objects.verbose(part),
+        }
         return out + objects.event(part.job, last)
 
     def end(self, job: Job) -> bytes:
@@ -227,6 +231,7 @@ class ChatDialect:
             "usage": objects.usage(job),
             "timings": objects.ended_timings(job.parts[0]),
             **objects.warnings(job),
+            **objects.verbose(job.parts[0]),
         }
         return _encode(result.select(whole, job.generation.response_fields))
 

@@ -169,7 +169,11 @@ class TextDialect:
 
     def done(self, part: Part) -> bytes:
         last = self._envelope([self._choice(part, "", None, objects.finish_reason(part))])
-        last |= {"timings": objects.ended_timings(part), **objects.warnings(part.job)}
+        last |= {
+            "timings": objects.ended_timings(part),
+            **objects.warnings(part.job),
+            **objects.verbose(part),
+        }
         return self._echo_event(part) + objects.event(part.job, last)
 
     def end(self, job: Job) -> bytes:
@@ -201,6 +205,7 @@ class TextDialect:
             "usage": objects.usage(job),
             "timings": objects.ended_timings(parts[0]),
             **objects.warnings(job),
+            **objects.verbose(parts[0]),
         }
         return _encode(result.select(whole, g.response_fields))
 

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from llamad.api.generate import result
+from llamad.api.generate.final import final_json
 from llamad.api.generate.job import Job, Part
 from llamad.api.generate.stream_event import write_event
 from llamad.client.task import STOP_NAMES, TokenProbs
@@ -21,6 +22,8 @@ from llamad.client.text_event import TextEvent
 from llamad.tokenizer.vocab import Vocab
 
 LOGPROB_MIN = -9999.0
+# llama-server's: --verbose is above, every level of its log is not.
+VERBOSE_ABOVE = 9
 
 _encode = msgspec.json.Encoder().encode
 
@@ -51,6 +54,11 @@ def event(job: Job, value: dict[str, Any]) -> bytes:
     """An event of a stream, reduced to `response_fields`; b"" if none of them is in it."""
     chosen = result.select(value, job.generation.response_fields)
     return write_event(chosen) if chosen else b""
+
+
+def verbose(part: Part) -> dict[str, Any]:
+    """With --verbose, the result as /completion gives it, for debugging."""
+    return {"__verbose": final_json(part)} if part.job.service.settings.verbosity > VERBOSE_ABOVE else {}
 
 
 def warnings(job: Job) -> dict[str, Any]:

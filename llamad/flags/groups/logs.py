@@ -9,7 +9,7 @@ from llamad.flags.types.kinds import I32_MAX, ON_OFF_AUTO, Choice, File, Int, Sw
 
 flag = partial(Flag, group="Logs")
 
-EVERYTHING = 5
+EVERYTHING = 10
 
 FLAGS: tuple[Flag, ...] = (
     flag(
@@ -18,7 +18,7 @@ FLAGS: tuple[Flag, ...] = (
         dest="verbosity",
         kind=Switch(on=EVERYTHING, off=None),
         default=3,
-        help=f"Log everything; same as --verbosity {EVERYTHING}.",
+        help=f"Log everything, and add __verbose to OpenAI's answers; same as --verbosity {EVERYTHING}.",
     ),
     flag(
         names=("-lv", "--log-verbosity", "--verbosity"),

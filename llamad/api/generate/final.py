@@ -1,0 +1,52 @@
+"""Owns the result of a part as /completion gives it; other dialects show it for debugging.
+
+Runs on the event loop, or in a worker once the part is done.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from llamad.api.generate import result
+from llamad.api.generate.job import Job, Part
+from llamad.api.request import generation as options
+from llamad.client.text_event import TextEvent
+
+
+def probabilities(job: Job, piece: TextEvent) -> list[msgspec.Raw]:
+    return result.probabilities(
+        piece.tokens, piece.probs, job.model.vocab, job.generation.post_sampling_probs
+    )
+
+
+def final_json(part: Part) -> dict[str, Any]:
+    """The result object; without the text if that was streamed."""
+    job = part.job
+    g, pieces = job.generation, part.pieces
+    constraint = job.ready.constraint if job.ready is not None else None
+    whole = result.final(
+        part.ended,
+        index=part.index,
+        content=part.data().decode("utf-8", "replace"),
+        tokens=[token for piece in pieces for token in piece.tokens] if g.return_tokens else [],
+        model=job.service.model_name,
+        settings=options.settings_json(
+            g,
+            job.constraint,
+            job.model.n_ctx_slot,
+            job.service.model_name,
+            part.seed,
+            constraint.text if constraint else "",
+        ),
+        prompt=job.model.vocab.detokenize(part.tokens_prompt, True).decode("utf-8", "replace"),
+        stops=g.stop,
+    )
+    if constraint is not None and constraint.warnings:
+        whole["warnings"] = list(constraint.warnings)
+    if g.n_probs and not g.stream:
+        whole["completion_probabilities"] = [
+            one for piece in pieces if piece.probs for one in probabilities(job, piece)
+        ]
+    return result.select(whole, g.response_fields)

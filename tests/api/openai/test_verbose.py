@@ -1,0 +1,27 @@
+"""__verbose in OpenAI's answers: the result as /completion gives it, for debugging only."""
+
+import json
+
+import pytest
+from support.fake_daemon import Faked
+
+from llamad.engine.testing.fake import Fake
+
+CHAT = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 3}
+REQUESTS = [("/v1/chat/completions", CHAT), ("/v1/completions", {"prompt": "x", "max_tokens": 3})]
+
+
+@pytest.mark.parametrize(("flags", "is_told"), [(("-v",), True), (("-lv", "5"), False), ((), False)])
+def test_it_is_there_with_the_flag_only(flags, is_told):
+    with Faked(Fake(), "--chat-template", "chatml", *flags) as server:
+        for path, body in REQUESTS:
+            whole = server.client.post(path, body).json
+            lines = server.client.post(path, {**body, "stream": True}).body.decode().split("\n\n")
+            told = [json.loads(line.removeprefix("data: ")) for line in lines if "__verbose" in line]
+            assert ("__verbose" in whole) is is_told
+            assert len(told) == (1 if is_told else 0)
+            if is_told:
+                assert whole["__verbose"]["tokens_predicted"] == 3
+                assert whole["__verbose"]["content"]
+                assert "x" in told[0]["__verbose"]["prompt"]
+                assert told[0]["__verbose"]["generation_settings"]["n_predict"] == 3
