@@ -13,12 +13,14 @@ from msgspec import Meta, Struct
 from llamad.api.openai.request import ChatRequest
 from llamad.api.request import checks, special
 from llamad.api.request.errors import ApiError, bad
+from llamad.api.request.hosted import MESSAGES, Hosted, LeftOut
 from llamad.flags.settings import Settings
 from llamad.options.option import LEFT_OUT
 from llamad.options.table import Many
 
-# Fields that need a server which runs tools, stores files or rewrites the conversation.
-_ELSEWHERE = ("container", "mcp_servers", "context_management")
+# Blocks of what only a vision model, or one that reads PDFs, could use. Any other block that is not known here is of
+# a tool that the service ran, or of a feature that only the service has: it is left out.
+_MEDIA = ("image", "document", "audio", "video", "file")
 # OpenAI's and llama-server's fields that have another name here, or none.
 _FOREIGN = (
     "stop n n_cmpl n_predict max_completion_tokens response_format reasoning_format logprobs top_logprobs"
@@ -48,6 +50,7 @@ class MessagesRequest(ChatRequest, kw_only=True):
     REFUSED: ClassVar[dict[str, str]] = {
         name: f'"{name}" is not a field of this endpoint' for name in _FOREIGN
     }
+    HOSTED: ClassVar[Hosted] = MESSAGES
 
     max_tokens: Many = LEFT_OUT
     system: Annotated[str | list[Any] | None, Meta(description="a string or an array of text blocks")] = None
@@ -57,9 +60,6 @@ class MessagesRequest(ChatRequest, kw_only=True):
         Meta(description='an object with the "type" "enabled", "adaptive" or "disabled"'),
     ] = None
     output_config: OutputConfig | None = None
-    container: Any = None
-    mcp_servers: Any = None
-    context_management: Any = None
 
     def drop_documents(self) -> None:
         super().drop_documents()
@@ -75,11 +75,9 @@ class Thinking(NamedTuple):
 
 def into_chat(request: MessagesRequest, settings: Settings) -> Thinking:
     """Turn the request into one to POST /v1/chat/completions, in place."""
-    for name in _ELSEWHERE:
-        if getattr(request, name):
-            raise ApiError(501, f'"{name}" is not supported: this server only generates text')
-    request.messages = _system(request.system) + _messages(request.messages)
-    request.tools = _tools(request.tools or [])
+    left_out = request.left_out
+    request.messages = _system(request.system, left_out) + _messages(request.messages, left_out)
+    request.tools = _tools(request.tools or [], left_out)
     _choose_tool(request)
     told, thinking = _thinking(request.thinking)
     if "thinking_budget" in told and not request.grammar:  # a grammar covers the reasoning, too
@@ -123,18 +121,11 @@ def _take_output(request: MessagesRequest, value: OutputConfig) -> None:
     request.response_format = {"type": "json_schema", "schema": form["schema"]}
 
 
-def _tools(tools: list[Any]) -> list[dict[str, Any]]:
+def _tools(tools: list[Any], left_out: LeftOut) -> list[dict[str, Any]]:
     out = []
-    for i, tool in enumerate(tools):
+    for i, tool in MESSAGES.tools(tools, left_out):
         if not isinstance(tool, dict) or not isinstance(tool.get("name"), str) or not tool["name"]:
             raise bad(f'"tools[{i}]" must be an object with a "name"')
-        kind = tool.get("type")
-        if kind not in (None, "custom"):
-            raise ApiError(
-                501,
-                f'"tools[{i}]": tools of type "{str(kind)[:64]}" are not supported;'
-                ' describe it as a tool with an "input_schema"',
-            )
         if not isinstance(tool.get("input_schema"), dict):
             raise bad(f'"tools[{i}]" has no "input_schema"')
         function: dict[str, Any] = {"name": tool["name"], "parameters": tool["input_schema"]}
@@ -164,11 +155,12 @@ def _flag(document: dict[str, Any], name: str) -> bool:
     return False if value is None else checks.flag(name, value)
 
 
-def _system(value: str | list[Any] | None) -> list[dict[str, Any]]:
-    return [{"role": "system", "content": _text(value, '"system"')}] if value else []
+def _system(value: str | list[Any] | None, left_out: LeftOut) -> list[dict[str, Any]]:
+    content = _text(value, '"system"', left_out) if value else ""
+    return [{"role": "system", "content": content}] if content else []
 
 
-def _messages(messages: list[Any]) -> list[dict[str, Any]]:
+def _messages(messages: list[Any], left_out: LeftOut) -> list[dict[str, Any]]:
     if not messages:
         raise bad('"messages" must be a non-empty array')
     out: list[dict[str, Any]] = []
@@ -183,15 +175,15 @@ def _messages(messages: list[Any]) -> list[dict[str, Any]]:
         elif not isinstance(content, list):
             raise bad(f"{where} must have content: a string or an array of blocks")
         elif role == "assistant":
-            out.append(_assistant(content, where))
+            out += _assistant(content, where, left_out)
         elif role == "user":
-            out += _user(content, where)
+            out += _user(content, where, left_out)
         else:
-            out.append({"role": role, "content": _text(content, where)})
+            out.append({"role": role, "content": _text(content, where, left_out)})
     return out
 
 
-def _user(blocks: list[Any], where: str) -> list[dict[str, Any]]:
+def _user(blocks: list[Any], where: str, left_out: LeftOut) -> list[dict[str, Any]]:
     """Tool results become messages of their own."""
     out: list[dict[str, Any]] = []
     texts: list[dict[str, Any]] = []
@@ -203,20 +195,21 @@ def _user(blocks: list[Any], where: str) -> list[dict[str, Any]]:
             if not isinstance(block.get("tool_use_id"), str):
                 raise bad(f'{where} has a tool_result without a "tool_use_id"')
             content = block.get("content")
-            text = _joined(_text("" if content is None else content, where))
+            text = _joined(_text("" if content is None else content, where, left_out))
             if _flag(block, "is_error"):
                 text = "Error: " + text  # templates have no other way to say it
             out.append({"role": "tool", "tool_call_id": block["tool_use_id"], "content": text})
         else:
-            texts.append(_text_part(block, where))
+            texts += _text_parts(block, where, left_out)
     if texts:
         out.append({"role": "user", "content": texts})
-    if not out:
+    if not blocks:
         raise bad(f"{where} has no content")
     return out
 
 
-def _assistant(blocks: list[Any], where: str) -> dict[str, Any]:
+def _assistant(blocks: list[Any], where: str, left_out: LeftOut) -> list[dict[str, Any]]:
+    """One message; none if every block is left out."""
     texts: list[dict[str, Any]] = []
     thoughts: list[str] = []
     calls: list[dict[str, Any]] = []
@@ -232,14 +225,16 @@ def _assistant(blocks: list[Any], where: str) -> dict[str, Any]:
             calls.append({"id": block["id"], "type": "function", "function": function})
         elif kind == "thinking":
             thoughts.append(checks.text("thinking", block.get("thinking") or ""))
-        elif kind != "redacted_thinking":  # encrypted: only its author can read it
-            texts.append(_text_part(block, where))
+        else:
+            texts += _text_parts(block, where, left_out)
+    if blocks and not (texts or thoughts or calls):
+        return []
     message: dict[str, Any] = {"role": "assistant", "content": texts or None}
     if any(thoughts):
         message["reasoning_content"] = "\n".join(thoughts)
     if calls:
         message["tool_calls"] = calls
-    return message
+    return [message]
 
 
 def _kind(block: Any, where: str) -> str:
@@ -249,23 +244,45 @@ def _kind(block: Any, where: str) -> str:
     return kind
 
 
-def _text_part(block: Any, where: str) -> dict[str, Any]:
+def _text_parts(block: Any, where: str, left_out: LeftOut) -> list[dict[str, Any]]:
+    """The texts of a block; none of one that is left out."""
     kind = _kind(block, where)
-    if kind in ("tool_use", "tool_result", "thinking", "redacted_thinking"):
+    if kind in ("tool_use", "tool_result", "thinking"):
         raise bad(f'{where}: a block of type "{kind}" is not allowed here')
-    if kind != "text":
-        raise ApiError(501, f'{where} has a block of type "{kind[:64]}"; this model reads text only')
+    if kind == "document" and isinstance(block.get("source"), dict):
+        text = _document(block, block["source"])
+        if text is not None:
+            return [{"type": "text", "text": text}]
+    if kind == "search_result":
+        head = "\n".join(str(block[name]) for name in ("title", "source") if block.get(name))
+        return [{"type": "text", "text": head}, *_parts(block.get("content"), where, left_out)]
+    if kind in _MEDIA:
+        raise ApiError(501, f'{where} has a block of type "{kind}"; this model reads text only')
+    if kind != "text":  # a redacted_thinking is encrypted: only its author can read it
+        left_out.add(kind, "messages")
+        return []
     if not isinstance(block.get("text"), str):
         raise bad(f'{where} has a text block without "text"')
-    return {"type": "text", "text": block["text"]}
+    return [{"type": "text", "text": block["text"]}]
 
 
-def _text(value: Any, where: str) -> str | list[dict[str, Any]]:
-    if isinstance(value, str):
-        return value
+def _document(block: dict[str, Any], source: dict[str, Any]) -> str | None:
+    """The text of a document that has one, after its title and context."""
+    text = source.get("data") if source.get("type") == "text" else source.get("content")
+    if not isinstance(text, str):
+        return None
+    about = (block.get(name) for name in ("title", "context"))
+    return "\n".join([*(one for one in about if isinstance(one, str)), text])
+
+
+def _parts(value: Any, where: str, left_out: LeftOut) -> list[dict[str, Any]]:
     if not isinstance(value, list):
         raise bad(f"{where}: content must be a string or an array of blocks")
-    return [_text_part(block, where) for block in value]
+    return [part for block in value for part in _text_parts(block, where, left_out)]
+
+
+def _text(value: Any, where: str, left_out: LeftOut) -> str | list[dict[str, Any]]:
+    return value if isinstance(value, str) else _parts(value, where, left_out)
 
 
 def _joined(content: str | list[dict[str, Any]]) -> str:

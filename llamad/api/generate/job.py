@@ -18,6 +18,7 @@ from llamad.api.generate.text_part import TextPart
 from llamad.api.request import generation as options
 from llamad.api.request.constraints import Wanted
 from llamad.api.request.errors import ApiError, bad, engine_ended, queue_full, share_full
+from llamad.api.request.parse import GenerationRequest
 from llamad.api.service.service import Service
 from llamad.base.clock import clock_us
 from llamad.client.engine import Engine
@@ -41,7 +42,6 @@ from llamad.client.text_event import TextEvent
 from llamad.http import sse
 from llamad.http.exchange import Exchange
 from llamad.http.request import Response
-from llamad.options.table import Options
 from llamad.protocol.model_info import Model
 
 log = logging.getLogger("llamad.api")
@@ -192,7 +192,7 @@ class Job:
         self,
         service: Service,
         exchange: Exchange,
-        generation: Options,
+        generation: GenerationRequest,
         constraint: Wanted,
         model: Model,
         engine: Engine,
@@ -366,7 +366,10 @@ class Job:
         if exchange.begun:
             exchange.write(data)
         elif not exchange.closed:
-            exchange.begin(200, sse.CONTENT_TYPE, data=self.dialect.begin(self) + data)
+            exchange.begin(200, sse.CONTENT_TYPE, self._headers(), self.dialect.begin(self) + data)
+
+    def _headers(self) -> tuple[tuple[str, str], ...]:
+        return self.generation.left_out.headers(self.exchange.request.request_id)
 
     def _end(self, data: bytes) -> None:
         """The last events of the stream."""
@@ -396,7 +399,7 @@ class Job:
         n_values = sum(part.n_prompt // 16 + part.n_decoded * (1 + 2 * g.n_probs) for part in self.parts)
         n_values += len(self.parts) * len(g.stop)
         if n_values <= WHOLE_INLINE_MAX:
-            self.exchange.send(Response(200, self.dialect.whole(self)))
+            self.exchange.send(Response(200, self.dialect.whole(self), headers=self._headers()))
         else:
             self.service.spawn(self.exchange, self._send_whole_later())
 
@@ -404,7 +407,7 @@ class Job:
         """Nothing changes any more in a job that is done, so any thread may read it."""
         client = self.service.client(self.exchange.request)
         body = await self.service.json_workers.run(client, lambda: self.dialect.whole(self))
-        self.exchange.send(Response(200, body))
+        self.exchange.send(Response(200, body, headers=self._headers()))
 
     def on_part_failed(self, failure: int, code: int) -> None:
         self.n_left -= 1

@@ -20,6 +20,7 @@ from llamad.api.openai.reasoning import Thinking, has_budget, thinking
 from llamad.api.openai.request import ChatRequest, settle
 from llamad.api.request import constraints as grammars
 from llamad.api.request.errors import ApiError, bad
+from llamad.api.request.hosted import CHAT
 from llamad.api.service.service import CHAT_INLINE_MAX, Service
 from llamad.api.service.text_workers import LONG_CHARS
 from llamad.chat.host import ChatHost
@@ -334,7 +335,9 @@ def _tools(request: ChatRequest) -> list[dict[str, Any]]:
     tools = request.tools
     if tools is None:
         tools = [{"type": "function", "function": one} for one in request.functions or ()]
-    for i, tool in enumerate(tools):
+    kept = []
+    for i, tool in CHAT.tools(tools, request.left_out):
+        kept.append(tool)
         function = tool.get("function") if isinstance(tool, dict) else None
         if (
             not isinstance(function, dict)
@@ -346,7 +349,7 @@ def _tools(request: ChatRequest) -> list[dict[str, Any]]:
             raise bad(f'"tools[{i}].function.description" must be a string')
         if not isinstance(function.get("parameters"), dict | None):
             raise bad(f'"tools[{i}].function.parameters" must be a JSON schema object')
-    return tools
+    return kept
 
 
 def _allowed(request: ChatRequest, tools: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], Any]:
@@ -378,10 +381,10 @@ def _choice(
         name = function.get("name") if isinstance(function, dict) else None
         named = [tool for tool in tools if tool["function"]["name"] == name][:1]
         if not named:
-            raise bad(f'"{field}" names a function that is not among the tools')
+            raise bad(f'"{field}" names a function that is not among the tools{request.left_out.no_tools}')
         return "named", named
     if choice not in ("none", "auto", "required"):
         raise bad(f'"{field}" must be "none", "auto", "required" or name a function')
     if choice == "required" and not tools:
-        raise bad(f'"{field}" is "required", but there are no tools')
+        raise bad(f'"{field}" is "required", but there are no tools{request.left_out.no_tools}')
     return choice, []

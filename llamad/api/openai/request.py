@@ -11,6 +11,7 @@ from msgspec import Meta, Struct, field
 
 from llamad.api.request import constraints
 from llamad.api.request.errors import bad
+from llamad.api.request.hosted import CHAT, COMPLETIONS, Hosted
 from llamad.api.request.parse import GenerationRequest
 from llamad.api.service.service import Service
 from llamad.chat.parsing import Reasoning
@@ -33,9 +34,9 @@ class OpenAiRequest(GenerationRequest, kw_only=True):
     """The common fields of OpenAI's endpoints: every option of /completion, and a few of OpenAI's own."""
 
     LIMITS: ClassVar[tuple[str, ...]] = ("max_completion_tokens", "max_tokens", "n_predict")
+    HOSTED: ClassVar[Hosted] = COMPLETIONS
 
     model: str | None = None
-    user: str = ""  # accepted; nothing depends on it
     max_completion_tokens: Length = LEFT_OUT
     response_format: Annotated[dict[str, Any] | str | None, Meta(description='an object with a "type"')] = (
         None
@@ -49,6 +50,8 @@ class OpenAiRequest(GenerationRequest, kw_only=True):
 
 class ChatRequest(OpenAiRequest, kw_only=True):
     """A chat; messages and tools are passed to the template."""
+
+    HOSTED: ClassVar[Hosted] = CHAT
 
     messages: Annotated[list[Any], Meta(description="a non-empty array")] = field(default_factory=list)
     tools: list[Any] | None = None

@@ -12,6 +12,7 @@ from msgspec import Meta
 from llamad.api.openai.reasoning import effort
 from llamad.api.openai.request import ChatRequest, Effort
 from llamad.api.request.errors import ApiError, bad
+from llamad.api.request.hosted import RESPONSES, Hosted, LeftOut
 from llamad.options.option import LEFT_OUT
 from llamad.options.table import Many
 
@@ -40,6 +41,7 @@ class ResponseRequest(ChatRequest, kw_only=True):
     REFUSED: ClassVar[dict[str, str]] = {
         name: f'"{name}": responses are not stored; {instead}' for name, instead in _STORED.items()
     } | {name: f'"{name}" is not a field of this endpoint' for name in _FOREIGN}
+    HOSTED: ClassVar[Hosted] = RESPONSES
 
     input: Annotated[str | list[Any] | None, Meta(description="a string or a non-empty array of items")] = (
         None
@@ -50,9 +52,8 @@ class ResponseRequest(ChatRequest, kw_only=True):
     reasoning: dict[str, Any] | None = None
     include: tuple[str, ...] = ()
     metadata: dict[str, Any] | None = None
-    background: bool = False
+    user: Any = None
     store: bool = False
-    truncation: str = "disabled"
 
     def drop_documents(self) -> None:
         super().drop_documents()
@@ -62,13 +63,9 @@ class ResponseRequest(ChatRequest, kw_only=True):
 def into_chat(request: ResponseRequest) -> dict[str, Any]:
     """Turn the request into a chat, in place; returns what the response echoes of it. Raises ApiError for what cannot
     be honoured."""
-    if request.background:
-        raise bad('"background": responses are not stored; wait for the answer, or stream it')
-    if request.truncation != "disabled":
-        raise bad('"truncation" may only be "disabled"; shorten the input instead')
     for name in request.include:
         if name not in _INCLUDES:
-            raise bad(f'"include": "{name[:64]}" is unknown; use {", ".join(_INCLUDES)}')
+            request.left_out.add(name, "include")
     limit = request.max_output_tokens
     echo = {
         "instructions": request.instructions,
@@ -82,10 +79,10 @@ def into_chat(request: ResponseRequest) -> dict[str, Any]:
         "top_logprobs": request.top_logprobs,
         "user": request.user or None,
     }
-    request.messages = _instructions(request.instructions) + _messages(request.input)
+    request.messages = _instructions(request.instructions) + _messages(request.input, request.left_out)
     tools, request.tool_choice = _tools(request)
     request.tools = [_function(tool) for tool in tools]
-    request.response_format = _format(request.text)
+    request.response_format = _format(request.text, request.left_out)
     request.logprobs = "message.output_text.logprobs" in request.include or request.top_logprobs > 0
     request.reasoning_effort = _effort(request.reasoning)
     return echo
@@ -96,12 +93,12 @@ def _effort(reasoning: dict[str, Any] | None) -> Effort | None:
     return None if reasoning is None else effort(reasoning.get("effort"), '"reasoning": "effort"')
 
 
-def _format(text: dict[str, Any] | None) -> dict[str, Any] | None:
+def _format(text: dict[str, Any] | None, left_out: LeftOut) -> dict[str, Any] | None:
     """`text.format`: its schema is beside its name; in a chat it is one level deeper."""
     if text is None:
         return None
     if text.get("verbosity") not in (None, "medium"):
-        raise ApiError(501, '"text": "verbosity" cannot be set; ask for it in the instructions')
+        left_out.add("verbosity", "text")
     value = text.get("format")
     if value is None:
         return None
@@ -119,18 +116,13 @@ def _format(text: dict[str, Any] | None) -> dict[str, Any] | None:
 
 def _tools(request: ResponseRequest) -> tuple[list[dict[str, Any]], Any]:
     """The tools that may be called, and the choice among them."""
-    tools, choice = request.tools or [], request.tool_choice
-    for i, tool in enumerate(tools):
-        kind = tool.get("type") if isinstance(tool, dict) else None
-        if not isinstance(kind, str):
+    tools, choice = [], request.tool_choice
+    for i, tool in RESPONSES.tools(request.tools or [], request.left_out):
+        if not isinstance(tool, dict) or not isinstance(tool.get("type"), str):
             raise bad(f'"tools[{i}]" must be an object with a "type"')
-        if kind != "function":
-            raise ApiError(
-                501,
-                f'"tools[{i}]": tools of type "{kind[:64]}" are not supported; describe it as a "function"',
-            )
         if not isinstance(tool.get("name"), str) or not tool["name"]:
             raise bad(f'"tools[{i}]" must have a "name"')
+        tools.append(tool)
     if isinstance(choice, dict) and choice.get("type") == "allowed_tools":
         allowed = choice.get("tools")
         if not isinstance(allowed, list):
@@ -138,7 +130,10 @@ def _tools(request: ResponseRequest) -> tuple[list[dict[str, Any]], Any]:
         names = [one.get("name") for one in allowed if isinstance(one, dict)]
         return [tool for tool in tools if tool["name"] in names], choice.get("mode", "auto")
     if isinstance(choice, dict) and choice.get("type") != "function":
-        raise bad('"tool_choice" must be "none", "auto", "required", name a function or list allowed_tools')
+        raise bad(
+            '"tool_choice" must be "none", "auto", "required", name a function or list allowed_tools'
+            + request.left_out.no_tools
+        )
     return tools, choice
 
 
@@ -153,7 +148,7 @@ def _instructions(text: str | None) -> list[dict[str, Any]]:
     return [{"role": "system", "content": text}] if text else []
 
 
-def _messages(items: str | list[Any] | None) -> list[dict[str, Any]]:
+def _messages(items: str | list[Any] | None, left_out: LeftOut) -> list[dict[str, Any]]:
     """The items as messages. An assistant's reasoning, text and calls are separate items, but one message in a chat."""
     if isinstance(items, str):
         return [{"role": "user", "content": items}]
@@ -184,8 +179,10 @@ def _messages(items: str | list[Any] | None) -> list[dict[str, Any]]:
             _add(turn, kind, item, where)
         elif kind == "item_reference":
             raise bad(f"{where}: items are not stored; send the item itself")
+        elif isinstance(kind, str):
+            left_out.add(kind, "input")
         else:
-            raise ApiError(501, f'{where}: items of type "{str(kind)[:64]}" are not supported')
+            raise bad(f'{where} must have a "type"')
     return out
 
 

@@ -15,6 +15,7 @@ import msgspec
 from llamad.api.request import checks, logit_bias, special, system_prompt
 from llamad.api.request import prompt as prompts
 from llamad.api.request.body import Body, Refused
+from llamad.api.request.hosted import Hosted, LeftOut
 from llamad.api.request.prompt import Prompts
 from llamad.flags.settings import Settings
 from llamad.options.option import LEFT_OUT, defaults_of
@@ -40,6 +41,10 @@ class GenerationRequest(Options, kw_only=True):
     LIMITS: ClassVar[tuple[str, ...]] = ("n_predict", "max_tokens")
     # Fields that this endpoint rejects, and the error messages.
     REFUSED: ClassVar[Mapping[str, str]] = {}
+    # What this endpoint leaves out.
+    HOSTED: ClassVar[Hosted] = Hosted()
+
+    left_out: LeftOut = msgspec.field(default_factory=LeftOut)  # not a client's: _READERS
 
 
 T = TypeVar("T", bound=GenerationRequest)
@@ -76,7 +81,9 @@ class Defaults:
         defaults |= msgspec.structs.asdict(self.options) | dict.fromkeys(_OF_TWO_NAMES, LEFT_OUT)
         for name, why in struct.REFUSED.items():
             hints[name] = Annotated[Refused, msgspec.Meta(description=why)]
-        fields = [(name, hints[name], defaults.get(name)) for name in {**FIELDS, **struct.REFUSED}]
+        hosted = dict.fromkeys(struct.HOSTED.fields, Any)
+        hints |= hosted
+        fields = [(name, hints[name], defaults.get(name)) for name in {**FIELDS, **struct.REFUSED, **hosted}]
         return cast("type[T]", msgspec.defstruct(struct.__name__, fields, bases=(struct,), kw_only=True))
 
     def _special(self, type: Any, value: Any) -> Any:
@@ -88,6 +95,7 @@ class Defaults:
     def _finish(self, request: GenerationRequest) -> None:
         """Checks that the ranges of the table cannot express."""
         settings = self.settings
+        request.HOSTED.take_fields(request, request.left_out)
         seed = request.seed
         if not 0 <= seed < UINT32_MAX:
             # OpenAI's seeds have 64 bits, the generator's 32.
@@ -136,6 +144,7 @@ _OF_TWO_NAMES = ("id_slot", "n_predict")
 
 _READERS: dict[Any, Callable[[Any, Defaults], Any]] = {
     Biases: lambda value, own: logit_bias.parse(value, own.model),
+    LeftOut: lambda value, own: LeftOut(),
     SequenceBreakers: lambda value, own: special.breakers(value),
     Prompts: lambda value, own: prompts.split(value, own.settings.prompts_max, own.model.n_ctx_slot),
     ResponseFields: lambda value, own: special.response_fields(value),
