@@ -1,0 +1,92 @@
+"""The requests that coding clients send, recorded from them with their texts shortened: each is served as it comes.
+
+The editors' /infill requests are written after their documentation. A new recording is one more file in recorded/."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.http_client import Answer, Client
+from support.live_daemon import Live
+from support.models import bigram_model
+
+RECORDED = {
+    path.stem: json.loads(path.read_text("utf-8")) for path in Path(__file__).parent.glob("recorded/*")
+}
+INFILL = sorted(name for name, one in RECORDED.items() if one["path"] == "/infill")
+CHATS = sorted(set(RECORDED) - set(INFILL))
+FIM = ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>", "<|repo_name|>", "<|file_sep|>")
+IGNORED = {
+    "claude_code_title": "metadata",
+    "claude_code_first": "context_management, metadata",
+    "claude_code_tool_result": "context_management, metadata",
+    "codex_first": "prompt_cache_key, client_metadata, tools.namespace, tools.web_search",
+    "codex_tool_result": "prompt_cache_key, client_metadata, tools.namespace, tools.web_search",
+}
+# What each dialect's stream ends with.
+LAST = {
+    "/v1/messages?beta=true": b'data: {"type":"message_stop"}\n\n',
+    "/v1/responses": b"data: [DONE]\n\n",
+    "/v1/chat/completions": b"data: [DONE]\n\n",
+}
+
+
+@pytest.fixture(scope="module")
+def short(tiny: str) -> Iterator[Client]:
+    """Answers of a few tokens where the request has no limit."""
+    with Live("-np", "1", "-c", "16384", "-n", "8", model=tiny) as server:
+        yield server.client
+
+
+@pytest.fixture(scope="module")
+def coder(tmp_path_factory: Any) -> Iterator[Client]:
+    path = bigram_model.write_bigram(tmp_path_factory.mktemp("coder") / "coder.gguf", FIM)
+    with Live("-np", "1", "-c", "1024", model=path) as server:
+        yield server.client
+
+
+def replay(client: Client, name: str, **changed: Any) -> Answer:
+    sent = RECORDED[name]
+    return client.post(sent["path"], {**sent["body"], **changed}, headers=sent["headers"])
+
+
+@pytest.mark.parametrize("name", CHATS)
+def test_chats(short: Client, name: str) -> None:
+    answer = replay(short, name)
+    assert answer.status == 200, answer.body
+    assert answer.body.endswith(LAST[RECORDED[name]["path"]])
+    assert b'"error":{' not in answer.body
+    assert answer.headers.get("x-llamad-ignored") == IGNORED.get(name)
+    whole = replay(short, name, stream=False, stream_options=None)
+    assert whole.status == 200, whole.body
+
+
+WITH_SAMPLER = [name for name in INFILL if "infill" in RECORDED[name]["body"]["samplers"]]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.xfail(reason="no infill sampler yet", strict=True))
+        if name in WITH_SAMPLER
+        else name
+        for name in INFILL
+    ],
+)
+def test_editors(coder: Client, name: str) -> None:
+    answer = replay(coder, name)
+    assert answer.status == 200, answer.body
+    asked = [one for one in RECORDED[name]["body"].get("response_fields", ["content"]) if one]
+    assert set(asked) <= set(answer.json)
+
+
+@pytest.mark.parametrize("name", WITH_SAMPLER)
+def test_editors_without_the_sampler(coder: Client, name: str) -> None:
+    """Every other field of theirs is served."""
+    answer = replay(coder, name, samplers=["top_k", "top_p"])
+    assert answer.status == 200, answer.body
+    assert "content" in answer.json
