@@ -51,6 +51,7 @@ class MessagesRequest(ChatRequest, kw_only=True):
         name: f'"{name}" is not a field of this endpoint' for name in _FOREIGN
     }
     HOSTED: ClassVar[Hosted] = MESSAGES
+    FORMAT: ClassVar[str] = "output_config.format"
 
     max_tokens: Many = LEFT_OUT
     system: Annotated[str | list[Any] | None, Meta(description="a string or an array of text blocks")] = None
@@ -80,7 +81,7 @@ def into_chat(request: MessagesRequest, settings: Settings) -> Thinking:
     request.tools = _tools(request.tools or [], left_out)
     _choose_tool(request)
     told, thinking = _thinking(request.thinking)
-    if "thinking_budget" in told and not request.grammar:  # a grammar covers the reasoning, too
+    if "thinking_budget" in told and not request.whole_text:  # a grammar covers the reasoning, too
         request.reasoning_budget_tokens = told["thinking_budget"]
     request.chat_template_kwargs = {**told, **(request.chat_template_kwargs or {})}
     if request.output_config is not None:

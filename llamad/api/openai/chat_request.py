@@ -233,7 +233,7 @@ def _budget(
     opens, ends, after = thought_tags(host.format)
     if wish.n_tokens <= 0 or not ends or (wish.on is False and not is_open):
         return None
-    if request.grammar or (request.grammar is None and service.constraint.grammar):
+    if request.whole_text or (request.whole_text is None and service.constraint.grammar):
         if has_budget(request):
             raise bad(
                 '"grammar" covers the whole text, reasoning included: it cannot be combined with a reasoning budget'
@@ -244,7 +244,7 @@ def _budget(
 
 def _leaves_no_thought(request: ChatRequest, service: Service, host: ChatHost) -> bool:
     """A grammar covers the whole text: without the tag that ends reasoning in it, there can be no reasoning."""
-    grammar = service.constraint.grammar if request.grammar is None else request.grammar
+    grammar = service.constraint.grammar if request.whole_text is None else request.whole_text
     end = host.format.think[1] if host.format.think else ""
     return bool(grammar and end) and end not in grammar
 

@@ -5,10 +5,12 @@ Pure functions on the event loop. chat_request.py and reasoning.py read a chat's
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta, Struct, field
 
+from llamad.api.openai import guided
 from llamad.api.request import constraints
 from llamad.api.request.errors import bad
 from llamad.api.request.hosted import CHAT, COMPLETIONS, Hosted
@@ -35,6 +37,8 @@ class OpenAiRequest(GenerationRequest, kw_only=True):
 
     LIMITS: ClassVar[tuple[str, ...]] = ("max_completion_tokens", "max_tokens", "n_predict")
     HOSTED: ClassVar[Hosted] = COMPLETIONS
+    # What response_format is called, for errors.
+    FORMAT: ClassVar[str] = "response_format"
 
     model: str | None = None
     max_completion_tokens: Length = LEFT_OUT
@@ -42,6 +46,20 @@ class OpenAiRequest(GenerationRequest, kw_only=True):
         None
     )
     stream_options: StreamOptions | None = None
+    structured_outputs: guided.StructuredOutputs | None = None
+    guided_json: guided.Schema = None
+    guided_regex: str | None = None
+    guided_choice: tuple[str, ...] = ()
+    guided_grammar: str | None = None
+    guided_json_object: bool = False
+    guided_whitespace_pattern: str | None = None
+
+    @property
+    def whole_text(self) -> str | None:
+        """What shapes the whole text, reasoning included: `grammar`, or what vLLM's clients send instead."""
+        more = self.structured_outputs or guided.StructuredOutputs()
+        other = self.guided_grammar or self.guided_regex or more.grammar or more.regex
+        return self.grammar or other or "".join(self.guided_choice or more.choice) or self.grammar
 
     @property
     def include_usage(self) -> bool:
@@ -78,6 +96,7 @@ class ChatRequest(OpenAiRequest, kw_only=True):
         """Free what has been read: the options live longer."""
         self.messages = []
         self.tools = self.functions = self.chat_template_kwargs = self.response_format = None
+        self.structured_outputs = self.guided_json = self.guided_grammar = None
 
 
 def settle(
@@ -90,46 +109,66 @@ def settle(
         most = service.settings.n_probs_max
         raise bad(f'"logprobs" may be at most {most} on this server (--n-probs-max)')
     request.n_probs = max(n_probs, request.n_probs)
-    wanted = _response_format(request)
-    if forced is not None and wanted is not None:
-        raise bad('"response_format" cannot be combined with a "tool_choice" that forces a call')
-    wanted = forced or wanted
-    if wanted is not None and (request.grammar or request.json_schema is not None):
-        raise bad(
-            '"grammar" and "json_schema" cannot be combined with "response_format" or a forced tool call'
-        )
-    return constraints.parse(request, wanted or service.constraint)
+    sent = [one for one in (_response_format(request), *_guided(request)) if one is not None]
+    if request.grammar or request.json_schema is not None:
+        own = "grammar" if request.grammar else "json_schema"
+        sent.append(constraints.Wanted(named=own))
+    if len(sent) > 1:
+        raise bad(" and ".join(f'"{one.named}"' for one in sent) + " cannot be combined: send one of them")
+    if forced is not None:
+        # A format is the content's, and a forced call leaves none. A grammar would be of the whole text.
+        if sent and sent[0].named != request.FORMAT:
+            raise bad(f'"{sent[0].named}" cannot be combined with a "tool_choice" that forces a call')
+        return forced
+    if sent and not sent[0].is_none:
+        return sent[0]
+    return constraints.parse(request, service.constraint)
+
+
+def _guided(request: OpenAiRequest) -> tuple[constraints.Wanted | None, ...]:
+    """The constraints of vLLM's fields."""
+    older = guided.StructuredOutputs(
+        json=request.guided_json,
+        regex=request.guided_regex,
+        choice=request.guided_choice,
+        grammar=request.guided_grammar,
+        json_object=request.guided_json_object,
+        whitespace_pattern=request.guided_whitespace_pattern,
+    )
+    newer = request.structured_outputs
+    return (
+        guided.wanted(newer, "structured_outputs.", request.strict) if newer is not None else None,
+        guided.wanted(older, "guided_", request.strict),
+    )
 
 
 def _response_format(request: OpenAiRequest) -> constraints.Wanted | None:
     """The constraint of `response_format`, in any of its forms; None if there is none."""
-    value, strict = request.response_format, request.strict
+    value, strict, name = request.response_format, request.strict, request.FORMAT
     if value is None or value == "auto":
         return None
     kind = value.get("type") if isinstance(value, dict) else None
     if not isinstance(value, dict) or not isinstance(kind, str):
-        raise bad('"response_format" must be an object with a "type"')
+        raise bad(f'"{name}" must be an object with a "type"')
     if kind in ("text", "auto"):
         return None
     if kind == "json_object":
+        schema = value.get("schema", {"type": "object"})
+    elif kind == "json_schema":
         schema = value.get("schema")
-        return constraints.wanted_schema({"type": "object"} if schema is None else _schema(schema), strict)
-    if kind != "json_schema":
-        raise bad(f'"response_format": unknown type "{kind[:64]}"; use text, json_object or json_schema')
-    schema = value.get("schema")
+        if schema is None:
+            schema = value.get("json_schema")
+            if isinstance(schema, dict) and schema.get("schema") is not None:
+                # OpenAI's own form; its "strict" needs no attention, as output is always constrained.
+                if schema.get("strict") is False:
+                    strict = False
+                schema = schema["schema"]
+        if schema is None:
+            raise bad(f'"{name}": "json_schema" is missing')
+    else:
+        raise bad(f'"{name}": unknown type "{kind[:64]}"; use text, json_object or json_schema')
     if schema is None:
-        schema = value.get("json_schema")
-        if isinstance(schema, dict) and schema.get("schema") is not None:
-            # OpenAI's own form; its "strict" needs no attention, as output is always constrained.
-            if schema.get("strict") is False:
-                strict = False
-            schema = schema["schema"]
-    if schema is None:
-        raise bad('"response_format": "json_schema" is missing')
-    return constraints.wanted_schema(_schema(schema), strict)
-
-
-def _schema(value: object) -> Any:
-    if not isinstance(value, dict | bool):
-        raise bad('"response_format": the schema must be an object')
-    return value
+        schema = {"type": "object"}
+    if not isinstance(schema, dict | bool):
+        raise bad(f'"{name}": the schema must be an object')
+    return dataclasses.replace(constraints.wanted_schema(schema, strict), named=name)

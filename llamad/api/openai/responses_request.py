@@ -42,6 +42,7 @@ class ResponseRequest(ChatRequest, kw_only=True):
         name: f'"{name}": responses are not stored; {instead}' for name, instead in _STORED.items()
     } | {name: f'"{name}" is not a field of this endpoint' for name in _FOREIGN}
     HOSTED: ClassVar[Hosted] = RESPONSES
+    FORMAT: ClassVar[str] = "text.format"
 
     input: Annotated[str | list[Any] | None, Meta(description="a string or a non-empty array of items")] = (
         None

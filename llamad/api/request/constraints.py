@@ -45,6 +45,7 @@ class Wanted:
     strict: bool = True
     tools: bytes | None = None
     before: str = ""
+    named: str = ""  # the request's field, for errors; empty: grammar, json_schema or tools
 
     @property
     def is_none(self) -> bool:
@@ -214,7 +215,7 @@ class Grammars:
         """On one of the threads, or at start-up: the text here, its automaton in the engine."""
         text, warnings = wanted.grammar, list[str]()
         if wanted.schema is not None:
-            text, warnings = self._convert(wanted.schema, wanted.strict)
+            text, warnings = self._convert(wanted.schema, wanted.strict, wanted.named)
             text = _behind(wanted.before, text)
         elif wanted.tools is not None:
             text = self._tool_grammar(wanted.tools)
@@ -228,11 +229,11 @@ class Grammars:
         n_bytes += len(wanted.schema or b"") + len(wanted.tools or b"")
         return Constraint(grammar, text, tuple(warnings), n_bytes)
 
-    def _convert(self, schema: bytes, strict: bool) -> tuple[str, list[str]]:
+    def _convert(self, schema: bytes, strict: bool, named: str) -> tuple[str, list[str]]:
         try:
             return self._converter.convert(schema, strict=strict)
         except SchemaError as error:
-            raise bad(f'"json_schema": {error}') from None
+            raise bad(f'"{named or "json_schema"}": {error}') from None
 
     def _tool_grammar(self, asked: bytes) -> str:
         try:
@@ -272,8 +273,8 @@ def _behind(before: str, text: str) -> str:
 
 def _refused(wanted: Wanted, error: GrammarError) -> ApiError:
     if wanted.schema is not None:
-        return bad(f'"json_schema": its grammar is rejected: {error.reason}')
+        return bad(f'"{wanted.named or "json_schema"}": its grammar is rejected: {error.reason}')
     if wanted.tools is not None:
         return bad(f'"tools": the grammar of their schemas is rejected: {error.reason}')
     where = f"line {error.line}, column {error.column}: " if error.line else ""
-    return bad(f'Failed to parse grammar ("grammar"): {where}{error.reason}')
+    return bad(f'Failed to parse grammar ("{wanted.named or "grammar"}"): {where}{error.reason}')

@@ -191,7 +191,7 @@ def test_no_form(official: openai.OpenAI, form: Any) -> None:
         ({"type": "xml"}, "unknown type"),
         ({"type": "json_schema"}, "missing"),
         ({"type": "json_schema", "json_schema": 3}, "must be an object"),
-        ({"type": "json_schema", "json_schema": {"type": 7}}, "json_schema"),
+        ({"type": "json_schema", "json_schema": {"type": 7}}, "response_format"),
         ({"type": "json_schema", "json_schema": {"name": "x", "schema": 5}}, "must be an object"),
         ([], '"type"'),
     ],

@@ -167,7 +167,6 @@ def test_function_named_as_a_choice(official: openai.OpenAI, name: str) -> None:
         ({"tool_choice": {"function": 3}}, "not among the tools"),
         ({"parallel_tool_calls": "no"}, '"parallel_tool_calls"'),
         ({"tools": None, "functions": 3}, '"functions"'),
-        ({"tool_choice": "required", "response_format": {"type": "json_object"}}, '"response_format"'),
         ({"tool_choice": "required", "grammar": 'root ::= "a"'}, '"grammar"'),
         (
             {

@@ -1,0 +1,99 @@
+"""Reads vLLM's fields that constrain an answer: `structured_outputs`, and `guided_*`, their older form.
+
+Pure functions on the event loop. Raises every 400 and 501 about these fields; a grammar covers the whole text.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Struct
+
+from llamad.api.request import constraints
+from llamad.api.request.errors import ApiError, bad
+from llamad.chat.schema import plain
+
+REGEX_MAX = 1024  # characters: it is converted on the event loop
+
+Schema = Annotated[
+    dict[str, Any] | str | bool | None, Meta(description="a JSON schema, as an object or a string")
+]
+
+
+class StructuredOutputs(Struct):
+    json: Schema = None
+    regex: str | None = None
+    choice: tuple[str, ...] = ()
+    grammar: str | None = None
+    json_object: bool = False
+    structural_tag: Any = None
+    whitespace_pattern: str | None = None
+    disable_any_whitespace: bool = False
+    disable_additional_properties: bool = False
+
+
+# Forms of output that no grammar here has.
+_MISSING = ("structural_tag", "whitespace_pattern", "disable_any_whitespace", "disable_additional_properties")
+_KINDS = ("json", "regex", "choice", "grammar", "json_object")
+
+
+def wanted(sent: StructuredOutputs, field: str, strict: bool) -> constraints.Wanted | None:
+    """The constraint; None if there is none. `field` is the start of a name in an error, with a dot or a line at its
+    end."""
+    for name in _MISSING:
+        if getattr(sent, name):
+            raise ApiError(501, f'"{field}{name}" is not supported; leave it out, or send a "grammar"')
+    given = [name for name in _KINDS if getattr(sent, name) not in (None, (), False)]
+    if sent.json is False:
+        given.insert(0, "json")
+    if not given:
+        return None
+    if len(given) > 1:
+        raise bad(
+            " and ".join(f'"{field}{name}"' for name in given) + " cannot be combined: send one of them"
+        )
+    named = field + given[0]
+    if given[0] == "json":
+        found = constraints.wanted_schema(_schema(sent.json, named), strict)
+    elif given[0] == "json_object":
+        found = constraints.wanted_schema({"type": "object"}, strict)
+    else:
+        found = constraints.Wanted(_grammar(sent, named))
+    return dataclasses.replace(found, named=named)
+
+
+def _schema(value: Any, named: str) -> Any:
+    if not isinstance(value, str):
+        return value
+    try:
+        schema = msgspec.json.decode(value)
+    except (ValueError, RecursionError) as error:
+        raise bad(f'"{named}" is not valid JSON: {error}') from None
+    if not isinstance(schema, dict | bool):
+        raise bad(f'"{named}" must be a JSON schema')
+    return schema
+
+
+def _grammar(sent: StructuredOutputs, named: str) -> str:
+    if sent.choice:
+        text = plain.of_texts(sent.choice)
+    elif sent.regex is not None:
+        text = _of_regex(sent.regex, named)
+    else:
+        text = sent.grammar or ""
+    if len(text) > constraints.GRAMMAR_CHARS_MAX:
+        raise bad(f'"{named}" may make a grammar of at most {constraints.GRAMMAR_CHARS_MAX} characters')
+    return text
+
+
+def _of_regex(pattern: str, named: str) -> str:
+    if len(pattern) > REGEX_MAX:
+        raise bad(f'"{named}" may have at most {REGEX_MAX} characters, not {len(pattern)}')
+    try:
+        return plain.of_regex(pattern)
+    except plain.Malformed as error:
+        raise bad(f'"{named}" is not a regular expression: {error}') from None
+    except plain.Unsupported as error:
+        raise bad(f'"{named}" cannot be honoured: {error}') from None
