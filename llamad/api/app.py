@@ -21,7 +21,7 @@ from llamad.api.native import (
     tokenize,
 )
 from llamad.api.native import slots as slot_list
-from llamad.api.openai import chat, completions, responses
+from llamad.api.openai import chat, completions, input_tokens, responses
 from llamad.api.request.errors import ApiError
 from llamad.api.service.auth import Keys
 from llamad.api.service.error_dialects import worded
@@ -74,8 +74,10 @@ class Api:
         self._add("POST", "/v1/completions", completions.handle)
         for path in ("/chat/completions", "/v1/chat/completions"):
             self._add("POST", path, chat.handle)
+            self._add("POST", path + "/input_tokens", input_tokens.of_chat)
         for path in ("/responses", "/v1/responses"):
             self._add("POST", path, responses.handle)
+            self._add("POST", path + "/input_tokens", input_tokens.of_response)
         self._add("POST", "/v1/messages", messages.handle)
         self._add("POST", "/v1/messages/count_tokens", messages.count_tokens)
         self._add("POST", "/apply-template", apply_template.apply_template)

@@ -16,8 +16,8 @@ from llamad.api.generate.job import Job, Part
 from llamad.api.generate.stream_event import TextFrame
 from llamad.api.openai import objects
 from llamad.api.openai.chat_request import Chat, settle_chat, start, with_chat
-from llamad.api.request import prompt as prompts
-from llamad.api.request.errors import ApiError, bad
+from llamad.api.openai.input_tokens import count
+from llamad.api.request.errors import ApiError
 from llamad.api.service import anthropic_errors as errors
 from llamad.api.service.reading import with_body
 from llamad.api.service.service import Service
@@ -27,7 +27,9 @@ from llamad.http import sse
 from llamad.http.exchange import Exchange
 from llamad.http.request import Response
 from llamad.options.option import LEFT_OUT
-from llamad.protocol.model_info import Model
+
+# Of a request without "max_tokens", which Anthropic requires and llama-server does not, unless -n says otherwise.
+MAX_TOKENS = 4096
 
 _encode = msgspec.json.Encoder().encode
 
@@ -123,16 +125,13 @@ def handle(service: Service, exchange: Exchange) -> None:
     """POST /v1/messages."""
     service.ready()
     n_bytes = len(exchange.request.body)
-    read = partial(_read, service, is_counted=False)
-    with_body(service, exchange, read, partial(_start, service, exchange, n_bytes))
+    with_body(service, exchange, partial(_read, service), partial(_start, service, exchange, n_bytes))
 
 
-def _read(
-    service: Service, body: bytes | memoryview, *, is_counted: bool
-) -> tuple[MessagesRequest, Thinking]:
+def _read(service: Service, body: bytes | memoryview) -> tuple[MessagesRequest, Thinking]:
     request = service.defaults.decode(MessagesRequest, body)
-    if request.max_tokens == LEFT_OUT and not is_counted:
-        raise bad('"max_tokens" is required')
+    if request.max_tokens == LEFT_OUT and request.n_predict < 0:
+        request.n_predict = MAX_TOKENS
     return request, into_chat(request, service.settings)
 
 
@@ -155,27 +154,6 @@ def count_tokens(service: Service, exchange: Exchange) -> None:
     """POST /v1/messages/count_tokens; also for a chat too long for the context."""
     service.ready()
     n_bytes = len(exchange.request.body)
-    read = partial(_read, service, is_counted=True)
-    then = partial(_count_chat, service, exchange)
-    with_body(service, exchange, read, lambda found: with_chat(service, exchange, found[0], n_bytes, then))
-
-
-def _count_chat(service: Service, exchange: Exchange, chat: Chat) -> None:
-    model = service.loaded()
-    if len(chat.prompt) <= prompts.TEXT_INLINE_MAX:
-        exchange.send(Response(200, _count(service, model, chat.prompt)))
-    else:
-        service.spawn(exchange, _count_later(service, exchange, model, chat.prompt))
-
-
-async def _count_later(service: Service, exchange: Exchange, model: Model, prompt: str) -> None:
-    answer = await service.texts.count(
-        service.client(exchange.request), len(prompt), partial(_count, service, model, prompt)
+    with_body(
+        service, exchange, partial(_read, service), lambda found: count(service, exchange, found[0], n_bytes)
     )
-    exchange.send(Response(200, answer))
-
-
-def _count(service: Service, model: Model, prompt: str) -> bytes:
-    n_system = len(service.system.tokens) // 4
-    tokens = model.vocab.tokenize(prompt.encode("utf-8", "replace"), not n_system, True)
-    return _encode({"input_tokens": n_system + len(tokens) // 4})

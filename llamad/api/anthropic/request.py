@@ -5,6 +5,7 @@ Pure functions on the event loop. Raises every 400 and 501 about Anthropic's own
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import msgspec
@@ -27,6 +28,10 @@ _FOREIGN = (
     " parallel_tool_calls functions function_call stream_options add_generation_prompt"
     " prompt n_probs post_sampling_probs return_tokens timings_per_token response_fields"
 ).split()
+
+
+_BILLING = "x-anthropic-billing-header:"
+_STAMP = re.compile(r"(\bcch=)[^;\s]{5}(?=;)")
 
 
 class ThinkingConfig(Struct):
@@ -158,7 +163,17 @@ def _flag(document: dict[str, Any], name: str) -> bool:
 
 def _system(value: str | list[Any] | None, left_out: LeftOut) -> list[dict[str, Any]]:
     content = _text(value, '"system"', left_out) if value else ""
+    if isinstance(content, str):
+        content = _steady(content)
+    else:
+        content = [{**part, "text": _steady(part["text"])} for part in content]
     return [{"role": "system", "content": content}] if content else []
+
+
+def _steady(text: str) -> str:
+    """Claude Code's billing line without the stamp that changes with every request: a prefix that changes cannot be
+    cached, nor anything after it."""
+    return _STAMP.sub(r"\1fffff", text, count=1) if text.startswith(_BILLING) else text
 
 
 def _messages(messages: list[Any], left_out: LeftOut) -> list[dict[str, Any]]:

@@ -27,7 +27,6 @@ def error_of(answer: Any, status: int) -> dict[str, Any]:
 
 
 WRONG = [
-    ({"messages": HELLO}, 400, "max_tokens"),
     ({"max_tokens": 0, "messages": HELLO}, 400, "max_tokens"),
     ({"max_tokens": 4}, 400, "messages"),
     ({"max_tokens": 4, "messages": [{"role": "robot", "content": "x"}]}, 400, "[0]"),

@@ -1,0 +1,75 @@
+"""Owns the endpoints that only count a chat's tokens: POST /v1/chat/completions/input_tokens, its like for
+/v1/responses, and the counting that Anthropic's endpoint shares.
+
+Runs on the event loop; long prompts are tokenized by a worker. A chat that is too long for the context is counted too.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from llamad.api.openai.chat_request import Chat, with_chat
+from llamad.api.openai.request import ChatRequest
+from llamad.api.openai.responses_request import ResponseRequest, into_chat
+from llamad.api.request import prompt as prompts
+from llamad.api.service.reading import with_body
+from llamad.api.service.service import Service
+from llamad.http.exchange import Exchange
+from llamad.http.request import Response
+from llamad.protocol.model_info import Model
+
+_OPENAI = {"object": "response.input_tokens"}
+
+
+def of_chat(service: Service, exchange: Exchange) -> None:
+    """POST /v1/chat/completions/input_tokens."""
+    service.ready()
+    n_bytes = len(exchange.request.body)
+    read = partial(service.defaults.decode, ChatRequest)
+    with_body(service, exchange, read, lambda request: count(service, exchange, request, n_bytes, **_OPENAI))
+
+
+def of_response(service: Service, exchange: Exchange) -> None:
+    """POST /v1/responses/input_tokens."""
+    service.ready()
+    n_bytes = len(exchange.request.body)
+    read = partial(_read_response, service)
+    with_body(service, exchange, read, lambda request: count(service, exchange, request, n_bytes, **_OPENAI))
+
+
+def _read_response(service: Service, body: bytes | memoryview) -> ResponseRequest:
+    request = service.defaults.decode(ResponseRequest, body)
+    into_chat(request)
+    return request
+
+
+def count(service: Service, exchange: Exchange, request: ChatRequest, n_bytes: int, **more: Any) -> None:
+    """Answer with the number of tokens, and `more`."""
+
+    def answer(chat: Chat) -> None:
+        model = service.loaded()
+        work = partial(_counted, service, model, chat.prompt, more)
+        if len(chat.prompt) <= prompts.TEXT_INLINE_MAX:
+            _send(exchange, request, work())
+        else:
+            service.spawn(exchange, later(len(chat.prompt), work))
+
+    async def later(n_chars: int, work: Any) -> None:
+        found = await service.texts.count(service.client(exchange.request), n_chars, work)
+        _send(exchange, request, found)
+
+    with_chat(service, exchange, request, n_bytes, answer)
+
+
+def _send(exchange: Exchange, request: ChatRequest, body: bytes) -> None:
+    headers = request.left_out.headers(exchange.request.request_id)
+    exchange.send(Response(200, body, headers=headers))
+
+
+def _counted(service: Service, model: Model, prompt: str, more: dict[str, Any]) -> bytes:
+    n_system = len(service.system.tokens) // 4
+    tokens = model.vocab.tokenize(prompt.encode("utf-8", "replace"), not n_system, True)
+    return msgspec.json.encode({"input_tokens": n_system + len(tokens) // 4, **more})
