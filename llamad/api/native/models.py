@@ -1,18 +1,37 @@
-"""Owns GET /models and /v1/models: the one model that this server has.
+"""Owns GET /models and /v1/models: the one model that this server has, in OpenAI's form, Ollama's beside it, or
+Anthropic's for its client.
 
 Runs on the event loop. Answers while the model is still loading, without its metadata.
 """
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import msgspec
 
 from llamad.api.request.errors import ApiError
+from llamad.api.service.error_dialects import is_anthropic
 from llamad.api.service.service import Service
 from llamad.http.exchange import Exchange
 from llamad.http.request import Response
+from llamad.models.host import State
+
+_STATUS = {
+    State.LOADING: "loading",
+    State.READY: "loaded",
+    State.FAILED: "failed",
+    State.DRAINING: "unloaded",
+}
+
+
+def _description(service: Service) -> tuple[str, str, str]:
+    """The model's architecture, size and quantization, as llama.cpp describes them; empty while it loads."""
+    model = service.host.model
+    words = model.info.description.split(" ", 2) if model is not None else []
+    family, size, ftype = [*words, "", "", ""][:3]
+    return family, size, ftype
 
 
 def _model_json(service: Service, name: str) -> dict[str, Any]:
@@ -23,6 +42,7 @@ def _model_json(service: Service, name: str) -> dict[str, Any]:
         "object": "model",
         "created": service.t_created,
         "owned_by": "llamacpp",
+        "status": {"value": _STATUS[service.host.state]},
         "meta": None,
     }
     model = service.host.model
@@ -31,18 +51,65 @@ def _model_json(service: Service, name: str) -> dict[str, Any]:
         entry["meta"] = {
             "vocab_type": info.vocab_type,
             "n_vocab": info.n_vocab,
+            "n_ctx": model.n_ctx_slot,
             "n_ctx_train": info.n_ctx_train,
             "n_embd": info.n_embd,
             "n_params": info.n_params,
             "size": info.size,
+            "ftype": _description(service)[2],
         }
     return entry
 
 
+def _ollama_json(service: Service, name: str) -> dict[str, Any]:
+    """Ollama's form, as llama-server lists it, with what is known."""
+    family, size, ftype = _description(service)
+    model = service.host.model
+    embeds = service.host.engine is None and model is not None
+    return {
+        "name": name,
+        "model": name,
+        "modified_at": _stamp(service.t_created),
+        "size": model.info.size if model is not None else 0,
+        "digest": "",
+        "type": "model",
+        "description": "",
+        "tags": [],
+        "capabilities": ["embedding"] if embeds else ["completion"],
+        "parameters": "",
+        "details": {
+            "parent_model": "",
+            "format": "gguf",
+            "family": family,
+            "families": [family] if family else [],
+            "parameter_size": size,
+            "quantization_level": ftype,
+        },
+    }
+
+
+def _anthropic_json(service: Service, name: str) -> dict[str, Any]:
+    return {"type": "model", "id": name, "display_name": name, "created_at": _stamp(service.t_created)}
+
+
+def _stamp(seconds: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
+
+
 def listing(service: Service, exchange: Exchange) -> None:
     """GET /models and /v1/models: always one model."""
-    listed = [_model_json(service, service.name_for(exchange.request))]
-    exchange.send(Response(200, msgspec.json.encode({"object": "list", "data": listed})))
+    name = service.name_for(exchange.request)
+    listed: dict[str, Any]
+    if is_anthropic(exchange.request):
+        data = [_anthropic_json(service, name)]
+        listed = {"data": data, "has_more": False, "first_id": name, "last_id": name}
+    else:
+        listed = {
+            "object": "list",
+            "data": [_model_json(service, name)],
+            "models": [_ollama_json(service, name)],
+        }
+    exchange.send(Response(200, msgspec.json.encode(listed)))
 
 
 def handle(service: Service, exchange: Exchange) -> None:
@@ -51,4 +118,5 @@ def handle(service: Service, exchange: Exchange) -> None:
     name = service.name_for(exchange.request)
     if wanted != name and wanted not in service.settings.aliases:
         raise ApiError(404, f'model "{wanted}" not found; this server has "{name}"')
-    exchange.send(Response(200, msgspec.json.encode(_model_json(service, name))))
+    form = _anthropic_json if is_anthropic(exchange.request) else _model_json
+    exchange.send(Response(200, msgspec.json.encode(form(service, name))))

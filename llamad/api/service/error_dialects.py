@@ -1,4 +1,5 @@
-"""Chooses the format of an error by path: Anthropic's under /v1/messages, OpenAI's everywhere else.
+"""Chooses the format of an error by path: Anthropic's under /v1/messages, and for its client under /v1/models; OpenAI's
+everywhere else.
 
 Runs on the event loop. Every error that is not formatted by a dialect goes through here.
 """
@@ -9,11 +10,20 @@ from llamad.api.request.errors import ApiError
 from llamad.api.service import anthropic_errors as anthropic
 from llamad.http.request import Request, Response
 
+_MODELS = "/v1/models"  # of both
+
+
+def is_anthropic(request: Request) -> bool:
+    """Whether the request is in Anthropic's dialect."""
+    path = request.path
+    if path == anthropic.PATH or path.startswith(anthropic.PATH + "/"):
+        return True
+    is_models = path == _MODELS or path.startswith(_MODELS + "/")
+    return is_models and "anthropic-version" in request.headers
+
 
 def worded(error: ApiError, request: Request | None) -> Response:
     """`request` is None if the error came before there was one."""
-    if request is not None and (
-        request.path == anthropic.PATH or request.path.startswith(anthropic.PATH + "/")
-    ):
+    if request is not None and is_anthropic(request):
         return anthropic.response(error, request.request_id)
     return error.response()

@@ -2,6 +2,7 @@
 
 from urllib.parse import quote
 
+import anthropic
 import pytest
 from support.fake_daemon import Faked
 from support.live_daemon import Live
@@ -19,6 +20,23 @@ def test_models(client):
         assert model["meta"]["n_vocab"] == 49152
         assert model["meta"]["n_ctx_train"] == 8192
         assert model["meta"]["n_params"] > 10**8
+        assert (model["meta"]["n_ctx"], model["meta"]["ftype"]) == (2048, "Q4_1")
+        assert model["status"] == {"value": "loaded"}
+        (other,) = listed["models"]
+        assert (other["name"], other["model"], other["capabilities"]) == ("smol", "smol", ["completion"])
+        assert other["size"] == model["meta"]["size"]
+        assert (other["details"]["family"], other["details"]["quantization_level"]) == ("llama", "Q4_1")
+
+
+def test_for_the_anthropic_client(client):
+    official = anthropic.Anthropic(
+        base_url=f"http://{client.host}:{client.port}", api_key="none", max_retries=0
+    )
+    (model,) = official.models.list()
+    assert (model.id, model.type, model.display_name) == ("smol", "model", "smol")
+    assert official.models.retrieve("smol") == model
+    with pytest.raises(anthropic.NotFoundError, match="not_found_error"):
+        official.models.retrieve("another")
 
 
 def test_one_model(client):
