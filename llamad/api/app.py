@@ -78,6 +78,8 @@ class Api:
         for path in ("/responses", "/v1/responses"):
             self._add("POST", path, responses.handle)
             self._add("POST", path + "/input_tokens", input_tokens.of_response)
+            self._add("GET", path + "/{id_response}", responses.retrieve)
+            self._add("DELETE", path + "/{id_response}", responses.delete, small=True)
         self._add("POST", "/v1/messages", messages.handle)
         self._add("POST", "/v1/messages/count_tokens", messages.count_tokens)
         self._add("POST", "/apply-template", apply_template.apply_template)

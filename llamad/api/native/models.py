@@ -19,7 +19,6 @@ from llamad.http.request import Response
 from llamad.models.host import State
 
 _STATUS = {
-    State.LOADING: "loading",
     State.READY: "loaded",
     State.FAILED: "failed",
     State.DRAINING: "unloaded",
@@ -42,7 +41,7 @@ def _model_json(service: Service, name: str) -> dict[str, Any]:
         "object": "model",
         "created": service.t_created,
         "owned_by": "llamacpp",
-        "status": {"value": _STATUS[service.host.state]},
+        "status": {"value": _STATUS.get(service.host.state, "loading")},
         "meta": None,
     }
     model = service.host.model

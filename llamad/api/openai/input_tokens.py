@@ -36,13 +36,14 @@ def of_response(service: Service, exchange: Exchange) -> None:
     """POST /v1/responses/input_tokens."""
     service.ready()
     n_bytes = len(exchange.request.body)
-    read = partial(_read_response, service)
+    read = partial(_read_response, service, exchange.request.key_name)
     with_body(service, exchange, read, lambda request: count(service, exchange, request, n_bytes, **_OPENAI))
 
 
-def _read_response(service: Service, body: bytes | memoryview) -> ResponseRequest:
+def _read_response(service: Service, key: str, body: bytes | memoryview) -> ResponseRequest:
     request = service.defaults.decode(ResponseRequest, body)
-    into_chat(request)
+    request.store = False
+    into_chat(request, service.responses, key)
     return request
 
 

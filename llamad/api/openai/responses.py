@@ -1,4 +1,4 @@
-"""Owns POST /v1/responses and the format of its responses, complete or as named events. Nothing is stored.
+"""Owns /v1/responses and the format of its responses, complete or as named events.
 
 Runs on the event loop. responses_request.py reads the request; responses_items.py makes the items of the answer.
 """
@@ -6,6 +6,7 @@ Runs on the event loop. responses_request.py reads the request; responses_items.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -16,9 +17,10 @@ from llamad.api.generate.stream_event import TextFrame
 from llamad.api.openai import objects
 from llamad.api.openai.chat_request import Chat, settle_chat, start, with_chat
 from llamad.api.openai.responses_items import Answer, Events
-from llamad.api.openai.responses_request import ResponseRequest, into_chat
+from llamad.api.openai.responses_request import Given, ResponseRequest, into_chat
 from llamad.api.request.errors import ApiError
 from llamad.api.service.reading import with_body
+from llamad.api.service.response_store import ResponseStore, Stored
 from llamad.api.service.service import Service
 from llamad.client.text_event import TextEvent
 from llamad.http import sse
@@ -51,11 +53,18 @@ def _within(data: bytes, text: bytes, logprobs: list[dict[str, Any]]) -> list[di
 
 
 class ResponseDialect:
-    """The dialect of one request: its id, and what it echoes of the request."""
+    """The dialect of one request: its id, and what it echoes of the request. `keep` stores the response."""
 
-    def __init__(self, chat: Chat, echo: dict[str, Any], generation: Options) -> None:
+    def __init__(
+        self,
+        chat: Chat,
+        echo: dict[str, Any],
+        generation: Options,
+        keep: Callable[[str, dict[str, Any]], bool] | None = None,
+    ) -> None:
         self.chat = chat
         self.echo = echo | {"temperature": generation.temperature, "top_p": generation.top_p}
+        self.keep = keep
         self.id = objects.new_id("resp_")
         self.created = int(time.time())
         self.events = Events()
@@ -78,8 +87,7 @@ class ResponseDialect:
             "error": None,
             "incomplete_details": {"reason": "max_output_tokens"} if status == "incomplete" else None,
             "background": False,
-            "previous_response_id": None,
-            "store": False,
+            "store": self.keep is not None,
             "truncation": "disabled",
             **self.echo,
         }
@@ -88,6 +96,12 @@ class ResponseDialect:
         if not self.chat.logprobs:
             return []
         return objects.chat_logprobs(part.job.model.vocab, piece, self.chat.n_top, False)
+
+    def _kept(self, response: dict[str, Any]) -> dict[str, Any]:
+        """The response, stored if it was asked for and is not too large."""
+        if self.keep is not None:
+            response["store"] = self.keep(self.id, response)
+        return response
 
     def _status(self, part: Part) -> str:
         return "incomplete" if objects.finish_reason(part) == "length" else "completed"
@@ -108,7 +122,7 @@ class ResponseDialect:
     def done(self, part: Part) -> bytes:
         answer, status = self._answer(part), self._status(part)
         out = answer.take(answer.parser.finish()) + answer.close(status)
-        response = self._response(status, answer.items, part)
+        response = self._kept(self._response(status, answer.items, part))
         return out + self.events.make(f"response.{status}", response=response)
 
     def end(self, job: Job) -> bytes:
@@ -127,7 +141,7 @@ class ResponseDialect:
                 if item["type"] == "message":
                     content = item["content"][0]
                     content["logprobs"] = _within(data, content["text"].encode(), logprobs)
-        return _encode(self._response(status, answer.items, part))
+        return _encode(self._kept(self._response(status, answer.items, part)))
 
     def failed(self, error: ApiError) -> bytes:
         """The event's own fields, and the usual error object."""
@@ -142,24 +156,56 @@ def handle(service: Service, exchange: Exchange) -> None:
     """POST /v1/responses and /responses."""
     service.ready()
     n_bytes = len(exchange.request.body)
-    with_body(service, exchange, partial(_read, service), partial(_start, service, exchange, n_bytes))
+    read = partial(_read, service, exchange.request.key_name)
+    with_body(service, exchange, read, partial(_start, service, exchange, n_bytes))
 
 
-def _read(service: Service, body: bytes | memoryview) -> tuple[ResponseRequest, dict[str, Any]]:
+def _read(service: Service, key: str, body: bytes | memoryview) -> tuple[ResponseRequest, Given]:
     request = service.defaults.decode(ResponseRequest, body)
-    return request, into_chat(request)
+    return request, into_chat(request, service.responses, key)
 
 
-def _start(
-    service: Service, exchange: Exchange, n_bytes: int, found: tuple[ResponseRequest, dict[str, Any]]
-) -> None:
+def _start(service: Service, exchange: Exchange, n_bytes: int, found: tuple[ResponseRequest, Given]) -> None:
     model, engine = service.ready()
-    request, echo = found
+    request, given = found
+    keep = None
+    if given.items is not None:
+        keep = partial(_keep, service.responses, exchange.request.key_name, given.items)
 
     def answer(chat: Chat) -> None:
         constraint = settle_chat(chat, request, service)
-        dialect = ResponseDialect(chat, echo, request)
+        dialect = ResponseDialect(chat, given.echo, request, keep)
         job = Job(service, exchange, request, constraint, model, engine, dialect, markers=True)
         start(chat, job)
 
     with_chat(service, exchange, request, n_bytes, answer)
+
+
+def _keep(store: ResponseStore, key: str, items: bytes, id: str, response: dict[str, Any]) -> bool:
+    """Whether the response is small enough to be stored."""
+    stored = Stored(_encode(response), items)
+    if not store.can_keep(stored.n_bytes):
+        return False
+    store.keep(key, id, stored)
+    return True
+
+
+def retrieve(service: Service, exchange: Exchange) -> None:
+    """GET /v1/responses/{id_response}."""
+    id, key = exchange.request.params["id_response"], exchange.request.key_name
+    stored = service.responses.find(key, id)
+    if stored is None:
+        raise _not_stored(id)
+    exchange.send(Response(200, stored.body))
+
+
+def delete(service: Service, exchange: Exchange) -> None:
+    """DELETE /v1/responses/{id_response}."""
+    id, key = exchange.request.params["id_response"], exchange.request.key_name
+    if not service.responses.drop(key, id):
+        raise _not_stored(id)
+    exchange.send(Response(200, _encode({"id": id, "object": "response", "deleted": True})))
+
+
+def _not_stored(id: str) -> ApiError:
+    return ApiError(404, f'response "{id[:64]}" is not stored (any more)')

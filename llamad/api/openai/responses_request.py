@@ -5,21 +5,22 @@ Pure functions on the event loop. Raises every 400 and 501 about this endpoint's
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, NamedTuple
 
+import msgspec
 from msgspec import Meta
 
 from llamad.api.openai.reasoning import effort
 from llamad.api.openai.request import ChatRequest, Effort
 from llamad.api.request.errors import ApiError, bad
 from llamad.api.request.hosted import RESPONSES, Hosted, LeftOut
+from llamad.api.service.response_store import ResponseStore
 from llamad.options.option import LEFT_OUT
 from llamad.options.table import Many
 
-# Fields that refer to something stored: nothing is.
-_STORED = {
-    "previous_response_id": "send the whole conversation as input",
-    "conversation": "send the whole conversation as input",
+# Fields that refer to something that is not stored here.
+_ELSEWHERE = {
+    "conversation": 'send "previous_response_id", or the whole conversation as input',
     "prompt": "send the prompt's text as instructions or input",
 }
 _INCLUDES = (
@@ -39,7 +40,7 @@ class ResponseRequest(ChatRequest, kw_only=True):
 
     LIMITS: ClassVar[tuple[str, ...]] = ("max_output_tokens",)
     REFUSED: ClassVar[dict[str, str]] = {
-        name: f'"{name}": responses are not stored; {instead}' for name, instead in _STORED.items()
+        name: f'"{name}" is not stored on this server; {instead}' for name, instead in _ELSEWHERE.items()
     } | {name: f'"{name}" is not a field of this endpoint' for name in _FOREIGN}
     HOSTED: ClassVar[Hosted] = RESPONSES
     FORMAT: ClassVar[str] = "text.format"
@@ -54,16 +55,24 @@ class ResponseRequest(ChatRequest, kw_only=True):
     include: tuple[str, ...] = ()
     metadata: dict[str, Any] | None = None
     user: Any = None
-    store: bool = False
+    store: bool = True
+    previous_response_id: str | None = None
 
     def drop_documents(self) -> None:
         super().drop_documents()
         self.input = self.text = self.reasoning = self.metadata = None
 
 
-def into_chat(request: ResponseRequest) -> dict[str, Any]:
-    """Turn the request into a chat, in place; returns what the response echoes of it. Raises ApiError for what cannot
-    be honoured."""
+class Given(NamedTuple):
+    """What the response needs of its request: the fields that it echoes, and the conversation so far as JSON, if it
+    shall be stored."""
+
+    echo: dict[str, Any]
+    items: bytes | None
+
+
+def into_chat(request: ResponseRequest, store: ResponseStore, key: str) -> Given:
+    """Turn the request into a chat, in place. Raises ApiError for what cannot be honoured."""
     for name in request.include:
         if name not in _INCLUDES:
             request.left_out.add(name, "include")
@@ -73,6 +82,7 @@ def into_chat(request: ResponseRequest) -> dict[str, Any]:
         "max_output_tokens": None if limit == LEFT_OUT else limit,
         "metadata": request.metadata or {},
         "parallel_tool_calls": request.parallel_tool_calls is not False,
+        "previous_response_id": request.previous_response_id,
         "reasoning": request.reasoning or {"effort": None, "summary": None},
         "text": request.text or {"format": {"type": "text"}},
         "tool_choice": request.tool_choice or "auto",
@@ -80,13 +90,40 @@ def into_chat(request: ResponseRequest) -> dict[str, Any]:
         "top_logprobs": request.top_logprobs,
         "user": request.user or None,
     }
-    request.messages = _instructions(request.instructions) + _messages(request.input, request.left_out)
+    items = _conversation(request, store, key)
+    request.messages = _instructions(request.instructions) + _messages(items, request.left_out)
     tools, request.tool_choice = _tools(request)
     request.tools = [_function(tool) for tool in tools]
     request.response_format = _format(request.text, request.left_out)
     request.logprobs = "message.output_text.logprobs" in request.include or request.top_logprobs > 0
     request.reasoning_effort = _effort(request.reasoning)
-    return echo
+    return Given(echo, msgspec.json.encode(items) if request.store else None)
+
+
+def _conversation(request: ResponseRequest, store: ResponseStore, key: str) -> list[Any]:
+    """The items of the earlier turns, then the request's own, with the stored ones that these refer to."""
+    sent, before, previous = request.input, list[Any](), request.previous_response_id
+    if not sent:
+        raise bad('"input" must be a string or a non-empty array of items')
+    if previous is not None:
+        stored = store.find(key, previous)
+        if stored is None:
+            raise bad(
+                f'"previous_response_id": "{previous[:64]}" is not stored (any more);'
+                " send the whole conversation as input"
+            )
+        before = stored.conversation()
+    own = [{"role": "user", "content": sent}] if isinstance(sent, str) else sent
+    return before + [_referred(item, i, store, key) for i, item in enumerate(own)]
+
+
+def _referred(item: Any, i: int, store: ResponseStore, key: str) -> Any:
+    if not isinstance(item, dict) or item.get("type") != "item_reference":
+        return item
+    found = store.item(key, item["id"]) if isinstance(item.get("id"), str) else None
+    if found is None:
+        raise bad(f'"input[{i}]": the item that it refers to is not stored (any more); send the item itself')
+    return found
 
 
 def _effort(reasoning: dict[str, Any] | None) -> Effort | None:
@@ -149,12 +186,8 @@ def _instructions(text: str | None) -> list[dict[str, Any]]:
     return [{"role": "system", "content": text}] if text else []
 
 
-def _messages(items: str | list[Any] | None, left_out: LeftOut) -> list[dict[str, Any]]:
+def _messages(items: list[Any], left_out: LeftOut) -> list[dict[str, Any]]:
     """The items as messages. An assistant's reasoning, text and calls are separate items, but one message in a chat."""
-    if isinstance(items, str):
-        return [{"role": "user", "content": items}]
-    if not items:
-        raise bad('"input" must be a string or a non-empty array of items')
     out: list[dict[str, Any]] = []
     turn: dict[str, Any] | None = None  # the assistant's message in progress
     for i, item in enumerate(items):
@@ -178,8 +211,6 @@ def _messages(items: str | list[Any] | None, left_out: LeftOut) -> list[dict[str
                 turn = {"role": "assistant", "content": None}
                 out.append(turn)
             _add(turn, kind, item, where)
-        elif kind == "item_reference":
-            raise bad(f"{where}: items are not stored; send the item itself")
         elif isinstance(kind, str):
             left_out.add(kind, "input")
         else:

@@ -23,6 +23,7 @@ from llamad.api.service.chat_template import make_host, turn_end
 from llamad.api.service.error_dialects import worded
 from llamad.api.service.metrics import Metrics
 from llamad.api.service.prompt_files import PromptFiles
+from llamad.api.service.response_store import ResponseStore
 from llamad.api.service.text_workers import TextWorkers
 from llamad.base.fair_count import FairCount
 from llamad.base.fair_pool import FairPool
@@ -112,6 +113,7 @@ class Service:
         # State actions that run or wait for their slot.
         self.state_actions = FairCount(settings.n_parallel + settings.queue_max)
         self.breakers = Breakers()
+        self.responses = ResponseStore()
         self.streams: set[Stream] = set()
         # Requests whose texts or grammars are with a worker; they count as queued.
         self._preparing = FairCount(settings.n_parallel + settings.queue_max)

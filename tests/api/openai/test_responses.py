@@ -206,7 +206,7 @@ def test_wrong_requests(client: Any, body: dict[str, Any], status: int, named: s
 
 
 def test_typed_errors(official: openai.OpenAI) -> None:
-    with pytest.raises(openai.BadRequestError, match="responses are not stored"):
+    with pytest.raises(openai.BadRequestError, match="is not stored"):
         ask(official, previous_response_id="resp_1")
 
 
