@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct, field
 
+from llamad.api.request import prompt as prompts
 from llamad.api.request.body import Body
 from llamad.api.request.errors import ApiError, bad
 from llamad.api.service.reading import with_body
@@ -28,7 +29,9 @@ SHORT_MAX = 16384
 
 
 class TokenizeRequest(Struct):
-    content: str = ""
+    content: Annotated[
+        str | list[Any], Meta(description="a string, or an array of strings and token ids")
+    ] = ""
     add_special: bool = False
     parse_special: bool = True
     with_pieces: bool = False
@@ -48,12 +51,13 @@ def tokenize(service: Service, exchange: Exchange) -> None:
 
 
 def _tokenize(service: Service, exchange: Exchange, request: TokenizeRequest) -> None:
-    model = service.loaded()
-    if len(request.content) > SHORT_MAX:
+    model, sent = service.loaded(), request.content
+    n_chars = prompts.n_chars([sent])
+    if n_chars > SHORT_MAX or isinstance(sent, list):
         work = partial(_tokens_json, model, request, service.settings.answer_max_bytes)
-        service.spawn(exchange, _in_worker(service, exchange, len(request.content), work))
+        service.spawn(exchange, _in_worker(service, exchange, n_chars, work))
         return
-    content = request.content.encode("utf-8", "replace")
+    content = sent.encode("utf-8", "replace")
     answer = partial(_send_tokens, service, exchange, model, request.with_pieces)
     service.tokenizing().submit(content, request.add_special, request.parse_special, answer)
 
@@ -72,9 +76,17 @@ def _send_tokens(
 
 
 def _tokens_json(model: Model, request: TokenizeRequest, bytes_max: int) -> bytes:
-    content = request.content.encode("utf-8", "replace")
-    found = model.vocab.tokenize(content, request.add_special, request.parse_special)
-    return _found_json(model, found, request.with_pieces, bytes_max)
+    sent, parts = request.content, []
+    for i, one in enumerate([sent] if isinstance(sent, str) else sent):
+        if isinstance(one, str):
+            text = one.encode("utf-8", "replace")
+            parts.append(model.vocab.tokenize(text, request.add_special and i == 0, request.parse_special))
+            continue
+        packed = token_ids.pack([one], model.vocab.n_vocab)
+        if packed is None:
+            raise bad('"content": an array may hold strings and token ids of the vocabulary only')
+        parts.append(packed)
+    return _found_json(model, b"".join(parts), request.with_pieces, bytes_max)
 
 
 def _found_json(model: Model, found: bytes, with_pieces: bool, bytes_max: int) -> bytes:

@@ -10,7 +10,7 @@ from array import array
 from collections.abc import Sequence
 from typing import Any, cast
 
-from llamad.api.request.errors import bad, too_long
+from llamad.api.request.errors import ApiError, bad, too_long
 from llamad.api.request.text_limits import TEXT_INLINE_MAX as TEXT_INLINE_MAX
 from llamad.api.request.text_limits import check_size, limited
 from llamad.protocol.model_info import Model
@@ -44,16 +44,16 @@ def split(value: Any, prompts_max: int, n_ctx: int) -> Prompts:
     """One or several prompts: each a string, a list of token ids, or a list of ids and strings.
 
     Lengths are checked before elements, so that a huge array costs no time on the event loop."""
-    if isinstance(value, str):
-        return Prompts((value,))
+    if isinstance(value, str | dict):
+        return Prompts((unwrapped(value, "prompt"),))
     if not isinstance(value, list) or not value:
         raise bad('"prompt" must be a string, or a non-empty array of strings, token ids or such arrays')
     if len(value) >= n_ctx and type(value[0]) is int:
         raise too_long(len(value), n_ctx)
     if len(value) > max(n_ctx, prompts_max):
         raise bad(f'"prompt" may hold at most {prompts_max} prompts (--prompts-max)')
-    if any(isinstance(one, list) for one in value) or all(isinstance(one, str) for one in value):
-        prompts = value
+    if any(isinstance(one, list | dict) for one in value) or all(isinstance(one, str) for one in value):
+        prompts = [unwrapped(one, "prompt") for one in value]
     else:
         prompts = [value]
     if len(prompts) > prompts_max:
@@ -61,6 +61,18 @@ def split(value: Any, prompts_max: int, n_ctx: int) -> Prompts:
     for prompt in prompts:
         _check(prompt, n_ctx)
     return Prompts(prompts)
+
+
+def unwrapped(value: Any, field: str) -> Any:
+    """The text of a prompt object, {"prompt_string": text, "multimodal_data": [...]}; any other value as it is."""
+    if not isinstance(value, dict):
+        return value
+    text = value.get("prompt_string")
+    if not isinstance(text, str):
+        raise bad(f'"{field}": an object must have a "prompt_string"')
+    if value.get("multimodal_data"):
+        raise ApiError(501, f'"{field}": "multimodal_data" cannot be used; this model reads text only')
+    return text
 
 
 def _check(prompt: Any, n_ctx: int) -> None:

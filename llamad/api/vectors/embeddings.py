@@ -30,7 +30,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 Input = Annotated[
-    str | list[Any] | None,
+    str | list[Any] | dict[str, Any] | None,
     Meta(description="a string, or an array of strings, token ids or arrays of token ids"),
 ]
 
@@ -84,7 +84,7 @@ def _start(service: Service, exchange: Exchange, is_openai: bool, request: Embed
 
 def _parse(
     service: Service, embedder: Embedder, request: EmbeddingRequest, is_openai: bool
-) -> tuple[str | list[Any], Wanted]:
+) -> tuple[str | list[Any] | dict[str, Any], Wanted]:
     """The texts, and the options."""
     field, given = "input", request.input
     if given is None:

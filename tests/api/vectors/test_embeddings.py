@@ -146,7 +146,7 @@ def test_other_norms(embedding: Any) -> None:
         ({"input": ["a", ""]}, '"input[1]" must not be empty'),
         ({"input": [[]]}, '"input" must not be empty'),
         ({"input": 5}, '"input" must be a string, or an array'),
-        ({"input": {"a": 1}}, '"input" must be a string, or an array'),
+        ({"input": {"a": 1}}, '"input": an object must have a "prompt_string"'),
         ({"input": ["a", None]}, '"input[1]" must be a string or an array of token ids'),
         ({"input": [[1, 2.5]]}, '"input" must be a string or an array of token ids'),
         ({"input": [True]}, '"input" must be a string or an array of token ids'),
@@ -239,3 +239,15 @@ def test_a_stream_goes_on_while_vectors_are_computed(beside: Any) -> None:
             n_between += 1
     assert text == alone
     assert n_between >= 2
+
+
+def test_objects(embedding: Any) -> None:
+    """A text may be wrapped, as a prompt may."""
+    wrapped = {"prompt_string": "A text."}
+    plain = embedding.post("/v1/embeddings", {"input": ["A text.", "B"]}).json["data"]
+    assert embedding.post("/v1/embeddings", {"input": [wrapped, "B"]}).json["data"] == plain
+    assert embedding.post("/embeddings", {"content": wrapped}).json == (
+        embedding.post("/embeddings", {"content": "A text."}).json
+    )
+    for wrong, status in (({}, 400), ({**wrapped, "multimodal_data": ["AA"]}, 501)):
+        assert embedding.post("/v1/embeddings", {"input": wrong}).status == status
