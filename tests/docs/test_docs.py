@@ -167,7 +167,9 @@ def unnamed(pattern: str) -> str:
 def test_the_api_page_lists_every_endpoint(routes: set[tuple[str, str]]) -> None:
     listed = [
         (method, unnamed(path))
-        for method, paths in re.findall(r"^\| (GET|POST|DELETE) \| ([^|]+) \|", text(ROOT / "docs" / "api.md"), re.M)
+        for method, paths in re.findall(
+            r"^\| (GET|POST|DELETE) \| ([^|]+) \|", text(ROOT / "docs" / "api.md"), re.M
+        )
         for path in SPAN.findall(paths)
     ]
     assert sorted(listed) == sorted(routes)

@@ -54,7 +54,6 @@ class ResponseRequest(ChatRequest, kw_only=True):
     reasoning: dict[str, Any] | None = None
     include: tuple[str, ...] = ()
     metadata: dict[str, Any] | None = None
-    user: Any = None
     store: bool = True
     previous_response_id: str | None = None
 

@@ -81,7 +81,7 @@ class Defaults:
         defaults |= msgspec.structs.asdict(self.options) | dict.fromkeys(_OF_TWO_NAMES, LEFT_OUT)
         for name, why in struct.REFUSED.items():
             hints[name] = Annotated[Refused, msgspec.Meta(description=why)]
-        hosted = dict.fromkeys(struct.HOSTED.fields, Any)
+        hosted = {name: hints.get(name, Any) for name in struct.HOSTED.fields}
         hints |= hosted
         fields = [(name, hints[name], defaults.get(name)) for name in {**FIELDS, **struct.REFUSED, **hosted}]
         return cast("type[T]", msgspec.defstruct(struct.__name__, fields, bases=(struct,), kw_only=True))
