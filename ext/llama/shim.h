@@ -17,7 +17,7 @@ extern "C" {
 typedef struct llamad_context llamad_context;
 
 typedef struct llamad_load_state {
-    int32_t permille;  /* of the loading, once the vocabulary is read; written by the loading thread, atomically */
+    int32_t permille;  /* of the loading; written by the loading thread, atomically */
     int32_t cancel;    /* set to 1 to stop loading */
     int32_t n_threads; /* that may rearrange weights */
     int32_t api_only;  /* llama.cpp alone tokenizes what lies between special tokens: no words and merges of our own */

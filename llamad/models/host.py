@@ -203,7 +203,7 @@ class Host:
         assert control is not None
         while not isinstance(message := await self._inbox.get(), Loaded | LoadFailed):
             if isinstance(message, Progress) and self._vocab is None:
-                await self._read_vocab()  # while the engine reads the weights
+                await self._read_vocab()  # while the engine opens the device and the weights
         if isinstance(message, LoadFailed):
             raise LoadError(message.reason)
         await self._read_vocab()
@@ -229,7 +229,7 @@ class Host:
 
     async def _read_vocab(self) -> None:
         """The file's vocabulary, if there is none yet or the file was replaced. llama.cpp aborts on broken ones: only
-        once the engine has read it."""
+        once the engine has checked it."""
         settings = self.settings
 
         def read() -> tuple[FileId, Vocab]:

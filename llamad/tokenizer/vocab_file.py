@@ -1,7 +1,6 @@
 """Opens the vocabulary of a GGUF file for the front: no weights, no device, nothing that computes.
 
-Runs in a worker thread. llama.cpp aborts on some broken vocabularies, so this is for a file that an engine has opened
-already.
+Runs in a worker thread. llama.cpp aborts on some broken vocabularies, so this is for a file that an engine has checked.
 """
 
 from __future__ import annotations

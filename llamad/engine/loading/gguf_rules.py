@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import os
 import re
+from collections.abc import Callable
 
 from llamad._llama import lib
 from llamad.engine.loading.gguf_archs import (
@@ -303,8 +304,11 @@ def _parts(path: str, head: Head) -> list[str]:
     return [f"{found[1]}-{i:05}-of-{n:05}.gguf" for i in range(2, n + 1)]
 
 
-def check_gguf(settings: Settings, has_gpu: bool) -> None:
-    """Raises LoadError with a sentence that names what is wrong."""
+def check_gguf(
+    settings: Settings, has_gpu: Callable[[], bool], on_vocabulary: Callable[[], None] = lambda: None
+) -> None:
+    """Calls `on_vocabulary` once the vocabulary can be read without harm, and only then asks for a GPU, which takes
+    long. Raises LoadError with a sentence that names what is wrong."""
     path = settings.model
     head = read_head(path)
     try:
@@ -314,7 +318,9 @@ def check_gguf(settings: Settings, has_gpu: bool) -> None:
         _check_heads(model)
         _check_experts(model)
         _check_vocabulary(model)
-        _check_tensors(head, has_gpu)
+        if not parts:
+            on_vocabulary()
+        _check_tensors(head, has_gpu())
     except Malformed as error:
         raise error.at(path) from None
     finally:
@@ -326,7 +332,7 @@ def check_gguf(settings: Settings, has_gpu: bool) -> None:
             )
         head = read_head(part)
         try:
-            _check_tensors(head, has_gpu)
+            _check_tensors(head, has_gpu())
         except Malformed as error:
             raise error.at(part) from None
         finally:

@@ -22,8 +22,11 @@ class Loading:
 
     @property
     def permille(self) -> int:
-        """-1 until llama.cpp has read the vocabulary."""
+        """-1 until the vocabulary is known to be harmless to read."""
         return int(self._state.permille)
+
+    def begin(self) -> None:
+        self._state.permille = 0
 
     @property
     def pointer(self) -> Any:
@@ -87,7 +90,7 @@ def open_model(settings: Settings, n_threads: int, loading: Loading) -> Any:
     """The model's handle. Raises LoadError."""
     _check_file(settings.model)
     _backend(settings)
-    check_gguf(settings, memory.has_gpu() and settings.devices != ("none",))
+    check_gguf(settings, lambda: settings.devices != ("none",) and memory.has_gpu(), loading.begin)
     # What the parameters point to is kept alive until llama.cpp has read it.
     params = lib.llama_model_default_params()
     params.devices = devices = _devices(settings.devices)

@@ -91,10 +91,13 @@ def test_metadata_can_be_overridden():
     model.close()
 
 
-def test_the_progress_of_a_load_begins_when_the_vocabulary_is_read():
+def test_the_progress_of_a_load_begins_when_the_vocabulary_is_checked(monkeypatch):
     loading = Loading()
     assert loading.permille == -1
+    devices: list[int] = []
+    monkeypatch.setattr(memory, "has_gpu", lambda: bool(devices.append(loading.permille)))
     load(parse(["-m", model_path(), "-c", "512"], {}).settings, 1, loading).close()
+    assert devices[0] == 0  # the front can read it while the devices are opened
     assert loading.permille == 1000
     broken = Loading()
     with pytest.raises(LoadError, match="No such file"):
