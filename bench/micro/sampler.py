@@ -16,7 +16,7 @@ from llamad.engine.llama_log import LlamaLog
 from llamad.engine.loading.model import load
 from llamad.engine.loading.opening import Loading
 from llamad.engine.testing.sampler_probe import SamplerProbe
-from llamad.flags import parse
+from llamad.flags.parse import parse
 from llamad.options.table import Options
 from llamad.protocol.sampling_params import Sampling
 from llamad.tokenizer.dry_breakers import pack_breakers

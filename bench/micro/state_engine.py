@@ -14,7 +14,7 @@ from bench import programs
 from bench.errors import BenchError
 from bench.state import Row, add_flags, show
 from llamad.client.task import Done, RequestContext, Task
-from llamad.flags import parse
+from llamad.flags.parse import parse
 from llamad.models.host import Host
 from llamad.options.table import Options
 from llamad.protocol.sampling_params import Sampling

@@ -1,7 +1,7 @@
 """Owns one engine process: its start, its control socket, its log, its end.
 
-Started by the program before it imports the rest of itself, so this module must import little; attach() and what
-follows run on the event loop.
+Started by the program before it imports the rest of itself, flags included, so this module must import little;
+attach() and what follows run on the event loop.
 """
 
 from __future__ import annotations
@@ -9,26 +9,23 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
-import pickle
 import signal
 import socket
 import sys
 from collections import deque
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import llamad
-from llamad.flags.settings import Settings
 from llamad.protocol import process
 from llamad.protocol.blobs import arena_fd
 from llamad.protocol.channel import Descriptors
-from llamad.protocol.control_messages import Start, packed
 
 if TYPE_CHECKING:
     import asyncio
 
     from llamad.client.control import Control
+    from llamad.flags.settings import Settings
     from llamad.protocol.control_messages import FromEngine
 
 log = logging.getLogger("llamad.engine")
@@ -40,9 +37,10 @@ LAST_WORDS_SECONDS = 1.0
 
 
 class EngineProcess:
-    """Raises OSError where the system has no more processes, descriptors or shared memory."""
+    """A process without a model until begin(). Raises OSError where the system has no more processes, descriptors or
+    shared memory."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self) -> None:
         self._socket, theirs = socket.socketpair()
         opened = [self._socket.detach(), theirs.detach()]
         try:
@@ -59,9 +57,6 @@ class EngineProcess:
             raise
         control, theirs_fd, self._log_fd, their_log = opened
         self._socket = socket.socket(fileno=control)
-        self._socket.sendall(
-            packed(Start(pickle.dumps(settings)))
-        )  # it begins while this process still imports
         os.close(theirs_fd)
         os.close(their_log)
         self.control: Control | None = None
@@ -73,6 +68,25 @@ class EngineProcess:
         self._status: int | None = None  # its exit status, once it has one
         self._is_lost = False  # its end of the control socket is closed
         self._is_dumping = False  # its log is Python's stacks from here on
+
+    def begin(self, settings: Settings) -> None:
+        """Let it open the model, while this process imports the rest of itself."""
+        import pickle
+
+        from llamad.protocol.control_messages import Start, packed
+
+        try:
+            self._socket.sendall(packed(Start(pickle.dumps(settings))))
+        except OSError:
+            pass  # it has ended; attach() will say why
+
+    def abandon(self) -> None:
+        """It is not needed, and was never attached."""
+        os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
+        self._socket.close()
+        os.close(self._log_fd)
+        self.descriptors.close()
 
     def _spawn(self, control: int, log_fd: int) -> int:
         channel = self.descriptors
@@ -91,7 +105,7 @@ class EngineProcess:
             (os.POSIX_SPAWN_DUP2, log_fd, 2),
             *((os.POSIX_SPAWN_DUP2, fd, process.CONTROL_FD + i) for i, fd in enumerate(own)),
         ]
-        folder = str(Path(llamad.__file__).parents[1])
+        folder = os.path.dirname(os.path.dirname(llamad.__file__))
         path = os.pathsep.join([folder, *filter(None, [os.environ.get("PYTHONPATH")])])
         return os.posix_spawn(
             sys.executable,
@@ -132,21 +146,13 @@ class EngineProcess:
         import asyncio
 
         if self.ended is None:
-            self._abandon()
+            self.abandon()
             return
         done, _ = await asyncio.wait([self.ended], timeout=STOP_SECONDS)
         if not done:
             self._why = "the daemon is stopping"
             os.kill(self.pid, signal.SIGKILL)
             await self.ended
-
-    def _abandon(self) -> None:
-        """It was never attached."""
-        os.kill(self.pid, signal.SIGKILL)
-        os.waitpid(self.pid, 0)
-        self._socket.close()
-        os.close(self._log_fd)
-        self.descriptors.close()
 
     def _on_end(self) -> None:
         import asyncio

@@ -77,7 +77,7 @@ class Host:
         # Called when an engine serves, before any request sees it. May raise LoadError.
         self.engine_ready: Callable[[Engine], Awaitable[None]] | None = None
         self.engine_ended: Callable[[], None] | None = None
-        self._process = process  # if one was started already
+        self._process = process  # if one has begun already
         self._markers: list[str] = []
         self._vocab: tuple[FileId, Vocab] | None = None
         self._shown = -1  # of the load's progress
@@ -162,8 +162,10 @@ class Host:
     async def _run_engine(self) -> tuple[float | None, str]:
         """One engine, from its start to its end: how long it served (None: it never did), and why it ended. Raises
         LoadError, OSError."""
-        process = self._process or EngineProcess(self.settings)
-        self._process = process
+        process = self._process
+        if process is None:
+            self._process = process = EngineProcess()
+            process.begin(self.settings)
         self._inbox = asyncio.Queue()
         self._shown, self._load_failed = -1, ""
         t_start, t_ready = time.monotonic(), None

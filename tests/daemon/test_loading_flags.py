@@ -4,7 +4,7 @@ import pytest
 from support.live_daemon import Live
 
 from llamad.engine.loading.model import _context_params
-from llamad.flags import parse
+from llamad.flags.parse import parse
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import llamad
 from llamad.api.app import Api
 from llamad.api.service.auth import Keys
 from llamad.api.service.service import Service
-from llamad.flags import parse
+from llamad.flags.parse import parse
 from llamad.flags.table import TABLE
 from llamad.http.router import Route, Router
 from llamad.models.host import Host

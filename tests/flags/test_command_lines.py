@@ -10,7 +10,7 @@ import shlex
 import pytest
 from support.live_daemon import Live
 
-from llamad.flags import FlagError, parse
+from llamad.flags.parse import FlagError, parse
 
 # What follows "llama-server" or the image's name, and the number of warnings.
 LINES = [

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from llamad.flags import FlagError, Parsed, Settings, parse
+from llamad.flags.parse import FlagError, Parsed, parse
+from llamad.flags.settings import Settings
 
 MODEL = ["-m", "model.gguf"]
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from llamad.flags import help_text, markdown_page, parse, props
 from llamad.flags.__main__ import main
-from llamad.flags.help import spellings
+from llamad.flags.help import help_text, markdown_page, props, spellings
+from llamad.flags.parse import parse
 from llamad.flags.table import TABLE
 from llamad.flags.types.flag import Flag, Inert, Later
 

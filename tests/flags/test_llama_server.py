@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 from support.llama_server_flags import ServerFlag, documented_defaults, server_flags
 
-from llamad.flags import FlagError, parse
+from llamad.flags.parse import FlagError, parse
 from llamad.flags.table import TABLE
 from llamad.flags.types.flag import Flag, Request
 from llamad.flags.types.kinds import Float, Int, Pair, Switch

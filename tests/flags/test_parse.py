@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llamad.flags import Action, FlagError, Parsed, Settings, parse
+from llamad.flags.parse import FlagError, Parsed, parse
+from llamad.flags.settings import Settings
 from llamad.flags.table import TABLE
+from llamad.flags.types.flag import Action
 
 MODEL = ["-m", "model.gguf"]
 

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llamad.flags import KvOverride, LogitBias, Placement, parse
+from llamad.flags.parse import parse
 from llamad.flags.table import TABLE
 from llamad.flags.types.flag import Flag
 from llamad.flags.types.kinds import Choice, Float, Int, Kind, Many, Switch, Text
@@ -27,7 +27,9 @@ from llamad.flags.types.special import (
     SamplerNames,
     Size,
 )
+from llamad.flags.types.values import KvOverride, Placement
 from llamad.options.sampler_names import LETTERS
+from llamad.options.values import LogitBias
 
 PLAIN = st.one_of(
     st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12),

@@ -7,8 +7,10 @@ from collections.abc import Mapping
 
 import pytest
 
-from llamad.flags import FlagError, KvOverride, LogitBias, Parsed, Placement, Settings, parse
-from llamad.flags.parse import unescape
+from llamad.flags.parse import FlagError, Parsed, parse, unescape
+from llamad.flags.settings import Settings
+from llamad.flags.types.values import KvOverride, Placement
+from llamad.options.values import LogitBias
 
 MODEL = ["-m", "model.gguf"]
 

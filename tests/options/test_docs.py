@@ -4,7 +4,7 @@ does not exist."""
 import re
 from pathlib import Path
 
-from llamad.flags import parse
+from llamad.flags.parse import parse
 from llamad.flags.table import TABLE
 from llamad.flags.types.flag import Ready
 from llamad.options.page import page

@@ -12,7 +12,7 @@ import uvloop
 from llamad.daemon import Daemon
 from llamad.engine.core import Core
 from llamad.engine.testing.fake import Fake
-from llamad.flags import parse
+from llamad.flags.parse import parse
 from llamad.models.host import Host, State
 from llamad.protocol.control_messages import Loaded, Ready
 from llamad.protocol.model_info import Model, ModelInfo, VectorInfo

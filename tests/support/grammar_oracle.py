@@ -73,8 +73,10 @@ class Oracle:
         assert self.process is not None
         assert self.process.stdout is not None
         out = b""
+        readable = select.poll()
+        readable.register(self.process.stdout, select.POLLIN)
         while len(out) < n:
-            ready, _, _ = select.select([self.process.stdout], [], [], seconds)
+            ready = readable.poll(seconds * 1000)
             piece = self.process.stdout.read1(n - len(out)) if ready else b""  # type: ignore[attr-defined]
             if not piece:
                 self.close()

@@ -13,7 +13,7 @@ from support.live_daemon import model_path
 from support.models.tiny_model import tokenizer_of, write_tiny
 
 from llamad._llama import ffi, lib
-from llamad.flags import parse
+from llamad.flags.parse import parse
 from llamad.tokenizer.vocab_file import VocabFile
 
 # One of each family first: the others have the same expressions under another name.

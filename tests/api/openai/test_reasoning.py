@@ -13,7 +13,7 @@ from support.fake_daemon import Faked
 
 from llamad.api.service.chat_template import make_host
 from llamad.engine.testing.fake import Fake
-from llamad.flags import parse
+from llamad.flags.parse import parse
 
 PATH = "/v1/chat/completions"
 SAY = [{"role": "user", "content": "x"}]

@@ -13,7 +13,7 @@ from llamad.api.service.chat_template import make_host
 from llamad.chat.host import ChatHost
 from llamad.chat.template import CHATML
 from llamad.engine.testing.fake import Fake
-from llamad.flags import parse
+from llamad.flags.parse import parse
 
 SAY = [{"role": "user", "content": "x"}]
 

@@ -17,7 +17,7 @@ from llamad.api.request import body as bodies
 from llamad.api.request.body import Body
 from llamad.api.request.errors import ApiError
 from llamad.api.request.parse import Defaults, GenerationRequest
-from llamad.flags import parse
+from llamad.flags.parse import parse
 from llamad.options.option import FLOAT_MAX, INT32_MAX
 from llamad.options.table import FIELDS, Many, Options, Share
 

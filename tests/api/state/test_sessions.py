@@ -10,7 +10,7 @@ from support.http_client import Client
 
 from llamad.api.service.auth import Keys
 from llamad.daemon import Daemon, StartError
-from llamad.flags import parse
+from llamad.flags.parse import parse
 
 ID_MAX = 2**63 - 1
 

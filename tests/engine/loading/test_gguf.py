@@ -16,7 +16,7 @@ from support.models.tiny_kv_models import KINDS, write_model
 from llamad.engine.loading.gguf_rules import check_gguf
 from llamad.engine.loading.model import load
 from llamad.engine.loading.opening import Loading
-from llamad.flags import parse
+from llamad.flags.parse import parse
 from llamad.protocol.errors import LoadError
 
 U32, F32 = 4, 6

@@ -7,7 +7,7 @@ from llamad._llama import ffi, lib
 from llamad.engine.loading import memory
 from llamad.engine.loading.model import load
 from llamad.engine.loading.opening import Loading
-from llamad.flags import parse
+from llamad.flags.parse import parse
 from llamad.protocol.errors import LoadError
 from llamad.tokenizer.vocab import Vocab
 
@@ -94,10 +94,15 @@ def test_metadata_can_be_overridden():
 def test_the_progress_of_a_load_begins_when_the_vocabulary_is_checked(monkeypatch):
     loading = Loading()
     assert loading.permille == -1
-    devices: list[int] = []
-    monkeypatch.setattr(memory, "has_gpu", lambda: bool(devices.append(loading.permille)))
+    seen: list[int] = []
+
+    def has_gpu() -> bool:
+        seen.append(loading.permille)
+        return False
+
+    monkeypatch.setattr(memory, "has_gpu", has_gpu)
     load(parse(["-m", model_path(), "-c", "512"], {}).settings, 1, loading).close()
-    assert devices[0] == 0  # the front can read it while the devices are opened
+    assert seen[0] == 0  # the front can read it while the devices are opened
     assert loading.permille == 1000
     broken = Loading()
     with pytest.raises(LoadError, match="No such file"):

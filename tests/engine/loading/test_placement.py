@@ -9,7 +9,7 @@ from llamad._llama import ffi, lib
 from llamad.engine.loading import memory, placement
 from llamad.engine.loading.model import load
 from llamad.engine.loading.opening import Loading
-from llamad.flags import parse
+from llamad.flags.parse import parse
 from llamad.protocol.errors import LoadError
 
 GIB = 1 << 30

@@ -16,7 +16,7 @@ from llamad.engine.loading import vectors as vectors_of
 from llamad.engine.loading.model import load
 from llamad.engine.loading.opening import Loading
 from llamad.engine.loading.vectors import Vectors
-from llamad.flags import parse
+from llamad.flags.parse import parse
 from llamad.protocol.errors import LoadError
 from llamad.protocol.model_info import Rows
 

@@ -14,7 +14,7 @@ from bench.micro.llama_grammar import Words
 from llamad.engine.loading.model import load
 from llamad.engine.loading.opening import Loading
 from llamad.engine.testing.sampler_probe import SamplerProbe
-from llamad.flags import parse
+from llamad.flags.parse import parse
 from llamad.options.sampler_names import KINDS
 from llamad.tokenizer.dry_breakers import pack_breakers
 

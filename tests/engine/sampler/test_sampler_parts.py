@@ -14,7 +14,7 @@ from llamad.engine.loading.opening import Loading
 from llamad.engine.sampler.exact_math import has_vectors
 from llamad.engine.testing.fake import Fake
 from llamad.engine.testing.sampler_probe import SamplerProbe, row_exps, row_squares, row_sum
-from llamad.flags import parse
+from llamad.flags.parse import parse
 from llamad.tokenizer.dry_breakers import pack_breakers
 from llamad.tokenizer.vocab import Vocab
 

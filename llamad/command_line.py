@@ -1,0 +1,72 @@
+"""Owns what a command line asks for: an answer on the terminal, or settings and sockets to serve with."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+
+from llamad import __version__, logs
+from llamad.flags.help import help_text
+from llamad.flags.parse import FlagError, parse
+from llamad.flags.settings import Settings
+from llamad.flags.types.flag import Action
+from llamad.http.binding import Bound, bind, refusal
+
+
+def read(arguments: Sequence[str], environment: Mapping[str, str]) -> tuple[Settings, Bound] | int:
+    """What to serve and where, with the log set up; or the exit status, with everything said."""
+    try:
+        parsed = parse(arguments, environment)
+    except FlagError as error:
+        return _refused(str(error), 2)
+    if parsed.action is not Action.RUN:
+        try:
+            print(_asked(parsed.action), end="", flush=True)
+        except BrokenPipeError:  # `llamad --help | head`
+            os._exit(0)
+        return 0
+    settings = parsed.settings
+    try:
+        logs.setup(settings)
+    except OSError as error:
+        return _refused(f"--log-file: {error.strerror}: {settings.log_file}", 1)
+    for warning in parsed.warnings:
+        logging.getLogger("llamad").warning("%s", warning)
+    if settings.log_test:
+        logs.test()
+        return 0
+    if "model" not in parsed.given and not os.path.exists(settings.model):
+        return _refused(
+            "no model: give the path of a GGUF file with -m or --model, or in LLAMA_ARG_MODEL"
+            f" (the default, {settings.model}, does not exist)",
+            2,
+        )
+    try:
+        return settings, bind(settings.hosts, settings.port, settings.reuse_port)
+    except OSError as error:
+        return _refused(refusal(error), 1)
+
+
+def _refused(reason: str, status: int) -> int:
+    print(f"llamad: {reason}", file=sys.stderr)
+    return status
+
+
+def _asked(action: Action) -> str:
+    """What the command line asks for instead of a server."""
+    if action is Action.HELP:
+        return help_text(shutil.get_terminal_size((100, 24)).columns)
+    if action is Action.COMPLETION:
+        from llamad.flags.completion import completion_script
+
+        return completion_script()
+    if action is Action.DEVICES:
+        from llamad.engine.loading.devices import device_lines
+
+        return "\n".join(device_lines()) + "\n"
+    from llamad.daemon import build_info
+
+    return f"llamad {__version__} (llama.cpp {build_info()})\n"
