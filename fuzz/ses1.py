@@ -4,7 +4,7 @@ Invariant: every blob is answered (restored, or refused with 400 and a reason), 
 slot's next token is unchanged.
 
 `make fuzz` runs them all; LLAMAD_FUZZ_CASES and LLAMAD_FUZZ_SECONDS say how long. LLAMAD_FUZZ_DIRECT=1 leaves HTTP out
-and goes straight to the slots. The corpus holds small real states (tests/support/ses1_corpus.py writes it); what
+and goes straight to the slots. The corpus holds small real states (tests/support/states/ses1_corpus.py writes it); what
 libFuzzer finds to be interesting stays in build/fuzz/ses1, and an input that breaks something joins fuzz/corpus/ses1,
 with a test that tells its story.
 
@@ -18,8 +18,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.libfuzzer import Target
 from support.models.tiny_kv_models import WINDOW, write_model
-from support.ses1_corpus import unpack
-from support.state_mutations import Served, Straight, mutations
+from support.states.ses1_corpus import unpack
+from support.states.state_mutations import Served, Straight, mutations
 
 TARGET = Target("ses1", "ses1")
 N_CHECKED = int(os.environ.get("LLAMAD_FUZZ_CASES", "1000000"))

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.fake_slot_states import blob_of
+from support.states.fake_slot_states import blob_of
 
 from llamad.client import sessions as module
 from llamad.client.sessions import Sessions, StoreFull

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 from support.engine_harness import GREEDY, Harness, learn_layout
 from support.local_engine import local_engine
-from support.ses1_layouts import as_blob
+from support.states.ses1_layouts import as_blob
 
 from llamad.client.slot_states import SlotBusy, StateRefused, States
 from llamad.client.task import RequestContext, Task

@@ -7,7 +7,7 @@ import pytest
 from support.hosted_model import Hosted
 from support.live_daemon import model_path
 from support.models.tiny_kv_models import KINDS, WINDOW, write_model
-from support.ses1_layouts import as_blob
+from support.states.ses1_layouts import as_blob
 
 from llamad.client.slot_states import StateRefused
 

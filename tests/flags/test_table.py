@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import types
 import typing
 from typing import Any
 
+import msgspec
 import pytest
 
 from llamad.flags.settings import Settings
@@ -120,11 +120,11 @@ def test_the_flags_of_other_tools_are_inert(name: str) -> None:
 
 
 def test_settings_has_exactly_the_dests_that_work() -> None:
-    fields = dataclasses.fields(Settings)
+    fields = msgspec.structs.fields(Settings)
     names = [field.name for field in fields if field.name != "options"]
     assert sorted([*names, *WITH_FLAG]) == sorted({flag.dest for flag in TABLE.settings})
-    assert all(field.default is dataclasses.MISSING for field in fields)
-    assert all(field.default_factory is dataclasses.MISSING for field in fields)
+    assert all(field.default is msgspec.NODEFAULT for field in fields)
+    assert all(field.default_factory is msgspec.NODEFAULT for field in fields)
 
 
 @pytest.mark.parametrize("flag", TABLE.settings, ids=lambda flag: flag.title)

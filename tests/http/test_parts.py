@@ -143,7 +143,7 @@ def test_raise_nofile(nofile: tuple[int, int]) -> None:
         assert raise_nofile(hard + 1000) == hard
 
 
-@pytest.mark.parametrize("name", Limits.__slots__)
+@pytest.mark.parametrize("name", Limits.__struct_fields__)
 def test_limits_are_positive(name: str) -> None:
     with pytest.raises(ValueError, match=name):
         Limits(**{name: 0})

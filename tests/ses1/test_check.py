@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.ses1_layouts import (
+from support.states.ses1_layouts import (
     FORMS,
     N_CTX,
     N_HALVES,

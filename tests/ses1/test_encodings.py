@@ -8,7 +8,17 @@ from functools import partial
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from support.ses1_layouts import FILE_MAGIC, FORMS, N_CTX, N_VOCAB, as_blob, is_answered, learn, memory, state
+from support.states.ses1_layouts import (
+    FILE_MAGIC,
+    FORMS,
+    N_CTX,
+    N_VOCAB,
+    as_blob,
+    is_answered,
+    learn,
+    memory,
+    state,
+)
 
 from llamad.ses1 import ses1
 from llamad.ses1.ses1 import StateError

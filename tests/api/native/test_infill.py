@@ -1,7 +1,6 @@
 """POST /infill: the prompt that the answer echoes shows every token, since each letter is one."""
 
-import dataclasses
-
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -243,7 +242,7 @@ def test_the_missing_token_is_named():
     assert "FIM_SUF" in error.message
     assert "FIM_PRE" not in error.message
     assert "FIM_MID" not in error.message
-    assert refusal(dataclasses.replace(info, fim_suf=7)) is None
+    assert refusal(msgspec.structs.replace(info, fim_suf=7)) is None
 
 
 def test_suffix_of_openais_completions_is_filled_in(repo):

@@ -3,8 +3,8 @@ fakes for what these cannot be made to do."""
 
 import pytest
 from support.fake_daemon import Faked
-from support.fake_slot_states import FakeStates
 from support.live_daemon import Live
+from support.states.fake_slot_states import FakeStates
 
 from llamad.engine.testing.fake import Fake
 

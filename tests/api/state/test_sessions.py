@@ -5,8 +5,8 @@ import threading
 import time
 
 import pytest
-from support.fake_slot_states import ses1_of
 from support.http_client import Client
+from support.states.fake_slot_states import ses1_of
 
 from llamad.api.service.auth import Keys
 from llamad.daemon import Daemon, StartError

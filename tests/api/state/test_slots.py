@@ -10,7 +10,7 @@ from array import array
 from types import SimpleNamespace
 
 import pytest
-from support.fake_slot_states import ses1_of
+from support.states.fake_slot_states import ses1_of
 
 from llamad.api.service.chat_template import turn_end
 from llamad.api.state.negotiate import wants_octets

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import copy
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from llamad.chat.template import CHATML, Caps, ChatTemplate, TemplateError, builtin, normalize
 

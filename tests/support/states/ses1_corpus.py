@@ -1,5 +1,5 @@
 """Real states of tiny models, as inputs for the fuzzers: fuzz/corpus/ses1 holds them. This program writes it anew:
-`python tests/support/ses1_corpus.py` from the checkout's root, with tests/ in PYTHONPATH."""
+`python tests/support/states/ses1_corpus.py` from the checkout's root, with tests/ in PYTHONPATH."""
 
 from __future__ import annotations
 

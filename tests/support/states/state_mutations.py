@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from llamad.client.slot_states import StateRefused
 from support.hosted_model import Hosted
 from support.live_daemon import Live
-from support.ses1_layouts import as_blob
+from support.states.ses1_layouts import as_blob
 
 NUMBERS = [
     0,
