@@ -9,16 +9,16 @@ import asyncio
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
+
+import msgspec
 
 T = TypeVar("T")
 
 
-@dataclass(slots=True)
-class _Client:
-    waiting: deque[tuple[asyncio.Future[Any], Callable[[], Any]]] = field(default_factory=deque)
+class _Client(msgspec.Struct):
+    waiting: deque[tuple[asyncio.Future[Any], Callable[[], Any]]] = msgspec.field(default_factory=deque)
     n_running: int = 0
 
 

@@ -5,7 +5,7 @@ Made and read on the event loop. Must not know HTTP or JSON.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from llamad.protocol.blobs import Blob
 
@@ -15,8 +15,7 @@ RESULT_DONE, RESULT_BUSY, RESULT_ABORTED, RESULT_TOO_SMALL = range(4)
 RESULT_NO_ROOM, RESULT_OUTSIDE, RESULT_CANNOT, RESULT_FAILED, RESULT_NOT_YOURS, RESULT_ENGINE = range(4, 10)
 
 
-@dataclass(frozen=True, slots=True)
-class Action:
+class Action(msgspec.Struct, frozen=True):
     kind: int
     slot: int
     blob: Blob | None = None  # kept alive until the engine has answered
@@ -27,8 +26,7 @@ class Action:
     n_discard: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Acted:
+class Acted(msgspec.Struct, frozen=True):
     """In the order of the engine's event."""
 
     result: int

@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import TypeVar
+
+import msgspec
 
 from llamad.client.action import (
     ACTION_ERASE,
@@ -54,22 +55,19 @@ class StateRefused(Exception):
         self.status = status
 
 
-@dataclass(frozen=True, slots=True)
-class Saved:
+class Saved(msgspec.Struct, frozen=True):
     blob: Blob
     n_tokens: int
     stall_us: int
 
 
-@dataclass(frozen=True, slots=True)
-class Restored:
+class Restored(msgspec.Struct, frozen=True):
     n_tokens: int
     n_bytes: int
     stall_us: int
 
 
-@dataclass(frozen=True, slots=True)
-class SlotTokens:
+class SlotTokens(msgspec.Struct, frozen=True):
     tokens: list[int]
     n_processed: int  # prompt tokens that its last task prefilled
 

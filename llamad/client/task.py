@@ -5,8 +5,9 @@ Made and read on the event loop. Must not know HTTP or JSON.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
+
+import msgspec
 
 from llamad.client.grammar import EngineGrammar
 from llamad.client.text_event import TextEvent
@@ -26,8 +27,7 @@ PICKED_STUCK, PICKED_TOO_MUCH = -2001, -2002  # codes of FAILURE_GRAMMAR
 TokenProbs: TypeAlias = tuple[float, list[tuple[int, float]]]
 
 
-@dataclass(frozen=True, slots=True)
-class RequestContext:
+class RequestContext(msgspec.Struct, frozen=True):
     """What the engine knows of a request."""
 
     request_id: str
@@ -39,15 +39,14 @@ class RequestContext:
     adapter_set: int = 0
 
 
-@dataclass(slots=True)
-class Task:
+class Task(msgspec.Struct):
     """One generation of one prompt."""
 
     context: RequestContext
     prompt: bytes  # token ids as int32
     sampling: Sampling
-    stops: list[bytes] = field(default_factory=list)
-    bias: list[tuple[int, float]] = field(default_factory=list)
+    stops: list[bytes] = msgspec.field(default_factory=list)
+    bias: list[tuple[int, float]] = msgspec.field(default_factory=list)
     breakers: bytes = b""  # DRY's, packed: breakers.pack_breakers()
     id_slot: int = -1
     n_predict: int = -1
@@ -96,8 +95,7 @@ class Task:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
+class Done(msgspec.Struct, frozen=True):
     """How a task ended, in the order of the engine's event."""
 
     stop_type: int

@@ -8,8 +8,9 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from llamad.flags.settings import Settings
 from llamad.flags.table import TABLE, Table
@@ -33,8 +34,7 @@ class FlagError(ValueError):
         super().__init__("".join(c if c.isprintable() else repr(c)[1:-1] for c in message))
 
 
-@dataclass(frozen=True, slots=True)
-class Parsed:
+class Parsed(msgspec.Struct, frozen=True):
     """A parsed command line. With an action other than RUN, the settings are the defaults."""
 
     settings: Settings
@@ -43,8 +43,7 @@ class Parsed:
     action: Action
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(msgspec.Struct, frozen=True):
     """One flag or variable that was set; `source` is the user's spelling."""
 
     flag: Flag

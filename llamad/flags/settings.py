@@ -5,8 +5,9 @@ Built once by `parse`, then read-only, from any thread. Must not have defaults: 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Literal
+
+import msgspec
 
 from llamad.flags.types.values import KvOverride, Placement
 from llamad.options.table import WITH_FLAG, Options
@@ -15,8 +16,7 @@ Auto = Literal["on", "off", "auto"]
 CacheType = Literal["f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Every setting of a running daemon; `None` means "from the model" unless a comment says otherwise."""
 
     # model

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from llamad.http import unix_socket
 
@@ -13,14 +14,13 @@ from llamad.http import unix_socket
 BACKLOG = 2048
 
 
-@dataclass(slots=True)
-class Bound:
+class Bound(msgspec.Struct):
     """Listening sockets, one per address of each host; `files` are those of the Unix sockets. `names` has what each
     host was called, and its port."""
 
-    sockets: list[socket.socket] = field(default_factory=list)
-    files: list[unix_socket.SocketFile] = field(default_factory=list)
-    names: list[tuple[str, int]] = field(default_factory=list)
+    sockets: list[socket.socket] = msgspec.field(default_factory=list)
+    files: list[unix_socket.SocketFile] = msgspec.field(default_factory=list)
+    names: list[tuple[str, int]] = msgspec.field(default_factory=list)
 
     @property
     def is_local(self) -> bool:

@@ -4,11 +4,11 @@ Read on the event loop; a Limits never changes once the server listens."""
 from __future__ import annotations
 
 import resource
-from dataclasses import dataclass
+
+import msgspec
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(msgspec.Struct, frozen=True):
     """Sizes in bytes, times in seconds."""
 
     header_max_bytes: int = 32 * 1024
@@ -29,7 +29,7 @@ class Limits:
     stream_buffer_bytes: int = 64 * 1024
 
     def __post_init__(self) -> None:
-        for name in self.__slots__:
+        for name in self.__struct_fields__:
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name} must be greater than 0")
 

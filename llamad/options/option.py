@@ -6,7 +6,6 @@ Pure data, read from any thread. Must not know the table, the flags or HTTP.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
@@ -19,8 +18,7 @@ FLOAT_MAX = 3e38  # a little less than a 32-bit float can hold
 LEFT_OUT = -(2**31)  # outside every range: marks an integer that was not given
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Option:
+class Option(msgspec.Struct, frozen=True, kw_only=True):
     """Metadata of a field of Options. Range and default are the field's own."""
 
     section: str  # of docs/options.md
@@ -38,15 +36,13 @@ class Option:
     echo: bool = True  # in generation_settings, under its name and its aliases
 
 
-@dataclass(frozen=True, slots=True)
-class Alias:
+class Alias(msgspec.Struct, frozen=True):
     """Metadata of a field that is an alias of an option."""
 
     of: str
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(msgspec.Struct, frozen=True):
     """One field of a struct: its type without annotations, and what these say."""
 
     name: str

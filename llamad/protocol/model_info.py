@@ -5,8 +5,9 @@ Made when a model is loaded, then read-only, from any thread. No pointers or han
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
+
+import msgspec
 
 from llamad.tokenizer.vocab import Vocab
 
@@ -18,8 +19,7 @@ if TYPE_CHECKING:
 Rows: TypeAlias = "npt.NDArray[np.float32]"
 
 
-@dataclass(frozen=True, slots=True)
-class ModelInfo:
+class ModelInfo(msgspec.Struct, frozen=True):
     """What the endpoints show of the model."""
 
     path: str
@@ -47,8 +47,7 @@ class ModelInfo:
     fim_sep: int = -1
 
 
-@dataclass(frozen=True, slots=True)
-class VectorInfo:
+class VectorInfo(msgspec.Struct, frozen=True):
     """What the endpoints need to check a request."""
 
     pooling: str
@@ -59,8 +58,7 @@ class VectorInfo:
     is_split: bool  # a text may be split over batches, so n_text_max is the context size
 
 
-@dataclass(slots=True)
-class VectorCounts:
+class VectorCounts(msgspec.Struct):
     """Since the start; written by the embedder's thread, read by anyone."""
 
     n_texts: int = 0
@@ -70,8 +68,7 @@ class VectorCounts:
     seconds: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Model:
+class Model(msgspec.Struct, frozen=True):
     """A model as the endpoints see it."""
 
     info: ModelInfo
@@ -80,4 +77,4 @@ class Model:
     n_ctx_slot: int
     can_generate: bool = True
     vectors: VectorInfo | None = None  # if the flags enable them
-    suppressed_tokens: list[int] = field(default_factory=list)  # that this model must never produce
+    suppressed_tokens: list[int] = msgspec.field(default_factory=list)  # that this model must never produce

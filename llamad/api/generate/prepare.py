@@ -6,8 +6,9 @@ Runs on the event loop. Short or cached work is done at once; the rest goes to w
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
+
+import msgspec
 
 from llamad.api.request import prompt as prompts
 from llamad.api.request.constraints import Constraint, Wanted
@@ -22,8 +23,7 @@ from llamad.options.values import SystemPrompt, UntokenizedText
 from llamad.protocol.model_info import Model
 
 
-@dataclass(frozen=True, slots=True)
-class Ready:
+class Ready(msgspec.Struct, frozen=True):
     """The prepared parts of a request."""
 
     tokens: list[bytes]  # of each prompt, after those of the system prompt

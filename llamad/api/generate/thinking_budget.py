@@ -6,10 +6,10 @@ prompt is the old prompt, the text so far and the end of the reasoning; all but 
 
 from __future__ import annotations
 
-import dataclasses
 from array import array
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from llamad.api.generate.job import Part
 from llamad.api.request.constraints import Constraint, Wanted
@@ -19,8 +19,7 @@ from llamad.client.text_event import TextEvent
 from llamad.http.exchange import Exchange
 
 
-@dataclass(slots=True)
-class Budget:
+class Budget(msgspec.Struct):
     """The budget of one request. `ends` is the text that ends reasoning; `forced` is written when the budget is used
     up."""
 
@@ -137,10 +136,10 @@ class Watched:
             return
         constraint = self._budget.constraint
         part.task_id = job.engine.submit(
-            dataclasses.replace(
+            msgspec.structs.replace(
                 task,
                 # It has already waited in the queue.
-                context=dataclasses.replace(task.context, priority=task.context.priority + 1),
+                context=msgspec.structs.replace(task.context, priority=task.context.priority + 1),
                 prompt=prompt,
                 n_predict=n_left,
                 stream=job.generation.stream,
@@ -191,7 +190,7 @@ class Rest:
 
     def on_done(self, done: Done) -> None:
         self._part.on_done(
-            dataclasses.replace(
+            msgspec.structs.replace(
                 done,
                 n_prompt=self._part.n_prompt,
                 n_cached=self._part.n_cached,

@@ -6,12 +6,12 @@ Raises every 400 about these fields. Grammars of forced calls are compiled in ap
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
+
+import msgspec
 
 from llamad.api.generate.job import Job
 from llamad.api.generate.prepare import Ready, prepare
@@ -42,8 +42,7 @@ from llamad.http.exchange import Exchange
 QUICK_ENOUGH = QUICK_SECONDS / 4
 
 
-@dataclass(slots=True)
-class Chat:
+class Chat(msgspec.Struct):
     """A parsed chat request: its prompt, and how to parse and format its answer."""
 
     model: str
@@ -92,7 +91,7 @@ def settle_chat(chat: Chat, request: ChatRequest, service: Service) -> grammars.
     constraint = settle(request, service, chat.n_probs, chat.constraint)
     request.drop_documents()
     if constraint.schema is not None:
-        constraint = dataclasses.replace(constraint, before=chat.before)
+        constraint = msgspec.structs.replace(constraint, before=chat.before)
     return constraint
 
 
@@ -104,7 +103,7 @@ def start(chat: Chat, job: Job) -> None:
         job.watch = partial(watched, budget)
     if budget is not None and job.constraint.schema is not None:
         before = before_answer(chat.host.format, False)
-        budget.rest = dataclasses.replace(job.constraint, before=before)
+        budget.rest = msgspec.structs.replace(job.constraint, before=before)
 
     def submit(ready: Ready) -> None:
         with_budget(service, exchange, budget, lambda: job.submit(ready))
@@ -194,7 +193,7 @@ def parse_chat(request: ChatRequest, service: Service, quick: bool = False) -> C
             tools, name, parallel = named or tools, "required", parallel and not named
         constraint = grammars.wanted_tools(host.format, tools, name, parallel, starts_in_reasoning)
         if wish.n_tokens > 0:
-            thoughtless = dataclasses.replace(host.format, think=None)
+            thoughtless = msgspec.structs.replace(host.format, think=None)
             rest = grammars.wanted_tools(thoughtless, tools, name, parallel, False)
     return Chat(
         model=service.model_name if request.model is None else request.model,

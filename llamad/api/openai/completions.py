@@ -6,7 +6,6 @@ Runs on the event loop. job.py runs the request.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -36,8 +35,7 @@ from llamad.options.table import LastN, Many
 _encode = msgspec.json.Encoder().encode
 
 
-@dataclass(slots=True)
-class Progress:
+class Progress(msgspec.Struct):
     """How much of one part was sent."""
 
     offsets: objects.Offsets

@@ -5,7 +5,6 @@ Pure functions on the event loop. Raises every 400 and 501 about these fields; a
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Annotated, Any
 
 import msgspec
@@ -61,7 +60,7 @@ def wanted(sent: StructuredOutputs, field: str, strict: bool) -> constraints.Wan
         found = constraints.wanted_schema({"type": "object"}, strict)
     else:
         found = constraints.Wanted(_grammar(sent, named))
-    return dataclasses.replace(found, named=named)
+    return msgspec.structs.replace(found, named=named)
 
 
 def _schema(value: Any, named: str) -> Any:

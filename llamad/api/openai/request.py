@@ -5,10 +5,10 @@ Pure functions on the event loop. chat_request.py and reasoning.py read a chat's
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Annotated, Any, ClassVar, Literal
 
-from msgspec import Meta, Struct, field
+import msgspec
+from msgspec import Meta, Struct
 
 from llamad.api.openai import guided
 from llamad.api.request import constraints
@@ -72,7 +72,9 @@ class ChatRequest(OpenAiRequest, kw_only=True):
 
     HOSTED: ClassVar[Hosted] = CHAT
 
-    messages: Annotated[list[Any], Meta(description="a non-empty array")] = field(default_factory=list)
+    messages: Annotated[list[Any], Meta(description="a non-empty array")] = msgspec.field(
+        default_factory=list
+    )
     tools: list[Any] | None = None
     functions: list[Any] | None = None  # the older form of tools
     tool_choice: Choice = None
@@ -172,4 +174,4 @@ def _response_format(request: OpenAiRequest) -> constraints.Wanted | None:
         schema = {"type": "object"}
     if not isinstance(schema, dict | bool):
         raise bad(f'"{name}": the schema must be an object')
-    return dataclasses.replace(constraints.wanted_schema(schema, strict), named=name)
+    return msgspec.structs.replace(constraints.wanted_schema(schema, strict), named=name)

@@ -7,9 +7,7 @@ grammar does not delay tokenizing, nor a large schema a grammar. Raises every 40
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from collections import OrderedDict
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -35,8 +33,7 @@ GRAMMAR_CHARS_MAX = 2 << 20
 TIME_MAX_US = 5_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(msgspec.Struct, frozen=True):
     """What constrains a generation: GBNF text, a JSON schema (as JSON, with GBNF for the text `before` its value), or
     tools of which one must be called (a ToolCall as JSON). The key of the cache."""
 
@@ -55,8 +52,7 @@ class Wanted:
 NOTHING = Wanted()
 
 
-@dataclass(frozen=True, slots=True)
-class Constraint:
+class Constraint(msgspec.Struct, frozen=True):
     """A compiled grammar, its GBNF, and warnings about what it drops of a schema."""
 
     grammar: EngineGrammar
@@ -65,8 +61,7 @@ class Constraint:
     n_bytes: int = 0  # when it was new
 
 
-@dataclass(slots=True)
-class Making:
+class Making(msgspec.Struct):
     """A constraint being compiled, and the number of requests waiting for it."""
 
     future: asyncio.Future[Constraint]
@@ -87,7 +82,7 @@ def wanted_tools(
     """A call of one of the tools ("required") or of the one that `choice` names."""
     try:
         data = msgspec.json.encode(
-            ToolCall(dataclasses.asdict(format), tools, choice, parallel, starts_in_reasoning)
+            ToolCall(msgspec.structs.asdict(format), tools, choice, parallel, starts_in_reasoning)
         )
     except RecursionError:
         raise bad('"tools" are nested too deeply') from None

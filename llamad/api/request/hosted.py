@@ -9,8 +9,9 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 log = logging.getLogger("llamad.api")
 
@@ -22,12 +23,11 @@ _STRANGE = re.compile(
 )  # a name comes from the client, and goes into a header and a log line
 
 
-@dataclass(frozen=True, slots=True)
-class Hosted:
+class Hosted(msgspec.Struct, frozen=True):
     """What one dialect leaves out. A field's values, or types of values, that ask for nothing are not named; neither
     is an empty one. A type of tools that is not `served`, new ones too, is some service's own."""
 
-    fields: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
+    fields: Mapping[str, tuple[object, ...]] = msgspec.field(default_factory=dict)
     served: tuple[str, ...] = ("function",)
 
     def take_fields(self, request: Any, left_out: LeftOut) -> None:

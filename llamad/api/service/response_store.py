@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -16,8 +15,7 @@ KEPT_MAX = 1024
 BYTES_MAX = 64 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
+class Stored(msgspec.Struct, frozen=True):
     """A response as it was sent, and the conversation up to it: the items of all earlier turns and its own input."""
 
     body: bytes
@@ -37,12 +35,11 @@ class Stored:
         return found
 
 
-@dataclass(slots=True)
-class _Shelf:
+class _Shelf(msgspec.Struct):
     """The responses of one key, by id, and the responses of their items, by the items' ids."""
 
-    kept: OrderedDict[str, Stored] = field(default_factory=OrderedDict)
-    items: dict[str, str] = field(default_factory=dict)
+    kept: OrderedDict[str, Stored] = msgspec.field(default_factory=OrderedDict)
+    items: dict[str, str] = msgspec.field(default_factory=dict)
     n_bytes: int = 0
 
     def drop(self, id: str) -> bool:

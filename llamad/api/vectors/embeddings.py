@@ -5,7 +5,6 @@ Runs on the event loop; long texts are tokenized, and large responses encoded, b
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -48,8 +47,7 @@ class EmbeddingRequest(Struct):
 _BODY = Body(EmbeddingRequest)
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(msgspec.Struct, frozen=True):
     """The options of a request."""
 
     is_openai: bool

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any
 
@@ -47,8 +46,7 @@ class RerankRequest(Struct):
 _BODY = Body(RerankRequest)
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(msgspec.Struct, frozen=True):
     """The options of a request."""
 
     query: str

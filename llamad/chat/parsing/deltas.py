@@ -5,16 +5,16 @@ One generation, one thread. Knows no format; only appends, so no text is copied 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 Kind = Literal["content", "reasoning", "tool_begin", "tool_arguments"]
 
 BLANKS = " \t\r\n"
 
 
-@dataclass(slots=True)
-class Delta:
+class Delta(msgspec.Struct):
     """A piece of the answer. `index` counts tool calls from 0; `name` and `id` belong to a tool_begin.
 
     `id` is the model's own if it came before the arguments, else "".

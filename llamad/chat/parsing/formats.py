@@ -9,7 +9,8 @@ import re
 import secrets
 import string
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from llamad.chat.parsing.literal_calls import GEMMA_CALL, GEMMA_CALL_END, GEMMA_QUOTE, PYTHON_CALLS
 from llamad.chat.parsing.parameter_calls import HUNYUAN
@@ -30,8 +31,7 @@ from llamad.chat.parsing.token_calls import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Format:
+class Format(msgspec.Struct, frozen=True):
     """`name` selects the parser of calls; `variant` the spelling that a grammar forces.
 
     `think` are the tags around reasoning, None if the model has none (gpt-oss's channels are not tags).

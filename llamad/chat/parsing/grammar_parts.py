@@ -6,7 +6,8 @@ Any thread, no state.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from llamad.chat.parsing.formats import Format
 from llamad.chat.parsing.literal_calls import GEMMA_QUOTE
@@ -29,8 +30,7 @@ _LAST = 0x10FFFF
 DIGITS = rep(Chars(((48, 57),)), 1, 3)
 
 
-@dataclass(frozen=True, slots=True)
-class Tags:
+class Tags(msgspec.Struct, frozen=True):
     """How a format writes a call with one tag per parameter. `key` makes the tag from a parameter's name and type."""
 
     opens: Expr

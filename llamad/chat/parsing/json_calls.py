@@ -6,7 +6,7 @@ arguments are known, so arguments that come first are held back.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import msgspec
 
 from llamad.chat.parsing import json_reader
 from llamad.chat.parsing.stream import Stream
@@ -18,12 +18,11 @@ _IDS = frozenset(("id", "tool_call_id", "call_id"))
 _ALL = _NAMES | _ARGUMENTS | _IDS | {"type"}
 
 
-@dataclass
-class _Call:
+class _Call(msgspec.Struct):
     bare: bool
     name: str = ""
     id: str = ""
-    held: list[str] = field(default_factory=list)
+    held: list[str] = msgspec.field(default_factory=list)
     begun: bool = False
     has_arguments: bool = False
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+
+import msgspec
 
 from llamad.chat.parsing.json_calls import close, objects
 from llamad.chat.parsing.json_reader import escaped
@@ -21,8 +22,7 @@ GEMMA_CALL_END = "<tool_call|>"
 GEMMA_QUOTE = '<|"|>'
 
 
-@dataclass(frozen=True, slots=True)
-class _Dialect:
+class _Dialect(msgspec.Struct, frozen=True):
     quotes: tuple[str, ...]
     has_escapes: bool
     has_bare_keys: bool

@@ -5,8 +5,9 @@ One generation, one thread. All formats work on a `Stream`; this file knows none
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, Protocol
+
+import msgspec
 
 from llamad.chat.parsing import json_reader
 from llamad.chat.parsing.deltas import Delta, Output
@@ -16,8 +17,7 @@ from llamad.chat.parsing.tools import Tools
 Reasoning = Literal["none", "auto", "deepseek", "deepseek-legacy"]
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(msgspec.Struct, frozen=True):
     tools: Tools
     tools_on: bool
     parallel: bool

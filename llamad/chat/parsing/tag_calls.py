@@ -6,7 +6,8 @@ One generation, one thread. They differ only in spelling, and in whether a param
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+import msgspec
 
 from llamad.chat.parsing.json_calls import close
 from llamad.chat.parsing.parameter_calls import STRING, value
@@ -14,8 +15,7 @@ from llamad.chat.parsing.stream import Stream
 from llamad.chat.parsing.text_reader import Malformed, Markers, Steps
 
 
-@dataclass(frozen=True, slots=True)
-class Spelling:
+class Spelling(msgspec.Struct, frozen=True):
     """`call` and `key` end before the name; `tag_end` ends every tag that has attributes."""
 
     call: str

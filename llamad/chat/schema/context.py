@@ -6,7 +6,8 @@ One conversion, one thread. Holds them and does nothing itself.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from llamad.chat.schema.check import Checker
 from llamad.chat.schema.errors import Report
@@ -16,8 +17,7 @@ from llamad.chat.schema.rules import Rules
 from llamad.chat.schema.strings import Strings
 
 
-@dataclass(frozen=True)
-class Context:
+class Context(msgspec.Struct, frozen=True):
     rules: Rules
     report: Report
     flattener: Flattener

@@ -6,9 +6,10 @@ One conversion, one thread; the schema is only read. The meaning of keywords is 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
+
+import msgspec
 
 from llamad.chat.schema.errors import Report, SchemaError
 from llamad.chat.schema.shapes import check_shapes
@@ -19,12 +20,20 @@ LONGEST_NUMBER = 13_000  # bits: what Python still turns into decimal digits
 DATA = frozenset({"const", "default", "enum", "example", "examples"})  # hold instances, not schemas
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(msgspec.Struct, frozen=True, eq=False):
     """One schema in the document, identified by its path."""
 
     pointer: str
-    value: Any = field(compare=False, repr=False)
+    value: Any
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Node) and self.pointer == other.pointer
+
+    def __hash__(self) -> int:
+        return hash(self.pointer)
+
+    def __repr__(self) -> str:
+        return f"Node({self.pointer!r})"
 
     def child(self, *steps: str | int) -> Node:
         pointer, value = self.pointer, self.value

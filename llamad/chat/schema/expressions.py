@@ -7,7 +7,8 @@ broken into rules, so that neither this recursion nor the engine's gets deep.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 NESTING = 8  # after this many levels a chain continues in a rule of its own
 MOST_REPEATS = 100_000
@@ -15,35 +16,29 @@ MOST_REPEATS = 100_000
 Ranges = tuple[tuple[int, int], ...]  # of code points, inclusive, sorted, not adjacent
 
 
-@dataclass(frozen=True, slots=True)
-class Literal:
+class Literal(msgspec.Struct, frozen=True):
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Chars:
+class Chars(msgspec.Struct, frozen=True):
     ranges: Ranges
 
 
-@dataclass(frozen=True, slots=True)
-class Sequence:
+class Sequence(msgspec.Struct, frozen=True):
     parts: tuple[Expr, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(msgspec.Struct, frozen=True):
     options: tuple[Expr, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Repeat:
+class Repeat(msgspec.Struct, frozen=True):
     body: Expr
     least: int
     most: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Reference:
+class Reference(msgspec.Struct, frozen=True):
     name: str
 
 

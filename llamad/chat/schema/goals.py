@@ -6,8 +6,9 @@ One conversion, one thread. Merges nothing and writes no rules.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal as OneOf
+
+import msgspec
 
 from llamad.chat.schema.document import Document, Node
 from llamad.chat.schema.errors import Report, SchemaError
@@ -52,8 +53,7 @@ COMBINED = frozenset({"$ref", "allOf", "anyOf", "oneOf", "nullable"})
 Kind = OneOf["node", "body", "own", "null", "anyOf", "oneOf", "nullable"]
 
 
-@dataclass(frozen=True, slots=True)
-class Atom:
+class Atom(msgspec.Struct, frozen=True):
     kind: Kind
     node: Node
 

@@ -7,8 +7,9 @@ exactly the schemas that apply to it; listed names are excluded, in any spelling
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import product
+
+import msgspec
 
 from llamad.chat.schema import automaton as automata
 from llamad.chat.schema.automaton import Automaton, TooLarge
@@ -24,8 +25,7 @@ MOST_PATTERNS = 4
 MOST_NAME_STATES = 15_000
 
 
-@dataclass(frozen=True)
-class Members:
+class Members(msgspec.Struct, frozen=True):
     """What several object schemas together say about members they do not list by name."""
 
     owns: Sequence[Node]

@@ -8,8 +8,9 @@ starting points are rules, so that the grammar grows linearly with the propertie
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
+
+import msgspec
 
 from llamad.chat.schema.constants import spelled_text
 from llamad.chat.schema.context import Context
@@ -22,8 +23,7 @@ from llamad.chat.schema.layout import Chain, comma, enclosed, space
 MOST_COUNTED = 4_000
 
 
-@dataclass(frozen=True)
-class Property:
+class Property(msgspec.Struct, frozen=True):
     expr: Expr
     required: bool
 

@@ -7,7 +7,8 @@ expression raises `Malformed`.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+import msgspec
 
 from llamad.chat.schema.charsets import DIGITS, EVERY, LINE_ENDS, SPACES, WORD, complement, union
 from llamad.chat.schema.expressions import MOST_REPEATS, Ranges
@@ -27,30 +28,25 @@ class Unsupported(ValueError):
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class Set:
+class Set(msgspec.Struct, frozen=True):
     ranges: Ranges
 
 
-@dataclass(frozen=True, slots=True)
-class Cat:
+class Cat(msgspec.Struct, frozen=True):
     parts: tuple[Tree, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Or:
+class Or(msgspec.Struct, frozen=True):
     options: tuple[Tree, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Times:
+class Times(msgspec.Struct, frozen=True):
     body: Tree
     least: int
     most: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Anchor:
+class Anchor(msgspec.Struct, frozen=True):
     at_end: bool
 
 

@@ -7,8 +7,9 @@ One conversion, one thread. A single pattern is written as is if possible; combi
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from functools import cache
+
+import msgspec
 
 from llamad.chat.schema import automaton as automata
 from llamad.chat.schema import regex
@@ -25,8 +26,7 @@ from llamad.chat.schema.rules import Rules
 FEW_STATES = 100  # an unanchored pattern with at most this many is written state by state
 
 
-@dataclass
-class Pattern:
+class Pattern(msgspec.Struct):
     """A pattern that the text must, or must not, match."""
 
     pointer: str
@@ -35,14 +35,13 @@ class Pattern:
     wanted: bool = True
 
 
-@dataclass
-class Text:
+class Text(msgspec.Struct):
     """All that is required of a string."""
 
-    patterns: list[Pattern] = field(default_factory=list)
+    patterns: list[Pattern] = msgspec.field(default_factory=list)
     least: int = 0
     most: int | None = None
-    at: dict[str, str] = field(default_factory=dict)  # where the bounds come from
+    at: dict[str, str] = msgspec.field(default_factory=dict)  # where the bounds come from
 
     @property
     def is_free(self) -> bool:

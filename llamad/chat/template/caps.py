@@ -6,8 +6,9 @@ Pure: calls the given `render` some twenty times; a TemplateError means "not sup
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import Any, Protocol
+
+import msgspec
 
 from llamad.chat.template.errors import TemplateError
 
@@ -34,8 +35,7 @@ TOOLS: list[dict[str, Any]] = [
 ]
 
 
-@dataclass(frozen=True)
-class Caps:
+class Caps(msgspec.Struct, frozen=True):
     uses_system: bool  # a system message is written
     uses_tools: bool  # `tools` are described
     uses_tool_calls: bool  # an assistant's tool_calls are written

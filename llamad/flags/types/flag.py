@@ -5,9 +5,10 @@ Pure data, read from any thread. Must not parse anything.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, ClassVar
+
+import msgspec
 
 from llamad.flags.types.kinds import Kind, Switch
 
@@ -22,21 +23,18 @@ class Action(Enum):
     DEVICES = "devices"
 
 
-@dataclass(frozen=True, slots=True)
-class Ready:
+class Ready(msgspec.Struct, frozen=True):
     """The flag works."""
 
 
-@dataclass(frozen=True, slots=True)
-class Later:
+class Later(msgspec.Struct, frozen=True):
     """The flag demands a feature that is not available yet: a start-up error, except at its default or a neutral
     value."""
 
     feature: str
 
 
-@dataclass(frozen=True, slots=True)
-class Inert:
+class Inert(msgspec.Struct, frozen=True):
     """The flag changes nothing here (a hint, a limit, another tool's): accepted with a warning, except at its default
     or a neutral value, so that a pasted command starts."""
 
@@ -48,8 +46,7 @@ READY = Ready()
 INERT = Inert()
 
 
-@dataclass(frozen=True, slots=True)
-class Request(Kind):
+class Request(Kind, frozen=True):
     """A flag that does something other than run the server: the help, the version, a list."""
 
     action: Action
@@ -64,8 +61,7 @@ class Request(Kind):
         return Action
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Flag:
+class Flag(msgspec.Struct, frozen=True, kw_only=True):
     """One row of the table. Several rows may set the same `dest`; then the last on the command line wins."""
 
     names: tuple[str, ...]  # every spelling; the one to show is the last

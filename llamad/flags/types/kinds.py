@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
+
+import msgspec
 
 I32_MAX = 2**31 - 1
 I32_MIN = -(2**31)
@@ -23,18 +23,18 @@ FALSE_WORDS = ("0", "false", "off", "disabled", "no")
 _WHOLE = re.compile(r"[+-]?[0-9]+", re.ASCII)
 
 
-class Kind(ABC):
+class Kind(msgspec.Struct, frozen=True):
     """The type of a flag's value; `read` raises ValueError with a message for the user."""
 
     takes: ClassVar[int] = 1
     metavar: ClassVar[str] = "VALUE"
 
-    @abstractmethod
-    def read(self, text: str) -> Any: ...
+    def read(self, text: str) -> Any:
+        raise NotImplementedError
 
-    @abstractmethod
     def hint(self) -> object:
         """The annotation of a Settings field of this kind."""
+        raise NotImplementedError
 
     def write(self, value: Any) -> str:
         """Text that `read` turns into an equal value."""
@@ -55,13 +55,12 @@ def _bounds(low: float | None, high: float | None, above: float | None = None) -
     return f"up to {high}" if high is not None else ""
 
 
-@dataclass(frozen=True, slots=True)
-class Int(Kind):
+class Int(Kind, frozen=True):
     """An integer; `words` are texts that stand for a number outside the range, such as "auto"."""
 
     low: int = I32_MIN
     high: int = I32_MAX
-    words: Mapping[str, int] = field(default_factory=dict)
+    words: Mapping[str, int] = msgspec.field(default_factory=dict)
 
     metavar: ClassVar[str] = "N"
 
@@ -94,8 +93,7 @@ class Int(Kind):
         return "".join(f", {word}" for word in words)
 
 
-@dataclass(frozen=True, slots=True)
-class Float(Kind):
+class Float(Kind, frozen=True):
     """A finite number that fits a C float; `above` is an exclusive lower bound."""
 
     low: float | None = None
@@ -131,8 +129,7 @@ class Float(Kind):
         return _bounds(self.low, self.high, self.above)
 
 
-@dataclass(frozen=True, slots=True)
-class Text(Kind):
+class Text(Kind, frozen=True):
     """Any text that is not empty; `optional` allows None as the default."""
 
     optional: bool = False
@@ -148,27 +145,24 @@ class Text(Kind):
         return (str | None) if self.optional else str
 
 
-@dataclass(frozen=True, slots=True)
-class AnyText(Text):
+class AnyText(Text, frozen=True):
     """Any text, also an empty one."""
 
     def read(self, text: str) -> str:
         return text
 
 
-@dataclass(frozen=True, slots=True)
-class File(Text):
+class File(Text, frozen=True):
     """A path; it need not exist."""
 
     metavar: ClassVar[str] = "PATH"
 
 
-@dataclass(frozen=True, slots=True)
-class Choice(Kind):
+class Choice(Kind, frozen=True):
     """One of a few words; `also` maps other spellings to one of them."""
 
     options: tuple[str, ...]
-    also: Mapping[str, str] = field(default_factory=dict)
+    also: Mapping[str, str] = msgspec.field(default_factory=dict)
     optional: bool = False
 
     def read(self, text: str) -> str:
@@ -191,8 +185,7 @@ ON_OFF = Choice(("on", "off"), _ON_OFF_WORDS)
 ON_OFF_AUTO = Choice(("on", "off", "auto"), {**_ON_OFF_WORDS, "-1": "auto"})
 
 
-@dataclass(frozen=True, slots=True)
-class Switch(Kind):
+class Switch(Kind, frozen=True):
     """A flag without a value. `on` is what it stores, `off` what its negation stores (None: it has none)."""
 
     on: bool | int | str = True
@@ -217,8 +210,7 @@ class Switch(Kind):
         return "on" if value == self.on else "off"
 
 
-@dataclass(frozen=True, slots=True)
-class Many(Kind):
+class Many(Kind, frozen=True):
     """A tuple of items. Texts are split at any character of `cut` (empty: a text is one item).
 
     A text equal to `none` means no items, and drops those given before.
@@ -251,8 +243,7 @@ class Many(Kind):
         return self.item.limits()
 
 
-@dataclass(frozen=True, slots=True)
-class Pair(Kind):
+class Pair(Kind, frozen=True):
     """Two texts after one flag, or both in one text around the last `joint`."""
 
     first: Kind

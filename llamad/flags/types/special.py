@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, cast
 
 from llamad.flags.types.kinds import FALSE_WORDS, TRUE_WORDS, Float, Int, Kind, Text
@@ -21,8 +20,7 @@ _NEXT_OVERRIDE = re.compile(r",(?=[^,=]+=(?:int|float|bool|str):)")
 _C_STRING_MAX = 127  # bytes that fit beside the NUL in llama.cpp's override record
 
 
-@dataclass(frozen=True, slots=True)
-class Size(Kind):
+class Size(Kind, frozen=True):
     """A number of bytes; K, M, G and T are powers of 1024."""
 
     low: int
@@ -46,20 +44,17 @@ class Size(Kind):
         return f"{self.low} to {self.high} bytes"
 
 
-@dataclass(frozen=True, slots=True)
-class Inverse(Float):
+class Inverse(Float, frozen=True):
     """A number N that is stored as 1/N."""
 
     def read(self, text: str) -> float:
-        # Not super(): in Python 3.11 its bare form fails in a slotted dataclass.
-        return 1.0 / Float.read(self, text)
+        return 1.0 / super().read(text)
 
     def write(self, value: Any) -> str:
         return repr(1.0 / value)
 
 
-@dataclass(frozen=True, slots=True)
-class Host(Kind):
+class Host(Kind, frozen=True):
     """One address or name to listen on, or the path of a Unix socket."""
 
     metavar: ClassVar[str] = "HOST"
@@ -73,8 +68,7 @@ class Host(Kind):
         return str
 
 
-@dataclass(frozen=True, slots=True)
-class HostName(Kind):
+class HostName(Kind, frozen=True):
     """A host name without a port; or "*" for any."""
 
     metavar: ClassVar[str] = "NAME"
@@ -90,8 +84,7 @@ class HostName(Kind):
         return str
 
 
-@dataclass(frozen=True, slots=True)
-class PathPrefix(Kind):
+class PathPrefix(Kind, frozen=True):
     """The beginning of a URL's path; "/" and nothing at all mean none."""
 
     metavar: ClassVar[str] = "PATH"
@@ -106,8 +99,7 @@ class PathPrefix(Kind):
         return str
 
 
-@dataclass(frozen=True, slots=True)
-class HttpTokens(Kind):
+class HttpTokens(Kind, frozen=True):
     """Comma-separated methods or headers, as in HTTP."""
 
     metavar: ClassVar[str] = "NAME,..."
@@ -123,8 +115,7 @@ class HttpTokens(Kind):
         return str
 
 
-@dataclass(frozen=True, slots=True)
-class Origin(Kind):
+class Origin(Kind, frozen=True):
     """A web origin: scheme, host and an optional port; or a word for several."""
 
     metavar: ClassVar[str] = "ORIGIN"
@@ -141,8 +132,7 @@ class Origin(Kind):
         return str
 
 
-@dataclass(frozen=True, slots=True)
-class Bias(Kind):
+class Bias(Kind, frozen=True):
     """TOKEN+BIAS or TOKEN-BIAS; "-inf" forbids the token."""
 
     metavar: ClassVar[str] = "TOKEN+BIAS"
@@ -169,8 +159,7 @@ class Bias(Kind):
         return f"{value.token}{sign}{abs(bias)!r}"
 
 
-@dataclass(frozen=True, slots=True)
-class Overrides(Kind):
+class Overrides(Kind, frozen=True):
     """KEY=TYPE:VALUE, comma-separated; the types are llama.cpp's own four."""
 
     metavar: ClassVar[str] = "KEY=TYPE:VALUE"
@@ -200,8 +189,7 @@ class Overrides(Kind):
         return KvOverride(key, type_, _override_value(kind, raw))
 
 
-@dataclass(frozen=True, slots=True)
-class Placements(Kind):
+class Placements(Kind, frozen=True):
     """PATTERN=BUFFER, comma-separated and split as llama.cpp does: a pattern cannot contain a comma or "="."""
 
     metavar: ClassVar[str] = "PATTERN=BUFFER"
@@ -247,8 +235,7 @@ def _override_value(kind: str, raw: str) -> int | float | bool | str:
     return raw
 
 
-@dataclass(frozen=True, slots=True)
-class SamplerNames(Kind):
+class SamplerNames(Kind, frozen=True):
     """Sampler names in order, separated by ";" (or ","); stored under their current names."""
 
     metavar: ClassVar[str] = "NAMES"
@@ -275,8 +262,7 @@ class SamplerNames(Kind):
         return name
 
 
-@dataclass(frozen=True, slots=True)
-class SamplerLetters(Kind):
+class SamplerLetters(Kind, frozen=True):
     """The same as SamplerNames, one letter each."""
 
     metavar: ClassVar[str] = "LETTERS"
