@@ -111,6 +111,7 @@ ENDS: dict[str, tuple[Callable[[Live, Faults], None], str]] = {
     "sigkill": (by_signal(signal.SIGKILL), r"was killed \(SIGKILL\), as Linux does when memory runs out"),
     "hang": (by_fault("hang"), "it hangs: it has had work for"),
     "memory": (no_more_memory, "the model's engine ended"),
+    "lost": (by_fault("lost"), "llama.cpp's context was lost and could not be made again"),
 }
 
 
@@ -130,7 +131,7 @@ def test_an_engine_that_ends_costs_its_requests_and_nothing_else(
     faults.set("")
     assert (error["code"], error["type"]) == (500, "server_error")
     # A context that cannot be made again ends the engine after its requests have failed.
-    assert "engine ended" in error["message"] or kind == "memory"
+    assert "engine ended" in error["message"] or kind in ("memory", "lost")
     assert server.client.get("/v1/models").status == 200
     until(lambda: engines(server.process.pid) not in ([], before), "it did not end")
     until(lambda: server.client.get("/health").status == 200, "no engine took its place")
@@ -207,6 +208,18 @@ def test_a_start_without_resources_says_so(faults: Faults, tiny: str, fault: str
         )
         faults.set("")
         assert "engine" in answer.json["error"]["message"]
+
+
+def test_a_front_without_descriptors_starts_an_engine_once_it_has_some(server: Live) -> None:
+    front = server.process.pid
+    n_lines = len(server.lines)
+    soft, hard = resource.prlimit(front, resource.RLIMIT_NOFILE)
+    resource.prlimit(front, resource.RLIMIT_NOFILE, (3, hard))  # what is open stays so
+    os.kill(engines(front)[0], signal.SIGKILL)
+    until(lambda: "Too many open files" in "\n".join(server.lines[n_lines:]), "nobody said why")
+    resource.prlimit(front, resource.RLIMIT_NOFILE, (soft, hard))
+    until(lambda: server.client.get("/health").status == 200, "no engine took its place")
+    assert server.client.complete("Once upon a time", n_predict=4)["tokens_predicted"] == 4
 
 
 def test_an_engine_ends_with_its_front(tiny: str) -> None:

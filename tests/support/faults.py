@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from llamad._llama import ffi
+
 # What to do is read from a file at every decode, and only in an engine: the front never decodes.
 SOURCE = r"""
 #define _GNU_SOURCE
@@ -70,6 +72,14 @@ int32_t llama_decode(void *ctx, struct batch b) {
     return real(ctx, b);
 }
 
+/* A device that is lost does not come back for a new context. */
+struct params { uint64_t words[PARAMS_BYTES / 8]; };
+void *llama_init_from_model(void *model, struct params p) {
+    static void *(*real)(void *, struct params);
+    if (!real) real = (void *(*)(void *, struct params)) symbol("libllama.so", "llama_init_from_model");
+    return wanted("lost") ? NULL : real(model, p);
+}
+
 int memfd_create(const char *name, unsigned flags) {
     static int (*real)(const char *, unsigned);
     if (!real) real = (int (*)(const char *, unsigned)) dlsym(RTLD_NEXT, "memfd_create");
@@ -103,9 +113,9 @@ class Faults:
         library = folder / "faults.so"
         (folder / "faults.c").write_text(SOURCE)
         (folder / "throw.cpp").write_text(THROW)
-        subprocess.run(
-            ["cc", "-c", "-fPIC", "-O1", "-fexceptions", "faults.c", "-o", "faults.o"], cwd=folder, check=True
-        )
+        n_bytes = ffi.sizeof("struct llama_context_params")
+        flags = ["-fPIC", "-O1", "-fexceptions", f"-DPARAMS_BYTES={n_bytes}"]
+        subprocess.run(["cc", "-c", *flags, "faults.c", "-o", "faults.o"], cwd=folder, check=True)
         subprocess.run(
             [compiler, "-shared", "-fPIC", "faults.o", "throw.cpp", "-o", str(library), "-ldl"],
             cwd=folder,
