@@ -166,6 +166,7 @@ llama_sampler *open_one(const llama_vocab *vocab, int32_t n_vocab, const llamad_
         case LLAMAD_SAMPLER_XTC: return llama_sampler_init_xtc(s.xtc_probability, s.xtc_threshold, min_keep, s.seed);
         case LLAMAD_SAMPLER_TEMPERATURE:
             return llama_sampler_init_temp_ext(s.temperature, s.dynatemp_range, s.dynatemp_exponent);
+        case LLAMAD_SAMPLER_INFILL: return llama_sampler_init_infill(vocab);
         default: return nullptr;
     }
 }
@@ -197,8 +198,13 @@ void *table_sampler_open(const void *vocab_, const llamad_sampling *s, const lla
                            : llama_sampler_init_mirostat_v2(s->seed, s->mirostat_tau, s->mirostat_eta));
             return chain;
         }
-        for (int32_t i = 0; i < s->n_samplers; i++) add(chain, open_one(vocab, n_vocab, *s, s->samplers[i], breakers));
-        add(chain, llama_sampler_init_dist(s->seed));
+        bool is_adaptive = false;
+        for (int32_t i = 0; i < s->n_samplers; i++) {
+            is_adaptive |= s->samplers[i] == LLAMAD_SAMPLER_ADAPTIVE_P;
+            add(chain, open_one(vocab, n_vocab, *s, s->samplers[i], breakers));
+        }
+        add(chain, is_adaptive ? llama_sampler_init_adaptive_p(s->adaptive_target, s->adaptive_decay, s->seed)
+                               : llama_sampler_init_dist(s->seed));
         return chain;
     });
 }

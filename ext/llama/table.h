@@ -60,7 +60,9 @@ enum llamad_sampler_kind {
     LLAMAD_SAMPLER_MIN_P = 7,
     LLAMAD_SAMPLER_XTC = 8,
     LLAMAD_SAMPLER_TEMPERATURE = 9,
-    LLAMAD_SAMPLER_TFS_Z = 10
+    LLAMAD_SAMPLER_TFS_Z = 10,
+    LLAMAD_SAMPLER_INFILL = 11,
+    LLAMAD_SAMPLER_ADAPTIVE_P = 12 /* draws the token, wherever it stands */
 };
 
 /* Everything that decides the next token, given logits and history. Plain data: it crosses the ring as it is. */
@@ -91,6 +93,9 @@ typedef struct llamad_sampling {
     int32_t min_keep;
     int32_t penalize_nl;   /* 0: penalties leave the newline token alone */
     int32_t newline_token; /* -1: none */
+    int32_t end_token;     /* what infill ends a text with; -1: none */
+    float adaptive_target; /* below 0: any probability will do */
+    float adaptive_decay;
     int32_t n_samplers;
     uint8_t samplers[LLAMAD_SAMPLERS_MAX];
 } llamad_sampling;

@@ -25,6 +25,8 @@ LETTERS: Mapping[str, str] = MappingProxyType(
         "m": "min_p",
         "x": "xtc",
         "t": "temperature",
+        "i": "infill",
+        "a": "adaptive_p",
     }
 )
 
@@ -41,11 +43,14 @@ KINDS: Mapping[str, int] = MappingProxyType(
         "xtc": 8,
         "temperature": 9,
         "tfs_z": 10,
+        "infill": 11,
+        "adaptive_p": 12,
     }
 )
 
-# Without "penalties": unless neutral, they come first anyway.
-DEFAULT_ORDER: tuple[str, ...] = tuple(name for name in LETTERS.values() if name != "penalties")
+# Penalties come first anyway, unless neutral.
+_NOT_BY_DEFAULT = ("penalties", "infill", "adaptive_p")
+DEFAULT_ORDER: tuple[str, ...] = tuple(name for name in LETTERS.values() if name not in _NOT_BY_DEFAULT)
 
 _OTHER_SPELLINGS = {
     "typical_p": "typ_p",

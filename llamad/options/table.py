@@ -266,6 +266,23 @@ class Options(Struct, kw_only=True):
         FromZero,
         sampling(help="Mirostat's learning rate", flags=("--mirostat-lr",), env="LLAMA_ARG_MIROSTAT_LR"),
     ] = 0.1
+    adaptive_target: Annotated[
+        Number,
+        sampling(
+            help="probability near which `adaptive_p` looks for tokens; below 0: anywhere",
+            note="Only with `adaptive_p` among the samplers; it draws last wherever it is listed",
+            flags=("--adaptive-target",),
+            env="LLAMA_ARG_ADAPTIVE_TARGET",
+        ),
+    ] = -1.0
+    adaptive_decay: Annotated[
+        Share,
+        sampling(
+            help="how long `adaptive_p` remembers the probabilities of its tokens; more than 0.99 counts as that",
+            flags=("--adaptive-decay",),
+            env="LLAMA_ARG_ADAPTIVE_DECAY",
+        ),
+    ] = 0.9
     min_keep: Annotated[
         Count,
         sampling(

@@ -130,7 +130,6 @@ def test_a_missing_feature_in_a_variable() -> None:
         "--no-mmproj --no-webui",
         "--offline",
         "--fit off",
-        "--adaptive-target -1",
     ],
 )
 def test_a_missing_feature_at_a_neutral_value_is_no_matter(line: str) -> None:

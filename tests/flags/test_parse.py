@@ -181,7 +181,8 @@ def test_the_model_may_come_from_the_environment() -> None:
          "http://localhost:3000"),
         ("--host a,,b", "--host: 'a,,b' has an empty entry"),
         ("--sampling-seq kz", "--sampling-seq: 'z' is not a sampler letter; use e penalties, d dry, "
-         "s top_n_sigma, k top_k, f tfs_z, y typ_p, p top_p, m min_p, x xtc, t temperature"),
+         "s top_n_sigma, k top_k, f tfs_z, y typ_p, p top_p, m min_p, x xtc, t temperature, i infill, "
+             "a adaptive_p"),
         ("--override-kv a=int", "--override-kv: 'a=int' is not KEY=TYPE:VALUE, for example "
          "tokenizer.ggml.add_bos_token=bool:false"),
         ("--override-kv a=long:1", "--override-kv: 'long' is not a type; use int, float, bool or str"),

@@ -28,10 +28,10 @@ WAIT_SECONDS = 30 * float(os.environ.get("LLAMAD_TEST_PATIENCE", "1"))
 ACTED = 6
 
 
-def sampling(kinds, *, seed=1, newline_token=-1, **options):
+def sampling(kinds, *, seed=1, newline_token=-1, end_token=-1, **options):
     """Sampling parameters with this chain; -1 is the context only to the API."""
     options = {"dry_penalty_last_n": 512, **options}
-    return Sampling(bytes(kinds), Options(**options), seed, newline_token)
+    return Sampling(bytes(kinds), Options(**options), seed, newline_token, end_token)
 
 
 GREEDY = sampling([9], temperature=0.0)

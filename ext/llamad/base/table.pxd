@@ -18,6 +18,8 @@ cdef extern from "llama/table.h" nogil:
         LLAMAD_SAMPLER_XTC
         LLAMAD_SAMPLER_TEMPERATURE
         LLAMAD_SAMPLER_TFS_Z
+        LLAMAD_SAMPLER_INFILL
+        LLAMAD_SAMPLER_ADAPTIVE_P
 
     ctypedef struct llamad_tokenize_limits:
         const int32_t *is_stopped
@@ -67,6 +69,9 @@ cdef extern from "llama/table.h" nogil:
         int32_t min_keep
         int32_t penalize_nl
         int32_t newline_token
+        int32_t end_token
+        float adaptive_target
+        float adaptive_decay
         int32_t n_samplers
         uint8_t samplers[33]
 

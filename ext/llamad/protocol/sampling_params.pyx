@@ -10,7 +10,8 @@ from llamad.base.table cimport LLAMAD_SAMPLERS_MAX, llamad_sampling
 cdef class Sampling:
     """A task's sampling parameters, packed once into the struct that crosses the ring."""
 
-    def __cinit__(self, bytes samplers, options, uint32_t seed, int32_t newline_token=-1):
+    def __cinit__(self, bytes samplers, options, uint32_t seed, int32_t newline_token=-1,
+                  int32_t end_token=-1):
         """`samplers` are the kinds of the chain; `options` has the attributes of llamad.options.table.Options."""
         memset(&self.values, 0, sizeof(llamad_sampling))
         if len(samplers) > LLAMAD_SAMPLERS_MAX:
@@ -19,6 +20,7 @@ cdef class Sampling:
         memcpy(self.values.samplers, PyBytes_AS_STRING(samplers), <size_t>len(samplers))
         self.values.seed = seed
         self.values.newline_token = newline_token
+        self.values.end_token = end_token
         self.values.top_k = options.top_k
         self.values.top_p = options.top_p
         self.values.min_p = options.min_p
@@ -41,5 +43,7 @@ cdef class Sampling:
         self.values.mirostat = options.mirostat
         self.values.mirostat_tau = options.mirostat_tau
         self.values.mirostat_eta = options.mirostat_eta
+        self.values.adaptive_target = options.adaptive_target
+        self.values.adaptive_decay = options.adaptive_decay
         self.values.min_keep = options.min_keep
         self.values.penalize_nl = options.penalize_nl

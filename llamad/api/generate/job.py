@@ -244,7 +244,7 @@ class Job:
         context = RequestContext(
             request.request_id, request.key_name, client, self.service.owner(request), deadline_us=deadline_us
         )
-        samplings = [options.sampling(g, self.model.info.nl, options.seed_of(g, i)) for i in range(g.n)]
+        samplings = [options.sampling(g, self.model.info, options.seed_of(g, i)) for i in range(g.n)]
         bias = options.biases(g, self.service.eog_tokens(), self.model.suppressed_tokens)
         parts = [
             Part(self, i * g.n + k, tokens, options.seed_of(g, k))

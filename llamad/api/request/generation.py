@@ -16,6 +16,7 @@ from llamad.api.request.errors import bad
 from llamad.api.request.parse import UINT32_MAX
 from llamad.options.sampler_names import KINDS
 from llamad.options.table import FIELDS, Options, names_of
+from llamad.protocol.model_info import ModelInfo
 from llamad.protocol.sampling_params import Sampling
 
 ECHO_BYTES_MAX = 64 << 20
@@ -57,9 +58,10 @@ def needs_breakers(options: Options) -> bool:
     )
 
 
-def sampling(options: Options, newline_token: int = -1, seed: int | None = None) -> Sampling:
-    """The engine's sampling parameters. `newline_token` is for `penalize_nl`; -1: none."""
-    return Sampling(sampler_kinds(options), options, options.seed if seed is None else seed, newline_token)
+def sampling(options: Options, info: ModelInfo, seed: int) -> Sampling:
+    """The engine's sampling parameters. `penalize_nl` needs the model's newline, `infill` its end of a text."""
+    end = info.eot if info.eot >= 0 else info.eos
+    return Sampling(sampler_kinds(options), options, seed, info.nl, end)
 
 
 def check_echo(options: Options, constraint: Wanted, n_parts: int, grammar: str) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from llamad.flags.types.flag import Flag, Inert, Later
-from llamad.flags.types.kinds import Float, Switch
+from llamad.flags.types.flag import Flag, Inert
+from llamad.flags.types.kinds import Switch
 from llamad.flags.types.option_flags import option_flag
 from llamad.flags.types.special import SamplerLetters
 from llamad.options.sampler_names import LETTERS
@@ -27,20 +27,6 @@ SAMPLER_LETTERS = flag(
 )
 
 OTHER_FLAGS: tuple[Flag, ...] = (
-    flag(
-        names=("--adaptive-target",),
-        dest="adaptive_target",
-        kind=Float(),
-        default=-1.0,
-        status=Later("adaptive sampling"),
-    ),
-    flag(
-        names=("--adaptive-decay",),
-        dest="adaptive_decay",
-        kind=Float(0.0, 1.0),
-        default=0.9,
-        status=Inert("there is no adaptive sampler"),
-    ),
     flag(
         names=("-bs", "--backend-sampling"),
         env=("LLAMA_ARG_BACKEND_SAMPLING",),

@@ -65,28 +65,9 @@ def test_chats(short: Client, name: str) -> None:
     assert whole.status == 200, whole.body
 
 
-WITH_SAMPLER = [name for name in INFILL if "infill" in RECORDED[name]["body"]["samplers"]]
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=pytest.mark.xfail(reason="no infill sampler yet", strict=True))
-        if name in WITH_SAMPLER
-        else name
-        for name in INFILL
-    ],
-)
+@pytest.mark.parametrize("name", INFILL)
 def test_editors(coder: Client, name: str) -> None:
     answer = replay(coder, name)
     assert answer.status == 200, answer.body
     asked = [one for one in RECORDED[name]["body"].get("response_fields", ["content"]) if one]
     assert set(asked) <= set(answer.json)
-
-
-@pytest.mark.parametrize("name", WITH_SAMPLER)
-def test_editors_without_the_sampler(coder: Client, name: str) -> None:
-    """Every other field of theirs is served."""
-    answer = replay(coder, name, samplers=["top_k", "top_p"])
-    assert answer.status == 200, answer.body
-    assert "content" in answer.json

@@ -219,6 +219,51 @@ def test_any_chain_picks_llama_cpps_token(small, rows, values, names, text, bias
     same_picks(ours, theirs, rows.make(), history, n_again)
 
 
+small_rows = st.builds(
+    Rows,
+    n=st.sampled_from([3, 5, 40, 200, 300]),
+    seed=st.integers(0, 2**32),
+    scale=st.sampled_from([0.1, 1.0, 4.0, 30.0]),
+    kind=st.sampled_from(["normal", "normal", "rounded", "masked", "few", "peak", "flat"]),
+)
+DRAWN_OTHERWISE = (*DEFAULT, "infill", "infill", "adaptive_p")
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    small_rows,
+    parameters,
+    st.sampled_from([-1.0, -1.0, 0.0, 0.3, 0.7, 2.0]),
+    st.sampled_from([0.0, 0.5, 0.9, 1.0]),
+    st.binary(min_size=1, max_size=6).map(lambda picked: tuple(DRAWN_OTHERWISE[one % 12] for one in picked)),
+    st.integers(0, 8),
+    st.integers(0, 1),
+)
+def test_infill_and_adaptive_p_pick_llama_cpps_token(
+    small, rows, values, target, decay, names, n_ends, n_again
+):
+    """With logits of ends near the largest, so that infill has to choose."""
+    vocab, packed = small
+    ours, theirs = probes(
+        vocab, packed, rows.n, names, adaptive_target=target, adaptive_decay=decay, end_token=2, **values
+    )
+    made = rows.make()
+    for row in made[: n_ends % 5]:
+        row[2] = row.max() - n_ends
+    same_picks(ours, theirs, made, [], n_again)
+
+
+@pytest.mark.parametrize("names", [("top_k", "top_p", "infill"), ("infill",), ("top_k", "adaptive_p")])
+def test_the_words_of_a_model_agree(vocab, packed, names):
+    """As editors send it; without a cut before infill, of a list that is long for llama.cpp."""
+    random = np.random.default_rng(11)
+    n = 49152 if "top_k" in names else 1500
+    rows = [(random.standard_normal(n) * 3).astype(np.float32) for _ in range(6)]
+    rows[1][2] = 12
+    ours, theirs = probes(vocab, packed, n, names, end_token=0, adaptive_target=0.4, seed=5, top_p=0.99)
+    same_picks(ours, theirs, rows)
+
+
 @pytest.mark.parametrize("scale", [1.0, 3.0, 8.0])
 @pytest.mark.parametrize(
     "values",

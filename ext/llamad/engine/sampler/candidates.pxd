@@ -26,6 +26,7 @@ ctypedef struct Candidates:
     uint8_t *places
 
 cdef void candidates_sort(Candidates *c) noexcept nogil
+cdef void candidates_softmax(Candidates *c) noexcept nogil
 cdef void candidates_check(Candidates *c) noexcept nogil
 cdef void candidates_top_k(Candidates *c, int32_t k) noexcept nogil
 cdef void candidates_top_p(Candidates *c, const llamad_sampling *s) noexcept nogil

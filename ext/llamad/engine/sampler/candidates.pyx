@@ -47,7 +47,7 @@ cdef float _max(const Candidates *c) noexcept nogil:
     return largest
 
 
-cdef void _softmax(Candidates *c) noexcept nogil:
+cdef void candidates_softmax(Candidates *c) noexcept nogil:
     cdef float largest = _max(c), total = 0
     cdef int32_t i
     for i in range(c.n):
@@ -101,7 +101,7 @@ cdef void candidates_top_p(Candidates *c, const llamad_sampling *s) noexcept nog
     cdef int32_t i
     if s.top_p >= 1:
         return
-    _softmax(c)
+    candidates_softmax(c)
     if not c.is_sorted and c.n == c.n_full and c.n > TOP_P_FEW:
         _top_p_many(c, s)
         return
@@ -154,7 +154,7 @@ cdef void candidates_typical(Candidates *c, const llamad_sampling *s) noexcept n
         c.redo = 1  # one candidate without probability turns the entropy into NaN, and the order with it
         return
     candidates_sort(c)
-    _softmax(c)
+    candidates_softmax(c)
     for i in range(n):
         entropy += -c.data[i].p * logf(c.data[i].p)
     for i in range(n):
@@ -186,7 +186,7 @@ cdef void candidates_tail_free(Candidates *c, const llamad_sampling *s) noexcept
         c.redo = 1
         return
     candidates_sort(c)
-    _softmax(c)
+    candidates_softmax(c)
     for i in range(n):
         c.scores[i] = fabsf((c.data[i].p - c.data[i + 1].p) - (c.data[i + 1].p - c.data[i + 2].p))
         total += c.scores[i]
@@ -230,7 +230,7 @@ cdef void candidates_xtc(Candidates *c, const llamad_sampling *s) noexcept nogil
         c.redo = 1  # of all that are left out, the last would stay
         return
     candidates_sort(c)
-    _softmax(c)
+    candidates_softmax(c)
     for i in range(c.n):
         if not c.data[i].p >= s.xtc_threshold:
             break
@@ -268,7 +268,7 @@ cdef void candidates_temperature(Candidates *c, const llamad_sampling *s) noexce
     low = low if low > 0 else 0
     high = s.temperature + s.dynatemp_range
     candidates_sort(c)
-    _softmax(c)
+    candidates_softmax(c)
     for i in range(c.n):
         p = c.data[i].p
         if p > 0:

@@ -2,8 +2,10 @@
 # through the table.
 from libc.stdint cimport int32_t
 
+from llamad.engine.sampler.adaptive cimport Adaptive
 from llamad.engine.sampler.candidates cimport Candidates
 from llamad.engine.sampler.dry cimport Dry
+from llamad.engine.sampler.infill cimport Infill
 from llamad.engine.sampler.penalties cimport Penalties
 from llamad.engine.sampler.random cimport Random
 from llamad.engine.sampler.logits_row cimport Row
@@ -19,6 +21,7 @@ cdef enum SampledFrom:
 ctypedef struct Sampler:
     const llamad_table *table
     void *chain              # llama.cpp's; NULL where this one is ours
+    const void *vocab
     llamad_sampling sampling
     int32_t n_vocab
     int32_t n_steps          # the samplers that do something, in their order
@@ -27,6 +30,8 @@ ctypedef struct Sampler:
     int32_t n_bias
     Penalties penalties
     Dry dry
+    Infill infill
+    Adaptive adaptive
     Random random
     Random *xtc              # one for each xtc of the chain, then their saved copies
     int32_t n_xtc

@@ -10,12 +10,14 @@ from libc.stdint cimport int32_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset
 
+from llamad.engine.sampler.adaptive cimport adaptive_accept, adaptive_draw, adaptive_open
 from llamad.engine.sampler.candidates cimport (
     Candidates, candidates_check, candidates_draw, candidates_finish, candidates_min_p, candidates_tail_free,
     candidates_temperature, candidates_top_k, candidates_top_n_sigma, candidates_top_p, candidates_typical,
     candidates_xtc,
 )
 from llamad.engine.sampler.dry cimport dry_accept, dry_close, dry_find, dry_forget, dry_open, dry_to_list, dry_to_row
+from llamad.engine.sampler.infill cimport infill_apply, infill_close
 from llamad.engine.sampler.penalties cimport (
     penalties_accept, penalties_close, penalties_open, penalties_to_list, penalties_to_row,
 )
@@ -25,9 +27,10 @@ from llamad.engine.sampler.logits_row cimport (
     row_top_n_sigma, row_top_p, scratch_bytes,
 )
 from llamad.base.table cimport (
-    LLAMAD_SAMPLER_DRY, LLAMAD_SAMPLER_MIN_P, LLAMAD_SAMPLER_PENALTIES, LLAMAD_SAMPLER_TEMPERATURE,
-    LLAMAD_SAMPLER_TFS_Z, LLAMAD_SAMPLER_TOP_K, LLAMAD_SAMPLER_TOP_N_SIGMA, LLAMAD_SAMPLER_TOP_P,
-    LLAMAD_SAMPLER_TYPICAL, LLAMAD_SAMPLER_XTC, llamad_bias, llamad_candidate, llamad_sampling, llamad_table,
+    LLAMAD_SAMPLER_ADAPTIVE_P, LLAMAD_SAMPLER_DRY, LLAMAD_SAMPLER_INFILL, LLAMAD_SAMPLER_MIN_P,
+    LLAMAD_SAMPLER_PENALTIES, LLAMAD_SAMPLER_TEMPERATURE, LLAMAD_SAMPLER_TFS_Z, LLAMAD_SAMPLER_TOP_K,
+    LLAMAD_SAMPLER_TOP_N_SIGMA, LLAMAD_SAMPLER_TOP_P, LLAMAD_SAMPLER_TYPICAL, LLAMAD_SAMPLER_XTC, llamad_bias,
+    llamad_candidate, llamad_sampling, llamad_table,
 )
 
 cdef enum:
@@ -56,6 +59,8 @@ cdef int _is_neutral(const llamad_sampling *s, unsigned char kind) noexcept nogi
         return s.min_p <= 0
     if kind == LLAMAD_SAMPLER_XTC:
         return s.xtc_probability <= 0 or s.xtc_threshold > 0.5
+    if kind == LLAMAD_SAMPLER_INFILL:
+        return 0
     return s.temperature == 1 and s.dynatemp_range <= 0
 
 
@@ -125,8 +130,11 @@ cdef Sampler *sampler_open(const llamad_table *table, const void *vocab, int32_t
     sampler = _open(table, n_vocab, sampling)
     if sampler == NULL:
         return NULL
+    sampler.vocab = vocab
     for i in range(sampling.n_samplers):
-        if not _is_neutral(sampling, sampling.samplers[i]):
+        if sampling.samplers[i] == LLAMAD_SAMPLER_ADAPTIVE_P:
+            adaptive_open(&sampler.adaptive, sampling)
+        elif not _is_neutral(sampling, sampling.samplers[i]):
             sampler.steps[sampler.n_steps] = sampling.samplers[i]
             sampler.n_steps += 1
             sampler.n_xtc += sampling.samplers[i] == LLAMAD_SAMPLER_XTC
@@ -143,6 +151,7 @@ cdef void sampler_close(Sampler *sampler) noexcept nogil:
         sampler.table.sampler_close(sampler.chain)
     penalties_close(&sampler.penalties)
     dry_close(&sampler.dry)
+    infill_close(&sampler.infill)
     free(sampler.bias)
     free(sampler.xtc)
     free(sampler)
@@ -173,6 +182,7 @@ cdef void sampler_accept(Sampler *sampler, int32_t token) noexcept nogil:
         return
     penalties_accept(&sampler.penalties, token)
     dry_accept(&sampler.dry, token)
+    adaptive_accept(&sampler.adaptive, token)
 
 
 # --- sampling -------------------------------------------------------------------------------------------------
@@ -206,7 +216,8 @@ cdef int _step_on_row(Sampler *sampler, unsigned char kind, Row *row, Candidates
     return -1
 
 
-cdef void _step_on_list(Sampler *sampler, unsigned char kind, Candidates *c, int has_dry) noexcept nogil:
+cdef int _step_on_list(Sampler *sampler, unsigned char kind, Candidates *c, int has_dry) noexcept nogil:
+    """0, or -1 without memory."""
     cdef const llamad_sampling *s = &sampler.sampling
     if kind == LLAMAD_SAMPLER_TOP_K:
         candidates_top_k(c, s.top_k)
@@ -228,10 +239,19 @@ cdef void _step_on_list(Sampler *sampler, unsigned char kind, Candidates *c, int
         penalties_to_list(&sampler.penalties, s, c)
     elif kind == LLAMAD_SAMPLER_DRY and has_dry:
         dry_to_list(&sampler.dry, s, c)
+    elif kind == LLAMAD_SAMPLER_INFILL:
+        return infill_apply(&sampler.infill, c, sampler.vocab, s.end_token)
+    return 0
 
 
 cdef int32_t _draw(Sampler *sampler, Row *row, Candidates *c, int on_row) noexcept nogil:
     cdef int32_t token
+    if sampler.adaptive.is_on:
+        if on_row:
+            row_list(row, c)
+        sampler.sampled_from = FROM_LIST
+        token = adaptive_draw(&sampler.adaptive, &sampler.sampling, c, &sampler.random)
+        return AGAIN if c.redo else token
     if on_row:
         sampler.sampled_from = FROM_ROW
         token = row_draw(row, &sampler.random, &c.total)
@@ -264,7 +284,8 @@ cdef int32_t _sample(Sampler *sampler, Row *row, Candidates *c, int has_dry, int
                 continue
             row_list(row, c)
             on_row = 0
-        _step_on_list(sampler, kind, c, has_dry)
+        if _step_on_list(sampler, kind, c, has_dry) < 0:
+            return -1
         candidates_check(c)
         if c.redo:
             return AGAIN

@@ -1,0 +1,18 @@
+# llama.cpp's adaptive-p: draws tokens near a probability, and moves that where earlier tokens missed it.
+from libc.stdint cimport int32_t
+
+from llamad.base.table cimport llamad_sampling
+from llamad.engine.sampler.candidates cimport Candidates
+from llamad.engine.sampler.random cimport Random
+
+ctypedef struct Adaptive:
+    int32_t is_on
+    float decay
+    float weighted           # the probabilities of the tokens so far, older ones weighing less,
+    float weight             # and what they weigh
+    int32_t drawn            # the token that waits to be accepted; -1: none
+    float drawn_p            # before its logits were changed
+
+cdef void adaptive_open(Adaptive *adaptive, const llamad_sampling *s) noexcept nogil
+cdef void adaptive_accept(Adaptive *adaptive, int32_t token) noexcept nogil
+cdef int32_t adaptive_draw(Adaptive *adaptive, const llamad_sampling *s, Candidates *c, Random *random) noexcept nogil
