@@ -38,6 +38,9 @@ class _Sink:
     def on_prompt(self, *args: object) -> None:
         pass
 
+    def on_progress(self, *args: object) -> None:
+        pass
+
     def on_done(self, done: Done) -> None:
         self.done.set_result(done)
 

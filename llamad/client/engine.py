@@ -26,7 +26,8 @@ from llamad.protocol.errors import EngineEnded
 
 log = logging.getLogger("llamad.engine")
 
-EVENT_ADMITTED, EVENT_TEXT, EVENT_DONE, EVENT_FAILED, EVENT_STEP, EVENT_ACTION, EVENT_PROMPT = range(1, 8)
+EVENT_ADMITTED, EVENT_TEXT, EVENT_DONE, EVENT_FAILED, EVENT_STEP, EVENT_ACTION = range(1, 7)
+EVENT_PROMPT, EVENT_PROGRESS = 7, 8
 RETRY_SECONDS = 0.005
 # Fields of stats() that are of one engine, not sums since the start.
 GAUGES = frozenset(
@@ -343,6 +344,8 @@ class Engine:
                     running.sink.on_text(event[2])
                 elif kind == EVENT_PROMPT:
                     running.sink.on_prompt(*event[2:])
+                elif kind == EVENT_PROGRESS:
+                    running.sink.on_progress(event[2], event[3])
                 elif kind == EVENT_ADMITTED:
                     running.slot = event[2]
                     running.sink.on_admitted(*event[2:])

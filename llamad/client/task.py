@@ -63,6 +63,7 @@ class Task(msgspec.Struct):
     n_probs: int = 0
     post_sampling_probs: bool = False
     prompt_probs: bool = False  # also the prompt's own logprobs; disables the prefix cache
+    progress: bool = False  # the sink hears of every step that prefills
     answer_bytes_max: int = 0  # approximate limit on its JSON; 0: none
     penalty: bytes | None = None  # token ids for the penalties instead of the prompt's
 
@@ -92,6 +93,7 @@ class Task(msgspec.Struct):
             penalty=self.penalty,
             prompt_probs=self.prompt_probs,
             answer_bytes_max=self.answer_bytes_max,
+            progress=self.progress,
         )
 
 
@@ -119,6 +121,10 @@ class Sink(Protocol):
 
     def on_prompt(self, tokens: list[int], probs: list[TokenProbs]) -> None:
         """Only with prompt_probs: the prompt's tokens from the second on, in order, before any text."""
+        ...
+
+    def on_progress(self, n_processed: int, prompt_us: int) -> None:
+        """Only with progress: how many of the prompt's tokens the slot holds, and the time that took."""
         ...
 
     def on_text(self, text: TextEvent) -> None: ...

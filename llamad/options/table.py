@@ -443,6 +443,29 @@ class Options(Struct, kw_only=True):
         bool, answer(help="probabilities after the samplers instead of logprobs before them")
     ] = False
     timings_per_token: Annotated[bool, answer(help="`timings` in every event of a stream")] = False
+    return_progress: Annotated[
+        bool,
+        answer(
+            help="`prompt_progress` events in a stream while the prompt is prefilled",
+            note="Each has `total`, `cache` and `processed` tokens, and `time_ms`",
+            echo=False,
+        ),
+    ] = False
+    sse_ping_interval: Annotated[
+        float,
+        Meta(ge=-1, le=INT32_MAX),
+        answer(
+            help="seconds of silence after which a stream gets a comment; 0 or less: never",
+            values="-1 or more",
+            default="`--sse-ping-interval`",
+            see=("--sse-ping-interval",),
+            echo=False,
+        ),
+    ] = LEFT_OUT
+    verbose: Annotated[
+        bool,
+        answer(help="`__verbose` in OpenAI's answers: the result as /completion gives it", echo=False),
+    ] = False
     response_fields: Annotated[
         ResponseFields,
         answer(

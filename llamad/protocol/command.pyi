@@ -27,4 +27,5 @@ class Command:
         penalty: bytes | None = None,
         prompt_probs: bool = False,
         answer_bytes_max: int = 0,
+        progress: bool = False,
     ) -> None: ...

@@ -13,8 +13,9 @@ from llamad.protocol.channel cimport Channel, Link
 from llamad.protocol.command cimport Command
 from llamad.protocol.messages cimport (
     COMMAND_ABORT, COMMAND_ACTION, COMMAND_PAUSE, COMMAND_RESUME, COMMAND_STOP, COMMAND_TASK, EVENT_ACTION,
-    EVENT_ADMITTED, EVENT_DONE, EVENT_FAILED, EVENT_PROMPT, EVENT_STEP, EVENT_TEXT, ActionCommand, ActionEvent,
-    PROBS_MAX, AdmittedEvent, DoneEvent, FailedEvent, StepEvent, StepSlot, TaskCommand, TaskRef, TextEvent, TokenProb,
+    EVENT_ADMITTED, EVENT_DONE, EVENT_FAILED, EVENT_PROGRESS, EVENT_PROMPT, EVENT_STEP, EVENT_TEXT, ActionCommand,
+    ActionEvent, PROBS_MAX, AdmittedEvent, DoneEvent, FailedEvent, ProgressEvent, StepEvent, StepSlot, TaskCommand,
+    TaskRef, TextEvent, TokenProb,
 )
 from llamad.protocol.ring cimport (
     ring_commit, ring_is_taken, ring_peek, ring_record_max, ring_release, ring_reserve,
@@ -226,6 +227,9 @@ cdef tuple _event(uint32_t kind, const void *payload, uint64_t n):
     if kind == EVENT_FAILED and n >= sizeof(FailedEvent):
         return (EVENT_FAILED, (<const FailedEvent *>payload).id, (<const FailedEvent *>payload).failure,
                 (<const FailedEvent *>payload).code)
+    if kind == EVENT_PROGRESS and n >= sizeof(ProgressEvent):
+        return (EVENT_PROGRESS, (<const ProgressEvent *>payload).id, (<const ProgressEvent *>payload).n_processed,
+                (<const ProgressEvent *>payload).t_prompt_us)
     if kind == EVENT_ACTION and n >= sizeof(ActionEvent):
         return _action_event(<const ActionEvent *>payload)
     if kind == EVENT_STEP and n >= sizeof(StepEvent):

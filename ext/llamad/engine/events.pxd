@@ -12,6 +12,7 @@ cdef void finish_done(State *state, Slot *slot, int32_t stop_type, int32_t stop_
 cdef void finish_failed(State *state, Slot *slot, int32_t failure, int32_t code) noexcept nogil
 cdef void emit_admitted(State *state, Slot *slot) noexcept nogil
 cdef void emit_prompt(State *state, Slot *slot, int32_t i_first, int32_t n_tokens) noexcept nogil
+cdef void emit_progress(State *state, int64_t now) noexcept nogil
 cdef void emit_failed(State *state, uint64_t id, int32_t failure, int32_t code) noexcept nogil
 cdef void emit_action(State *state, uint64_t id, const ActionEvent *answer) noexcept nogil
 cdef void emit_step(State *state, int64_t t_decode, int64_t t_wait, int64_t t_sample, int64_t t_emit,

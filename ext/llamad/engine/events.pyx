@@ -4,7 +4,7 @@ from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.string cimport memchr, memcpy, memset
 
 from llamad.base.system cimport load_time, now_us, sleep_us, store_int, store_time, wake_send
-from llamad.engine.kv.slots cimport SAMPLED_END, SAMPLED_STUCK, SLOT_DECODING, Slot, slot_release
+from llamad.engine.kv.slots cimport SAMPLED_END, SAMPLED_STUCK, SLOT_DECODING, SLOT_PREFILLING, Slot, slot_release
 from llamad.engine.kv.task_queue cimport task_close
 from llamad.engine.sampler.logprobs cimport probs_sent
 from llamad.engine.sampler.sampler cimport sampler_close
@@ -13,10 +13,10 @@ from llamad.engine.threads.grammar_pool cimport grammar_pool_drop, grammar_pool_
 from llamad.grammar.grammar cimport matcher_close
 from llamad.tokenizer.stop_strings cimport stops_scan
 from llamad.protocol.messages cimport (
-    EVENT_ACTION, EVENT_ADMITTED, EVENT_DONE, EVENT_FAILED, EVENT_PROMPT, EVENT_STEP, EVENT_TEXT, FAILURE_ABORTED,
-    FAILURE_GRAMMAR, FAILURE_MEMORY, FAILURE_SAMPLER, PROB_JSON_BYTES, STOP_EOS, STOP_LIMIT, STOP_WORD,
-    TASK_CONTEXT_SHIFT, TASK_MARKERS, TASK_STREAM, TOKEN_JSON_BYTES, ActionEvent, AdmittedEvent, DoneEvent,
-    FailedEvent, StepEvent, StepSlot, TextEvent, TokenProb,
+    EVENT_ACTION, EVENT_ADMITTED, EVENT_DONE, EVENT_FAILED, EVENT_PROGRESS, EVENT_PROMPT, EVENT_STEP, EVENT_TEXT,
+    FAILURE_ABORTED, FAILURE_GRAMMAR, FAILURE_MEMORY, FAILURE_SAMPLER, PROB_JSON_BYTES, STOP_EOS, STOP_LIMIT, STOP_WORD,
+    TASK_CONTEXT_SHIFT, TASK_MARKERS, TASK_PROGRESS, TASK_STREAM, TOKEN_JSON_BYTES, ActionEvent, AdmittedEvent,
+    DoneEvent, FailedEvent, ProgressEvent, StepEvent, StepSlot, TextEvent, TokenProb,
 )
 from llamad.protocol.ring cimport ring_commit, ring_reserve
 from llamad.tokenizer.detokenizer cimport text_add, text_cut_line, text_finish, text_ready, text_sent
@@ -60,6 +60,22 @@ cdef void emit_admitted(State *state, Slot *slot) noexcept nogil:
     event.n_cached = slot.n_cached
     event.t_us = slot.t_admit_us
     _commit(state)
+
+
+cdef void emit_progress(State *state, int64_t now) noexcept nogil:
+    """How far the prompts are whose clients want to know; after a decode with some of them."""
+    cdef const Slot *slot
+    cdef ProgressEvent *event
+    cdef int32_t i
+    for i in range(state.slots.n):
+        slot = &state.slots.items[i]
+        if slot.state != SLOT_PREFILLING or slot.n_planned == 0 or not slot.task.command.flags & TASK_PROGRESS:
+            continue
+        event = <ProgressEvent *>_reserve(state, EVENT_PROGRESS, sizeof(ProgressEvent))
+        event.id = slot.task.command.id
+        event.t_prompt_us = now - slot.t_admit_us
+        event.n_processed = slot.n_tokens
+        _commit(state)
 
 
 cdef void emit_failed(State *state, uint64_t id, int32_t failure, int32_t code) noexcept nogil:

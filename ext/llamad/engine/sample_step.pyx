@@ -5,7 +5,7 @@ from libc.stdint cimport int32_t, int64_t, uint64_t
 
 from llamad.base.system cimport load_int, now_us, store_int, take_int
 from llamad.engine.costs.scheduler cimport LOOP_WAKE_US
-from llamad.engine.events cimport finish_done, finish_failed
+from llamad.engine.events cimport emit_progress, finish_done, finish_failed
 from llamad.engine.kv.slots cimport DEFERRAL_NONE, SAMPLED_NOTHING, SLOT_DECODING, SLOT_PREFILLING, Slot
 from llamad.engine.kv.task_queue cimport Task
 from llamad.engine.prompt_probs cimport take_prompt_probs
@@ -232,6 +232,8 @@ cdef int64_t sample_step_begin(State *state, int64_t t_decode, int64_t t_decoded
     cdef int64_t t_arrived
     cdef int32_t n_rows = state.plan.n_rows
     cdef int is_arriving
+    if state.plan.n_prefill_tokens:
+        emit_progress(state, t_decoded)
     if state.plan.n_separate:
         arrival_overwritten(&state.arrival, 1)
     is_arriving = _in_order(state) and arrival_can_begin(&state.arrival, n_rows)

@@ -8,8 +8,8 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from llamad.protocol.sampling_params cimport Sampling
 from llamad.base.table cimport llamad_bias
 from llamad.protocol.messages cimport (
-    PROBS_MAX, TASK_CACHE_PROMPT, TASK_CONTEXT_SHIFT, TASK_MARKERS, TASK_POST_PROBS, TASK_PROMPT_PROBS, TASK_STREAM,
-    TaskCommand,
+    PROBS_MAX, TASK_CACHE_PROMPT, TASK_CONTEXT_SHIFT, TASK_MARKERS, TASK_POST_PROBS, TASK_PROGRESS, TASK_PROMPT_PROBS,
+    TASK_STREAM, TaskCommand,
 )
 
 
@@ -42,7 +42,7 @@ cdef class Command:
                   t_max_predict_us: int, stream: bool, cache_prompt: bool, context_shift: bool, group: int = 0,
                   n_indent: int = 0, n_probs: int = 0, post_sampling_probs: bool = False, penalty: bytes | None = None,
                   grammar: int = 0, markers: bool = False, prompt_probs: bool = False,
-                  answer_bytes_max: int = 0) -> None:
+                  answer_bytes_max: int = 0, progress: bool = False) -> None:
         cdef TaskCommand *head = &self.head
         cdef bytes packed = _packed_stops(stops)
         if not 0 <= n_probs <= PROBS_MAX or (prompt_probs and n_probs == 0):
@@ -63,7 +63,8 @@ cdef class Command:
         head.n_probs = n_probs
         head.flags = ((TASK_STREAM if stream else 0) | (TASK_CACHE_PROMPT if cache_prompt and not prompt_probs else 0)
                       | (TASK_CONTEXT_SHIFT if context_shift else 0) | (TASK_POST_PROBS if post_sampling_probs else 0)
-                      | (TASK_MARKERS if markers else 0) | (TASK_PROMPT_PROBS if prompt_probs else 0))
+                      | (TASK_MARKERS if markers else 0) | (TASK_PROMPT_PROBS if prompt_probs else 0)
+                      | (TASK_PROGRESS if progress else 0))
         head.n_bias = <int32_t>len(bias)
         head.n_stop = <int32_t>len(stops)
         head.n_stop_bytes = <int32_t>PyBytes_GET_SIZE(packed)

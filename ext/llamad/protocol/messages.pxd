@@ -20,6 +20,7 @@ cdef enum EventKind:
     EVENT_STEP = 5       # StepEvent, only while tracing
     EVENT_ACTION = 6     # ActionEvent, exactly one for each action
     EVENT_PROMPT = 7     # TextEvent without text: the prompt's tokens from the second on, in order
+    EVENT_PROGRESS = 8   # ProgressEvent
 
 cdef enum TaskFlag:
     TASK_STREAM = 1          # an event for every token that has text
@@ -28,6 +29,7 @@ cdef enum TaskFlag:
     TASK_POST_PROBS = 8      # probabilities of what the sampler left, not of the model's logits
     TASK_MARKERS = 16        # special tokens that mark calls and thoughts are part of the text
     TASK_PROMPT_PROBS = 32   # the prompt's tokens are told as well; it is read whole for that
+    TASK_PROGRESS = 64       # an event for every step that prefills some of its prompt
 
 cdef enum StopType:
     STOP_NONE = 0
@@ -129,6 +131,11 @@ ctypedef struct AdmittedEvent:
     int32_t slot
     int32_t n_cached
     int64_t t_us
+
+ctypedef struct ProgressEvent:
+    uint64_t id
+    int64_t t_prompt_us        # since it was admitted
+    int32_t n_processed        # prompt tokens in the slot, those from the cache included
 
 # A token and its logprob, or its probability with TASK_POST_PROBS.
 ctypedef struct TokenProb:

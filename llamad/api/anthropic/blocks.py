@@ -23,7 +23,7 @@ def event(kind: str, **rest: Any) -> bytes:
 class Answer:
     """One part's answer so far. Blocks do not overlap: only the last may be open."""
 
-    __slots__ = ("_frame", "_texts", "blocks", "chat", "is_open", "n_calls", "parser", "thinking")
+    __slots__ = ("_frame", "_texts", "blocks", "chat", "is_open", "more", "n_calls", "parser", "thinking")
 
     def __init__(self, chat: Chat, thinking: Thinking) -> None:
         self.chat = chat
@@ -32,6 +32,7 @@ class Answer:
         self.blocks: list[dict[str, Any]] = []
         self.is_open = False
         self.n_calls = 0
+        self.more: dict[str, Any] = {}  # fields of every delta
         self._texts: list[str] = []  # of the open block
         self._frame: tuple[int, TextFrame] | None = None  # a text block's index, and its events' frame
 
@@ -68,10 +69,12 @@ class Answer:
 
     def _add(self, delta: dict[str, Any], text: str) -> bytes:
         self._texts.append(text)
-        return event("content_block_delta", index=len(self.blocks) - 1, delta=delta)
+        return event("content_block_delta", index=len(self.blocks) - 1, delta=delta, **self.more)
 
     def _text(self, text: str) -> bytes:
         """_add() for text, the most frequent event: within a block only the text differs."""
+        if self.more:
+            return self._add({"type": "text_delta", "text": text}, text)
         index = len(self.blocks) - 1
         if self._frame is None or self._frame[0] != index:
             before = b'{"type":"content_block_delta","index":%d,"delta":{"type":"text_delta","text":' % index

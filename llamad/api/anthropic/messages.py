@@ -93,14 +93,19 @@ class MessageDialect:
 
     def piece(self, part: Part, piece: TextEvent) -> bytes:
         answer = self._answer(part)
+        answer.more = objects.piece_timings(part, piece)
         return answer.take(answer.parser.feed(piece.data.decode("utf-8", "replace")))
+
+    def progress(self, part: Part, progress: dict[str, Any]) -> bytes:
+        return event("ping", prompt_progress=progress)
 
     def done(self, part: Part) -> bytes:
         answer = self._answer(part)
         out = answer.take(answer.parser.finish()) + answer.close()
         done = part.ended
         usage = _usage(done.n_prompt, done.n_cached, done.n_decoded)
-        return out + event("message_delta", delta=self._stop(part), usage=usage)
+        more = {"timings": objects.ended_timings(part)} if answer.more else {}
+        return out + event("message_delta", delta=self._stop(part), usage=usage, **more)
 
     def end(self, job: Job) -> bytes:
         return event("message_stop")

@@ -26,7 +26,7 @@ _MEDIA = ("image", "document", "audio", "video", "file")
 _FOREIGN = (
     "stop n n_cmpl n_predict max_completion_tokens response_format reasoning_format logprobs top_logprobs"
     " parallel_tool_calls functions function_call stream_options add_generation_prompt"
-    " prompt n_probs post_sampling_probs return_tokens timings_per_token response_fields"
+    " prompt n_probs post_sampling_probs return_tokens response_fields"
 ).split()
 
 

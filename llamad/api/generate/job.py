@@ -10,8 +10,9 @@ import logging
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
+from llamad.api.generate import result
 from llamad.api.generate.prepare import Ready
 from llamad.api.generate.stream_event import TextFrame
 from llamad.api.generate.text_part import TextPart
@@ -42,6 +43,7 @@ from llamad.client.text_event import TextEvent
 from llamad.http import sse
 from llamad.http.exchange import Exchange
 from llamad.http.request import Response
+from llamad.options.option import LEFT_OUT
 from llamad.protocol.model_info import Model
 
 log = logging.getLogger("llamad.api")
@@ -79,6 +81,9 @@ class Dialect(Protocol):
 
     def piece(self, part: Part, piece: TextEvent) -> bytes:
         """Events for a piece of a stream; may be empty."""
+
+    def progress(self, part: Part, progress: dict[str, Any]) -> bytes:
+        """Events for a prompt that is being prefilled, with `return_progress`."""
 
     def done(self, part: Part) -> bytes:
         """Events at the end of one part."""
@@ -139,6 +144,12 @@ class Part(TextPart):
     def on_admitted(self, slot: int, n_cached: int, t_us: int) -> None:
         self.n_cached = n_cached
         self.job.service.metrics.queue_seconds.observe((t_us - self.job.t_submit_us) / 1e6)
+        if self.job.tells_progress:
+            self.on_progress(n_cached, 0)
+
+    def on_progress(self, n_processed: int, prompt_us: int) -> None:
+        told = result.progress(self.n_prompt, self.n_cached, n_processed, prompt_us)
+        self.job.write(self.job.dialect.progress(self, told))
 
     def on_prompt(self, tokens: list[int], probs: list[TokenProbs]) -> None:
         assert self.job.on_prompt is not None
@@ -219,6 +230,10 @@ class Job:
         self.t_submit_us = 0
         self.t_written = time.monotonic()
 
+    @property
+    def tells_progress(self) -> bool:
+        return self.generation.stream and self.generation.return_progress
+
     def submit(self, ready: Ready) -> None:
         """Submit all prompts to the engine, or none. Only an accepted request changes the system prompt."""
         g, exchange = self.generation, self.exchange
@@ -286,6 +301,7 @@ class Job:
                 penalty=None if g.penalty_prompt is None else bytes(g.penalty_prompt),
                 # The other n - 1 completions have the same prompt.
                 prompt_probs=self.on_prompt is not None and part.index % g.n == 0,
+                progress=self.tells_progress,
             )
             sink = part if self.watch is None else self.watch(part, task)
             part.task_id = self.engine.submit(task, sink)
@@ -338,7 +354,9 @@ class Job:
         """Keep the connection of a silent stream alive. End a stream whose client stalls while others wait for a slot:
         it stays paused until half of its buffer is read, so that reading a byte now and then is not progress."""
         settings = self.service.settings
-        if settings.ping_seconds > 0 and now - self.t_written >= settings.ping_seconds:
+        own = self.generation.sse_ping_interval
+        ping_seconds = settings.ping_seconds if own == LEFT_OUT else own
+        if 0 < ping_seconds <= now - self.t_written:
             self.write(sse.PING)
         if (
             self.is_paused

@@ -34,6 +34,28 @@ def timings(n_prompt: int, n_cached: int, prompt_us: int, n_decoded: int, predic
     }
 
 
+def progress(n_prompt: int, n_cached: int, n_processed: int, prompt_us: int) -> dict[str, Any]:
+    """`prompt_progress`."""
+    return {
+        "total": n_prompt,
+        "cache": n_cached,
+        "processed": n_processed,
+        "time_ms": prompt_us // 1000,
+    }
+
+
+def usage(dones: Sequence[Done], n: int = 1) -> dict[str, Any]:
+    """Usage of all completions together; the prompt of n of them counts once."""
+    n_prompt = sum(done.n_prompt for done in dones[::n])
+    n_completion = sum(done.n_decoded for done in dones)
+    return {
+        "prompt_tokens": n_prompt,
+        "completion_tokens": n_completion,
+        "total_tokens": n_prompt + n_completion,
+        "prompt_tokens_details": {"cached_tokens": sum(done.n_cached for done in dones[::n])},
+    }
+
+
 def probabilities(
     tokens: list[int], probs: list[TokenProbs], vocab: Vocab, is_post: bool
 ) -> list[msgspec.Raw]:

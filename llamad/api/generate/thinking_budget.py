@@ -85,6 +85,9 @@ class Watched:
     def on_prompt(self, tokens: list[int], probs: list[TokenProbs]) -> None:
         self._part.on_prompt(tokens, probs)
 
+    def on_progress(self, n_processed: int, prompt_us: int) -> None:
+        self._part.on_progress(n_processed, prompt_us)
+
     def on_text(self, text: TextEvent) -> None:
         if self._is_cut:
             return
@@ -178,6 +181,9 @@ class Rest:
 
     def on_prompt(self, tokens: list[int], probs: list[TokenProbs]) -> None:
         pass  # never requested
+
+    def on_progress(self, n_processed: int, prompt_us: int) -> None:
+        pass  # the client has heard of the prompt
 
     def on_text(self, text: TextEvent) -> None:
         spent = (

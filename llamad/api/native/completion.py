@@ -15,9 +15,9 @@ from llamad.api.generate.final import final_json, probabilities
 from llamad.api.generate.job import Job, Part
 from llamad.api.generate.prepare import prepare
 from llamad.api.generate.stream_event import TextFrame, write_event
+from llamad.api.native.native_request import NativeRequest
 from llamad.api.request import constraints
 from llamad.api.request.errors import ApiError, bad
-from llamad.api.request.parse import GenerationRequest
 from llamad.api.request.prompt import Prompts
 from llamad.api.service.reading import with_body
 from llamad.api.service.service import Service
@@ -29,7 +29,7 @@ _encode = msgspec.json.Encoder().encode
 _FRAME = TextFrame(b'{"content":', b',"stop":false}', tokens=True)
 
 
-class CompletionRequest(GenerationRequest, kw_only=True):
+class CompletionRequest(NativeRequest, kw_only=True):
     prompt: Prompts | None = None
 
 
@@ -60,8 +60,15 @@ class Plain:
             )
         return write_event(event)
 
+    def progress(self, part: Part, progress: dict[str, Any]) -> bytes:
+        event = {"index": part.index, "content": "", "tokens": [], "stop": False, "prompt_progress": progress}
+        return write_event(event)
+
     def done(self, part: Part) -> bytes:
-        return write_event(final_json(part))
+        g, last = part.job.generation, final_json(part)
+        if isinstance(g, NativeRequest) and g.include_usage:
+            last["usage"] = result.usage([part.ended])
+        return write_event(last)
 
     def end(self, job: Job) -> bytes:
         return b""

@@ -13,10 +13,10 @@ from msgspec import Meta, field
 from llamad.api.generate.job import Job
 from llamad.api.generate.prepare import prepare
 from llamad.api.native.completion import PLAIN
+from llamad.api.native.native_request import NativeRequest
 from llamad.api.request import constraints
 from llamad.api.request.errors import bad
 from llamad.api.request.fim_prompt import Extra, Infill, refusal
-from llamad.api.request.parse import GenerationRequest
 from llamad.api.service.reading import with_body
 from llamad.api.service.service import Service
 from llamad.flags.settings import Settings
@@ -25,7 +25,7 @@ from llamad.http.exchange import Exchange
 Side = Annotated[str | list[Any] | None, Meta(description="a string, or an array of token ids and strings")]
 
 
-class InfillRequest(GenerationRequest, kw_only=True):
+class InfillRequest(NativeRequest, kw_only=True):
     input_prefix: Side = None
     input_suffix: Side = None
     input_extra: Annotated[

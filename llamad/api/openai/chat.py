@@ -143,16 +143,18 @@ class ChatDialect:
         return self._envelope("chat.completion.chunk", [choice])
 
     def _role(self, part: Part) -> bytes:
-        answer = self._answer(part)
-        if answer.role_sent:
+        if self._answer(part).role_sent:
             return b""
-        answer.role_sent = True
+        return objects.event(part.job, self._role_chunk(part))
+
+    def _role_chunk(self, part: Part) -> dict[str, Any]:
+        self._answer(part).role_sent = True
         choice = {
             "index": part.index,
             "delta": {"role": "assistant", "content": None},
             "finish_reason": None,
         }
-        return objects.event(part.job, self._envelope("chat.completion.chunk", [choice]))
+        return self._envelope("chat.completion.chunk", [choice])
 
     def _content_frame(self, part: Part) -> TextFrame:
         """_chunk() for content only, the most frequent event: only the text differs."""
@@ -183,13 +185,13 @@ class ChatDialect:
         self._remember(part, piece)
         out = self._role(part)
         for delta in answer.take(deltas):
-            event = self._chunk(part, delta, None)
-            if g.timings_per_token:
-                event["timings"] = result.timings(
-                    part.n_prompt, part.n_cached, piece.prompt_us, part.n_decoded, piece.predict_us
-                )
-            out += objects.event(part.job, event)
+            out += objects.event(
+                part.job, self._chunk(part, delta, None) | objects.piece_timings(part, piece)
+            )
         return out
+
+    def progress(self, part: Part, progress: dict[str, Any]) -> bytes:
+        return objects.event(part.job, self._role_chunk(part) | {"prompt_progress": progress})
 
     def done(self, part: Part) -> bytes:
         answer = self._answer(part)

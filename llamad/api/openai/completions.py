@@ -156,14 +156,13 @@ class TextDialect:
 
     def piece(self, part: Part, piece: TextEvent) -> bytes:
         text = piece.data.decode("utf-8", "replace")
-        g = part.job.generation
         choice = self._choice(part, text, self._logprobs(part, piece), None)
-        event = self._envelope([choice | self._tokens(part, [piece])])
-        if g.timings_per_token:
-            event["timings"] = result.timings(
-                part.n_prompt, part.n_cached, piece.prompt_us, part.n_decoded, piece.predict_us
-            )
+        event = self._envelope([choice | self._tokens(part, [piece])]) | objects.piece_timings(part, piece)
         return self._echo_event(part) + objects.event(part.job, event)
+
+    def progress(self, part: Part, progress: dict[str, Any]) -> bytes:
+        event = self._envelope([self._choice(part, "", None, None)]) | {"prompt_progress": progress}
+        return objects.event(part.job, event)
 
     def done(self, part: Part) -> bytes:
         last = self._envelope([self._choice(part, "", None, objects.finish_reason(part))])

@@ -38,16 +38,7 @@ def finish_reason(part: Part) -> str:
 
 
 def usage(job: Job) -> dict[str, Any]:
-    """Usage of all parts together; the prompt of n completions counts once."""
-    n = job.generation.n
-    n_prompt = sum(part.ended.n_prompt for part in job.parts[::n])
-    n_completion = sum(part.ended.n_decoded for part in job.parts)
-    return {
-        "prompt_tokens": n_prompt,
-        "completion_tokens": n_completion,
-        "total_tokens": n_prompt + n_completion,
-        "prompt_tokens_details": {"cached_tokens": sum(part.ended.n_cached for part in job.parts[::n])},
-    }
+    return result.usage([part.ended for part in job.parts], job.generation.n)
 
 
 def event(job: Job, value: dict[str, Any]) -> bytes:
@@ -57,8 +48,10 @@ def event(job: Job, value: dict[str, Any]) -> bytes:
 
 
 def verbose(part: Part) -> dict[str, Any]:
-    """With --verbose, the result as /completion gives it, for debugging."""
-    return {"__verbose": final_json(part)} if part.job.service.settings.verbosity > VERBOSE_ABOVE else {}
+    """With `verbose` or --verbose, the result as /completion gives it, for debugging."""
+    job = part.job
+    is_wanted = job.generation.verbose or job.service.settings.verbosity > VERBOSE_ABOVE
+    return {"__verbose": final_json(part)} if is_wanted else {}
 
 
 def warnings(job: Job) -> dict[str, Any]:
@@ -70,6 +63,17 @@ def warnings(job: Job) -> dict[str, Any]:
 def ended_timings(part: Part) -> dict[str, Any]:
     done = part.ended
     return result.timings(done.n_prompt, done.n_cached, done.prompt_us, done.n_decoded, done.predict_us)
+
+
+def piece_timings(part: Part, piece: TextEvent) -> dict[str, Any]:
+    """`timings` of an event in a stream; no field unless they are wanted."""
+    if not part.job.generation.timings_per_token:
+        return {}
+    return {
+        "timings": result.timings(
+            part.n_prompt, part.n_cached, piece.prompt_us, part.n_decoded, piece.predict_us
+        )
+    }
 
 
 def chat_logprobs(vocab: Vocab, piece: TextEvent, n_top: int, is_post: bool) -> list[dict[str, Any]]:

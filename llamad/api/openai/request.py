@@ -8,13 +8,13 @@ from __future__ import annotations
 from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta
 
 from llamad.api.openai import guided
 from llamad.api.request import constraints
 from llamad.api.request.errors import bad
 from llamad.api.request.hosted import CHAT, COMPLETIONS, Hosted
-from llamad.api.request.parse import GenerationRequest
+from llamad.api.request.parse import GenerationRequest, StreamOptions
 from llamad.api.service.service import Service
 from llamad.chat.parsing import Reasoning
 from llamad.options.option import LEFT_OUT
@@ -26,10 +26,6 @@ Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 Choice = Annotated[
     dict[str, Any] | str | None, Meta(description='"none", "auto", "required" or name a function')
 ]
-
-
-class StreamOptions(Struct):
-    include_usage: bool = False
 
 
 class OpenAiRequest(GenerationRequest, kw_only=True):

@@ -117,10 +117,18 @@ class ResponseDialect:
     def piece(self, part: Part, piece: TextEvent) -> bytes:
         answer = self._answer(part)
         deltas = answer.parser.feed(piece.data.decode("utf-8", "replace"))
+        self.events.more = objects.piece_timings(part, piece)
         return answer.take(deltas, len(piece.tokens), self._logprobs(part, piece))
+
+    def progress(self, part: Part, progress: dict[str, Any]) -> bytes:
+        response = self._response("in_progress", [], None)
+        return self.events.make("response.in_progress", response=response, prompt_progress=progress)
 
     def done(self, part: Part) -> bytes:
         answer, status = self._answer(part), self._status(part)
+        self.events.more = (
+            {"timings": objects.ended_timings(part)} if part.job.generation.timings_per_token else {}
+        )
         out = answer.take(answer.parser.finish()) + answer.close(status)
         response = self._kept(self._response(status, answer.items, part))
         return out + self.events.make(f"response.{status}", response=response)

@@ -14,21 +14,23 @@ from llamad.chat.parsing import Delta
 
 
 class Events:
-    """Numbers the events of one stream. The first ones are made late, when there is something to send."""
+    """Numbers the events of one stream. The first ones are made late, when there is something to send. Each later one
+    has the fields of `more`."""
 
-    __slots__ = ("n",)
+    __slots__ = ("more", "n")
 
     FIRST = ("response.created", "response.in_progress")
 
     def __init__(self) -> None:
         self.n = len(self.FIRST)
+        self.more: dict[str, Any] = {}
 
     def first(self, response: dict[str, Any]) -> bytes:
         return b"".join(_event(kind, i, {"response": response}) for i, kind in enumerate(self.FIRST))
 
     def make(self, kind: str, **rest: Any) -> bytes:
         self.n += 1
-        return _event(kind, self.n - 1, rest)
+        return _event(kind, self.n - 1, rest | self.more)
 
 
 def _event(kind: str, number: int, rest: dict[str, Any]) -> bytes:

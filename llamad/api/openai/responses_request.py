@@ -31,7 +31,7 @@ _INCLUDES = (
 _FOREIGN = (
     "messages n n_cmpl n_predict max_tokens max_completion_tokens response_format functions function_call"
     " logprobs add_generation_prompt reasoning_effort n_probs post_sampling_probs return_tokens"
-    " timings_per_token response_fields"
+    " response_fields"
 ).split()
 
 

@@ -1,4 +1,5 @@
-"""Owns what a request is served without: fields, tools, items and blocks that only a hosted service has.
+"""Owns what a request is served without: fields, tools, items and blocks that only a hosted service has, and fields
+that are llama-server's alone.
 
 One table for each dialect; pure functions, any thread. Nothing is dropped in silence: what was left out is named in a
 header of the response and in one log line. Must not list a constraint (a schema, a grammar, a stop, a limit).
@@ -80,12 +81,26 @@ class LeftOut:
         """Of the response. Called once: also writes the log line."""
         if not self._names:
             return ()
-        log.info("request %s: served without what only a hosted service has: %s", request_id, self)
+        log.info("request %s: served without what this server does not have: %s", request_id, self)
         return ((HEADER, str(self)),)
 
 
+# llama-server's own: how it is built shows through them. They change nothing here: chunks are re-used as the server's
+# flags say, and calls and reasoning are found as the chat template writes them.
+_LLAMA_SERVER: dict[str, tuple[object, ...]] = {
+    "backend_sampling": (),
+    "chat_format": (),
+    "chat_parser": (),
+    "generation_prompt": (),
+    "grammar_triggers": (),
+    "n_cache_reuse": (),
+    "preserved_tokens": (),
+    "reasoning_in_content": (),
+}
+NATIVE = Hosted({**_LLAMA_SERVER, "reasoning_control": (), "reasoning_format": ("none",)})
 # Fields of all of OpenAI's endpoints. What a client tells about its user changes nothing here.
 _OPENAI: dict[str, tuple[object, ...]] = {
+    **_LLAMA_SERVER,
     "metadata": (),
     "prompt_cache_key": (),
     "prompt_cache_options": (),
@@ -117,6 +132,7 @@ RESPONSES = Hosted(
 )
 MESSAGES = Hosted(
     {
+        **_LLAMA_SERVER,
         "betas": (),
         "container": (),
         "context_management": (),

@@ -15,6 +15,7 @@ import msgspec
 from llamad.api.request import checks, logit_bias, special, system_prompt
 from llamad.api.request import prompt as prompts
 from llamad.api.request.body import Body, Refused
+from llamad.api.request.errors import bad
 from llamad.api.request.hosted import Hosted, LeftOut
 from llamad.api.request.prompt import Prompts
 from llamad.flags.settings import Settings
@@ -34,6 +35,10 @@ from llamad.protocol.model_info import Model
 UINT32_MAX = 2**32 - 1
 
 
+class StreamOptions(msgspec.Struct):
+    include_usage: bool = False
+
+
 class GenerationRequest(Options, kw_only=True):
     """The body of a generation request."""
 
@@ -44,7 +49,11 @@ class GenerationRequest(Options, kw_only=True):
     # What this endpoint leaves out.
     HOSTED: ClassVar[Hosted] = Hosted()
 
+    grammar_lazy: bool = False
     left_out: LeftOut = msgspec.field(default_factory=LeftOut)  # not a client's: _READERS
+
+    def take_aliases(self) -> None:
+        """Set the options that this endpoint has another name for."""
 
 
 T = TypeVar("T", bound=GenerationRequest)
@@ -96,6 +105,9 @@ class Defaults:
         """Checks that the ranges of the table cannot express."""
         settings = self.settings
         request.HOSTED.take_fields(request, request.left_out)
+        request.take_aliases()
+        if request.grammar_lazy:
+            raise bad('"grammar_lazy" is not supported: a "grammar" holds from the first token on')
         seed = request.seed
         if not 0 <= seed < UINT32_MAX:
             # OpenAI's seeds have 64 bits, the generator's 32.

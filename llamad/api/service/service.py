@@ -50,6 +50,7 @@ log = logging.getLogger("llamad.api")
 ROOM_BYTES_MIN = 2**30
 TOKENIZING_THREADS_MAX = 4
 N_JSON_WORKERS = 2
+PINGS_SECONDS = 0.5  # how often streams are looked at, at least
 # The largest body of a chat that is rendered on the event loop, if its template is quick.
 CHAT_INLINE_MAX = 16384
 CLIENT_MAX = 2**64 - 1
@@ -287,8 +288,8 @@ class Service:
     async def watch_streams(self) -> None:
         """Sends pings on streams that wait or prefill, and ends those that stall; runs until cancelled."""
         periods = [n for n in (self.settings.ping_seconds, self.settings.stall_seconds) if n > 0]
-        while periods:
-            await asyncio.sleep(min(1.0, min(periods) / 4))
+        while True:  # a request may have an interval of its own
+            await asyncio.sleep(min([PINGS_SECONDS, *(period / 4 for period in periods)]))
             now = time.monotonic()
             for stream in list(self.streams):
                 try:

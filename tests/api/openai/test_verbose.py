@@ -11,10 +11,19 @@ CHAT = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 3}
 REQUESTS = [("/v1/chat/completions", CHAT), ("/v1/completions", {"prompt": "x", "max_tokens": 3})]
 
 
-@pytest.mark.parametrize(("flags", "is_told"), [(("-v",), True), (("-lv", "5"), False), ((), False)])
-def test_it_is_there_with_the_flag_only(flags, is_told):
+@pytest.mark.parametrize(
+    ("flags", "field", "is_told"),
+    [
+        (("-v",), {}, True),
+        (("-lv", "5"), {"verbose": True}, True),
+        (("-lv", "5"), {}, False),
+        ((), {"verbose": False}, False),
+    ],
+)
+def test_it_is_there_with_the_flag_or_the_field(flags, field, is_told):
     with Faked(Fake(), "--chat-template", "chatml", *flags) as server:
-        for path, body in REQUESTS:
+        for path, sent in REQUESTS:
+            body = {**sent, **field}
             whole = server.client.post(path, body).json
             lines = server.client.post(path, {**body, "stream": True}).body.decode().split("\n\n")
             told = [json.loads(line.removeprefix("data: ")) for line in lines if "__verbose" in line]

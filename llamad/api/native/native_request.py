@@ -1,0 +1,39 @@
+"""Owns the fields that /completion and /infill share beside the options: other names of options, and what of a chat's
+fields they cannot do.
+
+Pure data, read on the event loop. Must not know how an answer looks.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+from msgspec import Meta
+
+from llamad.api.request.errors import bad
+from llamad.api.request.hosted import NATIVE, Hosted
+from llamad.api.request.parse import GenerationRequest, StreamOptions
+from llamad.options.option import INT32_MAX, LEFT_OUT
+from llamad.options.table import LastN, Length
+
+
+class NativeRequest(GenerationRequest, kw_only=True):
+    LIMITS: ClassVar[tuple[str, ...]] = ("n_predict", "max_completion_tokens", "max_tokens")
+    HOSTED: ClassVar[Hosted] = NATIVE
+
+    max_completion_tokens: Length = LEFT_OUT
+    logprobs: Annotated[int, Meta(ge=0, le=INT32_MAX)] = 0
+    stream_options: StreamOptions | None = None
+    reasoning_budget_tokens: LastN = LEFT_OUT
+
+    def take_aliases(self) -> None:
+        if self.reasoning_budget_tokens >= 0:
+            raise bad(
+                '"reasoning_budget_tokens" needs a chat, whose template says what reasoning is; use'
+                " /v1/chat/completions"
+            )
+        self.n_probs = self.n_probs or self.logprobs
+
+    @property
+    def include_usage(self) -> bool:
+        return self.stream_options is not None and self.stream_options.include_usage

@@ -1,0 +1,69 @@
+"""What llama-server's streams may have beside the text, in every dialect: progress of the prompt, timings, pings."""
+
+import json
+
+import pytest
+from support.fake_daemon import Faked
+
+from llamad.engine.testing.fake import Fake
+
+TEXT = "one two three four five six seven eight nine ten " * 40
+CHAT = {"messages": [{"role": "user", "content": TEXT}], "max_tokens": 4}
+DIALECTS = {
+    "/completion": {"prompt": TEXT, "n_predict": 4},
+    "/v1/completions": {"prompt": TEXT, "max_tokens": 4},
+    "/v1/chat/completions": CHAT,
+    "/v1/responses": {"input": TEXT, "max_output_tokens": 4},
+    "/v1/messages": CHAT,
+}
+
+
+def events(client, path, **more):
+    answer = client.post(path, {**DIALECTS[path], "stream": True, "cache_prompt": False, **more})
+    assert answer.status == 200, answer.body
+    lines = [line.removeprefix("data: ") for line in answer.body.decode().split("\n") if "data: {" in line]
+    return [json.loads(line) for line in lines]
+
+
+@pytest.mark.parametrize("path", DIALECTS)
+def test_progress_of_the_prompt(tiny_client, path):
+    told = [
+        one["prompt_progress"]
+        for one in events(tiny_client, path, return_progress=True)
+        if "prompt_progress" in one
+    ]
+    total = told[0]["total"]
+    assert total > 400
+    assert {(one["total"], one["cache"]) for one in told} == {(total, 0)}
+    processed = [one["processed"] for one in told]
+    assert processed[0] == 0
+    assert processed[-1] == total
+    assert processed == sorted(processed)
+    assert all(one["time_ms"] >= 0 for one in told)
+    assert not any("prompt_progress" in one for one in events(tiny_client, path))
+
+
+def test_progress_counts_what_was_cached(tiny_client):
+    tiny_client.complete(TEXT, n_predict=0)
+    found = events(tiny_client, "/completion", return_progress=True, cache_prompt=True)
+    assert found[0]["prompt_progress"]["processed"] == found[0]["prompt_progress"]["cache"] >= 400
+
+
+@pytest.mark.parametrize("path", DIALECTS)
+def test_timings_per_token(tiny_client, path):
+    counts = [
+        one["timings"]["predicted_n"]
+        for one in events(tiny_client, path, timings_per_token=True, ignore_eos=True)
+        if "timings" in one
+    ]
+    assert len(counts) >= 2
+    assert counts == sorted(counts)
+    assert counts[-1] == 4
+
+
+def test_a_request_has_its_own_pings():
+    """The fake model takes a second for its prompt."""
+    with Faked(Fake(script=b"x", decode_us=1_600_000), "--sse-ping-interval", "30") as server:
+        body = {"prompt": "x", "n_predict": 1, "stream": True}
+        assert b": ping" in server.client.post("/completion", {**body, "sse_ping_interval": 1}).body
+        assert b": ping" not in server.client.post("/completion", body).body
