@@ -7,8 +7,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from llamad.chat.parsing import Format, detect, is_written, without_thought, written
+from llamad.chat.parsing import (
+    Format,
+    detect,
+    ends_in_reasoning,
+    is_written,
+    thought_tags,
+    without_thought,
+    written,
+)
 from llamad.chat.template import CHATML, ChatTemplate, TemplateError, builtin, builtin_names, generic
+from llamad.chat.template.render import REASONING
 
 _EFFORTS = ("reasoning_strength", "thinking_effort")  # other names of reasoning_effort
 
@@ -47,7 +56,7 @@ class ChatHost:
         kwargs: dict[str, Any],
         thinking: bool | None = None,
         last_thought: str = "",
-        prefill: bool | None = None,
+        prefill: bool | str | None = None,
         add_generation_prompt: bool = True,
         quick: bool = False,
     ) -> str:
@@ -58,15 +67,9 @@ class ChatHost:
         merged = {**self.kwargs, **kwargs, **self._switched(kwargs, thinking, bool(last_thought))}
         if "reasoning_effort" in merged:
             merged = {**dict.fromkeys(_EFFORTS, merged["reasoning_effort"]), **merged}
-        begun = ""
+        part = self.continued(messages, prefill, add_generation_prompt)
         last = messages[-1]
-        if (
-            (self.prefill if prefill is None else prefill)
-            and add_generation_prompt
-            and last["role"] == "assistant"
-            and not last.get("tool_calls")
-        ):
-            begun = _text(last.get("content"))
+        if part:
             messages = messages[:-1]
         try:
             text = self.template.prompt(
@@ -82,10 +85,33 @@ class ChatHost:
         # The tokenizer adds BOS itself.
         if self._bos and text.startswith(self._bos):
             text = text[len(self._bos) :]
-        if thinking is False and add_generation_prompt and not begun:
+        begun = _text(last.get("content")) if part == "content" else ""
+        thought = _thought(last) if part else ""
+        if thinking is False and add_generation_prompt and not begun and part != "reasoning_content":
             is_sure = bool(self.template.caps.thinking_switch) and not last_thought
             text = without_thought(self.format, text, is_sure, last_thought)
-        return text + begun
+        return text + (self._begun(text, thought, part == "content") if part else "") + begun
+
+    def continued(self, messages: list[dict[str, Any]], prefill: bool | str | None, begins: bool) -> str:
+        """Which part of the last message the answer continues: "content", "reasoning_content", or none. Unless the
+        request says so, it is the reasoning if there is no more."""
+        last = messages[-1]
+        wanted = self.prefill if prefill is None else prefill
+        if not wanted or not begins or last["role"] != "assistant" or last.get("tool_calls"):
+            return ""
+        if isinstance(wanted, str):
+            is_thought = wanted == "reasoning_content"
+        else:
+            is_thought = bool(_thought(last)) and not _text(last.get("content"))
+        return "reasoning_content" if is_thought and self.format.reasons else "content"
+
+    def _begun(self, text: str, thought: str, is_over: bool) -> str:
+        """The reasoning of a message that is continued, as it stands between the generation prompt and the content."""
+        opens, ends, after = thought_tags(self.format)
+        is_open = ends_in_reasoning(self.format, text)
+        if not opens or (is_over and not thought and not is_open):
+            return ""
+        return ("" if is_open else opens) + thought + (ends + after if is_over else "")
 
     def _switched(self, kwargs: dict[str, Any], thinking: bool | None, has_thought: bool) -> dict[str, Any]:
         """The template's switches. With a `last_thought`, reasoning must stay on in the template."""
@@ -102,3 +128,7 @@ def _text(content: object) -> str:
     if isinstance(content, list):
         return "".join(str(part.get("text") or "") for part in content if isinstance(part, dict))
     return content if isinstance(content, str) else ""
+
+
+def _thought(message: dict[str, Any]) -> str:
+    return _text(next((message[name] for name in REASONING if message.get(name)), ""))

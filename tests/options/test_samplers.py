@@ -144,6 +144,9 @@ def test_ignore_eos_forbids_the_end(bigram):
     ignored = bigram.ask("q", temperature=0, n_predict=6, ignore_eos=True)
     assert (ignored["content"], ignored["stop_type"]) == ("rqrqrq", "limit")
     assert ignored["generation_settings"]["ignore_eos"] is True
+    forbidden = ignored["generation_settings"]["logit_bias"]
+    assert forbidden
+    assert {one["bias"] for one in forbidden} == {False}
     assert bigram.greedy("q", n_predict=1, logit_bias=[[EOS, False]]) == "r"
 
 

@@ -39,6 +39,7 @@ def final_json(part: Part) -> dict[str, Any]:
             job.service.model_name,
             part.seed,
             constraint.text if constraint else "",
+            job.service.eog_tokens() if g.ignore_eos else (),
         ),
         prompt=job.model.vocab.detokenize(part.tokens_prompt, True).decode("utf-8", "replace"),
         stops=g.stop,

@@ -17,6 +17,7 @@ from llamad.api.native.native_request import NativeRequest
 from llamad.api.request import constraints
 from llamad.api.request.errors import bad
 from llamad.api.request.fim_prompt import Extra, Infill, refusal
+from llamad.api.request.prompt import unwrapped
 from llamad.api.service.reading import with_body
 from llamad.api.service.service import Service
 from llamad.flags.settings import Settings
@@ -31,7 +32,7 @@ class InfillRequest(NativeRequest, kw_only=True):
     input_extra: Annotated[
         list[Extra], Meta(description='an array of {"filename": string, "text": string}')
     ] = field(default_factory=list)
-    prompt: str = ""
+    prompt: Annotated[str | dict[str, Any], Meta(description="a string, or an object with one")] = ""
 
 
 def handle(service: Service, exchange: Exchange) -> None:
@@ -62,7 +63,7 @@ def _taken(request: InfillRequest, settings: Settings, n_ctx: int) -> Infill:
         before if isinstance(before, str) else before[-n_ctx:],
         after if isinstance(after, str) else after[:n_ctx],
         request.input_extra[-n_ctx:],  # each has at least one token
-        request.prompt,
+        unwrapped(request.prompt, "prompt"),
         request.n_predict,
     )
     request.input_prefix = request.input_suffix = None

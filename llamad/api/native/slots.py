@@ -54,7 +54,10 @@ def slot_json(
     grammar = "" if constraint is None else constraint.text
     wanted = service.constraint if told is None else told.job.constraint
     shown = generation if shows_text else service.defaults.options
-    params = options.settings_json(shown, wanted, model.n_ctx_slot, service.model_name, grammar=grammar)
+    ends = service.eog_tokens() if shown.ignore_eos else ()
+    params = options.settings_json(
+        shown, wanted, model.n_ctx_slot, service.model_name, grammar=grammar, eog_tokens=ends
+    )
     prompt = (
         "" if told is None else model.vocab.detokenize(told.tokens_prompt, True).decode("utf-8", "replace")
     )

@@ -58,6 +58,7 @@ class Chat(msgspec.Struct):
     n_top: int
     constraint: grammars.Wanted | None
     budget: Budget | None
+    starts_in_reasoning: bool  # the prompt has opened it
 
     @property
     def n_probs(self) -> int:
@@ -72,14 +73,14 @@ class Chat(msgspec.Struct):
             reasoning=self.reasoning,
             tools_on=self.parses_calls and bool(self.tools),
             parallel=self.parallel,
-            starts_in_reasoning=ends_in_reasoning(self.host.format, self.prompt),
+            starts_in_reasoning=self.starts_in_reasoning,
             tools=self.tools or None,
         )
 
     @property
     def before(self) -> str:
         """GBNF of what precedes an answer shaped by a schema."""
-        return before_answer(self.host.format, ends_in_reasoning(self.host.format, self.prompt))
+        return before_answer(self.host.format, self.starts_in_reasoning)
 
     def call_id(self, delta: Delta, prefix: str = "call_") -> str:
         """The model's own id of a call, or a new one that its template accepts."""
@@ -186,7 +187,9 @@ def parse_chat(request: ChatRequest, service: Service, quick: bool = False) -> C
     except TemplateError as error:
         raise bad(f"The chat template rejected the messages: {error}") from None
     constraint = rest = None
-    starts_in_reasoning = ends_in_reasoning(host.format, prompt)
+    starts_in_reasoning = ends_in_reasoning(host.format, prompt) or (
+        host.continued(messages, prefill, begins) == "reasoning_content"
+    )
     if shown and (named or choice == "required"):
         name = named[0]["function"]["name"] if named else "required"
         if name in ("auto", "required"):  # a function may have such a name
@@ -209,6 +212,7 @@ def parse_chat(request: ChatRequest, service: Service, quick: bool = False) -> C
         n_top=request.top_logprobs or request.n_probs,
         constraint=constraint,
         budget=_budget(request, service, host, wish, starts_in_reasoning, rest),
+        starts_in_reasoning=starts_in_reasoning,
     )
 
 
@@ -248,16 +252,21 @@ def _leaves_no_thought(request: ChatRequest, service: Service, host: ChatHost) -
     return bool(grammar and end) and end not in grammar
 
 
-def _ending(request: ChatRequest, messages: list[dict[str, Any]]) -> tuple[bool, bool | None]:
-    """Whether to add a generation prompt, and whether to continue the last message; None: as the flags say."""
+def _ending(request: ChatRequest, messages: list[dict[str, Any]]) -> tuple[bool, bool | str | None]:
+    """Whether to add a generation prompt, and whether to continue the last message, or which part of it; None: as the
+    flags say."""
     begins, goes_on = request.add_generation_prompt is not False, request.continue_final_message
     if goes_on is None:
         return begins, None
+    if isinstance(goes_on, str) and goes_on not in ("content", "reasoning_content"):
+        raise bad('"continue_final_message" must be a boolean, "content" or "reasoning_content"')
     if goes_on and request.add_generation_prompt:
         raise bad('"continue_final_message" and "add_generation_prompt" cannot both be true')
     if goes_on and messages[-1]["role"] != "assistant":
         raise bad('"continue_final_message" needs a final assistant message')
-    return begins or goes_on, goes_on
+    if goes_on and messages[-1].get("tool_calls"):
+        raise bad('"continue_final_message": the final message has tool calls and cannot be continued')
+    return begins or bool(goes_on), goes_on
 
 
 def _messages(messages: list[Any]) -> list[dict[str, Any]]:

@@ -79,7 +79,9 @@ class ChatRequest(OpenAiRequest, kw_only=True):
     parse_tool_calls: bool = True
     chat_template_kwargs: dict[str, Any] | None = None
     add_generation_prompt: bool | None = None
-    continue_final_message: bool | None = None
+    continue_final_message: Annotated[
+        bool | str | None, Meta(description='a boolean, "content" or "reasoning_content"')
+    ] = None
     reasoning_format: Reasoning | None = None
     reasoning_effort: Effort | None = None
     reasoning_budget_tokens: LastN = LEFT_OUT

@@ -6,6 +6,7 @@ Pure functions on the event loop or a worker. parse.py reads the options from JS
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -16,6 +17,7 @@ from llamad.api.request.errors import bad
 from llamad.api.request.parse import UINT32_MAX
 from llamad.options.sampler_names import KINDS
 from llamad.options.table import FIELDS, Options, names_of
+from llamad.options.values import Biases, LogitBias
 from llamad.protocol.model_info import ModelInfo
 from llamad.protocol.sampling_params import Sampling
 
@@ -83,8 +85,21 @@ def biases(options: Options, eog_tokens: list[int], suppressed: list[int]) -> li
     return [*options.logit_bias, *((token, -math.inf) for token in never)]
 
 
+def _biases_json(options: Options, eog_tokens: Sequence[int]) -> msgspec.Raw:
+    """`ignore_eos` shows as what it is: biases that forbid every end of a text."""
+    if not options.ignore_eos:
+        return msgspec.Raw(options.logit_bias.json)
+    return msgspec.Raw(Biases((*options.logit_bias, *(LogitBias(one, -math.inf) for one in eog_tokens))).json)
+
+
 def settings_json(
-    options: Options, constraint: Wanted, n_ctx: int, model: str, seed: int | None = None, grammar: str = ""
+    options: Options,
+    constraint: Wanted,
+    n_ctx: int,
+    model: str,
+    seed: int | None = None,
+    grammar: str = "",
+    eog_tokens: Sequence[int] = (),
 ) -> dict[str, Any]:
     """`generation_settings`: every option as it was understood, under its old and new names. Each of n completions has
     its own seed."""
@@ -92,8 +107,8 @@ def settings_json(
     shown: dict[str, Any] = dict(zip(_ECHOED, _echoed_values(options), strict=True))
     if seed is not None:
         shown["seed"] = seed
-    if options.logit_bias:
-        shown["logit_bias"] = msgspec.Raw(options.logit_bias.json)
+    if options.logit_bias or options.ignore_eos:
+        shown["logit_bias"] = _biases_json(options, eog_tokens)
     shown |= {
         "n_ctx": n_ctx,
         "model": model,

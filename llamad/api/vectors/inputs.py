@@ -105,8 +105,8 @@ def too_long(name: str, n_tokens: int, info: VectorInfo) -> ApiError:
     raise_what = "-c" if info.is_split else "-ub and -b"
     return ApiError(
         400,
-        f'"{name}" has {n_tokens} tokens, but at most {info.n_text_max} are allowed; shorten it, or start'
-        f" llamad with a larger {raise_what}, if the model allows it.",
+        f'"{name}" is too large: it has {n_tokens} tokens, but at most {info.n_text_max} are allowed; shorten it,'
+        f" or start llamad with a larger {raise_what}, if the model allows it.",
         type="exceed_context_size_error",
         extra={"n_prompt_tokens": n_tokens, "n_ctx": info.n_text_max},
     )

@@ -93,14 +93,16 @@ class ChatTemplate:
         quick: bool = False,
     ) -> str:
         """`render` for messages as clients send them, which are normalized first. `write` formats calls that the
-        template cannot write."""
+        template cannot write. Templates that tell the day find it where llama-server puts it."""
+        today = now or datetime.now()
+        days = {"date_string": today.strftime("%d %b %Y"), "datetime": today.strftime("%b %d %Y")}
         caps = self.caps
         native = tools if caps.uses_tools else None  # tools that it cannot describe may make it fail
         return self.render(
             normalize(messages, caps, tools, write),
             tools=native or ([] if caps.tools_must_be_list else None),
             add_generation_prompt=add_generation_prompt,
-            kwargs=kwargs,
+            kwargs={**days, **(kwargs or {})},
             now=now,
             quick=quick,
         )

@@ -78,6 +78,7 @@ def test_repository_pattern(repo):
 def test_the_prompt_begins_the_answer(repo):
     answer = fill(repo, "ab", "cd", prompt="l")
     assert answer["prompt"].endswith(f"{PRE}ab{SUF}cd{MID}l")
+    assert fill(repo, "ab", "cd", prompt={"prompt_string": "l"})["prompt"] == answer["prompt"]
     assert answer["content"] == "mn"
 
 

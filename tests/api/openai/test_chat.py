@@ -340,7 +340,7 @@ def test_errors(official: openai.OpenAI, body: dict[str, Any], says: str) -> Non
 
 
 def test_other_errors(official: openai.OpenAI) -> None:
-    with pytest.raises(openai.BadRequestError, match="a slot's context holds") as caught:
+    with pytest.raises(openai.BadRequestError, match="exceeds the available context size") as caught:
         ask(official, [{"role": "user", "content": "word " * 9000}])
     assert caught.value.type == "exceed_context_size_error"
     image = [{"type": "image_url", "image_url": {"url": "data:image/gif;base64,R0lGODlhAQABAAAAACw="}}]

@@ -165,7 +165,7 @@ def test_errors(official: openai.OpenAI, client: Any) -> None:
     for name, value in (("echo", 1), ("logprobs", True), ("logprobs", 21), ("max_tokens", -3), ("n", "2")):
         with pytest.raises(openai.BadRequestError, match=f'"{name}"'):
             ask(official, extra_body={name: value})
-    with pytest.raises(openai.BadRequestError, match="a slot's context holds"):
+    with pytest.raises(openai.BadRequestError, match="exceeds the available context size"):
         ask(official, "word " * 9000)
 
 

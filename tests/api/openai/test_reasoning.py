@@ -126,6 +126,7 @@ def test_a_thought_that_the_template_opens_is_closed() -> None:
         ({"reasoning_control": True}, 501, "reasoning_control"),
         ({"parse_tool_calls": "no"}, 400, "parse_tool_calls"),
         ({"continue_final_message": True}, 400, "continue_final_message"),
+        ({"continue_final_message": "all"}, 400, "continue_final_message"),
         ({"continue_final_message": True, "add_generation_prompt": True}, 400, "add_generation_prompt"),
     ],
 )
@@ -151,6 +152,29 @@ def test_continue_final_message(switched: Faked) -> None:
         switched, messages=messages
     )
     assert prompt(switched, messages=messages, continue_final_message=False).startswith("xa")
+
+
+@pytest.mark.parametrize(
+    ("sent", "how", "end"),
+    [
+        ({"content": "a"}, "content", "|Truea"),
+        ({"content": "a", "reasoning_content": "hm"}, True, "|True<think>hm</think>a"),
+        ({"content": "", "reasoning_content": "hm"}, True, "|True<think>hm"),
+        ({"content": "a", "reasoning_content": "hm"}, "reasoning_content", "|True<think>hm"),
+        ({"content": "", "reasoning": "hm"}, "content", "|True<think>hm</think>"),
+    ],
+)
+def test_which_part_of_a_message_is_continued(switched: Faked, sent: Any, how: Any, end: str) -> None:
+    messages = [*SAY, {"role": "assistant", **sent}]
+    assert prompt(switched, messages=messages, continue_final_message=how).endswith(end)
+
+
+def test_an_answer_that_continues_a_thought(switched: Faked) -> None:
+    switched.fake.script = b" more</think>done"
+    messages = [*SAY, {"role": "assistant", "content": "", "reasoning_content": "hm"}]
+    body = {"messages": messages, "temperature": 0, "continue_final_message": "reasoning_content"}
+    message = switched.client.post(PATH, body).json["choices"][0]["message"]
+    assert (message["reasoning_content"].strip(), message["content"]) == ("more", "done")
 
 
 def host_prompt(*flags: str, **options: Any) -> str:

@@ -59,6 +59,13 @@ def test_variables_reach_the_template() -> None:
     assert text == "False1FalseB"
 
 
+def test_templates_know_the_day() -> None:
+    template = ChatTemplate("{{ date_string }}|{{ datetime }}|{{ strftime_now('%Y') }}")
+    messages = [{"role": "user", "content": "x"}]
+    assert template.prompt(messages, now=datetime(2026, 3, 5)) == "05 Mar 2026|Mar 05 2026|2026"
+    assert template.prompt(messages, kwargs={"date_string": "today"}).startswith("today|")
+
+
 def test_reasoning_goes_by_either_name() -> None:
     template = ChatTemplate("{{ messages[0].thinking }}|{{ messages[0].reasoning_content }}")
     for name in ("thinking", "reasoning", "reasoning_content"):
