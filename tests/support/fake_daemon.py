@@ -96,6 +96,10 @@ class FakedHost(Host):
 class Faked:
     """`fake` drives the model; the daemon runs in a thread with a loop of its own."""
 
+    loop: asyncio.AbstractEventLoop
+    host: FakedHost
+    daemon: Daemon
+
     def __init__(
         self,
         fake: Fake,
