@@ -149,7 +149,8 @@ def _choose_tool(request: MessagesRequest) -> None:
     kind = value.get("type") if isinstance(value, dict) else None
     if not isinstance(value, dict) or kind not in ("tool", "auto", "any", "none"):
         raise bad('"tool_choice" must be an object with the "type" "auto", "any", "tool" or "none"')
-    request.parallel_tool_calls = not _flag(value, "disable_parallel_tool_use")
+    if value.get("disable_parallel_tool_use") is not None:
+        request.parallel_tool_calls = not _flag(value, "disable_parallel_tool_use")
     if kind == "tool":
         request.tool_choice = {"type": "function", "function": {"name": value.get("name")}}
     else:

@@ -158,9 +158,10 @@ def parse_chat(request: ChatRequest, service: Service, quick: bool = False) -> C
     messages = _messages(request.messages)
     tools, wanted = _allowed(request, _tools(request))
     choice, named = _choice(request, wanted, tools)
+    is_forced = bool(named) or choice == "required"
     parallel = request.parallel_tool_calls
-    if parallel is None:
-        parallel = host.has_parallel_calls
+    if parallel is None:  # a forced call ends the answer: many a model would call for ever
+        parallel = host.has_parallel_calls and not is_forced
     wish = thinking(request, service.settings, host)
     logprobs = request.logprobs or request.n_probs > 0  # /completion's name for it
     if request.top_logprobs and not logprobs:
@@ -190,7 +191,7 @@ def parse_chat(request: ChatRequest, service: Service, quick: bool = False) -> C
     starts_in_reasoning = ends_in_reasoning(host.format, prompt) or (
         host.continued(messages, prefill, begins) == "reasoning_content"
     )
-    if shown and (named or choice == "required"):
+    if shown and is_forced:
         name = named[0]["function"]["name"] if named else "required"
         if name in ("auto", "required"):  # a function may have such a name
             tools, name, parallel = named or tools, "required", parallel and not named

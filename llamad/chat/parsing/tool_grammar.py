@@ -48,6 +48,7 @@ from llamad.chat.schema.expressions import (
 )
 
 ANY_OBJECT = {"type": "object"}
+NO_ARGUMENTS = {"type": "object", "properties": {}}  # of a function that says nothing of parameters
 _NINE = rep(Chars(normal([(48, 57), (65, 90), (97, 122)])), 9, 9)
 _ONE_CALL = ("llama3", "gpt-oss", "functionary")  # whose templates do not support a second call in one answer
 
@@ -110,7 +111,8 @@ class _Tool:
         self.rule = f"tool-{i}"
         self.where = f"tools[{i}].function.parameters"
         self.strict = function.get("strict") is True
-        self.schema = function.get("parameters") or ANY_OBJECT
+        given = function.get("parameters")
+        self.schema = NO_ARGUMENTS if given is None else given or ANY_OBJECT
 
     @property
     def quoted(self) -> str:

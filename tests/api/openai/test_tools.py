@@ -68,9 +68,22 @@ def test_required(official: openai.OpenAI) -> None:
     assert not any(chunk.choices[0].delta.content for chunk in chunks)
 
 
+@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "clock"}}])
+def test_a_forced_call_ends_the_answer(client: Any, choice: Any) -> None:
+    """Random weights would go on calling until the limit, and leave the last call incomplete."""
+    body = {"messages": ASK, "tools": [CLOCK], "tool_choice": choice, "max_tokens": 200}
+    answer = client.post(PATH, body).json["choices"][0]
+    assert answer["finish_reason"] == "tool_calls"
+    assert [call["function"]["name"] for call in answer["message"]["tool_calls"]] == ["clock"]
+    tool = {"name": "clock", "input_schema": {"type": "object", "properties": {}}}
+    asked = {"type": "any"} if choice == "required" else {"type": "tool", "name": "clock"}
+    answer = client.post("/v1/messages", {**body, "tools": [tool], "tool_choice": asked}).json
+    assert (answer["stop_reason"], len(answer["content"])) == ("tool_use", 1)
+
+
 def test_parallel(official: openai.OpenAI) -> None:
     """The grammar of several calls, with one call behind the other."""
-    answer = ask(official, tools=[WEATHER], tool_choice="required").choices[0]
+    answer = ask(official, tools=[WEATHER], tool_choice="required", parallel_tool_calls=True).choices[0]
     assert answer.message.tool_calls
     assert all(json.loads(call.function.arguments)["city"] for call in answer.message.tool_calls[:1])
 
