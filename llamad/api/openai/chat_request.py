@@ -56,7 +56,8 @@ class Chat(msgspec.Struct):
     include_usage: bool
     logprobs: bool
     n_top: int
-    constraint: grammars.Wanted | None
+    calls: grammars.Wanted | None  # the constraint of calls, forced or not
+    calls_later: grammars.Wanted | None  # the same behind reasoning that was cut
     budget: Budget | None
     starts_in_reasoning: bool  # the prompt has opened it
 
@@ -89,7 +90,7 @@ class Chat(msgspec.Struct):
 
 def settle_chat(chat: Chat, request: ChatRequest, service: Service) -> grammars.Wanted:
     """settle() for a chat whose messages are rendered."""
-    constraint = settle(request, service, chat.n_probs, chat.constraint)
+    constraint = settle(request, service, chat.n_probs, chat.calls)
     request.drop_documents()
     if constraint.schema is not None:
         constraint = msgspec.structs.replace(constraint, before=chat.before)
@@ -105,6 +106,8 @@ def start(chat: Chat, job: Job) -> None:
     if budget is not None and job.constraint.schema is not None:
         before = before_answer(chat.host.format, False)
         budget.rest = msgspec.structs.replace(job.constraint, before=before)
+    if budget is not None and job.constraint is chat.calls:
+        budget.rest = chat.calls_later
 
     def submit(ready: Ready) -> None:
         with_budget(service, exchange, budget, lambda: job.submit(ready))
@@ -187,32 +190,34 @@ def parse_chat(request: ChatRequest, service: Service, quick: bool = False) -> C
             prompt = render(False)
     except TemplateError as error:
         raise bad(f"The chat template rejected the messages: {error}") from None
-    constraint = rest = None
     starts_in_reasoning = ends_in_reasoning(host.format, prompt) or (
         host.continued(messages, prefill, begins) == "reasoning_content"
     )
-    if shown and is_forced:
-        name = named[0]["function"]["name"] if named else "required"
-        if name in ("auto", "required"):  # a function may have such a name
-            tools, name, parallel = named or tools, "required", parallel and not named
-        constraint = grammars.wanted_tools(host.format, tools, name, parallel, starts_in_reasoning)
+    parses = not service.settings.skip_chat_parsing
+    calls, calls_later = None, None
+    if shown and (is_forced or (parses and request.parse_tool_calls)):
+        name = named[0]["function"]["name"] if named else choice
+        if named and name in ("auto", "required"):  # a function may have such a name
+            tools, name, parallel = named, "required", False
+        calls = grammars.wanted_tools(host.format, tools, name, parallel, starts_in_reasoning)
         if wish.n_tokens > 0:
             thoughtless = msgspec.structs.replace(host.format, think=None)
-            rest = grammars.wanted_tools(thoughtless, tools, name, parallel, False)
+            calls_later = grammars.wanted_tools(thoughtless, tools, name, parallel, False)
     return Chat(
         model=service.model_name if request.model is None else request.model,
         prompt=prompt,
         host=host,
         tools=shown,
         parses_calls=request.parse_tool_calls,
-        parses=not service.settings.skip_chat_parsing,
+        parses=parses,
         parallel=parallel,
         reasoning=request.reasoning_format or service.settings.reasoning_format,
         include_usage=request.include_usage,
         logprobs=logprobs,
         n_top=request.top_logprobs or request.n_probs,
-        constraint=constraint,
-        budget=_budget(request, service, host, wish, starts_in_reasoning, rest),
+        calls=calls,
+        calls_later=calls_later,
+        budget=_budget(request, service, host, wish, starts_in_reasoning),
         starts_in_reasoning=starts_in_reasoning,
     )
 
@@ -231,7 +236,6 @@ def _budget(
     host: ChatHost,
     wish: Thinking,
     is_open: bool,
-    rest: grammars.Wanted | None,
 ) -> Budget | None:
     """None if no reasoning has to be limited."""
     opens, ends, after = thought_tags(host.format)
@@ -243,7 +247,7 @@ def _budget(
                 '"grammar" covers the whole text, reasoning included: it cannot be combined with a reasoning budget'
             )
         return None
-    return Budget(wish.n_tokens, opens.encode(), ends.encode(), is_open, wish.last + ends + after, rest)
+    return Budget(wish.n_tokens, opens.encode(), ends.encode(), is_open, wish.last + ends + after)
 
 
 def _leaves_no_thought(request: ChatRequest, service: Service, host: ChatHost) -> bool:

@@ -101,9 +101,13 @@ class ChatRequest(OpenAiRequest, kw_only=True):
 
 
 def settle(
-    request: OpenAiRequest, service: Service, n_probs: int, forced: constraints.Wanted | None = None
+    request: OpenAiRequest,
+    service: Service,
+    n_probs: int,
+    calls: constraints.Wanted | None = None,
 ) -> constraints.Wanted:
-    """Set the options that have another name in OpenAI's API, and find the constraint."""
+    """Set the options that have another name in OpenAI's API, and find the constraint: of forced calls, the request's,
+    the server's, of calls that may come."""
     if request.n_predict < 0:
         request.n_predict = -2  # no context shift: without a limit a text ends with its context
     if n_probs > service.settings.n_probs_max:
@@ -116,14 +120,15 @@ def settle(
         sent.append(constraints.Wanted(named=own))
     if len(sent) > 1:
         raise bad(" and ".join(f'"{one.named}"' for one in sent) + " cannot be combined: send one of them")
-    if forced is not None:
+    if calls is not None and not calls.may_call:
         # A format is the content's, and a forced call leaves none. A grammar would be of the whole text.
         if sent and sent[0].named != request.FORMAT:
             raise bad(f'"{sent[0].named}" cannot be combined with a "tool_choice" that forces a call')
-        return forced
+        return calls
     if sent and not sent[0].is_none:
         return sent[0]
-    return constraints.parse(request, service.constraint)
+    found = constraints.parse(request, service.constraint)
+    return calls if calls is not None and found.is_none else found
 
 
 def _guided(request: OpenAiRequest) -> tuple[constraints.Wanted | None, ...]:

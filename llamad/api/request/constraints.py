@@ -35,12 +35,13 @@ TIME_MAX_US = 5_000_000
 
 class Wanted(msgspec.Struct, frozen=True):
     """What constrains a generation: GBNF text, a JSON schema (as JSON, with GBNF for the text `before` its value), or
-    tools of which one must be called (a ToolCall as JSON). The key of the cache."""
+    tools (a ToolCall as JSON) of which one must, or may, be called. The key of the cache."""
 
     grammar: str = ""
     schema: bytes | None = None
     strict: bool = True
     tools: bytes | None = None
+    may_call: bool = False  # else one of the tools must be called
     before: str = ""
     named: str = ""  # the request's field, for errors; empty: grammar, json_schema or tools
 
@@ -79,16 +80,17 @@ def wanted_schema(schema: Any, strict: bool) -> Wanted:
 def wanted_tools(
     format: Format, tools: list[dict[str, Any]], choice: str, parallel: bool, starts_in_reasoning: bool
 ) -> Wanted:
-    """A call of one of the tools ("required") or of the one that `choice` names."""
+    """A call of one of the tools ("required"), of the one that `choice` names, or free text up to a call ("auto")."""
+    asked = ToolCall(msgspec.structs.asdict(format), tools, choice, parallel, starts_in_reasoning)
     try:
-        data = msgspec.json.encode(
-            ToolCall(msgspec.structs.asdict(format), tools, choice, parallel, starts_in_reasoning)
-        )
+        data = msgspec.json.encode(asked)
     except RecursionError:
         raise bad('"tools" are nested too deeply') from None
+    if len(data) > SCHEMA_BYTES_MAX and choice == "auto" and not asked.has_strict:
+        data = msgspec.json.encode(asked.without_schemas())
     if len(data) > SCHEMA_BYTES_MAX:
         raise bad(f'"tools" may have at most {SCHEMA_BYTES_MAX} bytes as JSON when a call is forced')
-    return Wanted(tools=data)
+    return Wanted(tools=data, may_call=choice == "auto")
 
 
 def parse(options: Options, default: Wanted) -> Wanted:
@@ -212,17 +214,28 @@ class Grammars:
         if wanted.schema is not None:
             text, warnings = self._convert(wanted.schema, wanted.strict, wanted.named)
             text = _behind(wanted.before, text)
-        elif wanted.tools is not None:
-            text = self._tool_grammar(wanted.tools)
         try:
-            grammar = asyncio.run_coroutine_threadsafe(engine.compile(text, TIME_MAX_US), loop).result()
+            if wanted.tools is not None:
+                text = self._tool_grammar(wanted.tools)
+            grammar = self._compiled(wanted, text, engine, loop)
+        except ApiError as error:
+            plain = None if error.status != 400 else _without_schemas(wanted)
+            if plain is None:
+                raise
+            return self.compile(plain, engine, loop)
+        n_bytes = grammar.n_bytes + len(text) + len(wanted.grammar)
+        n_bytes += len(wanted.schema or b"") + len(wanted.tools or b"")
+        return Constraint(grammar, text, tuple(warnings), n_bytes)
+
+    def _compiled(
+        self, wanted: Wanted, text: str, engine: Engine, loop: asyncio.AbstractEventLoop
+    ) -> EngineGrammar:
+        try:
+            return asyncio.run_coroutine_threadsafe(engine.compile(text, TIME_MAX_US), loop).result()
         except GrammarError as error:
             raise _refused(wanted, error) from None
         except EngineEnded:
             raise engine_ended() from None
-        n_bytes = grammar.n_bytes + len(text) + len(wanted.grammar)
-        n_bytes += len(wanted.schema or b"") + len(wanted.tools or b"")
-        return Constraint(grammar, text, tuple(warnings), n_bytes)
 
     def _convert(self, schema: bytes, strict: bool, named: str) -> tuple[str, list[str]]:
         try:
@@ -264,6 +277,15 @@ def _behind(before: str, text: str) -> str:
         **{k: v for k, v in rules.items() if k != "root"},
     }
     return "".join(f"{name} ::= {body}\n" for name, body in rules.items())
+
+
+def _without_schemas(wanted: Wanted) -> Wanted | None:
+    """Tools that may be called, with any arguments: for schemas that take too much. None: nothing was left out."""
+    if wanted.tools is None or not wanted.may_call:
+        return None
+    asked = msgspec.json.decode(wanted.tools, type=ToolCall)
+    plain = msgspec.json.encode(asked.without_schemas())
+    return None if asked.has_strict or plain == wanted.tools else Wanted(tools=plain, may_call=True)
 
 
 def _refused(wanted: Wanted, error: GrammarError) -> ApiError:

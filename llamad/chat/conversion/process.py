@@ -16,6 +16,7 @@ from typing import IO, Any
 
 import msgspec
 
+from llamad.chat.parsing.tools import function_of
 from llamad.chat.schema.errors import SchemaError
 
 CPU_SECONDS_MAX = 5.0  # of one conversion; ordinary schemas take milliseconds
@@ -30,6 +31,15 @@ class ToolCall(msgspec.Struct):
     choice: str
     parallel: bool
     starts_in_reasoning: bool
+
+    @property
+    def has_strict(self) -> bool:
+        return any(function_of(tool).get("strict") is True for tool in self.tools)
+
+    def without_schemas(self) -> ToolCall:
+        """The same tools with any arguments."""
+        names = [function_of(tool).get("name") for tool in self.tools]
+        return msgspec.structs.replace(self, tools=[{"name": name, "parameters": {}} for name in names])
 
 
 class Answer(msgspec.Struct, omit_defaults=True):

@@ -1,5 +1,5 @@
-"""Grammars that force tool calls: GBNF for the calls of one format, with arguments by their schemas. Also for what
-precedes an answer shaped by a schema.
+"""Grammars of tool calls: GBNF for the calls of one format, with arguments by their schemas; the whole answer, or behind
+free text. Also for what precedes an answer shaped by a schema.
 
 Any thread, no state. A grammar allows what the format's parser reads. If the model reasons, reasoning may come first:
 calls are seldom better without it.
@@ -13,10 +13,11 @@ from functools import lru_cache
 from typing import Any
 
 from llamad.chat.parsing.formats import Format
+from llamad.chat.parsing.free_text import BLANKS, Mark, free_text
 from llamad.chat.parsing.grammar_parts import DIGITS, breaks, gemma_value, tags_of, until
 from llamad.chat.parsing.harmony import CHANNEL, CONSTRAIN, END, MESSAGE, START
 from llamad.chat.parsing.literal_calls import GEMMA_CALL, GEMMA_CALL_END, GEMMA_QUOTE, PYTHON_CALLS
-from llamad.chat.parsing.parameter_calls import HUNYUAN
+from llamad.chat.parsing.parameter_calls import FUNCTION, HUNYUAN
 from llamad.chat.parsing.tag_calls import SPELLINGS
 from llamad.chat.parsing.token_calls import (
     APERTUS_CALLS,
@@ -25,6 +26,8 @@ from llamad.chat.parsing.token_calls import (
     KIMI_CALL,
     KIMI_CALLS,
     MISTRAL_CALLS,
+    PYTHON_TAG,
+    RECIPIENT,
     SOLAR_ARGUMENTS,
     SOLAR_CALL,
     SOLAR_CALL_END,
@@ -32,9 +35,11 @@ from llamad.chat.parsing.token_calls import (
     SOLAR_NAME,
 )
 from llamad.chat.parsing.tools import function_of, types_of
+from llamad.chat.parsing.triggers import HEADERS, TO, triggers
 from llamad.chat.schema import SchemaError, to_rules
 from llamad.chat.schema.expressions import (
     EMPTY,
+    NEVER,
     Chars,
     Expr,
     Literal,
@@ -71,8 +76,9 @@ def tool_grammar(
 ) -> str:
     """GBNF for one call, or several if `parallel`, of any tool ("required") or of the named one.
 
-    "auto" is for the generic format only, whose answers are JSON either way. Raises ToolError if something is wrong
-    with the tools. If the prompt ends inside reasoning, the end of it comes first.
+    With "auto" the text is free, and may go on with such calls; a schema that no grammar can be made of then counts
+    only if its tool is strict. Raises ToolError if something is wrong with the tools. If the prompt ends inside
+    reasoning, the end of it comes first.
     """
     named = [_Tool(i, tool) for i, tool in enumerate(tools)]
     if choice not in ("required", "auto"):
@@ -81,10 +87,9 @@ def tool_grammar(
             raise ToolError(f'tool_choice: there is no tool "{choice}" in tools')
     if not named:
         raise ToolError("tools: a call is required, but no tool is given")
-    if choice == "auto" and format.name != "generic":
-        raise ToolError("tool_choice: auto needs no grammar for this model")
     grammar = _Grammar(format, parallel and choice in ("required", "auto"), choice == "auto")
-    return grammar.text(named, starts_in_reasoning)
+    root = grammar.free if choice == "auto" else grammar.forced
+    return grammar.text(root(named, starts_in_reasoning))
 
 
 @lru_cache(maxsize=8)
@@ -120,25 +125,88 @@ class _Tool:
 
 
 class _Grammar:
-    def __init__(self, format: Format, parallel: bool, may_respond: bool) -> None:
+    def __init__(self, format: Format, parallel: bool, is_free: bool) -> None:
         self._format = format
         self._several = parallel and format.name not in _ONE_CALL and format.variant != "object"
-        self._may_respond = may_respond
+        self._is_free = is_free
         self._rules: dict[str, str] = {}
         self._blank = self._rule("space", alt([EMPTY, Literal(" "), breaks()]))
 
-    def text(self, tools: list[_Tool], starts_in_reasoning: bool) -> str:
+    def text(self, root: Expr) -> str:
+        lines = {"root": render(root), **self._rules}
+        return "".join(f"{name} ::= {body}\n" for name, body in lines.items())
+
+    def forced(self, tools: list[_Tool], starts_in_reasoning: bool) -> Expr:
+        return seq(self._thought(starts_in_reasoning), self._rule("calls", self._calls(tools)))
+
+    def free(self, tools: list[_Tool], starts_in_reasoning: bool) -> Expr:
+        """Thoughts, text, and calls from their first mark on."""
+        calls = self._rule("calls", self._calls(tools))
+        anywhere: Expr = calls
+        at_start: Expr = NEVER
+        if self._format.name in ("llama3", "generic", "gpt-oss", "functionary"):
+            anywhere = self._marked(tools)
+            at_start = calls if not starts_in_reasoning or self._format.name != "gpt-oss" else NEVER
+        marks = triggers(self._format, [tool.name for tool in tools])
+        if self._format.think:
+            opens, closes = self._format.think
+            marks.append(Mark((BLANKS, opens), at_start=True, then=Reference("thinking")))
+            thought = free_text("thinking", [Mark((closes,), then=Reference("free"))], self._rule)
+        begun = free_text("free", marks, self._rule, anywhere=anywhere, at_start=at_start)
+        return thought if self._format.think and starts_in_reasoning else begun
+
+    def _calls(self, tools: list[_Tool]) -> Expr:
         for tool in tools:
             self._rule(tool.rule, self._call(tool))
         one = self._rule("call", alt(Reference(tool.rule) for tool in tools))
         first, between, last = self._around()
         more = rep(seq(between, one), 0, None) if self._several else EMPTY
         calls = seq(first, one, more, last)
-        if self._may_respond:
-            calls = alt([calls, self._object((('"response"', self._string()),))])
-        root = seq(self._thought(starts_in_reasoning), self._rule("calls", calls))
-        lines = {"root": render(root), **self._rules}
-        return "".join(f"{name} ::= {body}\n" for name, body in lines.items())
+        if not self._is_free:
+            return calls
+        match self._format.name:  # what else the parser takes for calls
+            case "deepseek" | "kimi-k2" | "solar" | "invoke":
+                return alt([calls, seq(one, more)])
+            case "glm" if self._format.variant:
+                return alt([calls, seq(one, more)])
+            case "granite":
+                return alt([calls, seq(Literal("<tool_call>["), one, more, last)])
+            case "generic":
+                return self._bare_calls(tools, one)
+            case "gpt-oss":
+                return seq(Literal(TO), alt(self._recipient(tool, f"{CHANNEL}commentary") for tool in tools))
+        return calls
+
+    def _bare_calls(self, tools: list[_Tool], one: Expr) -> Expr:
+        """{"tool_call":…}, {"tool_calls":[…]}, or the calls alone."""
+        listed = seq(Literal(","), self._blank)
+        several = seq(one, rep(seq(listed, one), 0, None) if self._several else EMPTY)
+        array = seq(Literal("["), self._blank, several, self._blank, Literal("]"))
+        single = self._object((('"tool_call"', one),))
+        return alt([single, self._object((('"tool_calls"', array),)), one, array])
+
+    def _marked(self, tools: list[_Tool]) -> Expr:
+        """Calls that may come anywhere, of formats whose usual calls are the whole answer."""
+        match self._format.name:
+            case "llama3":
+                tagged = [
+                    seq(Literal(f"{FUNCTION}{tool.name}>"), self._arguments(tool), Literal("</function>"))
+                    for tool in tools
+                ]
+                found = alt([seq(Literal(PYTHON_TAG), Reference("call")), *tagged])
+            case "functionary":
+                found = seq(Literal(RECIPIENT), Reference("call"))
+            case "gpt-oss":
+                usual = alt(map(Literal, HEADERS[:2]))
+                before = seq(usual, alt(self._recipient(tool, "") for tool in tools))
+                found = alt([before, seq(Literal(f"{START}assistant"), Reference("calls"))])
+            case _:
+                return NEVER
+        return self._rule("marked", found)
+
+    def _recipient(self, tool: _Tool, channel: str) -> Expr:
+        kind = opt(alt([Literal(f" {CONSTRAIN}json"), Literal(" json")]))
+        return seq(Literal(tool.name + channel), kind, Literal(MESSAGE), self._arguments(tool))
 
     def _rule(self, name: str, body: Expr) -> Reference:
         self._rules[name] = render(body)
@@ -158,7 +226,8 @@ class _Grammar:
                 return Literal(MISTRAL_CALLS + "["), listed, Literal("]")
             case "deepseek":
                 between = Literal("\n") if format.variant else EMPTY
-                return Literal(DEEPSEEK_CALLS[0]), between, Literal("<｜tool▁calls▁end｜>")
+                opens = alt(map(Literal, DEEPSEEK_CALLS)) if self._is_free else Literal(DEEPSEEK_CALLS[0])
+                return opens, between, Literal("<｜tool▁calls▁end｜>")
             case "kimi-k2":
                 return Literal(KIMI_CALLS), EMPTY, Literal("<|tool_calls_section_end|>")
             case "granite":
@@ -187,7 +256,7 @@ class _Grammar:
             case "list" | "command-r":
                 blank = self._blank
                 return seq(Literal(format.open + "["), blank), listed, seq(blank, Literal("]" + format.close))
-            case "generic" if self._several:
+            case "generic" if self._several and not self._is_free:
                 opens = seq(Literal("{"), self._blank, Literal('"tool_calls":'), self._blank, Literal("["))
                 return opens, listed, seq(self._blank, Literal("]"), self._blank, Literal("}"))
         return EMPTY, EMPTY, EMPTY
@@ -203,9 +272,10 @@ class _Grammar:
         usual = (('"name"', name), ('"arguments"', arguments))
         match format.name:
             case "hermes":
-                return seq(Literal("<tool_call>\n"), self._object(usual), Literal("\n</tool_call>"))
+                line = self._blank if self._is_free else Literal("\n")
+                return seq(Literal("<tool_call>"), line, self._object(usual), line, Literal("</tool_call>"))
             case "llama3":
-                return self._object((('"name"', name), ('"parameters"', arguments)))
+                return self._bare_object((('"name"', name), ('"parameters"', arguments)))
             case "mistral":
                 return self._mistral(tool, usual, arguments)
             case "deepseek":
@@ -235,8 +305,10 @@ class _Grammar:
                 return seq(Literal(tool.name + "\n"), arguments)
             case "list" if format.variant == "fenced":
                 return self._object((('"tool_name"', name), ('"parameters"', arguments)))
-            case "generic" if not self._several:
+            case "generic" if not self._several and not self._is_free:
                 return self._object((('"tool_call"', self._object(usual)),))
+            case "generic":
+                return self._bare_object(usual)
         return self._object(usual)
 
     def _mistral(self, tool: _Tool, usual: tuple[tuple[str, Expr], ...], arguments: Expr) -> Expr:
@@ -244,6 +316,13 @@ class _Grammar:
             return self._object((*usual, ('"id"', seq(Literal('"'), _NINE, Literal('"')))))
         id = seq(Literal("[CALL_ID]"), _NINE) if self._format.variant == "call_id" else EMPTY
         return seq(Literal(MISTRAL_CALLS + tool.name), id, Literal("[ARGS]"), arguments)
+
+    def _bare_object(self, members: tuple[tuple[str, Expr], ...]) -> Expr:
+        """Also with its type first, as some models write it."""
+        usual = self._object(members)
+        if not self._is_free:
+            return usual
+        return alt([usual, self._object((('"type"', Literal('"function"')), *members))])
 
     def _object(self, members: Sequence[tuple[str, Expr]]) -> Expr:
         parts: list[Expr] = [Literal("{"), self._blank]
@@ -259,14 +338,11 @@ class _Grammar:
         try:
             rules, _ = to_rules(tool.schema, rule, at=at, strict=tool.strict)
         except SchemaError as error:
-            raise ToolError(f"{tool.where}: {error}") from None
+            if not self._is_free or tool.strict:
+                raise ToolError(f"{tool.where}: {error}") from None
+            rules, _ = to_rules(True if at else ANY_OBJECT, rule)
         self._rules.update(rules)
         return Reference(rule)
-
-    def _string(self) -> Expr:
-        rules, _ = to_rules({"type": "string"}, "response")
-        self._rules.update(rules)
-        return Reference("response")
 
     def _parameters(self, tool: _Tool) -> list[tuple[str, Any, bool]]:
         """Name, schema, whether it is required; in the schema's order."""
@@ -281,7 +357,13 @@ class _Grammar:
     def _written_bare(self, tool: _Tool) -> Expr:
         """Parameters in the schema's order, each between tags; optional ones may be left out."""
         tags = tags_of(self._format, tool.name)
-        parts: list[Expr] = [tags.opens]
+        opens: Expr = tags.opens
+        closes: Expr = Literal(tags.closes)
+        if self._is_free and self._format.name == "qwen3-coder":  # often without the tags around it
+            seed = "seed:" if self._format.variant else ""
+            opens = seq(opt(Literal(f"<{seed}tool_call>\n")), Literal(f"{FUNCTION}{tool.name}>\n"))
+            closes = seq(Literal("</function>"), opt(Literal(f"\n</{seed}tool_call>")))
+        parts: list[Expr] = [opens]
         for i, (key, schema, must) in enumerate(self._parameters(tool)):
             rule = f"{tool.rule}-{i}"
             kinds = types_of(schema, tool.schema)
@@ -295,7 +377,7 @@ class _Grammar:
                 options += [seq(Literal(tags.key(key, kind)), value) for kind in others]
             part = seq(alt(options), Literal(tags.line))
             parts.append(part if must else opt(part))
-        return seq(*parts, Literal(tags.closes))
+        return seq(*parts, closes)
 
     def _bare_text(self, tool: _Tool, rule: str, key: str, schema: Any, end: str) -> Expr:
         """Strings are written bare: those that a schema lists, else any text up to the end tag."""

@@ -110,10 +110,33 @@ def test_cut_call(server: Faked) -> None:
     ],
 )
 def test_malformed_call_is_text(server: Faked, script: str) -> None:
-    message, reason = both(server, script, tools=[TOOL])
+    """One that is written nevertheless: the request's grammar replaces that of the calls."""
+    message, reason = both(server, script, tools=[TOOL], grammar="root ::= [^\\x00]*")
     assert "tool_calls" not in message
     assert message["content"].replace("\n", "") == script.replace("\n", "")
     assert reason == "stop"
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        'Look: <tool_call>\n{"name": "f", "arguments": {"a": 2}}\n</tool_call>',
+        'Look: <tool_call>\n{"name": "g", "arguments": "a"',
+        "Look: <tool_call><tool_call>",
+    ],
+)
+def test_a_call_fits_its_schema(server: Faked, script: str) -> None:
+    """The text is the model's own up to the call; the call is not, where it would not fit."""
+    schema = {"properties": {"a": {"const": 1}}, "required": ["a"], "type": "object"}
+    tool = {"type": "function", "function": {"name": "f", "parameters": schema}}
+    message, reason = both(server, script, tools=[tool], parallel_tool_calls=False)
+    assert (message["content"].strip(), reason) == ("Look:", "tool_calls")
+    [call] = message["tool_calls"]
+    assert (call["function"]["name"], json.loads(call["function"]["arguments"])) == ("f", {"a": 1})
+    free = "Call <tool_cal and <think>, as {\"name\": 1}."
+    assert both(server, free, tools=[tool])[0]["content"] == free
+    text = both(server, script, tools=[tool], parse_tool_calls=False)[0]
+    assert text["content"] == script
 
 
 def test_broken_utf8(server: Faked) -> None:

@@ -201,6 +201,87 @@ def test_generic() -> None:
     assert [several.accepts(text) for text in (one, two, answer)] == [False, True, False]
     free = grammar(Format(), parallel=False, choice="auto")
     assert [free.accepts(text) for text in (one, two, answer)] == [True, False, True]
+    bare = OBJECT.encode()
+    assert [grammar(Format(), choice="auto").accepts(text) for text in (two, bare, b"[%s]" % bare)] == [True] * 3
+
+
+FREE = (
+    "",
+    "Hello.",
+    "a < b, <tool, [TOOL, {, Action: none, >>> 1 + 1, to=functions, <|tool",
+    '{"name": "Bob", "days": "3"}',
+    '["get_weather"]',
+    "\n\nget_weather is a function",
+)
+AT_START = ("llama3", "gpt-oss", "functionary")  # whose usual calls are the whole answer
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_free_text_up_to_a_call(case: str) -> None:
+    """With "auto" all text is free but calls, and what reads as a call fits its schema."""
+    format, one, two = CASES[case]
+    free = grammar(format, choice="auto")
+    for text in FREE:
+        assert free.accepts(text.encode()), text
+        assert not parse(format, text).calls
+    before = "" if format.name in AT_START else "Let me see. <<"
+    assert free.accepts((before + one).encode())
+    assert [call.name for call in parse(format, before + one).calls] == ["get_weather"]
+    if two:
+        assert free.accepts((before + two).encode())
+        assert not grammar(format, choice="auto", parallel=False).accepts((before + two).encode())
+    for wrong in (one + "x", one[:-1], one.replace("3", '"3"'), one.replace("city", "town")):
+        assert not free.accepts((before + wrong).encode()), wrong
+
+
+@pytest.mark.parametrize(
+    ("format", "text"),
+    [
+        (Format("llama3"), 'Sure. <|python_tag|>{"name": "now", "parameters": {}}'),
+        (Format("llama3"), "Sure. <function=now>{}</function>"),
+        (Format("llama3"), '\n{"type": "function", "name": "now", "parameters": {}}'),
+        (Format("functionary"), "all\nSure.\n>>>now\n{}"),
+        (Format("gpt-oss"), "<|channel|>analysis<|message|>a<|end|><|start|>assistant to=functions.now"
+            "<|channel|>commentary json<|message|>{}"),
+        (Format("gpt-oss"), " to=functions.now<|channel|>commentary <|constrain|>json<|message|>{}"),
+        (Format("deepseek"), "Sure.<｜tool▁call▁begin｜>now<｜tool▁sep｜>{}<｜tool▁call▁end｜>"),
+        (Format("qwen3-coder"), "Sure. <function=now>\n</function>"),
+        (Format("granite"), 'Sure. <tool_call>[{"name": "now", "arguments": {}}]'),
+        (Format("hermes"), 'Sure. <tool_call>{"name": "now", "arguments": {}}</tool_call>'),
+        (Format("kimi-k2"), KIMI % ("now:0", "{}")),
+    ],
+)  # fmt: skip
+def test_other_spellings_of_calls(format: Format, text: str) -> None:
+    """What the parser takes for a call besides the usual form is held to the schema as well."""
+    free = grammar(format, choice="auto")
+    assert free.accepts(text.encode())
+    assert [call.name for call in parse(format, text).calls] == ["now"]
+    for wrong in (text.replace("{}", '{"a": 1}'), text[:-1]):
+        assert wrong == text or not free.accepts(wrong.encode()), wrong
+
+
+def test_thoughts_in_free_text() -> None:
+    """A call in a thought is none; the text behind it is free again."""
+    format = Format("hermes", think=THINK)
+    call, other = HERMES % PARIS, "<tool_call> or not"
+    free = grammar(format, choice="auto")
+    for good in (f"<think>{other}</think>\n{call}", f"\n<think>{other}</think>Hi", f"<think>{other}", call):
+        assert free.accepts(good.encode()), good
+    for bad in (f"a <think>{other}</think>", f"<think></think>{other}", f"<think>{call}</think>{call}a"):
+        assert not free.accepts(bad.encode()), bad
+    opened = grammar(format, choice="auto", starts_in_reasoning=True)
+    for good in (f"{other}</think>{call}", f"{other}</think>Hi", other):
+        assert opened.accepts(good.encode()), good
+    assert not opened.accepts(f"</think>{other}".encode())
+
+
+def test_schemas_of_free_calls() -> None:
+    """One that no grammar can be made of leaves the arguments free, unless its tool is strict."""
+    tool: dict[str, Any] = {"name": "f", "parameters": {"type": "dict"}}
+    call = '<tool_call>{"name": "f", "arguments": {"a": [1]}}</tool_call>'
+    assert grammar(Format("hermes"), [tool], choice="auto").accepts(call.encode())
+    with pytest.raises(ToolError, match=r"tools\[0\]"):
+        grammar(Format("hermes"), [{**tool, "strict": True}], choice="auto")
 
 
 def test_a_thought_may_come_first() -> None:
@@ -312,7 +393,6 @@ def test_errors_name_the_field() -> None:
         return str(raised.value)
 
     assert "tool_choice" in error(TOOLS, choice="unknown")
-    assert "tool_choice" in error(TOOLS, choice="auto")
     assert error([]).startswith("tools: ")
     assert error([{"type": "function"}]).startswith("tools[0].function.name: ")
     assert error([{"name": "f", "parameters": {"type": 7}}]).startswith("tools[0].function.parameters: ")
