@@ -335,6 +335,8 @@ class _Grammar:
         return self._schema(tool, f"{tool.rule}-arguments", ())
 
     def _schema(self, tool: _Tool, rule: str, at: Sequence[str]) -> Expr:
+        if rule in self._rules:
+            return Reference(rule)
         try:
             rules, _ = to_rules(tool.schema, rule, at=at, strict=tool.strict)
         except SchemaError as error:
