@@ -1,5 +1,5 @@
-"""Grammars of tool calls: GBNF for the calls of one format, with arguments by their schemas; the whole answer, or behind
-free text. Also for what precedes an answer shaped by a schema.
+"""Grammars of tool calls: GBNF for the calls of one format, with arguments by their schemas, as the whole answer or
+behind free text. Also for what precedes an answer shaped by a schema.
 
 Any thread, no state. A grammar allows what the format's parser reads. If the model reasons, reasoning may come first:
 calls are seldom better without it.

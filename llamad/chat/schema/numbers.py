@@ -1,6 +1,6 @@
-"""Numbers: `integer` with exact bounds, `number` without.
+"""Numbers: bounds and `multipleOf`, of integers and of decimals.
 
-One conversion, one thread. A range of fractions has no grammar of reasonable size and is rejected by name.
+One conversion, one thread. Bounds are exact; a number within bounds has no exponent.
 """
 
 from __future__ import annotations
@@ -9,18 +9,17 @@ import math
 from collections.abc import Iterable
 from fractions import Fraction
 
-from llamad.chat.schema.charsets import digits_in
+from llamad.chat.schema.constants import of_values
+from llamad.chat.schema.decimals import DIGIT, FIRST, Bound, decimals, multiples, natural, places
 from llamad.chat.schema.document import Node
 from llamad.chat.schema.errors import Report
 from llamad.chat.schema.expressions import NEVER, Chars, Expr, Literal, alt, normal, opt, rep, seq
 from llamad.chat.schema.formats import INTEGERS, NUMBERS, PATTERNS
-from llamad.chat.schema.goals import NUMBERS as KEYWORDS
 from llamad.chat.schema.rules import Rules
 
 MOST_DIGITS = 60
-
-_DIGIT = Chars(((0x30, 0x39),))
-_FIRST = Chars(((0x31, 0x39),))
+MOST_REMAINDERS = 128  # of a divisor, without the zeros at its end
+MOST_MULTIPLES = 1000  # that are listed
 
 
 def exact(value: int | float) -> Fraction:
@@ -43,6 +42,7 @@ def bounds(node: Node) -> tuple[Fraction | None, bool, Fraction | None, bool]:
 def integer(rules: Rules, report: Report, owns: Iterable[Node]) -> Expr:
     low: int | None = None
     high: int | None = None
+    step, at = 1, ""
     for node in owns:
         found_low, low_out, found_high, high_out = bounds(node)
         lows = [] if found_low is None else [math.floor(found_low) + 1 if low_out else math.ceil(found_low)]
@@ -62,32 +62,93 @@ def integer(rules: Rules, report: Report, owns: Iterable[Node]) -> Expr:
             continue
         low = max((*lows, low) if low is not None else lows, default=None)
         high = min((*highs, high) if high is not None else highs, default=None)
-        if "multipleOf" in node.value and 1 % exact(node.get("multipleOf")) != 0:
-            report.refuse(node.pointer, "multipleOf", "a grammar cannot do arithmetic")
+        if "multipleOf" in node.value:
+            step, at = math.lcm(step, exact(node.get("multipleOf")).numerator), node.pointer
+    if step > 1:
+        found = _multiples(rules, report, step, low, high)
+        if found is not None:
+            return found
+        report.refuse(
+            at, "multipleOf", f"multiples of {_shown(step)} cannot be honoured, or not in this range"
+        )
     if low is None and high is None:
         return rules.once("integer", lambda: seq(opt(Literal("-")), _whole()))
     return rules.shared("integer", in_range(low, high))
 
 
+def _multiples(rules: Rules, report: Report, step: int, low: int | None, high: int | None) -> Expr | None:
+    """None: they cannot be written. Few are listed; of many the range can only decide the sign."""
+    if low is not None and high is not None and (high - low) // step < MOST_MULTIPLES:
+        listed = range(-(-low // step) * step, high + 1, step)
+        return of_values(rules, report, listed, f"multiple-of-{step}") if listed else NEVER
+    if step > MOST_REMAINDERS * 10**MOST_DIGITS or int(str(step).rstrip("0")) > MOST_REMAINDERS:
+        return None
+    if (low is not None and not -step < low <= step) or (high is not None and not -step <= high < step):
+        return None
+    some = multiples(rules, step)
+    options: list[Expr] = []
+    if high is None or high >= step:
+        options.append(some)
+    if (low is None or low <= 0) and (high is None or high >= 0):
+        options.append(Literal("0"))
+    if low is None or low <= -step:
+        options.append(seq(Literal("-"), some))
+    return alt(options)
+
+
+def _shown(step: int) -> str:
+    return str(step) if step < 10**9 else "so large a number"
+
+
 def number(rules: Rules, report: Report, owns: Iterable[Node]) -> Expr:
+    low: Bound | None = None
+    high: Bound | None = None
+    most: int | None = None
     for node in owns:
-        for keyword in sorted(node.value.keys() & KEYWORDS):
-            if isinstance(node.get(keyword), bool):
-                continue
-            about = "use the type integer or an enum, or leave it out"
-            report.refuse(
-                node.pointer, keyword, f"it cannot be honoured for numbers that may be fractions; {about}"
+        most = _decimal_places(report, node, most)
+        found_low, low_out, found_high, high_out = bounds(node)
+        for keyword, value in (("minimum", found_low), ("maximum", found_high)):
+            if value is not None and not _is_short(value):
+                own = keyword if keyword in node.value else f"exclusive{keyword.capitalize()}"
+                report.refuse(
+                    node.pointer, own, f"a bound may have {MOST_DIGITS} digits on each side of the point"
+                )
+        if found_low is not None and _is_short(found_low):
+            low = max(filter(None, (low, Bound(found_low, low_out))), key=lambda one: (one.value, one.is_out))
+        if found_high is not None and _is_short(found_high):
+            high = min(
+                filter(None, (high, Bound(found_high, high_out))), key=lambda one: (one.value, not one.is_out)
             )
         if _unknown_format(node):
             report.refuse(node.pointer, "format", f'"{node.get("format")}" is not a known format of numbers')
+    if low is not None or high is not None or most is not None:
+        return rules.shared("number", decimals(low, high, most))
 
     def make() -> Expr:
         sign = Chars(normal([(0x2B, 0x2B), (0x2D, 0x2D)]))
         letter = Chars(normal([(0x45, 0x45), (0x65, 0x65)]))
-        power = seq(letter, opt(sign), rep(_DIGIT, 1, 3))
-        return seq(opt(Literal("-")), _whole(), opt(seq(Literal("."), rep(_DIGIT, 1, None))), opt(power))
+        power = seq(letter, opt(sign), rep(DIGIT, 1, 3))
+        return seq(opt(Literal("-")), _whole(), opt(seq(Literal("."), rep(DIGIT, 1, None))), opt(power))
 
     return rules.once("number", make)
+
+
+def _decimal_places(report: Report, node: Node, most: int | None) -> int | None:
+    """`multipleOf` a tenth, a hundredth, …"""
+    if "multipleOf" not in node.value:
+        return most
+    step = exact(node.get("multipleOf"))
+    found = places(step)
+    if step.numerator != 1 or found is None or step.denominator != 10**found or found > MOST_DIGITS:
+        about = "only multiples of 0.1, 0.01, … can be, or of integers"
+        report.refuse(node.pointer, "multipleOf", f"it cannot be honoured for fractions: {about}")
+        return most
+    return found if most is None else min(found, most)
+
+
+def _is_short(value: Fraction) -> bool:
+    n = places(value)
+    return abs(value) < 10**MOST_DIGITS and n is not None and n <= MOST_DIGITS
 
 
 def only_whole(owns: Iterable[Node]) -> bool:
@@ -101,44 +162,16 @@ def in_range(low: int | None, high: int | None) -> Expr:
         return NEVER
     options = []
     if high is None or high >= 0:
-        options.append(_natural(max(0, low or 0), high))
+        options.append(natural(max(0, low or 0), high))
     if low is None or low < 0:
         options.append(
-            seq(Literal("-"), _natural(1 if high is None else max(1, -high), None if low is None else -low))
+            seq(Literal("-"), natural(1 if high is None else max(1, -high), None if low is None else -low))
         )
     return alt(options)
 
 
-def _natural(low: int, high: int | None) -> Expr:
-    """By number of digits, since leading zeros are not written."""
-    if high is not None and low > high:
-        return NEVER
-    if low == 0:
-        return alt([Literal("0"), _natural(1, high)])
-    options: list[Expr] = []
-    for width in range(len(str(low)), len(str(low if high is None else high)) + 1):
-        first, last = 10 ** (width - 1), 10**width - 1
-        wanted = (max(first, low), last if high is None else min(last, high))
-        if wanted == (first, last) and high is not None:
-            continue  # gathered below
-        options.append(digits_in((wanted,), width, 10, _digits))
-    fewest = len(str(low)) if low == 10 ** (len(str(low)) - 1) else len(str(low)) + 1
-    if high is None:
-        options.append(seq(_FIRST, rep(_DIGIT, len(str(low)), None)))
-    else:
-        most = len(str(high)) if high == 10 ** len(str(high)) - 1 else len(str(high)) - 1
-        if fewest <= most:
-            options.append(seq(_FIRST, rep(_DIGIT, fewest - 1, most - 1)))
-    return alt(options)
-
-
-def _digits(values: Iterable[int]) -> Expr:
-    found = list(values)
-    return Literal(str(found[0])) if len(found) == 1 else Chars(normal((0x30 + d, 0x30 + d) for d in found))
-
-
 def _whole() -> Expr:
-    return alt([Literal("0"), seq(_FIRST, rep(_DIGIT, 0, None))])
+    return alt([Literal("0"), seq(FIRST, rep(DIGIT, 0, None))])
 
 
 def _unknown_format(node: Node) -> bool:

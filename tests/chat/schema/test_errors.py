@@ -14,11 +14,11 @@ from llamad.chat.schema import SchemaError, to_grammar
 INT = {"type": "integer"}
 
 CANNOT: list[tuple[Any, str, str]] = [
-    ({"type": "integer", "multipleOf": 3}, "multipleOf", "#"),
-    ({"type": "number", "multipleOf": 0.01}, "multipleOf", "#"),
-    ({"type": "number", "minimum": 0}, "minimum", "#"),
-    ({"type": "number", "exclusiveMaximum": 1}, "exclusiveMaximum", "#"),
-    ({"maximum": 1}, "maximum", "#"),
+    ({"type": "integer", "multipleOf": 997}, "multipleOf", "#"),
+    ({"type": "number", "multipleOf": 0.03}, "multipleOf", "#"),
+    ({"type": "number", "minimum": 1e-99}, "minimum", "#"),
+    ({"type": "number", "exclusiveMaximum": 1e99}, "exclusiveMaximum", "#"),
+    ({"maximum": 1e99}, "maximum", "#"),
     ({"type": "integer", "maximum": 1e70}, "maximum", "#"),
     ({"type": "integer", "format": "int7"}, "format", "#"),
     ({"type": "array", "uniqueItems": True}, "uniqueItems", "#"),
@@ -72,12 +72,12 @@ CANNOT: list[tuple[Any, str, str]] = [
     ),
     ({"enum": ["a"], "format": "email"}, "format", "#"),
     (
-        {"properties": {"a/b": {"items": {"type": "number", "maximum": 2}}}},
+        {"properties": {"a/b": {"items": {"type": "number", "maximum": 1e99}}}},
         "maximum",
         "#/properties/a~1b/items",
     ),
     ({"anyOf": [INT, {"type": "array", "uniqueItems": True}]}, "uniqueItems", "#/anyOf/1"),
-    ({"allOf": [{"type": "number"}, {"minimum": 2}]}, "minimum", "#/allOf/1"),
+    ({"allOf": [{"type": "number"}, {"minimum": 1e99}]}, "minimum", "#/allOf/1"),
 ]
 
 
@@ -218,7 +218,7 @@ def test_keywords_of_other_types_are_no_matter() -> None:
 def test_only_the_dropped_constraint_is_dropped() -> None:
     schema = {
         "type": "object",
-        "properties": {"n": {"type": "number", "minimum": 2}, "s": {"type": "string", "maxLength": 2}},
+        "properties": {"n": {"type": "number", "minimum": 1e-99}, "s": {"type": "string", "maxLength": 2}},
     }
     text, warnings = to_grammar(schema, strict=False)
     assert warnings == [w for w in warnings if w.startswith("minimum at #/properties/n: ")]

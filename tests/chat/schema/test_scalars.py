@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import calendar
 import itertools
+import math
 import random
 import re
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -13,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.gbnf_reference import Grammar
 
-from llamad.chat.schema import to_grammar
+from llamad.chat.schema import SchemaError, to_grammar
 from llamad.chat.schema.check import same
 
 ALL = [None, True, False, 0, -7, 2.5, "x", [], [1, "a"], {}, {"a": 1}]
@@ -264,6 +267,62 @@ def test_integer_ranges_are_exact(a: int, width: int, seed: int) -> None:
     source = random.Random(seed)
     for _ in range(5):
         assert a <= int(grammar.sentence(source)) <= a + width
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    bounds=st.dictionaries(
+        st.sampled_from(["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"]),
+        st.integers(-2000, 2000).map(lambda n: n / 100) | st.integers(-12, 12),
+        min_size=1,
+    ),
+    places=st.sampled_from([None, 1, 2]),
+    seed=st.integers(0, 99),
+)
+def test_ranges_of_decimals_are_exact(bounds: dict[str, Any], places: int | None, seed: int) -> None:
+    step = {} if places is None else {"multipleOf": 10**-places}
+
+    def fits(text: str) -> bool:
+        value = Fraction(text)
+        tests = {"minimum": value.__ge__, "maximum": value.__le__}
+        tests |= {"exclusiveMinimum": value.__gt__, "exclusiveMaximum": value.__lt__}
+        whole = places is None or len(text.partition(".")[2]) <= places
+        return whole and all(tests[name](Fraction(str(bound))) for name, bound in bounds.items())
+
+    try:
+        grammar = Grammar(to_grammar({"type": "number", **bounds, **step})[0])
+    except SchemaError as error:
+        if "no JSON value" in error.reason or "is above" in error.reason:
+            return
+        raise
+    source = random.Random(seed)
+    for _ in range(5):
+        assert fits(grammar.sentence(source))
+    for bound in bounds.values():
+        for shift in ("0", "0.001", "0.01", "1", "-0.001", "-0.01", "-1", "10", "-10"):
+            near = Decimal(str(bound)) + Decimal(shift)
+            for text in (str(near), f"{near:.3f}"):
+                assert Fraction(text) == 0 or grammar.accepts(text) == fits(text), text
+
+
+@pytest.mark.parametrize(
+    "bounds",
+    [
+        {},
+        {"minimum": 0},
+        {"exclusiveMinimum": 0},
+        {"maximum": 0},
+        {"minimum": -90, "maximum": 95},
+        {"allOf": [{"multipleOf": 2}]},
+    ],
+)
+def test_multiples(hold: Any, bounds: dict[str, Any]) -> None:
+    near = [*range(-130, 131), 10**6, -(10**6), 123456, 7 * 10**12]
+    for step in (3, 7, 12, 50, 100):
+        both = math.lcm(step, 2) if "allOf" in bounds else step
+        low = bounds.get("minimum", bounds.get("exclusiveMinimum", -math.inf - 1) + 1)
+        yes = [n for n in near if n % both == 0 and low <= n <= bounds.get("maximum", math.inf)]
+        hold({"type": "integer", "multipleOf": step, **bounds}, yes, [n for n in near if n not in yes])
 
 
 def test_a_number_that_must_be_whole_is_an_integer(hold: Any) -> None:

@@ -1,0 +1,204 @@
+"""Decimal numbers within bounds, and multiples of an integer, as expressions.
+
+One conversion, one thread; pure but for the rules it adds. Numbers are written without an exponent, and never as -0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from fractions import Fraction
+
+import msgspec
+
+from llamad.chat.schema.charsets import digits_in
+from llamad.chat.schema.expressions import NEVER, Chars, Expr, Literal, Reference, alt, normal, opt, rep, seq
+from llamad.chat.schema.rules import Rules
+
+DIGIT = Chars(((0x30, 0x39),))
+FIRST = Chars(((0x31, 0x39),))
+_NOUGHTS = rep(Literal("0"), 0, None)
+
+
+class Bound(msgspec.Struct, frozen=True):
+    value: Fraction
+    is_out: bool = False  # the value itself is not allowed
+
+    @property
+    def whole(self) -> int:
+        return self.value.numerator // self.value.denominator
+
+    @property
+    def is_whole(self) -> bool:
+        return self.value.denominator == 1
+
+
+def places(value: Fraction) -> int | None:
+    """How many decimal places it has; None if they never end."""
+    left, found = value.denominator, 0
+    for prime in (2, 5):
+        n = 0
+        while left % prime == 0:
+            left //= prime
+            n += 1
+        found = max(found, n)
+    return found if left == 1 else None
+
+
+def decimals(low: Bound | None, high: Bound | None, most: int | None) -> Expr:
+    """The numbers between the bounds, with at most so many decimal places."""
+    nought = Bound(Fraction(0))
+    options: list[Expr] = []
+    if high is None or high.value > 0 or (high.value == 0 and not high.is_out):
+        options.append(_from(low if low is not None and low.value >= 0 else nought, high, most))
+    if low is None or low.value < 0:
+        least = (
+            Bound(-high.value, high.is_out)
+            if high is not None and high.value < 0
+            else Bound(Fraction(0), True)
+        )
+        largest = None if low is None else Bound(-low.value, low.is_out)
+        options.append(seq(Literal("-"), _from(least, largest, most)))
+    return alt(options)
+
+
+def _from(low: Bound, high: Bound | None, most: int | None) -> Expr:
+    """From `low`, which is not negative."""
+    free = _point(_Tail(None, None, most))
+    if high is None:
+        first = seq(Literal(str(low.whole)), _point(_Tail(_digits_of(low), None, most, low.is_out)))
+        return alt([first, seq(natural(low.whole + 1, None), free)])
+    if low.whole == high.whole:
+        tail = _Tail(_digits_of(low), _digits_of(high), most, low.is_out, high.is_out)
+        return seq(Literal(str(low.whole)), _point(tail))
+    first = seq(Literal(str(low.whole)), _point(_Tail(_digits_of(low), None, most, low.is_out)))
+    last = seq(Literal(str(high.whole)), _point(_Tail(None, _digits_of(high), most, False, high.is_out)))
+    between = natural(low.whole + 1, high.whole - 1)
+    return alt([first, seq(between, free), last]) if low.value <= high.value else NEVER
+
+
+def _digits_of(bound: Bound) -> str:
+    """Those behind the point, without zeros at the end."""
+    n = places(bound.value) or 0
+    rest = (bound.value - bound.whole) * 10**n
+    return str(int(rest)).rjust(n, "0")[:n] if n else ""
+
+
+class _Tail(msgspec.Struct, frozen=True):
+    """Digits behind the point, or some behind those: between two others. None: no bound any more."""
+
+    low: str | None
+    high: str | None
+    left: int | None = None  # how many more there may be
+    low_out: bool = False
+    high_out: bool = False
+
+    @property
+    def may_end(self) -> bool:
+        above = self.low is None or (not self.low and not self.low_out)
+        return above and (self.high is None or bool(self.high) or not self.high_out)
+
+    def after(self, digit: int) -> _Tail | None:
+        low, high = self.low, self.high
+        if self.left == 0:
+            return None
+        if low is not None:
+            wanted = int(low[0]) if low else 0
+            if digit < wanted:
+                return None
+            low = low[1:] if digit == wanted else None
+        if high is not None:
+            wanted = int(high[0]) if high else 0
+            if digit > wanted or (not high and self.high_out):
+                return None
+            high = high[1:] if digit == wanted else None
+        left = None if self.left is None else self.left - 1
+        return _Tail(low, high, left, self.low_out, self.high_out)
+
+
+def _point(tail: _Tail) -> Expr:
+    more = seq(Literal("."), _more(tail))
+    return opt(more) if tail.may_end else more
+
+
+def _more(tail: _Tail) -> Expr:
+    """At least one digit."""
+    ways: dict[_Tail, list[int]] = {}
+    for digit in range(10):
+        after = tail.after(digit)
+        if after is not None:
+            ways.setdefault(after, []).append(digit)
+    return alt(seq(digits(found), _rest(after)) for after, found in ways.items())
+
+
+def _rest(tail: _Tail) -> Expr:
+    if tail.low is None and tail.high is None:
+        return rep(DIGIT, 0, tail.left)
+    if tail.low == "" and not tail.low_out:
+        return _rest(msgspec.structs.replace(tail, low=None))
+    if tail.high == "":
+        only = tail.low is None and not tail.high_out
+        return rep(Literal("0"), 0, tail.left) if only else NEVER
+    if tail.low == "" and tail.high is None and tail.left is None:
+        return seq(_NOUGHTS, FIRST, rep(DIGIT, 0, None))
+    more = _more(tail)
+    return opt(more) if tail.may_end else more
+
+
+# --- integers ---------------------------------------------------------------------------------------------------
+
+
+def natural(low: int, high: int | None) -> Expr:
+    """By number of digits, since leading zeros are not written."""
+    if high is not None and low > high:
+        return NEVER
+    if low == 0:
+        return alt([Literal("0"), natural(1, high)])
+    options: list[Expr] = []
+    for width in range(len(str(low)), len(str(low if high is None else high)) + 1):
+        first, last = 10 ** (width - 1), 10**width - 1
+        wanted = (max(first, low), last if high is None else min(last, high))
+        if wanted == (first, last) and high is not None:
+            continue  # gathered below
+        options.append(digits_in((wanted,), width, 10, digits))
+    fewest = len(str(low)) if low == 10 ** (len(str(low)) - 1) else len(str(low)) + 1
+    if high is None:
+        options.append(seq(FIRST, rep(DIGIT, len(str(low)), None)))
+    else:
+        most = len(str(high)) if high == 10 ** len(str(high)) - 1 else len(str(high)) - 1
+        if fewest <= most:
+            options.append(seq(FIRST, rep(DIGIT, fewest - 1, most - 1)))
+    return alt(options)
+
+
+def digits(values: Iterable[int]) -> Expr:
+    found = list(values)
+    return Literal(str(found[0])) if len(found) == 1 else Chars(normal((0x30 + d, 0x30 + d) for d in found))
+
+
+def multiples(rules: Rules, step: int) -> Expr:
+    """The multiples of `step` above 0, as an automaton of remainders; the zeros at its end stand at theirs."""
+    noughts = 0
+    while step % 10 == 0:
+        step, noughts = step // 10, noughts + 1
+    end = rep(Literal("0"), noughts, noughts)
+    names: dict[int, str] = {}
+
+    def after(remainder: int, first: int) -> Expr:
+        ways: dict[int, list[int]] = {}
+        for digit in range(first, 10):
+            ways.setdefault((remainder * 10 + digit) % step, []).append(digit)
+        return alt(seq(digits(found), named(to)) for to, found in ways.items())
+
+    def named(remainder: int) -> Expr:
+        if remainder not in names:
+            names[remainder] = rules.reserve(f"multiple-of-{step}")
+            waiting.append(remainder)
+        return Reference(names[remainder])
+
+    waiting: list[int] = []
+    start = after(0, 1)
+    while waiting:
+        remainder = waiting.pop()
+        more = after(remainder, 0)
+        rules.define(names[remainder], alt([more, end]) if remainder == 0 else more)
+    return start
