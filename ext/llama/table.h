@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define LLAMAD_TABLE_VERSION 6
+#define LLAMAD_TABLE_VERSION 7
 
 /* decode(): llama.cpp's own codes are 0 (done), 1 (no room), 2 (aborted) and negative ones. */
 #define LLAMAD_E_THROWN (-1000) /* a C++ exception was caught; llamad_last_error() has its text */
@@ -119,10 +119,12 @@ typedef struct llamad_table {
     int32_t (*seq_pos_min)(void *ctx, int32_t seq);
     int32_t (*can_shift)(void *ctx);
     /* A sequence as bytes. What seq_cp and seq_add left for the next decode must be done before. state_get: bytes
-     * written, 0 on an error. state_set: bytes read, 0 on an error, and then dst may hold anything: remove it. */
-    size_t (*state_size)(void *ctx, int32_t seq);
-    size_t (*state_get)(void *ctx, int32_t seq, uint8_t *data, size_t n);
-    size_t (*state_set)(void *ctx, int32_t seq, const uint8_t *data, size_t n);
+     * written, 0 on an error. state_set: bytes read, 0 on an error, and then dst may hold anything: remove it.
+     * `partial`: only what cannot be cut, a recurrent state or a sliding window. Into a sequence whose first tokens
+     * are still those of the state; seq_rm from there on must follow. */
+    size_t (*state_size)(void *ctx, int32_t seq, int32_t partial);
+    size_t (*state_get)(void *ctx, int32_t seq, uint8_t *data, size_t n, int32_t partial);
+    size_t (*state_set)(void *ctx, int32_t seq, const uint8_t *data, size_t n, int32_t partial);
 
     /* The vocabulary: constant, any thread. tokenize: how many, -n where n_max is less than n, INT32_MIN on an error, or
      * one of the codes above; `limits` may be NULL. */

@@ -39,6 +39,9 @@ GAUGES = frozenset(
         "cache_entries",
         "cache_bytes",
         "cache_us_max",
+        "checkpoints",
+        "checkpoint_bytes",
+        "checkpoint_us_max",
     ]
 )
 

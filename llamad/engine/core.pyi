@@ -31,6 +31,9 @@ class Core:
         api_only: bool = False,
         cache_bytes: int = 0,
         n_text_max: int = 0,
+        n_checkpoints: int = 0,
+        checkpoint_min_step: int = 0,
+        checkpoint_bytes: int = 0,
     ) -> None: ...
     def warm_up(self, token: int) -> int: ...
     def run(self) -> bool: ...

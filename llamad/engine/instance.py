@@ -9,7 +9,7 @@ import logging
 import threading
 
 from llamad.engine.core import Core
-from llamad.engine.loading.memory import cache_ram_bytes
+from llamad.engine.loading.memory import cache_ram_bytes, checkpoint_bytes
 from llamad.engine.loading.model import load
 from llamad.engine.loading.opening import Loading
 from llamad.engine.loading.threads import compute_threads, sampler_threads
@@ -127,5 +127,8 @@ class Instance:
             has_device=loaded.has_device,
             api_only=settings.llama_api_only,
             cache_bytes=cache_ram_bytes(settings),
+            n_checkpoints=settings.ctx_checkpoints if loaded.needs_checkpoints else 0,
+            checkpoint_min_step=settings.checkpoint_min_step,
+            checkpoint_bytes=checkpoint_bytes(settings),
             n_text_max=max(loaded.info.n_ctx_train, loaded.n_ctx_slot),
         )

@@ -84,6 +84,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     cont_batching: bool
     slot_prompt_similarity: float
     cache_ram: int
+    ctx_checkpoints: int  # per slot; 0: none
+    checkpoint_min_step: int
     share_prefixes: bool
     system_prompt_file: str | None  # None: no system prompt
     system_prompt_field: bool  # whether a request may change it

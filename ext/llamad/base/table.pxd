@@ -88,9 +88,9 @@ cdef extern from "llama/table.h" nogil:
         int32_t (*seq_cp)(void *ctx, int32_t src, int32_t dst) noexcept nogil
         int32_t (*seq_pos_min)(void *ctx, int32_t seq) noexcept nogil
         int32_t (*can_shift)(void *ctx) noexcept nogil
-        size_t (*state_size)(void *ctx, int32_t seq) noexcept nogil
-        size_t (*state_get)(void *ctx, int32_t seq, uint8_t *data, size_t n) noexcept nogil
-        size_t (*state_set)(void *ctx, int32_t seq, const uint8_t *data, size_t n) noexcept nogil
+        size_t (*state_size)(void *ctx, int32_t seq, int32_t partial) noexcept nogil
+        size_t (*state_get)(void *ctx, int32_t seq, uint8_t *data, size_t n, int32_t partial) noexcept nogil
+        size_t (*state_set)(void *ctx, int32_t seq, const uint8_t *data, size_t n, int32_t partial) noexcept nogil
         int32_t (*tokenize)(const void *vocab, const char *text, int32_t n_text, int32_t *tokens, int32_t n_max,
                             int32_t add_special, int32_t parse_special,
                             const llamad_tokenize_limits *limits) noexcept nogil

@@ -11,7 +11,7 @@ from llamad.engine.threads.grammar_pool cimport grammar_pool_start, grammar_pool
 from llamad.engine.threads.logits_arrival cimport arrival_free, arrival_init
 from llamad.engine.scheduler.batch cimport batch_free, batch_init
 from llamad.engine.sampler.sampler cimport sampler_scratch_bytes
-from llamad.engine.kv.slots cimport SLOT_IDLE, Slot, slots_check_integrity, slots_free, slots_init
+from llamad.engine.kv.slots cimport SLOT_IDLE, Slot, slots_check_integrity, slots_free, slots_init, slots_init_checkpoints
 from llamad.engine.loop cimport engine_run
 from llamad.engine.state cimport State
 from llamad.base.system cimport now_us
@@ -34,7 +34,8 @@ cdef class Core:
                   n_swa: int, add_bos: bool, similarity_min: float, step_tokens_max: int, n_sampler_threads: int,
                   cont_batching: bool, tracing: bool, can_share: bool = True, group_n: int = 1, group_w: int = 1,
                   grammar_work: int = -1, has_device: bool = False, api_only: bool = False,
-                  cache_bytes: int = 0, n_text_max: int = 0) -> None:
+                  cache_bytes: int = 0, n_text_max: int = 0, n_checkpoints: int = 0, checkpoint_min_step: int = 0,
+                  checkpoint_bytes: int = 0) -> None:
         cdef State *state = &self.state
         memset(state, 0, sizeof(State))
         if descriptors is None:
@@ -58,6 +59,8 @@ cdef class Core:
             raise ValueError(f"at most {AWAITED_MAX} slots")
         if slots_init(&state.slots, state.table, state.ctx, n_slots, n_ctx) < 0:
             raise MemoryError()
+        if slots_init_checkpoints(&state.slots, n_checkpoints, checkpoint_min_step, <size_t>checkpoint_bytes) < 0:
+            raise MemoryError()
         state.slots.n_cells = n_cells
         state.slots.n_swa = n_swa
         state.slots.n_swa_spare = n_ubatch
@@ -71,7 +74,7 @@ cdef class Core:
             raise MemoryError()
         if arrival_init(&state.arrival, n_slots if has_device and can_share and not api_only else 0, state.n_vocab) < 0:
             raise MemoryError()
-        if cache_init(&state.cache, <size_t>cache_bytes) < 0:
+        if cache_init(&state.cache, <size_t>cache_bytes, &state.slots.checkpoints) < 0:
             raise MemoryError()
         state.sampler_pool = sampler_pool_start(max(1, n_sampler_threads))
         if state.sampler_pool == NULL:
@@ -138,11 +141,11 @@ cdef class Core:
             state.plan.seq_ids[0] = 0
             with nogil:
                 code = state.table.decode(state.ctx, &state.plan.batch)
-                n = state.table.state_size(state.ctx, 0) if code == 0 else 0
+                n = state.table.state_size(state.ctx, 0, 0) if code == 0 else 0
             if n == 0:
                 break
             one = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>n)
-            if state.table.state_get(state.ctx, 0, <uint8_t *>PyBytes_AS_STRING(one), n) != n:
+            if state.table.state_get(state.ctx, 0, <uint8_t *>PyBytes_AS_STRING(one), n, 0) != n:
                 break
             out.append(one)
         state.table.seq_rm(state.ctx, 0, -1, -1)

@@ -7,6 +7,7 @@ from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from llamad.base.system cimport load_int, now_us, relax, store_int, wake_wait
 from llamad.base.table cimport llamad_batch
 from llamad.engine.admission cimport admission_announce, admission_drop, admission_expire, admission_run
+from llamad.engine.checkpointing cimport checkpointing_run
 from llamad.engine.context_shift cimport context_make_room
 from llamad.engine.costs.scheduler cimport GATHER_SLEEP_MS, GATHER_SPIN_US
 from llamad.engine.events cimport emit_failed, emit_step, emit_wake, finish_failed, take_deferred, take_token
@@ -248,6 +249,7 @@ cdef void engine_run(State *state) noexcept nogil:
         admission_run(state, 1)
         n_released = state.n_released
         context_make_room(state)
+        checkpointing_run(state)
         batch_fill(&state.plan, &state.slots)
         state.plan.plan_us = now_us() - now
         state.stats.plan_us += state.plan.plan_us

@@ -7,15 +7,19 @@
 from libc.stdint cimport int32_t, uint64_t
 from libc.string cimport memcpy
 
+from llamad.engine.checkpointing cimport checkpointing_plan
 from llamad.engine.costs.scheduler cimport (
     CACHE_TOKENS_MIN, COPY_CONTEXT_PART, COPY_TOKENS_MIN, GPU_SAVE_TOKENS_MIN, RESTORE_PART, SAVE_GAIN, SAVE_PART,
     STATES_US_MAX, WAIT_TOKENS_MIN,
 )
 from llamad.engine.flush cimport flush_pending
-from llamad.engine.kv.host_cache cimport cache_entry, cache_find, cache_holds, cache_restore, cache_save
+from llamad.engine.kv.host_cache cimport (
+    cache_common, cache_entry, cache_find, cache_holds, cache_restore, cache_save,
+)
+from llamad.engine.kv.checkpoints cimport list_cut, list_share
 from llamad.engine.kv.slots cimport (
-    SLOT_IDLE, SLOT_PREFILLING, Slot, Slots, common_prefix, may_use, slot_can_keep, slot_clear, slot_common,
-    slot_is_pending, slot_keep, slot_set_pending, slots_cells_used, slots_oldest_idle,
+    SLOT_IDLE, SLOT_PREFILLING, Slot, Slots, common_prefix, may_use, slot_can_cut, slot_can_keep, slot_clear,
+    slot_common, slot_is_pending, slot_keep, slot_set_pending, slots_cells_used, slots_oldest_idle,
 )
 from llamad.engine.kv.task_queue cimport Task
 from llamad.engine.state cimport State
@@ -95,7 +99,7 @@ cdef Slot *_source(Slots *slots, const Slot *slot, const Task *task, int32_t n_o
         other = &slots.items[i]
         if other.id == slot.id:
             continue
-        n = slot_can_keep(slots, other, min(slot_common(other, task), task.command.n_prompt - 1))
+        n = slot_can_cut(slots, other, min(slot_common(other, task), task.command.n_prompt - 1))
         if n > n_best and n - n_own >= _gain_min(slots, other, task):
             n_best = n
             best = other
@@ -114,6 +118,8 @@ cdef void _copy(Slots *slots, Slot *slot, Slot *source, int32_t n) noexcept nogi
         return
     memcpy(slot.tokens, source.tokens, <size_t>n * sizeof(int32_t))
     slot.n_tokens = slot.n_pos = n
+    list_share(&slots.checkpoints, &slot.checkpoints, &source.checkpoints)
+    list_cut(&slots.checkpoints, &slot.checkpoints, n)
     if slots.n_cells:
         slot.n_shared = n
         source.n_shared = max(source.n_shared, n)
@@ -163,7 +169,7 @@ cdef int _is_worth_saving(const State *state, const Slot *slot, int32_t n_keep) 
 
 cdef void _save(State *state, Slot *slot, int32_t n_keep) noexcept nogil:
     """Before the slot is cut to n_keep tokens or given to another prompt."""
-    if not _is_worth_saving(state, slot, n_keep if state.slots.can_share else 0):
+    if not _is_worth_saving(state, slot, n_keep):
         return
     if not slot_is_pending(&state.slots, slot) or flush_pending(state, slot) == 0:
         cache_save(&state.cache, &state.slots, slot)
@@ -224,7 +230,14 @@ cdef int32_t _entry(const State *state, const Task *task, int32_t n_held, uint64
     return n
 
 
-cdef void prefix_prepare(State *state, Slot *slot, const Task *task) noexcept nogil:
+cdef void _keep(State *state, Slot *slot, int32_t n) noexcept nogil:
+    """A checkpoint is restored when nothing is pending."""
+    if state.slots.is_pending and slot_can_cut(&state.slots, slot, n) != n and flush_pending(state, slot) < 0:
+        n = 0
+    slot_keep(&state.slots, slot, n)
+
+
+cdef void _prepare(State *state, Slot *slot, const Task *task) noexcept nogil:
     """The idle slot holds the longest prefix of the task's prompt that there is, and nothing else. The last token is
     left out: it is always computed again, for its logits."""
     cdef Slots *slots = &state.slots
@@ -244,6 +257,23 @@ cdef void prefix_prepare(State *state, Slot *slot, const Task *task) noexcept no
         elif slot.n_tokens:
             _save(state, slot, n if source == NULL else 0)
     if source == NULL:
-        slot_keep(slots, slot, n)
+        _keep(state, slot, n)
     else:
         _copy(slots, slot, source, min(slot_common(source, task), n_prompt))
+
+
+cdef int32_t _seen(const State *state, const Task *task) noexcept nogil:
+    """How much of the prompt a slot or an entry of the prompt cache begins with, whether or not it can be had."""
+    cdef int32_t i, n = 0
+    if state.slots.checkpoints.n_max == 0:
+        return 0
+    for i in range(state.slots.n):
+        n = max(n, slot_common(&state.slots.items[i], task))
+    return max(n, cache_common(&state.cache, task))
+
+
+cdef void prefix_prepare(State *state, Slot *slot, const Task *task) noexcept nogil:
+    """Before the idle slot takes the task."""
+    cdef int32_t n_seen = _seen(state, task)
+    _prepare(state, slot, task)
+    checkpointing_plan(state, slot, task, n_seen)

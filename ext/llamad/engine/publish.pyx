@@ -39,6 +39,13 @@ cdef void publish_counts(State *state) noexcept nogil:
     state.stats.cache_dropped = state.cache.n_dropped
     state.stats.cache_us = state.cache.state_us
     state.stats.cache_us_max = state.cache.state_us_max
+    state.stats.checkpoints = state.slots.checkpoints.n
+    state.stats.checkpoint_bytes = state.slots.checkpoints.n_bytes
+    state.stats.checkpoint_made = state.slots.checkpoints.n_made
+    state.stats.checkpoint_used = state.slots.checkpoints.n_used
+    state.stats.checkpoint_dropped = state.slots.checkpoints.n_dropped
+    state.stats.checkpoint_us = state.slots.checkpoints.state_us
+    state.stats.checkpoint_us_max = state.slots.checkpoints.state_us_max
     state.stats.n_deferred = state.grammar_pool.n_deferred
     state.stats.deferred_us = state.grammar_pool.deferred_us
     state.channel.board.stats = state.stats

@@ -72,14 +72,14 @@ cdef int32_t _save(State *state, Slot *slot, llamad_blob *blob, ActionEvent *eve
     cdef uint32_t n_tokens = <uint32_t>slot.n_tokens
     if flush_pending(state, slot) < 0:
         return RESULT_FAILED
-    n_state = state.table.state_size(state.ctx, slot.id)
+    n_state = state.table.state_size(state.ctx, slot.id, 0)
     event.n_bytes = n_head + n_state
     if event.n_bytes > blob.capacity:
         return RESULT_TOO_SMALL
     memcpy(blob.data, <const char *>b"SES1", 4)
     memcpy(blob.data + 4, &n_tokens, 4)
     memcpy(blob.data + HEAD, slot.tokens, n_head - HEAD)
-    if n_state == 0 or state.table.state_get(state.ctx, slot.id, blob.data + n_head, n_state) != n_state:
+    if n_state == 0 or state.table.state_get(state.ctx, slot.id, blob.data + n_head, n_state, 0) != n_state:
         return RESULT_FAILED
     event.n_tokens = slot.n_tokens
     state.stats.n_saves += 1
@@ -104,7 +104,7 @@ cdef int32_t _restore(State *state, Slot *slot, const llamad_blob *blob, const A
     slot.n_processed = 0
     slot.t_used_us = now_us()
     # An empty state leaves the sequence as it is, which is empty already.
-    if n_tokens and state.table.state_set(state.ctx, slot.id, blob.data + n_head, n_state) != n_state:
+    if n_tokens and state.table.state_set(state.ctx, slot.id, blob.data + n_head, n_state, 0) != n_state:
         state.table.seq_rm(state.ctx, slot.id, -1, -1)
         return RESULT_FAILED
     memcpy(slot.tokens, blob.data + HEAD, n_head - HEAD)

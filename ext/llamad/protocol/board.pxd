@@ -37,6 +37,13 @@ ctypedef struct Stats:
     uint64_t cache_dropped
     int64_t cache_us
     int64_t cache_us_max
+    uint64_t checkpoints
+    uint64_t checkpoint_bytes
+    uint64_t checkpoint_made
+    uint64_t checkpoint_used
+    uint64_t checkpoint_dropped
+    int64_t checkpoint_us
+    int64_t checkpoint_us_max
     uint64_t n_deferred
     int64_t deferred_us
 

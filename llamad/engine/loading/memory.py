@@ -20,6 +20,8 @@ UBATCH = 512
 UBATCH_DEVICE = 1024
 # What must stay free on a GPU for a larger batch than UBATCH: llama.cpp also allocates while it runs.
 SPARE_BYTES = 2 << 30
+# For context checkpoints with --cache-ram 0.
+CHECKPOINT_BYTES_MAX = 1 << 30
 
 
 def meta(handle: Any, key: str) -> str | None:
@@ -120,6 +122,13 @@ def cache_ram_bytes(settings: Settings) -> int:
         return 0
     wanted = settings.cache_ram << 20
     return min(wanted, max(0, _host_free() // 2))
+
+
+def checkpoint_bytes(settings: Settings) -> int:
+    """Bytes for context checkpoints: half of --cache-ram, in which they count; without it, a share of what is free."""
+    if settings.cache_ram == 0:
+        return min(CHECKPOINT_BYTES_MAX, max(0, _host_free() // 4))
+    return cache_ram_bytes(settings) // 2
 
 
 def has_gpu() -> bool:

@@ -41,7 +41,7 @@ class LoadedModel:
         if context is None:
             assert vectors is not None
             self.n_ctx = self.n_ctx_slot = self.n_batch = self.n_ubatch = vectors.info.n_text_max
-            self.can_share, self.n_swa = False, 0
+            self.can_share, self.n_swa, self.needs_checkpoints = False, 0, False
         else:
             raw = lib.llamad_context_get(context)
             self.n_ctx = lib.llama_n_ctx(raw)
@@ -52,6 +52,9 @@ class LoadedModel:
             self.can_share = not (lib.llama_model_is_recurrent(handle) or lib.llama_model_is_hybrid(handle))
             # Also with --swa-full: a restored state has only the window.
             self.n_swa = lib.llama_model_n_swa(handle)
+            # To go back to an earlier token. Self-extend moves what they are of.
+            is_short = self.n_swa > 0 and not settings.swa_full
+            self.needs_checkpoints = (is_short or not self.can_share) and settings.grp_attn_n == 1
 
     @property
     def can_generate(self) -> bool:

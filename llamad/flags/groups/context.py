@@ -11,7 +11,6 @@ from llamad.flags.types.option_flags import option_flag
 flag = partial(Flag, group="Context and cache")
 
 CACHE_TYPES = Choice(("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1"))
-CHECKPOINTS = Inert("llamad makes no context checkpoints yet; --swa-full keeps whole prompts reusable")
 
 READY_FLAGS: tuple[Flag, ...] = (
     flag(
@@ -83,6 +82,23 @@ READY_FLAGS: tuple[Flag, ...] = (
         help="Full-size KV cache for sliding-window layers, so that prefixes can be reused.",
     ),
     flag(
+        names=("-ctxcp", "--swa-checkpoints", "--ctx-checkpoints"),
+        env=("LLAMA_ARG_CTX_CHECKPOINTS",),
+        dest="ctx_checkpoints",
+        kind=Int(low=0, high=4096),
+        default=32,
+        help="Maximum checkpoints per slot, from which a prompt that changed at its end is continued on models with"
+        " sliding windows (without --swa-full) or recurrent layers; 0: none. At most half of --cache-ram.",
+    ),
+    flag(
+        names=("-cms", "--checkpoint-min-step"),
+        env=("LLAMA_ARG_CHECKPOINT_MIN_SPACING_NT",),
+        dest="checkpoint_min_step",
+        kind=Int(low=0, high=(1 << 31) - 1),
+        default=8192,
+        help="Minimum tokens between checkpoints in the middle of a prompt.",
+    ),
+    flag(
         names=("-fa", "--flash-attn"),
         env=("LLAMA_ARG_FLASH_ATTN",),
         dest="flash_attn",
@@ -129,22 +145,6 @@ INERT_FLAGS: tuple[Flag, ...] = (
         kind=Int(low=0),
         default=0,
         status=Inert("llamad has no limit per slot yet; without --kv-unified, --ctx-size is split evenly"),
-    ),
-    flag(
-        names=("-ctxcp", "--swa-checkpoints", "--ctx-checkpoints"),
-        env=("LLAMA_ARG_CTX_CHECKPOINTS",),
-        dest="ctx_checkpoints",
-        kind=Int(low=0),
-        default=0,
-        status=CHECKPOINTS,
-    ),
-    flag(
-        names=("-cms", "--checkpoint-min-step"),
-        env=("LLAMA_ARG_CHECKPOINT_MIN_SPACING_NT",),
-        dest="checkpoint_min_step",
-        kind=Int(low=0),
-        default=0,
-        status=CHECKPOINTS,
     ),
 )
 

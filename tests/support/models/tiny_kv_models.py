@@ -18,13 +18,14 @@ KINDS = ("llama", "gemma3", "mamba", "jamba", "qwen2vl")
 
 
 class _Maker:
-    def __init__(self, path: Path, kind: str) -> None:
+    def __init__(self, path: Path, kind: str, matrix_type: type[np.floating]) -> None:
+        self.matrix_type = matrix_type
         self.writer = gguf.GGUFWriter(path, kind)
         self.random = np.random.default_rng(7)
 
     def matrix(self, name: str, rows: int, columns: int, scale: float = 1.0) -> None:
         values = self.random.standard_normal((rows, columns), dtype=np.float32) * scale / np.sqrt(columns)
-        self.writer.add_tensor(name, values.astype(np.float16))
+        self.writer.add_tensor(name, values.astype(self.matrix_type))
 
     def vector(self, name: str, values: np.ndarray) -> None:
         self.writer.add_tensor(name, values.astype(np.float32))
@@ -121,8 +122,9 @@ def _layer(maker: _Maker, kind: str, i: int) -> None:
         maker.ffn(at)
 
 
-def write_model(path: Path, kind: str) -> str:
-    maker = _Maker(path, kind)
+def write_model(path: Path, kind: str, matrix_type: type[np.floating] = np.float16) -> str:
+    """With np.float32 logits hardly depend on the shapes in which they are computed."""
+    maker = _Maker(path, kind, matrix_type)
     _numbers(maker.writer, kind)
     maker.tokenizer()
     maker.matrix("token_embd.weight", N_VOCAB, N_EMBD, 4.0)

@@ -90,6 +90,20 @@ cdef enum:
     # Each is compared with every new prompt. Chosen.
     CACHE_ENTRIES_MAX = 1024
 
+# --- checkpoints (checkpointing.pyx) ----------------------------------------------------------------------------
+
+cdef enum:
+    # Fewest tokens since the one before. Chosen.
+    CHECKPOINT_TOKENS_MIN = 16
+    # The same where a prompt is cut for it, which costs a graph. Chosen: within 3 % of a conversation of 1,000 tokens.
+    CHECKPOINT_CUT_MIN = 32
+    # Tokens left to prefill after the last one of a prompt: the same prompt again needs some.
+    CHECKPOINT_TAIL = 4
+    # A template's opening of the answer takes no more. Chosen.
+    CHECKPOINT_OPENING_MAX = 64
+    # The last message is looked for in this many tokens. Chosen.
+    CHECKPOINT_MESSAGE_MAX = 16384
+
 # --- waking up (loop.pyx, sample_step.pyx) --------------------------------------------------------------------------
 
 cdef enum:

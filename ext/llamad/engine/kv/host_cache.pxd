@@ -1,6 +1,7 @@
 # The prompt cache in host memory: states of slots that were given to another prompt, found again by their tokens.
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
+from llamad.engine.kv.checkpoints cimport CheckpointList, Checkpoints
 from llamad.engine.kv.slots cimport Slot, Slots
 from llamad.engine.kv.task_queue cimport Task
 
@@ -11,13 +12,15 @@ ctypedef struct CacheEntry:
     uint64_t used            # larger is later
     uint64_t owner
     int32_t n_tokens
+    CheckpointList checkpoints
     uint8_t *pages           # the tokens, then the state
     size_t n_state
     size_t capacity
 
 ctypedef struct Cache:
     CacheEntry *entries
-    size_t bytes_max         # 0: off
+    size_t bytes_max         # with all checkpoints; 0: off
+    Checkpoints *checkpoints
     uint64_t last_id
     uint64_t pinned          # the entry that is being restored: it is not dropped; 0: none
     uint64_t last_used
@@ -34,10 +37,13 @@ ctypedef struct Cache:
     int64_t state_us
     int64_t state_us_max
 
-cdef int cache_init(Cache *cache, size_t bytes_max) noexcept nogil
+cdef int cache_init(Cache *cache, size_t bytes_max, Checkpoints *checkpoints) noexcept nogil
 cdef void cache_free(Cache *cache) noexcept nogil
 cdef int32_t cache_find(const Cache *cache, const Slots *slots, const Task *task, uint64_t *id) noexcept nogil
+cdef int32_t cache_common(const Cache *cache, const Task *task) noexcept nogil
 cdef int32_t cache_holds(const Cache *cache, const Slots *slots, const Slot *slot) noexcept nogil
 cdef void cache_save(Cache *cache, Slots *slots, const Slot *slot) noexcept nogil
+cdef int cache_drop_checkpoints(Cache *cache) noexcept nogil
+cdef int cache_drop_oldest(Cache *cache) noexcept nogil
 cdef const CacheEntry *cache_entry(const Cache *cache, uint64_t id) noexcept nogil
 cdef int cache_restore(Cache *cache, Slots *slots, Slot *slot, uint64_t id) noexcept nogil

@@ -1,14 +1,16 @@
 # Owns: the prompt cache in host memory, its bound and its order of eviction. Runs on the engine thread, between two
 # steps. Judges nothing: prefix_sharing.pyx says what is worth saving or restoring.
 #
-# An entry is the whole state of a slot, with its tokens. Owners (API keys) and adapters do not share entries. Memories that
-# cannot be cut (recurrent ones, sliding windows) use one only where all of its tokens begin the prompt.
+# An entry is the whole state of a slot, with its tokens and its checkpoints. Owners (API keys) and adapters do not share
+# entries. Memories that cannot be cut (recurrent ones, sliding windows) use one where all of its tokens begin the prompt,
+# or as far as a checkpoint goes.
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
 from llamad.base.system cimport now_us
 from llamad.engine.costs.scheduler cimport CACHE_ENTRIES_MAX, CACHE_TOKENS_MIN, RARE_LEARN_RATE
+from llamad.engine.kv.checkpoints cimport list_cut, list_free, list_init, list_reaches, list_share
 from llamad.engine.kv.slots cimport Slot, Slots, common_prefix, slot_clear
 from llamad.engine.kv.task_queue cimport Task
 from llamad.protocol.blobs cimport pages_close, pages_open
@@ -19,9 +21,10 @@ cdef enum:
     HASHED = CACHE_TOKENS_MIN // 2
 
 
-cdef int cache_init(Cache *cache, size_t bytes_max) noexcept nogil:
+cdef int cache_init(Cache *cache, size_t bytes_max, Checkpoints *checkpoints) noexcept nogil:
     """0, or -1 without memory. The states' memory is taken as they come."""
     memset(cache, 0, sizeof(Cache))
+    cache.checkpoints = checkpoints
     if bytes_max == 0:
         return 0
     cache.entries = <CacheEntry *>calloc(CACHE_ENTRIES_MAX, sizeof(CacheEntry))
@@ -33,8 +36,7 @@ cdef int cache_init(Cache *cache, size_t bytes_max) noexcept nogil:
 
 cdef void cache_free(Cache *cache) noexcept nogil:
     while cache.n_entries:
-        pages_close(cache.entries[cache.n_entries - 1].pages, cache.entries[cache.n_entries - 1].capacity)
-        cache.n_entries -= 1
+        _drop(cache, cache.n_entries - 1)
     free(cache.entries)
     cache.entries = NULL
     cache.bytes_max = 0
@@ -43,6 +45,11 @@ cdef void cache_free(Cache *cache) noexcept nogil:
 cdef int _is_whole(const Slots *slots, const CacheEntry *entry) noexcept nogil:
     """Whether the entry is of no use but with all of its tokens. A sliding window's state holds the window only."""
     return not slots.can_share or (slots.n_swa > 0 and entry.n_tokens > slots.n_swa)
+
+
+cdef int32_t _usable(const Slots *slots, const CacheEntry *entry, int32_t n) noexcept nogil:
+    """How many of its first n tokens the entry can bring back."""
+    return n if n == entry.n_tokens or not _is_whole(slots, entry) else list_reaches(&entry.checkpoints, n)
 
 
 cdef uint64_t _hash(const int32_t *tokens) noexcept nogil:
@@ -76,7 +83,8 @@ cdef int32_t cache_find(const Cache *cache, const Slots *slots, const Task *task
     for i in range(cache.n_entries):
         entry = &cache.entries[i]
         n = _common(entry, hash, task.command.adapter_set, task.command.owner, task.prompt, n_prompt)
-        if n > n_best and (n == entry.n_tokens or not _is_whole(slots, entry)):
+        n = _usable(slots, entry, n)
+        if n > n_best:
             n_best = n
             id[0] = entry.id
     return n_best
@@ -94,8 +102,21 @@ cdef int32_t cache_holds(const Cache *cache, const Slots *slots, const Slot *slo
     for i in range(cache.n_entries):
         entry = &cache.entries[i]
         n = _common(entry, hash, slot.adapter_set, slot.owner, slot.tokens, slot.n_tokens)
-        if n > n_best and (n == entry.n_tokens or not _is_whole(slots, entry)):
-            n_best = n
+        n_best = max(n_best, _usable(slots, entry, n))
+    return n_best
+
+
+cdef int32_t cache_common(const Cache *cache, const Task *task) noexcept nogil:
+    """How many of the prompt's tokens some entry begins with, whether or not it can bring them back."""
+    cdef int32_t n_best = 0
+    cdef uint64_t hash
+    cdef int64_t i
+    if cache.n_entries == 0 or task.command.n_prompt < CACHE_TOKENS_MIN:
+        return 0
+    hash = _hash(task.prompt)
+    for i in range(cache.n_entries):
+        n_best = max(n_best, _common(&cache.entries[i], hash, task.command.adapter_set, task.command.owner,
+                                     task.prompt, task.command.n_prompt))
     return n_best
 
 
@@ -115,9 +136,15 @@ cdef const CacheEntry *cache_entry(const Cache *cache, uint64_t id) noexcept nog
 
 cdef void _remove(Cache *cache, int64_t i) noexcept nogil:
     """Its pages are the caller's."""
+    list_free(cache.checkpoints, &cache.entries[i].checkpoints)
     cache.n_bytes -= cache.entries[i].capacity
     cache.n_entries -= 1
     cache.entries[i] = cache.entries[cache.n_entries]
+
+
+cdef void _drop(Cache *cache, int64_t i) noexcept nogil:
+    pages_close(cache.entries[i].pages, cache.entries[i].capacity)
+    _remove(cache, i)
 
 
 cdef int64_t _oldest(const Cache *cache) noexcept nogil:
@@ -134,16 +161,43 @@ cdef void _drop_beginnings(Cache *cache, const Slots *slots, const Slot *slot) n
     cdef CacheEntry *entry
     cdef uint64_t hash = _hash(slot.tokens)
     cdef int64_t i = 0
-    if not slots.can_share or slots.n_swa > 0:
+    cdef int can_cut = slots.can_share and slots.n_swa == 0
+    if not can_cut and slot.checkpoints.n == 0:
         return
     while i < cache.n_entries:
         entry = &cache.entries[i]
         if entry.id != cache.pinned and entry.owner == slot.owner and entry.n_tokens == _common(
-                entry, hash, slot.adapter_set, slot.owner, slot.tokens, slot.n_tokens):
-            pages_close(entry.pages, entry.capacity)
-            _remove(cache, i)
+                entry, hash, slot.adapter_set, slot.owner, slot.tokens, slot.n_tokens) and (
+                can_cut or list_reaches(&slot.checkpoints, entry.n_tokens) + CACHE_TOKENS_MIN > entry.n_tokens):
+            _drop(cache, i)
         else:
             i += 1
+
+
+cdef int cache_drop_checkpoints(Cache *cache) noexcept nogil:
+    """Those of the longest unused entry that has any. Whether there was one."""
+    cdef int64_t i, oldest = -1
+    for i in range(cache.n_entries):
+        if cache.entries[i].checkpoints.n and (oldest < 0 or cache.entries[i].used < cache.entries[oldest].used):
+            oldest = i
+    if oldest < 0:
+        return 0
+    list_cut(cache.checkpoints, &cache.entries[oldest].checkpoints, 0)
+    return 1
+
+
+cdef int cache_drop_oldest(Cache *cache) noexcept nogil:
+    """The longest unused entry goes for a checkpoint. Whether there was one."""
+    cdef int64_t i = _oldest(cache)
+    if i < 0:
+        return 0
+    cache.n_dropped += 1
+    _drop(cache, i)
+    return 1
+
+
+cdef int _is_too_much(const Cache *cache, size_t n) noexcept nogil:
+    return cache.n_entries == CACHE_ENTRIES_MAX or cache.n_bytes + cache.checkpoints.n_bytes + n > cache.bytes_max
 
 
 cdef uint8_t *_take_pages(Cache *cache, size_t n, size_t *capacity) noexcept nogil:
@@ -156,7 +210,7 @@ cdef uint8_t *_take_pages(Cache *cache, size_t n, size_t *capacity) noexcept nog
     capacity[0] = (n + PAGE - 1) // PAGE * PAGE
     if capacity[0] > cache.bytes_max - (kept.capacity if kept != NULL else 0):
         return NULL
-    while cache.n_entries == CACHE_ENTRIES_MAX or cache.n_bytes + capacity[0] > cache.bytes_max:
+    while _is_too_much(cache, capacity[0]):
         i = _oldest(cache)
         if i < 0:
             break
@@ -168,7 +222,7 @@ cdef uint8_t *_take_pages(Cache *cache, size_t n, size_t *capacity) noexcept nog
         else:
             pages_close(entry.pages, entry.capacity)
         _remove(cache, i)
-    if cache.n_entries == CACHE_ENTRIES_MAX or cache.n_bytes + capacity[0] > cache.bytes_max:
+    if _is_too_much(cache, capacity[0]):
         if pages != NULL:
             pages_close(pages, capacity[0])
         return NULL
@@ -186,7 +240,7 @@ cdef void cache_save(Cache *cache, Slots *slots, const Slot *slot) noexcept nogi
     """Keeps the slot's state, if there is room for it beside the pinned entry. Nothing may be pending for the slot."""
     cdef int64_t t_start = now_us()
     cdef size_t n_tokens = <size_t>slot.n_tokens * sizeof(int32_t), capacity = 0
-    cdef size_t n_state = slots.table.state_size(slots.ctx, slot.id)
+    cdef size_t n_state = slots.table.state_size(slots.ctx, slot.id, 0)
     cdef CacheEntry *entry
     cdef uint8_t *pages
     cdef double cost
@@ -196,11 +250,13 @@ cdef void cache_save(Cache *cache, Slots *slots, const Slot *slot) noexcept nogi
     pages = _take_pages(cache, n_tokens + n_state, &capacity)
     if pages == NULL:
         return
-    if slots.table.state_get(slots.ctx, slot.id, pages + n_tokens, n_state) != n_state:
+    if slots.table.state_get(slots.ctx, slot.id, pages + n_tokens, n_state, 0) != n_state:
         pages_close(pages, capacity)
         return
     memcpy(pages, slot.tokens, n_tokens)
     entry = &cache.entries[cache.n_entries]
+    if list_init(&entry.checkpoints, slot.checkpoints.n) == 0:
+        list_share(cache.checkpoints, &entry.checkpoints, &slot.checkpoints)
     cache.last_id += 1
     cache.last_used += 1
     entry.id = cache.last_id
@@ -232,15 +288,15 @@ cdef int cache_restore(Cache *cache, Slots *slots, Slot *slot, uint64_t id) noex
     entry = &cache.entries[i]
     n_tokens = <size_t>entry.n_tokens * sizeof(int32_t)
     slot_clear(slots, slot)
-    if slots.table.state_set(slots.ctx, slot.id, entry.pages + n_tokens, entry.n_state) != entry.n_state:
+    if slots.table.state_set(slots.ctx, slot.id, entry.pages + n_tokens, entry.n_state, 0) != entry.n_state:
         slots.table.seq_rm(slots.ctx, slot.id, -1, -1)
-        pages_close(entry.pages, entry.capacity)
-        _remove(cache, i)
+        _drop(cache, i)
         return -1
     memcpy(slot.tokens, entry.pages, n_tokens)
     slot.n_tokens = slot.n_pos = entry.n_tokens
     slot.adapter_set = entry.adapter_set
     slot.owner = entry.owner
+    list_share(cache.checkpoints, &slot.checkpoints, &entry.checkpoints)
     cache.last_used += 1
     entry.used = cache.last_used
     _spent(cache, t_start)

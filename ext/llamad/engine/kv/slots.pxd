@@ -3,6 +3,7 @@ from libc.stdint cimport int32_t, int64_t, uint64_t
 
 from llamad.base.table cimport llamad_table
 from llamad.base.thread_pool cimport Job
+from llamad.engine.kv.checkpoints cimport CheckpointList, Checkpoints
 from llamad.engine.sampler.logprobs cimport Probs
 from llamad.engine.sampler.sampler cimport Sampler
 from llamad.engine.kv.task_queue cimport Task
@@ -21,6 +22,9 @@ cdef enum Deferral:
     DEFERRAL_QUEUED = 2
     DEFERRAL_RUNNING = 3      # the slot's sampler, matcher, row, probabilities and token are the grammar thread's
     DEFERRAL_DONE = 4         # the engine takes the token in its next turn
+
+cdef enum:
+    STOPS_MAX = 3
 
 # What stands for a token where none was sampled.
 cdef enum Sampled:
@@ -50,10 +54,13 @@ ctypedef struct Slot:
     uint64_t pending_turn    # when llama.cpp was last asked to write to it at its next decode (slots.pending_turn)
     int64_t t_used_us
     int32_t n_processed      # prompt tokens that its last task had to prefill
+    CheckpointList checkpoints  # of its first tokens
     int32_t is_awaited       # by an action that was put off to the next turn: no task may have it before
 
     # Of the running task.
     int32_t n_cached
+    int32_t stops[STOPS_MAX]  # prefill halts after this many tokens, for a checkpoint; ascending, 0: none
+    int32_t n_looked         # tokens it had when a checkpoint was last considered
     int32_t n_decoded
     int32_t next_token       # sampled, not yet decoded; valid while decoding
     int32_t n_planned        # tokens in this step's batch
@@ -95,10 +102,12 @@ ctypedef struct Slots:
     uint64_t n_evicted       # cached tokens dropped for another prompt
     uint64_t n_reused
     uint64_t n_copied        # of those, taken over from another slot
+    Checkpoints checkpoints
     const llamad_table *table
     void *ctx
 
 cdef int slots_init(Slots *slots, const llamad_table *table, void *ctx, int32_t n, int32_t n_ctx) noexcept nogil
+cdef int slots_init_checkpoints(Slots *slots, int32_t n_max, int32_t min_step, size_t bytes_max) noexcept nogil
 cdef void slots_free(Slots *slots) noexcept nogil
 cdef Slot *slots_choose(Slots *slots, const Task *task) noexcept nogil
 cdef int32_t common_prefix(const int32_t *a, const int32_t *b, int32_t n) noexcept nogil
@@ -106,6 +115,7 @@ cdef int slot_is_pending(const Slots *slots, const Slot *slot) noexcept nogil
 cdef void slot_set_pending(Slots *slots, Slot *slot) noexcept nogil
 cdef int may_use(const Slot *slot, uint64_t owner) noexcept nogil
 cdef int32_t slot_common(const Slot *slot, const Task *task) noexcept nogil
+cdef int32_t slot_can_cut(Slots *slots, const Slot *slot, int32_t n) noexcept nogil
 cdef int32_t slot_can_keep(Slots *slots, const Slot *slot, int32_t n) noexcept nogil
 cdef int32_t slot_keep(Slots *slots, Slot *slot, int32_t n) noexcept nogil
 cdef void slot_clear(Slots *slots, Slot *slot) noexcept nogil
@@ -115,6 +125,7 @@ cdef void slots_forget(Slots *slots) noexcept nogil
 cdef int32_t slot_discard(Slots *slots, const Slot *slot, int32_t n_keep) noexcept nogil
 cdef int slot_shift(Slots *slots, Slot *slot, int32_t n_keep, int32_t n_discard) noexcept nogil
 cdef void slot_regroup(Slots *slots, Slot *slot) noexcept nogil
+cdef int32_t slot_until(const Slot *slot) noexcept nogil
 cdef int32_t slot_room(const Slots *slots, const Slot *slot) noexcept nogil
 cdef int32_t slot_can_drop(Slots *slots, const Slot *slot, int32_t n_keep, int32_t n_discard) noexcept nogil
 cdef int32_t slots_cells_computed(const Slots *slots, int32_t n_tokens) noexcept nogil

@@ -6,6 +6,9 @@ from libc.stdint cimport int32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp, memmove, memset
 
+from llamad.engine.kv.checkpoints cimport (
+    Checkpoint, checkpoint_restore, list_cut, list_find, list_free, list_init, list_reaches,
+)
 from llamad.engine.sampler.logprobs cimport probs_begin, probs_free
 from llamad.base.system cimport now_us
 from llamad.base.table cimport llamad_table
@@ -39,6 +42,18 @@ cdef int slots_init(Slots *slots, const llamad_table *table, void *ctx, int32_t 
     return 0
 
 
+cdef int slots_init_checkpoints(Slots *slots, int32_t n_max, int32_t min_step, size_t bytes_max) noexcept nogil:
+    """For memories that need them. 0, or -1 without memory."""
+    cdef int32_t i
+    for i in range(slots.n):
+        if list_init(&slots.items[i].checkpoints, n_max) < 0:
+            return -1
+    slots.checkpoints.n_max = n_max
+    slots.checkpoints.min_step = min_step
+    slots.checkpoints.bytes_max = bytes_max
+    return 0
+
+
 cdef void slots_free(Slots *slots) noexcept nogil:
     cdef int32_t i
     if slots.items == NULL:
@@ -46,6 +61,7 @@ cdef void slots_free(Slots *slots) noexcept nogil:
     for i in range(slots.n):
         free(slots.items[i].tokens)
         free(slots.items[i].row)
+        list_free(&slots.checkpoints, &slots.items[i].checkpoints)
         text_free(&slots.items[i].text)
         probs_free(&slots.items[i].probs)
     free(slots.items)
@@ -126,30 +142,52 @@ cdef Slot *slots_choose(Slots *slots, const Task *task) noexcept nogil:
     return oldest
 
 
-cdef int32_t slot_can_keep(Slots *slots, const Slot *slot, int32_t n) noexcept nogil:
+cdef int32_t slot_can_cut(Slots *slots, const Slot *slot, int32_t n) noexcept nogil:
     """n where the slot's sequence can be cut after its first n tokens, else 0. Changes nothing.
 
-    A sliding window may have lost what the kept part needs, and grouped positions cannot be undone."""
+    A sliding window may have lost what the kept part needs, a recurrent state has seen what was to go, and grouped
+    positions cannot be undone."""
     if n == slot.n_tokens or n == 0:
         return n
+    if not slots.can_share:
+        return 0
     if slots.n_swa > 0 and slots.table.seq_pos_min(slots.ctx, slot.id) > max(0, n - slots.n_swa):
         return 0
     return n if slot.n_pos - (slot.n_tokens - n) >= slot.n_grouped else 0
 
 
+cdef int32_t slot_can_keep(Slots *slots, const Slot *slot, int32_t n) noexcept nogil:
+    """How many of its first n tokens the slot can keep: n, fewer with a checkpoint, or 0. Changes nothing."""
+    cdef int32_t n_cut = slot_can_cut(slots, slot, n)
+    return n_cut if n_cut == n else list_reaches(&slot.checkpoints, n)
+
+
+cdef int _rewind(Slots *slots, Slot *slot, int32_t n) noexcept nogil:
+    """Puts the slot's sequence back to the checkpoint after its first n tokens. 0, or -1: it may hold anything then."""
+    cdef const Checkpoint *checkpoint = list_find(&slot.checkpoints, n)
+    if checkpoint == NULL or checkpoint.n_tokens != n or slots.is_pending:
+        return -1
+    return checkpoint_restore(&slots.checkpoints, checkpoint, slots.table, slots.ctx, slot.id)
+
+
 cdef int32_t slot_keep(Slots *slots, Slot *slot, int32_t n) noexcept nogil:
-    """Cuts the slot's sequence to its first n tokens and returns how many could be kept: n or 0."""
-    cdef int32_t n_gone
+    """Cuts the slot's sequence to its first n tokens, or to what a checkpoint has of them, and returns how many could be
+    kept. Where that needs a checkpoint, nothing may be pending at all."""
+    cdef int32_t n_cut = slot_can_cut(slots, slot, n), n_gone
     n = slot_can_keep(slots, slot, n)
     n_gone = slot.n_tokens - n
-    # Recurrent memories refuse to be cut.
-    if n == 0 or (n_gone > 0 and slots.table.seq_rm(slots.ctx, slot.id, slot.n_pos - n_gone, -1) != 1):
+    if n_cut != n or n == 0:
+        if n == 0 or _rewind(slots, slot, n) < 0:
+            slot_clear(slots, slot)
+            return 0
+    elif n_gone > 0 and slots.table.seq_rm(slots.ctx, slot.id, slot.n_pos - n_gone, -1) != 1:
         slot_clear(slots, slot)
         return 0
     slots.n_evicted += <uint64_t>n_gone
     slot.n_tokens = n
     slot.n_pos -= n_gone
     slot.n_shared = min(slot.n_shared, n)
+    list_cut(&slots.checkpoints, &slot.checkpoints, n)
     return n
 
 
@@ -159,6 +197,7 @@ cdef void slot_clear(Slots *slots, Slot *slot) noexcept nogil:
         slots.table.seq_rm(slots.ctx, slot.id, -1, -1)
     slots.n_evicted += <uint64_t>slot.n_tokens
     slot.n_tokens = slot.n_pos = slot.n_grouped = slot.n_shared = 0
+    list_cut(&slots.checkpoints, &slot.checkpoints, 0)
 
 
 cdef void slot_take(Slots *slots, Slot *slot, Task *task) noexcept nogil:
@@ -196,6 +235,7 @@ cdef void slots_forget(Slots *slots) noexcept nogil:
     for i in range(slots.n):
         slots.n_evicted += <uint64_t>slots.items[i].n_tokens
         slots.items[i].n_tokens = slots.items[i].n_pos = slots.items[i].n_grouped = slots.items[i].n_shared = 0
+        list_cut(&slots.checkpoints, &slots.items[i].checkpoints, 0)
 
 
 cdef int32_t _n_shared(const Slots *slots, const Slot *slot) noexcept nogil:
@@ -217,7 +257,7 @@ cdef int32_t slot_can_drop(Slots *slots, const Slot *slot, int32_t n_keep, int32
     if slots.group_n > 1 or not slots.can_share:
         return 0  # grouped positions cannot be taken apart, and a recurrent state has seen the tokens
     if n_end == slot.n_tokens:
-        return slot_can_keep(slots, slot, n_keep) == n_keep
+        return slot_can_cut(slots, slot, n_keep) == n_keep
     if not slots.table.can_shift(slots.ctx) or _n_shared(slots, slot) > n_end:
         return 0
     # A sliding window would reach back over the gap, to tokens that it may have lost.
@@ -250,6 +290,7 @@ cdef int slot_shift(Slots *slots, Slot *slot, int32_t n_keep, int32_t n_discard)
     slot.n_tokens -= n_discard
     slot.n_pos = slot.n_tokens
     slot.n_shared = min(slot.n_shared, n_keep)
+    list_cut(&slots.checkpoints, &slot.checkpoints, n_keep)
     slot.truncated = 1
     slots.n_evicted += <uint64_t>n_discard
     return 0
@@ -271,6 +312,15 @@ cdef void slot_regroup(Slots *slots, Slot *slot) noexcept nogil:
         slot_set_pending(slots, slot)
         slot.n_pos -= n_gone
         slot.n_grouped += w // n
+
+
+cdef int32_t slot_until(const Slot *slot) noexcept nogil:
+    """How many tokens of its prompt the prefilling slot has before it halts, or has all of them."""
+    cdef int32_t i
+    for i in range(STOPS_MAX):
+        if slot.stops[i] > slot.n_tokens:
+            return slot.stops[i]
+    return slot.task.command.n_prompt
 
 
 cdef int32_t slot_room(const Slots *slots, const Slot *slot) noexcept nogil:
@@ -326,6 +376,11 @@ cdef int32_t slots_check_integrity(const Slots *slots) noexcept nogil:
             return 8
         if slot.deferral and (slot.state != SLOT_DECODING or slot.matcher == NULL):
             return 9
+        if slot.checkpoints.n and slot.checkpoints.items[slot.checkpoints.n - 1].n_tokens > slot.n_tokens:
+            return 10
+        for j in range(1, slot.checkpoints.n):
+            if slot.checkpoints.items[j - 1].n_tokens >= slot.checkpoints.items[j].n_tokens:
+                return 11
         for j in range(i):
             if slot.task != NULL and slots.items[j].task == slot.task:
                 return 6

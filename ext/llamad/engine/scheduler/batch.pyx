@@ -16,7 +16,7 @@ from llamad.base.system cimport load_int
 from llamad.engine.costs.scheduler cimport (
     FALL_RATE, FLASH_TILE, GPU_CHUNK_TOKENS_MIN, LEARN_RATE, RISE_RATE, SLOW_TOKEN_US,
 )
-from llamad.engine.kv.slots cimport SLOT_DECODING, SLOT_PREFILLING, Slot, Slots, slot_room
+from llamad.engine.kv.slots cimport SLOT_DECODING, SLOT_PREFILLING, Slot, Slots, slot_room, slot_until
 from llamad.engine.scheduler.fillers cimport fillers_choose
 from llamad.engine.scheduler.padding cimport padding_choose, padding_fits
 from llamad.engine.scheduler.plan cimport PROMPT_OUTPUTS_MAX, Plan, plan_has_output
@@ -197,7 +197,7 @@ cdef void _choose_prompts(Plan *plan, Slots *slots) noexcept nogil:
     plan.is_separate = plan.can_separate and plan.n_decoding > 0
     n_left = plan.budget - plan.n_decoding
     while slot != NULL and n_left > 0:
-        n_prompt = min(slot.task.command.n_prompt - slot.n_tokens, slot_room(slots, slot))
+        n_prompt = min(slot_until(slot) - slot.n_tokens, slot_room(slots, slot))
         with_probs = (slot.task.command.flags & TASK_PROMPT_PROBS) != 0
         if with_probs:
             n_prompt = min(n_prompt, n_outputs)

@@ -13,6 +13,6 @@ cdef int32_t fake_seq_div(void *ctx, int32_t seq_id, int32_t p0, int32_t p1, int
 cdef int32_t fake_seq_cp(void *ctx, int32_t src, int32_t dst) noexcept nogil
 cdef int32_t fake_seq_pos_min(void *ctx, int32_t seq_id) noexcept nogil
 cdef int32_t fake_can_shift(void *ctx) noexcept nogil
-cdef size_t fake_state_size(void *ctx, int32_t seq_id) noexcept nogil
-cdef size_t fake_state_get(void *ctx, int32_t seq_id, uint8_t *data, size_t n) noexcept nogil
-cdef size_t fake_state_set(void *ctx, int32_t seq_id, const uint8_t *data, size_t n) noexcept nogil
+cdef size_t fake_state_size(void *ctx, int32_t seq_id, int32_t partial) noexcept nogil
+cdef size_t fake_state_get(void *ctx, int32_t seq_id, uint8_t *data, size_t n, int32_t partial) noexcept nogil
+cdef size_t fake_state_set(void *ctx, int32_t seq_id, const uint8_t *data, size_t n, int32_t partial) noexcept nogil

@@ -1,11 +1,14 @@
 # Owns: the fake's KV memory: sequences of cells, copies and moves that its next decode does, and their states. The
 # engine thread's. It is as strict as llama.cpp is fatal: what would abort there is counted in bad_calls here.
-from libc.stdint cimport INT32_MAX, int32_t, uint8_t, uint32_t
+from libc.stdint cimport INT32_MAX, int32_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memset
 
 from llamad.base.system cimport load_int, store_int
 from llamad.engine.testing.fake_model cimport FAKE_SEQS_MAX, FakeCell, FakeModel, FakeSeq
+
+cdef enum:
+    PARTIAL_BYTES = 4096     # as large as a page, so that a bound in bytes shows
 
 
 cdef int32_t fake_next_pos(const FakeSeq *seq) noexcept nogil:
@@ -40,7 +43,7 @@ cdef void fake_empty(FakeSeq *seq) noexcept nogil:
     cdef int32_t i
     for i in range(seq.n_held):
         _let_go(seq.cells[i])
-    seq.n_held = seq.n_outputs = seq.n_told = 0
+    seq.n_held = seq.n_outputs = seq.n_told = seq.n_rewound = 0
 
 
 cdef int _is_bad(FakeModel *model, int32_t seq) noexcept nogil:
@@ -62,8 +65,9 @@ cdef int32_t fake_seq_rm(void *ctx, int32_t seq_id, int32_t p0, int32_t p1) noex
     if _is_bad(model, seq_id):
         return 0
     p1 = INT32_MAX if p1 < 0 else p1
-    if not model.can_cut and 0 < p0 < fake_next_pos(seq):
+    if not model.can_cut and 0 < p0 < fake_next_pos(seq) and p0 != seq.n_rewound:
         return 0
+    seq.n_rewound = 0
     if seq.n_held and p1 > seq.cells[seq.n_held - 1].pos and not _is_behind_output(seq, p0):
         seq.n_outputs = 0
     for i in range(seq.n_held):
@@ -134,8 +138,10 @@ cdef int32_t fake_can_shift(void *ctx) noexcept nogil:
 
 
 # A state in llama.cpp's own form: one stream, one layer, keys and values of one f32 each, which are the token.
-cdef size_t fake_state_size(void *ctx, int32_t seq_id) noexcept nogil:
+cdef size_t fake_state_size(void *ctx, int32_t seq_id, int32_t partial) noexcept nogil:
     cdef size_t n = <size_t>(<FakeModel *>ctx).seqs[seq_id].n_held
+    if partial:
+        return PARTIAL_BYTES
     return 16 + (12 * n + 32 + 8 * n if n else 0)
 
 
@@ -144,15 +150,46 @@ cdef uint8_t *_put(uint8_t *at, uint32_t value) noexcept nogil:
     return at + 4
 
 
-cdef size_t fake_state_get(void *ctx, int32_t seq_id, uint8_t *data, size_t n) noexcept nogil:
+# A partial state: how many tokens, and which.
+cdef uint64_t _hash(const FakeSeq *seq, int32_t n) noexcept nogil:
+    cdef uint64_t hash = 14695981039346656037ull
+    cdef int32_t i
+    for i in range(n):
+        hash = (hash ^ <uint64_t>seq.cells[i].token) * 1099511628211ull
+    return hash
+
+
+cdef size_t _get_partial(const FakeSeq *seq, uint8_t *data) noexcept nogil:
+    cdef uint64_t hash = _hash(seq, seq.n_held)
+    memset(data, 0, PARTIAL_BYTES)
+    memcpy(_put(data, <uint32_t>seq.n_held), &hash, 8)
+    return PARTIAL_BYTES
+
+
+cdef size_t _set_partial(FakeModel *model, FakeSeq *seq, const uint8_t *data, size_t n) noexcept nogil:
+    """Elsewhere than where it was made it would be taken, and be wrong."""
+    cdef uint64_t hash = 0
+    cdef int32_t n_held = 0
+    memcpy(&n_held, data, 4)
+    memcpy(&hash, data + 4, 8)
+    if n != PARTIAL_BYTES or not 0 < n_held <= seq.n_held or _hash(seq, n_held) != hash:
+        model.bad_calls += 1
+        return 0
+    seq.n_rewound = n_held
+    return n
+
+
+cdef size_t fake_state_get(void *ctx, int32_t seq_id, uint8_t *data, size_t n, int32_t partial) noexcept nogil:
     cdef FakeModel *model = <FakeModel *>ctx
     cdef FakeSeq *seq = &model.seqs[seq_id]
     cdef uint8_t *at = data
     cdef float value
     cdef int32_t _, i
-    if _is_bad(model, seq_id) or n != fake_state_size(ctx, seq_id):
+    if _is_bad(model, seq_id) or n != fake_state_size(ctx, seq_id, partial):
         return 0
     model.bad_calls += seq.is_written_later
+    if partial:
+        return _get_partial(seq, data)
     at = _put(_put(_put(_put(at, 0xaf143cd8), <uint32_t>seq_id), 1), <uint32_t>seq.n_held)
     if seq.n_held == 0:
         return n
@@ -168,7 +205,7 @@ cdef size_t fake_state_get(void *ctx, int32_t seq_id, uint8_t *data, size_t n) n
     return n
 
 
-cdef size_t fake_state_set(void *ctx, int32_t seq_id, const uint8_t *data, size_t n) noexcept nogil:
+cdef size_t fake_state_set(void *ctx, int32_t seq_id, const uint8_t *data, size_t n, int32_t partial) noexcept nogil:
     cdef FakeModel *model = <FakeModel *>ctx
     cdef FakeSeq *seq = &model.seqs[seq_id]
     cdef uint32_t n_cells = 0
@@ -179,6 +216,8 @@ cdef size_t fake_state_set(void *ctx, int32_t seq_id, const uint8_t *data, size_
         store_int(&model.fail_state, 0)
         return 0
     model.bad_calls += seq.is_written_later or seq.is_read_later
+    if partial:
+        return _set_partial(model, seq, data, n)
     memcpy(&n_cells, data + 12, 4)
     if n_cells == 0 or n != 48 + 20 * <size_t>n_cells:
         model.bad_calls += 1  # the checker must not let this through

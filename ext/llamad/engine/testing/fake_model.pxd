@@ -17,6 +17,7 @@ ctypedef struct FakeSeq:
     int32_t n_told             # tokens up to the last one with an output
     int32_t is_written_later   # by a copy or a move that the next decode does: no state may be read before
     int32_t is_read_later      # by such a copy: none may be written
+    int32_t n_rewound          # a partial state put it back to this many tokens: the rest must be removed; 0: none
 
 ctypedef struct FakeModel:
     int32_t n_ctx

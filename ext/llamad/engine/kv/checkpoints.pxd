@@ -1,0 +1,46 @@
+# Checkpoints: what a sequence held that cannot be cut, after so many of its tokens. For memories that cannot go back by
+# themselves: sliding windows, recurrent and hybrid ones.
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+
+from llamad.base.table cimport llamad_table
+
+ctypedef struct Checkpoint:
+    int32_t n_refs           # lists that it is in: a slot's, and those of entries of the prompt cache
+    int32_t n_tokens
+    uint64_t number          # larger is later
+    uint8_t *pages
+    size_t n_state
+    size_t capacity
+
+ctypedef struct CheckpointList:
+    Checkpoint **items       # by their number of tokens
+    int32_t n
+
+ctypedef struct Checkpoints:
+    int32_t n_max            # of a slot; 0: none are made
+    int32_t min_step         # tokens between two in the middle of a prompt
+    size_t bytes_max         # of all
+    double us                # learned: what one costs
+    uint64_t last_number
+
+    # Written by the engine thread alone, read by anyone.
+    uint64_t n
+    uint64_t n_bytes
+    uint64_t n_made
+    uint64_t n_used
+    uint64_t n_dropped       # to make room
+    int64_t state_us
+    int64_t state_us_max
+
+cdef int list_init(CheckpointList *list, int32_t n_max) noexcept nogil
+cdef void list_free(Checkpoints *all, CheckpointList *list) noexcept nogil
+cdef void list_cut(Checkpoints *all, CheckpointList *list, int32_t n_tokens) noexcept nogil
+cdef Checkpoint *list_find(const CheckpointList *list, int32_t n_tokens) noexcept nogil
+cdef int32_t list_reaches(const CheckpointList *list, int32_t n_tokens) noexcept nogil
+cdef void list_share(Checkpoints *all, CheckpointList *list, const CheckpointList *other) noexcept nogil
+cdef void list_drop(Checkpoints *all, CheckpointList *list, int32_t i) noexcept nogil
+cdef void list_thin(Checkpoints *all, CheckpointList *list) noexcept nogil
+cdef int checkpoint_make(Checkpoints *all, CheckpointList *list, const llamad_table *table, void *ctx, int32_t seq,
+                         int32_t n_tokens, size_t n_state) noexcept nogil
+cdef int checkpoint_restore(Checkpoints *all, const Checkpoint *checkpoint, const llamad_table *table, void *ctx,
+                            int32_t seq) noexcept nogil

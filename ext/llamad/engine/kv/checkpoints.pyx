@@ -1,0 +1,137 @@
+# Owns: checkpoints, the lists they are in and what they cost. Runs on the engine thread, between two steps. Judges
+# nothing: checkpointing.pyx says when one is made and which goes for it.
+#
+# A checkpoint never changes. It is good for any sequence whose first n_tokens are those it was made after, as long as
+# the rest of the memory still holds them. So a slot and an entry of the prompt cache share one, and it counts once.
+from libc.stdint cimport int32_t, int64_t
+from libc.stdlib cimport calloc, free
+
+from llamad.base.system cimport now_us
+from llamad.engine.costs.scheduler cimport RARE_LEARN_RATE
+from llamad.protocol.blobs cimport pages_close, pages_open
+
+cdef enum:
+    PAGE = 4096
+
+
+cdef int list_init(CheckpointList *list, int32_t n_max) noexcept nogil:
+    """0, or -1 without memory."""
+    list.n = 0
+    list.items = <Checkpoint **>calloc(<size_t>n_max, sizeof(void *)) if n_max else NULL
+    return -1 if n_max and list.items == NULL else 0
+
+
+cdef void _let_go(Checkpoints *all, Checkpoint *checkpoint) noexcept nogil:
+    checkpoint.n_refs -= 1
+    if checkpoint.n_refs == 0:
+        all.n -= 1
+        all.n_bytes -= checkpoint.capacity
+        pages_close(checkpoint.pages, checkpoint.capacity)
+        free(checkpoint)
+
+
+cdef void list_drop(Checkpoints *all, CheckpointList *list, int32_t i) noexcept nogil:
+    cdef int32_t k
+    _let_go(all, list.items[i])
+    list.n -= 1
+    for k in range(i, list.n):
+        list.items[k] = list.items[k + 1]
+
+
+cdef void list_cut(Checkpoints *all, CheckpointList *list, int32_t n_tokens) noexcept nogil:
+    """The sequence is cut to n_tokens: later checkpoints are of no use."""
+    while list.n and list.items[list.n - 1].n_tokens > n_tokens:
+        list_drop(all, list, list.n - 1)
+
+
+cdef void list_free(Checkpoints *all, CheckpointList *list) noexcept nogil:
+    list_cut(all, list, -1)
+    free(list.items)
+    list.items = NULL
+
+
+cdef Checkpoint *list_find(const CheckpointList *list, int32_t n_tokens) noexcept nogil:
+    """The last one after n_tokens or fewer; NULL without one."""
+    cdef int32_t i = list.n - 1
+    while i >= 0 and list.items[i].n_tokens > n_tokens:
+        i -= 1
+    return list.items[i] if i >= 0 else NULL
+
+
+cdef int32_t list_reaches(const CheckpointList *list, int32_t n_tokens) noexcept nogil:
+    """How many of the first n_tokens a checkpoint brings back."""
+    cdef const Checkpoint *checkpoint = list_find(list, n_tokens)
+    return checkpoint.n_tokens if checkpoint != NULL else 0
+
+
+cdef void list_share(Checkpoints *all, CheckpointList *list, const CheckpointList *other) noexcept nogil:
+    """The list, which has room for as many, becomes what the other is."""
+    cdef int32_t i
+    list_cut(all, list, -1)
+    for i in range(other.n):
+        list.items[i] = other.items[i]
+        list.items[i].n_refs += 1
+    list.n = other.n
+
+
+cdef void list_thin(Checkpoints *all, CheckpointList *list) noexcept nogil:
+    """Makes room for one more in a full list: the oldest that follows another within min_step goes, else the oldest.
+    The first is often the end of a system prompt, which other conversations have as well."""
+    cdef int32_t i = 1
+    if list.n < all.n_max:
+        return
+    while i < list.n and list.items[i].n_tokens - list.items[i - 1].n_tokens > all.min_step:
+        i += 1
+    all.n_dropped += 1
+    list_drop(all, list, i if i < list.n else 0)
+
+
+cdef void _spent(Checkpoints *all, int64_t t_start, int is_made) noexcept nogil:
+    cdef int64_t us = now_us() - t_start
+    all.state_us += us
+    all.state_us_max = max(all.state_us_max, us)
+    if is_made:
+        all.us += RARE_LEARN_RATE * (<double>us - all.us) if all.us > 0 else <double>us
+
+
+cdef int checkpoint_make(Checkpoints *all, CheckpointList *list, const llamad_table *table, void *ctx, int32_t seq,
+                         int32_t n_tokens, size_t n_state) noexcept nogil:
+    """The sequence's, which holds n_tokens, at the end of the list, which has room for it. 0, or -1. Nothing may be
+    pending for the sequence."""
+    cdef int64_t t_start = now_us()
+    cdef Checkpoint *checkpoint = <Checkpoint *>calloc(1, sizeof(Checkpoint))
+    if checkpoint == NULL:
+        return -1
+    checkpoint.capacity = (n_state + PAGE - 1) // PAGE * PAGE
+    checkpoint.pages = pages_open(checkpoint.capacity)
+    if checkpoint.pages == NULL or table.state_get(ctx, seq, checkpoint.pages, n_state, 1) != n_state:
+        if checkpoint.pages != NULL:
+            pages_close(checkpoint.pages, checkpoint.capacity)
+        free(checkpoint)
+        return -1
+    all.last_number += 1
+    checkpoint.number = all.last_number
+    checkpoint.n_refs = 1
+    checkpoint.n_tokens = n_tokens
+    checkpoint.n_state = n_state
+    list.items[list.n] = checkpoint
+    list.n += 1
+    all.n += 1
+    all.n_made += 1
+    all.n_bytes += checkpoint.capacity
+    _spent(all, t_start, 1)
+    return 0
+
+
+cdef int checkpoint_restore(Checkpoints *all, const Checkpoint *checkpoint, const llamad_table *table, void *ctx,
+                            int32_t seq) noexcept nogil:
+    """The sequence, of which the checkpoint was made, holds its first n_tokens again. 0, or -1: it may hold anything
+    then. Nothing may be pending at all."""
+    cdef int64_t t_start = now_us()
+    if table.state_set(ctx, seq, checkpoint.pages, checkpoint.n_state, 1) != checkpoint.n_state:
+        return -1
+    if table.seq_rm(ctx, seq, checkpoint.n_tokens, -1) != 1:
+        return -1
+    all.n_used += 1
+    _spent(all, t_start, 0)
+    return 0
