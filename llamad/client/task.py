@@ -55,6 +55,7 @@ class Task(msgspec.Struct):
     t_max_predict_us: int = 0
     stream: bool = False
     cache_prompt: bool = True
+    n_cache_reuse: int = 0  # least tokens of a chunk of an old prompt that is moved; 0: off
     context_shift: bool = True
     grammar: EngineGrammar | None = None  # lives as long as the task
     markers: bool = False  # special tokens that mark calls and reasoning are part of the text
@@ -83,6 +84,7 @@ class Task(msgspec.Struct):
             t_max_predict_us=self.t_max_predict_us,
             stream=self.stream,
             cache_prompt=self.cache_prompt,
+            n_cache_reuse=self.n_cache_reuse,
             context_shift=self.context_shift,
             group=self.group,
             grammar=self.grammar.id if self.grammar is not None else 0,

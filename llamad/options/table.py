@@ -76,6 +76,17 @@ class Options(Struct, kw_only=True):
             env="LLAMA_ARG_CACHE_PROMPT",
         ),
     ] = True
+    n_cache_reuse: Annotated[
+        Count,
+        prompt(
+            help="minimum tokens of a chunk of the slot's old prompt that is moved to where it stands now; 0: off",
+            note="Behind the common prefix, where something was dropped before the chunk. Inexact: the chunk has seen what"
+            " was dropped. Without effect on models whose cache cannot be shifted",
+            flags=("--cache-reuse",),
+            env="LLAMA_ARG_CACHE_REUSE",
+            echo=False,
+        ),
+    ] = 0
     id_slot: Annotated[Whole, prompt(help="slot to run in; -1: any", values="-1 to slots - 1")] = -1
     slot_id: Annotated[Whole, Alias("id_slot")] = LEFT_OUT
 

@@ -28,4 +28,5 @@ class Command:
         prompt_probs: bool = False,
         answer_bytes_max: int = 0,
         progress: bool = False,
+        n_cache_reuse: int = 0,
     ) -> None: ...

@@ -90,7 +90,7 @@ def test_an_unknown_variable_gives_a_warning() -> None:
 
 
 def test_given() -> None:
-    result = parsed("-c 0 --threads-http 4 --cache-reuse 0", {"LLAMA_ARG_PORT": "1"})
+    result = parsed("-c 0 --threads-http 4 --fit off", {"LLAMA_ARG_PORT": "1"})
     assert result.given == {"model", "n_ctx", "port"}
 
 
@@ -124,7 +124,7 @@ def test_a_missing_feature_in_a_variable() -> None:
     "line",
     [
         "--jinja",
-        "--cache-reuse 0 --cache-idle-slots",
+        "--cache-idle-slots",
         "--draft 5",
         "--draft-max 16 --draft-min 0",
         "--no-mmproj --no-webui",
@@ -154,12 +154,11 @@ def test_a_missing_feature_still_needs_a_well_formed_value() -> None:
         "--ui",
         "--fit on",
         "--fit-target 512 --fit-ctx 8192",
-        "--ctx-checkpoints 32 --checkpoint-min-step 256",
         "--spec-draft-n-max 8 --spec-draft-p-min 0.6 -ngld 99 -ctkd q8_0",
         "--backend-sampling",
         "--sleep-idle-seconds 300",
         "--models-max 4 --models-autoload",
-        "--no-cache-idle-slots --cache-reuse 256",
+        "--no-cache-idle-slots",
         "--control-vector-layer-range 1 7",
         "--image-max-tokens 1024 --no-mmproj-offload --mmproj-auto",
         "--tools-runtime docker:x",

@@ -3,7 +3,7 @@
 #
 # With a KV stream for each slot llama.cpp copies the whole buffer at the next decode, which pays only for long
 # prefixes. In a unified cache it only marks the cells, which then belong to both: positions are a property of the
-# cell, so neither slot may move them any more (slots.pyx, _n_shared).
+# cell, so neither slot may move them any more (slots.pyx, slot_n_shared).
 from libc.stdint cimport int32_t, uint64_t
 from libc.string cimport memcpy
 
@@ -13,10 +13,11 @@ from llamad.engine.costs.scheduler cimport (
     STATES_US_MAX, WAIT_TOKENS_MIN,
 )
 from llamad.engine.flush cimport flush_pending
+from llamad.engine.kv.checkpoints cimport list_cut, list_share
+from llamad.engine.kv.chunk_reuse cimport reuse_chunks, reuse_reaches
 from llamad.engine.kv.host_cache cimport (
     cache_common, cache_entry, cache_find, cache_holds, cache_restore, cache_save,
 )
-from llamad.engine.kv.checkpoints cimport list_cut, list_share
 from llamad.engine.kv.slots cimport (
     SLOT_IDLE, SLOT_PREFILLING, Slot, Slots, common_prefix, may_use, slot_can_cut, slot_can_keep, slot_clear,
     slot_common, slot_is_pending, slot_keep, slot_set_pending, slots_cells_used, slots_oldest_idle,
@@ -243,20 +244,24 @@ cdef void _prepare(State *state, Slot *slot, const Task *task) noexcept nogil:
     cdef Slots *slots = &state.slots
     cdef int32_t n_prompt = task.command.n_prompt - 1
     cdef int32_t n = slot_can_keep(slots, slot, min(slot_common(slot, task), n_prompt))
-    cdef Slot *source = _source(slots, slot, task, n)
-    cdef int32_t n_entry = 0
+    cdef int32_t n_entry = 0, n_moved = reuse_reaches(slots, slot, task)
+    cdef Slot *source = _source(slots, slot, task, max(n, n_moved))
     cdef uint64_t id = 0
     if state.cache.bytes_max:
-        n_entry = _entry(state, task, n if source == NULL else min(slot_common(source, task), n_prompt), &id)
+        n_entry = _entry(state, task, max(n, n_moved) if source == NULL else min(slot_common(source, task), n_prompt),
+                         &id)
         if n_entry:
             if _restore(state, slot, id, n_entry) == 0:
                 return
+            n_moved = 0
             # To make room for it other slots may have lost what they held, and this one too.
             n = slot_can_keep(slots, slot, min(slot_common(slot, task), n_prompt))
             source = _source(slots, slot, task, n)
         elif slot.n_tokens:
             _save(state, slot, n if source == NULL else 0)
-    if source == NULL:
+    if source == NULL and n_moved:
+        reuse_chunks(slots, slot, task)
+    elif source == NULL:
         _keep(state, slot, n)
     else:
         _copy(slots, slot, source, min(slot_common(source, task), n_prompt))

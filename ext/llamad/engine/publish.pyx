@@ -31,6 +31,7 @@ cdef void publish_counts(State *state) noexcept nogil:
     state.stats.n_evicted = state.slots.n_evicted
     state.stats.n_reused = state.slots.n_reused
     state.stats.n_copied = state.slots.n_copied
+    state.stats.n_moved = state.slots.n_moved
     state.stats.cache_entries = state.cache.n_entries
     state.stats.cache_bytes = state.cache.n_bytes
     state.stats.cache_saves = state.cache.n_saves

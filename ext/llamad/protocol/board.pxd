@@ -29,6 +29,7 @@ ctypedef struct Stats:
     uint64_t n_evicted
     uint64_t n_reused
     uint64_t n_copied
+    uint64_t n_moved
     uint64_t cache_entries
     uint64_t cache_bytes
     uint64_t cache_saves

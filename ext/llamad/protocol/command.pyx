@@ -42,7 +42,7 @@ cdef class Command:
                   t_max_predict_us: int, stream: bool, cache_prompt: bool, context_shift: bool, group: int = 0,
                   n_indent: int = 0, n_probs: int = 0, post_sampling_probs: bool = False, penalty: bytes | None = None,
                   grammar: int = 0, markers: bool = False, prompt_probs: bool = False,
-                  answer_bytes_max: int = 0, progress: bool = False) -> None:
+                  answer_bytes_max: int = 0, progress: bool = False, n_cache_reuse: int = 0) -> None:
         cdef TaskCommand *head = &self.head
         cdef bytes packed = _packed_stops(stops)
         if not 0 <= n_probs <= PROBS_MAX or (prompt_probs and n_probs == 0):
@@ -59,6 +59,7 @@ cdef class Command:
         head.n_predict = n_predict
         head.n_keep = n_keep
         head.n_discard = n_discard
+        head.n_cache_reuse = n_cache_reuse
         head.n_indent = n_indent
         head.n_probs = n_probs
         head.flags = ((TASK_STREAM if stream else 0) | (TASK_CACHE_PROMPT if cache_prompt and not prompt_probs else 0)

@@ -74,6 +74,7 @@ ctypedef struct TaskCommand:
     int32_t n_predict          # -1: no limit, -2: until the context is full
     int32_t n_keep
     int32_t n_discard
+    int32_t n_cache_reuse      # fewest tokens of a chunk of an old prompt that is moved; 0: off
     int32_t n_indent           # a line with less ends the text; 0: none does
     int32_t n_probs            # top tokens reported with each one sampled
     uint32_t flags

@@ -290,6 +290,7 @@ class Job:
                 t_max_predict_us=g.t_max_predict_ms * 1000,
                 stream=g.stream or self.watch is not None,  # an event per token
                 cache_prompt=g.cache_prompt,
+                n_cache_reuse=g.n_cache_reuse,
                 context_shift=settings.context_shift,
                 grammar=ready.constraint.grammar if ready.constraint is not None else None,
                 group=group,

@@ -13,7 +13,12 @@ from llamad.options.sampler_names import LETTERS
 from llamad.options.table import FIELDS, WITH_FLAG
 
 GROUP = "Sampling defaults"
-ELSEWHERE = ("cache_prompt", "n_keep", "n_predict")  # in the groups of slots, context and limits
+ELSEWHERE = (
+    "cache_prompt",
+    "n_cache_reuse",
+    "n_keep",
+    "n_predict",
+)  # in the groups of slots, context and limits
 
 flag = partial(Flag, group=GROUP)
 

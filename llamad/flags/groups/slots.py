@@ -47,6 +47,7 @@ READY_FLAGS: tuple[Flag, ...] = (
         help="Share of a prompt that a slot must hold to be preferred for it; 0: off.",
     ),
     option_flag("cache_prompt", "Slots", "The default for requests."),
+    option_flag("n_cache_reuse", "Slots", "The default for requests."),
     flag(
         names=("-cram", "--cache-ram"),
         env=("LLAMA_ARG_CACHE_RAM",),
@@ -134,14 +135,6 @@ READY_FLAGS: tuple[Flag, ...] = (
 )
 
 INERT_FLAGS: tuple[Flag, ...] = (
-    flag(
-        names=("--cache-reuse",),
-        env=("LLAMA_ARG_CACHE_REUSE",),
-        dest="cache_reuse",
-        kind=Int(low=0),
-        default=0,
-        status=Inert("llamad does not reuse prompt chunks that moved yet; it reuses the common prefix"),
-    ),
     flag(
         names=("--cache-idle-slots",),
         off=("--no-cache-idle-slots",),

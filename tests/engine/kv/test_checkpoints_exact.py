@@ -19,7 +19,8 @@ EXACT = ("-fa", "off", "-ctk", "f32", "-ctv", "f32")
 def tiny(tmp_path_factory):
     folder = tmp_path_factory.mktemp("models")
     return {
-        kind: write_model(folder / f"{kind}.gguf", kind, np.float32) for kind in ("llama", "gemma3", "mamba", "jamba")
+        kind: write_model(folder / f"{kind}.gguf", kind, np.float32)
+        for kind in ("llama", "gemma3", "mamba", "jamba")
     }
 
 
@@ -71,7 +72,14 @@ def converse(talk: Talk) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "flags"),
-    [("llama", ()), ("gemma3", ()), ("gemma3", ("--kv-unified",)), ("mamba", ()), ("jamba", ()), ("jamba", ("-kvu",))],
+    [
+        ("llama", ()),
+        ("gemma3", ()),
+        ("gemma3", ("--kv-unified",)),
+        ("mamba", ()),
+        ("jamba", ()),
+        ("jamba", ("-kvu",)),
+    ],
     ids=lambda value: value if isinstance(value, str) else " ".join(value),
 )
 def test_a_conversation_reads_only_what_is_new(tiny, kind, flags):

@@ -87,6 +87,8 @@ cdef enum:
     # Decoding slots wait for no more saving and restoring than this in one turn, and the state that passes it.
     # Chosen: one gap of the CPU.
     STATES_US_MAX = 20000
+    # Tokens compared to find chunks that moved: 10 ms. Chosen.
+    REUSE_WORK_MAX = 1 << 24
     # Each is compared with every new prompt. Chosen.
     CACHE_ENTRIES_MAX = 1024
 

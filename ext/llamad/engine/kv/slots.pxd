@@ -101,7 +101,8 @@ ctypedef struct Slots:
     uint64_t pending_turn    # counts the times that this began
     uint64_t n_evicted       # cached tokens dropped for another prompt
     uint64_t n_reused
-    uint64_t n_copied        # of those, taken over from another slot
+    uint64_t n_copied        # of those, taken over from another slot,
+    uint64_t n_moved         # and moved to another position
     Checkpoints checkpoints
     const llamad_table *table
     void *ctx
@@ -122,6 +123,7 @@ cdef void slot_clear(Slots *slots, Slot *slot) noexcept nogil
 cdef void slot_take(Slots *slots, Slot *slot, Task *task) noexcept nogil
 cdef void slot_release(Slots *slots, Slot *slot) noexcept nogil
 cdef void slots_forget(Slots *slots) noexcept nogil
+cdef int32_t slot_n_shared(const Slots *slots, const Slot *slot) noexcept nogil
 cdef int32_t slot_discard(Slots *slots, const Slot *slot, int32_t n_keep) noexcept nogil
 cdef int slot_shift(Slots *slots, Slot *slot, int32_t n_keep, int32_t n_discard) noexcept nogil
 cdef void slot_regroup(Slots *slots, Slot *slot) noexcept nogil

@@ -238,7 +238,7 @@ cdef void slots_forget(Slots *slots) noexcept nogil:
         list_cut(&slots.checkpoints, &slots.items[i].checkpoints, 0)
 
 
-cdef int32_t _n_shared(const Slots *slots, const Slot *slot) noexcept nogil:
+cdef int32_t slot_n_shared(const Slots *slots, const Slot *slot) noexcept nogil:
     """How many of the slot's first tokens lie in cells that another slot holds as well: those must not move."""
     cdef const Slot *other
     cdef int32_t i, n = 0
@@ -258,7 +258,7 @@ cdef int32_t slot_can_drop(Slots *slots, const Slot *slot, int32_t n_keep, int32
         return 0  # grouped positions cannot be taken apart, and a recurrent state has seen the tokens
     if n_end == slot.n_tokens:
         return slot_can_cut(slots, slot, n_keep) == n_keep
-    if not slots.table.can_shift(slots.ctx) or _n_shared(slots, slot) > n_end:
+    if not slots.table.can_shift(slots.ctx) or slot_n_shared(slots, slot) > n_end:
         return 0
     # A sliding window would reach back over the gap, to tokens that it may have lost.
     return (slots.n_swa == 0 or slot.n_tokens - n_end >= slots.n_swa
@@ -273,7 +273,7 @@ cdef int32_t slot_discard(Slots *slots, const Slot *slot, int32_t n_keep) noexce
     if slots.group_n > 1 or slot.n_tokens <= 4 or not slots.table.can_shift(slots.ctx):
         return 0
     n_discard = min(n_discard, n_left - 1) if n_discard > 0 else n_left // 2
-    n_discard = max(n_discard, _n_shared(slots, slot) - n_keep)
+    n_discard = max(n_discard, slot_n_shared(slots, slot) - n_keep)
     return n_discard if n_discard < n_left else 0
 
 
