@@ -80,8 +80,8 @@ class Options(Struct, kw_only=True):
         Count,
         prompt(
             help="minimum tokens of a chunk of the slot's old prompt that is moved to where it stands now; 0: off",
-            note="Behind the common prefix, where something was dropped before the chunk. Inexact: the chunk has seen what"
-            " was dropped. Without effect on models whose cache cannot be shifted",
+            note="Behind the common prefix, where something was dropped before the chunk. Inexact: the chunk has seen"
+            " what was dropped. Without effect on models whose cache cannot be shifted",
             flags=("--cache-reuse",),
             env="LLAMA_ARG_CACHE_REUSE",
             echo=False,

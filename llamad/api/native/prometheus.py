@@ -166,6 +166,42 @@ def _cache_lines(service: Service) -> Iterable[str]:
         yield from _plain("gauge", name, help, value)
 
 
+def _checkpoint_lines(service: Service) -> Iterable[str]:
+    """Context checkpoints (--ctx-checkpoints)."""
+    if service.host.engine is None or service.settings.ctx_checkpoints == 0:
+        return
+    stats = service.host.engine.stats()
+    for name, help, value in (
+        ("llamad:checkpoints_made_total", "Context checkpoints made.", stats["checkpoint_made"]),
+        (
+            "llamad:checkpoints_restored_total",
+            "Checkpoints that a prompt went on from.",
+            stats["checkpoint_used"],
+        ),
+        (
+            "llamad:checkpoints_dropped_total",
+            "Checkpoints dropped to make room.",
+            stats["checkpoint_dropped"],
+        ),
+        (
+            "llamad:checkpoint_seconds_total",
+            "Engine time: making and restoring checkpoints.",
+            stats["checkpoint_us"] / 1e6,
+        ),
+    ):
+        yield from _plain("counter", name, help, value)
+    for name, help, value in (
+        ("llamad:checkpoints", "Context checkpoints held.", stats["checkpoints"]),
+        ("llamad:checkpoint_bytes", "Their size.", stats["checkpoint_bytes"]),
+        (
+            "llamad:checkpoint_seconds_max",
+            "The longest single one made or restored.",
+            stats["checkpoint_us_max"] / 1e6,
+        ),
+    ):
+        yield from _plain("gauge", name, help, value)
+
+
 def _vector_lines(service: Service) -> Iterable[str]:
     embedder = service.host.embedder
     if embedder is None:
@@ -248,6 +284,7 @@ def handle(service: Service, exchange: Exchange) -> None:
         *_life_lines(service),
         *_engine_lines(service),
         *_cache_lines(service),
+        *_checkpoint_lines(service),
         *_vector_lines(service),
         *_state_lines(service),
     ]

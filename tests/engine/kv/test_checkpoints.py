@@ -1,5 +1,5 @@
-"""Checkpoints of a memory that cannot be cut: where they are made, how many and how large, and whom they serve. The fake
-counts one that is restored to other tokens than its own as a bad call."""
+"""Checkpoints of a memory that cannot be cut: where they are made, how many and how large, and whom they serve. The
+fake counts one that is restored to other tokens than its own as a bad call."""
 
 import pytest
 from hypothesis import given, settings

@@ -1,6 +1,6 @@
-"""Checkpoints over real memories: a conversation of twenty turns that is edited at its end, loses parts of its answers and
-forks is prefilled where it is new, and its answers are those of a server that prefills everything. Tiny models of each
-kind of memory, a few threads of whose conversations share two slots and the prompt cache."""
+"""Checkpoints over real memories: a conversation of twenty turns that is edited at its end, loses parts of its answers
+and forks is prefilled where it is new, and its answers are those of a server that prefills everything. Tiny models of
+each kind of memory, with two slots and the prompt cache."""
 
 import random
 
