@@ -93,7 +93,6 @@ _LLAMA_SERVER: dict[str, tuple[object, ...]] = {
     "chat_parser": (),
     "generation_prompt": (),
     "grammar_triggers": (),
-    "n_cache_reuse": (),
     "preserved_tokens": (),
     "reasoning_in_content": (),
 }
