@@ -109,26 +109,20 @@ int32_t table_can_shift(void *ctx) {
     return memory && llama_memory_can_shift(memory) ? 1 : 0;
 }
 
-llama_state_seq_flags flags_of(int32_t partial) {
-    return partial ? LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY : 0;
-}
+llama_state_seq_flags flags_of(int32_t partial) { return partial ? LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY : 0; }
 
 size_t table_state_size(void *ctx, int32_t seq, int32_t partial) {
-    return guarded<size_t>(0, [&] {
-        return llama_state_seq_get_size_ext(context_of(ctx), seq, flags_of(partial));
-    });
+    return guarded<size_t>(0, [&] { return llama_state_seq_get_size_ext(context_of(ctx), seq, flags_of(partial)); });
 }
 
 size_t table_state_get(void *ctx, int32_t seq, uint8_t *data, size_t n, int32_t partial) {
-    return guarded<size_t>(0, [&] {
-        return llama_state_seq_get_data_ext(context_of(ctx), data, n, seq, flags_of(partial));
-    });
+    return guarded<size_t>(
+        0, [&] { return llama_state_seq_get_data_ext(context_of(ctx), data, n, seq, flags_of(partial)); });
 }
 
 size_t table_state_set(void *ctx, int32_t seq, const uint8_t *data, size_t n, int32_t partial) {
-    return guarded<size_t>(0, [&] {
-        return llama_state_seq_set_data_ext(context_of(ctx), data, n, seq, flags_of(partial));
-    });
+    return guarded<size_t>(
+        0, [&] { return llama_state_seq_set_data_ext(context_of(ctx), data, n, seq, flags_of(partial)); });
 }
 
 int32_t table_tokenize(const void *vocab, const char *text, int32_t n_text, int32_t *tokens, int32_t n_max,

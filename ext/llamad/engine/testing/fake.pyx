@@ -37,8 +37,9 @@ cdef void _check_batch(FakeModel *model, const llamad_batch *batch) noexcept nog
         model.bad_calls += 1
     for i in range(batch.n_tokens):
         seq = batch.seq_id[i][0]
-        if model.seqs[seq].n_rewound or batch.n_seq_id[i] != 1 or batch.pos[i] != expected[seq] or batch.pos[i] >= model.n_ctx:
+        if batch.n_seq_id[i] != 1 or batch.pos[i] != expected[seq] or batch.pos[i] >= model.n_ctx:
             model.bad_calls += 1
+        model.bad_calls += model.seqs[seq].n_rewound != 0
         if not 0 <= batch.token[i] < FAKE_VOCAB:
             model.bad_calls += 1
         expected[seq] = batch.pos[i] + 1
