@@ -1,4 +1,5 @@
-"""String formats that a grammar can enforce, as patterns. The calendar is exact, leap years included.
+"""String formats that a grammar can enforce, as patterns. The calendar is exact, leap years included; names of hosts
+have up to eight labels of 30 characters, addresses of mail four, and 32 characters before the @ (more with dots).
 
 Any thread; pure data. No leap seconds and no year 0: validators do not know them.
 """
@@ -18,12 +19,57 @@ _HOUR = "(?:[01][0-9]|2[0-3])"
 _TIME = f"{_HOUR}:[0-5][0-9]:[0-5][0-9](?:\\.[0-9]{{1,9}})?(?:Z|[+-]{_HOUR}:[0-5][0-9])"
 _HEX = "[0-9a-fA-F]"
 
+_OCTET = "(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
+_IPV4 = f"(?:{_OCTET}\\.){{3}}{_OCTET}"
+_H16 = f"{_HEX}{{1,4}}"
+_LS32 = f"(?:{_H16}:{_H16}|{_IPV4})"
+_IPV6 = "|".join(
+    [
+        f"(?:{_H16}:){{6}}{_LS32}",
+        f"::(?:{_H16}:){{5}}{_LS32}",
+        *(f"(?:(?:{_H16}:){{0,{n}}}{_H16})?::(?:{_H16}:){{{4 - n}}}{_LS32}" for n in range(5)),
+        f"(?:(?:{_H16}:){{0,5}}{_H16})?::{_H16}",
+        f"(?:(?:{_H16}:){{0,6}}{_H16})?::",
+    ]
+)
+# Names of up to eight labels of 30 characters, which no limit of a whole name is below.
+_LABEL = "[a-zA-Z0-9](?:[a-zA-Z0-9-]{0,28}[a-zA-Z0-9])?"
+_LAST_LABEL = "[a-zA-Z](?:[a-zA-Z0-9-]{0,28}[a-zA-Z0-9])?"
+_ATOM = "[a-zA-Z0-9!#$%&'*+/=?^_`{|}~-]"
+_URI_CHAR = "(?:[a-zA-Z0-9._~!$&'()*+,;=:@-]|%[0-9a-fA-F]{2})"
+_NAME_CHAR = "(?:[a-zA-Z0-9._~!$&'()*+,;=-]|%[0-9a-fA-F]{2})"
+_AUTHORITY = f"(?:(?:{_NAME_CHAR}|:)*@)?{_NAME_CHAR}*(?::[0-9]{{0,5}})?"
+_PATH = f"(?://{_AUTHORITY}(?:/{_URI_CHAR}*)*|/?{_URI_CHAR}+(?:/{_URI_CHAR}*)*)"
+_URI = f"[a-zA-Z][a-zA-Z0-9+.-]*:{_PATH}(?:\\?(?:{_URI_CHAR}|[/?])*)?(?:#(?:{_URI_CHAR}|[/?])*)?"
+_N = "[0-9]+"
+_DURATION_DAYS = f"(?:{_N}Y(?:{_N}M)?(?:{_N}D)?|{_N}M(?:{_N}D)?|{_N}D)"
+_DURATION_TIME = f"T(?:{_N}H(?:{_N}M)?(?:{_N}S)?|{_N}M(?:{_N}S)?|{_N}S)"
+
+
+def _uuid(version: str = _HEX, variant: str = _HEX) -> str:
+    return f"^{_HEX}{{8}}-{_HEX}{{4}}-{version}{_HEX}{{3}}-{variant}{_HEX}{{3}}-{_HEX}{{12}}$"
+
+
 PATTERNS = {
     "date": f"^{_DATE}$",
     "time": f"^{_TIME}$",
     "date-time": f"^{_DATE}T{_TIME}$",
-    "uuid": f"^{_HEX}{{8}}-{_HEX}{{4}}-{_HEX}{{4}}-{_HEX}{{4}}-{_HEX}{{12}}$",
+    "duration": f"^P(?:{_DURATION_DAYS}(?:{_DURATION_TIME})?|{_DURATION_TIME}|{_N}W)$",
+    "uuid": _uuid(),
+    **{f"uuid{n}": _uuid(str(n), "[89abAB]") for n in range(1, 9)},
+    "email": f"^{_ATOM}(?:\\.?{_ATOM}){{0,31}}@(?:{_LABEL}\\.){{1,3}}{_LAST_LABEL}$",
+    "hostname": f"^(?:{_LABEL}\\.){{0,7}}{_LAST_LABEL}$",
+    "ipv4": f"^{_IPV4}$",
+    "ipv6": f"^(?:{_IPV6})$",
+    "uri": f"^{_URI}$",
+    "json-pointer": "^(?:/(?:[^~/]|~[01])*)*$",
 }
+
+# Those whose automata are large: shorter as they are written.
+WRITTEN = ("email", "hostname", "ipv6")
+
+# Formats that every string has: they are about how it is shown or meant.
+ANY_TEXT = frozenset({"password", "binary", "path", "file-path", "directory-path"})
 
 # OpenAPI's formats of numbers: a range of integers, or nothing for a grammar to enforce.
 INTEGERS = {"int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1)}

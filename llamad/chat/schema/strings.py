@@ -18,7 +18,7 @@ from llamad.chat.schema.charsets import any_char
 from llamad.chat.schema.document import Node
 from llamad.chat.schema.errors import Report, SchemaError
 from llamad.chat.schema.expressions import MOST_REPEATS, NEVER, Expr, rep, seq
-from llamad.chat.schema.formats import DECIMAL_AHEAD, DECIMAL_NEVER, NUMBERS, PATTERNS
+from llamad.chat.schema.formats import ANY_TEXT, DECIMAL_AHEAD, DECIMAL_NEVER, NUMBERS, PATTERNS, WRITTEN
 from llamad.chat.schema.quoted import QUOTE, edges, of_automaton, of_edges
 from llamad.chat.schema.regex import Cat, Malformed, Set, Times, Tree, Unsupported
 from llamad.chat.schema.rules import Rules
@@ -74,7 +74,7 @@ class Strings:
             known = node.get("format")
             if known in PATTERNS:
                 text.patterns += self.patterns(node.pointer, "format", PATTERNS[known])
-            elif known is not None and known not in NUMBERS:
+            elif known is not None and known not in NUMBERS and known not in ANY_TEXT:
                 listed = ", ".join(PATTERNS)
                 self._report.refuse(node.pointer, "format", f'"{known}" is not known; use {listed}')
         return text
@@ -134,7 +134,10 @@ class Strings:
         """As written if both ends are anchored; otherwise, or with unusual repetitions, state by state."""
         found = edges(pattern.tree)
         whole = found is not None and all(begins and ends for begins, _, ends in found)
-        plain = whole and pattern.keyword != "format" and not regex.loops_on_nothing(pattern.tree)
+        plain = whole and (
+            pattern.tree in _written_trees()
+            or (pattern.keyword != "format" and not regex.loops_on_nothing(pattern.tree))
+        )
         try:
             if not plain:
                 limit = automata.MOST_STATES if found is None else FEW_STATES
@@ -171,6 +174,11 @@ class Strings:
 @cache
 def _format_trees() -> frozenset[Tree]:
     return frozenset(map(regex.parse, PATTERNS.values()))
+
+
+@cache
+def _written_trees() -> frozenset[Tree]:
+    return frozenset(regex.parse(PATTERNS[name]) for name in WRITTEN)
 
 
 @cache

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import calendar
 import itertools
+import json
 import math
 import random
 import re
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
 from support.gbnf_reference import Grammar
 
 from llamad.chat.schema import SchemaError, to_grammar
@@ -303,6 +305,42 @@ def test_ranges_of_decimals_are_exact(bounds: dict[str, Any], places: int | None
             near = Decimal(str(bound)) + Decimal(shift)
             for text in (str(near), f"{near:.3f}"):
                 assert Fraction(text) == 0 or grammar.accepts(text) == fits(text), text
+
+
+@pytest.mark.parametrize(
+    ("name", "yes", "no"),
+    [
+        (
+            "email",
+            ["a@b.co", "first.last+tag@mail.example.org"],
+            ["a", "@b.co", "a@b", ".a@b.co", "a..b@c.de"],
+        ),
+        ("hostname", ["localhost", "a-1.example.com"], ["", "-a.de", "a-.de", "a..de", "a_b", "1.2"]),
+        ("ipv4", ["0.0.0.0", "192.168.1.255"], ["256.1.1.1", "1.2.3", "01.2.3.4"]),
+        (
+            "ipv6",
+            ["::", "::1", "2001:db8::ff00:42:8329", "1:2:3:4:5:6:7:8", "::ffff:1.2.3.4", "1:2:3:4:5:6:7::"],
+            [":", "1::2::3", "1:2:3:4:5:6:7", "12345::", "1:2:3:4:5:6:7:8::", "g::"],
+        ),
+        (
+            "uri",
+            ["https://a.example:80/b/c?d=e&f#g", "mailto:a@b.co", "file:///etc", "urn:isbn:1"],
+            ["a", "//b.co", "http://a b", "http://a:b/", "a:%zz"],
+        ),
+        ("duration", ["P1D", "P1Y2M3DT4H5M6S", "PT15M", "P2W"], ["P", "PT", "1D", "P1H", "P1W2D", "P1DT"]),
+        ("json-pointer", ["", "/a/0", "/~0~1"], ["a", "/~2"]),
+        ("uuid4", ["00000000-0000-4000-8000-000000000000"], ["00000000-0000-1000-8000-000000000000"]),
+        ("password", ["", "a b"], []),
+    ],
+)
+def test_formats(hold: Any, name: str, yes: list[str], no: list[str]) -> None:
+    schema = {"type": "string", "format": name}
+    hold(schema, yes, no)
+    validator = Draft202012Validator(schema, format_checker=Draft202012Validator.FORMAT_CHECKER)
+    grammar = Grammar(to_grammar(schema)[0])
+    source = random.Random(name)
+    for _ in range(40):
+        validator.validate(json.loads(grammar.sentence(source)))
 
 
 @pytest.mark.parametrize(
