@@ -123,7 +123,9 @@ def settle(
     if calls is not None and not calls.may_call:
         # A format is the content's, and a forced call leaves none. A grammar would be of the whole text.
         if sent and sent[0].named != request.FORMAT:
-            raise bad(f'"{sent[0].named}" cannot be combined with a "tool_choice" that forces a call')
+            older = isinstance(request, ChatRequest) and request.tool_choice is None
+            choice = "function_call" if older else "tool_choice"
+            raise bad(f'"{sent[0].named}" cannot be combined with a "{choice}" that forces a call')
         return calls
     if sent and not sent[0].is_none:
         return sent[0]

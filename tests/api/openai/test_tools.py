@@ -182,6 +182,10 @@ def test_function_named_as_a_choice(official: openai.OpenAI, name: str) -> None:
         ({"tools": None, "functions": 3}, '"functions"'),
         ({"tool_choice": "required", "grammar": 'root ::= "a"'}, '"grammar"'),
         (
+            {"function_call": {"name": "clock"}, "grammar": 'root ::= "a"'},
+            '"grammar" cannot be combined with a "function_call"',
+        ),
+        (
             {
                 "tools": [CLOCK, {"function": {"name": "a", "parameters": {"type": 7}}}],
                 "tool_choice": "required",
