@@ -133,7 +133,7 @@ def test_a_call_fits_its_schema(server: Faked, script: str) -> None:
     assert (message["content"].strip(), reason) == ("Look:", "tool_calls")
     [call] = message["tool_calls"]
     assert (call["function"]["name"], json.loads(call["function"]["arguments"])) == ("f", {"a": 1})
-    free = "Call <tool_cal and <think>, as {\"name\": 1}."
+    free = 'Call <tool_cal and <think>, as {"name": 1}.'
     assert both(server, free, tools=[tool])[0]["content"] == free
     text = both(server, script, tools=[tool], parse_tool_calls=False)[0]
     assert text["content"] == script

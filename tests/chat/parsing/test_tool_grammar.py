@@ -202,7 +202,9 @@ def test_generic() -> None:
     free = grammar(Format(), parallel=False, choice="auto")
     assert [free.accepts(text) for text in (one, two, answer)] == [True, False, True]
     bare = OBJECT.encode()
-    assert [grammar(Format(), choice="auto").accepts(text) for text in (two, bare, b"[%s]" % bare)] == [True] * 3
+    assert [grammar(Format(), choice="auto").accepts(text) for text in (two, bare, b"[%s]" % bare)] == [
+        True
+    ] * 3
 
 
 FREE = (
