@@ -33,8 +33,8 @@ LINES = [
     ("-m model.gguf --webui --webui-config-file ui.json", 2),
     ("-m model.gguf --no-webui --api-key secret --ssl-key-file k.pem --ssl-cert-file c.pem", 0),
     # Editors' plugins
-    ("-m q.gguf --port 8012 -ngl 99 -fa -ub 1024 -b 1024 --ctx-size 0 --cache-reuse 256", 1),
-    ("-m q.gguf --port 8012 -ngl 99 -fa on -ub 512 -b 512 --ctx-size 0 --cache-reuse 256 -np 2", 1),
+    ("-m q.gguf --port 8012 -ngl 99 -fa -ub 1024 -b 1024 --ctx-size 0 --cache-reuse 256", 0),
+    ("-m q.gguf --port 8012 -ngl 99 -fa on -ub 512 -b 512 --ctx-size 0 --cache-reuse 256 -np 2", 0),
     # Model cards
     (
         "--model r.gguf --threads 32 --ctx-size 16384 --n-gpu-layers 99 --seed 3407 --prio 2 --temp 0.6 --min-p 0.01",
@@ -45,7 +45,7 @@ LINES = [
     ("-m oss.gguf -c 0 -fa on --jinja -ub 2048 -b 2048", 0),
     ("-m q.gguf --rope-scaling yarn --rope-scale 4 --yarn-orig-ctx 32768 -c 131072", 0),
     ("-m q.gguf --temp 0.7 --top-k 20 --top-p 0.8 --min-p 0 --presence-penalty 1.5 --no-context-shift", 0),
-    ("-m g.gguf --swa-full --kv-unified --ctx-checkpoints 32", 1),
+    ("-m g.gguf --swa-full --kv-unified --ctx-checkpoints 32", 0),
     ("-m m.gguf --samplers top_k;top_p;temperature --repeat-penalty 1.1 --repeat-last-n 256", 0),
     # Old tutorials
     ("-m models/7B/ggml-model.gguf -c 4096 -t 8 -tb 8 --mlock --no-mmap --numa", 0),

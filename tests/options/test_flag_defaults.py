@@ -3,7 +3,7 @@ itself is not touched by them."""
 
 import pytest
 from support.live_daemon import Live
-from support.models.bigram_model import token
+from support.models.bigram_model import EOS, token
 
 FLAGS = {
     "--temp": ("temperature", 0.7),
@@ -51,7 +51,8 @@ EXPECTED = {
     "ignore_eos": True,
     "penalize_nl": True,
     "cache_prompt": False,
-    "logit_bias": [{"token": 5, "bias": False}, {"token": 6, "bias": 1.5}],
+    # --ignore-eos shows as a bias.
+    "logit_bias": [{"token": 5, "bias": False}, {"token": 6, "bias": 1.5}, {"token": EOS, "bias": False}],
 }
 
 
@@ -66,7 +67,9 @@ def test_a_request_has_the_last_word(flagged):
     settings = flagged.complete("a", **options, logit_bias=[[7, 1.0]])["generation_settings"]
     assert settings.items() >= options.items()
     assert settings["logit_bias"] == [{"token": 7, "bias": 1.0}]
-    assert flagged.complete("a", logit_bias=[])["generation_settings"]["logit_bias"] == []
+    assert flagged.complete("a", logit_bias=[])["generation_settings"]["logit_bias"] == [
+        {"token": EOS, "bias": False}
+    ]
 
 
 def test_flags_change_what_is_written(started):

@@ -498,7 +498,7 @@ def test_flags_that_stop_the_start(bigram_path, tmp_path, flags, words):
     ("flags", "words"),
     [
         (["--grammar", 'root ::= "a" (\n'], ["Failed to parse grammar", "line 2, column 1"]),
-        (["-j", '{"type": "number", "minimum": 2}'], ["minimum at #"]),
+        (["-j", '{"type": "number", "not": {"const": 2}}'], ["not at #"]),
     ],
     ids=["grammar", "schema"],
 )

@@ -263,7 +263,7 @@ def test_a_file_that_cannot_be_used_stops_the_start(bigram_path, tmp_path, name,
 def test_a_file_that_does_not_fit_is_said(bigram_path, tmp_path):
     path = file_of(tmp_path, "long.txt", "a" * 300)
     with Live("-c", "256", "-spf", path, model=bigram_path, ready=False) as server:
-        server.wait_line("--system-prompt-file: The prompt has 301 tokens")
+        server.wait_line("--system-prompt-file: The prompt of 301 tokens")
         assert server.client.get("/health").status == 500
 
 

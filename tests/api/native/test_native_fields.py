@@ -21,7 +21,6 @@ def test_usage_in_a_stream(client):
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("n_cache_reuse", 256),
         ("backend_sampling", True),
         ("preserved_tokens", ["<think>"]),
         ("grammar_triggers", [{"type": 0, "value": "x"}]),
