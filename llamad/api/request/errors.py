@@ -96,13 +96,15 @@ def engine_ended(*, was_running: bool = False) -> ApiError:
     )
 
 
-def too_long(n_prompt: int, n_ctx: int, n_system: int = 0) -> ApiError:
-    """A prompt that fills its slot's context; n_system of its tokens are the server's system prompt."""
+def too_long(n_prompt: int, n_ctx: int, n_system: int = 0, *, is_more: bool = False) -> ApiError:
+    """A prompt that fills its slot's context; n_system of its tokens are the server's system prompt. `is_more`: it was
+    not counted to its end."""
+    more_than = "more than " if is_more else ""
     of_them = f", {n_system} of them of the system prompt," if n_system else ""
     return ApiError(
         400,
         # Clients look for the words in the middle.
-        f"The prompt of {n_prompt} tokens{of_them} exceeds the available context size of {n_ctx} tokens;"
+        f"The prompt of {more_than}{n_prompt} tokens{of_them} exceeds the available context size of {n_ctx} tokens;"
         " shorten the prompt or start llamad with a larger -c.",
         type="exceed_context_size_error",
         extra={"n_prompt_tokens": n_prompt, "n_ctx": n_ctx},

@@ -85,8 +85,8 @@ class LeftOut:
         return ((HEADER, str(self)),)
 
 
-# llama-server's own: how it is built shows through them. They change nothing here: chunks are re-used as the server's
-# flags say, and calls and reasoning are found as the chat template writes them.
+# llama-server's own: how it is built shows through them. They change nothing here: calls and reasoning are found as the
+# chat template writes them.
 _LLAMA_SERVER: dict[str, tuple[object, ...]] = {
     "backend_sampling": (),
     "chat_format": (),

@@ -33,9 +33,7 @@ def check_size(n_bytes: int, vocab: Vocab, vocab_type: int, n_ctx: int, *, is_sy
 
 def over_long(n_tokens: int, n_ctx: int, is_system: bool) -> ApiError:
     """The error for a text that was not tokenized to its end."""
-    error = too_long(n_tokens, n_ctx, n_tokens if is_system else 0)
-    error.message = error.message.replace("The prompt of", "The prompt of more than", 1)
-    return error
+    return too_long(n_tokens, n_ctx, n_tokens if is_system else 0, is_more=True)
 
 
 def limited(text: bytes, add_special: bool, model: Model, *, is_system: bool = False) -> bytes:

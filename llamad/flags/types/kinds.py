@@ -24,17 +24,18 @@ _WHOLE = re.compile(r"[+-]?[0-9]+", re.ASCII)
 
 
 class Kind(msgspec.Struct, frozen=True):
-    """The type of a flag's value; `read` raises ValueError with a message for the user."""
+    """The type of a flag's value: a text, unless a kind says otherwise. `read` raises ValueError with a message for the
+    user."""
 
     takes: ClassVar[int] = 1
     metavar: ClassVar[str] = "VALUE"
 
     def read(self, text: str) -> Any:
-        raise NotImplementedError
+        return text
 
     def hint(self) -> object:
         """The annotation of a Settings field of this kind."""
-        raise NotImplementedError
+        return str
 
     def write(self, value: Any) -> str:
         """Text that `read` turns into an equal value."""
