@@ -59,8 +59,10 @@ run: build
 test soak fuzz asan tsan: EXTRAS := test
 test soak fuzz: FETCH := --model
 
-# On all cores, unless ARGS names tests: then starting workers would take longer than most of them.
-WORKERS = $(if $(filter tests%,$(ARGS)),,-n auto --maxprocesses 8 --dist worksteal)
+# On all cores and one more, for many tests wait for a program that starts or ends; unless ARGS names tests: then
+# starting workers would take longer than most of them.
+N_WORKERS = $$(n=$$(nproc); echo $$((n < 8 ? n + 1 : 8)))
+WORKERS = $(if $(filter tests%,$(ARGS)),,-n $(N_WORKERS) --dist worksteal)
 
 # The tests' bytecode is kept, whatever the environment says: compiling it takes each worker as long as 200 tests.
 test: build lint

@@ -25,6 +25,7 @@ COMMANDS = {
     "run": ("bench.run", "measure servers: tokens/s, first tokens, gaps, small requests, start-up, memory"),
     "attacks": ("bench.attacks", "what a hostile client costs the others"),
     "same-text": ("bench.same_text", "check that llamad writes llama-server's text"),
+    "conversation": ("bench.conversation", "how much of a growing conversation is prefilled again"),
     "state": ("bench.state", "saving and restoring slots"),
     "state-interop": ("bench.state_interop", "check that slot files go from one program to the other"),
     "sampler": ("bench.micro.sampler", "µs a token, beside llama.cpp's sampler chain"),
