@@ -19,6 +19,7 @@ from typing import Any
 
 from bench import programs
 from bench.client import Client
+from bench.flags import id_range
 from bench.programs import LLAMA_SERVER, LLAMAD, Options, Programs
 from bench.prompts import REAL, Prompts
 
@@ -65,8 +66,9 @@ def common(a: list[int], b: list[int]) -> int:
 class Replay:
     """Asks one server and keeps every sequence that it has computed."""
 
-    def __init__(self, client: Client, prompts: Prompts, seed: int) -> None:
+    def __init__(self, client: Client, prompts: Prompts, seed: int, ids: range | None) -> None:
         self.client = client
+        self.ids = ids
         self.random = random.Random(seed)
         self.prompts = prompts
         self.count = Count()
@@ -101,14 +103,16 @@ class Talk(Replay):
         return answer
 
     def turn(self, history: list[int]) -> list[int]:
-        prompt = history + self.tokens(f"\nUser: {self.text(40, 120)}\nAssistant:")
+        prompt = history + self.message(40, 120)
         return prompt + self.ask(prompt)
 
+    def message(self, n_low: int, n_high: int) -> list[int]:
+        if self.ids:
+            return self.random.choices(self.ids, k=self.random.randrange(n_low, n_high))
+        return self.tokens(f"\nUser: {self.text(n_low, n_high)}\nAssistant:")
+
     def run(self) -> None:
-        begin: list[int] = self.client.ask(
-            "/tokenize", {"content": self.text(200, 300), "add_special": True}
-        )["tokens"]
-        histories = [begin]
+        histories = [self.message(200, 300)]
         for i in range(N_TURNS):
             history = self.turn(histories[-1])
             if i % 4 == 1:  # the message is written anew, twice
@@ -156,7 +160,10 @@ class Agent(Replay):
         self.ask(messages, TOOLS)
 
 
-REPLAYS: dict[str, Callable[[Client, Prompts, int], Talk | Agent]] = {"talk": Talk, "agent": Agent}
+REPLAYS: dict[str, Callable[[Client, Prompts, int, range | None], Talk | Agent]] = {
+    "talk": Talk,
+    "agent": Agent,
+}
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -165,6 +172,12 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     add("--replay", choices=tuple(REPLAYS), action="append", help="talk, agent (both)")
     add("--programs", default=f"{LLAMAD},{LLAMA_SERVER}", help="a list (llamad,llama-server)")
     add("--ctx", type=int, default=16384, help="tokens of context, for two slots (16384)")
+    add(
+        "--ids",
+        type=id_range,
+        metavar="FIRST,END",
+        help="talk: random token ids, where a model has no tokenizer",
+    )
     add("--threads", type=int, default=1, help="threads that compute (1)")
     add("--seed", type=int, default=1, help="of the messages (1)")
 
@@ -179,8 +192,9 @@ def main(flags: argparse.Namespace) -> int:
             try:
                 program.wait_ready()
                 prompts = Prompts(REAL, flags.seed)
-                prompts.learn(program.client)
-                replay = REPLAYS[kind](program.client, prompts, flags.seed)
+                if not flags.ids:
+                    prompts.learn(program.client)
+                replay = REPLAYS[kind](program.client, prompts, flags.seed, flags.ids)
                 replay.run()
                 print(replay.count.line(f"{kind}, {name}"), flush=True)
             finally:
