@@ -109,7 +109,7 @@ class Instance:
             descriptors=self._descriptors,
             n_slots=settings.n_parallel,
             n_ctx=loaded.n_ctx_slot,
-            n_cells=loaded.n_ctx if settings.kv_unified else 0,
+            n_cells=loaded.n_cells,
             n_batch=loaded.n_batch,
             n_ubatch=loaded.n_ubatch,
             n_swa=loaded.n_swa,

@@ -23,6 +23,8 @@ ENV_PREFIX = "LLAMA_ARG_"
 
 _ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|([nrt'\"\\]))")
 _ESCAPED = {"n": "\n", "r": "\r", "t": "\t", "'": "'", '"': '"', "\\": "\\"}
+# Without -np.
+SLOTS_AUTO = 4
 _FLOAT_CACHES = ("f32", "f16", "bf16")
 
 
@@ -56,7 +58,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Parsed:
     warnings: list[str] = []
     found = scan(argv, TABLE)
     if isinstance(found, Action):
-        return Parsed(_settings(_defaults(TABLE)), warnings, frozenset(), found)
+        return Parsed(_settings(_defaults(TABLE), frozenset()), warnings, frozenset(), found)
     settings = [
         *_from_environ(environ, {one.flag.dest: one.source for one in found}, TABLE, warnings),
         *found,
@@ -64,7 +66,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Parsed:
     values = merge(settings, TABLE, warnings)
     given = frozenset(one.flag.dest for one in settings)
     _unescape(values, given)
-    result = _settings(values)
+    result = _settings(values, given)
     _check_together(result)
     return Parsed(result, warnings, given & frozenset(values), Action.RUN)
 
@@ -218,7 +220,15 @@ def _defaults(table: Table) -> dict[str, Any]:
     return {flag.dest: flag.default for flag in table.settings}
 
 
-def _settings(values: dict[str, Any]) -> Settings:
+def _choose_slots(values: dict[str, Any], given: frozenset[str]) -> None:
+    """Without a number of slots there are a few, which share one cache. A step needs a token for each."""
+    if values["n_parallel"] < 0:
+        values["n_parallel"] = min(SLOTS_AUTO, values["n_batch"])
+        values["kv_unified"] = values["kv_unified"] or "kv_unified" not in given
+
+
+def _settings(values: dict[str, Any], given: frozenset[str]) -> Settings:
+    _choose_slots(values, given)
     options = {name: values[name] for name in WITH_FLAG}
     for name, value in options.items():
         if isinstance(value, tuple):

@@ -56,7 +56,7 @@ def test_contract_defaults() -> None:
     assert (options.temperature, options.top_k, options.top_p, options.min_p) == (0.8, 40, 0.95, 0.05)
     assert (options.repeat_penalty, options.repeat_last_n, options.dry_penalty_last_n) == (1.0, 64, -1)
     assert ";".join(options.samplers) == "dry;top_n_sigma;top_k;tfs_z;typ_p;top_p;min_p;xtc;temperature"
-    assert (found.n_ctx, found.n_batch, found.n_ubatch, found.n_parallel) == (0, 2048, -1, 1)
+    assert (found.n_ctx, found.n_batch, found.n_ubatch, found.n_parallel) == (0, 2048, -1, 4)
     assert (found.endpoint_slots, found.endpoint_metrics, found.endpoint_props) == (False, False, False)
     assert (found.context_shift, found.cont_batching, found.warmup, found.mmap) == (True, True, True, True)
     assert (found.hosts, found.port, found.timeout) == (("127.0.0.1",), 8080, 600.0)

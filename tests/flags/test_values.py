@@ -36,9 +36,20 @@ def test_words_for_numbers() -> None:
     assert settings("-ngl all").n_gpu_layers == -1
     assert settings("-ngl AUTO").n_gpu_layers == -1
     assert settings("-ngl 0").n_gpu_layers == 0
-    assert settings("-np auto").n_parallel == 4
-    assert settings("-np -1").n_parallel == 4
     assert settings("-t -1 -tb auto").n_threads == 0
+
+
+def test_slots_share_a_cache_unless_their_number_is_given() -> None:
+    for line, wanted in (
+        ("", (4, True)),
+        ("-np auto", (4, True)),
+        ("-np -1 -b 2", (2, True)),
+        ("-no-kvu", (4, False)),
+        ("-np 4", (4, False)),
+        ("-np 4 -kvu", (4, True)),
+    ):
+        found = settings(line)
+        assert (found.n_parallel, found.kv_unified) == wanted, line
 
 
 def test_optional_values() -> None:

@@ -110,7 +110,7 @@ class Faked:
         vectors: Vectors | None = None,
     ) -> None:
         self.fake = fake
-        settings = parse(["-m", "fake.gguf", "--port", "0", *flags], {}).settings
+        settings = parse(["-m", "fake.gguf", "--port", "0", "-np", "1", *flags], {}).settings
         self._started = threading.Event()
         self._ended = threading.Event()
         self._error: BaseException | None = None

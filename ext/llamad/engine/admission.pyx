@@ -4,10 +4,13 @@ from libc.stdint cimport int32_t, int64_t
 
 from llamad.base.system cimport now_us
 from llamad.engine.events cimport emit_admitted, emit_failed, finish_failed
-from llamad.engine.kv.slots cimport SLOT_PREFILLING, Slot, slot_take, slots_choose
+from llamad.engine.kv.slots cimport (
+    SLOT_PREFILLING, Slot, slot_take, slots_cells_spare, slots_cells_wanted, slots_choose,
+)
 from llamad.engine.kv.task_queue cimport Task, queue_remove, queue_take, task_close
 from llamad.engine.prefix_sharing cimport prefix_is_awaited, prefix_prepare, prefix_should_wait, prefix_time_is_up
 from llamad.engine.state cimport State
+from llamad.engine.suspension cimport suspension_is_waiting
 from llamad.protocol.messages cimport FAILURE_DEADLINE
 
 
@@ -34,22 +37,17 @@ cdef void admission_expire(State *state, int64_t now) noexcept nogil:
             finish_failed(state, &state.slots.items[i], FAILURE_DEADLINE, 0)
 
 
-cdef int32_t _need(const State *state, const Task *task) noexcept nogil:
-    """Cells a task may come to use, in a unified cache."""
-    cdef int32_t n = task.command.n_predict if task.command.n_predict >= 0 else state.slots.n_cells // state.slots.n
-    return <int32_t>min(<int64_t>state.slots.n_ctx, <int64_t>task.command.n_prompt + n)
-
-
-cdef int _can_admit(State *state, const Task *task) noexcept nogil:
-    """Slots with a KV stream of their own always have room; in a unified cache running tasks have reserved theirs."""
-    cdef int32_t i, n
+cdef int _can_admit(const State *state, const Task *task) noexcept nogil:
+    """Slots with a KV stream of their own always have room. A unified cache has room for the prompt and the first of the
+    answer; what that becomes is not reserved, but suspended when it is too much (suspension.pyx)."""
+    cdef int32_t n_running, n_answer
     if state.slots.n_cells == 0:
         return 1
-    n = _need(state, task)
-    for i in range(state.slots.n):
-        if state.slots.items[i].task != NULL:
-            n += max(_need(state, state.slots.items[i].task), state.slots.items[i].n_tokens)
-    return n <= state.slots.n_cells
+    n_running = slots_cells_wanted(&state.slots)
+    n_answer = slots_cells_spare(&state.slots)
+    if task.command.n_predict >= 0:
+        n_answer = min(n_answer, task.command.n_predict)
+    return n_running == 0 or n_running + task.command.n_prompt + n_answer <= state.slots.n_cells
 
 
 cdef int _waits_for_group(const State *state, const Task *task) noexcept nogil:
@@ -79,8 +77,8 @@ cdef void admission_announce(State *state) noexcept nogil:
 
 cdef void admission_run(State *state, int is_announced) noexcept nogil:
     """Admits waiting tasks in their order. A task lets others pass if it is bound to a busy slot, or waits for its
-    group or for a slot that is prefilling the same prefix; one without room does not."""
-    cdef Task *task = state.queue.first
+    group or for a slot that is prefilling the same prefix; one without room does not. All wait for suspended ones."""
+    cdef Task *task = state.queue.first if not suspension_is_waiting(&state.slots) else NULL
     cdef Task *next
     cdef Slot *slot
     state.cache.turn_us = 0

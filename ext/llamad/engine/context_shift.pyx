@@ -1,5 +1,5 @@
-# Owns: what happens to slots whose context is full: it is shifted, idle prefixes are evicted, or a task ends. Runs on
-# the engine thread, before each batch.
+# Owns: what happens to slots whose context is full: it is shifted, idle prefixes are evicted, a task is suspended, or
+# ends. Runs on the engine thread, before each batch.
 from libc.stdint cimport int32_t
 
 from llamad.base.system cimport load_int
@@ -9,6 +9,7 @@ from llamad.engine.kv.slots cimport (
 )
 from llamad.engine.prefix_sharing cimport prefix_evict_idle
 from llamad.engine.state cimport State
+from llamad.engine.suspension cimport suspension_choose, suspension_suspend
 from llamad.protocol.messages cimport STOP_LIMIT, TASK_CONTEXT_SHIFT
 
 
@@ -45,32 +46,20 @@ cdef int32_t _demand(const State *state) noexcept nogil:
         if slot.state == SLOT_DECODING:
             n_decoding += 1
         elif slot.state == SLOT_PREFILLING:
-            n_prefill += slot.task.command.n_prompt - slot.n_tokens
+            n_prefill += slot.n_prefill - slot.n_tokens
     return n_decoding + min(n_prefill, state.plan.batch_max)
 
 
-cdef Slot *_youngest_decoding(State *state) noexcept nogil:
-    cdef Slot *slot
-    cdef Slot *youngest = NULL
-    cdef int32_t i
-    for i in range(state.slots.n):
-        slot = &state.slots.items[i]
-        if slot.state == SLOT_DECODING and (youngest == NULL or slot.task.command.id > youngest.task.command.id):
-            youngest = slot
-    return youngest
-
-
 cdef void _make_shared_room(State *state) noexcept nogil:
-    """In a unified cache: idle prefixes go first; when running tasks outgrew their share, the youngest ends."""
-    cdef Slot *youngest
+    """In a unified cache: idle prefixes go first; when running tasks have outgrown it, one is suspended."""
+    cdef Slot *slot
     while state.slots.n_cells and slots_cells_used(&state.slots) + _demand(state) > state.slots.n_cells:
         if prefix_evict_idle(state, NULL) > 0:
             continue
-        youngest = _youngest_decoding(state)
-        if youngest == NULL:
+        slot = suspension_choose(&state.slots)
+        if slot == NULL:
             return
-        youngest.truncated = 1
-        finish_done(state, youngest, STOP_LIMIT, -1)
+        suspension_suspend(state, slot)
 
 
 cdef void context_make_room(State *state) noexcept nogil:

@@ -4,7 +4,10 @@ from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.string cimport memchr, memcpy, memset
 
 from llamad.base.system cimport load_time, now_us, sleep_us, store_int, store_time, wake_send
-from llamad.engine.kv.slots cimport SAMPLED_END, SAMPLED_STUCK, SLOT_DECODING, SLOT_PREFILLING, Slot, slot_release
+from llamad.engine.kv.host_cache cimport cache_release
+from llamad.engine.kv.slots cimport (
+    SAMPLED_END, SAMPLED_STUCK, SLOT_PREFILLING, Slot, slot_is_recomputing, slot_release,
+)
 from llamad.engine.kv.task_queue cimport task_close
 from llamad.engine.sampler.logprobs cimport probs_sent
 from llamad.engine.sampler.sampler cimport sampler_close
@@ -70,6 +73,8 @@ cdef void emit_progress(State *state, int64_t now) noexcept nogil:
     for i in range(state.slots.n):
         slot = &state.slots.items[i]
         if slot.state != SLOT_PREFILLING or slot.n_planned == 0 or not slot.task.command.flags & TASK_PROGRESS:
+            continue
+        if slot_is_recomputing(slot):
             continue
         event = <ProgressEvent *>_reserve(state, EVENT_PROGRESS, sizeof(ProgressEvent))
         event.id = slot.task.command.id
@@ -164,8 +169,10 @@ cdef void emit_prompt(State *state, Slot *slot, int32_t i_first, int32_t n_token
 
 cdef void _let_go(State *state, Slot *slot) noexcept nogil:
     grammar_pool_drop(state.grammar_pool, slot)
-    if slot.state == SLOT_DECODING:
+    if slot.t_first_us:
         state.stats.predict_us += now_us() - slot.t_first_us
+    if slot.held_entry:
+        cache_release(&state.cache, slot.held_entry)
     sampler_close(slot.sampler)
     matcher_close(slot.matcher)
     task_close(slot.task)
@@ -194,7 +201,7 @@ cdef void finish_done(State *state, Slot *slot, int32_t stop_type, int32_t stop_
     event.n_prompt = slot.task.command.n_prompt
     event.n_cached = slot.n_cached
     event.n_decoded = slot.n_decoded
-    event.n_slot_tokens = slot.n_tokens
+    event.n_slot_tokens = slot.n_tokens + slot.n_held
     event.stop_type = stop_type
     event.stop_word = stop_word
     event.truncated = slot.truncated
@@ -210,7 +217,7 @@ cdef void finish_failed(State *state, Slot *slot, int32_t failure, int32_t code)
 
 cdef int _is_full(const State *state, const Slot *slot) noexcept nogil:
     """The context has no room for another token and may not shift."""
-    if slot.n_tokens + 1 < state.slots.n_ctx:
+    if slot.n_tokens + slot.n_held + 1 < state.slots.n_ctx:
         return 0
     return slot.task.command.n_predict == -2 or not slot.task.command.flags & TASK_CONTEXT_SHIFT
 

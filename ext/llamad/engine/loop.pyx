@@ -11,7 +11,7 @@ from llamad.engine.checkpointing cimport checkpointing_run
 from llamad.engine.context_shift cimport context_make_room
 from llamad.engine.costs.scheduler cimport GATHER_SLEEP_MS, GATHER_SPIN_US
 from llamad.engine.events cimport emit_failed, emit_step, emit_wake, finish_failed, take_deferred, take_token
-from llamad.engine.kv.slots cimport SLOT_DECODING, Slot, slots_forget
+from llamad.engine.kv.slots cimport SLOT_DECODING, SLOT_SUSPENDED, Slot, slots_forget
 from llamad.engine.kv.task_queue cimport Task, queue_add, queue_find, task_open
 from llamad.engine.publish cimport publish_counts, publish_rest, publish_turn
 from llamad.engine.sample_step cimport (
@@ -22,6 +22,7 @@ from llamad.engine.scheduler.fillers cimport fillers_remove
 from llamad.engine.scheduler.padding cimport padding_remove
 from llamad.engine.slot_actions cimport actions_add, actions_drop, actions_drop_all, actions_run
 from llamad.engine.state cimport State
+from llamad.engine.suspension cimport suspension_run
 from llamad.engine.threads.logits_arrival cimport arrival_forget
 from llamad.protocol.messages cimport (
     COMMAND_ABORT, COMMAND_ACTION, COMMAND_PAUSE, COMMAND_RESUME, COMMAND_STOP, COMMAND_TASK, FAILURE_ABORTED,
@@ -110,18 +111,27 @@ cdef void _gather(State *state) noexcept nogil:
 
 # --- decode ---------------------------------------------------------------------------------------------------
 
-cdef void _fail_all(State *state, int32_t failure, int32_t code) noexcept nogil:
+cdef void _fail_running(State *state, int32_t failure, int32_t code) noexcept nogil:
+    cdef Slot *slot
+    cdef int32_t i
+    for i in range(state.slots.n):
+        slot = &state.slots.items[i]
+        if slot.task != NULL and slot.state != SLOT_SUSPENDED:
+            finish_failed(state, slot, failure, code)
+
+
+cdef void _fail_all(State *state, int32_t failure) noexcept nogil:
     cdef int32_t i
     for i in range(state.slots.n):
         if state.slots.items[i].task != NULL:
-            finish_failed(state, &state.slots.items[i], failure, code)
+            finish_failed(state, &state.slots.items[i], failure, 0)
 
 
 cdef void _rebuild(State *state, int32_t code) noexcept nogil:
-    """A decode failed: its requests fail, and a new context replaces the old one. Where there is none to be had, only a
+    """A decode failed: the running requests fail, and a new context replaces the old one. Where there is none to be had, only a
     new process can help (a device that was lost, memory that is gone): this one ends."""
     state.stats.n_decode_failures += 1
-    _fail_all(state, FAILURE_DECODE, code)
+    _fail_running(state, FAILURE_DECODE, code)
     if state.table.rebuild(state.ctx) != 0:
         state.is_lost = 1
         return
@@ -160,7 +170,7 @@ cdef void _apply(State *state) noexcept nogil:
             slot.tokens[slot.n_tokens] = slot.next_token
         else:
             for k in range(slot.n_tokens, slot.n_tokens + slot.n_planned):
-                slot.tokens[k] = slot.task.prompt[k]
+                slot.tokens[k] = slot.prefill[k]
         slot.n_tokens += slot.n_planned
         slot.n_pos += slot.n_planned
         if slot.i_output >= 0 and not slot.is_filler:
@@ -246,6 +256,7 @@ cdef void engine_run(State *state) noexcept nogil:
         admission_expire(state, now)
         take_deferred(state, now)
         n_put_off = actions_run(state)
+        suspension_run(state)
         admission_run(state, 1)
         n_released = state.n_released
         context_make_room(state)
@@ -265,7 +276,7 @@ cdef void engine_run(State *state) noexcept nogil:
     sample_step_drain(state)  # the rows may be freed once this thread has ended
     _take_commands(state)  # so that those, too, are answered
     failure = FAILURE_ENGINE if state.is_lost else FAILURE_ABORTED
-    _fail_all(state, failure, 0)
+    _fail_all(state, failure)
     while state.queue.first != NULL:
         admission_drop(state, state.queue.first, failure)
     actions_drop_all(state, RESULT_ENGINE if state.is_lost else RESULT_ABORTED)

@@ -48,10 +48,10 @@ cdef int prefix_is_awaited(const Slots *slots, const Task *task) noexcept nogil:
 
 cdef int32_t _will_hold(const Slots *slots, const Slot *slot, const Task *task) noexcept nogil:
     """How much of the task's prompt a prefilling slot will hold."""
-    cdef int32_t n_prompt = slot.task.command.n_prompt, n
+    cdef int32_t n_prompt = slot.n_prefill, n
     if slot.adapter_set != task.command.adapter_set or not may_use(slot, task.command.owner):
         return 0
-    n = common_prefix(slot.task.prompt, task.prompt, min(n_prompt, task.command.n_prompt - 1))
+    n = common_prefix(slot.prefill, task.prompt, min(n_prompt, task.command.n_prompt - 1))
     # A sliding window has lost what lies more than a compute batch before its end.
     return n if slots.n_swa == 0 or n_prompt - n <= slots.n_swa_spare else 0
 

@@ -7,8 +7,8 @@ from llamad.engine.state cimport State
 from llamad.engine.events cimport emit_prompt, finish_failed
 from llamad.engine.scheduler.plan cimport PROMPT_OUTPUTS_MAX
 from llamad.engine.sampler.logprobs cimport Probs, probs_of, probs_reserve_for
-from llamad.engine.kv.slots cimport SLOT_PREFILLING, Slot
-from llamad.protocol.messages cimport FAILURE_MEMORY, FAILURE_SAMPLER, TASK_PROMPT_PROBS
+from llamad.engine.kv.slots cimport Slot, slot_shows_prompt
+from llamad.protocol.messages cimport FAILURE_MEMORY, FAILURE_SAMPLER
 from llamad.engine.threads.sampler_pool cimport sampler_pool_run
 
 ctypedef struct Chunk:
@@ -30,15 +30,19 @@ cdef void _take_one(void *arg, int32_t index, int32_t worker) noexcept nogil:
 
 
 cdef void _take_chunk(State *state, Slot *slot) noexcept nogil:
-    """All of a chunk but the prompt's last token, which has no next one."""
+    """All of a chunk but the prompt's last token, which has no next one, and those that were sent before."""
     cdef Chunk chunk
-    cdef int32_t n, i, i_batch = 0
+    cdef int32_t n, i, i_batch = 0, n_sent
     chunk.state = state
     chunk.slot = slot
     chunk.i_prompt = slot.n_tokens - slot.n_planned
     while state.plan.seq_ids[i_batch] != slot.id:
         i_batch += 1
     n = min(slot.n_planned, slot.task.command.n_prompt - 1 - chunk.i_prompt)
+    n_sent = max(0, min(n, slot.n_shown - chunk.i_prompt))
+    chunk.i_prompt += n_sent
+    i_batch += n_sent
+    n -= n_sent
     if n == 0:
         return
     if probs_reserve_for(&slot.probs, n) < 0:
@@ -51,6 +55,7 @@ cdef void _take_chunk(State *state, Slot *slot) noexcept nogil:
             return
     sampler_pool_run(state.sampler_pool, _take_one, &chunk, n)
     emit_prompt(state, slot, chunk.i_prompt + 1, n)
+    slot.n_shown = chunk.i_prompt + n
 
 
 cdef void take_prompt_probs(State *state) noexcept nogil:
@@ -59,5 +64,5 @@ cdef void take_prompt_probs(State *state) noexcept nogil:
     cdef int32_t i
     for i in range(state.slots.n):
         slot = &state.slots.items[i]
-        if slot.state == SLOT_PREFILLING and slot.n_planned and slot.task.command.flags & TASK_PROMPT_PROBS:
+        if slot.n_planned and slot_shows_prompt(slot):
             _take_chunk(state, slot)

@@ -47,6 +47,7 @@ cdef void publish_counts(State *state) noexcept nogil:
     state.stats.checkpoint_dropped = state.slots.checkpoints.n_dropped
     state.stats.checkpoint_us = state.slots.checkpoints.state_us
     state.stats.checkpoint_us_max = state.slots.checkpoints.state_us_max
+    state.stats.n_suspended = state.slots.n_suspended
     state.stats.n_deferred = state.grammar_pool.n_deferred
     state.stats.deferred_us = state.grammar_pool.deferred_us
     state.channel.board.stats = state.stats

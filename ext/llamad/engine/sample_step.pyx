@@ -6,7 +6,7 @@ from libc.stdint cimport int32_t, int64_t, uint64_t
 from llamad.base.system cimport load_int, now_us, store_int, take_int
 from llamad.engine.costs.scheduler cimport LOOP_WAKE_US
 from llamad.engine.events cimport emit_progress, finish_done, finish_failed
-from llamad.engine.kv.slots cimport DEFERRAL_NONE, SAMPLED_NOTHING, SLOT_DECODING, SLOT_PREFILLING, Slot
+from llamad.engine.kv.slots cimport DEFERRAL_NONE, SAMPLED_NOTHING, SLOT_DECODING, SLOT_PREFILLING, Slot, slot_is_recomputing
 from llamad.engine.kv.task_queue cimport Task
 from llamad.engine.prompt_probs cimport take_prompt_probs
 from llamad.engine.sampler.logits_row cimport row_maxima
@@ -69,6 +69,8 @@ cdef int32_t _prepare(State *state, int64_t now) noexcept nogil:
         slot = &state.slots.items[state.outputs[i]]
         if slot.task == NULL:
             continue  # failed over its prompt's probabilities
+        if slot_is_recomputing(slot):
+            slot.state = SLOT_DECODING
         if slot.state == SLOT_PREFILLING:
             _begin_decoding(state, slot, now if now else now_us())
             if now:
@@ -148,7 +150,7 @@ cdef int _can_prepare(const State *state) noexcept nogil:
         return 0
     for i in range(state.slots.n):
         slot = &state.slots.items[i]
-        if slot.state == SLOT_PREFILLING and slot.n_planned:
+        if slot.state == SLOT_PREFILLING and slot.n_planned and not slot_is_recomputing(slot):
             if slot.task.command.n_predict == 0 or slot.task.command.flags & TASK_PROMPT_PROBS:
                 return 0
     return 1

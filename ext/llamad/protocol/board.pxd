@@ -24,6 +24,9 @@ ctypedef struct Stats:
     int64_t state_us           # the engine did nothing but save and restore
     int64_t state_us_max
     int64_t n_waiting
+    uint64_t n_suspensions     # of running tasks, for want of cells
+    uint64_t n_recomputed      # tokens of theirs that were computed again
+    int64_t n_suspended        # now
     int64_t turn_us_max        # the longest turn, which is the longest step
     # The slots', the prompt cache's and the grammar threads' own, copied here.
     uint64_t n_evicted

@@ -58,6 +58,16 @@ def _engine_lines(service: Service) -> Iterable[str]:
             "Time that their streams sat out.",
             stats["deferred_us"] / 1e6,
         ),
+        (
+            "llamad:suspensions_total",
+            "Running requests suspended because the shared KV cache was full.",
+            stats["n_suspensions"],
+        ),
+        (
+            "llamad:recomputed_tokens_total",
+            "Their tokens that had no room in host memory and were computed again.",
+            stats["n_recomputed"],
+        ),
         ("llamad:steps_total", "Engine steps.", stats["n_steps"]),
         (
             "llamad:steps_landed_total",
@@ -100,6 +110,7 @@ def _engine_lines(service: Service) -> Iterable[str]:
         ("llamacpp:kv_cache_tokens", "KV-cache tokens.", n_tokens),
         ("llamacpp:requests_processing", "Number of requests processing.", n_running),
         ("llamacpp:requests_deferred", "Number of requests deferred.", engine.n_waiting),
+        ("llamad:requests_suspended", "Number of requests suspended.", stats["n_suspended"]),
         (
             "llamad:last_step_age_seconds",
             "Time since the engine's last step; grows while it is idle, or stuck.",

@@ -21,6 +21,8 @@ from llamad.options.table import Options
 
 # Tokens in all slots whose text is encoded at once.
 TOKENS_INLINE_MAX = 16384
+# A slot's state on the engine's board (engine/kv/slots.pxd).
+SUSPENDED = 3
 
 
 def _next_token(n_remain: int, n_decoded: int, has_next: bool) -> dict[str, Any]:
@@ -72,6 +74,7 @@ def slot_json(
         "n_ctx": model.n_ctx_slot,
         "speculative": False,
         "is_processing": part is not None,
+        "is_suspended": part is not None and counts[0] == SUSPENDED,
         "state": int(part is not None),
         "n_tokens": counts[1],
         "params": params,

@@ -41,11 +41,14 @@ class LoadedModel:
         if context is None:
             assert vectors is not None
             self.n_ctx = self.n_ctx_slot = self.n_batch = self.n_ubatch = vectors.info.n_text_max
-            self.can_share, self.n_swa, self.needs_checkpoints = False, 0, False
+            self.can_share, self.n_swa, self.n_cells, self.needs_checkpoints = False, 0, 0, False
         else:
             raw = lib.llamad_context_get(context)
             self.n_ctx = lib.llama_n_ctx(raw)
             self.n_ctx_slot = self.n_ctx if settings.kv_unified else lib.llama_n_ctx_seq(raw)
+            # Shared by the slots; 0: each has its own. A recurrent model has a state for each slot, and no cells.
+            is_shared = settings.kv_unified and not lib.llama_model_is_recurrent(handle)
+            self.n_cells = self.n_ctx if is_shared else 0
             self.n_batch = lib.llama_n_batch(raw)
             self.n_ubatch = lib.llama_n_ubatch(raw)
             # A state that cannot be truncated to a prefix cannot be copied to another sequence either.

@@ -19,7 +19,8 @@ READY_FLAGS: tuple[Flag, ...] = (
         dest="n_ctx",
         kind=Int(low=0),
         default=0,
-        help="Context size in tokens, split evenly between the slots unless --kv-unified; 0: from the model.",
+        help="Context size in tokens. All slots share it, or, with -np and without --kv-unified, it is split evenly"
+        " between them; 0: from the model.",
     ),
     flag(
         names=("-b", "--batch-size"),
@@ -71,7 +72,8 @@ READY_FLAGS: tuple[Flag, ...] = (
         dest="kv_unified",
         kind=Switch(),
         default=False,
-        help="One KV cache for all slots: each can use the whole context, but many slots are slower.",
+        help="One KV cache for all slots: each can use the whole context, and when they outgrow it the youngest request"
+        " waits in host memory (--cache-ram). Many slots are slower. On without -np.",
     ),
     flag(
         names=("--swa-full",),

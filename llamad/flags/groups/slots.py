@@ -16,9 +16,10 @@ READY_FLAGS: tuple[Flag, ...] = (
         names=("-np", "--parallel"),
         env=("LLAMA_ARG_N_PARALLEL",),
         dest="n_parallel",
-        kind=Int(1, 256, words={"auto": 4, "-1": 4}),
-        default=1,
-        help="Number of slots, that is, of requests processed in parallel; auto: 4.",
+        kind=Int(1, 256, words={"auto": -1, "-1": -1}),
+        default=-1,
+        help="Number of slots, that is, of requests processed in parallel; -1 or auto: 4 over one KV cache"
+        " (--kv-unified).",
     ),
     flag(
         names=("-cb", "--cont-batching"),

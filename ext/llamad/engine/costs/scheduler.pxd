@@ -63,7 +63,7 @@ cdef enum:
     # A wait after decode() that says that a device computes, whatever the flags say. Chosen; see DEVICE_WAIT_PART.
     DEVICE_WAIT_US_MIN = 100
 
-# --- admission and prefixes (admission.pyx, prefix_sharing.pyx, kv/host_cache.pyx) ----------------
+# --- admission and prefixes (admission.pyx, prefix_sharing.pyx, suspension.pyx, kv/host_cache.pyx) ---------------
 
 cdef enum:
     # Fewest tokens for which a prefix is copied from another slot, and this part of a slot's context: llama.cpp copies
@@ -87,6 +87,9 @@ cdef enum:
     # Decoding slots wait for no more saving and restoring than this in one turn, and the state that passes it.
     # Chosen: one gap of the CPU.
     STATES_US_MAX = 20000
+    # A task is admitted to a unified cache, or goes on in it, if this part stays free: moving a state costs as much as
+    # many tokens. Chosen.
+    SPARE_PART = 16
     # Tokens compared to find chunks that moved: 10 ms. Chosen.
     REUSE_WORK_MAX = 1 << 24
     # Each is compared with every new prompt. Chosen.

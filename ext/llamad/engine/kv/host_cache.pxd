@@ -12,6 +12,7 @@ ctypedef struct CacheEntry:
     uint64_t used            # larger is later
     uint64_t owner
     int32_t n_tokens
+    int32_t is_held          # by a suspended task: it is not evicted
     CheckpointList checkpoints
     uint8_t *pages           # the tokens, then the state
     size_t n_state
@@ -43,6 +44,9 @@ cdef int32_t cache_find(const Cache *cache, const Slots *slots, const Task *task
 cdef int32_t cache_common(const Cache *cache, const Task *task) noexcept nogil
 cdef int32_t cache_holds(const Cache *cache, const Slots *slots, const Slot *slot) noexcept nogil
 cdef void cache_save(Cache *cache, Slots *slots, const Slot *slot) noexcept nogil
+cdef uint64_t cache_hold(Cache *cache, Slots *slots, const Slot *slot) noexcept nogil
+cdef void cache_release(Cache *cache, uint64_t id) noexcept nogil
+cdef void cache_drop(Cache *cache, uint64_t id) noexcept nogil
 cdef int cache_drop_checkpoints(Cache *cache) noexcept nogil
 cdef int cache_drop_oldest(Cache *cache) noexcept nogil
 cdef const CacheEntry *cache_entry(const Cache *cache, uint64_t id) noexcept nogil

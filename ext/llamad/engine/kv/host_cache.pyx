@@ -147,11 +147,25 @@ cdef void _drop(Cache *cache, int64_t i) noexcept nogil:
     _remove(cache, i)
 
 
+cdef int _is_kept(const Cache *cache, int64_t i) noexcept nogil:
+    """Whether the entry is pinned or held."""
+    return cache.entries[i].is_held or cache.entries[i].id == cache.pinned
+
+
+cdef size_t _kept_bytes(const Cache *cache) noexcept nogil:
+    cdef int64_t i
+    cdef size_t n = 0
+    for i in range(cache.n_entries):
+        if _is_kept(cache, i):
+            n += cache.entries[i].capacity
+    return n
+
+
 cdef int64_t _oldest(const Cache *cache) noexcept nogil:
-    """The longest unused entry that is not pinned, or -1."""
+    """The longest unused entry that may go, or -1."""
     cdef int64_t i, oldest = -1
     for i in range(cache.n_entries):
-        if cache.entries[i].id != cache.pinned and (oldest < 0 or cache.entries[i].used < cache.entries[oldest].used):
+        if not _is_kept(cache, i) and (oldest < 0 or cache.entries[i].used < cache.entries[oldest].used):
             oldest = i
     return oldest
 
@@ -166,7 +180,7 @@ cdef void _drop_beginnings(Cache *cache, const Slots *slots, const Slot *slot) n
         return
     while i < cache.n_entries:
         entry = &cache.entries[i]
-        if entry.id != cache.pinned and entry.owner == slot.owner and entry.n_tokens == _common(
+        if not _is_kept(cache, i) and entry.owner == slot.owner and entry.n_tokens == _common(
                 entry, hash, slot.adapter_set, slot.owner, slot.tokens, slot.n_tokens) and (
                 can_cut or list_reaches(&slot.checkpoints, entry.n_tokens) + CACHE_TOKENS_MIN > entry.n_tokens):
             _drop(cache, i)
@@ -203,12 +217,11 @@ cdef int _is_too_much(const Cache *cache, size_t n) noexcept nogil:
 cdef uint8_t *_take_pages(Cache *cache, size_t n, size_t *capacity) noexcept nogil:
     """Pages for n bytes within the bound, for which the longest unused entries are evicted; NULL where it cannot be.
     The pages of one of them are used again if they fit: new ones are slower to write to."""
-    cdef const CacheEntry *kept = cache_entry(cache, cache.pinned)
     cdef uint8_t *pages = NULL
     cdef CacheEntry *entry
     cdef int64_t i
     capacity[0] = (n + PAGE - 1) // PAGE * PAGE
-    if capacity[0] > cache.bytes_max - (kept.capacity if kept != NULL else 0):
+    if capacity[0] + _kept_bytes(cache) > cache.bytes_max:
         return NULL
     while _is_too_much(cache, capacity[0]):
         i = _oldest(cache)
@@ -237,7 +250,7 @@ cdef void _spent(Cache *cache, int64_t t_start) noexcept nogil:
 
 
 cdef void cache_save(Cache *cache, Slots *slots, const Slot *slot) noexcept nogil:
-    """Keeps the slot's state, if there is room for it beside the pinned entry. Nothing may be pending for the slot."""
+    """Keeps the slot's state, if there is room for it beside pinned and held entries. Nothing may be pending for the slot."""
     cdef int64_t t_start = now_us()
     cdef size_t n_tokens = <size_t>slot.n_tokens * sizeof(int32_t), capacity = 0
     cdef size_t n_state = slots.table.state_size(slots.ctx, slot.id, 0)
@@ -265,6 +278,7 @@ cdef void cache_save(Cache *cache, Slots *slots, const Slot *slot) noexcept nogi
     entry.first_hash = _hash(slot.tokens)
     entry.owner = slot.owner
     entry.n_tokens = slot.n_tokens
+    entry.is_held = 0
     entry.pages = pages
     entry.n_state = n_state
     entry.capacity = capacity
@@ -274,6 +288,29 @@ cdef void cache_save(Cache *cache, Slots *slots, const Slot *slot) noexcept nogi
     cost = <double>(now_us() - t_start) / slot.n_tokens
     cache.save_token_us += RARE_LEARN_RATE * (cost - cache.save_token_us) if cache.save_token_us > 0 else cost
     _spent(cache, t_start)
+
+
+cdef uint64_t cache_hold(Cache *cache, Slots *slots, const Slot *slot) noexcept nogil:
+    """Saves the slot's state to an entry that stays until cache_drop() or cache_release(). Its id, or 0 without room."""
+    cdef uint64_t last_id = cache.last_id
+    cache_save(cache, slots, slot)
+    if cache.last_id == last_id:
+        return 0
+    cache.entries[cache.n_entries - 1].is_held = 1
+    return cache.last_id
+
+
+cdef void cache_release(Cache *cache, uint64_t id) noexcept nogil:
+    """The entry is like any other from now on."""
+    cdef int64_t i = _index(cache, id)
+    if i >= 0:
+        cache.entries[i].is_held = 0
+
+
+cdef void cache_drop(Cache *cache, uint64_t id) noexcept nogil:
+    cdef int64_t i = _index(cache, id)
+    if i >= 0:
+        _drop(cache, i)
 
 
 cdef int cache_restore(Cache *cache, Slots *slots, Slot *slot, uint64_t id) noexcept nogil:

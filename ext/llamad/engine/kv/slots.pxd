@@ -8,12 +8,14 @@ from llamad.engine.sampler.logprobs cimport Probs
 from llamad.engine.sampler.sampler cimport Sampler
 from llamad.engine.kv.task_queue cimport Task
 from llamad.grammar.grammar cimport llamad_matcher
+from llamad.protocol.messages cimport TASK_PROMPT_PROBS
 from llamad.tokenizer.detokenizer cimport Text
 
 cdef enum SlotState:
     SLOT_IDLE = 0
     SLOT_PREFILLING = 1
     SLOT_DECODING = 2
+    SLOT_SUSPENDED = 3       # its task waits, and its sequence is empty (suspension.pyx)
 
 # Where sampling that a grammar makes long is (threads/grammar_pool.pyx).
 cdef enum Deferral:
@@ -59,6 +61,10 @@ ctypedef struct Slot:
 
     # Of the running task.
     int32_t n_cached
+    const int32_t *prefill   # what is prefilled: the prompt; or the slot's own tokens, which are computed again
+    int32_t n_prefill
+    int32_t n_begun          # tokens it held when that began
+    int32_t n_shown          # prompt tokens whose probabilities were sent
     int32_t stops[STOPS_MAX]  # prefill halts after this many tokens, for a checkpoint; ascending, 0: none
     int32_t n_looked         # tokens it had when a checkpoint was last considered
     int32_t n_decoded
@@ -85,6 +91,11 @@ ctypedef struct Slot:
     int64_t t_prompt_us
     int64_t t_first_us
 
+    # While it is suspended; 0 otherwise.
+    int32_t n_held           # tokens that its sequence held
+    int32_t held_state       # what it was doing
+    uint64_t held_entry      # of the prompt cache, with its state; 0: none
+
 ctypedef struct Slots:
     Slot *items
     int32_t n
@@ -97,6 +108,7 @@ ctypedef struct Slots:
     int32_t group_n          # self-extend: this many neighbours get one position; 1: off
     int32_t group_w          # in windows of this many positions
     float similarity_min
+    int32_t n_suspended
     int32_t is_pending       # llama.cpp has copies or moves left to do at its next decode
     uint64_t pending_turn    # counts the times that this began
     uint64_t n_evicted       # cached tokens dropped for another prompt
@@ -132,5 +144,17 @@ cdef int32_t slot_room(const Slots *slots, const Slot *slot) noexcept nogil
 cdef int32_t slot_can_drop(Slots *slots, const Slot *slot, int32_t n_keep, int32_t n_discard) noexcept nogil
 cdef int32_t slots_cells_computed(const Slots *slots, int32_t n_tokens) noexcept nogil
 cdef int32_t slots_cells_used(const Slots *slots) noexcept nogil
+cdef int32_t slots_cells_wanted(const Slots *slots) noexcept nogil
+cdef int32_t slots_cells_spare(const Slots *slots) noexcept nogil
 cdef Slot *slots_oldest_idle(Slots *slots, const Slot *spared) noexcept nogil
 cdef int32_t slots_check_integrity(const Slots *slots) noexcept nogil
+
+
+cdef inline int slot_is_recomputing(const Slot *slot) noexcept nogil:
+    """Whether it prefills what its task had before it was suspended, the beginning of its answer included."""
+    return slot.state == SLOT_PREFILLING and slot.sampler != NULL
+
+
+cdef inline int slot_shows_prompt(const Slot *slot) noexcept nogil:
+    """Whether it prefills a prompt whose probabilities are wanted, so that every token needs its logits."""
+    return slot.state == SLOT_PREFILLING and slot.sampler == NULL and slot.task.command.flags & TASK_PROMPT_PROBS != 0

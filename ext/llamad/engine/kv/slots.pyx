@@ -6,6 +6,7 @@ from libc.stdint cimport int32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp, memmove, memset
 
+from llamad.engine.costs.scheduler cimport SPARE_PART
 from llamad.engine.kv.checkpoints cimport (
     Checkpoint, checkpoint_restore, list_cut, list_find, list_free, list_init, list_reaches,
 )
@@ -202,7 +203,10 @@ cdef void slot_clear(Slots *slots, Slot *slot) noexcept nogil:
 
 cdef void slot_take(Slots *slots, Slot *slot, Task *task) noexcept nogil:
     """The idle slot begins to prefill the task's prompt after what it holds, which must be a prefix of it."""
-    slot.n_cached = slot.n_tokens
+    slot.n_cached = slot.n_begun = slot.n_tokens
+    slot.prefill = task.prompt
+    slot.n_prefill = task.command.n_prompt
+    slot.n_shown = 0
     slot.task = task
     slot.state = SLOT_PREFILLING
     slots.n_reused += <uint64_t>slot.n_cached
@@ -220,6 +224,9 @@ cdef void slot_take(Slots *slots, Slot *slot, Task *task) noexcept nogil:
 
 cdef void slot_release(Slots *slots, Slot *slot) noexcept nogil:
     """The slot is idle again and keeps what its sequence holds. The caller has closed task and sampler."""
+    slots.n_suspended -= slot.state == SLOT_SUSPENDED
+    slot.n_held = 0
+    slot.held_entry = 0
     slot.state = SLOT_IDLE
     slot.task = NULL
     slot.sampler = NULL
@@ -320,7 +327,7 @@ cdef int32_t slot_until(const Slot *slot) noexcept nogil:
     for i in range(STOPS_MAX):
         if slot.stops[i] > slot.n_tokens:
             return slot.stops[i]
-    return slot.task.command.n_prompt
+    return slot.n_prefill
 
 
 cdef int32_t slot_room(const Slots *slots, const Slot *slot) noexcept nogil:
@@ -340,6 +347,24 @@ cdef int32_t slots_cells_used(const Slots *slots) noexcept nogil:
     return n
 
 
+cdef int32_t slots_cells_wanted(const Slots *slots) noexcept nogil:
+    """What running tasks hold, and have yet to prefill."""
+    cdef const Slot *slot
+    cdef int32_t i, n = 0
+    for i in range(slots.n):
+        slot = &slots.items[i]
+        if slot.state == SLOT_DECODING:
+            n += slot.n_tokens
+        elif slot.state == SLOT_PREFILLING:
+            n += slot.n_prefill
+    return n
+
+
+cdef int32_t slots_cells_spare(const Slots *slots) noexcept nogil:
+    """Of a unified cache: for the next tokens of all that run, when one more is to run."""
+    return slots.n_cells // SPARE_PART
+
+
 cdef Slot *slots_oldest_idle(Slots *slots, const Slot *spared) noexcept nogil:
     """The idle slot whose prefix was unused for longest; NULL when none but `spared` holds any. Changes nothing."""
     cdef Slot *oldest = NULL
@@ -357,24 +382,26 @@ cdef Slot *slots_oldest_idle(Slots *slots, const Slot *spared) noexcept nogil:
 cdef int32_t slots_check_integrity(const Slots *slots) noexcept nogil:
     """0 when every slot's fields agree with each other, else the number of the first broken rule."""
     cdef const Slot *slot
-    cdef int32_t i, j
+    cdef int32_t i, j, n_suspended = 0
     for i in range(slots.n):
         slot = &slots.items[i]
+        n_suspended += slot.state == SLOT_SUSPENDED
         if slot.id != i:
             return 1
         if (slot.state == SLOT_IDLE) != (slot.task == NULL):
             return 2
         if slot.n_tokens < 0 or slot.n_tokens > slots.n_ctx:
             return 3
-        if slot.state != SLOT_DECODING and slot.sampler != NULL:
+        if slot.sampler != NULL and (slot.state == SLOT_IDLE or (
+                slot.state == SLOT_PREFILLING and slot.prefill != slot.tokens)):
             return 4
-        if slot.state == SLOT_PREFILLING and slot.n_tokens >= slot.task.command.n_prompt:
+        if slot.state == SLOT_PREFILLING and slot.n_tokens >= slot.n_prefill:
             return 5
         if slots.group_n == 1 and (slot.n_pos != slot.n_tokens or slot.n_grouped):
             return 7
         if slot.n_pos > slot.n_tokens or slot.n_pos < slot.n_grouped or slot.n_shared > slot.n_tokens:
             return 8
-        if slot.deferral and (slot.state != SLOT_DECODING or slot.matcher == NULL):
+        if slot.deferral and (slot.state < SLOT_DECODING or slot.matcher == NULL):
             return 9
         if slot.checkpoints.n and slot.checkpoints.items[slot.checkpoints.n - 1].n_tokens > slot.n_tokens:
             return 10
@@ -384,4 +411,10 @@ cdef int32_t slots_check_integrity(const Slots *slots) noexcept nogil:
         for j in range(i):
             if slot.task != NULL and slots.items[j].task == slot.task:
                 return 6
-    return 0
+        if slot.state == SLOT_SUSPENDED and slot.n_tokens or slot.state != SLOT_SUSPENDED and slot.n_held:
+            return 12
+        if slot.held_entry and slot.state != SLOT_SUSPENDED:
+            return 13
+    if n_suspended != slots.n_suspended:
+        return 14
+    return 15 if slots.n_cells and slots_cells_used(slots) > slots.n_cells else 0

@@ -16,13 +16,14 @@ from llamad.base.system cimport load_int
 from llamad.engine.costs.scheduler cimport (
     FALL_RATE, FLASH_TILE, GPU_CHUNK_TOKENS_MIN, LEARN_RATE, RISE_RATE, SLOW_TOKEN_US,
 )
-from llamad.engine.kv.slots cimport SLOT_DECODING, SLOT_PREFILLING, Slot, Slots, slot_room, slot_until
+from llamad.engine.kv.slots cimport (
+    SLOT_DECODING, SLOT_PREFILLING, Slot, Slots, slot_room, slot_shows_prompt, slot_until,
+)
 from llamad.engine.scheduler.fillers cimport fillers_choose
 from llamad.engine.scheduler.padding cimport padding_choose, padding_fits
 from llamad.engine.scheduler.plan cimport PROMPT_OUTPUTS_MAX, Plan, plan_has_output
 from llamad.engine.scheduler.prefill_cpu cimport TURN_DECODE, TURN_PREFILL, prefill_cpu_learn, prefill_cpu_turn
 from llamad.engine.scheduler.prefill_gpu cimport prefill_gpu_goes_first, prefill_gpu_learn, prefill_gpu_tokens
-from llamad.protocol.messages cimport TASK_PROMPT_PROBS
 
 
 cdef int batch_init(Plan *plan, int32_t batch_max, int32_t ubatch, int32_t tokens_max, int32_t can_mix,
@@ -103,7 +104,7 @@ cdef int32_t _budget(const Plan *plan, const Slot *first, int32_t is_alone) noex
         return min(plan.batch_max, max(plan.ubatch, n // plan.ubatch * plan.ubatch))
     n = max(n, _unit(plan))
     if first != NULL:
-        n_rest = first.task.command.n_prompt - first.n_tokens
+        n_rest = first.n_prefill - first.n_tokens
         n = max(n, min(n_rest, _unit(plan) + n_rest % _unit(plan)))
     return min(plan.batch_max, plan.n_decoding + n)
 
@@ -198,7 +199,7 @@ cdef void _choose_prompts(Plan *plan, Slots *slots) noexcept nogil:
     n_left = plan.budget - plan.n_decoding
     while slot != NULL and n_left > 0:
         n_prompt = min(slot_until(slot) - slot.n_tokens, slot_room(slots, slot))
-        with_probs = (slot.task.command.flags & TASK_PROMPT_PROBS) != 0
+        with_probs = slot_shows_prompt(slot)
         if with_probs:
             n_prompt = min(n_prompt, n_outputs)
         if plan.n_prefill_tokens and _stays_alone(plan, n_prompt):
@@ -229,9 +230,9 @@ cdef void _add_separate(Plan *plan, Slots *slots) noexcept nogil:
     for i in range(slots.n):
         slot = &slots.items[i]
         if slot.state == SLOT_PREFILLING and slot.n_planned:
-            end = min(slot.n_tokens + slot.n_planned, slot.task.command.n_prompt - 1)
+            end = min(slot.n_tokens + slot.n_planned, slot.n_prefill - 1)
             for k in range(slot.n_tokens, end):
-                _add(plan, slot, slot.task.prompt[k], slot.n_pos + k - slot.n_tokens, 0)
+                _add(plan, slot, slot.prefill[k], slot.n_pos + k - slot.n_tokens, 0)
         _add_padding(plan, slot)
     plan.n_separate = plan.batch.n_tokens
     if plan.n_separate:
@@ -262,7 +263,7 @@ cdef void batch_fill(Plan *plan, Slots *slots) noexcept nogil:
         plan.n_deferred += load_int(&slot.deferral) != 0
         if slot.state == SLOT_PREFILLING:
             plan.n_prefilling += 1
-            plan.n_prompt_left += slot.task.command.n_prompt - slot.n_tokens
+            plan.n_prompt_left += slot.n_prefill - slot.n_tokens
     _choose_prompts(plan, slots)
     padding_choose(plan, slots)
     fillers_choose(plan, slots)
@@ -276,10 +277,10 @@ cdef void batch_fill(Plan *plan, Slots *slots) noexcept nogil:
         elif slot.state == SLOT_DECODING and slot.n_planned:
             _add(plan, slot, slot.next_token, slot.n_pos, 1)
         elif plan_has_output(plan, slot):
-            n_prompt = slot.task.command.n_prompt
-            with_probs = (slot.task.command.flags & TASK_PROMPT_PROBS) != 0
+            n_prompt = slot.n_prefill
+            with_probs = slot_shows_prompt(slot)
             for k in range(n_prompt - 1 if plan.is_separate else slot.n_tokens, slot.n_tokens + slot.n_planned):
-                _add(plan, slot, slot.task.prompt[k], slot.n_pos + k - slot.n_tokens, with_probs or k == n_prompt - 1)
+                _add(plan, slot, slot.prefill[k], slot.n_pos + k - slot.n_tokens, with_probs or k == n_prompt - 1)
             if slot.n_tokens + slot.n_planned < n_prompt:
                 slot.i_output = -1  # nothing is sampled yet
         if not plan.is_separate:

@@ -85,7 +85,7 @@ cdef int32_t _measure(const Plan *plan, Slots *slots, Chunks *chunks) noexcept n
         if slot.state == SLOT_PREFILLING:
             slot.n_chunk = slot.n_planned
             if plan.is_separate:
-                slot.n_chunk = min(slot.n_chunk, slot.task.command.n_prompt - 1 - slot.n_tokens)
+                slot.n_chunk = min(slot.n_chunk, slot.n_prefill - 1 - slot.n_tokens)
         if slot.n_chunk == 0:
             continue
         chunks.first = i if n == 0 else chunks.first

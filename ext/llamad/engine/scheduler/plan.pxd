@@ -68,7 +68,7 @@ cdef inline int plan_has_output(const Plan *plan, const Slot *slot) noexcept nog
     if slot.n_planned == 0:
         return 0
     return (slot.state == SLOT_DECODING or not plan.is_separate
-            or slot.n_tokens + slot.n_planned == slot.task.command.n_prompt)
+            or slot.n_tokens + slot.n_planned == slot.n_prefill)
 
 
 cdef inline int plan_has_device(const Plan *plan) noexcept nogil:

@@ -18,7 +18,7 @@ from llamad.engine.kv.slots cimport SLOT_PREFILLING, Slot, Slots
 
 cdef int _is_short(const Plan *plan, const Slot *slot) noexcept nogil:
     """Of the whole prompt, with what is prefilled of it already: else the end of every prompt would be short."""
-    cdef int32_t n = slot.task.command.n_prompt - slot.n_cached
+    cdef int32_t n = slot.n_prefill - slot.n_begun
     return n <= SHORT_PROMPT_TOKENS_MAX and n * plan.prefill_token_us <= SHORT_PROMPT_US_MAX
 
 

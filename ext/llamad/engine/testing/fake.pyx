@@ -48,7 +48,7 @@ cdef void _check_batch(FakeModel *model, const llamad_batch *batch) noexcept nog
 cdef int32_t _decode(void *ctx, const llamad_batch *batch) noexcept nogil:
     cdef FakeModel *model = <FakeModel *>ctx
     cdef FakeSeq *seq
-    cdef int32_t i, code, n_rows = 0
+    cdef int32_t i, code, n_rows = 0, n_held = 0
     while load_int(&model.is_blocked):
         store_int(&model.is_waiting, 1)
         sleep_us(1000)
@@ -80,6 +80,9 @@ cdef int32_t _decode(void *ctx, const llamad_batch *batch) noexcept nogil:
         fake_hold(model, seq, fake_new_cell(batch.pos[i], batch.token[i]))
         if batch.output[i]:
             seq.n_told = seq.n_held
+    for i in range(FAKE_SEQS_MAX):
+        n_held += model.seqs[i].n_held
+    model.n_held_max = max(model.n_held_max, n_held)
     return 0
 
 
@@ -404,6 +407,11 @@ cdef class Fake:
     def held(self, seq: int) -> int:
         """How many tokens a sequence holds."""
         return self.model.seqs[seq].n_held
+
+    @property
+    def held_max(self) -> int:
+        """How many tokens all sequences held at most, after a decode."""
+        return self.model.n_held_max
 
     def cells(self, seq: int) -> list[tuple[int, int]]:
         """(position, token) of what a sequence holds, as it was written."""

@@ -1,0 +1,7 @@
+from llamad.engine.kv.slots cimport Slot, Slots
+from llamad.engine.state cimport State
+
+cdef Slot *suspension_choose(Slots *slots) noexcept nogil
+cdef void suspension_suspend(State *state, Slot *slot) noexcept nogil
+cdef int suspension_is_waiting(const Slots *slots) noexcept nogil
+cdef void suspension_run(State *state) noexcept nogil

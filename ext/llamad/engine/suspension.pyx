@@ -1,0 +1,140 @@
+# Owns: running tasks that wait because a unified cache is full: which one, where its state is meanwhile, and when it
+# goes on. Runs on the engine thread, between two steps. With a KV stream for each slot nothing is ever suspended.
+#
+# Admission does not reserve what an answer may become. When the running tasks have outgrown the cache, the youngest is
+# suspended: it keeps its slot, sampler, grammar and text, its state goes to the prompt cache in host memory, and its
+# cells are free. What does not fit there is computed again, from its tokens.
+#
+# Every task comes to its end. The suspended go on in the order of their age, and none is admitted before them; the
+# oldest is never suspended. One that is paused, because its client does not read, is suspended before all others, and
+# none waits for it.
+from libc.stdint cimport int32_t, uint64_t
+
+from llamad.base.system cimport load_int
+from llamad.engine.flush cimport flush_pending
+from llamad.engine.kv.host_cache cimport cache_drop, cache_hold, cache_restore
+from llamad.engine.kv.slots cimport (
+    SLOT_DECODING, SLOT_PREFILLING, SLOT_SUSPENDED, STOPS_MAX, Slot, Slots, slot_clear, slot_is_pending,
+    slots_cells_spare, slots_cells_wanted,
+)
+from llamad.engine.prefix_sharing cimport prefix_make_room
+from llamad.engine.state cimport State
+
+
+# --- suspending -------------------------------------------------------------------------------------------------
+
+cdef int _yields_to(const Slot *slot, const Slot *other) noexcept nogil:
+    """Whether the slot's task is suspended before the other's."""
+    if slot.task.is_paused != other.task.is_paused:
+        return slot.task.is_paused
+    return slot.task.command.id > other.task.command.id
+
+
+cdef Slot *suspension_choose(Slots *slots) noexcept nogil:
+    """The task to suspend; NULL where fewer than two run, because one alone always has room. Changes nothing."""
+    cdef Slot *slot
+    cdef Slot *chosen = NULL
+    cdef int32_t i, n = 0
+    for i in range(slots.n):
+        slot = &slots.items[i]
+        if slot.state == SLOT_PREFILLING or slot.state == SLOT_DECODING:
+            n += 1
+            if chosen == NULL or _yields_to(slot, chosen):
+                chosen = slot
+    return chosen if n > 1 else NULL
+
+
+cdef uint64_t _save(State *state, Slot *slot) noexcept nogil:
+    """The entry of the prompt cache with the slot's state; 0: there is none."""
+    if state.cache.bytes_max == 0 or state.slots.group_n > 1:
+        return 0  # grouped positions do not come back
+    if slot_is_pending(&state.slots, slot) and flush_pending(state, slot) < 0:
+        return 0
+    return cache_hold(&state.cache, &state.slots, slot)
+
+
+cdef void suspension_suspend(State *state, Slot *slot) noexcept nogil:
+    """The running task waits, and its cells are free."""
+    cdef int32_t n_held = slot.n_tokens
+    slot.held_entry = _save(state, slot)
+    slot_clear(&state.slots, slot)
+    slot.n_held = n_held
+    slot.held_state = slot.state
+    slot.state = SLOT_SUSPENDED
+    state.slots.n_suspended += 1
+    state.stats.n_suspensions += 1
+
+
+# --- going on ---------------------------------------------------------------------------------------------------
+
+cdef Slot *_oldest(Slots *slots) noexcept nogil:
+    """The suspended task that goes on next; NULL without one."""
+    cdef Slot *slot
+    cdef Slot *oldest = NULL
+    cdef int32_t i
+    for i in range(slots.n):
+        slot = &slots.items[i]
+        if slot.state == SLOT_SUSPENDED and not slot.task.is_paused:
+            if oldest == NULL or slot.task.command.id < oldest.task.command.id:
+                oldest = slot
+    return oldest
+
+
+cdef int suspension_is_waiting(const Slots *slots) noexcept nogil:
+    """Whether a suspended task waits for room."""
+    return slots.n_suspended > 0 and _oldest(<Slots *>slots) != NULL
+
+
+cdef int _can_resume(const State *state, const Slot *slot) noexcept nogil:
+    """Whether there is room for what the task held, or has to prefill, and for some steps of all that run."""
+    cdef int32_t n_running = slots_cells_wanted(&state.slots)
+    cdef int32_t n_own = slot.n_prefill if slot.held_state == SLOT_PREFILLING else slot.n_held + 1
+    if load_int(&slot.deferral):
+        return 0  # its token comes first
+    return n_running == 0 or n_running + n_own + slots_cells_spare(&state.slots) <= state.slots.n_cells
+
+
+cdef int _restore(State *state, Slot *slot) noexcept nogil:
+    """Whether the slot's sequence is again what it was. The entry is gone then, and otherwise."""
+    cdef int is_restored = 0
+    if slot.held_entry == 0:
+        return slot.n_held == 0
+    if flush_pending(state, slot) == 0 and prefix_make_room(state, slot, slot.n_held):
+        is_restored = cache_restore(&state.cache, &state.slots, slot, slot.held_entry) == 0
+    cache_drop(&state.cache, slot.held_entry)
+    slot.held_entry = 0
+    return is_restored
+
+
+cdef void _compute_again(State *state, Slot *slot) noexcept nogil:
+    """The empty slot prefills what it held, and where it was decoding also the token that came next."""
+    cdef int32_t i
+    state.stats.n_recomputed += <uint64_t>slot.n_held
+    slot.n_begun = slot.n_looked = 0
+    if slot.held_state == SLOT_DECODING:
+        slot.tokens[slot.n_held] = slot.next_token
+        slot.prefill = slot.tokens
+        slot.n_prefill = slot.n_held + 1
+        for i in range(STOPS_MAX):
+            slot.stops[i] = 0
+    slot.state = SLOT_PREFILLING
+
+
+cdef void _resume(State *state, Slot *slot) noexcept nogil:
+    if _restore(state, slot):
+        slot.state = slot.held_state
+    else:
+        _compute_again(state, slot)
+    slot.n_held = 0
+    state.slots.n_suspended -= 1
+
+
+cdef void suspension_run(State *state) noexcept nogil:
+    """Before new tasks are admitted: the oldest suspended task goes on, if it can; one in a turn, because a state takes
+    its time."""
+    cdef Slot *slot
+    if state.slots.n_suspended == 0:
+        return
+    slot = _oldest(&state.slots)
+    if slot != NULL and _can_resume(state, slot):
+        _resume(state, slot)

@@ -1,0 +1,161 @@
+"""Requests that outgrow a shared KV cache, over the fake model: the youngest waits and goes on, and none is cut. Without
+a script the fake counts upwards from the last byte, so that a task's text shows whether it went on where it was."""
+
+import pytest
+from llamad.base.clock import clock_us
+from llamad.client.action import ACTION_ERASE, RESULT_BUSY, RESULT_DONE
+from llamad.engine.testing.fake import Fake
+from support.engine_harness import DONE, FAILED, FAILURE_ABORTED, FAILURE_DEADLINE, FAILURE_DECODE, PROMPT, Harness
+
+N_CELLS = 256
+MANY = 1 << 20
+
+
+
+def shared(fake=None, *, n_slots=4, cache_bytes=MANY, **options):
+    fake = fake or Fake(n_ctx=N_CELLS, unified=True)
+    return Harness(fake, n_slots=n_slots, n_ctx=N_CELLS, n_cells=N_CELLS, cache_bytes=cache_bytes, **options)
+
+
+def prompt(i, n=70):
+    return bytes([97 + i]) * n
+
+
+def counted(i, n):
+    """What the fake writes behind prompt(i)."""
+    return bytes((98 + i + k) % 256 for k in range(n))
+
+
+def hold(h, tasks):
+    """Returns when a task is suspended; the fake is blocked then."""
+    h.until(lambda: h.port.stats()["n_suspended"] > 0)
+    h.catch()
+    return [task for task in tasks if h.port.slots()[h.slot(task)][0] == 3]
+
+
+@pytest.mark.parametrize("cache_bytes", [MANY, 0, 4096], ids=["saved", "recomputed", "some of both"])
+@pytest.mark.parametrize("can_cut", [True, False], ids=["can be cut", "recurrent"])
+def test_no_task_is_cut_and_all_write_what_they_would_alone(cache_bytes, can_cut):
+    fake = Fake(n_ctx=N_CELLS, unified=True, can_cut=can_cut, decode_us=100)
+    with shared(fake, cache_bytes=cache_bytes, can_share=can_cut) as h:
+        tasks = [h.submit(prompt(i), n_predict=150) for i in range(6)]
+        h.wait(*tasks)
+        for i, task in enumerate(tasks):
+            assert h.text(task) == counted(i, 150)
+            assert (h.end(task)[0], h.end(task)[7], h.end(task)[9]) == (DONE, 150, False)
+        stats = h.stats()
+        assert stats["n_suspensions"] > 0
+        assert stats["n_suspended"] == 0
+        assert (stats["n_recomputed"] > 0) is (cache_bytes < MANY)
+        assert fake.held_max <= N_CELLS
+        ends = [task for kind, task in h.order if kind == DONE]
+        assert ends[0] == tasks[0], "the oldest runs to its end"
+
+
+def test_nothing_is_admitted_before_the_suspended_go_on():
+    with shared(Fake(n_ctx=N_CELLS, unified=True, decode_us=200)) as h:
+        tasks = [h.submit(prompt(i), n_predict=150) for i in range(3)]
+        assert hold(h, tasks) == [tasks[2]]
+        late = h.submit(b"short", n_predict=1)
+        h.fake.block(False)
+        h.wait(*tasks, late)
+        ends = [task for kind, task in h.order if kind == DONE]
+        assert ends.index(tasks[0]) < ends.index(late)
+        assert h.text(tasks[2]) == counted(2, 150)
+
+
+@pytest.mark.parametrize("cache_bytes", [MANY, 0], ids=["saved", "recomputed"])
+def test_a_prompt_that_is_being_read_waits_as_well(cache_bytes):
+    """It has room when it is admitted, but not while the answer before it grows. Its probabilities are sent once."""
+    options = {"n_ctx": 4096, "n_cells": 4096, "step_tokens_max": 5, "cache_bytes": cache_bytes}
+    with Harness(Fake(n_ctx=4096, unified=True, decode_us=200), **options) as h:
+        first = h.submit(prompt(0), n_predict=1000)
+        second = h.submit(prompt(1, 3600), n_predict=10, n_probs=1, prompt_probs=True)
+        assert hold(h, [first, second]) == [second]
+        assert h.tokens(second) == []
+        h.fake.block(False)
+        h.wait(first, second)
+        assert (h.text(first), h.text(second)) == (counted(0, 1000), counted(1, 10))
+        shown = [token for event in h.events[second] if event[0] == PROMPT for token in event[2]]
+        assert shown == [101] * 3600
+
+
+def test_a_suspended_task_is_aborted_or_runs_out_of_time():
+    with shared(Fake(n_ctx=N_CELLS, unified=True, decode_us=200)) as h:
+        tasks = [h.submit(prompt(i), n_predict=150) for i in range(2)]
+        tasks.append(h.submit(prompt(2), n_predict=150, deadline_us=clock_us() + 2_000_000))
+        assert hold(h, tasks) == [tasks[2]]
+        h.port.pause(tasks[0])
+        h.port.pause(tasks[1])
+        h.fake.block(False)
+        h.wait(tasks[2])
+        assert h.end(tasks[2])[:3] == (FAILED, tasks[2], FAILURE_DEADLINE)
+        h.port.resume(tasks[0])
+        h.port.resume(tasks[1])
+        h.until(lambda: h.port.stats()["n_suspended"] > 0)
+        h.port.abort(tasks[1])
+        h.wait(*tasks)
+        assert h.text(tasks[0]) == counted(0, 150)
+        assert h.stats()["n_suspended"] == 0
+
+
+def test_actions_wait_for_a_suspended_task():
+    with shared(Fake(n_ctx=N_CELLS, unified=True, decode_us=200)) as h:
+        tasks = [h.submit(prompt(i), n_predict=150) for i in range(3)]
+        (youngest,) = hold(h, tasks)
+        at_once = h.act(ACTION_ERASE, h.slot(youngest), nowait=True)
+        later = h.act(ACTION_ERASE, h.slot(youngest))
+        h.fake.block(False)
+        assert h.done(at_once).result == RESULT_BUSY
+        assert h.done(later).result == RESULT_DONE
+        assert h.end(youngest) is not None
+        h.wait(*tasks)
+        assert h.text(youngest) == counted(2, 150)
+
+
+def test_a_task_whose_client_does_not_read_is_suspended_first_and_nobody_waits_for_it():
+    with shared(Fake(n_ctx=N_CELLS, unified=True, decode_us=200)) as h:
+        tasks = [h.submit(prompt(i), n_predict=150) for i in range(3)]
+        h.wait_first(tasks[0])
+        h.port.pause(tasks[0])
+        assert hold(h, tasks) == [tasks[0]]
+        late = h.submit(prompt(3), n_predict=20)
+        h.fake.block(False)
+        h.wait(tasks[1], tasks[2], late)
+        assert h.end(tasks[0]) is None
+        h.port.resume(tasks[0])
+        h.wait(tasks[0])
+        assert [h.text(task) for task in tasks] == [counted(i, 150) for i in range(3)]
+
+
+def test_a_failed_decode_fails_what_runs_and_not_what_waits():
+    with shared(Fake(n_ctx=N_CELLS, unified=True, decode_us=200)) as h:
+        tasks = [h.submit(prompt(i), n_predict=150) for i in range(3)]
+        assert hold(h, tasks) == [tasks[2]]
+        h.fake.fail_next(-3)
+        h.fake.block(False)
+        h.wait(*tasks)
+        assert [h.end(task)[:3] for task in tasks[:2]] == [(FAILED, task, FAILURE_DECODE) for task in tasks[:2]]
+        assert h.text(tasks[2]) == counted(2, 150)
+
+
+def test_a_full_context_is_shifted_before_and_after():
+    with shared(Fake(n_ctx=N_CELLS, unified=True, decode_us=50)) as h:
+        tasks = [h.submit(prompt(i), n_predict=400) for i in range(3)]
+        h.wait(*tasks)
+        assert [h.text(task) for task in tasks] == [counted(i, 400) for i in range(3)]
+        assert h.stats()["n_suspensions"] > 0
+
+
+def test_the_engine_stops_with_tasks_suspended():
+    with shared(Fake(n_ctx=N_CELLS, unified=True, decode_us=200)) as h:
+        tasks = [h.submit(prompt(i), n_predict=150) for i in range(3)]
+        hold(h, tasks)
+    assert {h.end(task)[2] for task in tasks} == {FAILURE_ABORTED}
+
+
+def test_slots_with_a_stream_of_their_own_are_never_suspended():
+    with Harness(Fake(n_ctx=N_CELLS), n_ctx=N_CELLS, cache_bytes=MANY) as h:
+        tasks = [h.submit(prompt(i), n_predict=150) for i in range(4)]
+        h.wait(*tasks)
+        assert h.stats()["n_suspensions"] == 0
