@@ -1,15 +1,23 @@
-"""Requests that outgrow a shared KV cache, over the fake model: the youngest waits and goes on, and none is cut. Without
-a script the fake counts upwards from the last byte, so that a task's text shows whether it went on where it was."""
+"""Requests that outgrow a shared KV cache, over the fake model: the youngest waits and goes on, and none is cut.
+Without a script the fake counts upwards from the last byte: a task's text shows whether it went on where it was."""
 
 import pytest
+from support.engine_harness import (
+    DONE,
+    FAILED,
+    FAILURE_ABORTED,
+    FAILURE_DEADLINE,
+    FAILURE_DECODE,
+    PROMPT,
+    Harness,
+)
+
 from llamad.base.clock import clock_us
 from llamad.client.action import ACTION_ERASE, RESULT_BUSY, RESULT_DONE
 from llamad.engine.testing.fake import Fake
-from support.engine_harness import DONE, FAILED, FAILURE_ABORTED, FAILURE_DEADLINE, FAILURE_DECODE, PROMPT, Harness
 
 N_CELLS = 256
 MANY = 1 << 20
-
 
 
 def shared(fake=None, *, n_slots=4, cache_bytes=MANY, **options):
@@ -135,7 +143,9 @@ def test_a_failed_decode_fails_what_runs_and_not_what_waits():
         h.fake.fail_next(-3)
         h.fake.block(False)
         h.wait(*tasks)
-        assert [h.end(task)[:3] for task in tasks[:2]] == [(FAILED, task, FAILURE_DECODE) for task in tasks[:2]]
+        assert [h.end(task)[:3] for task in tasks[:2]] == [
+            (FAILED, task, FAILURE_DECODE) for task in tasks[:2]
+        ]
         assert h.text(tasks[2]) == counted(2, 150)
 
 

@@ -128,8 +128,8 @@ cdef void _fail_all(State *state, int32_t failure) noexcept nogil:
 
 
 cdef void _rebuild(State *state, int32_t code) noexcept nogil:
-    """A decode failed: the running requests fail, and a new context replaces the old one. Where there is none to be had, only a
-    new process can help (a device that was lost, memory that is gone): this one ends."""
+    """A decode failed: the running requests fail, and a new context replaces the old one. Where there is none to be
+    had, only a new process can help (a device that was lost, memory that is gone): this one ends."""
     state.stats.n_decode_failures += 1
     _fail_running(state, FAILURE_DECODE, code)
     if state.table.rebuild(state.ctx) != 0:

@@ -6,7 +6,9 @@ from libc.stdint cimport int32_t, int64_t, uint64_t
 from llamad.base.system cimport load_int, now_us, store_int, take_int
 from llamad.engine.costs.scheduler cimport LOOP_WAKE_US
 from llamad.engine.events cimport emit_progress, finish_done, finish_failed
-from llamad.engine.kv.slots cimport DEFERRAL_NONE, SAMPLED_NOTHING, SLOT_DECODING, SLOT_PREFILLING, Slot, slot_is_recomputing
+from llamad.engine.kv.slots cimport (
+    DEFERRAL_NONE, SAMPLED_NOTHING, SLOT_DECODING, SLOT_PREFILLING, Slot, slot_is_recomputing,
+)
 from llamad.engine.kv.task_queue cimport Task
 from llamad.engine.prompt_probs cimport take_prompt_probs
 from llamad.engine.sampler.logits_row cimport row_maxima

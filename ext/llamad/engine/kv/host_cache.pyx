@@ -250,7 +250,8 @@ cdef void _spent(Cache *cache, int64_t t_start) noexcept nogil:
 
 
 cdef void cache_save(Cache *cache, Slots *slots, const Slot *slot) noexcept nogil:
-    """Keeps the slot's state, if there is room for it beside pinned and held entries. Nothing may be pending for the slot."""
+    """Keeps the slot's state, if there is room for it beside pinned and held entries. Nothing may be pending for the
+    slot."""
     cdef int64_t t_start = now_us()
     cdef size_t n_tokens = <size_t>slot.n_tokens * sizeof(int32_t), capacity = 0
     cdef size_t n_state = slots.table.state_size(slots.ctx, slot.id, 0)
