@@ -97,7 +97,7 @@ SAYS = st.builds(
     Say,
     talk=st.integers(0, TALKS - 1),
     n=st.integers(1, 20) | st.integers(60, 200),
-    n_predict=st.integers(0, 6),
+    n_predict=st.integers(0, 6) | st.integers(0, 6) | st.integers(60, 200),
     slot=st.sampled_from([-1, -1, -1, 0, 1, 2, 3]),
     is_waited_for=st.booleans(),
     cache_prompt=st.sampled_from([True] * 7 + [False]),
@@ -202,16 +202,17 @@ class World:
         prompt = self.texts[step.talk] + more(step.talk, len(self.texts[step.talk]), step.n)
         if len(prompt) + 8 > N_CTX:
             prompt = begin(step.talk)
-        self.texts[step.talk] = prompt + counted(prompt, step.n_predict)
+        n_predict = min(step.n_predict, N_CTX - 2 - len(prompt))
+        self.texts[step.talk] = prompt + counted(prompt, n_predict)
         slot = step.slot if step.slot < self.layout.n_slots else -1
         options = {
-            "n_predict": step.n_predict,
+            "n_predict": n_predict,
             "owner": owner,
             "id_slot": slot,
             "wake": not self.is_gathering,
         }
         told = Told(
-            self.h.submit(prompt, cache_prompt=step.cache_prompt, **options), prompt, step.n_predict, owner
+            self.h.submit(prompt, cache_prompt=step.cache_prompt, **options), prompt, n_predict, owner
         )
         self.tasks.append(told)
         self.seen[owner].append(tokens_of(self.texts[step.talk]))
@@ -344,6 +345,8 @@ def test_the_fake_was_used_as_meant():
         "n_saves",
         "n_restores",
         "n_decode_failures",
+        "n_suspensions",
+        "n_recomputed",
     )
     assert all(TOTALS[name] for name in wanted), TOTALS
 

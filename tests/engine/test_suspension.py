@@ -1,6 +1,8 @@
 """Requests that outgrow a shared KV cache, over the fake model: the youngest waits and goes on, and none is cut.
 Without a script the fake counts upwards from the last byte: a task's text shows whether it went on where it was."""
 
+import time
+
 import pytest
 from support.engine_harness import (
     DONE,
@@ -88,23 +90,28 @@ def test_a_prompt_that_is_being_read_waits_as_well(cache_bytes):
         assert shown == [101] * 3600
 
 
-def test_a_suspended_task_is_aborted_or_runs_out_of_time():
+def test_a_suspended_task_is_aborted():
+    with shared(Fake(n_ctx=N_CELLS, unified=True, decode_us=200)) as h:
+        tasks = [h.submit(prompt(i), n_predict=150) for i in range(3)]
+        assert hold(h, tasks) == [tasks[2]]
+        h.port.abort(tasks[2])
+        h.fake.block(False)
+        h.wait(*tasks)
+        assert h.end(tasks[2])[:3] == (FAILED, tasks[2], FAILURE_ABORTED)
+        assert [h.text(task) for task in tasks[:2]] == [counted(i, 150) for i in range(2)]
+        assert h.stats()["n_suspended"] == 0
+
+
+def test_a_suspended_task_runs_out_of_time():
     with shared(Fake(n_ctx=N_CELLS, unified=True, decode_us=200)) as h:
         tasks = [h.submit(prompt(i), n_predict=150) for i in range(2)]
-        tasks.append(h.submit(prompt(2), n_predict=150, deadline_us=clock_us() + 2_000_000))
+        tasks.append(h.submit(prompt(2), n_predict=150, deadline_us=clock_us() + 1_000_000))
         assert hold(h, tasks) == [tasks[2]]
-        h.port.pause(tasks[0])
-        h.port.pause(tasks[1])
+        time.sleep(1)
         h.fake.block(False)
-        h.wait(tasks[2])
-        assert h.end(tasks[2])[:3] == (FAILED, tasks[2], FAILURE_DEADLINE)
-        h.port.resume(tasks[0])
-        h.port.resume(tasks[1])
-        h.until(lambda: h.port.stats()["n_suspended"] > 0)
-        h.port.abort(tasks[1])
         h.wait(*tasks)
-        assert h.text(tasks[0]) == counted(0, 150)
-        assert h.stats()["n_suspended"] == 0
+        assert h.end(tasks[2])[:3] == (FAILED, tasks[2], FAILURE_DEADLINE)
+        assert [h.text(task) for task in tasks[:2]] == [counted(i, 150) for i in range(2)]
 
 
 def test_actions_wait_for_a_suspended_task():
@@ -134,6 +141,19 @@ def test_a_task_whose_client_does_not_read_is_suspended_first_and_nobody_waits_f
         h.port.resume(tasks[0])
         h.wait(tasks[0])
         assert [h.text(task) for task in tasks] == [counted(i, 150) for i in range(3)]
+
+
+def test_a_task_that_is_suspended_takes_the_place_of_one_whose_client_stops_reading():
+    with shared(Fake(n_ctx=N_CELLS, unified=True, decode_us=200), n_slots=2) as h:
+        tasks = [h.submit(prompt(i), n_predict=150) for i in range(2)]
+        assert hold(h, tasks) == [tasks[1]]
+        h.port.pause(tasks[0])
+        h.fake.block(False)
+        h.wait(tasks[1])
+        assert h.end(tasks[0]) is None
+        h.port.resume(tasks[0])
+        h.wait(tasks[0])
+        assert [h.text(task) for task in tasks] == [counted(i, 150) for i in range(2)]
 
 
 def test_a_failed_decode_fails_what_runs_and_not_what_waits():

@@ -80,6 +80,17 @@ cdef Slot *_oldest(Slots *slots) noexcept nogil:
     return oldest
 
 
+cdef Slot *_paused(Slots *slots) noexcept nogil:
+    """A running task whose client does not read; NULL without one."""
+    cdef Slot *slot
+    cdef int32_t i
+    for i in range(slots.n):
+        slot = &slots.items[i]
+        if (slot.state == SLOT_PREFILLING or slot.state == SLOT_DECODING) and slot.task.is_paused:
+            return slot
+    return NULL
+
+
 cdef int suspension_is_waiting(const Slots *slots) noexcept nogil:
     """Whether a suspended task waits for room."""
     return slots.n_suspended > 0 and _oldest(<Slots *>slots) != NULL
@@ -130,11 +141,17 @@ cdef void _resume(State *state, Slot *slot) noexcept nogil:
 
 
 cdef void suspension_run(State *state) noexcept nogil:
-    """Before new tasks are admitted: the oldest suspended task goes on, if it can; one in a turn, because a state takes
-    its time."""
+    """Before new tasks are admitted: the oldest suspended task goes on, if it can, in the place of paused ones if need
+    be. One in a turn, because a state takes its time."""
     cdef Slot *slot
+    cdef Slot *paused
     if state.slots.n_suspended == 0:
         return
     slot = _oldest(&state.slots)
-    if slot != NULL and _can_resume(state, slot):
+    while slot != NULL and not _can_resume(state, slot):
+        paused = _paused(&state.slots)
+        if paused == NULL or load_int(&slot.deferral):
+            return
+        suspension_suspend(state, paused)
+    if slot != NULL:
         _resume(state, slot)
