@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from llamad import __version__, logs
+from llamad.base import model_file
 from llamad.flags.help import help_text
 from llamad.flags.parse import FlagError, parse
 from llamad.flags.settings import Settings
@@ -44,6 +45,9 @@ def read(arguments: Sequence[str], environment: Mapping[str, str]) -> tuple[Sett
             f" (the default, {settings.model}, does not exist)",
             2,
         )
+    reason = model_file.refusal(settings.model)
+    if reason is not None:
+        return _refused(reason, 1)
     try:
         return settings, bind(settings.hosts, settings.port, settings.reuse_port)
     except OSError as error:

@@ -15,6 +15,7 @@ import ssl
 import time
 from pathlib import Path
 
+from llamad import systemd
 from llamad.api.app import Api
 from llamad.api.service.auth import read_keys
 from llamad.api.service.service import Service
@@ -87,6 +88,13 @@ def tls_context(settings: Settings) -> ssl.SSLContext | None:
     return context
 
 
+async def _tell_loading() -> None:
+    """Until it is cancelled."""
+    while systemd.is_told():
+        systemd.still_loading()
+        await asyncio.sleep(systemd.TELL_SECONDS)
+
+
 class Daemon:
     """The front process. Tests with a model of their own pass `host`; `engine` is one that was started already, `bound`
     the listening sockets."""
@@ -125,6 +133,9 @@ class Daemon:
         )
         self.address = ""
         self._stop = asyncio.Event()
+        self._status = 0
+        if settings.exit_on_load_failure or systemd.is_told():
+            self.host.failed = self._give_up
 
     async def start(self) -> None:
         """Listen first, so that /health answers at once; the model loads in the background."""
@@ -150,7 +161,16 @@ class Daemon:
         log.info(
             "draining: no new requests, grace period of %g s for running ones", self.settings.drain_seconds
         )
+        systemd.tell("STOPPING=1")
         self.host.drain()
+        self._stop.set()
+
+    def _give_up(self) -> None:
+        """The model failed, and whoever supervises this process is to know."""
+        log.error(
+            "exiting: %s", "--exit-on-load-failure" if self.settings.exit_on_load_failure else "systemd waits"
+        )
+        self._status = 1
         self._stop.set()
 
     async def run(self) -> int:
@@ -168,10 +188,14 @@ class Daemon:
         await self.close()
         for task in background:
             task.cancel()
-        return 0
+        return self._status
 
     async def _load(self) -> None:
+        telling = asyncio.ensure_future(_tell_loading())
         await self.host.load()
+        telling.cancel()
+        if self.host.state is State.READY:
+            systemd.tell("READY=1", "STATUS=ready")
         # What exists now lives until the end: scanning it for garbage would only stall every stream.
         gc.freeze()
 

@@ -154,6 +154,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     endpoint_metrics: bool
     endpoint_props: bool
     drain_seconds: float
+    exit_on_load_failure: bool
     ping_seconds: float  # 0 or less: no pings
 
     # limits of the HTTP layer

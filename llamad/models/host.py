@@ -77,6 +77,7 @@ class Host:
         # Called when an engine serves, before any request sees it. May raise LoadError.
         self.engine_ready: Callable[[Engine], Awaitable[None]] | None = None
         self.engine_ended: Callable[[], None] | None = None
+        self.failed: Callable[[], None] | None = None  # called when it gives up
         self._process = process  # if one has begun already
         self._markers: list[str] = []
         self._vocab: tuple[FileId, Vocab] | None = None
@@ -97,9 +98,12 @@ class Host:
     def fail(self, error: str) -> None:
         """The model cannot be served; the daemon keeps running and answers with this reason."""
         self.error = error
-        if not self._is_draining:
-            self.state = State.FAILED
         log.error("%s", error)
+        if self._is_draining:
+            return
+        self.state = State.FAILED
+        if self.failed is not None:
+            self.failed()
 
     def drain(self) -> None:
         """No new requests from now on."""

@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 from llamad._llama import ffi, lib
+from llamad.base import model_file
 from llamad.engine.loading import memory, placement
 from llamad.engine.loading.gguf_rules import check_gguf
 from llamad.flags.settings import Settings
@@ -76,19 +77,11 @@ def _load_mode(settings: Settings) -> int:
     return int(lib.LLAMA_LOAD_MODE_MLOCK if settings.mlock else lib.LLAMA_LOAD_MODE_NONE)
 
 
-def _check_file(path: str) -> None:
-    try:
-        with open(path, "rb") as file:
-            magic = file.read(4)
-    except OSError as error:
-        raise LoadError(f"{path}: {error.strerror}; -m names a GGUF file") from None
-    if magic != b"GGUF":
-        raise LoadError(f"{path} is not a GGUF file; convert it with llama.cpp's convert_hf_to_gguf.py")
-
-
 def open_model(settings: Settings, n_threads: int, loading: Loading) -> Any:
     """The model's handle. Raises LoadError."""
-    _check_file(settings.model)
+    refusal = model_file.refusal(settings.model)
+    if refusal is not None:
+        raise LoadError(refusal)
     _backend(settings)
     check_gguf(settings, lambda: settings.devices != ("none",) and memory.has_gpu(), loading.begin)
     # What the parameters point to is kept alive until llama.cpp has read it.

@@ -175,6 +175,15 @@ READY_FLAGS: tuple[Flag, ...] = (
         metavar="SECONDS",
         help="Grace period for running requests after SIGTERM or SIGINT.",
     ),
+    flag(
+        names=("--exit-on-load-failure",),
+        env=("LLAMA_ARG_EXIT_ON_LOAD_FAILURE",),
+        dest="exit_on_load_failure",
+        kind=Switch(),
+        default=False,
+        help="Exit with status 1 when the model cannot be served, instead of answering 500 with the reason; always so"
+        " under systemd's Type=notify.",
+    ),
 )
 
 OTHER_FLAGS: tuple[Flag, ...] = (
