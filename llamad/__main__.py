@@ -21,6 +21,10 @@ def main() -> int:
     """Exit status: 0 after a signal, 1 if it cannot start, 2 for wrong flags."""
     # After a crash in native code the log has the Python stacks of all threads.
     faulthandler.enable()
+    if sys.argv[1:2] == ["check"]:
+        from llamad import check
+
+        return check.main(sys.argv[2:], os.environ)
     engine = _engine()
 
     from llamad import command_line

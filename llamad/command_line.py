@@ -24,11 +24,7 @@ def read(arguments: Sequence[str], environment: Mapping[str, str]) -> tuple[Sett
     except FlagError as error:
         return _refused(str(error), 2)
     if parsed.action is not Action.RUN:
-        try:
-            print(_asked(parsed.action), end="", flush=True)
-        except BrokenPipeError:  # `llamad --help | head`
-            os._exit(0)
-        return 0
+        return answer(parsed.action)
     settings = parsed.settings
     try:
         logs.setup(settings)
@@ -54,13 +50,21 @@ def read(arguments: Sequence[str], environment: Mapping[str, str]) -> tuple[Sett
         return _refused(refusal(error), 1)
 
 
+def answer(action: Action) -> int:
+    """Says what is asked for instead of a server."""
+    try:
+        print(_asked(action), end="", flush=True)
+    except BrokenPipeError:  # `llamad --help | head`
+        os._exit(0)
+    return 0
+
+
 def _refused(reason: str, status: int) -> int:
     print(f"llamad: {reason}", file=sys.stderr)
     return status
 
 
 def _asked(action: Action) -> str:
-    """What the command line asks for instead of a server."""
     if action is Action.HELP:
         return help_text(shutil.get_terminal_size((100, 24)).columns)
     if action is Action.COMPLETION:

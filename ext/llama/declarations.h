@@ -76,6 +76,7 @@ struct llama_model_params {
     bool check_tensors;
     bool use_extra_bufts;
     bool no_host;
+    bool no_alloc;
     ...;
 };
 struct llama_context_params {

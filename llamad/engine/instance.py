@@ -36,16 +36,7 @@ class Instance:
 
     def description(self) -> Loaded:
         """What the front must know to serve it."""
-        loaded, vectors = self.loaded, self.loaded.vectors
-        return Loaded(
-            info=loaded.info,
-            n_ctx=loaded.n_ctx,
-            n_ctx_slot=loaded.n_ctx_slot,
-            can_generate=loaded.can_generate,
-            vectors=vectors.info if vectors is not None else None,
-            vectors_pack=(vectors.n_pack, vectors.n_seq_max) if vectors is not None else (0, 0),
-            suppressed_tokens=loaded.suppressed_tokens(),
-        )
+        return self.loaded.description()
 
     def prepare(self) -> Ready:
         """Compute once, so that the first request meets warm caches and a model that cannot fails now."""

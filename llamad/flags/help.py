@@ -24,6 +24,9 @@ def help_text(width: int = 80) -> str:
     width = max(width, 40)
     lines = [
         *textwrap.wrap("Usage: llamad -m MODEL.gguf [flags]", width),
+        *textwrap.wrap("       llamad check [--json] -m MODEL.gguf [flags]", width),
+        "",
+        *textwrap.wrap("`check` says what would be served and on what memory, and serves nothing.", width),
         "",
         *textwrap.wrap(
             "A value follows its flag as the next argument or after '='. The environment variable in brackets does "

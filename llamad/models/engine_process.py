@@ -36,6 +36,13 @@ STOP_SECONDS = 1.0
 LAST_WORDS_SECONDS = 1.0
 
 
+def environment() -> dict[str, str]:
+    """For a child that is to import this very package."""
+    folder = os.path.dirname(os.path.dirname(llamad.__file__))
+    path = os.pathsep.join([folder, *filter(None, [os.environ.get("PYTHONPATH")])])
+    return {**os.environ, "PYTHONPATH": path}
+
+
 class EngineProcess:
     """A process without a model until begin(). Raises OSError where the system has no more processes, descriptors or
     shared memory."""
@@ -105,12 +112,10 @@ class EngineProcess:
             (os.POSIX_SPAWN_DUP2, log_fd, 2),
             *((os.POSIX_SPAWN_DUP2, fd, process.CONTROL_FD + i) for i, fd in enumerate(own)),
         ]
-        folder = os.path.dirname(os.path.dirname(llamad.__file__))
-        path = os.pathsep.join([folder, *filter(None, [os.environ.get("PYTHONPATH")])])
         return os.posix_spawn(
             sys.executable,
             [sys.executable, "-P", "-m", "llamad.engine"],
-            {**os.environ, "PYTHONPATH": path},
+            environment(),
             file_actions=actions,
             setpgroup=0,  # a terminal's ^C is for the front
         )

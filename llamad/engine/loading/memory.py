@@ -93,7 +93,7 @@ def estimate(settings: Settings, handle: Any) -> tuple[int, int]:
     return cell_bytes(settings, handle) * n_cells, outputs + compute
 
 
-def _host_free() -> int:
+def host_free() -> int:
     """Bytes this process may still allocate: the machine's, and the cgroup's if one limits it."""
     free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     try:
@@ -121,13 +121,13 @@ def cache_ram_bytes(settings: Settings) -> int:
     if settings.cache_ram == 0 or settings.grp_attn_n > 1:
         return 0
     wanted = settings.cache_ram << 20
-    return min(wanted, max(0, _host_free() // 2))
+    return min(wanted, max(0, host_free() // 2))
 
 
 def checkpoint_bytes(settings: Settings) -> int:
     """Bytes for context checkpoints: half of --cache-ram, in which they count; without it, a share of what is free."""
     if settings.cache_ram == 0:
-        return min(CHECKPOINT_BYTES_MAX, max(0, _host_free() // 4))
+        return min(CHECKPOINT_BYTES_MAX, max(0, host_free() // 4))
     return cache_ram_bytes(settings) // 2
 
 
@@ -170,7 +170,7 @@ def _places(settings: Settings) -> tuple[str, int]:
         found = gpus(settings)
         if found:
             return ", ".join(found), sum(found.values())
-    return "this machine", _host_free()
+    return "this machine", host_free()
 
 
 def _gib(n: int) -> str:

@@ -12,6 +12,7 @@ from llamad.engine.loading import memory, vectors
 from llamad.engine.loading.opening import Loading, open_model
 from llamad.engine.loading.vectors import Vectors
 from llamad.flags.settings import Settings
+from llamad.protocol.control_messages import Loaded
 from llamad.protocol.errors import LoadError
 from llamad.protocol.model_info import ModelInfo
 from llamad.tokenizer.vocab import Vocab
@@ -62,6 +63,19 @@ class LoadedModel:
     @property
     def can_generate(self) -> bool:
         return self._context is not None
+
+    def description(self) -> Loaded:
+        """What the front must know to serve it."""
+        vectors = self.vectors
+        return Loaded(
+            info=self.info,
+            n_ctx=self.n_ctx,
+            n_ctx_slot=self.n_ctx_slot,
+            can_generate=self.can_generate,
+            vectors=vectors.info if vectors is not None else None,
+            vectors_pack=(vectors.n_pack, vectors.n_seq_max) if vectors is not None else (0, 0),
+            suppressed_tokens=self.suppressed_tokens(),
+        )
 
     def suppressed_tokens(self) -> list[int]:
         """That this model must never produce."""
@@ -256,9 +270,9 @@ def _open_vectors(settings: Settings, handle: Any, n_threads: int) -> Vectors:
     return Vectors(handle, context, settings)
 
 
-def load(settings: Settings, n_threads: int, loading: Loading) -> LoadedModel:
-    """Open the model and its contexts. If it raises LoadError, it has freed everything."""
-    handle = open_model(settings, n_threads, loading)
+def load(settings: Settings, n_threads: int, loading: Loading, is_survey: bool = False) -> LoadedModel:
+    """Open the model and its contexts, for a survey without memory. If it raises LoadError, it has freed everything."""
+    handle = open_model(settings, n_threads, loading, is_survey)
     context, second = None, None
     try:
         _check(settings, handle)

@@ -77,8 +77,9 @@ def _load_mode(settings: Settings) -> int:
     return int(lib.LLAMA_LOAD_MODE_MLOCK if settings.mlock else lib.LLAMA_LOAD_MODE_NONE)
 
 
-def open_model(settings: Settings, n_threads: int, loading: Loading) -> Any:
-    """The model's handle. Raises LoadError."""
+def open_model(settings: Settings, n_threads: int, loading: Loading, is_survey: bool = False) -> Any:
+    """The model's handle. A survey's has no weights: it can make contexts, which then allocate nothing, but not
+    compute. Raises LoadError."""
     refusal = model_file.refusal(settings.model)
     if refusal is not None:
         raise LoadError(refusal)
@@ -108,6 +109,9 @@ def open_model(settings: Settings, n_threads: int, loading: Loading) -> Any:
         "auto": lib.LLAMA_LAZY_MODE_AUTO,
         "on": lib.LLAMA_LAZY_MODE_ON,
     }[settings.lazy_mode]
+    if is_survey:
+        params.load_mode, params.lazy_mode = lib.LLAMA_LOAD_MODE_NONE, lib.LLAMA_LAZY_MODE_OFF
+        params.no_alloc = True
     params.use_extra_bufts = settings.repack
     params.no_host = settings.no_host
     params.kv_overrides = overrides = kv_overrides(settings.override_kv)

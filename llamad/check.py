@@ -1,0 +1,272 @@
+"""Owns `llamad check`: what a command line would serve and on what memory, without serving. Returns the exit status.
+
+Runs on the main thread. The model is surveyed by a child process; what the front checks at a start is checked by the
+same code here. Must not listen, and must not write a file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from llamad import command_line
+from llamad.base import model_file
+from llamad.daemon import Daemon, StartError
+from llamad.engine.survey import Device, Refusal, Survey
+from llamad.flags.parse import FlagError, parse
+from llamad.flags.settings import Settings
+from llamad.flags.types.flag import Action
+from llamad.http import unix_socket
+from llamad.models.engine_process import environment
+from llamad.protocol.errors import LoadError
+from llamad.protocol.model_info import Model, VectorInfo
+from llamad.tokenizer.vocab_file import VocabError, VocabFile
+
+_MIB = 1 << 20
+_LABEL_WIDTH = 10
+
+
+class Memory(msgspec.Struct, frozen=True):
+    """In bytes; None: not known before the model is loaded."""
+
+    weights: int
+    kv_cache: int | None
+    compute: dict[str, int]  # by device
+    prompt_cache_max: int  # of --cache-ram; -1: no limit
+    host_free: int
+
+    @property
+    def needed(self) -> int:
+        return self.weights + (self.kv_cache or 0) + sum(self.compute.values())
+
+
+class Report(msgspec.Struct, frozen=True):
+    """The answer, as --json prints it."""
+
+    model: str
+    names: list[str]
+    description: str
+    n_params: int
+    n_ctx_train: int
+    generates: bool
+    vectors: VectorInfo | None
+    listens: list[str]
+    n_slots: int
+    n_ctx: int
+    n_ctx_slot: int
+    kv_unified: bool
+    n_batch: int
+    n_ubatch: int
+    n_threads: int
+    n_threads_batch: int
+    devices: list[Device]
+    layers_offloaded: int | None
+    memory: Memory
+    warnings: list[str]
+
+
+def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
+    """0: it would serve; 1: it would not."""
+    is_json = list(arguments[:1]) == ["--json"]
+    arguments = arguments[1:] if is_json else arguments
+    try:
+        parsed = parse(arguments, environ)
+    except FlagError as error:
+        return _refused(str(error))
+    if parsed.action is not Action.RUN:
+        return command_line.answer(parsed.action)
+    settings = parsed.settings
+    reason = model_file.refusal(settings.model)
+    if reason is not None:
+        return _refused(reason)
+    try:
+        survey = _survey(settings)
+        asyncio.run(_check_front(settings, survey))
+    except (LoadError, StartError) as error:
+        return _refused(str(error))
+    report = _report(settings, survey, parsed.warnings)
+    print(msgspec.json.encode(report).decode() if is_json else _text(report))
+    return 0
+
+
+def _refused(reason: str) -> int:
+    print(f"llamad: {reason}", file=sys.stderr)
+    return 1
+
+
+def _survey(settings: Settings) -> Survey:
+    """Raises LoadError."""
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "llamad.engine.survey"],
+        input=pickle.dumps(settings),
+        capture_output=True,
+        env=environment(),
+    )
+    last = [line for line in done.stderr.decode("utf-8", "replace").splitlines() if line.strip()][-1:]
+    if done.returncode < 0:
+        name = signal.Signals(-done.returncode).name
+        raise LoadError(f"llama.cpp crashed ({name}) on {settings.model}: {' '.join(last)}")
+    try:
+        reply = msgspec.json.decode(done.stdout, type=Survey | Refusal)
+    except msgspec.MsgspecError:
+        raise LoadError(f"{settings.model} could not be surveyed: {' '.join(last)}") from None
+    if isinstance(reply, Refusal):
+        for line in reply.errors:
+            print(f"llama.cpp: {line}", file=sys.stderr)
+        raise LoadError(reply.reason)
+    return reply
+
+
+async def _check_front(settings: Settings, survey: Survey) -> None:
+    """Everything that a start reads but the model: keys, certificates, templates, grammars. Raises LoadError,
+    StartError."""
+    settings = msgspec.structs.replace(
+        settings, step_trace=None, log_prompts_dir=None
+    )  # files that would be written
+    daemon = Daemon(settings)
+    try:
+        vocab = VocabFile(settings.model, settings.override_kv, api_only=settings.llama_api_only)
+    except VocabError as error:
+        raise LoadError(str(error)) from None
+    loaded = survey.loaded
+    daemon.service.prepare(
+        Model(
+            loaded.info,
+            vocab.vocab(special=settings.special),
+            n_ctx=loaded.n_ctx,
+            n_ctx_slot=loaded.n_ctx_slot,
+            can_generate=loaded.can_generate,
+            vectors=loaded.vectors,
+            suppressed_tokens=loaded.suppressed_tokens,
+        )
+    )
+    daemon.service.close()
+
+
+def _report(settings: Settings, survey: Survey, warnings: list[str]) -> Report:
+    loaded, info = survey.loaded, survey.loaded.info
+    memory = Memory(
+        weights=survey.weight_bytes,
+        kv_cache=survey.cache_bytes,
+        compute=survey.compute_bytes,
+        prompt_cache_max=survey.prompt_cache_bytes,
+        host_free=survey.host_free_bytes,
+    )
+    return Report(
+        model=settings.model,
+        names=list(settings.aliases),
+        description=info.description,
+        n_params=info.n_params,
+        n_ctx_train=info.n_ctx_train,
+        generates=loaded.can_generate,
+        vectors=loaded.vectors,
+        listens=_addresses(settings),
+        n_slots=settings.n_parallel,
+        n_ctx=loaded.n_ctx,
+        n_ctx_slot=loaded.n_ctx_slot,
+        kv_unified=settings.kv_unified,
+        n_batch=survey.n_batch,
+        n_ubatch=survey.n_ubatch,
+        n_threads=survey.n_threads,
+        n_threads_batch=survey.n_threads_batch,
+        devices=survey.devices,
+        layers_offloaded=survey.layers_offloaded,
+        memory=memory,
+        warnings=[*warnings, *_doubts(survey, memory)],
+    )
+
+
+def _addresses(settings: Settings) -> list[str]:
+    scheme = "https" if settings.ssl_cert_file else "http"
+    return [
+        f"unix:{host}"
+        if unix_socket.is_path(host)
+        else f"{scheme}://{f'[{host}]' if ':' in host else host}:{settings.port}"
+        for host in settings.hosts
+    ]
+
+
+def _doubts(survey: Survey, memory: Memory) -> list[str]:
+    """What would start, but perhaps not well."""
+    found = []
+    loaded = survey.loaded
+    if loaded.can_generate and loaded.n_ctx_slot > loaded.info.n_ctx_train:
+        found.append(
+            f"a slot's context of {loaded.n_ctx_slot} tokens is more than the {loaded.info.n_ctx_train} that the"
+            " model was trained for"
+        )
+    free = sum(device.free_bytes for device in survey.devices) or memory.host_free
+    place = ", ".join(device.name for device in survey.devices) or "this machine"
+    if memory.needed > free:
+        found.append(
+            f"weights, cache and buffers need {_mib(memory.needed)}, and {place} has {_mib(free)} free"
+        )
+    return found
+
+
+def _mib(n: int) -> str:
+    return f"{n / _MIB:,.1f} MiB"
+
+
+def _text(report: Report) -> str:
+    rows = [
+        ("model", f"{report.model}: {report.description}, {report.n_params / 1e6:,.1f} M parameters"),
+        (
+            "serves",
+            ", ".join(_services(report)) + (f", as {', '.join(report.names)}" if report.names else ""),
+        ),
+        ("listens", ", ".join(report.listens)),
+        *([("slots", _slots(report))] if report.generates else []),
+        ("computes", ", ".join(_devices(report))),
+        *zip(("memory", *[""] * 9), _memory(report.memory), strict=False),
+        *(("warning", warning) for warning in report.warnings),
+    ]
+    return "\n".join(f"{label:<{_LABEL_WIDTH}}{text}" for label, text in rows)
+
+
+def _services(report: Report) -> list[str]:
+    found = ["completions and chats"] if report.generates else []
+    if report.vectors is not None:
+        what = "scores" if report.vectors.pooling == "rank" else "embeddings"
+        found.append(f"{what} of {report.vectors.n_out} numbers (pooling {report.vectors.pooling})")
+    return found
+
+
+def _slots(report: Report) -> str:
+    shared = f", in one cache of {report.n_ctx}" if report.kv_unified else ""
+    each = " each" if report.n_slots > 1 else ""
+    return (
+        f"{report.n_slots} of {report.n_ctx_slot} tokens{each}{shared};"
+        f" the model was trained for {report.n_ctx_train}"
+    )
+
+
+def _devices(report: Report) -> list[str]:
+    found = [
+        f"{device.name} ({device.description}, {_mib(device.free_bytes)} of {_mib(device.total_bytes)} free)"
+        for device in report.devices
+    ]
+    if found and report.layers_offloaded is not None:
+        found[-1] += f" with {report.layers_offloaded} layers"
+    n, n_batch = report.n_threads, report.n_threads_batch
+    threads = f"CPU with {n} thread{'s' if n > 1 else ''}"
+    return [*found, threads + (f", {n_batch} for prompts" if n_batch != n else "")]
+
+
+def _memory(memory: Memory) -> list[str]:
+    cache = "not known before loading" if memory.kv_cache is None else _mib(memory.kv_cache)
+    compute = [f"compute   {_mib(n)} on {name}" for name, n in memory.compute.items()]
+    limit = {-1: "no limit", 0: "off"}.get(memory.prompt_cache_max, f"up to {_mib(memory.prompt_cache_max)}")
+    return [
+        f"weights   {_mib(memory.weights)}",
+        f"KV cache  {cache}",
+        *(compute or ["compute   not known before loading"]),
+        f"together  {_mib(memory.needed)}",
+        f"prompt cache in host memory: {limit} (--cache-ram); {_mib(memory.host_free)} of host memory free",
+    ]
