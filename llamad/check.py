@@ -178,7 +178,7 @@ def _report(settings: Settings, survey: Survey, warnings: list[str]) -> Report:
         devices=survey.devices,
         layers_offloaded=survey.layers_offloaded,
         memory=memory,
-        warnings=[*warnings, *_doubts(survey, memory)],
+        warnings=[*warnings, *survey.warnings, *_doubts(survey, memory)],
     )
 
 

@@ -52,6 +52,17 @@ enum ggml_backend_dev_type {
     GGML_BACKEND_DEVICE_TYPE_ACCEL, ...
 };
 
+enum ggml_sched_priority { GGML_SCHED_PRIO_NORMAL, ... };
+struct ggml_threadpool_params {
+    bool cpumask[...];
+    int n_threads;
+    enum ggml_sched_priority prio;
+    uint32_t poll;
+    bool strict_cpu;
+    bool paused;
+    ...;
+};
+
 struct llama_model_kv_override {
     enum llama_model_kv_override_type tag;
     char key[128];
@@ -195,6 +206,10 @@ llamad_context *llamad_context_open(struct llama_model *model, struct llama_cont
 void llamad_context_close(llamad_context *ctx);
 struct llama_context *llamad_context_get(llamad_context *ctx);
 int32_t llamad_context_rebuild(llamad_context *ctx);
+int32_t llamad_context_pools(llamad_context *ctx, struct ggml_threadpool_params *decode,
+                             struct ggml_threadpool_params *batch);
+int32_t llamad_has_openmp(void);
+void ggml_threadpool_params_init(struct ggml_threadpool_params *params, int n_threads);
 #define LLAMAD_FLOAT_CHARS ...
 int32_t llamad_embed(llamad_context *ctx, const int32_t *tokens, const int32_t *lengths, int32_t n_texts, int32_t n_row,
                      float *out);

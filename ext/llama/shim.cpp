@@ -1,6 +1,7 @@
 // This folder is the only code that calls llama.cpp. Every call that can throw is caught here and becomes a code.
 // Owns: the table's functions, contexts that can be rebuilt. Threads: see table.h and shim.h.
 #include "shim.h"
+#include "ggml-cpu.h"
 #include "tokenizer/tokenize.h"
 #include "tokenizer/vocabulary.h"
 
@@ -19,6 +20,7 @@ struct llamad_context {
     llama_model *model;
     llama_context_params params;
     llama_context *ctx;
+    ggml_threadpool *pools[2]; // for one token and for more; the second may be null
 };
 
 namespace {
@@ -68,6 +70,7 @@ int32_t table_rebuild(void *handle) {
         if (ctx->ctx) llama_free(ctx->ctx);
         ctx->ctx = nullptr;
         ctx->ctx = llama_init_from_model(ctx->model, ctx->params);
+        if (ctx->ctx && ctx->pools[0]) llama_attach_threadpool(ctx->ctx, ctx->pools[0], ctx->pools[1]);
         return ctx->ctx ? 0 : -1;
     });
 }
@@ -265,6 +268,13 @@ const llamad_table table = {
     table_order,
 };
 
+// The CPU backend may be a library of its own, so its functions are had from the registry.
+template <typename F> F cpu_function(const char *name) {
+    ggml_backend_dev_t device = ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU);
+    if (!device) return nullptr;
+    return reinterpret_cast<F>(ggml_backend_reg_get_proc_address(ggml_backend_dev_backend_reg(device), name));
+}
+
 bool on_progress(float progress, void *state_) {
     auto *state = static_cast<llamad_load_state *>(state_);
     __atomic_store_n(&state->permille, static_cast<int32_t>(progress * 1000), __ATOMIC_RELAXED);
@@ -326,14 +336,30 @@ llamad_context *llamad_context_open(llama_model *model, llama_context_params par
     last_error[0] = 0;
     return guarded<llamad_context *>(nullptr, [&]() -> llamad_context * {
         llama_context *ctx = llama_init_from_model(model, params);
-        return ctx ? new llamad_context{model, params, ctx} : nullptr;
+        return ctx ? new llamad_context{model, params, ctx, {}} : nullptr;
     });
 }
 
 void llamad_context_close(llamad_context *ctx) {
     if (ctx->ctx) llama_free(ctx->ctx);
+    auto pool_free = cpu_function<decltype(ggml_threadpool_free) *>("ggml_threadpool_free");
+    for (ggml_threadpool *pool : ctx->pools) {
+        if (pool && pool_free) pool_free(pool);
+    }
     delete ctx;
 }
+
+int32_t llamad_context_pools(llamad_context *ctx, ggml_threadpool_params *decode, ggml_threadpool_params *batch) {
+    auto pool_new = cpu_function<decltype(ggml_threadpool_new) *>("ggml_threadpool_new");
+    if (!pool_new) return -1;
+    ctx->pools[0] = pool_new(decode);
+    ctx->pools[1] = batch ? pool_new(batch) : nullptr;
+    if (!ctx->pools[0] || (batch && !ctx->pools[1])) return -1;
+    llama_attach_threadpool(ctx->ctx, ctx->pools[0], ctx->pools[1]);
+    return 0;
+}
+
+int32_t llamad_has_openmp(void) { return omp_set_num_threads != nullptr; }
 
 llama_context *llamad_context_get(llamad_context *ctx) { return ctx->ctx; }
 

@@ -34,6 +34,11 @@ llamad_context *llamad_context_open(struct llama_model *model, struct llama_cont
 void llamad_context_close(llamad_context *ctx);
 struct llama_context *llamad_context_get(llamad_context *ctx);
 int32_t llamad_context_rebuild(llamad_context *ctx); /* 0, or there is no context until it works again */
+/* Gives it thread pools, once; a rebuilt one too. `decode` serves steps of one token, `batch` all others (NULL: the same
+ * pool). Each must have the threads that the context's parameters name: ggml reads beyond a smaller one. 0 or -1. */
+int32_t llamad_context_pools(llamad_context *ctx, struct ggml_threadpool_params *decode,
+                             struct ggml_threadpool_params *batch);
+int32_t llamad_has_openmp(void); /* whose threads know no polling */
 
 /* Vectors (embed.cpp). A context with embeddings on, one thread. */
 #define LLAMAD_E_REFUSED (-101)    /* llama.cpp would abort on this */

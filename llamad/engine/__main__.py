@@ -24,6 +24,7 @@ from llamad.engine.embedder import Embedder
 from llamad.engine.instance import Instance
 from llamad.engine.llama_log import LlamaLog
 from llamad.engine.loading.opening import Loading
+from llamad.engine.loading.thread_pools import bind_caller
 from llamad.engine.log_handler import FrontHandler
 from llamad.flags.settings import Settings
 from llamad.protocol import blobs, process
@@ -145,8 +146,14 @@ def _serve(server: Server, settings: Settings) -> int:
     server.send(instance.description())
     ready = instance.prepare()
     instance.loaded.vocab.show_markers(server.run.get().markers)
+    pools = instance.loaded.pools
     if instance.loaded.vectors is not None:
-        server.embedder = Embedder(instance.loaded.vectors, process.ARENA_FD, server.send)
+        server.embedder = Embedder(
+            instance.loaded.vectors,
+            process.ARENA_FD,
+            server.send,
+            lambda: bind_caller(pools.batch if pools else None),
+        )
         server.embedder.start()
     if instance.core is None:
         server.send(ready)
@@ -154,7 +161,12 @@ def _serve(server: Server, settings: Settings) -> int:
         return 0
     outcome: list[bool] = []
     core = instance.core
-    thread = threading.Thread(target=lambda: outcome.append(core.run()), name="llamad-engine", daemon=True)
+
+    def run() -> None:
+        bind_caller(pools.decode if pools else None)
+        outcome.append(core.run())
+
+    thread = threading.Thread(target=run, name="llamad-engine", daemon=True)
     thread.start()
     server.send(ready)
     thread.join()

@@ -26,12 +26,19 @@ class Computer(Protocol):
 
 
 class Embedder:
-    """`arena` is the descriptor of the front's blobs."""
+    """`arena` is the descriptor of the front's blobs; `begin` is called in the thread, first."""
 
-    def __init__(self, computer: Computer, arena: int, answer: Callable[[Embedded], None]) -> None:
+    def __init__(
+        self,
+        computer: Computer,
+        arena: int,
+        answer: Callable[[Embedded], None],
+        begin: Callable[[], None] = lambda: None,
+    ) -> None:
         self._computer = computer
         self._arena = arena
         self._answer = answer
+        self._begin = begin
         self._batches: queue.SimpleQueue[Embed] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="llamad-embedder", daemon=True)
 
@@ -42,6 +49,7 @@ class Embedder:
         self._batches.put(batch)
 
     def _run(self) -> None:
+        self._begin()
         while True:
             batch = self._batches.get()
             t_start = time.monotonic()

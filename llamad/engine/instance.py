@@ -12,6 +12,7 @@ from llamad.engine.core import Core
 from llamad.engine.loading.memory import cache_ram_bytes, checkpoint_bytes
 from llamad.engine.loading.model import load
 from llamad.engine.loading.opening import Loading
+from llamad.engine.loading.thread_pools import restored
 from llamad.engine.loading.threads import compute_threads, sampler_threads
 from llamad.flags.settings import Settings
 from llamad.grammar.grammar import Grammar, GrammarError, Pieces
@@ -40,6 +41,12 @@ class Instance:
 
     def prepare(self) -> Ready:
         """Compute once, so that the first request meets warm caches and a model that cannot fails now."""
+        for warning in self.loaded.warnings:
+            log.warning("%s", warning)
+        with restored():
+            return self._prepare()
+
+    def _prepare(self) -> Ready:
         self._warm_up_vectors()
         states: list[bytes] = []
         if self.loaded.can_generate:

@@ -53,6 +53,7 @@ class Survey(msgspec.Struct, frozen=True, tag="survey"):
     compute_bytes: dict[str, int]  # by device
     prompt_cache_bytes: int  # at most; -1: no limit
     host_free_bytes: int
+    warnings: list[str]  # of flags without effect on this machine
 
 
 class Refusal(msgspec.Struct, frozen=True, tag="refusal"):
@@ -106,6 +107,7 @@ def survey(settings: Settings) -> Survey:
         compute_bytes=compute,
         prompt_cache_bytes=-1 if settings.cache_ram < 0 and cache_ram else cache_ram,
         host_free_bytes=memory.host_free(),
+        warnings=list(loaded.warnings),
     )
 
 

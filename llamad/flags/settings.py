@@ -64,6 +64,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     n_threads: int  # 0: automatic
     n_threads_batch: int  # 0: same as n_threads
     n_threads_sampling: int  # 0: automatic
+    cpu_mask: tuple[int, ...]  # CPUs; empty, with the range: any
+    cpu_range: tuple[int, ...]
+    cpu_strict: int  # 1: a CPU for each thread
+    prio: int
+    poll: int
+    cpu_mask_batch: tuple[int, ...]  # empty, with the range: those of decoding; None below: the same
+    cpu_range_batch: tuple[int, ...]
+    cpu_strict_batch: int | None
+    prio_batch: int | None
+    poll_batch: int | None
     numa: Literal["distribute", "isolate", "numactl"] | None  # None: off
     n_gpu_layers: int  # -1: all
     split_mode: Literal["none", "layer", "row", "tensor"]

@@ -38,7 +38,7 @@ LINES = [
     # Model cards
     (
         "--model r.gguf --threads 32 --ctx-size 16384 --n-gpu-layers 99 --seed 3407 --prio 2 --temp 0.6 --min-p 0.01",
-        1,
+        0,
     ),
     ("-m moe.gguf -ngl 99 -ot .ffn_.*_exps.=CPU -fa on -ctk q8_0 -ctv q8_0 --top-p 0.95", 0),
     ("-m moe.gguf --n-cpu-moe 36 --n-gpu-layers 999 -c 0 -fa on --jinja --reasoning-format none", 0),

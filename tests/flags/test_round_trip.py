@@ -15,6 +15,8 @@ from llamad.flags.types.flag import Flag
 from llamad.flags.types.kinds import Choice, Float, Int, Kind, Many, Switch, Text
 from llamad.flags.types.special import (
     Bias,
+    CpuMask,
+    CpuRange,
     Host,
     HostName,
     HttpTokens,
@@ -67,6 +69,10 @@ STRATEGIES: dict[type[Kind], Callable[[Any], st.SearchStrategy[Any]]] = {
     Float: floats,
     # A multiple of a power of two, so that its inverse is exact.
     Inverse: lambda kind: st.integers(-20, 20).map(lambda power: 2.0**power),
+    CpuMask: lambda kind: st.lists(st.integers(0, 511), min_size=1, unique=True).map(sorted).map(tuple),
+    CpuRange: lambda kind: st.tuples(st.integers(0, 255), st.integers(1, 256)).map(
+        lambda span: tuple(range(span[0], span[0] + span[1]))
+    ),
     Choice: lambda kind: st.sampled_from(kind.options),
     Host: lambda kind: WORD,
     HostName: lambda kind: WORD.map(lambda word: word.replace("/", "")).filter(bool),

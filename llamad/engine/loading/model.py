@@ -5,11 +5,13 @@ load() runs in the engine's main thread; everything is read-only afterwards.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from llamad._llama import ffi, lib
-from llamad.engine.loading import memory, vectors
+from llamad.engine.loading import memory, thread_pools, vectors
 from llamad.engine.loading.opening import Loading, open_model
+from llamad.engine.loading.thread_pools import Pools
 from llamad.engine.loading.vectors import Vectors
 from llamad.flags.settings import Settings
 from llamad.protocol.control_messages import Loaded
@@ -32,12 +34,16 @@ class LoadedModel:
         vocab: Vocab,
         settings: Settings,
         vectors: Vectors | None = None,
+        pools: Pools | None = None,
+        warnings: Sequence[str] = (),
     ) -> None:
         self._handle = handle
         self._context = context  # None: a model that cannot generate
         self.info = info
         self.vocab = vocab
         self.vectors = vectors
+        self.pools = pools  # of every context; None: llama.cpp's own threads
+        self.warnings = warnings  # of flags without effect here
         self.has_device = memory.computes(settings, handle)
         if context is None:
             assert vectors is not None
@@ -272,19 +278,23 @@ def _open_vectors(settings: Settings, handle: Any, n_threads: int) -> Vectors:
 
 def load(settings: Settings, n_threads: int, loading: Loading, is_survey: bool = False) -> LoadedModel:
     """Open the model and its contexts, for a survey without memory. If it raises LoadError, it has freed everything."""
+    wanted = thread_pools.pools(settings, n_threads)
+    pools, warnings = thread_pools.permitted(wanted) if wanted is not None else (None, [])
     handle = open_model(settings, n_threads, loading, is_survey)
     context, second = None, None
     try:
         _check(settings, handle)
         if settings.wants_vectors:
             second = _open_vectors(settings, handle, n_threads)
+            thread_pools.attach(second.context, pools)
         if second is None or not second.is_encoder:
             context = _open_context(settings, handle, n_threads)
+            thread_pools.attach(context, pools)
         info = _info(settings, handle)
         table = int(ffi.cast("uintptr_t", lib.llamad_llama_table()))
         address = int(ffi.cast("uintptr_t", lib.llama_model_get_vocab(handle)))
         vocab = Vocab(table, address, info.n_vocab, settings.special)
-        return LoadedModel(handle, context, info, vocab, settings, second)
+        return LoadedModel(handle, context, info, vocab, settings, second, pools, warnings)
     except BaseException:
         if second is not None:
             second.close()

@@ -119,7 +119,7 @@ class Vectors:
     """An open context. close() frees it; the embedder's thread must have ended before."""
 
     def __init__(self, handle: Any, context: Any, settings: Settings) -> None:
-        self._context = context
+        self.context = context
         raw = lib.llamad_context_get(context)
         has_memory = lib.llama_get_memory(raw) != ffi.NULL
         pooling = _POOLINGS[lib.llama_pooling_type(raw)]
@@ -150,7 +150,7 @@ class Vectors:
         if len(memory) < 4 * (n_tokens + n_rows * self.info.n_out):
             return int(lib.LLAMAD_E_REFUSED)
         code: int = lib.llamad_embed(
-            self._context,
+            self.context,
             ffi.from_buffer("int32_t[]", memory[: 4 * n_tokens]),
             ffi.new("int32_t[]", lengths),
             len(lengths),
@@ -158,10 +158,10 @@ class Vectors:
             ffi.from_buffer("float[]", memory[4 * n_tokens :], require_writable=True),
         )
         if code != 0:
-            lib.llamad_context_rebuild(self._context)
+            lib.llamad_context_rebuild(self.context)
         return code
 
     def close(self) -> None:
-        if self._context is not None:
-            lib.llamad_context_close(self._context)
-            self._context = None
+        if self.context is not None:
+            lib.llamad_context_close(self.context)
+            self.context = None

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from functools import partial
 
-from llamad.flags.types.flag import Flag, Inert
-from llamad.flags.types.kinds import Choice, Int, Text
+from llamad.flags.types.flag import Flag
+from llamad.flags.types.kinds import Choice, Int
+from llamad.flags.types.special import CpuMask, CpuRange
 
 flag = partial(Flag, group="CPU")
 
 # 512 is the limit of ggml's thread pools; -1 is llama-server's "automatic".
 THREADS = Int(low=0, high=512, words={"auto": 0, "-1": 0})
-PINNING = Inert("llamad leaves CPU affinity, priority and polling of its threads to the system")
 
-READY_FLAGS: tuple[Flag, ...] = (
+FLAGS: tuple[Flag, ...] = (
     flag(
         names=("-t", "--threads"),
         env=("LLAMA_ARG_THREADS",),
@@ -50,21 +50,84 @@ READY_FLAGS: tuple[Flag, ...] = (
         help="NUMA policy: spread over all nodes, stay on the first, or follow numactl. Without a value:"
         " distribute.",
     ),
-)
-
-INERT_FLAGS: tuple[Flag, ...] = (
-    flag(names=("-C", "--cpu-mask"), dest="cpu_mask", kind=Text(), default=None, status=PINNING),
-    flag(names=("-Cr", "--cpu-range"), dest="cpu_range", kind=Text(), default=None, status=PINNING),
-    flag(names=("--cpu-strict",), dest="cpu_strict", kind=Int(0, 1), default=0, status=PINNING),
-    flag(names=("--prio",), dest="prio", kind=Int(-1, 3), default=0, status=PINNING),
-    flag(names=("--poll",), dest="poll", kind=Int(0, 100), default=50, status=PINNING),
-    flag(names=("-Cb", "--cpu-mask-batch"), dest="cpu_mask_batch", kind=Text(), default=None, status=PINNING),
     flag(
-        names=("-Crb", "--cpu-range-batch"), dest="cpu_range_batch", kind=Text(), default=None, status=PINNING
+        names=("-C", "--cpu-mask"),
+        env=("LLAMA_ARG_CPU_MASK",),
+        dest="cpu_mask",
+        kind=CpuMask(),
+        default=(),
+        help="CPUs that the threads of --threads may run on, as a mask; with those of --cpu-range.",
     ),
-    flag(names=("--cpu-strict-batch",), dest="cpu_strict_batch", kind=Int(0, 1), default=0, status=PINNING),
-    flag(names=("--prio-batch",), dest="prio_batch", kind=Int(-1, 3), default=0, status=PINNING),
-    flag(names=("--poll-batch",), dest="poll_batch", kind=Int(0, 100), default=50, status=PINNING),
+    flag(
+        names=("-Cr", "--cpu-range"),
+        env=("LLAMA_ARG_CPU_RANGE",),
+        dest="cpu_range",
+        kind=CpuRange(),
+        default=(),
+        help="The same as a range.",
+    ),
+    flag(
+        names=("--cpu-strict",),
+        env=("LLAMA_ARG_CPU_STRICT",),
+        dest="cpu_strict",
+        kind=Int(0, 1),
+        default=0,
+        help="1: one of these CPUs for each thread.",
+    ),
+    flag(
+        names=("--prio",),
+        env=("LLAMA_ARG_PRIO",),
+        dest="prio",
+        kind=Int(-1, 3),
+        default=0,
+        help="Scheduling priority of these threads; -1: low, 0: normal, 1 to 3: real-time, which needs CAP_SYS_NICE.",
+    ),
+    flag(
+        names=("--poll",),
+        env=("LLAMA_ARG_POLL",),
+        dest="poll",
+        kind=Int(0, 100),
+        default=50,
+        help="How long these threads spin for work; without effect where llama.cpp is built with OpenMP.",
+    ),
+    flag(
+        names=("-Cb", "--cpu-mask-batch"),
+        env=("LLAMA_ARG_CPU_MASK_BATCH",),
+        dest="cpu_mask_batch",
+        kind=CpuMask(),
+        default=(),
+        help="CPUs of --threads-batch; without it and --cpu-range-batch, those of --threads.",
+    ),
+    flag(
+        names=("-Crb", "--cpu-range-batch"),
+        env=("LLAMA_ARG_CPU_RANGE_BATCH",),
+        dest="cpu_range_batch",
+        kind=CpuRange(),
+        default=(),
+        help="The same as a range.",
+    ),
+    flag(
+        names=("--cpu-strict-batch",),
+        env=("LLAMA_ARG_CPU_STRICT_BATCH",),
+        dest="cpu_strict_batch",
+        kind=Int(0, 1, optional=True),
+        default=None,
+        help="--cpu-strict of --threads-batch; the same without it.",
+    ),
+    flag(
+        names=("--prio-batch",),
+        env=("LLAMA_ARG_PRIO_BATCH",),
+        dest="prio_batch",
+        kind=Int(-1, 3, optional=True),
+        default=None,
+        help="--prio of --threads-batch; the same without it.",
+    ),
+    flag(
+        names=("--poll-batch",),
+        env=("LLAMA_ARG_POLL_BATCH",),
+        dest="poll_batch",
+        kind=Int(0, 100, optional=True),
+        default=None,
+        help="--poll of --threads-batch; the same without it.",
+    ),
 )
-
-FLAGS: tuple[Flag, ...] = READY_FLAGS + INERT_FLAGS

@@ -57,11 +57,13 @@ def _bounds(low: float | None, high: float | None, above: float | None = None) -
 
 
 class Int(Kind, frozen=True):
-    """An integer; `words` are texts that stand for a number outside the range, such as "auto"."""
+    """An integer; `words` are texts that stand for a number outside the range, such as "auto". `optional` allows None
+    as the default."""
 
     low: int = I32_MIN
     high: int = I32_MAX
     words: Mapping[str, int] = msgspec.field(default_factory=dict)
+    optional: bool = False
 
     metavar: ClassVar[str] = "N"
 
@@ -78,7 +80,7 @@ class Int(Kind, frozen=True):
         return value
 
     def hint(self) -> object:
-        return int
+        return (int | None) if self.optional else int
 
     def limits(self) -> str:
         if self.low <= I32_MIN and self.high >= I32_MAX:

@@ -17,6 +17,7 @@ from llamad.options.values import LogitBias
 _SIZE = re.compile(r"([0-9]{1,18})\s*([kmgt]?)(?:i?b)?", re.ASCII | re.IGNORECASE)
 _BIAS = re.compile(r"([0-9]{1,10})([+-])(.+)", re.ASCII)
 _NEXT_OVERRIDE = re.compile(r",(?=[^,=]+=(?:int|float|bool|str):)")
+CPUS_MAX = 512  # of ggml's masks
 _C_STRING_MAX = 127  # bytes that fit beside the NUL in llama.cpp's override record
 
 
@@ -233,6 +234,48 @@ def _override_value(kind: str, raw: str) -> int | float | bool | str:
     if len(raw.encode()) > _C_STRING_MAX:
         raise ValueError(f"the value '{raw[:32]}...' is longer than {_C_STRING_MAX} bytes")
     return raw
+
+
+class CpuMask(Kind, frozen=True):
+    """CPUs as the bits of a hexadecimal number, in ascending order."""
+
+    metavar: ClassVar[str] = "HEX"
+
+    def read(self, text: str) -> tuple[int, ...]:
+        digits = re.fullmatch(r"(?:0x)?([0-9a-f]+)", text, re.ASCII | re.IGNORECASE)
+        if digits is None:
+            raise ValueError(f"'{text[:40]}' is not hexadecimal; f means the CPUs 0 to 3")
+        if len(digits[1]) > CPUS_MAX // 4:
+            raise ValueError(f"it has {len(digits[1])} digits; {CPUS_MAX} CPUs are possible")
+        mask = int(digits[1], 16)
+        return tuple(cpu for cpu in range(CPUS_MAX) if mask >> cpu & 1)
+
+    def hint(self) -> object:
+        return tuple[int, ...]
+
+    def write(self, value: Any) -> str:
+        return f"{sum(1 << cpu for cpu in value):x}"
+
+
+class CpuRange(Kind, frozen=True):
+    """FIRST-LAST; either may be left out."""
+
+    metavar: ClassVar[str] = "FIRST-LAST"
+
+    def read(self, text: str) -> tuple[int, ...]:
+        ends = re.fullmatch(r"([0-9]{0,4})-([0-9]{0,4})", text, re.ASCII)
+        if ends is None:
+            raise ValueError(f"'{text[:40]}' is not FIRST-LAST; use for example 0-7")
+        first, last = int(ends[1] or 0), int(ends[2] or CPUS_MAX - 1)
+        if not first <= last < CPUS_MAX:
+            raise ValueError(f"{text} is out of range; use 0-{CPUS_MAX - 1} at most, the smaller one first")
+        return tuple(range(first, last + 1))
+
+    def hint(self) -> object:
+        return tuple[int, ...]
+
+    def write(self, value: Any) -> str:
+        return f"{value[0]}-{value[-1]}"
 
 
 class SamplerNames(Kind, frozen=True):

@@ -1,0 +1,157 @@
+"""Owns the placement of compute threads: thread pools with CPU masks, priority and polling, from the flags. Without
+such a flag there are none, and llama.cpp's threads run as the system likes.
+
+attach() runs in the engine's main thread; bind_caller() in each thread that computes, before its first decode.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+
+from llamad._llama import ffi, lib
+from llamad.flags.settings import Settings
+from llamad.protocol.errors import LoadError
+
+POLL = 50  # ggml's own
+# The real-time priorities that ggml asks Linux for, by --prio.
+_FIFO = {1: 40, 2: 80, 3: 90}
+
+
+class Pool(msgspec.Struct, frozen=True):
+    """The threads of one kind of step. `cpus` empty: any."""
+
+    n_threads: int
+    cpus: tuple[int, ...]
+    is_strict: bool
+    prio: int
+    poll: int
+
+    @property
+    def is_plain(self) -> bool:
+        return not self.cpus and self.prio == 0 and self.poll == POLL
+
+    def params(self) -> Any:
+        found = ffi.new("struct ggml_threadpool_params *")
+        lib.ggml_threadpool_params_init(found, self.n_threads)
+        for cpu in self.cpus:
+            found.cpumask[cpu] = True
+        found.strict_cpu, found.prio, found.poll = self.is_strict, self.prio, self.poll
+        found.paused = True  # else making it would bind the thread that makes it
+        return found
+
+
+class Pools(msgspec.Struct, frozen=True):
+    """`decode` for steps of one token, `batch` for all others."""
+
+    decode: Pool
+    batch: Pool
+
+
+def pools(settings: Settings, n_threads: int) -> Pools | None:
+    """None: the flags ask for nothing. Raises LoadError for CPUs that this process may not use."""
+
+    def other(value: int | None, default: int) -> int:
+        return default if value is None else value
+
+    decode = Pool(
+        n_threads,
+        _cpus(settings.cpu_mask, settings.cpu_range, "--cpu-mask and --cpu-range"),
+        bool(settings.cpu_strict),
+        settings.prio,
+        settings.poll,
+    )
+    batch = Pool(
+        settings.n_threads_batch or n_threads,
+        _cpus(settings.cpu_mask_batch, settings.cpu_range_batch, "--cpu-mask-batch and --cpu-range-batch")
+        or decode.cpus,
+        bool(other(settings.cpu_strict_batch, settings.cpu_strict)),
+        other(settings.prio_batch, settings.prio),
+        other(settings.poll_batch, settings.poll),
+    )
+    return None if decode.is_plain and batch.is_plain else Pools(decode, batch)
+
+
+def _cpus(mask: tuple[int, ...], span: tuple[int, ...], flags: str) -> tuple[int, ...]:
+    wanted, allowed = {*mask, *span}, os.sched_getaffinity(0)
+    if wanted and not wanted & allowed:
+        shown = ", ".join(map(str, sorted(allowed)))
+        raise LoadError(f"{flags} name none of the CPUs that this process may use: {shown}")
+    return tuple(sorted(wanted & allowed))
+
+
+def permitted(wanted: Pools) -> tuple[Pools | None, list[str]]:
+    """Without what this system or this build refuses, and why each: ggml would try again at every step."""
+    found: list[Pool] = []
+    refusals: dict[str, None] = {}
+    for pool in (wanted.decode, wanted.batch):
+        if pool.prio in _FIFO and not _may_be_realtime(_FIFO[pool.prio]):
+            refusals[
+                f"--prio {pool.prio} has no effect: it needs CAP_SYS_NICE, or an RLIMIT_RTPRIO of {_FIFO[pool.prio]}"
+            ] = None
+            pool = msgspec.structs.replace(pool, prio=0)
+        if pool.poll != POLL and lib.llamad_has_openmp():
+            refusals[
+                f"--poll {pool.poll} has no effect: this llama.cpp's threads are OpenMP's; see OMP_WAIT_POLICY"
+            ] = None
+            pool = msgspec.structs.replace(pool, poll=POLL)
+        found.append(pool)
+    pools = None if all(pool.is_plain for pool in found) else Pools(*found)
+    return pools, list(refusals)
+
+
+def _may_be_realtime(priority: int) -> bool:
+    done: list[bool] = []
+
+    def tried() -> None:
+        try:
+            os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(priority))
+            done.append(True)
+        except OSError:
+            done.append(False)
+
+    thread = threading.Thread(target=tried)  # which keeps it
+    thread.start()
+    thread.join()
+    return done == [True]
+
+
+def attach(context: Any, wanted: Pools | None) -> None:
+    """Raises LoadError."""
+    if wanted is None:
+        return
+    one = wanted.decode.params()
+    two = wanted.batch.params() if wanted.batch != wanted.decode else ffi.NULL
+    if lib.llamad_context_pools(context, one, two) != 0:
+        raise LoadError(
+            "llama.cpp could not make its thread pools; leave out --cpu-mask, --prio and the like"
+        )
+
+
+def bind_caller(pool: Pool | None) -> None:
+    """Places the calling thread where it computes alone: ggml with OpenMP places only teams."""
+    if pool is None or pool.n_threads > 1:
+        return
+    if pool.cpus:
+        os.sched_setaffinity(0, pool.cpus[:1] if pool.is_strict else pool.cpus)
+    if pool.prio in _FIFO:
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(_FIFO[pool.prio]))
+    elif pool.prio < 0:
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+
+
+@contextmanager
+def restored() -> Iterator[None]:
+    """The calling thread computes within, and is as it was afterwards: ggml leaves it bound."""
+    cpus, policy, param = os.sched_getaffinity(0), os.sched_getscheduler(0), os.sched_getparam(0)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, cpus)
+        if os.sched_getscheduler(0) != policy:
+            os.sched_setscheduler(0, policy, param)
