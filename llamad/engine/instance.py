@@ -128,5 +128,6 @@ class Instance:
             n_checkpoints=settings.ctx_checkpoints if loaded.needs_checkpoints else 0,
             checkpoint_min_step=settings.checkpoint_min_step,
             checkpoint_bytes=checkpoint_bytes(settings),
+            cache_idle=settings.cache_idle_slots,
             n_text_max=max(loaded.info.n_ctx_train, loaded.n_ctx_slot),
         )

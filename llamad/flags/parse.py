@@ -15,7 +15,7 @@ import msgspec
 from llamad.flags.settings import Settings
 from llamad.flags.table import TABLE, Table
 from llamad.flags.types.flag import Action, Flag, Later, Ready, Request
-from llamad.flags.types.kinds import Pair, Switch
+from llamad.flags.types.kinds import I32_MAX, Pair, Switch
 from llamad.options.sampler_names import BREAKER_BYTES_MAX, BREAKERS_MAX
 from llamad.options.table import FIELDS, WITH_FLAG, Options
 
@@ -66,7 +66,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Parsed:
     values = merge(settings, TABLE, warnings)
     given = frozenset(one.flag.dest for one in settings)
     _unescape(values, given)
-    result = _settings(values, given)
+    result = _sized(_settings(values, given), given)
     _check_together(result)
     return Parsed(result, warnings, given & frozenset(values), Action.RUN)
 
@@ -235,6 +235,14 @@ def _settings(values: dict[str, Any], given: frozenset[str]) -> Settings:
             options[name] = FIELDS[name].type(value)
     rest = {name: value for name, value in values.items() if name not in options}
     return Settings(**rest, options=Options(**options))
+
+
+def _sized(settings: Settings, given: frozenset[str]) -> Settings:
+    """A limit per slot without a context size is the size of each. `-c 0` is a size: the model's."""
+    if settings.kv_unified_per_slot == 0 or "n_ctx" in given:
+        return settings
+    n_ctx = min(settings.n_parallel * settings.kv_unified_per_slot, I32_MAX)
+    return msgspec.structs.replace(settings, n_ctx=n_ctx)
 
 
 def _unescape(values: dict[str, Any], given: frozenset[str]) -> None:

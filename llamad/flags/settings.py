@@ -39,6 +39,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     grp_attn_n: int  # self-extend; 1: off
     grp_attn_w: int
     kv_unified: bool
+    kv_unified_per_slot: int  # tokens; 0: no limit
     swa_full: bool
     cache_type_k: CacheType
     cache_type_v: CacheType
@@ -94,6 +95,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     cont_batching: bool
     slot_prompt_similarity: float
     cache_ram: int
+    cache_idle_slots: bool
     ctx_checkpoints: int  # per slot; 0: none
     checkpoint_min_step: int
     share_prefixes: bool

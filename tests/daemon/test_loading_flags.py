@@ -3,8 +3,10 @@
 import pytest
 from support.live_daemon import Live
 
-from llamad.engine.loading.model import _context_params
+from llamad.engine.loading.model import _context_params, load
+from llamad.engine.loading.opening import Loading
 from llamad.flags.parse import parse
+from llamad.protocol.errors import LoadError
 
 
 @pytest.mark.parametrize(
@@ -37,3 +39,32 @@ def test_without_repacking_host_buffers_and_offload(tiny):
 def test_offload_is_the_contexts():
     for flags, is_on in (([], True), (["--no-op-offload"], False)):
         assert _context_params(parse(["-m", "x", *flags], {}).settings, 1).op_offload is is_on
+
+
+@pytest.mark.parametrize(
+    ("flags", "n_ctx", "n_slot", "n_warnings"),
+    [
+        ("-np 4 --kv-unified --kv-unified-per-slot 256", 1024, 256, 0),
+        ("-np 4 --kv-unified --kv-unified-per-slot 100 -c 512", 512, 100, 0),
+        ("-np 2 --kv-unified-per-slot 100 -c 512", 512, 100, 0),
+        ("-np 2 --kv-unified-per-slot 1000 -c 512", 512, 256, 1),
+    ],
+)
+def test_a_slot_can_have_a_limit_of_its_own(tiny, flags, n_ctx, n_slot, n_warnings):
+    model = load(parse(["-m", tiny, *flags.split()], {}).settings, 1, Loading(), is_survey=True)
+    assert (model.n_ctx, model.n_ctx_slot, len(model.warnings)) == (n_ctx, n_slot, n_warnings)
+    model.close()
+
+
+def test_a_limit_too_small_for_a_slot_is_refused(tiny):
+    with pytest.raises(LoadError, match="--kv-unified-per-slot 5: a slot needs at least 8"):
+        load(parse(["-m", tiny, "--kv-unified-per-slot", "5", "-c", "64"], {}).settings, 1, Loading())
+
+
+def test_a_prompt_beyond_the_slots_limit_is_refused(tiny):
+    """Though the cache has room for it."""
+    flags = "-np 2 -c 1024 --kv-unified --kv-unified-per-slot 64 --no-context-shift".split()
+    with Live(*flags, model=tiny) as server:
+        assert server.client.get("/props").json["default_generation_settings"]["n_ctx"] == 64
+        answer = server.client.post("/completion", {"prompt": "one two " * 100, "n_predict": 1})
+        assert (answer.status, answer.error["n_ctx"]) == (400, 64)

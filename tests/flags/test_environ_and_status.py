@@ -123,8 +123,6 @@ def test_a_missing_feature_in_a_variable() -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "--jinja",
-        "--cache-idle-slots",
         "--draft 5",
         "--draft-max 16 --draft-min 0",
         "--no-mmproj --no-webui",
@@ -158,11 +156,9 @@ def test_a_missing_feature_still_needs_a_well_formed_value() -> None:
         "--backend-sampling",
         "--sleep-idle-seconds 300",
         "--models-max 4 --models-autoload",
-        "--no-cache-idle-slots",
         "--control-vector-layer-range 1 7",
         "--image-max-tokens 1024 --no-mmproj-offload --mmproj-auto",
         "--tools-runtime docker:x",
-        "--no-jinja",
         "--hf-token x",
     ],
 )

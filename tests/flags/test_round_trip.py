@@ -116,6 +116,8 @@ def chosen(draw: st.DrawFn) -> dict[str, tuple[Flag, Any]]:
         found.pop(dest, None)  # both or neither, which is tested elsewhere
     if found.get("flash_attn", (None, ""))[1] == "off":
         found.pop("cache_type_v", None)
+    if "n_ctx" not in found:
+        found.pop("kv_unified_per_slot", None)  # which would set it
     found.pop("grp_attn_n", None)  # the width must be its multiple, which is tested elsewhere
     return found
 

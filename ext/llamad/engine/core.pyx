@@ -35,7 +35,7 @@ cdef class Core:
                   cont_batching: bool, tracing: bool, can_share: bool = True, group_n: int = 1, group_w: int = 1,
                   grammar_work: int = -1, has_device: bool = False, api_only: bool = False,
                   cache_bytes: int = 0, n_text_max: int = 0, n_checkpoints: int = 0, checkpoint_min_step: int = 0,
-                  checkpoint_bytes: int = 0) -> None:
+                  checkpoint_bytes: int = 0, cache_idle: bool = True) -> None:
         cdef State *state = &self.state
         memset(state, 0, sizeof(State))
         if descriptors is None:
@@ -76,6 +76,7 @@ cdef class Core:
             raise MemoryError()
         if cache_init(&state.cache, <size_t>cache_bytes, &state.slots.checkpoints) < 0:
             raise MemoryError()
+        state.cache.drops_idle = not cache_idle
         state.sampler_pool = sampler_pool_start(max(1, n_sampler_threads))
         if state.sampler_pool == NULL:
             raise MemoryError()

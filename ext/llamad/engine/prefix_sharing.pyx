@@ -182,7 +182,7 @@ cdef int32_t prefix_evict_idle(State *state, const Slot *spared) noexcept nogil:
     cdef int32_t n
     if slot == NULL:
         return 0
-    if not prefix_time_is_up(state):
+    if not state.cache.drops_idle and not prefix_time_is_up(state):
         _save(state, slot, 0)
     n = slot.n_tokens
     slot_clear(&state.slots, slot)

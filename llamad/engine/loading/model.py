@@ -65,6 +65,7 @@ class LoadedModel:
             # To go back to an earlier token. Self-extend moves what they are of.
             is_short = self.n_swa > 0 and not settings.swa_full
             self.needs_checkpoints = (is_short or not self.can_share) and settings.grp_attn_n == 1
+            self.n_ctx_slot = min(self.n_ctx_slot, settings.kv_unified_per_slot or self.n_ctx_slot)
 
     @property
     def can_generate(self) -> bool:
@@ -185,6 +186,10 @@ def _check_generation(settings: Settings, handle: Any) -> None:
             f"--ctx-size {n_ctx} over --parallel {settings.n_parallel} leaves less than {CTX_SLOT_MIN} tokens"
             " for each slot; raise -c or lower -np"
         )
+    if 0 < settings.kv_unified_per_slot < CTX_SLOT_MIN:
+        raise LoadError(
+            f"--kv-unified-per-slot {settings.kv_unified_per_slot}: a slot needs at least {CTX_SLOT_MIN} tokens"
+        )
     n_vocab = lib.llama_vocab_n_tokens(lib.llama_model_get_vocab(handle))
     for bias in settings.options.logit_bias:
         if bias.token >= n_vocab:
@@ -265,6 +270,18 @@ def _open_context(settings: Settings, handle: Any, n_threads: int) -> Any:
     return context
 
 
+def _unbinding_limit(settings: Settings, context: Any) -> list[str]:
+    """A warning, where slots never reach their limit."""
+    raw = lib.llamad_context_get(context)
+    n_slot = lib.llama_n_ctx(raw) if settings.kv_unified else lib.llama_n_ctx_seq(raw)
+    if settings.kv_unified_per_slot <= n_slot:
+        return []
+    return [
+        f"--kv-unified-per-slot {settings.kv_unified_per_slot} has no effect: a slot has {n_slot} tokens; raise -c,"
+        " or leave it out"
+    ]
+
+
 def _open_vectors(settings: Settings, handle: Any, n_threads: int) -> Vectors:
     params = _context_params(settings, n_threads)
     vectors.set_params(params, settings, handle)
@@ -290,6 +307,7 @@ def load(settings: Settings, n_threads: int, loading: Loading, is_survey: bool =
         if second is None or not second.is_encoder:
             context = _open_context(settings, handle, n_threads)
             thread_pools.attach(context, pools)
+            warnings += _unbinding_limit(settings, context)
         info = _info(settings, handle)
         table = int(ffi.cast("uintptr_t", lib.llamad_llama_table()))
         address = int(ffi.cast("uintptr_t", lib.llama_model_get_vocab(handle)))

@@ -36,10 +36,10 @@ def has_known_pooling(settings: Settings, handle: Any) -> bool:
 
 def text_max(settings: Settings, handle: Any) -> int:
     """Maximum tokens of a text by context size: a slot's share of -c, as for generation."""
-    n_ctx_train = int(lib.llama_model_n_ctx_train(handle))
-    if not settings.n_ctx:
-        return n_ctx_train
-    return settings.n_ctx if settings.kv_unified else max(1, settings.n_ctx // settings.n_parallel)
+    n = int(lib.llama_model_n_ctx_train(handle))
+    if settings.n_ctx:
+        n = settings.n_ctx if settings.kv_unified else max(1, settings.n_ctx // settings.n_parallel)
+    return min(n, settings.kv_unified_per_slot or n)
 
 
 def _sees_whole_texts(settings: Settings, handle: Any) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from llamad.flags.types.flag import Flag, Inert
+from llamad.flags.types.flag import Flag
 from llamad.flags.types.kinds import ON_OFF_AUTO, Choice, Int, Switch
 from llamad.flags.types.option_flags import option_flag
 
@@ -12,7 +12,7 @@ flag = partial(Flag, group="Context and cache")
 
 CACHE_TYPES = Choice(("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1"))
 
-READY_FLAGS: tuple[Flag, ...] = (
+FLAGS: tuple[Flag, ...] = (
     flag(
         names=("-c", "--ctx-size"),
         env=("LLAMA_ARG_CTX_SIZE",),
@@ -74,6 +74,15 @@ READY_FLAGS: tuple[Flag, ...] = (
         default=False,
         help="One KV cache for all slots: each can use the whole context, and when they outgrow it the youngest request"
         " waits in host memory (--cache-ram). Many slots are slower. On without -np.",
+    ),
+    flag(
+        names=("--kv-unified-per-slot",),
+        env=("LLAMA_ARG_KV_UNIFIED_PER_SLOT",),
+        dest="kv_unified_per_slot",
+        kind=Int(low=0),
+        default=0,
+        help="Maximum context of a slot in tokens; 0: no limit of its own. Without --ctx-size the whole context becomes"
+        " so much for each slot.",
     ),
     flag(
         names=("--swa-full",),
@@ -138,16 +147,3 @@ READY_FLAGS: tuple[Flag, ...] = (
         help="Keep the KV cache on the GPU.",
     ),
 )
-
-INERT_FLAGS: tuple[Flag, ...] = (
-    flag(
-        names=("--kv-unified-per-slot",),
-        env=("LLAMA_ARG_KV_UNIFIED_PER_SLOT",),
-        dest="kv_unified_per_slot",
-        kind=Int(low=0),
-        default=0,
-        status=Inert("llamad has no limit per slot yet; without --kv-unified, --ctx-size is split evenly"),
-    ),
-)
-
-FLAGS: tuple[Flag, ...] = READY_FLAGS + INERT_FLAGS

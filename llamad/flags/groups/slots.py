@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from functools import partial
 
-from llamad.flags.types.flag import Flag, Inert
+from llamad.flags.types.flag import Flag
 from llamad.flags.types.kinds import File, Float, Int, Switch
 from llamad.flags.types.option_flags import option_flag
 from llamad.flags.types.special import Size
 
 flag = partial(Flag, group="Slots")
 
-READY_FLAGS: tuple[Flag, ...] = (
+FLAGS: tuple[Flag, ...] = (
     flag(
         names=("-np", "--parallel"),
         env=("LLAMA_ARG_N_PARALLEL",),
@@ -57,6 +57,16 @@ READY_FLAGS: tuple[Flag, ...] = (
         default=8192,
         help="Host memory in MiB for prompts evicted from slots, at most half of what is free; 0: off, -1: no"
         " limit.",
+    ),
+    flag(
+        names=("--cache-idle-slots",),
+        off=("--no-cache-idle-slots",),
+        env=("LLAMA_ARG_CACHE_IDLE_SLOTS",),
+        dest="cache_idle_slots",
+        kind=Switch(),
+        default=True,
+        help="In a unified KV cache, save an idle slot's prompt to --cache-ram when running requests need its cells;"
+        " off: drop it.",
     ),
     flag(
         names=("--share-prefixes",),
@@ -134,19 +144,3 @@ READY_FLAGS: tuple[Flag, ...] = (
         help="Write a JSON line per engine step to this file.",
     ),
 )
-
-INERT_FLAGS: tuple[Flag, ...] = (
-    flag(
-        names=("--cache-idle-slots",),
-        off=("--no-cache-idle-slots",),
-        env=("LLAMA_ARG_CACHE_IDLE_SLOTS",),
-        dest="cache_idle_slots",
-        kind=Switch(),
-        default=True,
-        status=Inert(
-            "llamad saves an idle slot's prompt when the slot is needed; --cache-ram 0 turns that off"
-        ),
-    ),
-)
-
-FLAGS: tuple[Flag, ...] = READY_FLAGS + INERT_FLAGS

@@ -264,6 +264,16 @@ def test_a_unified_cache_keeps_what_it_evicts():
         assert stat(h, "hits") == 1
 
 
+def test_what_idle_slots_give_up_is_dropped_if_the_flag_says_so():
+    """--no-cache-idle-slots: only what a slot gives up for another prompt of its own is saved."""
+    with Harness(Fake(unified=True), n_slots=3, n_cells=512, cache_bytes=MANY, cache_idle=False) as h:
+        for i, prompt in enumerate((A, B, C)):
+            ask(h, prompt, id_slot=i)
+        assert stat(h, "saves") == 0
+        ask(h, A, id_slot=2)
+        assert stat(h, "saves") == 1
+
+
 def test_an_entry_stays_while_room_is_made_for_it():
     """Evicting an idle slot saved its state in the place of the very entry that the room was for, and the search for
     that entry then read past the cache's end."""

@@ -22,6 +22,7 @@ ctypedef struct Cache:
     CacheEntry *entries
     size_t bytes_max         # with all checkpoints; 0: off
     Checkpoints *checkpoints
+    int32_t drops_idle       # what idle slots give up to make room is not saved
     uint64_t last_id
     uint64_t pinned          # the entry that is being restored: it is not dropped; 0: none
     uint64_t last_used
