@@ -16,27 +16,37 @@ from llamad.chat.parsing import (
     without_thought,
     written,
 )
-from llamad.chat.template import CHATML, ChatTemplate, TemplateError, builtin, builtin_names, generic
+from llamad.chat.template import (
+    CHATML,
+    ChatTemplate,
+    TemplateError,
+    builtin,
+    builtin_names,
+    generic,
+    recognized,
+)
 from llamad.chat.template.render import REASONING
 
 _EFFORTS = ("reasoning_strength", "thinking_effort")  # other names of reasoning_effort
 
 
 class ChatHost:
-    """`source` is Jinja text or the name of a built-in template; empty: ChatML."""
+    """`source` is Jinja text or the name of a built-in template; empty: ChatML. Without `jinja` a text only says which
+    built-in template it is a form of, and there are no tools."""
 
     def __init__(
-        self, source: str, *, bos: str, eos: str, adds_bos: bool, kwargs: dict[str, Any], prefill: bool
+        self,
+        source: str,
+        *,
+        bos: str,
+        eos: str,
+        adds_bos: bool,
+        kwargs: dict[str, Any],
+        prefill: bool,
+        jinja: bool = True,
     ) -> None:
-        text = source
-        if source and "{" not in source:
-            named = builtin(source.strip())
-            if named is None:
-                raise ValueError(
-                    f"'{source[:64]}' is neither Jinja nor a built-in template; use one of {', '.join(builtin_names())}"
-                )
-            text = named
-        self.source = text or CHATML
+        self.has_tools = jinja
+        self.source = _template(source, jinja)
         self.template = ChatTemplate(self.source, bos=bos, eos=eos)
         self.format: Format = detect(self.source)
         caps = self.template.caps
@@ -122,6 +132,25 @@ class ChatHost:
             )
         value = thinking or has_thought
         return {"enable_thinking": value} | ({switch: value} if switch and switch not in kwargs else {})
+
+
+def _template(source: str, jinja: bool) -> str:
+    """The Jinja text to render. Raises ValueError."""
+    if not source:
+        return CHATML
+    if "{" in source:
+        text = source if jinja else recognized(source)
+        if text is None:
+            raise ValueError(
+                "--no-jinja: the chat template is none of the built-in ones; leave it out, or name one"
+            )
+        return text
+    text = builtin(source.strip())
+    if text is None:
+        raise ValueError(
+            f"'{source[:64]}' is neither Jinja nor a built-in template; use one of {', '.join(builtin_names())}"
+        )
+    return text
 
 
 def _text(content: object) -> str:

@@ -135,6 +135,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     chat_template: str | None  # None: from the model
     chat_template_file: str | None
     chat_template_kwargs: str  # JSON
+    jinja: bool
     reasoning_format: Literal["none", "auto", "deepseek", "deepseek-legacy"]
     reasoning: Literal["on", "off", "auto"]
     reasoning_effort: str  # "default": from the template

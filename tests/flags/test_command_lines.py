@@ -26,7 +26,7 @@ LINES = [
     ("-m model.gguf --slot-save-path /tmp --slot-prompt-similarity 0.3", 0),
     ("-m model.gguf --jinja", 0),
     ("-m model.gguf --jinja --chat-template-file templates/tool_use.jinja", 0),
-    ("-m model.gguf --chat-template chatml --no-jinja", 1),
+    ("-m model.gguf --chat-template chatml --no-jinja", 0),
     ("""-m model.gguf --jinja --chat-template-kwargs '{"enable_thinking":false}'""", 0),
     ("-m model.gguf --reasoning-format deepseek --reasoning-budget 0", 0),
     ("""-m model.gguf --ui-config '{"pasteLongTextToFileLen": 0, "renderUserContentAsMarkdown": true}'""", 1),

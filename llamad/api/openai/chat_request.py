@@ -161,6 +161,8 @@ def parse_chat(request: ChatRequest, service: Service, quick: bool = False) -> C
     messages = _messages(request.messages)
     tools, wanted = _allowed(request, _tools(request))
     choice, named = _choice(request, wanted, tools)
+    if tools and not host.has_tools:
+        raise ApiError(501, '"tools" needs a Jinja template: start the server without --no-jinja')
     is_forced = bool(named) or choice == "required"
     parallel = request.parallel_tool_calls
     if parallel is None:  # a forced call ends the answer: many a model would call for ever

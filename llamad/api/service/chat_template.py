@@ -43,6 +43,7 @@ def make_host(settings: Settings, model: Model) -> ChatHost:
             adds_bos=info.add_bos,
             kwargs=kwargs,
             prefill=settings.prefill_assistant,
+            jinja=settings.jinja,
         )
     except TemplateError as error:
         of = "the model's chat template" if source is None else "--chat-template"

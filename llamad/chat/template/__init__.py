@@ -13,6 +13,7 @@ from llamad.chat.template.budget import QUICK_SECONDS
 from llamad.chat.template.caps import Caps
 from llamad.chat.template.errors import NotQuick, TemplateError
 from llamad.chat.template.normalize import generic, normalize
+from llamad.chat.template.recognize import recognized
 from llamad.chat.template.render import ChatTemplate
 from llamad.chat.template.stock import CHATML, builtin, builtin_names
 
@@ -27,4 +28,5 @@ __all__ = [
     "builtin_names",
     "generic",
     "normalize",
+    "recognized",
 ]

@@ -141,6 +141,14 @@ GRANITE_4 = turns(
     GRANITE_TAIL,
 )
 
+# Known to llama.cpp by its marks only.
+DOTS1 = two(
+    "<|system|>{content}<|endofsystem|>",
+    "<|userprompt|>{content}<|endofuserprompt|>",
+    "<|response|>{content}<|endofresponse|>",
+    "<|response|>",
+)
+
 TEMPLATES: dict[str, str] = {
     "bailing": turns(say("<role>{ROLE}</role>{content}"), "<role>ASSISTANT</role>"),
     "bailing-think": turns(say("<role>{ROLE}</role>{content}"), "<role>ASSISTANT</role><think>"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from llamad.flags.types.flag import Flag, Inert
+from llamad.flags.types.flag import Flag
 from llamad.flags.types.kinds import ON_OFF_AUTO, Choice, File, Int, Switch, Text
 
 flag = partial(Flag, group="Chat")
@@ -43,7 +43,8 @@ FLAGS: tuple[Flag, ...] = (
         dest="jinja",
         kind=Switch(),
         default=True,
-        status=Inert("llamad renders every template with Jinja, the built-in ones too"),
+        help="Render chats with the model's or the given Jinja template; off: with the built-in template that it is"
+        " recognized as, without tools.",
     ),
     flag(
         names=("--reasoning-format",),

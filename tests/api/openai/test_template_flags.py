@@ -11,7 +11,7 @@ from support.fake_daemon import Faked
 
 from llamad.api.service.chat_template import make_host
 from llamad.chat.host import ChatHost
-from llamad.chat.template import CHATML
+from llamad.chat.template import CHATML, builtin
 from llamad.engine.testing.fake import Fake
 from llamad.flags.parse import parse
 
@@ -37,6 +37,33 @@ def test_sources(tmp_path: Path) -> None:
     file.write_text("{{ 'file' }}")
     assert prompt(host("--chat-template-file", str(file), template="model")) == "file"
     assert "<|start_header_id|>" in prompt(host("--chat-template", "llama3"))
+
+
+def test_without_jinja_the_built_in_template_is_recognized() -> None:
+    jinja = "{{ 'own words <start_of_turn>' }}"
+    assert prompt(host(template=jinja)) == "own words <start_of_turn>"
+    made = host("--no-jinja", template=jinja)
+    assert prompt(made) == "<start_of_turn>user\nx<end_of_turn>\n<start_of_turn>model\n"
+    assert host("--no-jinja", "--chat-template", "zephyr", template=jinja).source == builtin("zephyr")
+    assert host("--no-jinja").source == CHATML
+    with pytest.raises(ValueError, match="--no-jinja: the chat template is none of the built-in ones"):
+        host("--no-jinja", template="{{ messages }}")
+
+
+def test_without_jinja_there_are_no_tools() -> None:
+    tools = [{"type": "function", "function": {"name": "f"}}]
+    with Faked(Fake(), "--no-jinja") as server:
+        assert server.client.post("/v1/chat/completions", {"messages": SAY, "max_tokens": 1}).status == 200
+        for path, body in (
+            ("/v1/chat/completions", {"messages": SAY, "tools": tools}),
+            (
+                "/v1/messages",
+                {"messages": SAY, "max_tokens": 1, "tools": [{"name": "f", "input_schema": {}}]},
+            ),
+            ("/v1/responses", {"input": "x", "tools": [{"type": "function", "name": "f", "parameters": {}}]}),
+        ):
+            answer = server.client.post(path, body)
+            assert (answer.status, "--no-jinja" in answer.json["error"]["message"]) == (501, True), path
 
 
 def test_the_beginning_is_not_doubled() -> None:
