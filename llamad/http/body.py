@@ -82,6 +82,7 @@ class ChunkedBody:
     __slots__ = (
         "_after_data",
         "_buffer",
+        "_flag",
         "_framing",
         "_left",
         "_limit",
@@ -92,8 +93,9 @@ class ChunkedBody:
         "done",
     )
 
-    def __init__(self, limit: int, buffer: memoryview | None = None) -> None:
+    def __init__(self, limit: int, buffer: memoryview | None = None, flag: str = "") -> None:
         self._limit = limit
+        self._flag = flag  # that sets the limit
         self._buffer = buffer  # of `limit` bytes, if the application gave one
         self._parts = bytearray()
         self._n = 0  # bytes of the body so far
@@ -166,7 +168,7 @@ class ChunkedBody:
         if size == 0:
             self._trailers = True
         elif self._n + size > self._limit:
-            raise too_large(self._limit)
+            raise too_large(self._limit, self._flag)
         self._left = size
 
     def _end_trailer(self, line: bytes) -> None:
@@ -187,5 +189,7 @@ class ChunkedBody:
         return whole
 
 
-def too_large(limit: int) -> HttpError:
-    return HttpError(413, f"The request body is larger than {limit} bytes.")
+def too_large(limit: int, flag: str = "") -> HttpError:
+    """`flag`: the one that sets the limit."""
+    advice = f"; send a smaller one, or start llamad with a larger {flag}" if flag else ""
+    return HttpError(413, f"The request body is larger than {limit} bytes{advice}.")

@@ -87,7 +87,10 @@ class HeadReader:
         self._parse(data if pos == 0 and stop == n else memoryview(data)[pos:stop])
         if not self.complete:
             if too_long:
-                raise HttpError(431, f"The request line and headers are larger than {self._limit} bytes.")
+                raise HttpError(
+                    431,
+                    f"The request line and headers are larger than {self._limit} bytes (--header-max-bytes).",
+                )
             self._tail = (self._tail + data[max(pos, stop - 3) : stop])[-3:]
         return stop
 

@@ -32,6 +32,7 @@ REFUSED_MAX = 128
 # Eviction frees this share of the budget, so that it is not needed again at once.
 BODIES_SPARE = 16
 SWEEP_SLICE = 500
+NO_CONNECTION = "The server has no free connection (--connections-max); try again in a second."
 SWEEP_PAUSE_SECONDS = 0.005
 
 
@@ -193,7 +194,7 @@ class HttpServer:
     def _busy_bytes(self) -> bytes:
         """A 503 that needs no request: it must be cheap when thousands connect."""
         if self._busy is None:
-            self._busy = self.error(503, "The server has no free connection; try again in a second.")
+            self._busy = self.error(503, NO_CONNECTION)
             self._busy.headers = (*self._busy.headers, ("Retry-After", "1"))
         return response_head.whole(self._busy, self.ids.make())
 

@@ -69,7 +69,7 @@ def test_what_is_off_says_so(locked):
     headers = {"X-Api-Key": "sk-one"}
     for method, path, words in (
         ("GET", "/slots", "--slots"),
-        ("GET", "/metrics", "This server does not support metrics endpoint."),
+        ("GET", "/metrics", "This server does not support metrics endpoint. Start it with `--metrics`"),
         ("POST", "/props", "--props"),
     ):
         answer = locked.client.request(method, path, headers=headers)

@@ -71,5 +71,5 @@ def test_an_output_that_fails_costs_the_others_nothing() -> None:
 
 def test_a_message_keeps_its_spaces_and_forges_nothing() -> None:
     assert quoted("The queue is full", 100) == '"The queue is full"'
-    assert quoted('a "b"\n1.2.3.4 é\\', 100) == '"a \\x22b\\x22\\x0a1.2.3.4 \\xe9\\x5c"'
+    assert quoted('a "b"\n1.2.3.4 é\\', 100) == "\"a 'b'\\x0a1.2.3.4 \\xe9\\x5c\""
     assert quoted("long " * 100, 20) == '"long long long long "'

@@ -168,17 +168,20 @@ def test_limits_are_stated(serve: Any) -> None:
     h = serve(header_max_bytes=HEADER_MAX, body_max_bytes=BODY_MAX)
     with h.connect() as c:
         c.send(long_head(HEADER_MAX + 1))
-        assert b"2000 bytes" in c.read().body
+        assert b"2000 bytes (--header-max-bytes)" in c.read().body
     with h.connect() as c:
         # Decided on the length alone: not one byte of the body was sent.
         c.send(POST + b"Content-Length: 3001\r\n\r\n")
         reply = c.read()
         assert reply.status == 413
         assert b"3000 bytes" in reply.body
+        assert b"--body-max-bytes" in reply.body
     with h.connect() as c:
         # The application's own limit for this path.
         c.send(b"POST /small HTTP/1.1\r\n" + HOST + b"Content-Length: 11\r\n\r\n")
-        assert b"10 bytes" in c.read().body
+        reply = c.read()
+        assert b"10 bytes" in reply.body
+        assert b"--body-max-bytes" not in reply.body
     h.wait_quiet()
     assert [e[2] for e in h.app.events if e[0] == "done"] == [431, 413, 413]
 
@@ -210,7 +213,7 @@ def test_a_trickling_head_is_cut_off(serve: Any, bytewise: bool) -> None:
         assert trickle(c, b"GET /hello HTTP/1.1\r\nX: " + b"a" * 1000) < 1000
         reply = c.read()
         assert reply.status == 408
-        assert b"0.2 s" in reply.body
+        assert b"0.2 s (--header-timeout)" in reply.body
         assert c.at_end()
     h.wait_event("done", "-", 408)
 

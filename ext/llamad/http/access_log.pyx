@@ -27,8 +27,9 @@ def shown(method: str, path: str) -> str:
 
 
 def quoted(text: str, limit: int) -> str:
-    """As escape(), but with its spaces, in quotes."""
-    return '"' + " ".join([escape(word, limit) for word in text[:limit].split(" ")]) + '"'
+    """As escape(), but with its spaces, in quotes; its own quotes become single ones, to stay readable."""
+    words = text[:limit].replace('"', "'").split(" ")
+    return '"' + " ".join([escape(word, limit) for word in words]) + '"'
 
 
 cpdef str access_line(Exchange exchange, double seconds):

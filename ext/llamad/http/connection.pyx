@@ -276,8 +276,9 @@ cdef class Connection(Way):
     cdef Py_ssize_t _begin_body(self, Exchange exchange, Head head, bytes data, Py_ssize_t pos) except -1:
         """Take a body that came with its head, or prepare for it. Returns the new position."""
         limit = self.server.body_max(exchange.request)
+        flag = "--body-max-bytes" if limit == self.server.limits.body_max_bytes else ""
         if head.length > limit:
-            raise too_large(limit)
+            raise too_large(limit, flag)
         if limit > self._bodies.bytes_max:
             self._bodies.admit_one(limit)
         buffer = self.server.body_buffer(exchange.request, head.length if head.length > 0 else limit)
@@ -295,7 +296,7 @@ cdef class Connection(Way):
             # A body beyond the usual limit may take as long as its size says: the slowest rate stays the same.
             limits = self.server.limits
             self.deadline += <double>limits.body_timeout * (len(buffer) // limits.body_max_bytes)
-        self._body = LengthBody(head.length) if head.length > 0 else ChunkedBody(limit, buffer)
+        self._body = LengthBody(head.length) if head.length > 0 else ChunkedBody(limit, buffer, flag)
         if buffer is not None and head.length > 0:
             self._body.buffer = buffer
         if head.expects and not exchange.http10:
@@ -470,7 +471,9 @@ cdef class Connection(Way):
     def give_way(self):
         """Another client needs the place: leave at once."""
         if self.phase == HEAD or self.phase == BODY:
-            self._refuse(HttpError(503, "The server has no free connection; try again in a second."))
+            self._refuse(
+                HttpError(503, "The server has no free connection (--connections-max); try again in a second.")
+            )
         self.phase = CLOSED
         self.deadline = _inf
         transport = self._transport
@@ -517,10 +520,14 @@ cdef class Connection(Way):
         limits = self.server.limits
         if self.phase == HEAD:
             self._refuse(
-                HttpError(408, f"The request's headers took longer than {limits.header_timeout:g} s.")
+                HttpError(
+                    408, f"The request's headers took longer than {limits.header_timeout:g} s (--header-timeout)."
+                )
             )
         elif self.phase == BODY:
-            self._refuse(HttpError(408, f"The request's body took longer than {limits.body_timeout:g} s."))
+            self._refuse(
+                HttpError(408, f"The request's body took longer than {limits.body_timeout:g} s (--body-timeout).")
+            )
         else:
             self._close()
 

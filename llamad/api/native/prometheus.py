@@ -289,7 +289,7 @@ def _state_lines(service: Service) -> Iterable[str]:
 def handle(service: Service, exchange: Exchange) -> None:
     """GET /metrics."""
     if not service.settings.endpoint_metrics:
-        raise ApiError(501, "This server does not support metrics endpoint.")
+        raise ApiError(501, "This server does not support metrics endpoint. Start it with `--metrics`")
     metrics = service.metrics
     lines = [
         *_life_lines(service),
