@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from contextlib import nullcontext
 
 from llamad.engine.core import Core
 from llamad.engine.loading.memory import cache_ram_bytes, checkpoint_bytes
@@ -43,7 +44,7 @@ class Instance:
         """Compute once, so that the first request meets warm caches and a model that cannot fails now."""
         for warning in self.loaded.warnings:
             log.warning("%s", warning)
-        with restored():
+        with restored() if self.loaded.pools is not None else nullcontext():
             return self._prepare()
 
     def _prepare(self) -> Ready:

@@ -1,5 +1,7 @@
 """The binding over the real llama.cpp: what it throws is caught, what it says of the model is right."""
 
+import os
+
 import pytest
 from support.live_daemon import model_path
 
@@ -7,6 +9,7 @@ from llamad._llama import ffi, lib
 from llamad.engine.loading import memory
 from llamad.engine.loading.model import load
 from llamad.engine.loading.opening import Loading
+from llamad.engine.loading.thread_pools import restored
 from llamad.flags.parse import parse
 from llamad.protocol.errors import LoadError
 from llamad.tokenizer.vocab import Vocab
@@ -130,3 +133,24 @@ def test_a_gpu_computes_more_at_once_where_it_has_memory_to_spare(monkeypatch, f
         assert model.n_ubatch == n
     finally:
         model.close()
+
+
+def test_a_context_that_is_made_again_keeps_its_thread_pools(tiny):
+    """llama.cpp forgets them with the context."""
+    cpu = min(os.sched_getaffinity(0))
+    flags = ["-c", "256", "-t", "2", "--cpu-range", f"{cpu}-{cpu}", "--embedding", "--pooling", "mean"]
+    model = load(parse(["-m", tiny, *flags], {}).settings, 2, Loading())
+    assert model.vectors is not None
+    rows, bound = [], []
+    with restored():
+        before = os.sched_getaffinity(0)
+        for _ in range(2):
+            memory_ = bytearray((3).to_bytes(4, "little") + bytes(4 * model.vectors.info.n_out))
+            assert model.vectors.compute(memoryview(memory_), [1]) == 0
+            rows.append(bytes(memory_))
+            bound.append(os.sched_getaffinity(0))
+            os.sched_setaffinity(0, before)
+            assert lib.llamad_context_rebuild(model.vectors.context) == 0
+    assert bound == [{cpu}, {cpu}]
+    assert rows[0] == rows[1]
+    model.close()
