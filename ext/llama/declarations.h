@@ -37,6 +37,7 @@ enum llama_attention_type {
 enum llama_flash_attn_type {
     LLAMA_FLASH_ATTN_TYPE_AUTO, LLAMA_FLASH_ATTN_TYPE_DISABLED, LLAMA_FLASH_ATTN_TYPE_ENABLED, ...
 };
+enum llama_ftype { LLAMA_FTYPE_ALL_F32, LLAMA_FTYPE_GUESSED, ... };
 enum llama_vocab_type { LLAMA_VOCAB_TYPE_NONE, LLAMA_VOCAB_TYPE_SPM, LLAMA_VOCAB_TYPE_BPE, LLAMA_VOCAB_TYPE_WPM, ... };
 enum ggml_type {
     GGML_TYPE_F32, GGML_TYPE_F16, GGML_TYPE_Q4_0, GGML_TYPE_Q4_1, GGML_TYPE_Q5_0, GGML_TYPE_Q5_1, GGML_TYPE_Q8_0,
@@ -159,6 +160,8 @@ bool llama_model_has_decoder(const struct llama_model *model);
 bool llama_model_is_recurrent(const struct llama_model *model);
 bool llama_model_is_hybrid(const struct llama_model *model);
 int32_t llama_model_desc(const struct llama_model *model, char *buf, size_t n_buf);
+enum llama_ftype llama_model_ftype(const struct llama_model *model);
+const char *llama_ftype_name(enum llama_ftype ftype);
 int32_t llama_model_meta_val_str(const struct llama_model *model, const char *key, char *buf, size_t n_buf);
 const char *llama_model_chat_template(const struct llama_model *model, const char *name);
 

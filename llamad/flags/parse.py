@@ -234,7 +234,7 @@ def _settings(values: dict[str, Any], given: frozenset[str]) -> Settings:
         if isinstance(value, tuple):
             options[name] = FIELDS[name].type(value)
     rest = {name: value for name, value in values.items() if name not in options}
-    return Settings(**rest, options=Options(**options))
+    return Settings(**rest, options=Options(**options), given=given.intersection(WITH_FLAG))
 
 
 def _sized(settings: Settings, given: frozenset[str]) -> Settings:

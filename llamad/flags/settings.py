@@ -123,6 +123,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     # defaults of a request
     options: Options
+    given: frozenset[str]  # the options that a flag or a variable set; a model's file may set the others
     escape: bool  # already applied to the options
 
     # for requests without one; at most one of the four is given

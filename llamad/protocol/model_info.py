@@ -23,7 +23,7 @@ class ModelInfo(msgspec.Struct, frozen=True):
     """What the endpoints show of the model."""
 
     path: str
-    description: str
+    description: str  # architecture, size and ftype in one, as llama.cpp writes them
     vocab_type: int
     n_vocab: int
     n_ctx_train: int
@@ -45,6 +45,11 @@ class ModelInfo(msgspec.Struct, frozen=True):
     fim_mid: int = -1
     fim_rep: int = -1
     fim_sep: int = -1
+    arch: str = ""
+    ftype: str = ""  # the file type: "Q4_1", "Q4_K - Medium"
+    tool_template: str = ""  # the chat template named "tool_use"
+    # The sampling defaults that the file carries, as texts, by the ends of their keys (options/from_model.py).
+    sampling: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class VectorInfo(msgspec.Struct, frozen=True):
@@ -56,6 +61,7 @@ class VectorInfo(msgspec.Struct, frozen=True):
     has_head: bool  # without one, scores are meaningless
     n_text_max: int  # maximum tokens of a text
     is_split: bool  # a text may be split over batches, so n_text_max is the context size
+    is_pooling_open: bool = False  # "none", but neither a flag nor the model has chosen it
 
 
 class VectorCounts(msgspec.Struct):

@@ -19,6 +19,7 @@ from llamad.api.request.errors import bad
 from llamad.api.request.hosted import Hosted, LeftOut
 from llamad.api.request.prompt import Prompts
 from llamad.flags.settings import Settings
+from llamad.options.from_model import defaults_in
 from llamad.options.option import LEFT_OUT, defaults_of
 from llamad.options.table import FIELDS, Options
 from llamad.options.values import (
@@ -60,14 +61,19 @@ T = TypeVar("T", bound=GenerationRequest)
 
 
 class Defaults:
-    """The server's options, which are the defaults of all requests to a model."""
+    """The server's options, which are the defaults of all requests to a model: the flags', else those in the model's
+    file. `warnings` are about the file's."""
 
-    __slots__ = ("_bodies", "model", "options", "settings")
+    __slots__ = ("_bodies", "model", "options", "settings", "warnings")
 
     def __init__(self, settings: Settings, model: Model) -> None:
         self.settings = settings
         self.model = model
-        self.options = msgspec.structs.replace(settings.options)
+        carried, self.warnings = defaults_in(model.info.sampling)
+        self.options = msgspec.structs.replace(
+            settings.options,
+            **{name: value for name, value in carried.items() if name not in settings.given},
+        )
         self._bodies: dict[type[GenerationRequest], Body[Any]] = {}
         self._clamp(self.options)
         cap = settings.n_predict_max

@@ -130,6 +130,8 @@ class Service:
         """In a thread, before any request for this model: apply the flags that need the vocabulary. Returns the texts
         of special tokens that its answers are parsed by."""
         self.defaults = Defaults(self.settings, model)
+        for warning in self.defaults.warnings:
+            log.warning("%s", warning)
         self._eog_tokens = None
         try:
             self.system = tokenized(self.system, model)

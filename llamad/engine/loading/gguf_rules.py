@@ -7,6 +7,7 @@ architecture, or says for which.
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import re
@@ -23,7 +24,10 @@ from llamad.engine.loading.gguf_archs import (
 )
 from llamad.engine.loading.gguf_head import ARRAY, STRING, Array, Head, Malformed, Value, read_head
 from llamad.flags.settings import Settings
+from llamad.options.from_model import SAMPLING_PREFIX
 from llamad.protocol.errors import LoadError
+
+log = logging.getLogger("llamad.engine")
 
 LAYERS_MAX = 512  # LLAMA_MAX_LAYERS
 EXPERTS_MAX = 1024  # LLAMA_MAX_EXPERTS
@@ -93,6 +97,13 @@ class _Model:
 
     def has(self, prefix: str) -> bool:
         return any(name.startswith(f"{self.arch}.{prefix}") for name in self.keys)
+
+
+def _warn_of_arrays(model: _Model) -> None:
+    """llama.cpp does not show the values of arrays, so nobody else would notice them."""
+    for name, value in model.keys.items():
+        if name.startswith(SAMPLING_PREFIX) and isinstance(value, Array):
+            log.warning("the model's %s is ignored: it is an array", name)
 
 
 # --- sizes ------------------------------------------------------------------------------------------------------
@@ -318,6 +329,7 @@ def check_gguf(
         _check_heads(model)
         _check_experts(model)
         _check_vocabulary(model)
+        _warn_of_arrays(model)
         if not parts:
             on_vocabulary()
         _check_tensors(head, has_gpu())

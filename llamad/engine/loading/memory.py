@@ -27,6 +27,9 @@ CHECKPOINT_BYTES_MAX = 1 << 30
 def meta(handle: Any, key: str) -> str | None:
     buffer = ffi.new("char[256]")
     n = lib.llama_model_meta_val_str(handle, key.encode(), buffer, 256)
+    if n >= 256:
+        buffer = ffi.new("char[]", n + 1)
+        lib.llama_model_meta_val_str(handle, key.encode(), buffer, n + 1)
     return ffi.string(buffer).decode("utf-8", "replace") if n >= 0 else None
 
 

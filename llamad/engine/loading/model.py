@@ -14,6 +14,7 @@ from llamad.engine.loading.opening import Loading, open_model
 from llamad.engine.loading.thread_pools import Pools
 from llamad.engine.loading.vectors import Vectors
 from llamad.flags.settings import Settings
+from llamad.options.from_model import SAMPLING_KEYS, SAMPLING_PREFIX, SAMPLING_TEXT_MAX
 from llamad.protocol.control_messages import Loaded
 from llamad.protocol.errors import LoadError
 from llamad.protocol.model_info import ModelInfo
@@ -211,6 +212,12 @@ def _text(value: Any) -> str:
     return "" if value == ffi.NULL else ffi.string(value).decode("utf-8", "replace")
 
 
+def _sampling(handle: Any) -> dict[str, str]:
+    """The sampling defaults in the file's metadata."""
+    found = {name: memory.meta(handle, SAMPLING_PREFIX + name) for name in SAMPLING_KEYS}
+    return {name: text[:SAMPLING_TEXT_MAX] for name, text in found.items() if text is not None}
+
+
 def _info(settings: Settings, handle: Any) -> ModelInfo:
     vocab = lib.llama_model_get_vocab(handle)
     n_vocab, nl = lib.llama_vocab_n_tokens(vocab), lib.llama_vocab_nl(vocab)
@@ -219,6 +226,10 @@ def _info(settings: Settings, handle: Any) -> ModelInfo:
     return ModelInfo(
         path=settings.model,
         description=_text(buffer),
+        arch=memory.meta(handle, "general.architecture") or "",
+        ftype=_text(lib.llama_ftype_name(lib.llama_model_ftype(handle))),
+        tool_template=_text(lib.llama_model_chat_template(handle, b"tool_use")),
+        sampling=_sampling(handle),
         vocab_type=lib.llama_vocab_type(vocab),
         n_vocab=n_vocab,
         n_ctx_train=lib.llama_model_n_ctx_train(handle),

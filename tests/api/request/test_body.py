@@ -102,7 +102,8 @@ class Strange(GenerationRequest, kw_only=True):
 
 
 def defaults(line: str = "") -> Defaults:
-    model: Any = SimpleNamespace(n_ctx_slot=256, vocab=SimpleNamespace(n_vocab=300))
+    info = SimpleNamespace(sampling={})
+    model: Any = SimpleNamespace(n_ctx_slot=256, vocab=SimpleNamespace(n_vocab=300), info=info)
     return Defaults(parse(["-m", "x.gguf", *line.split()], {}).settings, model)
 
 

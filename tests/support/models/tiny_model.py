@@ -55,7 +55,7 @@ def write_tiny(
     name: str = "tiny",
     tokenizer: dict[str, Any] | None = None,
 ) -> str:
-    """`tokenizer` has other values for some of the tokenizer's keys."""
+    """`tokenizer` has other values for some of the tokenizer's keys, or more keys."""
     writer = Writer(path, "llama")
     fields = tokenizer_of(tokenizer_from)
     more = {key: (value, gguf.GGUFValueType.get_type(value)) for key, value in (tokenizer or {}).items()}

@@ -1,0 +1,72 @@
+"""Owns the sampling defaults that a model's file carries (`general.sampling.*`): their keys, and which are usable.
+
+Pure functions over the metadata's texts. A file is not to be trusted: what is wrong in it is named and left out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from llamad.options.option import Field
+from llamad.options.sampler_names import SAMPLERS_MAX, present_name
+from llamad.options.table import FIELDS
+from llamad.options.values import Samplers
+
+SAMPLING_PREFIX = "general.sampling."
+SAMPLING_TEXT_MAX = 1024  # no usable value is as long
+# The ends of the keys, and their options.
+SAMPLING_KEYS: Mapping[str, str] = {
+    "sequence": "samplers",
+    "top_k": "top_k",
+    "top_p": "top_p",
+    "min_p": "min_p",
+    "xtc_probability": "xtc_probability",
+    "xtc_threshold": "xtc_threshold",
+    "temp": "temperature",
+    "penalty_last_n": "repeat_last_n",
+    "penalty_repeat": "repeat_penalty",
+    "mirostat": "mirostat",
+    "mirostat_tau": "mirostat_tau",
+    "mirostat_eta": "mirostat_eta",
+}
+_SHOWN_MAX = 40
+
+
+def defaults_in(texts: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
+    """The options that the texts set, and a sentence for each text that cannot be used."""
+    found: dict[str, Any] = {}
+    warnings = []
+    for key, text in texts.items():
+        name = SAMPLING_KEYS[key]
+        try:
+            found[name] = _samplers(text) if name == "samplers" else _number(FIELDS[name], text)
+        except ValueError as error:
+            shown = text if len(text) <= _SHOWN_MAX else text[:_SHOWN_MAX] + "..."
+            warnings.append(f"the model's {SAMPLING_PREFIX}{key} is ignored: {shown!r} {error}")
+    return found, warnings
+
+
+def _samplers(text: str) -> Samplers:
+    names = [present_name(name.strip()) for name in text.split(";") if name.strip()]
+    known = [name for name in names if name is not None]
+    if not 0 < len(known) <= SAMPLERS_MAX or len(known) < len(names):
+        raise ValueError("is not a list of samplers")
+    return Samplers(known)
+
+
+def _number(field: Field, text: str) -> int | float:
+    try:
+        value = float(text)
+    except ValueError:
+        raise ValueError("is not a number") from None
+    if not math.isfinite(value) or (field.type is int and not value.is_integer()):
+        raise ValueError("is not a whole number" if field.type is int else "is not a number")
+    if (
+        (field.low is not None and value < field.low)
+        or (field.high is not None and value > field.high)
+        or (field.above is not None and value <= field.above)
+    ):
+        raise ValueError(f'is out of the range of "{field.name}"')
+    return int(value) if field.type is int else value
