@@ -53,6 +53,7 @@ class Wanted(msgspec.Struct, frozen=True):
     is_openai: bool
     field: str  # the field with the texts
     base64: bool
+    takes_mean: bool  # of the rows of each text
     n_dimensions: int
     normalize: int  # as in --embd-normalize
     model: str
@@ -92,7 +93,8 @@ def _parse(
     # Clients that send the older field expect the older response.
     is_openai = is_openai and field == "input"
     info = embedder.info
-    if is_openai and info.pooling == "none":
+    takes_mean = is_openai and info.is_pooling_open  # a chat model: OpenAI's form has one vector a text
+    if is_openai and info.pooling == "none" and not takes_mean:
         raise ApiError(
             400,
             "Pooling type 'none' is not OAI compatible: use /embeddings, or start llamad with another --pooling",
@@ -107,8 +109,9 @@ def _parse(
         is_openai=is_openai,
         field=field,
         base64=request.encoding_format == "base64",
+        takes_mean=takes_mean,
         n_dimensions=n_dimensions,
-        normalize=-1 if info.pooling == "none" else normalize,
+        normalize=-1 if info.pooling == "none" and not takes_mean else normalize,
         model=service.model_name if request.model is None else request.model,
     )
 
@@ -138,6 +141,8 @@ def _render(wanted: Wanted, rows: list[Rows], usage: dict[str, int]) -> bytes:
     """The response's JSON. Each vector is encoded separately: a Python object per number would dominate the time."""
     data: list[dict[str, Any]] = []
     for index, one in enumerate(rows):
+        if wanted.takes_mean:
+            one = one.mean(axis=0, keepdims=True, dtype="float64").astype("float32")
         one = float_text.normalize(one[:, : wanted.n_dimensions], wanted.normalize)
         vectors = [
             msgspec.Raw(b'"' + float_text.to_base64(row) + b'"' if wanted.base64 else float_text.to_json(row))

@@ -24,14 +24,19 @@ def wanted_pooling(settings: Settings) -> str | None:
     return "rank" if settings.reranking else settings.pooling
 
 
-def has_known_pooling(settings: Settings, handle: Any) -> bool:
-    """Whether the model's own pooling type is valid or not given; llama.cpp aborts on any other."""
+def _own_pooling(settings: Settings, handle: Any) -> str:
+    """The number of the model's own pooling type; -1: it has none."""
     arch = memory.meta(handle, "general.architecture") or ""
     said = memory.meta(handle, f"{arch}.pooling_type")
     for override in settings.override_kv:
         if override.key == f"{arch}.pooling_type":
             said = str(override.value)
-    return said is None or said in {str(i) for i in range(-1, len(_POOLINGS))}
+    return "-1" if said is None else said
+
+
+def has_known_pooling(settings: Settings, handle: Any) -> bool:
+    """Whether the model's own pooling type is valid or not given; llama.cpp aborts on any other."""
+    return _own_pooling(settings, handle) in {str(i) for i in range(-1, len(_POOLINGS))}
 
 
 def text_max(settings: Settings, handle: Any) -> int:
@@ -137,6 +142,9 @@ class Vectors:
             n_out=lib.llama_model_n_cls_out(handle) if is_rank else lib.llama_model_n_embd_out(handle),
             labels=_labels(handle) if is_rank else (),
             has_head=is_rank and _has_head(settings),
+            is_pooling_open=pooling == "none"
+            and wanted_pooling(settings) is None
+            and _own_pooling(settings, handle) == "-1",
             n_text_max=min(n_text_max, lib.llama_n_ctx(raw)) if is_split else min(n_text_max, n_batch),
             is_split=is_split,
         )

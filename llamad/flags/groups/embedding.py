@@ -17,7 +17,7 @@ FLAGS: tuple[Flag, ...] = (
         kind=Choice(("none", "mean", "cls", "last", "rank"), optional=True),
         default=None,
         metavar="TYPE",
-        help="Pooling of token embeddings; default: from the model.",
+        help="Pooling of token embeddings; default: from the model, else none, and the mean on /v1/embeddings.",
     ),
     flag(
         names=("--attention",),

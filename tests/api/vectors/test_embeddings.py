@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.live_daemon import Live
 from support.models import bert_reference
 
 TEXTS = (
@@ -205,14 +206,24 @@ def test_off_without_the_flag(client: Any) -> None:
 # A model that generates, too.
 
 
-def test_pooling_none_gives_every_token_as_it_is(beside: Any) -> None:
+def test_without_pooling_a_text_has_a_vector_per_token_and_for_openai_their_mean(beside: Any) -> None:
     tokens = beside.post("/tokenize", {"content": "The sky is blue", "add_special": True}).json["tokens"]
     (item,) = beside.post("/embeddings", {"input": "The sky is blue"}).json
     assert len(item["embedding"]) == len(tokens) > 2
     assert max(abs(np.linalg.norm(row) - 1.0) for row in item["embedding"]) > 1.0
-    answer = beside.post("/v1/embeddings", {"input": "The sky is blue"})
-    assert answer.status == 400
-    assert "Pooling type 'none' is not OAI compatible" in answer.error["message"]
+    (mean,) = beside.post("/v1/embeddings", {"input": "The sky is blue"}).json["data"]
+    expected = np.mean(item["embedding"], axis=0)
+    assert np.allclose(mean["embedding"], expected / np.linalg.norm(expected), atol=1e-6)
+    short = beside.post("/v1/embeddings", {"input": "The sky is blue", "dimensions": 8, "embd_normalize": -1})
+    assert np.allclose(short.json["data"][0]["embedding"], expected[:8], atol=1e-5)
+
+
+def test_a_pooling_that_the_model_names_stays(tiny: str) -> None:
+    named = ("--override-kv", "llama.pooling_type=int:0")  # none
+    with Live("--embedding", "-c", "256", *named, model=tiny) as server:
+        answer = server.client.post("/v1/embeddings", {"input": "The sky is blue"})
+        assert answer.status == 400
+        assert "Pooling type 'none' is not OAI compatible" in answer.error["message"]
 
 
 def test_a_causal_text_may_fill_a_slots_context(beside: Any) -> None:
