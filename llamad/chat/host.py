@@ -5,6 +5,7 @@ Made once in the loader thread; any thread may render. Knows neither HTTP nor th
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 from llamad.chat.parsing import (
@@ -27,6 +28,7 @@ from llamad.chat.template import (
 )
 from llamad.chat.template.render import REASONING
 
+_ONE = [{"role": "user", "content": "x"}]
 _EFFORTS = ("reasoning_strength", "thinking_effort")  # other names of reasoning_effort
 
 
@@ -114,6 +116,26 @@ class ChatHost:
         else:
             is_thought = bool(_thought(last)) and not _text(last.get("content"))
         return "reasoning_content" if is_thought and self.format.reasons else "content"
+
+    def generation_prompt(self, prompt: str) -> str:
+        """The end of a rendered prompt that opens the answer; "" where that is continued."""
+        return next((one for one in self._openings if prompt.endswith(one)), "")
+
+    @cached_property
+    def _openings(self) -> list[str]:
+        """All that the template opens an answer with, the longest first."""
+        found = set()
+        for thinking in (None, True, False):
+            try:
+                bare, whole = (
+                    self.prompt(_ONE, tools=None, kwargs={}, thinking=thinking, add_generation_prompt=begins)
+                    for begins in (False, True)
+                )
+            except TemplateError:
+                continue
+            if whole.startswith(bare):
+                found.add(whole[len(bare) :])
+        return sorted(found, key=len, reverse=True)
 
     def _begun(self, text: str, thought: str, is_over: bool) -> str:
         """The reasoning of a message that is continued, as it stands between the generation prompt and the content."""

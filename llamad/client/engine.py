@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 from llamad.base.clock import be_brief_here
 from llamad.base.fair_count import share_of
@@ -19,7 +19,7 @@ from llamad.client.control import Asking
 from llamad.client.grammar import EngineGrammar
 from llamad.client.port import ChannelBroken, Port
 from llamad.client.step_trace import StepTrace
-from llamad.client.task import ENGINE_ABSENT, FAILURE_ENGINE, FAILURE_MEMORY, Done, Sink, Task
+from llamad.client.task import ENGINE_ABSENT, FAILURE_ENGINE, FAILURE_MEMORY, Done, Ended, Sink, Task
 from llamad.client.wakeup import Gathering
 from llamad.protocol.channel import Link
 from llamad.protocol.errors import EngineEnded
@@ -44,6 +44,11 @@ GAUGES = frozenset(
         "checkpoint_us_max",
     ]
 )
+MAXIMA = frozenset(["n_tokens_max"])  # of all engines
+# Of a slot: state, tokens held; of its task, or its last one: tokens decoded, prompt tokens taken from the cache and
+# prefilled so far, whether its text has a new line.
+SlotCounts: TypeAlias = tuple[int, int, int, int, int, bool]
+NO_COUNTS: SlotCounts = (0, 0, 0, 0, 0, False)
 
 
 class Running:
@@ -55,6 +60,11 @@ class Running:
         self.sink = sink
         self.task = task  # keeps what the engine points to alive
         self.slot = -1  # until it is admitted
+
+
+def _ended(task: Task, done: Done) -> Ended:
+    word = task.stops[done.stop_word] if done.stop_word >= 0 else b""
+    return Ended(task.context.owner, done.stop_type, word)
 
 
 class Engine:
@@ -72,6 +82,7 @@ class Engine:
         self.n_slots = n_slots
         self.queue_max = queue_max
         self.tasks: dict[int, Running] = {}
+        self.ended: dict[int, Ended] = {}  # by slot, until its next task
         self._on_broken = on_broken
         self._port: Port | None = None  # while it is connected
         self._asking: Asking | None = None
@@ -107,6 +118,7 @@ class Engine:
         self._on_written()
         self._loop.remove_reader(port.event_fd)
         self._before = self.stats()
+        self.ended.clear()
         self._port = self._asking = self._gathering = None
         self._backlog.clear()
         for task_id in list(self.tasks):
@@ -137,14 +149,15 @@ class Engine:
             return self._before | dict.fromkeys(GAUGES & self._before.keys(), 0)
         n_wakes, wake_us, write_us = port.parts()
         stats = port.stats() | {"n_wakes": n_wakes, "wake_us": wake_us, "write_us": write_us}
-        return {
-            name: value if name in GAUGES else value + self._before.get(name, 0)
-            for name, value in stats.items()
-        }
+        for name, before in self._before.items():
+            if name in MAXIMA:
+                stats[name] = max(stats[name], before)
+            elif name not in GAUGES:
+                stats[name] += before
+        return stats
 
-    def slots(self) -> list[tuple[int, int, int, int]]:
-        """(state, tokens held, tokens decoded, prompt tokens taken from the cache) of every slot."""
-        return self._port.slots() if self._port is not None else [(0, 0, 0, 0)] * self.n_slots
+    def slots(self) -> list[SlotCounts]:
+        return self._port.slots() if self._port is not None else [NO_COUNTS] * self.n_slots
 
     def n_idle(self) -> int:
         """Slots without a task."""
@@ -351,10 +364,13 @@ class Engine:
                     running.sink.on_progress(event[2], event[3])
                 elif kind == EVENT_ADMITTED:
                     running.slot = event[2]
+                    self.ended.pop(running.slot, None)
                     running.sink.on_admitted(*event[2:])
                 elif kind == EVENT_DONE:
                     del tasks[task_id]
-                    running.sink.on_done(Done(*event[2:]))
+                    done = Done(*event[2:])
+                    self.ended[done.slot] = _ended(running.task, done)
+                    running.sink.on_done(done)
                 elif kind == EVENT_FAILED:
                     del tasks[task_id]
                     running.sink.on_failed(event[2], event[3])

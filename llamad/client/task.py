@@ -116,6 +116,14 @@ class Done(msgspec.Struct, frozen=True):
     predict_us: int
 
 
+class Ended(msgspec.Struct, frozen=True):
+    """What a slot remembers of its last task."""
+
+    owner: int
+    stop_type: int
+    stop_word: bytes
+
+
 class Sink(Protocol):
     """Receives the events of one task, on the event loop. on_done or on_failed is the last."""
 

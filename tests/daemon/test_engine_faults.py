@@ -121,7 +121,7 @@ def test_an_engine_that_ends_costs_its_requests_and_nothing_else(
 ) -> None:
     break_it, reason = ENDS[kind]
     n_fds, before = server.n_descriptors(), engines(server.process.pid)
-    n_restarts = restarts(server)
+    n_restarts, n_most = restarts(server), counter(server, "llamacpp:n_tokens_max")
     assert server.client.post("/sessions/7?action=save&slot=0").status == 200
     stream = Stream(server)
     until(lambda: len(stream.events) > 2, "the stream did not begin")
@@ -140,13 +140,18 @@ def test_an_engine_that_ends_costs_its_requests_and_nothing_else(
     assert server.client.post("/sessions/7?action=restore&slot=0").status == 200  # it outlived the engine
     until(lambda: server.n_descriptors() <= n_fds, "descriptors are lost")
     assert restarts(server) == n_restarts + 1
+    assert counter(server, "llamacpp:n_tokens_max") >= n_most  # of all engines
     log = "\n".join(server.lines[n_lines:])
     assert re.search(reason, log), log
 
 
-def restarts(server: Live) -> int:
+def counter(server: Live, name: str) -> int:
     text = server.client.get("/metrics").body.decode()
-    return int(text.split("\nllamad:engine_restarts_total ")[1].split("\n")[0])
+    return int(text.split(f"\n{name} ")[1].split("\n")[0])
+
+
+def restarts(server: Live) -> int:
+    return counter(server, "llamad:engine_restarts_total")
 
 
 def test_an_exception_in_a_decode_costs_its_requests_and_no_engine(server: Live, faults: Faults) -> None:

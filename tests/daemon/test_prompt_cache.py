@@ -123,6 +123,12 @@ def test_slots_keep_keys_apart(tiny):
         assert ["never seen" in text for text in shown] == [True, False, False]
         assert [text.count("a b c d") > 0 for text in shown] == [True, False, False]
         assert all(sum(slot["is_processing"] for slot in slots) == 1 for slots in seen)
+        server.wait_idle()
+        ended = {"prompt": LETTERS, "grammar": 'root ::= "private"', "stop": ["vate"]}
+        assert client.post("/completion", ended, headers=mine).json["stopping_word"] == "vate"
+        seen = [client.get("/slots", headers=one).json for one in (mine, other)]
+        words = [{slot["next_token"]["stopping_word"] for slot in slots} for slots in seen]
+        assert ["vate" in found for found in words] == [True, False]
 
 
 def test_prefixes_are_shared_where_that_is_asked_for(tiny):

@@ -8,7 +8,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 
 from llamad.base.system cimport load_int, load_time, now_us, store_int, take_time, wake_clear, wake_send
 from llamad.client.text_event cimport TextEvent as Text
-from llamad.protocol.board cimport Stats
+from llamad.protocol.board cimport SlotView, Stats
 from llamad.protocol.channel cimport Channel, Link
 from llamad.protocol.command cimport Command
 from llamad.protocol.messages cimport (
@@ -191,11 +191,13 @@ cdef class Port:
         cdef Stats stats = self.channel.board.stats
         return stats
 
-    def slots(self) -> list[tuple[int, int, int, int]]:
-        """(state, tokens held, tokens decoded, prompt tokens taken from the cache) of every slot."""
+    def slots(self) -> list[tuple[int, int, int, int, int, bool]]:
+        """Of every slot: state, tokens held; of its task, or its last one: tokens decoded, prompt tokens taken from the
+        cache and prefilled so far, whether its text has a new line."""
         cdef int32_t i
-        return [(self.channel.slots[i].state, self.channel.slots[i].n_tokens, self.channel.slots[i].n_decoded,
-                 self.channel.slots[i].n_cached) for i in range(self.channel.n_slots)]
+        cdef const SlotView *views = self.channel.slots
+        return [(views[i].state, views[i].n_tokens, views[i].n_decoded, views[i].n_cached, views[i].n_processed,
+                 bool(views[i].has_new_line)) for i in range(self.channel.n_slots)]
 
     def n_idle(self) -> int:
         cdef int32_t i, n = 0

@@ -140,18 +140,25 @@ cdef void _rebuild(State *state, int32_t code) noexcept nogil:
     state.slots.is_pending = 0
 
 
+cdef int32_t _decode_part(State *state, int32_t first, int32_t end) noexcept nogil:
+    """0, or llama.cpp's code."""
+    cdef llamad_batch part = batch_part(&state.plan, first, end)
+    cdef int32_t i
+    state.stats.n_decodes += 1
+    for i in range(state.slots.n):
+        state.stats.n_busy += state.slots.items[i].task != NULL
+    return state.table.decode(state.ctx, &part)
+
+
 cdef int32_t _decode(State *state) noexcept nogil:
     """0, or llama.cpp's code."""
-    cdef llamad_batch part
     cdef int32_t code = 0
     if state.plan.n_separate:
-        part = batch_part(&state.plan, 0, state.plan.n_separate)
-        code = state.table.decode(state.ctx, &part)
+        code = _decode_part(state, 0, state.plan.n_separate)
         if code == 0:
             padding_remove(&state.plan, &state.slots)
     if code == 0 and state.plan.n_separate < state.plan.batch.n_tokens:
-        part = batch_part(&state.plan, state.plan.n_separate, state.plan.batch.n_tokens)
-        code = state.table.decode(state.ctx, &part)
+        code = _decode_part(state, state.plan.n_separate, state.plan.batch.n_tokens)
         if code == 0 and not state.plan.is_separate:
             padding_remove(&state.plan, &state.slots)
     return code
@@ -173,6 +180,7 @@ cdef void _apply(State *state) noexcept nogil:
                 slot.tokens[k] = slot.prefill[k]
         slot.n_tokens += slot.n_planned
         slot.n_pos += slot.n_planned
+        state.stats.n_tokens_max = max(state.stats.n_tokens_max, <uint64_t>slot.n_tokens)
         if slot.i_output >= 0 and not slot.is_filler:
             state.outputs[state.n_outputs] = i
             state.n_outputs += 1

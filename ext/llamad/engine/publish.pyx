@@ -3,7 +3,7 @@
 from libc.stdint cimport int32_t, int64_t
 
 from llamad.base.system cimport store_int, store_time
-from llamad.engine.kv.slots cimport Slot
+from llamad.engine.kv.slots cimport SLOT_PREFILLING, Slot
 from llamad.engine.state cimport State
 from llamad.protocol.board cimport SlotView
 
@@ -58,3 +58,5 @@ cdef void publish_counts(State *state) noexcept nogil:
         view.n_tokens = slot.n_tokens
         view.n_decoded = slot.n_decoded
         view.n_cached = slot.n_cached
+        view.n_processed = slot.n_tokens - slot.n_cached if slot.state == SLOT_PREFILLING else slot.n_processed
+        view.has_new_line = slot.has_new_line

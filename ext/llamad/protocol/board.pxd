@@ -8,6 +8,9 @@ ctypedef struct Stats:
     int64_t t_last_step_us
     uint64_t n_steps
     uint64_t n_landed          # of them: sampled while their logits arrived
+    uint64_t n_decodes         # calls of decode(); a step has one or two
+    uint64_t n_busy            # slots with a task, summed over them
+    uint64_t n_tokens_max      # the most that a slot ever held
     uint64_t n_prompt_tokens
     uint64_t n_predicted
     uint64_t n_decode_failures
@@ -56,6 +59,8 @@ ctypedef struct SlotView:
     int32_t n_tokens
     int32_t n_decoded
     int32_t n_cached
+    int32_t n_processed        # prompt tokens that its task, or its last one, has prefilled
+    int32_t has_new_line       # in that task's text
 
 # Followed by: SlotView[n_slots].
 ctypedef struct Board:

@@ -40,6 +40,7 @@ def final_json(part: Part) -> dict[str, Any]:
             part.seed,
             constraint.text if constraint else "",
             job.service.eog_tokens() if g.ignore_eos else (),
+            job.parsing(),
         ),
         prompt=job.model.vocab.detokenize(part.tokens_prompt, True).decode("utf-8", "replace"),
         stops=g.stop,

@@ -190,6 +190,7 @@ class Job:
         "model",
         "n_left",
         "on_prompt",
+        "parsing",
         "parts",
         "ready",
         "service",
@@ -221,6 +222,7 @@ class Job:
         self.dialect = dialect
         self.markers = markers
         self.watch: Callable[[Part, Task], Sink] | None = None  # makes the tasks' sinks
+        self.parsing: Callable[[], options.Parsing] = options.Parsing  # as results show it
         self.is_paused = False
         self.t_paused = 0.0
         self.on_prompt = on_prompt

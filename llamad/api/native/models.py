@@ -25,14 +25,6 @@ _STATUS = {
 }
 
 
-def _description(service: Service) -> tuple[str, str, str]:
-    """The model's architecture, size and quantization, as llama.cpp describes them; empty while it loads."""
-    model = service.host.model
-    words = model.info.description.split(" ", 2) if model is not None else []
-    family, size, ftype = [*words, "", "", ""][:3]
-    return family, size, ftype
-
-
 def _model_json(service: Service, name: str) -> dict[str, Any]:
     entry: dict[str, Any] = {
         "id": name,
@@ -55,15 +47,17 @@ def _model_json(service: Service, name: str) -> dict[str, Any]:
             "n_embd": info.n_embd,
             "n_params": info.n_params,
             "size": info.size,
-            "ftype": _description(service)[2],
+            "ftype": info.ftype,
         }
     return entry
 
 
 def _ollama_json(service: Service, name: str) -> dict[str, Any]:
     """Ollama's form, as llama-server lists it, with what is known."""
-    family, size, ftype = _description(service)
     model = service.host.model
+    family, size, ftype = ("", "", "")  # while it loads
+    if model is not None:
+        family, size, ftype = model.info.arch, _short(model.info.n_params), model.info.ftype
     embeds = service.host.engine is None and model is not None
     return {
         "name": name,
@@ -73,7 +67,7 @@ def _ollama_json(service: Service, name: str) -> dict[str, Any]:
         "digest": "",
         "type": "model",
         "description": "",
-        "tags": [],
+        "tags": service.settings.tags,
         "capabilities": ["embedding"] if embeds else ["completion"],
         "parameters": "",
         "details": {
@@ -85,6 +79,14 @@ def _ollama_json(service: Service, name: str) -> dict[str, Any]:
             "quantization_level": ftype,
         },
     }
+
+
+def _short(n: int) -> str:
+    """A number of parameters as Ollama writes it."""
+    for unit, letter, digits in ((10**9, "B", 1), (10**6, "M", 2), (10**3, "K", 0)):
+        if n >= unit:
+            return f"{n / unit:.{digits}f}{letter}"
+    return str(n)
 
 
 def _anthropic_json(service: Service, name: str) -> dict[str, Any]:

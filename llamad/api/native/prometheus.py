@@ -14,6 +14,13 @@ from llamad.http.exchange import Exchange
 from llamad.http.request import Response
 from llamad.models.host import State
 
+# Of speculative decoding, which llamad does not have: always 0.
+SPECULATIVE = (
+    ("llamacpp:spec_decode_num_draft_tokens_total", "Draft tokens generated.", 0),
+    ("llamacpp:spec_decode_num_accepted_tokens_total", "Draft tokens accepted.", 0),
+    ("llamacpp:spec_decode_num_drafts_total", "Drafts verified.", 0),
+)
+
 
 def _plain(kind: str, name: str, help: str, value: float) -> Iterable[str]:
     yield f"# HELP {name} {help}"
@@ -33,9 +40,17 @@ def _engine_lines(service: Service) -> Iterable[str]:
     n_running = sum(slot[0] != 0 for slot in slots)
     counters = (
         ("llamacpp:prompt_tokens_total", "Number of prompt tokens processed.", n_prompt),
+        (
+            "llamacpp:prompt_tokens_cached_total",
+            "Number of prompt tokens reused from the cache.",
+            stats["n_reused"],
+        ),
         ("llamacpp:prompt_seconds_total", "Time spent on prompts.", prompt_s),
         ("llamacpp:tokens_predicted_total", "Number of generation tokens processed.", n_predicted),
         ("llamacpp:tokens_predicted_seconds_total", "Time spent generating.", predict_s),
+        ("llamacpp:n_decode_total", "Number of llama_decode() calls.", stats["n_decodes"]),
+        ("llamacpp:n_tokens_max", "Largest observed sequence length.", stats["n_tokens_max"]),
+        *SPECULATIVE,
         (
             "llamad:aborted_total",
             "Tasks dropped: client gone or server stopped.",
@@ -111,6 +126,11 @@ def _engine_lines(service: Service) -> Iterable[str]:
         ("llamacpp:requests_processing", "Number of requests processing.", n_running),
         ("llamacpp:requests_deferred", "Number of requests deferred.", engine.n_waiting),
         ("llamad:requests_suspended", "Number of requests suspended.", stats["n_suspended"]),
+        (
+            "llamacpp:n_busy_slots_per_decode",
+            "Average number of busy slots per llama_decode() call.",
+            stats["n_busy"] / max(stats["n_decodes"], 1),
+        ),
         (
             "llamad:last_step_age_seconds",
             "Time since the engine's last step; grows while it is idle, or stuck.",
@@ -312,4 +332,7 @@ def handle(service: Service, exchange: Exchange) -> None:
     for histogram in metrics.histograms:
         lines += histogram.lines()
     text = "\n".join(lines) + "\n"
-    exchange.send(Response(200, text.encode(), "text/plain; version=0.0.4; charset=utf-8"))
+    started = ("Process-Start-Time-Unix", str(service.t_created))
+    exchange.send(
+        Response(200, text.encode(), "text/plain; version=0.0.4; charset=utf-8", headers=(started,))
+    )

@@ -24,25 +24,40 @@ def handle(service: Service, exchange: Exchange) -> None:
         raise service.not_ready_for(request)
     model = service.loaded()
     has_key, name = service.has_key(request), service.name_for(request)
-    idle = slot_json(service, 0, service.defaults.options, None, (0, 0, 0, 0))
+    idle = slot_json(service, 0, service.defaults.options, None)
     if not has_key:
         hidden = {"model": name, "grammar": "", "json_schema": None, "system_prompt": None}
         idle |= hidden
         idle["params"] |= hidden
+    settings = service.settings
     properties = {
         "assistant_name": service.system.assistant_name,
         "user_name": service.system.anti_prompt,
         "system_prompt": service.system.prompt if has_key else "",
         "default_generation_settings": idle,
-        "total_slots": service.settings.n_parallel,
+        "total_slots": settings.n_parallel,
         "model_alias": name,
-        "model_path": service.settings.model if has_key else service.public_name,
-        "chat_template": model.info.chat_template if has_key else "",
+        "model_ftype": model.info.ftype,
+        "model_path": settings.model if has_key else service.public_name,
+        # Neither media nor a page nor an idle model that is unloaded: what llamad does not have.
+        "modalities": {"vision": False, "video": False, "audio": False},
+        "media_marker": "",
+        "ui": False,
+        "ui_settings": {},
+        "cors_proxy_enabled": False,
+        "is_sleeping": False,
+        "endpoint_slots": settings.endpoint_slots,
+        "endpoint_props": settings.endpoint_props,
+        "endpoint_metrics": settings.endpoint_metrics,
+        "chat_template": service.chat.source if has_key else "",
+        "chat_template_caps": service.chat.template.caps.shown(),
         "bos_token": _special(service, model.info.bos),
         "eos_token": _special(service, model.info.eos),
         "build_info": service.build_info,
         "settings": service.public_settings() if has_key else {},
     }
+    if model.info.tool_template and has_key:
+        properties["chat_template_tool_use"] = model.info.tool_template
     exchange.send(Response(200, msgspec.json.encode(properties)))
 
 

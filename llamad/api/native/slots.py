@@ -15,6 +15,8 @@ from llamad.api.generate.job import Part
 from llamad.api.request import generation as options
 from llamad.api.request.errors import ApiError
 from llamad.api.service.service import Service
+from llamad.client.engine import NO_COUNTS, SlotCounts
+from llamad.client.task import STOP_NAMES, Ended
 from llamad.http.exchange import Exchange
 from llamad.http.request import Request, Response
 from llamad.options.table import Options
@@ -25,16 +27,20 @@ TOKENS_INLINE_MAX = 16384
 SUSPENDED = 3
 
 
-def _next_token(n_remain: int, n_decoded: int, has_next: bool) -> dict[str, Any]:
+def _next_token(
+    counts: SlotCounts, n_remain: int, ended: Ended | None, *, has_next: bool, shows_text: bool
+) -> dict[str, Any]:
+    stop_type = "none" if ended is None else STOP_NAMES[ended.stop_type]
+    word = b"" if ended is None or not shows_text else ended.stop_word
     return {
         "has_next_token": has_next,
-        "has_new_line": False,
+        "has_new_line": counts[5],
         "n_remain": n_remain,
-        "n_decoded": n_decoded,
-        "stopped_eos": False,
-        "stopped_limit": False,
-        "stopped_word": False,
-        "stopping_word": "",
+        "n_decoded": counts[2],
+        "stopped_eos": stop_type == "eos",
+        "stopped_limit": stop_type == "limit",
+        "stopped_word": stop_type == "word",
+        "stopping_word": word.decode("utf-8", "replace"),
     }
 
 
@@ -43,12 +49,14 @@ def slot_json(
     index: int,
     generation: Options,
     part: Part | None,
-    counts: tuple[int, int, int, int],
+    counts: SlotCounts = NO_COUNTS,
+    ended: Ended | None = None,
     *,
     shows_text: bool = True,
 ) -> dict[str, Any]:
-    """A slot in llama-server's present form, with the flat fields of older versions. Without its text it has the
-    server's own options: stop strings, grammars and biases would reveal something of the prompt, too."""
+    """A slot in llama-server's present form, with the flat fields of older versions: its task, or the server's options
+    and how its last task ended. Without its text it has the server's own options: stop strings, grammars and biases
+    would reveal something of the prompt, too."""
     model = service.loaded()
     told = part if shows_text else None
     ready = None if told is None else told.job.ready
@@ -58,14 +66,19 @@ def slot_json(
     shown = generation if shows_text else service.defaults.options
     ends = service.eog_tokens() if shown.ignore_eos else ()
     params = options.settings_json(
-        shown, wanted, model.n_ctx_slot, service.model_name, grammar=grammar, eog_tokens=ends
+        shown,
+        wanted,
+        model.n_ctx_slot,
+        service.model_name,
+        grammar=grammar,
+        eog_tokens=ends,
+        parsing=options.PLAIN if told is None else told.job.parsing(),
     )
     prompt = (
         "" if told is None else model.vocab.detokenize(told.tokens_prompt, True).decode("utf-8", "replace")
     )
     task_id = -1 if part is None else part.task_id
-    n_decoded = counts[2] if part is not None else 0
-    n_remain = generation.n_predict - n_decoded if part is not None and generation.n_predict >= 0 else -1
+    n_remain = generation.n_predict - counts[2] if part is not None and generation.n_predict >= 0 else -1
     return {
         **params,
         "id": index,
@@ -77,9 +90,18 @@ def slot_json(
         "is_suspended": part is not None and counts[0] == SUSPENDED,
         "state": int(part is not None),
         "n_tokens": counts[1],
+        "n_prompt_tokens": counts[1],
+        "n_prompt_tokens_processed": counts[4],
+        "n_prompt_tokens_cache": counts[3],
         "params": params,
         "prompt": prompt,
-        "next_token": _next_token(n_remain, n_decoded, part is not None or counts[1] == 0),
+        "next_token": _next_token(
+            counts,
+            n_remain,
+            ended,
+            has_next=part is not None or counts[1] == 0,
+            shows_text=shows_text,
+        ),
     }
 
 
@@ -93,8 +115,12 @@ def _slots(service: Service, request: Request) -> Iterator[msgspec.Raw]:
         part = busy.get(index)
         part = part if isinstance(part, Part) else None
         generation = idle if part is None else part.job.generation
-        is_own = part is None or service.owner(part.job.exchange.request) in (0, service.owner(request))
-        slot = slot_json(service, index, generation, part, numbers, shows_text=is_own)
+        ended = engine.ended.get(index) if part is None else None
+        owner = 0 if ended is None else ended.owner
+        if part is not None:
+            owner = service.owner(part.job.exchange.request)
+        is_own = owner in (0, service.owner(request))
+        slot = slot_json(service, index, generation, part, numbers, ended, shows_text=is_own)
         yield msgspec.Raw(msgspec.json.encode(slot))
 
 

@@ -20,6 +20,7 @@ from llamad.api.openai.reasoning import Thinking, has_budget, thinking
 from llamad.api.openai.request import ChatRequest, settle
 from llamad.api.request import constraints as grammars
 from llamad.api.request.errors import ApiError, bad
+from llamad.api.request.generation import PLAIN, Parsing
 from llamad.api.request.hosted import CHAT
 from llamad.api.service.service import CHAT_INLINE_MAX, Service
 from llamad.api.service.text_workers import LONG_CHARS
@@ -78,6 +79,18 @@ class Chat(msgspec.Struct):
             tools=self.tools or None,
         )
 
+    def parsing(self) -> Parsing:
+        """As results show it."""
+        opening = self.host.generation_prompt(self.prompt)
+        if not self.parses:
+            return msgspec.structs.replace(PLAIN, generation_prompt=opening)
+        return Parsing(
+            chat_format=self.host.format.name,
+            reasoning_format=self.reasoning,
+            reasoning_in_content=self.reasoning == "deepseek-legacy",
+            generation_prompt=opening,
+        )
+
     @property
     def before(self) -> str:
         """GBNF of what precedes an answer shaped by a schema."""
@@ -100,6 +113,7 @@ def settle_chat(chat: Chat, request: ChatRequest, service: Service) -> grammars.
 def start(chat: Chat, job: Job) -> None:
     """Prepare a chat's job and submit it to the engine."""
     service, exchange, generation, model = job.service, job.exchange, job.generation, job.model
+    job.parsing = chat.parsing
     budget = chat.budget
     if budget is not None:
         job.watch = partial(watched, budget)

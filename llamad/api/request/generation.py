@@ -23,6 +23,18 @@ from llamad.protocol.sampling_params import Sampling
 
 ECHO_BYTES_MAX = 64 << 20
 
+
+class Parsing(msgspec.Struct, frozen=True):
+    """How an answer's text is taken apart; by default it is not."""
+
+    chat_format: str = "Content-only"
+    reasoning_format: str = "none"
+    reasoning_in_content: bool = False
+    generation_prompt: str = ""  # the end of the prompt that opens the answer
+
+
+PLAIN = Parsing()
+
 # Each name in generation_settings, and its option.
 _ECHOED = {
     shown: name
@@ -100,6 +112,7 @@ def settings_json(
     seed: int | None = None,
     grammar: str = "",
     eog_tokens: Sequence[int] = (),
+    parsing: Parsing = PLAIN,
 ) -> dict[str, Any]:
     """`generation_settings`: every option as it was understood, under its old and new names. Each of n completions has
     its own seed."""
@@ -116,6 +129,15 @@ def settings_json(
         "use_penalty_prompt_tokens": penalty is not None,
         "grammar": grammar,
         "json_schema": msgspec.Raw(constraint.schema) if constraint.schema is not None else None,
+        "grammar_lazy": False,
+        "grammar_triggers": [],
+        "preserved_tokens": [],
+        "chat_format": parsing.chat_format,
+        "reasoning_format": parsing.reasoning_format,
+        "reasoning_in_content": parsing.reasoning_in_content,
+        "generation_prompt": parsing.generation_prompt,
+        "backend_sampling": False,
+        "speculative.types": "none",
         "speculative.n_max": 0,
         "speculative.n_min": 0,
         "speculative.p_min": 0.0,

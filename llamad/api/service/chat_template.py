@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from llamad.chat.host import ChatHost
-from llamad.chat.template import TemplateError
+from llamad.chat.template import DROPPING, KEEPING, TemplateError
 from llamad.flags.settings import Settings
 from llamad.protocol.model_info import Model
 
@@ -53,10 +53,7 @@ def make_host(settings: Settings, model: Model) -> ChatHost:
 def _variables(settings: Settings) -> dict[str, Any]:
     """The template variables that the flags set. The switch for earlier reasoning has many names."""
     kept = settings.reasoning_preserve
-    found: dict[str, Any] = dict.fromkeys(
-        ("preserve_thinking", "keep_past_thinking", "preserved_thinking"), kept
-    )
-    found |= dict.fromkeys(("clear_thinking", "truncate_history_thinking", "drop_thinking"), not kept)
+    found: dict[str, Any] = {**dict.fromkeys(KEEPING, kept), **dict.fromkeys(DROPPING, not kept)}
     if settings.reasoning_effort != "default":
         found["reasoning_effort"] = settings.reasoning_effort
     return found

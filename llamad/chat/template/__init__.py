@@ -10,7 +10,7 @@ Any thread; long conversations belong on a worker. Knows neither HTTP nor the en
 from __future__ import annotations
 
 from llamad.chat.template.budget import QUICK_SECONDS
-from llamad.chat.template.caps import Caps
+from llamad.chat.template.caps import DROPPING, KEEPING, Caps
 from llamad.chat.template.errors import NotQuick, TemplateError
 from llamad.chat.template.normalize import generic, normalize
 from llamad.chat.template.recognize import recognized
@@ -19,6 +19,8 @@ from llamad.chat.template.stock import CHATML, builtin, builtin_names
 
 __all__ = [
     "CHATML",
+    "DROPPING",
+    "KEEPING",
     "QUICK_SECONDS",
     "Caps",
     "ChatTemplate",

@@ -13,6 +13,10 @@ import msgspec
 from llamad.chat.template.errors import TemplateError
 
 SWITCHES = ("enable_thinking", "thinking")
+# The variables that keep the reasoning of earlier turns, and those that drop it.
+KEEPING = ("preserve_thinking", "keep_past_thinking", "preserved_thinking")
+DROPPING = ("clear_thinking", "truncate_history_thinking", "drop_thinking")
+EFFORTS = ("reasoning_effort", "reasoning_strength", "thinking_effort")
 
 USER = {"role": "user", "content": "needle-user"}
 DONE = {"role": "assistant", "content": "needle-answer"}
@@ -48,6 +52,22 @@ class Caps(msgspec.Struct, frozen=True):
     calls_need_null: bool  # tool_calls are only written if content is None, not if it is ""
     call_ids_of_nine: bool  # the ids of calls must be nine letters and digits (Mistral)
     thinking_switch: str  # the variable that turns reasoning on or off; "" if there is none
+    keeps_reasoning: bool  # that of earlier turns is written, if its switch says so
+    takes_effort: bool  # there is a variable for the effort of reasoning
+
+    def shown(self) -> dict[str, bool]:
+        """By llama-server's names."""
+        return {
+            "supports_string_content": self.accepts_string,
+            "supports_typed_content": self.accepts_parts,
+            "supports_tools": self.uses_tools,
+            "supports_tool_calls": self.uses_tool_calls,
+            "supports_parallel_tool_calls": self.supports_parallel_calls,
+            "supports_system_role": self.uses_system,
+            "supports_preserve_reasoning": self.keeps_reasoning,
+            "supports_reasoning_effort": self.takes_effort,
+            "supports_object_arguments": self.tool_arguments_as_object,
+        }
 
 
 class Render(Protocol):
@@ -152,11 +172,23 @@ def probe(render: Render) -> Caps:
         call_ids_of_nine=CALLED[0] in called
         and CALLED[0] not in prober.with_calls(content, arguments, id="call_{:012}"),
         thinking_switch=_switch(prober),
+        keeps_reasoning=_keeps_reasoning(prober),
+        takes_effort=len({_with_effort(prober, effort) for effort in ("none", "low", "high", "max")}) > 1,
     )
 
 
 def _with_both(prober: Prober, content: str | None) -> tuple[str, str]:
     return prober.with_calls(content, ARGUMENTS), prober.with_calls(content, json.dumps(ARGUMENTS))
+
+
+def _keeps_reasoning(prober: Prober) -> bool:
+    first, last = ({**DONE, "reasoning_content": thought} for thought in ("needle-thought", "other-thought"))
+    switches = {"enable_thinking": True, **dict.fromkeys(KEEPING, True), **dict.fromkeys(DROPPING, False)}
+    return "needle-thought" in prober.text([USER, first, USER, last, USER], kwargs=switches)
+
+
+def _with_effort(prober: Prober, effort: str) -> str:
+    return prober.text([USER], kwargs={"enable_thinking": True, **dict.fromkeys(EFFORTS, effort)})
 
 
 def _switch(prober: Prober) -> str:

@@ -25,7 +25,18 @@ def test_models(client):
         (other,) = listed["models"]
         assert (other["name"], other["model"], other["capabilities"]) == ("smol", "smol", ["completion"])
         assert other["size"] == model["meta"]["size"]
-        assert (other["details"]["family"], other["details"]["quantization_level"]) == ("llama", "Q4_1")
+        details = other["details"]
+        assert (details["family"], details["quantization_level"]) == ("llama", "Q4_1")
+        assert details["parameter_size"] == "134.52M"
+
+
+def test_the_file_type_of_a_model_that_does_not_tell_it(client):
+    listed = client.get("/v1/models").json
+    details = listed["models"][0]["details"]
+    assert (details["family"], details["parameter_size"]) == ("llama", "3.22M")
+    guessed = "(guessed) F16"
+    assert details["quantization_level"] == listed["data"][0]["meta"]["ftype"] == guessed
+    assert client.get("/props").json["model_ftype"] == guessed
 
 
 def test_for_the_anthropic_client(client):

@@ -1,6 +1,7 @@
 """GET /metrics, on the real program."""
 
 import re
+import time
 
 
 def metric(text: str, name: str) -> float:
@@ -29,6 +30,10 @@ def test_metrics_count_what_happened(client):
     assert answer.headers["content-type"].startswith("text/plain")
     for name, n in (("llamacpp:tokens_predicted_total", 12), ("llamacpp:prompt_tokens_total", 3)):
         assert metric(after, name) - metric(before, name) == n
+    assert metric(after, "llamacpp:n_decode_total") - metric(before, "llamacpp:n_decode_total") >= 12
+    assert metric(after, "llamacpp:n_tokens_max") >= 14
+    assert 1 <= metric(after, "llamacpp:n_busy_slots_per_decode") <= 4
+    assert 0 < int(answer.headers["process-start-time-unix"]) <= time.time()
     for name in (
         "llamacpp:prompt_tokens_seconds",
         "llamacpp:predicted_tokens_seconds",
@@ -36,6 +41,10 @@ def test_metrics_count_what_happened(client):
         "llamacpp:kv_cache_tokens",
         "llamacpp:requests_processing",
         "llamacpp:requests_deferred",
+        "llamacpp:prompt_tokens_cached_total",
+        "llamacpp:spec_decode_num_draft_tokens_total",
+        "llamacpp:spec_decode_num_accepted_tokens_total",
+        "llamacpp:spec_decode_num_drafts_total",
         "llamad:evicted_tokens_total",
         "llamad:reused_tokens_total",
         "llamad:aborted_total",

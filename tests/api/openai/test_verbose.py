@@ -10,6 +10,11 @@ from llamad.engine.testing.fake import Fake
 CHAT = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 3}
 REQUESTS = [("/v1/chat/completions", CHAT), ("/v1/completions", {"prompt": "x", "max_tokens": 3})]
 
+PARSED = {
+    "/v1/chat/completions": ("generic", "<|im_start|>assistant\n"),
+    "/v1/completions": ("Content-only", ""),
+}
+
 
 @pytest.mark.parametrize(
     ("flags", "field", "is_told"),
@@ -33,4 +38,6 @@ def test_it_is_there_with_the_flag_or_the_field(flags, field, is_told):
                 assert whole["__verbose"]["tokens_predicted"] == 3
                 assert whole["__verbose"]["content"]
                 assert "x" in told[0]["__verbose"]["prompt"]
-                assert told[0]["__verbose"]["generation_settings"]["n_predict"] == 3
+                shown = told[0]["__verbose"]["generation_settings"]
+                assert shown["n_predict"] == 3
+                assert (shown["chat_format"], shown["generation_prompt"]) == PARSED[path]

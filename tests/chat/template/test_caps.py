@@ -17,6 +17,8 @@ KNOWN: dict[str, dict[str, Any]] = {
         "tool_arguments_as_object": True,
         "supports_parallel_calls": True,
         "thinking_switch": "enable_thinking",
+        "keeps_reasoning": False,
+        "takes_effort": False,
     },
     "Qwen3.5-4B": {
         "accepts_parts": True,
@@ -40,10 +42,11 @@ KNOWN: dict[str, dict[str, Any]] = {
         "tool_arguments_as_object": False,
         "uses_tools": False,
     },
+    "GLM-4.7-Flash": {"keeps_reasoning": True},
     "deepseek-ai-DeepSeek-V3.1": {"thinking_switch": "enable_thinking", "uses_system": True},
     "ibm-granite-granite-3.3-2B-Instruct": {"thinking_switch": "thinking"},
     "NousResearch-Hermes-2-Pro-Llama-3-8B-tool_use": {"tools_must_be_list": True, "uses_tools": True},
-    "openai-gpt-oss-120b": {"uses_tools": True, "thinking_switch": ""},
+    "openai-gpt-oss-120b": {"uses_tools": True, "thinking_switch": "", "takes_effort": True},
     "mistralai-Mistral-Nemo-Instruct-2407": {
         "uses_tool_role": True,
         "call_ids_of_nine": True,

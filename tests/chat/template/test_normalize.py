@@ -24,6 +24,8 @@ ALL = Caps(
     calls_need_null=False,
     call_ids_of_nine=False,
     thinking_switch="",
+    keeps_reasoning=True,
+    takes_effort=True,
 )
 SYSTEM = {"role": "system", "content": "S"}
 USER = {"role": "user", "content": "U"}
