@@ -21,7 +21,7 @@ from llamad.api.native import (
     tokenize,
 )
 from llamad.api.native import slots as slot_list
-from llamad.api.openai import chat, completions, input_tokens, responses
+from llamad.api.openai import chat, completions, control, input_tokens, responses
 from llamad.api.request.errors import ApiError
 from llamad.api.service.auth import Keys
 from llamad.api.service.error_dialects import worded
@@ -75,6 +75,7 @@ class Api:
         for path in ("/chat/completions", "/v1/chat/completions"):
             self._add("POST", path, chat.handle)
             self._add("POST", path + "/input_tokens", input_tokens.of_chat)
+            self._add("POST", path + "/control", control.handle, small=True)
         for path in ("/responses", "/v1/responses"):
             self._add("POST", path, responses.handle)
             self._add("POST", path + "/input_tokens", input_tokens.of_response)

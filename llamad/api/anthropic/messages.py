@@ -149,7 +149,7 @@ def _start(
     def answer(chat: Chat) -> None:
         constraint = settle_chat(chat, request, service)
         dialect = MessageDialect(chat, thinking, exchange.request.request_id)
-        job = Job(service, exchange, request, constraint, model, engine, dialect, markers=True)
+        job = Job(service, exchange, request, constraint, model, engine, dialect, id=dialect.id, markers=True)
         start(chat, job)
 
     with_chat(service, exchange, request, n_bytes, answer)

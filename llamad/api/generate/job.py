@@ -13,24 +13,18 @@ from functools import partial
 from typing import Any, Protocol
 
 from llamad.api.generate import result
+from llamad.api.generate.failures import failure_error
 from llamad.api.generate.prepare import Ready
 from llamad.api.generate.stream_event import TextFrame
 from llamad.api.generate.text_part import TextPart
 from llamad.api.request import generation as options
 from llamad.api.request.constraints import Wanted
-from llamad.api.request.errors import ApiError, bad, engine_ended, queue_full, share_full
+from llamad.api.request.errors import ApiError, bad, queue_full, share_full
 from llamad.api.request.parse import GenerationRequest
 from llamad.api.service.service import Service
 from llamad.base.clock import clock_us
 from llamad.client.engine import Engine
 from llamad.client.task import (
-    ENGINE_ABSENT,
-    FAILURE_ABORTED,
-    FAILURE_DEADLINE,
-    FAILURE_ENGINE,
-    FAILURE_GRAMMAR,
-    FAILURE_MEMORY,
-    PICKED_STUCK,
     PROB_JSON_BYTES,
     STOP_NAMES,
     Done,
@@ -50,23 +44,6 @@ log = logging.getLogger("llamad.api")
 
 # Values of a response (tokens, probabilities) that are encoded on the event loop: a few milliseconds.
 WHOLE_INLINE_MAX = 4096
-
-
-def failure_error(failure: int, code: int) -> ApiError:
-    """The client's error for a failed task."""
-    if failure == FAILURE_DEADLINE:
-        return ApiError(408, "The request exceeded --request-timeout")
-    if failure == FAILURE_ABORTED:
-        return ApiError(503, "The server is shutting down")
-    if failure == FAILURE_ENGINE:
-        return engine_ended(was_running=code != ENGINE_ABSENT)
-    if failure == FAILURE_MEMORY:
-        return ApiError(500, "The server is out of memory")
-    if failure == FAILURE_GRAMMAR and code == PICKED_STUCK:
-        return ApiError(400, "No token of this model's vocabulary can continue the grammar")
-    if failure == FAILURE_GRAMMAR:
-        return ApiError(400, "The grammar is too ambiguous: it exceeds the work allowed for one request")
-    return ApiError(500, f"llama.cpp failed to decode (code {code}); try again")
 
 
 class Dialect(Protocol):
@@ -99,6 +76,12 @@ class Dialect(Protocol):
 
     def refused(self, error: ApiError) -> Response:
         """The error response."""
+
+
+class Watching(Sink, Protocol):
+    """The sink of a task whose reasoning can be ended."""
+
+    def end_thinking(self) -> None: ...
 
 
 class Part(TextPart):
@@ -143,6 +126,7 @@ class Part(TextPart):
 
     def on_admitted(self, slot: int, n_cached: int, t_us: int) -> None:
         self.n_cached = n_cached
+        self.job.is_admitted = True
         self.job.service.metrics.queue_seconds.observe((t_us - self.job.t_submit_us) / 1e6)
         if self.job.tells_progress:
             self.on_progress(n_cached, 0)
@@ -185,6 +169,9 @@ class Job:
         "engine",
         "exchange",
         "generation",
+        "id",
+        "is_admitted",
+        "is_controlled",
         "is_paused",
         "markers",
         "model",
@@ -198,6 +185,7 @@ class Job:
         "t_submit_us",
         "t_written",
         "watch",
+        "watching",
     )
 
     def __init__(
@@ -210,6 +198,7 @@ class Job:
         engine: Engine,
         dialect: Dialect,
         *,
+        id: str = "",
         markers: bool = False,
         on_prompt: Callable[[Part, list[int], list[TokenProbs]], None] | None = None,
     ) -> None:
@@ -221,7 +210,11 @@ class Job:
         self.engine = engine
         self.dialect = dialect
         self.markers = markers
-        self.watch: Callable[[Part, Task], Sink] | None = None  # makes the tasks' sinks
+        self.id = id  # the answer's; none: nobody can act on the job
+        self.is_controlled = False  # its reasoning may be ended, by end_thinking()
+        self.is_admitted = False
+        self.watch: Callable[[Part, Task], Watching] | None = None  # makes the tasks' sinks
+        self.watching: list[Watching] = []
         self.parsing: Callable[[], options.Parsing] = options.Parsing  # as results show it
         self.is_paused = False
         self.t_paused = 0.0
@@ -306,10 +299,15 @@ class Job:
                 prompt_probs=self.on_prompt is not None and part.index % g.n == 0,
                 progress=self.tells_progress,
             )
-            sink = part if self.watch is None else self.watch(part, task)
-            part.task_id = self.engine.submit(task, sink)
+            part.task_id = self.engine.submit(task, self._sink(part, task))
         if g.system_prompt is not None:
             self.service.system = ready.system
+
+    def _sink(self, part: Part, task: Task) -> Sink:
+        if self.watch is None:
+            return part
+        self.watching.append(self.watch(part, task))
+        return self.watching[-1]
 
     def _begin(self, ready: Ready, parts: list[Part], t_submit_us: int) -> None:
         """Before the parts' tasks are submitted."""
@@ -319,6 +317,8 @@ class Job:
         self.n_left = len(parts)
         self.t_submit_us = t_submit_us
         exchange.on_abort = self.abort
+        if self.id:
+            self.service.running.add(self)
         if self.generation.stream:
             exchange.on_pause = self.pause
             exchange.on_resume = self.resume
@@ -331,6 +331,27 @@ class Job:
         self.parts[0].on_done(
             Done(STOP_NAMES.index("limit"), -1, -1, 0, 0, 0, 0, False, False, clock_us(), 0, 0)
         )
+
+    def _left(self) -> None:
+        """Nothing more comes of it, or nobody wants it."""
+        self.service.streams.discard(self)
+        if self.id:
+            self.service.running.discard(self)
+
+    # For others of the same client.
+
+    @property
+    def key(self) -> str:
+        return self.exchange.request.key_name
+
+    @property
+    def request_id(self) -> str:
+        return self.exchange.request.request_id
+
+    def end_thinking(self) -> None:
+        """End the reasoning now, if there is any."""
+        for one in self.watching:
+            one.end_thinking()
 
     # From the client.
 
@@ -403,13 +424,13 @@ class Job:
     def on_part_done(self, part: Part) -> None:
         self.n_left -= 1
         if self.exchange.closed:  # the client has disconnected, or got another part's failure
-            self.service.streams.discard(self)
+            self._left()
             return
         last = self.dialect.done(part) if self.generation.stream else b""
         if self.n_left:
             self.write(last)
             return
-        self.service.streams.discard(self)
+        self._left()
         if self.generation.stream:
             self._end(last + self.dialect.end(self))
         else:
@@ -436,7 +457,7 @@ class Job:
 
     def _fail(self, error: ApiError) -> None:
         """End the whole request with this error, whatever the state of its parts."""
-        self.service.streams.discard(self)
+        self._left()
         self.abort()
         if self.exchange.closed:
             return
@@ -475,6 +496,6 @@ class Job:
 
     def give_up(self) -> None:
         """After an exception: the client gets a 500, or its stream is cut off."""
-        self.service.streams.discard(self)
+        self._left()
         self.abort()
         self.exchange.fail(self.dialect.refused(ApiError(500, "Internal server error; see the server's log")))

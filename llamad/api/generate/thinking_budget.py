@@ -1,4 +1,4 @@
-"""Owns the reasoning budget: reasoning that has used it up is ended, and the answer follows.
+"""Owns the reasoning budget: reasoning that has used it up, or that the client ends, is cut, and the answer follows.
 
 Runs on the event loop. The engine cannot be given text to write, so the task is aborted and another one submitted. Its
 prompt is the old prompt, the text so far and the end of the reasoning; all but the last tokens are still cached.
@@ -20,10 +20,9 @@ from llamad.http.exchange import Exchange
 
 
 class Budget(msgspec.Struct):
-    """The budget of one request. `ends` is the text that ends reasoning; `forced` is written when the budget is used
-    up."""
+    """The budget of one request. `ends` is the text that ends reasoning; `forced` is written when it is cut."""
 
-    n_tokens: int
+    n_tokens: int  # -1: no limit
     opens: bytes
     ends: bytes
     is_open: bool  # by the prompt
@@ -78,6 +77,8 @@ class Watched:
         self._is_open = budget.is_open
         self._is_over = False
         self._is_cut = False
+        self._is_told = False  # to end
+        self._times = (0, 0, 0)  # of the last text
 
     def on_admitted(self, slot: int, n_cached: int, t_us: int) -> None:
         self._part.on_admitted(slot, n_cached, t_us)
@@ -95,8 +96,17 @@ class Watched:
         if self._is_over:
             return
         self._tokens.extend(text.tokens)
+        self._times = (text.t_us, text.prompt_us, text.predict_us)
         if self._is_too_long(len(text.tokens), text.data):
-            self._cut(text.t_us, text.prompt_us, text.predict_us)
+            self._cut()
+
+    def end_thinking(self) -> None:
+        """Cut the reasoning now, or with its first text. Without any, nothing changes."""
+        if self._is_cut or self._is_over or not self._is_open:
+            return
+        self._is_told = True
+        if self._tokens and not self._is_ending:
+            self._cut()
 
     def _is_too_long(self, n_tokens: int, data: bytes) -> bool:
         """Whether the budget is used up after this text. Reasoning that is just ending may finish."""
@@ -114,11 +124,17 @@ class Watched:
             self._is_over = True
             return False
         self._seen = self._seen[-len(budget.ends) + 1 :] if len(budget.ends) > 1 else b""
-        is_ending = any(self._seen.endswith(budget.ends[:n]) for n in range(1, len(budget.ends)))
-        return self._n_thought >= budget.n_tokens and not is_ending
+        is_used_up = self._is_told or 0 <= budget.n_tokens <= self._n_thought
+        return is_used_up and not self._is_ending
 
-    def _cut(self, t_us: int, prompt_us: int, predict_us: int) -> None:
+    @property
+    def _is_ending(self) -> bool:
+        ends = self._budget.ends
+        return any(self._seen.endswith(ends[:n]) for n in range(1, len(ends)))
+
+    def _cut(self) -> None:
         part, job, task = self._part, self._part.job, self._task
+        t_us, prompt_us, predict_us = self._times
         self._is_cut = True
         job.engine.abort(part.task_id)
         part.task_id = 0

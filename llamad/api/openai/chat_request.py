@@ -60,6 +60,7 @@ class Chat(msgspec.Struct):
     calls: grammars.Wanted | None  # the constraint of calls, forced or not
     calls_later: grammars.Wanted | None  # the same behind reasoning that was cut
     budget: Budget | None
+    is_controlled: bool  # its reasoning may be ended by another request
     starts_in_reasoning: bool  # the prompt has opened it
 
     @property
@@ -115,6 +116,7 @@ def start(chat: Chat, job: Job) -> None:
     service, exchange, generation, model = job.service, job.exchange, job.generation, job.model
     job.parsing = chat.parsing
     budget = chat.budget
+    job.is_controlled = chat.is_controlled
     if budget is not None:
         job.watch = partial(watched, budget)
     if budget is not None and job.constraint.schema is not None:
@@ -216,7 +218,7 @@ def parse_chat(request: ChatRequest, service: Service, quick: bool = False) -> C
         if named and name in ("auto", "required"):  # a function may have such a name
             tools, name, parallel = named, "required", False
         calls = grammars.wanted_tools(host.format, tools, name, parallel, starts_in_reasoning)
-        if wish.n_tokens > 0:
+        if wish.n_tokens > 0 or request.reasoning_control:
             thoughtless = msgspec.structs.replace(host.format, think=None)
             calls_later = grammars.wanted_tools(thoughtless, tools, name, parallel, False)
     return Chat(
@@ -234,6 +236,7 @@ def parse_chat(request: ChatRequest, service: Service, quick: bool = False) -> C
         calls=calls,
         calls_later=calls_later,
         budget=_budget(request, service, host, wish, starts_in_reasoning),
+        is_controlled=request.reasoning_control,
         starts_in_reasoning=starts_in_reasoning,
     )
 
@@ -253,14 +256,17 @@ def _budget(
     wish: Thinking,
     is_open: bool,
 ) -> Budget | None:
-    """None if no reasoning has to be limited."""
+    """None if no reasoning has to be limited, or may be ended."""
     opens, ends, after = thought_tags(host.format)
-    if wish.n_tokens <= 0 or not ends or (wish.on is False and not is_open):
+    if wish.n_tokens == 0 or (wish.n_tokens < 0 and not request.reasoning_control):
+        return None
+    if not ends or (wish.on is False and not is_open):
         return None
     if request.whole_text or (request.whole_text is None and service.constraint.grammar):
-        if has_budget(request):
+        if has_budget(request) or request.reasoning_control:
+            named = '"reasoning_control"' if request.reasoning_control else "a reasoning budget"
             raise bad(
-                '"grammar" covers the whole text, reasoning included: it cannot be combined with a reasoning budget'
+                f'"grammar" covers the whole text, reasoning included: it cannot be combined with {named}'
             )
         return None
     return Budget(wish.n_tokens, opens.encode(), ends.encode(), is_open, wish.last + ends + after)

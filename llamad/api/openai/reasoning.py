@@ -1,6 +1,6 @@
 """Reads what a chat request says about reasoning: whether, how much, and where it goes.
 
-Pure functions, on the event loop or in a worker. Raises every 400 and 501 about these fields.
+Pure functions, on the event loop or in a worker. Raises every 400 about these fields.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import re
 from typing import Any, NamedTuple, cast, get_args
 
 from llamad.api.openai.request import ChatRequest, Effort
-from llamad.api.request.errors import ApiError, bad
+from llamad.api.request.errors import bad
 from llamad.chat.host import ChatHost
 from llamad.flags.settings import Settings
 from llamad.options.option import LEFT_OUT
@@ -52,8 +52,6 @@ def thinking(request: ChatRequest, settings: Settings, host: ChatHost) -> Thinki
     n_tokens = _budget(request, settings)
     if n_tokens == 0:
         on = False
-    if request.reasoning_control:
-        raise ApiError(501, '"reasoning_control" is not supported; leave it out')
     return Thinking(on, n_tokens, last, kwargs)
 
 

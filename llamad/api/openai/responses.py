@@ -183,7 +183,7 @@ def _start(service: Service, exchange: Exchange, n_bytes: int, found: tuple[Resp
     def answer(chat: Chat) -> None:
         constraint = settle_chat(chat, request, service)
         dialect = ResponseDialect(chat, given.echo, request, keep)
-        job = Job(service, exchange, request, constraint, model, engine, dialect, markers=True)
+        job = Job(service, exchange, request, constraint, model, engine, dialect, id=dialect.id, markers=True)
         start(chat, job)
 
     with_chat(service, exchange, request, n_bytes, answer)

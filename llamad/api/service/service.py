@@ -24,6 +24,7 @@ from llamad.api.service.error_dialects import worded
 from llamad.api.service.metrics import Metrics
 from llamad.api.service.prompt_files import PromptFiles
 from llamad.api.service.response_store import ResponseStore
+from llamad.api.service.running import Completion, Running
 from llamad.api.service.text_workers import TextWorkers
 from llamad.base.fair_count import FairCount
 from llamad.base.fair_pool import FairPool
@@ -55,6 +56,15 @@ PINGS_SECONDS = 0.5  # how often streams are looked at, at least
 CHAT_INLINE_MAX = 16384
 CLIENT_MAX = 2**64 - 1
 _READY = State.READY  # read on every request; an Enum lookup is slow
+
+
+class Thinking(Completion, Protocol):
+    """A completion whose reasoning can be ended, where that was asked for."""
+
+    is_controlled: bool
+    is_admitted: bool
+
+    def end_thinking(self) -> None: ...
 
 
 class Stream(Protocol):
@@ -116,6 +126,7 @@ class Service:
         self.breakers = Breakers()
         self.responses = ResponseStore()
         self.streams: set[Stream] = set()
+        self.running: Running[Thinking] = Running()
         # Requests whose texts or grammars are with a worker; they count as queued.
         self._preparing = FairCount(settings.n_parallel + settings.queue_max)
         # Whether a request carries a key, or needs none; set by app.py, which has the keys.

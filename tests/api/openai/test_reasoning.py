@@ -123,7 +123,6 @@ def test_a_thought_that_the_template_opens_is_closed() -> None:
         ({"reasoning_budget_tokens": -2}, 400, "reasoning_budget_tokens"),
         ({"reasoning_budget_tokens": "1"}, 400, "reasoning_budget_tokens"),
         ({"reasoning_budget_tokens": 0, "reasoning_budget_message": 1}, 400, "reasoning_budget_message"),
-        ({"reasoning_control": True}, 501, "reasoning_control"),
         ({"parse_tool_calls": "no"}, 400, "parse_tool_calls"),
         ({"continue_final_message": True}, 400, "continue_final_message"),
         ({"continue_final_message": "all"}, 400, "continue_final_message"),

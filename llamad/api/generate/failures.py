@@ -1,0 +1,34 @@
+"""Owns what a client is told of a task that failed in the engine.
+
+Pure functions on the event loop. Must not know the response's format.
+"""
+
+from __future__ import annotations
+
+from llamad.api.request.errors import ApiError, engine_ended
+from llamad.client.task import (
+    ENGINE_ABSENT,
+    FAILURE_ABORTED,
+    FAILURE_DEADLINE,
+    FAILURE_ENGINE,
+    FAILURE_GRAMMAR,
+    FAILURE_MEMORY,
+    PICKED_STUCK,
+)
+
+
+def failure_error(failure: int, code: int) -> ApiError:
+    """The client's error for a failed task."""
+    if failure == FAILURE_DEADLINE:
+        return ApiError(408, "The request exceeded --request-timeout")
+    if failure == FAILURE_ABORTED:
+        return ApiError(503, "The server is shutting down")
+    if failure == FAILURE_ENGINE:
+        return engine_ended(was_running=code != ENGINE_ABSENT)
+    if failure == FAILURE_MEMORY:
+        return ApiError(500, "The server is out of memory")
+    if failure == FAILURE_GRAMMAR and code == PICKED_STUCK:
+        return ApiError(400, "No token of this model's vocabulary can continue the grammar")
+    if failure == FAILURE_GRAMMAR:
+        return ApiError(400, "The grammar is too ambiguous: it exceeds the work allowed for one request")
+    return ApiError(500, f"llama.cpp failed to decode (code {code}); try again")
