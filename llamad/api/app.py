@@ -18,6 +18,7 @@ from llamad.api.native import (
     models,
     prometheus,
     props,
+    streams,
     tokenize,
 )
 from llamad.api.native import slots as slot_list
@@ -81,6 +82,9 @@ class Api:
             self._add("POST", path + "/input_tokens", input_tokens.of_response)
             self._add("GET", path + "/{id_response}", responses.retrieve)
             self._add("DELETE", path + "/{id_response}", responses.delete, small=True)
+        self._add("GET", "/v1/stream", streams.read_on)
+        self._add("DELETE", "/v1/stream", streams.stop, small=True)
+        self._add("POST", "/v1/streams/lookup", streams.look_up)
         self._add("POST", "/v1/messages", messages.handle)
         self._add("POST", "/v1/messages/count_tokens", messages.count_tokens)
         self._add("POST", "/apply-template", apply_template.apply_template)

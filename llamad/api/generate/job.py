@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from llamad.api.generate import result
 from llamad.api.generate.failures import failure_error
+from llamad.api.generate.outlet import Outlet
 from llamad.api.generate.prepare import Ready
 from llamad.api.generate.stream_event import TextFrame
 from llamad.api.generate.text_part import TextPart
@@ -21,11 +22,11 @@ from llamad.api.request import generation as options
 from llamad.api.request.constraints import Wanted
 from llamad.api.request.errors import ApiError, bad, queue_full, share_full
 from llamad.api.request.parse import GenerationRequest
+from llamad.api.service.kept_streams import conversation_of
 from llamad.api.service.service import Service
 from llamad.base.clock import clock_us
 from llamad.client.engine import Engine
 from llamad.client.task import (
-    PROB_JSON_BYTES,
     STOP_NAMES,
     Done,
     RequestContext,
@@ -177,6 +178,7 @@ class Job:
         "model",
         "n_left",
         "on_prompt",
+        "out",
         "parsing",
         "parts",
         "ready",
@@ -204,6 +206,7 @@ class Job:
     ) -> None:
         self.service = service
         self.exchange = exchange
+        self.out = Outlet(exchange)
         self.generation = generation
         self.constraint = constraint
         self.model = model
@@ -242,12 +245,14 @@ class Job:
                 ' send fewer prompts or a smaller "n", or start llamad with a larger --queue-max'
             )
         request = exchange.request
+        conversation = conversation_of(request) if g.stream else ""
         client = self.service.client(request)
         if not self.engine.can_accept(n_parts):
             raise queue_full()
         if not self.engine.has_share(client, n_parts):
             raise share_full()
-        self._check_echo_size(ready)
+        if self.on_prompt is not None:
+            options.check_prompt_probs(g, ready.tokens, self.service.settings.answer_max_bytes)
         settings = self.service.settings
         t_submit_us = clock_us()
         deadline_us = self.service.deadline_us(t_submit_us)
@@ -263,8 +268,8 @@ class Job:
         ]
         if settings.verbose_prompt or self.service.prompt_files is not None:
             self._show_prompts(parts[:: g.n])
-        self._begin(ready, parts, t_submit_us)
-        if g.stream:
+        self._begin(ready, parts, t_submit_us, conversation)
+        if g.stream and not self.out.is_kept:
             for part in parts:
                 part.frame = self.dialect.frame(part)
         group = 0
@@ -309,20 +314,26 @@ class Job:
         self.watching.append(self.watch(part, task))
         return self.watching[-1]
 
-    def _begin(self, ready: Ready, parts: list[Part], t_submit_us: int) -> None:
+    def _begin(self, ready: Ready, parts: list[Part], t_submit_us: int, conversation: str) -> None:
         """Before the parts' tasks are submitted."""
         exchange = self.exchange
         self.ready = ready
         self.parts = parts
         self.n_left = len(parts)
         self.t_submit_us = t_submit_us
-        exchange.on_abort = self.abort
         if self.id:
             self.service.running.add(self)
         if self.generation.stream:
+            self.service.streams.add(self)
+        if conversation:
+            # The client may leave, or read slowly, and the generation goes on.
+            kept = self.service.kept_streams.open(self.key, conversation, self.abort)
+            self.out.keep(kept, self._headers())
+            return
+        exchange.on_abort = self.abort
+        if self.generation.stream:
             exchange.on_pause = self.pause
             exchange.on_resume = self.resume
-            self.service.streams.add(self)
 
     def answer_nothing(self) -> None:
         """Respond to a request that has nothing for the engine to do."""
@@ -401,29 +412,28 @@ class Job:
     # To the client.
 
     def write(self, data: bytes) -> None:
-        exchange = self.exchange
         if not data:
             return
         self.t_written = time.monotonic()
-        if exchange.begun:
-            exchange.write(data)
-        elif not exchange.closed:
-            exchange.begin(200, sse.CONTENT_TYPE, self._headers(), self.dialect.begin(self) + data)
+        if self.out.begun:
+            self.out.write(data)
+        elif not self.out.closed:
+            self.out.begin(self._headers, self.dialect.begin(self) + data)
 
     def _headers(self) -> tuple[tuple[str, str], ...]:
         return self.generation.left_out.headers(self.exchange.request.request_id)
 
     def _end(self, data: bytes) -> None:
         """The last events of the stream."""
-        if self.exchange.begun:
-            self.exchange.end(data)
+        if self.out.begun:
+            self.out.end(data)
         else:
             self.write(data)
-            self.exchange.end()
+            self.out.end()
 
     def on_part_done(self, part: Part) -> None:
         self.n_left -= 1
-        if self.exchange.closed:  # the client has disconnected, or got another part's failure
+        if self.out.closed:  # the client has disconnected, or got another part's failure
             self._left()
             return
         last = self.dialect.done(part) if self.generation.stream else b""
@@ -459,13 +469,8 @@ class Job:
         """End the whole request with this error, whatever the state of its parts."""
         self._left()
         self.abort()
-        if self.exchange.closed:
-            return
-        if self.exchange.begun:
-            self.exchange.failure = error.message
-            self.exchange.end(self.dialect.failed(error))
-        else:
-            self.exchange.send(self.dialect.refused(error))
+        if not self.out.closed:
+            self.out.fail(self.dialect.failed(error), self.dialect.refused(error))
 
     def _show_prompts(self, parts: list[Part]) -> None:
         """--verbose-prompt and --log-prompts-dir."""
@@ -482,20 +487,8 @@ class Job:
             if self.service.prompt_files is not None:
                 self.service.prompt_files.write(text)
 
-    def _check_echo_size(self, ready: Ready) -> None:
-        """The logprobs of a prompt are part of the response; their size is known before anything is computed."""
-        if self.on_prompt is None:
-            return
-        n_tokens = sum(len(tokens) // 4 for tokens in ready.tokens)
-        limit = self.service.settings.answer_max_bytes
-        if n_tokens * (1 + self.generation.n_probs) * PROB_JSON_BYTES > limit:
-            raise bad(
-                f"The logprobs of {n_tokens} prompt tokens exceed {limit} bytes; shorten the prompt, request fewer"
-                " logprobs, or start llamad with a larger --answer-max-bytes"
-            )
-
     def give_up(self) -> None:
         """After an exception: the client gets a 500, or its stream is cut off."""
         self._left()
         self.abort()
-        self.exchange.fail(self.dialect.refused(ApiError(500, "Internal server error; see the server's log")))
+        self.out.cut_off(self.dialect.refused(ApiError(500, "Internal server error; see the server's log")))

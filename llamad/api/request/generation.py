@@ -15,6 +15,7 @@ import msgspec
 from llamad.api.request.constraints import Wanted
 from llamad.api.request.errors import bad
 from llamad.api.request.parse import UINT32_MAX
+from llamad.client.task import PROB_JSON_BYTES
 from llamad.options.sampler_names import KINDS
 from llamad.options.table import FIELDS, Options, names_of
 from llamad.options.values import Biases, LogitBias
@@ -88,6 +89,16 @@ def check_echo(options: Options, constraint: Wanted, n_parts: int, grammar: str)
         raise bad(
             f"{n_parts} completions with options this large exceed one request;"
             ' send fewer prompts, a smaller "n", or a smaller "logit_bias", grammar or schema'
+        )
+
+
+def check_prompt_probs(options: Options, prompts: Sequence[bytes], limit: int) -> None:
+    """The logprobs of a prompt are part of the response; their size is known before anything is computed."""
+    n_tokens = sum(len(tokens) // 4 for tokens in prompts)
+    if n_tokens * (1 + options.n_probs) * PROB_JSON_BYTES > limit:
+        raise bad(
+            f"The logprobs of {n_tokens} prompt tokens exceed {limit} bytes; shorten the prompt, request fewer"
+            " logprobs, or start llamad with a larger --answer-max-bytes"
         )
 
 

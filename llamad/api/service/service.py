@@ -21,6 +21,7 @@ from llamad.api.request.parse import Defaults
 from llamad.api.request.system_prompt import read_file, tokenized
 from llamad.api.service.chat_template import make_host, turn_end
 from llamad.api.service.error_dialects import worded
+from llamad.api.service.kept_streams import KeptStreams
 from llamad.api.service.metrics import Metrics
 from llamad.api.service.prompt_files import PromptFiles
 from llamad.api.service.response_store import ResponseStore
@@ -126,6 +127,7 @@ class Service:
         self.breakers = Breakers()
         self.responses = ResponseStore()
         self.streams: set[Stream] = set()
+        self.kept_streams = KeptStreams()
         self.running: Running[Thinking] = Running()
         # Requests whose texts or grammars are with a worker; they count as queued.
         self._preparing = FairCount(settings.n_parallel + settings.queue_max)
@@ -304,6 +306,7 @@ class Service:
         while True:  # a request may have an interval of its own
             await asyncio.sleep(min([PINGS_SECONDS, *(period / 4 for period in periods)]))
             now = time.monotonic()
+            self.kept_streams.tick(now)
             for stream in list(self.streams):
                 try:
                     stream.tick(now)

@@ -1,0 +1,101 @@
+"""Owns the endpoints of resumable streams: read on, look up, stop.
+
+Runs on the event loop. The streams are written by api/generate/job.py and kept by api/service/kept_streams.py. Another
+key's streams are as if they were not there.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from llamad.api.request.body import Body
+from llamad.api.request.errors import ApiError, bad
+from llamad.api.service.kept_streams import KeptStream
+from llamad.api.service.reading import with_body
+from llamad.api.service.service import Service
+from llamad.http import sse
+from llamad.http.exchange import Exchange
+from llamad.http.request import Request, Response
+
+OFFSET_DIGITS_MAX = 18
+PARTS_MAX = 4
+
+_encode = msgspec.json.Encoder().encode
+
+
+class LookupRequest(msgspec.Struct):
+    conversation_ids: Annotated[list[Any], Meta(description="an array of strings")] = msgspec.field(
+        default_factory=list
+    )
+
+
+_LOOKUP = Body(LookupRequest)
+
+
+def read_on(service: Service, exchange: Exchange) -> None:
+    """GET /v1/stream?conv_id=&from=: the stream's bytes from this offset on, then what comes."""
+    request = exchange.request
+    offset = _offset(request.query.get("from", ""))
+    stream = service.kept_streams.find(request.key_name, _conversation(request))
+    if stream is None:
+        raise ApiError(404, "Stream not found or expired")
+    if offset < stream.n_dropped:
+        raise bad(f"Stream offset lost, please restart: the first {stream.n_dropped} bytes are gone")
+    if request.method == "HEAD":
+        exchange.send(Response(200, content_type=sse.CONTENT_TYPE))
+        return
+    reader = stream.attach(exchange, offset)
+    reader.begin()
+    reader.send()
+
+
+def look_up(service: Service, exchange: Exchange) -> None:
+    """POST /v1/streams/lookup: which of these conversations have a stream. There is no list of all."""
+    with_body(service, exchange, _LOOKUP.decode, partial(_look_up, service, exchange))
+
+
+def _look_up(service: Service, exchange: Exchange, request: LookupRequest) -> None:
+    asked = {id: list[KeptStream]() for id in request.conversation_ids if isinstance(id, str) and id}
+    for stream in service.kept_streams.of_key(exchange.request.key_name):
+        parts = stream.id.split("::", PARTS_MAX)
+        for n in range(1, len(parts) + 1):  # an id may end in "::" and the name of a model
+            found = asked.get("::".join(parts[:n]))
+            if found is not None:
+                found.append(stream)
+    told = [_told(stream) for found in asked.values() for stream in found]
+    exchange.send(Response(200, _encode(told)))
+
+
+def _told(stream: KeptStream) -> dict[str, Any]:
+    return {
+        "conversation_id": stream.id,
+        "is_done": stream.is_ended,
+        "total_bytes": stream.n_total,
+        "started_at": stream.started_at,
+        "completed_at": stream.completed_at,
+    }
+
+
+def stop(service: Service, exchange: Exchange) -> None:
+    """DELETE /v1/stream?conv_id=: stops the generation and drops the stream, if there is one."""
+    service.kept_streams.drop(exchange.request.key_name, _conversation(exchange.request))
+    exchange.send(Response(204, content_type=""))
+
+
+def _conversation(request: Request) -> str:
+    id = request.query.get("conv_id", "")
+    if not id:
+        raise bad('"conv_id" is missing in the query')
+    return id
+
+
+def _offset(text: str) -> int:
+    if not text:
+        return 0
+    if not (text.isascii() and text.isdigit()) or len(text) > OFFSET_DIGITS_MAX:
+        raise bad('"from" must be an offset in bytes')
+    return int(text)
