@@ -294,7 +294,7 @@ class Job:
                 context_shift=settings.context_shift,
                 grammar=ready.constraint.grammar if ready.constraint is not None else None,
                 group=group,
-                markers=self.markers,
+                markers=self.markers or g.shows_markers,
                 n_indent=g.n_indent,
                 n_probs=g.n_probs,
                 post_sampling_probs=g.post_sampling_probs,

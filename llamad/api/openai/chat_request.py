@@ -36,6 +36,7 @@ from llamad.chat.parsing import (
     new_call_id,
     thought_tags,
 )
+from llamad.chat.parsing.lazy_grammar import Lazy
 from llamad.chat.template import QUICK_SECONDS, NotQuick, TemplateError
 from llamad.http.exchange import Exchange
 
@@ -106,9 +107,19 @@ def settle_chat(chat: Chat, request: ChatRequest, service: Service) -> grammars.
     """settle() for a chat whose messages are rendered."""
     constraint = settle(request, service, chat.n_probs, chat.calls)
     request.drop_documents()
-    if constraint.schema is not None:
+    if constraint.lazy is not None:
+        constraint = msgspec.structs.replace(constraint, lazy=_beside_thought(constraint.lazy, chat))
+    elif constraint.schema is not None:
         constraint = msgspec.structs.replace(constraint, before=chat.before)
     return constraint
+
+
+def _beside_thought(lazy: Lazy, chat: Chat) -> Lazy:
+    """No trigger counts in reasoning."""
+    opens, ends, _ = thought_tags(chat.host.format)
+    if not ends:
+        return lazy
+    return msgspec.structs.replace(lazy, thought=(opens, ends), is_open=chat.starts_in_reasoning)
 
 
 def start(chat: Chat, job: Job) -> None:
@@ -119,7 +130,12 @@ def start(chat: Chat, job: Job) -> None:
     job.is_controlled = chat.is_controlled
     if budget is not None:
         job.watch = partial(watched, budget)
-    if budget is not None and job.constraint.schema is not None:
+    lazy = job.constraint.lazy
+    if budget is not None and lazy is not None:
+        budget.rest = msgspec.structs.replace(
+            job.constraint, lazy=msgspec.structs.replace(lazy, is_open=False)
+        )
+    elif budget is not None and job.constraint.schema is not None:
         before = before_answer(chat.host.format, False)
         budget.rest = msgspec.structs.replace(job.constraint, before=before)
     if budget is not None and job.constraint is chat.calls:

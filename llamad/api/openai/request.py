@@ -53,7 +53,10 @@ class OpenAiRequest(GenerationRequest, kw_only=True):
 
     @property
     def whole_text(self) -> str | None:
-        """What shapes the whole text, reasoning included: `grammar`, or what vLLM's clients send instead."""
+        """What shapes the whole text, reasoning included: `grammar`, or what vLLM's clients send instead. One that
+        waits for a trigger does not."""
+        if self.waits is not None and self.waits.lazy is not None:
+            return ""
         more = self.structured_outputs or guided.StructuredOutputs()
         other = self.guided_grammar or self.guided_regex or more.grammar or more.regex
         return self.grammar or other or "".join(self.guided_choice or more.choice) or self.grammar
@@ -128,7 +131,7 @@ def settle(
             raise bad(f'"{sent[0].named}" cannot be combined with a "{choice}" that forces a call')
         return calls
     if sent and not sent[0].is_none:
-        return sent[0]
+        return constraints.waiting(request, sent[0])
     found = constraints.parse(request, service.constraint)
     return calls if calls is not None and found.is_none else found
 

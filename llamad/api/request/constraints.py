@@ -15,15 +15,16 @@ from typing import Any
 import msgspec
 
 from llamad.api.request.errors import ApiError, bad, engine_ended
+from llamad.api.request.parse import GenerationRequest
 from llamad.base.fair_pool import FairPool
 from llamad.chat.conversion.process import Process, ToolCall, ToolsError
 from llamad.chat.parsing import Format
+from llamad.chat.parsing.lazy_grammar import Lazy, LazyGrammar, TriggerError
 from llamad.chat.schema import SchemaError
 from llamad.client.engine import Engine
 from llamad.client.grammar import EngineGrammar
 from llamad.flags.settings import Settings
 from llamad.grammar.grammar import GrammarError
-from llamad.options.table import Options
 from llamad.protocol.errors import EngineEnded
 
 KEPT_MAX = 32
@@ -43,6 +44,7 @@ class Wanted(msgspec.Struct, frozen=True):
     tools: bytes | None = None
     may_call: bool = False  # else one of the tools must be called
     before: str = ""
+    lazy: Lazy | None = None  # the grammar, or the schema's, holds from its trigger on
     named: str = ""  # the request's field, for errors; empty: grammar, json_schema or tools
 
     @property
@@ -93,8 +95,20 @@ def wanted_tools(
     return Wanted(tools=data, may_call=choice == "auto")
 
 
-def parse(options: Options, default: Wanted) -> Wanted:
-    """The request's `grammar` or `json_schema`, else the server's. An empty grammar means none."""
+def parse(options: GenerationRequest, default: Wanted) -> Wanted:
+    """The request's `grammar` or `json_schema`, from its triggers on if it is lazy; else the server's. An empty grammar
+    means none."""
+    found = _parse(options, default)
+    return found if found is default else waiting(options, found)
+
+
+def waiting(options: GenerationRequest, found: Wanted) -> Wanted:
+    """The request's own constraint, from its triggers on if it is lazy."""
+    lazy = options.waits.lazy if options.waits is not None else None
+    return found if lazy is None or found.is_none else msgspec.structs.replace(found, lazy=lazy)
+
+
+def _parse(options: GenerationRequest, default: Wanted) -> Wanted:
     grammar, schema = options.grammar, options.json_schema
     if grammar is None and schema is None:
         return default
@@ -177,7 +191,7 @@ class Grammars:
                 making.future.cancel()
 
     def _begin(self, client: int, wanted: Wanted, engine: Engine) -> Making:
-        is_text = wanted.schema is None and wanted.tools is None
+        is_text = wanted.schema is None and wanted.tools is None and wanted.lazy is None
         thread = self._grammar_thread if is_text else self._schema_thread
         loop = asyncio.get_running_loop()
         future = asyncio.ensure_future(thread.run(client, partial(self.compile, wanted, engine, loop)))
@@ -217,7 +231,11 @@ class Grammars:
         try:
             if wanted.tools is not None:
                 text = self._tool_grammar(wanted.tools)
-            grammar = self._compiled(wanted, text, engine, loop)
+            whole = text
+            if wanted.lazy is not None:
+                self._compiled(wanted, text, engine, loop)  # its errors are about the client's own text
+                whole = self._lazy_grammar(text, wanted.lazy)
+            grammar = self._compiled(wanted, whole, engine, loop)
         except ApiError as error:
             plain = None if error.status != 400 else _without_schemas(wanted)
             if plain is None:
@@ -248,6 +266,12 @@ class Grammars:
             return self._converter.tool_grammar(asked)
         except ToolsError as error:
             raise bad(f'"tools": {error}') from None
+
+    def _lazy_grammar(self, text: str, lazy: Lazy) -> str:
+        try:
+            return self._converter.lazy_grammar(msgspec.json.encode(LazyGrammar(text, lazy)))
+        except TriggerError as error:
+            raise bad(f'"grammar_triggers": {error}') from None
 
     def _keep(self, wanted: Wanted, made: Constraint) -> None:
         self._kept[wanted] = made

@@ -15,6 +15,7 @@ import msgspec
 from llamad.api.request.constraints import Wanted
 from llamad.api.request.errors import bad
 from llamad.api.request.parse import UINT32_MAX
+from llamad.api.request.triggers import shown_triggers
 from llamad.client.task import PROB_JSON_BYTES
 from llamad.options.sampler_names import KINDS
 from llamad.options.table import FIELDS, Options, names_of
@@ -139,6 +140,8 @@ def settings_json(
         "penalty_prompt_tokens": [] if penalty is None else memoryview(penalty).cast("i").tolist(),
         "use_penalty_prompt_tokens": penalty is not None,
         "grammar": grammar,
+        "grammar_lazy": constraint.lazy is not None,
+        "grammar_triggers": [] if constraint.lazy is None else shown_triggers(constraint.lazy),
         "json_schema": msgspec.Raw(constraint.schema) if constraint.schema is not None else None,
         "grammar_lazy": False,
         "grammar_triggers": [],

@@ -92,8 +92,6 @@ _LLAMA_SERVER: dict[str, tuple[object, ...]] = {
     "chat_format": (),
     "chat_parser": (),
     "generation_prompt": (),
-    "grammar_triggers": (),
-    "preserved_tokens": (),
     "reasoning_in_content": (),
 }
 NATIVE = Hosted({**_LLAMA_SERVER, "reasoning_control": (), "reasoning_format": ("none",)})

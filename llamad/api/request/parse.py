@@ -12,12 +12,12 @@ from typing import Annotated, Any, ClassVar, TypeVar, cast, get_type_hints
 
 import msgspec
 
-from llamad.api.request import checks, logit_bias, special, system_prompt
+from llamad.api.request import checks, logit_bias, special, system_prompt, triggers
 from llamad.api.request import prompt as prompts
 from llamad.api.request.body import Body, Refused
-from llamad.api.request.errors import bad
 from llamad.api.request.hosted import Hosted, LeftOut
 from llamad.api.request.prompt import Prompts
+from llamad.api.request.triggers import Waits
 from llamad.flags.settings import Settings
 from llamad.options.from_model import defaults_in
 from llamad.options.option import LEFT_OUT, defaults_of
@@ -51,7 +51,15 @@ class GenerationRequest(Options, kw_only=True):
     HOSTED: ClassVar[Hosted] = Hosted()
 
     grammar_lazy: bool = False
-    left_out: LeftOut = msgspec.field(default_factory=LeftOut)  # not a client's: _READERS
+    grammar_triggers: list[Any] = msgspec.field(default_factory=list)
+    preserved_tokens: tuple[str, ...] = ()
+    # Not a client's: _READERS.
+    left_out: LeftOut = msgspec.field(default_factory=LeftOut)
+    waits: Waits | None = None
+
+    @property
+    def shows_markers(self) -> bool:
+        return self.waits is not None and self.waits.shows_markers
 
     def take_aliases(self) -> None:
         """Set the options that this endpoint has another name for."""
@@ -112,8 +120,13 @@ class Defaults:
         settings = self.settings
         request.HOSTED.take_fields(request, request.left_out)
         request.take_aliases()
-        if request.grammar_lazy:
-            raise bad('"grammar_lazy" is not supported: a "grammar" holds from the first token on')
+        request.waits = triggers.read(
+            request.grammar_lazy,
+            request.grammar_triggers,
+            request.preserved_tokens,
+            self.model,
+            request.left_out,
+        )
         seed = request.seed
         if not 0 <= seed < UINT32_MAX:
             # OpenAI's seeds have 64 bits, the generator's 32.
@@ -170,4 +183,5 @@ _READERS: dict[Any, Callable[[Any, Defaults], Any]] = {
     Stops: lambda value, own: special.stops(value, own.settings.stop_max),
     SystemPrompt: lambda value, own: system_prompt.parse(value, own.settings),
     TokenIds: lambda value, own: special.penalty_prompt(value, own.model),
+    Waits: lambda value, own: Waits(),
 }

@@ -16,6 +16,7 @@ import msgspec
 
 from llamad.chat.conversion.process import CPU_SECONDS_MAX, Answer, ToolCall, read_frame, write_frame
 from llamad.chat.parsing.formats import Format
+from llamad.chat.parsing.lazy_grammar import LazyGrammar, TriggerError, lazy_grammar
 from llamad.chat.parsing.tool_grammar import ToolError, tool_grammar
 from llamad.chat.schema import SchemaError, to_grammar
 
@@ -44,10 +45,15 @@ def _answer(kind: bytes, data: bytes) -> Answer:
     try:
         if kind == b"t":
             return Answer(text=_tool_grammar(msgspec.json.decode(data, type=ToolCall)))
+        if kind == b"l":
+            asked = msgspec.json.decode(data, type=LazyGrammar)
+            return Answer(text=lazy_grammar(asked.text, asked.lazy))
         text, warnings = to_grammar(msgspec.json.decode(data), strict=kind == b"s")
         return Answer(text=text, warnings=warnings)
     except ToolError as error:
         return Answer(tools=str(error))
+    except TriggerError as error:
+        return Answer(triggers=str(error))
     except SchemaError as error:
         return Answer(pointer=error.pointer, keyword=error.keyword, reason=error.reason)
     except MemoryError:

@@ -1,5 +1,5 @@
 """Runs the conversion in a child process, so that a hostile schema cannot hog the daemon's interpreter.
-Grammars that force tool calls are made there too, since they contain the tools' schemas.
+Grammars of tool calls and lazy ones are made there too, since they contain schemas and patterns.
 
 Blocks its thread: one call at a time, never the event loop. The child starts with the first schema, is reused, and
 is killed when a conversion takes too long.
@@ -16,6 +16,7 @@ from typing import IO, Any
 
 import msgspec
 
+from llamad.chat.parsing.lazy_grammar import TriggerError
 from llamad.chat.parsing.tools import function_of
 from llamad.chat.schema.errors import SchemaError
 
@@ -43,7 +44,7 @@ class ToolCall(msgspec.Struct):
 
 
 class Answer(msgspec.Struct, omit_defaults=True):
-    """A grammar, or what is wrong with the schema or the tools."""
+    """A grammar, or what is wrong with the schema, the tools or the triggers."""
 
     text: str = ""
     warnings: list[str] = []
@@ -51,6 +52,7 @@ class Answer(msgspec.Struct, omit_defaults=True):
     keyword: str = ""
     reason: str = ""
     tools: str = ""
+    triggers: str = ""
 
 
 class ToolsError(ValueError):
@@ -91,6 +93,13 @@ class Process:
         except SchemaError as error:  # of time or memory
             raise ToolsError(error.reason) from None
 
+    def lazy_grammar(self, asked: bytes) -> str:
+        """Like lazy_grammar(), for a LazyGrammar as JSON. Raises TriggerError, and OSError as convert() does."""
+        try:
+            return self._ask(b"l", asked).text
+        except SchemaError as error:
+            raise TriggerError(error.reason) from None
+
     def _ask(self, kind: bytes, data: bytes) -> Answer:
         child = self._started()
         assert child.stdin is not None
@@ -107,6 +116,8 @@ class Process:
             raise SchemaError(answer.pointer, answer.keyword, answer.reason)
         if answer.tools:
             raise ToolsError(answer.tools)
+        if answer.triggers:
+            raise TriggerError(answer.triggers)
         return answer
 
     def _started(self) -> subprocess.Popen[bytes]:

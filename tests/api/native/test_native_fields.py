@@ -22,7 +22,7 @@ def test_usage_in_a_stream(client):
     ("field", "value"),
     [
         ("backend_sampling", True),
-        ("preserved_tokens", ["<think>"]),
+        ("preserved_tokens", ["<|im_start|>"]),
         ("grammar_triggers", [{"type": 0, "value": "x"}]),
         ("generation_prompt", "x"),
         ("chat_format", 2),
