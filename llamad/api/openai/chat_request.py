@@ -109,7 +109,7 @@ def settle_chat(chat: Chat, request: ChatRequest, service: Service) -> grammars.
     request.drop_documents()
     if constraint.lazy is not None:
         constraint = msgspec.structs.replace(constraint, lazy=_beside_thought(constraint.lazy, chat))
-    elif constraint.schema is not None:
+    elif constraint.schema is not None and constraint.tools is None:
         constraint = msgspec.structs.replace(constraint, before=chat.before)
     return constraint
 
@@ -122,6 +122,18 @@ def _beside_thought(lazy: Lazy, chat: Chat) -> Lazy:
     return msgspec.structs.replace(lazy, thought=(opens, ends), is_open=chat.starts_in_reasoning)
 
 
+def _rest(chat: Chat, constraint: grammars.Wanted) -> grammars.Wanted | None:
+    """The constraint behind reasoning that was cut; None: the same."""
+    lazy, later = constraint.lazy, chat.calls_later
+    if lazy is not None:
+        return msgspec.structs.replace(constraint, lazy=msgspec.structs.replace(lazy, is_open=False))
+    if constraint.tools is not None and later is not None:
+        return msgspec.structs.replace(constraint, tools=later.tools)
+    if constraint.schema is not None:
+        return msgspec.structs.replace(constraint, before=before_answer(chat.host.format, False))
+    return None
+
+
 def start(chat: Chat, job: Job) -> None:
     """Prepare a chat's job and submit it to the engine."""
     service, exchange, generation, model = job.service, job.exchange, job.generation, job.model
@@ -130,16 +142,7 @@ def start(chat: Chat, job: Job) -> None:
     job.is_controlled = chat.is_controlled
     if budget is not None:
         job.watch = partial(watched, budget)
-    lazy = job.constraint.lazy
-    if budget is not None and lazy is not None:
-        budget.rest = msgspec.structs.replace(
-            job.constraint, lazy=msgspec.structs.replace(lazy, is_open=False)
-        )
-    elif budget is not None and job.constraint.schema is not None:
-        before = before_answer(chat.host.format, False)
-        budget.rest = msgspec.structs.replace(job.constraint, before=before)
-    if budget is not None and job.constraint is chat.calls:
-        budget.rest = chat.calls_later
+        budget.rest = _rest(chat, job.constraint)
 
     def submit(ready: Ready) -> None:
         with_budget(service, exchange, budget, lambda: job.submit(ready))

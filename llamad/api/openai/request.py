@@ -130,10 +130,15 @@ def settle(
             choice = "function_call" if older else "tool_choice"
             raise bad(f'"{sent[0].named}" cannot be combined with a "{choice}" that forces a call')
         return calls
-    if sent and not sent[0].is_none:
-        return constraints.waiting(request, sent[0])
-    found = constraints.parse(request, service.constraint)
-    return calls if calls is not None and found.is_none else found
+    found = sent[0] if sent else constraints.NOTHING
+    if found.is_none:
+        found = constraints.parse(request, service.constraint)
+    else:
+        found = constraints.waiting(request, found)
+    if calls is None or (not found.is_none and found.schema is None) or found.lazy is not None:
+        return found
+    # The content is a value of the schema, if there is one, or there is a call.
+    return msgspec.structs.replace(calls, schema=found.schema, strict=found.strict, named=found.named)
 
 
 def _guided(request: OpenAiRequest) -> tuple[constraints.Wanted | None, ...]:

@@ -36,7 +36,8 @@ TIME_MAX_US = 5_000_000
 
 class Wanted(msgspec.Struct, frozen=True):
     """What constrains a generation: GBNF text, a JSON schema (as JSON, with GBNF for the text `before` its value), or
-    tools (a ToolCall as JSON) of which one must, or may, be called. The key of the cache."""
+    tools (a ToolCall as JSON) of which one must, or may, be called. Tools that may be called and a schema: a call or a
+    value. The key of the cache."""
 
     grammar: str = ""
     schema: bytes | None = None
@@ -225,12 +226,12 @@ class Grammars:
     def compile(self, wanted: Wanted, engine: Engine, loop: asyncio.AbstractEventLoop) -> Constraint:
         """On one of the threads, or at start-up: the text here, its automaton in the engine."""
         text, warnings = wanted.grammar, list[str]()
-        if wanted.schema is not None:
+        if wanted.schema is not None and wanted.tools is None:
             text, warnings = self._convert(wanted.schema, wanted.strict, wanted.named)
             text = _behind(wanted.before, text)
         try:
             if wanted.tools is not None:
-                text = self._tool_grammar(wanted.tools)
+                text, warnings = self._tool_grammar(wanted, wanted.tools)
             whole = text
             if wanted.lazy is not None:
                 self._compiled(wanted, text, engine, loop)  # its errors are about the client's own text
@@ -261,11 +262,15 @@ class Grammars:
         except SchemaError as error:
             raise bad(f'"{named or "json_schema"}": {error}') from None
 
-    def _tool_grammar(self, asked: bytes) -> str:
+    def _tool_grammar(self, wanted: Wanted, tools: bytes) -> tuple[str, list[str]]:
         try:
-            return self._converter.tool_grammar(asked)
+            if wanted.schema is None:
+                return self._converter.tool_grammar(tools), []
+            return self._converter.answer_grammar(tools, wanted.schema, strict=wanted.strict)
         except ToolsError as error:
             raise bad(f'"tools": {error}') from None
+        except SchemaError as error:
+            raise bad(f'"{wanted.named or "json_schema"}": {error}') from None
 
     def _lazy_grammar(self, text: str, lazy: Lazy) -> str:
         try:
@@ -309,7 +314,7 @@ def _without_schemas(wanted: Wanted) -> Wanted | None:
         return None
     asked = msgspec.json.decode(wanted.tools, type=ToolCall)
     plain = msgspec.json.encode(asked.without_schemas())
-    return None if asked.has_strict or plain == wanted.tools else Wanted(tools=plain, may_call=True)
+    return None if asked.has_strict or plain == wanted.tools else msgspec.structs.replace(wanted, tools=plain)
 
 
 def _refused(wanted: Wanted, error: GrammarError) -> ApiError:

@@ -10,14 +10,14 @@ import os
 import resource
 import signal
 import sys
-from typing import IO
+from typing import IO, Any
 
 import msgspec
 
 from llamad.chat.conversion.process import CPU_SECONDS_MAX, Answer, ToolCall, read_frame, write_frame
 from llamad.chat.parsing.formats import Format
 from llamad.chat.parsing.lazy_grammar import LazyGrammar, TriggerError, lazy_grammar
-from llamad.chat.parsing.tool_grammar import ToolError, tool_grammar
+from llamad.chat.parsing.tool_grammar import ToolError, answer_grammar, tool_grammar
 from llamad.chat.schema import SchemaError, to_grammar
 
 MEMORY_BYTES_MAX = 1 << 30
@@ -45,6 +45,8 @@ def _answer(kind: bytes, data: bytes) -> Answer:
     try:
         if kind == b"t":
             return Answer(text=_tool_grammar(msgspec.json.decode(data, type=ToolCall)))
+        if kind in (b"a", b"b"):
+            return _answer_grammar(*msgspec.json.decode(data, type=tuple[ToolCall, Any]), strict=kind == b"a")
         if kind == b"l":
             asked = msgspec.json.decode(data, type=LazyGrammar)
             return Answer(text=lazy_grammar(asked.text, asked.lazy))
@@ -68,6 +70,18 @@ def _tool_grammar(asked: ToolCall) -> str:
         parallel=asked.parallel,
         starts_in_reasoning=asked.starts_in_reasoning,
     )
+
+
+def _answer_grammar(asked: ToolCall, schema: Any, *, strict: bool) -> Answer:
+    text, warnings = answer_grammar(
+        msgspec.convert(asked.format, Format),
+        asked.tools,
+        schema,
+        parallel=asked.parallel,
+        starts_in_reasoning=asked.starts_in_reasoning,
+        strict=strict,
+    )
+    return Answer(text=text, warnings=warnings)
 
 
 def _send(to: IO[bytes], answer: Answer) -> None:

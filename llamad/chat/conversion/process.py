@@ -93,6 +93,11 @@ class Process:
         except SchemaError as error:  # of time or memory
             raise ToolsError(error.reason) from None
 
+    def answer_grammar(self, asked: bytes, schema: bytes, *, strict: bool) -> tuple[str, list[str]]:
+        """Like answer_grammar(), for a ToolCall and a schema as JSON. Raises ToolsError, SchemaError and OSError."""
+        answer = self._ask(b"a" if strict else b"b", b"[" + asked + b"," + schema + b"]")
+        return answer.text, answer.warnings
+
     def lazy_grammar(self, asked: bytes) -> str:
         """Like lazy_grammar(), for a LazyGrammar as JSON. Raises TriggerError, and OSError as convert() does."""
         try:

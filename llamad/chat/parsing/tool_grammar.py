@@ -1,5 +1,5 @@
 """Grammars of tool calls: GBNF for the calls of one format, with arguments by their schemas, as the whole answer or
-behind free text. Also for what precedes an answer shaped by a schema.
+behind free text, or instead of a value. Also for what precedes an answer shaped by a schema.
 
 Any thread, no state. A grammar allows what the format's parser reads. If the model reasons, reasoning may come first:
 calls are seldom better without it.
@@ -59,6 +59,7 @@ _ONE_CALL = ("llama3", "gpt-oss", "functionary")  # whose templates do not suppo
 
 
 _TEN = rep(Chars(normal([(48, 57), (97, 122)])), 10, 10)
+_FINAL = seq(Literal(f"{CHANNEL}final"), opt(Literal(f" {CONSTRAIN}json")), Literal(MESSAGE))
 _SHOWN = {"integer": "number"}  # in tags that name a type
 
 
@@ -92,6 +93,22 @@ def tool_grammar(
     return grammar.text(root(named, starts_in_reasoning))
 
 
+def answer_grammar(
+    format: Format,
+    tools: Sequence[Any],
+    schema: Any,
+    *,
+    parallel: bool,
+    starts_in_reasoning: bool,
+    strict: bool,
+) -> tuple[str, list[str]]:
+    """GBNF for an answer that is a value of the schema, or calls as with "auto"; and a warning for each constraint that
+    was dropped. Raises ToolError, and SchemaError about the schema."""
+    grammar = _Grammar(format, parallel, True)
+    root, warnings = grammar.either([_Tool(i, tool) for i, tool in enumerate(tools)], schema, strict)
+    return grammar.text(seq(grammar.thought(starts_in_reasoning), root)), warnings
+
+
 @lru_cache(maxsize=8)
 def before_answer(format: Format, starts_in_reasoning: bool) -> str:
     """GBNF for what must precede an answer shaped by a schema: the end of reasoning that the prompt has opened,
@@ -99,8 +116,7 @@ def before_answer(format: Format, starts_in_reasoning: bool) -> str:
     if format.name == "gpt-oss":
         rest = seq(until(END), Literal(f"{START}assistant"))
         thought = rest if starts_in_reasoning else opt(seq(Literal(f"{CHANNEL}analysis{MESSAGE}"), rest))
-        kind = opt(Literal(f" {CONSTRAIN}json"))
-        return render(seq(thought, Literal(f"{CHANNEL}final"), kind, Literal(MESSAGE)))
+        return render(seq(thought, _FINAL))
     if format.think and starts_in_reasoning:
         return render(seq(until(format.think[1]), rep(Literal("\n"), 0, 2)))
     return ""
@@ -137,7 +153,7 @@ class _Grammar:
         return "".join(f"{name} ::= {body}\n" for name, body in lines.items())
 
     def forced(self, tools: list[_Tool], starts_in_reasoning: bool) -> Expr:
-        return seq(self._thought(starts_in_reasoning), self._rule("calls", self._calls(tools)))
+        return seq(self.thought(starts_in_reasoning), self._rule("calls", self._calls(tools)))
 
     def free(self, tools: list[_Tool], starts_in_reasoning: bool) -> Expr:
         """Thoughts, text, and calls from their first mark on."""
@@ -154,6 +170,15 @@ class _Grammar:
             thought = free_text("thinking", [Mark((closes,), then=Reference("free"))], self._rule)
         begun = free_text("free", marks, self._rule, anywhere=anywhere, at_start=at_start)
         return thought if self._format.think and starts_in_reasoning else begun
+
+    def either(self, tools: list[_Tool], schema: Any, strict: bool) -> tuple[Expr, list[str]]:
+        """Calls, in all their forms, or a value."""
+        calls = self._rule("calls", self._calls(tools))
+        rules, warnings = to_rules(schema, "content", strict=strict)
+        self._rules.update(rules)
+        content = Reference("content")
+        value = seq(_FINAL, content) if self._format.name == "gpt-oss" else content
+        return alt([calls, self._marked(tools), value]), warnings
 
     def _calls(self, tools: list[_Tool]) -> Expr:
         for tool in tools:
@@ -427,7 +452,7 @@ class _Grammar:
         end = GEMMA_QUOTE
         return seq(Literal(end), self._bare_text(tool, f"{tool.rule}-{i}", key, schema, end))
 
-    def _thought(self, started: bool) -> Expr:
+    def thought(self, started: bool) -> Expr:
         if self._format.name == "gpt-oss":
             opens, closes = f"{CHANNEL}analysis{MESSAGE}", END
             after: Expr = Literal(f"{START}assistant")

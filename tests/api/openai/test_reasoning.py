@@ -418,3 +418,35 @@ def test_many_thoughts_are_ended_at_once(opened: Faked) -> None:
     for answer in answers:
         assert answer.json["choices"][0]["message"]["content"] == "?@ABC"
     opened.until(lambda: not opened.engine.tasks)
+
+
+def test_a_format_or_a_call() -> None:
+    """Tools that may be called leave the content to the schema; in every dialect, and behind a thought that was cut."""
+    source = "{% for m in messages %}{{ m.content }}{% endfor %}{{ tools }}<think>{# <tool_call> #}"
+    form = {"type": "json_schema", "schema": FORMED}
+    body: dict[str, Any] = {"messages": SAY, "temperature": 0, "tools": [TOOL], "response_format": form}
+    with Faked(Fake(n_ctx=2048), "--chat-template", source, n_ctx=2048) as server:
+
+        def message(script: str, path: str = PATH, **fields: Any) -> Any:
+            server.fake.script = script.encode()
+            answer = server.client.post(path, {**body, "max_tokens": 200, **fields})
+            assert answer.status == 200, answer.body
+            return answer.json["choices"][0]["message"] if path == PATH else answer.json["content"]
+
+        told = message('Hm.</think>\n"Yes"')
+        assert (told["reasoning_content"], told["content"]) == ("Hm.", '"Yes"')
+        assert "tool_calls" not in told
+        told = message(f"Hm.</think>{CALL}")
+        assert (told["content"], told["tool_calls"][0]["function"]["name"]) == (None, "f")
+        assert "No" not in message('</think>"No"')["content"]
+        assert message("</think>No", json_schema=FORMED, response_format=None)["content"] == '"Yes"'
+        told = message("", reasoning_budget_tokens=3)
+        assert len(told["reasoning_content"]) == 3
+        assert told["content"] == '"Yes"' or told["tool_calls"]
+        tool = {"name": "f", "input_schema": {"type": "object"}}
+        output = {"output_config": {"format": form}, "response_format": None, "tools": [tool]}
+        assert message(f"</think>{CALL}", "/v1/messages", **output)[0]["type"] == "tool_use"
+        assert message('</think>"Yes"', "/v1/messages", **output)[0]["text"] == '"Yes"'
+        wrong = {"type": "json_schema", "schema": {"type": "no"}}
+        refused = server.client.post(PATH, {**body, "response_format": wrong})
+        assert (refused.status, '"response_format"' in refused.error["message"]) == (400, True)

@@ -9,6 +9,7 @@ import pytest
 from support.chat_outputs import TOOLS, Call, parse
 
 from llamad.chat.parsing import Format, ToolError, tool_grammar
+from llamad.chat.parsing.tool_grammar import answer_grammar
 from llamad.grammar.grammar import Grammar
 
 THINK = ("<think>", "</think>")
@@ -161,6 +162,31 @@ CASES: dict[str, tuple[Format, str, str]] = {
 
 def grammar(format: Format, tools: Any = TOOLS, **options: Any) -> Grammar:
     return Grammar(tool_grammar(format, tools, **{"choice": "required", "parallel": True, **options}))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_calls_or_a_value(case: str) -> None:
+    """The content is held to a schema where the model may call instead."""
+    format, one, two = CASES[case]
+    schema = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"]}
+
+    def either(started: bool) -> Grammar:
+        options = {"parallel": True, "starts_in_reasoning": started, "strict": True}
+        text, warnings = answer_grammar(format, TOOLS, schema, **options)
+        assert warnings == []
+        return Grammar(text)
+
+    before = "<|channel|>final<|message|>" if format.name == "gpt-oss" else ""
+    found = either(False)
+    for text in filter(None, (one, two, before + '{"ok": true}')):
+        assert found.accepts(text.encode()), text
+    for text in ("text", "text" + one, before + '{"ok": 1}', before + '{"ok": true}' + one):
+        assert not found.accepts(text.encode()), text
+    if format.think:
+        thought = f"Hm.{format.think[1]}"
+        assert found.accepts(f'{format.think[0]}{thought}\n{before}{{"ok": true}}'.encode())
+        assert either(True).accepts((thought + one).encode())
+        assert not either(True).accepts(one.encode())
 
 
 @pytest.mark.parametrize("case", CASES)
