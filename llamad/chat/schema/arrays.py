@@ -38,24 +38,35 @@ def following(node: Node) -> Node | None:
 
 def array(rules: Rules, report: Report, owns: Sequence[Node], ask: Ask, hint: str) -> Expr:
     for node in owns:
-        _refuse(report, node)
-    least = max((int(node.get("minItems")) for node in owns if _counts(report, node, "minItems")), default=0)
-    most = min(
-        (int(node.get("maxItems")) for node in owns if _counts(report, node, "maxItems")), default=None
-    )
+        if node.get("uniqueItems") and node.value.get("maxItems", 2) > 1:
+            report.refuse(node.pointer, "uniqueItems", "a grammar cannot compare the elements")
+    least, most = counts(report, owns)
     if most is not None and most < least:
         return NEVER
     goals: list[Goal] = []
     for i in range(max((len(leading(node)) for node in owns), default=0)):
-        goals.append(_element(owns, i))
+        goals.append(element(owns, i))
     items = [ask(goal, f"{hint}-{i}") for i, goal in enumerate(goals[:most])]
     rest = (
-        NEVER if most is not None and most <= len(items) else ask(_element(owns, len(goals)), f"{hint}-item")
+        NEVER if most is not None and most <= len(items) else ask(element(owns, len(goals)), f"{hint}-item")
     )
     return enclosed(rules, "[", _elements(rules, items, rest, least, most, hint), "]")
 
 
-def _element(owns: Sequence[Node], i: int) -> Goal:
+def counts(report: Report, owns: Sequence[Node]) -> tuple[int, int | None]:
+    """How many elements there are, at least and at most."""
+    for node in owns:
+        if "contains" in node.value and (node.get("minContains") != 0 or "maxContains" in node.value):
+            report.refuse(node.pointer, "contains", "a grammar cannot count the elements that match")
+    least = max((int(node.get("minItems")) for node in owns if _counts(report, node, "minItems")), default=0)
+    most = min(
+        (int(node.get("maxItems")) for node in owns if _counts(report, node, "maxItems")), default=None
+    )
+    return least, most
+
+
+def element(owns: Sequence[Node], i: int) -> Goal:
+    """What the i-th element must satisfy."""
     found: list[Node] = []
     for node in owns:
         first = leading(node)
@@ -92,10 +103,3 @@ def _counts(report: Report, node: Node, keyword: str) -> bool:
         return True
     report.refuse(node.pointer, keyword, f"counts above {MOST_REPEATS} cannot be honoured")
     return False
-
-
-def _refuse(report: Report, node: Node) -> None:
-    if node.get("uniqueItems") and node.value.get("maxItems", 2) > 1:
-        report.refuse(node.pointer, "uniqueItems", "a grammar cannot compare the elements")
-    if "contains" in node.value and (node.get("minContains") != 0 or "maxContains" in node.value):
-        report.refuse(node.pointer, "contains", "a grammar cannot count the elements that match")

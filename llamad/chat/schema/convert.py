@@ -23,6 +23,7 @@ from llamad.chat.schema.numbers import integer, number, only_whole
 from llamad.chat.schema.objects import object_
 from llamad.chat.schema.rules import Rules
 from llamad.chat.schema.strings import Strings
+from llamad.chat.schema.unique import unique_array
 
 ALL = frozenset({"null", "boolean", "integer", "fraction", "string", "array", "object"})
 FAMILIES = (
@@ -147,7 +148,8 @@ class Converter:
             case "array":
                 if not any(node.value.keys() & ARRAYS for node in owns):
                     return self._any_array()
-                return array(rules, report, owns, self.ask, name)
+                found = unique_array(self.context, owns, name)
+                return found if found is not None else array(rules, report, owns, self.ask, name)
             case _:
                 if not any(node.value.keys() & OBJECTS for node in owns):
                     return self._any_object()

@@ -187,6 +187,34 @@ def test_arrays(hold: Any) -> None:
     hold({"type": "array", "uniqueItems": False, "contains": INT, "minContains": 0}, [[], ["a", "a"]])
 
 
+def test_listed_elements_that_are_unique(hold: Any) -> None:
+    unique = {"type": "array", "uniqueItems": True}
+    colours = {"enum": ["red", "blue", 1, 1.0, {"a": []}]}  # two of them are equal
+    hold(
+        {**unique, "items": colours},
+        [[], ["blue"], ["blue", "red"], [{"a": []}, 1, "red", "blue"]],
+        [["red", "red"], [1, "red", 1.0], ["red", "blue", "red"], ["green"], [{"a": []}, {"a": []}]],
+    )
+    hold({**unique, "items": colours, "minItems": 3}, [["red", 1, "blue"]], [["red", 1], ["red", 1, 1]])
+    hold({**unique, "items": colours, "maxItems": 2}, [[1, "red"]], [[1, "red", "blue"]])
+    hold({**unique, "items": {"anyOf": [{"const": 1}, {"enum": [2, 1]}]}}, [[2, 1]], [[1, 1]])
+    hold({**unique, "items": {"$ref": "#/$defs/c"}, "$defs": {"c": {"enum": [1, 2]}}}, [[2, 1]], [[2, 2]])
+    hold({**unique, "items": {"enum": [1, "a"], "type": "integer"}}, [[], [1]], [["a"], [1, 1]])
+    hold({**unique, "items": {"enum": [1, 2], "nullable": True}}, [[None, 1]], [[None, None]])
+    hold({**unique, "items": {"enum": list(range(40))}, "maxItems": 2}, [[39, 0]], [[39, 39], [1, 2, 3]])
+    with pytest.raises(SchemaError, match="no JSON value"):
+        to_grammar({**unique, "items": {"enum": [1, 2]}, "minItems": 3})
+
+
+@pytest.mark.parametrize(
+    "items",
+    [{"enum": list(range(11))}, INT, {"anyOf": [{"const": 1}, INT]}, {"anyOf": [{"$ref": "#/items"}, INT]}],
+)
+def test_elements_that_a_grammar_cannot_compare(items: Any) -> None:
+    with pytest.raises(SchemaError, match="uniqueItems at #"):
+        to_grammar({"type": "array", "uniqueItems": True, "items": items})
+
+
 @pytest.mark.parametrize("first", ["prefixItems", "items"])
 def test_tuples(hold: Any, first: str) -> None:
     rest = "items" if first == "prefixItems" else "additionalItems"
