@@ -10,6 +10,7 @@ from typing import Any
 
 from llamad.chat.parsing import (
     Format,
+    answer_tag,
     detect,
     ends_in_reasoning,
     is_written,
@@ -58,7 +59,18 @@ class ChatHost:
         self.has_parallel_calls = caps.supports_parallel_calls or not caps.uses_tool_calls
         self.kwargs = kwargs
         self.prefill = prefill
+        self.for_tools: ChatHost | None = None  # the model's template for chats with tools, if it has one
         self._bos = bos if adds_bos else ""
+
+    def serving(self, has_tools: bool) -> ChatHost:
+        """The one to use."""
+        return self.for_tools if has_tools and self.for_tools is not None else self
+
+    @property
+    def markers(self) -> list[str]:
+        """Texts of special tokens that answers are parsed by."""
+        more = self.for_tools.markers if self.for_tools is not None else []
+        return list(dict.fromkeys([*self.format.special, *more]))
 
     def prompt(
         self,
@@ -138,12 +150,14 @@ class ChatHost:
         return sorted(found, key=len, reverse=True)
 
     def _begun(self, text: str, thought: str, is_over: bool) -> str:
-        """The reasoning of a message that is continued, as it stands between the generation prompt and the content."""
+        """What stands between the generation prompt and the content of a message that is continued: its reasoning, and
+        what opens the content."""
         opens, ends, after = thought_tags(self.format)
         is_open = ends_in_reasoning(self.format, text)
+        before = answer_tag(self.format) if is_over else ""
         if not opens or (is_over and not thought and not is_open):
-            return ""
-        return ("" if is_open else opens) + thought + (ends + after if is_over else "")
+            return before
+        return ("" if is_open else opens) + thought + (ends + after if is_over else "") + before
 
     def _switched(self, kwargs: dict[str, Any], thinking: bool | None, has_thought: bool) -> dict[str, Any]:
         """The template's switches. With a `last_thought`, reasoning must stay on in the template."""

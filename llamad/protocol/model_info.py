@@ -47,9 +47,9 @@ class ModelInfo(msgspec.Struct, frozen=True):
     fim_sep: int = -1
     arch: str = ""
     ftype: str = ""  # the file type: "Q4_1", "Q4_K - Medium"
-    tool_template: str = ""  # the chat template named "tool_use"
     # The sampling defaults that the file carries, as texts, by the ends of their keys (options/from_model.py).
     sampling: dict[str, str] = msgspec.field(default_factory=dict)
+    tool_use_template: str | None = None  # the chat template for chats with tools
 
 
 class VectorInfo(msgspec.Struct, frozen=True):

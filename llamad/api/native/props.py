@@ -56,8 +56,8 @@ def handle(service: Service, exchange: Exchange) -> None:
         "build_info": service.build_info,
         "settings": service.public_settings() if has_key else {},
     }
-    if model.info.tool_template and has_key:
-        properties["chat_template_tool_use"] = model.info.tool_template
+    if model.info.tool_use_template is not None and has_key:
+        properties["chat_template_tool_use"] = model.info.tool_use_template
     exchange.send(Response(200, msgspec.json.encode(properties)))
 
 

@@ -63,6 +63,7 @@ class Chat(msgspec.Struct):
     budget: Budget | None
     is_controlled: bool  # its reasoning may be ended by another request
     starts_in_reasoning: bool  # the prompt has opened it
+    is_begun: bool  # the prompt ends in the answer's content
 
     @property
     def n_probs(self) -> int:
@@ -96,7 +97,7 @@ class Chat(msgspec.Struct):
     @property
     def before(self) -> str:
         """GBNF of what precedes an answer shaped by a schema."""
-        return before_answer(self.host.format, self.starts_in_reasoning)
+        return "" if self.is_begun else before_answer(self.host.format, self.starts_in_reasoning)
 
     def call_id(self, delta: Delta, prefix: str = "call_") -> str:
         """The model's own id of a call, or a new one that its template accepts."""
@@ -192,10 +193,11 @@ def _timed_chat(request: ChatRequest, service: Service) -> tuple[Chat, float]:
 def parse_chat(request: ChatRequest, service: Service, quick: bool = False) -> Chat:
     """Raises ApiError for what cannot be honoured, and NotQuick; leaves the request as it is."""
     _check_supported(request)
-    host = service.chat
     messages = _messages(request.messages)
     tools, wanted = _allowed(request, _tools(request))
     choice, named = _choice(request, wanted, tools)
+    shown = tools if choice != "none" else []
+    host = service.chat.serving(bool(shown))
     if tools and not host.has_tools:
         raise ApiError(501, '"tools" needs a Jinja template: start the server without --no-jinja')
     is_forced = bool(named) or choice == "required"
@@ -207,7 +209,6 @@ def parse_chat(request: ChatRequest, service: Service, quick: bool = False) -> C
     if request.top_logprobs and not logprobs:
         raise bad('"top_logprobs" needs "logprobs": true')
     begins, prefill = _ending(request, messages)
-    shown = tools if choice != "none" else []
 
     def render(on: bool | None) -> str:
         return host.prompt(
@@ -227,9 +228,8 @@ def parse_chat(request: ChatRequest, service: Service, quick: bool = False) -> C
             prompt = render(False)
     except TemplateError as error:
         raise bad(f"The chat template rejected the messages: {error}") from None
-    starts_in_reasoning = ends_in_reasoning(host.format, prompt) or (
-        host.continued(messages, prefill, begins) == "reasoning_content"
-    )
+    goes_on = host.continued(messages, prefill, begins)
+    starts_in_reasoning = ends_in_reasoning(host.format, prompt) or goes_on == "reasoning_content"
     parses = not service.settings.skip_chat_parsing
     calls, calls_later = None, None
     if shown and (is_forced or (parses and request.parse_tool_calls)):
@@ -257,6 +257,7 @@ def parse_chat(request: ChatRequest, service: Service, quick: bool = False) -> C
         budget=_budget(request, service, host, wish, starts_in_reasoning),
         is_controlled=request.reasoning_control,
         starts_in_reasoning=starts_in_reasoning,
+        is_begun=goes_on == "content",
     )
 
 

@@ -5,6 +5,7 @@ Runs in the loader thread, before the first request.
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from llamad.chat.host import ChatHost
 from llamad.chat.template import DROPPING, KEEPING, TemplateError
 from llamad.flags.settings import Settings
 from llamad.protocol.model_info import Model
+
+log = logging.getLogger("llamad.api")
 
 
 def make_host(settings: Settings, model: Model) -> ChatHost:
@@ -34,20 +37,32 @@ def make_host(settings: Settings, model: Model) -> ChatHost:
     if not isinstance(kwargs, dict):
         raise ValueError("--chat-template-kwargs must be a JSON object")
     kwargs = {**_variables(settings), **kwargs}
-    info = model.info
+    named = model.info.tool_use_template if source is None and settings.jinja else None
+    own = model.info.chat_template or named or ""
     try:
-        return ChatHost(
-            info.chat_template if source is None else source,
-            bos=_special(model, info.bos),
-            eos=_special(model, info.eos),
-            adds_bos=info.add_bos,
-            kwargs=kwargs,
-            prefill=settings.prefill_assistant,
-            jinja=settings.jinja,
-        )
+        host = _host(own if source is None else source, settings, model, kwargs)
     except TemplateError as error:
         of = "the model's chat template" if source is None else "--chat-template"
         raise ValueError(f"{of}: {error}; give another with --chat-template, for example chatml") from None
+    if named:
+        try:
+            host.for_tools = _host(named, settings, model, kwargs)
+        except TemplateError as error:
+            log.warning("the model's chat template for tools is not used: %s", error)
+    return host
+
+
+def _host(source: str, settings: Settings, model: Model, kwargs: dict[str, Any]) -> ChatHost:
+    info = model.info
+    return ChatHost(
+        source,
+        bos=_special(model, info.bos),
+        eos=_special(model, info.eos),
+        adds_bos=info.add_bos,
+        kwargs=kwargs,
+        prefill=settings.prefill_assistant,
+        jinja=settings.jinja,
+    )
 
 
 def _variables(settings: Settings) -> dict[str, Any]:

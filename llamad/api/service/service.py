@@ -152,7 +152,7 @@ class Service:
             raise LoadError(f"--system-prompt-file: {error.message}") from None
         try:
             self.chat = make_host(self.settings, model)
-            markers = list(self.chat.format.special)
+            markers = self.chat.markers
             model.vocab.show_markers(markers)
             self.turn_end = turn_end(self.chat, model)
         except ValueError as error:

@@ -19,6 +19,7 @@ from llamad.chat.parsing.call_text import is_written, written
 from llamad.chat.parsing.deltas import Delta
 from llamad.chat.parsing.formats import (
     Format,
+    answer_tag,
     detect,
     ends_in_reasoning,
     new_call_id,
@@ -36,6 +37,7 @@ __all__ = [
     "PlainParser",
     "Reasoning",
     "ToolError",
+    "answer_tag",
     "before_answer",
     "detect",
     "ends_in_reasoning",

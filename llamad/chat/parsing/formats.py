@@ -223,6 +223,11 @@ def thought_tags(format: Format) -> tuple[str, str, str]:
     return (*format.think, "") if format.think else ("", "", "")
 
 
+def answer_tag(format: Format) -> str:
+    """What opens the content of an answer; empty: nothing does."""
+    return "<|channel|>final<|message|>" if format.name == "gpt-oss" else ""
+
+
 def without_thought(format: Format, prompt: str, is_sure: bool, last: str = "") -> str:
     """The prompt with reasoning turned off: open reasoning is closed, and unless it `is_sure` that the model opens none
     itself, a closed one is added. `last` is its text."""

@@ -228,7 +228,6 @@ def _info(settings: Settings, handle: Any) -> ModelInfo:
         description=_text(buffer),
         arch=memory.meta(handle, "general.architecture") or "",
         ftype=_text(lib.llama_ftype_name(lib.llama_model_ftype(handle))),
-        tool_template=_text(lib.llama_model_chat_template(handle, b"tool_use")),
         sampling=_sampling(handle),
         vocab_type=lib.llama_vocab_type(vocab),
         n_vocab=n_vocab,
@@ -251,6 +250,7 @@ def _info(settings: Settings, handle: Any) -> ModelInfo:
         fim_mid=lib.llama_vocab_fim_mid(vocab),
         fim_rep=lib.llama_vocab_fim_rep(vocab),
         fim_sep=lib.llama_vocab_fim_sep(vocab),
+        tool_use_template=_text(lib.llama_model_chat_template(handle, b"tool_use")) or None,
     )
 
 

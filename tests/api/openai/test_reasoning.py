@@ -182,7 +182,7 @@ def host_prompt(*flags: str, **options: Any) -> str:
             return b""
 
     class Info:
-        chat_template, bos, eos, add_bos = SWITCHED, 1, 2, False
+        chat_template, tool_use_template, bos, eos, add_bos = SWITCHED, None, 1, 2, False
 
     class Model:
         info, vocab = Info(), Vocab()
@@ -450,3 +450,19 @@ def test_a_format_or_a_call() -> None:
         wrong = {"type": "json_schema", "schema": {"type": "no"}}
         refused = server.client.post(PATH, {**body, "response_format": wrong})
         assert (refused.status, '"response_format"' in refused.error["message"]) == (400, True)
+
+
+def test_a_continued_answer_with_channels() -> None:
+    """Its content stands in the final one, behind its thought."""
+    with Faked(Fake(n_ctx=1024), "--chat-template", HARMONY, n_ctx=1024) as server:
+        begun = {"role": "assistant", "content": "He"}
+        final = "<|channel|>final<|message|>He"
+        assert prompt(server, messages=[*SAY, begun]) == f"x<|start|>assistant{final}"
+        thought = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant"
+        told = prompt(server, messages=[*SAY, {**begun, "reasoning_content": "Hm."}])
+        assert told == f"x<|start|>assistant{thought}{final}"
+        server.fake.script = b" said: no."
+        body = {"messages": [*SAY, begun], "temperature": 0}
+        for fields in ({}, {"json_schema": {"const": "Yes"}}):
+            message = server.client.post(PATH, {**body, **fields}).json["choices"][0]["message"]
+            assert message == {"role": "assistant", "content": '"Yes"' if fields else " said: no."}

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 from support.fake_daemon import Faked
+from support.live_daemon import Live, model_path
+from support.models.tiny_model import write_tiny
 
 from llamad.api.service.chat_template import make_host
 from llamad.chat.host import ChatHost
@@ -18,9 +20,9 @@ from llamad.flags.parse import parse
 SAY = [{"role": "user", "content": "x"}]
 
 
-def host(*flags: str, template: str = "", add_bos: bool = False) -> ChatHost:
+def host(*flags: str, template: str = "", add_bos: bool = False, for_tools: str | None = None) -> ChatHost:
     vocab = SimpleNamespace(piece=lambda token, special: b"<%d>" % token)
-    info = SimpleNamespace(chat_template=template, bos=1, eos=2, add_bos=add_bos)
+    info = SimpleNamespace(chat_template=template, bos=1, eos=2, add_bos=add_bos, tool_use_template=for_tools)
     model: Any = SimpleNamespace(info=info, vocab=vocab)
     return make_host(parse(["-m", "x.gguf", *flags], {}).settings, model)
 
@@ -66,6 +68,18 @@ def test_without_jinja_there_are_no_tools() -> None:
             assert (answer.status, "--no-jinja" in answer.json["error"]["message"]) == (501, True), path
 
 
+def test_the_template_for_tools() -> None:
+    """The model's own, where no flag gives another; one that is no template is left out."""
+    calls = "{{ tools or 'tools' }}{# [TOOL_CALLS][ARGS] #}"
+    both = host(template="{{ tools or 'plain' }}{# <tool_call> #}", for_tools=calls)
+    assert (prompt(both.serving(False)), prompt(both.serving(True))) == ("plain", "tools")
+    assert {"<tool_call>", "[TOOL_CALLS]"} <= set(both.markers)
+    assert prompt(host(for_tools=calls)) == "tools"
+    flagged = host("--chat-template", "{{ 'flag' }}", template="plain", for_tools=calls)
+    assert prompt(flagged.serving(True)) == "flag"
+    assert prompt(host(template="{{ 'plain' }}", for_tools="{% if %}").serving(True)) == "plain"
+
+
 def test_the_beginning_is_not_doubled() -> None:
     """The tokenizer adds the token itself."""
     assert prompt(host(template="{{ bos_token }}a", add_bos=True)) == "a"
@@ -109,3 +123,18 @@ def test_caps_name_the_field() -> None:
         assert "--n-probs-max" in server.client.post("/v1/chat/completions", probs).error["message"]
         probs = {"prompt": "x", "logprobs": 4}
         assert "--n-probs-max" in server.client.post("/v1/completions", probs).error["message"]
+
+
+def test_a_model_with_a_template_for_tools(tmp_path: Path) -> None:
+    named = {"tokenizer.chat_template.tool_use": "{{ tools[0].function.name }}!{# <tool_call> #}"}
+    model = write_tiny(tmp_path / "tools.gguf", model_path(), tokenizer=named)
+    tool = {"type": "function", "function": {"name": "f"}}
+    with Live("-c", "256", model=model) as server:
+
+        def asked(**fields: Any) -> Any:
+            return server.client.post("/apply-template", {"messages": SAY, **fields}).json["prompt"]
+
+        assert asked(tools=[tool]) == "f!"
+        assert asked().startswith("<|im_start|>")
+        assert asked(tools=[tool], tool_choice="none") == asked()
+        assert server.client.get("/props").json["chat_template_tool_use"] == next(iter(named.values()))
