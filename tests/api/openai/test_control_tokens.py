@@ -71,3 +71,15 @@ def test_texts_have_no_markers(server: Live) -> None:
     """What is no chat shows no control tokens."""
     found = server.client.complete("@", temperature=0, n_predict=16)["content"]
     assert found == "Hm.Well." + CALL
+
+
+def test_texts_that_ask_for_them(server: Live) -> None:
+    """As preserved tokens, or as the trigger of a grammar: its word, or its number."""
+    body = {"temperature": 0, "n_predict": 16}
+    whole = "".join(CHAIN[1:])
+    assert server.client.complete("@", **body, preserved_tokens=["<tool_call>"])["content"] == whole
+    [number] = server.client.post("/tokenize", {"content": "<tool_call>"}).json["tokens"]
+    grammar = f'root ::= "<tool_call>" {json.dumps(CALL)}'
+    for trigger in ({"type": 1, "value": "<tool_call>"}, {"type": 0, "token": number}):
+        lazy = {"grammar": grammar, "grammar_lazy": True, "grammar_triggers": [trigger]}
+        assert server.client.complete("@", **body, **lazy)["content"] == whole.removesuffix("</tool_call>")
