@@ -63,7 +63,7 @@ def test_no_task_is_cut_and_all_write_what_they_would_alone(cache_bytes, can_cut
 
 
 def test_nothing_is_admitted_before_the_suspended_go_on():
-    with shared(Fake(n_ctx=N_CELLS, unified=True, decode_us=200)) as h:
+    with shared(Fake(n_ctx=N_CELLS, unified=True, decode_us=1000)) as h:
         tasks = [h.submit(prompt(i), n_predict=150) for i in range(3)]
         assert hold(h, tasks) == [tasks[2]]
         late = h.submit(b"short", n_predict=1)
@@ -78,7 +78,7 @@ def test_nothing_is_admitted_before_the_suspended_go_on():
 def test_a_prompt_that_is_being_read_waits_as_well(cache_bytes):
     """It has room when it is admitted, but not while the answer before it grows. Its probabilities are sent once."""
     options = {"n_ctx": 4096, "n_cells": 4096, "step_tokens_max": 5, "cache_bytes": cache_bytes}
-    with Harness(Fake(n_ctx=4096, unified=True, decode_us=200), **options) as h:
+    with Harness(Fake(n_ctx=4096, unified=True, decode_us=1000), **options) as h:
         first = h.submit(prompt(0), n_predict=1000)
         second = h.submit(prompt(1, 3600), n_predict=10, n_probs=1, prompt_probs=True)
         assert hold(h, [first, second]) == [second]
@@ -91,7 +91,7 @@ def test_a_prompt_that_is_being_read_waits_as_well(cache_bytes):
 
 
 def test_a_suspended_task_is_aborted():
-    with shared(Fake(n_ctx=N_CELLS, unified=True, decode_us=200)) as h:
+    with shared(Fake(n_ctx=N_CELLS, unified=True, decode_us=1000)) as h:
         tasks = [h.submit(prompt(i), n_predict=150) for i in range(3)]
         assert hold(h, tasks) == [tasks[2]]
         h.port.abort(tasks[2])
@@ -103,7 +103,7 @@ def test_a_suspended_task_is_aborted():
 
 
 def test_a_suspended_task_runs_out_of_time():
-    with shared(Fake(n_ctx=N_CELLS, unified=True, decode_us=200)) as h:
+    with shared(Fake(n_ctx=N_CELLS, unified=True, decode_us=1000)) as h:
         tasks = [h.submit(prompt(i), n_predict=150) for i in range(2)]
         tasks.append(h.submit(prompt(2), n_predict=150, deadline_us=clock_us() + 1_000_000))
         assert hold(h, tasks) == [tasks[2]]
@@ -115,7 +115,7 @@ def test_a_suspended_task_runs_out_of_time():
 
 
 def test_actions_wait_for_a_suspended_task():
-    with shared(Fake(n_ctx=N_CELLS, unified=True, decode_us=200)) as h:
+    with shared(Fake(n_ctx=N_CELLS, unified=True, decode_us=1000)) as h:
         tasks = [h.submit(prompt(i), n_predict=150) for i in range(3)]
         (youngest,) = hold(h, tasks)
         at_once = h.act(ACTION_ERASE, h.slot(youngest), nowait=True)
@@ -129,7 +129,7 @@ def test_actions_wait_for_a_suspended_task():
 
 
 def test_a_task_whose_client_does_not_read_is_suspended_first_and_nobody_waits_for_it():
-    with shared(Fake(n_ctx=N_CELLS, unified=True, decode_us=200)) as h:
+    with shared(Fake(n_ctx=N_CELLS, unified=True, decode_us=1000)) as h:
         tasks = [h.submit(prompt(i), n_predict=150) for i in range(3)]
         h.wait_first(tasks[0])
         h.port.pause(tasks[0])
@@ -144,7 +144,7 @@ def test_a_task_whose_client_does_not_read_is_suspended_first_and_nobody_waits_f
 
 
 def test_a_task_that_is_suspended_takes_the_place_of_one_whose_client_stops_reading():
-    with shared(Fake(n_ctx=N_CELLS, unified=True, decode_us=200), n_slots=2) as h:
+    with shared(Fake(n_ctx=N_CELLS, unified=True, decode_us=1000), n_slots=2) as h:
         tasks = [h.submit(prompt(i), n_predict=150) for i in range(2)]
         assert hold(h, tasks) == [tasks[1]]
         h.port.pause(tasks[0])
@@ -157,7 +157,7 @@ def test_a_task_that_is_suspended_takes_the_place_of_one_whose_client_stops_read
 
 
 def test_a_failed_decode_fails_what_runs_and_not_what_waits():
-    with shared(Fake(n_ctx=N_CELLS, unified=True, decode_us=200)) as h:
+    with shared(Fake(n_ctx=N_CELLS, unified=True, decode_us=1000)) as h:
         tasks = [h.submit(prompt(i), n_predict=150) for i in range(3)]
         assert hold(h, tasks) == [tasks[2]]
         h.fake.fail_next(-3)
@@ -178,7 +178,7 @@ def test_a_full_context_is_shifted_before_and_after():
 
 
 def test_the_engine_stops_with_tasks_suspended():
-    with shared(Fake(n_ctx=N_CELLS, unified=True, decode_us=200)) as h:
+    with shared(Fake(n_ctx=N_CELLS, unified=True, decode_us=1000)) as h:
         tasks = [h.submit(prompt(i), n_predict=150) for i in range(3)]
         hold(h, tasks)
     assert {h.end(task)[2] for task in tasks} == {FAILURE_ABORTED}
