@@ -145,6 +145,7 @@ uint32_t llama_n_seq_max(const struct llama_context *ctx);
 const struct llama_vocab *llama_model_get_vocab(const struct llama_model *model);
 int32_t llama_model_n_ctx_train(const struct llama_model *model);
 int32_t llama_model_n_embd(const struct llama_model *model);
+int32_t llama_model_n_embd_inp(const struct llama_model *model);
 int32_t llama_model_n_embd_out(const struct llama_model *model);
 uint32_t llama_model_n_cls_out(const struct llama_model *model);
 const char *llama_model_cls_label(const struct llama_model *model, uint32_t i);
@@ -194,8 +195,6 @@ const char *ggml_backend_buft_name(ggml_backend_buffer_type_t type);
 size_t ggml_row_size(enum ggml_type type, int64_t n);
 int64_t ggml_blck_size(enum ggml_type type);
 
-const char *mtmd_default_marker(void);
-
 typedef struct llamad_context llamad_context;
 typedef struct { int32_t permille; int32_t cancel; int32_t n_threads; int32_t api_only; ...; } llamad_load_state;
 typedef struct llamad_table llamad_table;
@@ -216,6 +215,21 @@ void ggml_threadpool_params_init(struct ggml_threadpool_params *params, int n_th
 #define LLAMAD_FLOAT_CHARS ...
 int32_t llamad_embed(llamad_context *ctx, const int32_t *tokens, const int32_t *lengths, int32_t n_texts, int32_t n_row,
                      float *out);
+typedef struct llamad_media llamad_media;
+typedef struct { int32_t is_text, n_tokens, n_pos, is_non_causal, is_grid; } llamad_piece;
+typedef struct {
+    int32_t n_threads, uses_gpu, image_min_tokens, image_max_tokens;
+    const char *device;
+} llamad_media_params;
+typedef struct { int32_t sees, hears, sample_rate, has_mrope, n_row; } llamad_media_info;
+llamad_media *llamad_media_open(const char *path, const char *model, const llamad_media_params *params);
+void llamad_media_close(llamad_media *media);
+void llamad_media_describe(const llamad_media *media, llamad_media_info *info);
+int32_t llamad_media_cut(llamad_media *media, const void *data, int32_t width, int32_t height);
+int32_t llamad_media_piece(const llamad_media *media, int32_t index, llamad_piece *piece);
+int32_t llamad_media_tokens(const llamad_media *media, int32_t index, int32_t *tokens, int32_t n);
+int32_t llamad_media_positions(const llamad_media *media, int32_t index, int32_t *positions, int32_t n);
+int32_t llamad_media_encode(llamad_media *media, int32_t index, float *rows, int64_t n_floats);
 int32_t llamad_gguf_has_tensor(const char *path, const char *name);
 typedef struct {
     int64_t n_layer, n_embd, n_head, n_head_kv, n_ctx_train, n_vocab;

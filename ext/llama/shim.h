@@ -25,6 +25,7 @@ typedef struct llamad_load_state {
 
 const llamad_table *llamad_llama_table(void);
 const char *llamad_last_error(void); /* of this thread */
+void llamad_remember_error(const char *what);
 
 struct llama_model *llamad_model_open(const char *path, struct llama_model_params params, llamad_load_state *state);
 /* The vocabulary alone: touches no device and no backend. */

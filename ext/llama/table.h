@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define LLAMAD_TABLE_VERSION 7
+#define LLAMAD_TABLE_VERSION 8
 
 /* decode(): llama.cpp's own codes are 0 (done), 1 (no room), 2 (aborted) and negative ones. */
 #define LLAMAD_E_THROWN (-1000) /* a C++ exception was caught; llamad_last_error() has its text */
@@ -31,6 +31,18 @@ typedef struct llamad_batch {
     int32_t **seq_id;
     int8_t *output;
 } llamad_batch;
+
+typedef struct llamad_rows {
+    const float *data;
+    const int32_t
+        *grid; /* t of each, relative to pos; y after stride numbers, then x. NULL: one position after the other */
+    int32_t stride;
+    int32_t n;
+    int32_t pos;
+    int32_t seq;
+    int32_t output;        /* of the last */
+    int32_t is_non_causal; /* they see each other */
+} llamad_rows;
 
 /* How long a text is worth it. Looked at from part to part of a long text, not within one. */
 typedef struct llamad_tokenize_limits {
@@ -106,6 +118,8 @@ typedef struct llamad_table {
 
     /* A context: `ctx` is the handle that context_open gave. One thread at a time. */
     int32_t (*decode)(void *ctx, const llamad_batch *batch);
+    /* Rows of embeddings instead of tokens, for one sequence. */
+    int32_t (*decode_rows)(void *ctx, const llamad_rows *rows);
     float *(*logits)(void *ctx, int32_t i_batch); /* waits for the device; NULL if that token had no output */
     float *(*rows)(void *ctx);                    /* likewise: the rows of all outputs, in the batch's order; or NULL */
     int32_t (*rebuild)(void *ctx);                /* a new context with the same parameters; 0 or an error */

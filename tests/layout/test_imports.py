@@ -23,10 +23,11 @@ llamad.engine.kv
 llamad.engine.sampler
 llamad.engine.costs
 llamad.grammar llamad.ses1 llamad.http llamad.chat
-llamad.chat.conversion
+llamad.media.decoder llamad.media.encoder
+llamad.media llamad.chat.conversion
 llamad.chat.parsing
 llamad.chat.schema llamad.chat.template
-llamad.protocol llamad.flags
+llamad.protocol llamad.flags llamad.media.sources
 llamad.tokenizer llamad.flags.groups
 llamad.flags.types
 llamad.options

@@ -1,0 +1,192 @@
+"""Owns one media process: its start, a question and its answer at a time, its log, its end.
+
+Runs on the event loop. A process that does not answer in time is killed; whoever asked gets ChildError, and a new
+process is started with the next question.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import llamad
+from llamad.media.messages import PACKET_MAX, SOCKET_FD
+
+log = logging.getLogger("llamad.media")
+
+ENDED = "it ended"
+# What a media process may know of this one's environment: no keys.
+ENVIRONMENT = (
+    "PATH",
+    "HOME",
+    "LANG",
+    "LC_ALL",
+    "LD_LIBRARY_PATH",
+    "LD_PRELOAD",
+    "CUDA_VISIBLE_DEVICES",
+    "TMPDIR",
+)
+
+
+class ChildError(Exception):
+    """The process ended, or had to be ended."""
+
+
+class Child:
+    """`python -m module`. No process runs before the first question; every one is asked `hello` first."""
+
+    def __init__(
+        self, module: str, hello: bytes = b"", on_hello: Callable[[bytes], None] | None = None
+    ) -> None:
+        self._command = (sys.executable, "-P", "-m", module)
+        self._hello = hello
+        self._on_hello = on_hello
+        self._lock = asyncio.Lock()
+        self._socket: socket.socket | None = None
+        self._pid = 0
+        self._log_fd = -1
+        self._last_line = ""
+
+    @property
+    def is_busy(self) -> bool:
+        return self._lock.locked()
+
+    async def start(self, timeout_s: float) -> None:
+        """Starts the process, if there is none. Raises ChildError."""
+        await self.ask(b"", [], timeout_s)
+
+    async def ask(self, question: bytes, fds: list[int], timeout_s: float) -> tuple[bytes, list[int]]:
+        """The answer, and descriptors that are the caller's now. Raises ChildError."""
+        async with self._lock:
+            try:
+                async with asyncio.timeout(timeout_s):
+                    peer = await self._started()
+                    return await self._talk(peer, question, fds) if question else (b"", [])
+            except TimeoutError:
+                self.close()
+                raise ChildError(f"it took more than {timeout_s:g} s") from None
+            except asyncio.CancelledError:
+                self.close()  # its answer would be taken for that of the next question
+                raise
+            except OSError as error:
+                is_told = self._socket is not None and error.errno is None and str(error) != ENDED
+                reason = str(error) if is_told else self._ending() or str(error)
+                self.close()
+                raise ChildError(reason) from None
+
+    async def _started(self) -> socket.socket:
+        if self._socket is not None:
+            return self._socket
+        peer = self._start()
+        if self._hello:
+            answer, received = await self._talk(peer, self._hello, [])
+            for fd in received:
+                os.close(fd)
+            if self._on_hello is not None:
+                self._on_hello(answer)
+        return peer
+
+    async def _talk(self, peer: socket.socket, question: bytes, fds: list[int]) -> tuple[bytes, list[int]]:
+        socket.send_fds(peer, [question], fds)
+        await self._readable(peer)
+        answer, received, _, _ = socket.recv_fds(peer, PACKET_MAX, 4)
+        if not answer:
+            raise OSError(ENDED)
+        return answer, received
+
+    async def _readable(self, peer: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        ready: asyncio.Future[None] = loop.create_future()
+
+        def on_readable() -> None:
+            if not ready.done():
+                ready.set_result(None)
+
+        loop.add_reader(peer.fileno(), on_readable)
+        try:
+            await ready
+        finally:
+            loop.remove_reader(peer.fileno())
+
+    def _start(self) -> socket.socket:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        log_fd, their_log = os.pipe()
+        try:
+            self._pid = self._spawn(theirs.fileno(), their_log)
+        except OSError:
+            ours.close()
+            os.close(log_fd)
+            raise
+        finally:
+            theirs.close()
+            os.close(their_log)
+        ours.setblocking(False)
+        os.set_blocking(log_fd, False)
+        self._socket, self._log_fd, self._last_line = ours, log_fd, ""
+        asyncio.get_running_loop().add_reader(log_fd, self._on_log)
+        return ours
+
+    def _spawn(self, peer: int, log_fd: int) -> int:
+        folder = os.path.dirname(os.path.dirname(llamad.__file__))
+        path = os.pathsep.join([folder, *filter(None, [os.environ.get("PYTHONPATH")])])
+        known: dict[str, Any] = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
+        actions = [
+            (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_DUP2, log_fd, 1),
+            (os.POSIX_SPAWN_DUP2, log_fd, 2),
+            (os.POSIX_SPAWN_DUP2, peer, SOCKET_FD),
+        ]
+        return os.posix_spawn(
+            sys.executable, self._command, {**known, "PYTHONPATH": path}, file_actions=actions, setpgroup=0
+        )
+
+    def _on_log(self) -> None:
+        try:
+            data = os.read(self._log_fd, 1 << 16)
+        except BlockingIOError:
+            return
+        if not data:
+            self._close_log()
+            return
+        for line in data.decode("utf-8", "replace").splitlines():
+            if line.strip():
+                self._last_line = line.strip()
+                log.debug("%s: %s", self._command[3], line)
+
+    def _close_log(self) -> None:
+        if self._log_fd >= 0:
+            asyncio.get_running_loop().remove_reader(self._log_fd)
+            os.close(self._log_fd)
+            self._log_fd = -1
+
+    def _ending(self) -> str:
+        """Why the process ended, if it did."""
+        if self._log_fd >= 0:
+            self._on_log()
+        if not self._pid:
+            return ""
+        os.kill(
+            self._pid, signal.SIGKILL
+        )  # it has closed its socket: unless it is a zombie by now, it will be soon
+        _, status = os.waitpid(self._pid, 0)
+        self._pid = 0
+        if os.WIFSIGNALED(status):
+            return f"it crashed ({signal.Signals(os.WTERMSIG(status)).name})"
+        return f"it exited with status {os.WEXITSTATUS(status)}: {self._last_line or 'it said nothing'}"
+
+    def close(self) -> None:
+        """Ends the process, if there is one."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+        self._close_log()
+        if self._pid:
+            os.kill(self._pid, signal.SIGKILL)
+            os.waitpid(self._pid, 0)
+            self._pid = 0

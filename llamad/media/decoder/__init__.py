@@ -1,0 +1,1 @@
+"""The process in which files that strangers send become pixels and samples."""

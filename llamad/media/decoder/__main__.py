@@ -1,0 +1,78 @@
+"""Owns the decoder process: one file after the other, within limits that it sets itself before it reads any.
+
+Started by llamad/media/decoders.py. A file may crash it, exhaust its memory or hang it: that costs its request alone.
+Must not open files, connect, or start processes.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import socket
+import sys
+
+import msgspec
+
+from llamad.media.decoder import images, sounds
+from llamad.media.decoder.errors import UnreadableError
+from llamad.media.messages import PACKET_MAX, SOCKET_FD, Decode, Decoded, Refused
+
+# Address space beyond what the libraries take: a file, its pixels, and a copy or two of them.
+MEMORY_BYTES = 1 << 30
+DESCRIPTORS_MAX = 16
+
+
+def limit() -> None:
+    with open("/proc/self/statm", encoding="ascii") as statm:
+        n_mapped = int(statm.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    limits = {
+        resource.RLIMIT_AS: n_mapped + MEMORY_BYTES,
+        resource.RLIMIT_CORE: 0,
+        resource.RLIMIT_NOFILE: DESCRIPTORS_MAX,
+        resource.RLIMIT_NPROC: 0,
+    }
+    for what, most in limits.items():
+        resource.setrlimit(what, (most, most))
+
+
+def decode(wanted: Decode, data: bytes) -> tuple[Decoded, bytes]:
+    """The answer and its large part."""
+    try:
+        if wanted.is_sound:
+            return sounds.decode(data, wanted.seconds_max, wanted.sample_rate)
+        return images.decode(data, wanted.pixels_max)
+    except UnreadableError as error:
+        return Refused(str(error)), b""
+    except MemoryError:
+        return Refused("it takes too much memory to decode"), b""
+
+
+def main() -> int:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    front = socket.socket(fileno=SOCKET_FD)
+    decoder, encoder = msgspec.msgpack.Decoder(Decode), msgspec.msgpack.Encoder()
+    images.prepare()
+    sounds.prepare()
+    limit()
+    while True:
+        packet, fds, _, _ = socket.recv_fds(front, PACKET_MAX, 1)
+        if not packet:
+            return 0
+        wanted = decoder.decode(packet)
+        data = os.pread(fds[0], wanted.n_bytes, 0)
+        os.close(fds[0])
+        answer, large = decode(wanted, data)
+        del data
+        memory = os.memfd_create("llamad-decoded", os.MFD_CLOEXEC)
+        with open(memory, "wb", buffering=0, closefd=False) as out:
+            view = memoryview(large)
+            while view:
+                view = view[out.write(view) :]
+        del large, view
+        socket.send_fds(front, [encoder.encode(answer)], [memory])
+        os.close(memory)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,65 @@
+"""Owns how an image file becomes pixels. Runs in the decoder process."""
+
+from __future__ import annotations
+
+import io
+import struct
+import warnings
+import zlib
+
+import numpy as np
+from PIL import Image, ImageFile, ImageOps, UnidentifiedImageError
+
+from llamad.media.decoder.errors import UnreadableError
+from llamad.media.messages import Pixels
+
+FORMATS = ("PNG", "JPEG", "GIF", "BMP", "WEBP")
+SIDE_MAX = 1 << 16
+
+
+def prepare() -> None:
+    """Load what reads the formats, before memory is limited."""
+    Image.preinit()
+    Image.init()
+    for one in list(Image.OPEN):
+        if one not in FORMATS:
+            del Image.OPEN[one]
+    Image.MAX_IMAGE_PIXELS = None  # the request's own limit is asked instead
+    ImageFile.LOAD_TRUNCATED_IMAGES = False
+    warnings.simplefilter("ignore")  # of odd metadata
+
+
+def decode(data: bytes, pixels_max: int) -> tuple[Pixels, bytes]:
+    """The first frame, upright, without its transparency: an RGB triple for each pixel. Raises UnreadableError."""
+    try:
+        with Image.open(io.BytesIO(data), formats=FORMATS) as image:
+            _check_size(image, pixels_max)
+            upright = ImageOps.exif_transpose(image)
+            pixels = _rgb(upright if upright is not None else image)
+            return Pixels(*pixels.size), pixels.tobytes()
+    except UnidentifiedImageError:
+        raise UnreadableError(f"is none of {', '.join(FORMATS)}, or is broken at its beginning") from None
+    except MemoryError:
+        raise
+    except (OSError, SyntaxError, ValueError, EOFError, IndexError, struct.error, zlib.error) as error:
+        raise UnreadableError(f"is broken: {error}") from None
+
+
+def _check_size(image: Image.Image, pixels_max: int) -> None:
+    width, height = image.size
+    if width < 1 or height < 1:
+        raise UnreadableError("has no pixels")
+    if width * height > pixels_max or max(width, height) > SIDE_MAX:
+        raise UnreadableError(
+            f"has {width} x {height} pixels; the limit is {pixels_max} pixels (--image-max-pixels) and"
+            f" {SIDE_MAX} on a side"
+        )
+
+
+def _rgb(image: Image.Image) -> Image.Image:
+    if image.mode.startswith("I"):  # 16 bits a channel: Pillow would clip them
+        deep = np.asarray(image).astype(np.uint32)
+        return Image.fromarray((deep >> 8).clip(0, 255).astype(np.uint8)).convert("RGB")
+    if image.mode in ("RGBA", "RGBX", "RGBa"):
+        return image.convert("RGBA").convert("RGB")
+    return image.convert("RGB")

@@ -1,0 +1,1 @@
+"""The process in which pixels and samples become rows of embeddings."""

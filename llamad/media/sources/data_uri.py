@@ -1,0 +1,62 @@
+"""Owns bytes that a request carries in itself: data: URIs (RFC 2397) and plain base64. Pure functions."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from urllib.parse import unquote_to_bytes
+
+from llamad.media.sources.errors import SourceError
+
+_URI = re.compile(r"data:(?P<type>[^;,]*)(?P<parameters>(?:;[^;,]*)*),(?P<data>.*)", re.DOTALL)
+# Within text: an image in Markdown or HTML, whose data: URI runs to what ends it there.
+_IN_TEXT = re.compile(
+    r"!\[[^\]\n]*\]\(\s*(?P<markdown>data:image/[^\s)]*)\s*(?:\"[^\"\n]*\"\s*)?\)"
+    r"|<img\b[^<>]*?\bsrc\s*=\s*(?:\"(?P<double>data:image/[^\"]*)\"|'(?P<single>data:image/[^']*)')[^<>]*>",
+    re.IGNORECASE,
+)
+
+
+def from_uri(uri: str, families: tuple[str, ...]) -> bytes:
+    """The bytes of a data: URI whose type is of one of the families, "image" or "audio". Raises SourceError."""
+    match = _URI.fullmatch(uri)
+    if match is None:
+        raise SourceError("a data: URI must be data:TYPE;base64,DATA")
+    family = match["type"].split("/", 1)[0].strip().lower()
+    if family not in families:
+        wanted = " or ".join(f"{one}/" for one in families)
+        raise SourceError(
+            f"the type of a data: URI must begin with {wanted}, not with {match['type'][:40]!r}"
+        )
+    if match["parameters"].lower().endswith(";base64"):
+        return from_base64(unquote_to_bytes(match["data"]) if "%" in match["data"] else match["data"])
+    return unquote_to_bytes(match["data"])
+
+
+def from_base64(text: str | bytes) -> bytes:
+    """Standard or URL-safe, with or without its padding; white space is left out. Raises SourceError."""
+    data = text.encode("ascii", "replace") if isinstance(text, str) else text
+    data = data.translate(_URL_SAFE, b" \t\r\n=")
+    try:
+        return base64.b64decode(data + b"=" * (-len(data) % 4), validate=True)
+    except (binascii.Error, ValueError):
+        raise SourceError("it is not base64") from None
+
+
+_URL_SAFE = bytes.maketrans(b"-_", b"+/")
+
+
+def split_text(text: str) -> list[str | bytes]:
+    """A text around the images in it, in their order: strings, and the bytes of each image. Raises SourceError."""
+    parts: list[str | bytes] = []
+    end = 0
+    for match in _IN_TEXT.finditer(text):
+        uri = match["markdown"] or match["double"] or match["single"]
+        if match.start() > end:
+            parts.append(text[end : match.start()])
+        parts.append(from_uri(uri, ("image",)))
+        end = match.end()
+    if end < len(text) or not parts:
+        parts.append(text[end:])
+    return parts

@@ -1,0 +1,42 @@
+"""Owns file:// addresses: only what lies below the folder that the operator opened with --media-path."""
+
+from __future__ import annotations
+
+import os
+import stat
+from urllib.parse import unquote
+
+from llamad.media.sources.errors import SourceError
+
+SCHEME = "file://"
+
+
+def read(address: str, folder: str | None, bytes_max: int) -> bytes:
+    """The file's bytes; its path is relative to the folder, or an absolute one below it. Raises SourceError. Blocks."""
+    if folder is None:
+        raise SourceError(
+            "file:// is off; start the server with --media-path FOLDER to allow what lies in it"
+        )
+    path = unquote(address.removeprefix(SCHEME))
+    if "\0" in path:
+        raise SourceError("it is no path")
+    root = os.path.realpath(folder)
+    found = os.path.realpath(os.path.join(root, path))
+    if os.path.commonpath((root, found)) != root:
+        raise SourceError("file:// reaches only what lies below --media-path")
+    try:
+        # What a name means may change once it was looked at: the last part must not be a link by now, and a pipe must
+        # not be waited for.
+        fd = os.open(found, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise SourceError(f"the file cannot be opened: {error.strerror}") from None
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise SourceError("it is no regular file")
+        with open(fd, "rb", closefd=False) as file:
+            data = file.read(bytes_max + 1)
+    finally:
+        os.close(fd)
+    if len(data) > bytes_max:
+        raise SourceError(f"the file has more than {bytes_max} bytes (--media-max-bytes)")
+    return data
