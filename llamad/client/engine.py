@@ -18,9 +18,11 @@ from llamad.client.action import RESULT_DONE, RESULT_ENGINE, RESULT_FAILED, Acte
 from llamad.client.control import Asking
 from llamad.client.grammar import EngineGrammar
 from llamad.client.port import ChannelBroken, Port
+from llamad.client.rows import Lending, Rows
 from llamad.client.step_trace import StepTrace
 from llamad.client.task import ENGINE_ABSENT, FAILURE_ENGINE, FAILURE_MEMORY, Done, Ended, Sink, Task
 from llamad.client.wakeup import Gathering
+from llamad.protocol.blobs import Blob
 from llamad.protocol.channel import Link
 from llamad.protocol.errors import EngineEnded
 
@@ -86,6 +88,7 @@ class Engine:
         self._on_broken = on_broken
         self._port: Port | None = None  # while it is connected
         self._asking: Asking | None = None
+        self._lending: Lending | None = None
         self._gathering: Gathering | None = None
         self._actions: dict[int, tuple[asyncio.Future[Acted], Action]] = {}
         self._trace = trace
@@ -102,6 +105,7 @@ class Engine:
         self._loop = asyncio.get_running_loop()
         self._port = port = Port(link)
         self._asking = asking
+        self._lending = Lending(asking)
         self._gathering = Gathering(
             port.announce, port.wake, n_tokens_max=port.n_ubatch, n_tasks_max=self.n_slots
         )
@@ -168,6 +172,11 @@ class Engine:
         return self._port.silent_us() / 1e6 if self._port is not None else 0.0
 
     @property
+    def n_ubatch(self) -> int:
+        """Tokens that it computes at once; 0 while there is none."""
+        return self._port.n_ubatch if self._port is not None else 0
+
+    @property
     def n_running(self) -> int:
         return sum(running.slot >= 0 for running in self.tasks.values())
 
@@ -197,6 +206,7 @@ class Engine:
         self.tasks[task_id] = Running(sink, task)
         gathering, loop = self._gathering, self._loop
         is_stale = task.grammar is not None and task.grammar.asking is not self._asking
+        is_stale = is_stale or (task.rows is not None and task.rows.lending is not self._lending)
         if gathering is None or loop is None or is_stale:
             asyncio.get_running_loop().call_soon(self._refuse, task_id, FAILURE_ENGINE, ENGINE_ABSENT)
             return task_id
@@ -233,6 +243,12 @@ class Engine:
 
     def resume(self, task_id: int) -> None:
         self._send(lambda port: port.resume(task_id))
+
+    async def lend_rows(self, packed: bytes, blobs: list[Blob]) -> Rows:
+        """For a task to come. Raises MemoryError, EngineEnded."""
+        if self._lending is None:
+            raise EngineEnded
+        return await self._lending.lend(packed, blobs)
 
     async def act(self, action: Action) -> Acted:
         """Run an action on a slot once it is idle. If cancelled, it is withdrawn unless it has started."""

@@ -27,6 +27,7 @@ from llamad.client.action import (
     RESULT_NO_ROOM,
     RESULT_NOT_YOURS,
     RESULT_OUTSIDE,
+    RESULT_ROWS,
     RESULT_TOO_SMALL,
     Acted,
     Action,
@@ -183,6 +184,8 @@ def _refusal(action: Action, acted: Acted) -> StateRefused:
         return StateRefused(503, "The server is shutting down")
     if acted.result == RESULT_ENGINE:
         return StateRefused(503, "The model's engine ended and is being started again; try again")
+    if acted.result == RESULT_ROWS:
+        return StateRefused(501, "The slot holds images or sound, which a saved state has no place for")
     if acted.result == RESULT_NOT_YOURS:
         return StateRefused(404, f"Slot {action.slot} was last used with another API key")
     if acted.result == RESULT_NO_ROOM:

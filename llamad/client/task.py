@@ -10,6 +10,7 @@ from typing import Protocol, TypeAlias
 import msgspec
 
 from llamad.client.grammar import EngineGrammar
+from llamad.client.rows import Rows
 from llamad.client.text_event import TextEvent
 from llamad.protocol.command import Command
 from llamad.protocol.sampling_params import Sampling
@@ -67,6 +68,7 @@ class Task(msgspec.Struct):
     progress: bool = False  # the sink hears of every step that prefills
     answer_bytes_max: int = 0  # approximate limit on its JSON; 0: none
     penalty: bytes | None = None  # token ids for the penalties instead of the prompt's
+    rows: Rows | None = None  # of images and sound in the prompt; their memory lives as long as the task
 
     def command(self) -> Command:
         """The engine's parameters, without the prompt and the request context."""
@@ -96,6 +98,7 @@ class Task(msgspec.Struct):
             prompt_probs=self.prompt_probs,
             answer_bytes_max=self.answer_bytes_max,
             progress=self.progress,
+            runs=self.rows.packed if self.rows is not None else b"",
         )
 
 

@@ -130,5 +130,6 @@ class Instance:
             checkpoint_min_step=settings.checkpoint_min_step,
             checkpoint_bytes=checkpoint_bytes(settings),
             cache_idle=settings.cache_idle_slots,
+            n_row=loaded.n_row if settings.mmproj is not None else 0,
             n_text_max=max(loaded.info.n_ctx_train, loaded.n_ctx_slot),
         )

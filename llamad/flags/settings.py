@@ -121,6 +121,20 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     special: bool
     request_timeout: float  # seconds; 0: none
 
+    # images and sound
+    mmproj: str | None  # None: text only
+    mmproj_auto: bool | None  # None: not given
+    mmproj_offload: bool
+    mmproj_device: str | None
+    image_min_tokens: int | None  # None: the projector's, here and below
+    image_max_tokens: int | None
+    image_max_pixels: int
+    audio_max_seconds: int
+    media_path: str | None
+    media_urls: bool
+    media_max_bytes: int
+    media_cache_bytes: int
+
     # defaults of a request
     options: Options
     given: frozenset[str]  # the options that a flag or a variable set; a model's file may set the others

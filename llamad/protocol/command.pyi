@@ -29,4 +29,7 @@ class Command:
         answer_bytes_max: int = 0,
         progress: bool = False,
         n_cache_reuse: int = 0,
+        runs: bytes = b"",
     ) -> None: ...
+
+def packed_run(blob: int, rows_at: int, grid_at: int, first: int, n_rows: int) -> bytes: ...

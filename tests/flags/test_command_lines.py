@@ -65,6 +65,7 @@ LINES = [
     ("-m m.gguf --load-mode mmap+mlock --no-repack --poll 50 --prio 0", 0),
     ("-m m.gguf --log-colors off --log-prefix --log-timestamps -lv 4 --log-jsonl", 0),
     ("-m m.gguf --offline --no-mmproj --no-perf", 0),
+    ("-m m.gguf --mmproj mmproj.gguf --image-max-tokens 1024 --no-mmproj-offload", 0),
 ]
 
 VARIABLES = {
@@ -82,7 +83,7 @@ VARIABLES = {
 # What a line demands that is not there yet.
 DEMANDS = [
     ("-hf ggml-org/gemma-3-1b-it-GGUF", "model downloads"),
-    ("-m m.gguf --mmproj mmproj.gguf", "images"),
+    ("-m m.gguf --mmproj-url https://host/mmproj.gguf", "downloads"),
     ("-m m.gguf -md draft.gguf --draft-max 16", "speculative decoding"),
     ("-m m.gguf --lora adapter.gguf", "LoRA adapters"),
     ("--models-dir ./models_directory", "several models"),

@@ -100,7 +100,7 @@ def test_given() -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("--mmproj x.gguf", "--mmproj needs images, which"),
+        ("--mmproj-url http://x", "--mmproj-url needs downloads, which"),
         ("--lora x.gguf", "--lora needs LoRA adapters, which"),
         ("--lora-scaled x.gguf 0.5", "--lora-scaled needs LoRA adapters, which"),
         ("--lora-scaled x.gguf:0.5", "--lora-scaled needs LoRA adapters, which"),
@@ -125,7 +125,7 @@ def test_a_missing_feature_in_a_variable() -> None:
     [
         "--draft 5",
         "--draft-max 16 --draft-min 0",
-        "--no-mmproj --no-webui",
+        "--no-webui",
         "--offline",
         "--fit off",
     ],
@@ -157,7 +157,7 @@ def test_a_missing_feature_still_needs_a_well_formed_value() -> None:
         "--sleep-idle-seconds 300",
         "--models-max 4 --models-autoload",
         "--control-vector-layer-range 1 7",
-        "--image-max-tokens 1024 --no-mmproj-offload --mmproj-auto",
+        "--mtmd-batch-max-tokens 1024 --video-fps 2",
         "--tools-runtime docker:x",
         "--hf-token x",
     ],

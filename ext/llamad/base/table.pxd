@@ -21,6 +21,16 @@ cdef extern from "llama/table.h" nogil:
         LLAMAD_SAMPLER_INFILL
         LLAMAD_SAMPLER_ADAPTIVE_P
 
+    ctypedef struct llamad_rows:
+        const float *data
+        const int32_t *grid
+        int32_t stride
+        int32_t n
+        int32_t pos
+        int32_t seq
+        int32_t output
+        int32_t is_non_causal
+
     ctypedef struct llamad_tokenize_limits:
         const int32_t *is_stopped
         int32_t n_tokens_max
@@ -79,6 +89,7 @@ cdef extern from "llama/table.h" nogil:
         uint32_t version
         uint32_t size
         int32_t (*decode)(void *ctx, const llamad_batch *batch) noexcept nogil
+        int32_t (*decode_rows)(void *ctx, const llamad_rows *rows) noexcept nogil
         float *(*logits)(void *ctx, int32_t i_batch) noexcept nogil
         float *(*rows)(void *ctx) noexcept nogil
         int32_t (*rebuild)(void *ctx) noexcept nogil

@@ -17,6 +17,7 @@ from llamad.engine.kv.host_cache cimport cache_drop_checkpoints, cache_drop_olde
 from llamad.engine.kv.slots cimport SLOT_PREFILLING, STOPS_MAX, Slot, slot_is_pending
 from llamad.engine.kv.task_queue cimport Task
 from llamad.engine.state cimport State
+from llamad.protocol.row_ids cimport run_floor
 
 
 # --- where ------------------------------------------------------------------------------------------------------
@@ -57,6 +58,7 @@ cdef void checkpointing_plan(State *state, Slot *slot, const Task *task, int32_t
     if stops[1] > stops[2]:
         stops[1], stops[2] = stops[2], stops[1]
     for i in range(STOPS_MAX):
+        stops[i] = run_floor(task.prompt, stops[i], n_prompt)
         if stops[i] - n_last >= CHECKPOINT_CUT_MIN and _is_worth(state, stops[i] - n_last, GRAPH_US):
             slot.stops[k] = n_last = stops[i]
             k += 1
@@ -121,7 +123,7 @@ cdef void _look(State *state, Slot *slot) noexcept nogil:
     cdef size_t n_state
     if slot.n_tokens <= n_last or not _is_wanted(state, slot, slot.n_tokens - n_last):
         return
-    if slot_is_pending(&state.slots, slot):
+    if slot_is_pending(&state.slots, slot) or slot.n_partial:
         return
     n_state = state.table.state_size(state.ctx, slot.id, 1)
     list_thin(&state.slots.checkpoints, items)

@@ -35,7 +35,7 @@ cdef class Core:
                   cont_batching: bool, tracing: bool, can_share: bool = True, group_n: int = 1, group_w: int = 1,
                   grammar_work: int = -1, has_device: bool = False, api_only: bool = False,
                   cache_bytes: int = 0, n_text_max: int = 0, n_checkpoints: int = 0, checkpoint_min_step: int = 0,
-                  checkpoint_bytes: int = 0, cache_idle: bool = True) -> None:
+                  checkpoint_bytes: int = 0, cache_idle: bool = True, n_row: int = 0) -> None:
         cdef State *state = &self.state
         memset(state, 0, sizeof(State))
         if descriptors is None:
@@ -61,6 +61,8 @@ cdef class Core:
             raise MemoryError()
         if slots_init_checkpoints(&state.slots, n_checkpoints, checkpoint_min_step, <size_t>checkpoint_bytes) < 0:
             raise MemoryError()
+        state.n_row = n_row
+        state.slots.takes_rows = n_row > 0
         state.slots.n_cells = n_cells
         state.slots.n_swa = n_swa
         state.slots.n_swa_spare = n_ubatch

@@ -12,7 +12,8 @@ from llamad.engine.context_shift cimport context_make_room
 from llamad.engine.costs.scheduler cimport GATHER_SLEEP_MS, GATHER_SPIN_US
 from llamad.engine.events cimport emit_failed, emit_step, emit_wake, finish_failed, take_deferred, take_token
 from llamad.engine.kv.slots cimport SLOT_DECODING, SLOT_SUSPENDED, Slot, slots_forget
-from llamad.engine.kv.task_queue cimport Task, queue_add, queue_find, task_open
+from llamad.engine.kv.task_queue cimport Task, queue_add, queue_find, task_close, task_has_rows, task_open
+from llamad.engine.media_step cimport media_step_run
 from llamad.engine.publish cimport publish_counts, publish_rest, publish_turn
 from llamad.engine.sample_step cimport (
     sample_step_alert, sample_step_begin, sample_step_drain, sample_step_end, sample_step_next,
@@ -44,6 +45,9 @@ cdef void _on_task(State *state, const TaskCommand *command) noexcept nogil:
     cdef Task *task = task_open(command)
     if task == NULL:
         emit_failed(state, command.id, FAILURE_MEMORY, 0)
+    elif not task_has_rows(task, <size_t>state.n_row * sizeof(float)) or (command.n_runs and not state.n_row):
+        emit_failed(state, command.id, FAILURE_MEMORY, 0)
+        task_close(task)
     else:
         queue_add(&state.queue, task)
 
@@ -219,6 +223,18 @@ cdef void _step(State *state) noexcept nogil:
     cdef int32_t i, code
     cdef Slot *slot
     sample_step_drain(state)
+    if state.plan.media_slot != NULL:
+        t_decode = now_us()
+        code = media_step_run(state)
+        if code != 0:
+            _rebuild(state, code)
+            return
+        state.slots.is_pending = 0
+        state.stats.decode_us += now_us() - t_decode
+    if state.plan.batch.n_tokens == 0:
+        state.stats.n_steps += 1
+        state.stats.t_last_step_us = now_us()
+        return
     t_decode = now_us()
     sample_step_alert(state, t_decode)
     code = _decode(state)
@@ -273,7 +289,7 @@ cdef void engine_run(State *state) noexcept nogil:
         state.plan.plan_us = now_us() - now
         state.stats.plan_us += state.plan.plan_us
         _wake(state)  # tasks that were admitted or dropped should not wait for the decode
-        if state.plan.batch.n_tokens > 0:
+        if state.plan.batch.n_tokens > 0 or state.plan.media_slot != NULL:
             _step(state)
             _wake(state)
         elif state.n_released == n_released and n_put_off == 0:  # else a task or an action may be waiting for that

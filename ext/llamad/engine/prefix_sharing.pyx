@@ -20,11 +20,12 @@ from llamad.engine.kv.host_cache cimport (
 )
 from llamad.engine.kv.slots cimport (
     SLOT_IDLE, SLOT_PREFILLING, Slot, Slots, common_prefix, may_use, slot_can_cut, slot_can_keep, slot_clear,
-    slot_common, slot_is_pending, slot_keep, slot_set_pending, slots_cells_used, slots_oldest_idle,
+    slot_common, slot_is_pending, slot_keep, slot_pos, slot_set_pending, slots_cells_used, slots_oldest_idle,
 )
 from llamad.engine.kv.task_queue cimport Task
 from llamad.engine.state cimport State
 from llamad.protocol.messages cimport TASK_CACHE_PROMPT
+from llamad.protocol.row_ids cimport run_floor
 
 
 cdef int32_t _gain_min(const Slots *slots, const Slot *source, const Task *task) noexcept nogil:
@@ -52,6 +53,7 @@ cdef int32_t _will_hold(const Slots *slots, const Slot *slot, const Task *task) 
     if slot.adapter_set != task.command.adapter_set or not may_use(slot, task.command.owner):
         return 0
     n = common_prefix(slot.prefill, task.prompt, min(n_prompt, task.command.n_prompt - 1))
+    n = run_floor(task.prompt, n, task.command.n_prompt)
     # A sliding window has lost what lies more than a compute batch before its end.
     return n if slots.n_swa == 0 or n_prompt - n <= slots.n_swa_spare else 0
 
@@ -114,11 +116,12 @@ cdef void _copy(Slots *slots, Slot *slot, Slot *source, int32_t n) noexcept nogi
     slots.table.seq_cp(slots.ctx, source.id, slot.id)
     if slots.n_cells == 0 or slot_is_pending(slots, source):
         slot_set_pending(slots, slot)
-    if source.n_tokens > n and slots.table.seq_rm(slots.ctx, slot.id, n, -1) != 1:
+    if source.n_tokens > n and slots.table.seq_rm(slots.ctx, slot.id, slot_pos(slots, source, n), -1) != 1:
         slots.table.seq_rm(slots.ctx, slot.id, -1, -1)
         return
     memcpy(slot.tokens, source.tokens, <size_t>n * sizeof(int32_t))
-    slot.n_tokens = slot.n_pos = n
+    slot.n_tokens = n
+    slot.n_pos = slot_pos(slots, source, n)
     list_share(&slots.checkpoints, &slot.checkpoints, &source.checkpoints)
     list_cut(&slots.checkpoints, &slot.checkpoints, n)
     if slots.n_cells:

@@ -11,12 +11,12 @@ from llamad.engine.state cimport Action, State
 from llamad.engine.events cimport emit_action
 from llamad.engine.flush cimport flush_pending
 from llamad.engine.prefix_sharing cimport prefix_make_room
-from llamad.engine.kv.slots cimport SLOT_IDLE, Slot, may_use, slot_can_drop, slot_clear, slot_shift
+from llamad.engine.kv.slots cimport SLOT_IDLE, Slot, may_use, slot_can_drop, slot_clear, slot_has_rows, slot_shift
 from llamad.base.system cimport now_us
 from llamad.protocol.messages cimport (
     ACTION_ERASE, ACTION_LOOK, ACTION_RESTORE, ACTION_SAVE, ACTION_SHIFT, RESULT_ABORTED, RESULT_BUSY,
-    RESULT_CANNOT, RESULT_DONE, RESULT_FAILED, RESULT_NOT_YOURS, RESULT_NO_ROOM, RESULT_OUTSIDE, RESULT_TOO_SMALL,
-    ActionCommand, ActionEvent,
+    RESULT_CANNOT, RESULT_DONE, RESULT_FAILED, RESULT_NOT_YOURS, RESULT_NO_ROOM, RESULT_OUTSIDE, RESULT_ROWS,
+    RESULT_TOO_SMALL, ActionCommand, ActionEvent,
 )
 
 cdef enum:
@@ -70,6 +70,8 @@ cdef void actions_drop_all(State *state, int32_t result) noexcept nogil:
 cdef int32_t _save(State *state, Slot *slot, llamad_blob *blob, ActionEvent *event) noexcept nogil:
     cdef size_t n_head = HEAD + <size_t>slot.n_tokens * sizeof(int32_t), n_state
     cdef uint32_t n_tokens = <uint32_t>slot.n_tokens
+    if slot_has_rows(&state.slots, slot):
+        return RESULT_ROWS
     if flush_pending(state, slot) < 0:
         return RESULT_FAILED
     n_state = state.table.state_size(state.ctx, slot.id, 0)

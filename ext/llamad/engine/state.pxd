@@ -28,6 +28,7 @@ ctypedef struct State:
     const Pieces *pieces
     const Pieces *marked       # for tasks that want markers
     int32_t n_vocab
+    int32_t n_row            # floats of a row of embeddings; 0: prompts hold tokens alone
     int32_t n_text_max       # prompt and text of a task without a limit of its own, together; 0: none
     int32_t add_bos
     Slots slots

@@ -14,7 +14,7 @@ from llamad.base.system cimport load_int
 from llamad.engine.flush cimport flush_pending
 from llamad.engine.kv.host_cache cimport cache_drop, cache_hold, cache_restore
 from llamad.engine.kv.slots cimport (
-    SLOT_DECODING, SLOT_PREFILLING, SLOT_SUSPENDED, STOPS_MAX, Slot, Slots, slot_clear, slot_is_pending,
+    SLOT_DECODING, SLOT_PREFILLING, SLOT_SUSPENDED, STOPS_MAX, Slot, Slots, slot_clear, slot_drop_partial, slot_is_pending,
     slots_cells_spare, slots_cells_wanted,
 )
 from llamad.engine.prefix_sharing cimport prefix_make_room
@@ -55,7 +55,9 @@ cdef uint64_t _save(State *state, Slot *slot) noexcept nogil:
 
 cdef void suspension_suspend(State *state, Slot *slot) noexcept nogil:
     """The running task waits, and its cells are free."""
-    cdef int32_t n_held = slot.n_tokens
+    cdef int32_t n_held
+    slot_drop_partial(&state.slots, slot)
+    n_held = slot.n_tokens
     slot.held_entry = _save(state, slot)
     slot_clear(&state.slots, slot)
     slot.n_held = n_held

@@ -9,7 +9,7 @@ from llamad.protocol.sampling_params cimport Sampling
 from llamad.base.table cimport llamad_bias
 from llamad.protocol.messages cimport (
     PROBS_MAX, TASK_CACHE_PROMPT, TASK_CONTEXT_SHIFT, TASK_MARKERS, TASK_POST_PROBS, TASK_PROGRESS, TASK_PROMPT_PROBS,
-    TASK_STREAM, TaskCommand,
+    TASK_STREAM, RowRun, TaskCommand,
 )
 
 
@@ -42,7 +42,7 @@ cdef class Command:
                   t_max_predict_us: int, stream: bool, cache_prompt: bool, context_shift: bool, group: int = 0,
                   n_indent: int = 0, n_probs: int = 0, post_sampling_probs: bool = False, penalty: bytes | None = None,
                   grammar: int = 0, markers: bool = False, prompt_probs: bool = False,
-                  answer_bytes_max: int = 0, progress: bool = False, n_cache_reuse: int = 0) -> None:
+                  answer_bytes_max: int = 0, progress: bool = False, n_cache_reuse: int = 0, runs: bytes = b"") -> None:
         cdef TaskCommand *head = &self.head
         cdef bytes packed = _packed_stops(stops)
         if not 0 <= n_probs <= PROBS_MAX or (prompt_probs and n_probs == 0):
@@ -70,5 +70,17 @@ cdef class Command:
         head.n_stop = <int32_t>len(stops)
         head.n_stop_bytes = <int32_t>PyBytes_GET_SIZE(packed)
         head.n_breakers = <int32_t>(PyBytes_GET_SIZE(breakers) // 4)
+        head.n_runs = <int32_t>(PyBytes_GET_SIZE(runs) // <Py_ssize_t>sizeof(RowRun))
         head.sampling = sampling.values
-        self.tail = b"".join((penalty or b"", _packed_bias(bias), breakers, packed))
+        self.tail = b"".join((penalty or b"", _packed_bias(bias), breakers, packed, runs))
+
+
+def packed_run(blob: int, rows_at: int, grid_at: int, first: int, n_rows: int) -> bytes:
+    """A run of rows, for Command's `runs`."""
+    cdef RowRun run
+    run.blob = blob
+    run.rows_at = rows_at
+    run.grid_at = grid_at
+    run.first = first
+    run.n_rows = n_rows
+    return (<char *>&run)[:sizeof(RowRun)]

@@ -54,8 +54,17 @@ cdef enum:
 ctypedef struct TaskRef:
     uint64_t id
 
+# A run of rows in a prompt (row_ids.pxd), which lie in a blob that was lent.
+ctypedef struct RowRun:
+    uint64_t blob
+    int64_t rows_at            # in bytes
+    int64_t grid_at            # likewise, of t[n], y[n] and x[n], int32 each and relative to its first position; -1: none
+    int32_t first              # index in the prompt
+    int32_t n_rows
+
 # Followed by: prompt int32[n_prompt], what the penalties see instead of it int32[n_penalty], bias llamad_bias[n_bias],
-# DRY's breakers int32[n_breakers] (dry_breakers.pyx), stop strings (int32 length, bytes)[n_stop] in n_stop_bytes.
+# DRY's breakers int32[n_breakers] (dry_breakers.pyx), stop strings (int32 length, bytes)[n_stop] in n_stop_bytes,
+# RowRun[n_runs], not aligned, in the prompt's order.
 ctypedef struct TaskCommand:
     uint64_t id
     uint64_t adapter_set
@@ -82,6 +91,7 @@ ctypedef struct TaskCommand:
     int32_t n_stop
     int32_t n_stop_bytes
     int32_t n_breakers         # numbers in their table
+    int32_t n_runs
     llamad_sampling sampling
     char request_id[64]
     char key_name[32]
@@ -106,6 +116,7 @@ cdef enum ActionResult:
     RESULT_FAILED = 7      # llama.cpp refused
     RESULT_NOT_YOURS = 8   # another owner's task used the slot last
     RESULT_ENGINE = 9      # the engine ended, or is about to
+    RESULT_ROWS = 10       # the slot holds images or sound, for which a state has no place
 
 ctypedef struct ActionCommand:
     uint64_t id

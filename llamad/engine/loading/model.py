@@ -57,6 +57,7 @@ class LoadedModel:
             # Shared by the slots; 0: each has its own. A recurrent model has a state for each slot, and no cells.
             is_shared = settings.kv_unified and not lib.llama_model_is_recurrent(handle)
             self.n_cells = self.n_ctx if is_shared else 0
+            self.n_row = lib.llama_model_n_embd_inp(handle)  # floats of an input embedding
             self.n_batch = lib.llama_n_batch(raw)
             self.n_ubatch = lib.llama_n_ubatch(raw)
             # A state that cannot be truncated to a prefix cannot be copied to another sequence either.

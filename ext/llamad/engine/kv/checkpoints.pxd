@@ -43,4 +43,4 @@ cdef void list_thin(Checkpoints *all, CheckpointList *list) noexcept nogil
 cdef int checkpoint_make(Checkpoints *all, CheckpointList *list, const llamad_table *table, void *ctx, int32_t seq,
                          int32_t n_tokens, size_t n_state) noexcept nogil
 cdef int checkpoint_restore(Checkpoints *all, const Checkpoint *checkpoint, const llamad_table *table, void *ctx,
-                            int32_t seq) noexcept nogil
+                            int32_t seq, int32_t n_pos) noexcept nogil

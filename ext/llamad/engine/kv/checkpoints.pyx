@@ -124,13 +124,13 @@ cdef int checkpoint_make(Checkpoints *all, CheckpointList *list, const llamad_ta
 
 
 cdef int checkpoint_restore(Checkpoints *all, const Checkpoint *checkpoint, const llamad_table *table, void *ctx,
-                            int32_t seq) noexcept nogil:
-    """The sequence, of which the checkpoint was made, holds its first n_tokens again. 0, or -1: it may hold anything
-    then. Nothing may be pending at all."""
+                            int32_t seq, int32_t n_pos) noexcept nogil:
+    """The sequence, of which the checkpoint was made, holds its first n_tokens again, which take n_pos positions. 0, or
+    -1: it may hold anything then. Nothing may be pending at all."""
     cdef int64_t t_start = now_us()
     if table.state_set(ctx, seq, checkpoint.pages, checkpoint.n_state, 1) != checkpoint.n_state:
         return -1
-    if table.seq_rm(ctx, seq, checkpoint.n_tokens, -1) != 1:
+    if table.seq_rm(ctx, seq, n_pos, -1) != 1:
         return -1
     all.n_used += 1
     _spent(all, t_start, 0)

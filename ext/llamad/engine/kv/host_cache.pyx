@@ -15,6 +15,7 @@ from llamad.engine.kv.slots cimport Slot, Slots, common_prefix, slot_clear
 from llamad.engine.kv.task_queue cimport Task
 from llamad.protocol.blobs cimport pages_close, pages_open
 from llamad.protocol.messages cimport TASK_CACHE_PROMPT
+from llamad.protocol.row_ids cimport ids_positions, run_floor
 
 cdef enum:
     PAGE = 4096
@@ -67,7 +68,7 @@ cdef int32_t _common(const CacheEntry *entry, uint64_t hash, uint64_t adapter_se
         return 0
     if entry.owner != 0 and entry.owner != owner:
         return 0
-    return common_prefix(<const int32_t *>entry.pages, tokens, min(n, entry.n_tokens))
+    return run_floor(tokens, common_prefix(<const int32_t *>entry.pages, tokens, min(n, entry.n_tokens)), n)
 
 
 cdef int32_t cache_find(const Cache *cache, const Slots *slots, const Task *task, uint64_t *id) noexcept nogil:
@@ -331,7 +332,8 @@ cdef int cache_restore(Cache *cache, Slots *slots, Slot *slot, uint64_t id) noex
         _drop(cache, i)
         return -1
     memcpy(slot.tokens, entry.pages, n_tokens)
-    slot.n_tokens = slot.n_pos = entry.n_tokens
+    slot.n_tokens = entry.n_tokens
+    slot.n_pos = ids_positions(slot.tokens, slot.n_tokens) if slots.takes_rows else slot.n_tokens
     slot.adapter_set = entry.adapter_set
     slot.owner = entry.owner
     list_share(cache.checkpoints, &slot.checkpoints, &entry.checkpoints)

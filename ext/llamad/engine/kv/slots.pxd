@@ -47,7 +47,8 @@ ctypedef struct Slot:
     # What the slot's sequence holds; outlives the task.
     int32_t *tokens
     int32_t n_tokens
-    int32_t n_pos            # the next token's position: n_tokens, unless positions were grouped
+    int32_t n_pos            # the next token's position: n_tokens, unless positions were grouped or rows take fewer
+    int32_t n_partial        # of its last tokens: rows of a run that is not whole yet
     int32_t n_grouped        # positions below it are grouped (self-extend)
     int32_t n_shared         # in a unified cache: first tokens whose cells another slot may hold as well
     uint64_t adapter_set
@@ -105,6 +106,7 @@ ctypedef struct Slots:
     int32_t n_swa_spare      # tokens that a sliding window's memory keeps beyond it: a compute batch
     int32_t can_share        # a prefix of one sequence can be given to another
     int32_t can_fill         # a token may be decoded and removed again: padding and fillers
+    int32_t takes_rows       # prompts may hold rows of embeddings
     int32_t group_n          # self-extend: this many neighbours get one position; 1: off
     int32_t group_w          # in windows of this many positions
     float similarity_min
@@ -128,6 +130,9 @@ cdef int slot_is_pending(const Slots *slots, const Slot *slot) noexcept nogil
 cdef void slot_set_pending(Slots *slots, Slot *slot) noexcept nogil
 cdef int may_use(const Slot *slot, uint64_t owner) noexcept nogil
 cdef int32_t slot_common(const Slot *slot, const Task *task) noexcept nogil
+cdef int32_t slot_pos(const Slots *slots, const Slot *slot, int32_t n) noexcept nogil
+cdef void slot_drop_partial(Slots *slots, Slot *slot) noexcept nogil
+cdef int slot_has_rows(const Slots *slots, const Slot *slot) noexcept nogil
 cdef int32_t slot_can_cut(Slots *slots, const Slot *slot, int32_t n) noexcept nogil
 cdef int32_t slot_can_keep(Slots *slots, const Slot *slot, int32_t n) noexcept nogil
 cdef int32_t slot_keep(Slots *slots, Slot *slot, int32_t n) noexcept nogil

@@ -1,7 +1,7 @@
 # Owns: which slot serves a task, and what each sequence of the KV cache holds. Runs on the engine thread.
 # Invariant: slot.tokens[:n_tokens] is exactly what llama.cpp's sequence `slot.id` holds, in this order. Its positions
 # are 0..n_tokens-1, but with self-extend: there the tail from n_grouped on ends at n_pos-1, and what lies before it
-# was compressed into 0..n_grouped-1.
+# was compressed into 0..n_grouped-1; and but for rows of embeddings, which may take fewer (row_ids.pxd).
 from libc.stdint cimport int32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp, memmove, memset
@@ -16,6 +16,7 @@ from llamad.base.table cimport llamad_table
 from llamad.engine.kv.task_queue cimport Task
 from llamad.tokenizer.detokenizer cimport text_clear, text_free, text_init
 from llamad.protocol.messages cimport TASK_CACHE_PROMPT, TASK_POST_PROBS
+from llamad.protocol.row_ids cimport ids_positions, run_floor
 
 cdef enum:
     BLOCK = 64               # tokens that are compared at once
@@ -103,7 +104,8 @@ cdef int32_t slot_common(const Slot *slot, const Task *task) noexcept nogil:
         return 0
     if not task.command.flags & TASK_CACHE_PROMPT and (task.command.group == 0 or slot.group != task.command.group):
         return 0
-    return common_prefix(slot.tokens, task.prompt, min(slot.n_tokens, task.command.n_prompt))
+    return run_floor(task.prompt, common_prefix(slot.tokens, task.prompt, min(slot.n_tokens, task.command.n_prompt)),
+                     task.command.n_prompt)
 
 
 cdef int32_t _n_neighbours(const Slots *slots, int32_t i) noexcept nogil:
@@ -143,6 +145,29 @@ cdef Slot *slots_choose(Slots *slots, const Task *task) noexcept nogil:
     return oldest
 
 
+cdef int32_t slot_pos(const Slots *slots, const Slot *slot, int32_t n) noexcept nogil:
+    """The position after the slot's first n tokens, which is that of token n. They must not cut a run of rows."""
+    if slots.takes_rows and n < slot.n_tokens:
+        return ids_positions(slot.tokens, n)
+    return slot.n_pos - (slot.n_tokens - n)
+
+
+cdef void slot_drop_partial(Slots *slots, Slot *slot) noexcept nogil:
+    """A run of rows that is not whole goes: nothing could go on from there."""
+    if slot.n_partial:
+        slot_keep(slots, slot, slot.n_tokens - slot.n_partial)
+
+
+cdef int slot_has_rows(const Slots *slots, const Slot *slot) noexcept nogil:
+    """Whether it holds rows of embeddings, whose positions must stay as they are."""
+    cdef int32_t i
+    if slots.takes_rows:
+        for i in range(slot.n_tokens):
+            if slot.tokens[i] < 0:
+                return 1
+    return 0
+
+
 cdef int32_t slot_can_cut(Slots *slots, const Slot *slot, int32_t n) noexcept nogil:
     """n where the slot's sequence can be cut after its first n tokens, else 0. Changes nothing.
 
@@ -152,9 +177,9 @@ cdef int32_t slot_can_cut(Slots *slots, const Slot *slot, int32_t n) noexcept no
         return n
     if not slots.can_share:
         return 0
-    if slots.n_swa > 0 and slots.table.seq_pos_min(slots.ctx, slot.id) > max(0, n - slots.n_swa):
+    if slots.n_swa > 0 and slots.table.seq_pos_min(slots.ctx, slot.id) > max(0, slot_pos(slots, slot, n) - slots.n_swa):
         return 0
-    return n if slot.n_pos - (slot.n_tokens - n) >= slot.n_grouped else 0
+    return n if slot_pos(slots, slot, n) >= slot.n_grouped else 0
 
 
 cdef int32_t slot_can_keep(Slots *slots, const Slot *slot, int32_t n) noexcept nogil:
@@ -168,25 +193,28 @@ cdef int _rewind(Slots *slots, Slot *slot, int32_t n) noexcept nogil:
     cdef const Checkpoint *checkpoint = list_find(&slot.checkpoints, n)
     if checkpoint == NULL or checkpoint.n_tokens != n or slots.is_pending:
         return -1
-    return checkpoint_restore(&slots.checkpoints, checkpoint, slots.table, slots.ctx, slot.id)
+    return checkpoint_restore(&slots.checkpoints, checkpoint, slots.table, slots.ctx, slot.id,
+                              slot_pos(slots, slot, n))
 
 
 cdef int32_t slot_keep(Slots *slots, Slot *slot, int32_t n) noexcept nogil:
     """Cuts the slot's sequence to its first n tokens, or to what a checkpoint has of them, and returns how many could be
     kept. Where that needs a checkpoint, nothing may be pending at all."""
-    cdef int32_t n_cut = slot_can_cut(slots, slot, n), n_gone
+    cdef int32_t n_cut = slot_can_cut(slots, slot, n), n_gone, n_pos
     n = slot_can_keep(slots, slot, n)
     n_gone = slot.n_tokens - n
+    n_pos = slot_pos(slots, slot, n)
     if n_cut != n or n == 0:
         if n == 0 or _rewind(slots, slot, n) < 0:
             slot_clear(slots, slot)
             return 0
-    elif n_gone > 0 and slots.table.seq_rm(slots.ctx, slot.id, slot.n_pos - n_gone, -1) != 1:
+    elif n_gone > 0 and slots.table.seq_rm(slots.ctx, slot.id, n_pos, -1) != 1:
         slot_clear(slots, slot)
         return 0
     slots.n_evicted += <uint64_t>n_gone
     slot.n_tokens = n
-    slot.n_pos -= n_gone
+    slot.n_pos = n_pos
+    slot.n_partial = 0
     slot.n_shared = min(slot.n_shared, n)
     list_cut(&slots.checkpoints, &slot.checkpoints, n)
     return n
@@ -197,7 +225,7 @@ cdef void slot_clear(Slots *slots, Slot *slot) noexcept nogil:
     if slot.n_tokens > 0:
         slots.table.seq_rm(slots.ctx, slot.id, -1, -1)
     slots.n_evicted += <uint64_t>slot.n_tokens
-    slot.n_tokens = slot.n_pos = slot.n_grouped = slot.n_shared = 0
+    slot.n_tokens = slot.n_pos = slot.n_grouped = slot.n_shared = slot.n_partial = 0
     list_cut(&slots.checkpoints, &slot.checkpoints, 0)
 
 
@@ -224,6 +252,7 @@ cdef void slot_take(Slots *slots, Slot *slot, Task *task) noexcept nogil:
 
 cdef void slot_release(Slots *slots, Slot *slot) noexcept nogil:
     """The slot is idle again and keeps what its sequence holds. The caller has closed task and sampler."""
+    slot_drop_partial(slots, slot)
     slots.n_suspended -= slot.state == SLOT_SUSPENDED
     slot.n_held = 0
     slot.held_entry = 0
@@ -242,6 +271,7 @@ cdef void slots_forget(Slots *slots) noexcept nogil:
     for i in range(slots.n):
         slots.n_evicted += <uint64_t>slots.items[i].n_tokens
         slots.items[i].n_tokens = slots.items[i].n_pos = slots.items[i].n_grouped = slots.items[i].n_shared = 0
+        slots.items[i].n_partial = 0
         list_cut(&slots.checkpoints, &slots.items[i].checkpoints, 0)
 
 
@@ -261,7 +291,7 @@ cdef int32_t slot_can_drop(Slots *slots, const Slot *slot, int32_t n_keep, int32
     cdef int32_t n_end = n_keep + n_discard
     if n_keep == 0 and n_end == slot.n_tokens:
         return 1
-    if slots.group_n > 1 or not slots.can_share:
+    if slots.group_n > 1 or not slots.can_share or slot_has_rows(slots, slot):
         return 0  # grouped positions cannot be taken apart, and a recurrent state has seen the tokens
     if n_end == slot.n_tokens:
         return slot_can_cut(slots, slot, n_keep) == n_keep
@@ -277,7 +307,7 @@ cdef int32_t slot_discard(Slots *slots, const Slot *slot, int32_t n_keep) noexce
 
     What moves must be the slot's own: tokens that other slots hold as well go too."""
     cdef int32_t n_left = slot.n_tokens - n_keep, n_discard = slot.task.command.n_discard
-    if slots.group_n > 1 or slot.n_tokens <= 4 or not slots.table.can_shift(slots.ctx):
+    if slots.group_n > 1 or slot.n_tokens <= 4 or slot_has_rows(slots, slot) or not slots.table.can_shift(slots.ctx):
         return 0
     n_discard = min(n_discard, n_left - 1) if n_discard > 0 else n_left // 2
     n_discard = max(n_discard, slot_n_shared(slots, slot) - n_keep)
@@ -323,11 +353,17 @@ cdef void slot_regroup(Slots *slots, Slot *slot) noexcept nogil:
 
 cdef int32_t slot_until(const Slot *slot) noexcept nogil:
     """How many tokens of its prompt the prefilling slot has before it halts, or has all of them."""
-    cdef int32_t i
+    cdef int32_t i, n = slot.n_prefill
     for i in range(STOPS_MAX):
         if slot.stops[i] > slot.n_tokens:
-            return slot.stops[i]
-    return slot.n_prefill
+            n = slot.stops[i]
+            break
+    if slot.task.command.n_runs == 0:
+        return n
+    i = slot.n_tokens
+    while i < n and slot.prefill[i] >= 0:
+        i += 1
+    return i
 
 
 cdef int32_t slot_room(const Slots *slots, const Slot *slot) noexcept nogil:
@@ -397,7 +433,9 @@ cdef int32_t slots_check_integrity(const Slots *slots) noexcept nogil:
             return 4
         if slot.state == SLOT_PREFILLING and slot.n_tokens >= slot.n_prefill:
             return 5
-        if slots.group_n == 1 and (slot.n_pos != slot.n_tokens or slot.n_grouped):
+        if slots.takes_rows and slot.n_partial == 0 and slot.n_pos != ids_positions(slot.tokens, slot.n_tokens):
+            return 16
+        if slots.group_n == 1 and not slots.takes_rows and (slot.n_pos != slot.n_tokens or slot.n_grouped):
             return 7
         if slot.n_pos > slot.n_tokens or slot.n_pos < slot.n_grouped or slot.n_shared > slot.n_tokens:
             return 8

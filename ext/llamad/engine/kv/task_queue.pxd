@@ -2,7 +2,7 @@
 from libc.stdint cimport int32_t, uint64_t
 
 from llamad.base.table cimport llamad_bias
-from llamad.protocol.messages cimport TaskCommand
+from llamad.protocol.messages cimport RowRun, TaskCommand
 
 ctypedef struct Task:
     TaskCommand command
@@ -12,6 +12,7 @@ ctypedef struct Task:
     const llamad_bias *bias
     const char *stops
     const int32_t *breakers
+    RowRun *runs               # of rows in the prompt
     int32_t is_paused
     uint64_t round             # its turn in the queue
     # While it waits for another slot to prefill a prefix of both prompts (prefix_sharing.pyx); held_n is 0 otherwise.
@@ -26,6 +27,8 @@ ctypedef struct Queue:
     uint64_t round             # of the task that left it last
 
 cdef Task *task_open(const TaskCommand *command) noexcept nogil
+cdef int task_has_rows(const Task *task, size_t n_row_bytes) noexcept nogil
+cdef const RowRun *task_run(const Task *task, int32_t i) noexcept nogil
 cdef void task_close(Task *task) noexcept nogil
 cdef void queue_add(Queue *queue, Task *task) noexcept nogil
 cdef void queue_take(Queue *queue, Task *task) noexcept nogil

@@ -5,7 +5,8 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
 from llamad.base.table cimport llamad_bias
-from llamad.protocol.messages cimport TaskCommand
+from llamad.protocol.blobs cimport blob_find, llamad_blob
+from llamad.protocol.messages cimport RowRun, TaskCommand
 
 
 cdef Task *task_open(const TaskCommand *command) noexcept nogil:
@@ -15,13 +16,16 @@ cdef Task *task_open(const TaskCommand *command) noexcept nogil:
     cdef size_t n_bias = <size_t>command.n_bias * sizeof(llamad_bias)
     cdef size_t n_breakers = <size_t>command.n_breakers * sizeof(int32_t)
     cdef size_t n_payload = n_prompt + n_penalty + n_bias + n_breakers + <size_t>command.n_stop_bytes
-    cdef Task *task = <Task *>malloc(sizeof(Task) + n_payload)
+    cdef size_t n_runs = <size_t>command.n_runs * sizeof(RowRun)
+    cdef Task *task = <Task *>malloc(sizeof(Task) + n_runs + n_payload)
     cdef char *payload
     if task == NULL:
         return NULL
     memcpy(&task.command, command, sizeof(TaskCommand))
-    payload = <char *>(task + 1)
+    task.runs = <RowRun *>(task + 1)
+    payload = <char *>task.runs + n_runs
     memcpy(payload, command + 1, n_payload)
+    memcpy(task.runs, <const char *>(command + 1) + n_payload, n_runs)
     task.prompt = <const int32_t *>payload
     task.penalty = task.prompt
     task.n_penalty = command.n_prompt
@@ -34,6 +38,32 @@ cdef Task *task_open(const TaskCommand *command) noexcept nogil:
     task.is_paused = task.held_n = 0
     task.next = NULL
     return task
+
+
+cdef int task_has_rows(const Task *task, size_t n_row_bytes) noexcept nogil:
+    """Whether this process has the memory of all its rows."""
+    cdef const RowRun *run
+    cdef const llamad_blob *blob
+    cdef int32_t i
+    for i in range(task.command.n_runs):
+        run = &task.runs[i]
+        blob = blob_find(run.blob)
+        if blob == NULL or <size_t>run.rows_at + <size_t>run.n_rows * n_row_bytes > blob.capacity:
+            return 0
+        if run.grid_at >= 0 and <size_t>run.grid_at + <size_t>run.n_rows * 3 * sizeof(int32_t) > blob.capacity:
+            return 0
+        if run.first < 0 or run.n_rows < 1 or run.first + run.n_rows > task.command.n_prompt:
+            return 0
+    return 1
+
+
+cdef const RowRun *task_run(const Task *task, int32_t i) noexcept nogil:
+    """The run that token i of the prompt is in, or NULL."""
+    cdef int32_t k
+    for k in range(task.command.n_runs):
+        if task.runs[k].first <= i < task.runs[k].first + task.runs[k].n_rows:
+            return &task.runs[k]
+    return NULL
 
 
 cdef void task_close(Task *task) noexcept nogil:

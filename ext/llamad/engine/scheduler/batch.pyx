@@ -24,6 +24,7 @@ from llamad.engine.scheduler.padding cimport padding_choose, padding_fits
 from llamad.engine.scheduler.plan cimport PROMPT_OUTPUTS_MAX, Plan, plan_has_output
 from llamad.engine.scheduler.prefill_cpu cimport TURN_DECODE, TURN_PREFILL, prefill_cpu_learn, prefill_cpu_turn
 from llamad.engine.scheduler.prefill_gpu cimport prefill_gpu_goes_first, prefill_gpu_learn, prefill_gpu_tokens
+from llamad.protocol.row_ids cimport ROW_NON_CAUSAL, run_length
 
 
 cdef int batch_init(Plan *plan, int32_t batch_max, int32_t ubatch, int32_t tokens_max, int32_t can_mix,
@@ -179,6 +180,20 @@ cdef llamad_batch batch_part(const Plan *plan, int32_t begin, int32_t end) noexc
     return part
 
 
+cdef int32_t _choose_media(Plan *plan, Slot *slot, int32_t n_room) noexcept nogil:
+    """How many rows of an image or a sound are decoded in this step, before all else; of one slot in a step. Those that
+    see each other go together."""
+    cdef int32_t n
+    if plan.media_slot != NULL:
+        return 0
+    n = run_length(slot.prefill + slot.n_tokens, slot.n_prefill - slot.n_tokens)
+    if not slot.prefill[slot.n_tokens] & ROW_NON_CAUSAL or slot.n_partial:
+        n = min(n, min(n_room, plan.batch_max))
+    plan.media_slot = slot
+    plan.n_media = n
+    return n
+
+
 cdef void _choose_prompts(Plan *plan, Slots *slots) noexcept nogil:
     """How much of which prompts is prefilled in this step."""
     cdef int32_t n_left, n_prompt, turn, with_probs, n_outputs = PROMPT_OUTPUTS_MAX, n_chunks = 0, n_longest = 0
@@ -198,6 +213,10 @@ cdef void _choose_prompts(Plan *plan, Slots *slots) noexcept nogil:
     plan.is_separate = plan.can_separate and plan.n_decoding > 0
     n_left = plan.budget - plan.n_decoding
     while slot != NULL and n_left > 0:
+        if slot.prefill[slot.n_tokens] < 0:
+            n_left -= _choose_media(plan, slot, n_left)
+            slot = _next_prefill(slots, slot.task.command.id)
+            continue
         n_prompt = min(slot_until(slot) - slot.n_tokens, slot_room(slots, slot))
         with_probs = slot_shows_prompt(slot)
         if with_probs:
@@ -254,7 +273,8 @@ cdef void batch_fill(Plan *plan, Slots *slots) noexcept nogil:
     cdef Slot *slot
     cdef int32_t i, k, n_prompt, with_probs
     plan.batch.n_tokens = plan.n_rows = plan.n_prefilling = plan.n_decoding = plan.n_deferred = 0
-    plan.n_prefill_tokens = plan.n_separate = plan.n_prompt_left = 0
+    plan.n_prefill_tokens = plan.n_separate = plan.n_prompt_left = plan.n_media = 0
+    plan.media_slot = NULL
     for i in range(slots.n):
         slot = &slots.items[i]
         slot.i_output = -1

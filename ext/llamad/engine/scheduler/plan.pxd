@@ -56,6 +56,8 @@ ctypedef struct Plan:
     int32_t is_separate      # prefill is a decode of its own, but for the last token of each prompt
     int32_t n_separate       # tokens of that decode
     int32_t n_rows           # tokens that give their logits
+    Slot *media_slot         # whose rows are a decode of their own; NULL: none
+    int32_t n_media          # how many
     int32_t n_fillers        # tokens that are there for the batch's shape alone, each in a slot of its own
     int32_t n_padding        # and those after prompts
     int32_t is_one_graph     # nothing but prompts, and llama.cpp computes all of them at once

@@ -7,15 +7,15 @@ from libc.string cimport memchr, memcpy, memset
 
 from llamad.base.system cimport load_int, load_time, now_us, sleep_us, store_int, store_time
 from llamad.base.table cimport (
-    LLAMAD_TABLE_VERSION, llamad_batch, llamad_bias, llamad_candidate, llamad_sampling, llamad_table,
+    LLAMAD_TABLE_VERSION, llamad_batch, llamad_bias, llamad_candidate, llamad_rows, llamad_sampling, llamad_table,
     llamad_tokenize_limits,
 )
 from llamad.engine.testing.fake_graphs cimport fake_graphs
 from llamad.engine.testing.fake_memory cimport (
-    fake_can_shift, fake_empty, fake_hold, fake_new_cell, fake_next_pos, fake_seq_add, fake_seq_cp, fake_seq_div,
-    fake_seq_pos_min, fake_seq_rm, fake_state_get, fake_state_set, fake_state_size,
+    fake_can_shift, fake_empty, fake_ends_with_row, fake_hold, fake_new_cell, fake_next_pos, fake_seq_add,
+    fake_seq_cp, fake_seq_div, fake_seq_pos_min, fake_seq_rm, fake_state_get, fake_state_set, fake_state_size,
 )
-from llamad.engine.testing.fake_model cimport FAKE_SEQS_MAX, FAKE_VOCAB, FakeModel, FakeSeq
+from llamad.engine.testing.fake_model cimport FAKE_ROW, FAKE_SEQS_MAX, FAKE_VOCAB, FakeModel, FakeSeq
 
 cdef enum:
     BOS = 0
@@ -37,6 +37,8 @@ cdef void _check_batch(FakeModel *model, const llamad_batch *batch) noexcept nog
         model.bad_calls += 1
     for i in range(batch.n_tokens):
         seq = batch.seq_id[i][0]
+        if fake_ends_with_row(&model.seqs[seq]):
+            expected[seq] = max(expected[seq], batch.pos[i])  # a grid takes as many positions as it likes
         if batch.n_seq_id[i] != 1 or batch.pos[i] != expected[seq] or batch.pos[i] >= model.n_ctx:
             model.bad_calls += 1
         model.bad_calls += model.seqs[seq].n_rewound != 0
@@ -83,6 +85,26 @@ cdef int32_t _decode(void *ctx, const llamad_batch *batch) noexcept nogil:
     for i in range(FAKE_SEQS_MAX):
         n_held += model.seqs[i].n_held
     model.n_held_max = max(model.n_held_max, n_held)
+    return 0
+
+
+cdef int32_t _decode_rows(void *ctx, const llamad_rows *rows) noexcept nogil:
+    cdef FakeModel *model = <FakeModel *>ctx
+    cdef FakeSeq *seq = &model.seqs[rows.seq]
+    cdef int32_t i, code
+    model.bad_calls += rows.n < 1 or rows.n > model.n_batch or rows.pos + rows.n > model.n_ctx
+    model.bad_calls += rows.pos != fake_next_pos(seq) and not fake_ends_with_row(seq)
+    for i in range(FAKE_SEQS_MAX):
+        model.seqs[i].is_written_later = model.seqs[i].is_read_later = 0
+    model.n_decodes += 1
+    code = load_int(&model.fail_code)
+    if code:
+        store_int(&model.fail_code, 0)
+        return code
+    for i in range(rows.n):
+        model.n_rows_decoded += 1
+        model.rows_sum += <double>rows.data[i]
+        fake_hold(model, seq, fake_new_cell(rows.pos + (rows.grid[i] if rows.grid != NULL else i), FAKE_ROW))
     return 0
 
 
@@ -255,6 +277,7 @@ cdef llamad_table _table
 _table.version = LLAMAD_TABLE_VERSION
 _table.size = sizeof(llamad_table)
 _table.decode = _decode
+_table.decode_rows = _decode_rows
 _table.logits = _logits
 _table.rows = _rows
 _table.rebuild = _rebuild
@@ -377,6 +400,15 @@ cdef class Fake:
         """The next decode returns `code`, and so many rebuilds fail before one works."""
         self.model.n_rebuild_failures = n_rebuild_failures
         store_int(&self.model.fail_code, code)
+
+    @property
+    def n_rows_decoded(self) -> int:
+        return self.model.n_rows_decoded
+
+    @property
+    def rows_sum(self) -> float:
+        """Of the first number of each row, whatever its width: rows of one number."""
+        return self.model.rows_sum
 
     @property
     def n_decodes(self) -> int:

@@ -3,6 +3,7 @@ from libc.stdint cimport int32_t, uint8_t
 
 from llamad.engine.testing.fake_model cimport FakeCell, FakeModel, FakeSeq
 
+cdef int fake_ends_with_row(const FakeSeq *seq) noexcept nogil
 cdef int32_t fake_next_pos(const FakeSeq *seq) noexcept nogil
 cdef void fake_hold(FakeModel *model, FakeSeq *seq, FakeCell *cell) noexcept nogil
 cdef FakeCell *fake_new_cell(int32_t pos, int32_t token) noexcept nogil

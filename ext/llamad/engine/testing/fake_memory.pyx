@@ -5,7 +5,7 @@ from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset
 
 from llamad.base.system cimport load_int, store_int
-from llamad.engine.testing.fake_model cimport FAKE_SEQS_MAX, FakeCell, FakeModel, FakeSeq
+from llamad.engine.testing.fake_model cimport FAKE_ROW, FAKE_SEQS_MAX, FakeCell, FakeModel, FakeSeq
 
 cdef enum:
     PARTIAL_BYTES = 4096     # as large as a page, so that a bound in bytes shows
@@ -13,6 +13,10 @@ cdef enum:
 
 cdef int32_t fake_next_pos(const FakeSeq *seq) noexcept nogil:
     return seq.cells[seq.n_held - 1].pos + 1 if seq.n_held else 0
+
+
+cdef int fake_ends_with_row(const FakeSeq *seq) noexcept nogil:
+    return seq.n_held > 0 and seq.cells[seq.n_held - 1].token == FAKE_ROW
 
 
 cdef void _let_go(FakeCell *cell) noexcept nogil:

@@ -4,6 +4,7 @@ from libc.stdint cimport int32_t, int64_t, uint64_t
 cdef enum:
     FAKE_VOCAB = 259       # BOS, EOS, UNK, then the 256 bytes
     FAKE_SEQS_MAX = 256
+    FAKE_ROW = -2          # the token of a cell that holds a row of embeddings
 
 ctypedef struct FakeCell:
     int32_t pos
@@ -39,6 +40,8 @@ ctypedef struct FakeModel:
     uint64_t n_silent        # decodes without any output
     uint64_t n_rebuilds
     uint64_t n_copies
+    uint64_t n_rows_decoded
+    double rows_sum
     int32_t n_held_max         # tokens of all sequences after a decode, at most
     int32_t n_samplers         # open ones: a leak shows here
     FakeSeq seqs[FAKE_SEQS_MAX]

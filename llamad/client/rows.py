@@ -1,0 +1,66 @@
+"""Owns rows of images and sound that an engine maps for tasks: each blob once, for as long as any of them needs it.
+
+Event loop only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol
+
+from llamad.protocol.blobs import Blob
+
+
+class Mapping(Protocol):
+    """The part of an engine's control that the rows need."""
+
+    async def lend(self, blob: Blob) -> bool: ...
+
+    def give_back(self, blob: Blob) -> None: ...
+
+
+class Rows:
+    """The rows of one prompt: `packed` says where they stand in it (protocol/command.py, packed_run()). Their memory is
+    given back with the last reference to it."""
+
+    def __init__(self, packed: bytes, blobs: tuple[Blob, ...], lending: Lending) -> None:
+        self.packed = packed
+        self.lending = lending
+        self._blobs = blobs
+
+    def __del__(self) -> None:
+        for blob in self._blobs:
+            self.lending.give_back(blob)
+
+
+class Lending:
+    """What one engine has mapped."""
+
+    def __init__(self, asking: Mapping) -> None:
+        self._asking = asking
+        self._n_users: dict[int, int] = {}
+        self._mapping: dict[int, asyncio.Task[bool]] = {}
+
+    async def lend(self, packed: bytes, blobs: list[Blob]) -> Rows:
+        """Raises MemoryError, EngineEnded."""
+        rows = Rows(packed, tuple(blobs), self)
+        for blob in blobs:
+            self._n_users[blob.id] = self._n_users.get(blob.id, 0) + 1
+        for blob in blobs:
+            task = self._mapping.get(blob.id)
+            if task is None:
+                task = asyncio.get_running_loop().create_task(self._asking.lend(blob))
+                self._mapping[blob.id] = task
+            if not await asyncio.shield(task):
+                raise MemoryError
+        return rows
+
+    def give_back(self, blob: Blob) -> None:
+        n = self._n_users.get(blob.id, 0) - 1
+        if n > 0:
+            self._n_users[blob.id] = n
+            return
+        self._n_users.pop(blob.id, None)
+        task = self._mapping.pop(blob.id, None)
+        if task is not None:
+            self._asking.give_back(blob)
