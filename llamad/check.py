@@ -24,6 +24,7 @@ from llamad.flags.settings import Settings
 from llamad.flags.types.flag import Action
 from llamad.http import unix_socket
 from llamad.models.engine_process import environment
+from llamad.models.projector import ProjectorFileError, with_projector
 from llamad.protocol.errors import LoadError
 from llamad.protocol.model_info import Model, VectorInfo
 from llamad.tokenizer.vocab_file import VocabError, VocabFile
@@ -85,6 +86,10 @@ def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
     reason = model_file.refusal(settings.model)
     if reason is not None:
         return _refused(reason)
+    try:
+        settings = with_projector(settings)
+    except ProjectorFileError as error:
+        return _refused(str(error))
     try:
         survey = _survey(settings)
         asyncio.run(_check_front(settings, survey))

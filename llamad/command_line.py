@@ -15,6 +15,7 @@ from llamad.flags.parse import FlagError, parse
 from llamad.flags.settings import Settings
 from llamad.flags.types.flag import Action
 from llamad.http.binding import Bound, bind, refusal
+from llamad.models.projector import ProjectorFileError, with_projector
 
 
 def read(arguments: Sequence[str], environment: Mapping[str, str]) -> tuple[Settings, Bound] | int:
@@ -44,6 +45,10 @@ def read(arguments: Sequence[str], environment: Mapping[str, str]) -> tuple[Sett
     reason = model_file.refusal(settings.model)
     if reason is not None:
         return _refused(reason, 1)
+    try:
+        settings = with_projector(settings)
+    except ProjectorFileError as error:
+        return _refused(str(error), 1)
     try:
         return settings, bind(settings.hosts, settings.port, settings.reuse_port)
     except OSError as error:

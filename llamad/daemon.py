@@ -134,8 +134,7 @@ class Daemon:
         self.address = ""
         self._stop = asyncio.Event()
         self._status = 0
-        if settings.exit_on_load_failure or systemd.is_told():
-            self.host.failed = self._give_up
+        self.host.failed = self._on_failed
 
     async def start(self) -> None:
         """Listen first, so that /health answers at once; the model loads in the background."""
@@ -165,11 +164,17 @@ class Daemon:
         self.host.drain()
         self._stop.set()
 
-    def _give_up(self) -> None:
-        """The model failed, and whoever supervises this process is to know."""
-        log.error(
-            "exiting: %s", "--exit-on-load-failure" if self.settings.exit_on_load_failure else "systemd waits"
-        )
+    def _on_failed(self) -> None:
+        """The model failed. Whoever supervises this process is to know; others see it in /health."""
+        if self.host.is_refused:
+            reason = "what the command line names does not fit the model"
+        elif self.settings.exit_on_load_failure:
+            reason = "--exit-on-load-failure"
+        elif systemd.is_told():
+            reason = "systemd waits"
+        else:
+            return
+        log.error("exiting: %s", reason)
         self._status = 1
         self._stop.set()
 

@@ -8,8 +8,8 @@ import stat
 MAGIC = b"GGUF"
 
 
-def refusal(path: str) -> str | None:
-    """Why the file cannot be a model; None: it may be one."""
+def refusal(path: str, flag: str = "-m") -> str | None:
+    """Why the file that the flag names cannot be a model; None: it may be one."""
     try:
         # A pipe without a writer would block.
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -19,9 +19,9 @@ def refusal(path: str) -> str | None:
         finally:
             os.close(fd)
     except OSError as error:
-        return f"{path}: {error.strerror}; -m names a GGUF file"
+        return f"{path}: {error.strerror}; {flag} names a GGUF file"
     if not is_file:
-        return f"{path} is not a regular file; -m names a GGUF file"
+        return f"{path} is not a regular file; {flag} names a GGUF file"
     if magic != MAGIC:
         return f"{path} is not a GGUF file; convert it with llama.cpp's convert_hf_to_gguf.py"
     return None

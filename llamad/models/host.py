@@ -20,7 +20,10 @@ from llamad.client.slot_states import States
 from llamad.client.step_trace import StepTrace
 from llamad.client.task import FAILURE_ABORTED
 from llamad.flags.settings import Settings
+from llamad.media.messages import Opened
+from llamad.media.reader import ProjectorError
 from llamad.models.engine_process import EngineProcess
+from llamad.models.projector import make_reader
 from llamad.models.restarts import Restarts
 from llamad.protocol.channel import Link
 from llamad.protocol.control_messages import FromEngine, Loaded, LoadFailed, Progress, Ready, Run
@@ -66,10 +69,12 @@ class Host:
         self.settings = settings
         self.state = State.LOADING
         self.error = ""  # why it failed, or why the last engine ended
+        self.is_refused = False  # it failed because of what the command line named, not of the load
         self.model: Model | None = None
         self.engine: Engine | None = None
         self.states: States | None = None  # if the flags enable them
         self.embedder: Embedder | None = None
+        self.media = make_reader(settings)
         self.restarts = Restarts()
         # Called in a thread with a new model, before any engine serves it: returns the markers that tasks may want to
         # see. May raise LoadError.
@@ -86,12 +91,15 @@ class Host:
         self._inbox: asyncio.Queue[FromEngine] = asyncio.Queue()
         self._settled: asyncio.Future[None] | None = None
         self._supervising: asyncio.Task[None] | None = None
+        self._opening: asyncio.Task[Opened] | None = None  # of the projector
         # Opened now, so that a wrong path fails at start-up and not at the first request. Raises OSError.
         self._trace = StepTrace(settings.step_trace) if settings.step_trace else None
 
     async def load(self) -> None:
         """Start an engine, and another whenever it ends. Returns once it serves, or failed; nothing is raised."""
         self._settled = asyncio.get_running_loop().create_future()
+        if self.media is not None:
+            self._opening = asyncio.ensure_future(self.media.open())
         self._supervising = asyncio.ensure_future(self._supervise())
         await self._settled
 
@@ -124,6 +132,10 @@ class Host:
             self.engine.close()
         if self.states is not None:
             self.states.close()
+        if self.media is not None:
+            if self._opening is not None:
+                self._opening.cancel()
+            self.media.close()
         if self.embedder is not None:
             self.embedder.close()
             await asyncio.sleep(0)  # a request that awaits a row can still respond
@@ -214,6 +226,7 @@ class Host:
             raise LoadError(message.reason)
         await self._read_vocab()
         await self._describe(message)
+        await self._open_projector()
         control.send(Run(self._markers))
         while isinstance(ready := await self._inbox.get(), Progress):
             pass  # its last word of that may come late
@@ -250,6 +263,15 @@ class Host:
             self._vocab = await asyncio.get_running_loop().run_in_executor(None, read)
         except VocabError as error:
             raise LoadError(str(error)) from None
+
+    async def _open_projector(self) -> None:
+        if self._opening is None:
+            return
+        try:
+            await asyncio.shield(self._opening)
+        except ProjectorError as error:
+            self.is_refused = True
+            raise LoadError(f"--mmproj {self.settings.mmproj}: {error}") from None
 
     async def _describe(self, loaded: Loaded) -> None:
         """Make the model that the endpoints see, unless it is the one that they know."""
@@ -290,6 +312,8 @@ class Host:
                 on_broken=lambda reason: self._process.kill(reason) if self._process is not None else None,
             )
         self.engine.connect(link, control)
+        if self.media is not None:
+            self.media.n_at_once = self.engine.n_ubatch
 
     def connect_vectors(self, loaded: Loaded, control: Asking) -> None:
         """The engine computes vectors."""

@@ -489,7 +489,6 @@ class Options(Struct, kw_only=True):
 
     # Not available yet.
 
-    image_data: Annotated[NotYet, not_yet(help="images for the prompt", default="`[]`")] = NotYet()
     lora: Annotated[NotYet, not_yet(help="scales of LoRA adapters", default="`[]`")] = NotYet()
 
 

@@ -19,9 +19,9 @@ from llamad.flags.settings import Settings
 from llamad.options.option import LEFT_OUT
 from llamad.options.table import Many
 
-# Blocks of what only a vision model, or one that reads PDFs, could use. Any other block that is not known here is of
+# Blocks that only a model that reads PDFs, or hears, could use. Any other block that is not known here is of
 # a tool that the service ran, or of a feature that only the service has: it is left out.
-_MEDIA = ("image", "document", "audio", "video", "file")
+_MEDIA = ("document", "audio", "video", "file")
 # OpenAI's and llama-server's fields that have another name here, or none.
 _FOREIGN = (
     "stop n n_cmpl n_predict max_completion_tokens response_format reasoning_format logprobs top_logprobs"
@@ -167,7 +167,9 @@ def _system(value: str | list[Any] | None, left_out: LeftOut) -> list[dict[str, 
     if isinstance(content, str):
         content = _steady(content)
     else:
-        content = [{**part, "text": _steady(part["text"])} for part in content]
+        content = [
+            part if part["type"] != "text" else {**part, "text": _steady(part["text"])} for part in content
+        ]
     return [{"role": "system", "content": content}] if content else []
 
 
@@ -212,10 +214,10 @@ def _user(blocks: list[Any], where: str, left_out: LeftOut) -> list[dict[str, An
             if not isinstance(block.get("tool_use_id"), str):
                 raise bad(f'{where} has a tool_result without a "tool_use_id"')
             content = block.get("content")
-            text = _joined(_text("" if content is None else content, where, left_out))
-            if _flag(block, "is_error"):
-                text = "Error: " + text  # templates have no other way to say it
-            out.append({"role": "tool", "tool_call_id": block["tool_use_id"], "content": text})
+            result = _result(
+                _text("" if content is None else content, where, left_out), _flag(block, "is_error")
+            )
+            out.append({"role": "tool", "tool_call_id": block["tool_use_id"], "content": result})
         else:
             texts += _text_parts(block, where, left_out)
     if texts:
@@ -223,6 +225,14 @@ def _user(blocks: list[Any], where: str, left_out: LeftOut) -> list[dict[str, An
     if not blocks:
         raise bad(f"{where} has no content")
     return out
+
+
+def _result(content: str | list[dict[str, Any]], is_error: bool) -> str | list[dict[str, Any]]:
+    """Of a tool: text, unless it shows images. Templates have no other way to say that it is an error."""
+    head = "Error: " if is_error else ""
+    if isinstance(content, str) or all(part["type"] == "text" for part in content):
+        return head + _joined(content)
+    return [{"type": "text", "text": head}, *content] if head else content
 
 
 def _assistant(blocks: list[Any], where: str, left_out: LeftOut) -> list[dict[str, Any]]:
@@ -273,6 +283,8 @@ def _text_parts(block: Any, where: str, left_out: LeftOut) -> list[dict[str, Any
     if kind == "search_result":
         head = "\n".join(str(block[name]) for name in ("title", "source") if block.get(name))
         return [{"type": "text", "text": head}, *_parts(block.get("content"), where, left_out)]
+    if kind == "image":
+        return [{"type": "image_url", "image_url": {"url": _image(block.get("source"), where)}}]
     if kind in _MEDIA:
         raise ApiError(501, f'{where} has a block of type "{kind}"; this model reads text only')
     if kind != "text":  # a redacted_thinking is encrypted: only its author can read it
@@ -281,6 +293,18 @@ def _text_parts(block: Any, where: str, left_out: LeftOut) -> list[dict[str, Any
     if not isinstance(block.get("text"), str):
         raise bad(f'{where} has a text block without "text"')
     return [{"type": "text", "text": block["text"]}]
+
+
+def _image(source: Any, where: str) -> str:
+    """The address of an image, as a data: URI where the block has it in itself."""
+    kind = source.get("type") if isinstance(source, dict) else None
+    if kind == "base64" and isinstance(source.get("data"), str):
+        return f"data:{source.get('media_type') or 'image/png'};base64,{source['data']}"
+    if kind == "url" and isinstance(source.get("url"), str):
+        return str(source["url"])
+    raise bad(
+        f'{where} has an image block whose "source" is neither "base64" with "data" nor "url" with "url"'
+    )
 
 
 def _document(block: dict[str, Any], source: dict[str, Any]) -> str | None:

@@ -13,6 +13,7 @@ from llamad.api.generate import result
 from llamad.api.generate.job import Job, Part
 from llamad.api.request import generation as options
 from llamad.client.text_event import TextEvent
+from llamad.protocol.row_ids import without_rows
 
 
 def probabilities(job: Job, piece: TextEvent) -> list[msgspec.Raw]:
@@ -42,7 +43,7 @@ def final_json(part: Part) -> dict[str, Any]:
             job.service.eog_tokens() if g.ignore_eos else (),
             job.parsing(),
         ),
-        prompt=job.model.vocab.detokenize(part.tokens_prompt, True).decode("utf-8", "replace"),
+        prompt=job.model.vocab.detokenize(without_rows(part.tokens_prompt), True).decode("utf-8", "replace"),
         stops=g.stop,
     )
     if constraint is not None and constraint.warnings:

@@ -40,6 +40,7 @@ from llamad.http.exchange import Exchange
 from llamad.http.request import Response
 from llamad.options.option import LEFT_OUT
 from llamad.protocol.model_info import Model
+from llamad.protocol.row_ids import without_rows
 
 log = logging.getLogger("llamad.api")
 
@@ -299,14 +300,25 @@ class Job:
                 n_probs=g.n_probs,
                 post_sampling_probs=g.post_sampling_probs,
                 answer_bytes_max=0 if g.stream else max(1, settings.answer_max_bytes // n_parts),
-                penalty=None if g.penalty_prompt is None else bytes(g.penalty_prompt),
+                penalty=self._penalty(part, ready),
                 # The other n - 1 completions have the same prompt.
                 prompt_probs=self.on_prompt is not None and part.index % g.n == 0,
                 progress=self.tells_progress,
+                rows=ready.rows[part.index // g.n] if ready.rows else None,
             )
             part.task_id = self.engine.submit(task, self._sink(part, task))
         if g.system_prompt is not None:
             self.service.system = ready.system
+
+    def _penalty(self, part: Part, ready: Ready) -> bytes | None:
+        """What the penalties see: what the request says, or the prompt's text."""
+        if self.generation.penalty_prompt is not None:
+            return bytes(self.generation.penalty_prompt)
+        return (
+            without_rows(part.tokens_prompt)
+            if ready.rows and ready.rows[part.index // self.generation.n]
+            else None
+        )
 
     def _sink(self, part: Part, task: Task) -> Sink:
         if self.watch is None:
@@ -475,7 +487,7 @@ class Job:
     def _show_prompts(self, parts: list[Part]) -> None:
         """--verbose-prompt and --log-prompts-dir."""
         for part in parts:
-            text = partial(self.model.vocab.detokenize, part.tokens_prompt, True)
+            text = partial(self.model.vocab.detokenize, without_rows(part.tokens_prompt), True)
             if self.service.settings.verbose_prompt:
                 shown = text().decode("utf-8", "replace")
                 log.info(

@@ -12,14 +12,18 @@ import msgspec
 
 from llamad.api.request import prompt as prompts
 from llamad.api.request.constraints import Constraint, Wanted
+from llamad.api.request.errors import ApiError
 from llamad.api.request.generation import needs_breakers
+from llamad.api.request.media import MediaPrompt
 from llamad.api.request.prompt import Built, Prompt
 from llamad.api.request.special import penalty_tokens
 from llamad.api.request.system_prompt import tokenized
 from llamad.api.service.service import Service
+from llamad.client.rows import Rows
 from llamad.http.exchange import Exchange
 from llamad.options.table import Options
 from llamad.options.values import SystemPrompt, UntokenizedText
+from llamad.protocol.errors import EngineEnded
 from llamad.protocol.model_info import Model
 
 
@@ -30,6 +34,9 @@ class Ready(msgspec.Struct, frozen=True):
     system: SystemPrompt
     constraint: Constraint | None
     breakers: bytes  # DRY's
+    rows: list[Rows | None] = msgspec.field(
+        default_factory=list
+    )  # of images and sound in each prompt; or empty
 
 
 def prepare(
@@ -48,7 +55,9 @@ def prepare(
     n_chars = prompts.n_chars(sent) + (len(new.prompt) if new else 0)
     prompts.check_sizes(sent, model)
     penalty = generation.penalty_prompt
-    is_known = not isinstance(penalty, UntokenizedText)
+    is_known = not isinstance(penalty, UntokenizedText) and not any(
+        isinstance(one, MediaPrompt) for one in sent
+    )
     is_known = is_known and breakers is not None and (constraint is not None or wanted.is_none)
     if breakers is None or not is_known or n_chars > prompts.TEXT_INLINE_MAX:
         service.check_preparing(exchange)
@@ -96,8 +105,21 @@ async def _make_ready(
         generation.penalty_prompt = await service.texts.run(client, len(penalty.text), work)
     if new is not None:
         system = await service.texts.run(client, len(new.prompt), partial(tokenized, new, model))
-    tokens = []
+    tokens: list[bytes] = []
+    rows: list[Rows | None] = []
     for one in sent:
+        if isinstance(one, MediaPrompt):
+            one.encode(await service.encode_media(one.files))
         tokenize = partial(prompts.tokenize, one, model, system.tokens)
         tokens.append(await service.texts.run(client, prompts.n_chars([one]), tokenize))
-    return Ready(tokens, system, constraint, breakers)
+        rows.append(await _lent(service, one) if isinstance(one, MediaPrompt) else None)
+    return Ready(tokens, system, constraint, breakers, rows)
+
+
+async def _lent(service: Service, prompt: MediaPrompt) -> Rows:
+    try:
+        return await service.ready()[1].lend_rows(*prompt.rows())
+    except MemoryError:
+        raise ApiError(503, "there is no memory for the prompt's images") from None
+    except EngineEnded:
+        raise service.not_ready() from None

@@ -18,7 +18,14 @@ def apply_template(service: Service, exchange: Exchange) -> None:
     """POST /apply-template."""
 
     def answer(chat: Chat) -> None:
-        exchange.send(Response(200, msgspec.json.encode({"prompt": chat.prompt})))
+        exchange.send(
+            Response(
+                200,
+                msgspec.json.encode(
+                    {"prompt": chat.prompt if chat.media is None else chat.media.shown(chat.prompt)}
+                ),
+            )
+        )
 
     service.ready()
     n_bytes = len(exchange.request.body)

@@ -18,6 +18,7 @@ from llamad.api.generate.stream_event import TextFrame, write_event
 from llamad.api.native.native_request import NativeRequest
 from llamad.api.request import constraints
 from llamad.api.request.errors import ApiError, bad
+from llamad.api.request.media import sent_prompts
 from llamad.api.request.prompt import Prompts
 from llamad.api.service.reading import with_body
 from llamad.api.service.service import Service
@@ -110,4 +111,6 @@ def _start(service: Service, exchange: Exchange, request: CompletionRequest) -> 
             return
     if prompts is None:
         raise bad('"prompt" is missing')
-    prepare(service, exchange, request, constraint, model, prompts, job.submit)
+    texts = sent_prompts(prompts, request.image_data, reads_media=service.media is not None)
+    request.image_data = []
+    prepare(service, exchange, request, constraint, model, texts, job.submit)

@@ -17,7 +17,7 @@ from llamad.api.native.native_request import NativeRequest
 from llamad.api.request import constraints
 from llamad.api.request.errors import bad
 from llamad.api.request.fim_prompt import Extra, Infill, refusal
-from llamad.api.request.prompt import unwrapped
+from llamad.api.request.prompt import text_alone
 from llamad.api.service.reading import with_body
 from llamad.api.service.service import Service
 from llamad.flags.settings import Settings
@@ -47,6 +47,8 @@ def handle(service: Service, exchange: Exchange) -> None:
 
 def _start(service: Service, exchange: Exchange, request: InfillRequest) -> None:
     model, engine = service.ready()
+    if request.image_data:
+        raise bad('"image_data" cannot be used here: infilling is for text')
     constraint = constraints.parse(request, service.constraint)
     job = Job(service, exchange, request, constraint, model, engine, PLAIN)
     prompt = _taken(request, service.settings, model.n_ctx_slot)
@@ -63,7 +65,7 @@ def _taken(request: InfillRequest, settings: Settings, n_ctx: int) -> Infill:
         before if isinstance(before, str) else before[-n_ctx:],
         after if isinstance(after, str) else after[:n_ctx],
         request.input_extra[-n_ctx:],  # each has at least one token
-        unwrapped(request.prompt, "prompt"),
+        text_alone(request.prompt, "prompt"),
         request.n_predict,
     )
     request.input_prefix = request.input_suffix = None

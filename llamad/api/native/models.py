@@ -68,7 +68,9 @@ def _ollama_json(service: Service, name: str) -> dict[str, Any]:
         "type": "model",
         "description": "",
         "tags": service.settings.tags,
-        "capabilities": ["embedding"] if embeds else ["completion"],
+        "capabilities": ["embedding"]
+        if embeds
+        else ["completion", *(["multimodal"] if service.media else [])],
         "parameters": "",
         "details": {
             "parent_model": "",

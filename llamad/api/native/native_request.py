@@ -6,8 +6,9 @@ Pure data, read on the event loop. Must not know how an answer looks.
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
+import msgspec
 from msgspec import Meta
 
 from llamad.api.request.errors import bad
@@ -25,6 +26,7 @@ class NativeRequest(GenerationRequest, kw_only=True):
     logprobs: Annotated[int, Meta(ge=0, le=INT32_MAX)] = 0
     stream_options: StreamOptions | None = None
     reasoning_budget_tokens: LastN = LEFT_OUT
+    image_data: list[Any] = msgspec.field(default_factory=list)
 
     def take_aliases(self) -> None:
         if self.reasoning_budget_tokens >= 0:

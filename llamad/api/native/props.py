@@ -9,6 +9,7 @@ import msgspec
 
 from llamad.api.native.slots import slot_json
 from llamad.api.request.errors import ApiError
+from llamad.api.request.media import MARKER
 from llamad.api.service.service import Service
 from llamad.http.exchange import Exchange
 from llamad.http.request import Response
@@ -23,7 +24,7 @@ def handle(service: Service, exchange: Exchange) -> None:
     if service.host.state is not _READY:
         raise service.not_ready_for(request)
     model = service.loaded()
-    has_key, name = service.has_key(request), service.name_for(request)
+    has_key, name, media = service.has_key(request), service.name_for(request), service.media
     idle = slot_json(service, 0, service.defaults.options, None)
     if not has_key:
         hidden = {"model": name, "grammar": "", "json_schema": None, "system_prompt": None}
@@ -39,9 +40,13 @@ def handle(service: Service, exchange: Exchange) -> None:
         "model_alias": name,
         "model_ftype": model.info.ftype,
         "model_path": settings.model if has_key else service.public_name,
-        # Neither media nor a page nor an idle model that is unloaded: what llamad does not have.
-        "modalities": {"vision": False, "video": False, "audio": False},
-        "media_marker": "",
+        # No page, and no idle model that is unloaded: what llamad does not have.
+        "modalities": {
+            "vision": media is not None and media.sees,
+            "video": False,
+            "audio": media is not None and media.hears,
+        },
+        "media_marker": MARKER if media is not None else "",
         "ui": False,
         "ui_settings": {},
         "cors_proxy_enabled": False,

@@ -20,6 +20,7 @@ from llamad.client.task import STOP_NAMES, Ended
 from llamad.http.exchange import Exchange
 from llamad.http.request import Request, Response
 from llamad.options.table import Options
+from llamad.protocol.row_ids import without_rows
 
 # Tokens in all slots whose text is encoded at once.
 TOKENS_INLINE_MAX = 16384
@@ -75,7 +76,9 @@ def slot_json(
         parsing=options.PLAIN if told is None else told.job.parsing(),
     )
     prompt = (
-        "" if told is None else model.vocab.detokenize(told.tokens_prompt, True).decode("utf-8", "replace")
+        ""
+        if told is None
+        else model.vocab.detokenize(without_rows(told.tokens_prompt), True).decode("utf-8", "replace")
     )
     task_id = -1 if part is None else part.task_id
     n_remain = generation.n_predict - counts[2] if part is not None and generation.n_predict >= 0 else -1

@@ -22,6 +22,8 @@ from llamad.api.request import constraints as grammars
 from llamad.api.request.errors import ApiError, bad
 from llamad.api.request.generation import PLAIN, Parsing
 from llamad.api.request.hosted import CHAT
+from llamad.api.request.media import Markers, file_of
+from llamad.api.request.prompt import Built, Prompt
 from llamad.api.service.service import CHAT_INLINE_MAX, Service
 from llamad.api.service.text_workers import LONG_CHARS
 from llamad.chat.host import ChatHost
@@ -49,6 +51,7 @@ class Chat(msgspec.Struct):
 
     model: str
     prompt: str
+    media: Markers | None  # the files that stand as markers in it
     host: ChatHost
     tools: list[dict[str, Any]]  # those that may be called
     parses_calls: bool
@@ -64,6 +67,11 @@ class Chat(msgspec.Struct):
     is_controlled: bool  # its reasoning may be ended by another request
     starts_in_reasoning: bool  # the prompt has opened it
     is_begun: bool  # the prompt ends in the answer's content
+
+    @property
+    def sent(self) -> Prompt | Built:
+        """The prompt with its files."""
+        return self.prompt if self.media is None else self.media.prompt(self.prompt)
 
     @property
     def n_probs(self) -> int:
@@ -148,7 +156,7 @@ def start(chat: Chat, job: Job) -> None:
     def submit(ready: Ready) -> None:
         with_budget(service, exchange, budget, lambda: job.submit(ready))
 
-    prepare(service, exchange, generation, job.constraint, model, [chat.prompt], submit)
+    prepare(service, exchange, generation, job.constraint, model, [chat.sent], submit)
 
 
 def with_chat(
@@ -193,7 +201,8 @@ def _timed_chat(request: ChatRequest, service: Service) -> tuple[Chat, float]:
 def parse_chat(request: ChatRequest, service: Service, quick: bool = False) -> Chat:
     """Raises ApiError for what cannot be honoured, and NotQuick; leaves the request as it is."""
     _check_supported(request)
-    messages = _messages(request.messages)
+    media = Markers()
+    messages = _messages(request.messages, media if service.media is not None else None)
     tools, wanted = _allowed(request, _tools(request))
     choice, named = _choice(request, wanted, tools)
     shown = tools if choice != "none" else []
@@ -243,6 +252,7 @@ def parse_chat(request: ChatRequest, service: Service, quick: bool = False) -> C
     return Chat(
         model=service.model_name if request.model is None else request.model,
         prompt=prompt,
+        media=media if media.files else None,
         host=host,
         tools=shown,
         parses_calls=request.parse_tool_calls,
@@ -316,11 +326,12 @@ def _ending(request: ChatRequest, messages: list[dict[str, Any]]) -> tuple[bool,
     return begins or bool(goes_on), goes_on
 
 
-def _messages(messages: list[Any]) -> list[dict[str, Any]]:
-    """The messages in their current form: the older `function_call` and role `function` become calls and results."""
+def _messages(messages: list[Any], media: Markers | None) -> list[dict[str, Any]]:
+    """The messages in their current form: the older `function_call` and role `function` become calls and results. Files
+    become markers; without `media` the model reads text only."""
     if not messages:
         raise bad('"messages" must be a non-empty array')
-    found = [_message(message, i) for i, message in enumerate(messages)]
+    found = [_message(message, i, media) for i, message in enumerate(messages)]
     for i, message in enumerate(found):
         if message.get("function_call") is not None and not message.get("tool_calls"):
             call = {"id": f"call_{i}", "type": "function", "function": message.pop("function_call")}
@@ -333,17 +344,20 @@ def _messages(messages: list[Any]) -> list[dict[str, Any]]:
     return found
 
 
-def _message(given: Any, i: int) -> dict[str, Any]:
+def _message(given: Any, i: int, media: Markers | None) -> dict[str, Any]:
     if not isinstance(given, dict) or not isinstance(given.get("role"), str) or not given["role"]:
         raise bad(f'"messages[{i}]" must be an object with a "role"')
     message: dict[str, Any] = dict(given)
     content = message.get("content")
     if isinstance(content, list):
-        message["content"] = [_part(part, i) for part in content]
+        message["content"] = [_part(part, i, media) for part in content]
     elif content is None:
         if message["role"] in ("user", "system", "developer"):
             raise bad(f'"messages[{i}]" has no "content"')
-    elif not isinstance(content, str):
+    elif isinstance(content, str):
+        if media is not None:
+            message["content"] = media.in_text(content, f"messages[{i}].content")
+    else:
         raise bad(f'"messages[{i}].content" must be a string, an array of parts or null')
     for name in ("name", "tool_call_id", "reasoning_content"):
         value = message.get(name)
@@ -372,17 +386,47 @@ def _call(call: Any, i: int) -> dict[str, Any]:
     }
 
 
-def _part(part: Any, i: int) -> dict[str, Any]:
-    """Text parts have several names; templates know one."""
+def _part(part: Any, i: int, media: Markers | None) -> dict[str, Any]:
+    """Text parts have several names; templates know one. Files stand in it as text, too."""
     kind = part.get("type") if isinstance(part, dict) else None
-    if kind in ("image_url", "input_image", "input_audio", "image", "audio", "file"):
-        raise ApiError(501, f'"messages[{i}]" has a part of type "{kind}"; this model reads text only')
+    if kind in _FILES:
+        return {"type": "text", "text": _file(part, kind, i, media), "is_media": True}
     if kind not in ("text", "input_text", "output_text", "refusal"):
         raise bad(f'"messages[{i}]" has a part of unknown "type"')
     text = part.get("refusal" if kind == "refusal" else "text")
     if not isinstance(text, str):
         raise bad(f'"messages[{i}]" has a part without text')
-    return {"type": "text", "text": text}
+    return {"type": "text", "text": text if media is None else media.in_text(text, f"messages[{i}].content")}
+
+
+_FILES = (
+    "image_url",
+    "input_image",
+    "image",
+    "input_audio",
+    "audio_url",
+    "audio",
+    "file",
+    "video_url",
+    "input_video",
+)
+
+
+def _file(part: dict[str, Any], kind: str, i: int, media: Markers | None) -> str:
+    """The marker of a part's file: OpenAI's forms, llama-server's and vLLM's."""
+    field, value = f"messages[{i}].content.{kind}", part.get(kind)
+    if media is None:
+        raise ApiError(501, f'"messages[{i}]" has a part of type "{kind}"; this model reads text only')
+    if kind in ("image_url", "input_image", "image"):
+        value = part.get("image_url") if kind == "input_image" else value
+        source = value.get("url") if isinstance(value, dict) else value
+    elif kind in ("input_audio", "audio_url", "audio"):
+        source = value.get("data") or value.get("url") if isinstance(value, dict) else value
+    else:
+        raise ApiError(501, f'"messages[{i}]" has a part of type "{kind}"; images and sound can be read')
+    if not isinstance(source, str) or not source:
+        raise bad(f'"{field}" names no file: give a data: URI or base64')
+    return media.add(file_of(source, field, is_sound="audio" in kind))
 
 
 def _tools(request: ChatRequest) -> list[dict[str, Any]]:

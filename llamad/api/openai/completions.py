@@ -6,6 +6,7 @@ Runs on the event loop. job.py runs the request.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -20,7 +21,8 @@ from llamad.api.openai.echo import Echo
 from llamad.api.openai.request import TOP_LOGPROBS_MAX, OpenAiRequest, settle
 from llamad.api.request import checks, fim_prompt
 from llamad.api.request.errors import ApiError, bad
-from llamad.api.request.prompt import Prompts
+from llamad.api.request.media import sent_prompts
+from llamad.api.request.prompt import Built, Prompt, PromptObject, Prompts
 from llamad.api.service.reading import with_body
 from llamad.api.service.service import Service
 from llamad.client.task import TokenProbs
@@ -249,7 +251,13 @@ def _start(service: Service, exchange: Exchange, request: TextRequest) -> None:
         raise bad('"prompt" is missing')
     sent = dialect.prompts = request.prompt
     request.prompt = None  # free it: the options live longer
-    wanted = _around_gap(sent, request, service.settings) if request.suffix else sent
+    if request.echo and any(isinstance(one, PromptObject) for one in sent):
+        raise bad('"echo" cannot be combined with images or sound in the prompt')
+    wanted: Sequence[Prompt | Built] = (
+        _around_gap(sent, request, service.settings)
+        if request.suffix
+        else sent_prompts(sent, [], reads_media=service.media is not None)
+    )
     prepare(service, exchange, request, constraint, model, wanted, job.submit)
 
 

@@ -15,6 +15,7 @@ from llamad.api.openai.chat_request import Chat, with_chat
 from llamad.api.openai.request import ChatRequest
 from llamad.api.openai.responses_request import ResponseRequest, into_chat
 from llamad.api.request import prompt as prompts
+from llamad.api.request.media import MediaPrompt
 from llamad.api.service.reading import with_body
 from llamad.api.service.service import Service
 from llamad.http.exchange import Exchange
@@ -52,6 +53,9 @@ def count(service: Service, exchange: Exchange, request: ChatRequest, n_bytes: i
 
     def answer(chat: Chat) -> None:
         model = service.loaded()
+        if chat.media is not None:
+            service.spawn(exchange, with_files(chat.media.prompt(chat.prompt)))
+            return
         work = partial(_counted, service, model, chat.prompt, more)
         if len(chat.prompt) <= prompts.TEXT_INLINE_MAX:
             _send(exchange, request, work())
@@ -61,6 +65,12 @@ def count(service: Service, exchange: Exchange, request: ChatRequest, n_bytes: i
     async def later(n_chars: int, work: Any) -> None:
         found = await service.texts.count(service.client(exchange.request), n_chars, work)
         _send(exchange, request, found)
+
+    async def with_files(prompt: MediaPrompt) -> None:
+        prompt.encode(await service.encode_media(prompt.files))
+        work = partial(prompt.tokens, service.loaded(), service.system.tokens)
+        tokens = await service.texts.run(service.client(exchange.request), prompt.n_chars, work)
+        _send(exchange, request, msgspec.json.encode({"input_tokens": len(tokens) // 4, **more}))
 
     with_chat(service, exchange, request, n_bytes, answer)
 

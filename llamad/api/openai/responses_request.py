@@ -246,7 +246,10 @@ def _content(value: Any, where: str) -> str | list[dict[str, Any]]:
     out = []
     for part in value:
         kind = part.get("type") if isinstance(part, dict) else None
-        if kind in ("input_image", "input_file", "input_audio"):
+        if kind in ("input_image", "input_audio"):
+            out.append(part)
+            continue
+        if kind == "input_file":
             raise ApiError(501, f'{where} has a part of type "{kind}"; this model reads text only')
         if kind not in ("input_text", "output_text", "text", "refusal"):
             raise bad(f'{where} has a part of unknown "type"')

@@ -10,6 +10,8 @@ from array import array
 from collections.abc import Sequence
 from typing import Any, cast
 
+import msgspec
+
 from llamad.api.request.errors import ApiError, bad, too_long
 from llamad.api.request.text_limits import TEXT_INLINE_MAX as TEXT_INLINE_MAX
 from llamad.api.request.text_limits import check_size, limited
@@ -34,7 +36,14 @@ class Built(ABC):
 Prompt = str | list[int | str]  # a text, token ids, or both
 
 
-class Prompts(tuple[Prompt, ...]):
+class PromptObject(msgspec.Struct, frozen=True):
+    """A text with files, as sent: markers in it stand for the files."""
+
+    text: str
+    files: list[Any]
+
+
+class Prompts(tuple[Prompt | PromptObject, ...]):
     """The prompts of a request, as sent."""
 
     __slots__ = ()
@@ -64,19 +73,31 @@ def split(value: Any, prompts_max: int, n_ctx: int) -> Prompts:
 
 
 def unwrapped(value: Any, field: str) -> Any:
-    """The text of a prompt object, {"prompt_string": text, "multimodal_data": [...]}; any other value as it is."""
+    """The text of a prompt object, {"prompt_string": text, "multimodal_data": [...]}, or with files all of it; any
+    other value as it is."""
     if not isinstance(value, dict):
         return value
     text = value.get("prompt_string")
     if not isinstance(text, str):
         raise bad(f'"{field}": an object must have a "prompt_string"')
-    if value.get("multimodal_data"):
-        raise ApiError(501, f'"{field}": "multimodal_data" cannot be used; this model reads text only')
-    return text
+    files = value.get("multimodal_data")
+    if not files:
+        return text
+    if not isinstance(files, list):
+        raise bad(f'"{field}.multimodal_data" must be an array of files in base64')
+    return PromptObject(text, files)
+
+
+def text_alone(value: Any, field: str) -> Any:
+    """As unwrapped(), where files cannot be used."""
+    found = unwrapped(value, field)
+    if isinstance(found, PromptObject):
+        raise ApiError(501, f'"{field}": "multimodal_data" cannot be used here')
+    return found
 
 
 def _check(prompt: Any, n_ctx: int) -> None:
-    if isinstance(prompt, str):
+    if isinstance(prompt, str | PromptObject):
         return
     if isinstance(prompt, list) and len(prompt) >= n_ctx:
         raise too_long(len(prompt), n_ctx)

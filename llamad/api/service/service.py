@@ -17,11 +17,13 @@ from llamad.api.request import constraints
 from llamad.api.request.constraints import Grammars
 from llamad.api.request.dry_breakers import Breakers
 from llamad.api.request.errors import ApiError, queue_full, share_full
+from llamad.api.request.media import MediaPart, refused
 from llamad.api.request.parse import Defaults
 from llamad.api.request.system_prompt import read_file, tokenized
 from llamad.api.service.chat_template import make_host, turn_end
 from llamad.api.service.error_dialects import worded
 from llamad.api.service.kept_streams import KeptStreams
+from llamad.api.service.media import Media
 from llamad.api.service.metrics import Metrics
 from llamad.api.service.prompt_files import PromptFiles
 from llamad.api.service.response_store import ResponseStore
@@ -40,6 +42,7 @@ from llamad.flags.help import props
 from llamad.flags.settings import Settings
 from llamad.http.exchange import Exchange
 from llamad.http.request import Request, address_of
+from llamad.media.encoding import Encoding
 from llamad.models.host import Host, State
 from llamad.options.values import SystemPrompt
 from llamad.protocol.errors import LoadError
@@ -126,6 +129,7 @@ class Service:
         self.state_actions = FairCount(settings.n_parallel + settings.queue_max)
         self.breakers = Breakers()
         self.responses = ResponseStore()
+        self.media = Media(settings, host.media) if host.media is not None else None
         self.streams: set[Stream] = set()
         self.kept_streams = KeptStreams()
         self.running: Running[Thinking] = Running()
@@ -211,6 +215,12 @@ class Service:
         if embedder is None:
             raise self.not_ready()
         return model, embedder
+
+    async def encode_media(self, files: list[MediaPart]) -> list[Encoding]:
+        """Raises ApiError."""
+        if self.media is None:
+            raise refused(files[0].field, "sound" if files[0].is_sound else "images")
+        return await self.media.encode(files)
 
     def not_ready(self) -> ApiError:
         if self.host.state is State.DRAINING:

@@ -9,7 +9,7 @@ from array import array
 from typing import Any
 
 from llamad.api.request.errors import ApiError, bad
-from llamad.api.request.prompt import unwrapped
+from llamad.api.request.prompt import text_alone
 from llamad.api.request.text_limits import tokens_min
 from llamad.protocol.model_info import Model, VectorInfo
 
@@ -19,13 +19,13 @@ def split(value: str | list[Any] | dict[str, Any], name: str, inputs_max: int, i
 
     Lengths and types are checked at C speed, so that a huge array costs no time on the event loop."""
     if isinstance(value, str | dict):
-        inputs: list[Any] = [unwrapped(value, name)]
+        inputs: list[Any] = [text_alone(value, name)]
     elif value:
         kinds = set(map(type, value))
         inputs = [value] if int in kinds else value
         if dict in kinds:
             check_count(inputs, name, inputs_max)
-            inputs = [unwrapped(one, name) for one in inputs]
+            inputs = [text_alone(one, name) for one in inputs]
     else:
         raise bad(f'"{name}" must not be empty')
     check_count(inputs, name, inputs_max)

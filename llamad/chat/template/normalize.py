@@ -105,7 +105,14 @@ def _is_text(part: Any) -> bool:
 
 
 def joined(content: list[Any]) -> str:
-    return "\n".join(str(part.get("text", "")) for part in content if _is_text(part))
+    """Texts in lines of their own. An image or a sound, whose text is a marker, stands where it stands."""
+    found, after_text = "", False
+    for part in content:
+        if _is_text(part):
+            is_text = not part.get("is_media")
+            found += ("\n" if is_text and after_text else "") + str(part.get("text", ""))
+            after_text = is_text
+    return found
 
 
 def _call(call: Any, as_object: bool) -> Any:

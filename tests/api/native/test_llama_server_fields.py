@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import re
-import socket
-import subprocess
-import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from support.http_client import Client
-from support.live_daemon import WAIT_SECONDS
+from support.peer import llama_server
 from support.servers import FLAGS
-
-from recipe import cache, source
 
 COMPLETION = {
     "prompt": "Once upon",
@@ -31,32 +26,8 @@ SAME = ("model_alias", "model_ftype", "modalities", "bos_token", "eos_token", "i
 
 @pytest.fixture(scope="module")
 def peer(tiny: str) -> Iterator[Client]:
-    commit = source.choose().commit
-    made = [one for one in (cache.root() / "peer").glob("*") if cache.read_meta(one).get("commit") == commit]
-    if not made:
-        pytest.skip("there is no llama-server to compare with: run `make peer`")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        client = Client(*free.getsockname())
-    program = str(made[0] / "bin" / "llama-server")
-    command = [program, "-m", tiny, "-t", "1", "--port", str(client.port), *FLAGS]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        try:
-            _wait_ready(process, client)
-            yield client
-        finally:
-            process.kill()
-
-
-def _wait_ready(process: subprocess.Popen[bytes], client: Client) -> None:
-    t_end = time.monotonic() + WAIT_SECONDS
-    while time.monotonic() < t_end and process.poll() is None:
-        try:
-            if client.get("/health").status == 200:
-                return
-        except OSError:
-            pass
-        time.sleep(0.02)
-    raise AssertionError("llama-server does not serve")
+    with llama_server(tiny, *FLAGS) as client:
+        yield client
 
 
 def paths(value: Any, before: str = "") -> set[str]:

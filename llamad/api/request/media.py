@@ -1,0 +1,215 @@
+"""Owns images and sound within prompts: where a request names them, and the prompt that they become a part of.
+
+Runs on the event loop and in workers. Must not read a file or an address: llamad/api/service/media.py does.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from array import array
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from llamad.api.request import checks
+from llamad.api.request.errors import ApiError, bad
+from llamad.api.request.prompt import Built, Prompt, PromptObject, Prompts
+from llamad.api.request.text_limits import limited
+from llamad.media.encoding import Encoding
+from llamad.media.sources.data_uri import from_base64, split_text
+from llamad.media.sources.errors import SourceError
+from llamad.protocol.blobs import Blob
+from llamad.protocol.command import packed_run
+from llamad.protocol.model_info import Model
+
+FILES_MAX = 64  # of one prompt
+MARKER = "<__media__>"  # stands for a file in the text of a prompt object; /props tells it
+_IMG = re.compile(r"\[img-(\d{1,10})\]")
+FLOAT_BYTES = INT_BYTES = 4
+
+
+class MediaPart(msgspec.Struct, frozen=True):
+    """A file, or where it is: a data: URI, http, https or file://. `field` is the request's, for errors."""
+
+    source: str | bytes
+    field: str
+    is_sound: bool = False
+
+
+class MediaPrompt(Built):
+    """Texts and files in their order. Its tokens are known once its files are encoded."""
+
+    __slots__ = ("_encodings", "_firsts", "parts")
+
+    def __init__(self, parts: Sequence[str | MediaPart]) -> None:
+        self.parts = parts
+        self._encodings: list[Encoding] = []
+        self._firsts: list[int] = []
+        n_files = len(self.files)
+        if n_files > FILES_MAX:
+            raise bad(f"a prompt may hold at most {FILES_MAX} images and sounds, not {n_files}")
+
+    @property
+    def files(self) -> list[MediaPart]:
+        return [part for part in self.parts if isinstance(part, MediaPart)]
+
+    @property
+    def n_chars(self) -> int:
+        return sum(len(part) for part in self.parts if isinstance(part, str))
+
+    def encode(self, encodings: list[Encoding]) -> None:
+        """Those of its files, in their order."""
+        self._encodings = encodings
+
+    def tokens(self, model: Model, system: bytes) -> bytes:
+        made, n_bytes, i = [system], len(system), 0
+        self._firsts = []
+        if not system and model.info.add_bos and model.info.bos >= 0:
+            made.append(array("i", [model.info.bos]).tobytes())
+            n_bytes += INT_BYTES
+        for part in self.parts:
+            if isinstance(part, str):
+                made.append(limited(part.encode("utf-8", "replace"), False, model))
+            else:
+                self._firsts.append(n_bytes // INT_BYTES)
+                made.append(self._encodings[i].tokens())
+                i += 1
+            n_bytes += len(made[-1])
+        tokens = b"".join(made)
+        if memoryview(tokens[-INT_BYTES:]).cast("i")[0] < 0:
+            raise bad("the prompt ends with an image or a sound; text must follow it")
+        return tokens
+
+    def rows(self) -> tuple[bytes, list[Blob]]:
+        """Where rows stand in the tokens, packed for the engine, and the memory with them."""
+        packed = []
+        for encoding, first in zip(self._encodings, self._firsts, strict=True):
+            packed.append(_runs(encoding, first))
+        unique = {encoding.rows.id: encoding.rows for encoding in self._encodings}
+        return b"".join(packed), list(unique.values())
+
+
+def _runs(encoding: Encoding, first: int) -> bytes:
+    """All rows lie one behind the other, and so do the positions of grids, behind the rows."""
+    packed = []
+    rows_at, grid_at = 0, encoding.n_rows * encoding.n_row * FLOAT_BYTES
+    for piece in encoding.pieces:
+        if not piece.tokens:
+            packed.append(
+                packed_run(encoding.rows.id, rows_at, grid_at if piece.is_grid else -1, first, piece.n_tokens)
+            )
+            rows_at += piece.n_tokens * encoding.n_row * FLOAT_BYTES
+            if piece.is_grid:
+                grid_at += 3 * piece.n_tokens * INT_BYTES
+        first += piece.n_tokens
+    return b"".join(packed)
+
+
+class Markers:
+    """Stand in a text for the files of one request until the text is rendered. No client can guess them."""
+
+    def __init__(self) -> None:
+        self._nonce = secrets.token_hex(12)
+        self.files: list[MediaPart] = []
+
+    def add(self, file: MediaPart) -> str:
+        """The text to put in its place."""
+        self.files.append(file)
+        return f"<__media_{self._nonce}_{len(self.files) - 1}__>"
+
+    def in_text(self, text: str, field: str) -> str:
+        """A text with its images, given as data: URIs in Markdown or HTML, marked."""
+        if "data:image/" not in text:
+            return text
+        try:
+            parts = split_text(text)
+        except SourceError as error:
+            raise bad(f'"{field}": {error}') from None
+        return "".join(part if isinstance(part, str) else self.add(MediaPart(part, field)) for part in parts)
+
+    def shown(self, rendered: str) -> str:
+        """With the marker that prompt objects take."""
+        return re.sub(f"<__media_{self._nonce}_\\d+__>", MARKER, rendered)
+
+    def prompt(self, rendered: str) -> MediaPrompt:
+        """What a template made of the texts."""
+        found = re.split(f"<__media_{self._nonce}_(\\d+)__>", rendered)
+        parts: list[str | MediaPart] = []
+        for i, one in enumerate(found):
+            if i % 2:
+                parts.append(self.files[int(one)])
+            elif one:
+                parts.append(one)
+        return MediaPrompt(parts)
+
+
+def with_image_data(text: str, images: Sequence[Any]) -> str | MediaPrompt:
+    """A prompt of the older form: `[img-N]` stands for the image of that id. Unused images are no error."""
+    files: dict[int, MediaPart] = {}
+    for i, one in enumerate(images):
+        name = f"image_data[{i}]"
+        if not isinstance(one, dict):
+            raise bad(f'"{name}" must be an object with "data" and "id"')
+        number = checks.whole(f"{name}.id", one.get("id", i), 0, 10**10)
+        data = checks.text(f"{name}.data", one.get("data"))
+        files[number] = file_of(data, f"{name}.data")
+    parts: list[str | MediaPart] = []
+    end = 0
+    for match in _IMG.finditer(text):
+        file = files.get(int(match[1]))
+        if file is None:
+            continue
+        parts += [text[end : match.start()]] if match.start() > end else []
+        parts.append(file)
+        end = match.end()
+    if not parts:
+        return text
+    parts += [text[end:]] if end < len(text) else []
+    return MediaPrompt(parts)
+
+
+def sent_prompts(prompts: Prompts, images: Sequence[Any], *, reads_media: bool) -> list[Prompt | Built]:
+    """A request's prompts with the files that they name."""
+    if images and not reads_media:
+        raise refused("image_data", "images")
+    found: list[Prompt | Built] = []
+    for one in prompts:
+        if isinstance(one, PromptObject):
+            found.append(with_markers(one.text, one.files, "prompt"))
+        elif isinstance(one, str) and images:
+            found.append(with_image_data(one, images))
+        else:
+            found.append(one)
+    return found
+
+
+def with_markers(text: str, data: Sequence[Any], field: str) -> MediaPrompt:
+    """A prompt object: each marker in its text stands for the next of its files, in base64."""
+    texts = text.split(MARKER)
+    if len(texts) - 1 != len(data):
+        raise bad(
+            f'"{field}": "prompt_string" has {len(texts) - 1} markers and "multimodal_data" {len(data)} files'
+        )
+    parts: list[str | MediaPart] = []
+    for i, one in enumerate(texts):
+        parts += [one] if one else []
+        if i < len(data):
+            name = f"{field}.multimodal_data[{i}]"
+            parts.append(file_of(checks.text(name, data[i]), name))
+    return MediaPrompt(parts)
+
+
+def file_of(source: str, field: str, *, is_sound: bool = False) -> MediaPart:
+    """An address, or base64. What it is shows when it is read."""
+    if source.startswith(("data:", "http://", "https://", "file://")):
+        return MediaPart(source, field, is_sound)
+    try:
+        return MediaPart(from_base64(source), field, is_sound)
+    except SourceError as error:
+        raise bad(f'"{field}": {error}') from None
+
+
+def refused(field: str, what: str) -> ApiError:
+    return ApiError(501, f'"{field}": this model reads no {what}; start the server with --mmproj FILE')

@@ -1,0 +1,70 @@
+"""Owns the way of a request's images and sound to encodings: bytes from wherever they are, then the reader.
+
+Runs on the event loop; files are read in a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+from llamad.api.request.errors import ApiError, bad
+from llamad.api.request.media import MediaPart
+from llamad.flags.settings import Settings
+from llamad.media.encoding import Encoding
+from llamad.media.formats import is_sound
+from llamad.media.reader import MediaError, MediaReader
+from llamad.media.sources import data_uri, local, web
+from llamad.media.sources.errors import SourceError
+
+
+class Media:
+    def __init__(self, settings: Settings, reader: MediaReader) -> None:
+        self._settings = settings
+        self._reader = reader
+
+    @property
+    def sees(self) -> bool:
+        return self._reader.info.sees
+
+    @property
+    def hears(self) -> bool:
+        return self._reader.info.hears
+
+    async def encode(self, files: list[MediaPart]) -> list[Encoding]:
+        """In their order. Raises ApiError."""
+        return list(await asyncio.gather(*(self._encode(file) for file in files)))
+
+    async def _encode(self, file: MediaPart) -> Encoding:
+        try:
+            data = await self._bytes(file)
+        except SourceError as error:
+            raise bad(f'"{file.field}": {error}') from None
+        if len(data) > self._settings.media_max_bytes:
+            raise bad(
+                f'"{file.field}": the file has {len(data)} bytes; the limit is'
+                f" {self._settings.media_max_bytes} (--media-max-bytes)"
+            )
+        sound = file.is_sound or is_sound(data)
+        what = "sound" if sound else "image"
+        if not (self.hears if sound else self.sees):
+            raise ApiError(501, f'"{file.field}": this model\'s projector reads no {what}')
+        try:
+            return await self._reader.read(data, is_sound=sound)
+        except MediaError as error:
+            raise bad(f'"{file.field}": the {what} {error}') from None
+
+    async def _bytes(self, file: MediaPart) -> bytes:
+        source, settings = file.source, self._settings
+        if isinstance(source, bytes):
+            return source
+        if source.startswith("data:"):
+            return data_uri.from_uri(source, ("audio",) if file.is_sound else ("image", "audio"))
+        if source.startswith(local.SCHEME):
+            read = partial(local.read, source, settings.media_path, settings.media_max_bytes)
+            return await asyncio.get_running_loop().run_in_executor(None, read)
+        if not settings.media_urls:
+            raise SourceError(
+                "addresses are not fetched; start the server with --media-urls, or send a data: URI"
+            )
+        return await web.fetch(source, settings.media_max_bytes)

@@ -1,0 +1,70 @@
+"""Owns which projector a model is served with, and the reader that is made for it."""
+
+from __future__ import annotations
+
+import logging
+from glob import escape, glob
+from pathlib import Path
+
+import msgspec
+
+from llamad.base import model_file
+from llamad.flags.settings import Settings
+from llamad.media.messages import Open
+from llamad.media.reader import Limits, MediaReader
+
+log = logging.getLogger("llamad")
+
+PATTERN = "mmproj*.gguf"
+TOKENS_MAX = 1 << 20  # of one file; a prompt that is too long for its slot is refused later
+DEFAULT_THREADS = 4
+
+
+class ProjectorFileError(ValueError):
+    """A sentence that names the flag."""
+
+
+def with_projector(settings: Settings) -> Settings:
+    """The settings with the projector that is meant; checked as far as its first bytes. Raises ProjectorFileError."""
+    path = settings.mmproj
+    if settings.mmproj_auto is False:
+        path = None
+    elif path is None and settings.mmproj_auto:
+        path = _beside(settings.model)
+    if path is not None:
+        reason = model_file.refusal(path, "--mmproj")
+        if reason is not None:
+            raise ProjectorFileError(reason)
+    return msgspec.structs.replace(settings, mmproj=path)
+
+
+def _beside(model: str) -> str | None:
+    folder = Path(model).parent
+    found = sorted(glob(str(Path(escape(str(folder))) / PATTERN)))
+    if len(found) == 1:
+        return found[0]
+    told = "none" if not found else ", ".join(Path(one).name for one in found)
+    log.warning("--mmproj-auto: one %s beside the model is wanted, and there is %s", PATTERN, told)
+    return None
+
+
+def make_reader(settings: Settings) -> MediaReader | None:
+    """None: the model reads text only."""
+    if settings.mmproj is None:
+        return None
+    wanted = Open(
+        model=settings.model,
+        projector=settings.mmproj,
+        n_threads=settings.n_threads_batch or settings.n_threads or DEFAULT_THREADS,
+        uses_gpu=settings.mmproj_offload,
+        device=settings.mmproj_device,
+        image_min_tokens=-1 if settings.image_min_tokens is None else settings.image_min_tokens,
+        image_max_tokens=-1 if settings.image_max_tokens is None else settings.image_max_tokens,
+    )
+    limits = Limits(
+        pixels_max=settings.image_max_pixels,
+        seconds_max=settings.audio_max_seconds,
+        tokens_max=TOKENS_MAX,
+        cache_bytes=settings.media_cache_bytes,
+    )
+    return MediaReader(wanted, limits)

@@ -1,0 +1,46 @@
+"""llama-server itself, built from the same sources by `make peer`: what llamad is compared with."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from recipe import cache, source
+from support.http_client import Client
+from support.live_daemon import WAIT_SECONDS
+
+
+@contextmanager
+def llama_server(model: str, *flags: str) -> Iterator[Client]:
+    """Serving the model. Skips the test where it was not built."""
+    commit = source.choose().commit
+    made = [one for one in (cache.root() / "peer").glob("*") if cache.read_meta(one).get("commit") == commit]
+    if not made:
+        pytest.skip("there is no llama-server to compare with: run `make peer`")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        client = Client(*free.getsockname())
+    program = str(made[0] / "bin" / "llama-server")
+    command = [program, "-m", model, "-t", "1", "--port", str(client.port), *flags]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        try:
+            _wait_ready(process, client)
+            yield client
+        finally:
+            process.kill()
+
+
+def _wait_ready(process: subprocess.Popen[bytes], client: Client) -> None:
+    t_end = time.monotonic() + WAIT_SECONDS
+    while time.monotonic() < t_end and process.poll() is None:
+        try:
+            if client.get("/health").status == 200:
+                return
+        except OSError:
+            pass
+        time.sleep(0.02)
+    raise AssertionError("llama-server does not serve")
