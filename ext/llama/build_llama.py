@@ -15,7 +15,7 @@ def write(output: Path) -> None:
     """An unchanged file keeps its time."""
     ffi = FFI()
     ffi.cdef((HERE / "declarations.h").read_text(encoding="utf-8"))
-    ffi.set_source("llamad._llama", '#include "shim.h"\n#include "media.h"', source_extension=".cpp")
+    ffi.set_source("llamad._llama", '#include "shim.h"', source_extension=".cpp")
     output.parent.mkdir(parents=True, exist_ok=True)
     ffi.emit_c_code(str(output))
 

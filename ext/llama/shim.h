@@ -6,6 +6,7 @@
 #define LLAMAD_SHIM_H
 
 #include "llama.h"
+#include "media.h"
 #include "mtmd.h"
 #include "table.h"
 

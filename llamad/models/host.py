@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from llamad.client.action import RESULT_ABORTED
 from llamad.client.control import Asking
@@ -20,8 +20,6 @@ from llamad.client.slot_states import States
 from llamad.client.step_trace import StepTrace
 from llamad.client.task import FAILURE_ABORTED
 from llamad.flags.settings import Settings
-from llamad.media.messages import Opened
-from llamad.media.reader import ProjectorError
 from llamad.models.engine_process import EngineProcess
 from llamad.models.projector import make_reader
 from llamad.models.restarts import Restarts
@@ -32,6 +30,9 @@ from llamad.protocol.model_info import Model
 from llamad.ses1.ses1 import Layout, StateError
 from llamad.tokenizer.vocab import Vocab
 from llamad.tokenizer.vocab_file import FileId, VocabError, VocabFile, file_id
+
+if TYPE_CHECKING:
+    from llamad.media.messages import Opened
 
 log = logging.getLogger("llamad.engine")
 
@@ -267,6 +268,8 @@ class Host:
     async def _open_projector(self) -> None:
         if self._opening is None:
             return
+        from llamad.media.reader import ProjectorError  # only with a projector
+
         try:
             await asyncio.shield(self._opening)
         except ProjectorError as error:

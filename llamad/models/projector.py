@@ -5,13 +5,15 @@ from __future__ import annotations
 import logging
 from glob import escape, glob
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from llamad.base import model_file
 from llamad.flags.settings import Settings
-from llamad.media.messages import Open
-from llamad.media.reader import Limits, MediaReader
+
+if TYPE_CHECKING:
+    from llamad.media.reader import MediaReader
 
 log = logging.getLogger("llamad")
 
@@ -52,6 +54,9 @@ def make_reader(settings: Settings) -> MediaReader | None:
     """None: the model reads text only."""
     if settings.mmproj is None:
         return None
+    from llamad.media.messages import Open
+    from llamad.media.reader import Limits, MediaReader
+
     wanted = Open(
         model=settings.model,
         projector=settings.mmproj,

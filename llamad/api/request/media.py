@@ -9,7 +9,7 @@ import re
 import secrets
 from array import array
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -17,12 +17,14 @@ from llamad.api.request import checks
 from llamad.api.request.errors import ApiError, bad
 from llamad.api.request.prompt import Built, Prompt, PromptObject, Prompts
 from llamad.api.request.text_limits import limited
-from llamad.media.encoding import Encoding
 from llamad.media.sources.data_uri import from_base64, split_text
 from llamad.media.sources.errors import SourceError
-from llamad.protocol.blobs import Blob
 from llamad.protocol.command import packed_run
 from llamad.protocol.model_info import Model
+
+if TYPE_CHECKING:
+    from llamad.media.encoding import Encoding
+    from llamad.protocol.blobs import Blob
 
 FILES_MAX = 64  # of one prompt
 MARKER = "<__media__>"  # stands for a file in the text of a prompt object; /props tells it
@@ -175,6 +177,8 @@ def sent_prompts(prompts: Prompts, images: Sequence[Any], *, reads_media: bool) 
     if images and not reads_media:
         raise refused("image_data", "images")
     found: list[Prompt | Built] = []
+    if not reads_media and any(isinstance(one, PromptObject) for one in prompts):
+        raise refused("prompt.multimodal_data", "images")
     for one in prompts:
         if isinstance(one, PromptObject):
             found.append(with_markers(one.text, one.files, "prompt"))

@@ -14,7 +14,7 @@ from llamad.flags.settings import Settings
 from llamad.media.encoding import Encoding
 from llamad.media.formats import is_sound
 from llamad.media.reader import MediaError, MediaReader
-from llamad.media.sources import data_uri, local, web
+from llamad.media.sources import data_uri, local
 from llamad.media.sources.errors import SourceError
 
 
@@ -67,4 +67,6 @@ class Media:
             raise SourceError(
                 "addresses are not fetched; start the server with --media-urls, or send a data: URI"
             )
+        from llamad.media.sources import web  # TLS takes long to import
+
         return await web.fetch(source, settings.media_max_bytes)

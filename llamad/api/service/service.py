@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from llamad.api.request import constraints
 from llamad.api.request.constraints import Grammars
@@ -23,7 +23,6 @@ from llamad.api.request.system_prompt import read_file, tokenized
 from llamad.api.service.chat_template import make_host, turn_end
 from llamad.api.service.error_dialects import worded
 from llamad.api.service.kept_streams import KeptStreams
-from llamad.api.service.media import Media
 from llamad.api.service.metrics import Metrics
 from llamad.api.service.prompt_files import PromptFiles
 from llamad.api.service.response_store import ResponseStore
@@ -42,12 +41,15 @@ from llamad.flags.help import props
 from llamad.flags.settings import Settings
 from llamad.http.exchange import Exchange
 from llamad.http.request import Request, address_of
-from llamad.media.encoding import Encoding
 from llamad.models.host import Host, State
 from llamad.options.values import SystemPrompt
 from llamad.protocol.errors import LoadError
 from llamad.protocol.model_info import Model
 from llamad.tokenizer.tokenize_pool import Tokenizing
+
+if TYPE_CHECKING:
+    from llamad.api.service.media import Media
+    from llamad.media.encoding import Encoding
 
 log = logging.getLogger("llamad.api")
 
@@ -96,6 +98,14 @@ def _state_files(settings: Settings) -> StateFiles | None:
         ) from None
 
 
+def _media(settings: Settings, host: Host) -> Media | None:
+    if host.media is None:
+        return None
+    from llamad.api.service.media import Media  # only with a projector
+
+    return Media(settings, host.media)
+
+
 def _drop(task: asyncio.Task[None]) -> None:
     task.cancel()
 
@@ -129,7 +139,7 @@ class Service:
         self.state_actions = FairCount(settings.n_parallel + settings.queue_max)
         self.breakers = Breakers()
         self.responses = ResponseStore()
-        self.media = Media(settings, host.media) if host.media is not None else None
+        self.media = _media(settings, host)
         self.streams: set[Stream] = set()
         self.kept_streams = KeptStreams()
         self.running: Running[Thinking] = Running()

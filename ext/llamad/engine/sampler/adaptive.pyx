@@ -42,7 +42,7 @@ cdef int32_t _place(Candidates *c, Random *random) noexcept nogil:
     drawn = random_double(random)
     for i in range(c.n - 1):
         running += <double>c.data[i].p / total
-        if running >= drawn:
+        if not running < drawn:  # as a binary search has it, also where a sum is no number
             return i
     return c.n - 1
 
