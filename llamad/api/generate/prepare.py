@@ -18,7 +18,7 @@ from llamad.api.request.media import MediaPrompt
 from llamad.api.request.prompt import Built, Prompt
 from llamad.api.request.special import penalty_tokens
 from llamad.api.request.system_prompt import tokenized
-from llamad.api.service.service import Service
+from llamad.api.service.service import Preparing, Service
 from llamad.client.rows import Rows
 from llamad.http.exchange import Exchange
 from llamad.options.table import Options
@@ -60,8 +60,9 @@ def prepare(
     )
     is_known = is_known and breakers is not None and (constraint is not None or wanted.is_none)
     if breakers is None or not is_known or n_chars > prompts.TEXT_INLINE_MAX:
-        service.check_preparing(exchange)
-        service.spawn(exchange, _prepare_later(service, exchange, generation, wanted, model, sent, then))
+        counted = service.enter_preparing(exchange)
+        work = _prepare_later(service, counted, exchange, generation, wanted, model, sent, then)
+        service.spawn(exchange, work, counted)
         return
     system = service.system if new is None else tokenized(new, model)
     tokens = [prompts.tokenize(one, model, system.tokens) for one in sent]
@@ -70,6 +71,7 @@ def prepare(
 
 async def _prepare_later(
     service: Service,
+    counted: Preparing,
     exchange: Exchange,
     generation: Options,
     wanted: Wanted,
@@ -77,7 +79,7 @@ async def _prepare_later(
     sent: Sequence[Prompt | Built],
     then: Callable[[Ready], None],
 ) -> None:
-    with service.preparing(exchange) as client:
+    with counted as client:
         ready = await _make_ready(service, client, generation, wanted, model, sent)
     service.ready()
     if not exchange.closed:

@@ -24,7 +24,7 @@ from llamad.api.request.generation import PLAIN, Parsing
 from llamad.api.request.hosted import CHAT
 from llamad.api.request.media import Markers, file_of
 from llamad.api.request.prompt import Built, Prompt
-from llamad.api.service.service import CHAT_INLINE_MAX, Service
+from llamad.api.service.service import CHAT_INLINE_MAX, Preparing, Service
 from llamad.api.service.text_workers import LONG_CHARS
 from llamad.chat.host import ChatHost
 from llamad.chat.parsing import (
@@ -174,16 +174,21 @@ def with_chat(
         else:
             then(chat)
             return
-    service.check_preparing(exchange)
-    service.spawn(exchange, _parse_later(service, exchange, request, n_bytes, then))
+    counted = service.enter_preparing(exchange)
+    service.spawn(exchange, _parse_later(service, counted, exchange, request, n_bytes, then), counted)
 
 
 async def _parse_later(
-    service: Service, exchange: Exchange, request: ChatRequest, n_bytes: int, then: Callable[[Chat], None]
+    service: Service,
+    counted: Preparing,
+    exchange: Exchange,
+    request: ChatRequest,
+    n_bytes: int,
+    then: Callable[[Chat], None],
 ) -> None:
     # A small chat is here because its template may be slow: it waits with the long texts.
     n_chars = n_bytes if n_bytes > CHAT_INLINE_MAX else LONG_CHARS + 1
-    with service.preparing(exchange) as client:
+    with counted as client:
         chat, seconds = await service.texts.run(client, n_chars, partial(_timed_chat, request, service))
     if seconds < QUICK_ENOUGH and n_bytes <= CHAT_INLINE_MAX:
         service.chat_inline_max = max(service.chat_inline_max, n_bytes)

@@ -9,8 +9,7 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Protocol
 
 from llamad.api.request import constraints
@@ -104,6 +103,26 @@ def _media(settings: Settings, host: Host) -> Media | None:
     from llamad.api.service.media import Media  # only with a projector
 
     return Media(settings, host.media)
+
+
+class Preparing:
+    """A request that is counted as one in preparation, until it is closed; as a context, its client."""
+
+    def __init__(self, counts: FairCount, client: int) -> None:
+        self._counts: FairCount | None = counts
+        self._client = client
+        counts.add(client)
+
+    def close(self) -> None:
+        if self._counts is not None:
+            self._counts.remove(self._client)
+            self._counts = None
+
+    def __enter__(self) -> int:
+        return self._client
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 def _drop(task: asyncio.Task[None]) -> None:
@@ -275,22 +294,18 @@ class Service:
     def n_preparing(self) -> int:
         return len(self._preparing)
 
-    def check_preparing(self, exchange: Exchange) -> None:
-        """Raises ApiError where too many requests, or too many of this client's, are being prepared."""
+    def enter_preparing(self, exchange: Exchange) -> Preparing:
+        """Counts the request at once, so that many in one turn of the loop are not too many. Raises ApiError where too
+        many requests, or too many of this client's, are being prepared."""
         if self._preparing.is_full:
             raise queue_full()
         if not self._preparing.has_share(self.client(exchange.request)):
             raise share_full()
+        return self.preparing(exchange)
 
-    @contextmanager
-    def preparing(self, exchange: Exchange) -> Iterator[int]:
-        """Counts the request as one in preparation; yields its client."""
-        client = self.client(exchange.request)
-        self._preparing.add(client)
-        try:
-            yield client
-        finally:
-            self._preparing.remove(client)
+    def preparing(self, exchange: Exchange) -> Preparing:
+        """Counts a request that was let in before."""
+        return Preparing(self._preparing, self.client(exchange.request))
 
     def deadline_us(self, t_submit_us: int) -> int:
         """The deadline of a task submitted now, on the engine's clock; 0: none."""
@@ -303,9 +318,13 @@ class Service:
             self._eog_tokens = self.ready()[0].vocab.eog_tokens()
         return self._eog_tokens
 
-    def spawn(self, exchange: Exchange, work: Coroutine[Any, Any, None]) -> None:
+    def spawn(
+        self, exchange: Exchange, work: Coroutine[Any, Any, None], preparing: Preparing | None = None
+    ) -> None:
         """Run the long part of a request; its errors become the response. Cancelled if the client disconnects."""
         task = asyncio.ensure_future(self._answered(exchange, work))
+        if preparing is not None:  # it may be cancelled before it has begun
+            task.add_done_callback(lambda _: preparing.close())
         exchange.on_abort = lambda: _drop(task)
         self._jobs.add(task)
         task.add_done_callback(self._jobs.discard)
