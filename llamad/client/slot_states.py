@@ -143,7 +143,9 @@ class States:
     async def _tokens(self, kind: int, slot: int, nowait: bool, owner: int) -> SlotTokens:
         blob = Blob(4 * self.n_ctx)
         acted = await self._act(Action(kind, slot, blob, nowait, owner))
-        return SlotTokens(memoryview(blob).cast("i").tolist(), acted.n_processed)
+        # Rows of images and sound have no token.
+        tokens = [max(token, -1) for token in memoryview(blob).cast("i")]
+        return SlotTokens(tokens, acted.n_processed)
 
     def _n_tokens(self, slot: int) -> int:
         return self._engine.slots()[slot][1]

@@ -7,13 +7,7 @@ def is_sound(data: bytes) -> bool:
     """Whether it is a WAV, FLAC or MP3 file."""
     if data[:4] == b"RIFF":
         return data[8:12] == b"WAVE"
-    return (
-        data[:4] == b"fLaC"
-        or data[:3] == b"ID3"
-        or (
-            data[:1] == b"\xff"
-            and data[1:2] >= b"\xe0"
-            and data[1:2] != b"\xff"
-            and data[:3] != b"\xff\xd8\xff"
-        )
-    )
+    if data.startswith((b"fLaC", b"ID3")):
+        return True
+    # An MPEG frame begins with eleven bits that are set; a JPEG's second byte is less.
+    return data[:1] == b"\xff" and b"\xe0" <= data[1:2] < b"\xff"

@@ -51,7 +51,6 @@ class MediaReader:
         self._n_kept_bytes = 0
         self._running: dict[bytes, asyncio.Task[Encoding]] = {}
         self.info = Opened(False, False, 0, False, 0)
-        self.n_encoded = self.n_found = 0
         self.n_at_once = 0  # rows that see each other, at most: the engine's compute batch
 
     def _on_open(self, answer: bytes) -> None:
@@ -75,7 +74,6 @@ class MediaReader:
         found = self._kept.get(digest)
         if found is not None:
             self._kept.move_to_end(digest)
-            self.n_found += 1
             return found
         task = self._running.get(digest)
         if task is None:
@@ -121,7 +119,6 @@ class MediaReader:
         blob.size = n_bytes
         os.preadv(rows, [blob], 0)
         encoding = Encoding(digest, encoded.pieces, blob, self.info.n_row)
-        self.n_encoded += 1
         self._kept[digest] = encoding
         self._n_kept_bytes += n_bytes
         while self._n_kept_bytes > self._limits.cache_bytes and self._kept:

@@ -102,8 +102,6 @@ cdef int32_t _decode_rows(void *ctx, const llamad_rows *rows) noexcept nogil:
         store_int(&model.fail_code, 0)
         return code
     for i in range(rows.n):
-        model.n_rows_decoded += 1
-        model.rows_sum += <double>rows.data[i]
         fake_hold(model, seq, fake_new_cell(rows.pos + (rows.grid[i] if rows.grid != NULL else i), FAKE_ROW))
     return 0
 
@@ -400,15 +398,6 @@ cdef class Fake:
         """The next decode returns `code`, and so many rebuilds fail before one works."""
         self.model.n_rebuild_failures = n_rebuild_failures
         store_int(&self.model.fail_code, code)
-
-    @property
-    def n_rows_decoded(self) -> int:
-        return self.model.n_rows_decoded
-
-    @property
-    def rows_sum(self) -> float:
-        """Of the first number of each row, whatever its width: rows of one number."""
-        return self.model.rows_sum
 
     @property
     def n_decodes(self) -> int:

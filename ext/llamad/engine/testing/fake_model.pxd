@@ -40,8 +40,6 @@ ctypedef struct FakeModel:
     uint64_t n_silent        # decodes without any output
     uint64_t n_rebuilds
     uint64_t n_copies
-    uint64_t n_rows_decoded
-    double rows_sum
     int32_t n_held_max         # tokens of all sequences after a decode, at most
     int32_t n_samplers         # open ones: a leak shows here
     FakeSeq seqs[FAKE_SEQS_MAX]
