@@ -210,6 +210,11 @@ struct llama_context *llamad_context_get(llamad_context *ctx);
 int32_t llamad_context_rebuild(llamad_context *ctx);
 int32_t llamad_context_pools(llamad_context *ctx, struct ggml_threadpool_params *decode,
                              struct ggml_threadpool_params *batch);
+int32_t llamad_context_control(llamad_context *ctx, const float *rows, int32_t n_rows, int32_t first, int32_t last);
+typedef struct { int32_t id; float scale; } llamad_adapter_use;
+int32_t llamad_adapter_open(struct llama_model *model, const char *path, int32_t id);
+void llamad_adapter_close(int32_t id);
+int32_t llamad_embed_with(llamad_context *ctx, const llamad_adapter_use *uses, int32_t n);
 int32_t llamad_has_openmp(void);
 void ggml_threadpool_params_init(struct ggml_threadpool_params *params, int n_threads);
 #define LLAMAD_FLOAT_CHARS ...

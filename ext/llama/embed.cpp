@@ -117,6 +117,16 @@ int32_t embed(const Shape &s, const Texts &t, float *out) {
 
 extern "C" {
 
+int32_t llamad_embed_with(llamad_context *handle, const llamad_adapter_use *uses, int32_t n) {
+    llama_context *ctx = llamad_context_get(handle);
+    if (!ctx) return LLAMAD_E_NO_CONTEXT;
+    try {
+        return adapters_apply(ctx, uses, n);
+    } catch (...) {
+        return LLAMAD_E_THROWN;
+    }
+}
+
 int32_t llamad_embed(llamad_context *handle, const int32_t *tokens, const int32_t *lengths, int32_t n_texts,
                      int32_t n_row, float *out) {
     llama_context *ctx = llamad_context_get(handle);
@@ -124,6 +134,7 @@ int32_t llamad_embed(llamad_context *handle, const int32_t *tokens, const int32_
     Texts texts{tokens, lengths, n_texts, 0};
     for (int32_t i = 0; i < n_texts; i++) texts.n_tokens += lengths[i];
     try {
+        const AdaptersHeld lock;
         const Shape shape(ctx);
         if (!is_allowed(shape, texts, n_row)) return LLAMAD_E_REFUSED;
         const int32_t code = embed(shape, texts, out);

@@ -1,6 +1,7 @@
 // This folder is the only code that calls llama.cpp. Every call that can throw is caught here and becomes a code.
 // Owns: the table's functions, contexts that can be rebuilt. Threads: see table.h and shim.h.
 #include "shim.h"
+#include "adapters.h"
 #include "ggml-cpu.h"
 #include "tokenizer/tokenize.h"
 #include "tokenizer/vocabulary.h"
@@ -20,7 +21,9 @@ struct llamad_context {
     llama_model *model;
     llama_context_params params;
     llama_context *ctx;
-    ggml_threadpool *pools[2]; // for one token and for more; the second may be null
+    ggml_threadpool *pools[2];  // for one token and for more; the second may be null
+    std::vector<float> control; // control vectors, summed: a row for each layer from the second on
+    int32_t control_layers[2];  // the first and the last that it is added to
 };
 
 namespace {
@@ -45,6 +48,7 @@ llama_context *context_of(void *ctx) { return static_cast<llamad_context *>(ctx)
 
 int32_t table_decode(void *ctx, const llamad_batch *b) {
     return guarded<int32_t>(LLAMAD_E_THROWN, [&] {
+        const AdaptersHeld lock;
         llama_batch batch{};
         batch.n_tokens = b->n_tokens;
         batch.token = b->token;
@@ -93,6 +97,7 @@ int32_t table_decode_rows(void *ctx, const llamad_rows *r) {
         batch.n_seq_id = n_seq.data();
         batch.seq_id = seqs.data();
         batch.logits = output.data();
+        const AdaptersHeld lock;
         if (r->is_non_causal) llama_set_causal_attn(context, false);
         const int32_t code = llama_decode(context, batch);
         if (r->is_non_causal) llama_set_causal_attn(context, true);
@@ -108,16 +113,35 @@ float *table_rows(void *ctx) {
     return guarded<float *>(nullptr, [&] { return llama_get_logits(context_of(ctx)); });
 }
 
+void free_context(llamad_context *ctx) {
+    if (!ctx->ctx) return;
+    adapters_forget(ctx->ctx);
+    llama_free(ctx->ctx);
+    ctx->ctx = nullptr;
+}
+
+int32_t set_control(llamad_context *ctx) {
+    if (ctx->control.empty()) return 0;
+    return llama_set_adapter_cvec(ctx->ctx, ctx->control.data(), ctx->control.size(), llama_model_n_embd(ctx->model),
+                                  ctx->control_layers[0], ctx->control_layers[1]);
+}
+
 int32_t table_rebuild(void *handle) {
     auto *ctx = static_cast<llamad_context *>(handle);
     return guarded<int32_t>(LLAMAD_E_THROWN, [&]() -> int32_t {
-        if (ctx->ctx) llama_free(ctx->ctx);
-        ctx->ctx = nullptr;
+        const AdaptersHeld lock;
+        free_context(ctx);
         ctx->ctx = llama_init_from_model(ctx->model, ctx->params);
         if (ctx->ctx && ctx->pools[0]) llama_attach_threadpool(ctx->ctx, ctx->pools[0], ctx->pools[1]);
-        return ctx->ctx ? 0 : -1;
+        return ctx->ctx ? set_control(ctx) : -1;
     });
 }
+
+int32_t table_set_adapters(void *ctx, const llamad_adapter_use *uses, int32_t n) {
+    return guarded<int32_t>(LLAMAD_E_THROWN, [&] { return adapters_apply(context_of(ctx), uses, n); });
+}
+
+void table_close_adapter(void *, int32_t id) { llamad_adapter_close(id); }
 
 int32_t table_seq_rm(void *ctx, int32_t seq, int32_t p0, int32_t p1) {
     return guarded<int32_t>(LLAMAD_E_THROWN, [&]() -> int32_t {
@@ -304,12 +328,12 @@ void table_order(const float *scores, int32_t *order, int32_t n) {
 }
 
 const llamad_table table = {
-    LLAMAD_TABLE_VERSION, sizeof(llamad_table), table_decode,         table_decode_rows,   table_logits,
-    table_rows,           table_rebuild,        table_seq_rm,         table_seq_add,       table_seq_div,
-    table_seq_cp,         table_seq_pos_min,    table_can_shift,      table_state_size,    table_state_get,
-    table_state_set,      table_tokenize,       table_piece,          table_detokenize,    table_is_eog,
-    table_sampler_open,   table_sampler_accept, table_sampler_sample, table_sampler_close, table_sort,
-    table_sort_front,     table_order,
+    LLAMAD_TABLE_VERSION, sizeof(llamad_table), table_decode,       table_decode_rows,    table_logits,
+    table_rows,           table_rebuild,        table_set_adapters, table_close_adapter,  table_seq_rm,
+    table_seq_add,        table_seq_div,        table_seq_cp,       table_seq_pos_min,    table_can_shift,
+    table_state_size,     table_state_get,      table_state_set,    table_tokenize,       table_piece,
+    table_detokenize,     table_is_eog,         table_sampler_open, table_sampler_accept, table_sampler_sample,
+    table_sampler_close,  table_sort,           table_sort_front,   table_order,
 };
 
 // The CPU backend may be a library of its own, so its functions are had from the registry.
@@ -368,6 +392,7 @@ llama_model *llamad_vocab_open(const char *path, const llama_model_kv_override *
 
 void llamad_model_close(llama_model *model) {
     vocabulary_remove(model);
+    llamad_adapters_forget();
     llama_model_free(model);
 }
 
@@ -382,12 +407,12 @@ llamad_context *llamad_context_open(llama_model *model, llama_context_params par
     last_error[0] = 0;
     return guarded<llamad_context *>(nullptr, [&]() -> llamad_context * {
         llama_context *ctx = llama_init_from_model(model, params);
-        return ctx ? new llamad_context{model, params, ctx, {}} : nullptr;
+        return ctx ? new llamad_context{model, params, ctx, {}, {}, {}} : nullptr;
     });
 }
 
 void llamad_context_close(llamad_context *ctx) {
-    if (ctx->ctx) llama_free(ctx->ctx);
+    free_context(ctx);
     auto pool_free = cpu_function<decltype(ggml_threadpool_free) *>("ggml_threadpool_free");
     for (ggml_threadpool *pool : ctx->pools) {
         if (pool && pool_free) pool_free(pool);
@@ -403,6 +428,15 @@ int32_t llamad_context_pools(llamad_context *ctx, ggml_threadpool_params *decode
     if (!ctx->pools[0] || (batch && !ctx->pools[1])) return -1;
     llama_attach_threadpool(ctx->ctx, ctx->pools[0], ctx->pools[1]);
     return 0;
+}
+
+int32_t llamad_context_control(llamad_context *ctx, const float *rows, int32_t n_rows, int32_t first, int32_t last) {
+    ctx->control_layers[0] = first;
+    ctx->control_layers[1] = last;
+    return guarded<int32_t>(LLAMAD_E_THROWN, [&] {
+        ctx->control.assign(rows, rows + static_cast<size_t>(n_rows) * llama_model_n_embd(ctx->model));
+        return set_control(ctx);
+    });
 }
 
 int32_t llamad_has_openmp(void) { return omp_set_num_threads != nullptr; }

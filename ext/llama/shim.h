@@ -5,6 +5,7 @@
 #ifndef LLAMAD_SHIM_H
 #define LLAMAD_SHIM_H
 
+#include "adapters.h"
 #include "llama.h"
 #include "media.h"
 #include "mtmd.h"
@@ -40,6 +41,9 @@ int32_t llamad_context_rebuild(llamad_context *ctx); /* 0, or there is no contex
  * pool). Each must have the threads that the context's parameters name: ggml reads beyond a smaller one. 0 or -1. */
 int32_t llamad_context_pools(llamad_context *ctx, struct ggml_threadpool_params *decode,
                              struct ggml_threadpool_params *batch);
+/* A control vector: rows of n_embd floats, one for each layer from the second on, added to the layers from `first` to
+ * `last`. A rebuilt context has it too. 0 or an error. */
+int32_t llamad_context_control(llamad_context *ctx, const float *rows, int32_t n_rows, int32_t first, int32_t last);
 int32_t llamad_has_openmp(void); /* whose threads know no polling */
 
 /* Vectors (embed.cpp). A context with embeddings on, one thread. */
@@ -51,6 +55,8 @@ int32_t llamad_has_openmp(void); /* whose threads know no polling */
  * takes a row of n_row floats for each text, or for each token where the context does not pool. */
 int32_t llamad_embed(llamad_context *ctx, const int32_t *tokens, const int32_t *lengths, int32_t n_texts, int32_t n_row,
                      float *out);
+/* What the next texts are computed with. 0, or an error. */
+int32_t llamad_embed_with(llamad_context *ctx, const llamad_adapter_use *uses, int32_t n);
 
 /* What a GGUF file tells before it is loaded (gguf.cpp). */
 /* Whether it holds a tensor of this name: 1, 0, or -1 where it cannot be told. */

@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define LLAMAD_TABLE_VERSION 8
+#define LLAMAD_TABLE_VERSION 9
 
 /* decode(): llama.cpp's own codes are 0 (done), 1 (no room), 2 (aborted) and negative ones. */
 #define LLAMAD_E_THROWN (-1000) /* a C++ exception was caught; llamad_last_error() has its text */
@@ -49,6 +49,11 @@ typedef struct llamad_tokenize_limits {
     const int32_t *is_stopped; /* another thread makes it 1 when nobody wants the tokens any more; may be NULL */
     int32_t n_tokens_max;      /* with more of them the text is of no use; 0: any number */
 } llamad_tokenize_limits;
+
+typedef struct llamad_adapter_use {
+    int32_t id;
+    float scale;
+} llamad_adapter_use;
 
 typedef struct llamad_bias {
     int32_t token;
@@ -123,6 +128,10 @@ typedef struct llamad_table {
     float *(*logits)(void *ctx, int32_t i_batch); /* waits for the device; NULL if that token had no output */
     float *(*rows)(void *ctx);                    /* likewise: the rows of all outputs, in the batch's order; or NULL */
     int32_t (*rebuild)(void *ctx);                /* a new context with the same parameters; 0 or an error */
+    /* What the next decodes compute with: adapters by their numbers (adapters.h), each with a scale. 0 or an error. The
+     * same ones again cost nothing, others a new graph. */
+    int32_t (*set_adapters)(void *ctx, const llamad_adapter_use *uses, int32_t n);
+    void (*close_adapter)(void *ctx, int32_t id); /* between two decodes */
 
     /* The memory of that context. Positions below 0 mean "from the start" / "to the end". */
     int32_t (*seq_rm)(void *ctx, int32_t seq, int32_t p0, int32_t p1); /* 1 done, 0 refused: nothing changed */

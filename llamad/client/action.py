@@ -5,6 +5,8 @@ Made and read on the event loop. Must not know HTTP or JSON.
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import msgspec
 
 from llamad.protocol.blobs import Blob
@@ -16,6 +18,10 @@ RESULT_NO_ROOM, RESULT_OUTSIDE, RESULT_CANNOT, RESULT_FAILED, RESULT_NOT_YOURS, 
 RESULT_ROWS = 10
 
 
+# The adapter sets that computed a sequence, as in ext/llamad/protocol/adapter_span.pxd: set, base, n_base.
+Span: TypeAlias = tuple[int, int, int]
+
+
 class Action(msgspec.Struct, frozen=True):
     kind: int
     slot: int
@@ -25,6 +31,7 @@ class Action(msgspec.Struct, frozen=True):
     n_tokens: int = 0  # of a state to restore
     n_keep: int = 0
     n_discard: int = 0
+    adapters: Span = (0, 0, 0)  # of a state to restore
 
 
 class Acted(msgspec.Struct, frozen=True):
@@ -35,3 +42,4 @@ class Acted(msgspec.Struct, frozen=True):
     n_bytes: int
     stall_us: int  # how long the engine did nothing else
     n_processed: int
+    adapters: Span = (0, 0, 0)  # that computed what was saved

@@ -280,6 +280,7 @@ class Engine:
                 n_tokens=action.n_tokens,
                 n_keep=action.n_keep,
                 n_discard=action.n_discard,
+                adapters=action.adapters,
             ),
             lambda: self._acted(action_id, Acted(RESULT_FAILED, 0, 0, 0, 0)),
         )

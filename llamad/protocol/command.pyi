@@ -30,6 +30,10 @@ class Command:
         progress: bool = False,
         n_cache_reuse: int = 0,
         runs: bytes = b"",
+        adapters: list[tuple[int, float]] | None = None,
+        base_set: int = 0,
+        n_base: int = 0,
+        n_base_adapters: int = 0,
     ) -> None: ...
 
 def packed_run(blob: int, rows_at: int, grid_at: int, first: int, n_rows: int) -> bytes: ...

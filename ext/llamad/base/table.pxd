@@ -43,6 +43,10 @@ cdef extern from "llama/table.h" nogil:
         int32_t **seq_id
         int8_t *output
 
+    ctypedef struct llamad_adapter_use:
+        int32_t id
+        float scale
+
     ctypedef struct llamad_bias:
         int32_t token
         float bias
@@ -93,6 +97,8 @@ cdef extern from "llama/table.h" nogil:
         float *(*logits)(void *ctx, int32_t i_batch) noexcept nogil
         float *(*rows)(void *ctx) noexcept nogil
         int32_t (*rebuild)(void *ctx) noexcept nogil
+        int32_t (*set_adapters)(void *ctx, const llamad_adapter_use *uses, int32_t n) noexcept nogil
+        void (*close_adapter)(void *ctx, int32_t id) noexcept nogil
         int32_t (*seq_rm)(void *ctx, int32_t seq, int32_t p0, int32_t p1) noexcept nogil
         int32_t (*seq_add)(void *ctx, int32_t seq, int32_t p0, int32_t p1, int32_t delta) noexcept nogil
         int32_t (*seq_div)(void *ctx, int32_t seq, int32_t p0, int32_t p1, int32_t divisor) noexcept nogil

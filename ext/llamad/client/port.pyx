@@ -12,7 +12,7 @@ from llamad.protocol.board cimport SlotView, Stats
 from llamad.protocol.channel cimport Channel, Link
 from llamad.protocol.command cimport Command
 from llamad.protocol.messages cimport (
-    COMMAND_ABORT, COMMAND_ACTION, COMMAND_PAUSE, COMMAND_RESUME, COMMAND_STOP, COMMAND_TASK, EVENT_ACTION,
+    COMMAND_ABORT, COMMAND_ACTION, COMMAND_FORGET, COMMAND_PAUSE, COMMAND_RESUME, COMMAND_STOP, COMMAND_TASK, EVENT_ACTION,
     EVENT_ADMITTED, EVENT_DONE, EVENT_FAILED, EVENT_PROGRESS, EVENT_PROMPT, EVENT_STEP, EVENT_TEXT, ActionCommand,
     ActionEvent, PROBS_MAX, AdmittedEvent, DoneEvent, FailedEvent, ProgressEvent, StepEvent, StepSlot, TaskCommand,
     TaskRef, TextEvent, TokenProb,
@@ -115,7 +115,7 @@ cdef class Port:
         return self._send_ref(COMMAND_RESUME, id)
 
     def act(self, id: int, kind: int, slot: int, blob: int, *, nowait: bool, owner: int = 0, n_bytes: int = 0,
-            n_tokens: int = 0, n_keep: int = 0, n_discard: int = 0) -> bool:
+            n_tokens: int = 0, n_keep: int = 0, n_discard: int = 0, adapters: tuple[int, int, int] = (0, 0, 0)) -> bool:
         """An action on a slot (messages.pxd), answered by exactly one event. Keep the blob until then."""
         cdef ActionCommand *command
         if not 0 <= slot < self.channel.n_slots:
@@ -134,9 +134,14 @@ cdef class Port:
         command.n_tokens = n_tokens
         command.n_keep = n_keep
         command.n_discard = n_discard
+        command.adapters.set, command.adapters.base, command.adapters.n_base = adapters
         ring_commit(&self.channel.commands)
         wake_send(self.channel.command_fd)
         return True
+
+    def forget(self, adapter: int) -> bool:
+        """No task uses the adapter any more, and none will."""
+        return self._send_ref(COMMAND_FORGET, adapter)
 
     def stop(self) -> bool:
         return self._send_ref(COMMAND_STOP, 0)
@@ -291,7 +296,8 @@ cdef tuple _done_event(const DoneEvent *event):
 
 
 cdef tuple _action_event(const ActionEvent *event):
-    return (EVENT_ACTION, event.id, event.result, event.n_tokens, event.n_bytes, event.stall_us, event.n_processed)
+    return (EVENT_ACTION, event.id, event.result, event.n_tokens, event.n_bytes, event.stall_us, event.n_processed,
+            (event.adapters.set, event.adapters.base, event.adapters.n_base))
 
 
 cdef tuple _step_event(const StepEvent *event, uint64_t n):

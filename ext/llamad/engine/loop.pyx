@@ -18,6 +18,7 @@ from llamad.engine.publish cimport publish_counts, publish_rest, publish_turn
 from llamad.engine.sample_step cimport (
     sample_step_alert, sample_step_begin, sample_step_drain, sample_step_end, sample_step_next,
 )
+from llamad.engine.scheduler.adapter_turns cimport turns_choose
 from llamad.engine.scheduler.batch cimport batch_fill, batch_learn, batch_part
 from llamad.engine.scheduler.fillers cimport fillers_remove
 from llamad.engine.scheduler.padding cimport padding_remove
@@ -26,8 +27,9 @@ from llamad.engine.state cimport State
 from llamad.engine.suspension cimport suspension_run
 from llamad.engine.threads.logits_arrival cimport arrival_forget
 from llamad.protocol.messages cimport (
-    COMMAND_ABORT, COMMAND_ACTION, COMMAND_PAUSE, COMMAND_RESUME, COMMAND_STOP, COMMAND_TASK, FAILURE_ABORTED,
-    FAILURE_DECODE, FAILURE_ENGINE, FAILURE_MEMORY, RESULT_ABORTED, RESULT_ENGINE, ActionCommand, TaskCommand, TaskRef,
+    COMMAND_ABORT, COMMAND_ACTION, COMMAND_FORGET, COMMAND_PAUSE, COMMAND_RESUME, COMMAND_STOP, COMMAND_TASK,
+    FAILURE_ABORTED, FAILURE_DECODE, FAILURE_ENGINE, FAILURE_MEMORY, RESULT_ABORTED, RESULT_ENGINE, ActionCommand,
+    TaskCommand, TaskRef,
 )
 from llamad.protocol.ring cimport ring_peek, ring_release
 
@@ -86,6 +88,9 @@ cdef void _take_commands(State *state) noexcept nogil:
             _on_pause(state, (<TaskRef *>payload).id, kind == COMMAND_PAUSE)
         elif kind == COMMAND_ACTION:
             actions_add(state, <const ActionCommand *>payload)
+        elif kind == COMMAND_FORGET:
+            sample_step_drain(state)
+            state.table.close_adapter(state.ctx, <int32_t>(<TaskRef *>payload).id)
         elif kind == COMMAND_STOP:
             state.stopping = 1
         ring_release(&state.channel.commands)
@@ -139,6 +144,7 @@ cdef void _rebuild(State *state, int32_t code) noexcept nogil:
     if state.table.rebuild(state.ctx) != 0:
         state.is_lost = 1
         return
+    state.has_adapters = 0
     slots_forget(&state.slots)
     arrival_forget(&state.arrival)
     state.slots.is_pending = 0
@@ -152,6 +158,19 @@ cdef int32_t _decode_part(State *state, int32_t first, int32_t end) noexcept nog
     for i in range(state.slots.n):
         state.stats.n_busy += state.slots.items[i].task != NULL
     return state.table.decode(state.ctx, &part)
+
+
+cdef int32_t _set_adapters(State *state) noexcept nogil:
+    """Those whose turn it is. 0, or llama.cpp's code."""
+    cdef const Slot *slot = state.plan.turns.slot
+    cdef int32_t n = 0
+    if slot != NULL:
+        n = (slot.task.command.n_base_adapters if slot.n_tokens < slot.adapters.n_base
+             else slot.task.command.n_adapters)
+    if n == 0 and not state.has_adapters:
+        return 0
+    state.has_adapters = n > 0
+    return state.table.set_adapters(state.ctx, slot.task.adapters if n else NULL, n)
 
 
 cdef int32_t _decode(State *state) noexcept nogil:
@@ -223,6 +242,10 @@ cdef void _step(State *state) noexcept nogil:
     cdef int32_t i, code
     cdef Slot *slot
     sample_step_drain(state)
+    code = _set_adapters(state)
+    if code != 0:
+        _rebuild(state, code)
+        return
     if state.plan.media_slot != NULL:
         t_decode = now_us()
         code = media_step_run(state)
@@ -285,6 +308,7 @@ cdef void engine_run(State *state) noexcept nogil:
         n_released = state.n_released
         context_make_room(state)
         checkpointing_run(state)
+        turns_choose(&state.plan.turns, &state.slots, now)
         batch_fill(&state.plan, &state.slots)
         state.plan.plan_us = now_us() - now
         state.stats.plan_us += state.plan.plan_us

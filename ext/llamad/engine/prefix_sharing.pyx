@@ -13,6 +13,7 @@ from llamad.engine.costs.scheduler cimport (
     STATES_US_MAX, WAIT_TOKENS_MIN,
 )
 from llamad.engine.flush cimport flush_pending
+from llamad.protocol.adapter_span cimport span_common
 from llamad.engine.kv.checkpoints cimport list_cut, list_share
 from llamad.engine.kv.chunk_reuse cimport reuse_chunks, reuse_reaches
 from llamad.engine.kv.host_cache cimport (
@@ -50,9 +51,10 @@ cdef int prefix_is_awaited(const Slots *slots, const Task *task) noexcept nogil:
 cdef int32_t _will_hold(const Slots *slots, const Slot *slot, const Task *task) noexcept nogil:
     """How much of the task's prompt a prefilling slot will hold."""
     cdef int32_t n_prompt = slot.n_prefill, n
-    if slot.adapter_set != task.command.adapter_set or not may_use(slot, task.command.owner):
+    if not may_use(slot, task.command.owner):
         return 0
-    n = common_prefix(slot.prefill, task.prompt, min(n_prompt, task.command.n_prompt - 1))
+    n = span_common(&slot.adapters, &task.command.adapters, min(n_prompt, task.command.n_prompt - 1))
+    n = common_prefix(slot.prefill, task.prompt, n)
     n = run_floor(task.prompt, n, task.command.n_prompt)
     # A sliding window has lost what lies more than a compute batch before its end.
     return n if slots.n_swa == 0 or n_prompt - n <= slots.n_swa_spare else 0
@@ -157,9 +159,10 @@ cdef int _is_worth_saving(const State *state, const Slot *slot, int32_t n_keep) 
         return 0
     for i in range(slots.n):
         other = &slots.items[i]
-        if other.id == slot.id or other.adapter_set != slot.adapter_set or not may_use(other, slot.owner):
+        if other.id == slot.id or not may_use(other, slot.owner):
             continue
-        n = common_prefix(slot.tokens, other.tokens, min(slot.n_tokens, other.n_tokens))
+        n = span_common(&slot.adapters, &other.adapters, min(slot.n_tokens, other.n_tokens))
+        n = common_prefix(slot.tokens, other.tokens, n)
         if n == other.n_tokens or (slots.can_share and slots.n_swa == 0):
             n_held = max(n_held, n)
     n_held = max(n_held, cache_holds(&state.cache, slots, slot))

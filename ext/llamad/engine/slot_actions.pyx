@@ -84,6 +84,7 @@ cdef int32_t _save(State *state, Slot *slot, llamad_blob *blob, ActionEvent *eve
     if n_state == 0 or state.table.state_get(state.ctx, slot.id, blob.data + n_head, n_state, 0) != n_state:
         return RESULT_FAILED
     event.n_tokens = slot.n_tokens
+    event.adapters = slot.adapters
     state.stats.n_saves += 1
     return RESULT_DONE
 
@@ -101,7 +102,8 @@ cdef int32_t _restore(State *state, Slot *slot, const llamad_blob *blob, const A
     slot_clear(&state.slots, slot)
     event.n_bytes = command.n_bytes
     event.n_tokens = n_tokens
-    slot.adapter_set = slot.group = 0
+    slot.adapters = command.adapters
+    slot.group = 0
     slot.owner = command.owner
     slot.n_processed = 0
     slot.t_used_us = now_us()

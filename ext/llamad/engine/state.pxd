@@ -50,5 +50,6 @@ ctypedef struct State:
     int32_t tracing
     int32_t stopping
     int32_t is_lost            # the context is gone and could not be made again: the engine ends
+    int32_t has_adapters       # the context computes with some
     int32_t is_dirty           # events were written since the last wake-up
     Stats stats                # published once a turn (publish.pyx)

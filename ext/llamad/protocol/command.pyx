@@ -6,7 +6,7 @@ from libc.string cimport memcpy, memset
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 
 from llamad.protocol.sampling_params cimport Sampling
-from llamad.base.table cimport llamad_bias
+from llamad.base.table cimport llamad_adapter_use, llamad_bias
 from llamad.protocol.messages cimport (
     PROBS_MAX, TASK_CACHE_PROMPT, TASK_CONTEXT_SHIFT, TASK_MARKERS, TASK_POST_PROBS, TASK_PROGRESS, TASK_PROMPT_PROBS,
     TASK_STREAM, RowRun, TaskCommand,
@@ -22,6 +22,18 @@ cdef bytes _packed_bias(list bias):
         one.bias = value
         memcpy(at, &one, sizeof(llamad_bias))
         at += sizeof(llamad_bias)
+    return out
+
+
+cdef bytes _packed_adapters(list adapters):
+    cdef bytes out = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>(len(adapters) * sizeof(llamad_adapter_use)))
+    cdef char *at = PyBytes_AS_STRING(out)
+    cdef llamad_adapter_use one
+    for number, scale in adapters:
+        one.id = number
+        one.scale = scale
+        memcpy(at, &one, sizeof(llamad_adapter_use))
+        at += sizeof(llamad_adapter_use)
     return out
 
 
@@ -42,13 +54,19 @@ cdef class Command:
                   t_max_predict_us: int, stream: bool, cache_prompt: bool, context_shift: bool, group: int = 0,
                   n_indent: int = 0, n_probs: int = 0, post_sampling_probs: bool = False, penalty: bytes | None = None,
                   grammar: int = 0, markers: bool = False, prompt_probs: bool = False,
-                  answer_bytes_max: int = 0, progress: bool = False, n_cache_reuse: int = 0, runs: bytes = b"") -> None:
+                  answer_bytes_max: int = 0, progress: bool = False, n_cache_reuse: int = 0, runs: bytes = b"",
+                  adapters: list[tuple[int, float]] | None = None, base_set: int = 0, n_base: int = 0,
+                  n_base_adapters: int = 0) -> None:
         cdef TaskCommand *head = &self.head
         cdef bytes packed = _packed_stops(stops)
         if not 0 <= n_probs <= PROBS_MAX or (prompt_probs and n_probs == 0):
             raise ValueError("n_probs is outside what the engine has")
         memset(head, 0, sizeof(TaskCommand))
-        head.adapter_set = adapter_set
+        head.adapters.set = adapter_set
+        head.adapters.base = base_set
+        head.adapters.n_base = n_base
+        head.n_adapters = <int32_t>len(adapters or ())
+        head.n_base_adapters = n_base_adapters
         head.group = group
         head.grammar = grammar
         head.t_max_predict_us = t_max_predict_us
@@ -72,7 +90,8 @@ cdef class Command:
         head.n_breakers = <int32_t>(PyBytes_GET_SIZE(breakers) // 4)
         head.n_runs = <int32_t>(PyBytes_GET_SIZE(runs) // <Py_ssize_t>sizeof(RowRun))
         head.sampling = sampling.values
-        self.tail = b"".join((penalty or b"", _packed_bias(bias), breakers, packed, runs))
+        self.tail = b"".join((penalty or b"", _packed_bias(bias), breakers, packed, runs,
+                              _packed_adapters(adapters or [])))
 
 
 def packed_run(blob: int, rows_at: int, grid_at: int, first: int, n_rows: int) -> bytes:

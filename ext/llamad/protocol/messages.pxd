@@ -3,6 +3,7 @@
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 
 from llamad.base.table cimport llamad_sampling
+from llamad.protocol.adapter_span cimport AdapterSpan
 
 cdef enum CommandKind:
     COMMAND_TASK = 1     # TaskCommand
@@ -11,6 +12,7 @@ cdef enum CommandKind:
     COMMAND_RESUME = 4   # TaskRef
     COMMAND_STOP = 5     # the engine thread returns
     COMMAND_ACTION = 6   # ActionCommand
+    COMMAND_FORGET = 7   # TaskRef: the number of an adapter that no task uses any more
 
 cdef enum EventKind:
     EVENT_ADMITTED = 1   # AdmittedEvent
@@ -64,10 +66,10 @@ ctypedef struct RowRun:
 
 # Followed by: prompt int32[n_prompt], what the penalties see instead of it int32[n_penalty], bias llamad_bias[n_bias],
 # DRY's breakers int32[n_breakers] (dry_breakers.pyx), stop strings (int32 length, bytes)[n_stop] in n_stop_bytes,
-# RowRun[n_runs], not aligned, in the prompt's order.
+# RowRun[n_runs], not aligned, in the prompt's order; llamad_adapter_use[n_adapters], likewise.
 ctypedef struct TaskCommand:
     uint64_t id
-    uint64_t adapter_set
+    AdapterSpan adapters
     uint64_t owner             # whose prefixes it may use and leaves its own to; 0: everybody's
     uint64_t client            # who asks: in the queue clients take turns
     uint64_t group             # tasks of one prompt that share its reading; 0: alone
@@ -92,6 +94,8 @@ ctypedef struct TaskCommand:
     int32_t n_stop_bytes
     int32_t n_breakers         # numbers in their table
     int32_t n_runs
+    int32_t n_adapters         # of the set; those of its base come first
+    int32_t n_base_adapters
     llamad_sampling sampling
     char request_id[64]
     char key_name[32]
@@ -126,7 +130,8 @@ ctypedef struct ActionCommand:
     int32_t kind
     int32_t slot
     int32_t nowait
-    int32_t n_tokens           # of a state to restore
+    AdapterSpan adapters       # likewise
+    int32_t n_tokens           # likewise
     int32_t n_keep
     int32_t n_discard
 
@@ -137,6 +142,7 @@ ctypedef struct ActionEvent:
     int32_t result
     int32_t n_tokens           # in the slot, or erased
     int32_t n_processed        # prompt tokens that the slot's last task had to read
+    AdapterSpan adapters       # that computed what the slot holds
 
 ctypedef struct AdmittedEvent:
     uint64_t id

@@ -63,6 +63,13 @@ cdef enum:
     # A wait after decode() that says that a device computes, whatever the flags say. Chosen; see DEVICE_WAIT_PART.
     DEVICE_WAIT_US_MIN = 100
 
+# --- adapters (adapter_turns.pyx) ---------------------------------------------------------------------------------
+
+cdef enum:
+    # How long a task waits at most while others with other adapters have their turns. Chosen: a change of adapters costs
+    # some 15 ms (CPU), so that seven eighths of the time stay for tokens, and a reader hardly sees the gap.
+    ADAPTER_GAP_US = 120000
+
 # --- admission and prefixes (admission.pyx, prefix_sharing.pyx, suspension.pyx, kv/host_cache.pyx) ---------------
 
 cdef enum:

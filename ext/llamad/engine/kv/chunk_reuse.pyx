@@ -23,6 +23,8 @@ cdef int _can_reuse(Slots *slots, const Slot *slot, const Task *task, int32_t n)
     """Whether the memory can move what lies behind the slot's first n tokens. A sliding window must have all of it."""
     if task.command.n_cache_reuse <= 0 or not task.command.flags & TASK_CACHE_PROMPT or n == 0:
         return 0
+    if slot.adapters.set != task.command.adapters.set or slot.adapters.n_base or task.command.adapters.n_base:
+        return 0  # what is moved must be of the adapters that it is moved to
     if slots.group_n > 1 or slots.takes_rows or not slots.can_share or not slots.table.can_shift(slots.ctx):
         return 0
     return slot_n_shared(slots, slot) <= n and (slots.n_swa == 0 or slots.table.seq_pos_min(slots.ctx, slot.id) == 0)

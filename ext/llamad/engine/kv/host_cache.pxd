@@ -1,13 +1,14 @@
 # The prompt cache in host memory: states of slots that were given to another prompt, found again by their tokens.
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
+from llamad.protocol.adapter_span cimport AdapterSpan
 from llamad.engine.kv.checkpoints cimport CheckpointList, Checkpoints
 from llamad.engine.kv.slots cimport Slot, Slots
 from llamad.engine.kv.task_queue cimport Task
 
 ctypedef struct CacheEntry:
     uint64_t id
-    uint64_t adapter_set
+    AdapterSpan adapters
     uint64_t first_hash      # of its first tokens, to pass others quickly; equal ones are compared in full
     uint64_t used            # larger is later
     uint64_t owner

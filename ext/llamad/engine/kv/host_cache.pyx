@@ -10,6 +10,7 @@ from libc.string cimport memcpy, memset
 
 from llamad.base.system cimport now_us
 from llamad.engine.costs.scheduler cimport CACHE_ENTRIES_MAX, CACHE_TOKENS_MIN, RARE_LEARN_RATE
+from llamad.protocol.adapter_span cimport AdapterSpan, span_common
 from llamad.engine.kv.checkpoints cimport list_cut, list_free, list_init, list_reaches, list_share
 from llamad.engine.kv.slots cimport Slot, Slots, common_prefix, slot_clear
 from llamad.engine.kv.task_queue cimport Task
@@ -61,14 +62,17 @@ cdef uint64_t _hash(const int32_t *tokens) noexcept nogil:
     return hash
 
 
-cdef int32_t _common(const CacheEntry *entry, uint64_t hash, uint64_t adapter_set, uint64_t owner,
+cdef int32_t _common(const CacheEntry *entry, uint64_t hash, const AdapterSpan *adapters, uint64_t owner,
                      const int32_t *tokens, int32_t n) noexcept nogil:
-    """How long a prefix the entry shares with these tokens; 0 where it belongs to another owner or adapter set."""
-    if entry.first_hash != hash or entry.adapter_set != adapter_set:
+    """How long a prefix the entry shares with these tokens, computed by the same adapters; 0 where it belongs to another
+    owner."""
+    cdef int32_t n_same
+    if entry.first_hash != hash:
         return 0
     if entry.owner != 0 and entry.owner != owner:
         return 0
-    return run_floor(tokens, common_prefix(<const int32_t *>entry.pages, tokens, min(n, entry.n_tokens)), n)
+    n_same = span_common(&entry.adapters, adapters, min(n, entry.n_tokens))
+    return run_floor(tokens, common_prefix(<const int32_t *>entry.pages, tokens, n_same), n)
 
 
 cdef int32_t cache_find(const Cache *cache, const Slots *slots, const Task *task, uint64_t *id) noexcept nogil:
@@ -83,7 +87,7 @@ cdef int32_t cache_find(const Cache *cache, const Slots *slots, const Task *task
     hash = _hash(task.prompt)
     for i in range(cache.n_entries):
         entry = &cache.entries[i]
-        n = _common(entry, hash, task.command.adapter_set, task.command.owner, task.prompt, n_prompt)
+        n = _common(entry, hash, &task.command.adapters, task.command.owner, task.prompt, n_prompt)
         n = _usable(slots, entry, n)
         if n > n_best:
             n_best = n
@@ -102,7 +106,7 @@ cdef int32_t cache_holds(const Cache *cache, const Slots *slots, const Slot *slo
     hash = _hash(slot.tokens)
     for i in range(cache.n_entries):
         entry = &cache.entries[i]
-        n = _common(entry, hash, slot.adapter_set, slot.owner, slot.tokens, slot.n_tokens)
+        n = _common(entry, hash, &slot.adapters, slot.owner, slot.tokens, slot.n_tokens)
         n_best = max(n_best, _usable(slots, entry, n))
     return n_best
 
@@ -116,7 +120,7 @@ cdef int32_t cache_common(const Cache *cache, const Task *task) noexcept nogil:
         return 0
     hash = _hash(task.prompt)
     for i in range(cache.n_entries):
-        n_best = max(n_best, _common(&cache.entries[i], hash, task.command.adapter_set, task.command.owner,
+        n_best = max(n_best, _common(&cache.entries[i], hash, &task.command.adapters, task.command.owner,
                                      task.prompt, task.command.n_prompt))
     return n_best
 
@@ -182,7 +186,7 @@ cdef void _drop_beginnings(Cache *cache, const Slots *slots, const Slot *slot) n
     while i < cache.n_entries:
         entry = &cache.entries[i]
         if not _is_kept(cache, i) and entry.owner == slot.owner and entry.n_tokens == _common(
-                entry, hash, slot.adapter_set, slot.owner, slot.tokens, slot.n_tokens) and (
+                entry, hash, &slot.adapters, slot.owner, slot.tokens, slot.n_tokens) and (
                 can_cut or list_reaches(&slot.checkpoints, entry.n_tokens) + CACHE_TOKENS_MIN > entry.n_tokens):
             _drop(cache, i)
         else:
@@ -276,7 +280,7 @@ cdef void cache_save(Cache *cache, Slots *slots, const Slot *slot) noexcept nogi
     cache.last_used += 1
     entry.id = cache.last_id
     entry.used = cache.last_used
-    entry.adapter_set = slot.adapter_set
+    entry.adapters = slot.adapters
     entry.first_hash = _hash(slot.tokens)
     entry.owner = slot.owner
     entry.n_tokens = slot.n_tokens
@@ -334,7 +338,7 @@ cdef int cache_restore(Cache *cache, Slots *slots, Slot *slot, uint64_t id) noex
     memcpy(slot.tokens, entry.pages, n_tokens)
     slot.n_tokens = entry.n_tokens
     slot.n_pos = ids_positions(slot.tokens, slot.n_tokens) if slots.takes_rows else slot.n_tokens
-    slot.adapter_set = entry.adapter_set
+    slot.adapters = entry.adapters
     slot.owner = entry.owner
     list_share(cache.checkpoints, &slot.checkpoints, &entry.checkpoints)
     cache.last_used += 1

@@ -3,6 +3,7 @@ from libc.stdint cimport int32_t, int64_t, uint64_t
 
 from llamad.base.table cimport llamad_table
 from llamad.base.thread_pool cimport Job
+from llamad.protocol.adapter_span cimport AdapterSpan
 from llamad.engine.kv.checkpoints cimport CheckpointList, Checkpoints
 from llamad.engine.sampler.logprobs cimport Probs
 from llamad.engine.sampler.sampler cimport Sampler
@@ -51,7 +52,7 @@ ctypedef struct Slot:
     int32_t n_partial        # of its last tokens: rows of a run that is not whole yet
     int32_t n_grouped        # positions below it are grouped (self-extend)
     int32_t n_shared         # in a unified cache: first tokens whose cells another slot may hold as well
-    uint64_t adapter_set
+    AdapterSpan adapters     # that computed it
     uint64_t group           # of the task that filled it
     uint64_t owner           # likewise; 0: everybody's
     uint64_t pending_turn    # when llama.cpp was last asked to write to it at its next decode (slots.pending_turn)
@@ -70,6 +71,8 @@ ctypedef struct Slot:
     int32_t n_looked         # tokens it had when a checkpoint was last considered
     int32_t n_decoded
     int32_t next_token       # sampled, not yet decoded; valid while decoding
+    int64_t t_turn_us        # when its adapters last had their turn,
+    int32_t sits_out         # and whether others have it in this step (adapter_turns.pyx)
     int32_t n_planned        # tokens in this step's batch
     int32_t is_filler        # in this step's batch only to join its neighbours
     int32_t n_chunk          # tokens of its prompt in the decode that prefills,

@@ -15,6 +15,7 @@ from llamad.base.system cimport now_us
 from llamad.base.table cimport llamad_table
 from llamad.engine.kv.task_queue cimport Task
 from llamad.tokenizer.detokenizer cimport text_clear, text_free, text_init
+from llamad.protocol.adapter_span cimport span_common
 from llamad.protocol.messages cimport TASK_CACHE_PROMPT, TASK_POST_PROBS
 from llamad.protocol.row_ids cimport ids_positions, run_floor
 
@@ -100,12 +101,13 @@ cdef int may_use(const Slot *slot, uint64_t owner) noexcept nogil:
 cdef int32_t slot_common(const Slot *slot, const Task *task) noexcept nogil:
     """How much of the prompt the slot holds already, for this task. What was computed with other adapters or for
     another owner is of no use, and a task that wants no prefix cache takes only what its own group has computed."""
-    if slot.adapter_set != task.command.adapter_set or not may_use(slot, task.command.owner):
+    cdef int32_t n
+    if not may_use(slot, task.command.owner):
         return 0
     if not task.command.flags & TASK_CACHE_PROMPT and (task.command.group == 0 or slot.group != task.command.group):
         return 0
-    return run_floor(task.prompt, common_prefix(slot.tokens, task.prompt, min(slot.n_tokens, task.command.n_prompt)),
-                     task.command.n_prompt)
+    n = span_common(&slot.adapters, &task.command.adapters, min(slot.n_tokens, task.command.n_prompt))
+    return run_floor(task.prompt, common_prefix(slot.tokens, task.prompt, n), task.command.n_prompt)
 
 
 cdef int32_t _n_neighbours(const Slots *slots, int32_t i) noexcept nogil:
@@ -238,7 +240,8 @@ cdef void slot_take(Slots *slots, Slot *slot, Task *task) noexcept nogil:
     slot.task = task
     slot.state = SLOT_PREFILLING
     slots.n_reused += <uint64_t>slot.n_cached
-    slot.adapter_set = task.command.adapter_set
+    slot.adapters = task.command.adapters
+    slot.t_turn_us = now_us()
     slot.group = task.command.group
     slot.owner = task.command.owner
     slot.n_decoded = slot.truncated = slot.has_new_line = 0
@@ -326,6 +329,7 @@ cdef int slot_shift(Slots *slots, Slot *slot, int32_t n_keep, int32_t n_discard)
     slot_set_pending(slots, slot)
     slot.n_tokens -= n_discard
     slot.n_pos = slot.n_tokens
+    slot.adapters.n_base -= max(0, min(slot.adapters.n_base - n_keep, n_discard))
     slot.n_shared = min(slot.n_shared, n_keep)
     list_cut(&slots.checkpoints, &slot.checkpoints, n_keep)
     slot.truncated = 1
@@ -354,9 +358,11 @@ cdef void slot_regroup(Slots *slots, Slot *slot) noexcept nogil:
 cdef int32_t slot_until(const Slot *slot) noexcept nogil:
     """How many tokens of its prompt the prefilling slot has before it halts, or has all of them."""
     cdef int32_t i, n = slot.n_prefill
+    if slot.n_tokens < slot.adapters.n_base:
+        n = min(n, slot.adapters.n_base)  # other adapters compute the rest
     for i in range(STOPS_MAX):
         if slot.stops[i] > slot.n_tokens:
-            n = slot.stops[i]
+            n = min(n, slot.stops[i])
             break
     if slot.task.command.n_runs == 0:
         return n

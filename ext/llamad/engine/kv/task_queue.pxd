@@ -1,7 +1,7 @@
 # Tasks as the engine holds them, and the queue of those that wait for a slot.
 from libc.stdint cimport int32_t, uint64_t
 
-from llamad.base.table cimport llamad_bias
+from llamad.base.table cimport llamad_adapter_use, llamad_bias
 from llamad.protocol.messages cimport RowRun, TaskCommand
 
 ctypedef struct Task:
@@ -13,6 +13,7 @@ ctypedef struct Task:
     const char *stops
     const int32_t *breakers
     RowRun *runs               # of rows in the prompt
+    llamad_adapter_use *adapters
     int32_t is_paused
     uint64_t round             # its turn in the queue
     # While it waits for another slot to prefill a prefix of both prompts (prefix_sharing.pyx); held_n is 0 otherwise.

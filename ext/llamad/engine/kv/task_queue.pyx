@@ -4,7 +4,7 @@ from libc.stdint cimport int32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
-from llamad.base.table cimport llamad_bias
+from llamad.base.table cimport llamad_adapter_use, llamad_bias
 from llamad.protocol.blobs cimport blob_find, llamad_blob
 from llamad.protocol.messages cimport RowRun, TaskCommand
 
@@ -17,15 +17,17 @@ cdef Task *task_open(const TaskCommand *command) noexcept nogil:
     cdef size_t n_breakers = <size_t>command.n_breakers * sizeof(int32_t)
     cdef size_t n_payload = n_prompt + n_penalty + n_bias + n_breakers + <size_t>command.n_stop_bytes
     cdef size_t n_runs = <size_t>command.n_runs * sizeof(RowRun)
-    cdef Task *task = <Task *>malloc(sizeof(Task) + n_runs + n_payload)
+    cdef size_t n_adapters = <size_t>command.n_adapters * sizeof(llamad_adapter_use)
+    cdef Task *task = <Task *>malloc(sizeof(Task) + n_runs + n_adapters + n_payload)
     cdef char *payload
     if task == NULL:
         return NULL
     memcpy(&task.command, command, sizeof(TaskCommand))
     task.runs = <RowRun *>(task + 1)
-    payload = <char *>task.runs + n_runs
+    task.adapters = <llamad_adapter_use *>(<char *>task.runs + n_runs)
+    payload = <char *>task.adapters + n_adapters
     memcpy(payload, command + 1, n_payload)
-    memcpy(task.runs, <const char *>(command + 1) + n_payload, n_runs)
+    memcpy(task.runs, <const char *>(command + 1) + n_payload, n_runs + n_adapters)
     task.prompt = <const int32_t *>payload
     task.penalty = task.prompt
     task.n_penalty = command.n_prompt

@@ -76,7 +76,7 @@ cdef Slot *_next_prefill(Slots *slots, uint64_t after) noexcept nogil:
     cdef int32_t i
     for i in range(slots.n):
         slot = &slots.items[i]
-        if slot.state == SLOT_PREFILLING and slot.task.command.id > after:
+        if slot.state == SLOT_PREFILLING and not slot.sits_out and slot.task.command.id > after:
             if best == NULL or slot.task.command.id < best.task.command.id:
                 best = slot
     return best
@@ -278,6 +278,9 @@ cdef void batch_fill(Plan *plan, Slots *slots) noexcept nogil:
     for i in range(slots.n):
         slot = &slots.items[i]
         slot.i_output = -1
+        slot.n_planned = 0
+        if slot.sits_out:
+            continue
         slot.n_planned = slot.state == SLOT_DECODING and not slot.task.is_paused and not load_int(&slot.deferral)
         plan.n_decoding += slot.n_planned
         plan.n_deferred += load_int(&slot.deferral) != 0
@@ -320,6 +323,8 @@ cdef void _learn_best(Plan *plan, double cost) noexcept nogil:
 cdef void batch_learn(Plan *plan, int64_t decode_us, int64_t wait_us) noexcept nogil:
     """What the step just decoded cost; wait_us of it after decode() had returned."""
     cdef double cost, rate
+    if plan.turns.is_new:
+        return  # another graph was built
     if plan.has_device:
         prefill_gpu_learn(plan, decode_us)
     else:

@@ -5,6 +5,7 @@ from libc.stdint cimport int8_t, int32_t, int64_t
 from llamad.base.table cimport llamad_batch
 from llamad.engine.costs.scheduler cimport DEVICE_WAIT_PART, DEVICE_WAIT_US_MIN
 from llamad.engine.kv.slots cimport SLOT_DECODING, Slot
+from llamad.engine.scheduler.adapter_turns cimport AdapterTurns
 
 cdef enum:
     # Prompt tokens of one step that may give their logits: a row of the vocabulary each, for which llama.cpp keeps
@@ -46,6 +47,7 @@ ctypedef struct Plan:
     int32_t n_decoded_last   # decoding slots of that step
 
     # Of this step.
+    AdapterTurns turns
     int32_t budget
     int32_t n_decoding
     int32_t n_stalled        # decoding slots that sit this step out for prefill

@@ -7,8 +7,8 @@ from libc.string cimport memchr, memcpy, memset
 
 from llamad.base.system cimport load_int, load_time, now_us, sleep_us, store_int, store_time
 from llamad.base.table cimport (
-    LLAMAD_TABLE_VERSION, llamad_batch, llamad_bias, llamad_candidate, llamad_rows, llamad_sampling, llamad_table,
-    llamad_tokenize_limits,
+    LLAMAD_TABLE_VERSION, llamad_adapter_use, llamad_batch, llamad_bias, llamad_candidate, llamad_rows,
+    llamad_sampling, llamad_table, llamad_tokenize_limits,
 )
 from llamad.engine.testing.fake_graphs cimport fake_graphs
 from llamad.engine.testing.fake_memory cimport (
@@ -79,7 +79,7 @@ cdef int32_t _decode(void *ctx, const llamad_batch *batch) noexcept nogil:
         if batch.output[i]:
             seq.n_outputs += 1
             n_rows += 1
-        fake_hold(model, seq, fake_new_cell(batch.pos[i], batch.token[i]))
+        fake_hold(model, seq, fake_new_cell(batch.pos[i], batch.token[i], model.adapters))
         if batch.output[i]:
             seq.n_told = seq.n_held
     for i in range(FAKE_SEQS_MAX):
@@ -102,7 +102,8 @@ cdef int32_t _decode_rows(void *ctx, const llamad_rows *rows) noexcept nogil:
         store_int(&model.fail_code, 0)
         return code
     for i in range(rows.n):
-        fake_hold(model, seq, fake_new_cell(rows.pos + (rows.grid[i] if rows.grid != NULL else i), FAKE_ROW))
+        fake_hold(model, seq, fake_new_cell(rows.pos + (rows.grid[i] if rows.grid != NULL else i), FAKE_ROW,
+                                            model.adapters))
     return 0
 
 
@@ -166,9 +167,29 @@ cdef int32_t _rebuild(void *ctx) noexcept nogil:
         model.n_rebuild_failures -= 1
         return -1
     model.n_rebuilds += 1
+    model.adapters = 0
     for i in range(FAKE_SEQS_MAX):
         fake_empty(&model.seqs[i])
     return 0
+
+
+cdef int32_t _set_adapters(void *ctx, const llamad_adapter_use *uses, int32_t n) noexcept nogil:
+    """A set is told by the sum of its scales times ten to the power of their numbers."""
+    cdef FakeModel *model = <FakeModel *>ctx
+    cdef float adapters = 0, power
+    cdef int32_t i, _
+    for i in range(n):
+        power = 1
+        for _ in range(uses[i].id):
+            power *= 10
+        adapters += power * uses[i].scale
+    model.n_changes += adapters != model.adapters
+    model.adapters = adapters
+    return 0
+
+
+cdef void _close_adapter(void *ctx, int32_t id) noexcept nogil:
+    (<FakeModel *>ctx).n_closed += 1
 
 
 cdef int32_t _tokenize(const void *vocab, const char *text, int32_t n_text, int32_t *tokens, int32_t n_max,
@@ -279,6 +300,8 @@ _table.decode_rows = _decode_rows
 _table.logits = _logits
 _table.rows = _rows
 _table.rebuild = _rebuild
+_table.set_adapters = _set_adapters
+_table.close_adapter = _close_adapter
 _table.seq_rm = fake_seq_rm
 _table.seq_add = fake_seq_add
 _table.seq_div = fake_seq_div
@@ -438,6 +461,18 @@ cdef class Fake:
         """(position, token) of what a sequence holds, as it was written."""
         return [(self.model.seqs[seq].cells[i].pos, self.model.seqs[seq].cells[i].token)
                 for i in range(self.model.seqs[seq].n_held)]
+
+    def adapters(self, seq: int) -> list[float]:
+        """What computed each token that a sequence holds: the sum of scales times ten to the power of numbers."""
+        return [self.model.seqs[seq].cells[i].adapters for i in range(self.model.seqs[seq].n_held)]
+
+    @property
+    def n_adapter_changes(self) -> int:
+        return self.model.n_changes
+
+    @property
+    def n_adapters_closed(self) -> int:
+        return self.model.n_closed
 
     @property
     def n_copies(self) -> int:

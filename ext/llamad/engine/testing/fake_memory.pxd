@@ -6,7 +6,7 @@ from llamad.engine.testing.fake_model cimport FakeCell, FakeModel, FakeSeq
 cdef int fake_ends_with_row(const FakeSeq *seq) noexcept nogil
 cdef int32_t fake_next_pos(const FakeSeq *seq) noexcept nogil
 cdef void fake_hold(FakeModel *model, FakeSeq *seq, FakeCell *cell) noexcept nogil
-cdef FakeCell *fake_new_cell(int32_t pos, int32_t token) noexcept nogil
+cdef FakeCell *fake_new_cell(int32_t pos, int32_t token, float adapters) noexcept nogil
 cdef void fake_empty(FakeSeq *seq) noexcept nogil
 cdef int32_t fake_seq_rm(void *ctx, int32_t seq_id, int32_t p0, int32_t p1) noexcept nogil
 cdef int32_t fake_seq_add(void *ctx, int32_t seq_id, int32_t p0, int32_t p1, int32_t delta) noexcept nogil

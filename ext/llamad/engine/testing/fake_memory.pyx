@@ -36,10 +36,11 @@ cdef void fake_hold(FakeModel *model, FakeSeq *seq, FakeCell *cell) noexcept nog
     seq.n_held += 1
 
 
-cdef FakeCell *fake_new_cell(int32_t pos, int32_t token) noexcept nogil:
+cdef FakeCell *fake_new_cell(int32_t pos, int32_t token, float adapters) noexcept nogil:
     cdef FakeCell *cell = <FakeCell *>calloc(1, sizeof(FakeCell))
     cell.pos = pos
     cell.token = token
+    cell.adapters = adapters
     return cell
 
 
@@ -128,7 +129,9 @@ cdef int32_t fake_seq_cp(void *ctx, int32_t src, int32_t dst) noexcept nogil:
         model.seqs[dst].is_written_later = 1  # the same cells
     for i in range(model.seqs[src].n_held):
         cell = model.seqs[src].cells[i]
-        fake_hold(model, &model.seqs[dst], cell if model.is_unified else fake_new_cell(cell.pos, cell.token))
+        if not model.is_unified:
+            cell = fake_new_cell(cell.pos, cell.token, cell.adapters)
+        fake_hold(model, &model.seqs[dst], cell)
     return 1
 
 
@@ -141,7 +144,7 @@ cdef int32_t fake_can_shift(void *ctx) noexcept nogil:
     return (<FakeModel *>ctx).can_shift
 
 
-# A state in llama.cpp's own form: one stream, one layer, keys and values of one f32 each, which are the token.
+# A state in llama.cpp's own form: one stream, one layer, keys and values of one f32 each: the token, and the adapters.
 cdef size_t fake_state_size(void *ctx, int32_t seq_id, int32_t partial) noexcept nogil:
     cdef size_t n = <size_t>(<FakeModel *>ctx).seqs[seq_id].n_held
     if partial:
@@ -188,7 +191,7 @@ cdef size_t fake_state_get(void *ctx, int32_t seq_id, uint8_t *data, size_t n, i
     cdef FakeSeq *seq = &model.seqs[seq_id]
     cdef uint8_t *at = data
     cdef float value
-    cdef int32_t _, i
+    cdef int32_t k, i
     if _is_bad(model, seq_id) or n != fake_state_size(ctx, seq_id, partial):
         return 0
     model.bad_calls += seq.is_written_later
@@ -200,10 +203,10 @@ cdef size_t fake_state_get(void *ctx, int32_t seq_id, uint8_t *data, size_t n, i
     for i in range(seq.n_held):
         at = _put(_put(_put(at, <uint32_t>seq.cells[i].pos), 1), <uint32_t>seq_id)
     at = _put(_put(at, 0), 1)
-    for _ in range(2):
+    for k in range(2):
         at = _put(_put(_put(at, 0), 4), 0)
         for i in range(seq.n_held):
-            value = <float>seq.cells[i].token
+            value = <float>seq.cells[i].token if k == 0 else seq.cells[i].adapters
             memcpy(at, &value, 4)
             at += 4
     return n
@@ -214,7 +217,7 @@ cdef size_t fake_state_set(void *ctx, int32_t seq_id, const uint8_t *data, size_
     cdef FakeSeq *seq = &model.seqs[seq_id]
     cdef uint32_t n_cells = 0
     cdef int32_t pos = 0
-    cdef float value = 0
+    cdef float value = 0, adapters = 0
     cdef uint32_t i
     if _is_bad(model, seq_id) or load_int(&model.fail_state):
         store_int(&model.fail_state, 0)
@@ -230,5 +233,6 @@ cdef size_t fake_state_set(void *ctx, int32_t seq_id, const uint8_t *data, size_
     for i in range(n_cells):
         memcpy(&pos, data + 16 + 12 * i, 4)
         memcpy(&value, data + 36 + 12 * n_cells + 4 * i, 4)
-        fake_hold(model, seq, fake_new_cell(pos, <int32_t>value))
+        memcpy(&adapters, data + 48 + 16 * n_cells + 4 * i, 4)
+        fake_hold(model, seq, fake_new_cell(pos, <int32_t>value, adapters))
     return n

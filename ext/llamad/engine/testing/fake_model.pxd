@@ -9,6 +9,7 @@ cdef enum:
 ctypedef struct FakeCell:
     int32_t pos
     int32_t token
+    float adapters             # that computed it (_set_adapters)
     int32_t n_seqs             # sequences that hold it; more than one in a unified cache only
 
 ctypedef struct FakeSeq:
@@ -35,10 +36,13 @@ ctypedef struct FakeModel:
     int32_t can_cut            # recurrent memories cannot
     int64_t device_us          # and how long after it the logits are there
     int64_t t_ready_us
+    float adapters             # what the next decodes compute with; 0: none
+    uint64_t n_changes         # of them
     uint64_t n_decodes
     uint64_t n_graphs
     uint64_t n_silent        # decodes without any output
     uint64_t n_rebuilds
+    uint64_t n_closed          # adapters
     uint64_t n_copies
     int32_t n_held_max         # tokens of all sequences after a decode, at most
     int32_t n_samplers         # open ones: a leak shows here

@@ -1,0 +1,72 @@
+# Owns: the turns of adapter sets. Runs on the engine thread, before each step. A decode computes with one set, and
+# another set makes llama.cpp build its graph anew, which takes as long as several tokens. So tasks with the same set
+# decode together, and a turn is as long as the others can wait for theirs.
+from libc.stdint cimport int32_t, int64_t
+
+from llamad.base.system cimport load_int
+from llamad.engine.costs.scheduler cimport ADAPTER_GAP_US
+from llamad.protocol.adapter_span cimport span_at
+from llamad.engine.kv.slots cimport SLOT_DECODING, SLOT_PREFILLING, Slot, Slots
+
+
+cdef int _has_work(const Slot *slot) noexcept nogil:
+    if slot.state == SLOT_PREFILLING:
+        return 1
+    return slot.state == SLOT_DECODING and not slot.task.is_paused and not load_int(&slot.deferral)
+
+
+cdef int _is_first(const Slots *slots, int32_t i) noexcept nogil:
+    """Whether no slot before it wants the same set."""
+    cdef int32_t k
+    for k in range(i):
+        if _has_work(&slots.items[k]) and (
+                span_at(&slots.items[k].adapters, slots.items[k].n_tokens)
+                == span_at(&slots.items[i].adapters, slots.items[i].n_tokens)):
+            return 0
+    return 1
+
+
+cdef int32_t _n_waiting(const AdapterTurns *turns, const Slots *slots) noexcept nogil:
+    """How many other sets are wanted."""
+    cdef const Slot *slot
+    cdef int32_t i, n = 0
+    for i in range(slots.n):
+        slot = &slots.items[i]
+        if _has_work(slot) and span_at(&slot.adapters, slot.n_tokens) != turns.set and _is_first(slots, i):
+            n += 1
+    return n
+
+
+cdef void _look(AdapterTurns *turns, Slots *slots, Slot **oldest) noexcept nogil:
+    """Who wants the present set, and who has waited longest for another."""
+    cdef Slot *slot
+    cdef int32_t i
+    turns.slot = oldest[0] = NULL
+    for i in range(slots.n):
+        slot = &slots.items[i]
+        if not _has_work(slot):
+            continue
+        if span_at(&slot.adapters, slot.n_tokens) == turns.set:
+            turns.slot = slot
+        elif oldest[0] == NULL or slot.t_turn_us < oldest[0].t_turn_us:
+            oldest[0] = slot
+
+
+cdef void turns_choose(AdapterTurns *turns, Slots *slots, int64_t now) noexcept nogil:
+    """Slots whose turn it is not sit the step out (slot.sits_out)."""
+    cdef Slot *oldest
+    cdef Slot *slot
+    cdef int32_t i
+    turns.is_new = 0
+    _look(turns, slots, &oldest)
+    if oldest != NULL and (turns.slot == NULL
+                           or now - turns.t_begin_us >= ADAPTER_GAP_US // _n_waiting(turns, slots)):
+        turns.set = span_at(&oldest.adapters, oldest.n_tokens)
+        turns.slot = oldest
+        turns.t_begin_us = now
+        turns.is_new = 1
+    for i in range(slots.n):
+        slot = &slots.items[i]
+        slot.sits_out = oldest != NULL and span_at(&slot.adapters, slot.n_tokens) != turns.set
+        if not slot.sits_out:
+            slot.t_turn_us = now

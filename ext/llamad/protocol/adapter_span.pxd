@@ -1,0 +1,25 @@
+# By which adapters a sequence was computed. Sets have numbers, equal for equal adapters and scales; 0: none.
+#
+# An activated adapter (aLoRA) begins in the middle: what comes before its invocation is computed as if it were not there,
+# and serves those who do not use it.
+from libc.stdint cimport int32_t, uint64_t
+
+ctypedef struct AdapterSpan:
+    uint64_t base            # the set of the first n_base tokens,
+    uint64_t set             # and of all others
+    int32_t n_base
+
+
+cdef inline uint64_t span_at(const AdapterSpan *span, int32_t i) noexcept nogil:
+    """The set that computes token i."""
+    return span.base if i < span.n_base else span.set
+
+
+cdef inline int32_t span_common(const AdapterSpan *a, const AdapterSpan *b, int32_t n) noexcept nogil:
+    """How many of the first n tokens both compute by the same adapters, from the beginning on."""
+    cdef int32_t first = min(a.n_base, b.n_base), last = max(a.n_base, b.n_base)
+    if span_at(a, 0) != span_at(b, 0):
+        return 0
+    if first < last and span_at(a, first) != span_at(b, first):
+        return min(n, first)
+    return n if span_at(a, last) == span_at(b, last) else min(n, last)
