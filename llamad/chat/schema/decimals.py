@@ -202,3 +202,39 @@ def multiples(rules: Rules, step: int) -> Expr:
         more = after(remainder, 0)
         rules.define(names[remainder], alt([more, end]) if remainder == 0 else more)
     return start
+
+
+def fractional(rules: Rules, units: int, n_places: int) -> Expr:
+    """The multiples of `units` / 10^`n_places` above 0: the whole part's remainder decides what may follow the point."""
+    scale = 10**n_places
+    names: dict[int, str] = {}
+    waiting: list[int] = []
+
+    def fraction(remainder: int) -> Expr:
+        first = -remainder * scale % units
+        return alt(_places(found, n_places) for found in range(first or units, scale, units))
+
+    def after(remainder: int, first: int) -> Expr:
+        ways: dict[int, list[int]] = {}
+        for digit in range(first, 10):
+            ways.setdefault((remainder * 10 + digit) % units, []).append(digit)
+        return alt(seq(digits(found), named(to)) for to, found in ways.items())
+
+    def named(remainder: int) -> Expr:
+        if remainder not in names:
+            names[remainder] = rules.reserve("multiple-of-fraction")
+            waiting.append(remainder)
+        return Reference(names[remainder])
+
+    start = alt([after(0, 1), seq(Literal("0"), fraction(0))])
+    while waiting:
+        remainder = waiting.pop()
+        whole = opt(_places(0, n_places)) if remainder * scale % units == 0 else NEVER
+        rules.define(names[remainder], alt([after(remainder, 0), whole, fraction(remainder)]))
+    return start
+
+
+def _places(value: int, n_places: int) -> Expr:
+    """The point and its digits; zeros may be left out at the end."""
+    text = f"{value:0{n_places}}".rstrip("0") or "0"
+    return seq(Literal("." + text), rep(Literal("0"), 0, n_places - len(text)))

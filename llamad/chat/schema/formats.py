@@ -16,7 +16,8 @@ _DAYS = "|".join(
 )
 _DATE = f"(?:{_YEAR}-(?:{_DAYS})|{_LEAP}-02-29)"
 _HOUR = "(?:[01][0-9]|2[0-3])"
-_TIME = f"{_HOUR}:[0-5][0-9]:[0-5][0-9](?:\\.[0-9]{{1,9}})?(?:Z|[+-]{_HOUR}:[0-5][0-9])"
+_CLOCK = f"{_HOUR}:[0-5][0-9]:[0-5][0-9](?:\\.[0-9]{{1,9}})?"
+_TIME = f"{_CLOCK}(?:Z|[+-]{_HOUR}:[0-5][0-9])"
 _HEX = "[0-9a-fA-F]"
 
 _OCTET = "(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
@@ -32,6 +33,13 @@ _IPV6 = "|".join(
         f"(?:(?:{_H16}:){{0,6}}{_H16})?::",
     ]
 )
+_BITS32 = "(?:3[0-2]|[12]?[0-9])"
+_BITS128 = "(?:12[0-8]|1[01][0-9]|[1-9]?[0-9])"
+_NETWORK4 = "(?:{})".format(
+    "|".join(f"(?:{_OCTET}\\.){{{n}}}{_OCTET}(?:\\.0){{{3 - n}}}/{8 * n + 8}" for n in range(4))
+)
+_B64 = "[a-zA-Z0-9+/]"
+_BASE64 = f"(?:{_B64}{{4}})*(?:{_B64}[AQgw]==|{_B64}{{2}}[AEIMQUYcgkosw048]=)?"
 # Names of up to eight labels of 30 characters, which no limit of a whole name is below.
 _LABEL = "[a-zA-Z0-9](?:[a-zA-Z0-9-]{0,28}[a-zA-Z0-9])?"
 _LAST_LABEL = "[a-zA-Z](?:[a-zA-Z0-9-]{0,28}[a-zA-Z0-9])?"
@@ -62,11 +70,48 @@ PATTERNS = {
     "ipv4": f"^{_IPV4}$",
     "ipv6": f"^(?:{_IPV6})$",
     "uri": f"^{_URI}$",
+    "url": f"^{_URI}$",
+    "uri-reference": f"^{_URI}$",
+    "iri": f"^{_URI}$",
     "json-pointer": "^(?:/(?:[^~/]|~[01])*)*$",
+    # Of Zod; the ids as they are made, whatever longer ones a validator would take.
+    "base64": f"^{_BASE64}$",
+    "byte": f"^{_BASE64}$",
+    "base64url": "^(?:[a-zA-Z0-9_-]{4})*$",
+    "cidrv4": f"^{_IPV4}/{_BITS32}$",
+    "cidrv6": f"^(?:{_IPV6})/{_BITS128}$",
+    "e164": "^\\+[1-9][0-9]{6,14}$",
+    "cuid": "^c[0-9a-z]{24}$",
+    "cuid2": "^[a-z][0-9a-z]{23}$",
+    "ksuid": "^[0-9a-zA-Z]{27}$",
+    "nanoid": "^[a-zA-Z0-9_-]{21}$",
+    "ulid": "^[0-7][0-9A-HJKMNP-TV-Z]{25}$",
+    "xid": "^[0-9a-v]{20}$",
+    # Of Pydantic; networks whose host bits are all 0, as its types want them.
+    "ipvanyaddress": f"^(?:{_IPV4}|{_IPV6})$",
+    "ipv4interface": f"^{_IPV4}/{_BITS32}$",
+    "ipv6interface": f"^(?:{_IPV6})/{_BITS128}$",
+    "ipvanyinterface": f"^(?:{_IPV4}/{_BITS32}|(?:{_IPV6})/{_BITS128})$",
+    "ipv4network": f"^{_NETWORK4}$",
+    "ipv6network": f"^(?:{_IPV6})/128$",
+    "ipvanynetwork": f"^(?:{_NETWORK4}|(?:{_IPV6})/128)$",
 }
 
+# What a format means beside a `pattern`, where it is wider: Zod's times have no offset.
+BESIDE_PATTERN = {**PATTERNS, "time": f"^(?:{_TIME}|{_HOUR}:[0-5][0-9]|{_CLOCK})$"}
+
 # Those whose automata are large: shorter as they are written.
-WRITTEN = ("email", "hostname", "ipv6")
+WRITTEN = (
+    "email",
+    "hostname",
+    "ipv6",
+    "cidrv6",
+    "ipvanyaddress",
+    "ipv6interface",
+    "ipvanyinterface",
+    "ipv6network",
+    "ipvanynetwork",
+)
 
 # Formats that every string has: they are about how it is shown or meant.
 ANY_TEXT = frozenset({"password", "binary", "path", "file-path", "directory-path"})
@@ -74,7 +119,3 @@ ANY_TEXT = frozenset({"password", "binary", "path", "file-path", "directory-path
 # OpenAPI's formats of numbers: a range of integers, or nothing for a grammar to enforce.
 INTEGERS = {"int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1)}
 NUMBERS = frozenset({"float", "double", "int32", "int64"})
-
-# How libraries write a decimal number (Pydantic does): "not only signs and points" ahead of the pattern proper.
-DECIMAL_AHEAD = "^(?!^[-+.]*$)"
-DECIMAL_NEVER = "^[-+.]*$"

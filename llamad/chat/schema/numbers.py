@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from fractions import Fraction
 
 from llamad.chat.schema.constants import of_values
-from llamad.chat.schema.decimals import DIGIT, FIRST, Bound, decimals, multiples, natural, places
+from llamad.chat.schema.decimals import DIGIT, FIRST, Bound, decimals, fractional, multiples, natural, places
 from llamad.chat.schema.document import Node
 from llamad.chat.schema.errors import Report
 from llamad.chat.schema.expressions import NEVER, Chars, Expr, Literal, alt, normal, opt, rep, seq
@@ -20,6 +20,7 @@ from llamad.chat.schema.rules import Rules
 MOST_DIGITS = 60
 MOST_REMAINDERS = 128  # of a divisor, without the zeros at its end
 MOST_MULTIPLES = 1000  # that are listed
+MOST_PLACES = 3  # of a fraction whose multiples are not listed
 
 
 def exact(value: int | float) -> Fraction:
@@ -103,9 +104,12 @@ def _shown(step: int) -> str:
 def number(rules: Rules, report: Report, owns: Iterable[Node]) -> Expr:
     low: Bound | None = None
     high: Bound | None = None
-    most: int | None = None
+    step: Fraction | None = None
+    at = ""
     for node in owns:
-        most = _decimal_places(report, node, most)
+        if "multipleOf" in node.value:
+            own_step = exact(node.get("multipleOf"))
+            step, at = own_step if step is None else _lcm(step, own_step), node.pointer
         found_low, low_out, found_high, high_out = bounds(node)
         for keyword, value in (("minimum", found_low), ("maximum", found_high)):
             if value is not None and not _is_short(value):
@@ -121,6 +125,15 @@ def number(rules: Rules, report: Report, owns: Iterable[Node]) -> Expr:
             )
         if _unknown_format(node):
             report.refuse(node.pointer, "format", f'"{node.get("format")}" is not a known format of numbers')
+    most = None
+    if step is not None:
+        most = _decimal_places(step)
+        found = None if most is not None else _steps(rules, report, step, low, high)
+        if found is not None:
+            return found
+        if most is None:
+            about = "only multiples of 0.1, 0.01, …, of integers, or of few digits without bounds can be"
+            report.refuse(at, "multipleOf", f"it cannot be honoured here: {about}")
     if low is not None or high is not None or most is not None:
         return rules.shared("number", decimals(low, high, most))
 
@@ -133,17 +146,53 @@ def number(rules: Rules, report: Report, owns: Iterable[Node]) -> Expr:
     return rules.once("number", make)
 
 
-def _decimal_places(report: Report, node: Node, most: int | None) -> int | None:
-    """`multipleOf` a tenth, a hundredth, …"""
-    if "multipleOf" not in node.value:
-        return most
-    step = exact(node.get("multipleOf"))
+def _decimal_places(step: Fraction) -> int | None:
+    """Of a tenth, a hundredth, …; None: of something else."""
     found = places(step)
-    if step.numerator != 1 or found is None or step.denominator != 10**found or found > MOST_DIGITS:
-        about = "only multiples of 0.1, 0.01, … can be, or of integers"
-        report.refuse(node.pointer, "multipleOf", f"it cannot be honoured for fractions: {about}")
-        return most
-    return found if most is None else min(found, most)
+    is_one = step.numerator == 1 and found is not None and step.denominator == 10**found
+    return found if is_one and found is not None and found <= MOST_DIGITS else None
+
+
+def _lcm(one: Fraction, other: Fraction) -> Fraction:
+    units = math.lcm(one.denominator, other.denominator)
+    return Fraction(math.lcm(int(one * units), int(other * units)), units)
+
+
+def _steps(
+    rules: Rules, report: Report, step: Fraction, low: Bound | None, high: Bound | None
+) -> Expr | None:
+    """The multiples of a fraction; None: they cannot be written. Few are listed; of many the range can only decide the
+    sign."""
+    first = None if low is None else _step_above(step, low)
+    last = None if high is None else -_step_above(step, Bound(-high.value, high.is_out))
+    n = places(step)
+    if n is None or n > MOST_DIGITS:
+        return None
+    if first is not None and last is not None and last - first < MOST_MULTIPLES:
+        listed = [_as_written(step * i) for i in range(first, last + 1)]
+        return of_values(rules, report, listed, "multiple-of-fraction") if listed else NEVER
+    units = int(step * 10**n)
+    if n > MOST_PLACES or units > MOST_REMAINDERS or first not in (None, 0, 1) or last not in (None, 0, -1):
+        return None
+    some = fractional(rules, units, n)
+    options: list[Expr] = []
+    if last is None:
+        options.append(some)
+    if first in (None, 0) and last in (None, 0):
+        options.append(seq(Literal("0"), opt(Literal(".0"))))
+    if first is None:
+        options.append(seq(Literal("-"), some))
+    return alt(options)
+
+
+def _step_above(step: Fraction, low: Bound) -> int:
+    """The first multiple that is not below the bound, in steps."""
+    found = math.ceil(low.value / step)
+    return found + 1 if low.is_out and found * step == low.value else found
+
+
+def _as_written(value: Fraction) -> int | float:
+    return value.numerator if abs(value) >= 2**53 else float(value)
 
 
 def _is_short(value: Fraction) -> bool:

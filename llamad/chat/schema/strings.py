@@ -12,15 +12,15 @@ from functools import cache
 import msgspec
 
 from llamad.chat.schema import automaton as automata
-from llamad.chat.schema import regex
+from llamad.chat.schema import lookahead, regex
 from llamad.chat.schema.automaton import Automaton, TooLarge
 from llamad.chat.schema.charsets import any_char
 from llamad.chat.schema.document import Node
 from llamad.chat.schema.errors import Report, SchemaError
 from llamad.chat.schema.expressions import MOST_REPEATS, NEVER, Expr, rep, seq
-from llamad.chat.schema.formats import ANY_TEXT, DECIMAL_AHEAD, DECIMAL_NEVER, NUMBERS, PATTERNS, WRITTEN
+from llamad.chat.schema.formats import ANY_TEXT, BESIDE_PATTERN, NUMBERS, PATTERNS, WRITTEN
 from llamad.chat.schema.quoted import QUOTE, edges, of_automaton, of_edges
-from llamad.chat.schema.regex import Cat, Malformed, Set, Times, Tree, Unsupported
+from llamad.chat.schema.regex import Cat, Malformed, Or, Set, Times, Tree, Unsupported
 from llamad.chat.schema.rules import Rules
 
 FEW_STATES = 100  # an unanchored pattern with at most this many is written state by state
@@ -73,21 +73,21 @@ class Strings:
                 text.patterns += self.patterns(node.pointer, "pattern", node.get("pattern"))
             known = node.get("format")
             if known in PATTERNS:
-                text.patterns += self.patterns(node.pointer, "format", PATTERNS[known])
+                formats = BESIDE_PATTERN if "pattern" in node.value else PATTERNS
+                text.patterns += self.patterns(node.pointer, "format", formats[known])
             elif known is not None and known not in NUMBERS and known not in ANY_TEXT:
                 listed = ", ".join(PATTERNS)
                 self._report.refuse(node.pointer, "format", f'"{known}" is not known; use {listed}')
         return text
 
     def patterns(self, pointer: str, keyword: str, pattern: str) -> list[Pattern]:
-        """One, or none if it cannot be honoured; two for the one kind of look-ahead that is supported."""
-        if pattern.startswith(DECIMAL_AHEAD):
-            rest = self.patterns(pointer, keyword, "^" + pattern.removeprefix(DECIMAL_AHEAD))
-            return [*rest, Pattern(pointer, keyword, regex.parse(DECIMAL_NEVER), wanted=False)]
+        """One, and one more for each look-ahead at its start; none if it cannot be honoured."""
+        rest, ahead = lookahead.split(pattern)
         try:
-            if pattern not in self._trees:
-                self._report.spend(len(pattern))
-                self._trees[pattern] = regex.parse(pattern)
+            tree = self._tree(rest)
+            if ahead and isinstance(tree, Or):
+                raise Unsupported("a look-ahead in one of several alternatives cannot be honoured")
+            more = [Pattern(pointer, keyword, self._tree(one), wanted) for one, wanted in ahead]
         except Unsupported as error:
             self._report.refuse(pointer, keyword, f"{_shown(pattern)}: {error}")
             return []
@@ -95,7 +95,13 @@ class Strings:
             raise SchemaError(
                 pointer, keyword, f"{_shown(pattern)} is not a regular expression: {error}"
             ) from None
-        return [Pattern(pointer, keyword, self._trees[pattern])]
+        return [Pattern(pointer, keyword, tree), *more]
+
+    def _tree(self, pattern: str) -> Tree:
+        if pattern not in self._trees:
+            self._report.spend(len(pattern))
+            self._trees[pattern] = regex.parse(pattern)
+        return self._trees[pattern]
 
     def expr(self, text: Text, hint: str) -> Expr:
         """The whole JSON string, quotes included."""

@@ -198,6 +198,27 @@ def test_decimal_pattern_of_pydantic(hold: Any) -> None:
     )
 
 
+def test_look_aheads_at_the_start(hold: Any) -> None:
+    """As Zod writes the pattern of an email beside its format."""
+    mail = "^(?!\\.)(?!.*\\.\\.)([a-z.]*)[a-z]@([a-z]+\\.)+[a-z]{2,}$"
+    yes = ["a@b.co", "first.last@mail.example.org"]
+    no = [".a@b.co", "a..b@c.de", "a.@b.co", "A@b.co", "a@b"]
+    hold({"type": "string", "pattern": mail}, yes, no)
+    hold({"type": "string", "pattern": mail, "format": "email"}, yes, no)
+    hold(
+        {"type": "string", "pattern": "^(?=.*[0-9])(?=.*[)a]).{2,3}$"},
+        ["a1", "x)0"],
+        ["a", "ab", "11", "a123"],
+    )
+
+
+def test_a_time_beside_a_pattern_may_have_no_offset(hold: Any) -> None:
+    pattern = "^(?:[01]\\d|2[0-3]):[0-5]\\d(?::[0-5]\\d(?:\\.\\d+)?)?$"
+    hold(
+        {"type": "string", "format": "time", "pattern": pattern}, ["10:30", "10:30:00.5"], ["24:00", "10:30Z"]
+    )
+
+
 def test_calendar(hold: Any) -> None:
     years = [1, 4, 99, 100, 400, 1900, 1999, 2000, 2023, 2024, 2100, 9996, 9999]
     yes, no = (
@@ -331,6 +352,19 @@ def test_ranges_of_decimals_are_exact(bounds: dict[str, Any], places: int | None
         ("json-pointer", ["", "/a/0", "/~0~1"], ["a", "/~2"]),
         ("uuid4", ["00000000-0000-4000-8000-000000000000"], ["00000000-0000-1000-8000-000000000000"]),
         ("password", ["", "a b"], []),
+        ("url", ["https://a.example/b"], ["a"]),
+        ("base64", ["", "aGk=", "aGkh", "aA=="], ["a", "aGk", "aB==", "a-b_"]),
+        ("base64url", ["", "a-b_"], ["aGk=", "a"]),
+        ("cidrv4", ["10.0.0.0/8", "1.2.3.4/32"], ["10.0.0.0", "1.2.3.4/33"]),
+        ("cidrv6", ["2001:db8::/32", "::/128"], ["::", "::/129"]),
+        ("e164", ["+4912345678"], ["4912345678", "+0123456", "+12"]),
+        (
+            "ulid",
+            ["01ARZ3NDEKTSV4RRFFQ69G5FAV"],
+            ["81ARZ3NDEKTSV4RRFFQ69G5FAV", "01ARZ3NDEKTSV4RRFFQ69G5FAU"],
+        ),
+        ("ipvanyaddress", ["1.2.3.4", "::1"], ["1.2.3", "x"]),
+        ("ipvanynetwork", ["10.0.0.0/8", "10.1.2.0/24", "::1/128"], ["10.1.0.0/8", "10.1.2.3/24"]),
     ],
 )
 def test_formats(hold: Any, name: str, yes: list[str], no: list[str]) -> None:
@@ -361,6 +395,20 @@ def test_multiples(hold: Any, bounds: dict[str, Any]) -> None:
         low = bounds.get("minimum", bounds.get("exclusiveMinimum", -math.inf - 1) + 1)
         yes = [n for n in near if n % both == 0 and low <= n <= bounds.get("maximum", math.inf)]
         hold({"type": "integer", "multipleOf": step, **bounds}, yes, [n for n in near if n not in yes])
+
+
+@pytest.mark.parametrize(
+    "bounds", [{}, {"minimum": 0}, {"exclusiveMaximum": 0}, {"minimum": -2, "exclusiveMaximum": 7.5}]
+)
+def test_multiples_of_fractions(hold: Any, bounds: dict[str, Any]) -> None:
+    for step in (0.25, 0.5, 2.5, 0.03, 0.125):
+        low, high = bounds.get("minimum", -math.inf), bounds.get("exclusiveMaximum", math.inf)
+        near = [Fraction(i, 8) for i in range(-100, 101)] + [Fraction(i, 100) for i in range(-60, 61)]
+        yes = [n for n in near if n % Fraction(str(step)) == 0 and low <= n < high]
+        no = [float(n) for n in near if n not in yes]
+        hold({"type": "number", "multipleOf": step, **bounds}, [float(n) for n in yes], no)
+    both = {"type": "number", "multipleOf": 0.5, "allOf": [{"multipleOf": 0.75}]}
+    hold(both, [0, 1.5, -3], [0.5, 0.75, 2])
 
 
 def test_a_number_that_must_be_whole_is_an_integer(hold: Any) -> None:
