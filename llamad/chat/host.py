@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from llamad.chat.parsing import (
+    Delta,
     Format,
     answer_tag,
     detect,
@@ -128,6 +129,11 @@ class ChatHost:
         else:
             is_thought = bool(_thought(last)) and not _text(last.get("content"))
         return "reasoning_content" if is_thought and self.format.reasons else "content"
+
+    def echo(self, last: dict[str, Any], part: str) -> tuple[Delta, ...]:
+        """What continued() says an answer goes on with, as the parser would have found it."""
+        found = (Delta("reasoning", _thought(last)), Delta("content", _text(last.get("content"))))
+        return tuple(one for one in found[: {"reasoning_content": 1, "content": 2}.get(part, 0)] if one.text)
 
     def generation_prompt(self, prompt: str) -> str:
         """The end of a rendered prompt that opens the answer; "" where that is continued."""

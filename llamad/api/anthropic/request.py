@@ -24,7 +24,7 @@ from llamad.options.table import Many
 _MEDIA = ("document", "audio", "video", "file")
 # OpenAI's and llama-server's fields that have another name here, or none.
 _FOREIGN = (
-    "stop n n_cmpl n_predict max_completion_tokens response_format reasoning_format logprobs top_logprobs"
+    "stop echo n n_cmpl n_predict max_completion_tokens response_format reasoning_format logprobs top_logprobs"
     " parallel_tool_calls functions function_call stream_options add_generation_prompt"
     " prompt n_probs post_sampling_probs return_tokens response_fields"
 ).split()

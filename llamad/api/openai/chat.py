@@ -37,6 +37,7 @@ class Answer:
         "calls",
         "chat",
         "content",
+        "echo",
         "frame",
         "logprobs",
         "parser",
@@ -55,6 +56,7 @@ class Answer:
         self.tokens: list[int] = []  # not sent yet; only if requested
         self.role_sent = False
         self.frame: TextFrame | None = None  # of an event with content only
+        self.echo = list(chat.echo)  # not told yet
 
     def take(self, deltas: list[Delta]) -> list[dict[str, Any]]:
         """The deltas in OpenAI's form; also collects the complete message."""
@@ -80,6 +82,10 @@ class Answer:
                 arguments = {"arguments": delta.text}
                 out.append({"tool_calls": [{"index": delta.index, "function": arguments}]})
         return out
+
+    def take_echo(self) -> list[dict[str, Any]]:
+        told, self.echo = self.echo, []
+        return self.take(told)
 
     def message(self) -> dict[str, Any]:
         content = "".join(self.content)
@@ -142,10 +148,13 @@ class ChatDialect:
             choice["tokens"], answer.tokens = answer.tokens, []
         return self._envelope("chat.completion.chunk", [choice])
 
-    def _role(self, part: Part) -> bytes:
-        if self._answer(part).role_sent:
-            return b""
-        return objects.event(part.job, self._role_chunk(part))
+    def _begin(self, part: Part) -> bytes:
+        """The events before the first piece; none if they are sent."""
+        answer = self._answer(part)
+        out = b"" if answer.role_sent else objects.event(part.job, self._role_chunk(part))
+        for delta in answer.take_echo():
+            out += objects.event(part.job, self._chunk(part, delta, None))
+        return out
 
     def _role_chunk(self, part: Part) -> dict[str, Any]:
         self._answer(part).role_sent = True
@@ -175,15 +184,17 @@ class ChatDialect:
         answer = self._answer(part)
         g = part.job.generation
         deltas = answer.parser.feed(piece.data.decode("utf-8", "replace"))
-        is_bare = not (self.chat.logprobs or g.return_tokens or g.timings_per_token or g.response_fields)
+        is_bare = not (
+            answer.echo or self.chat.logprobs or g.return_tokens or g.timings_per_token or g.response_fields
+        )
         if is_bare and answer.role_sent and len(deltas) == 1 and deltas[0].kind == "content":
             text = deltas[0].text
             answer.content.append(text)
             if answer.frame is None:
                 answer.frame = self._content_frame(part)
             return answer.frame.of_text(text)
+        out = self._begin(part)
         self._remember(part, piece)
-        out = self._role(part)
         for delta in answer.take(deltas):
             out += objects.event(
                 part.job, self._chunk(part, delta, None) | objects.piece_timings(part, piece)
@@ -195,7 +206,7 @@ class ChatDialect:
 
     def done(self, part: Part) -> bytes:
         answer = self._answer(part)
-        out = self._role(part)
+        out = self._begin(part)
         for delta in answer.take(answer.parser.finish()):
             out += objects.event(part.job, self._chunk(part, delta, None))
         last = self._chunk(part, {}, self._reason(part, answer))
@@ -216,6 +227,7 @@ class ChatDialect:
         choices = []
         for part in job.parts:
             answer = self._answer(part)
+            answer.take_echo()
             answer.take(answer.parser.feed(part.data().decode("utf-8", "replace")))
             answer.take(answer.parser.finish())
             for piece in part.pieces:

@@ -67,6 +67,7 @@ class Chat(msgspec.Struct):
     is_controlled: bool  # its reasoning may be ended by another request
     starts_in_reasoning: bool  # the prompt has opened it
     is_begun: bool  # the prompt ends in the answer's content
+    echo: tuple[Delta, ...]  # what the answer continues, if it is asked for
 
     @property
     def sent(self) -> Prompt | Built:
@@ -273,6 +274,7 @@ def parse_chat(request: ChatRequest, service: Service, quick: bool = False) -> C
         is_controlled=request.reasoning_control,
         starts_in_reasoning=starts_in_reasoning,
         is_begun=goes_on == "content",
+        echo=host.echo(messages[-1], goes_on) if request.echo else (),
     )
 
 
@@ -358,7 +360,9 @@ def _message(given: Any, i: int, media: Markers | None) -> dict[str, Any]:
         message["content"] = [_part(part, i, media) for part in content]
     elif content is None:
         if message["role"] in ("user", "system", "developer"):
-            raise bad(f'"messages[{i}]" has no "content"')
+            if "content" not in message:
+                raise bad(f'"messages[{i}]" has no "content"')
+            message["content"] = ""
     elif isinstance(content, str):
         if media is not None:
             message["content"] = media.in_text(content, f"messages[{i}].content")

@@ -85,6 +85,7 @@ class ChatRequest(OpenAiRequest, kw_only=True):
     continue_final_message: Annotated[
         bool | str | None, Meta(description='a boolean, "content" or "reasoning_content"')
     ] = None
+    echo: bool = False  # the message that is continued, before what continues it
     reasoning_format: Reasoning | None = None
     reasoning_effort: Effort | None = None
     reasoning_budget_tokens: LastN = LEFT_OUT

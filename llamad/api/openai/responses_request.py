@@ -29,7 +29,7 @@ _INCLUDES = (
 )  # the first has no effect: reasoning is returned in plain text
 # Fields of /v1/chat/completions and llama-server that have another name here, or none.
 _FOREIGN = (
-    "messages n n_cmpl n_predict max_tokens max_completion_tokens response_format functions function_call"
+    "messages echo n n_cmpl n_predict max_tokens max_completion_tokens response_format functions function_call"
     " logprobs add_generation_prompt reasoning_effort n_probs post_sampling_probs return_tokens"
     " response_fields"
 ).split()

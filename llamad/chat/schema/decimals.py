@@ -205,7 +205,7 @@ def multiples(rules: Rules, step: int) -> Expr:
 
 
 def fractional(rules: Rules, units: int, n_places: int) -> Expr:
-    """The multiples of `units` / 10^`n_places` above 0: the whole part's remainder decides what may follow the point."""
+    """The multiples of `units` / 10^`n_places` above 0: the remainder of the whole part decides what may follow it."""
     scale = 10**n_places
     names: dict[int, str] = {}
     waiting: list[int] = []

@@ -238,6 +238,37 @@ def test_prefill(official: openai.OpenAI, client: Any) -> None:
     assert answer == client.complete(prompt, temperature=0, n_predict=8)["content"]
 
 
+def test_echo_of_a_prefilled_turn(client: Any) -> None:
+    body = {
+        "messages": [*SAY, {"role": "assistant", "content": "Hello, dear"}],
+        "max_tokens": 4,
+        "temperature": 0,
+    }
+    new = client.post(PATH, body).json["choices"][0]["message"]["content"]
+    assert not new.startswith("Hello, dear")
+    assert (
+        client.post(PATH, {**body, "echo": True}).json["choices"][0]["message"]["content"]
+        == "Hello, dear" + new
+    )
+    for more in ({}, {"return_progress": True}):
+        sent = client.post(PATH, {**body, "stream": True, "echo": True, **more}).body.split(b"\n\n")[:-2]
+        deltas = [json.loads(event[6:])["choices"][0]["delta"].get("content") or "" for event in sent]
+        assert "".join(deltas) == "Hello, dear" + new
+    unprefilled = client.post(PATH, {**body, "messages": SAY, "echo": True}).json
+    assert "Say hello" not in unprefilled["choices"][0]["message"]["content"]
+
+
+def test_null_content_is_an_empty_one(client: Any) -> None:
+    for role in ("user", "system"):
+        null, empty = (
+            client.post("/apply-template", {"messages": [{"role": role, "content": content}, *SAY]}).json[
+                "prompt"
+            ]
+            for content in (None, "")
+        )
+        assert null == empty
+
+
 def test_apply_template(client: Any) -> None:
     def prompt(**body: Any) -> str:
         answer = client.post("/apply-template", body)
