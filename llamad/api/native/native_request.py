@@ -11,6 +11,7 @@ from typing import Annotated, Any, ClassVar
 import msgspec
 from msgspec import Meta
 
+from llamad.api.request import checks
 from llamad.api.request.errors import bad
 from llamad.api.request.hosted import NATIVE, Hosted
 from llamad.api.request.parse import GenerationRequest, StreamOptions
@@ -23,7 +24,7 @@ class NativeRequest(GenerationRequest, kw_only=True):
     HOSTED: ClassVar[Hosted] = NATIVE
 
     max_completion_tokens: Length = LEFT_OUT
-    logprobs: Annotated[int, Meta(ge=0, le=INT32_MAX)] = 0
+    logprobs: Annotated[int | float | bool, Meta(description="an integer or a boolean")] = 0
     stream_options: StreamOptions | None = None
     reasoning_budget_tokens: LastN = LEFT_OUT
     image_data: list[Any] = msgspec.field(default_factory=list)
@@ -34,8 +35,13 @@ class NativeRequest(GenerationRequest, kw_only=True):
                 '"reasoning_budget_tokens" needs a chat, whose template says what reasoning is; use'
                 " /v1/chat/completions"
             )
-        self.n_probs = self.n_probs or self.logprobs
+        self.n_probs = self.n_probs or _many(self.logprobs)
 
     @property
     def include_usage(self) -> bool:
         return self.stream_options is not None and self.stream_options.include_usage
+
+
+def _many(logprobs: float) -> int:
+    """How many tokens to tell: a number, as in OpenAI's completions, or one if it is true, as in its chats."""
+    return int(logprobs) if isinstance(logprobs, bool) else checks.whole("logprobs", logprobs, 0, INT32_MAX)

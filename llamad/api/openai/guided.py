@@ -21,7 +21,7 @@ Schema = Annotated[
 ]
 
 
-class StructuredOutputs(Struct):
+class StructuredOutputs(Struct, forbid_unknown_fields=True):
     json: Schema = None
     regex: str | None = None
     choice: tuple[str, ...] = ()

@@ -79,6 +79,8 @@ def _read(type: type[T], fields: Mapping[str, Field], body: dict[str, Any], hook
         field = fields.get(name)
         if field is not None and value is not None:
             values[name] = _value(field, value, hook)
+        elif value is not None and type.__struct_config__.forbid_unknown_fields:
+            raise bad(f'"{name}" is not known; use {", ".join(fields)}')
     for name, field in fields.items():
         if field.default is msgspec.NODEFAULT and name not in values:
             raise bad(f'"{name}" is required')

@@ -26,16 +26,18 @@ _STRANGE = re.compile(
 
 class Hosted(msgspec.Struct, frozen=True):
     """What one dialect leaves out. A field's values, or types of values, that ask for nothing are not named; neither
-    is an empty one. A type of tools that is not `served`, new ones too, is some service's own."""
+    is an empty one, but of those in `even_empty`. A type of tools that is not `served`, new ones too, is some service's
+    own."""
 
     fields: Mapping[str, tuple[object, ...]] = msgspec.field(default_factory=dict)
+    even_empty: tuple[str, ...] = ()
     served: tuple[str, ...] = ("function",)
 
     def take_fields(self, request: Any, left_out: LeftOut) -> None:
         """Take the fields out of the request."""
         for name, neutral in self.fields.items():
             value = getattr(request, name)
-            if value:
+            if value or (value is not None and name in self.even_empty):
                 setattr(request, name, None)
                 if value not in neutral and type(value) not in neutral:
                     left_out.add(name)
@@ -115,7 +117,8 @@ CHAT = Hosted(
         "store": (),
         "verbosity": ("medium",),
         "web_search_options": (),
-    }
+    },
+    even_empty=("web_search_options",),  # {} asks for a search
 )
 RESPONSES = Hosted(
     {

@@ -58,6 +58,7 @@ LEFT_OUT: list[tuple[str, dict[str, Any], str]] = [
     (CHAT, {"store": True, "metadata": {"a": "b"}, "user": {"name": "A"}}, "metadata, user, store"),
     (CHAT, {"verbosity": "low", "prediction": {"type": "content", "content": "x"}}, "prediction, verbosity"),
     (CHAT, {"web_search_options": {"a": 1}, "service_tier": "flex"}, "service_tier, web_search_options"),
+    (CHAT, {"web_search_options": {}}, "web_search_options"),
     (CHAT, {"tools": [{"type": "custom", "custom": {"name": "a"}}]}, "tools.custom"),
     (COMPLETIONS, {"user": {"name": "A"}, "safety_identifier": "a"}, "safety_identifier, user"),
     (RESPONSES, {"tools": [{"type": "web_search"}, {"type": "local_shell"}]}, "tools.web_search, tools.local_shell"),

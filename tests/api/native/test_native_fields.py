@@ -7,6 +7,14 @@ def test_other_names_of_the_limit_and_of_the_probabilities(client):
     result = client.complete("x", max_completion_tokens=3, logprobs=2, ignore_eos=True)
     assert result["tokens_predicted"] == 3
     assert {len(one["top_logprobs"]) for one in result["completion_probabilities"]} == {2}
+    told = client.complete("x", n_predict=1, logprobs=True)["completion_probabilities"]
+    assert [len(one["top_logprobs"]) for one in told] == [1]
+    for wrong in ("a", -1, 1.5):
+        assert (
+            client.post("/completion", {"prompt": "x", "logprobs": wrong})
+            .error["message"]
+            .startswith('"logprobs"')
+        )
     assert client.complete("x", max_completion_tokens=3, n_predict=1)["tokens_predicted"] == 1
 
 

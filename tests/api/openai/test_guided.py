@@ -67,6 +67,7 @@ WRONG: list[tuple[dict[str, Any], int, str]] = [
     ({"structured_outputs": {"regex": "a", "choice": ["a"]}}, 400, '"structured_outputs.choice"'),
     ({"structured_outputs": {"structural_tag": "{}"}}, 501, '"structured_outputs.structural_tag"'),
     ({"guided_whitespace_pattern": " "}, 501, '"guided_whitespace_pattern"'),
+    ({"structured_outputs": {"chioce": ["a"]}}, 400, '"structured_outputs": "chioce" is not known'),
     ({"guided_json": "{"}, 400, '"guided_json" is not valid JSON'),
     ({"guided_json": {"type": "object", "not": 1}}, 400, '"guided_json"'),
     ({"response_format": {"type": "json_schema", "schema": {"type": "no"}}}, 400, '"response_format": '),
