@@ -121,7 +121,9 @@ class TextDialect:
         objects.text_logprobs(
             told, offsets, job.model.vocab.output, piece.tokens, piece.probs, self.n_top, is_post
         )
-        return told
+        # llama-server's form, the chats', of what is generated; encoded at once, as the top ones are.
+        newer = objects.chat_logprobs(job.model.vocab, piece, self.n_top, is_post)
+        return {**told, "content": [msgspec.Raw(_encode(one)) for one in newer]}
 
     def _echo_event(self, part: Part) -> bytes:
         """The prompt, before a part's first text. By then the engine has sent all of its tokens."""
@@ -197,7 +199,7 @@ class TextDialect:
             logprobs = self._logprobs(part, TextEvent(tokens, b"", 0, 0, 0, 0, probs))
             if logprobs is not None and self.echo:
                 prompt = self._echo(part).logprobs
-                logprobs = {name: prompt[name] + values for name, values in logprobs.items()}
+                logprobs = {name: prompt.get(name, []) + values for name, values in logprobs.items()}
             choice = self._choice(part, text, logprobs, objects.finish_reason(part))
             choices.append(choice | self._tokens(part, part.pieces) | {"index": index})
         whole = self._envelope(choices) | {

@@ -8,7 +8,7 @@ from __future__ import annotations
 import codecs
 import math
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -76,7 +76,7 @@ def piece_timings(part: Part, piece: TextEvent) -> dict[str, Any]:
     }
 
 
-def chat_logprobs(vocab: Vocab, piece: TextEvent, n_top: int, is_post: bool) -> list[dict[str, Any]]:
+def chat_logprobs(vocab: Vocab, piece: TextEvent, n_top: int, is_post: bool) -> Iterator[dict[str, Any]]:
     """The entries of `logprobs.content` for the tokens of a piece; with `post_sampling_probs`, probabilities, as in
     /completion."""
     name, name_top = ("prob", "top_probs") if is_post else ("logprob", "top_logprobs")
@@ -85,12 +85,10 @@ def chat_logprobs(vocab: Vocab, piece: TextEvent, n_top: int, is_post: bool) -> 
         data = vocab.output(token)
         return {"id": token, "token": data.decode("utf-8", "replace"), "bytes": list(data), name: value}
 
-    out = []
     for token, (own, top) in zip(piece.tokens, piece.probs, strict=False):
         item = entry(token, own)
         item[name_top] = [entry(*one) for one in top[:n_top]]
-        out.append(item)
-    return out
+        yield item
 
 
 class Offsets:

@@ -95,7 +95,7 @@ class ResponseDialect:
     def _logprobs(self, part: Part, piece: TextEvent) -> list[dict[str, Any]]:
         if not self.chat.logprobs:
             return []
-        return objects.chat_logprobs(part.job.model.vocab, piece, self.chat.n_top, False)
+        return list(objects.chat_logprobs(part.job.model.vocab, piece, self.chat.n_top, False))
 
     def _kept(self, response: dict[str, Any]) -> dict[str, Any]:
         """The response, stored if it was asked for and is not too large."""

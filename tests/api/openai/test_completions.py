@@ -53,6 +53,17 @@ def test_echo(official: openai.OpenAI, client: Any) -> None:
     assert "".join(chunk.choices[0].text for chunk in chunks) == PROMPT + text
 
 
+def test_logprobs_have_both_forms(client: Any) -> None:
+    """OpenAI's own, and the chats', which llama-server has here too."""
+    body = {"prompt": "One, two,", "max_tokens": 3, "logprobs": 2, "temperature": 0}
+    told = client.post("/v1/completions", body).json["choices"][0]["logprobs"]
+    assert [one["token"] for one in told["content"]] == told["tokens"]
+    assert [one["logprob"] for one in told["content"]] == told["token_logprobs"]
+    assert [{top["token"]: top["logprob"] for top in one["top_logprobs"]} for one in told["content"]] == (
+        told["top_logprobs"]
+    )
+
+
 def test_echo_with_logprobs(official: openai.OpenAI, client: Any) -> None:
     """A text that was generated, sent again as a prompt: its tokens are as likely as they were."""
     written = ask(official, logprobs=2, extra_body={"return_tokens": True}).choices[0]
