@@ -116,6 +116,10 @@ WRITTEN = (
 # Formats that every string has: they are about how it is shown or meant.
 ANY_TEXT = frozenset({"password", "binary", "path", "file-path", "directory-path"})
 
-# OpenAPI's formats of numbers: a range of integers, or nothing for a grammar to enforce.
-INTEGERS = {"int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1)}
-NUMBERS = frozenset({"float", "double", "int32", "int64"})
+# OpenAPI's and Rust's formats of numbers: a range of integers, or nothing for a grammar to enforce.
+_SIZES = {"8": 8, "16": 16, "32": 32, "64": 64, "": 64}
+INTEGERS = {
+    **{f"int{name}": (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) for name, bits in _SIZES.items()},
+    **{f"uint{name}": (0, 2**bits - 1) for name, bits in _SIZES.items()},
+}
+NUMBERS = frozenset({"float", "double", *INTEGERS})

@@ -265,6 +265,8 @@ def test_time_and_uuid(hold: Any) -> None:
         ({"minimum": 5, "exclusiveMinimum": 2}, 5, None),
         ({"minimum": 2, "exclusiveMinimum": 5}, 6, None),
         ({"maximum": 200, "format": "int32"}, -(2**31), 200),
+        ({"format": "uint8"}, 0, 255),
+        ({"maximum": 9, "format": "int16"}, -(2**15), 9),
         ({"multipleOf": 1, "maximum": 2}, None, 2),
     ],
 )
