@@ -96,7 +96,17 @@ _LLAMA_SERVER: dict[str, tuple[object, ...]] = {
     "generation_prompt": (),
     "reasoning_in_content": (),
 }
-NATIVE = Hosted({**_LLAMA_SERVER, "reasoning_control": (), "reasoning_format": ("none",)})
+# OpenAI's, of chats; a client may send them with any text.
+_GENERATING: dict[str, tuple[object, ...]] = {
+    "prediction": (),
+    "verbosity": ("medium",),
+    "web_search_options": (),
+}
+_EVEN_EMPTY = ("web_search_options",)  # {} asks for a search
+NATIVE = Hosted(
+    {**_LLAMA_SERVER, **_GENERATING, "reasoning_control": (), "reasoning_format": ("none",)},
+    even_empty=_EVEN_EMPTY,
+)
 # Fields of all of OpenAI's endpoints. What a client tells about its user changes nothing here.
 _OPENAI: dict[str, tuple[object, ...]] = {
     **_LLAMA_SERVER,
@@ -108,18 +118,8 @@ _OPENAI: dict[str, tuple[object, ...]] = {
     "service_tier": ("auto", "default"),
     "user": (str,),
 }
-COMPLETIONS = Hosted({**_OPENAI, "store": ()})
-CHAT = Hosted(
-    {
-        **_OPENAI,
-        "moderation": (),
-        "prediction": (),
-        "store": (),
-        "verbosity": ("medium",),
-        "web_search_options": (),
-    },
-    even_empty=("web_search_options",),  # {} asks for a search
-)
+COMPLETIONS = Hosted({**_OPENAI, **_GENERATING, "store": ()}, even_empty=_EVEN_EMPTY)
+CHAT = Hosted({**_OPENAI, **_GENERATING, "moderation": (), "store": ()}, even_empty=_EVEN_EMPTY)
 RESPONSES = Hosted(
     {
         **{name: neutral for name, neutral in _OPENAI.items() if name not in ("metadata", "user")},

@@ -9,7 +9,8 @@ import pytest
 
 from llamad.api.request.hosted import HEADER, NAMES_MAX, LeftOut
 
-CHAT, COMPLETIONS, RESPONSES, MESSAGES = (
+NATIVE, CHAT, COMPLETIONS, RESPONSES, MESSAGES = (
+    "/completion",
     "/v1/chat/completions",
     "/v1/completions",
     "/v1/responses",
@@ -17,6 +18,7 @@ CHAT, COMPLETIONS, RESPONSES, MESSAGES = (
 )
 HELLO = [{"role": "user", "content": "Say hello."}]
 BODIES: dict[str, dict[str, Any]] = {
+    NATIVE: {"prompt": "Hello", "n_predict": 4},
     CHAT: {"messages": HELLO, "max_tokens": 4},
     COMPLETIONS: {"prompt": "Hello", "max_tokens": 4},
     RESPONSES: {"input": "Say hello.", "max_output_tokens": 4},
@@ -60,6 +62,8 @@ LEFT_OUT: list[tuple[str, dict[str, Any], str]] = [
     (CHAT, {"web_search_options": {"a": 1}, "service_tier": "flex"}, "service_tier, web_search_options"),
     (CHAT, {"web_search_options": {}}, "web_search_options"),
     (CHAT, {"tools": [{"type": "custom", "custom": {"name": "a"}}]}, "tools.custom"),
+    (NATIVE, {"verbosity": "low", "web_search_options": {}}, "verbosity, web_search_options"),
+    (COMPLETIONS, {"prediction": {"type": "content", "content": "x"}}, "prediction"),
     (COMPLETIONS, {"user": {"name": "A"}, "safety_identifier": "a"}, "safety_identifier, user"),
     (RESPONSES, {"tools": [{"type": "web_search"}, {"type": "local_shell"}]}, "tools.web_search, tools.local_shell"),
     (RESPONSES, {"tools": [{"type": "namespace", "name": "a", "tools": []}]}, "tools.namespace"),
@@ -88,6 +92,7 @@ def test_left_out_and_named(live: Any, path: str, more: dict[str, Any], named: s
 NEUTRAL: list[tuple[str, dict[str, Any]]] = [
     (CHAT, {"store": False, "metadata": {}, "user": "a", "service_tier": "auto", "verbosity": "medium"}),
     (COMPLETIONS, {"user": "a"}),
+    (NATIVE, {"verbosity": "medium", "web_search_options": None}),
     (RESPONSES, {"truncation": "disabled", "background": False, "include": ["reasoning.encrypted_content"]}),
     (MESSAGES, {"service_tier": "auto", "mcp_servers": [], "left_out": ["a"]}),
     (CHAT, {"left_out": 1, "metadata": None}),
