@@ -1,16 +1,31 @@
 """Owns the command lines that people paste: of llama-server's documents, of tutorials, model cards, editors' plugins.
 
-All are parsed; a dozen start the real program and serve a request.
+Each starts the real program, over small models under the names that it has, and serves a request.
 """
 
 from __future__ import annotations
 
+import contextlib
+import http.client
+import json
 import shlex
+import socket
+import ssl
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
 
 import pytest
-from support.live_daemon import Live
+from support.live_daemon import WAIT_SECONDS, model_path
+from support.models import bert_reference, bert_weights
+from support.models.tiny_model import N_EMBD
+from support.models.tiny_projectors import write_projector
 
 from llamad.flags.parse import FlagError, parse
+
+CERTIFICATE = Path(__file__).parents[1] / "http" / "tls_for_tests_only.pem"
 
 # What follows "llama-server" or the image's name, and the number of warnings.
 LINES = [
@@ -19,7 +34,7 @@ LINES = [
     ("-m model.gguf --port 8080", 0),
     ("-m model.gguf -c 16384 -np 4", 0),
     ("-m model.gguf --embedding --pooling cls -ub 8192", 0),
-    ("-m model.gguf --reranking", 0),
+    ("-m reranker.gguf --reranking", 0),
     ("-m model.gguf --grammar-file grammar.gbnf", 0),
     ("-m model.gguf --grammar-file grammars/json.gbnf", 0),
     ("-m model.gguf --slots --metrics --props", 0),
@@ -52,7 +67,7 @@ LINES = [
     ("-m m.gguf -cb -np 8 -c 32768 --log-format text --log-disable --metrics", 0),
     ("-m m.gguf -ngl 33 -sm none -mg 0 -ts 3,1 --threads-http 8", 1),
     ("-m m.gguf -gan 4 -gaw 2048 -c 8192 -n 512", 0),
-    ("-m m.gguf -dt 0.1 --cache-type-k q4_0 -fa", 1),
+    ("-m wide.gguf -dt 0.1 --cache-type-k q4_0 -fa", 1),
     ("-m m.gguf -i --color -r User: -p hello", 4),
     ("-m m.gguf --n_gpu_layers 35 --ctx_size 2048 --host 0.0.0.0", 0),
     # Newer ones
@@ -63,6 +78,7 @@ LINES = [
     ("-m m.gguf --spec-draft-n-max 3 --spec-draft-p-min 0.75", 0),
     ("-m m.gguf --sleep-idle-seconds 600 --models-max 2", 2),
     ("-m m.gguf --load-mode mmap+mlock --no-repack --poll 50 --prio 0", 0),
+    ("-m m.gguf --load-mode none --numa distribute --reuse-port --context-shift -n 64", 0),
     ("-m m.gguf --log-colors off --log-prefix --log-timestamps -lv 4 --log-jsonl", 0),
     ("-m m.gguf --offline --no-mmproj --no-perf", 0),
     ("-m m.gguf --mmproj mmproj.gguf --image-max-tokens 1024 --no-mmproj-offload", 0),
@@ -114,23 +130,95 @@ def test_it_stops_with_what_is_missing(line: str, feature: str) -> None:
         parse(shlex.split(line), {})
 
 
-STARTED = [
-    "-c 2048",
-    "-c 1024 -np 4 --host 0.0.0.0 --n-gpu-layers 99",
-    "-ngl 99 -fa -ub 1024 -b 1024 --ctx-size 0 --cache-reuse 256",
-    "--threads 1 --ctx-size 1024 --seed 3407 --prio 2 --temp 0.6 --min-p 0.01",
-    "-ngl 99 -ot .ffn_.*_exps.=CPU -fa on -ctk bf16 -ctv bf16 --top-p 0.95",
-    "--chat-template chatml --no-jinja --no-webui --slots --metrics --props",
-    "--rope-scaling yarn --rope-scale 4 --yarn-orig-ctx 512 -c 1024",
-    "--swa-full --kv-unified --ctx-checkpoints 32 -np 2 -c 1024",
-    "--mlock --no-mmap --numa distribute -c 512",
-    "--host 127.0.0.1,127.0.0.2 -a gpt-4o,gpt-4o-mini --tags chat,small --cors-origins localhost -c 512",
-    "--fit on --spec-draft-n-max 3 --ui --sleep-idle-seconds 600 --reuse-port -c 512",
-    "--load-mode none --no-repack --poll 50 -c 512 --context-shift -n 64",
-]
+@pytest.fixture(scope="module")
+def place(tiny: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder in which people paste: with every file that a line names."""
+    folder = tmp_path_factory.mktemp("pasted")
+    for name in ("models/7B", "templates", "grammars"):
+        (folder / name).mkdir(parents=True)
+    for name in ("models/7B/ggml-model", "model", "q", "r", "oss", "g", "m"):
+        (folder / f"{name}.gguf").symlink_to(tiny)
+    for name in ("moe", "wide"):
+        (folder / f"{name}.gguf").symlink_to(model_path())  # heads wide enough for a quantized cache
+    (folder / "reranker.gguf").symlink_to(bert_reference.cached_gguf(bert_weights.reranker()))
+    write_projector(folder / "mmproj.gguf", "janus_pro", N_EMBD)
+    for name in ("grammar.gbnf", "grammars/json.gbnf"):
+        (folder / name).write_text('root ::= "yes" | "no"')
+    (folder / "templates/tool_use.jinja").write_text("{% for m in messages %}{{ m.content }}{% endfor %}")
+    (folder / "ui.json").write_text("{}")
+    for name in ("k.pem", "c.pem"):
+        (folder / name).symlink_to(CERTIFICATE)
+    return folder
 
 
-@pytest.mark.parametrize("line", STARTED)
-def test_it_serves(line: str, tiny: str) -> None:
-    with Live(*shlex.split(line), model=tiny) as server:
-        assert server.client.complete("x", n_predict=2)["tokens_predicted"] == 2
+def has_ipv6() -> bool:
+    with contextlib.suppress(OSError), socket.create_server(("::1", 0), family=socket.AF_INET6):
+        return True
+    return False
+
+
+class Pasted:
+    """The real program, started with a line as it stands, but for the port and the place of sockets."""
+
+    def __init__(self, line: str, place: Path) -> None:
+        self.words = shlex.split(line.replace("/run/", f"{place}/"))
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = free.getsockname()[1]
+        self.log = place / f"{self.port}.log"
+        command = [sys.executable, "-m", "llamad", *self.words, "--port", str(self.port)]
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(command, cwd=place, stdout=log, stderr=log)
+
+    def after(self, flag: str) -> str:
+        return self.words[self.words.index(flag) + 1] if flag in self.words else ""
+
+    def connection(self) -> http.client.HTTPConnection:
+        if "--ssl-key-file" in self.words:
+            context = ssl.create_default_context(cafile=CERTIFICATE)
+            return http.client.HTTPSConnection("localhost", self.port, context=context)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=WAIT_SECONDS)
+        if self.after("--host").endswith(".sock"):
+            connection.sock = socket.socket(socket.AF_UNIX)
+            connection.sock.connect(self.after("--host"))
+        return connection
+
+    def ask(self, path: str, body: dict[str, Any] | None = None) -> tuple[int, Any]:
+        connection = self.connection()
+        try:
+            headers = {"Authorization": f"Bearer {self.after('--api-key')}"}
+            method = "GET" if body is None else "POST"
+            connection.request(method, self.after("--api-prefix") + path, json.dumps(body), headers)
+            answer = connection.getresponse()
+            return answer.status, json.loads(answer.read())
+        finally:
+            connection.close()
+
+    def wait_ready(self) -> None:
+        t_end = time.monotonic() + WAIT_SECONDS
+        status = 503
+        while status == 503 and self.process.poll() is None and time.monotonic() < t_end:
+            time.sleep(0.02)
+            with contextlib.suppress(OSError):
+                status, _ = self.ask("/health")
+        assert status == 200, self.log.read_text()
+
+
+@pytest.mark.parametrize("line", [line for line, _ in LINES])
+def test_it_serves(line: str, place: Path) -> None:
+    if "::1" in line and not has_ipv6():
+        pytest.skip("this machine has no IPv6")
+    server = Pasted(line, place)
+    try:
+        server.wait_ready()
+        if "--embedding" in server.words:
+            status, answer = server.ask("/v1/embeddings", {"input": "x"})
+            assert (status, len(answer["data"])) == (200, 1)
+        elif "--reranking" in server.words:
+            status, answer = server.ask("/v1/rerank", {"query": "x", "documents": ["y", "z"]})
+            assert (status, len(answer["results"])) == (200, 2)
+        else:
+            status, answer = server.ask("/completion", {"prompt": "x", "n_predict": 1})
+            assert (status, answer["tokens_predicted"]) == (200, 1)
+    finally:
+        server.process.terminate()
+        assert server.process.wait(WAIT_SECONDS) == 0
