@@ -117,7 +117,7 @@ class Cors:
         # Echoing is safe: the origin has no control characters.
         return (
             f"Access-Control-Allow-Origin: {origin}\r\nVary: Origin\r\n"
-            "Access-Control-Expose-Headers: X-Request-Id, X-Llamad-Ignored, Retry-After\r\n"
+            "Access-Control-Expose-Headers: X-Request-Id, X-Llamad-Ignored, Retry-After, X-Should-Retry\r\n"
             + ("Access-Control-Allow-Credentials: true\r\n" if self._credentials else "")
         )
 

@@ -49,7 +49,7 @@ def test_any_origin(serve: Any) -> None:
         for path in ("/stream", "/nowhere"):
             assert cors_headers(c.get(path, "Origin: https://a.example")) == {
                 "access-control-allow-origin": "https://a.example",
-                "access-control-expose-headers": "X-Request-Id, X-Llamad-Ignored, Retry-After",
+                "access-control-expose-headers": "X-Request-Id, X-Llamad-Ignored, Retry-After, X-Should-Retry",
                 "vary": "Origin",
             }
         assert c.post("/echo", b"x", "Origin: https://a.example").status == 200

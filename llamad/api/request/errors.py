@@ -29,6 +29,9 @@ _TYPES = {
     507: "insufficient_storage_error",
 }
 
+# The SDKs of OpenAI and Anthropic, and Claude Code, repeat a request after any 5xx unless this says that it is no use.
+_NO_RETRY = (("X-Should-Retry", "false"),)
+
 
 class ApiError(Exception):
     """`extra` joins code, message and type inside the error object; `headers` go on the response."""
@@ -47,7 +50,7 @@ class ApiError(Exception):
         self.message = message
         self.type = type or _TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
         self.extra = extra or {}
-        self.headers = headers
+        self.headers = headers + _NO_RETRY if status == 501 else headers
 
     def body(self) -> dict[str, object]:
         return {"error": {"code": self.status, "message": self.message, "type": self.type, **self.extra}}

@@ -65,8 +65,10 @@ def test_typed(official: anthropic.Anthropic) -> None:
         official.messages.create(model="any", max_tokens=4, messages=long)
     assert caught.value.request_id
     image: list[Any] = [{"role": "user", "content": [IMAGE]}]
-    with pytest.raises(anthropic.InternalServerError, match="text only"):
-        official.messages.create(model="any", max_tokens=4, messages=image)
+    patient = official.with_options(max_retries=2)
+    with pytest.raises(anthropic.InternalServerError, match="text only") as refused:
+        patient.messages.create(model="any", max_tokens=4, messages=image)
+    assert refused.value.request.headers["x-stainless-retry-count"] == "0"
 
 
 def test_key_and_size(tiny: str) -> None:

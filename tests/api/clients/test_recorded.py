@@ -65,6 +65,15 @@ def test_chats(short: Client, name: str) -> None:
     assert whole.status == 200, whole.body
 
 
+def test_an_image_that_a_tool_read_is_refused_for_good(short: Client) -> None:
+    """Claude Code repeated the request for three minutes: it does so after any 5xx that says nothing else."""
+    *earlier, last = RECORDED["claude_code_tool_result"]["body"]["messages"]
+    source = {"type": "base64", "media_type": "image/png", "data": "AAAA"}
+    blocks = [{**last["content"][0], "content": [{"type": "image", "source": source}]}]
+    answer = replay(short, "claude_code_tool_result", messages=[*earlier, {**last, "content": blocks}])
+    assert (answer.status, answer.headers["x-should-retry"]) == (501, "false")
+
+
 @pytest.mark.parametrize("name", INFILL)
 def test_editors(coder: Client, name: str) -> None:
     answer = replay(coder, name)
