@@ -223,7 +223,7 @@ int32_t llamad_embed(llamad_context *ctx, const int32_t *tokens, const int32_t *
 typedef struct llamad_media llamad_media;
 typedef struct { int32_t is_text, n_tokens, n_pos, is_non_causal, is_grid; } llamad_piece;
 typedef struct {
-    int32_t n_threads, uses_gpu, image_min_tokens, image_max_tokens;
+    int32_t n_threads, uses_gpu, image_min_tokens, image_max_tokens, flash_attn;
     const char *device;
 } llamad_media_params;
 typedef struct { int32_t sees, hears, sample_rate, has_mrope, n_row; } llamad_media_info;

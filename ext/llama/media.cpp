@@ -25,9 +25,31 @@ struct llamad_media {
 
 namespace {
 
+constexpr uint32_t PROBE_SIDE = 448;
+
 struct FreeBitmap {
     void operator()(mtmd_bitmap *bitmap) const { mtmd_bitmap_free(bitmap); }
 };
+struct FreeChunks {
+    void operator()(mtmd_input_chunks *chunks) const { mtmd_input_chunks_free(chunks); }
+};
+using Chunks = std::unique_ptr<mtmd_input_chunks, FreeChunks>;
+
+// What the bitmap becomes behind a text; NULL where llama.cpp refuses it.
+Chunks cut_behind(const llamad_media *media, const char *text, const mtmd_bitmap *bitmap) {
+    Chunks chunks(mtmd_input_chunks_init());
+    mtmd_input_text before{};
+    before.text = text;
+    before.text_len = std::strlen(text);
+    mtmd_input_part first{}, second{};
+    first.text = &before;
+    second.bitmap = bitmap;
+    const mtmd_input_part *parts[] = {&first, &second};
+    const bool is_alone = *text == '\0';
+    const size_t n_parts = is_alone ? 1 : 2;
+    return mtmd_tokenize_from_parts(media->ctx, chunks.get(), parts + is_alone, n_parts, false) == 0 ? std::move(chunks)
+                                                                                                     : nullptr;
+}
 
 const mtmd_input_chunk *chunk_at(const llamad_media *media, int32_t index) {
     if (!media->chunks || index < 0) return nullptr;
@@ -36,6 +58,35 @@ const mtmd_input_chunk *chunk_at(const llamad_media *media, int32_t index) {
 }
 
 bool is_text(const mtmd_input_chunk *chunk) { return mtmd_input_chunk_get_type(chunk) == MTMD_INPUT_CHUNK_TYPE_TEXT; }
+
+// Whether the rows have a fourth coordinate: the image's number in its prompt.
+bool has_number(const llamad_media *media, const mtmd_input_chunk *chunk) {
+    const mtmd_image_tokens *image = mtmd_input_chunk_get_tokens_image(chunk);
+    if (!image || !mtmd_decode_use_mrope(media->ctx)) return false;
+    for (size_t i = 0; i < mtmd_input_chunk_get_n_tokens(chunk); i++)
+        if (mtmd_image_tokens_get_decoder_pos(image, 0, i).z != 0) return true;
+    return false;
+}
+
+// Whether an image becomes something else behind another text (DeepSeek V4 fills up blocks of four tokens, HunyuanVL
+// counts images): its rows could not be kept for other prompts. Tried with an image without pixels.
+bool depends_on_place(const llamad_media *media) {
+    const std::unique_ptr<mtmd_bitmap, FreeBitmap> bitmap(mtmd_bitmap_init(PROBE_SIDE, PROBE_SIDE, nullptr));
+    size_t n_alone = 0;
+    for (const char *text : {"", "a", "aa", "aaa"}) {
+        const Chunks chunks = cut_behind(media, text, bitmap.get());
+        if (!chunks) return false;
+        size_t n = 0;
+        for (size_t i = 0; i < mtmd_input_chunks_size(chunks.get()); i++) {
+            const mtmd_input_chunk *chunk = mtmd_input_chunks_get(chunks.get(), i);
+            if (has_number(media, chunk)) return true;
+            if (!is_text(chunk)) n += mtmd_input_chunk_get_n_tokens(chunk);
+        }
+        if (*text == '\0') n_alone = n;
+        if (n != n_alone) return true;
+    }
+    return false;
+}
 
 template <typename R, typename F> R guarded(R failed, F body) {
     try {
@@ -70,12 +121,15 @@ llamad_media *llamad_media_open(const char *path, const char *model, const llama
         wanted.warmup = false;
         wanted.image_min_tokens = params->image_min_tokens;
         wanted.image_max_tokens = params->image_max_tokens;
+        wanted.flash_attn_type = static_cast<llama_flash_attn_type>(params->flash_attn);
         if (params->device) wanted.device = ggml_backend_dev_by_name(params->device);
         llamad_remember_error("it is no projector for this model; the log says more");
         media->ctx = mtmd_init_from_file(path, media->model, wanted);
         if (!media->ctx) return nullptr;
         media->vocab = llama_model_get_vocab(media->model);
         media->n_row = llama_model_n_embd_inp(media->model);
+        llamad_remember_error("its images depend on what stands before them in a prompt; llamad cannot use it");
+        if (mtmd_support_vision(media->ctx) && depends_on_place(media.get())) return nullptr;
         return media.release();
     });
 }
@@ -100,12 +154,9 @@ int32_t llamad_media_cut(llamad_media *media, const void *data, int32_t width, i
                      : mtmd_bitmap_init(n, static_cast<uint32_t>(height), static_cast<const unsigned char *>(data)));
         if (!bitmap) return -1;
         if (media->chunks) mtmd_input_chunks_free(media->chunks);
-        media->chunks = mtmd_input_chunks_init();
-        mtmd_input_part part{};
-        part.bitmap = bitmap.get();
-        const mtmd_input_part *parts[] = {&part};
         llamad_remember_error("llama.cpp could not prepare it");
-        if (mtmd_tokenize_from_parts(media->ctx, media->chunks, parts, 1, false) != 0) return -1;
+        media->chunks = cut_behind(media, "", bitmap.get()).release();
+        if (!media->chunks) return -1;
         const size_t n_chunks = mtmd_input_chunks_size(media->chunks);
         for (size_t i = 0; i < n_chunks; i++) {
             size_t n_tokens = 0;
@@ -153,7 +204,6 @@ int32_t llamad_media_positions(const llamad_media *media, int32_t index, int32_t
     if (!image || mtmd_input_chunk_get_n_tokens(chunk) != static_cast<size_t>(n)) return -1;
     for (int32_t i = 0; i < n; i++) {
         const mtmd_decoder_pos pos = mtmd_image_tokens_get_decoder_pos(image, 0, static_cast<size_t>(i));
-        if (pos.z != 0) return -1; // positions that depend on the images before it
         positions[i] = static_cast<int32_t>(pos.t);
         positions[n + i] = static_cast<int32_t>(pos.y);
         positions[2 * n + i] = static_cast<int32_t>(pos.x);

@@ -22,6 +22,7 @@ typedef struct {
     int32_t uses_gpu;
     int32_t image_min_tokens; // -1: the projector's
     int32_t image_max_tokens;
+    int32_t flash_attn; // llama_flash_attn_type
     const char *device; // NULL: mtmd's choice
 } llamad_media_params;
 

@@ -52,6 +52,7 @@ class Open(msgspec.Struct, tag=True):
     device: str | None
     image_min_tokens: int
     image_max_tokens: int
+    flash_attn: str  # on, off or auto
 
 
 class Opened(msgspec.Struct, tag=True):

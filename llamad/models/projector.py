@@ -65,6 +65,7 @@ def make_reader(settings: Settings) -> MediaReader | None:
         device=settings.mmproj_device,
         image_min_tokens=-1 if settings.image_min_tokens is None else settings.image_min_tokens,
         image_max_tokens=-1 if settings.image_max_tokens is None else settings.image_max_tokens,
+        flash_attn=settings.flash_attn,
     )
     limits = Limits(
         pixels_max=settings.image_max_pixels,

@@ -14,9 +14,11 @@ def pixels(seed: int, width: int = 100, height: int = 50) -> np.ndarray:
     return np.random.default_rng(seed).integers(0, 255, (height, width, 3), dtype=np.uint8)
 
 
-def image(seed: int = 1, kind: str = "PNG", mode: str = "RGB", **options: Any) -> bytes:
+def image(
+    seed: int = 1, kind: str = "PNG", mode: str = "RGB", size: tuple[int, int] = (100, 50), **options: Any
+) -> bytes:
     out = io.BytesIO()
-    Image.fromarray(pixels(seed)).convert(mode).save(out, kind, **options)
+    Image.fromarray(pixels(seed, *size)).convert(mode).save(out, kind, **options)
     return out.getvalue()
 
 

@@ -9,6 +9,11 @@ from llamad._llama import ffi, lib
 from llamad.media.messages import Encode, Encoded, Open, Opened, Piece
 
 FLOAT_BYTES = INT_BYTES = 4
+FLASH_ATTN = {
+    "on": lib.LLAMA_FLASH_ATTN_TYPE_ENABLED,
+    "off": lib.LLAMA_FLASH_ATTN_TYPE_DISABLED,
+    "auto": lib.LLAMA_FLASH_ATTN_TYPE_AUTO,
+}
 
 
 class ProjectorError(Exception):
@@ -29,6 +34,7 @@ class Projector:
                 "uses_gpu": wanted.uses_gpu,
                 "image_min_tokens": wanted.image_min_tokens,
                 "image_max_tokens": wanted.image_max_tokens,
+                "flash_attn": FLASH_ATTN[wanted.flash_attn],
                 "device": device,
             },
         )
@@ -88,6 +94,6 @@ class Projector:
                 if piece.is_grid:
                     positions = ffi.cast("int32_t *", base + at)
                     if lib.llamad_media_positions(self._media, i, positions, piece.n_tokens) != 0:
-                        raise ProjectorError("its positions depend on the images before it")
+                        raise ProjectorError("llama.cpp could not place it")
                     at += piece.n_tokens * 3 * INT_BYTES
             del base

@@ -48,7 +48,8 @@ class _Maker:
 
 def write_projector(path: Path, kind: str, n_out: int) -> str:
     """janus_pro: causal, 16 rows for an image. gemma3: rows that see each other, between two texts. qwen2vl_merger:
-    as many rows as the image has patches of 16 pixels, in a grid. gemma4ua: sound, a row for 640 samples."""
+    as many rows as the image has patches of 16 pixels, in a grid. gemma4ua: sound, a row for 640 samples. hunyuanvl and
+    deepseek4v: can be opened, no more."""
     maker = _Maker(path, kind, n_out)
     if kind == "gemma4ua":
         maker.writer.add_uint32("clip.audio.num_mel_bins", N_BINS)
@@ -76,5 +77,24 @@ def write_projector(path: Path, kind: str, n_out: int) -> str:
             maker.noise(f"v.blk.0.{part}.bias", N_EMBD)
         maker.linear("mm.0", 4 * N_EMBD, 4 * N_EMBD)
         maker.linear("mm.2", n_out, 4 * N_EMBD)
+    elif kind == "hunyuanvl":
+        for part in ("mm.0", "mm.2"):
+            maker.linear(part, N_EMBD, N_EMBD)
+        maker.linear("mm.model.fc", n_out, N_EMBD)
+        for part in (
+            "mm.pre_norm.weight",
+            "mm.post_norm.weight",
+            "mm.image_begin",
+            "mm.image_end",
+            "v.image_newline",
+        ):
+            maker.noise(part, n_out)
+    elif kind == "deepseek4v":
+        maker.writer.add_uint32("clip.vision.projector.scale_factor", 2)
+        maker.writer.add_uint32("clip.vision.image_min_pixels", IMAGE * IMAGE)
+        maker.linear("mm.1", N_EMBD, 4 * N_EMBD)
+        maker.linear("mm.2", n_out, N_EMBD)
+        for part in ("v.image_newline", *(f"v.token_embd.img_{one}" for one in ("start", "end", "pad"))):
+            maker.noise(part, n_out)
     maker.close()
     return str(path)
