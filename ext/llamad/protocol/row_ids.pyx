@@ -1,5 +1,6 @@
 # Owns: how ids of rows are made; row_ids.pxd says what they mean. Runs on the event loop.
 import hashlib
+import struct
 
 from libc.stdint cimport int32_t, uint32_t
 
@@ -7,8 +8,10 @@ from cpython.bytes cimport PyBytes_AS_STRING
 
 
 def row_ids(digest: bytes, number: int, n: int, n_pos: int, is_non_causal: bool) -> bytes:
-    """The ids of run `number` of a file, n rows that take n_pos positions, as int32."""
-    cdef bytes ids = hashlib.shake_256(digest + number.to_bytes(4, "little")).digest(4 * n)
+    """The ids of run `number` of a file, n rows that take n_pos positions, as int32. No other run begins with the same:
+    their number is in the digest, too."""
+    cdef bytes shape = struct.pack("<III", number, n, n_pos)
+    cdef bytes ids = hashlib.shake_256(digest + shape).digest(4 * n)
     cdef uint32_t *at = <uint32_t *>PyBytes_AS_STRING(ids)  # its only reference
     cdef int32_t i
     if n < 1 or not 1 <= n_pos <= N_POS_MAX or (n == 1 and n_pos != 1):
