@@ -117,7 +117,8 @@ class Harness:
             if self.group_n == 1:
                 assert [pos for pos, _ in cells] == list(range(len(cells))), f"slot {slot}"
 
-    def submit(self, prompt: bytes = b"hello", **options) -> int:
+    def submit(self, prompt: bytes = b"hello", ids: bytes | None = None, **options) -> int:
+        """A task for a text, or for tokens as int32."""
         task_id = self.next_id
         self.next_id += 1
         self.events[task_id] = []
@@ -146,7 +147,7 @@ class Harness:
         }
         own |= {name: options.pop(name) for name in [*options] if name in own}
         command = Command(self.sampling, **(defaults | options))
-        tokens = self.vocab.tokenize(prompt, True, True)
+        tokens = self.vocab.tokenize(prompt, True, True) if ids is None else ids
         while not self.port.submit(task_id, command, tokens, **own):
             self.collect()
         return task_id

@@ -9,7 +9,7 @@ from libc.stdint cimport int32_t
 
 from llamad.engine.costs.scheduler cimport EXACT_STREAMS_MAX, FILL_GAP_MAX, SHAPE_KEEP_STEPS
 from llamad.engine.kv.slots cimport Slot, Slots, slots_cells_computed
-from llamad.engine.scheduler.plan cimport Plan, plan_has_device, plan_has_output
+from llamad.engine.scheduler.plan cimport Plan, plan_has_device, plan_has_media, plan_has_output
 
 
 cdef int32_t _cells(const Slots *slots, const Plan *plan) noexcept nogil:
@@ -21,10 +21,10 @@ cdef int32_t _cells(const Slots *slots, const Plan *plan) noexcept nogil:
     return slots_cells_computed(slots, n)
 
 
-cdef int _can_fill(const Slots *slots, int32_t first, int32_t end, int32_t n_cells) noexcept nogil:
+cdef int _can_fill(const Plan *plan, const Slots *slots, int32_t first, int32_t end, int32_t n_cells) noexcept nogil:
     cdef int32_t i
     for i in range(first, end):
-        if slots.items[i].n_tokens + slots.items[i].n_planned >= n_cells:
+        if slots.items[i].n_tokens + slots.items[i].n_planned >= n_cells or plan_has_media(plan, &slots.items[i]):
             return 0
     return 1
 
@@ -66,7 +66,7 @@ cdef void fillers_choose(Plan *plan, Slots *slots) noexcept nogil:
     for i in range(slots.n):
         if not plan_has_output(plan, &slots.items[i]):
             continue
-        if last >= 0 and i - last <= FILL_GAP_MAX + 1 and _can_fill(slots, last + 1, i, n_cells):
+        if last >= 0 and i - last <= FILL_GAP_MAX + 1 and _can_fill(plan, slots, last + 1, i, n_cells):
             _fill(plan, slots, last + 1, i)
         else:
             n_runs += 1
@@ -75,11 +75,11 @@ cdef void fillers_choose(Plan *plan, Slots *slots) noexcept nogil:
     if n_runs != 1 or not plan.has_device:
         return
     n_more = _width(plan, last - first + 1) - (last - first + 1)
-    while n_more > 0 and last + 1 < slots.n and _can_fill(slots, last + 1, last + 2, n_cells):
+    while n_more > 0 and last + 1 < slots.n and _can_fill(plan, slots, last + 1, last + 2, n_cells):
         _fill(plan, slots, last + 1, last + 2)
         last += 1
         n_more -= 1
-    while n_more > 0 and first > 0 and _can_fill(slots, first - 1, first, n_cells):
+    while n_more > 0 and first > 0 and _can_fill(plan, slots, first - 1, first, n_cells):
         _fill(plan, slots, first - 1, first)
         first -= 1
         n_more -= 1

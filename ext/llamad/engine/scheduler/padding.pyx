@@ -12,6 +12,7 @@ from llamad.engine.costs.scheduler cimport (
     PADDING_UNIT_FINE,
 )
 from llamad.engine.kv.slots cimport SLOT_PREFILLING, Slot, slots_cells_computed
+from llamad.engine.scheduler.plan cimport plan_has_media
 
 cdef enum:
     GRAPHS_MAX = 64          # counted
@@ -61,14 +62,14 @@ ctypedef struct Chunks:
     int32_t n_cells          # that attention is computed for in any case
 
 
-cdef int32_t _padded(const Slots *slots, int32_t i, const Chunks *chunks, int32_t way) noexcept nogil:
+cdef int32_t _padded(const Plan *plan, const Slots *slots, int32_t i, const Chunks *chunks, int32_t way) noexcept nogil:
     """How many tokens a slot has with its padding."""
     cdef const Slot *slot = &slots.items[i]
     cdef int32_t n = slot.n_chunk, unit = PADDING_UNIT_COARSE if way == WAY_COARSE else PADDING_UNIT_FINE, is_between
     if way == WAY_NONE:
         return n
     if n == 0:
-        is_between = way == WAY_EQUAL_JOINED and chunks.first < i < chunks.last
+        is_between = way == WAY_EQUAL_JOINED and chunks.first < i < chunks.last and not plan_has_media(plan, slot)
         return chunks.n_longest if is_between and slot.n_tokens + chunks.n_longest < chunks.n_cells else 0
     n = chunks.n_longest if way <= WAY_EQUAL else min(chunks.n_longest, (n + unit - 1) // unit * unit)
     return n if slot.n_tokens + n < slots.n_ctx else slot.n_chunk
@@ -123,7 +124,7 @@ cdef void padding_choose(Plan *plan, Slots *slots) noexcept nogil:
         n_tokens = n_padded = 0
         for i in range(slots.n):
             slot = &slots.items[i]
-            slot.n_left = _padded(slots, i, &chunks, way)
+            slot.n_left = _padded(plan, slots, i, &chunks, way)
             n_tokens += slot.n_left
             n_padded += slot.n_left > slot.n_chunk
         cost = n_tokens + n_padded * (1 + slots.n_ctx // CELLS_PER_TOKEN)
@@ -133,7 +134,7 @@ cdef void padding_choose(Plan *plan, Slots *slots) noexcept nogil:
             best = way
     for i in range(slots.n):
         slot = &slots.items[i]
-        slot.n_left = _padded(slots, i, &chunks, best)
+        slot.n_left = _padded(plan, slots, i, &chunks, best)
         slot.n_padding = slot.n_left - slot.n_chunk
         plan.n_padding += slot.n_padding
     plan.is_one_graph = not plan.is_separate and _count_graphs(slots, plan.ubatch) == 1

@@ -75,6 +75,12 @@ cdef inline int plan_has_output(const Plan *plan, const Slot *slot) noexcept nog
             or slot.n_tokens + slot.n_planned == slot.n_prefill)
 
 
+cdef inline int plan_has_media(const Plan *plan, const Slot *slot) noexcept nogil:
+    """Whether the slot is within an image or a sound, whose rows may take no position before the last of them has come:
+    a token that is decoded and removed again would take rows with it."""
+    return slot == plan.media_slot or slot.n_partial > 0
+
+
 cdef inline int plan_has_device(const Plan *plan) noexcept nogil:
     """Whether another processor computes: then cores are free meanwhile, and one more graph costs more than some more
     tokens in one."""

@@ -1,0 +1,72 @@
+"""Rows of an image beside other slots on a GPU: tokens that are decoded for a batch's shape alone, and removed again,
+keep away from a slot that is within an image."""
+
+import numpy as np
+import pytest
+from support.engine_harness import Harness
+
+from llamad.engine.testing.fake import Fake
+from llamad.protocol.blobs import Blob
+from llamad.protocol.command import packed_run
+from llamad.protocol.row_ids import row_ids
+
+N_ROWS, N_POS, ROW = 300, 20, -2  # and the fake's token of a row
+
+
+class MediaHarness(Harness):
+    def submit_image(self, before: bytes, after: bytes, *, is_grid: bool, name=b"", **options) -> int:
+        """An image of rows with one number each, between two texts."""
+        rows = np.ones(N_ROWS, np.float32).tobytes()
+        grid = np.array(
+            [[0] * N_ROWS, np.arange(N_ROWS) // N_POS, np.arange(N_ROWS) % N_POS], np.int32
+        ).tobytes()
+        self.blob = Blob(len(rows) + len(grid))
+        self.blob.size = len(rows) + len(grid)
+        memoryview(self.blob)[:] = rows + grid
+        first = self.vocab.tokenize(before, True, True)
+        ids = first + row_ids(name, 0, N_ROWS, N_POS if is_grid else N_ROWS, False)
+        ids += self.vocab.tokenize(after, False, True)
+        run = packed_run(self.blob.id, 0, len(rows) if is_grid else -1, len(first) // 4, N_ROWS)
+        return self.submit(ids=ids, runs=run, **options)
+
+    def check_cells(self) -> None:
+        for slot in range(self.n_slots):
+            cells = [token for _, token in self.fake.cells(slot)]
+            assert cells == [max(token, ROW) for token in self.core.slot_tokens(slot)], f"slot {slot}"
+
+
+def make(n_slots: int) -> MediaHarness:
+    fake = Fake(n_ctx=2048, n_batch=512, device_us=200)
+    return MediaHarness(fake, n_slots=n_slots, n_ctx=2048, n_batch=512, has_device=True, n_row=1)
+
+
+@pytest.mark.parametrize("is_grid", [False, True])
+def test_an_image_between_slots_that_write_stays_whole(is_grid):
+    with make(3) as h:
+        others = [h.submit(b"%d writes" % i, id_slot=i, n_predict=200) for i in (0, 2)]
+        for task in others:
+            h.wait_first(task)
+        for i in range(4):
+            task = h.submit_image(b"%d" % i, b"after", is_grid=is_grid, id_slot=1, n_predict=4)
+            h.wait(task)
+            assert h.text(task) == b"stuv"
+        h.wait(*others)
+        assert sum(step[13] for step in h.steps) > 0, "nothing was decoded for the shape alone"
+
+
+@pytest.mark.parametrize("is_grid", [False, True])
+def test_an_image_between_prompts_stays_whole(is_grid):
+    with make(4) as h:
+        for i in range(3):
+            h.fake.block(True)
+            first = h.submit(b"first", id_slot=3, n_predict=1)
+            h.catch()
+            # From the second time on, the slot holds what stands before the image.
+            tasks = [
+                h.submit_image(b"before", b"after", name=b"%d" % i, is_grid=is_grid, id_slot=1, n_predict=4)
+            ]
+            tasks += [h.submit(b"%d%d" % (i, k) + b"x" * (40 + k), id_slot=k, n_predict=1) for k in (0, 2)]
+            h.fake.block(False)
+            h.wait(first, *tasks)
+            assert h.text(tasks[0]) == b"stuv"
+        assert sum(step[13] for step in h.steps) > 0, "nothing was decoded for the shape alone"
