@@ -24,7 +24,7 @@ EXACT = ("-fa", "off", "-ctk", "f32", "-ctv", "f32")
 def tiny(tmp_path_factory):
     folder = tmp_path_factory.mktemp("models")
     return {
-        kind: write_model(folder / f"{kind}.gguf", kind, np.float32) for kind in ("llama", "jamba", "qwen2vl")
+        kind: write_model(folder / f"{kind}.gguf", kind, np.float32) for kind in ("llama", "gemma3", "jamba", "qwen2vl")
     }
 
 
@@ -93,7 +93,7 @@ def test_rows_of_tokens_are_those_tokens(tiny, kind, flags):
         seen, done = h.run(read.write([[1, *A], rows(B, b"other"), C]))
         assert seen == tokens
         assert done.n_cached <= 1 + len(A)
-        h.instance.core.check_integrity()
+        assert h.instance.core.check_integrity() == 0
 
 
 def test_several_at_once(tiny):
@@ -123,7 +123,69 @@ def test_a_grid_takes_fewer_positions(tiny):
         assert done.n_cached >= 1 + len(A) + n
         assert again[: len(first) - 3] == first[3:]
         assert h.run(read.write([[1, *A], rows(B, b"l", n, None), C]))[0] != first
-        h.instance.core.check_integrity()
+        assert h.instance.core.check_integrity() == 0
+
+
+N_COLUMNS = 6
+
+
+def placed(kind, tokens, name):
+    """Rows as an image of the model has them."""
+    n = len(tokens)
+    if kind != "qwen2vl":
+        return rows(tokens, name)
+    grid = [[0] * n, [i // N_COLUMNS for i in range(n)], [i % N_COLUMNS for i in range(n)]]
+    return rows(tokens, name, N_COLUMNS, grid)
+
+
+@pytest.mark.parametrize("kind", ["llama", "gemma3", "jamba", "qwen2vl"])
+def test_an_image_comes_back_from_the_prompt_cache(tiny, kind):
+    """Another prompt has taken the slot meanwhile. Where the conversation goes on, all of it is there again; another
+    image in the same place is not taken for it."""
+    path = tiny[kind]
+    n_image = 1 + len(A) + len(B)
+    with Hosted(path, *EXACT, "--cache-ram", "64", "--mmproj", path) as h:
+        read = Reading(h, path)
+
+        def ask(image, more):
+            return h.run(read.write([[1, *A], placed(kind, B, image), [*C, *more]]))
+
+        def take_the_slot():
+            h.run(read.write([[1, *range(200, 100, -1)]]))
+
+        first, _ = ask(b"one", [])
+        more = [*first, 90, 91]
+        take_the_slot()
+        again, done = ask(b"one", more)
+        assert done.n_cached >= n_image + len(C)
+        take_the_slot()
+        other, done = ask(b"two", more)  # with the same rows: what is computed must be the same
+        assert done.n_cached <= 1 + len(A)
+        assert other == again
+        assert h.instance.core.check_integrity() == 0
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen2vl"])
+@pytest.mark.parametrize("cache", ["64", "0"])
+def test_an_image_whose_task_was_suspended(tiny, kind, cache):
+    """Three tasks outgrow a shared cache: a state with an image goes to the prompt cache, or is computed again."""
+    path = tiny[kind]
+    with Hosted(
+        path, *EXACT, "-np", "3", "-c", "320", "--kv-unified", "--cache-ram", cache, "--mmproj", path
+    ) as h:
+        read = Reading(h, path)
+
+        def prompt(i):
+            return [[1, *A[i:]], placed(kind, B, bytes([i])), C]
+
+        alone = [h.run(read.write(prompt(i), 80))[0] for i in range(3)]
+
+        async def together():
+            return await asyncio.gather(*(read.write(prompt(i), 80) for i in range(3)))
+
+        assert [tokens for tokens, _ in h.run(together())] == alone
+        assert h.engine.stats()["n_suspensions"] > 0
+        assert h.instance.core.check_integrity() == 0
 
 
 def test_ids():
@@ -132,6 +194,7 @@ def test_ids():
     assert positions(struct.pack("<2i", 5, 6) + ids + struct.pack("<i", 7)) == 7
     assert positions(row_ids(b"digest", 3, 10, 10, False)) == 10
     assert row_ids(b"digest", 3, 10, 4, True) == ids != row_ids(b"digest", 4, 10, 4, True)
+    assert row_ids(b"digest", 3, 11, 11, False)[4:40] != row_ids(b"digest", 3, 10, 10, False)[4:]
     assert all(one < 0 and one != -1 for one in struct.unpack("<10i", ids))
     assert without_rows(struct.pack("<i", 5) + ids) == struct.pack("<i", 5)
     with pytest.raises(ValueError, match="cannot take"):
