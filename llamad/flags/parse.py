@@ -266,10 +266,6 @@ def _check_together(settings: Settings) -> None:
         raise FlagError(
             f"--grp-attn-w {settings.grp_attn_w} must be a multiple of --grp-attn-n {settings.grp_attn_n}"
         )
-    if settings.grp_attn_n > 1 and settings.mmproj is not None:
-        raise FlagError(
-            "--grp-attn-n groups positions, which images need as they are: leave out --mmproj or it"
-        )
     if settings.flash_attn == "off" and settings.cache_type_v not in _FLOAT_CACHES:
         raise FlagError(
             f"--cache-type-v {settings.cache_type_v} needs flash attention: leave out --flash-attn off, or use f16"

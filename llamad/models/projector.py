@@ -37,6 +37,10 @@ def with_projector(settings: Settings) -> Settings:
         reason = model_file.refusal(path, "--mmproj")
         if reason is not None:
             raise ProjectorFileError(reason)
+        if settings.grp_attn_n > 1:
+            raise ProjectorFileError(
+                f"--grp-attn-n groups positions, which images need as they are: leave it out, or do without {path}"
+            )
     return msgspec.structs.replace(settings, mmproj=path)
 
 

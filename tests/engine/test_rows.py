@@ -24,7 +24,8 @@ EXACT = ("-fa", "off", "-ctk", "f32", "-ctv", "f32")
 def tiny(tmp_path_factory):
     folder = tmp_path_factory.mktemp("models")
     return {
-        kind: write_model(folder / f"{kind}.gguf", kind, np.float32) for kind in ("llama", "gemma3", "jamba", "qwen2vl")
+        kind: write_model(folder / f"{kind}.gguf", kind, np.float32)
+        for kind in ("llama", "gemma3", "jamba", "qwen2vl")
     }
 
 

@@ -14,8 +14,10 @@ from support.models import media_reference
 from support.models.tiny_kv_models import N_EMBD, write_model
 from support.models.tiny_projectors import IMAGE, write_projector
 
+from llamad.flags.parse import parse
 from llamad.media.messages import Open
 from llamad.media.reader import Limits, MediaReader, ProjectorError
+from llamad.models.projector import ProjectorFileError, with_projector
 
 LIMITS = Limits(pixels_max=1_000_000, seconds_max=10.0, tokens_max=1000, cache_bytes=1 << 20)
 EXACT = ("-fa", "off", "-ctk", "f32", "-ctv", "f32")
@@ -76,3 +78,18 @@ def test_images_that_depend_on_their_place_are_refused(tmp_path, kind, arch):
     projector = write_projector(tmp_path / "projector.gguf", kind, N_EMBD)
     with pytest.raises(ProjectorError, match="depend on what stands before them"):
         asyncio.run(read(model, projector))
+
+
+def test_self_extend_needs_a_model_without_images(tmp_path):
+    """It groups positions, however the projector was found."""
+    model = write_model(tmp_path / "model.gguf", "llama")
+    projector = write_projector(tmp_path / "mmproj-tiny.gguf", "janus_pro", N_EMBD)
+
+    def chosen(*flags):
+        return with_projector(parse(["-m", model, *flags], {}).settings).mmproj
+
+    for flags in (("--mmproj", projector), ("--mmproj-auto",)):
+        assert chosen(*flags) == projector
+        with pytest.raises(ProjectorFileError, match="groups positions"):
+            chosen(*flags, "-gan", "2")
+    assert chosen("--mmproj", projector, "--no-mmproj", "-gan", "2") is None
