@@ -22,7 +22,7 @@ from llamad.api.native import (
     tokenize,
 )
 from llamad.api.native import slots as slot_list
-from llamad.api.openai import chat, completions, control, input_tokens, responses
+from llamad.api.openai import chat, completions, control, input_tokens, responses, transcriptions
 from llamad.api.request.errors import ApiError
 from llamad.api.service.auth import Keys
 from llamad.api.service.error_dialects import worded
@@ -82,6 +82,8 @@ class Api:
             self._add("POST", path + "/input_tokens", input_tokens.of_response)
             self._add("GET", path + "/{id_response}", responses.retrieve)
             self._add("DELETE", path + "/{id_response}", responses.delete, small=True)
+        for path in ("/audio/transcriptions", "/v1/audio/transcriptions"):
+            self._add("POST", path, transcriptions.handle)
         self._add("GET", "/v1/stream", streams.read_on)
         self._add("DELETE", "/v1/stream", streams.stop, small=True)
         self._add("POST", "/v1/streams/lookup", streams.look_up)

@@ -37,7 +37,7 @@ from llamad.client.task import (
 from llamad.client.text_event import TextEvent
 from llamad.http import sse
 from llamad.http.exchange import Exchange
-from llamad.http.request import Response
+from llamad.http.request import JSON, Response
 from llamad.options.option import LEFT_OUT
 from llamad.protocol.model_info import Model
 from llamad.protocol.row_ids import without_rows
@@ -167,6 +167,7 @@ class Job:
     __slots__ = (
         "__weakref__",
         "constraint",
+        "content_type",
         "dialect",
         "engine",
         "exchange",
@@ -213,6 +214,7 @@ class Job:
         self.model = model
         self.engine = engine
         self.dialect = dialect
+        self.content_type = JSON  # of a response that is not streamed
         self.markers = markers
         self.id = id  # the answer's; none: nobody can act on the job
         self.is_controlled = False  # its reasoning may be ended, by end_thinking()
@@ -463,7 +465,7 @@ class Job:
         n_values = sum(part.n_prompt // 16 + part.n_decoded * (1 + 2 * g.n_probs) for part in self.parts)
         n_values += len(self.parts) * len(g.stop)
         if n_values <= WHOLE_INLINE_MAX:
-            self.exchange.send(Response(200, self.dialect.whole(self), headers=self._headers()))
+            self._send(self.dialect.whole(self))
         else:
             self.service.spawn(self.exchange, self._send_whole_later())
 
@@ -471,7 +473,10 @@ class Job:
         """Nothing changes any more in a job that is done, so any thread may read it."""
         client = self.service.client(self.exchange.request)
         body = await self.service.json_workers.run(client, lambda: self.dialect.whole(self))
-        self.exchange.send(Response(200, body, headers=self._headers()))
+        self._send(body)
+
+    def _send(self, body: bytes) -> None:
+        self.exchange.send(Response(200, body, self.content_type, self._headers()))
 
     def on_part_failed(self, failure: int, code: int) -> None:
         self.n_left -= 1

@@ -161,36 +161,43 @@ def start(chat: Chat, job: Job) -> None:
 
 
 def with_chat(
-    service: Service, exchange: Exchange, request: ChatRequest, n_bytes: int, then: Callable[[Chat], None]
+    service: Service,
+    exchange: Exchange,
+    request: ChatRequest,
+    n_bytes: int,
+    then: Callable[[Chat], None],
+    media: Markers | None = None,
 ) -> None:
     """Call `then` with the parsed chat: now, or, if that takes long, later unless the client has disconnected by then.
+    `media` holds files that stand in the messages already.
 
     How long a template takes depends on the template, so each rendering on the event loop has a few milliseconds. One
     that needs more is begun again in a worker, and from then on only smaller chats are tried here."""
     if n_bytes <= service.chat_inline_max:
         try:
-            chat = parse_chat(request, service, quick=True)
+            chat = parse_chat(request, service, quick=True, media=media)
         except NotQuick:
             service.chat_inline_max = n_bytes // 2
         else:
             then(chat)
             return
     counted = service.enter_preparing(exchange)
-    service.spawn(exchange, _parse_later(service, counted, exchange, request, n_bytes, then), counted)
+    work = partial(parse_chat, request, service, media=media)
+    service.spawn(exchange, _parse_later(service, counted, exchange, work, n_bytes, then), counted)
 
 
 async def _parse_later(
     service: Service,
     counted: Preparing,
     exchange: Exchange,
-    request: ChatRequest,
+    work: Callable[[], Chat],
     n_bytes: int,
     then: Callable[[Chat], None],
 ) -> None:
     # A small chat is here because its template may be slow: it waits with the long texts.
     n_chars = n_bytes if n_bytes > CHAT_INLINE_MAX else LONG_CHARS + 1
     with counted as client:
-        chat, seconds = await service.texts.run(client, n_chars, partial(_timed_chat, request, service))
+        chat, seconds = await service.texts.run(client, n_chars, partial(_timed, work))
     if seconds < QUICK_ENOUGH and n_bytes <= CHAT_INLINE_MAX:
         service.chat_inline_max = max(service.chat_inline_max, n_bytes)
     service.ready()
@@ -198,16 +205,18 @@ async def _parse_later(
         then(chat)
 
 
-def _timed_chat(request: ChatRequest, service: Service) -> tuple[Chat, float]:
+def _timed(work: Callable[[], Chat]) -> tuple[Chat, float]:
     t_start = time.thread_time()
-    chat = parse_chat(request, service)
+    chat = work()
     return chat, time.thread_time() - t_start
 
 
-def parse_chat(request: ChatRequest, service: Service, quick: bool = False) -> Chat:
+def parse_chat(
+    request: ChatRequest, service: Service, quick: bool = False, media: Markers | None = None
+) -> Chat:
     """Raises ApiError for what cannot be honoured, and NotQuick; leaves the request as it is."""
     _check_supported(request)
-    media = Markers()
+    media = media or Markers()
     messages = _messages(request.messages, media if service.media is not None else None)
     tools, wanted = _allowed(request, _tools(request))
     choice, named = _choice(request, wanted, tools)

@@ -120,6 +120,7 @@ _OPENAI: dict[str, tuple[object, ...]] = {
 }
 COMPLETIONS = Hosted({**_OPENAI, **_GENERATING, "store": ()}, even_empty=_EVEN_EMPTY)
 CHAT = Hosted({**_OPENAI, **_GENERATING, "moderation": (), "store": ()}, even_empty=_EVEN_EMPTY)
+TRANSCRIPTIONS = Hosted({**CHAT.fields, "chunking_strategy": ()}, even_empty=_EVEN_EMPTY)
 RESPONSES = Hosted(
     {
         **{name: neutral for name, neutral in _OPENAI.items() if name not in ("metadata", "user")},

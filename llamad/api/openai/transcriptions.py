@@ -1,0 +1,152 @@
+"""Owns POST /v1/audio/transcriptions and the format of its responses, streamed and complete.
+
+Runs on the event loop. transcription_request.py reads the form; from then on it is a chat about a sound.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from llamad.api.generate import result
+from llamad.api.generate.job import Job, Part
+from llamad.api.generate.stream_event import TextFrame, write_event
+from llamad.api.openai import objects
+from llamad.api.openai.chat_request import Chat, settle_chat, start, with_chat
+from llamad.api.openai.transcription_request import Transcription, read
+from llamad.api.request.errors import ApiError
+from llamad.api.service.reading import with_body
+from llamad.api.service.service import Service
+from llamad.client.text_event import TextEvent
+from llamad.http import sse
+from llamad.http.exchange import Exchange
+from llamad.http.request import Response
+from llamad.protocol.row_ids import without_rows
+
+PLAIN_TEXT = "text/plain; charset=utf-8"
+_LOGPROB = ("token", "bytes", "logprob", "prob")
+_encode = msgspec.json.Encoder().encode
+
+
+class TranscriptDialect:
+    """Events and bodies carry the text, and at the end its usage. Reasoning is left out."""
+
+    def __init__(self, chat: Chat, is_text: bool) -> None:
+        self.chat = chat
+        self.id = objects.new_id("transcript-")
+        self._is_text = is_text
+        self._parser = chat.parser()
+        self._texts: list[str] = []
+        self._logprobs: list[dict[str, Any]] = []
+        self._n_told = 0  # of the logprobs
+
+    def _take(self, data: bytes | None) -> str:
+        """The text that these bytes, or the end, add."""
+        parser = self._parser
+        deltas = parser.finish() if data is None else parser.feed(data.decode("utf-8", "replace"))
+        found = "".join(delta.text for delta in deltas if delta.kind == "content")
+        self._texts.append(found)
+        return found
+
+    def _remember(self, part: Part, piece: TextEvent) -> None:
+        if self.chat.logprobs:
+            job = part.job
+            told = objects.chat_logprobs(job.model.vocab, piece, 0, job.generation.post_sampling_probs)
+            self._logprobs += [
+                {name: value for name, value in one.items() if name in _LOGPROB} for one in told
+            ]
+
+    def _delta(self, text: str) -> bytes:
+        if not text:
+            return b""
+        event: dict[str, Any] = {"type": "transcript.text.delta", "delta": text}
+        if self.chat.logprobs:
+            event["logprobs"], self._n_told = self._logprobs[self._n_told :], len(self._logprobs)
+        return write_event(event)
+
+    def _done(self, part: Part) -> dict[str, Any]:
+        """The last event, which is also the whole response."""
+        n_prompt, n_out = part.ended.n_prompt, part.ended.n_decoded
+        n_text = len(without_rows(part.tokens_prompt)) // 4
+        event: dict[str, Any] = {
+            "type": "transcript.text.done",
+            "text": "".join(self._texts),
+            "usage": {
+                "type": "tokens",
+                "input_tokens": n_prompt,
+                "output_tokens": n_out,
+                "total_tokens": n_prompt + n_out,
+                "input_tokens_details": {"cached_tokens": part.ended.n_cached},
+                "input_token_details": {"audio_tokens": n_prompt - n_text, "text_tokens": n_text},
+            },
+        }
+        if self.chat.logprobs:
+            event["logprobs"] = self._logprobs
+        return event
+
+    # Called by the job.
+
+    def begin(self, job: Job) -> bytes:
+        return b""
+
+    def frame(self, part: Part) -> TextFrame | None:
+        return None  # only the parser knows what a text is
+
+    def piece(self, part: Part, piece: TextEvent) -> bytes:
+        self._remember(part, piece)
+        return self._delta(self._take(piece.data))
+
+    def progress(self, part: Part, progress: dict[str, Any]) -> bytes:
+        return write_event({"type": "transcript.text.delta", "delta": "", "prompt_progress": progress})
+
+    def done(self, part: Part) -> bytes:
+        return self._delta(self._take(None)) + write_event(self._done(part))
+
+    def end(self, job: Job) -> bytes:
+        return sse.DONE
+
+    def whole(self, job: Job) -> bytes:
+        part = job.parts[0]
+        for piece in part.pieces:
+            self._remember(part, piece)
+        self._take(part.data())
+        self._take(None)
+        if self._is_text:
+            return "".join(self._texts).encode("utf-8", "replace") + b"\n"
+        return _encode(result.select(self._done(part), job.generation.response_fields))
+
+    def failed(self, error: ApiError) -> bytes:
+        return write_event(error.body())
+
+    def refused(self, error: ApiError) -> Response:
+        return error.response()
+
+
+def handle(service: Service, exchange: Exchange) -> None:
+    """POST /v1/audio/transcriptions and /audio/transcriptions."""
+    service.ready()
+    if service.media is None or not service.media.hears:
+        raise ApiError(
+            501,
+            "This model does not support audio input: start the server with --mmproj FILE, a projector"
+            " that reads sound",
+        )
+    content_type = exchange.request.headers.get("content-type", "")
+    with_body(service, exchange, partial(read, service, content_type), partial(_start, service, exchange))
+
+
+def _start(service: Service, exchange: Exchange, form: Transcription) -> None:
+    model, engine = service.ready()
+    request = form.request
+
+    def answer(chat: Chat) -> None:
+        constraint = settle_chat(chat, request, service)
+        dialect = TranscriptDialect(chat, form.is_text)
+        job = Job(service, exchange, request, constraint, model, engine, dialect, id=dialect.id, markers=True)
+        if form.is_text:
+            job.content_type = PLAIN_TEXT
+        start(chat, job)
+
+    with_chat(service, exchange, request, form.n_chars, answer, form.media)
