@@ -3,10 +3,11 @@
 import asyncio
 import base64
 import os
+import time
 
 import pytest
 
-from llamad.media.sources import data_uri, local, web
+from llamad.media.sources import data_uri, local, text_images, web
 from llamad.media.sources.errors import SourceError
 
 PIXEL = "R0lGODlhAQABAIAAAP///wAAACH5BAEAAAAALAAAAAABAAEAAAICRAEAOw=="
@@ -43,11 +44,58 @@ def test_wrong_data_uris(uri, says):
 
 
 def test_images_within_text():
-    """LLaMAfiler's two forms, in their order."""
+    """LLaMAfiler's two forms, and its URIs by themselves, in their order."""
     uri = f"data:image/gif;base64,{PIXEL}"
-    text = f"a ![1x1.gif]({uri}) b <img alt='x' src=\"{uri}\"> c ![no](http://x/y.png)"
-    assert data_uri.split_text(text) == ["a ", GIF, " b ", GIF, " c ![no](http://x/y.png)"]
-    assert data_uri.split_text("") == [""]
+    text = f"a ![1x1.gif]({uri}) b <img alt='x' src=\"{uri}\"> c ![no](http://x/y.png) d {uri} e"
+    expected = ["a ", GIF, " b ", GIF, " c ![no](http://x/y.png) d ", GIF, " e"]
+    assert text_images.split_text(text) == expected
+    text = f"![]( {uri} \"a (b)\" )<IMG\nSRC = '{uri}' />({uri.replace('data:image', 'DATA:Image')})"
+    assert text_images.split_text(text) == [GIF, GIF, "(", GIF, ")"]
+    assert text_images.split_text("") == [""]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "as in data:image/png;base64,iVBOR... of a page",
+        "data:image/png;base64,AAAA",
+        "data:image/png",
+        f"data:text/gif;base64,{PIXEL}",
+        "![no end](data:image/png;base64,AAAA",
+        '<img src="data:image/png;base64,AAAA"',
+        '<imgsrc="data:image/png;base64,AAAA">',
+    ],
+)
+def test_text_that_holds_no_image(text):
+    assert text_images.split_text(text) == [text]
+
+
+def test_what_is_shown_as_an_image_must_be_one():
+    for text in ("![x](data:image/png;base64,*)", '<img src="data:image/png">'):
+        with pytest.raises(SourceError):
+            text_images.split_text(text)
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "![",
+        'src="data:image/x" ',
+        "![](data:image/",
+        "![](data:image/ ",
+        '<img src="data:image/',
+        "<img src='data:image/x' ",
+        "data:image/png;base64,",
+        "<img src=\"data:image/x' ",
+        "[](",
+    ],
+)
+def test_a_long_text_is_searched_in_little_time(piece):
+    """300 kB of the third took ten minutes: every beginning looked for an end."""
+    text = "<img " + piece * (2**20 // len(piece)) + "data:image/"
+    t_start = time.thread_time()
+    assert "".join(text_images.split_text(text)) == text
+    assert time.thread_time() - t_start < 5
 
 
 def test_files(tmp_path):

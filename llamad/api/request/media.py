@@ -17,8 +17,9 @@ from llamad.api.request import checks
 from llamad.api.request.errors import ApiError, bad
 from llamad.api.request.prompt import Built, Prompt, PromptObject, Prompts
 from llamad.api.request.text_limits import limited
-from llamad.media.sources.data_uri import from_base64, split_text
+from llamad.media.sources.data_uri import from_base64
 from llamad.media.sources.errors import SourceError
+from llamad.media.sources.text_images import may_hold_images, split_text
 from llamad.protocol.command import packed_run
 from llamad.protocol.model_info import Model
 
@@ -122,8 +123,8 @@ class Markers:
         return f"<__media_{self._nonce}_{len(self.files) - 1}__>"
 
     def in_text(self, text: str, field: str) -> str:
-        """A text with its images, given as data: URIs in Markdown or HTML, marked."""
-        if "data:image/" not in text:
+        """A text with its images, given as data: URIs, marked."""
+        if not may_hold_images(text):
             return text
         try:
             parts = split_text(text)

@@ -9,13 +9,7 @@ from urllib.parse import unquote_to_bytes
 
 from llamad.media.sources.errors import SourceError
 
-_URI = re.compile(r"data:(?P<type>[^;,]*)(?P<parameters>(?:;[^;,]*)*),(?P<data>.*)", re.DOTALL)
-# Within text: an image in Markdown or HTML, whose data: URI runs to what ends it there.
-_IN_TEXT = re.compile(
-    r"!\[[^\]\n]*\]\(\s*(?P<markdown>data:image/[^\s)]*)\s*(?:\"[^\"\n]*\"\s*)?\)"
-    r"|<img\b[^<>]*?\bsrc\s*=\s*(?:\"(?P<double>data:image/[^\"]*)\"|'(?P<single>data:image/[^']*)')[^<>]*>",
-    re.IGNORECASE,
-)
+_URI = re.compile(r"data:(?P<type>[^;,]*)(?P<parameters>(?:;[^;,]*)*),(?P<data>.*)", re.DOTALL | re.IGNORECASE)
 
 
 def from_uri(uri: str, families: tuple[str, ...]) -> bytes:
@@ -45,18 +39,3 @@ def from_base64(text: str | bytes) -> bytes:
 
 
 _URL_SAFE = bytes.maketrans(b"-_", b"+/")
-
-
-def split_text(text: str) -> list[str | bytes]:
-    """A text around the images in it, in their order: strings, and the bytes of each image. Raises SourceError."""
-    parts: list[str | bytes] = []
-    end = 0
-    for match in _IN_TEXT.finditer(text):
-        uri = match["markdown"] or match["double"] or match["single"]
-        if match.start() > end:
-            parts.append(text[end : match.start()])
-        parts.append(from_uri(uri, ("image",)))
-        end = match.end()
-    if end < len(text) or not parts:
-        parts.append(text[end:])
-    return parts
