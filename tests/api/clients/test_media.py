@@ -127,3 +127,44 @@ def test_errors(gpt: Any, claude: Any) -> None:
     content = [{"type": "image", "source": source}]
     with pytest.raises(anthropic.BadRequestError, match="none of PNG"):
         claude.messages.create(model="x", max_tokens=1, messages=[{"role": "user", "content": content}])
+
+
+PIXEL = "data:image/gif;base64,R0lGODlhAQABAIAAAP///wAAACH5BAEAAAAALAAAAAABAAEAAAICRAEAOw=="
+FORMS = ("![1x1.gif]({})", '<img src="{}">', "{}")
+
+
+@pytest.mark.parametrize("role", ["system", "user", "assistant", "tool"])
+def test_llamafiler_any_role_may_include_images(seeing: Client, role: str) -> None:
+    def count(text: str) -> int:
+        messages = [{"role": "user", "content": "Look"}, {"role": role, "content": text}]
+        ordered = messages[::-1] if role == "system" else messages
+        body = {"messages": [*ordered, {"role": "user", "content": "Tell"}]}
+        n: int = seeing.post("/v1/chat/completions/input_tokens", body).json["input_tokens"]
+        return n
+
+    n_text = count("a b c")
+    for form in FORMS:
+        shown = form.format(PIXEL)
+        assert count(f"a {shown} b {shown} c") >= n_text + 2 * N_ROWS
+        assert count(f"a {shown} b {shown} c") <= n_text + 2 * N_ROWS + 4, "no URI is left in the text"
+
+
+def test_llamafiler_images_stand_where_they_stood(seeing: Client, gpt: Any) -> None:
+    uris = [
+        f"data:image/{kind};base64,{b64encode(image(i)).decode()}" for i, kind in ((1, "png"), (2, "odd"))
+    ]
+
+    def said(content: Any) -> str:
+        asked = {"model": "x", "messages": [{"role": "user", "content": content}], "max_tokens": 12, **MORE}
+        text: str = gpt.chat.completions.create(**asked).choices[0].message.content
+        return text
+
+    parts: list[Any] = [{"type": "text", "text": "a "}, {"type": "image_url", "image_url": {"url": uris[0]}}]
+    parts += [{"type": "text", "text": " b "}, {"type": "image_url", "image_url": {"url": uris[1]}}]
+    expected = said(parts)
+    for form in FORMS:
+        assert said("a {} b {}".format(*(form.format(uri) for uri in uris))) == expected
+        assert said("a {} b {}".format(*(form.format(uri) for uri in uris[::-1]))) != expected
+    for kind in ("JPEG", "GIF"):  # whatever the type says
+        shown = FORMS[0].format(f"data:image/png;base64,{b64encode(image(1, kind)).decode()}")
+        assert said(f"a {shown} b") != said("a  b")
