@@ -20,6 +20,7 @@ from llamad.media.messages import Decode, Encode, Encoded, FromEncoder, Open, Op
 from llamad.protocol.blobs import Blob
 
 ENCODER = "llamad.media.encoder"
+HASH_INLINE_MAX = 1 << 20
 OPEN_SECONDS = ENCODE_SECONDS = 120.0
 
 
@@ -36,6 +37,14 @@ class Limits(msgspec.Struct, frozen=True):
     seconds_max: float
     tokens_max: int  # of one file
     cache_bytes: int
+
+
+async def _digest(data: bytes) -> bytes:
+    """In a thread, where it takes milliseconds."""
+    if len(data) <= HASH_INLINE_MAX:
+        return hashlib.sha256(data).digest()
+    loop = asyncio.get_running_loop()
+    return await loop.run_in_executor(None, lambda: hashlib.sha256(data).digest())
 
 
 class MediaReader:
@@ -70,7 +79,7 @@ class MediaReader:
 
     async def read(self, data: bytes, *, is_sound: bool) -> Encoding:
         """A file's encoding, made now or kept from before."""
-        digest = hashlib.sha256(data).digest()
+        digest = await _digest(data)
         found = self._kept.get(digest)
         if found is not None:
             self._kept.move_to_end(digest)

@@ -36,6 +36,7 @@ def test_data_uris(uri):
         ("data:image/gif", "must be data:TYPE;base64,DATA"),
         ("data:image/gif;base64,***", "not base64"),
         ("data:;base64,aaaa", "must begin with image/"),
+        ("data:image/gif," + "%41" * (2**18 + 1), "send it as base64"),
     ],
 )
 def test_wrong_data_uris(uri, says):

@@ -22,7 +22,7 @@ from llamad.api.request import constraints as grammars
 from llamad.api.request.errors import ApiError, bad
 from llamad.api.request.generation import PLAIN, Parsing
 from llamad.api.request.hosted import CHAT
-from llamad.api.request.media import Markers, file_of
+from llamad.api.request.media import Markers, MediaPart
 from llamad.api.request.prompt import Built, Prompt
 from llamad.api.service.service import CHAT_INLINE_MAX, Preparing, Service
 from llamad.api.service.text_workers import LONG_CHARS
@@ -444,7 +444,7 @@ def _file(part: dict[str, Any], kind: str, i: int, media: Markers | None) -> str
         raise ApiError(501, f'"messages[{i}]" has a part of type "{kind}"; images and sound can be read')
     if not isinstance(source, str) or not source:
         raise bad(f'"{field}" names no file: give a data: URI or base64')
-    return media.add(file_of(source, field, is_sound="audio" in kind))
+    return media.add(MediaPart(source, field, is_sound="audio" in kind))
 
 
 def _tools(request: ChatRequest) -> list[dict[str, Any]]:

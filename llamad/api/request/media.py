@@ -17,7 +17,6 @@ from llamad.api.request import checks
 from llamad.api.request.errors import ApiError, bad
 from llamad.api.request.prompt import Built, Prompt, PromptObject, Prompts
 from llamad.api.request.text_limits import limited
-from llamad.media.sources.data_uri import from_base64
 from llamad.media.sources.errors import SourceError
 from llamad.media.sources.text_images import may_hold_images, split_text
 from llamad.protocol.command import packed_run
@@ -34,7 +33,7 @@ FLOAT_BYTES = INT_BYTES = 4
 
 
 class MediaPart(msgspec.Struct, frozen=True):
-    """A file, or where it is: a data: URI, http, https or file://. `field` is the request's, for errors."""
+    """A file; or where it is: a data: URI, http, https, file://; or base64. `field` is the request's, for errors."""
 
     source: str | bytes
     field: str
@@ -157,7 +156,7 @@ def with_image_data(text: str, images: Sequence[Any]) -> str | MediaPrompt:
             raise bad(f'"{name}" must be an object with "data" and "id"')
         number = checks.whole(f"{name}.id", one.get("id", i), 0, 10**10)
         data = checks.text(f"{name}.data", one.get("data"))
-        files[number] = file_of(data, f"{name}.data")
+        files[number] = MediaPart(data, f"{name}.data")
     parts: list[str | MediaPart] = []
     end = 0
     for match in _IMG.finditer(text):
@@ -202,18 +201,8 @@ def with_markers(text: str, data: Sequence[Any], field: str) -> MediaPrompt:
         parts += [one] if one else []
         if i < len(data):
             name = f"{field}.multimodal_data[{i}]"
-            parts.append(file_of(checks.text(name, data[i]), name))
+            parts.append(MediaPart(checks.text(name, data[i]), name))
     return MediaPrompt(parts)
-
-
-def file_of(source: str, field: str, *, is_sound: bool = False) -> MediaPart:
-    """An address, or base64. What it is shows when it is read."""
-    if source.startswith(("data:", "http://", "https://", "file://")):
-        return MediaPart(source, field, is_sound)
-    try:
-        return MediaPart(from_base64(source), field, is_sound)
-    except SourceError as error:
-        raise bad(f'"{field}": {error}') from None
 
 
 def refused(field: str, what: str) -> ApiError:

@@ -1,6 +1,6 @@
 """Owns the way of a request's images and sound to encodings: bytes from wherever they are, then the reader.
 
-Runs on the event loop; files are read in a thread.
+Runs on the event loop; files are read, and long texts decoded, in a thread.
 """
 
 from __future__ import annotations
@@ -16,6 +16,14 @@ from llamad.media.formats import is_sound
 from llamad.media.reader import MediaError, MediaReader
 from llamad.media.sources import data_uri, local
 from llamad.media.sources.errors import SourceError
+
+INLINE_MAX = 1 << 16  # characters that are decoded on the event loop
+
+
+def _decoded(source: str, families: tuple[str, ...]) -> bytes:
+    if source[:5].lower() == "data:":
+        return data_uri.from_uri(source, families)
+    return data_uri.from_base64(source)
 
 
 class Media:
@@ -58,11 +66,14 @@ class Media:
         source, settings = file.source, self._settings
         if isinstance(source, bytes):
             return source
-        if source.startswith("data:"):
-            return data_uri.from_uri(source, ("audio",) if file.is_sound else ("image", "audio"))
         if source.startswith(local.SCHEME):
             read = partial(local.read, source, settings.media_path, settings.media_max_bytes)
             return await asyncio.get_running_loop().run_in_executor(None, read)
+        if not source.startswith(("http://", "https://")):
+            decode = partial(_decoded, source, ("audio",) if file.is_sound else ("image", "audio"))
+            if len(source) <= INLINE_MAX:
+                return decode()
+            return await asyncio.get_running_loop().run_in_executor(None, decode)
         if not settings.media_urls:
             raise SourceError(
                 "addresses are not fetched; start the server with --media-urls, or send a data: URI"
