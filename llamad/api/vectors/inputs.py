@@ -19,19 +19,34 @@ def split(value: str | list[Any] | dict[str, Any], name: str, inputs_max: int, i
 
     Lengths and types are checked at C speed, so that a huge array costs no time on the event loop."""
     if isinstance(value, str | dict):
-        inputs: list[Any] = [text_alone(value, name)]
+        inputs: list[Any] = [_unwrapped(value, name)]
     elif value:
         kinds = set(map(type, value))
         inputs = [value] if int in kinds else value
         if dict in kinds:
             check_count(inputs, name, inputs_max)
-            inputs = [text_alone(one, name) for one in inputs]
+            inputs = [_unwrapped(one, name) for one in inputs]
     else:
         raise bad(f'"{name}" must not be empty')
     check_count(inputs, name, inputs_max)
     for i, one in enumerate(inputs):
         _check(one, name if len(inputs) == 1 else f"{name}[{i}]", info)
     return inputs
+
+
+def _unwrapped(value: Any, name: str) -> Any:
+    """The text of an object: of a prompt object, or of {"content": [...]} with parts as in a chat."""
+    if not isinstance(value, dict) or "content" not in value:
+        return text_alone(value, name)
+    parts = value["content"]
+    if not isinstance(parts, list) or not all(isinstance(part, dict) for part in parts):
+        raise bad(f'"{name}.content" must be an array of parts')
+    for part in parts:
+        if part.get("type") != "text":
+            raise ApiError(501, f'"{name}.content": only parts of type "text" can be embedded')
+        if not isinstance(part.get("text"), str):
+            raise bad(f'"{name}.content" has a part without text')
+    return "".join(part["text"] for part in parts)
 
 
 def check_count(inputs: list[Any], name: str, inputs_max: int) -> None:

@@ -257,8 +257,17 @@ def test_objects(embedding: Any) -> None:
     wrapped = {"prompt_string": "A text."}
     plain = embedding.post("/v1/embeddings", {"input": ["A text.", "B"]}).json["data"]
     assert embedding.post("/v1/embeddings", {"input": [wrapped, "B"]}).json["data"] == plain
+    parts = {"content": [{"type": "text", "text": "A te"}, {"type": "text", "text": "xt."}]}
+    assert embedding.post("/v1/embeddings", {"input": [parts, "B"]}).json["data"] == plain
     assert embedding.post("/embeddings", {"content": wrapped}).json == (
         embedding.post("/embeddings", {"content": "A text."}).json
     )
-    for wrong, status in (({}, 400), ({**wrapped, "multimodal_data": ["AA"]}, 501)):
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA"}}
+    for wrong, status in (
+        ({}, 400),
+        ({**wrapped, "multimodal_data": ["AA"]}, 501),
+        ({"content": "A text."}, 400),
+        ({"content": [{"type": "text"}]}, 400),
+        ({"content": [image]}, 501),
+    ):
         assert embedding.post("/v1/embeddings", {"input": wrong}).status == status
