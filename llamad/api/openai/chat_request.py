@@ -157,7 +157,8 @@ def start(chat: Chat, job: Job) -> None:
     def submit(ready: Ready) -> None:
         with_budget(service, exchange, budget, lambda: job.submit(ready))
 
-    prepare(service, exchange, generation, job.constraint, model, [chat.sent], submit)
+    sent, chat.media = chat.sent, None  # its files may be large, and the chat lives as long as its answer
+    prepare(service, exchange, generation, job.constraint, model, [sent], submit)
 
 
 def with_chat(

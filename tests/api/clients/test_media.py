@@ -115,7 +115,7 @@ def test_an_image_in_a_tool_result(claude: Any) -> None:
     done = claude.messages.create(**asked([text, BLOCK])).content[0].text
     with claude.messages.stream(**asked([text, BLOCK])) as stream:
         assert "".join(stream.text_stream) == done
-    source = {**BLOCK["source"], "data": b64encode(image(2)).decode()}  # type: ignore[dict-item]
+    source = {**BLOCK["source"], "data": b64encode(image(2)).decode()}
     assert claude.messages.create(**asked([text, {**BLOCK, "source": source}])).content[0].text != done
 
 
