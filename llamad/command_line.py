@@ -45,6 +45,14 @@ def read(arguments: Sequence[str], environment: Mapping[str, str]) -> tuple[Sett
     reason = model_file.refusal(settings.model)
     if reason is not None:
         return _refused(reason, 1)
+    for flag, paths in (
+        ("--lora", [one.path for one in settings.lora]),
+        ("--control-vector", [one.path for one in settings.control_vector]),
+    ):
+        for path in paths:
+            reason = model_file.refusal(path, flag)
+            if reason is not None:
+                return _refused(reason, 1)
     try:
         settings = with_projector(settings)
     except ProjectorFileError as error:

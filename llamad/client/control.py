@@ -48,7 +48,7 @@ class Asking(GrammarOwner, Protocol):
 
     def give_back(self, blob: Blob) -> None: ...
 
-    async def embed(self, blob: Blob, lengths: list[int]) -> Embedded: ...
+    async def embed(self, blob: Blob, lengths: list[int], adapters: list[tuple[int, float]]) -> Embedded: ...
 
 
 class Control(asyncio.Protocol):
@@ -150,7 +150,7 @@ class Control(asyncio.Protocol):
     def give_back(self, blob: Blob) -> None:
         self.send(GiveBack(blob.id))
 
-    async def embed(self, blob: Blob, lengths: list[int]) -> Embedded:
-        reply = await self._ask(Embed(self._new_id(), blob.id, blob.capacity, lengths))
+    async def embed(self, blob: Blob, lengths: list[int], adapters: list[tuple[int, float]]) -> Embedded:
+        reply = await self._ask(Embed(self._new_id(), blob.id, blob.capacity, lengths, adapters))
         assert isinstance(reply, Embedded)
         return reply

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import time
 from collections import deque
+from typing import TypeAlias
 
 from llamad.base.fair_count import share_of
 from llamad.client.control import Asking
@@ -18,14 +19,19 @@ from llamad.protocol.model_info import Rows, VectorCounts, VectorInfo
 
 log = logging.getLogger("llamad.engine")
 
+Uses: TypeAlias = tuple[tuple[int, float], ...]  # adapters' numbers and scales
+
 
 class Job:
     """All texts of one request. `future` gives the rows of each, in order."""
 
-    __slots__ = ("client", "future", "is_gone", "n_left", "n_taken", "rows", "texts")
+    __slots__ = ("adapters", "client", "future", "is_gone", "n_left", "n_taken", "rows", "texts")
 
-    def __init__(self, texts: list[bytes], future: asyncio.Future[list[Rows]], client: int) -> None:
+    def __init__(
+        self, texts: list[bytes], future: asyncio.Future[list[Rows]], client: int, adapters: Uses = ()
+    ) -> None:
         self.client = client
+        self.adapters = adapters
         self.texts = texts
         self.future = future
         self.rows: list[Rows | None] = [None] * len(texts)
@@ -96,9 +102,9 @@ class Embedder:
         """Whether one more request of this client leaves room for others."""
         return sum(job.client == client for job in self._jobs) < share_of(self.jobs_max)
 
-    def submit(self, texts: list[bytes], client: int = 0) -> Job:
+    def submit(self, texts: list[bytes], client: int = 0, adapters: Uses = ()) -> Job:
         """Queue the texts of a request, each int32 token ids and not longer than info.n_text_max."""
-        job = Job(texts, asyncio.get_running_loop().create_future(), client)
+        job = Job(texts, asyncio.get_running_loop().create_future(), client, adapters)
         self._prune()
         self._jobs.append(job)
         if self._asking is None:
@@ -140,6 +146,8 @@ class Embedder:
         batch: list[tuple[Job, int]] = []
         n_tokens = 0
         for job in jobs:
+            if batch and job.adapters != batch[0][0].adapters:
+                continue  # they are computed together
             while job.n_taken < len(job.texts):
                 n_more = len(job.texts[job.n_taken]) // 4
                 is_full = n_tokens + n_more > self._n_pack or len(batch) >= self._n_texts_max
@@ -160,7 +168,7 @@ class Embedder:
             blob.size = blob.capacity
             memoryview(blob)[: 4 * sum(lengths)] = b"".join(texts)
             self._t_sent = time.monotonic()
-            answer = await asking.embed(blob, lengths)
+            answer = await asking.embed(blob, lengths, list(batch[0][0].adapters))
         except EngineEnded as error:
             self._fail(batch, error)
             return

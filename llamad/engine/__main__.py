@@ -46,7 +46,7 @@ from llamad.protocol.control_messages import (
     packed,
     unpack,
 )
-from llamad.protocol.errors import LoadError
+from llamad.protocol.errors import FileRefused, LoadError
 
 log = logging.getLogger("llamad.engine")
 
@@ -196,12 +196,12 @@ def main() -> int:
     try:
         return _serve(server, settings)
     except LoadError as error:
-        reason = str(error)
+        reason, is_refused = str(error), isinstance(error, FileRefused)
     except Exception as error:
         traceback.print_exc()
-        reason = f"{type(error).__name__}: {error}"
+        reason, is_refused = f"{type(error).__name__}: {error}", False
     llama_log.drain()
-    server.send(LoadFailed(reason))
+    server.send(LoadFailed(reason, is_refused))
     return 1
 
 

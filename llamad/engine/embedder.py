@@ -22,7 +22,7 @@ log = logging.getLogger("llamad.engine")
 class Computer(Protocol):
     """The part of a context that the thread needs."""
 
-    def compute(self, memory: memoryview, lengths: list[int]) -> int: ...
+    def compute(self, memory: memoryview, lengths: list[int], adapters: list[tuple[int, float]]) -> int: ...
 
 
 class Embedder:
@@ -62,7 +62,7 @@ class Embedder:
         if not blobs.borrow(self._arena, batch.blob, batch.capacity):
             return -1
         try:
-            return self._computer.compute(blobs.borrowed(batch.blob), batch.lengths)
+            return self._computer.compute(blobs.borrowed(batch.blob), batch.lengths, batch.adapters)
         except Exception:
             log.exception("a batch of %d texts failed", len(batch.lengths))
             return -1

@@ -171,7 +171,7 @@ def _read(flag: Flag, source: str, texts: list[str], negated: bool) -> Setting |
             value = _switch(flag.kind, texts, negated)
             return None if value is None else Setting(flag, source, value)
         if isinstance(flag.kind, Pair) and len(texts) == 2:
-            return Setting(flag, source, (flag.kind.first.read(texts[0]), flag.kind.second.read(texts[1])))
+            return Setting(flag, source, flag.kind.both(*texts))
         return Setting(flag, source, flag.kind.read(texts[0]))
     except ValueError as error:
         # A secret must not reach a terminal or a log, so the error does not quote it.

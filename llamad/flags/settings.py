@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from llamad.flags.types.values import KvOverride, Placement
+from llamad.flags.types.values import AdapterFile, KvOverride, Placement, ScaledFile
 from llamad.options.table import WITH_FLAG, Options
 
 Auto = Literal["on", "off", "auto"]
@@ -30,6 +30,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     load_mode: Literal["auto", "none", "mmap", "mlock", "mmap+mlock", "dio"]  # auto: by mmap and mlock
     lazy_mode: Literal["on", "off", "auto"]
     warmup: bool
+
+    # adapters
+    lora: tuple[AdapterFile, ...]
+    lora_init_without_apply: bool
+    control_vector: tuple[ScaledFile, ...]
+    control_vector_layer_range: tuple[int, int]  # 0: the first, or the last, that there is
 
     # context
     n_ctx: int  # 0: from the model

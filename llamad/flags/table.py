@@ -30,7 +30,7 @@ from llamad.flags.groups import (
 )
 from llamad.flags.types.flag import Flag, Ready, Request
 from llamad.flags.types.kinds import Many, Switch
-from llamad.flags.types.special import Overrides, Placements
+from llamad.flags.types.special import Overrides, Placements, Scaled
 
 
 class Table:
@@ -84,7 +84,7 @@ class Table:
             raise ValueError(f"{flag.dest} has no name")
         if flag.off and not isinstance(flag.kind, Switch):
             raise ValueError(f"{flag.title} has a negation but is no switch")
-        if flag.repeat and not isinstance(flag.kind, Many | Overrides | Placements):
+        if flag.repeat and not isinstance(flag.kind, Many | Overrides | Placements | Scaled):
             raise ValueError(f"{flag.title} is repeated but is no list")
         if flag.neutral and isinstance(flag.status, Ready):
             raise ValueError(f"{flag.title} has neutral values but works")

@@ -13,6 +13,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from llamad.client.action import RESULT_ABORTED
+from llamad.client.adapters import Adapters
 from llamad.client.control import Asking
 from llamad.client.embedding import Embedder
 from llamad.client.engine import Engine
@@ -76,6 +77,7 @@ class Host:
         self.states: States | None = None  # if the flags enable them
         self.embedder: Embedder | None = None
         self.media = make_reader(settings)
+        self.adapters = Adapters(settings.lora, not settings.lora_init_without_apply)
         self.restarts = Restarts()
         # Called in a thread with a new model, before any engine serves it: returns the markers that tasks may want to
         # see. May raise LoadError.
@@ -245,6 +247,7 @@ class Host:
                 return
         if isinstance(message, LoadFailed):
             self._load_failed = message.reason
+            self.is_refused = message.is_refused
         self._inbox.put_nowait(message)
 
     async def _read_vocab(self) -> None:
@@ -280,6 +283,7 @@ class Host:
         """Make the model that the endpoints see, unless it is the one that they know."""
         assert self._vocab is not None
         vocab = self._vocab[1]
+        self.adapters.opened(loaded.adapters)
         model = Model(
             loaded.info,
             vocab,
@@ -339,7 +343,14 @@ class Host:
         if layout is None:
             log.warning("slots cannot be saved: %s", refusal)
         if self.states is None:
-            self.states = States(engine, layout, refusal, n_vocab=model.info.n_vocab, n_ctx=model.n_ctx_slot)
+            self.states = States(
+                engine,
+                layout,
+                refusal,
+                n_vocab=model.info.n_vocab,
+                n_ctx=model.n_ctx_slot,
+                adapters=self.adapters,
+            )
         else:
             self.states.layout, self.states.refusal = layout, refusal
 

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from llamad.protocol.model_info import ModelInfo, VectorInfo
+from llamad.protocol.model_info import AdapterInfo, ModelInfo, VectorInfo
 
 _LENGTH = struct.Struct("<I")
 
@@ -66,6 +66,7 @@ class Embed(Message, frozen=True):
     blob: int
     capacity: int
     lengths: list[int]  # in tokens
+    adapters: list[tuple[int, float]]  # their numbers and scales
 
 
 # From the engine.
@@ -87,6 +88,7 @@ class Loaded(Message, frozen=True):
     vectors: VectorInfo | None
     vectors_pack: tuple[int, int]  # tokens and texts of one batch
     suppressed_tokens: list[int]
+    adapters: list[AdapterInfo] = msgspec.field(default_factory=list)
 
 
 class Ready(Message, frozen=True):
@@ -101,6 +103,7 @@ class LoadFailed(Message, frozen=True):
     """One line that says why and what to do. The process ends."""
 
     reason: str
+    is_refused: bool = False  # because of a file that a flag names beside the model
 
 
 class Compiled(Message, frozen=True):

@@ -7,6 +7,10 @@ class LoadError(Exception):
     """One line that says why the model cannot be served and what to do."""
 
 
+class FileRefused(LoadError):
+    """Because of a file that a flag names beside the model."""
+
+
 class ComputeFailed(Exception):
     """llama.cpp failed to compute; `code` is its return code."""
 

@@ -52,6 +52,17 @@ class ModelInfo(msgspec.Struct, frozen=True):
     tool_use_template: str | None = None  # the chat template for chats with tools
 
 
+class AdapterInfo(msgspec.Struct, frozen=True):
+    """A LoRA adapter that the engine has opened."""
+
+    id: int
+    digest: bytes  # SHA-256 of its file
+    rank: int  # the largest
+    task_name: str
+    prompt_prefix: str
+    invocation: tuple[int, ...]  # tokens that switch it on, of an activated adapter (aLoRA); else none
+
+
 class VectorInfo(msgspec.Struct, frozen=True):
     """What the endpoints need to check a request."""
 

@@ -27,12 +27,14 @@ class Script:
         self.n_pack, self.n_seq_max = n_pack, n_seq_max
         self.info = VectorInfo("mean", 1, (), False, 100, False)
         self.batches: list[list[int]] = []
+        self.adapters: list[list[tuple[int, float]]] = []
         self.free = threading.Event()
         self.free.set()
         self.fails_with: int | None = None
 
-    def compute(self, memory: memoryview, lengths: list[int]) -> int:
+    def compute(self, memory: memoryview, lengths: list[int], adapters: list[tuple[int, float]]) -> int:
         self.batches.append(lengths)
+        self.adapters.append(adapters)
         assert self.free.wait(30)
         memory[4 * sum(lengths) :] = np.array(lengths, np.float32).tobytes()
         return self.fails_with or 0

@@ -101,7 +101,6 @@ DEMANDS = [
     ("-hf ggml-org/gemma-3-1b-it-GGUF", "model downloads"),
     ("-m m.gguf --mmproj-url https://host/mmproj.gguf", "downloads"),
     ("-m m.gguf -md draft.gguf --draft-max 16", "speculative decoding"),
-    ("-m m.gguf --lora adapter.gguf", "LoRA adapters"),
     ("--models-dir ./models_directory", "several models"),
     ("-m m.gguf --rpc 192.168.0.2:50052", "RPC backends"),
     ("-m m.gguf --mcp-servers-config mcp.json", "server-side tools"),

@@ -101,10 +101,6 @@ def test_given() -> None:
     ("line", "message"),
     [
         ("--mmproj-url http://x", "--mmproj-url needs downloads, which"),
-        ("--lora x.gguf", "--lora needs LoRA adapters, which"),
-        ("--lora-scaled x.gguf 0.5", "--lora-scaled needs LoRA adapters, which"),
-        ("--lora-scaled x.gguf:0.5", "--lora-scaled needs LoRA adapters, which"),
-        ("--control-vector x.gguf", "--control-vector needs control vectors, which"),
         ("-md x.gguf", "-md needs speculative decoding, which"),
         ("--rpc a:1", "--rpc needs RPC backends, which"),
     ],
@@ -136,9 +132,9 @@ def test_a_missing_feature_at_a_neutral_value_is_no_matter(line: str) -> None:
     assert result.given == {"model"}
 
 
-def test_a_missing_feature_still_needs_a_well_formed_value() -> None:
+def test_a_pair_needs_both_its_values() -> None:
     assert complaint("--control-vector-layer-range 1") == (
-        "--control-vector-layer-range needs two values: --control-vector-layer-range A B"
+        "--control-vector-layer-range needs two values: --control-vector-layer-range FIRST LAST"
     )
     assert complaint("--lora-scaled a b") == "--lora-scaled: 'b' is not a number"
 
@@ -156,7 +152,6 @@ def test_a_missing_feature_still_needs_a_well_formed_value() -> None:
         "--backend-sampling",
         "--sleep-idle-seconds 300",
         "--models-max 4 --models-autoload",
-        "--control-vector-layer-range 1 7",
         "--mtmd-batch-max-tokens 1024 --video-fps 2",
         "--tools-runtime docker:x",
         "--hf-token x",
@@ -202,3 +197,27 @@ def test_inert_variables_warn() -> None:
     assert parsed("", {"LLAMA_ARG_DEFRAG_THOLD": "0.1"}).warnings == [
         "LLAMA_ARG_DEFRAG_THOLD has no effect: llama.cpp's cache no longer needs defragmentation"
     ]
+
+
+# Adapters.
+
+
+def test_adapters_and_their_scales_stand_in_the_order_of_the_line() -> None:
+    given = parsed(
+        "--lora a.gguf,style=b.gguf --lora-scaled c.gguf 0.5 --lora-scaled x=d.gguf:2,e.gguf:-1"
+    ).settings
+    assert [tuple(one) for one in given.lora] == [
+        ("a.gguf", 1.0, ""),
+        ("b.gguf", 1.0, "style"),
+        ("c.gguf", 0.5, ""),
+        ("d.gguf", 2.0, "x"),
+        ("e.gguf", -1.0, ""),
+    ]
+
+
+def test_control_vectors_and_their_layers() -> None:
+    given = parsed(
+        "--control-vector a.gguf --control-vector-scaled b.gguf:0.5 --control-vector-layer-range 1 7"
+    ).settings
+    assert [tuple(one) for one in given.control_vector] == [("a.gguf", 1.0), ("b.gguf", 0.5)]
+    assert given.control_vector_layer_range == (1, 7)

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from llamad.flags.parse import parse
 from llamad.flags.table import TABLE
 from llamad.flags.types.flag import Flag
-from llamad.flags.types.kinds import Choice, Float, Int, Kind, Many, Switch, Text
+from llamad.flags.types.kinds import Choice, Float, Int, Kind, Many, Pair, Switch, Text
 from llamad.flags.types.special import (
+    Adapter,
     Bias,
     CpuMask,
     CpuRange,
@@ -25,11 +26,13 @@ from llamad.flags.types.special import (
     Overrides,
     PathPrefix,
     Placements,
+    Plain,
     SamplerLetters,
     SamplerNames,
+    Scaled,
     Size,
 )
-from llamad.flags.types.values import KvOverride, Placement
+from llamad.flags.types.values import AdapterFile, KvOverride, Placement, ScaledFile
 from llamad.options.sampler_names import LETTERS
 from llamad.options.values import LogitBias
 
@@ -64,6 +67,16 @@ def overrides() -> st.SearchStrategy[tuple[KvOverride, ...]]:
     return st.lists(one, min_size=1, max_size=3).map(tuple)
 
 
+ADAPTERS = st.builds(AdapterFile, WORD, st.just(1.0), st.sampled_from(["", "style", "a.b-c"]))
+FILES = st.builds(ScaledFile, WORD, st.just(1.0))
+
+
+def scaled(kind: Scaled) -> st.SearchStrategy[tuple[Any, ...]]:
+    item = ADAPTERS if isinstance(kind.first, Adapter) else FILES
+    one = st.builds(lambda file, scale: file._replace(scale=scale), item, floats(Float()))
+    return st.lists(one, min_size=1, max_size=3).map(tuple)
+
+
 STRATEGIES: dict[type[Kind], Callable[[Any], st.SearchStrategy[Any]]] = {
     Int: lambda kind: st.integers(kind.low, kind.high),
     Float: floats,
@@ -88,6 +101,10 @@ STRATEGIES: dict[type[Kind], Callable[[Any], st.SearchStrategy[Any]]] = {
     SamplerLetters: lambda kind: st.lists(
         st.sampled_from(sorted(LETTERS.values())), min_size=1, max_size=16
     ).map(tuple),
+    Adapter: lambda kind: ADAPTERS,
+    Plain: lambda kind: FILES,
+    Scaled: scaled,
+    Pair: lambda kind: st.tuples(values(kind.first), values(kind.second)),
     Overrides: lambda kind: overrides(),
     Placements: lambda kind: st.lists(st.builds(Placement, WORD, WORD), min_size=1, max_size=3).map(tuple),
     Bias: lambda kind: st.builds(
@@ -99,10 +116,11 @@ STRATEGIES: dict[type[Kind], Callable[[Any], st.SearchStrategy[Any]]] = {
 
 def values(kind: Kind) -> st.SearchStrategy[Any]:
     if isinstance(kind, Many):
-        item = WORD if isinstance(kind.item, Text) and kind.cut else values(kind.item)
+        is_text = isinstance(kind.item, Text) and type(kind.item) not in STRATEGIES
+        item = WORD if is_text and kind.cut else values(kind.item)
         item = item.filter(lambda text: text != kind.none)
         return st.lists(item, min_size=0 if kind.none else 1, max_size=3).map(tuple)
-    if isinstance(kind, Text):
+    if isinstance(kind, Text) and type(kind) not in STRATEGIES:
         return PLAIN
     return STRATEGIES[type(kind)](kind)
 

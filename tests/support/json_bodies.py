@@ -302,7 +302,7 @@ class Vectors:
         labels = ("yes", "no") if pooling == "rank" else ()
         self.info = VectorInfo(pooling, 2, labels, bool(labels), 64, False)
 
-    def compute(self, memory: memoryview, lengths: list[int]) -> int:
+    def compute(self, memory: memoryview, lengths: list[int], adapters: list[tuple[int, float]]) -> int:
         memory[4 * sum(lengths) :] = np.ones((len(lengths), 2), np.float32).tobytes()
         return 0
 

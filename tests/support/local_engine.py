@@ -23,7 +23,7 @@ STOP_SECONDS = 1.0
 class Computer(Protocol):
     """What computes vectors."""
 
-    def compute(self, memory: memoryview, lengths: list[int]) -> int: ...
+    def compute(self, memory: memoryview, lengths: list[int], adapters: list[tuple[int, float]]) -> int: ...
 
 
 class LocalAsking:
@@ -57,11 +57,13 @@ class LocalAsking:
     def give_back(self, blob: Blob) -> None:
         pass
 
-    async def embed(self, blob: Blob, lengths: list[int]) -> Embedded:
+    async def embed(self, blob: Blob, lengths: list[int], adapters: list[tuple[int, float]]) -> Embedded:
         assert self._computer is not None
         work = self._computer.compute
         t_start = time.monotonic()
-        code = await asyncio.get_running_loop().run_in_executor(None, work, memoryview(blob), lengths)
+        code = await asyncio.get_running_loop().run_in_executor(
+            None, work, memoryview(blob), lengths, adapters
+        )
         return Embedded(0, code, time.monotonic() - t_start)
 
 

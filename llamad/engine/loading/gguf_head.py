@@ -41,6 +41,7 @@ class Tensor(NamedTuple):
     name: str
     dims: tuple[int, ...]
     kind: int
+    offset: int  # from data_at
 
 
 Value = bool | int | float | bytes | Array  # bytes: a string
@@ -69,6 +70,7 @@ class Head:
         self.keys: dict[str, Value] = {}
         self.kinds: dict[str, int] = {}
         self.tensors: dict[str, Tensor] = {}
+        self.data_at = 0  # where the tensors' data begin
         try:
             self._read()
         except BaseException:
@@ -144,7 +146,7 @@ class Head:
         end = 0
         for i in range(n_tensors):
             end = self._tensor(i, alignment, end)
-        data_at = self._at + -self._at % alignment
+        self.data_at = data_at = self._at + -self._at % alignment
         if n_tensors and data_at + end > self.n_bytes:
             raise Malformed(
                 f"is cut short: its tensors end at byte {data_at + end:,}, the file at {self.n_bytes:,}"
@@ -209,7 +211,7 @@ class Head:
             raise Malformed(
                 f"is cut short or wrong: the tensor {name} needs {n_bytes:,} bytes, the file has {self.n_bytes:,}"
             )
-        self.tensors[name] = Tensor(name, dims, kind)
+        self.tensors[name] = Tensor(name, dims, kind, offset)
         return at + n_bytes + -n_bytes % alignment
 
 

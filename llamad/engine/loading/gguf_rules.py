@@ -315,6 +315,15 @@ def _parts(path: str, head: Head) -> list[str]:
     return [f"{found[1]}-{i:05}-of-{n:05}.gguf" for i in range(2, n + 1)]
 
 
+def parts_of(path: str) -> list[str]:
+    """All files of a model that was checked."""
+    head = read_head(path)
+    try:
+        return [path, *_parts(path, head)]
+    finally:
+        head.close()
+
+
 def check_gguf(
     settings: Settings, has_gpu: Callable[[], bool], on_vocabulary: Callable[[], None] = lambda: None
 ) -> None:

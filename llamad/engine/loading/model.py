@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from llamad._llama import ffi, lib
-from llamad.engine.loading import memory, thread_pools, vectors
+from llamad.engine.loading import adapters, control_vectors, memory, thread_pools, vectors
 from llamad.engine.loading.opening import Loading, open_model
 from llamad.engine.loading.thread_pools import Pools
 from llamad.engine.loading.vectors import Vectors
@@ -17,7 +17,7 @@ from llamad.flags.settings import Settings
 from llamad.options.from_model import SAMPLING_KEYS, SAMPLING_PREFIX, SAMPLING_TEXT_MAX
 from llamad.protocol.control_messages import Loaded
 from llamad.protocol.errors import LoadError
-from llamad.protocol.model_info import ModelInfo
+from llamad.protocol.model_info import AdapterInfo, ModelInfo
 from llamad.tokenizer.vocab import Vocab
 
 CTX_SLOT_MIN = 8
@@ -37,6 +37,7 @@ class LoadedModel:
         vectors: Vectors | None = None,
         pools: Pools | None = None,
         warnings: Sequence[str] = (),
+        adapters: Sequence[AdapterInfo] = (),
     ) -> None:
         self._handle = handle
         self._context = context  # None: a model that cannot generate
@@ -44,6 +45,7 @@ class LoadedModel:
         self.vocab = vocab
         self.vectors = vectors
         self.pools = pools  # of every context; None: llama.cpp's own threads
+        self.adapters = list(adapters)
         self.warnings = warnings  # of flags without effect here
         self.has_device = memory.computes(settings, handle)
         if context is None:
@@ -84,6 +86,7 @@ class LoadedModel:
             vectors=vectors.info if vectors is not None else None,
             vectors_pack=(vectors.n_pack, vectors.n_seq_max) if vectors is not None else (0, 0),
             suppressed_tokens=self.suppressed_tokens(),
+            adapters=self.adapters,
         )
 
     def suppressed_tokens(self) -> list[int]:
@@ -313,18 +316,25 @@ def load(settings: Settings, n_threads: int, loading: Loading, is_survey: bool =
     context, second = None, None
     try:
         _check(settings, handle)
+        opened = [
+            adapters.open_adapter(handle, settings.model, file.path, number, is_survey)
+            for number, file in enumerate(settings.lora)
+        ]
+        control = control_vectors.read(settings, handle)
         if settings.wants_vectors:
             second = _open_vectors(settings, handle, n_threads)
             thread_pools.attach(second.context, pools)
+            control_vectors.attach(settings, handle, second.context, control)
         if second is None or not second.is_encoder:
             context = _open_context(settings, handle, n_threads)
             thread_pools.attach(context, pools)
+            control_vectors.attach(settings, handle, context, control)
             warnings += _unbinding_limit(settings, context)
         info = _info(settings, handle)
         table = int(ffi.cast("uintptr_t", lib.llamad_llama_table()))
         address = int(ffi.cast("uintptr_t", lib.llama_model_get_vocab(handle)))
         vocab = Vocab(table, address, info.n_vocab, settings.special)
-        return LoadedModel(handle, context, info, vocab, settings, second, pools, warnings)
+        return LoadedModel(handle, context, info, vocab, settings, second, pools, warnings, opened)
     except BaseException:
         if second is not None:
             second.close()

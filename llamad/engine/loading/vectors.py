@@ -7,6 +7,7 @@ what llama.cpp would abort on, so every length is checked here first.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 from llamad._llama import ffi, lib
@@ -149,7 +150,9 @@ class Vectors:
             is_split=is_split,
         )
 
-    def compute(self, memory: memoryview, lengths: list[int]) -> int:
+    def compute(
+        self, memory: memoryview, lengths: list[int], adapters: Sequence[tuple[int, float]] = ()
+    ) -> int:
         """Computes the rows of each text: one, or one per token without pooling. The texts' token ids (int32) lie in
         the memory, one behind the other; the rows (float) are written behind them. Releases the GIL. llama.cpp's code:
         0, or there are no rows; the context is made anew then."""
@@ -157,7 +160,12 @@ class Vectors:
         n_rows = n_tokens if self.info.pooling == "none" else len(lengths)
         if len(memory) < 4 * (n_tokens + n_rows * self.info.n_out):
             return int(lib.LLAMAD_E_REFUSED)
-        code: int = lib.llamad_embed(
+        code: int = lib.llamad_embed_with(
+            self.context, ffi.new("llamad_adapter_use[]", list(adapters)), len(adapters)
+        )
+        if code != 0:
+            return code
+        code = lib.llamad_embed(
             self.context,
             ffi.from_buffer("int32_t[]", memory[: 4 * n_tokens]),
             ffi.new("int32_t[]", lengths),

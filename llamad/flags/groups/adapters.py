@@ -4,45 +4,66 @@ from __future__ import annotations
 
 from functools import partial
 
-from llamad.flags.types.flag import Flag, Inert, Later
-from llamad.flags.types.kinds import File, Float, Int, Many, Pair, Switch
+from llamad.flags.types.flag import Flag
+from llamad.flags.types.kinds import Float, Int, Many, Pair, Switch
+from llamad.flags.types.special import Adapter, Plain, Scaled
 
 flag = partial(Flag, group="Adapters")
 
-LORA = Later("LoRA adapters")
-CONTROL = Later("control vectors")
-SCALED = Pair(File(), Float())
-
 FLAGS: tuple[Flag, ...] = (
-    flag(names=("--lora",), dest="lora", kind=Many(File()), default=(), repeat=True, status=LORA),
-    flag(names=("--lora-scaled",), dest="lora_scaled", kind=SCALED, default=None, status=LORA),
+    flag(
+        names=("--lora",),
+        dest="lora",
+        kind=Many(Adapter()),
+        env=("LLAMA_ARG_LORA",),
+        default=(),
+        repeat=True,
+        help="LoRA adapter, for all requests; with a name for those that ask for the model MODEL:NAME"
+        " (several: commas, or repeat)",
+    ),
+    flag(
+        names=("--lora-scaled",),
+        dest="lora",
+        kind=Scaled(Adapter(), Float()),
+        env=("LLAMA_ARG_LORA_SCALED",),
+        default=(),
+        repeat=True,
+        metavar="[NAME=]PATH:SCALE",
+        help="the same with a scale; also as two values, PATH SCALE",
+    ),
     flag(
         names=("--lora-init-without-apply",),
         dest="lora_init_without_apply",
         kind=Switch(),
+        env=("LLAMA_ARG_LORA_INIT_WITHOUT_APPLY",),
         default=False,
-        status=Inert("there are no LoRA adapters"),
+        help="load LoRA adapters with scale 0; POST /lora-adapters and requests can raise it",
     ),
     flag(
         names=("--control-vector",),
         dest="control_vector",
-        kind=Many(File()),
+        kind=Many(Plain()),
+        env=("LLAMA_ARG_CONTROL_VECTOR",),
         default=(),
         repeat=True,
-        status=CONTROL,
+        help="control vector (several: commas, or repeat)",
     ),
     flag(
         names=("--control-vector-scaled",),
-        dest="control_vector_scaled",
-        kind=SCALED,
-        default=None,
-        status=CONTROL,
+        dest="control_vector",
+        kind=Scaled(Plain(), Float()),
+        env=("LLAMA_ARG_CONTROL_VECTOR_SCALED",),
+        default=(),
+        repeat=True,
+        help="the same with a scale; also as two values, PATH SCALE",
     ),
     flag(
         names=("--control-vector-layer-range",),
         dest="control_vector_layer_range",
         kind=Pair(Int(), Int()),
-        default=None,
-        status=Inert("there are no control vectors"),
+        env=("LLAMA_ARG_CONTROL_VECTOR_LAYER_RANGE",),
+        default=(0, 0),
+        metavar="FIRST LAST",
+        help="layers that control vectors are added to, both inclusive (default: all but the first)",
     ),
 )

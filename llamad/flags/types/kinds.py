@@ -267,11 +267,15 @@ class Pair(Kind, frozen=True):
             return None
         return left, right
 
-    def read(self, text: str) -> tuple[Any, Any]:
+    def read(self, text: str) -> Any:
         parts = self.split(text)
         if parts is None:
             raise ValueError(f"'{text}' is not two values separated by '{self.joint}'")
-        return self.first.read(parts[0]), self.second.read(parts[1])
+        return self.both(*parts)
+
+    def both(self, first: str, second: str) -> Any:
+        """The value of the two texts."""
+        return self.first.read(first), self.second.read(second)
 
     def hint(self) -> object:
         first: Any = self.first.hint()

@@ -9,13 +9,14 @@ import math
 import re
 from typing import Any, ClassVar, Literal, cast
 
-from llamad.flags.types.kinds import FALSE_WORDS, TRUE_WORDS, Float, Int, Kind, Text
-from llamad.flags.types.values import KvOverride, Placement
+from llamad.flags.types.kinds import FALSE_WORDS, TRUE_WORDS, File, Float, Int, Kind, Many, Pair, Text
+from llamad.flags.types.values import AdapterFile, KvOverride, Placement, ScaledFile
 from llamad.options import sampler_names as samplers
 from llamad.options.values import LogitBias
 
 _SIZE = re.compile(r"([0-9]{1,18})\s*([kmgt]?)(?:i?b)?", re.ASCII | re.IGNORECASE)
 _BIAS = re.compile(r"([0-9]{1,10})([+-])(.+)", re.ASCII)
+_ADAPTER = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]{0,127})=(.+)", re.ASCII | re.DOTALL)
 _NEXT_OVERRIDE = re.compile(r",(?=[^,=]+=(?:int|float|bool|str):)")
 CPUS_MAX = 512  # of ggml's masks
 _C_STRING_MAX = 127  # bytes that fit beside the NUL in llama.cpp's override record
@@ -43,6 +44,57 @@ class Size(Kind, frozen=True):
 
     def limits(self) -> str:
         return f"{self.low} to {self.high} bytes"
+
+
+class Adapter(File, frozen=True):
+    """The path of a LoRA adapter, behind its name if it has one."""
+
+    metavar: ClassVar[str] = "[NAME=]PATH"
+
+    def read(self, text: str) -> Any:
+        match = _ADAPTER.fullmatch(text)
+        name, path = match.groups() if match is not None else ("", text)
+        return AdapterFile(super().read(path), 1.0, name)
+
+    def hint(self) -> object:
+        return AdapterFile
+
+    def write(self, value: Any) -> str:
+        return f"{value.name}={value.path}" if value.name else str(value.path)
+
+
+class Plain(File, frozen=True):
+    """A path; it acts with its full strength."""
+
+    def read(self, text: str) -> Any:
+        return ScaledFile(super().read(text), 1.0)
+
+    def hint(self) -> object:
+        return ScaledFile
+
+    def write(self, value: Any) -> str:
+        return str(value.path)
+
+
+class Scaled(Pair, frozen=True):
+    """A file and its scale, in two texts or in one; or several of them, with commas between."""
+
+    metavar: ClassVar[str] = "PATH:SCALE"
+
+    def read(self, text: str) -> Any:
+        found: list[Any] = []
+        for part in text.split(","):
+            found += super().read(part)
+        return tuple(found)
+
+    def both(self, first: str, second: str) -> Any:
+        return (self.first.read(first)._replace(scale=self.second.read(second)),)
+
+    def hint(self) -> object:
+        return Many(self.first).hint()
+
+    def write(self, value: Any) -> str:
+        return ",".join(f"{self.first.write(one)}:{self.second.write(one.scale)}" for one in value)
 
 
 class Inverse(Float, frozen=True):

@@ -16,6 +16,21 @@ class KvOverride(NamedTuple):
     value: int | float | bool | str
 
 
+class ScaledFile(NamedTuple):
+    """A file and how strongly it acts."""
+
+    path: str
+    scale: float
+
+
+class AdapterFile(NamedTuple):
+    """One `--lora [NAME=]PATH`. One with a name acts only for requests that ask for it."""
+
+    path: str
+    scale: float
+    name: str
+
+
 class Placement(NamedTuple):
     """One `--override-tensor PATTERN=BUFFER`: the buffer for tensors whose names match the pattern."""
 
