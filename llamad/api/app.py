@@ -15,6 +15,7 @@ from llamad.api.native import (
     completion,
     health,
     infill,
+    lora_adapters,
     models,
     prometheus,
     props,
@@ -58,6 +59,8 @@ class Api:
             self._add("GET", path + "/{id_model...}", models.handle, public=True)
         self._add("GET", "/props", props.handle, public=True)
         self._add("POST", "/props", props.set_props, small=True)
+        self._add("GET", "/lora-adapters", lora_adapters.listing)
+        self._add("POST", "/lora-adapters", lora_adapters.change, small=True)
         self._add("GET", "/slots", slot_list.listing)
         self._add("GET", "/metrics", prometheus.handle, quiet=True)
         self._add("POST", "/tokenize", tokenize.tokenize)

@@ -32,6 +32,7 @@ from llamad.client.action import (
     Acted,
     Action,
 )
+from llamad.client.adapters import Adapters, UnknownAdapter
 from llamad.client.engine import Engine
 from llamad.protocol.blobs import Blob
 from llamad.ses1 import ses1
@@ -42,6 +43,10 @@ T = TypeVar("T")
 # A slot may grow while its buffer is allocated; after this many tries the buffer gets the maximum size.
 N_TRIES = 3
 N_WORKERS = 2
+
+# What ends a state that adapters computed, before the SHA-256 of their set.
+LORA = b"LORA"
+DIGEST_BYTES = 32
 
 
 class SlotBusy(Exception):
@@ -84,11 +89,13 @@ class States:
         *,
         n_vocab: int,
         n_ctx: int,
+        adapters: Adapters | None = None,
     ) -> None:
         self.layout = layout
         self.refusal = refusal
         self.n_ctx = n_ctx  # of one slot
         self._engine = engine
+        self._adapters = adapters or Adapters((), apply=True)
         # Separate workers: a large state must not delay the small jobs of other requests.
         self.workers = ThreadPoolExecutor(N_WORKERS, thread_name_prefix="llamad-state")
         self._n_vocab = n_vocab
@@ -96,16 +103,17 @@ class States:
     @property
     def bytes_max(self) -> int:
         """The largest state of a slot."""
-        return self.layout.bytes_max(self.n_ctx) if self.layout is not None else 0
+        return self.layout.bytes_max(self.n_ctx) + len(LORA) + DIGEST_BYTES if self.layout is not None else 0
 
     async def save(self, slot: int, *, nowait: bool = False, owner: int = 0) -> Saved:
         """The slot's state as SES1. The engine writes it in one call into a buffer allocated before."""
         layout = self._known()
         n_bytes = layout.bytes(self._n_tokens(slot))
         for n_try in range(N_TRIES + 1):
-            blob = await self.work(lambda: _ready_blob(n_bytes))  # noqa: B023  (awaited at once)
+            blob = await self.work(lambda: _ready_blob(n_bytes + len(LORA) + DIGEST_BYTES))  # noqa: B023  (awaited at once)
             acted = await self._act(Action(ACTION_SAVE, slot, blob, nowait, owner))
             if acted.result != RESULT_TOO_SMALL:
+                self._sign(blob, acted)
                 return Saved(blob, acted.n_tokens, acted.stall_us)
             n_bytes = self.bytes_max if n_try + 1 == N_TRIES else acted.n_bytes
         raise StateRefused(500, "The slot's state is larger than this model's states can be")
@@ -114,12 +122,53 @@ class States:
         """All or nothing: the whole blob is validated before the engine sees it."""
         layout = self._known()
         n_bytes = blob.size
+        signed = _signature(blob)
+
+        def check() -> tuple[int, Blob, bool]:
+            try:
+                return *ses1.check(layout, blob, self._n_vocab, self.n_ctx), False
+            except StateError:
+                if signed is None:
+                    raise
+            blob.size -= len(LORA) + DIGEST_BYTES
+            return *ses1.check(layout, blob, self._n_vocab, self.n_ctx), True
+
         try:
-            n_tokens, blob = await self.work(lambda: ses1.check(layout, blob, self._n_vocab, self.n_ctx))
+            n_tokens, checked, is_signed = await self.work(check)
         except StateError as error:
             raise StateRefused(400, f"The state cannot be restored: {error}") from None
-        acted = await self._act(Action(ACTION_RESTORE, slot, blob, nowait, owner, n_tokens=n_tokens))
+        adapters = self._signed(signed) if is_signed and signed is not None else 0
+        acted = await self._act(
+            Action(ACTION_RESTORE, slot, checked, nowait, owner, n_tokens=n_tokens, adapters=(adapters, 0, 0))
+        )
         return Restored(acted.n_tokens, n_bytes, acted.stall_us)
+
+    def _sign(self, blob: Blob, acted: Acted) -> None:
+        """A state that adapters computed says at its end which."""
+        number, base, n_base = acted.adapters
+        if n_base and acted.n_tokens > n_base:
+            raise StateRefused(
+                501, "The slot holds what an activated adapter (aLoRA) computed, for which SES1 has no place"
+            )
+        number = base if n_base else number
+        if number == 0:
+            return
+        digest = self._adapters.digest_of(number)
+        if digest is None:
+            raise StateRefused(500, "The adapters that computed the slot's state are not known any more")
+        n_state = blob.size
+        blob.size = n_state + len(LORA) + DIGEST_BYTES
+        memoryview(blob)[n_state:] = LORA + digest
+
+    def _signed(self, digest: bytes) -> int:
+        try:
+            return self._adapters.number_for(digest)
+        except UnknownAdapter:
+            raise StateRefused(
+                400,
+                "The state was computed by LoRA adapters, or scales of them, that are not in use here; start the"
+                " server with them, or send a request with them first",
+            ) from None
 
     async def erase(self, slot: int, *, nowait: bool = False, owner: int = 0) -> int:
         """Returns how many tokens it held."""
@@ -173,6 +222,12 @@ class States:
         if acted.result == RESULT_BUSY:
             raise SlotBusy
         raise _refusal(action, acted)
+
+
+def _signature(blob: Blob) -> bytes | None:
+    """The digest at its end, if there may be one."""
+    tail = bytes(memoryview(blob)[-len(LORA) - DIGEST_BYTES :])
+    return tail[len(LORA) :] if tail.startswith(LORA) and len(tail) == len(LORA) + DIGEST_BYTES else None
 
 
 def _ready_blob(n_bytes: int) -> Blob:

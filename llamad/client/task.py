@@ -9,6 +9,7 @@ from typing import Protocol, TypeAlias
 
 import msgspec
 
+from llamad.client.adapters import NO_ADAPTERS, AdapterSet
 from llamad.client.grammar import EngineGrammar
 from llamad.client.rows import Rows
 from llamad.client.text_event import TextEvent
@@ -37,7 +38,6 @@ class RequestContext(msgspec.Struct, frozen=True):
     owner: int = 0  # with whom it shares cached prefixes; 0: all
     priority: int = 0
     deadline_us: int = 0  # on base.clock_us(); 0: none
-    adapter_set: int = 0
 
 
 class Task(msgspec.Struct):
@@ -68,6 +68,7 @@ class Task(msgspec.Struct):
     progress: bool = False  # the sink hears of every step that prefills
     answer_bytes_max: int = 0  # approximate limit on its JSON; 0: none
     penalty: bytes | None = None  # token ids for the penalties instead of the prompt's
+    adapters: AdapterSet = NO_ADAPTERS
     rows: Rows | None = None  # of images and sound in the prompt; their memory lives as long as the task
 
     def command(self) -> Command:
@@ -78,7 +79,11 @@ class Task(msgspec.Struct):
             bias=self.bias,
             breakers=self.breakers,
             priority=self.context.priority,
-            adapter_set=self.context.adapter_set,
+            adapter_set=self.adapters.number,
+            adapters=list(self.adapters.uses),
+            base_set=self.adapters.base,
+            n_base=self.adapters.n_base,
+            n_base_adapters=self.adapters.n_base_uses,
             id_slot=self.id_slot,
             n_predict=self.n_predict,
             n_keep=self.n_keep,

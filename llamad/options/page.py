@@ -9,7 +9,7 @@ import json
 
 from llamad.options.option import FLOAT_MAX, INT32_MAX, Field, Option
 from llamad.options.sampler_names import LETTERS
-from llamad.options.table import ANSWER, FIELDS, FORM, LENGTH, NOT_YET, PENALTIES, PROMPT, SAMPLING, names_of
+from llamad.options.table import ANSWER, FIELDS, FORM, LENGTH, PENALTIES, PROMPT, SAMPLING, names_of
 
 _INTRODUCTION = """\
 # Generation options
@@ -34,13 +34,12 @@ that all clients build their prompts alike. A rejected request does not change i
 or that JSON object, alone or as the value of `system_prompt`.
 """,
     SAMPLING: f"Sampler letters: {', '.join(f'`{a}` {b}' for a, b in LETTERS.items())}.\n",
-    NOT_YET: "Any value other than the default is a 501 that names the option.\n",
 }
 
 
 def page() -> str:
     parts = [_INTRODUCTION]
-    for section in (PROMPT, LENGTH, SAMPLING, PENALTIES, FORM, ANSWER, NOT_YET):
+    for section in (PROMPT, LENGTH, SAMPLING, PENALTIES, FORM, ANSWER):
         rows = [
             _row(field, field.option)
             for field in FIELDS.values()

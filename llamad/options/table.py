@@ -14,8 +14,8 @@ from msgspec import Meta, Struct
 from llamad.options.option import FLOAT_MAX, INT32_MAX, LEFT_OUT, Alias, Option, fields_of
 from llamad.options.sampler_names import BREAKER_BYTES_MAX, BREAKERS_MAX, DEFAULT_ORDER, SAMPLERS_MAX
 from llamad.options.values import (
+    AdapterScales,
     Biases,
-    NotYet,
     ResponseFields,
     Samplers,
     SequenceBreakers,
@@ -41,7 +41,7 @@ RESPONSE_FIELDS_MAX = 256
 RESPONSE_FIELD_MAX = 256
 
 PROMPT, LENGTH, SAMPLING, PENALTIES = "Prompt", "Length", "Sampling", "Penalties"
-FORM, ANSWER, NOT_YET = "Structured output", "Response", "Not available yet"
+FORM, ANSWER = "Structured output", "Response"
 
 prompt = partial(Option, section=PROMPT)
 length = partial(Option, section=LENGTH)
@@ -49,7 +49,6 @@ sampling = partial(Option, section=SAMPLING)
 penalty = partial(Option, section=PENALTIES)
 form = partial(Option, section=FORM, echo=False)
 answer = partial(Option, section=ANSWER)
-not_yet = partial(Option, section=NOT_YET, echo=False)
 
 
 class Options(Struct, kw_only=True):
@@ -487,9 +486,16 @@ class Options(Struct, kw_only=True):
         ),
     ] = ResponseFields()
 
-    # Not available yet.
-
-    lora: Annotated[NotYet, not_yet(help="scales of LoRA adapters", default="`[]`")] = NotYet()
+    lora: Annotated[
+        AdapterScales,
+        prompt(
+            help="scales of LoRA adapters, by their numbers in /lora-adapters; those that are left out have 0",
+            values='array of `{"id": N, "scale": N}`',
+            default="as `POST /lora-adapters` says",
+            see=("--lora", "--lora-scaled"),
+            echo=False,
+        ),
+    ] = AdapterScales()
 
 
 FIELDS = fields_of(Options)

@@ -57,6 +57,12 @@ class ResponseFields(tuple[str, ...]):
     __slots__ = ()
 
 
+class AdapterScales(tuple[tuple[int, float], ...]):
+    """LoRA adapters by number, each with its scale; empty: as the server has them."""
+
+    __slots__ = ()
+
+
 class TokenIds(bytes):
     """Token ids as int32."""
 

@@ -22,6 +22,7 @@ from llamad.api.request import generation as options
 from llamad.api.request.constraints import Wanted
 from llamad.api.request.errors import ApiError, bad, queue_full, share_full
 from llamad.api.request.parse import GenerationRequest
+from llamad.api.service.adapters import adapter_set, adapters_of
 from llamad.api.service.kept_streams import conversation_of
 from llamad.api.service.service import Service
 from llamad.base.clock import clock_us
@@ -262,8 +263,11 @@ class Job:
         context = RequestContext(
             request.request_id, request.key_name, client, self.service.owner(request), deadline_us=deadline_us
         )
+        adapters = self.service.host.adapters
+        uses = adapters_of(adapters, self.service.names, g.model, g.lora)
         samplings = [options.sampling(g, self.model.info, options.seed_of(g, i)) for i in range(g.n)]
         bias = options.biases(g, self.service.eog_tokens(), self.model.suppressed_tokens)
+        sets = [adapter_set(adapters, uses, tokens) for tokens in ready.tokens]
         parts = [
             Part(self, i * g.n + k, tokens, options.seed_of(g, k))
             for i, tokens in enumerate(ready.tokens)
@@ -306,6 +310,7 @@ class Job:
                 # The other n - 1 completions have the same prompt.
                 prompt_probs=self.on_prompt is not None and part.index % g.n == 0,
                 progress=self.tells_progress,
+                adapters=sets[part.index // g.n],
                 rows=ready.rows[part.index // g.n] if ready.rows else None,
             )
             part.task_id = self.engine.submit(task, self._sink(part, task))

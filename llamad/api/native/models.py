@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from llamad.api.request.errors import ApiError
+from llamad.api.service.adapters import JOINT
 from llamad.api.service.error_dialects import is_anthropic
 from llamad.api.service.service import Service
 from llamad.http.exchange import Exchange
@@ -99,8 +100,18 @@ def _stamp(seconds: int) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
 
 
+def _adapters_json(service: Service, name: str) -> list[dict[str, Any]]:
+    """Adapters that can be asked for as models."""
+    base = _model_json(service, name)
+    named = [one for one in service.host.adapters.list() if one.file.name]
+    return [
+        {**base, "id": f"{name}{JOINT}{one.file.name}", "aliases": [], "root": name, "parent": name}
+        for one in named
+    ]
+
+
 def listing(service: Service, exchange: Exchange) -> None:
-    """GET /models and /v1/models: always one model."""
+    """GET /models and /v1/models: one model, and its adapters that have names."""
     name = service.name_for(exchange.request)
     listed: dict[str, Any]
     if is_anthropic(exchange.request):
@@ -109,7 +120,7 @@ def listing(service: Service, exchange: Exchange) -> None:
     else:
         listed = {
             "object": "list",
-            "data": [_model_json(service, name)],
+            "data": [_model_json(service, name), *_adapters_json(service, name)],
             "models": [_ollama_json(service, name)],
         }
     exchange.send(Response(200, msgspec.json.encode(listed)))
@@ -119,6 +130,11 @@ def handle(service: Service, exchange: Exchange) -> None:
     """GET /models/{id_model} and /v1/models/{id_model}."""
     wanted = exchange.request.params["id_model"]
     name = service.name_for(exchange.request)
+    if not is_anthropic(exchange.request):
+        for one in _adapters_json(service, name):
+            if wanted == one["id"]:
+                exchange.send(Response(200, msgspec.json.encode(one)))
+                return
     if wanted != name and wanted not in service.settings.aliases:
         raise ApiError(404, f'model "{wanted}" not found; this server has "{name}"')
     form = _anthropic_json if is_anthropic(exchange.request) else _model_json

@@ -36,7 +36,6 @@ class OpenAiRequest(GenerationRequest, kw_only=True):
     # What response_format is called, for errors.
     FORMAT: ClassVar[str] = "response_format"
 
-    model: str | None = None
     user: Annotated[str | dict[str, Any] | None, Meta(description="a string or an object")] = None
     max_completion_tokens: Length = LEFT_OUT
     response_format: Annotated[dict[str, Any] | str | None, Meta(description='an object with a "type"')] = (

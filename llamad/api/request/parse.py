@@ -23,6 +23,7 @@ from llamad.options.from_model import defaults_in
 from llamad.options.option import LEFT_OUT, defaults_of
 from llamad.options.table import FIELDS, Options
 from llamad.options.values import (
+    AdapterScales,
     Biases,
     ResponseFields,
     Samplers,
@@ -50,6 +51,7 @@ class GenerationRequest(Options, kw_only=True):
     # What this endpoint leaves out.
     HOSTED: ClassVar[Hosted] = Hosted()
 
+    model: str | None = None  # its name, or that of an adapter of it
     grammar_lazy: bool = False
     grammar_triggers: list[Any] = msgspec.field(default_factory=list)
     preserved_tokens: tuple[str, ...] = ()
@@ -174,6 +176,7 @@ class Defaults:
 _OF_TWO_NAMES = ("id_slot", "n_predict")
 
 _READERS: dict[Any, Callable[[Any, Defaults], Any]] = {
+    AdapterScales: lambda value, own: special.adapter_scales(value),
     Biases: lambda value, own: logit_bias.parse(value, own.model),
     LeftOut: lambda value, own: LeftOut(),
     SequenceBreakers: lambda value, own: special.breakers(value),

@@ -11,6 +11,7 @@ from typing import Any
 from llamad.api.request import checks
 from llamad.api.request.errors import bad
 from llamad.api.request.text_limits import TEXT_INLINE_MAX
+from llamad.options.option import INT32_MAX
 from llamad.options.sampler_names import (
     BREAKER_BYTES_MAX,
     BREAKERS_MAX,
@@ -20,10 +21,20 @@ from llamad.options.sampler_names import (
     present_name,
 )
 from llamad.options.table import RESPONSE_FIELD_MAX, RESPONSE_FIELDS_MAX, STOP_BYTES_MAX
-from llamad.options.values import ResponseFields, Samplers, SequenceBreakers, Stops, TokenIds, UntokenizedText
+from llamad.options.values import (
+    AdapterScales,
+    ResponseFields,
+    Samplers,
+    SequenceBreakers,
+    Stops,
+    TokenIds,
+    UntokenizedText,
+)
 from llamad.protocol.model_info import Model
 
 PENALTY_TEXT_MAX = 65536
+ADAPTERS_MAX = 1024
+SCALE_MAX = 1e6
 
 
 def breakers(value: Any) -> SequenceBreakers:
@@ -76,6 +87,19 @@ def response_fields(value: Any) -> ResponseFields:
             f'"response_fields" may have at most {RESPONSE_FIELDS_MAX} names of {RESPONSE_FIELD_MAX} characters'
         )
     return ResponseFields(paths)
+
+
+def adapter_scales(value: Any) -> AdapterScales:
+    """`lora`, as llama-server reads it: an array of objects, of whose numbers the last one counts."""
+    found: dict[int, float] = {}
+    if not isinstance(value, list) or len(value) > ADAPTERS_MAX:
+        raise bad(f'"lora" must be an array of at most {ADAPTERS_MAX} objects with "id" and "scale"')
+    for i, one in enumerate(value):
+        if not isinstance(one, dict) or "id" not in one:
+            raise bad(f'"lora[{i}]" must be an object with "id" and "scale"')
+        number = checks.whole(f"lora[{i}].id", one["id"], 0, INT32_MAX)
+        found[number] = checks.number(f"lora[{i}].scale", one.get("scale", 0.0), -SCALE_MAX, SCALE_MAX)
+    return AdapterScales(found.items())
 
 
 def penalty_prompt(value: Any, model: Model) -> TokenIds:

@@ -204,6 +204,11 @@ class Service:
         return self.settings.alias or self.settings.model
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """All names of the model."""
+        return (self.model_name, self.public_name, *self.settings.aliases)
+
+    @property
     def public_name(self) -> str:
         """The model's name for clients without a key: no path."""
         return self.settings.alias or os.path.basename(self.settings.model)

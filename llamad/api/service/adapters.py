@@ -1,0 +1,48 @@
+"""Finds the adapters that a request asks for, by their numbers or by the name of a model.
+
+Event loop only. Errors name the field that was sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from llamad.api.request.errors import ApiError, bad
+from llamad.client.adapters import Adapter, Adapters, AdapterSet, TwoInvocations, UnknownAdapter, Use
+
+# Between the name of a model and that of an adapter of it.
+JOINT = ":"
+
+
+def adapters_of(
+    adapters: Adapters, names: Collection[str], model: str | None, scales: Sequence[tuple[int, float]]
+) -> tuple[Use, ...]:
+    """Raises a 404 for an adapter that a model of this server does not have, and a 400 for a number."""
+    try:
+        return adapters.uses(scales, named(adapters, names, model))
+    except UnknownAdapter as error:
+        raise bad(
+            f'"lora": there is no adapter {error}; GET /lora-adapters lists those of this server'
+        ) from None
+
+
+def named(adapters: Adapters, names: Collection[str], model: str | None) -> Adapter | None:
+    """The adapter that the name of a model means; None: it means the model itself. Any other name is the model's, as
+    it always was."""
+    if model is None or model in names:
+        return None
+    base, joint, name = model.rpartition(JOINT)
+    try:
+        return adapters.named(name if joint and base in names else model)
+    except UnknownAdapter:
+        if not joint or base not in names:
+            return None
+        raise ApiError(404, f'the model "{base}" has no adapter "{name}"') from None
+
+
+def adapter_set(adapters: Adapters, uses: Sequence[Use], tokens: bytes) -> AdapterSet:
+    """What computes this prompt."""
+    try:
+        return adapters.chosen(uses, tokens)
+    except TwoInvocations:
+        raise bad("only one activated adapter (aLoRA) can act in a request") from None
