@@ -21,8 +21,9 @@ EXACT = ("-fa", "off", "-ctk", "f32", "-ctv", "f32")
 GREEDY = {"temperature": 0.0, "n_predict": 16, "max_tokens": 16, "return_tokens": True}
 # Random, so that every logit counts.
 DRAWN = {**GREEDY, "temperature": 1.5, "seed": 3, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
-WIDE, TALL, SQUARE = (
-    base64.b64encode(image(i, size=size)).decode() for i, size in enumerate(((100, 50), (40, 90), (64, 64)))
+WIDE, TALL, SQUARE, STRIP = (
+    base64.b64encode(image(i, size=size)).decode()
+    for i, size in enumerate(((100, 50), (40, 90), (64, 64), (640, 16)))
 )
 CHAT = "/v1/chat/completions"
 
@@ -64,6 +65,7 @@ PROMPTS = (
     ("Two: @ and @ unequal", WIDE, TALL),
     ("Two: @ and @ unequal", WIDE, SQUARE),  # the first of which is
     ("@@ at the beginning", TALL, SQUARE),
+    ("A strip: @ of one row", STRIP),  # which takes as many positions as it has rows
 )
 
 

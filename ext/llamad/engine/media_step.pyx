@@ -9,13 +9,13 @@ from llamad.engine.kv.task_queue cimport task_run
 from llamad.engine.state cimport State
 from llamad.protocol.blobs cimport blob_find, llamad_blob
 from llamad.protocol.messages cimport RowRun
-from llamad.protocol.row_ids cimport ROW_GRID, ROW_NON_CAUSAL, run_positions
+from llamad.protocol.row_ids cimport ROW_NON_CAUSAL, run_positions
 
 
 cdef void _apply(Slot *slot, const RowRun *run, int32_t n) noexcept nogil:
     """The rows are in the KV cache now. A grid's positions are taken by the last of its rows."""
     cdef const int32_t *ids = slot.prefill + run.first
-    cdef int32_t i, is_grid = ids[0] & ROW_GRID
+    cdef int32_t i, is_grid = run.grid_at >= 0  # its ids say so only if it takes fewer positions than it has rows
     for i in range(slot.n_tokens, slot.n_tokens + n):
         slot.tokens[i] = slot.prefill[i]
     slot.n_tokens += n
