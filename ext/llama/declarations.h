@@ -218,8 +218,16 @@ int32_t llamad_embed_with(llamad_context *ctx, const llamad_adapter_use *uses, i
 int32_t llamad_has_openmp(void);
 void ggml_threadpool_params_init(struct ggml_threadpool_params *params, int n_threads);
 #define LLAMAD_FLOAT_CHARS ...
+#define LLAMAD_E_REFUSED ...
 int32_t llamad_embed(llamad_context *ctx, const int32_t *tokens, const int32_t *lengths, int32_t n_texts, int32_t n_row,
                      float *out);
+typedef struct {
+    const float *data;
+    const int32_t *grid;
+    int32_t first, n, n_pos, is_non_causal;
+} llamad_run;
+int32_t llamad_embed_mixed(llamad_context *ctx, const int32_t *ids, int32_t n_ids, const llamad_run *runs,
+                           int32_t n_runs, int32_t n_row, float *out);
 typedef struct llamad_media llamad_media;
 typedef struct { int32_t is_text, n_tokens, n_pos, is_non_causal, is_grid; } llamad_piece;
 typedef struct {

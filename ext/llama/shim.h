@@ -55,6 +55,19 @@ int32_t llamad_has_openmp(void); /* whose threads know no polling */
  * takes a row of n_row floats for each text, or for each token where the context does not pool. */
 int32_t llamad_embed(llamad_context *ctx, const int32_t *tokens, const int32_t *lengths, int32_t n_texts, int32_t n_row,
                      float *out);
+/* Rows of an image or a sound within a text. */
+typedef struct llamad_run {
+    const float *data;   /* of llama_model_n_embd_inp() each */
+    const int32_t *grid; /* as in llamad_rows, y after n numbers; or NULL */
+    int32_t first;       /* index in the text */
+    int32_t n;
+    int32_t n_pos;         /* positions that all of them take */
+    int32_t is_non_causal; /* they see each other */
+} llamad_run;
+/* As llamad_embed for one text of n_ids tokens and rows; ids within a run are not looked at. Only contexts with causal
+ * attention, and not the pooling "rank"; of several decodes a mean is that of all tokens and rows. */
+int32_t llamad_embed_mixed(llamad_context *ctx, const int32_t *ids, int32_t n_ids, const llamad_run *runs,
+                           int32_t n_runs, int32_t n_row, float *out);
 /* What the next texts are computed with. 0, or an error. */
 int32_t llamad_embed_with(llamad_context *ctx, const llamad_adapter_use *uses, int32_t n);
 

@@ -23,6 +23,7 @@ from llamad.protocol.control_messages import (
     GiveBack,
     Lend,
     Lent,
+    MediaRun,
     Message,
     Refused,
     Reply,
@@ -48,7 +49,11 @@ class Asking(GrammarOwner, Protocol):
 
     def give_back(self, blob: Blob) -> None: ...
 
-    async def embed(self, blob: Blob, lengths: list[int], adapters: list[tuple[int, float]]) -> Embedded: ...
+    async def embed(
+        self, blob: Blob, lengths: list[int], runs: list[MediaRun], adapters: list[tuple[int, float]]
+    ) -> Embedded:
+        """A batch; the blobs of the runs have been lent."""
+        ...
 
 
 class Control(asyncio.Protocol):
@@ -150,7 +155,9 @@ class Control(asyncio.Protocol):
     def give_back(self, blob: Blob) -> None:
         self.send(GiveBack(blob.id))
 
-    async def embed(self, blob: Blob, lengths: list[int], adapters: list[tuple[int, float]]) -> Embedded:
-        reply = await self._ask(Embed(self._new_id(), blob.id, blob.capacity, lengths, adapters))
+    async def embed(
+        self, blob: Blob, lengths: list[int], runs: list[MediaRun], adapters: list[tuple[int, float]]
+    ) -> Embedded:
+        reply = await self._ask(Embed(self._new_id(), blob.id, blob.capacity, lengths, runs, adapters))
         assert isinstance(reply, Embedded)
         return reply

@@ -9,11 +9,16 @@ import asyncio
 import logging
 import time
 from collections import deque
+from collections.abc import Mapping
 from typing import TypeAlias
+
+import msgspec
 
 from llamad.base.fair_count import share_of
 from llamad.client.control import Asking
+from llamad.client.rows import Rows as LentRows
 from llamad.protocol.blobs import Blob
+from llamad.protocol.control_messages import MediaRun
 from llamad.protocol.errors import ComputeFailed, EngineEnded, Stopped
 from llamad.protocol.model_info import Rows, VectorCounts, VectorInfo
 
@@ -22,17 +27,31 @@ log = logging.getLogger("llamad.engine")
 Uses: TypeAlias = tuple[tuple[int, float], ...]  # adapters' numbers and scales
 
 
-class Job:
-    """All texts of one request. `future` gives the rows of each, in order."""
+class TextMedia(msgspec.Struct, frozen=True, eq=False):
+    """Images and sound of a text: where they stand, and the memory with them, as lent to the engine."""
 
-    __slots__ = ("adapters", "client", "future", "is_gone", "n_left", "n_taken", "rows", "texts")
+    runs: list[MediaRun]
+    lent: LentRows
+
+
+class Job:
+    """All texts of one request; `media` has the files of some, by their index. `future` gives the rows of each, in
+    order."""
+
+    __slots__ = ("adapters", "client", "future", "is_gone", "media", "n_left", "n_taken", "rows", "texts")
 
     def __init__(
-        self, texts: list[bytes], future: asyncio.Future[list[Rows]], client: int, adapters: Uses = ()
+        self,
+        texts: list[bytes],
+        future: asyncio.Future[list[Rows]],
+        client: int,
+        media: Mapping[int, TextMedia],
+        adapters: Uses,
     ) -> None:
         self.client = client
         self.adapters = adapters
         self.texts = texts
+        self.media = media
         self.future = future
         self.rows: list[Rows | None] = [None] * len(texts)
         self.n_taken = 0  # texts computed or being computed
@@ -102,9 +121,14 @@ class Embedder:
         """Whether one more request of this client leaves room for others."""
         return sum(job.client == client for job in self._jobs) < share_of(self.jobs_max)
 
-    def submit(self, texts: list[bytes], client: int = 0, adapters: Uses = ()) -> Job:
-        """Queue the texts of a request, each int32 token ids and not longer than info.n_text_max."""
-        job = Job(texts, asyncio.get_running_loop().create_future(), client, adapters)
+    def submit(
+        self, texts: list[bytes], client: int = 0, media: Mapping[int, TextMedia] | None = None, adapters: Uses = ()
+    ) -> Job:
+        """Queue the texts of a request, each int32 token ids and not longer than info.n_text_max; with images or sound,
+        than info.n_mixed_max."""
+        job = Job(texts, asyncio.get_running_loop().create_future(), client, media or {}, adapters)
+        if any(one.lent.lending.asking is not self._asking for one in job.media.values()):
+            job.fail(EngineEnded())  # they were lent to the engine before
         self._prune()
         self._jobs.append(job)
         if self._asking is None:
@@ -134,7 +158,7 @@ class Embedder:
 
     def _take(self) -> list[tuple[Job, int]]:
         """The next texts, as many as one batch holds: in order, but clients take turns from batch to batch. A text
-        longer than a batch goes alone."""
+        longer than a batch goes alone, and so does one with images or sound."""
         self._prune()
         self._served = {job.client: self._served.get(job.client, 0) for job in self._jobs}
         batch = self._fill(sorted(self._jobs, key=lambda job: self._served[job.client]))
@@ -150,16 +174,19 @@ class Embedder:
                 continue  # they are computed together
             while job.n_taken < len(job.texts):
                 n_more = len(job.texts[job.n_taken]) // 4
+                is_alone = job.n_taken in job.media
                 is_full = n_tokens + n_more > self._n_pack or len(batch) >= self._n_texts_max
-                if batch and is_full:
+                if batch and (is_full or is_alone):
                     return batch
                 batch.append((job, job.n_taken))
                 job.n_taken += 1
                 n_tokens += n_more
+                if is_alone:
+                    return batch
         return batch
 
     async def _compute(self, asking: Asking, batch: list[tuple[Job, int]]) -> None:
-        """Have the rows computed and deliver them."""
+        """Have the rows computed and deliver them. The batch keeps what its jobs have lent until it is answered."""
         texts = [job.texts[i] for job, i in batch]
         lengths = [len(text) // 4 for text in texts]
         n_rows = sum(lengths) if self.info.pooling == "none" else len(texts)
@@ -168,7 +195,8 @@ class Embedder:
             blob.size = blob.capacity
             memoryview(blob)[: 4 * sum(lengths)] = b"".join(texts)
             self._t_sent = time.monotonic()
-            answer = await asking.embed(blob, lengths, list(batch[0][0].adapters))
+            runs = [run for job, i in batch if i in job.media for run in job.media[i].runs]
+            answer = await asking.embed(blob, lengths, runs, list(batch[0][0].adapters))
         except EngineEnded as error:
             self._fail(batch, error)
             return

@@ -37,7 +37,7 @@ class Lending:
     """What one engine has mapped."""
 
     def __init__(self, asking: Mapping) -> None:
-        self._asking = asking
+        self.asking = asking
         self._n_users: dict[int, int] = {}
         self._mapping: dict[int, asyncio.Task[bool]] = {}
 
@@ -49,7 +49,7 @@ class Lending:
         for blob in blobs:
             task = self._mapping.get(blob.id)
             if task is None:
-                task = asyncio.get_running_loop().create_task(self._asking.lend(blob))
+                task = asyncio.get_running_loop().create_task(self.asking.lend(blob))
                 self._mapping[blob.id] = task
             if not await asyncio.shield(task):
                 raise MemoryError
@@ -63,4 +63,4 @@ class Lending:
         self._n_users.pop(blob.id, None)
         task = self._mapping.pop(blob.id, None)
         if task is not None:
-            self._asking.give_back(blob)
+            self.asking.give_back(blob)

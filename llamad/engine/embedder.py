@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from llamad.protocol import blobs
-from llamad.protocol.control_messages import Embed, Embedded
+from llamad.protocol.control_messages import Embed, Embedded, MediaRun
 
 log = logging.getLogger("llamad.engine")
 
@@ -22,7 +22,13 @@ log = logging.getLogger("llamad.engine")
 class Computer(Protocol):
     """The part of a context that the thread needs."""
 
-    def compute(self, memory: memoryview, lengths: list[int], adapters: list[tuple[int, float]]) -> int: ...
+    def use(self, adapters: list[tuple[int, float]]) -> int:
+        """What the next texts are computed with. 0, or an error."""
+        ...
+
+    def compute(self, memory: memoryview, lengths: list[int]) -> int: ...
+
+    def compute_mixed(self, memory: memoryview, n_tokens: int, runs: list[MediaRun]) -> int: ...
 
 
 class Embedder:
@@ -62,7 +68,14 @@ class Embedder:
         if not blobs.borrow(self._arena, batch.blob, batch.capacity):
             return -1
         try:
-            return self._computer.compute(blobs.borrowed(batch.blob), batch.lengths, batch.adapters)
+            code = self._computer.use(batch.adapters)
+            if code != 0:
+                return code
+            memory = blobs.borrowed(batch.blob)
+            if batch.runs:
+                (n_tokens,) = batch.lengths
+                return self._computer.compute_mixed(memory, n_tokens, batch.runs)
+            return self._computer.compute(memory, batch.lengths)
         except Exception:
             log.exception("a batch of %d texts failed", len(batch.lengths))
             return -1

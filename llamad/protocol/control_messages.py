@@ -58,14 +58,27 @@ class GiveBack(Message, frozen=True):
     blob: int
 
 
+class MediaRun(msgspec.Struct, frozen=True, array_like=True):
+    """Rows of an image or a sound within a text, in a blob that was lent."""
+
+    blob: int
+    rows_at: int  # in bytes
+    grid_at: int  # likewise, of t[n], y[n] and x[n], int32 each and relative to its first position; -1: none
+    first: int  # index in the text
+    n_rows: int
+    n_pos: int  # positions that it takes
+    is_non_causal: bool
+
+
 class Embed(Message, frozen=True):
     """A batch of texts: their tokens (int32) lie in the blob one behind the other, and their rows shall lie behind
-    them. Answered by Embedded."""
+    them. A text with images or sound goes alone. Answered by Embedded."""
 
     id: int
     blob: int
     capacity: int
     lengths: list[int]  # in tokens
+    runs: list[MediaRun]
     adapters: list[tuple[int, float]]  # their numbers and scales
 
 

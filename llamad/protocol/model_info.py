@@ -72,6 +72,7 @@ class VectorInfo(msgspec.Struct, frozen=True):
     has_head: bool  # without one, scores are meaningless
     n_text_max: int  # maximum tokens of a text
     is_split: bool  # a text may be split over batches, so n_text_max is the context size
+    n_mixed_max: int = 0  # as n_text_max, of a text with images or sound; 0: they cannot be embedded
     is_pooling_open: bool = False  # "none", but neither a flag nor the model has chosen it
 
 

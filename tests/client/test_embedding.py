@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from support.local_engine import LocalAsking
 
-from llamad.client.embedding import Embedder
+from llamad.client.embedding import Embedder, TextMedia
+from llamad.client.rows import Lending
 from llamad.protocol.errors import ComputeFailed, EngineEnded, Stopped
 from llamad.protocol.model_info import Rows, VectorInfo
 
@@ -32,9 +33,12 @@ class Script:
         self.free.set()
         self.fails_with: int | None = None
 
-    def compute(self, memory: memoryview, lengths: list[int], adapters: list[tuple[int, float]]) -> int:
-        self.batches.append(lengths)
+    def use(self, adapters: list[tuple[int, float]]) -> int:
         self.adapters.append(adapters)
+        return 0
+
+    def compute(self, memory: memoryview, lengths: list[int]) -> int:
+        self.batches.append(lengths)
         assert self.free.wait(30)
         memory[4 * sum(lengths) :] = np.array(lengths, np.float32).tobytes()
         return self.fails_with or 0
@@ -112,6 +116,22 @@ def test_a_text_longer_than_a_pack_goes_alone() -> None:
 
     run(script, work)
     assert script.batches == [[3], [50], [3]]
+
+
+def test_a_text_with_images_goes_alone_and_only_to_the_engine_that_has_them() -> None:
+    script = Script(n_pack=10)
+
+    async def work(embedder: Embedder) -> None:
+        asking = LocalAsking(computer=script)
+        media = {1: TextMedia([], await Lending(asking).lend(b"", []))}
+        with pytest.raises(EngineEnded):
+            await embedder.submit([text(1), text(2)], media=media).future
+        embedder.connect(asking)
+        job = embedder.submit([text(1), text(2), text(3), text(1)], media=media)
+        assert lengths(await job.future) == [1, 2, 3, 1]
+
+    run(script, work)
+    assert script.batches == [[1], [2], [3, 1]]
 
 
 def test_texts_of_a_client_that_left_cost_nothing() -> None:

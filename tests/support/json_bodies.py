@@ -302,7 +302,10 @@ class Vectors:
         labels = ("yes", "no") if pooling == "rank" else ()
         self.info = VectorInfo(pooling, 2, labels, bool(labels), 64, False)
 
-    def compute(self, memory: memoryview, lengths: list[int], adapters: list[tuple[int, float]]) -> int:
+    def use(self, adapters: list[tuple[int, float]]) -> int:
+        return 0
+
+    def compute(self, memory: memoryview, lengths: list[int]) -> int:
         memory[4 * sum(lengths) :] = np.ones((len(lengths), 2), np.float32).tobytes()
         return 0
 

@@ -14,7 +14,7 @@ from llamad.client.task import FAILURE_ABORTED
 from llamad.engine.core import Core
 from llamad.grammar.grammar import Grammar, Pieces
 from llamad.protocol.blobs import Blob
-from llamad.protocol.control_messages import Embedded
+from llamad.protocol.control_messages import Embedded, MediaRun
 from llamad.tokenizer.vocab import Vocab
 
 STOP_SECONDS = 1.0
@@ -23,7 +23,9 @@ STOP_SECONDS = 1.0
 class Computer(Protocol):
     """What computes vectors."""
 
-    def compute(self, memory: memoryview, lengths: list[int], adapters: list[tuple[int, float]]) -> int: ...
+    def use(self, adapters: list[tuple[int, float]]) -> int: ...
+
+    def compute(self, memory: memoryview, lengths: list[int]) -> int: ...
 
 
 class LocalAsking:
@@ -57,13 +59,16 @@ class LocalAsking:
     def give_back(self, blob: Blob) -> None:
         pass
 
-    async def embed(self, blob: Blob, lengths: list[int], adapters: list[tuple[int, float]]) -> Embedded:
+    async def embed(
+        self, blob: Blob, lengths: list[int], runs: list[MediaRun], adapters: list[tuple[int, float]]
+    ) -> Embedded:
         assert self._computer is not None
+        assert not runs
         work = self._computer.compute
         t_start = time.monotonic()
-        code = await asyncio.get_running_loop().run_in_executor(
-            None, work, memoryview(blob), lengths, adapters
-        )
+        code = self._computer.use(adapters)
+        if code == 0:
+            code = await asyncio.get_running_loop().run_in_executor(None, work, memoryview(blob), lengths)
         return Embedded(0, code, time.monotonic() - t_start)
 
 

@@ -1,6 +1,6 @@
 """Owns the context for embeddings and scores: its parameters from flags, its limits, and compute().
 
-Opened in the engine's main thread; compute() runs on the embedder's only. Must reject
+Opened in the engine's main thread; compute() and compute_mixed() run on the embedder's only. Must reject
 what llama.cpp would abort on, so every length is checked here first.
 """
 
@@ -13,6 +13,8 @@ from typing import Any
 from llamad._llama import ffi, lib
 from llamad.engine.loading import memory
 from llamad.flags.settings import Settings
+from llamad.protocol import blobs
+from llamad.protocol.control_messages import MediaRun
 from llamad.protocol.model_info import VectorInfo
 
 # Texts of one batch. They share one cache, or need none, so more of them cost nothing.
@@ -133,7 +135,8 @@ class Vectors:
         n_text_max = text_max(settings, handle)
         if not has_memory or lib.llama_model_rope_type(handle) == lib.LLAMA_ROPE_TYPE_NONE:
             n_text_max = min(n_text_max, lib.llama_model_n_ctx_train(handle))
-        is_split = has_memory and bool(lib.llama_get_causal_attn(raw)) and pooling in ("none", "last", "rank")
+        is_causal = has_memory and bool(lib.llama_get_causal_attn(raw))
+        is_split = is_causal and pooling in ("none", "last", "rank")
         is_rank = pooling == "rank"
         self.is_encoder: bool = not has_memory  # such a model cannot generate
         self.n_seq_max: int = lib.llama_n_seq_max(raw)
@@ -148,11 +151,17 @@ class Vectors:
             and _own_pooling(settings, handle) == "-1",
             n_text_max=min(n_text_max, lib.llama_n_ctx(raw)) if is_split else min(n_text_max, n_batch),
             is_split=is_split,
+            n_mixed_max=min(n_text_max, lib.llama_n_ctx(raw)) if is_causal and not is_rank else 0,
         )
+        self._n_embd: int = lib.llama_model_n_embd_inp(handle)
 
-    def compute(
-        self, memory: memoryview, lengths: list[int], adapters: Sequence[tuple[int, float]] = ()
-    ) -> int:
+    def use(self, adapters: Sequence[tuple[int, float]]) -> int:
+        """What the next texts are computed with: adapters' numbers and scales. The same ones again cost nothing. 0, or an
+        error."""
+        uses = ffi.new("llamad_adapter_use[]", list(adapters))
+        return int(lib.llamad_embed_with(self.context, uses, len(adapters)))
+
+    def compute(self, memory: memoryview, lengths: list[int]) -> int:
         """Computes the rows of each text: one, or one per token without pooling. The texts' token ids (int32) lie in
         the memory, one behind the other; the rows (float) are written behind them. Releases the GIL. llama.cpp's code:
         0, or there are no rows; the context is made anew then."""
@@ -160,16 +169,39 @@ class Vectors:
         n_rows = n_tokens if self.info.pooling == "none" else len(lengths)
         if len(memory) < 4 * (n_tokens + n_rows * self.info.n_out):
             return int(lib.LLAMAD_E_REFUSED)
-        code: int = lib.llamad_embed_with(
-            self.context, ffi.new("llamad_adapter_use[]", list(adapters)), len(adapters)
-        )
-        if code != 0:
-            return code
-        code = lib.llamad_embed(
+        code: int = lib.llamad_embed(
             self.context,
             ffi.from_buffer("int32_t[]", memory[: 4 * n_tokens]),
             ffi.new("int32_t[]", lengths),
             len(lengths),
+            self.info.n_out,
+            ffi.from_buffer("float[]", memory[4 * n_tokens :], require_writable=True),
+        )
+        if code != 0:
+            lib.llamad_context_rebuild(self.context)
+        return code
+
+    def compute_mixed(self, memory: memoryview, n_tokens: int, runs: list[MediaRun]) -> int:
+        """As compute(), for one text in which rows of images or sound stand; where they do, its ids mean nothing."""
+        n_rows = n_tokens if self.info.pooling == "none" else 1
+        if len(memory) < 4 * (n_tokens + n_rows * self.info.n_out):
+            return int(lib.LLAMAD_E_REFUSED)
+        native = ffi.new("llamad_run[]", len(runs))
+        for one, run in zip(native, runs, strict=True):
+            rows = ffi.from_buffer("char[]", blobs.borrowed(run.blob))
+            end = max(run.rows_at + run.n_rows * self._n_embd * 4, run.grid_at + 3 * run.n_rows * 4)
+            if run.rows_at < 0 or end > len(rows):
+                return int(lib.LLAMAD_E_REFUSED)
+            one.data = ffi.cast("float *", rows + run.rows_at)
+            one.grid = ffi.NULL if run.grid_at < 0 else ffi.cast("int32_t *", rows + run.grid_at)
+            one.first, one.n, one.n_pos = run.first, run.n_rows, run.n_pos
+            one.is_non_causal = run.is_non_causal
+        code: int = lib.llamad_embed_mixed(
+            self.context,
+            ffi.from_buffer("int32_t[]", memory[: 4 * n_tokens]),
+            n_tokens,
+            native,
+            len(runs),
             self.info.n_out,
             ffi.from_buffer("float[]", memory[4 * n_tokens :], require_writable=True),
         )

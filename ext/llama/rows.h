@@ -1,0 +1,12 @@
+// Rows of embeddings through a context, which llama.cpp does not mix with tokens. Owns: their batch. Must not catch.
+#ifndef LLAMAD_ROWS_H
+#define LLAMAD_ROWS_H
+
+#include "llama.h"
+#include "table.h"
+
+// Decodes rows of one sequence; `is_output_each`: every row is an output, not only the last if rows->output says so.
+// Adapters must be held. 0, or llama.cpp's code; after an exception the context must be rebuilt.
+int32_t rows_decode(llama_context *ctx, const llamad_rows *rows, bool is_output_each);
+
+#endif
