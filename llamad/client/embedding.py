@@ -122,7 +122,11 @@ class Embedder:
         return sum(job.client == client for job in self._jobs) < share_of(self.jobs_max)
 
     def submit(
-        self, texts: list[bytes], client: int = 0, media: Mapping[int, TextMedia] | None = None, adapters: Uses = ()
+        self,
+        texts: list[bytes],
+        client: int = 0,
+        media: Mapping[int, TextMedia] | None = None,
+        adapters: Uses = (),
     ) -> Job:
         """Queue the texts of a request, each int32 token ids and not longer than info.n_text_max; with images or sound,
         than info.n_mixed_max."""

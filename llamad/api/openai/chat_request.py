@@ -22,7 +22,7 @@ from llamad.api.request import constraints as grammars
 from llamad.api.request.errors import ApiError, bad
 from llamad.api.request.generation import PLAIN, Parsing
 from llamad.api.request.hosted import CHAT
-from llamad.api.request.media import Markers, MediaPart
+from llamad.api.request.media import FILE_PARTS, Markers, part_file
 from llamad.api.request.prompt import Built, Prompt
 from llamad.api.service.service import CHAT_INLINE_MAX, Preparing, Service
 from llamad.api.service.text_workers import LONG_CHARS
@@ -408,44 +408,17 @@ def _call(call: Any, i: int) -> dict[str, Any]:
 def _part(part: Any, i: int, media: Markers | None) -> dict[str, Any]:
     """Text parts have several names; templates know one. Files stand in it as text, too."""
     kind = part.get("type") if isinstance(part, dict) else None
-    if kind in _FILES:
-        return {"type": "text", "text": _file(part, kind, i, media), "is_media": True}
+    if kind in FILE_PARTS:
+        if media is None:
+            raise ApiError(501, f'"messages[{i}]" has a part of type "{kind}"; this model reads text only')
+        marker = media.add(part_file(part, kind, f"messages[{i}]"))
+        return {"type": "text", "text": marker, "is_media": True}
     if kind not in ("text", "input_text", "output_text", "refusal"):
         raise bad(f'"messages[{i}]" has a part of unknown "type"')
     text = part.get("refusal" if kind == "refusal" else "text")
     if not isinstance(text, str):
         raise bad(f'"messages[{i}]" has a part without text')
     return {"type": "text", "text": text if media is None else media.in_text(text, f"messages[{i}].content")}
-
-
-_FILES = (
-    "image_url",
-    "input_image",
-    "image",
-    "input_audio",
-    "audio_url",
-    "audio",
-    "file",
-    "video_url",
-    "input_video",
-)
-
-
-def _file(part: dict[str, Any], kind: str, i: int, media: Markers | None) -> str:
-    """The marker of a part's file: OpenAI's forms, llama-server's and vLLM's."""
-    field, value = f"messages[{i}].content.{kind}", part.get(kind)
-    if media is None:
-        raise ApiError(501, f'"messages[{i}]" has a part of type "{kind}"; this model reads text only')
-    if kind in ("image_url", "input_image", "image"):
-        value = part.get("image_url") if kind == "input_image" else value
-        source = value.get("url") if isinstance(value, dict) else value
-    elif kind in ("input_audio", "audio_url", "audio"):
-        source = value.get("data") or value.get("url") if isinstance(value, dict) else value
-    else:
-        raise ApiError(501, f'"messages[{i}]" has a part of type "{kind}"; images and sound can be read')
-    if not isinstance(source, str) or not source:
-        raise bad(f'"{field}" names no file: give a data: URI or base64')
-    return media.add(MediaPart(source, field, is_sound="audio" in kind))
 
 
 def _tools(request: ChatRequest) -> list[dict[str, Any]]:

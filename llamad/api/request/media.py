@@ -20,6 +20,7 @@ from llamad.api.request.text_limits import limited
 from llamad.media.sources.errors import SourceError
 from llamad.media.sources.text_images import may_hold_images, split_text
 from llamad.protocol.command import packed_run
+from llamad.protocol.control_messages import MediaRun
 from llamad.protocol.model_info import Model
 
 if TYPE_CHECKING:
@@ -66,6 +67,19 @@ class MediaPrompt(Built):
         self._encodings = encodings
 
     def tokens(self, model: Model, system: bytes) -> bytes:
+        tokens = self._joined(model, system)
+        if memoryview(tokens[-INT_BYTES:]).cast("i")[0] < 0:
+            raise bad("the prompt ends with an image or a sound; text must follow it")
+        return tokens
+
+    def embedded(self, model: Model) -> bytes:
+        """The tokens of a text to embed: nothing need follow its last file but the model's EOS."""
+        tokens = self._joined(model, b"")
+        if model.info.add_eos and model.info.eos >= 0:
+            tokens += array("i", [model.info.eos]).tobytes()
+        return tokens
+
+    def _joined(self, model: Model, system: bytes) -> bytes:
         made, n_bytes, i = [system], len(system), 0
         self._firsts = []
         if not system and model.info.add_bos and model.info.bos >= 0:
@@ -79,34 +93,68 @@ class MediaPrompt(Built):
                 made.append(self._encodings[i].tokens())
                 i += 1
             n_bytes += len(made[-1])
-        tokens = b"".join(made)
-        if memoryview(tokens[-INT_BYTES:]).cast("i")[0] < 0:
-            raise bad("the prompt ends with an image or a sound; text must follow it")
-        return tokens
+        return b"".join(made)
+
+    def runs(self) -> list[MediaRun]:
+        """Where rows stand in the tokens."""
+        placed = zip(self._encodings, self._firsts, strict=True)
+        return [run for encoding, first in placed for run in _runs(encoding, first)]
 
     def rows(self) -> tuple[bytes, list[Blob]]:
-        """Where rows stand in the tokens, packed for the engine, and the memory with them."""
-        packed = []
-        for encoding, first in zip(self._encodings, self._firsts, strict=True):
-            packed.append(_runs(encoding, first))
+        """The same, packed for the engine, and the memory with them."""
+        packed = [
+            packed_run(run.blob, run.rows_at, run.grid_at, run.first, run.n_rows) for run in self.runs()
+        ]
         unique = {encoding.rows.id: encoding.rows for encoding in self._encodings}
         return b"".join(packed), list(unique.values())
 
 
-def _runs(encoding: Encoding, first: int) -> bytes:
+def _runs(encoding: Encoding, first: int) -> list[MediaRun]:
     """All rows lie one behind the other, and so do the positions of grids, behind the rows."""
-    packed = []
+    runs = []
     rows_at, grid_at = 0, encoding.n_rows * encoding.n_row * FLOAT_BYTES
     for piece in encoding.pieces:
         if not piece.tokens:
-            packed.append(
-                packed_run(encoding.rows.id, rows_at, grid_at if piece.is_grid else -1, first, piece.n_tokens)
+            at = grid_at if piece.is_grid else -1
+            runs.append(
+                MediaRun(
+                    encoding.rows.id, rows_at, at, first, piece.n_tokens, piece.n_pos, piece.is_non_causal
+                )
             )
             rows_at += piece.n_tokens * encoding.n_row * FLOAT_BYTES
             if piece.is_grid:
                 grid_at += 3 * piece.n_tokens * INT_BYTES
         first += piece.n_tokens
-    return b"".join(packed)
+    return runs
+
+
+FILE_PARTS = (
+    "image_url",
+    "input_image",
+    "image",
+    "input_audio",
+    "audio_url",
+    "audio",
+    "file",
+    "video_url",
+    "input_video",
+)
+
+
+def part_file(part: dict[str, Any], kind: str, owner: str) -> MediaPart:
+    """The file of a part of FILE_PARTS: OpenAI's forms, llama-server's and vLLM's. `owner` is the field that has the
+    content."""
+    field, value = f"{owner}.content.{kind}", part.get(kind)
+    if kind in ("image_url", "input_image", "image"):
+        value = part.get("image_url") if kind == "input_image" else value
+        source = value.get("url") if isinstance(value, dict) else value
+    elif kind in ("input_audio", "audio_url", "audio"):
+        source = value.get("data") or value.get("url") if isinstance(value, dict) else value
+    else:
+        raise ApiError(501, f'"{owner}" has a part of type "{kind}"; images and sound can be read')
+    if not isinstance(source, str) or not source:
+        raise bad(f'"{field}" names no file: give a data: URI or base64')
+    return MediaPart(source, field, is_sound="audio" in kind)
 
 
 class Markers:

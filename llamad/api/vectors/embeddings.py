@@ -1,4 +1,4 @@
-"""Owns POST /embedding, /embeddings and /v1/embeddings: texts in, vectors out.
+"""Owns POST /embedding, /embeddings and /v1/embeddings: texts in, with images or sound, vectors out.
 
 Runs on the event loop; long texts are tokenized, and large responses encoded, by a worker.
 """
@@ -14,7 +14,7 @@ from msgspec import Meta, Struct
 from llamad.api.request.body import Body
 from llamad.api.request.errors import ApiError, bad
 from llamad.api.service.reading import with_body
-from llamad.api.service.service import Service
+from llamad.api.service.service import Preparing, Service
 from llamad.api.vectors import float_text, vector_job
 from llamad.api.vectors import inputs as shapes
 from llamad.client.embedding import Embedder
@@ -22,7 +22,6 @@ from llamad.http.exchange import Exchange
 from llamad.http.request import Response
 from llamad.options.option import LEFT_OUT
 from llamad.options.table import LastN, Many
-from llamad.options.values import NotYet
 from llamad.protocol.model_info import Model, Rows
 
 _encode = msgspec.json.Encoder().encode
@@ -37,7 +36,7 @@ Input = Annotated[
 class EmbeddingRequest(Struct):
     input: Input = None
     content: Input = None  # the older field
-    image_data: NotYet = NotYet()
+    image_data: list[Any] = msgspec.field(default_factory=list)
     encoding_format: Annotated[Literal["float", "base64"], Meta(description='"float" or "base64"')] = "float"
     dimensions: Many = LEFT_OUT
     embd_normalize: LastN = LEFT_OUT
@@ -77,8 +76,14 @@ def _begin(service: Service, exchange: Exchange, is_openai: bool) -> None:
 def _start(service: Service, exchange: Exchange, is_openai: bool, request: EmbeddingRequest) -> None:
     model, embedder = service.embedder()
     given, wanted = _parse(service, embedder, request, is_openai)
-    found = shapes.split(given, wanted.field, service.settings.inputs_max, embedder.info)
-    service.spawn(exchange, _answer(service, exchange, model, embedder, wanted, found))
+    images = request.image_data
+    found = shapes.split(given, wanted.field, service.settings.inputs_max, embedder.info, images)
+    media = shapes.with_files(found)
+    if images or media:
+        vector_job.media_ready(service, embedder, media)
+    counted = service.enter_preparing(exchange) if media else None
+    work = _answer(service, exchange, model, embedder, wanted, found, counted)
+    service.spawn(exchange, work, counted)
 
 
 def _parse(
@@ -117,8 +122,16 @@ def _parse(
 
 
 async def _answer(
-    service: Service, exchange: Exchange, model: Model, embedder: Embedder, wanted: Wanted, found: list[Any]
+    service: Service,
+    exchange: Exchange,
+    model: Model,
+    embedder: Embedder,
+    wanted: Wanted,
+    found: list[Any],
+    counted: Preparing | None,
 ) -> None:
+    for prompt in shapes.with_files(found).values():
+        prompt.encode(await service.encode_media(prompt.files))
     texts = await vector_job.in_worker(
         service,
         exchange,
@@ -126,7 +139,11 @@ async def _answer(
         vector_job.CHARS_INLINE_MAX,
         lambda: shapes.tokenize(found, wanted.field, model, embedder.info),
     )
-    rows = await vector_job.rows_of(service, exchange, embedder, texts)
+    media = await vector_job.lent(service, shapes.with_files(found))
+    found.clear()  # its files may be large
+    if counted is not None:
+        counted.close()
+    rows = await vector_job.rows_of(service, exchange, embedder, texts, media)
     body = await vector_job.in_worker(
         service,
         exchange,

@@ -1,4 +1,4 @@
-"""Turns the inputs to embed or score (texts, token ids) into lists of int32.
+"""Turns the inputs to embed or score (texts, token ids, texts with images or sound) into lists of int32.
 
 Pure but for tokenizing, which releases the GIL; the caller decides whether it runs on the event loop or in a worker.
 """
@@ -6,16 +6,32 @@ Pure but for tokenizing, which releases the GIL; the caller decides whether it r
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 from typing import Any
 
 from llamad.api.request.errors import ApiError, bad
-from llamad.api.request.prompt import text_alone
+from llamad.api.request.media import (
+    FILE_PARTS,
+    Markers,
+    MediaPrompt,
+    part_file,
+    with_image_data,
+    with_markers,
+)
+from llamad.api.request.prompt import PromptObject, unwrapped
 from llamad.api.request.text_limits import tokens_min
 from llamad.protocol.model_info import Model, VectorInfo
 
 
-def split(value: str | list[Any] | dict[str, Any], name: str, inputs_max: int, info: VectorInfo) -> list[Any]:
-    """One or several inputs: each a string, a list of token ids, or a list of both.
+def split(
+    value: str | list[Any] | dict[str, Any],
+    name: str,
+    inputs_max: int,
+    info: VectorInfo,
+    images: Sequence[Any] = (),
+) -> list[Any]:
+    """One or several inputs: each a string, a list of token ids, a list of both, or a MediaPrompt. `images` are those
+    that stand as `[img-N]` in a string.
 
     Lengths and types are checked at C speed, so that a huge array costs no time on the event loop."""
     if isinstance(value, str | dict):
@@ -29,24 +45,36 @@ def split(value: str | list[Any] | dict[str, Any], name: str, inputs_max: int, i
     else:
         raise bad(f'"{name}" must not be empty')
     check_count(inputs, name, inputs_max)
+    if images:
+        inputs = [with_image_data(one, images) if isinstance(one, str) else one for one in inputs]
     for i, one in enumerate(inputs):
         _check(one, name if len(inputs) == 1 else f"{name}[{i}]", info)
     return inputs
 
 
 def _unwrapped(value: Any, name: str) -> Any:
-    """The text of an object: of a prompt object, or of {"content": [...]} with parts as in a chat."""
+    """The text of an object, with its files: of a prompt object, or of {"content": [...]} with parts as in a chat."""
     if not isinstance(value, dict) or "content" not in value:
-        return text_alone(value, name)
+        found = unwrapped(value, name)
+        return with_markers(found.text, found.files, name) if isinstance(found, PromptObject) else found
     parts = value["content"]
     if not isinstance(parts, list) or not all(isinstance(part, dict) for part in parts):
         raise bad(f'"{name}.content" must be an array of parts')
+    text, media = "", Markers()
     for part in parts:
-        if part.get("type") != "text":
-            raise ApiError(501, f'"{name}.content": only parts of type "text" can be embedded')
-        if not isinstance(part.get("text"), str):
+        kind = part.get("type")
+        if kind not in (*FILE_PARTS, "text"):
+            raise bad(f'"{name}.content" has a part of unknown "type"')
+        one = part.get("text") if kind == "text" else media.add(part_file(part, kind, name))
+        if not isinstance(one, str):
             raise bad(f'"{name}.content" has a part without text')
-    return "".join(part["text"] for part in parts)
+        text += one
+    return media.prompt(text) if media.files else text
+
+
+def with_files(inputs: list[Any]) -> dict[int, MediaPrompt]:
+    """Those with images or sound, by their index."""
+    return {i: one for i, one in enumerate(inputs) if isinstance(one, MediaPrompt)}
 
 
 def check_count(inputs: list[Any], name: str, inputs_max: int) -> None:
@@ -55,6 +83,8 @@ def check_count(inputs: list[Any], name: str, inputs_max: int) -> None:
 
 
 def _check(one: Any, name: str, info: VectorInfo) -> None:
+    if isinstance(one, MediaPrompt):
+        return
     if not isinstance(one, (str, list)) or (isinstance(one, list) and not set(map(type, one)) <= {int, str}):
         raise bad(f'"{name}" must be a string or an array of token ids')
     if not one:
@@ -65,7 +95,7 @@ def _check(one: Any, name: str, info: VectorInfo) -> None:
 
 def n_chars(inputs: list[Any]) -> int:
     """The length of the text to tokenize; a token id counts as a character."""
-    return sum(map(len, inputs))
+    return sum(one.n_chars if isinstance(one, MediaPrompt) else len(one) for one in inputs)
 
 
 def tokenize(inputs: list[Any], name: str, model: Model, info: VectorInfo) -> list[bytes]:
@@ -73,6 +103,9 @@ def tokenize(inputs: list[Any], name: str, model: Model, info: VectorInfo) -> li
     found = []
     for i, one in enumerate(inputs):
         label = name if len(inputs) == 1 else f"{name}[{i}]"
+        if isinstance(one, MediaPrompt):
+            found.append(_mixed(one, label, model, info))
+            continue
         texts = [one] if isinstance(one, str) else [part for part in one if isinstance(part, str)]
         check_length(sum(map(len, texts)), label, model, info)
         tokens = _tokens(one, name, model)
@@ -82,6 +115,13 @@ def tokenize(inputs: list[Any], name: str, model: Model, info: VectorInfo) -> li
             raise too_long(label, len(tokens) // 4, info)
         found.append(tokens)
     return found
+
+
+def _mixed(one: MediaPrompt, label: str, model: Model, info: VectorInfo) -> bytes:
+    tokens = one.embedded(model)
+    if len(tokens) // 4 > info.n_mixed_max:
+        raise _over(label, len(tokens) // 4, info.n_mixed_max, "-c")
+    return tokens
 
 
 def check_length(n_chars: int, label: str, model: Model, info: VectorInfo) -> None:
@@ -117,11 +157,14 @@ def _ids(ids: list[int], name: str, model: Model) -> bytes:
 
 
 def too_long(name: str, n_tokens: int, info: VectorInfo) -> ApiError:
-    raise_what = "-c" if info.is_split else "-ub and -b"
+    return _over(name, n_tokens, info.n_text_max, "-c" if info.is_split else "-ub and -b")
+
+
+def _over(name: str, n_tokens: int, n_max: int, flags: str) -> ApiError:
     return ApiError(
         400,
-        f'"{name}" is too large: it has {n_tokens} tokens, but at most {info.n_text_max} are allowed; shorten it,'
-        f" or start llamad with a larger {raise_what}, if the model allows it.",
+        f'"{name}" is too large: it has {n_tokens} tokens, but at most {n_max} are allowed; shorten it,'
+        f" or start llamad with a larger {flags}, if the model allows it.",
         type="exceed_context_size_error",
-        extra={"n_prompt_tokens": n_tokens, "n_ctx": info.n_text_max},
+        extra={"n_prompt_tokens": n_tokens, "n_ctx": n_max},
     )

@@ -1,4 +1,5 @@
-"""Runs a request for vectors: checks that the feature is on, submits the texts, watches the deadline and the client.
+"""Runs a request for vectors: checks that the feature is on, lends the rows of images and sound, submits the texts,
+watches the deadline and the client.
 
 Runs on the event loop; long work goes to a worker. Must not format a response.
 """
@@ -7,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from llamad.api.request.errors import ApiError, engine_ended, queue_full, share_full
+from llamad.api.request.media import MediaPrompt, refused
 from llamad.api.service.service import Service
-from llamad.client.embedding import Embedder
+from llamad.client.embedding import Embedder, TextMedia
 from llamad.http.exchange import Exchange
 from llamad.protocol.errors import ComputeFailed, EngineEnded, Stopped
 from llamad.protocol.model_info import Model, Rows
@@ -39,6 +41,28 @@ def embedding_ready(service: Service) -> tuple[Model, Embedder]:
     return model, embedder
 
 
+def media_ready(service: Service, embedder: Embedder, media: Mapping[int, MediaPrompt]) -> None:
+    """Raises a 501 if images and sound cannot be embedded."""
+    if service.media is None:
+        file = next((file for one in media.values() for file in one.files), None)
+        raise refused(file.field if file else "image_data", "sound" if file and file.is_sound else "images")
+    if not embedder.info.n_mixed_max:
+        raise ApiError(501, "Images and sound cannot be embedded: this model's attention is not causal")
+
+
+async def lent(service: Service, media: Mapping[int, MediaPrompt]) -> dict[int, TextMedia]:
+    """The rows of texts that have been tokenized, for the engine."""
+    if not media:
+        return {}
+    engine = service.ready()[1]
+    try:
+        return {i: TextMedia(one.runs(), await engine.lend_rows(*one.rows())) for i, one in media.items()}
+    except MemoryError:
+        raise ApiError(503, "there is no memory for the images") from None
+    except EngineEnded:
+        raise service.not_ready() from None
+
+
 def ranking_ready(service: Service, what: str) -> tuple[Model, Embedder]:
     """The same for scores; `what` is the endpoint's feature."""
     off = ApiError(501, f"This server does not support {what}. Start it with `--reranking`")
@@ -61,7 +85,13 @@ async def in_worker(
     return await service.texts.run(service.client(exchange.request), size, work)
 
 
-async def rows_of(service: Service, exchange: Exchange, embedder: Embedder, texts: list[bytes]) -> list[Rows]:
+async def rows_of(
+    service: Service,
+    exchange: Exchange,
+    embedder: Embedder,
+    texts: list[bytes],
+    media: Mapping[int, TextMedia] | None = None,
+) -> list[Rows]:
     """The rows of each text. Raises ApiError, or CancelledError if the client has disconnected."""
     if exchange.closed:
         raise asyncio.CancelledError  # it disconnected while its texts were tokenized
@@ -72,7 +102,7 @@ async def rows_of(service: Service, exchange: Exchange, embedder: Embedder, text
         raise share_full()
     limit = service.settings.request_timeout
     left = exchange.request.t_start + limit - time.monotonic() if limit > 0 else None
-    job = embedder.submit(texts, client)
+    job = embedder.submit(texts, client, media)
     exchange.on_abort = job.abort
     try:
         async with asyncio.timeout(left):
