@@ -78,12 +78,6 @@ class UntokenizedText(TokenIds):
         return found
 
 
-class NotYet(tuple[object, ...]):
-    """An option that is not available yet: only its neutral value is accepted."""
-
-    __slots__ = ()
-
-
 class SystemPrompt:
     """`anti_prompt` and `assistant_name` are for clients, which get them from /props; the server does not use them.
 

@@ -231,6 +231,26 @@ def test_the_text_is_llama_servers(server: Client, files: Files) -> None:
             assert text(server, **sent) == text(peer, **sent)
 
 
+def test_embeddings_have_adapters_too(files: Files) -> None:
+    flags = ("--embedding", "--pooling", "mean", "--lora-scaled", f"{files.lora[0]}:0.5")
+    with Live(*FLAGS, *flags, "--lora", f"extra={files.lora[2]}", model=files.model) as live:
+
+        def vector(**more: Any) -> list[float]:
+            answer = live.client.post("/v1/embeddings", {"input": PROMPT, **more})
+            assert answer.status == 200, answer.body
+            found: list[float] = answer.json["data"][0]["embedding"]
+            return found
+
+        everybody, plain = vector(), vector(lora=scales((0, 0.0)))
+        assert not np.allclose(everybody, plain, atol=1e-3)
+        assert np.allclose(everybody, vector(lora=scales((0, 0.5))), atol=1e-6)
+        assert np.allclose(vector(model="base:extra"), vector(lora=scales((0, 0.5), (1, 1.0))), atol=1e-6)
+        assert live.client.post("/v1/embeddings", {"input": "a", "lora": scales((9, 1.0))}).status == 400
+    with Live(*FLAGS, *flags[:3], model=files.merged((SEEDS[0], 0.5))) as live:
+        merged = live.client.post("/v1/embeddings", {"input": PROMPT}).json["data"][0]["embedding"]
+    assert np.allclose(everybody, merged, atol=2e-3)
+
+
 def test_a_control_vector_changes_the_text_as_in_llama_server(files: Files, tmp_path: Path) -> None:
     vector = write_control_vector(tmp_path / "direction.gguf", 64, [1])
     flags = ("--control-vector-scaled", f"{vector}:0.5", "--control-vector-layer-range", "1", "1")

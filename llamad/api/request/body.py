@@ -14,10 +14,9 @@ from typing import Any, Generic, Literal, TypeVar, Union, get_args, get_origin
 import msgspec
 
 from llamad.api.request import checks
-from llamad.api.request.errors import ApiError, bad, not_yet
+from llamad.api.request.errors import ApiError, bad
 from llamad.base import json_shape
 from llamad.options.option import FLOAT_MAX, INT32_MAX, Field, fields_of
-from llamad.options.values import NotYet
 
 T = TypeVar("T", bound=msgspec.Struct)
 Hook = Callable[[Any, Any], Any]
@@ -150,12 +149,6 @@ def _refused(field: Field, value: Any) -> None:
     raise bad(field.description)
 
 
-def _not_yet(field: Field, value: Any) -> NotYet:
-    if value == []:
-        return NotYet()
-    raise not_yet(field.name)
-
-
 _SIMPLE: dict[Any, Callable[[Field, Any], Any]] = {
     Any: lambda field, value: value,
     bool: lambda field, value: checks.flag(field.name, value),
@@ -164,6 +157,5 @@ _SIMPLE: dict[Any, Callable[[Field, Any], Any]] = {
     str: lambda field, value: _plain(field, [str], value),
     tuple[str, ...]: lambda field, value: tuple(checks.texts(field.name, value)),
     Refused: _refused,
-    NotYet: _not_yet,
 }
 _WORDS: dict[Any, str] = {str: "a string", list: "an array", dict: "an object"}

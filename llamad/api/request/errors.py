@@ -66,11 +66,6 @@ def bad(message: str) -> ApiError:
     return ApiError(400, message)
 
 
-def not_yet(what: str) -> ApiError:
-    """A feature that this version does not have: an error, never silently ignored."""
-    return ApiError(501, f"{what} is not available in this version of llamad yet")
-
-
 def queue_full() -> ApiError:
     return ApiError(
         429,

@@ -13,11 +13,12 @@ from msgspec import Meta, Struct
 
 from llamad.api.request.body import Body
 from llamad.api.request.errors import ApiError, bad
+from llamad.api.request.special import adapter_scales
 from llamad.api.service.reading import with_body
 from llamad.api.service.service import Preparing, Service
 from llamad.api.vectors import float_text, vector_job
 from llamad.api.vectors import inputs as shapes
-from llamad.client.embedding import Embedder
+from llamad.client.embedding import Embedder, Uses
 from llamad.http.exchange import Exchange
 from llamad.http.request import Response
 from llamad.options.option import LEFT_OUT
@@ -41,6 +42,7 @@ class EmbeddingRequest(Struct):
     dimensions: Many = LEFT_OUT
     embd_normalize: LastN = LEFT_OUT
     model: str | None = None
+    lora: list[Any] = msgspec.field(default_factory=list)
 
 
 _BODY = Body(EmbeddingRequest)
@@ -56,6 +58,7 @@ class Wanted(msgspec.Struct, frozen=True):
     n_dimensions: int
     normalize: int  # as in --embd-normalize
     model: str
+    adapters: Uses
 
 
 def handle(service: Service, exchange: Exchange) -> None:
@@ -118,6 +121,7 @@ def _parse(
         n_dimensions=n_dimensions,
         normalize=-1 if info.pooling == "none" and not takes_mean else normalize,
         model=service.model_name if request.model is None else request.model,
+        adapters=vector_job.adapters_for(service, request.model, adapter_scales(request.lora)),
     )
 
 
@@ -143,7 +147,7 @@ async def _answer(
     found.clear()  # its files may be large
     if counted is not None:
         counted.close()
-    rows = await vector_job.rows_of(service, exchange, embedder, texts, media)
+    rows = await vector_job.rows_of(service, exchange, embedder, texts, media, wanted.adapters)
     body = await vector_job.in_worker(
         service,
         exchange,

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from llamad.api.request.errors import ApiError, engine_ended, queue_full, share_full
 from llamad.api.request.media import MediaPrompt, refused
+from llamad.api.service.adapters import adapters_of
 from llamad.api.service.service import Service
-from llamad.client.embedding import Embedder, TextMedia
+from llamad.client.embedding import Embedder, TextMedia, Uses
 from llamad.http.exchange import Exchange
 from llamad.protocol.errors import ComputeFailed, EngineEnded, Stopped
 from llamad.protocol.model_info import Model, Rows
@@ -85,14 +86,24 @@ async def in_worker(
     return await service.texts.run(service.client(exchange.request), size, work)
 
 
+def adapters_for(service: Service, model: str | None, scales: Sequence[tuple[int, float]]) -> Uses:
+    """What a request's texts are computed with."""
+    uses = adapters_of(service.host.adapters, service.names, model, scales)
+    if any(use.info.invocation for use in uses):
+        raise ApiError(501, "An activated adapter (aLoRA) acts in texts that are generated, not in vectors")
+    return tuple((use.info.id, use.scale) for use in uses)
+
+
 async def rows_of(
     service: Service,
     exchange: Exchange,
     embedder: Embedder,
     texts: list[bytes],
     media: Mapping[int, TextMedia] | None = None,
+    adapters: Uses | None = None,
 ) -> list[Rows]:
-    """The rows of each text. Raises ApiError, or CancelledError if the client has disconnected."""
+    """The rows of each text, computed with these adapters, or with everybody's. Raises ApiError, or CancelledError if the
+    client has disconnected."""
     if exchange.closed:
         raise asyncio.CancelledError  # it disconnected while its texts were tokenized
     client = service.client(exchange.request)
@@ -102,7 +113,9 @@ async def rows_of(
         raise share_full()
     limit = service.settings.request_timeout
     left = exchange.request.t_start + limit - time.monotonic() if limit > 0 else None
-    job = embedder.submit(texts, client, media)
+    if adapters is None:
+        adapters = adapters_for(service, None, ())
+    job = embedder.submit(texts, client, media, adapters)
     exchange.on_abort = job.abort
     try:
         async with asyncio.timeout(left):

@@ -156,8 +156,7 @@ class Vectors:
         self._n_embd: int = lib.llama_model_n_embd_inp(handle)
 
     def use(self, adapters: Sequence[tuple[int, float]]) -> int:
-        """What the next texts are computed with: adapters' numbers and scales. The same ones again cost nothing. 0, or an
-        error."""
+        """What the next texts are computed with: adapters' numbers and scales. 0, or an error."""
         uses = ffi.new("llamad_adapter_use[]", list(adapters))
         return int(lib.llamad_embed_with(self.context, uses, len(adapters)))
 
