@@ -72,12 +72,14 @@ def streams(
     side: Group | None = None,
     timeout_s: float = 600.0,
     n_each: int = 1,
+    n_side_each: int = 0,
 ) -> Measures:
     """Streams that start at once; each connection sends `n_each`, the next when the last has ended. Without a port
     the generator measures itself, against a server without a model. A side group's streams arrive while the others
-    decode."""
+    decode: on each connection so many, or without end; gaps are of the time in which they do."""
     where = ["--null-server"] if port is None else ["--port", str(port)]
-    return _run([*where, "--each", str(n_each)], main, side, timeout_s)
+    flags = [*where, "--each", str(n_each), "--side-each", str(n_side_each)]
+    return _run(flags, main, side, timeout_s)
 
 
 def requests(

@@ -11,7 +11,8 @@
 struct Args {
     int port = 0;
     int n_main = 1, n_side = 0;
-    int n_each = 1; // streams that each connection sends, one after the other
+    int n_each = 1;      // streams that each connection sends, one after the other
+    int n_side_each = 0; // likewise; 0: as long as the others write
     std::string method = "POST", path = "/completion", side_path = "/completion";
     std::vector<std::string> bodies, side_bodies;
     bool requests = false; // short requests instead of streams
@@ -48,6 +49,7 @@ inline Args read_args(int argc, char **argv) {
         else if (flag == "--rate") args.rate = std::atof(next().c_str());
         else if (flag == "--seconds") args.seconds = std::atof(next().c_str());
         else if (flag == "--side-connections") args.n_side = std::atoi(next().c_str());
+        else if (flag == "--side-each") args.n_side_each = std::atoi(next().c_str());
         else if (flag == "--side-bodies") args.side_bodies = lines_of(next());
         else if (flag == "--side-path") args.side_path = next();
         else if (flag == "--timeout") args.timeout = std::atof(next().c_str());
@@ -55,6 +57,7 @@ inline Args read_args(int argc, char **argv) {
         else fail("there is no flag " + flag);
     }
     if (args.n_main < 1 || args.n_side < 0 || args.n_each < 1) fail("--connections and --each must be at least 1");
+    if (args.n_side_each < 0) fail("--side-each must not be negative");
     if (args.n_threads < 1 || args.n_threads > args.n_main) fail("--threads must be from 1 to --connections");
     if (args.rate < 0) fail("--rate must not be negative");
     if (!args.requests && args.bodies.empty()) fail("streams need --bodies: a file with a JSON object in each line");

@@ -45,20 +45,29 @@ inline int connect_to(int port) {
     return fd;
 }
 
-// Writes all of it. A request fits into the socket's buffer, so this waits only for a server that reads nothing.
-inline bool write_all(int fd, std::string_view data) {
-    while (!data.empty()) {
-        const ssize_t n = send(fd, data.data(), data.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+// Writes what the socket takes without waiting, and tells how much that was. On a broken connection it is all: nothing
+// is left to do, and reading tells.
+inline size_t write_some(int fd, std::string_view data) {
+    size_t n_written = 0;
+    while (n_written < data.size()) {
+        const ssize_t n = send(fd, data.data() + n_written, data.size() - n_written, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (n > 0) {
-            data.remove_prefix(size_t(n));
+            n_written += size_t(n);
         } else if (errno == EAGAIN) {
-            pollfd one{fd, POLLOUT, 0};
-            poll(&one, 1, 1000);
+            break;
         } else if (errno != EINTR) {
-            return false;
+            return data.size();
         }
     }
-    return true;
+    return n_written;
+}
+
+// Writes all of it, waiting for room.
+inline void write_all(int fd, std::string_view data) {
+    while (!(data = data.substr(write_some(fd, data))).empty()) {
+        pollfd one{fd, POLLOUT, 0};
+        poll(&one, 1, 1000);
+    }
 }
 
 inline std::string request_of(const std::string &method, const std::string &path, const std::string &body) {

@@ -42,6 +42,7 @@ struct Lane {
     bool pending = false;
     int64_t t_due = 0; // at a fixed rate: of the next request, INT64_MAX after the last
     std::string request;
+    size_t n_written = 0; // of it
     Answer answer;
     Stream stream;
 };
@@ -110,6 +111,9 @@ class Load {
             wait();
             if (args.n_side && !t_side && n_first == args.n_main) start_side();
         }
+        if (args.n_side_each && n_side_done < int64_t(args.n_side) * args.n_side_each) {
+            fail("the streams ended before those that arrived beside them: let them write more, raise --predict");
+        }
         return report_streams(stop());
     }
 
@@ -176,7 +180,7 @@ class Load {
     }
 
     void begin() {
-        for (Lane &lane : lanes) lane.n_left = args.n_each;
+        for (Lane &lane : lanes) lane.n_left = lane.side ? args.n_side_each : args.n_each;
         t_start = now_ns();
         t_limit = t_start + int64_t(args.timeout * 1e9);
         cpu_start = cpu_seconds();
@@ -229,7 +233,21 @@ class Load {
         open(lane);
         lane.answer.reset();
         lane.pending = true;
-        write_all(lane.fd, lane.request); // a connection that is gone shows itself by its end
+        lane.n_written = 0;
+        write(lane);
+    }
+
+    // What the socket takes now; the rest of a large request goes out when there is room, while others are read. A
+    // connection that is gone shows itself by its end.
+    void write(Lane &lane) {
+        const std::string_view rest = std::string_view(lane.request).substr(lane.n_written);
+        lane.n_written += write_some(lane.fd, rest);
+        epoll_event event{};
+        event.events = EPOLLIN | (lane.n_written < lane.request.size() ? uint32_t(EPOLLOUT) : 0);
+        event.data.ptr = &lane;
+        if (rest.size() < lane.request.size() || event.events & EPOLLOUT) {
+            epoll_ctl(epoll, EPOLL_CTL_MOD, lane.fd, &event);
+        }
     }
 
     void wait() {
@@ -238,6 +256,7 @@ class Load {
         if (now_ns() > t_limit) fail("a run did not end in time: ask for less, or raise --timeout");
         for (int i = 0; i < n; i++) {
             Lane &lane = *static_cast<Lane *>(events[i].data.ptr);
+            if (lane.fd >= 0 && events[i].events & EPOLLOUT) write(lane);
             if (lane.fd >= 0) read(lane);
         }
     }
@@ -310,7 +329,12 @@ class Load {
         if (lane.side) {
             n_side_done++;
             n_side_prompt += lane.stream.n_prompt;
-            send_next(lane);
+            side_firsts.push_back(double(lane.stream.arrivals[0].t - lane.stream.t_sent) / 1e6);
+            if (!args.n_side_each || --lane.n_left) {
+                send_next(lane);
+            } else {
+                t_side_end = t;
+            }
         } else if (args.requests) {
             latencies.push_back(double(t - lane.stream.t_sent) / 1e6);
             t_end = t;
@@ -362,7 +386,8 @@ class Load {
             n_events += double(one.arrivals.size());
             for (size_t i = 0; i < one.arrivals.size(); i++) {
                 n_told += one.arrivals[i].n_tokens;
-                if (i == 0 || one.arrivals[i - 1].t < t_side) continue; // beside a side group only its time counts
+                // Beside a side group only its time counts.
+                if (i == 0 || one.arrivals[i - 1].t < t_side || one.arrivals[i - 1].t > t_side_end) continue;
                 gaps.push_back(double(one.arrivals[i].t - one.arrivals[i - 1].t) / 1e6);
             }
         }
@@ -392,6 +417,8 @@ class Load {
         json.add("generator_cpu", share);
         json.add("side_requests", double(n_side_done));
         json.add("side_prompt_tokens", double(n_side_prompt));
+        json.add("side_first_p50_ms", percentile(side_firsts, 50));
+        json.add("side_first_max_ms", percentile(side_firsts, 100));
         return json.text;
     }
 
@@ -401,10 +428,11 @@ class Load {
     std::vector<std::unique_ptr<Load>> others; // each with a part of the connections and a thread
     int64_t interval = 0;                      // between two requests of a connection, at a fixed rate
     std::vector<Stream> finished;
-    std::vector<double> latencies;
+    std::vector<double> latencies, side_firsts;
     int n_done = 0, n_first = 0, n_side_first = 0;
     int64_t n_side_done = 0, n_side_prompt = 0, n_broken = 0;
     int64_t t_start = 0, t_end = 0, t_stop = 0, t_side = 0, t_limit = 0;
+    int64_t t_side_end = INT64_MAX; // of the last one, where the side has an end
     double cpu_start = 0;
     char buffer[1 << 18];
 };

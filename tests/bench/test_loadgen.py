@@ -51,6 +51,18 @@ def test_other_streams_arrive_while_the_first_write(address: tuple[str, int]) ->
     assert one["side_prompt_tokens"] == 3 * one["side_requests"]
 
 
+def test_what_arrives_may_have_an_end_and_only_its_time_counts(address: tuple[str, int]) -> None:
+    """Requests of a megabyte, as images make them: they go out while the others are read."""
+    chats = [{"messages": [{"role": "user", "content": "x" * 1_000_000}], "max_tokens": 1}] * 4
+    side = Group(2, chats, "/v1/chat/completions")
+    main = Group(2, bodies(3000, 3000))
+    one = load.streams(address[1], main, side, TIMEOUT, n_side_each=2)
+    assert (one["side_requests"], one["tokens"]) == (4, 6000)
+    assert 50 <= one["side_first_p50_ms"] <= one["side_first_max_ms"] <= one["wall_s"] * 1000
+    with pytest.raises(BenchError, match="ended before those that arrived"):
+        load.streams(address[1], Group(1, bodies(1)), side, TIMEOUT, n_side_each=2)
+
+
 @pytest.mark.parametrize("n_side", [0, 2])
 def test_requests_are_repeated_until_the_time_is_over(address: tuple[str, int], n_side: int) -> None:
     side = Group(n_side, bodies(*[50] * 8)) if n_side else None
