@@ -26,6 +26,7 @@ COMMANDS = {
     "attacks": ("bench.attacks", "what a hostile client costs the others"),
     "same-text": ("bench.same_text", "check that llamad writes llama-server's text"),
     "conversation": ("bench.conversation", "how much of a growing conversation is prefilled again"),
+    "media": ("bench.media", "first tokens of chats with images, and gaps of streams while images arrive"),
     "state": ("bench.state", "saving and restoring slots"),
     "state-interop": ("bench.state_interop", "check that slot files go from one program to the other"),
     "sampler": ("bench.micro.sampler", "µs a token, beside llama.cpp's sampler chain"),
@@ -33,6 +34,7 @@ COMMANDS = {
     "state-engine": ("bench.micro.state_engine", "saving and restoring slots without HTTP"),
     "build": ("bench.gpu.build", "build llamad, llama-server and llama-batched-bench for a GPU, offline"),
     "model": ("bench.gpu.model", "write a GGUF of a real model's shape with random weights"),
+    "projector": ("bench.gpu.projector", "likewise of an image encoder, for `media`"),
 }
 
 

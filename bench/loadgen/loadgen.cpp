@@ -318,6 +318,8 @@ class Load {
             stream.n_predicted = number_of(event, "tokens_predicted", number_of(event, "completion_tokens"));
             stream.n_prompt = number_of(event, "tokens_evaluated", number_of(event, "prompt_tokens", 0));
             stream.n_computed = number_of(event, "prompt_n");
+            const int64_t n_cached = number_of(event, "cached_tokens");
+            if (stream.n_computed < 0 && n_cached >= 0) stream.n_computed = stream.n_prompt - n_cached;
         }
     }
 

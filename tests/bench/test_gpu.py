@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from bench import __main__ as program
+from bench import media
 from bench.deadline import RUN_AGAIN, Deadline, OutOfTimeError
 from bench.errors import BenchError
-from bench.gpu import build, letters, model
+from bench.gpu import build, letters, model, projector
 
 
 def test_a_command_that_runs_out_of_time_is_ended_and_said(capsys: pytest.CaptureFixture[str]) -> None:
@@ -96,6 +97,34 @@ def test_a_random_model_is_written_served_and_measured(
     for line in (lines[0], lines[3]):
         found = [(one["tokens"], one["prompt_tokens"], one["prompt_computed"]) for one in line["rounds"]]
         assert found == [(16, 80, 80)] * 2
+
+
+def test_chats_with_images_are_measured_with_a_random_projector(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """llamad itself: the image's rows are in the cache the second time, and streams write while others arrive."""
+    text, rows, out = tmp_path / "260k.gguf", tmp_path / "mmproj.gguf", tmp_path / "rounds.json"
+    monkeypatch.setitem(projector.SHAPES, "tiny", projector.Shape(32, 1, 2, 64, 128, 16, 1))
+    assert program.main(["model", "--out", str(text), "--shape", "260k", "--type", "f32"]) == 0
+    assert program.main(["projector", "--model", str(text), "--out", str(rows), "--shape", "tiny"]) == 0
+    assert "64 rows an image, 64 wide" in capsys.readouterr().out
+    flags = ["--model", str(text), "--mmproj", str(rows), "--programs", "llamad", "--cpu", "--json", str(out)]
+    flags += ["--streams", "2", "--images", "2", "--size", "96", "--predict", "600", "--rounds", "1"]
+    assert program.main(["media", *flags]) == 0
+    assert "2 streams, 2 images of 96 pixels, 2 at once" in capsys.readouterr().out
+    (one,) = json.loads(out.read_text())["llamad"]
+    assert one["image_rows"] >= 64
+    assert all(one[key] > 0 for key in media.MEASURES)
+    assert one["again_computed"] < one["image_rows"]
+    assert one["side_first_p50_ms"] <= one["side_first_max_ms"]
+    assert program.main(["media", *flags, "--at-once", "3"]) == 1
+    assert "multiple of --at-once" in capsys.readouterr().err
+    assert program.main(["projector", "--model", str(rows), "--out", str(tmp_path / "other")]) == 1
+    assert "no text model" in capsys.readouterr().err
+
+
+def test_no_two_images_are_the_same() -> None:
+    assert len({media.picture(number, 64, seed) for number in range(3) for seed in (1, 2)}) == 6
 
 
 def test_a_made_vocabulary_spells_every_text() -> None:
