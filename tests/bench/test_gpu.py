@@ -111,7 +111,7 @@ def test_chats_with_images_are_measured_with_a_random_projector(
     flags = ["--model", str(text), "--mmproj", str(rows), "--programs", "llamad", "--cpu", "--json", str(out)]
     flags += ["--streams", "2", "--images", "2", "--size", "96", "--predict", "600", "--rounds", "1"]
     assert program.main(["media", *flags]) == 0
-    assert "2 streams, 2 images of 96 pixels, 2 at once" in capsys.readouterr().out
+    assert "streams: 2, images of 96 pixels, 2 at once" in capsys.readouterr().out
     (one,) = json.loads(out.read_text())["llamad"]
     assert one["image_rows"] >= 64
     assert all(one[key] > 0 for key in media.MEASURES)
