@@ -102,8 +102,8 @@ async def rows_of(
     media: Mapping[int, TextMedia] | None = None,
     adapters: Uses | None = None,
 ) -> list[Rows]:
-    """The rows of each text, computed with these adapters, or with everybody's. Raises ApiError, or CancelledError if the
-    client has disconnected."""
+    """The rows of each text, computed with these adapters, or with everybody's. Raises ApiError, or CancelledError if
+    the client has disconnected."""
     if exchange.closed:
         raise asyncio.CancelledError  # it disconnected while its texts were tokenized
     client = service.client(exchange.request)
