@@ -1,4 +1,4 @@
-/* LoRA adapters of the one model of this process, by number, and control vectors.
+/* LoRA adapters of the one model of this process, by number.
  *
  * Owns: llama.cpp's adapters, which contexts compute with which, and who may touch the list meanwhile: llama.cpp walks
  * through it in every decode that makes a graph. Any thread may open an adapter; it waits for the decode that runs, and
