@@ -155,7 +155,7 @@ def test_the_log_is_tested():
     [
         (["-m", "no/such.gguf", "--no-such-flag"], "--no-such-flag"),
         (["-m", "x.gguf", "--port", "99999"], "65535"),
-        (["-m", "x.gguf", "--lora", "y.gguf"], "--lora"),
+        (["-m", "x.gguf", "--rpc", "a:1"], "--rpc"),
         ([], "models/7B/ggml-model-f16.gguf, does not exist"),
     ],
 )

@@ -11,6 +11,8 @@ import gguf
 import numpy as np
 import numpy.typing as npt
 
+from llamad.engine.loading.gguf_head import Head
+
 Weights = npt.NDArray[np.float32]
 
 RANK, ALPHA = 4, 8.0
@@ -20,7 +22,9 @@ CHANGED = ("blk.0.attn_q.weight", "blk.0.ffn_down.weight", "blk.1.attn_v.weight"
 @functools.cache
 def shapes(model: str) -> dict[str, tuple[int, ...]]:
     """Of the model's tensors, as NumPy has them: rows first."""
-    return {one.name: tuple(int(n) for n in reversed(one.shape)) for one in gguf.GGUFReader(model).tensors}
+    head = Head(model)  # gguf's reader would take seconds for the vocabulary
+    head.close()
+    return {name: tuple(reversed(one.dims)) for name, one in head.tensors.items()}
 
 
 def pairs(
@@ -86,17 +90,19 @@ def delta(name: str, a: Weights, b: Weights, scale: float) -> Weights:
 
 
 def write_merged(path: Path, model: str, adapters: Sequence[tuple[int, float]]) -> str:
-    """The model with adapters (seed and scale) in its weights, which are floats."""
-    reader = gguf.GGUFReader(model)
+    """The model with adapters (seed and scale) in its weights, which are F16."""
     added: dict[str, Weights] = {}
     for seed, scale in adapters:
         for name, (a, b) in pairs(model, seed).items():
             added[name] = added.get(name, np.float32(0)) + delta(name, a, b, scale)
-    data = bytearray(Path(model).read_bytes())
-    for one in reader.tensors:
-        if one.name in added:
-            merged = one.data.reshape(added[one.name].shape).astype(np.float32) + added[one.name]
-            data[one.data_offset : one.data_offset + one.n_bytes] = merged.astype(one.data.dtype).tobytes()
+    data, head = bytearray(Path(model).read_bytes()), Head(model)
+    for name, more in added.items():
+        at = head.data_at + head.tensors[name].offset
+        weights = np.frombuffer(data, np.float16, more.size, at).reshape(more.shape)
+        merged = (weights.astype(np.float32) + more).astype(np.float16).tobytes()
+        del weights
+        data[at : at + len(merged)] = merged
+    head.close()
     path.write_bytes(data)
     return str(path)
 
