@@ -12,11 +12,11 @@ OTHER = {"adapter_set": 8, "adapters": [(2, 1.0)]}
 
 
 def of_turns(h: Harness) -> list[frozenset[int]]:
-    """The slots of each step, without repetitions."""
+    """The slots of each step that has nobody else's for its shape (fillers, padding), without repetitions."""
     turns: list[frozenset[int]] = []
     for step in h.steps:
         slots = frozenset(slot for slot, _, _ in step[11])
-        if slots and (not turns or turns[-1] != slots):
+        if step[13] == 0 and slots and (not turns or turns[-1] != slots):
             turns.append(slots)
     return turns
 
@@ -41,8 +41,8 @@ def test_tasks_with_the_same_set_share_their_steps():
         h.wait(first, *tasks)
         ours, theirs = ({h.slot(task) for task in tasks[i::2]} for i in (0, 1))
         assert all(turn <= ours or turn <= theirs or turn == {h.slot(first)} for turn in of_turns(h))
-        # A step takes 0.2 ms, and a turn more than a hundred times as long.
-        assert fake.n_adapter_changes <= 8
+        # A turn has many steps.
+        assert fake.n_adapter_changes < len(h.steps) // 4
 
 
 def test_none_starves_beside_an_endless_one():
