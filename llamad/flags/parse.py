@@ -266,6 +266,10 @@ def _check_together(settings: Settings) -> None:
         raise FlagError(
             f"--grp-attn-w {settings.grp_attn_w} must be a multiple of --grp-attn-n {settings.grp_attn_n}"
         )
+    names = [one.name for one in settings.lora if one.name]
+    for name in names:
+        if names.count(name) > 1:
+            raise FlagError(f"--lora: two adapters are named '{name}'; requests could not tell them apart")
     if settings.flash_attn == "off" and settings.cache_type_v not in _FLOAT_CACHES:
         raise FlagError(
             f"--cache-type-v {settings.cache_type_v} needs flash attention: leave out --flash-attn off, or use f16"

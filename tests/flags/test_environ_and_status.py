@@ -215,6 +215,10 @@ def test_adapters_and_their_scales_stand_in_the_order_of_the_line() -> None:
     ]
 
 
+def test_two_adapters_of_one_name_are_refused() -> None:
+    assert complaint("--lora x=a.gguf,x=b.gguf").startswith("--lora: two adapters are named 'x'")
+
+
 def test_control_vectors_and_their_layers() -> None:
     given = parsed(
         "--control-vector a.gguf --control-vector-scaled b.gguf:0.5 --control-vector-layer-range 1 7"

@@ -136,6 +136,9 @@ def chosen(draw: st.DrawFn) -> dict[str, tuple[Flag, Any]]:
         found.pop("cache_type_v", None)
     if "n_ctx" not in found:
         found.pop("kv_unified_per_slot", None)  # which would set it
+    names = [one.name for one in found.get("lora", (None, ()))[1] if one.name]
+    if len(set(names)) < len(names):
+        found.pop("lora")  # names are unique, which is tested elsewhere
     found.pop("grp_attn_n", None)  # the width must be its multiple, which is tested elsewhere
     return found
 

@@ -6,34 +6,23 @@ from libc.string cimport memcpy, memset
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 
 from llamad.protocol.sampling_params cimport Sampling
-from llamad.base.table cimport llamad_adapter_use, llamad_bias
+from llamad.base.table cimport llamad_bias
 from llamad.protocol.messages cimport (
     PROBS_MAX, TASK_CACHE_PROMPT, TASK_CONTEXT_SHIFT, TASK_MARKERS, TASK_POST_PROBS, TASK_PROGRESS, TASK_PROMPT_PROBS,
     TASK_STREAM, RowRun, TaskCommand,
 )
 
 
-cdef bytes _packed_bias(list bias):
-    cdef bytes out = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>(len(bias) * sizeof(llamad_bias)))
+cdef bytes _packed_pairs(list pairs):
+    """As llamad_bias and llamad_adapter_use lie in memory, which is the same: a number, then a float."""
+    cdef bytes out = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>(len(pairs) * sizeof(llamad_bias)))
     cdef char *at = PyBytes_AS_STRING(out)
     cdef llamad_bias one
-    for token, value in bias:
-        one.token = token
+    for number, value in pairs:
+        one.token = number
         one.bias = value
         memcpy(at, &one, sizeof(llamad_bias))
         at += sizeof(llamad_bias)
-    return out
-
-
-cdef bytes _packed_adapters(list adapters):
-    cdef bytes out = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>(len(adapters) * sizeof(llamad_adapter_use)))
-    cdef char *at = PyBytes_AS_STRING(out)
-    cdef llamad_adapter_use one
-    for number, scale in adapters:
-        one.id = number
-        one.scale = scale
-        memcpy(at, &one, sizeof(llamad_adapter_use))
-        at += sizeof(llamad_adapter_use)
     return out
 
 
@@ -90,8 +79,8 @@ cdef class Command:
         head.n_breakers = <int32_t>(PyBytes_GET_SIZE(breakers) // 4)
         head.n_runs = <int32_t>(PyBytes_GET_SIZE(runs) // <Py_ssize_t>sizeof(RowRun))
         head.sampling = sampling.values
-        self.tail = b"".join((penalty or b"", _packed_bias(bias), breakers, packed, runs,
-                              _packed_adapters(adapters or [])))
+        self.tail = b"".join((penalty or b"", _packed_pairs(bias), breakers, packed, runs,
+                              _packed_pairs(adapters or [])))
 
 
 def packed_run(blob: int, rows_at: int, grid_at: int, first: int, n_rows: int) -> bytes:
