@@ -1,6 +1,7 @@
 // Owns: mtmd's context and the pieces of the file it works on. Threads: the encoder process's one. Must not let a C++
 // exception out; what aborts in llama.cpp ends the encoder process, and that costs one request.
 #include "media.h"
+#include "graph_pieces.h"
 #include "shim.h"
 
 #include <algorithm>
@@ -15,6 +16,7 @@ struct llamad_media {
     const llama_vocab *vocab = nullptr;
     mtmd_input_chunks *chunks = nullptr;
     int32_t n_row = 0;
+    llamad::GraphPieces pieces;
 
     ~llamad_media() {
         if (chunks) mtmd_input_chunks_free(chunks);
@@ -122,6 +124,10 @@ llamad_media *llamad_media_open(const char *path, const char *model, const llama
         wanted.image_min_tokens = params->image_min_tokens;
         wanted.image_max_tokens = params->image_max_tokens;
         wanted.flash_attn_type = static_cast<llama_flash_attn_type>(params->flash_attn);
+        if (wanted.use_gpu) {
+            wanted.cb_eval = llamad::GraphPieces::on_node;
+            wanted.cb_eval_user_data = &media->pieces;
+        }
         if (params->device) wanted.device = ggml_backend_dev_by_name(params->device);
         llamad_remember_error("it is no projector for this model; the log says more");
         media->ctx = mtmd_init_from_file(path, media->model, wanted);
@@ -217,6 +223,7 @@ int32_t llamad_media_encode(llamad_media *media, int32_t index, float *rows, int
         if (!chunk || is_text(chunk)) return -1;
         const auto n = static_cast<int64_t>(mtmd_input_chunk_get_n_tokens(chunk)) * media->n_row;
         llamad_remember_error("llama.cpp could not encode it");
+        media->pieces.begin();
         if (n != n_floats || mtmd_encode_chunk(media->ctx, chunk) != 0) return -1;
         const float *out = mtmd_get_output_embd(media->ctx);
         if (!out) return -1;

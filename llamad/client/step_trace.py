@@ -11,15 +11,15 @@ from typing import Any
 
 _ENGINE = (
     *("step", "t_us", "plan_us", "decode_us", "sample_us", "emit_us", "budget", "n_tokens", "n_writing"),
-    *("slots", "wait_us", "n_fillers"),
+    *("slots", "wait_us", "n_fillers", "n_media"),
 )
 _LOOP = ("n_wakes", "wake_us", "write_us")
 
 
 class StepTrace:
     """The engine's fields: step, t_us, plan_us, decode_us, wait_us (for the device, after decode_us), sample_us,
-    emit_us, budget, n_tokens, n_writing, n_fillers (padding tokens, removed again), slots ([slot, tokens in this step
-    with padding, whether it is decoding]).
+    emit_us, budget, n_tokens, n_writing, n_fillers (padding tokens, removed again), n_media (rows of an image or a
+    sound, decoded first), slots ([slot, tokens in this step with padding, whether it is decoding]).
 
     The event loop's: n_wakes, wake_us, write_us, of all its iterations since the line before. One iteration may take
     several steps; the first, which waited longest, gets all of it. So the sums over all lines are those of /metrics.

@@ -308,4 +308,4 @@ cdef tuple _step_event(const StepEvent *event, uint64_t n):
     return (EVENT_STEP, 0, event.step, event.t_us, event.plan_us, event.decode_us, event.sample_us, event.emit_us,
             event.budget, event.n_tokens, event.n_decoding,
             [(rows[i].slot, rows[i].n_tokens, bool(rows[i].is_decoding)) for i in range(event.n_slots)],
-            event.wait_us, event.n_fillers)
+            event.wait_us, event.n_fillers, event.n_media)

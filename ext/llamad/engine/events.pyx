@@ -318,6 +318,7 @@ cdef void emit_step(State *state, int64_t t_decode, int64_t t_wait, int64_t t_sa
     event.n_tokens = state.plan.batch.n_tokens
     event.n_decoding = state.plan.n_decoding
     event.n_fillers = state.plan.n_fillers + state.plan.n_padding
+    event.n_media = state.plan.n_media
     event.n_slots = n
     for i in range(state.plan.batch.n_tokens):
         if i == 0 or state.plan.seq_ids[i] != state.plan.seq_ids[i - 1]:

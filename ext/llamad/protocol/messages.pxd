@@ -211,4 +211,5 @@ ctypedef struct StepEvent:
     int32_t n_tokens
     int32_t n_decoding         # slots that wanted a token
     int32_t n_fillers          # slots that joined others
+    int32_t n_media            # rows of embeddings, decoded before the tokens
     int32_t n_slots

@@ -323,8 +323,8 @@ cdef void _learn_best(Plan *plan, double cost) noexcept nogil:
 cdef void batch_learn(Plan *plan, int64_t decode_us, int64_t wait_us) noexcept nogil:
     """What the step just decoded cost; wait_us of it after decode() had returned."""
     cdef double cost, rate
-    if plan.turns.is_new:
-        return  # another graph was built
+    if plan.turns.is_new or plan.n_media:
+        return  # another graph was built, or rows were computed meanwhile
     if plan.has_device:
         prefill_gpu_learn(plan, decode_us)
     else:
