@@ -35,6 +35,8 @@ COMMANDS = {
     "build": ("bench.gpu.build", "build llamad, llama-server and llama-batched-bench for a GPU, offline"),
     "model": ("bench.gpu.model", "write a GGUF of a real model's shape with random weights"),
     "projector": ("bench.gpu.projector", "likewise of an image encoder, for `media`"),
+    "lora": ("bench.lora.seeded", "write LoRA adapters of random weights for a model"),
+    "train-lora": ("bench.lora.command", "train a small LoRA adapter with PyTorch and show what it does"),
 }
 
 
@@ -73,8 +75,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def use_environment() -> None:
-    """Goes on in the checkout's environment where this Python lacks the packages."""
-    if sys.argv[1:2] != ["build"] and importlib.util.find_spec("uvloop") is None and VENV_PYTHON.exists():
+    """Goes on in the checkout's environment where this Python lacks the packages. PyTorch is not in there."""
+    is_elsewhere = sys.argv[1:2] == ["build"] or sys.argv[1:3] == ["train-lora", "train"]
+    if not is_elsewhere and importlib.util.find_spec("uvloop") is None and VENV_PYTHON.exists():
         os.execv(VENV_PYTHON, [str(VENV_PYTHON), "-m", "bench", *sys.argv[1:]])
 
 

@@ -130,6 +130,8 @@ def _requests(group: argparse._ArgumentGroup) -> None:
         metavar="FIRST,END",
         help="token ids of --texts ids, which it implies (1000,30000)",
     )
+    add("--lora", type=names, default=[], metavar="FILE,...", help="adapters, for those who ask for one")
+    add("--lora-sets", type=int, help="streams take turns with so many of them (all)")
     add("--options", type=json_object, default={}, help="JSON added to each request: '{\"top_k\": 0}'")
     add("--seed", type=int, default=1, help="of the prompts and of the sampling (1)")
 
@@ -200,6 +202,8 @@ def filled(flags: argparse.Namespace, scenario: str) -> argparse.Namespace:
     out.scenario = scenario
     out.texts = out.texts or (IDS if flags.ids else KINDS[0])
     out.ids = out.ids or ID_RANGE
+    if out.lora_sets is None:
+        out.lora_sets = len(out.lora)
     if out.coined is None:
         out.coined = COINED if out.texts == MADE_UP else 0.0
     return out
@@ -215,6 +219,11 @@ def check(flags: argparse.Namespace) -> None:
     for name in ("prompt_tokens", "predict", "rounds", "each", "connections", "idle_connections"):
         if getattr(flags, name) < 1:
             raise BenchError(f"--{name.replace('_', '-')} must be at least 1")
+    for path in flags.lora:
+        if not Path(path).is_file():
+            raise BenchError(f"--lora: {path} is not a file (`python -m bench lora` writes some)")
+    if not min(1, len(flags.lora)) <= flags.lora_sets <= len(flags.lora):
+        raise BenchError(f"--lora-sets must be from 1 to {len(flags.lora)}, the adapters of --lora")
     for name in flags.programs or []:
         if name not in NAMES:
             raise BenchError(f"--programs: there is no {name}; it takes {', '.join(NAMES)}")

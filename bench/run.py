@@ -35,12 +35,12 @@ WITHOUT_LOAD = ("idle", "startup", "memory")
 
 
 def programs_for(flags: argparse.Namespace, there: Programs) -> list[str]:
-    """Those asked for, else those that are there. Decoding alone has only tokens/s."""
+    """Those asked for, else those that are there. Decoding alone has only tokens/s, and no adapters."""
     found: list[str] = flags.programs or []
     if not found:
         bounds = (BATCHED, LLAMA_SERVER_BS) if flags.scenario == "tokens" and not flags.cpu else ()
         found = [name for name in NAMES if name in (*bounds, LLAMA_SERVER, LLAMAD) and there.path(name)]
-    found = [name for name in found if name != BATCHED or flags.scenario == "tokens"]
+    found = [name for name in found if name != BATCHED or (flags.scenario == "tokens" and not flags.lora)]
     for name in found:
         there.require(name)
     return found

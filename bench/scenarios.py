@@ -106,7 +106,14 @@ class IdlePoint(Point):
 
 def body(flags: argparse.Namespace, index: int, prompt: Prompt, n_predict: int) -> dict[str, Any]:
     """A streamed completion that starts from nothing and does not end early, for the dialect of --endpoint."""
-    common = {"stream": True, "ignore_eos": True, "cache_prompt": False, "seed": flags.seed + index}
+    common: dict[str, Any] = {
+        "stream": True,
+        "ignore_eos": True,
+        "cache_prompt": False,
+        "seed": flags.seed + index,
+    }
+    if flags.lora:
+        common["lora"] = [{"id": index % flags.lora_sets, "scale": 1.0}]
     if flags.endpoint == "/completion":
         ours = {"prompt": prompt, "n_predict": n_predict, "return_tokens": True}
         return {**common, **ours, **flags.options}
@@ -130,7 +137,9 @@ def context_of(flags: argparse.Namespace, n_tokens: int) -> int:
 
 
 def server_args(flags: argparse.Namespace) -> tuple[str, ...]:
-    return ("-fa", "on", "-ngl", str(flags.ngl), *flags.args)
+    adapters = (word for path in flags.lora for word in ("--lora", path))
+    unused = ("--lora-init-without-apply",) if flags.lora else ()  # by requests that name none
+    return ("-fa", "on", "-ngl", str(flags.ngl), *unused, *adapters, *flags.args)
 
 
 def options_of(flags: argparse.Namespace, n_slots: int, n_tokens: int, n_connections: int) -> Options:
