@@ -66,9 +66,14 @@ cdef enum:
 # --- adapters (adapter_turns.pyx) ---------------------------------------------------------------------------------
 
 cdef enum:
-    # How long a task waits at most while others with other adapters have their turns. Chosen: a change of adapters costs
-    # some 15 ms (CPU), so that seven eighths of the time stay for tokens, and a reader hardly sees the gap.
+    # How long a task waits while others with other adapters have their turns, if turns are not longer for what a change
+    # of adapters costs. Chosen: a reader hardly sees the gap.
     ADAPTER_GAP_US = 120000
+    # A turn takes at least this many changes, so that four fifths of the time stay for tokens. Chosen: a change costs
+    # some 15 ms on the CPU and 20 on the H200, where four sets in turns of 40 ms had half their time for tokens.
+    ADAPTER_TURN_FACTOR = 5
+    # A change that took longer did something else as well: it loaded code, or the machine was busy. Chosen.
+    ADAPTER_CHANGE_US_MAX = 100000
 
 # --- admission and prefixes (admission.pyx, prefix_sharing.pyx, suspension.pyx, kv/host_cache.pyx) ---------------
 

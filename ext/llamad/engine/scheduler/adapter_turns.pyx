@@ -1,10 +1,10 @@
 # Owns: the turns of adapter sets. Runs on the engine thread, before each step. A decode computes with one set, and
 # another set makes llama.cpp build its graph anew, which takes as long as several tokens. So tasks with the same set
-# decode together, and a turn is as long as the others can wait for theirs.
+# decode together, and a turn is as long as the others can wait for theirs, and several times as long as the change.
 from libc.stdint cimport int32_t, int64_t
 
 from llamad.base.system cimport load_int
-from llamad.engine.costs.scheduler cimport ADAPTER_GAP_US
+from llamad.engine.costs.scheduler cimport ADAPTER_CHANGE_US_MAX, ADAPTER_GAP_US, ADAPTER_TURN_FACTOR, RARE_LEARN_RATE
 from llamad.protocol.adapter_span cimport span_at
 from llamad.engine.kv.slots cimport SLOT_DECODING, SLOT_PREFILLING, Slot, Slots
 
@@ -52,6 +52,16 @@ cdef void _look(AdapterTurns *turns, Slots *slots, Slot **oldest) noexcept nogil
             oldest[0] = slot
 
 
+cdef void turns_learn(AdapterTurns *turns, double cost_us) noexcept nogil:
+    """What the change of this step cost."""
+    cdef double cost = min(max(cost_us, 1.0), <double>ADAPTER_CHANGE_US_MAX)
+    turns.change_us += RARE_LEARN_RATE * (cost - turns.change_us) if turns.change_us > 0 else cost
+
+
+cdef double _turn_us(const AdapterTurns *turns, const Slots *slots) noexcept nogil:
+    return max(<double>ADAPTER_GAP_US / _n_waiting(turns, slots), ADAPTER_TURN_FACTOR * turns.change_us)
+
+
 cdef void turns_choose(AdapterTurns *turns, Slots *slots, int64_t now) noexcept nogil:
     """Slots whose turn it is not sit the step out (slot.sits_out)."""
     cdef Slot *oldest
@@ -59,8 +69,7 @@ cdef void turns_choose(AdapterTurns *turns, Slots *slots, int64_t now) noexcept 
     cdef int32_t i
     turns.is_new = 0
     _look(turns, slots, &oldest)
-    if oldest != NULL and (turns.slot == NULL
-                           or now - turns.t_begin_us >= ADAPTER_GAP_US // _n_waiting(turns, slots)):
+    if oldest != NULL and (turns.slot == NULL or now - turns.t_begin_us >= _turn_us(turns, slots)):
         turns.set = span_at(&oldest.adapters, oldest.n_tokens)
         turns.slot = oldest
         turns.t_begin_us = now

@@ -19,6 +19,7 @@ from llamad.engine.costs.scheduler cimport (
 from llamad.engine.kv.slots cimport (
     SLOT_DECODING, SLOT_PREFILLING, Slot, Slots, slot_room, slot_shows_prompt, slot_until,
 )
+from llamad.engine.scheduler.adapter_turns cimport turns_learn
 from llamad.engine.scheduler.fillers cimport fillers_choose
 from llamad.engine.scheduler.padding cimport padding_choose, padding_fits
 from llamad.engine.scheduler.plan cimport PROMPT_OUTPUTS_MAX, Plan, plan_has_output
@@ -180,6 +181,12 @@ cdef llamad_batch batch_part(const Plan *plan, int32_t begin, int32_t end) noexc
     return part
 
 
+cdef int _has_rows_next(const Slot *slot) noexcept nogil:
+    """Whether its prompt goes on with an image or a sound. With a GPU, decoding slots do not stall for those: each slot's
+    rows are a decode of their own, so that many prompts at once are read no sooner."""
+    return slot.prefill[slot.n_tokens] < 0
+
+
 cdef int32_t _choose_media(Plan *plan, Slot *slot, int32_t n_room) noexcept nogil:
     """How many rows of an image or a sound are decoded in this step, before all else; of one slot in a step. Those that
     see each other go together."""
@@ -207,14 +214,15 @@ cdef void _choose_prompts(Plan *plan, Slots *slots) noexcept nogil:
             _stall_decoding(plan, slots)
         elif turn == TURN_DECODE:
             slot = NULL
-    elif slot != NULL and prefill_gpu_goes_first(plan):
+    elif slot != NULL and not _has_rows_next(slot) and prefill_gpu_goes_first(plan):
         _stall_decoding(plan, slots)
     plan.budget = _budget(plan, slot, is_alone)
     plan.is_separate = plan.can_separate and plan.n_decoding > 0
     n_left = plan.budget - plan.n_decoding
     while slot != NULL and n_left > 0:
-        if slot.prefill[slot.n_tokens] < 0:
-            n_left -= _choose_media(plan, slot, n_left)
+        if _has_rows_next(slot):
+            if plan.n_stalled == 0 or not plan.has_device:
+                n_left -= _choose_media(plan, slot, n_left)
             slot = _next_prefill(slots, slot.task.command.id)
             continue
         n_prompt = min(slot_until(slot) - slot.n_tokens, slot_room(slots, slot))
@@ -323,8 +331,11 @@ cdef void _learn_best(Plan *plan, double cost) noexcept nogil:
 cdef void batch_learn(Plan *plan, int64_t decode_us, int64_t wait_us) noexcept nogil:
     """What the step just decoded cost; wait_us of it after decode() had returned."""
     cdef double cost, rate
-    if plan.turns.is_new or plan.n_media:
-        return  # another graph was built, or rows were computed meanwhile
+    if plan.n_media:
+        return  # rows were computed meanwhile
+    if plan.turns.is_new:
+        turns_learn(&plan.turns, decode_us - plan.decode_step_us - plan.n_prefill_tokens * plan.prefill_token_us)
+        return  # another graph was built
     if plan.has_device:
         prefill_gpu_learn(plan, decode_us)
     else:
