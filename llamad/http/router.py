@@ -100,11 +100,13 @@ def _fits(segment: str, part: str) -> bool:
 
 
 class Router:
-    """Fixed paths win over patterns; among patterns the one added first wins."""
+    """Fixed paths win over patterns; among patterns the one added first wins. `files`, if set, is the route of GET for
+    every path that no other route has."""
 
-    __slots__ = ("_fixed", "_patterns", "_rests")
+    __slots__ = ("_fixed", "_patterns", "_rests", "files")
 
     def __init__(self) -> None:
+        self.files: Route | None = None
         self._fixed: dict[str, dict[str, Route]] = {}
         self._patterns: dict[int, list[Route]] = {}  # by number of segments
         self._rests: list[Route] = []  # with {name...}: matches at least its own number of segments
@@ -131,7 +133,7 @@ class Router:
         if methods is None:
             methods = self._match_patterns(path)
             if not methods:
-                return None
+                return self.files if method in ("GET", "HEAD") else None
         route = methods.get(method)
         if route is None and method == "HEAD":
             route = methods.get("GET")

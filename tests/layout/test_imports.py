@@ -22,6 +22,7 @@ llamad.engine.scheduler llamad.engine.threads llamad.engine.loading
 llamad.engine.kv
 llamad.engine.sampler
 llamad.engine.costs
+llamad.http.files
 llamad.grammar llamad.ses1 llamad.http llamad.chat
 llamad.media.decoder llamad.media.encoder
 llamad.media llamad.chat.conversion

@@ -29,6 +29,7 @@ cdef class Exchange:
     cdef bint _begun
     cdef bint _chunked
     cdef bint _mute
+    cdef long long _length  # of a streamed answer; -1: not known
     cdef object _rest  # of a large body: what is not yet written
 
     cpdef send(self, response)

@@ -78,6 +78,7 @@ cdef Exchange new_exchange(Way connection, Request request, bint http10, bint ke
     self.keep = keep  # whether the connection stays open after this answer
     self._connection = connection
     self._mute = request.method == "HEAD"  # the answer has a head only
+    self._length = -1
     return self
 
 
@@ -154,19 +155,23 @@ cdef class Exchange:
         elif not self.paused:
             asyncio.get_running_loop().call_soon(self._write_rest)
 
-    def begin(self, int status, str content_type, headers=(), bytes data=b""):
+    def begin(self, int status, str content_type, headers=(), bytes data=b"", long long length=-1):
         """Start a streamed answer: in chunks, or for HTTP/1.0 until the connection closes. Its first piece leaves with
-        the head, in one write."""
+        the head, in one write. With a `length` it has that instead, and the pieces must add up to it."""
         cdef bytes extra, head
         if self.closed:
             return
         if self._begun:
             raise RuntimeError("begin() in an answer that has begun")
-        if self.http10:
+        if self.http10 and length < 0:
             self.keep = False
         self._mute = self._mute or not has_body(status)
-        self._chunked = not self.http10 and has_body(status)
-        extra = b"Transfer-Encoding: chunked\r\n" if self._chunked else b""
+        self._chunked = not self.http10 and has_body(status) and length < 0
+        self._length = length
+        if length >= 0 and has_body(status):
+            extra = length_line(<Py_ssize_t>length)
+        else:
+            extra = b"Transfer-Encoding: chunked\r\n" if self._chunked else b""
         if content_type.startswith(sse.CONTENT_TYPE):
             extra += _STREAM_LINES
         try:
@@ -196,6 +201,8 @@ cdef class Exchange:
         if not self._begun:
             raise RuntimeError("end() before begin()")
         last = self._framed(data)
+        if self.sent_bytes < self._length and not self._mute:
+            raise RuntimeError("end() before all of the answer's length was written")
         if self._chunked and not self._mute:
             last += _LAST_CHUNK
         if last:
@@ -218,6 +225,8 @@ cdef class Exchange:
         cdef Py_ssize_t n = len(data)
         if n == 0 or self._mute:
             return b""
+        if 0 <= self._length < self.sent_bytes + n:
+            raise RuntimeError("more than the answer's length was written")
         self.sent_bytes += n
         return _chunk(data, n) if self._chunked else data
 

@@ -1,0 +1,1 @@
+"""Static files: a folder's files as responses, with tags, compression and ranges. Knows no endpoint."""
