@@ -122,7 +122,10 @@ class Daemon:
             raise StartError(
                 f"--api-key-file: {error}" if isinstance(error, OSError) else str(error)
             ) from None
-        self.api = Api(self.service, keys)
+        try:
+            self.api = Api(self.service, keys)
+        except ValueError as error:
+            raise StartError(str(error)) from None
         self.http = HttpServer(
             self.api,
             limits_of(settings),
@@ -217,3 +220,4 @@ class Daemon:
         await self.host.close()  # requests that still run get an error
         await self.http.close(0.2)
         self.service.close()
+        self.api.close()

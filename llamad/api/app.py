@@ -27,6 +27,7 @@ from llamad.api.openai import chat, completions, control, input_tokens, response
 from llamad.api.request.errors import ApiError
 from llamad.api.service.auth import Keys
 from llamad.api.service.error_dialects import worded
+from llamad.api.service.page import page_files
 from llamad.api.service.service import Service
 from llamad.api.state import sessions, slot_info, slots
 from llamad.api.state.action import Held
@@ -52,6 +53,10 @@ class Api:
         self._prefix = service.settings.api_prefix
         self._small_max = min(SMALL_BODY, service.settings.body_max_bytes)
         service.has_key = self._has_key
+        self.files = page_files(service.settings, self.error)
+        if self.files is not None:
+            page = Route("GET", "/", self.files.handle, public=True, body_max=self._small_max)
+            self.router.files = self.router.add(page)
         for path in ("/health", "/v1/health"):
             self._add("GET", path, health.handle, public=True, quiet=True)
         for path in ("/models", "/v1/models"):
@@ -116,12 +121,18 @@ class Api:
     def _has_key(self, request: Request) -> bool:
         return not self.keys or self.keys.find(request) is not None
 
+    def close(self) -> None:
+        if self.files is not None:
+            self.files.close()
+
     # Called by the HTTP layer.
 
     def on_head(self, request: Request) -> Response | None:
         """Find the route and check the key; what cannot be served is rejected before the body is read."""
         if self._prefix:
             # Below, every path is that of its endpoint.
+            if request.path == self._prefix and self.files is not None and request.method in ("GET", "HEAD"):
+                return self.files.to_folder(request)
             if not request.path.startswith(self._prefix + "/"):
                 return self.error(404, "File Not Found", request)
             request.path = request.path[len(self._prefix) :]

@@ -184,6 +184,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     cors_credentials: bool
     allowed_hosts: tuple[str, ...]  # "*": any
     api_prefix: str  # starts with "/" and does not end with it; empty: none
+    ui: bool
+    static_path: str | None  # None: llamad's own page
     endpoint_slots: bool
     endpoint_metrics: bool
     endpoint_props: bool

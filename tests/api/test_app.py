@@ -97,7 +97,10 @@ def test_a_prefix_stands_before_every_path(caplog):
         assert client.post("/llm/v2/completion", {"prompt": "x", "n_predict": 1}).status == 200
         refused = client.post("/llm/v2/v1/messages", {"messages": 1})
         assert (refused.status, refused.json["type"]) == (400, "error")  # Anthropic's shape
-        for path in ("/health", "/llm", "/llm/v2", "/llm/v2x/health", "/props", "/llm/v2/llm/v2/health"):
+        for path in ("/", "/health", "/llm", "/llm/v2x/health", "/props", "/llm/v2/llm/v2/health"):
             assert client.get(path).status == 404, path
+        page = client.get("/llm/v2")
+        assert (page.status, page.headers["location"]) == (301, "./v2/")
+        assert client.get("/llm/v2/").headers["content-type"] == "text/html; charset=utf-8"
         assert 'endpoint="/completion"' in client.get("/llm/v2/metrics").body.decode()
         server.until(lambda: any('"POST /llm/v2/completion" 200' in line for line in caplog.messages))

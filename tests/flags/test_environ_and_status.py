@@ -121,7 +121,7 @@ def test_a_missing_feature_in_a_variable() -> None:
     [
         "--draft 5",
         "--draft-max 16 --draft-min 0",
-        "--no-webui",
+        "--no-webui-mcp-proxy",
         "--offline",
         "--fit off",
     ],
@@ -145,7 +145,7 @@ def test_a_pair_needs_both_its_values() -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "--ui",
+        "--ui-config {}",
         "--fit on",
         "--fit-target 512 --fit-ctx 8192",
         "--spec-draft-n-max 8 --spec-draft-p-min 0.6 -ngld 99 -ctkd q8_0",
@@ -165,10 +165,10 @@ def test_a_hint_or_a_limit_starts_with_one_warning_each(line: str) -> None:
 
 
 def test_a_hint_in_a_variable() -> None:
-    assert parsed("", {"LLAMA_ARG_UI": "1"}).warnings == [
-        "LLAMA_ARG_UI has no effect: llamad has no web UI yet; its API serves any client"
+    assert parsed("", {"LLAMA_ARG_UI_MCP_PROXY": "1"}).warnings == [
+        "LLAMA_ARG_UI_MCP_PROXY has no effect: llamad's page calls no MCP servers"
     ]
-    assert parsed("", {"LLAMA_ARG_UI": "0"}).warnings == []
+    assert parsed("", {"LLAMA_ARG_UI_MCP_PROXY": "0"}).warnings == []
     assert parsed("", {"LLAMA_ARG_OFFLINE": "1"}).warnings == []
 
 

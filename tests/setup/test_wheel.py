@@ -54,6 +54,12 @@ def test_a_wheel_has_every_module_but_those_for_tests() -> None:
     assert {"llamad._llama", "llamad.engine.core"} <= names
     assert not [file for file in files if "fake" in Path(file).stem or "testing" in Path(file).parts]
     assert {"llamad/__main__.py", "llamad/py.typed", "llamad/_llama.pyi"} <= files
+    page = {
+        str(path.relative_to(CHECKOUT))
+        for path in (CHECKOUT / "llamad" / "page").rglob("*")
+        if path.is_file()
+    }
+    assert {"llamad/page/index.html", "llamad/page/completion.js"} <= page <= files
 
 
 def test_a_checkout_has_all_of_them() -> None:

@@ -10,7 +10,7 @@ from llamad.flags.types.special import Host, HostName, HttpTokens, Origin, PathP
 
 flag = partial(Flag, group="Server")
 
-FRONT_END = Inert("llamad has no web UI yet; its API serves any client")
+PAGE_SETTINGS = Inert("llamad's page keeps its settings in the browser")
 SERVER_TOOLS = Later("server-side tools")
 
 READY_FLAGS: tuple[Flag, ...] = (
@@ -149,6 +149,24 @@ READY_FLAGS: tuple[Flag, ...] = (
         help="Enable GET /metrics, for Prometheus.",
     ),
     flag(
+        names=("--webui", "--ui"),
+        off=("--no-webui", "--no-ui"),
+        env=("LLAMA_ARG_UI", "LLAMA_ARG_WEBUI"),
+        dest="ui",
+        kind=Switch(),
+        default=True,
+        help="Serve the page at / and its files.",
+    ),
+    flag(
+        names=("--path",),
+        env=("LLAMA_ARG_STATIC_PATH",),
+        dest="static_path",
+        kind=File(optional=True),
+        default=None,
+        metavar="FOLDER",
+        help="Serve the files of this folder instead of llamad's page; /completion.js stays unless the folder has one.",
+    ),
+    flag(
         names=("--props",),
         off=("--no-props",),
         env=("LLAMA_ARG_ENDPOINT_PROPS",),
@@ -188,29 +206,12 @@ READY_FLAGS: tuple[Flag, ...] = (
 
 OTHER_FLAGS: tuple[Flag, ...] = (
     flag(
-        names=("--path",),
-        env=("LLAMA_ARG_STATIC_PATH",),
-        dest="static_path",
-        kind=File(),
-        default=None,
-        status=Later("static files"),
-    ),
-    flag(
-        names=("--webui", "--ui"),
-        off=("--no-webui", "--no-ui"),
-        env=("LLAMA_ARG_UI", "LLAMA_ARG_WEBUI"),
-        dest="ui",
-        kind=Switch(),
-        default=False,
-        status=FRONT_END,
-    ),
-    flag(
         names=("--webui-config", "--ui-config"),
         env=("LLAMA_ARG_UI_CONFIG", "LLAMA_ARG_WEBUI_CONFIG"),
         dest="ui_config",
         kind=Text(),
         default=None,
-        status=FRONT_END,
+        status=PAGE_SETTINGS,
     ),
     flag(
         names=("--webui-config-file", "--ui-config-file"),
@@ -218,7 +219,7 @@ OTHER_FLAGS: tuple[Flag, ...] = (
         dest="ui_config_file",
         kind=File(),
         default=None,
-        status=FRONT_END,
+        status=PAGE_SETTINGS,
     ),
     flag(
         names=("--webui-mcp-proxy", "--ui-mcp-proxy"),
@@ -227,7 +228,7 @@ OTHER_FLAGS: tuple[Flag, ...] = (
         dest="ui_mcp_proxy",
         kind=Switch(),
         default=False,
-        status=FRONT_END,
+        status=Inert("llamad's page calls no MCP servers"),
     ),
     flag(
         names=("--tools",),

@@ -1,0 +1,42 @@
+"""Owns where the page at `/` comes from: the package's own, or the folder of --path. Built once at start-up."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+from llamad.flags.settings import Settings
+from llamad.http.files.folder import Folder, refusal
+from llamad.http.files.static_files import Source, StaticFiles
+from llamad.http.request import Request, Response
+
+log = logging.getLogger("llamad.api")
+
+PAGE = Path(__file__).parents[2] / "page"
+# What a model writes is shown on the page, and must stay a text there: nothing inline runs, nothing is loaded from or
+# sent to another host. A folder of --path is its owner's own affair.
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; media-src 'self' data: blob:;"
+    " connect-src 'self'; font-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS = (("Content-Security-Policy", POLICY), ("Referrer-Policy", "no-referrer"))
+# Pages of others import it, whatever folder they are in.
+CLIENT = frozenset({"/completion.js"})
+
+
+def page_files(
+    settings: Settings, error: Callable[[int, str, Request | None], Response]
+) -> StaticFiles | None:
+    """None with --no-ui. Raises ValueError for a --path that is no folder."""
+    if not settings.ui:
+        if settings.static_path is not None:
+            log.warning("--path has no effect: --no-ui turns all files off")
+        return None
+    page = Folder(str(PAGE))
+    if settings.static_path is None:
+        return StaticFiles([Source(page, HEADERS)], error)
+    reason = refusal(settings.static_path)
+    if reason is not None:
+        raise ValueError(f"--path {reason}")
+    return StaticFiles([Source(Folder(settings.static_path)), Source(page, HEADERS, CLIENT)], error)
