@@ -19,7 +19,7 @@ from llamad.models.host import Host
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
-LINKED = [*PAGES, ROOT / "bench" / "README.md", ROOT / "vendor" / "llama.cpp" / "README.md"]
+LINKED = [*PAGES, *(ROOT / name / "README.md" for name in ("bench", "examples", "vendor/llama.cpp"))]
 FOLDERS = {path.name for path in ROOT.iterdir() if path.is_dir() and not path.name.startswith(".")}
 NOT_OURS = {"llama.h"}
 
