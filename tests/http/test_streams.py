@@ -335,3 +335,30 @@ def test_a_piece_that_is_there_leaves_with_the_head_and_with_the_end(serve: Any,
         assert c.sock.recv(100, socket.MSG_WAITALL if version == "1.0" else 0) == (
             b"twothree" if version == "1.0" else b"3\r\ntwo\r\n5\r\nthree\r\n0\r\n\r\n"
         )
+
+
+def test_a_stream_with_a_length_keeps_to_it(serve: Any) -> None:
+    h = serve()
+    with h.connect() as c:
+        c.send(GET.format("/hold").encode())
+        exchange = h.held()
+
+        def write() -> None:
+            exchange.begin(200, "text/plain", data=b"12", length=5)
+            exchange.write(b"34")
+            with pytest.raises(RuntimeError, match="more than"):
+                exchange.write(b"56")
+            with pytest.raises(RuntimeError, match="before all"):
+                exchange.end()
+            exchange.end(b"5")
+
+        h.on_loop(write)
+        reply = c.read()
+        assert (reply.body, reply.headers["content-length"]) == (b"12345", "5")
+        assert "transfer-encoding" not in reply.headers
+        assert c.get("/hello?name=you").status == 200  # the connection goes on
+        c.send(GET.format("/hold").encode())
+        short = h.held(2)
+        h.on_loop(lambda: short.begin(200, "text/plain", data=b"12", length=5))
+        h.on_loop(lambda: short.fail(Response(500)))
+        assert not c.read().whole
