@@ -1,0 +1,53 @@
+// Owns numbers and times as people read them. Pure.
+
+const whole = new Intl.NumberFormat("en");
+const tenths = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
+
+/** A count: 1,234. */
+export function count(value) {
+  return whole.format(Math.round(value));
+}
+
+/** A rate or share with one decimal below 100. */
+export function decimal(value) {
+  return value >= 100 ? count(value) : tenths.format(value);
+}
+
+/** A share of 1 as a percentage. */
+export function percent(value) {
+  return `${decimal(value * 100)} %`;
+}
+
+/** Bytes with a unit. */
+export function bytes(value) {
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  let at = 0;
+  while (value >= 1024 && at < units.length - 1) {
+    value /= 1024;
+    at += 1;
+  }
+  return `${decimal(value)} ${units[at]}`;
+}
+
+/** A default that a float of 32 bits has blurred: 0.949999988079071 is 0.95. */
+export function plainNumber(value) {
+  return Number.isInteger(value) ? value : Number(value.toPrecision(6));
+}
+
+/** "Today", "Yesterday", "Last 7 days" or a month, for a list by time. */
+export function period(then, now) {
+  const day = (time) => new Date(time).setHours(0, 0, 0, 0);
+  const days = Math.round((day(now) - day(then)) / 86_400_000);
+  if (days <= 0) return "Today";
+  if (days === 1) return "Yesterday";
+  if (days < 7) return "Last 7 days";
+  return new Date(then).toLocaleDateString("en", { month: "long", year: "numeric" });
+}
+
+/** The first words of a text as a title. */
+export function titleOf(text, lengthMax = 60) {
+  const line = text.trim().replace(/\s+/g, " ");
+  if (line.length <= lengthMax) return line || "New chat";
+  const cut = line.slice(0, lengthMax);
+  return `${cut.slice(0, cut.lastIndexOf(" ") > lengthMax / 2 ? cut.lastIndexOf(" ") : lengthMax)}…`;
+}

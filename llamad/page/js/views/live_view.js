@@ -1,0 +1,107 @@
+// Owns the live view: slots, queue, cache and speed. Asks while it is seen, and says which flag shows what is hidden.
+
+import { fill, h } from "../base/dom.js";
+import { count, decimal, percent } from "../base/format.js";
+import { ratesOf, Series } from "../data/series.js";
+import { ApiError, getJson, getText, health } from "../server/api.js";
+import { props } from "../server/server.js";
+import { readMetrics } from "../server/prometheus.js";
+import { Chart } from "./chart.js";
+import { slotTable } from "./slot_table.js";
+
+const EVERY_MS = 1000;
+
+export class LiveView {
+  constructor() {
+    this.series = Object.fromEntries(["generated", "prompt", "busy", "waiting", "cache", "reused"].map((name) => [name, new Series()]));
+    const { generated, prompt, busy, waiting, cache, reused } = this.series;
+    const slots = () => props.value?.total_slots ?? 1;
+    this.charts = [
+      new Chart("Generation", generated, (value) => `${decimal(value)} tokens/s`),
+      new Chart("Prompts", prompt, (value) => `${decimal(value)} tokens/s`),
+      new Chart("Busy slots", busy, (value) => `${count(value)} of ${slots()}`, slots),
+      new Chart("Queue", waiting, (value) => `${count(value)} waiting`),
+      new Chart("KV cache", cache, (value) => `${percent(value)} in use`, () => 1),
+      new Chart("Prefix cache", reused, (value) => `${percent(value)} of prompts`, () => 1),
+    ];
+    this.tiles = h("div.tiles", {}, this.charts.map((chart) => chart.element));
+    this.slots = h("div");
+    this.notes = h("div.notes", { role: "status" });
+    this.element = h("div.tool-view", {}, h("div.column.wide", {}, h("h2", {}, "Live"), this.notes, this.tiles, this.slots));
+    this.before = null;
+    this.hasAsked = false; // for a key
+    this.tick();
+    this.timer = setInterval(() => this.tick(), EVERY_MS);
+  }
+
+  async tick() {
+    if (document.hidden || this.isAsking) return;
+    this.isAsking = true;
+    try {
+      const quiet = this.hasAsked;
+      this.hasAsked = true;
+      const notes = [await this.readMetrics(quiet), await this.readSlots(quiet)].filter(Boolean);
+      if (!this.hasLeft) this.drawNotes(notes);
+    } finally {
+      this.isAsking = false;
+    }
+  }
+
+  /** Returns why there are none, or "". Without /metrics, /health still tells how many slots are busy. */
+  async readMetrics(quiet) {
+    let text;
+    try {
+      text = await getText("metrics", { quiet });
+    } catch (error) {
+      if (!(error instanceof ApiError)) throw error;
+      const answer = await health();
+      this.take({ generated: 0, prompt: 0, busy: answer?.body.slots_processing ?? 0, waiting: 0, cache: 0, reused: 0 });
+      this.showOnly(["Busy slots"]);
+      return noteOf(error, "Speed, queue and cache", "--metrics");
+    }
+    const now = performance.now();
+    const metrics = readMetrics(text);
+    this.take(ratesOf(this.before?.metrics ?? null, metrics, this.before ? (now - this.before.now) / 1000 : 0));
+    this.before = { metrics, now };
+    this.showOnly(null);
+    return "";
+  }
+
+  take(values) {
+    for (const [name, value] of Object.entries(values)) this.series[name].add(value);
+    for (const chart of this.charts) chart.draw();
+  }
+
+  showOnly(titles) {
+    for (const chart of this.charts) chart.element.hidden = titles !== null && !titles.includes(chart.title);
+  }
+
+  async readSlots(quiet) {
+    try {
+      fill(this.slots, slotTable(await getJson("slots", { quiet })));
+      return "";
+    } catch (error) {
+      if (!(error instanceof ApiError)) throw error;
+      fill(this.slots);
+      return noteOf(error, "What each slot does", "--slots");
+    }
+  }
+
+  drawNotes(notes) {
+    const text = notes.join("\n");
+    if (text === this.shownNotes) return; // a screen reader need not hear it every second
+    this.shownNotes = text;
+    fill(this.notes, notes.map((note) => h("p.note", {}, note)));
+  }
+
+  leave() {
+    this.hasLeft = true;
+    clearInterval(this.timer);
+  }
+}
+
+function noteOf(error, what, flag) {
+  if (error.status === 501) return `${what}: hidden. Start the server with ${flag} to see it.`;
+  if (error.status === 401) return `${what}: this needs an API key.`;
+  return `${what}: ${error.message}`;
+}

@@ -1,0 +1,1 @@
+"""A browser for tests: Chromium without a window, and the tools that look at a page in it."""
