@@ -71,6 +71,7 @@ class Host:
         self.settings = settings
         self.state = State.LOADING
         self.error = ""  # why it failed, or why the last engine ended
+        self.progress: float | None = None  # how much of the model is read, 0 to 1, while an engine loads it
         self.is_refused = False  # it failed because of what the command line named, not of the load
         self.model: Model | None = None
         self.engine: Engine | None = None
@@ -186,7 +187,7 @@ class Host:
             self._process = process = EngineProcess()
             process.begin(self.settings)
         self._inbox = asyncio.Queue()
-        self._shown, self._load_failed = -1, ""
+        self._shown, self._load_failed, self.progress = -1, "", 0.0
         t_start, t_ready = time.monotonic(), None
         ended = await process.attach(self._on_message)
         starting = asyncio.ensure_future(self._start(process))
@@ -210,6 +211,7 @@ class Host:
                 if task is not None:
                     task.cancel()
             self._process = None
+            self.progress = None
             if self.state is State.READY:
                 self.state = State.RESTARTING
             self._disconnect()
@@ -240,6 +242,7 @@ class Host:
 
     def _on_message(self, message: FromEngine) -> None:
         if isinstance(message, Progress):
+            self.progress = message.permille / 1000
             if message.permille // 10 != self._shown:
                 self._shown = message.permille // 10
                 log.info("loading model: %d %%", self._shown)
@@ -358,7 +361,7 @@ class Host:
         assert self.model is not None
         if not self._is_draining:
             self.state = State.READY
-        self.error = ""
+        self.error, self.progress = "", None
         log.info(
             "model ready in %.1f s: %s, %d slots of %d tokens",
             seconds,

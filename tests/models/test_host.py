@@ -1,6 +1,9 @@
-"""When an engine that ended is started again, and when not."""
+"""When an engine that ended is started again, and when not; how far a load is."""
 
+from llamad.flags.parse import parse
+from llamad.models.host import Host
 from llamad.models.restarts import DELAY_MAX_SECONDS, N_ENDS_MAX, N_LOADS_MAX, SOUND_SECONDS, Restarts
+from llamad.protocol.control_messages import Progress
 
 
 def test_one_end_is_followed_by_a_start_at_once():
@@ -31,3 +34,10 @@ def test_an_engine_that_serves_makes_up_for_those_that_did_not():
     for _ in range(20):
         assert restarts.delay(None) == 0.0
         assert restarts.delay(SOUND_SECONDS) == 0.0
+
+
+def test_a_load_tells_how_far_it_is():
+    host = Host(parse(["-m", "a.gguf"], {}).settings)
+    assert host.progress is None
+    host._on_message(Progress(437))
+    assert host.progress == 0.437

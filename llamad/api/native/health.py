@@ -30,7 +30,8 @@ def handle(service: Service, exchange: Exchange) -> None:
     if host.state is not _READY:
         error = service.not_ready_for(exchange.request)
         status = "error" if host.state is State.FAILED else host.state.value
-        _send(exchange, {"status": status, **error.body()}, error)
+        progress = {"progress": host.progress} if host.progress is not None else {}
+        _send(exchange, {"status": status, **progress, **error.body()}, error)
         return
     n_idle = _n_idle(service)
     if not query:
