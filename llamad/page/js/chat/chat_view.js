@@ -7,6 +7,7 @@ import { fill, h } from "../base/dom.js";
 import * as library from "../data/library.js";
 import { preferences } from "../data/preferences.js";
 import * as tree from "../data/tree.js";
+import { props } from "../server/server.js";
 import { Composer } from "./composer.js";
 import { acceptDrops } from "./drop_zone.js";
 import { emptyState } from "./empty_state.js";
@@ -37,12 +38,14 @@ export class ChatView {
     const dock = h("div.dock", {}, this.jump, h("div.column", {}, this.problem, this.composer.element));
     this.element = h("div.chat", {}, this.scroller, dock);
     this.endDrops = acceptDrops(this.element, this.composer.attachments);
-    this.unwatch = library.saveProblem.watch((text) => (this.problem.textContent = text));
     this.onKey = (event) => {
       if (event.key === "Escape" && !event.defaultPrevented && !document.querySelector("dialog[open]")) generationOf(conversation)?.stop();
     };
     document.addEventListener("keydown", this.onKey);
-    this.draw();
+    this.unwatch = [
+      library.saveProblem.watch((text) => (this.problem.textContent = text)),
+      props.watch(() => this.draw()), // the empty state names the model
+    ];
     this.follow();
     requestAnimationFrame(() => this.scroll.toEnd());
   }
@@ -202,7 +205,7 @@ export class ChatView {
     document.removeEventListener("keydown", this.onKey);
     this.composer.leave();
     this.endDrops();
-    this.unwatch();
+    for (const end of this.unwatch) end();
     this.scroll.leave();
   }
 }

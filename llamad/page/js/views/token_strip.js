@@ -29,11 +29,12 @@ export class TokenStrip {
     if (!this.tokens.length) fill(this.element, this.menu);
     const isFirst = this.tokens.length === 0;
     this.tokens.push(token);
-    const spec = `button.token.sure-${sureness(token.p)}${token.isPicked ? ".picked" : ""}`;
+    const spec = `span.token.sure-${sureness(token.p)}${token.isPicked ? ".picked" : ""}`;
     const shown = token.text.includes("\ufffd") || !token.text ? visible(token) : token.text.replaceAll("\n", "⏎\n");
+    // No <button>: it would break lines inside words.
     const element = h(
       spec,
-      { type: "button", tabindex: isFirst ? "0" : "-1", "aria-haspopup": "dialog", title: `${visible(token)} · ${percent(token.p)}` },
+      { role: "button", tabindex: isFirst ? "0" : "-1", "aria-haspopup": "dialog", title: `${visible(token)} · ${percent(token.p)}` },
       shown,
     );
     this.menu.before(element);
@@ -44,6 +45,11 @@ export class TokenStrip {
   }
 
   onKey(event) {
+    if ((event.key === "Enter" || event.key === " ") && event.target.classList.contains("token") && !event.ctrlKey) {
+      event.preventDefault();
+      this.open(event.target);
+      return;
+    }
     const steps = { ArrowRight: 1, ArrowLeft: -1, Home: -Infinity, End: Infinity };
     const step = steps[event.key];
     if (step === undefined || !event.target.classList.contains("token")) return;
