@@ -7,6 +7,7 @@ pytestmark = pytest.mark.real_model
 
 PHONE = (390, 844)
 FOCUSED = """const e = document.activeElement;
+if (e === document.body) return '';
 return e.getAttribute('aria-label') || e.labels?.[0]?.textContent || e.textContent"""
 
 

@@ -45,7 +45,7 @@ class Page {
 
   openSettings() {
     const conversation = this.view?.conversation ?? null;
-    return openSettings(conversation).then(() => this.view?.draw?.());
+    return openSettings(conversation).then(() => this.view?.drawChips?.());
   }
 
   async show() {
@@ -59,7 +59,7 @@ class Page {
     this.sidebar.setPath(isKept ? path : "");
     fill(this.shell.main, this.view.element);
     this.shell.closeSidebar();
-    if (this.view.composer && matchMedia("(pointer: fine)").matches) this.view.composer.area.focus();
+    if (this.view.composer && !matchMedia("(pointer: coarse)").matches) this.view.composer.area.focus();
   }
 
   chat(conversation) {

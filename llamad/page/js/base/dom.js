@@ -34,6 +34,20 @@ export function fill(element, ...children) {
   return element;
 }
 
+/** Give an element these children. What stays is not touched, so that it keeps the focus and what is selected in it. */
+export function reconcile(element, children) {
+  let at = element.firstChild;
+  for (const child of children) {
+    if (child === at) at = at.nextSibling;
+    else element.insertBefore(child, at);
+  }
+  while (at) {
+    const next = at.nextSibling;
+    at.remove();
+    at = next;
+  }
+}
+
 /** A number that is unique on this page, for ids that labels point to. */
 let lastId = 0;
 export function uniqueId(prefix) {

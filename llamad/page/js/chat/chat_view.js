@@ -3,7 +3,7 @@
 import { announce } from "../base/announce.js";
 import { button, iconButton } from "../base/buttons.js";
 import { confirmed } from "../base/dialogs.js";
-import { fill, h } from "../base/dom.js";
+import { fill, h, reconcile } from "../base/dom.js";
 import * as library from "../data/library.js";
 import { preferences } from "../data/preferences.js";
 import * as tree from "../data/tree.js";
@@ -44,8 +44,9 @@ export class ChatView {
     document.addEventListener("keydown", this.onKey);
     this.unwatch = [
       library.saveProblem.watch((text) => (this.problem.textContent = text)),
-      props.watch(() => this.draw()), // the empty state names the model
+      props.watch(() => this.element.classList.contains("empty") && this.draw()), // it names the model
     ];
+    this.draw();
     this.follow();
     requestAnimationFrame(() => this.scroll.toEnd());
   }
@@ -64,16 +65,21 @@ export class ChatView {
         this.views.set(node.id, view);
         view.update(place, generation?.node === node ? generation : null, names.get(node.callId));
       } else if (generation?.node !== node) {
-        view.place = place;
-        view.drawFoot(false);
+        view.setPlace(place);
       }
       return view.element;
     });
-    fill(this.log, path.length ? elements : emptyState((text) => this.send({ text, media: [] })));
+    reconcile(this.log, path.length ? elements : [emptyState((text) => this.send({ text, media: [] }))]);
     this.element.classList.toggle("empty", path.length === 0);
     this.drawAfter(path.at(-1), generation);
     this.composer.setBusy(Boolean(generation));
-    this.composer.setChips(chipsOf(conversation), () => this.openSettings(conversation).then(() => this.draw()));
+    this.drawChips();
+  }
+
+  /** What the settings add to each message. */
+  drawChips() {
+    const { conversation } = this;
+    this.composer.setChips(chipsOf(conversation), () => this.openSettings(conversation).then(() => this.drawChips()));
   }
 
   /** What follows the last message: a form for results of tools, or a button where an answer is missing. */

@@ -35,6 +35,13 @@ export class MessageView {
     this.drawFoot(Boolean(generation));
   }
 
+  /** Another version came or went beside it. */
+  setPlace(place) {
+    const isSame = place.at === this.place.at && place.count === this.place.count;
+    this.place = place;
+    if (!isSame && !this.live && !this.body.querySelector(".edit-form")) this.drawFoot(false);
+  }
+
   drawUser() {
     const media = this.node.media ?? [];
     fill(

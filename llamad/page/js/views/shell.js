@@ -12,10 +12,13 @@ export class Shell {
     this.menu = iconButton("menu", "Conversations", () => this.toggle(), { "aria-expanded": "false", "aria-controls": "sidebar" });
     this.menu.classList.add("menu-button");
     this.veil = h("div.veil", { onclick: () => this.closeSidebar() });
-    this.content = h("div.content", {}, h("header.topbar", {}, this.menu, tools), banner, this.main);
+    this.content = h("div.content", {}, h("header.topbar", {}, h("h1.visually-hidden", {}, "llamad"), this.menu, tools), banner, this.main);
     this.element = h("div.app", {}, sidebar, this.veil, this.content);
     this.skip = h("a.skip-link", { href: "#main", onclick: (event) => this.skipTo(event) }, "Skip to the content");
     isNarrow.addEventListener("change", () => this.setOpen(false));
+    sidebar.addEventListener("click", (event) => {
+      if (event.target.closest("a")) this.closeSidebar(); // also to the view that is shown already
+    });
     sidebar.addEventListener("keydown", (event) => {
       if (event.key === "Escape" && this.isOpen) this.closeSidebar();
     });

@@ -6,6 +6,7 @@ import { percent } from "../base/format.js";
 import { status } from "../server/server.js";
 
 const TITLES = {
+  ready: "",
   connecting: "Connecting …",
   loading: "The model is loading",
   draining: "The server is shutting down",
@@ -28,7 +29,7 @@ export function statusBanner() {
       state === "loading" && bar,
       state === "failed" && h("span.muted", {}, message),
     );
-    if (state === "ready" && last && last !== "ready") announce("The model is ready");
+    if (state === "ready" && last && last !== "ready" && last !== "connecting") announce("The model is ready");
     last = state;
   });
   return element;
