@@ -22,9 +22,9 @@ IDLE = "!document.querySelector('.send.busy') && !document.querySelector('.messa
 class ChatPage:
     """A fresh page: `kept` are values that the browser has kept from an earlier visit."""
 
-    def __init__(self, browser: Browser, client: Client, *, path: str = "", **kept: Any) -> None:
+    def __init__(self, browser: Browser, client: Client, *, path: str = "", prefix: str = "", **kept: Any) -> None:
         self.browser = browser
-        self.address = f"http://{client.host}:{client.port}/"
+        self.address = f"http://{client.host}:{client.port}/{prefix}"
         self.expected: tuple[str, ...] = ("favicon",)  # what the console may say
         browser.resize(1280, 860)
         browser.prefer(prefers_color_scheme="light")

@@ -1,0 +1,181 @@
+"""The page with servers of every kind: loading, locked, thinking, calling tools, reading images, below a prefix."""
+
+import base64
+import json
+
+import numpy as np
+import pytest
+from support.fake_daemon import Faked
+from support.live_daemon import Live
+from support.media_files import image, sound
+from support.models.tiny_kv_models import N_EMBD, write_model
+from support.models.tiny_projectors import write_projector
+
+from llamad.engine.testing.fake import Fake
+from llamad.models.host import State
+
+TEMPLATE = "{% for m in messages %}{{ m.content }}{% endfor %}{{ tools }}{# <think></think><tool_call> #}"
+TOOLS = [{"name": "f", "parameters": {"type": "object"}}]
+CALL = '<think>Let me see.</think><tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>'
+
+
+@pytest.fixture(scope="module")
+def scripted():
+    """A model that writes what it is told to."""
+    with Faked(Fake(n_ctx=2048), "--chat-template", TEMPLATE, n_ctx=2048) as server:
+        yield server
+
+
+def test_the_load_is_watched_and_the_page_then_works(open_page):
+    with Faked(Fake(script=b"Yes."), load=False) as server:
+        server.host.progress = 0.42
+        page = open_page(server.client, sampling={"n_predict": 4})
+        page.expected += ("503 (Service Unavailable)",)
+        browser = page.browser
+        browser.wait_for("document.querySelector('.banner').textContent.includes('loading: 42 %')")
+        page.send("Hello")
+        assert "Loading model" in browser.text(".error")
+        server.loop.call_soon_threadsafe(lambda: server.loop.create_task(server.host.load()))
+        browser.wait_for("document.querySelector('.banner').hidden")
+        browser.click(".error .button")
+        page.wait_idle()
+        assert page.messages()[1] == ("assistant", "Yes.")
+
+
+def test_a_model_that_failed_is_said_to_have_failed(open_page):
+    with Faked(Fake(), load=False) as server:
+        server.host.state, server.host.error = State.FAILED, "the file is broken"
+        page = open_page(server.client)
+        page.expected += ("500 (Internal Server Error)", "503 (Service Unavailable)")
+        page.browser.wait_for("document.querySelector('.banner.bad').textContent.includes('the file is broken')")
+
+
+def test_a_key_is_asked_for_and_used(open_page):
+    with Faked(Fake(script=b"Yes."), "--api-key", "secret") as server:
+        page = open_page(server.client, sampling={"n_predict": 4})
+        page.expected += ("401 (Unauthorized)", "501 (Not Implemented)")
+        browser = page.browser
+        page.send("Hello", wait=False)
+        browser.type("dialog input[type=password]", "wrong")
+        browser.press("Enter")
+        browser.wait_for("document.querySelector('dialog p')?.textContent.includes('did not accept')")
+        browser.type("dialog input[type=password]", "secret")
+        browser.press("Enter")
+        page.wait_idle()
+        assert page.messages()[1] == ("assistant", "Yes.")
+        assert browser.run("return localStorage.getItem('llamad.key')") is None  # of this tab only
+        assert browser.run("return sessionStorage.getItem('llamad.key')") == "secret"
+        page.go("live")
+        browser.find(".note")
+        assert browser.find_all("dialog") == []
+
+
+def test_hidden_numbers_name_their_flags(open_page, scripted):
+    page = open_page(scripted.client, path="live")
+    page.expected += ("501 (Not Implemented)",)
+    notes = page.browser.wait(lambda: page.browser.texts(".note"), "no notes")
+    assert ["--metrics" in notes[0], "--slots" in notes[1]] == [True, True]
+    assert page.browser.texts(".tile:not([hidden]) h3") == ["Busy slots"]
+
+
+def test_thoughts_and_calls_are_folded_and_results_are_given(open_page, scripted):
+    scripted.fake.script = CALL.encode()
+    page = open_page(scripted.client, sampling={"temperature": 0})
+    browser = page.browser
+    browser.click(page.button("Settings"))
+    browser.paste(".settings label:last-of-type textarea", json.dumps(TOOLS))
+    browser.press("Escape")
+    page.send("Call it")
+    assert browser.texts(".message.assistant summary") == ["Thoughts", "Calls f"]
+    assert browser.run("return [...document.querySelectorAll('.message details')].every((fold) => !fold.open)")
+    browser.click(".message.assistant summary")
+    browser.wait_for("document.querySelector('.thought').textContent === 'Let me see.'")
+    assert json.loads(browser.text(".message.assistant pre")) == {"a": 1}
+    scripted.fake.script = b"It is **7**."
+    browser.fill(".result-form textarea", "seven")
+    browser.click(".result-form .button")
+    page.wait_idle()
+    assert browser.texts(".message.tool summary") == ["Result of f"]
+    assert page.messages()[-1] == ("assistant", "It is 7.")
+
+
+def test_hostile_text_stays_text(open_page, scripted):
+    script = (
+        '<img src=x onerror="document.title=1"><script>document.title=2</script> [a](javascript:alert(1)) '
+        "![pic](https://evil.example/p.png) [ok](https://example.org/)"
+    )
+    scripted.fake.script = script.encode()
+    page = open_page(scripted.client, sampling={"temperature": 0})
+    browser = page.browser
+    page.send("Go")
+    assert browser.run("return document.title") == "llamad"
+    assert browser.find_all(".markdown img, .markdown script") == []
+    links = browser.run(
+        "return [...document.querySelectorAll('.markdown a')].map((a) => [a.href, a.rel, a.target, a.referrerPolicy])"
+    )
+    safe = ["noopener noreferrer", "_blank", "no-referrer"]
+    assert links == [["https://evil.example/p.png", *safe], ["https://example.org/", *safe]]
+
+
+def test_below_a_prefix(open_page):
+    with Faked(Fake(script=b"Yes."), "--api-prefix", "/llm") as server:
+        page = open_page(server.client, prefix="llm/", sampling={"n_predict": 4})
+        page.send("Hello")
+        assert page.messages()[1] == ("assistant", "Yes.")
+
+
+@pytest.fixture(scope="module")
+def seeing(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("seeing")
+    model = write_model(folder / "model.gguf", "qwen2vl", np.float32)
+    projector = write_projector(folder / "projector.gguf", "qwen2vl_merger", N_EMBD)
+    with Live("-np", "1", "-c", "1024", "--no-warmup", "--mmproj", projector, model=model) as server:
+        yield server
+
+
+PASTE = """
+const [css, kind, name, type, base64] = arguments;
+const bytes = Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0));
+const data = new DataTransfer();
+data.items.add(new File([bytes], name, {type}));
+const options = {bubbles: true, cancelable: true};
+const event = kind === "drop" ? new DragEvent("drop", {...options, dataTransfer: data})
+  : new ClipboardEvent("paste", {...options, clipboardData: data});
+document.querySelector(css).dispatchEvent(event);
+"""
+
+
+def test_images_by_button_drop_and_paste(open_page, seeing, tmp_path):
+    page = open_page(seeing.client, sampling={"n_predict": 4})
+    browser = page.browser
+    browser.wait_for("!document.querySelector('.composer-row .icon-button').hidden")
+    file = tmp_path / "dot.png"
+    file.write_bytes(image(1))
+    browser.type(".composer input[type=file]", str(file))
+    browser.find(".attachment:nth-child(1)")
+    browser.run(PASTE, ".chat", "drop", "two.png", "image/png", base64.b64encode(image(2)).decode())
+    browser.find(".attachment:nth-child(2)")
+    browser.run(PASTE, "#composer", "paste", "three.jpg", "image/jpeg", base64.b64encode(image(3, "JPEG")).decode())
+    browser.find(".attachment:nth-child(3)")
+    browser.click(page.button("Remove two.png"))
+    assert browser.run("return [...document.querySelectorAll('.attachment img')].map((i) => i.alt)") == [
+        "dot.png",
+        "three.jpg",
+    ]
+    browser.run(PASTE, ".chat", "drop", "a.wav", "audio/wav", base64.b64encode(sound()).decode())
+    browser.wait_for("document.querySelector('.composer .problem').textContent.includes('PNG')")
+    page.send("What is it?")
+    assert browser.find_all(".error") == []
+    assert len(browser.find_all(".message.user img")) == 2
+    told = json.loads(
+        browser.run(
+            "return import(new URL('js/data/library.js', document.baseURI)).then((library) => library.exportText())"
+        )
+    )
+    assert [len(node.get("media", [])) for node in told["conversations"][0]["nodes"].values()] == [2, 0]
+
+
+def test_a_model_without_eyes_says_so(open_page, scripted):
+    page = open_page(scripted.client)
+    page.browser.run(PASTE, ".chat", "drop", "a.png", "image/png", "AAAA")
+    page.browser.wait_for("document.querySelector('.composer .problem').textContent.includes('text only')")
