@@ -29,6 +29,7 @@ class Action(msgspec.Struct, frozen=True):
     nowait: bool = False
     owner: int = 0  # as in RequestContext
     n_tokens: int = 0  # of a state to restore
+    n_bytes: int = 0  # likewise: at most as many as the blob has, which is only read
     n_keep: int = 0
     n_discard: int = 0
     adapters: Span = (0, 0, 0)  # of a state to restore

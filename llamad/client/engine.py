@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 from llamad.base.clock import be_brief_here
 from llamad.base.fair_count import share_of
-from llamad.client.action import RESULT_DONE, RESULT_ENGINE, RESULT_FAILED, Acted, Action
+from llamad.client.action import ACTION_RESTORE, RESULT_DONE, RESULT_ENGINE, RESULT_FAILED, Acted, Action
 from llamad.client.control import Asking
 from llamad.client.grammar import EngineGrammar
 from llamad.client.port import ChannelBroken, Port
@@ -276,7 +276,7 @@ class Engine:
                 action.blob.id if action.blob is not None else 0,
                 nowait=action.nowait,
                 owner=action.owner,
-                n_bytes=action.blob.size if action.blob is not None else 0,
+                n_bytes=action.n_bytes or (action.blob.size if action.blob is not None else 0),
                 n_tokens=action.n_tokens,
                 n_keep=action.n_keep,
                 n_discard=action.n_discard,
@@ -297,7 +297,7 @@ class Engine:
         if action.blob is not None:
             if self._asking is not None:
                 self._asking.give_back(action.blob)
-            if acted.result == RESULT_DONE:
+            if acted.result == RESULT_DONE and action.kind != ACTION_RESTORE:
                 action.blob.size = acted.n_bytes
         if not future.done():
             future.set_result(acted)

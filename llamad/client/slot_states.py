@@ -124,23 +124,32 @@ class States:
         n_bytes = blob.size
         signed = _signature(blob)
 
-        def check() -> tuple[int, Blob, bool]:
+        def check() -> tuple[int, Blob, int]:
+            """The blob itself stays as it is: a session is restored again and again, and by several at once."""
             try:
-                return *ses1.check(layout, blob, self._n_vocab, self.n_ctx), False
+                return *ses1.check(layout, blob, self._n_vocab, self.n_ctx, n_bytes), n_bytes
             except StateError:
                 if signed is None:
                     raise
-            blob.size -= len(LORA) + DIGEST_BYTES
-            return *ses1.check(layout, blob, self._n_vocab, self.n_ctx), True
+            n_state = n_bytes - len(LORA) - DIGEST_BYTES
+            return *ses1.check(layout, blob, self._n_vocab, self.n_ctx, n_state), n_state
 
         try:
-            n_tokens, checked, is_signed = await self.work(check)
+            n_tokens, checked, n_state = await self.work(check)
         except StateError as error:
             raise StateRefused(400, f"The state cannot be restored: {error}") from None
-        adapters = self._signed(signed) if is_signed and signed is not None else 0
-        acted = await self._act(
-            Action(ACTION_RESTORE, slot, checked, nowait, owner, n_tokens=n_tokens, adapters=(adapters, 0, 0))
+        adapters = self._signed(signed) if n_state < n_bytes and signed is not None else 0
+        action = Action(
+            ACTION_RESTORE,
+            slot,
+            checked,
+            nowait,
+            owner,
+            n_tokens=n_tokens,
+            n_bytes=n_state if checked is blob else checked.size,
+            adapters=(adapters, 0, 0),
         )
+        acted = await self._act(action)
         return Restored(acted.n_tokens, n_bytes, acted.stall_us)
 
     def _sign(self, blob: Blob, acted: Acted) -> None:

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 from support.live_daemon import Live
+from support.models.tiny_adapters import pairs, write_adapter, write_lora
 
 MIB = 1 << 20
 
@@ -79,3 +80,15 @@ def test_a_trace_is_not_begun(tiny, tmp_path):
     trace.write_text("kept")
     assert check("-m", tiny, "-c", "512", "--step-trace", str(trace)).returncode == 0
     assert trace.read_text() == "kept"
+
+
+def test_adapters_are_checked_without_being_loaded(tiny, tmp_path):
+    good = write_lora(tmp_path / "good.gguf", tiny, 5)
+    done = check("--json", "-m", tiny, "-c", "512", "--lora", f"style={good}", "--lora-scaled", f"{good}:0.5")
+    assert (done.returncode, done.stderr) == (0, "")
+    (name, (a, _)) = next(iter(pairs(tiny, 5).items()))
+    half = write_adapter(tmp_path / "half.gguf", {f"{name}.lora_a": a})
+    done = check("-m", tiny, "-c", "512", "--lora", f"{good},{half}")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"{half} cannot be used as a LoRA adapter: it has only one of {name}.lora_a" in done.stderr
+    assert done.stderr.count("\n") == 1

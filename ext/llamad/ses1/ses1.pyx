@@ -68,27 +68,28 @@ cdef class Layout:
         return llamad_layout_bytes_max(self.layout, n_tokens)
 
 
-def check(layout: Layout, blob: Blob, n_vocab: int, n_ctx: int) -> tuple[int, Blob]:
-    """The number of its tokens, and the blob that llama.cpp can be given: the same, or a new one where it was saved
-    under another number of slots. Raises StateError."""
+def check(layout: Layout, blob: Blob, n_vocab: int, n_ctx: int, size: int | None = None) -> tuple[int, Blob]:
+    """Of a state in the first `size` bytes, or in all: the number of its tokens, and the blob that llama.cpp can be given:
+    the same, or a new one where it was saved under another number of slots. Raises StateError."""
     cdef Layout known = layout
     cdef Blob source = blob
     cdef Blob target
     cdef uint32_t vocab = n_vocab, ctx = n_ctx, n_tokens = 0
+    cdef size_t n_state = source.blob.size if size is None else min(<size_t>size, source.blob.size)
     cdef size_t n_bytes = 0
     cdef int32_t code
     cdef llamad_state_error error
     with nogil:
-        code = llamad_state_check(known.layout, source.blob.data, source.blob.size, vocab, ctx, &n_tokens, &n_bytes, &error)
+        code = llamad_state_check(known.layout, source.blob.data, n_state, vocab, ctx, &n_tokens, &n_bytes, &error)
     if code == LLAMAD_STATE_E_MEMORY:
         raise MemoryError(_reason(&error))
     if code != 0:
         raise StateError(_reason(&error))
-    if n_bytes == source.blob.size:
+    if n_bytes == n_state:
         return n_tokens, source
     target = Blob(n_bytes)
     with nogil:
-        code = llamad_state_rewrite(known.layout, source.blob.data, source.blob.size, target.blob.data)
+        code = llamad_state_rewrite(known.layout, source.blob.data, n_state, target.blob.data)
     if code != 0:
         raise MemoryError("no memory to rewrite a state")
     target.size = n_bytes
