@@ -1,5 +1,5 @@
 """What tiny projectors and a tiny llama compute, in NumPy from their files: rows of an image or a sound, and the logits
-behind a prompt of such rows and tokens."""
+behind a prompt of such rows and tokens, with adapters too."""
 
 from __future__ import annotations
 
@@ -69,9 +69,12 @@ def _attention(t: dict[str, Array], at: str, x: Array) -> Array:
     return np.einsum("hqk,khd->qhd", weights, v).reshape(n, -1) @ t[f"{at}.attn_output.weight"].T
 
 
-def logprobs(path: str, prompt: list[Array]) -> Array:
-    """Behind a prompt of tokens (one dimension) and rows (two), as the model's own distribution."""
+def logprobs(path: str, prompt: list[Array], deltas: dict[str, Array] | None = None) -> Array:
+    """Behind a prompt of tokens (one dimension) and rows (two), as the model's own distribution; `deltas` are added to
+    its matrices."""
     t = tensors(path)
+    for name, delta in (deltas or {}).items():
+        t[name] = t[name] + delta
     x = np.concatenate([part if part.ndim == 2 else t["token_embd.weight"][part] for part in prompt])
     for i in range(N_LAYER):
         at = f"blk.{i}"
