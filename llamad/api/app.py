@@ -16,6 +16,7 @@ from llamad.api.native import (
     health,
     infill,
     lora_adapters,
+    lora_loading,
     models,
     prometheus,
     props,
@@ -66,6 +67,8 @@ class Api:
         self._add("POST", "/props", props.set_props, small=True)
         self._add("GET", "/lora-adapters", lora_adapters.listing)
         self._add("POST", "/lora-adapters", lora_adapters.change, small=True)
+        self._add("POST", "/v1/load_lora_adapter", lora_loading.load, small=True)
+        self._add("POST", "/v1/unload_lora_adapter", lora_loading.unload, small=True)
         self._add("GET", "/slots", slot_list.listing)
         self._add("GET", "/metrics", prometheus.handle, quiet=True)
         self._add("POST", "/tokenize", tokenize.tokenize)

@@ -8,20 +8,34 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
 from llamad.flags.types.values import AdapterFile
 from llamad.protocol.model_info import AdapterInfo
 
-DIGESTS_MAX = 4096
+SETS_MAX = 4096
+
+
+class Held:
+    """The engine closes an adapter with the last reference to this; the list has one, and all that use it."""
+
+    __slots__ = ("_on_unused", "id")
+
+    def __init__(self, id: int, on_unused: Callable[[int], None]) -> None:
+        self.id = id
+        self._on_unused = on_unused  # any thread: the last reference may go anywhere
+
+    def __del__(self) -> None:
+        self._on_unused(self.id)
 
 
 class Adapter(msgspec.Struct):
     file: AdapterFile
     info: AdapterInfo
     scale: float  # for requests that say nothing of adapters
+    held: Held | None = None  # None: it is never closed
 
 
 class Use(msgspec.Struct, frozen=True):
@@ -29,6 +43,7 @@ class Use(msgspec.Struct, frozen=True):
 
     info: AdapterInfo
     scale: float
+    held: Held | None = None
 
 
 class AdapterSet(msgspec.Struct, frozen=True):
@@ -40,6 +55,7 @@ class AdapterSet(msgspec.Struct, frozen=True):
     base: int = 0
     n_base: int = 0
     n_base_uses: int = 0
+    held: tuple[Held | None, ...] = ()
 
 
 NO_ADAPTERS = AdapterSet()
@@ -80,7 +96,8 @@ class Adapters:
         self._files = files
         self._apply = apply
         self._known: dict[int, Adapter] = {}
-        self._digests: dict[int, bytes] = {}  # of sets that were used, by number; the oldest use first
+        # Of sets that were used, by number, with their adapters; the oldest use first.
+        self._sets: dict[int, tuple[bytes, tuple[AdapterInfo, ...]]] = {}
 
     def opened(self, infos: Iterable[AdapterInfo]) -> None:
         """An engine has them. Scales that were set before stay."""
@@ -89,6 +106,14 @@ class Adapters:
             file = self._files[info.id]
             scale = file.scale if self._apply and not file.name else 0.0
             self._known[info.id] = Adapter(file, info, known.scale if known is not None else scale)
+
+    def add(self, file: AdapterFile, info: AdapterInfo, held: Held) -> None:
+        """One that was loaded at run time."""
+        self._known[info.id] = Adapter(file, info, 0.0, held)
+
+    def remove(self, number: int) -> None:
+        """No request finds it any more; those that use it go on."""
+        self._known.pop(number, None)
 
     def list(self) -> list[Adapter]:
         return list(self._known.values())
@@ -115,7 +140,9 @@ class Adapters:
         if named is not None and (not scales or named.info.id not in wanted):
             wanted[named.info.id] = named.file.scale
         return tuple(
-            Use(self._known[number].info, scale) for number, scale in sorted(wanted.items()) if scale
+            Use(self._known[number].info, scale, self._known[number].held)
+            for number, scale in sorted(wanted.items())
+            if scale
         )
 
     def chosen(self, uses: Sequence[Use], prompt: bytes) -> AdapterSet:
@@ -135,6 +162,7 @@ class Adapters:
             base=self._number(plain) if at >= 0 else 0,
             n_base=max(at, 0),
             n_base_uses=len(plain) if at >= 0 else 0,
+            held=tuple(use.held for use in acting),
         )
 
     def _number(self, uses: Sequence[Use]) -> int:
@@ -142,20 +170,23 @@ class Adapters:
             return 0
         found = digest(uses)
         number = number_of(found)
-        self._digests.pop(number, None)
-        self._digests[number] = found
-        if len(self._digests) > DIGESTS_MAX:
-            del self._digests[next(iter(self._digests))]
+        self._sets.pop(number, None)
+        self._sets[number] = found, tuple(use.info for use in uses)
+        if len(self._sets) > SETS_MAX:
+            del self._sets[next(iter(self._sets))]
         return number
 
     def digest_of(self, number: int) -> bytes | None:
         """Of a set that was used; None: too many others were since."""
-        return self._digests.get(number)
+        known = self._sets.get(number)
+        return known[0] if known is not None else None
 
     def number_for(self, found: bytes) -> int:
         """The set of this digest. One that no request has used yet is known if it is everybody's, or a single adapter
         with its own scale beside it or alone. Raises UnknownAdapter."""
-        if self._digests.get(number_of(found)) == found:
+        known, infos = self._sets.get(number_of(found), (b"", ()))
+        loaded = {one.info.digest for one in self._known.values()}
+        if known == found and all(info.digest in loaded for info in infos):
             return number_of(found)
         for one in (None, *self._known.values()):
             for uses in (self.uses((), one), (Use(one.info, one.file.scale),) if one is not None else ()):

@@ -14,6 +14,9 @@ from llamad.client.grammar import EngineGrammar, GrammarOwner
 from llamad.grammar.grammar import GrammarError
 from llamad.protocol.blobs import Blob
 from llamad.protocol.control_messages import (
+    AdapterOpened,
+    AdapterRefused,
+    CloseAdapter,
     Compile,
     Compiled,
     DropGrammar,
@@ -25,13 +28,15 @@ from llamad.protocol.control_messages import (
     Lent,
     MediaRun,
     Message,
+    OpenAdapter,
     Refused,
     Reply,
     decode_engine,
     packed,
     unpack,
 )
-from llamad.protocol.errors import EngineEnded
+from llamad.protocol.errors import EngineEnded, FileRefused
+from llamad.protocol.model_info import AdapterInfo
 
 log = logging.getLogger("llamad.engine")
 
@@ -53,6 +58,14 @@ class Asking(GrammarOwner, Protocol):
         self, blob: Blob, lengths: list[int], runs: list[MediaRun], adapters: list[tuple[int, float]]
     ) -> Embedded:
         """A batch; the blobs of the runs have been lent."""
+        ...
+
+    async def open_adapter(self, number: int, path: str) -> AdapterInfo:
+        """Raises FileRefused."""
+        ...
+
+    def close_adapter(self, number: int) -> None:
+        """Of an engine that computes nothing but vectors."""
         ...
 
 
@@ -89,7 +102,7 @@ class Control(asyncio.Protocol):
             self._on_broken(f"a control message cannot be read: {error}")
             return
         for message in messages:
-            if isinstance(message, Compiled | Refused | Lent | Embedded):
+            if isinstance(message, Reply):
                 future = self._waiting.pop(message.id, None)
                 if future is not None and not future.done():
                     future.set_result(message)
@@ -121,7 +134,7 @@ class Control(asyncio.Protocol):
             if not future.done():
                 future.set_exception(EngineEnded())
 
-    async def _ask(self, message: Compile | Lend | Embed) -> Reply:
+    async def _ask(self, message: Compile | Lend | Embed | OpenAdapter) -> Reply:
         if self._is_closed:
             raise EngineEnded
         future: asyncio.Future[Reply] = self._loop.create_future()
@@ -161,3 +174,13 @@ class Control(asyncio.Protocol):
         reply = await self._ask(Embed(self._new_id(), blob.id, blob.capacity, lengths, runs, adapters))
         assert isinstance(reply, Embedded)
         return reply
+
+    async def open_adapter(self, number: int, path: str) -> AdapterInfo:
+        reply = await self._ask(OpenAdapter(self._new_id(), number, path))
+        if isinstance(reply, AdapterRefused):
+            raise FileRefused(reply.reason)
+        assert isinstance(reply, AdapterOpened)
+        return reply.info
+
+    def close_adapter(self, number: int) -> None:
+        self.send(CloseAdapter(number))

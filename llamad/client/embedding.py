@@ -9,12 +9,12 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Mapping
-from typing import TypeAlias
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from llamad.base.fair_count import share_of
+from llamad.client.adapters import Use
 from llamad.client.control import Asking
 from llamad.client.rows import Rows as LentRows
 from llamad.protocol.blobs import Blob
@@ -23,8 +23,6 @@ from llamad.protocol.errors import ComputeFailed, EngineEnded, Stopped
 from llamad.protocol.model_info import Rows, VectorCounts, VectorInfo
 
 log = logging.getLogger("llamad.engine")
-
-Uses: TypeAlias = tuple[tuple[int, float], ...]  # adapters' numbers and scales
 
 
 class TextMedia(msgspec.Struct, frozen=True, eq=False):
@@ -38,7 +36,18 @@ class Job:
     """All texts of one request; `media` has the files of some, by their index. `future` gives the rows of each, in
     order."""
 
-    __slots__ = ("adapters", "client", "future", "is_gone", "media", "n_left", "n_taken", "rows", "texts")
+    __slots__ = (
+        "adapters",
+        "client",
+        "future",
+        "is_gone",
+        "media",
+        "n_left",
+        "n_taken",
+        "rows",
+        "texts",
+        "uses",
+    )
 
     def __init__(
         self,
@@ -46,10 +55,11 @@ class Job:
         future: asyncio.Future[list[Rows]],
         client: int,
         media: Mapping[int, TextMedia],
-        adapters: Uses,
+        uses: Sequence[Use],
     ) -> None:
         self.client = client
-        self.adapters = adapters
+        self.uses = uses  # keeps the adapters open
+        self.adapters = [(use.info.id, use.scale) for use in uses]
         self.texts = texts
         self.media = media
         self.future = future
@@ -126,7 +136,7 @@ class Embedder:
         texts: list[bytes],
         client: int = 0,
         media: Mapping[int, TextMedia] | None = None,
-        adapters: Uses = (),
+        adapters: Sequence[Use] = (),
     ) -> Job:
         """Queue the texts of a request, each int32 token ids and not longer than info.n_text_max; with images or sound,
         than info.n_mixed_max."""
@@ -200,7 +210,7 @@ class Embedder:
             memoryview(blob)[: 4 * sum(lengths)] = b"".join(texts)
             self._t_sent = time.monotonic()
             runs = [run for job, i in batch if i in job.media for run in job.media[i].runs]
-            answer = await asking.embed(blob, lengths, runs, list(batch[0][0].adapters))
+            answer = await asking.embed(blob, lengths, runs, batch[0][0].adapters)
         except EngineEnded as error:
             self._fail(batch, error)
             return

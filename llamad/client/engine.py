@@ -244,6 +244,10 @@ class Engine:
     def resume(self, task_id: int) -> None:
         self._send(lambda port: port.resume(task_id))
 
+    def forget(self, adapter: int) -> None:
+        """No task uses the adapter any more, and none will."""
+        self._send(lambda port: port.forget(adapter))
+
     async def lend_rows(self, packed: bytes, blobs: list[Blob]) -> Rows:
         """For a task to come. Raises MemoryError, EngineEnded."""
         if self._lending is None:

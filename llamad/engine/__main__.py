@@ -30,6 +30,7 @@ from llamad.flags.settings import Settings
 from llamad.protocol import blobs, process
 from llamad.protocol.channel import Descriptors
 from llamad.protocol.control_messages import (
+    CloseAdapter,
     Compile,
     DropGrammar,
     Embed,
@@ -39,6 +40,7 @@ from llamad.protocol.control_messages import (
     Lent,
     LoadFailed,
     Message,
+    OpenAdapter,
     Progress,
     Run,
     Start,
@@ -67,6 +69,7 @@ class Server:
         self._buffer = bytearray()
         self._messages: list[FromFront] = []
         self._compiling = ThreadPoolExecutor(N_COMPILING, thread_name_prefix="llamad-compile")
+        self._opening = ThreadPoolExecutor(1, thread_name_prefix="llamad-adapters")
         self.instance: Instance | None = None
         self.embedder: Embedder | None = None
         self.run: queue.SimpleQueue[Run] = queue.SimpleQueue()
@@ -110,10 +113,18 @@ class Server:
                 self.instance.drop_grammar(message.grammar)
             elif isinstance(message, Embed) and self.embedder is not None:
                 self.embedder.add(message)
+            elif isinstance(message, OpenAdapter):
+                self._opening.submit(self._open_adapter, message)
+            elif isinstance(message, CloseAdapter) and self.instance is not None:
+                self.instance.close_adapter(message.adapter)
 
     def _compile(self, wanted: Compile) -> None:
         assert self.instance is not None
         self.send(self.instance.compile(wanted))
+
+    def _open_adapter(self, wanted: OpenAdapter) -> None:
+        assert self.instance is not None
+        self.send(self.instance.open_adapter(wanted))
 
 
 def end(status: int) -> NoReturn:

@@ -10,6 +10,7 @@ import threading
 from contextlib import nullcontext
 
 from llamad.engine.core import Core
+from llamad.engine.loading import adapters
 from llamad.engine.loading.memory import cache_ram_bytes, checkpoint_bytes
 from llamad.engine.loading.model import load
 from llamad.engine.loading.opening import Loading
@@ -18,8 +19,17 @@ from llamad.engine.loading.threads import compute_threads, sampler_threads
 from llamad.flags.settings import Settings
 from llamad.grammar.grammar import Grammar, GrammarError, Pieces
 from llamad.protocol.channel import Descriptors
-from llamad.protocol.control_messages import Compile, Compiled, Loaded, Ready, Refused
-from llamad.protocol.errors import LoadError
+from llamad.protocol.control_messages import (
+    AdapterOpened,
+    AdapterRefused,
+    Compile,
+    Compiled,
+    Loaded,
+    OpenAdapter,
+    Ready,
+    Refused,
+)
+from llamad.protocol.errors import FileRefused, LoadError
 
 log = logging.getLogger("llamad.engine")
 
@@ -78,6 +88,20 @@ class Instance:
     def drop_grammar(self, number: int) -> None:
         """Any thread. Tasks that use it go on."""
         self._grammars.pop(number, None)
+
+    def open_adapter(self, wanted: OpenAdapter) -> AdapterOpened | AdapterRefused:
+        """Any thread. Checking takes as long as reading the file; decodes wait only while llama.cpp copies it."""
+        try:
+            info = self.loaded.open_adapter(wanted.path, wanted.adapter)
+        except FileRefused as error:
+            return AdapterRefused(wanted.id, str(error))
+        except MemoryError:
+            return AdapterRefused(wanted.id, f"there is not enough memory for {wanted.path}")
+        return AdapterOpened(wanted.id, info)
+
+    def close_adapter(self, number: int) -> None:
+        """Any thread; no batch of texts uses it any more. The core closes its own (COMMAND_FORGET)."""
+        adapters.close_adapter(number)
 
     def close(self) -> None:
         """Frees everything; its threads must have ended."""

@@ -34,6 +34,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     # adapters
     lora: tuple[AdapterFile, ...]
     lora_init_without_apply: bool
+    lora_load_path: str | None  # None: adapters are loaded at start-up only
+    lora_load_max: int
     control_vector: tuple[ScaledFile, ...]
     control_vector_layer_range: tuple[int, int]  # 0: the first, or the last, that there is
 

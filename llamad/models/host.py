@@ -21,6 +21,7 @@ from llamad.client.slot_states import States
 from llamad.client.step_trace import StepTrace
 from llamad.client.task import FAILURE_ABORTED
 from llamad.flags.settings import Settings
+from llamad.models.adapter_loading import AdapterLoading
 from llamad.models.engine_process import EngineProcess
 from llamad.models.projector import make_reader
 from llamad.models.restarts import Restarts
@@ -79,6 +80,7 @@ class Host:
         self.embedder: Embedder | None = None
         self.media = make_reader(settings)
         self.adapters = Adapters(settings.lora, not settings.lora_init_without_apply)
+        self.loading = AdapterLoading(settings, self.adapters)
         self.restarts = Restarts()
         # Called in a thread with a new model, before any engine serves it: returns the markers that tasks may want to
         # see. May raise LoadError.
@@ -309,6 +311,7 @@ class Host:
             self._set_states(ready)
         if loaded.vectors is not None:
             self.connect_vectors(loaded, control)
+        await self.loading.connect(control, self.engine)
         if self.engine is not None and self.engine_ready is not None:
             await self.engine_ready(self.engine)
 
@@ -375,6 +378,7 @@ class Host:
         """What the engine had in flight fails."""
         if self.engine_ended is not None:
             self.engine_ended()
+        self.loading.disconnect()
         if self.engine is not None:
             if self._is_draining:
                 self.engine.disconnect(FAILURE_ABORTED, RESULT_ABORTED)

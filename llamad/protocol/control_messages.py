@@ -82,6 +82,21 @@ class Embed(Message, frozen=True):
     adapters: list[tuple[int, float]]  # their numbers and scales
 
 
+class OpenAdapter(Message, frozen=True):
+    """Check the file and open it under this number. Answered by AdapterOpened or AdapterRefused."""
+
+    id: int
+    adapter: int
+    path: str
+
+
+class CloseAdapter(Message, frozen=True):
+    """No batch of texts uses it any more. An engine that generates is told through its ring instead, since its thread
+    must not be in a decode."""
+
+    adapter: int
+
+
 # From the engine.
 
 
@@ -148,9 +163,23 @@ class Embedded(Message, frozen=True):
     seconds: float
 
 
-FromFront: TypeAlias = Start | Run | Compile | DropGrammar | Lend | GiveBack | Embed
-FromEngine: TypeAlias = Progress | Loaded | Ready | LoadFailed | Compiled | Refused | Lent | Embedded
-Reply: TypeAlias = Compiled | Refused | Lent | Embedded
+class AdapterOpened(Message, frozen=True):
+    id: int
+    info: AdapterInfo
+
+
+class AdapterRefused(Message, frozen=True):
+    """The file cannot be used, and nothing has changed."""
+
+    id: int
+    reason: str
+
+
+FromFront: TypeAlias = (
+    Start | Run | Compile | DropGrammar | Lend | GiveBack | Embed | OpenAdapter | CloseAdapter
+)
+Reply: TypeAlias = Compiled | Refused | Lent | Embedded | AdapterOpened | AdapterRefused
+FromEngine: TypeAlias = Progress | Loaded | Ready | LoadFailed | Reply
 
 _encode = msgspec.msgpack.Encoder().encode
 decode_front = msgspec.msgpack.Decoder(FromFront).decode

@@ -16,22 +16,9 @@ from typing import Any
 
 import pytest
 from support.faults import Faults
-from support.live_daemon import WAIT_SECONDS, Live
+from support.live_daemon import WAIT_SECONDS, Live, engines
 
 FLAGS = ("-np", "2", "-c", "1024", "--slots", "--metrics", "--sessions-max-bytes", "64M")
-
-
-def engines(front: int) -> list[int]:
-    """The front's engine processes."""
-    found = []
-    for name in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            is_child = f"PPid:\t{front}\n" in Path(f"/proc/{name}/status").read_text()
-            if is_child and b"llamad.engine" in Path(f"/proc/{name}/cmdline").read_bytes():
-                found.append(int(name))
-        except OSError:
-            pass
-    return found
 
 
 def until(condition: Callable[[], Any], what: str) -> Any:

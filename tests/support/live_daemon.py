@@ -26,6 +26,19 @@ def model_path() -> str:
     return named
 
 
+def engines(front: int) -> list[int]:
+    """The front's engine processes."""
+    found = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            is_child = f"PPid:\t{front}\n" in Path(f"/proc/{name}/status").read_text()
+            if is_child and b"llamad.engine" in Path(f"/proc/{name}/cmdline").read_bytes():
+                found.append(int(name))
+        except OSError:
+            pass
+    return found
+
+
 class Live:
     """One thread each for llama.cpp and sampling, as on a busy two-core machine."""
 

@@ -18,7 +18,8 @@ from llamad.api.service.reading import with_body
 from llamad.api.service.service import Preparing, Service
 from llamad.api.vectors import float_text, vector_job
 from llamad.api.vectors import inputs as shapes
-from llamad.client.embedding import Embedder, Uses
+from llamad.client.adapters import Use
+from llamad.client.embedding import Embedder
 from llamad.http.exchange import Exchange
 from llamad.http.request import Response
 from llamad.options.option import LEFT_OUT
@@ -58,7 +59,7 @@ class Wanted(msgspec.Struct, frozen=True):
     n_dimensions: int
     normalize: int  # as in --embd-normalize
     model: str
-    adapters: Uses
+    adapters: tuple[Use, ...]
 
 
 def handle(service: Service, exchange: Exchange) -> None:

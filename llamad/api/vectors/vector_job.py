@@ -15,7 +15,8 @@ from llamad.api.request.errors import ApiError, engine_ended, queue_full, share_
 from llamad.api.request.media import MediaPrompt, refused
 from llamad.api.service.adapters import adapters_of
 from llamad.api.service.service import Service
-from llamad.client.embedding import Embedder, TextMedia, Uses
+from llamad.client.adapters import Use
+from llamad.client.embedding import Embedder, TextMedia
 from llamad.http.exchange import Exchange
 from llamad.protocol.errors import ComputeFailed, EngineEnded, Stopped
 from llamad.protocol.model_info import Model, Rows
@@ -86,12 +87,12 @@ async def in_worker(
     return await service.texts.run(service.client(exchange.request), size, work)
 
 
-def adapters_for(service: Service, model: str | None, scales: Sequence[tuple[int, float]]) -> Uses:
+def adapters_for(service: Service, model: str | None, scales: Sequence[tuple[int, float]]) -> tuple[Use, ...]:
     """What a request's texts are computed with."""
     uses = adapters_of(service.host.adapters, service.names, model, scales)
     if any(use.info.invocation for use in uses):
         raise ApiError(501, "An activated adapter (aLoRA) acts in texts that are generated, not in vectors")
-    return tuple((use.info.id, use.scale) for use in uses)
+    return uses
 
 
 async def rows_of(
@@ -100,7 +101,7 @@ async def rows_of(
     embedder: Embedder,
     texts: list[bytes],
     media: Mapping[int, TextMedia] | None = None,
-    adapters: Uses | None = None,
+    adapters: Sequence[Use] | None = None,
 ) -> list[Rows]:
     """The rows of each text, computed with these adapters, or with everybody's. Raises ApiError, or CancelledError if
     the client has disconnected."""

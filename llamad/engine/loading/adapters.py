@@ -1,7 +1,7 @@
 """Owns the LoRA adapters of a loaded model: which files fit it, and opening them.
 
-Runs in the engine's main thread. Some files load and kill llama.cpp at the next decode, so every name, shape and type
-is checked before it sees them.
+Runs in the engine's main thread, and at run time in a thread of its own. Some files load and kill llama.cpp at the next
+decode, so every name, shape and type is checked before it sees them.
 """
 
 from __future__ import annotations
@@ -53,6 +53,11 @@ def open_adapter(handle: Any, model: str, path: str, number: int, is_survey: boo
     if not is_survey and lib.llamad_adapter_open(handle, os.fsencode(path), number) != 0:
         raise FileRefused(f"{path} cannot be used as a LoRA adapter; the log above has llama.cpp's reason")
     return info
+
+
+def close_adapter(number: int) -> None:
+    """Nothing computes with it any more."""
+    lib.llamad_adapter_close(number)
 
 
 def _vetted(path: str, number: int, arch: str, tensors: Mapping[str, Tensor]) -> AdapterInfo:

@@ -40,6 +40,7 @@ class LoadedModel:
         adapters: Sequence[AdapterInfo] = (),
     ) -> None:
         self._handle = handle
+        self._path = settings.model
         self._context = context  # None: a model that cannot generate
         self.info = info
         self.vocab = vocab
@@ -88,6 +89,10 @@ class LoadedModel:
             suppressed_tokens=self.suppressed_tokens(),
             adapters=self.adapters,
         )
+
+    def open_adapter(self, path: str, number: int) -> AdapterInfo:
+        """Any thread. Raises FileRefused, and then nothing has changed."""
+        return adapters.open_adapter(self._handle, self._path, path, number)
 
     def suppressed_tokens(self) -> list[int]:
         """That this model must never produce."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from llamad.flags.types.flag import Flag
-from llamad.flags.types.kinds import Float, Int, Many, Pair, Switch
+from llamad.flags.types.kinds import File, Float, Int, Many, Pair, Switch
 from llamad.flags.types.special import Adapter, Plain, Scaled
 
 flag = partial(Flag, group="Adapters")
@@ -38,6 +38,22 @@ FLAGS: tuple[Flag, ...] = (
         env=("LLAMA_ARG_LORA_INIT_WITHOUT_APPLY",),
         default=False,
         help="load LoRA adapters with scale 0; POST /lora-adapters and requests can raise it",
+    ),
+    flag(
+        names=("--lora-load-path",),
+        dest="lora_load_path",
+        kind=File(optional=True),
+        env=("LLAMA_ARG_LORA_LOAD_PATH",),
+        default=None,
+        help="folder from which POST /v1/load_lora_adapter may load adapters (default: off)",
+    ),
+    flag(
+        names=("--lora-load-max",),
+        dest="lora_load_max",
+        kind=Int(low=1, high=1000),
+        env=("LLAMA_ARG_LORA_LOAD_MAX",),
+        default=16,
+        help="adapters loaded that way, at most",
     ),
     flag(
         names=("--control-vector",),

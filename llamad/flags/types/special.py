@@ -16,7 +16,7 @@ from llamad.options.values import LogitBias
 
 _SIZE = re.compile(r"([0-9]{1,18})\s*([kmgt]?)(?:i?b)?", re.ASCII | re.IGNORECASE)
 _BIAS = re.compile(r"([0-9]{1,10})([+-])(.+)", re.ASCII)
-_ADAPTER = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]{0,127})=(.+)", re.ASCII | re.DOTALL)
+_ADAPTER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", re.ASCII)
 _NEXT_OVERRIDE = re.compile(r",(?=[^,=]+=(?:int|float|bool|str):)")
 CPUS_MAX = 512  # of ggml's masks
 _C_STRING_MAX = 127  # bytes that fit beside the NUL in llama.cpp's override record
@@ -46,14 +46,20 @@ class Size(Kind, frozen=True):
         return f"{self.low} to {self.high} bytes"
 
 
+def is_adapter_name(text: str) -> bool:
+    """Whether requests can ask for an adapter by it."""
+    return _ADAPTER_NAME.fullmatch(text) is not None
+
+
 class Adapter(File, frozen=True):
     """The path of a LoRA adapter, behind its name if it has one."""
 
     metavar: ClassVar[str] = "[NAME=]PATH"
 
     def read(self, text: str) -> Any:
-        match = _ADAPTER.fullmatch(text)
-        name, path = match.groups() if match is not None else ("", text)
+        name, equals, path = text.partition("=")
+        if not equals or not path or not is_adapter_name(name):
+            name, path = "", text
         return AdapterFile(super().read(path), 1.0, name)
 
     def hint(self) -> object:

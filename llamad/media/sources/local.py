@@ -6,6 +6,7 @@ import os
 import stat
 from urllib.parse import unquote
 
+from llamad.base.folder import below
 from llamad.media.sources.errors import SourceError
 
 SCHEME = "file://"
@@ -18,11 +19,8 @@ def read(address: str, folder: str | None, bytes_max: int) -> bytes:
             "file:// is off; start the server with --media-path FOLDER to allow what lies in it"
         )
     path = unquote(address.removeprefix(SCHEME))
-    if "\0" in path:
-        raise SourceError("it is no path")
-    root = os.path.realpath(folder)
-    found = os.path.realpath(os.path.join(root, path))
-    if os.path.commonpath((root, found)) != root:
+    found = below(folder, path)
+    if found is None:
         raise SourceError("file:// reaches only what lies below --media-path")
     try:
         # What a name means may change once it was looked at: the last part must not be a link by now, and a pipe must
