@@ -21,10 +21,15 @@ def main() -> int:
     """Exit status: 0 after a signal, 1 if it cannot start, 2 for wrong flags."""
     # After a crash in native code the log has the Python stacks of all threads.
     faulthandler.enable()
-    if sys.argv[1:2] == ["check"]:
+    command = sys.argv[1] if len(sys.argv) > 1 else ""
+    if command == "check":
         from llamad import check
 
         return check.main(sys.argv[2:], os.environ)
+    if command in ("pull", "list", "rm"):
+        from llamad import model_commands
+
+        return model_commands.main(command, sys.argv[2:], os.environ)
     engine = _engine()
 
     from llamad import command_line
@@ -51,7 +56,8 @@ def _serve(settings: Settings, bound: Bound, engine: EngineProcess | None) -> in
     except OSError as error:
         print(f"llamad: the engine process cannot be started: {error.strerror or error}", file=sys.stderr)
         return 1
-    engine.begin(settings)
+    if not settings.is_remote:  # else once the model's files are there
+        engine.begin(settings)
 
     from llamad import logs
 

@@ -24,6 +24,7 @@ from llamad.flags.settings import Settings
 from llamad.flags.types.flag import Action
 from llamad.http import unix_socket
 from llamad.models.engine_process import environment
+from llamad.models.fetching import with_files
 from llamad.models.projector import ProjectorFileError, with_projector
 from llamad.protocol.errors import LoadError
 from llamad.protocol.model_info import Model, VectorInfo
@@ -83,17 +84,11 @@ def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
     if parsed.action is not Action.RUN:
         return command_line.answer(parsed.action)
     settings = parsed.settings
-    reason = model_file.refusal(settings.model)
-    if reason is not None:
-        return _refused(reason)
     try:
-        settings = with_projector(settings)
-    except ProjectorFileError as error:
-        return _refused(str(error))
-    try:
+        settings = _with_files(settings, environ)
         survey = _survey(settings)
         asyncio.run(_check_front(settings, survey))
-    except (LoadError, StartError) as error:
+    except (LoadError, StartError, ProjectorFileError) as error:
         return _refused(str(error))
     report = _report(settings, survey, parsed.warnings)
     print(msgspec.json.encode(report).decode() if is_json else _text(report))
@@ -103,6 +98,16 @@ def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
 def _refused(reason: str) -> int:
     print(f"llamad: {reason}", file=sys.stderr)
     return 1
+
+
+def _with_files(settings: Settings, environ: Mapping[str, str]) -> Settings:
+    """Nothing is downloaded for a check. Raises LoadError, ProjectorFileError."""
+    if settings.is_remote:
+        return with_files(settings, environ, is_offline=True)
+    reason = model_file.refusal(settings.model)
+    if reason is not None:
+        raise LoadError(reason)
+    return with_projector(settings)
 
 
 def _survey(settings: Settings) -> Survey:

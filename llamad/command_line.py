@@ -36,13 +36,14 @@ def read(arguments: Sequence[str], environment: Mapping[str, str]) -> tuple[Sett
     if settings.log_test:
         logs.test()
         return 0
-    if "model" not in parsed.given and not os.path.exists(settings.model):
+    is_local = settings.hf_repo is None and settings.model_url is None
+    if is_local and "model" not in parsed.given and not os.path.exists(settings.model):
         return _refused(
-            "no model: give the path of a GGUF file with -m or --model, or in LLAMA_ARG_MODEL"
-            f" (the default, {settings.model}, does not exist)",
+            "no model: give the path of a GGUF file with -m or --model, or in LLAMA_ARG_MODEL, or a model's name with"
+            f" -hf (the default, {settings.model}, does not exist)",
             2,
         )
-    reason = model_file.refusal(settings.model)
+    reason = model_file.refusal(settings.model) if is_local else None
     if reason is not None:
         return _refused(reason, 1)
     for flag, paths in (
@@ -54,7 +55,7 @@ def read(arguments: Sequence[str], environment: Mapping[str, str]) -> tuple[Sett
             if reason is not None:
                 return _refused(reason, 1)
     try:
-        settings = with_projector(settings)
+        settings = with_projector(settings) if not settings.is_remote else settings
     except ProjectorFileError as error:
         return _refused(str(error), 1)
     try:
@@ -88,6 +89,10 @@ def _asked(action: Action) -> str:
         from llamad.engine.loading.devices import device_lines
 
         return "\n".join(device_lines()) + "\n"
+    if action is Action.MODELS:
+        from llamad.model_commands import listing
+
+        return listing(os.environ)
     from llamad.daemon import build_info
 
     return f"llamad {__version__} (llama.cpp {build_info()})\n"

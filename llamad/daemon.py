@@ -88,10 +88,10 @@ def tls_context(settings: Settings) -> ssl.SSLContext | None:
     return context
 
 
-async def _tell_loading() -> None:
+async def _tell_loading(host: Host) -> None:
     """Until it is cancelled."""
     while systemd.is_told():
-        systemd.still_loading()
+        systemd.still_loading(host.progress.text())
         await asyncio.sleep(systemd.TELL_SECONDS)
 
 
@@ -170,7 +170,7 @@ class Daemon:
     def _on_failed(self) -> None:
         """The model failed. Whoever supervises this process is to know; others see it in /health."""
         if self.host.is_refused:
-            reason = "what the command line names does not fit the model"
+            reason = "what the command line names cannot be served"
         elif self.settings.exit_on_load_failure:
             reason = "--exit-on-load-failure"
         elif systemd.is_told():
@@ -199,7 +199,7 @@ class Daemon:
         return self._status
 
     async def _load(self) -> None:
-        telling = asyncio.ensure_future(_tell_loading())
+        telling = asyncio.ensure_future(_tell_loading(self.host))
         await self.host.load()
         telling.cancel()
         if self.host.state is State.READY:

@@ -29,6 +29,6 @@ def tell(*lines: str) -> None:
         pass  # systemd judges by its own timeouts
 
 
-def still_loading() -> None:
+def still_loading(status: str) -> None:
     """A large model takes longer than TimeoutStartSec."""
-    tell("STATUS=loading model", f"EXTEND_TIMEOUT_USEC={START_SECONDS * 1_000_000}")
+    tell(f"STATUS={status}", f"EXTEND_TIMEOUT_USEC={START_SECONDS * 1_000_000}")

@@ -11,7 +11,7 @@ from typing import Any
 
 from llamad.flags.settings import Settings
 from llamad.flags.table import TABLE
-from llamad.flags.types.flag import Flag, Inert, Later, Request
+from llamad.flags.types.flag import Flag, Inert, Later, Preset, Request
 from llamad.flags.types.kinds import Choice, Switch
 from llamad.flags.types.special import Inverse
 from llamad.options.values import LogitBias
@@ -24,9 +24,17 @@ def help_text(width: int = 80) -> str:
     width = max(width, 40)
     lines = [
         *textwrap.wrap("Usage: llamad -m MODEL.gguf [flags]", width),
+        *textwrap.wrap("       llamad -hf USER/MODEL[:QUANT] [flags]", width),
         *textwrap.wrap("       llamad check [--json] -m MODEL.gguf [flags]", width),
+        *textwrap.wrap("       llamad pull USER/MODEL[:QUANT] ... [flags]", width),
+        *textwrap.wrap("       llamad list [--json]", width),
+        *textwrap.wrap("       llamad rm USER/MODEL[:QUANT] ...", width),
         "",
-        *textwrap.wrap("`check` says what would be served and on what memory, and serves nothing.", width),
+        *textwrap.wrap(
+            "`check` says what would be served and on what memory, and serves nothing. `pull` downloads a model, `list`"
+            " names those in the cache, `rm` removes one.",
+            width,
+        ),
         "",
         *textwrap.wrap(
             "A value follows its flag as the next argument or after '='. The environment variable in brackets does "
@@ -92,7 +100,7 @@ def _names_its_choices(flag: Flag) -> bool:
 
 def default_text(flag: Flag) -> str:
     """The default as a user would write it; empty if there is none."""
-    if isinstance(flag.kind, Request | Inverse) or flag.default in (None, "", ()):
+    if isinstance(flag.kind, Request | Preset | Inverse) or flag.default in (None, "", ()):
         return ""
     if isinstance(flag.kind, Switch):
         # One of several switches of one setting: the setting's own flag shows the default.

@@ -14,7 +14,7 @@ import msgspec
 
 from llamad.flags.settings import Settings
 from llamad.flags.table import TABLE, Table
-from llamad.flags.types.flag import Action, Flag, Later, Ready, Request
+from llamad.flags.types.flag import Action, Flag, Later, Preset, Ready, Request
 from llamad.flags.types.kinds import I32_MAX, Pair, Switch
 from llamad.options.sampler_names import BREAKER_BYTES_MAX, BREAKERS_MAX
 from llamad.options.table import FIELDS, WITH_FLAG, Options
@@ -63,12 +63,25 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Parsed:
         *_from_environ(environ, {one.flag.dest: one.source for one in found}, TABLE, warnings),
         *found,
     ]
+    settings = _one_model(settings, found, warnings)
     values = merge(settings, TABLE, warnings)
     given = frozenset(one.flag.dest for one in settings)
     _unescape(values, given)
     result = _sized(_settings(values, given), given)
     _check_together(result)
     return Parsed(result, warnings, given & frozenset(values), Action.RUN)
+
+
+def _one_model(settings: list[Setting], on_line: Sequence[Setting], warnings: list[str]) -> list[Setting]:
+    """The settings without what names another model: --hf-repo wins over --model, and a flag over a variable."""
+    by_dest = {one.flag.dest: one for one in settings}
+    hub, path = by_dest.get("hf_repo"), by_dest.get("model")
+    if hub is None or path is None:
+        return settings
+    loser, winner = (hub, path) if path in on_line and hub not in on_line else (path, hub)
+    warnings.append(f"{loser.source} is ignored: {winner.source} names the model")
+    lost = {"hf_repo", "hf_file"} if loser is hub else {"model"}
+    return [one for one in settings if one.flag.dest not in lost]
 
 
 def scan(argv: Sequence[str], table: Table) -> list[Setting] | Action:
@@ -83,6 +96,13 @@ def scan(argv: Sequence[str], table: Table) -> list[Setting] | Action:
             if joined is not None:
                 raise FlagError(f"{name} takes no value; leave out '={joined}'")
             return flag.kind.action
+        if isinstance(flag.kind, Preset) and isinstance(flag.status, Ready):
+            if joined is not None:
+                raise FlagError(f"{name} takes no value; leave out '={joined}'")
+            stands_for = scan(flag.kind.arguments, table)
+            assert not isinstance(stands_for, Action)
+            found += [msgspec.structs.replace(one, source=name) for one in stands_for]
+            continue
         texts = _texts(name, flag, joined, rest, table)
         setting = _read(flag, name, texts, negated)
         if setting is not None:
@@ -175,7 +195,7 @@ def _read(flag: Flag, source: str, texts: list[str], negated: bool) -> Setting |
         return Setting(flag, source, flag.kind.read(texts[0]))
     except ValueError as error:
         # A secret must not reach a terminal or a log, so the error does not quote it.
-        reason = "the value is empty or has an empty entry" if flag.secret else str(error)
+        reason = flag.kind.secret_error if flag.secret else str(error)
         raise FlagError(f"{source}: {reason}") from None
 
 
@@ -266,6 +286,10 @@ def _check_together(settings: Settings) -> None:
         raise FlagError(
             f"--grp-attn-w {settings.grp_attn_w} must be a multiple of --grp-attn-n {settings.grp_attn_n}"
         )
+    if settings.hf_repo is not None and settings.model_url is not None:
+        raise FlagError("--hf-repo and --model-url both name the model; leave one out")
+    if settings.hf_file is not None and settings.hf_repo is None:
+        raise FlagError("--hf-file names a file of a repository; name that with --hf-repo")
     names = [one.name for one in settings.lora if one.name]
     for name in names:
         if names.count(name) > 1:

@@ -21,7 +21,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     # model
     model: str
-    aliases: tuple[str, ...]  # the first is the model's name; empty: its path
+    aliases: tuple[str, ...]  # the first is the model's name; empty: its name at the hub, or its path
     tags: tuple[str, ...]
     check_tensors: bool
     override_kv: tuple[KvOverride, ...]
@@ -30,6 +30,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     load_mode: Literal["auto", "none", "mmap", "mlock", "mmap+mlock", "dio"]  # auto: by mmap and mlock
     lazy_mode: Literal["on", "off", "auto"]
     warmup: bool
+
+    # models by name
+    hf_repo: str | None  # None: not given, here and below
+    hf_file: str | None
+    hf_token: str | None
+    model_url: str | None
+    offline: bool
 
     # adapters
     lora: tuple[AdapterFile, ...]
@@ -131,6 +138,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     # images and sound
     mmproj: str | None  # None: text only
+    mmproj_url: str | None  # None: not given
     mmproj_auto: bool | None  # None: not given
     mmproj_offload: bool
     mmproj_device: str | None
@@ -224,7 +232,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def alias(self) -> str | None:
         """The model's name; None: its path."""
-        return self.aliases[0] if self.aliases else None
+        return self.aliases[0] if self.aliases else self.hf_repo
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether a file of the model has to be looked for in the cache or downloaded."""
+        return any(one is not None for one in (self.hf_repo, self.model_url, self.mmproj_url))
 
     @property
     def wants_vectors(self) -> bool:

@@ -17,6 +17,7 @@ from llamad.flags.groups import (
     general,
     gpu,
     grammar,
+    hub,
     inert,
     limits,
     logs,
@@ -28,7 +29,7 @@ from llamad.flags.groups import (
     slots,
     speculative,
 )
-from llamad.flags.types.flag import Flag, Ready, Request
+from llamad.flags.types.flag import Flag, Preset, Ready, Request
 from llamad.flags.types.kinds import Many, Switch
 from llamad.flags.types.special import Overrides, Placements, Scaled
 
@@ -60,7 +61,7 @@ class Table:
         return tuple(
             flag
             for flag in self.flags
-            if isinstance(flag.status, Ready) and not isinstance(flag.kind, Request)
+            if isinstance(flag.status, Ready) and not isinstance(flag.kind, Request | Preset)
         )
 
     def groups(self) -> dict[str, list[Flag]]:
@@ -95,6 +96,7 @@ class Table:
 TABLE = Table(
     general.FLAGS
     + model.FLAGS
+    + hub.FLAGS
     + context.FLAGS
     + slots.FLAGS
     + limits.REQUEST_FLAGS

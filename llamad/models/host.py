@@ -10,7 +10,9 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
 
 from llamad.client.action import RESULT_ABORTED
 from llamad.client.adapters import Adapters
@@ -23,6 +25,7 @@ from llamad.client.task import FAILURE_ABORTED
 from llamad.flags.settings import Settings
 from llamad.models.adapter_loading import AdapterLoading
 from llamad.models.engine_process import EngineProcess
+from llamad.models.fetching import Fetching
 from llamad.models.projector import make_reader
 from llamad.models.restarts import Restarts
 from llamad.protocol.channel import Link
@@ -64,21 +67,38 @@ def states_layout(settings: Settings, ready: Ready) -> tuple[Layout | None, str]
         return None, str(error)
 
 
+class LoadProgress(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How far a load is, as /health shows it; in bytes and seconds, as far as they are known."""
+
+    stage: Literal["download", "load"]
+    percent: int | None = None
+    n_bytes: int | None = None
+    n_bytes_total: int | None = None
+    seconds_left: int | None = None
+
+    def text(self) -> str:
+        what = "downloading the model" if self.stage == "download" else "loading model"
+        return what if self.percent is None else f"{what}: {self.percent} %"
+
+
 class Host:
     """`model`, `engine` (if it generates) and `embedder` (if the flags enable it) are set from the first READY on and
-    stay; `state` says whether an engine serves them."""
+    stay; `state` says whether an engine serves them. `settings` have the paths of the model's files once they are
+    there."""
 
     def __init__(self, settings: Settings, process: EngineProcess | None = None) -> None:
         self.settings = settings
+        if settings.model_url is not None:  # the model's name meanwhile
+            name = settings.model_url.partition("?")[0].rpartition("/")[2]
+            self.settings = msgspec.structs.replace(settings, model=name)
         self.state = State.LOADING
         self.error = ""  # why it failed, or why the last engine ended
-        self.progress: float | None = None  # how much of the model is read, 0 to 1, while an engine loads it
         self.is_refused = False  # it failed because of what the command line named, not of the load
         self.model: Model | None = None
         self.engine: Engine | None = None
         self.states: States | None = None  # if the flags enable them
         self.embedder: Embedder | None = None
-        self.media = make_reader(settings)
+        self.media = make_reader(settings) if not settings.is_remote else None
         self.adapters = Adapters(settings.lora, not settings.lora_init_without_apply)
         self.loading = AdapterLoading(settings, self.adapters)
         self.restarts = Restarts()
@@ -89,7 +109,9 @@ class Host:
         self.engine_ready: Callable[[Engine], Awaitable[None]] | None = None
         self.engine_ended: Callable[[], None] | None = None
         self.failed: Callable[[], None] | None = None  # called when it gives up
-        self._process = process  # if one has begun already
+        # The first engine, if it was started already; it has begun, too, unless files are missing.
+        self._process = process
+        self._fetching = Fetching(settings) if settings.is_remote else None  # until the files are there
         self._markers: list[str] = []
         self._vocab: tuple[FileId, Vocab] | None = None
         self._shown = -1  # of the load's progress
@@ -104,10 +126,18 @@ class Host:
     async def load(self) -> None:
         """Start an engine, and another whenever it ends. Returns once it serves, or failed; nothing is raised."""
         self._settled = asyncio.get_running_loop().create_future()
-        if self.media is not None:
-            self._opening = asyncio.ensure_future(self.media.open())
         self._supervising = asyncio.ensure_future(self._supervise())
         await self._settled
+
+    @property
+    def progress(self) -> LoadProgress:
+        """Of the load."""
+        if self._fetching is None:
+            return LoadProgress("load", self._shown if self._shown >= 0 else None)
+        meter = self._fetching.meter
+        if meter is None or not meter.done:
+            return LoadProgress("download")
+        return LoadProgress("download", meter.percent, meter.done, meter.total or None, meter.seconds_left)
 
     def fail(self, error: str) -> None:
         """The model cannot be served; the daemon keeps running and answers with this reason."""
@@ -122,6 +152,8 @@ class Host:
     def drain(self) -> None:
         """No new requests from now on."""
         self.state = State.DRAINING
+        if self._fetching is not None:
+            self._fetching.cancel()
         if self._process is not None and self.model is None:
             self._end(self._process)  # it still loads
 
@@ -152,8 +184,27 @@ class Host:
 
     # The engine's life.
 
+    async def _fetch(self) -> bool:
+        """Have the model's files. False: they cannot be had."""
+        if self._fetching is not None:
+            try:
+                self.settings = await self._fetching.run()
+            except LoadError as error:
+                if not self._is_draining:
+                    self.is_refused = True
+                    self.fail(str(error))
+                return False
+            self._fetching = None
+            self.media = make_reader(self.settings)
+            if self._process is not None:
+                self._process.begin(self.settings)
+        if self.media is not None:
+            self._opening = asyncio.ensure_future(self.media.open())
+        return True
+
     async def _supervise(self) -> None:
-        while not self._is_draining:
+        has_files = await self._fetch()
+        while has_files and not self._is_draining:
             served = None
             try:
                 served, reason = await self._run_engine()
@@ -189,7 +240,7 @@ class Host:
             self._process = process = EngineProcess()
             process.begin(self.settings)
         self._inbox = asyncio.Queue()
-        self._shown, self._load_failed, self.progress = -1, "", 0.0
+        self._shown, self._load_failed = -1, ""
         t_start, t_ready = time.monotonic(), None
         ended = await process.attach(self._on_message)
         starting = asyncio.ensure_future(self._start(process))
@@ -213,7 +264,7 @@ class Host:
                 if task is not None:
                     task.cancel()
             self._process = None
-            self.progress = None
+            self._shown = -1
             if self.state is State.READY:
                 self.state = State.RESTARTING
             self._disconnect()
@@ -244,7 +295,6 @@ class Host:
 
     def _on_message(self, message: FromEngine) -> None:
         if isinstance(message, Progress):
-            self.progress = message.permille / 1000
             if message.permille // 10 != self._shown:
                 self._shown = message.permille // 10
                 log.info("loading model: %d %%", self._shown)
@@ -364,7 +414,7 @@ class Host:
         assert self.model is not None
         if not self._is_draining:
             self.state = State.READY
-        self.error, self.progress = "", None
+        self.error = ""
         log.info(
             "model ready in %.1f s: %s, %d slots of %d tokens",
             seconds,

@@ -98,8 +98,8 @@ VARIABLES = {
 
 # What a line demands that is not there yet.
 DEMANDS = [
-    ("-hf ggml-org/gemma-3-1b-it-GGUF", "model downloads"),
-    ("-m m.gguf --mmproj-url https://host/mmproj.gguf", "downloads"),
+    ("-dr gemma3", "models of Docker Hub"),
+    ("--fim-qwen-7b-spec", "speculative decoding"),
     ("-m m.gguf -md draft.gguf --draft-max 16", "speculative decoding"),
     ("--models-dir ./models_directory", "several models"),
     ("-m m.gguf --rpc 192.168.0.2:50052", "RPC backends"),

@@ -100,7 +100,7 @@ def test_given() -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("--mmproj-url http://x", "--mmproj-url needs downloads, which"),
+        ("--mtp", "--mtp needs speculative decoding, which"),
         ("-md x.gguf", "-md needs speculative decoding, which"),
         ("--rpc a:1", "--rpc needs RPC backends, which"),
     ],
@@ -122,7 +122,6 @@ def test_a_missing_feature_in_a_variable() -> None:
         "--draft 5",
         "--draft-max 16 --draft-min 0",
         "--no-webui-mcp-proxy",
-        "--offline",
         "--fit off",
     ],
 )
@@ -154,7 +153,6 @@ def test_a_pair_needs_both_its_values() -> None:
         "--models-max 4 --models-autoload",
         "--mtmd-batch-max-tokens 1024 --video-fps 2",
         "--tools-runtime docker:x",
-        "--hf-token x",
     ],
 )
 def test_a_hint_or_a_limit_starts_with_one_warning_each(line: str) -> None:

@@ -10,11 +10,8 @@ from support.llama_server_flags import ServerFlag, documented_defaults, server_f
 
 from llamad.flags.parse import FlagError, parse
 from llamad.flags.table import TABLE
-from llamad.flags.types.flag import Flag, Request
+from llamad.flags.types.flag import Flag, Preset, Request
 from llamad.flags.types.kinds import Float, Int, Pair, Switch
-
-# Set for other programs on many machines, and without effect alone.
-NOT_READ = {"HF_TOKEN"}
 
 
 def ours(name: str) -> Flag:
@@ -44,7 +41,7 @@ def test_every_flag_is_known() -> None:
 
 
 def test_every_variable_is_known() -> None:
-    variables = {name for flag in server_flags() for name in flag.variables} - NOT_READ
+    variables = {name for flag in server_flags() for name in flag.variables}
     assert sorted(variables - set(TABLE.by_env)) == []
 
 
@@ -52,7 +49,7 @@ def test_all_spellings_of_a_flag_are_one_flag() -> None:
     apart = []
     for theirs in server_flags():
         found = {ours(name).dest for name in theirs.names + theirs.off}
-        found |= {TABLE.by_env[name][0].dest for name in theirs.variables if name not in NOT_READ}
+        found |= {TABLE.by_env[name][0].dest for name in theirs.variables}
         if len(found) > 1:
             apart.append((theirs.names, found))
     assert apart == []
@@ -67,7 +64,7 @@ def test_negations_negate() -> None:
 def takes_the_same(theirs: ServerFlag, flag: Flag) -> bool:
     kind = flag.kind
     if theirs.value == "switch":
-        return isinstance(kind, Switch | Request)
+        return isinstance(kind, Switch | Request | Preset)
     if theirs.value == "integer":
         return isinstance(kind, Int | Float)  # more is no harm
     if theirs.value == "number":

@@ -210,8 +210,9 @@ def test_empty_values() -> None:
 def test_errors_never_quote_a_key() -> None:
     message = complaint(["--api-key", "hunter2,,hunter3"])
     assert message == "--api-key: the value is empty or has an empty entry"
-    assert "hunter2" not in complaint(["--hf-token=hunter2", "--hf-repo", "a/b"])
-    assert "hunter2" not in "".join(parsed("--hf-token=hunter2").warnings)
+    assert "hunter2" not in complaint(["--hf-token=hunter2", "--hf-repo", "a"])
+    assert "hunter2" not in "".join(parsed("--hf-token=hunter2", {"HF_TOKEN": "hunter2"}).warnings)
+    assert complaint(["-mu", "me:hunter2@host/x"]) == "-mu: the address must begin with http:// or https://"
 
 
 def test_errors_stay_on_one_line() -> None:

@@ -21,6 +21,7 @@ from llamad.flags.types.special import (
     Host,
     HostName,
     HttpTokens,
+    HubName,
     Inverse,
     Origin,
     Overrides,
@@ -31,6 +32,7 @@ from llamad.flags.types.special import (
     SamplerNames,
     Scaled,
     Size,
+    Url,
 )
 from llamad.flags.types.values import AdapterFile, KvOverride, Placement, ScaledFile
 from llamad.options.sampler_names import LETTERS
@@ -89,12 +91,14 @@ STRATEGIES: dict[type[Kind], Callable[[Any], st.SearchStrategy[Any]]] = {
     Choice: lambda kind: st.sampled_from(kind.options),
     Host: lambda kind: WORD,
     HostName: lambda kind: WORD.map(lambda word: word.replace("/", "")).filter(bool),
+    HubName: lambda kind: st.sampled_from(["a/b", "org/model-2.5-GGUF:Q4_K_M"]),
     HttpTokens: lambda kind: st.lists(WORD.map(lambda word: word.replace("/", "x")), min_size=1).map(
         ", ".join
     ),
     Origin: lambda kind: WORD.map(lambda word: f"https://{word.replace('/', '')}x"),
     PathPrefix: lambda kind: st.sampled_from(["/a", "/llm/v2.x"]),
     Size: lambda kind: st.integers(kind.low, kind.high),
+    Url: lambda kind: WORD.map(lambda word: f"https://{word}"),
     SamplerNames: lambda kind: st.lists(
         st.sampled_from(sorted(LETTERS.values())), min_size=1, max_size=16
     ).map(tuple),
@@ -132,6 +136,8 @@ def chosen(draw: st.DrawFn) -> dict[str, tuple[Flag, Any]]:
     found = {flag.dest: (flag, draw(values(flag.kind))) for flag in flags}
     for dest in ("ssl_key_file", "ssl_cert_file"):
         found.pop(dest, None)  # both or neither, which is tested elsewhere
+    for dest in ("hf_repo", "hf_file"):
+        found.pop(dest, None)  # one name of the model, which is tested elsewhere
     if found.get("flash_attn", (None, ""))[1] == "off":
         found.pop("cache_type_v", None)
     if "n_ctx" not in found:

@@ -11,7 +11,7 @@ import pytest
 
 from llamad.flags.settings import Settings
 from llamad.flags.table import TABLE, Table
-from llamad.flags.types.flag import Flag, Inert, Later, Ready, Request
+from llamad.flags.types.flag import Flag, Inert, Later, Preset, Ready, Request
 from llamad.flags.types.kinds import Int, Many, Switch, Text
 from llamad.flags.types.special import Inverse
 from llamad.options.table import FIELDS, WITH_FLAG
@@ -184,7 +184,7 @@ def test_defaults_are_values_that_the_flag_accepts(flag: Flag) -> None:
 def test_only_secrets_hold_keys() -> None:
     secret = {flag.dest for flag in TABLE.flags if flag.secret}
     paths = {"api_key_file", "ssl_key_file", "slot_save_path", "log_prompts_dir"}
-    assert secret == {"api_keys", "hf_token", *paths}
+    assert secret == {"api_keys", "hf_token", "model_url", "mmproj_url", *paths}
 
 
 def test_every_setting_can_come_from_a_variable() -> None:
@@ -208,7 +208,7 @@ def test_dests_of_one_status_only() -> None:
 
 
 def test_requests_are_no_settings() -> None:
-    assert not any(isinstance(flag.kind, Request) for flag in TABLE.settings)
+    assert not any(isinstance(flag.kind, Request | Preset) for flag in TABLE.settings)
 
 
 def row(name: str, **more: Any) -> Flag:

@@ -17,6 +17,7 @@ llamad.api.generate
 llamad.api.service
 llamad.api.request
 llamad.models
+llamad.models.hub
 llamad.client llamad.engine llamad.engine.testing
 llamad.engine.scheduler llamad.engine.threads llamad.engine.loading
 llamad.engine.kv

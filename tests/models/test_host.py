@@ -1,7 +1,7 @@
 """When an engine that ended is started again, and when not; how far a load is."""
 
 from llamad.flags.parse import parse
-from llamad.models.host import Host
+from llamad.models.host import Host, LoadProgress
 from llamad.models.restarts import DELAY_MAX_SECONDS, N_ENDS_MAX, N_LOADS_MAX, SOUND_SECONDS, Restarts
 from llamad.protocol.control_messages import Progress
 
@@ -38,6 +38,7 @@ def test_an_engine_that_serves_makes_up_for_those_that_did_not():
 
 def test_a_load_tells_how_far_it_is():
     host = Host(parse(["-m", "a.gguf"], {}).settings)
-    assert host.progress is None
+    assert host.progress == LoadProgress("load")
     host._on_message(Progress(437))
-    assert host.progress == 0.437
+    assert host.progress == LoadProgress("load", 43)
+    assert host.progress.text() == "loading model: 43 %"

@@ -13,6 +13,7 @@ from support.models.tiny_projectors import write_projector
 
 from llamad.engine.testing.fake import Fake
 from llamad.models.host import State
+from llamad.protocol.control_messages import Progress
 
 TEMPLATE = "{% for m in messages %}{{ m.content }}{% endfor %}{{ tools }}{# <think></think><tool_call> #}"
 TOOLS = [{"name": "f", "parameters": {"type": "object"}}]
@@ -28,7 +29,7 @@ def scripted():
 
 def test_the_load_is_watched_and_the_page_then_works(open_page):
     with Faked(Fake(script=b"Yes."), load=False) as server:
-        server.host.progress = 0.42
+        server.host._on_message(Progress(420))
         page = open_page(server.client, sampling={"n_predict": 4})
         page.expected += ("503 (Service Unavailable)",)
         browser = page.browser

@@ -45,12 +45,12 @@ class Live:
     def __init__(
         self, *flags: str, model: str | None = None, ready: bool = True, env: dict[str, str] | None = None
     ):
+        is_by_name = "-hf" in flags or "-mu" in flags
         command = [
             sys.executable,
             "-m",
             "llamad",
-            "-m",
-            model or model_path(),
+            *([] if is_by_name else ["-m", model or model_path()]),
             "-t",
             "1",
             "--port",

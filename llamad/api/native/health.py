@@ -17,6 +17,7 @@ from llamad.http.request import Response
 from llamad.models.host import State
 
 _READY = State.READY  # read on every request; an Enum lookup is slow
+_LOADING = (State.LOADING, State.RESTARTING)
 
 
 def _send(exchange: Exchange, value: object, error: ApiError | None = None) -> None:
@@ -30,8 +31,8 @@ def handle(service: Service, exchange: Exchange) -> None:
     if host.state is not _READY:
         error = service.not_ready_for(exchange.request)
         status = "error" if host.state is State.FAILED else host.state.value
-        progress = {"progress": host.progress} if host.progress is not None else {}
-        _send(exchange, {"status": status, **progress, **error.body()}, error)
+        progress = {"progress": host.progress} if host.state in _LOADING else {}
+        _send(exchange, {"status": status, **error.body(), **progress}, error)
         return
     n_idle = _n_idle(service)
     if not query:

@@ -30,7 +30,7 @@ def handle(service: Service, exchange: Exchange) -> None:
         hidden = {"model": name, "grammar": "", "json_schema": None, "system_prompt": None}
         idle |= hidden
         idle["params"] |= hidden
-    settings = service.settings
+    settings = service.host.settings
     properties = {
         "assistant_name": service.system.assistant_name,
         "user_name": service.system.anti_prompt,

@@ -158,7 +158,7 @@ class Service:
         self.state_actions = FairCount(settings.n_parallel + settings.queue_max)
         self.breakers = Breakers()
         self.responses = ResponseStore()
-        self.media = _media(settings, host)
+        self.media: Media | None = None  # set by prepare(): a projector may have to be downloaded first
         self.streams: set[Stream] = set()
         self.kept_streams = KeptStreams()
         self.running: Running[Thinking] = Running()
@@ -175,6 +175,7 @@ class Service:
     def prepare(self, model: Model) -> list[str]:
         """In a thread, before any request for this model: apply the flags that need the vocabulary. Returns the texts
         of special tokens that its answers are parsed by."""
+        self.media = self.media or _media(self.settings, self.host)
         self.defaults = Defaults(self.settings, model)
         for warning in self.defaults.warnings:
             log.warning("%s", warning)
@@ -201,7 +202,7 @@ class Service:
 
     @property
     def model_name(self) -> str:
-        return self.settings.alias or self.settings.model
+        return self.settings.alias or self.host.settings.model
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -211,7 +212,7 @@ class Service:
     @property
     def public_name(self) -> str:
         """The model's name for clients without a key: no path."""
-        return self.settings.alias or os.path.basename(self.settings.model)
+        return self.settings.alias or os.path.basename(self.host.settings.model)
 
     def name_for(self, request: Request) -> str:
         """The model's name that the request may see."""
@@ -219,7 +220,7 @@ class Service:
 
     def public_settings(self) -> dict[str, Any]:
         """The server's flags as /props shows them: no keys, no tokens."""
-        return props(self.settings)
+        return props(self.host.settings)
 
     def loaded(self) -> Model:
         """The model. Raises ApiError if there is none."""

@@ -12,25 +12,8 @@ flag = partial(Flag, group="Model")
 
 DEFAULT_MODEL = "models/7B/ggml-model-f16.gguf"  # where llama.cpp's documents put one
 
-DOWNLOADS = Later("model downloads (fetch the file yourself and give its path with -m)")
 SEVERAL_MODELS = Later("several models")
-NO_DOWNLOADS = Inert("llamad does not download models; it serves the file of -m")
 ONE_MODEL = Inert("llamad serves one model, and keeps it loaded")
-
-# llama-server's flags that each stand for one well-known model to download.
-PRESETS = (
-    "--embd-gemma-default",
-    "--fim-qwen-1.5b-default",
-    "--fim-qwen-3b-default",
-    "--fim-qwen-7b-default",
-    "--fim-qwen-7b-spec",
-    "--fim-qwen-14b-spec",
-    "--fim-qwen-30b-default",
-    "--gpt-oss-20b-default",
-    "--gpt-oss-120b-default",
-    "--vision-gemma-4b-default",
-    "--vision-gemma-12b-default",
-)
 
 READY_FLAGS: tuple[Flag, ...] = (
     flag(
@@ -128,60 +111,6 @@ READY_FLAGS: tuple[Flag, ...] = (
 
 OTHER_FLAGS: tuple[Flag, ...] = (
     flag(
-        names=("-mu", "--model-url"),
-        env=("LLAMA_ARG_MODEL_URL",),
-        dest="model_url",
-        kind=Text(),
-        default=None,
-        status=DOWNLOADS,
-    ),
-    flag(
-        names=("-dr", "--docker-repo"),
-        env=("LLAMA_ARG_DOCKER_REPO",),
-        dest="docker_repo",
-        kind=Text(),
-        default=None,
-        status=DOWNLOADS,
-    ),
-    flag(
-        names=("-hf", "-hfr", "--hf-repo"),
-        env=("LLAMA_ARG_HF_REPO",),
-        dest="hf_repo",
-        kind=Text(),
-        default=None,
-        status=DOWNLOADS,
-    ),
-    flag(
-        names=("-hff", "--hf-file"),
-        env=("LLAMA_ARG_HF_FILE",),
-        dest="hf_file",
-        kind=Text(),
-        default=None,
-        status=NO_DOWNLOADS,
-    ),
-    # HF_TOKEN is not read: it is often set for other programs, and has no effect alone.
-    flag(
-        names=("-hft", "--hf-token"),
-        dest="hf_token",
-        kind=Text(),
-        default=None,
-        status=NO_DOWNLOADS,
-        secret=True,
-    ),
-    # llamad is always offline.
-    flag(
-        names=("--offline",),
-        env=("LLAMA_ARG_OFFLINE",),
-        dest="offline",
-        kind=Switch(),
-        default=True,
-        status=NO_DOWNLOADS,
-    ),
-    flag(names=("-cl", "--cache-list"), dest="cache_list", kind=Switch(), default=False, status=DOWNLOADS),
-    flag(names=("--mtp",), dest="mtp", kind=Switch(), default=False, status=DOWNLOADS),
-    flag(names=("--dflash",), dest="dflash", kind=Switch(), default=False, status=DOWNLOADS),
-    flag(names=("--eagle3",), dest="eagle3", kind=Switch(), default=False, status=DOWNLOADS),
-    flag(
         names=("--models-dir",),
         env=("LLAMA_ARG_MODELS_DIR",),
         dest="models_dir",
@@ -213,16 +142,6 @@ OTHER_FLAGS: tuple[Flag, ...] = (
         kind=Switch(),
         default=False,
         status=ONE_MODEL,
-    ),
-    *(
-        flag(
-            names=(name,),
-            dest=name.strip("-").replace("-", "_").replace(".", "_"),
-            kind=Switch(),
-            default=False,
-            status=DOWNLOADS,
-        )
-        for name in PRESETS
     ),
 )
 

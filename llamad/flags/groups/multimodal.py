@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 
-from llamad.flags.types.flag import Flag, Inert, Later
+from llamad.flags.types.flag import Flag, Inert
 from llamad.flags.types.kinds import File, Float, Int, Switch, Text
+from llamad.flags.types.special import Url
 
 flag = partial(Flag, group="Images and sound")
 video = partial(flag, status=Inert("llamad reads no video"))
@@ -26,9 +27,10 @@ FLAGS: tuple[Flag, ...] = (
         names=("-mmu", "--mmproj-url"),
         env=("LLAMA_ARG_MMPROJ_URL",),
         dest="mmproj_url",
-        kind=Text(),
+        kind=Url(optional=True),
         default=None,
-        status=Later("downloads"),
+        secret=True,
+        help="Address to download the projector from; kept where --mmproj says, else in the cache.",
     ),
     flag(
         names=("--mmproj-auto",),
@@ -37,7 +39,8 @@ FLAGS: tuple[Flag, ...] = (
         dest="mmproj_auto",
         kind=Switch(),
         default=None,
-        help="Use the one mmproj*.gguf beside the model. --no-mmproj: use none, whatever --mmproj says.",
+        help="Use the one mmproj*.gguf beside the model; with --hf-repo, the repository's is used anyway."
+        " --no-mmproj: use none, whatever --mmproj says.",
     ),
     flag(
         names=("--mmproj-offload",),

@@ -21,6 +21,7 @@ class Action(Enum):
     VERSION = "version"
     COMPLETION = "completion"
     DEVICES = "devices"
+    MODELS = "models"
 
 
 class Ready(msgspec.Struct, frozen=True):
@@ -59,6 +60,21 @@ class Request(Kind, frozen=True):
 
     def hint(self) -> object:
         return Action
+
+
+class Preset(Kind, frozen=True):
+    """A flag that stands for several others; what follows it on the command line wins over them."""
+
+    arguments: tuple[str, ...]
+
+    takes: ClassVar[int] = 0
+    metavar: ClassVar[str] = ""
+
+    def read(self, text: str) -> bool:
+        raise ValueError(f"takes no value, not '{text}'")
+
+    def hint(self) -> object:
+        return bool
 
 
 class Flag(msgspec.Struct, frozen=True, kw_only=True):

@@ -29,6 +29,8 @@ class Kind(msgspec.Struct, frozen=True):
 
     takes: ClassVar[int] = 1
     metavar: ClassVar[str] = "VALUE"
+    # Stands for read()'s message where the value is a secret, which a message would quote.
+    secret_error: ClassVar[str] = "the value is empty or has an empty entry"
 
     def read(self, text: str) -> Any:
         return text

@@ -18,6 +18,9 @@ _SIZE = re.compile(r"([0-9]{1,18})\s*([kmgt]?)(?:i?b)?", re.ASCII | re.IGNORECAS
 _BIAS = re.compile(r"([0-9]{1,10})([+-])(.+)", re.ASCII)
 _ADAPTER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", re.ASCII)
 _NEXT_OVERRIDE = re.compile(r",(?=[^,=]+=(?:int|float|bool|str):)")
+# Dots and hyphens only between other characters, as hubs name repositories.
+_HUB_NAME = re.compile(r"\w+(?:[.-]\w+)*/\w+(?:[.-]\w+)*(?::[\w.-]+)?", re.ASCII)
+_HUB_NAME_MAX = 256
 CPUS_MAX = 512  # of ggml's masks
 _C_STRING_MAX = 127  # bytes that fit beside the NUL in llama.cpp's override record
 
@@ -49,6 +52,32 @@ class Size(Kind, frozen=True):
 def is_adapter_name(text: str) -> bool:
     """Whether requests can ask for an adapter by it."""
     return _ADAPTER_NAME.fullmatch(text) is not None
+
+
+class HubName(Text, frozen=True):
+    """A repository of a model hub, and perhaps one of its quantizations."""
+
+    metavar: ClassVar[str] = "USER/MODEL[:QUANT]"
+
+    def read(self, text: str) -> str:
+        if len(text) > _HUB_NAME_MAX or not _HUB_NAME.fullmatch(text):
+            raise ValueError(
+                f"'{text[:200]}' is not USER/MODEL or USER/MODEL:QUANT, for example"
+                " ggml-org/gemma-3-1b-it-GGUF:Q4_K_M"
+            )
+        return text
+
+
+class Url(Text, frozen=True):
+    """An address that can be downloaded from."""
+
+    metavar: ClassVar[str] = "URL"
+    secret_error: ClassVar[str] = "the address must begin with http:// or https://"
+
+    def read(self, text: str) -> str:
+        if not text.startswith(("http://", "https://")):
+            raise ValueError(self.secret_error)
+        return text
 
 
 class Adapter(File, frozen=True):

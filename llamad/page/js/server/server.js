@@ -44,7 +44,8 @@ export function stateOf(answer) {
   if (code === 200) return { state: "ready", message: "", progress: null };
   const message = body?.error?.message ?? `The server answered with status ${code}.`;
   if (code !== 503) return { state: "failed", message, progress: null };
-  const progress = typeof body.progress === "number" ? body.progress : null;
+  const read = body.progress?.percent;
+  const progress = typeof read === "number" ? read / 100 : null;
   return { state: body.status === "draining" ? "draining" : "loading", message, progress };
 }
 

@@ -1,0 +1,163 @@
+"""Owns the flags that name a model to download. Pure data; must not compute."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from llamad.flags.types.flag import Action, Flag, Later, Preset, Request
+from llamad.flags.types.kinds import Switch, Text
+from llamad.flags.types.special import HubName, Url
+
+flag = partial(Flag, group="Models by name")
+
+DRAFTS = Later("speculative decoding")
+
+READY_FLAGS: tuple[Flag, ...] = (
+    flag(
+        names=("-hf", "-hfr", "--hf-repo"),
+        env=("LLAMA_ARG_HF_REPO",),
+        dest="hf_repo",
+        kind=HubName(optional=True),
+        default=None,
+        help="Serve a model of Hugging Face, downloaded unless it is in the cache. Without QUANT: Q4_K_M, else Q8_0,"
+        " else the first file. A projector in the repository is used, too, unless --no-mmproj is given.",
+    ),
+    flag(
+        names=("-hff", "--hf-file"),
+        env=("LLAMA_ARG_HF_FILE",),
+        dest="hf_file",
+        kind=Text(optional=True),
+        default=None,
+        metavar="FILE",
+        help="File of --hf-repo, whatever QUANT says; of a split model, the first part.",
+    ),
+    flag(
+        names=("-hft", "--hf-token"),
+        env=("HF_TOKEN",),
+        dest="hf_token",
+        kind=Text(optional=True),
+        default=None,
+        metavar="TOKEN",
+        secret=True,
+        help="Access token for --hf-repo; better set as the variable, which other users of the machine cannot see.",
+    ),
+    flag(
+        names=("-mu", "--model-url"),
+        env=("LLAMA_ARG_MODEL_URL",),
+        dest="model_url",
+        kind=Url(optional=True),
+        default=None,
+        secret=True,
+        help="Address to download the model from; of a split model, that of a part. Kept where --model says, else in"
+        " the cache.",
+    ),
+    flag(
+        names=("--offline",),
+        env=("LLAMA_ARG_OFFLINE",),
+        dest="offline",
+        kind=Switch(),
+        default=False,
+        help="Ask no host for a model: what is in the cache must do.",
+    ),
+    flag(
+        names=("-cl", "--cache-list"),
+        dest="action",
+        kind=Request(Action.MODELS),
+        default=Action.RUN,
+        help="Print the models in the cache and exit, as `llamad list`.",
+    ),
+)
+
+LATER_FLAGS: tuple[Flag, ...] = (
+    flag(
+        names=("-dr", "--docker-repo"),
+        env=("LLAMA_ARG_DOCKER_REPO",),
+        dest="docker_repo",
+        kind=Text(),
+        default=None,
+        status=Later("models of Docker Hub (most are at Hugging Face, too: --hf-repo)"),
+    ),
+    *(
+        flag(names=(f"--{name}",), dest=name, kind=Switch(), default=False, status=DRAFTS)
+        for name in ("mtp", "dflash", "eagle3")
+    ),
+)
+
+
+def _preset(name: str, what: str, repo: str, file: str | None, port: int, flags: str) -> Flag:
+    named = ("--hf-repo", repo, *(("--hf-file", file) if file is not None else ()), "--port", str(port))
+    return flag(
+        names=(name,),
+        dest=name.strip("-").replace("-", "_").replace(".", "_"),
+        kind=Preset((*named, *flags.split())),
+        default=False,
+        help=f"{what}: -hf {repo} --port {port} {flags}".rstrip(),
+    )
+
+
+_FIM = "--ubatch-size 1024 --batch-size 1024 --ctx-size 0 --cache-reuse 256"
+_OSS = (
+    "--ubatch-size 2048 --batch-size 32768 --parallel 2 --ctx-size 262144"
+    " --temp 1 --top-p 1 --top-k 0 --min-p 0.01 --jinja"
+)
+_VISION = "--ctx-size 0 --jinja"
+
+# llama-server's, with its values.
+PRESETS: tuple[Flag, ...] = (
+    _preset(
+        "--embd-gemma-default",
+        "EmbeddingGemma",
+        "ggml-org/embeddinggemma-300M-qat-q4_0-GGUF",
+        "embeddinggemma-300M-qat-Q4_0.gguf",
+        8011,
+        "--ubatch-size 2048 --batch-size 2048 --parallel 32 --ctx-size 65536 --verbose-prompt --embedding",
+    ),
+    *(
+        _preset(f"--fim-qwen-{size.lower()}-default", f"{what} {size}, for editors", repo, file, 8012, _FIM)
+        for what, size, repo, file in (
+            *(
+                (
+                    "Qwen 2.5 Coder",
+                    size,
+                    f"ggml-org/Qwen2.5-Coder-{size}-Q8_0-GGUF",
+                    f"qwen2.5-coder-{size.lower()}-q8_0.gguf",
+                )
+                for size in ("1.5B", "3B", "7B")
+            ),
+            (
+                "Qwen 3 Coder",
+                "30B",
+                "ggml-org/Qwen3-Coder-30B-A3B-Instruct-Q8_0-GGUF",
+                "qwen3-coder-30b-a3b-instruct-q8_0.gguf",
+            ),
+        )
+    ),
+    _preset(
+        "--gpt-oss-20b-default",
+        "gpt-oss 20B",
+        "ggml-org/gpt-oss-20b-GGUF",
+        "gpt-oss-20b-mxfp4.gguf",
+        8013,
+        _OSS,
+    ),
+    _preset("--gpt-oss-120b-default", "gpt-oss 120B", "ggml-org/gpt-oss-120b-GGUF", None, 8013, _OSS),
+    _preset(
+        "--vision-gemma-4b-default", "Gemma 3 4B", "ggml-org/gemma-3-4b-it-qat-GGUF", None, 8014, _VISION
+    ),
+    _preset(
+        "--vision-gemma-12b-default", "Gemma 3 12B", "ggml-org/gemma-3-12b-it-qat-GGUF", None, 8014, _VISION
+    ),
+    # With a smaller model that drafts.
+    *(
+        flag(
+            names=(name,),
+            dest=name.strip("-").replace("-", "_"),
+            kind=Switch(),
+            default=False,
+            status=DRAFTS,
+        )
+        for name in ("--fim-qwen-7b-spec", "--fim-qwen-14b-spec")
+    ),
+)
+
+FLAGS: tuple[Flag, ...] = READY_FLAGS + LATER_FLAGS + PRESETS

@@ -1,0 +1,136 @@
+"""Owns `llamad pull`, `llamad list` and `llamad rm`: models in the cache, without serving. Returns the exit status.
+
+Runs on the main thread. Results go to standard output, everything else to standard error.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
+
+import msgspec
+
+from llamad import logs
+from llamad.flags.help import help_text
+from llamad.flags.parse import FlagError, parse
+from llamad.flags.types.flag import Action
+from llamad.flags.types.special import HubName
+from llamad.models.fetching import with_files
+from llamad.models.hub.cache import CachedModel, HubCache, UrlCache, hub_folder, url_folder
+from llamad.models.hub.errors import HubError
+from llamad.models.hub.names import split_name
+from llamad.models.hub.progress import size_text
+from llamad.protocol.errors import LoadError
+
+INTERRUPTED = 130  # as shells report SIGINT
+
+_USAGE = {
+    "pull": "llamad pull USER/MODEL[:QUANT] ... [flags]",
+    "list": "llamad list [--json]",
+    "rm": "llamad rm USER/MODEL[:QUANT] ...",
+}
+
+
+def main(command: str, arguments: Sequence[str], environ: Mapping[str, str]) -> int:
+    """0: done; 1: not possible; 2: wrong arguments."""
+    run: Callable[[Sequence[str], Mapping[str, str]], int] = {"pull": _pull, "list": _list, "rm": _remove}[
+        command
+    ]
+    try:
+        return run(arguments, environ)
+    except FlagError as error:
+        return _refused(f"{error}; usage: {_USAGE[command]}", 2)
+    except (LoadError, HubError) as error:
+        return _refused(str(error), 1)
+    except OSError as error:
+        return _refused(f"{error.filename}: {error.strerror}", 1)
+    except KeyboardInterrupt:
+        return _refused(
+            "stopped; what has arrived is kept, and the next download goes on from there", INTERRUPTED
+        )
+
+
+def _refused(reason: str, status: int) -> int:
+    print(f"llamad: {reason}", file=sys.stderr)
+    return status
+
+
+def _names(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """What stands before the first flag, and the rest."""
+    n = next((i for i, text in enumerate(arguments) if text.startswith("-")), len(arguments))
+    return list(arguments[:n]), list(arguments[n:])
+
+
+def _pull(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
+    """Takes the flags of a start; prints the paths."""
+    names, flags = _names(arguments)
+    lines = [["--hf-repo", name, *flags] for name in names] or [flags]
+    every = [parse(line, environ) for line in lines]
+    if every[0].action is Action.HELP:
+        print(help_text(shutil.get_terminal_size((100, 24)).columns), end="")
+        return 0
+    for parsed in every:
+        if parsed.action is not Action.RUN or not parsed.settings.is_remote:
+            raise FlagError("no model is named")
+    for parsed in every:
+        # For people: without what a log has.
+        logs.setup(
+            msgspec.structs.replace(
+                parsed.settings, log_format="text", log_prefix=False, log_timestamps=False
+            )
+        )
+        settings = with_files(parsed.settings, environ)
+        for path in filter(None, (settings.model, settings.mmproj)):
+            print(path, flush=True)
+    return 0
+
+
+def cached_models(environ: Mapping[str, str]) -> list[CachedModel]:
+    caches = HubCache(hub_folder(environ)), UrlCache(url_folder(environ))
+    return list(chain.from_iterable(cache.models() for cache in caches))
+
+
+def listing(environ: Mapping[str, str]) -> str:
+    """The models in the cache, for people."""
+    models = cached_models(environ)
+    if not models:
+        return f"no models in {hub_folder(environ)}\n"
+    width = max(len("NAME"), *(len(one.name) for one in models))
+    rows = [("NAME", "SIZE", "MODIFIED")]
+    rows += [
+        (one.name, size_text(one.size), time.strftime("%Y-%m-%d %H:%M", time.localtime(one.modified)))
+        for one in models
+    ]
+    return "".join(f"{name:<{width}}  {size:>9}  {modified}\n" for name, size, modified in rows)
+
+
+def _list(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
+    if list(arguments) == ["--json"]:
+        print(msgspec.json.encode(cached_models(environ)).decode())
+    elif arguments:
+        raise FlagError(f"'{arguments[0]}' is not known")
+    else:
+        print(listing(environ), end="")
+    return 0
+
+
+def _remove(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
+    if not arguments:
+        raise FlagError("no model is named")
+    hub, urls = HubCache(hub_folder(environ)), UrlCache(url_folder(environ))
+    for name in arguments:
+        if "/" not in name and name.endswith(".gguf"):
+            n_bytes = urls.remove(name)
+        else:
+            try:
+                repo, quant = split_name(HubName().read(name))
+            except ValueError as error:
+                raise FlagError(str(error)) from None
+            n_bytes = hub.remove(repo, quant)
+        if not n_bytes:
+            raise HubError(f"{name} is not in the cache; `llamad list` says what is")
+        print(f"removed {name} ({size_text(n_bytes)})")
+    return 0

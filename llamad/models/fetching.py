@@ -1,0 +1,101 @@
+"""Owns the first stage of a load: having the files that the flags name. A thread for the daemon, and how far it is.
+
+A Fetching is made and awaited on the event loop. The exit does not wait for its thread; what has arrived stays.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from llamad.base import model_file
+from llamad.flags.settings import Settings
+from llamad.models.projector import ProjectorFileError, with_projector
+from llamad.protocol.errors import LoadError
+
+if TYPE_CHECKING:
+    from llamad.models.hub.progress import Meter
+
+log = logging.getLogger("llamad.download")
+
+
+def with_files(
+    settings: Settings,
+    environ: Mapping[str, str],
+    *,
+    meter: Meter | None = None,
+    stop: threading.Event | None = None,
+    is_offline: bool = False,
+) -> Settings:
+    """The settings with the paths of the files that they name, downloaded unless `is_offline`; without the token, which
+    has done its work. Raises LoadError. Blocks."""
+    from llamad.models.hub.errors import HubError  # what speaks HTTP takes long to import
+    from llamad.models.hub.fetch import Fetch
+
+    try:
+        files = Fetch(settings, environ, meter=meter, stop=stop, is_offline=is_offline).run()
+    except HubError as error:
+        raise LoadError(str(error)) from None
+    reason = model_file.refusal(files.model, "--hf-repo" if settings.hf_repo is not None else "--model-url")
+    if reason is not None:
+        raise LoadError(reason)
+    aliases = settings.aliases or ((settings.hf_repo,) if settings.hf_repo is not None else ())
+    try:
+        return with_projector(
+            msgspec.structs.replace(
+                settings, model=files.model, mmproj=files.projector, aliases=aliases, hf_token=None
+            )
+        )
+    except ProjectorFileError as error:
+        raise LoadError(str(error)) from None
+
+
+class Fetching:
+    """`meter` is there once the download has begun."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.meter: Meter | None = None
+        self._settings = settings
+        self._stop = threading.Event()
+
+    async def run(self) -> Settings:
+        """As with_files()."""
+        from llamad.models.hub.progress import Meter
+
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[Settings] = loop.create_future()
+        self.meter = meter = Meter()
+
+        def settle(result: Settings | Exception) -> None:
+            if done.done():
+                return
+            if isinstance(result, Exception):
+                done.set_exception(result)
+            else:
+                done.set_result(result)
+
+        def work() -> None:
+            result: Settings | Exception
+            try:
+                result = with_files(self._settings, os.environ, meter=meter, stop=self._stop)
+            except LoadError as error:
+                result = error
+            except Exception as error:  # a bug must not leave the daemon loading for ever
+                log.exception("downloading the model failed")
+                result = LoadError(f"the model cannot be downloaded: {type(error).__name__}: {error}")
+            try:
+                loop.call_soon_threadsafe(settle, result)
+            except RuntimeError:
+                pass  # the loop is closed: the program exits
+
+        threading.Thread(target=work, name="llamad-download", daemon=True).start()
+        return await done
+
+    def cancel(self) -> None:
+        self._stop.set()

@@ -1,0 +1,1 @@
+"""Models by name: what a repository of a hub holds, what is in the cache, and downloads into it."""

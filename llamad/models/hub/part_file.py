@@ -1,0 +1,173 @@
+"""Owns FILE.part, in which a download lies until it is whole: its lock, its contents, its checksum.
+
+Any thread; blocks. The lock is on the file itself, so it ends with the process that holds it, and nothing is left to
+clean up.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from llamad.base.model_file import MAGIC
+
+PART = ".part"
+ETAG = ".etag"
+READ_BYTES = 1 << 20
+_MODE = 0o644
+
+
+class PartFile:
+    """Open and locked. Errors are OSError."""
+
+    def __init__(self, fd: int, target: Path) -> None:
+        self._fd = fd
+        self._target = target
+        self._oid = ""
+        self._hash: hashlib._Hash | None = None
+        self._head = os.pread(fd, len(MAGIC), 0)
+        self.size = os.fstat(fd).st_size
+
+    @classmethod
+    def open(cls, target: Path, is_final: bool, wait: Callable[[int], None]) -> PartFile | None:
+        """The part of `target`. While another process has it, `wait` is called with how much is there. None: `target`
+        is there by now, and it `is_final`, since its name is its checksum."""
+        path = part_path(target)
+        while True:
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, _MODE)
+            try:
+                while not _try_lock(fd):
+                    wait(os.fstat(fd).st_size)
+                is_current = _is_at(fd, path)
+                part = cls(fd, target)
+            except BaseException:
+                os.close(fd)
+                raise
+            if is_current and is_final and target.exists():
+                part.restart()
+                part.close()
+                return None
+            if is_current:
+                return part
+            os.close(fd)  # it has become the file, or was removed: the lock is on something else by now
+
+    @property
+    def etag(self) -> str:
+        """Of the file that this is a part of; empty: not known."""
+        return read_etag(part_path(self._target)) if self.size else ""
+
+    def has_magic(self) -> bool:
+        """Whether it may become a model, as far as it is there."""
+        return MAGIC.startswith(self._head[: len(MAGIC)])
+
+    def expect(self, oid: str, size: int | None) -> None:
+        """From now on the contents are hashed; what is there is read for that."""
+        if oid == self._oid:
+            return
+        self._oid = oid
+        self._begin_hash(size)
+        if self._hash is not None:
+            at = 0
+            while data := os.pread(self._fd, READ_BYTES, at):
+                self._hash.update(data)
+                at += len(data)
+
+    def _begin_hash(self, size: int | None) -> None:
+        self._hash = None
+        if len(self._oid) == 64:
+            self._hash = hashlib.sha256()
+        elif self._oid and size is not None:
+            # As git names a file.
+            self._hash = hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
+
+    def restart(self, etag: str = "", size: int | None = None) -> None:
+        """Drop what is there; what follows is of the file with this ETag."""
+        os.ftruncate(self._fd, 0)
+        self.size = 0
+        self._head = b""
+        self._begin_hash(size)
+        write_etag(part_path(self._target), etag)
+
+    def append(self, data: bytes) -> None:
+        if len(self._head) < len(MAGIC):
+            self._head += data[: len(MAGIC)]
+        view = memoryview(data)
+        while view:
+            n = os.pwrite(self._fd, view, self.size)
+            self.size += n
+            view = view[n:]
+        if self._hash is not None:
+            self._hash.update(data)
+
+    def is_right(self) -> bool:
+        """Whether the contents are those that are expected; True if that is not known."""
+        return self._hash is None or self._hash.hexdigest() == self._oid
+
+    def finish(self, etag: str = "") -> None:
+        """It is whole: put it in its place."""
+        os.fsync(self._fd)
+        os.replace(part_path(self._target), self._target)
+        write_etag(part_path(self._target), "")
+        write_etag(self._target, etag)
+
+    def close(self) -> None:
+        """An empty part is not left behind."""
+        try:
+            if not self.size and _is_at(self._fd, part_path(self._target)):
+                part_path(self._target).unlink()
+                write_etag(part_path(self._target), "")
+        finally:
+            os.close(self._fd)
+
+
+def part_path(target: Path) -> Path:
+    return target.with_name(target.name + PART)
+
+
+def is_busy(part: Path) -> bool:
+    """Whether another process downloads into it."""
+    try:
+        fd = os.open(part, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        return not _try_lock(fd)
+    finally:
+        os.close(fd)
+
+
+def read_etag(path: Path) -> str:
+    """The ETag that was kept for a file; empty: none. llama-server reads and writes the same."""
+    try:
+        return path.with_name(path.name + ETAG).read_text(encoding="latin-1").partition("\n")[0].strip()
+    except OSError:
+        return ""
+
+
+def write_etag(path: Path, etag: str) -> None:
+    beside = path.with_name(path.name + ETAG)
+    if etag:
+        beside.write_text(etag, encoding="latin-1")
+    else:
+        beside.unlink(missing_ok=True)
+
+
+def _try_lock(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _is_at(fd: int, path: Path) -> bool:
+    """Whether the path still names the open file."""
+    try:
+        there = os.stat(path, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    opened = os.fstat(fd)
+    return (there.st_dev, there.st_ino) == (opened.st_dev, opened.st_ino)

@@ -1,0 +1,103 @@
+"""The real program with a model by name: it listens while it downloads, says how far it is, and serves."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from support.hub.cache import Cache, gguf, wait_for
+from support.hub.server import COMMIT, Fault, HubServer
+from support.live_daemon import Live, model_path
+from support.models.tiny_model import N_EMBD
+from support.models.tiny_projectors import write_projector
+
+NAME = "org/SmolLM2-135M-Instruct-GGUF"
+
+
+def test_a_model_by_name_is_downloaded_and_served(hub: HubServer, cache: Cache) -> None:
+    model = Path(model_path()).read_bytes()
+    hub.repos[NAME] = {"README.md": b"", "SmolLM2-135M-Instruct.Q4_1.gguf": model}
+    hold = threading.Event()
+    hub.faults["/blobs/"] = [Fault(cut=len(model) // 2, hold=hold)]
+    with Live("-hf", f"{NAME}:q4_1", "-c", "512", ready=False, env=dict(cache.environ)) as server:
+        wait_for(lambda: server.client.get("/health").json.get("progress", {}).get("percent", 0) >= 49)
+        health = server.client.get("/health")
+        assert (health.status, health.json["status"]) == (503, "loading model")
+        progress = health.json["progress"]
+        assert (progress["stage"], progress["n_bytes_total"]) == ("download", len(model))
+        assert server.client.post("/completion", {"prompt": "x"}).status == 503
+        assert [one["id"] for one in server.client.get("/v1/models").json["data"]] == [f"{NAME}:q4_1"]
+        hold.set()
+        server.wait_ready()
+        answer = server.client.post("/completion", {"prompt": "The capital of France is", "n_predict": 4})
+        assert answer.json["content"]
+        assert answer.json["model"] == f"{NAME}:q4_1"
+        path = cache.root / "models--org--SmolLM2-135M-Instruct-GGUF" / "snapshots" / COMMIT
+        props = server.client.get("/props").json
+        assert props["model_path"] == str(path / "SmolLM2-135M-Instruct.Q4_1.gguf")
+        assert any("downloading SmolLM2-135M-Instruct.Q4_1.gguf: " in line for line in server.lines)
+    checked = subprocess.run(
+        [sys.executable, "-m", "llamad", "check", "-hf", NAME, "-c", "512"],
+        env={**os.environ, **cache.environ, "HF_ENDPOINT": "http://127.0.0.1:1"},
+        capture_output=True,
+        text=True,
+    )
+    assert checked.returncode == 0
+    assert f"completions and chats, as {NAME}\n" in checked.stdout
+
+
+def test_the_projector_of_a_repository_is_used(
+    hub: HubServer, cache: Cache, tiny: str, tmp_path: Path
+) -> None:
+    write_projector(tmp_path / "eyes.gguf", "janus_pro", N_EMBD)
+    hub.repos[NAME] = {
+        "tiny-F32.gguf": Path(tiny).read_bytes(),
+        "mmproj-tiny-F32.gguf": (tmp_path / "eyes.gguf").read_bytes(),
+    }
+    with Live("-hf", NAME, "-c", "512", env=dict(cache.environ)) as server:
+        assert server.client.get("/props").json["modalities"]["vision"]
+        assert server.client.get("/models").json["models"][0]["capabilities"] == ["completion", "multimodal"]
+
+
+def test_a_model_that_cannot_be_had_ends_the_program(hub: HubServer, cache: Cache) -> None:
+    hub.always["/api/"] = Fault(status=403)
+    with Live("-hf", NAME, "--hf-token", "hf_secret", ready=False, env=dict(cache.environ)) as server:
+        assert server.wait_exit() == 1
+    assert any("accept the model's licence" in line for line in server.lines)
+    assert not any("hf_secret" in line for line in server.lines)
+
+
+def test_a_signal_ends_a_download_at_once_and_keeps_what_is_there(
+    hub: HubServer, cache: Cache, tmp_path: Path
+) -> None:
+    hold = threading.Event()
+    hub.repos[NAME] = {"tiny-Q4_K_M.gguf": gguf()}
+    hub.faults["/blobs/"] = [Fault(cut=1000, hold=hold)]
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(str(tmp_path / "notify"))
+        systemd.settimeout(30)
+        environ = {**cache.environ, "NOTIFY_SOCKET": str(tmp_path / "notify")}
+        with Live("-hf", NAME, ready=False, env=environ) as server:
+            told = systemd.recv(4096).decode().split("\n")
+            wait_for(lambda: any(part.stat().st_size for part in cache.parts()))
+            server.signal(signal.SIGINT)
+            assert server.wait_exit() == 0  # though nothing more comes
+    hold.set()
+    assert told[0] == "STATUS=downloading the model"
+    assert told[1].startswith("EXTEND_TIMEOUT_USEC=")
+    assert [part.stat().st_size for part in cache.parts()] == [1000]
+
+
+@pytest.mark.parametrize("data", [b"GGUF" + b"\xff" * 500])
+def test_a_file_that_is_no_model_is_reported_by_the_engine(hub: HubServer, cache: Cache, data: bytes) -> None:
+    hub.files["broken.gguf"] = data
+    address = f"{hub.url}files/broken.gguf"
+    with Live("-mu", address, "--exit-on-load-failure", ready=False, env=dict(cache.environ)) as server:
+        assert server.wait_exit() == 1
+    assert any(f"{cache.root}/broken.gguf" in line for line in server.lines)

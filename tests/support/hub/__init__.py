@@ -1,0 +1,1 @@
+"""A model hub for tests."""
