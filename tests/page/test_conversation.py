@@ -113,7 +113,12 @@ def test_settings_shape_the_answer(page):
            format.value = 'schema';
            format.dispatchEvent(new Event('change', {bubbles: true}));"""
     )
-    schema = {"type": "object", "required": ["ok"], "properties": {"ok": {"const": 42}}, "additionalProperties": False}
+    schema = {
+        "type": "object",
+        "required": ["ok"],
+        "properties": {"ok": {"const": 42}},
+        "additionalProperties": False,
+    }
     browser.fill(".settings label:nth-of-type(3) textarea", json.dumps(schema))
     browser.press("Escape")
     assert browser.texts(".chip") == ["JSON schema"]

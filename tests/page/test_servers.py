@@ -8,6 +8,7 @@ import pytest
 from support.fake_daemon import Faked
 from support.live_daemon import Live
 from support.media_files import image, sound
+from support.models.tiny_adapters import write_lora
 from support.models.tiny_kv_models import N_EMBD, write_model
 from support.models.tiny_projectors import write_projector
 
@@ -16,6 +17,9 @@ from llamad.models.host import State
 from llamad.protocol.control_messages import Progress
 
 TEMPLATE = "{% for m in messages %}{{ m.content }}{% endfor %}{{ tools }}{# <think></think><tool_call> #}"
+EXPORT = (
+    "return import(new URL('js/data/library.js', document.baseURI)).then((library) => library.exportText())"
+)
 TOOLS = [{"name": "f", "parameters": {"type": "object"}}]
 CALL = '<think>Let me see.</think><tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>'
 
@@ -48,7 +52,9 @@ def test_a_model_that_failed_is_said_to_have_failed(open_page):
         server.host.state, server.host.error = State.FAILED, "the file is broken"
         page = open_page(server.client)
         page.expected += ("500 (Internal Server Error)", "503 (Service Unavailable)")
-        page.browser.wait_for("document.querySelector('.banner.bad').textContent.includes('the file is broken')")
+        page.browser.wait_for(
+            "document.querySelector('.banner.bad').textContent.includes('the file is broken')"
+        )
 
 
 def test_a_key_is_asked_for_and_used(open_page):
@@ -88,7 +94,9 @@ def test_thoughts_and_calls_are_folded_and_results_are_given(open_page, scripted
     browser.press("Escape")
     page.send("Call it")
     assert browser.texts(".message.assistant summary") == ["Thoughts", "Calls f"]
-    assert browser.run("return [...document.querySelectorAll('.message details')].every((fold) => !fold.open)")
+    assert browser.run(
+        "return [...document.querySelectorAll('.message details')].every((fold) => !fold.open)"
+    )
     browser.click(".message.assistant summary")
     browser.wait_for("document.querySelector('.thought').textContent === 'Let me see.'")
     assert json.loads(browser.text(".message.assistant pre")) == {"a": 1}
@@ -126,6 +134,46 @@ def test_below_a_prefix(open_page):
 
 
 @pytest.fixture(scope="module")
+def coder(tiny, tmp_path_factory):
+    """A model that infills, and an adapter to choose."""
+    adapter = write_lora(tmp_path_factory.mktemp("coder") / "style.gguf", tiny, 1)
+    flags = ["-np", "1", "-c", "1024", "--alias", "base", "--lora", f"style={adapter}"]
+    for at, name in enumerate(("pre", "suf", "mid")):
+        flags += ["--override-kv", f"tokenizer.ggml.fim_{name}_token_id=int:{3 + at}"]
+    with Live(*flags, model=tiny) as server:
+        yield server
+
+
+def test_infill_and_accept(open_page, coder):
+    page = open_page(coder.client, path="infill", sampling={"temperature": 0})
+    browser = page.browser
+    browser.fill("main textarea", "def a():")
+    browser.fill("main input[type=number]", "6")
+    browser.press("Control", "Enter")
+    browser.wait_for("document.querySelector('.stats').textContent.includes('tokens/s')")
+    written = browser.text(".between")
+    assert written.strip()
+    browser.click(".row .button:nth-child(2)")
+    assert browser.run("return document.querySelector('main textarea').value") == "def a():" + written
+
+
+def test_a_model_is_chosen_from_several(open_page, coder):
+    page = open_page(coder.client, sampling={"n_predict": 2})
+    browser = page.browser
+    assert browser.texts(".model-picker option") == ["base", "base:style"]
+    browser.run(
+        """const picker = document.querySelector('.model-picker select');
+           picker.value = 'base:style';
+           picker.dispatchEvent(new Event('change'));"""
+    )
+    page.send("Hello")
+    told = json.loads(browser.run(EXPORT))
+    assert [node.get("model") for node in told["conversations"][0]["nodes"].values()] == [None, "base:style"]
+    browser.reload()
+    browser.wait_for("document.querySelector('.model-picker select')?.value === 'base:style'")
+
+
+@pytest.fixture(scope="module")
 def seeing(tmp_path_factory):
     folder = tmp_path_factory.mktemp("seeing")
     model = write_model(folder / "model.gguf", "qwen2vl", np.float32)
@@ -156,7 +204,9 @@ def test_images_by_button_drop_and_paste(open_page, seeing, tmp_path):
     browser.find(".attachment:nth-child(1)")
     browser.run(PASTE, ".chat", "drop", "two.png", "image/png", base64.b64encode(image(2)).decode())
     browser.find(".attachment:nth-child(2)")
-    browser.run(PASTE, "#composer", "paste", "three.jpg", "image/jpeg", base64.b64encode(image(3, "JPEG")).decode())
+    browser.run(
+        PASTE, "#composer", "paste", "three.jpg", "image/jpeg", base64.b64encode(image(3, "JPEG")).decode()
+    )
     browser.find(".attachment:nth-child(3)")
     browser.click(page.button("Remove two.png"))
     assert browser.run("return [...document.querySelectorAll('.attachment img')].map((i) => i.alt)") == [
@@ -168,11 +218,7 @@ def test_images_by_button_drop_and_paste(open_page, seeing, tmp_path):
     page.send("What is it?")
     assert browser.find_all(".error") == []
     assert len(browser.find_all(".message.user img")) == 2
-    told = json.loads(
-        browser.run(
-            "return import(new URL('js/data/library.js', document.baseURI)).then((library) => library.exportText())"
-        )
-    )
+    told = json.loads(browser.run(EXPORT))
     assert [len(node.get("media", [])) for node in told["conversations"][0]["nodes"].values()] == [2, 0]
 
 

@@ -15,7 +15,9 @@ def test_a_completion_token_by_token_and_another_way_on(page):
     browser.fill("main textarea", "Once upon a time")
     browser.fill("main input[type=number]", "8")
     browser.press("Control", "Enter")
-    browser.wait_for("document.querySelectorAll('.token').length === 8 && !document.querySelector('.primary.busy')")
+    browser.wait_for(
+        "document.querySelectorAll('.token').length === 8 && !document.querySelector('.primary.busy')"
+    )
     before = tokens(browser)
     browser.run("document.querySelectorAll('.token')[0].focus()")
     browser.press("ArrowRight")
@@ -27,14 +29,16 @@ def test_a_completion_token_by_token_and_another_way_on(page):
     browser.press("ArrowDown")
     other = browser.run("return document.activeElement.querySelector('code').textContent").replace("␣", " ")
     browser.press("Enter")
-    browser.wait_for("document.querySelectorAll('.token').length === 11 && !document.querySelector('.primary.busy')")
+    browser.wait_for(
+        "document.querySelectorAll('.token').length === 11 && !document.querySelector('.primary.busy')"
+    )
     after = tokens(browser)
     assert after[:2] == before[:2]
     assert (after[2], after[2] != before[2]) == (other, True)
     browser.click(".output .button")
-    assert browser.run("return document.querySelector('main textarea').value") == "Once upon a time" + "".join(
-        after
-    ).replace("⏎", "")
+    assert browser.run(
+        "return document.querySelector('main textarea').value"
+    ) == "Once upon a time" + "".join(after).replace("⏎", "")
 
 
 def test_a_completion_can_be_stopped(page):
@@ -60,7 +64,9 @@ def test_live(page, client):
     browser = page.browser
     page.go("live")
     browser.find(".slots tbody tr:nth-child(4)")
-    events = client.events("/completion", {"prompt": "x", "n_predict": 400, "stream": True, "ignore_eos": True})
+    events = client.events(
+        "/completion", {"prompt": "x", "n_predict": 400, "stream": True, "ignore_eos": True}
+    )
     next(events)
     browser.wait_for("[...document.querySelectorAll('.state')].some((e) => e.textContent === 'writing')")
     browser.wait_for("document.querySelectorAll('.chart-number')[2].textContent === '1 of 4'")

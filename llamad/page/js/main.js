@@ -77,4 +77,3 @@ const page = new Page();
 await check();
 await page.show();
 document.documentElement.dataset.ready = "";
-

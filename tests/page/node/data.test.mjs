@@ -65,16 +65,25 @@ test("a stranger's file is refused, or cleaned", () => {
     { m1: { id: "m1", parent: null, role: "user", media: [{ data: "data:image/svg+xml;base64,AA==" }] } },
   ];
   for (const nodes of refused) assert.throws(() => imported(file(nodes)), /The file/);
-  const [cleaned] = imported(file({ m1: { id: "m1", parent: null, role: "user", content: 7, extra: "x", timings: { a: "b" } } }));
+  const [cleaned] = imported(
+    file({ m1: { id: "m1", parent: null, role: "user", content: 7, extra: "x", timings: { a: "b" } } }),
+  );
   assert.deepEqual(cleaned.nodes.m1, { id: "m1", parent: null, role: "user", content: "", timings: {} });
 });
 
 test("a request", () => {
   const { conversation, question, second } = sample();
-  question.media = [{ name: "dot.png", data: PIXEL }, { name: "a.mp3", data: "data:audio/mpeg;base64,QUJD" }];
+  question.media = [
+    { name: "dot.png", data: PIXEL },
+    { name: "a.mp3", data: "data:audio/mpeg;base64,QUJD" },
+  ];
   second.calls = [{ id: "c1", name: "f", arguments: '{"a":1}' }];
   const result = tree.addNode(conversation, second.id, { role: "tool", callId: "c1", content: "7" });
-  const body = chatBody(conversation, tree.pathTo(conversation, result.id), { model: "m", sampling: { top_k: 5 }, thinking: "off" });
+  const body = chatBody(conversation, tree.pathTo(conversation, result.id), {
+    model: "m",
+    sampling: { top_k: 5 },
+    thinking: "off",
+  });
   assert.deepEqual(body.messages, [
     { role: "system", content: "Be brief." },
     {
@@ -104,7 +113,10 @@ test("a schema and tools", () => {
   conversation.tools = '[{"name": "f"}, {"type": "function", "function": {"name": "g"}}]';
   const body = chatBody(conversation, [], { sampling: {} });
   assert.deepEqual(body.response_format.json_schema.schema, { type: "object" });
-  assert.deepEqual(body.tools.map((tool) => tool.function.name), ["f", "g"]);
+  assert.deepEqual(
+    body.tools.map((tool) => tool.function.name),
+    ["f", "g"],
+  );
   conversation.schema = "{";
   assert.throws(() => chatBody(conversation, [], { sampling: {} }), SettingsError);
   assert.throws(() => toolsOf("{}"), SettingsError);
@@ -141,8 +153,16 @@ test("a stream, in pieces of every length", () => {
 });
 
 test("tokens", () => {
-  const item = (id, bytes, logprob, top = []) => ({ id, token: new TextDecoder().decode(new Uint8Array(bytes)), bytes, logprob, top_logprobs: top });
-  const first = tokenOf(item(1, [0xc3], Math.log(0.5), [item(1, [0xc3], Math.log(0.5)), item(9, [32, 97], Math.log(0.25))]));
+  const item = (id, bytes, logprob, top = []) => ({
+    id,
+    token: new TextDecoder().decode(new Uint8Array(bytes)),
+    bytes,
+    logprob,
+    top_logprobs: top,
+  });
+  const first = tokenOf(
+    item(1, [0xc3], Math.log(0.5), [item(1, [0xc3], Math.log(0.5)), item(9, [32, 97], Math.log(0.25))]),
+  );
   const second = tokenOf(item(2, [0xa9], 0));
   assert.equal(visible(first), "<C3>");
   assert.equal(textOf([first, second]), "é");
@@ -162,7 +182,8 @@ test("sampling: what can be sent", () => {
 test("metrics and rates", () => {
   const before = readMetrics("# HELP x\nllamacpp:tokens_predicted_total 10\n");
   const now = readMetrics(
-    'llamacpp:tokens_predicted_total 30\nllamacpp:prompt_tokens_total 25\nllamacpp:prompt_tokens_cached_total 75\nx{a="1"} 2\nx{a="2"} 3\n',
+    "llamacpp:tokens_predicted_total 30\nllamacpp:prompt_tokens_total 25\nllamacpp:prompt_tokens_cached_total 75\n" +
+      'x{a="1"} 2\nx{a="2"} 3\n',
   );
   assert.equal(now.get("x"), 5);
   const rates = ratesOf(before, now, 2);
@@ -181,5 +202,8 @@ test("words and numbers", () => {
   assert.ok(titleOf("x".repeat(500)).length <= 61);
   assert.equal(plainNumber(0.949999988079071), 0.95);
   const noon = new Date(2026, 4, 20, 12).getTime();
-  assert.deepEqual([0, 20, 100, 24 * 60].map((hours) => period(noon - hours * 3_600_000, noon)), ["Today", "Yesterday", "Last 7 days", "March 2026"]);
+  assert.deepEqual(
+    [0, 20, 100, 24 * 60].map((hours) => period(noon - hours * 3_600_000, noon)),
+    ["Today", "Yesterday", "Last 7 days", "March 2026"],
+  );
 });

@@ -12,7 +12,8 @@ function short(nodes) {
       if (node.type === "text") return node.value;
       if (node.type === "break") return "⏎";
       if (node.type === "code") return `code(${node.value})`;
-      if (node.type === "link") return `${node.isImage ? "image" : "link"}(${short(node.children)} → ${node.address})`;
+      const name = node.isImage ? "image" : node.type;
+      if (node.type === "link") return `${name}(${short(node.children)} → ${node.address})`;
       return `${node.type}(${short(node.children)})`;
     })
     .join("");
@@ -35,12 +36,15 @@ const INLINE = [
   ["\\*a\\* \\q", "*a* \\q"],
   ["one\ntwo", "one⏎two"],
   ["[words](https://a.b/c_d_e)", "link(words → https://a.b/c_d_e)"],
-  ["[**bold** words](<https://a.b>  \"title\")", "link(strong(bold) words → https://a.b)"],
+  ['[**bold** words](<https://a.b>  "title")', "link(strong(bold) words → https://a.b)"],
   ["[wiki](https://a.b/x_(y))", "link(wiki → https://a.b/x_(y))"],
   ["[](https://a.b)", "link(https://a.b → https://a.b)"],
   ["![alt](https://a.b/i.png)", "image(alt → https://a.b/i.png)"],
   ["<https://a.b> <mailto:x@y.z>", "link(https://a.b → https://a.b) link(mailto:x@y.z → mailto:x@y.z)"],
-  ["see https://a.b/c. And (http://d.e).", "see link(https://a.b/c → https://a.b/c). And (link(http://d.e → http://d.e))."],
+  [
+    "see https://a.b/c. And (http://d.e).",
+    "see link(https://a.b/c → https://a.b/c). And (link(http://d.e → http://d.e)).",
+  ],
   ["xhttps://a.b", "xhttps://a.b"],
   ["[a] (b) [c]", "[a] (b) [c]"],
   ["a]b", "a]b"],
@@ -78,7 +82,8 @@ test("HTML is text", () => {
 });
 
 test("blocks", () => {
-  const text = "# Title\n\nWords\nmore\n\n- a\n- b\n\n1. x\n2. y\n\n> quoted\n\n---\n\n```py\ncode\n```\n\n|a|b|\n|-|-:|\n|1|2|\n";
+  const text =
+    "# Title\n\nWords\nmore\n\n- a\n- b\n\n1. x\n2. y\n\n> quoted\n\n---\n\n```py\ncode\n```\n\n|a|b|\n|-|-:|\n|1|2|\n";
   assert.deepEqual(kinds(text), ["heading", "paragraph", "list", "list", "quote", "rule", "code", "table"]);
 });
 
@@ -101,11 +106,17 @@ test("code", () => {
 test("lists", () => {
   const [list] = parseBlocks("3. a\n   - b\n   - c\n\n     more of c\n4. d\nlazy");
   assert.deepEqual([list.isOrdered, list.start, list.items.length], [true, 3, 2]);
-  assert.deepEqual(list.items[0].children.map((block) => block.type), ["paragraph", "list"]);
+  assert.deepEqual(
+    list.items[0].children.map((block) => block.type),
+    ["paragraph", "list"],
+  );
   assert.equal(list.items[0].children[1].items[1].children.length, 2);
   assert.equal(plainText(list.items[1].children[0].children), "d lazy");
   const [tasks] = parseBlocks("- [x] done\n- [ ] open\n- plain");
-  assert.deepEqual(tasks.items.map((item) => item.isDone), [true, false, null]);
+  assert.deepEqual(
+    tasks.items.map((item) => item.isDone),
+    [true, false, null],
+  );
 });
 
 test("code in a list", () => {
@@ -118,7 +129,10 @@ test("tables", () => {
   const [table] = parseBlocks("| a | b \\| c |\n|:-:|---|\n| 1 | 2 | 3 |\n| 4 |\n");
   assert.deepEqual(table.head.map(plainText), ["a", "b | c"]);
   assert.deepEqual(table.align, ["center", ""]);
-  assert.deepEqual(table.rows.map((row) => row.map(plainText)), [["1", "2"], ["4"]]);
+  assert.deepEqual(
+    table.rows.map((row) => row.map(plainText)),
+    [["1", "2"], ["4"]],
+  );
 });
 
 test("a paragraph is not a list or a table by accident", () => {

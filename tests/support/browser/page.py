@@ -22,7 +22,9 @@ IDLE = "!document.querySelector('.send.busy') && !document.querySelector('.messa
 class ChatPage:
     """A fresh page: `kept` are values that the browser has kept from an earlier visit."""
 
-    def __init__(self, browser: Browser, client: Client, *, path: str = "", prefix: str = "", **kept: Any) -> None:
+    def __init__(
+        self, browser: Browser, client: Client, *, path: str = "", prefix: str = "", **kept: Any
+    ) -> None:
         self.browser = browser
         self.address = f"http://{client.host}:{client.port}/{prefix}"
         self.expected: tuple[str, ...] = ("favicon",)  # what the console may say
@@ -31,7 +33,9 @@ class ChatPage:
         browser.open(self.address + "completion.js")  # a page of this origin that runs nothing
         browser.run(CLEAR)
         for name, value in kept.items():
-            browser.run("localStorage.setItem(arguments[0], arguments[1])", f"llamad.{name}", json.dumps(value))
+            browser.run(
+                "localStorage.setItem(arguments[0], arguments[1])", f"llamad.{name}", json.dumps(value)
+            )
         browser.log()
         self.go(path)
 

@@ -47,7 +47,9 @@ FLAGS = (
 def missing() -> str:
     """Why there is no browser here, or an empty text."""
     lacking = [name for name in ("chromium", "chromedriver") if shutil.which(name) is None]
-    return f"there is no {' and no '.join(lacking)} here (Debian: chromium, chromium-driver)" if lacking else ""
+    return (
+        f"there is no {' and no '.join(lacking)} here (Debian: chromium, chromium-driver)" if lacking else ""
+    )
 
 
 class DriverError(Exception):
@@ -71,7 +73,11 @@ class Browser:
             "args": [*FLAGS, f"--user-data-dir={self.folder / 'profile'}"],
             "prefs": {"download.default_directory": str(self.folder)},
         }
-        chrome = {"browserName": "chrome", "goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL"}}
+        chrome = {
+            "browserName": "chrome",
+            "goog:chromeOptions": options,
+            "goog:loggingPrefs": {"browser": "ALL"},
+        }
         self._path = ""
         made = self._ask("POST", "/session", {"capabilities": {"alwaysMatch": chrome}})
         self._path = f"/session/{made['sessionId']}"
@@ -158,7 +164,9 @@ class Browser:
         """Until a condition holds; returns what it returned."""
         t_end = time.monotonic() + WAIT_SECONDS
         while not (value := condition()):
-            assert time.monotonic() < t_end, f"{what}; the page: {self.text('main')[:500]!r}, log: {self.log()}"
+            assert time.monotonic() < t_end, (
+                f"{what}; the page: {self.text('main')[:500]!r}, log: {self.log()}"
+            )
             time.sleep(0.03)
         return value
 

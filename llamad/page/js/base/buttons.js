@@ -5,7 +5,11 @@ import { icon } from "./icons.js";
 
 /** A button that shows an icon only. */
 export function iconButton(name, label, onclick, attributes = {}) {
-  return h("button.icon-button", { type: "button", "aria-label": label, title: label, onclick, ...attributes }, icon(name));
+  return h(
+    "button.icon-button",
+    { type: "button", "aria-label": label, title: label, onclick, ...attributes },
+    icon(name),
+  );
 }
 
 /** A button with words; `style` is primary, quiet, danger or "". */

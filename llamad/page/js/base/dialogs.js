@@ -15,7 +15,12 @@ export function openDialog(title, build, { wide = false } = {}) {
     const dialog = h(
       wide ? "dialog.wide" : "dialog",
       { "aria-labelledby": id },
-      h("header", {}, h("h2", { id }, title), iconButton("close", "Close", () => close())),
+      h(
+        "header",
+        {},
+        h("h2", { id }, title),
+        iconButton("close", "Close", () => close()),
+      ),
     );
     dialog.append(build(close));
     dialog.addEventListener("click", (event) => {
@@ -62,7 +67,12 @@ export async function askText(title, label, value, action) {
       "form.dialog-body",
       { onsubmit: submit },
       h("label.field", { for: id }, h("span", {}, label), input),
-      h("div.dialog-actions", {}, button("Cancel", () => close()), button(action, null, { style: "primary", type: "submit" })),
+      h(
+        "div.dialog-actions",
+        {},
+        button("Cancel", () => close()),
+        button(action, null, { style: "primary", type: "submit" }),
+      ),
     );
   });
   return answer ?? null;

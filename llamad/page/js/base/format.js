@@ -18,15 +18,9 @@ export function percent(value) {
   return `${decimal(value * 100)} %`;
 }
 
-/** Bytes with a unit. */
-export function bytes(value) {
-  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
-  let at = 0;
-  while (value >= 1024 && at < units.length - 1) {
-    value /= 1024;
-    at += 1;
-  }
-  return `${decimal(value)} ${units[at]}`;
+/** How many tokens were generated, and how fast, by a response's `timings`. */
+export function speedOf(timings) {
+  return `${count(timings.predicted_n)} tokens · ${decimal(timings.predicted_per_second)} tokens/s`;
 }
 
 /** A default that a float of 32 bits has blurred: 0.949999988079071 is 0.95. */

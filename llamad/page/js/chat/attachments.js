@@ -46,7 +46,10 @@ export class Attachments {
 
   refusal(file) {
     if (!this.types.length) return "This model reads text only.";
-    const kinds = [this.types.includes("image/png") && "PNG, JPEG, GIF, WebP and BMP images", this.types.includes("audio/wav") && "WAV, MP3 and FLAC sound"];
+    const kinds = [
+      this.types.includes("image/png") && "PNG, JPEG, GIF, WebP and BMP images",
+      this.types.includes("audio/wav") && "WAV, MP3 and FLAC sound",
+    ];
     return `${file.name}: the model takes ${kinds.filter(Boolean).join(", and ")}.`;
   }
 

@@ -39,7 +39,8 @@ export class ChatView {
     this.element = h("div.chat", {}, this.scroller, dock);
     this.endDrops = acceptDrops(this.element, this.composer.attachments);
     this.onKey = (event) => {
-      if (event.key === "Escape" && !event.defaultPrevented && !document.querySelector("dialog[open]")) generationOf(conversation)?.stop();
+      if (event.key === "Escape" && !event.defaultPrevented && !document.querySelector("dialog[open]"))
+        generationOf(conversation)?.stop();
     };
     document.addEventListener("keydown", this.onKey);
     this.unwatch = [
@@ -107,7 +108,11 @@ export class ChatView {
   send({ text, media }) {
     const isFirst = Object.keys(this.conversation.nodes).length === 0;
     const last = tree.shownPath(this.conversation).at(-1);
-    const node = tree.addNode(this.conversation, last?.id ?? null, { role: "user", content: text, ...(media.length && { media }) });
+    const node = tree.addNode(this.conversation, last?.id ?? null, {
+      role: "user",
+      content: text,
+      ...(media.length && { media }),
+    });
     this.answer(node.id);
     this.composer.area.focus();
     if (isFirst) library.save(this.conversation).then(this.onFirstMessage);
@@ -151,7 +156,13 @@ export class ChatView {
       const view = this.views.get(generation.node.id);
       if (isDone) {
         view?.finish(tree.placeOf(this.conversation, generation.node.id));
-        announce(generation.node.error ? "The answer failed" : generation.node.isStopped ? "Stopped" : "The answer is complete");
+        announce(
+          generation.node.error
+            ? "The answer failed"
+            : generation.node.isStopped
+              ? "Stopped"
+              : "The answer is complete",
+        );
         this.draw();
       } else {
         view?.grow(generation);
@@ -163,7 +174,12 @@ export class ChatView {
   edit(node, text) {
     this.views.delete(node.id);
     const { media } = node;
-    const copy = { role: node.role, content: text, ...(media && { media }), ...(node.reasoning && { reasoning: node.reasoning }) };
+    const copy = {
+      role: node.role,
+      content: text,
+      ...(media && { media }),
+      ...(node.reasoning && { reasoning: node.reasoning }),
+    };
     const edited = tree.addNode(this.conversation, node.parent, copy);
     if (node.role === "user") this.answer(edited.id);
     else {

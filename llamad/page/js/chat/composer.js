@@ -28,7 +28,10 @@ export class Composer {
     this.listen();
     this.area.value = preferences.get("draft", "");
     this.setBusy(false);
-    this.unwatch = [props.watch((value) => this.setTypes(value)), this.attachments.problem.watch((text) => (this.problem.textContent = text))];
+    this.unwatch = [
+      props.watch((value) => this.setTypes(value)),
+      this.attachments.problem.watch((text) => (this.problem.textContent = text)),
+    ];
   }
 
   listen() {
@@ -89,7 +92,10 @@ export class Composer {
   /** What else shapes the answers: words that open the settings. */
   setChips(words, onclick) {
     this.chips.hidden = words.length === 0;
-    fill(this.chips, words.map((word) => h("button.chip", { type: "button", onclick }, word)));
+    fill(
+      this.chips,
+      words.map((word) => h("button.chip", { type: "button", onclick }, word)),
+    );
   }
 
   setTypes(value) {

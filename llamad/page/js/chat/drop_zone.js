@@ -5,7 +5,12 @@ import { icon } from "../base/icons.js";
 
 /** Give files that are dropped on an element to its attachments. Returns a function that ends it. */
 export function acceptDrops(element, attachments) {
-  const veil = h("div.drop-veil", { hidden: true, "aria-hidden": "true" }, icon("attach"), h("p", {}, "Drop to attach"));
+  const veil = h(
+    "div.drop-veil",
+    { hidden: true, "aria-hidden": "true" },
+    icon("attach"),
+    h("p", {}, "Drop to attach"),
+  );
   element.append(veil);
   let depth = 0; // dragenter and dragleave come for every child
   const hasFiles = (event) => event.dataTransfer?.types.includes("Files");

@@ -24,6 +24,11 @@ export function editForm(text, action, done) {
     "form.edit-form",
     { onsubmit: submit },
     area,
-    h("div.edit-actions", {}, button("Cancel", () => done(null)), button(action, null, { style: "primary", type: "submit" })),
+    h(
+      "div.edit-actions",
+      {},
+      button("Cancel", () => done(null)),
+      button(action, null, { style: "primary", type: "submit" }),
+    ),
   );
 }

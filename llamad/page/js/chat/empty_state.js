@@ -22,7 +22,13 @@ export function emptyState(start) {
     h(
       "ul.starts",
       {},
-      STARTS.map(([title, text]) => h("li", {}, h("button.start", { type: "button", onclick: () => start(text) }, h("b", {}, title), h("span", {}, text)))),
+      STARTS.map(([title, text]) =>
+        h(
+          "li",
+          {},
+          h("button.start", { type: "button", onclick: () => start(text) }, h("b", {}, title), h("span", {}, text)),
+        ),
+      ),
     ),
   );
 }

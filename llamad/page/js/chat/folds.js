@@ -35,13 +35,27 @@ export class ThoughtFold {
 
 /** A call: its name, and its arguments as JSON. */
 export function callFold(call) {
-  const code = h("code", {}, highlight(pretty(call.arguments), "json").map((run) => (run.kind ? h(`span.hl-${run.kind}`, {}, run.text) : run.text)));
-  return fold("tool", `Calls ${call.name || "a tool"}`, h("pre", { tabindex: "0", role: "group", "aria-label": "Arguments" }, code));
+  const code = h(
+    "code",
+    {},
+    highlight(pretty(call.arguments), "json").map((run) =>
+      run.kind ? h(`span.hl-${run.kind}`, {}, run.text) : run.text,
+    ),
+  );
+  return fold(
+    "tool",
+    `Calls ${call.name || "a tool"}`,
+    h("pre", { tabindex: "0", role: "group", "aria-label": "Arguments" }, code),
+  );
 }
 
 /** What a tool returned. */
 export function resultFold(node, name) {
-  return fold("check", `Result${name ? ` of ${name}` : ""}`, h("pre", { tabindex: "0", role: "group", "aria-label": "Result" }, node.content));
+  return fold(
+    "check",
+    `Result${name ? ` of ${name}` : ""}`,
+    h("pre", { tabindex: "0", role: "group", "aria-label": "Result" }, node.content),
+  );
 }
 
 /** A form for the results of calls; `answer(results)` gets a text for each. */
@@ -69,4 +83,3 @@ function pretty(text) {
     return text; // not complete yet
   }
 }
-

@@ -58,7 +58,12 @@ export class MessageView {
       this.live = null;
       this.thought = node.reasoning ? new ThoughtFold() : null;
       this.thought?.update(node.reasoning, false);
-      fill(this.body, this.thought?.element, h("div.markdown", {}, renderMarkdown(node.content)), (node.calls ?? []).map(callFold));
+      fill(
+        this.body,
+        this.thought?.element,
+        h("div.markdown", {}, renderMarkdown(node.content)),
+        (node.calls ?? []).map(callFold),
+      );
     }
     if (node.error) this.body.append(this.errorElement());
   }
@@ -85,7 +90,8 @@ export class MessageView {
     if (node.calls) fill(this.calls, node.calls.map(callFold));
     this.waiting.hidden = generation.phase === "writing" && Boolean(node.content || node.calls);
     const percent = Math.round(generation.progress * 100);
-    this.waiting.lastChild.textContent = generation.phase === "reading" && percent < 100 ? `Reading the prompt, ${percent} %` : "";
+    this.waiting.lastChild.textContent =
+      generation.phase === "reading" && percent < 100 ? `Reading the prompt, ${percent} %` : "";
   }
 
   /** The answer is complete: what is shown stays, so that nothing jumps. */
@@ -148,7 +154,8 @@ export class MessageView {
     if (isStopped) parts.push(finish === "length" ? "reached its limit" : "stopped");
     if (timings?.predicted_n) parts.push(`${count(timings.predicted_n)} tokens`);
     if (timings?.predicted_per_second) parts.push(`${decimal(timings.predicted_per_second)} tokens/s`);
-    if (timings?.prompt_n !== undefined) parts.push(`${count(timings.prompt_n + (timings.cache_n ?? 0))} in the prompt`);
+    if (timings?.prompt_n !== undefined)
+      parts.push(`${count(timings.prompt_n + (timings.cache_n ?? 0))} in the prompt`);
     if (timings?.cache_n) parts.push(`${count(timings.cache_n)} cached`);
     return parts.length > 0 && h("span.stats", {}, parts.join(" · "));
   }
@@ -166,4 +173,3 @@ export class MessageView {
     this.body.querySelector("textarea").focus();
   }
 }
-

@@ -4,7 +4,8 @@ export const FORMAT = "llamad-conversations";
 export const VERSION = 1;
 
 const ROLES = new Set(["user", "assistant", "tool"]);
-const MEDIA = /^data:(?:image\/(?:png|jpeg|gif|webp|bmp)|audio\/(?:wav|x-wav|wave|mpeg|mp3|flac|x-flac));base64,[A-Za-z0-9+/=]*$/;
+const MEDIA =
+  /^data:(?:image\/(?:png|jpeg|gif|webp|bmp)|audio\/(?:wav|x-wav|wave|mpeg|mp3|flac|x-flac));base64,[A-Za-z0-9+/=]*$/;
 
 /** A new conversation without messages. */
 export function newConversation({ system = "", now = Date.now() } = {}) {
@@ -71,7 +72,11 @@ function addChecked(conversation, node) {
   if (node.isStopped === true) copy.isStopped = true;
   if (Array.isArray(node.media)) copy.media = node.media.map(checkedMedia);
   if (Array.isArray(node.calls)) {
-    copy.calls = node.calls.map((call) => ({ id: text(call?.id), name: text(call?.name), arguments: text(call?.arguments) }));
+    copy.calls = node.calls.map((call) => ({
+      id: text(call?.id),
+      name: text(call?.name),
+      arguments: text(call?.arguments),
+    }));
   }
   if (node.timings && typeof node.timings === "object") {
     copy.timings = Object.fromEntries(Object.entries(node.timings).filter(([, number]) => Number.isFinite(number)));

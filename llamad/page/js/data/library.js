@@ -1,5 +1,5 @@
-// Owns the conversations of this browser: the list that is shown, saving, renaming, removing, files. Other tabs are told
-// of changes, and tell this one.
+// Owns the conversations of this browser: the list that is shown, saving, renaming, removing, files. Other tabs are
+// told of changes, and tell this one.
 
 import { Signal } from "../base/signal.js";
 import { titleOf } from "../base/format.js";
@@ -53,7 +53,10 @@ export function create() {
 /** Save soon: at most once a second while an answer is being written. */
 export function saveSoon(conversation) {
   if (pending.has(conversation.id)) return;
-  pending.set(conversation.id, setTimeout(() => save(conversation), SAVE_MS));
+  pending.set(
+    conversation.id,
+    setTimeout(() => save(conversation), SAVE_MS),
+  );
 }
 
 /** Save now. A conversation without messages is not kept. */

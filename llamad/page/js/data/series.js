@@ -44,5 +44,10 @@ export function linePath(values, max, width, height) {
   const top = max > 0 ? max : 1;
   const step = width / (LENGTH - 1);
   const start = width - (values.length - 1) * step;
-  return values.map((value, at) => `${at ? "L" : "M"}${(start + at * step).toFixed(1)} ${(height - (value / top) * height).toFixed(1)}`).join("");
+  return values
+    .map(
+      (value, at) =>
+        `${at ? "L" : "M"}${(start + at * step).toFixed(1)} ${(height - (value / top) * height).toFixed(1)}`,
+    )
+    .join("");
 }

@@ -6,7 +6,13 @@ const decoder = new TextDecoder();
 export function tokenOf(item) {
   const { id, token, bytes, logprob } = item;
   const others = item.top_logprobs ?? [];
-  return { id, text: token, bytes: bytes ?? [], p: Math.exp(logprob), others: others.map((one) => tokenOf({ ...one, top_logprobs: [] })) };
+  return {
+    id,
+    text: token,
+    bytes: bytes ?? [],
+    p: Math.exp(logprob),
+    others: others.map((one) => tokenOf({ ...one, top_logprobs: [] })),
+  };
 }
 
 /** The text of tokens together: a character may be spread over several. */

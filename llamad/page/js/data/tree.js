@@ -26,7 +26,7 @@ export function shownPath(conversation) {
   const path = [];
   const seen = new Set();
   const byParent = groupByParent(conversation);
-  for (let parent = null; ; ) {
+  for (let parent = null; ;) {
     const children = byParent.get(parent);
     if (!children) return path;
     const chosen = conversation.nodes[conversation.chosen[parent ?? ""]];

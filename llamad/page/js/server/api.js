@@ -38,7 +38,10 @@ export function setKey(key, isKept) {
 /** A response of the server that is no error. Throws ApiError; asks for a key where one is missing. */
 async function send(path, { body, signal, quiet = false } = {}) {
   const key = currentKey();
-  const headers = { ...(key && { Authorization: `Bearer ${key}` }), ...(body && { "Content-Type": "application/json" }) };
+  const headers = {
+    ...(key && { Authorization: `Bearer ${key}` }),
+    ...(body && { "Content-Type": "application/json" }),
+  };
   let response;
   try {
     response = await fetch(new URL(path, BASE), {

@@ -52,9 +52,9 @@ export function stateOf(answer) {
 async function readModels() {
   try {
     const { data } = await getJson("v1/models", { quiet: true });
-    models.set(data);
     const kept = preferences.get("model");
-    chosenModel.set(data.some((one) => one.id === kept) ? kept : data[0]?.id ?? "");
+    chosenModel.set(data.some((one) => one.id === kept) ? kept : (data[0]?.id ?? ""));
+    models.set(data);
   } catch (error) {
     if (!(error instanceof ApiError)) throw error;
   }

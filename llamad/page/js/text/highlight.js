@@ -51,7 +51,11 @@ function kindOfWord(word, text, end, family) {
 function diffLines(text) {
   const runs = [];
   for (const line of text.split(/(?<=\n)/)) {
-    add(runs, line.startsWith("+") ? "added" : line.startsWith("-") ? "removed" : line.startsWith("@") ? "comment" : "", line);
+    add(
+      runs,
+      line.startsWith("+") ? "added" : line.startsWith("-") ? "removed" : line.startsWith("@") ? "comment" : "",
+      line,
+    );
   }
   return runs;
 }

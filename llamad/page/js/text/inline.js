@@ -222,7 +222,8 @@ function withoutSentence(address) {
 }
 
 /**
- * Pair delimiters: a closer takes the last opener of its mark, so each is looked at once. The result has {type: "open" | "close", tag} in place of delimiters.
+ * Pair delimiters: a closer takes the last opener of its mark, so each is looked at once. The result has
+ * {type: "open" | "close", tag} in place of delimiters.
  */
 function resolveEmphasis(pieces) {
   const openers = { "*": [], _: [], "~": [] };

@@ -1,9 +1,9 @@
 // Owns what the highlighter knows of languages: families of comments and strings, and keywords. Data only.
 
 const C_LIKE =
-  "abstract as async await auto bool boolean break byte case catch char class const constexpr continue default delete " +
-  "do double else enum export extends extern false final finally float fn for from func function go goto if impl " +
-  "implements import in inline instanceof int interface let long match mod module mut namespace new nil null nullptr " +
+  "abstract as async await auto bool boolean break byte case catch char class const constexpr continue default " +
+  "delete do double else enum export extends extern false final finally float fn for from func function go goto if " +
+  "impl implements import in inline instanceof int interface let long match mod module mut namespace new nil null nullptr " +
   "of operator override package private protected pub public return self short signed sizeof static struct super " +
   "switch template this throw throws trait true try type typedef typename typeof undefined union unsafe unsigned use " +
   "using var virtual void volatile where while yield";
@@ -47,15 +47,25 @@ const FAMILIES = {
   sql: { comments: [...DASHES, SLASHES[1]], strings: STRINGS, keywords: words(SQL), ignoresCase: true },
   ruby: { comments: HASHES, strings: STRINGS, keywords: words(RUBY) },
   lua: { comments: DASHES, strings: STRINGS, keywords: words(LUA) },
-  css: { comments: [SLASHES[1]], strings: STRINGS, keywords: words("important media supports keyframes import from to") },
-  markup: { comments: [/<!--[^]*?(?:-->|$)/y], strings: STRINGS, keywords: new Set(), tags: /<\/?[A-Za-z][\w:.-]*|\/?>/y },
+  css: {
+    comments: [SLASHES[1]],
+    strings: STRINGS,
+    keywords: words("important media supports keyframes import from to"),
+  },
+  markup: {
+    comments: [/<!--[^]*?(?:-->|$)/y],
+    strings: STRINGS,
+    keywords: new Set(),
+    tags: /<\/?[A-Za-z][\w:.-]*|\/?>/y,
+  },
   data: { comments: HASHES, strings: STRINGS, keywords: words("true false null yes no on off") },
   diff: { comments: [], strings: [], keywords: new Set(), lines: true },
 };
 
 const NAMES = {
-  c: "c h cc cpp c++ cxx hpp cs csharp c# java js javascript mjs jsx ts typescript tsx go golang rust rs swift kotlin kt " +
-    "scala php dart zig groovy objc glsl cuda proto",
+  c:
+    "c h cc cpp c++ cxx hpp cs csharp c# java js javascript mjs jsx ts typescript tsx go golang rust rs swift kotlin " +
+    "kt scala php dart zig groovy objc glsl cuda proto",
   python: "python py python3 pyi cython pyx",
   shell: "sh bash zsh shell console fish dockerfile makefile make",
   sql: "sql sqlite postgres postgresql mysql",

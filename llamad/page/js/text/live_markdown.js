@@ -69,7 +69,7 @@ export class LiveMarkdown {
   }
 }
 
-/** All blocks but the last are settled, unless the last has only a part of its first line, which may become anything. */
+/** All blocks but the last are settled, unless that has only a part of its first line, which may become anything. */
 function countSettled(tail, blocks) {
   if (blocks.length < 2) return 0;
   const begins = offsetOfLine(tail, blocks.at(-1).line);

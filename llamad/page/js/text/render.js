@@ -29,12 +29,19 @@ const BLOCKS = {
 
 function renderCode(block) {
   const code = h("code", {}, block.isClosed ? runs(block) : block.text);
-  const bar = h("div.code-bar", {}, h("span", {}, block.language || "text"), copyButton(() => code.textContent, "Copy code"));
+  const bar = h(
+    "div.code-bar",
+    {},
+    h("span", {}, block.language || "text"),
+    copyButton(() => code.textContent, "Copy code"),
+  );
   return h("div.code", {}, bar, h("pre", { tabindex: "0", role: "group", "aria-label": "Code" }, code));
 }
 
 function runs(block) {
-  return highlight(block.text, block.language).map((run) => (run.kind ? h(`span.hl-${run.kind}`, {}, run.text) : run.text));
+  return highlight(block.text, block.language).map((run) =>
+    run.kind ? h(`span.hl-${run.kind}`, {}, run.text) : run.text,
+  );
 }
 
 function renderList(list) {
@@ -43,7 +50,12 @@ function renderList(list) {
       block.type === "paragraph" && !list.isLoose ? renderInline(block.children) : [renderBlock(block)],
     );
     if (item.isDone === null) return h("li", {}, children);
-    const box = h("input", { type: "checkbox", checked: item.isDone, disabled: true, "aria-label": item.isDone ? "Done" : "To do" });
+    const box = h("input", {
+      type: "checkbox",
+      checked: item.isDone,
+      disabled: true,
+      "aria-label": item.isDone ? "Done" : "To do",
+    });
     return h("li.task", {}, box, " ", children);
   });
   return list.isOrdered ? h("ol", list.start === 1 ? {} : { start: String(list.start) }, items) : h("ul", {}, items);
@@ -51,11 +63,24 @@ function renderList(list) {
 
 function renderTable(table) {
   const row = (tag, cells) =>
-    h("tr", {}, cells.map((cell, at) => h(table.align[at] ? `${tag}.align-${table.align[at]}` : tag, {}, renderInline(cell))));
+    h(
+      "tr",
+      {},
+      cells.map((cell, at) => h(table.align[at] ? `${tag}.align-${table.align[at]}` : tag, {}, renderInline(cell))),
+    );
   return h(
     "div.table",
     { tabindex: "0", role: "group", "aria-label": "Table" },
-    h("table", {}, h("thead", {}, row("th", table.head)), h("tbody", {}, table.rows.map((cells) => row("td", cells)))),
+    h(
+      "table",
+      {},
+      h("thead", {}, row("th", table.head)),
+      h(
+        "tbody",
+        {},
+        table.rows.map((cells) => row("td", cells)),
+      ),
+    ),
   );
 }
 
@@ -70,7 +95,12 @@ function renderInline(nodes) {
 }
 
 function renderLink(node) {
-  const attributes = { href: node.address, rel: "noopener noreferrer", target: "_blank", referrerpolicy: "no-referrer" };
+  const attributes = {
+    href: node.address,
+    rel: "noopener noreferrer",
+    target: "_blank",
+    referrerpolicy: "no-referrer",
+  };
   const words = renderInline(node.children);
   return node.isImage ? h("a.image-link", attributes, "Image: ", words) : h("a", attributes, words);
 }

@@ -37,6 +37,9 @@ export class Chart {
     this.line.setAttribute("d", path);
     const first = WIDTH - (series.values.length - 1) * (WIDTH / 119);
     this.area.setAttribute("d", path && `${path}L${WIDTH} ${HEIGHT}L${first.toFixed(1)} ${HEIGHT}Z`);
-    this.picture.setAttribute("aria-label", `${this.title}, last two minutes: now ${format(series.last)}, at most ${format(series.max)}`);
+    this.picture.setAttribute(
+      "aria-label",
+      `${this.title}, last two minutes: now ${format(series.last)}, at most ${format(series.max)}`,
+    );
   }
 }

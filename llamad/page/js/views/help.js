@@ -19,6 +19,18 @@ const KEYS = [
 /** Show them. */
 export function openHelp() {
   return openDialog("Keyboard", () =>
-    h("div.dialog-body", {}, h("table.keys", {}, h("tbody", {}, KEYS.map(([key, does]) => h("tr", {}, h("th", { scope: "row" }, h("kbd", {}, key)), h("td", {}, does)))))),
+    h(
+      "div.dialog-body",
+      {},
+      h(
+        "table.keys",
+        {},
+        h(
+          "tbody",
+          {},
+          KEYS.map(([key, does]) => h("tr", {}, h("th", { scope: "row" }, h("kbd", {}, key)), h("td", {}, does))),
+        ),
+      ),
+    ),
   );
 }

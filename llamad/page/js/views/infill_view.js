@@ -3,7 +3,7 @@
 import { announce } from "../base/announce.js";
 import { button, iconButton } from "../base/buttons.js";
 import { h } from "../base/dom.js";
-import { count, decimal } from "../base/format.js";
+import { speedOf } from "../base/format.js";
 import { growWithText } from "../base/text_area.js";
 import { preferences } from "../data/preferences.js";
 import { validSampling } from "../data/sampling.js";
@@ -14,7 +14,7 @@ export class InfillView {
     this.text = "";
     this.run = new StreamRun(() => this.drawState());
     this.prefix = codeArea("infillPrefix", "def greet(name):\n    ");
-    this.suffix = codeArea("infillSuffix", "\n\nprint(greet(\"Ada\"))\n");
+    this.suffix = codeArea("infillSuffix", '\n\nprint(greet("Ada"))\n');
     this.between = h("pre.between.mono", { tabindex: "0", role: "group", "aria-label": "Text between" });
     this.length = h("input", { type: "number", min: "1", max: "4096", step: "1", value: "96" });
     this.files = h("div.extra-files");
@@ -33,7 +33,12 @@ export class InfillView {
   content() {
     return [
       h("h2", {}, "Infill"),
-      h("p.muted", {}, "The model writes what stands between two texts, as an editor's completion does. It needs a model that was trained for it."),
+      h(
+        "p.muted",
+        {},
+        "The model writes what stands between two texts, as an editor's completion does. It must be one that was " +
+          "trained for it.",
+      ),
       h("label.field", {}, h("span", {}, "Before"), this.prefix),
       h("div.field", {}, h("span", {}, "Between"), this.between),
       h("label.field", {}, h("span", {}, "After"), this.suffix),
@@ -41,7 +46,12 @@ export class InfillView {
         "details.fold",
         {},
         h("summary", {}, h("span", {}, "Other files")),
-        h("div.fold-body", {}, this.files, button("Add a file", () => this.addFile(), { icon: "add" })),
+        h(
+          "div.fold-body",
+          {},
+          this.files,
+          button("Add a file", () => this.addFile(), { icon: "add" }),
+        ),
       ),
       h("div.row", {}, this.start, this.accept, h("label.inline-field", {}, h("span", {}, "Tokens"), this.length)),
       this.problem,
@@ -52,7 +62,13 @@ export class InfillView {
   addFile() {
     const name = h("input", { type: "text", placeholder: "greetings.py", "aria-label": "File name" });
     const text = h("textarea.mono", { rows: "3", placeholder: "Its text", "aria-label": "File text" });
-    const row = h("div.extra-file", {}, name, text, iconButton("trash", "Remove file", () => row.remove()));
+    const row = h(
+      "div.extra-file",
+      {},
+      name,
+      text,
+      iconButton("trash", "Remove file", () => row.remove()),
+    );
     this.files.append(row);
     name.focus();
   }
@@ -82,7 +98,7 @@ export class InfillView {
 
   add(event) {
     this.text += event.content ?? "";
-    if (event.timings) this.stats.textContent = `${count(event.timings.predicted_n)} tokens · ${decimal(event.timings.predicted_per_second)} tokens/s`;
+    if (event.timings) this.stats.textContent = speedOf(event.timings);
     this.drawState();
   }
 

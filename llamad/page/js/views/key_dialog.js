@@ -9,7 +9,14 @@ export async function askKey(isWrong) {
   const answer = await openDialog("API key", (close) => {
     const id = uniqueId("key");
     const note = uniqueId("note");
-    const input = h("input", { id, type: "password", autocomplete: "off", spellcheck: "false", autofocus: true, "aria-describedby": note });
+    const input = h("input", {
+      id,
+      type: "password",
+      autocomplete: "off",
+      spellcheck: "false",
+      autofocus: true,
+      "aria-describedby": note,
+    });
     const keeps = h("input", { type: "checkbox" });
     const submit = (event) => {
       event.preventDefault();
@@ -18,10 +25,21 @@ export async function askKey(isWrong) {
     return h(
       "form.dialog-body",
       { onsubmit: submit },
-      h("p", { id: note }, isWrong ? "The server did not accept this key. Enter another one." : "This server asks for a key. Whoever runs it has set one with --api-key."),
+      h(
+        "p",
+        { id: note },
+        isWrong
+          ? "The server did not accept this key. Enter another one."
+          : "This server asks for a key. Whoever runs it has set one with --api-key.",
+      ),
       h("label.field", { for: id }, h("span", {}, "Key"), input),
       h("label.check", {}, keeps, h("span", {}, "Keep it in this browser, not only in this tab")),
-      h("div.dialog-actions", {}, button("Cancel", () => close()), button("Use key", null, { style: "primary", type: "submit" })),
+      h(
+        "div.dialog-actions",
+        {},
+        button("Cancel", () => close()),
+        button("Use key", null, { style: "primary", type: "submit" }),
+      ),
     );
   });
   return answer ?? null;

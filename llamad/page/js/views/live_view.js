@@ -13,7 +13,9 @@ const EVERY_MS = 1000;
 
 export class LiveView {
   constructor() {
-    this.series = Object.fromEntries(["generated", "prompt", "busy", "waiting", "cache", "reused"].map((name) => [name, new Series()]));
+    this.series = Object.fromEntries(
+      ["generated", "prompt", "busy", "waiting", "cache", "reused"].map((name) => [name, new Series()]),
+    );
     const { generated, prompt, busy, waiting, cache, reused } = this.series;
     const slots = () => props.value?.total_slots ?? 1;
     this.charts = [
@@ -21,13 +23,31 @@ export class LiveView {
       new Chart("Prompts", prompt, (value) => `${decimal(value)} tokens/s`),
       new Chart("Busy slots", busy, (value) => `${count(value)} of ${slots()}`, slots),
       new Chart("Queue", waiting, (value) => `${count(value)} waiting`),
-      new Chart("KV cache", cache, (value) => `${percent(value)} in use`, () => 1),
-      new Chart("Prefix cache", reused, (value) => `${percent(value)} of prompts`, () => 1),
+      new Chart(
+        "KV cache",
+        cache,
+        (value) => `${percent(value)} in use`,
+        () => 1,
+      ),
+      new Chart(
+        "Prefix cache",
+        reused,
+        (value) => `${percent(value)} of prompts`,
+        () => 1,
+      ),
     ];
-    this.tiles = h("div.tiles", {}, this.charts.map((chart) => chart.element));
+    this.tiles = h(
+      "div.tiles",
+      {},
+      this.charts.map((chart) => chart.element),
+    );
     this.slots = h("div");
     this.notes = h("div.notes", { role: "status" });
-    this.element = h("div.tool-view", {}, h("div.column.wide", {}, h("h2", {}, "Live"), this.notes, this.tiles, this.slots));
+    this.element = h(
+      "div.tool-view",
+      {},
+      h("div.column.wide", {}, h("h2", {}, "Live"), this.notes, this.tiles, this.slots),
+    );
     this.before = null;
     this.hasAsked = false; // for a key
     this.tick();
@@ -91,7 +111,10 @@ export class LiveView {
     const text = notes.join("\n");
     if (text === this.shownNotes) return; // a screen reader need not hear it every second
     this.shownNotes = text;
-    fill(this.notes, notes.map((note) => h("p.note", {}, note)));
+    fill(
+      this.notes,
+      notes.map((note) => h("p.note", {}, note)),
+    );
   }
 
   leave() {

@@ -5,7 +5,10 @@ import { chooseModel, chosenModel, models } from "../server/server.js";
 
 /** The last part of a path: a model without an alias goes by its file. */
 export function shortName(id) {
-  return id.split("/").at(-1).replace(/\.gguf$/i, "");
+  return id
+    .split("/")
+    .at(-1)
+    .replace(/\.gguf$/i, "");
 }
 
 const STATES = { loading: "loading", unloaded: "not loaded", failed: "failed", sleeping: "asleep" };
@@ -21,7 +24,11 @@ export function modelPicker() {
     }
     const options = all.map((model) => {
       const state = STATES[model.status?.value];
-      return h("option", { value: model.id, selected: model.id === chosenModel.value }, shortName(model.id) + (state ? ` (${state})` : ""));
+      return h(
+        "option",
+        { value: model.id, selected: model.id === chosenModel.value },
+        shortName(model.id) + (state ? ` (${state})` : ""),
+      );
     });
     const select = h("select", { "aria-label": "Model", onchange: () => chooseModel(select.value) }, options);
     fill(element, select);

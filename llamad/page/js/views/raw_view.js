@@ -3,7 +3,7 @@
 import { announce } from "../base/announce.js";
 import { button } from "../base/buttons.js";
 import { fill, h, uniqueId } from "../base/dom.js";
-import { count, decimal } from "../base/format.js";
+import { speedOf } from "../base/format.js";
 import { growWithText } from "../base/text_area.js";
 import { preferences } from "../data/preferences.js";
 import { validSampling } from "../data/sampling.js";
@@ -17,10 +17,21 @@ export class RawView {
   constructor({ openSettings }) {
     this.tokens = [];
     this.run = new StreamRun(() => this.drawState());
-    this.area = h("textarea.mono", { rows: "6", value: preferences.get("rawPrompt", ""), placeholder: "Once upon a time", id: uniqueId("prompt") });
+    this.area = h("textarea.mono", {
+      rows: "6",
+      value: preferences.get("rawPrompt", ""),
+      placeholder: "Once upon a time",
+      id: uniqueId("prompt"),
+    });
     this.fit = growWithText(this.area);
     this.area.addEventListener("input", () => preferences.set("rawPrompt", this.area.value));
-    this.length = h("input", { type: "number", min: "1", max: "4096", step: "1", value: String(preferences.get("rawLength", 64)) });
+    this.length = h("input", {
+      type: "number",
+      min: "1",
+      max: "4096",
+      step: "1",
+      value: String(preferences.get("rawLength", 64)),
+    });
     this.length.addEventListener("change", () => preferences.set("rawLength", this.lengthValue()));
     this.strip = new TokenStrip((at, other) => this.pick(at, other));
     this.problem = h("p.problem", { role: "alert" });
@@ -35,11 +46,28 @@ export class RawView {
         "div.column",
         {},
         h("h2", {}, "Completion"),
-        h("p.muted", {}, "The model continues this text as it is, without a chat template. Choose a token to see what else it might have been, and go on from there."),
+        h(
+          "p.muted",
+          {},
+          "The model continues this text as it is, without a chat template. Choose a token to see what else it " +
+            "might have been, and go on from there.",
+        ),
         h("label.field", { for: this.area.id }, h("span", {}, "Text"), this.area),
-        h("div.row", {}, this.start, h("label.inline-field", {}, h("span", {}, "Tokens"), this.length), button("Settings", () => openSettings(null), { icon: "settings" })),
+        h(
+          "div.row",
+          {},
+          this.start,
+          h("label.inline-field", {}, h("span", {}, "Tokens"), this.length),
+          button("Settings", () => openSettings(null), { icon: "settings" }),
+        ),
         this.problem,
-        h("section.output", { "aria-label": "Continuation" }, this.strip.element, this.stats, h("div.row", {}, this.accept, this.clear)),
+        h(
+          "section.output",
+          { "aria-label": "Continuation" },
+          this.strip.element,
+          this.stats,
+          h("div.row", {}, this.accept, this.clear),
+        ),
       ),
     );
     this.element.addEventListener("keydown", (event) => this.onKey(event));
@@ -80,7 +108,7 @@ export class RawView {
       this.tokens.push(token);
       this.strip.add(token);
     }
-    if (event.timings) this.stats.textContent = `${count(event.timings.predicted_n)} tokens · ${decimal(event.timings.predicted_per_second)} tokens/s`;
+    if (event.timings) this.stats.textContent = speedOf(event.timings);
     this.drawState();
   }
 

@@ -22,13 +22,16 @@ const THINKING = [
   ["off", "Off"],
 ];
 const SCHEMA_EXAMPLE = '{"type": "object", "required": ["name"], "properties": {"name": {"type": "string"}}}';
-const TOOLS_EXAMPLE = '[{"name": "weather", "description": "The weather of a city", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}]';
+const TOOLS_EXAMPLE =
+  '[{"name": "weather", "description": "The weather of a city", ' +
+  '"parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}]';
 
 /** Show the settings; resolves when they are closed. `conversation` may be null. */
 export function openSettings(conversation) {
   return openDialog(
     "Settings",
-    () => h("div.dialog-body.settings", {}, conversation && conversationPart(conversation), samplingPart(), serverPart()),
+    () =>
+      h("div.dialog-body.settings", {}, conversation && conversationPart(conversation), samplingPart(), serverPart()),
     { wide: true },
   );
 }
@@ -39,8 +42,19 @@ function section(title, ...content) {
 
 function conversationPart(conversation) {
   const keep = () => library.save(conversation);
-  const system = area("System prompt", conversation.system, "Who the model is and how it answers", (text) => (conversation.system = text));
-  const schema = area("JSON schema", conversation.schema, SCHEMA_EXAMPLE, (text) => (conversation.schema = text), isJson);
+  const system = area(
+    "System prompt",
+    conversation.system,
+    "Who the model is and how it answers",
+    (text) => (conversation.system = text),
+  );
+  const schema = area(
+    "JSON schema",
+    conversation.schema,
+    SCHEMA_EXAMPLE,
+    (text) => (conversation.schema = text),
+    isJson,
+  );
   schema.hidden = conversation.format !== "schema";
   const format = choice("Answers are", FORMATS, conversation.format, (value) => {
     conversation.format = value;
@@ -60,16 +74,28 @@ function samplingPart() {
   const host = h("div");
   const draw = () => fill(host, samplingFields());
   draw();
-  const thinking = choice("Thinking", THINKING, preferences.get("thinking", "auto"), (value) => preferences.set("thinking", value));
+  const thinking = choice("Thinking", THINKING, preferences.get("thinking", "auto"), (value) =>
+    preferences.set("thinking", value),
+  );
   const reset = button("Use the server's values", () => {
     preferences.set("sampling", {});
     draw();
   });
-  return section("Generation", h("p.muted", {}, "Empty fields take the server's value, which they show."), thinking, host, h("div", {}, reset));
+  return section(
+    "Generation",
+    h("p.muted", {}, "Empty fields take the server's value, which they show."),
+    thinking,
+    host,
+    h("div", {}, reset),
+  );
 }
 
 function serverPart() {
-  const line = h("p.muted", {}, [props.value?.model_alias, props.value?.model_ftype, props.value?.build_info].filter(Boolean).join(" · "));
+  const line = h(
+    "p.muted",
+    {},
+    [props.value?.model_alias, props.value?.model_ftype, props.value?.build_info].filter(Boolean).join(" · "),
+  );
   const state = h("p", {}, currentKey() ? "A key is in use." : "No key is in use.");
   const change = button("Enter a key", async () => {
     const given = await askKey(false);
@@ -98,7 +124,11 @@ function area(label, value, placeholder, onchange, problemOf = () => "") {
 }
 
 function choice(label, options, value, onchange) {
-  const select = h("select", { onchange: () => onchange(select.value) }, options.map(([name, words]) => h("option", { value: name, selected: name === value }, words)));
+  const select = h(
+    "select",
+    { onchange: () => onchange(select.value) },
+    options.map(([name, words]) => h("option", { value: name, selected: name === value }, words)),
+  );
   return h("label.field", {}, h("span", {}, label), select);
 }
 

@@ -9,10 +9,19 @@ export class Shell {
   constructor(sidebar, tools, banner) {
     this.sidebar = sidebar;
     this.main = h("main", { id: "main", tabindex: "-1" });
-    this.menu = iconButton("menu", "Conversations", () => this.toggle(), { "aria-expanded": "false", "aria-controls": "sidebar" });
+    this.menu = iconButton("menu", "Conversations", () => this.toggle(), {
+      "aria-expanded": "false",
+      "aria-controls": "sidebar",
+    });
     this.menu.classList.add("menu-button");
     this.veil = h("div.veil", { onclick: () => this.closeSidebar() });
-    this.content = h("div.content", {}, h("header.topbar", {}, h("h1.visually-hidden", {}, "llamad"), this.menu, tools), banner, this.main);
+    this.content = h(
+      "div.content",
+      {},
+      h("header.topbar", {}, h("h1.visually-hidden", {}, "llamad"), this.menu, tools),
+      banner,
+      this.main,
+    );
     this.element = h("div.app", {}, sidebar, this.veil, this.content);
     this.skip = h("a.skip-link", { href: "#main", onclick: (event) => this.skipTo(event) }, "Skip to the content");
     isNarrow.addEventListener("change", () => this.setOpen(false));

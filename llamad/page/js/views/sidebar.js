@@ -22,7 +22,12 @@ export class Sidebar {
     this.path = "";
     this.listElement = h("div.conversations");
     this.tools = h("ul.tools");
-    this.picker = h("input", { type: "file", accept: "application/json,.json", hidden: true, "aria-label": "Conversations to import" });
+    this.picker = h("input", {
+      type: "file",
+      accept: "application/json,.json",
+      hidden: true,
+      "aria-label": "Conversations to import",
+    });
     this.picker.addEventListener("change", () => this.importFile());
     this.element = h(
       "nav.sidebar",
@@ -53,12 +58,25 @@ export class Sidebar {
     const current = (path) => (path === this.path ? "page" : null);
     fill(
       this.tools,
-      TOOLS.map((tool) => h("li", {}, h("a", { href: `#/${tool.path}`, "aria-current": current(tool.path) }, icon(tool.icon), tool.label))),
+      TOOLS.map((tool) =>
+        h(
+          "li",
+          {},
+          h("a", { href: `#/${tool.path}`, "aria-current": current(tool.path) }, icon(tool.icon), tool.label),
+        ),
+      ),
     );
     const groups = groupByPeriod(library.list.value);
     fill(
       this.listElement,
-      [...groups].map(([title, entries]) => [h("h2", {}, title), h("ul", {}, entries.map((entry) => this.entryElement(entry)))]),
+      [...groups].map(([title, entries]) => [
+        h("h2", {}, title),
+        h(
+          "ul",
+          {},
+          entries.map((entry) => this.entryElement(entry)),
+        ),
+      ]),
     );
   }
 
@@ -89,7 +107,10 @@ export class Sidebar {
       if (title) await library.rename(entry.id, title);
     } else if (choice === "export") {
       saveFile("conversation.json", await library.exportText(entry.id));
-    } else if (choice === "delete" && (await confirmed("Delete conversation", `“${entry.title}” is removed for good.`, "Delete"))) {
+    } else if (
+      choice === "delete" &&
+      (await confirmed("Delete conversation", `“${entry.title}” is removed for good.`, "Delete"))
+    ) {
       await library.remove(entry.id);
       announce("Deleted");
       if (this.path === `chat/${entry.id}`) this.go("chat");
@@ -112,7 +133,16 @@ export class Sidebar {
       words = error.message;
     }
     await openDialog("Import", (close) =>
-      h("div.dialog-body", {}, h("p", {}, words), h("div.dialog-actions", {}, button("Close", () => close(), { style: "primary" }))),
+      h(
+        "div.dialog-body",
+        {},
+        h("p", {}, words),
+        h(
+          "div.dialog-actions",
+          {},
+          button("Close", () => close(), { style: "primary" }),
+        ),
+      ),
     );
   }
 }

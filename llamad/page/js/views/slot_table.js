@@ -13,7 +13,15 @@ export function slotTable(slots) {
       "table.slots",
       {},
       h("caption", {}, "Slots"),
-      h("thead", {}, h("tr", {}, heads.map((head) => h("th", { scope: "col" }, head)))),
+      h(
+        "thead",
+        {},
+        h(
+          "tr",
+          {},
+          heads.map((head) => h("th", { scope: "col" }, head)),
+        ),
+      ),
       h("tbody", {}, slots.map(slotRow)),
     ),
   );

@@ -34,7 +34,12 @@ export class TokenStrip {
     // No <button>: it would break lines inside words.
     const element = h(
       spec,
-      { role: "button", tabindex: isFirst ? "0" : "-1", "aria-haspopup": "dialog", title: `${visible(token)} · ${percent(token.p)}` },
+      {
+        role: "button",
+        tabindex: isFirst ? "0" : "-1",
+        "aria-haspopup": "dialog",
+        title: `${visible(token)} · ${percent(token.p)}`,
+      },
       shown,
     );
     this.menu.before(element);
