@@ -97,6 +97,9 @@ class Instance:
             return AdapterRefused(wanted.id, str(error))
         except MemoryError:
             return AdapterRefused(wanted.id, f"there is not enough memory for {wanted.path}")
+        except Exception as error:  # the front waits for an answer
+            log.exception("opening an adapter failed")
+            return AdapterRefused(wanted.id, f"{wanted.path}: {type(error).__name__}: {error}")
         return AdapterOpened(wanted.id, info)
 
     def close_adapter(self, number: int) -> None:
