@@ -29,6 +29,7 @@ def test_the_socket_listens_and_health_says_503_while_loading():
             assert answer.json == {
                 "status": "loading model",
                 "error": {"code": 503, "message": "Loading model", "type": "unavailable_error"},
+                "progress": {"stage": "load"},
             }
         for method, path in (("POST", "/completion"), ("POST", "/tokenize"), ("GET", "/props")):
             answer = server.client.request(method, path, {"prompt": "x"} if method == "POST" else None)
