@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from llamad.base.model_file import MAGIC
 from llamad.models.hub.client import Answer, Client, broken_off, shown
 from llamad.models.hub.errors import Cancelled, HubError
 from llamad.models.hub.part_file import PartFile, read_etag
@@ -88,13 +89,14 @@ class Downloader:
                 raise _disk_full(wanted, needed) from None
             raise HubError(f"{wanted.target}: {error.strerror}; {OTHER_FOLDER}") from None
         finally:
-            self._display.close()
+            self._display.clear()
 
     def pause(self, error: HubError, n_vain: int) -> None:
         """Before another try, where one may help; else raises the error."""
         if not error.is_outage:
             raise error
         pause = max(error.retry_seconds, self._pause_seconds * 2**n_vain)
+        self._display.clear()
         log.warning("%s; trying again in %.3g s", error, pause)
         self._wait(pause)
 
@@ -119,6 +121,7 @@ class Downloader:
                         f"{shown(wanted.url)}: what arrives is not what its checksum says; the file there, or the"
                         " way to it, is broken"
                     )
+                self._display.clear()
                 log.warning("%s: what was there of it is wrong; downloading it anew", wanted.name)
                 is_last_chance = True
             except HubError as error:
@@ -146,6 +149,7 @@ class Downloader:
             part.restart(size=wanted.size)
             return False
         part.finish("" if wanted.oid else etag)
+        self._display.clear()
         log.info("downloaded %s (%s)", wanted.name, size_text(part.size))
         return True
 
@@ -174,46 +178,58 @@ class Downloader:
         if answer.status not in (200, 206):
             raise refused(answer.status, self._client, wanted.url, wanted.repo)
         answer.check_plain()
-        total = self._place(wanted, part, answer)
+        total = _total(wanted, part, answer)
+        data = self._begin(wanted, part, answer, total)
         if not wanted.oid and answer.linked_hash:
             part.expect(answer.linked_hash, total)
         _check_room(wanted, total, part.size)
         if total is not None:
             self._meter.set_file_total(total)
-        self._show(part.size)
-        while data := answer.read():
+        while data:
             part.append(data)
-            if not part.has_magic():
-                part.restart()
-                raise HubError(f"{shown(answer.url)} is no GGUF file; check the address")
             if total is not None and part.size > total:
                 part.restart(size=wanted.size)
                 raise HubError(f"{shown(answer.url)} sends more than it said ({total} bytes)")
             self._show(part.size)
             if self._stop.is_set():
                 raise Cancelled
+            data = answer.read()
         if (total is not None and part.size < total) or not part.size:
             raise broken_off(answer.url, None)
         return True
 
-    def _place(self, wanted: Wanted, part: PartFile, answer: Answer) -> int | None:
-        """Where the body belongs in the file: behind what is there, or at its start. Returns the file's size."""
-        length = answer.number("Content-Length")
-        total = length
+    def _begin(self, wanted: Wanted, part: PartFile, answer: Answer, total: int | None) -> bytes:
+        """The first bytes to append. What is there is dropped if it is not continued, but not for the page that a
+        network shows before it lets anyone through."""
+        data = answer.read()
         if answer.status == 206:
-            match = _RANGE.fullmatch(answer.header("Content-Range"))
-            if match is None or int(match[1]) != part.size:
-                part.restart(size=wanted.size)
-                raise HubError(f"{shown(answer.url)} sends another range than was asked for", is_outage=True)
-            total = int(match[2]) if match[2] != "*" else (None if length is None else part.size + length)
-        else:
-            part.restart("" if wanted.oid else answer.etag, wanted.size if wanted.size is not None else total)
-        if wanted.size is not None and total is not None and total != wanted.size:
-            raise HubError(
-                f"{shown(answer.url)} has {total} bytes where the hub lists {wanted.size}; try again later, or tell"
-                " whoever runs it"
-            )
-        return total if total is not None else wanted.size
+            return data
+        while 0 < len(data) < len(MAGIC) and (more := answer.read()):
+            data += more
+        if not data:
+            raise broken_off(answer.url, None)
+        if not data.startswith(MAGIC):
+            raise HubError(f"{shown(answer.url)} is no GGUF file; check the address")
+        part.restart("" if wanted.oid else answer.etag, wanted.size if wanted.size is not None else total)
+        return data
+
+
+def _total(wanted: Wanted, part: PartFile, answer: Answer) -> int | None:
+    """The size of the file that a body is of, or a part of; None: not known. Raises HubError for another one."""
+    length = answer.number("Content-Length")
+    total = length
+    if answer.status == 206:
+        match = _RANGE.fullmatch(answer.header("Content-Range"))
+        if match is None or int(match[1]) != part.size:
+            part.restart(size=wanted.size)
+            raise HubError(f"{shown(answer.url)} sends another range than was asked for", is_outage=True)
+        total = int(match[2]) if match[2] != "*" else (None if length is None else part.size + length)
+    if wanted.size is not None and total is not None and total != wanted.size:
+        raise HubError(
+            f"{shown(answer.url)} has {total} bytes where the hub lists {wanted.size}; try again later, or tell"
+            " whoever runs it"
+        )
+    return total if total is not None else wanted.size
 
 
 def _is_same(answer: Answer, target: Path) -> bool:

@@ -12,8 +12,6 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from llamad.base.model_file import MAGIC
-
 PART = ".part"
 ETAG = ".etag"
 READ_BYTES = 1 << 20
@@ -28,7 +26,6 @@ class PartFile:
         self._target = target
         self._oid = ""
         self._hash: hashlib._Hash | None = None
-        self._head = os.pread(fd, len(MAGIC), 0)
         self.size = os.fstat(fd).st_size
 
     @classmethod
@@ -59,10 +56,6 @@ class PartFile:
         """Of the file that this is a part of; empty: not known."""
         return read_etag(part_path(self._target)) if self.size else ""
 
-    def has_magic(self) -> bool:
-        """Whether it may become a model, as far as it is there."""
-        return MAGIC.startswith(self._head[: len(MAGIC)])
-
     def expect(self, oid: str, size: int | None) -> None:
         """From now on the contents are hashed; what is there is read for that."""
         if oid == self._oid:
@@ -87,13 +80,10 @@ class PartFile:
         """Drop what is there; what follows is of the file with this ETag."""
         os.ftruncate(self._fd, 0)
         self.size = 0
-        self._head = b""
         self._begin_hash(size)
         write_etag(part_path(self._target), etag)
 
     def append(self, data: bytes) -> None:
-        if len(self._head) < len(MAGIC):
-            self._head += data[: len(MAGIC)]
         view = memoryview(data)
         while view:
             n = os.pwrite(self._fd, view, self.size)

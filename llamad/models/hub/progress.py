@@ -101,8 +101,10 @@ class Display:
             self._t_next = now + LOG_SECONDS
             log.info("%s", text)
 
-    def close(self) -> None:
+    def clear(self) -> None:
+        """Make room for a line of the log, or for what follows."""
         if self._is_terminal and self._t_next:
+            self._t_next = 0.0
             print("\r\033[K", end="", file=sys.stderr, flush=True)
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import pty
+import re
 import subprocess
 import sys
 import threading
@@ -74,6 +77,26 @@ def test_pull_list_and_rm(hub: HubServer, cache: Cache) -> None:
     assert (snapshot / "mmproj-F16.gguf").exists()
     assert llamad(cache, "rm", f"{NAME}:Q4_K_M").returncode == 0
     assert [path for path in cache.root.rglob("*") if path.is_file()] == []
+
+
+def test_on_a_terminal_one_line_is_rewritten(cache: Cache) -> None:
+    ours, theirs = pty.openpty()
+    done = subprocess.Popen(
+        [sys.executable, "-m", "llamad", "pull", f"{NAME}:Q8_0", "--no-mmproj"],
+        env={**os.environ, **cache.environ},
+        stdout=subprocess.DEVNULL,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    shown = b""
+    with contextlib.suppress(OSError):  # as the other end is closed
+        while data := os.read(ours, 4096):
+            shown += data
+    os.close(ours)
+    assert done.wait() == 0
+    lines = shown.decode().split("\r\033[K")
+    assert re.fullmatch(r"downloading tiny-Q8_0\.gguf: \d+ %, .* of 4\.88 KiB.*\r", lines[1])
+    assert lines[-1] == "downloaded tiny-Q8_0.gguf (4.88 KiB)\r\n"
 
 
 @pytest.mark.parametrize(

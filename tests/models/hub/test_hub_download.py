@@ -15,6 +15,7 @@ from support.hub.cache import Cache, gguf, wait_for
 from support.hub.server import Fault, HubServer
 
 from llamad.flags.parse import parse
+from llamad.models.hub import client
 from llamad.models.hub.errors import Cancelled, HubError
 from llamad.models.hub.fetch import Fetch
 
@@ -110,6 +111,16 @@ def test_a_host_that_lies(hub: HubServer, cache: Cache, fault: Fault, words: str
         cache.fetch("-hf", NAME)
 
 
+@pytest.mark.parametrize("headers", [{}, {"Content-Length": ""}])
+def test_a_page_to_sign_in_at_costs_nothing_that_is_there(
+    hub: HubServer, cache: Cache, headers: dict[str, str]
+) -> None:
+    hub.faults["/blobs/"] = [Fault(cut=1000), Fault(ranges=False, data=b"<html>", headers=headers)]
+    with pytest.raises(HubError, match=r"is no GGUF file|has 6 bytes where"):
+        cache.fetch("-hf", NAME)
+    assert [part.stat().st_size for part in cache.parts()] == [1000]
+
+
 def test_a_range_that_was_not_asked_for_is_not_used(hub: HubServer, cache: Cache) -> None:
     hub.faults["/blobs/"] = [Fault(cut=1000), Fault(headers={"Content-Range": "bytes 900-2999/3000"}), None]
     assert fetched(cache) == MODEL
@@ -126,6 +137,18 @@ def test_a_host_that_is_busy_is_asked_again(hub: HubServer, cache: Cache, status
     hub.faults["/blobs/"] = [Fault(status=status, headers={"Retry-After": "0"}), Fault(status=status), None]
     hub.faults["/api/"] = [Fault(status=status), None, Fault(status=status)]
     assert fetched(cache) == MODEL
+
+
+def test_a_host_that_falls_silent_is_asked_again(
+    hub: HubServer, cache: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "SILENCE_SECONDS", 0.05)
+    hold = threading.Event()
+    hub.faults["/blobs/"] = [Fault(cut=1000, hold=hold)]
+    hub.faults["/api/"] = [Fault(cut=0, hold=hold)]
+    assert fetched(cache) == MODEL
+    hold.set()
+    assert ranges(hub)[-1] == "bytes=1000-"
 
 
 def test_a_host_that_says_no_is_not(hub: HubServer, cache: Cache) -> None:

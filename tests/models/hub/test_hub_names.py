@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from llamad.models.hub import names
 
@@ -75,6 +79,13 @@ def test_the_projector_of_a_model(paths: list[str], model: str, chosen: str | No
 )  # fmt: skip
 def test_a_name_that_leads_elsewhere_is_none(path: str) -> None:
     assert not names.is_safe(path)
+
+
+@given(st.text(st.sampled_from("./\\\0a~é\n"), max_size=12))
+def test_whatever_is_safe_lies_below_the_folder(path: str) -> None:
+    if names.is_safe(path):
+        assert os.path.normpath(f"/folder/{path}") == f"/folder/{path}"
+        assert "\0" not in path
 
 
 @pytest.mark.parametrize("path", ["a.gguf", "Q4_K_M/a b-00001-of-00002.gguf", "..a/b..gguf", "модель.gguf"])

@@ -75,5 +75,5 @@ def test_a_log_gets_a_line_now_and_then(caplog: pytest.LogCaptureFixture) -> Non
         for n in range(100):
             meter.set_file(n)
             display.update()
-        display.close()
+        display.clear()
     assert [record.getMessage() for record in caplog.records] == ["downloading a.gguf: 0 %, 0 B of 200 B"]
