@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import pytest
@@ -16,8 +17,8 @@ from support.live_daemon import WAIT_SECONDS
 
 
 @contextmanager
-def llama_server(model: str, *flags: str) -> Iterator[Client]:
-    """Serving the model. Skips the test where it was not built."""
+def llama_server(model: str | None, *flags: str, env: Mapping[str, str] | None = None) -> Iterator[Client]:
+    """Serving the model, or with None what the flags name. Skips the test where it was not built."""
     commit = source.choose().commit
     made = [one for one in (cache.root() / "peer").glob("*") if cache.read_meta(one).get("commit") == commit]
     if not made:
@@ -25,8 +26,12 @@ def llama_server(model: str, *flags: str) -> Iterator[Client]:
     with socket.create_server(("127.0.0.1", 0)) as free:
         client = Client(*free.getsockname())
     program = str(made[0] / "bin" / "llama-server")
-    command = [program, "-m", model, "-t", "1", "--port", str(client.port), *flags]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+    named = [] if model is None else ["-m", model]
+    command = [program, *named, "-t", "1", "--port", str(client.port), *flags]
+    environ = {**os.environ, **(env or {})}
+    with subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environ
+    ) as process:
         try:
             _wait_ready(process, client)
             yield client

@@ -29,7 +29,7 @@ _STATUS = {
 def _model_json(service: Service, name: str) -> dict[str, Any]:
     entry: dict[str, Any] = {
         "id": name,
-        "aliases": service.settings.aliases,
+        "aliases": service.host.settings.aliases,
         "tags": service.settings.tags,
         "object": "model",
         "created": service.t_created,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -16,6 +17,7 @@ from support.hub.server import COMMIT, Fault, HubServer
 from support.live_daemon import Live, model_path
 from support.models.tiny_model import N_EMBD
 from support.models.tiny_projectors import write_projector
+from support.peer import llama_server
 
 NAME = "org/SmolLM2-135M-Instruct-GGUF"
 
@@ -35,6 +37,7 @@ def test_a_model_by_name_is_downloaded_and_served(hub: HubServer, cache: Cache) 
         assert [one["id"] for one in server.client.get("/v1/models").json["data"]] == [f"{NAME}:q4_1"]
         hold.set()
         server.wait_ready()
+        assert server.client.get("/v1/models").json["data"][0]["aliases"] == [f"{NAME}:q4_1"]
         answer = server.client.post("/completion", {"prompt": "The capital of France is", "n_predict": 4})
         assert answer.json["content"]
         assert answer.json["model"] == f"{NAME}:q4_1"
@@ -63,6 +66,18 @@ def test_the_projector_of_a_repository_is_used(
     with Live("-hf", NAME, "-c", "512", env=dict(cache.environ)) as server:
         assert server.client.get("/props").json["modalities"]["vision"]
         assert server.client.get("/models").json["models"][0]["capabilities"] == ["completion", "multimodal"]
+
+
+def test_llama_server_and_llamad_share_a_cache(hub: HubServer, cache: Cache, tiny: str) -> None:
+    hub.repos[NAME] = {"tiny-Q8_0.gguf": Path(tiny).read_bytes()}
+    ours = cache.fetch("-hf", NAME).model
+    with llama_server(None, "-hf", NAME, "--offline", "-c", "256", env=cache.environ) as theirs:
+        assert theirs.get("/props").json["model_path"] == ours
+        (listed,) = theirs.get("/v1/models").json["data"]
+        assert (listed["id"], listed["aliases"]) == (NAME, [NAME])
+    shutil.rmtree(cache.root)
+    with llama_server(None, "-hf", NAME, "-c", "256", env=cache.environ):
+        assert cache.fetch("-hf", NAME, "--offline").model == ours
 
 
 def test_a_model_that_cannot_be_had_ends_the_program(hub: HubServer, cache: Cache) -> None:

@@ -100,6 +100,9 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, *_: object) -> None:
         pass
 
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
     def do_GET(self) -> None:
         hub, path = self.hub, unquote(urlsplit(self.path).path)
         hub.asked.append(Asked(self.headers["Host"].partition(":")[0], self.path, dict(self.headers)))
@@ -185,6 +188,8 @@ class _Handler(BaseHTTPRequestHandler):
             if value:
                 self.send_header(name, value)
         self.end_headers()
+        if self.command == "HEAD":
+            return
         if fault.cut is None:
             self.wfile.write(body)
             return
