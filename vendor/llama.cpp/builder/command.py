@@ -114,7 +114,9 @@ def _install(extras: list[str]) -> None:
         # The checkout in sys.path, not a finder of setuptools': that takes every start of Python 25 ms.
         options = "--quiet --disable-pip-version-check --no-build-isolation --no-deps"
         link = "--config-settings editable_mode=compat --editable ."
-        _run(["-m", "pip", "install", *options.split(), *link.split()], {"LLAMAD_EXTENSIONS": "0"})
+        # setuptools has called that mode transitional for years; whoever builds can do nothing about it.
+        env = {"LLAMAD_EXTENSIONS": "0", "PYTHONWARNINGS": "ignore:::setuptools.command.editable_wheel"}
+        _run(["-m", "pip", "install", *options.split(), *link.split()], env)
         stamp.write_text(state, encoding="utf-8")
     _run(["-m", "compileall", "-q", "llamad"], {})
 
