@@ -114,6 +114,9 @@ def test_on_a_phone(page):
     browser.click(page.button("Conversations"))
     browser.wait_for("document.querySelector('nav').getBoundingClientRect().left === 0")
     assert browser.run("return document.querySelector('.content').inert")
+    browser.press("Escape")  # the focus is in the drawer
+    browser.wait_for("document.querySelector('nav').getBoundingClientRect().right <= 0")
+    browser.click(page.button("Conversations"))
     browser.click(".conversations a")
     browser.wait_for("document.querySelector('nav').getBoundingClientRect().right <= 0")
 

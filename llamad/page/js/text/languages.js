@@ -2,11 +2,11 @@
 
 const C_LIKE =
   "abstract as async await auto bool boolean break byte case catch char class const constexpr continue default " +
-  "delete do double else enum export extends extern false final finally float fn for from func function go goto if " +
-  "impl implements import in inline instanceof int interface let long match mod module mut namespace new nil null nullptr " +
-  "of operator override package private protected pub public return self short signed sizeof static struct super " +
-  "switch template this throw throws trait true try type typedef typename typeof undefined union unsafe unsigned use " +
-  "using var virtual void volatile where while yield";
+  "delete do double else enum export extends extern false final finally float fn for from func function go goto " +
+  "if impl implements import in inline instanceof int interface let long match mod module mut namespace new nil " +
+  "null nullptr of operator override package private protected pub public return self short signed sizeof static " +
+  "struct super switch template this throw throws trait true try type typedef typename typeof undefined union " +
+  "unsafe unsigned use using var virtual void volatile where while yield";
 
 const PYTHON =
   "and as assert async await break case class continue def del elif else except False finally for from global if " +
