@@ -16,7 +16,6 @@ import pytest
 from support.hub.cache import Cache, gguf, wait_for
 from support.hub.server import COMMIT, Fault, HubServer
 
-from llamad import model_commands
 
 NAME = "org/tiny-GGUF"
 
@@ -113,14 +112,11 @@ def test_on_a_terminal_one_line_is_rewritten(cache: Cache) -> None:
     ],
     ids=lambda one: " ".join(one) if isinstance(one, list) else "",
 )
-def test_what_cannot_be_done(
-    cache: Cache, arguments: list[str], status: int, words: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert model_commands.main(arguments[0], arguments[1:], cache.environ) == status
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert words in said.err
-    assert said.err.count("\n") == 1
+def test_what_cannot_be_done(cache: Cache, arguments: list[str], status: int, words: str) -> None:
+    done = llamad(cache, *arguments)
+    assert (done.returncode, done.stdout) == (status, "")
+    assert words in done.stderr
+    assert done.stderr.count("\n") == 1
 
 
 def test_a_check_downloads_nothing(hub: HubServer, cache: Cache) -> None:
