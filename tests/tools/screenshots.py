@@ -26,8 +26,8 @@ BYTES_MAX = 200_000
 TOKEN_US = 12_000
 TEMPLATE = "{% for m in messages %}{{ m.content }}{% endfor %}{# <think></think> #}"
 QUESTION = "Explain how a prefix cache makes a second question faster."
-ANSWER = '''<think>Short, with an example.</think>A prefix cache keeps what the model computed for the *beginning* of a \
-prompt. If the next one begins with the same words, only the **new part** is computed:
+ANSWER = '''<think>Short, with an example.</think>A prefix cache keeps what the model computed for the *beginning* of \
+a prompt. If the next one begins with the same words, only the **new part** is computed:
 
 | turn | prompt | computed |
 |---|--:|--:|
