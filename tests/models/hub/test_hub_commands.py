@@ -16,7 +16,6 @@ import pytest
 from support.hub.cache import Cache, gguf, wait_for
 from support.hub.server import COMMIT, Fault, HubServer
 
-
 NAME = "org/tiny-GGUF"
 
 
