@@ -222,7 +222,36 @@ def test_images_by_button_drop_and_paste(open_page, seeing, tmp_path):
     assert [len(node.get("media", [])) for node in told["conversations"][0]["nodes"].values()] == [2, 0]
 
 
+def test_sound(open_page, tiny, tmp_path):
+    projector = write_projector(tmp_path / "ears.gguf", "gemma4ua", N_EMBD)
+    file = tmp_path / "a.wav"
+    file.write_bytes(sound())
+    with Live("-np", "1", "-c", "1024", "--mmproj", projector, model=tiny) as server:
+        page = open_page(server.client, sampling={"n_predict": 4})
+        page.browser.type(".composer input[type=file]", str(file))
+        page.browser.find(".attachment audio")
+        page.send("What is said?")
+        assert page.browser.find_all(".error") == []
+        assert len(page.browser.find_all(".message.user audio")) == 1
+
+
 def test_a_model_without_eyes_says_so(open_page, scripted):
     page = open_page(scripted.client)
     page.browser.run(PASTE, ".chat", "drop", "a.png", "image/png", "AAAA")
     page.browser.wait_for("document.querySelector('.composer .problem').textContent.includes('text only')")
+
+
+def test_a_browser_that_keeps_nothing_says_so(open_page, scripted):
+    scripted.fake.script = b"Yes."
+    page = open_page(scripted.client, sampling={"temperature": 0})
+    browser = page.browser
+    script = "Object.defineProperty(self, 'indexedDB', {value: null})"
+    added = browser.devtools("Page.addScriptToEvaluateOnNewDocument", source=script)
+    page.go("")
+    page.send("Hello")
+    browser.devtools("Page.removeScriptToEvaluateOnNewDocument", identifier=added["identifier"])
+    assert "keeps no conversations" in browser.text(".dock .problem")
+    assert page.messages()[1] == ("assistant", "Yes.")
+    browser.click(".new-chat")
+    browser.click(".conversations a")
+    browser.wait_for("document.querySelectorAll('.message').length === 2")  # as long as the page lives

@@ -11,6 +11,8 @@ const SAVE_MS = 1000; // between two saves of a conversation that is being writt
 
 /** What the list shows: {id, title, updated}, newest first. */
 export const list = new Signal([]);
+const LOST = "This browser keeps no conversations: they are gone when the page is closed. Export what you need.";
+
 /** Why the last save failed, or "". */
 export const saveProblem = new Signal("");
 
@@ -20,7 +22,10 @@ const known = new Map(); // id → the one object of a conversation, so that vie
 
 /** Read the list. */
 export async function open() {
-  channel.onmessage = refresh;
+  channel.onmessage = ({ data }) => {
+    if (!pending.has(data)) known.delete(data); // another tab has a newer one
+    refresh();
+  };
   await refresh();
 }
 
@@ -68,13 +73,13 @@ export async function save(conversation) {
   conversation.title ||= titleOf(first.content || first.media?.[0]?.name || "");
   try {
     await database.write(conversation);
-    saveProblem.set("");
+    saveProblem.set(database.isKept ? "" : LOST);
   } catch (error) {
     saveProblem.set(`The browser did not keep this conversation: ${error?.message ?? "no room"}`);
   }
   const others = list.value.filter((entry) => entry.id !== conversation.id);
   list.set([entryOf(conversation), ...others].sort((a, b) => b.updated - a.updated));
-  channel.postMessage("changed");
+  channel.postMessage(conversation.id);
 }
 
 /** Give a conversation another title. */
@@ -92,7 +97,7 @@ export async function remove(id) {
   known.delete(id);
   await database.remove(id);
   list.set(list.value.filter((entry) => entry.id !== id));
-  channel.postMessage("changed");
+  channel.postMessage(id);
 }
 
 /** The JSON of one conversation, or of all. */
@@ -106,6 +111,6 @@ export async function importText(text) {
   const conversations = imported(text);
   for (const conversation of conversations) await database.write(conversation);
   await refresh();
-  channel.postMessage("changed");
+  channel.postMessage("");
   return conversations.length;
 }

@@ -91,11 +91,6 @@ export async function getText(path, options) {
   return (await send(path, options)).text();
 }
 
-/** The JSON of a POST. */
-export async function postJson(path, body, options) {
-  return (await send(path, { ...options, body })).json();
-}
-
 /** Where the server stands: {status, body} of /health, whatever its status; null if it is not reached. */
 export async function health() {
   try {
