@@ -121,7 +121,7 @@ def test_settings_shape_the_answer(page):
     }
     browser.fill(".settings label:nth-of-type(3) textarea", json.dumps(schema))
     browser.press("Escape")
-    assert browser.texts(".chip") == ["JSON schema"]
+    browser.wait_for("document.querySelector('.chip')?.textContent === 'JSON schema'")
     page.send("Anything")
     assert json.loads(page.messages()[1][1]) == {"ok": 42}
 
