@@ -15,6 +15,7 @@ from llamad.api.native import (
     completion,
     health,
     infill,
+    loads,
     lora_adapters,
     lora_loading,
     models,
@@ -71,6 +72,7 @@ class Api:
         self._add("POST", "/v1/unload_lora_adapter", lora_loading.unload, small=True)
         self._add("GET", "/slots", slot_list.listing)
         self._add("GET", "/metrics", prometheus.handle, quiet=True)
+        self._add("GET", "/v1/loads", loads.handle, quiet=True)
         self._add("POST", "/tokenize", tokenize.tokenize)
         self._add("POST", "/detokenize", tokenize.detokenize)
         for path in ("/completion", "/completions"):

@@ -1,0 +1,97 @@
+"""Owns GET /v1/loads: how busy the model is, for gateways that spread requests over several servers, in SGLang's form.
+
+Runs on the event loop and answers from what the engine has published; never waits for the engine.
+"""
+
+from __future__ import annotations
+
+import time
+
+import msgspec
+
+from llamad.api.service.service import Service
+from llamad.http.exchange import Exchange
+from llamad.http.request import Response
+
+
+class Load(msgspec.Struct):
+    """Of one model. SGLang lists one for each data-parallel rank; here the rank is always 0."""
+
+    model: str
+    num_running_reqs: int
+    num_waiting_reqs: int
+    num_total_reqs: int
+    num_free_slots: int
+    max_running_requests: int  # slots
+    utilization: float  # the busy share of them
+    num_used_tokens: int  # in the KV cache, of running requests
+    num_cached_tokens: int  # likewise, of idle slots: a request with this prefix need not compute them
+    max_total_num_tokens: int
+    token_usage: float  # the used share of them
+    cache_hit_rate: float  # of all prompt tokens since the start
+    dp_rank: int = 0
+
+
+class Totals(msgspec.Struct):
+    total_running_reqs: int
+    total_waiting_reqs: int
+    total_reqs: int
+    total_used_tokens: int
+    avg_token_usage: float
+    avg_utilization: float
+
+
+class Loads(msgspec.Struct):
+    timestamp: str
+    version: str
+    loads: list[Load]
+    aggregate: Totals
+    dp_rank_count: int = 1
+
+
+def _load(service: Service) -> Load:
+    """Raises ApiError if there is no model."""
+    model, engine, embedder = service.loaded(), service.host.engine, service.host.embedder
+    n_slots = service.settings.n_parallel
+    if engine is not None:
+        slots, stats = engine.slots(), engine.stats()
+        n_running, n_waiting, n_free = engine.n_running, engine.n_waiting, engine.n_idle()
+        n_used = sum(slot[1] for slot in slots if slot[0] != 0)
+        n_cached = sum(slot[1] for slot in slots if slot[0] == 0)
+        n_reused, n_computed = stats["n_reused"], stats["n_prompt_tokens"]
+    else:  # a model for embeddings only has no slots: its requests count instead
+        n_jobs = embedder.n_jobs if embedder is not None else 0
+        n_running, n_waiting = min(n_jobs, n_slots), max(0, n_jobs - n_slots)
+        n_free = n_slots - n_running
+        n_used = n_cached = n_reused = n_computed = 0
+    n_waiting += service.n_preparing
+    return Load(
+        model=service.model_name,
+        num_running_reqs=n_running,
+        num_waiting_reqs=n_waiting,
+        num_total_reqs=n_running + n_waiting,
+        num_free_slots=n_free,
+        max_running_requests=n_slots,
+        utilization=(n_slots - n_free) / n_slots,
+        num_used_tokens=n_used,
+        num_cached_tokens=n_cached,
+        max_total_num_tokens=model.n_ctx,
+        # Slots that share a prefix hold it once and count it twice.
+        token_usage=min(1.0, n_used / model.n_ctx),
+        cache_hit_rate=n_reused / max(1, n_reused + n_computed),
+    )
+
+
+def handle(service: Service, exchange: Exchange) -> None:
+    """GET /v1/loads."""
+    load = _load(service)
+    totals = Totals(
+        total_running_reqs=load.num_running_reqs,
+        total_waiting_reqs=load.num_waiting_reqs,
+        total_reqs=load.num_total_reqs,
+        total_used_tokens=load.num_used_tokens,
+        avg_token_usage=load.token_usage,
+        avg_utilization=load.utilization,
+    )
+    stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    exchange.send(Response(200, msgspec.json.encode(Loads(stamp, service.build_info, [load], totals))))
