@@ -223,6 +223,7 @@ class Engine:
                 key_name=context.key_name.encode("utf-8", "replace"),
                 owner=context.owner,
                 client=context.client,
+                session=context.session,
                 deadline_us=context.deadline_us,
                 wake=not gathering.is_open,
             ),

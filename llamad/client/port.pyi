@@ -19,6 +19,7 @@ class Port:
         key_name: bytes,
         owner: int = 0,
         client: int = 0,
+        session: int = 0,
         deadline_us: int = 0,
         wake: bool = True,
     ) -> bool: ...

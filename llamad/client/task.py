@@ -36,6 +36,7 @@ class RequestContext(msgspec.Struct, frozen=True):
     key_name: str = ""
     client: int = 0  # clients take turns in the queue
     owner: int = 0  # with whom it shares cached prefixes; 0: all
+    session: int = 0  # its conversation, a hint for the choice of a slot; 0: none
     priority: int = 0
     deadline_us: int = 0  # on base.clock_us(); 0: none
 

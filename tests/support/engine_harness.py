@@ -142,6 +142,7 @@ class Harness:
             "key_name": b"",
             "owner": 0,
             "client": 0,
+            "session": 0,
             "deadline_us": 0,
             "wake": True,
         }

@@ -60,7 +60,7 @@ cdef class Port:
     # --- commands: False means that the ring is full and the caller should try again after the next poll() -----
 
     def submit(self, id: int, task: Command, prompt: bytes, *, request_id: bytes, key_name: bytes, owner: int = 0,
-               client: int = 0, deadline_us: int = 0, wake: bool = True) -> bool:
+               client: int = 0, session: int = 0, deadline_us: int = 0, wake: bool = True) -> bool:
         """Without `wake` an engine that sleeps is not told: wake() must follow."""
         cdef uint64_t n_prompt = <uint64_t>PyBytes_GET_SIZE(prompt), n_tail = <uint64_t>PyBytes_GET_SIZE(task.tail)
         cdef uint64_t n_payload = sizeof(TaskCommand) + n_prompt + n_tail
@@ -76,6 +76,7 @@ cdef class Port:
         command.id = id
         command.owner = owner
         command.client = client
+        command.session = session
         command.deadline_us = deadline_us
         command.t_submit_us = now_us()
         command.n_prompt = <int32_t>(n_prompt // 4)

@@ -105,6 +105,7 @@ cdef int32_t _restore(State *state, Slot *slot, const llamad_blob *blob, const A
     slot.adapters = command.adapters
     slot.group = 0
     slot.owner = command.owner
+    slot.session = 0
     slot.n_processed = 0
     slot.t_used_us = now_us()
     # An empty state leaves the sequence as it is, which is empty already.

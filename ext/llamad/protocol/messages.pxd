@@ -72,6 +72,7 @@ ctypedef struct TaskCommand:
     AdapterSpan adapters
     uint64_t owner             # whose prefixes it may use and leaves its own to; 0: everybody's
     uint64_t client            # who asks: in the queue clients take turns
+    uint64_t session           # its conversation, a hint for the choice of a slot; 0: none
     uint64_t group             # tasks of one prompt that share its reading; 0: alone
     uint64_t grammar           # its number (grammar_api.h); 0: none
     int64_t deadline_us        # on now_us()'s clock; 0: none

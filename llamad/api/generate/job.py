@@ -261,7 +261,12 @@ class Job:
         t_submit_us = clock_us()
         deadline_us = self.service.deadline_us(t_submit_us)
         context = RequestContext(
-            request.request_id, request.key_name, client, self.service.owner(request), deadline_us=deadline_us
+            request.request_id,
+            request.key_name,
+            client,
+            self.service.owner(request),
+            self.service.session(request),
+            deadline_us=deadline_us,
         )
         adapters = self.service.host.adapters
         uses = adapters_of(adapters, self.service.names, g.model, g.lora)

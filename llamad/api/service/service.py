@@ -296,6 +296,11 @@ class Service:
             return 0
         return self._owners.setdefault(request.key_name, len(self._owners) + 1)
 
+    def session(self, request: Request) -> int:
+        """The conversation that X-Session-Id names as a number, of its key alone; 0: none."""
+        id = request.headers.get("x-session-id", "")
+        return hash((request.key_name, id)) & CLIENT_MAX if id else 0
+
     @property
     def n_preparing(self) -> int:
         return len(self._preparing)

@@ -55,6 +55,7 @@ ctypedef struct Slot:
     AdapterSpan adapters     # that computed it
     uint64_t group           # of the task that filled it
     uint64_t owner           # likewise; 0: everybody's
+    uint64_t session         # likewise; 0: none
     uint64_t pending_turn    # when llama.cpp was last asked to write to it at its next decode (slots.pending_turn)
     int64_t t_used_us
     int32_t n_processed      # prompt tokens that its last task had to prefill

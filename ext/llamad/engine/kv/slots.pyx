@@ -122,11 +122,13 @@ cdef Slot *slots_choose(Slots *slots, const Task *task) noexcept nogil:
     """The idle slot this task should run in, or NULL. Changes nothing.
 
     A slot that holds enough of the prompt wins; else the least recently used, never-used slots first, lowest first.
-    Neighbours of busy slots come before all others: together they are one graph."""
+    Neighbours of busy slots come before all others: together they are one graph. The slot that served the task's session
+    last wins where it holds no less: a conversation that was cut replaces its own old text, not another's."""
     cdef Slot *slot
     cdef Slot *best = NULL
     cdef Slot *oldest = NULL
-    cdef int32_t i, n, n_best = 0, n_beside = 0
+    cdef Slot *own = NULL
+    cdef int32_t i, n, n_best = 0, n_beside = 0, n_own = -1, n_oldest = 0, is_own
     if task.command.id_slot >= 0:
         slot = &slots.items[task.command.id_slot]
         return slot if slot.state == SLOT_IDLE and not slot.is_awaited else NULL
@@ -139,12 +141,17 @@ cdef Slot *slots_choose(Slots *slots, const Task *task) noexcept nogil:
             oldest = slot
             n_beside = n
         n = slot_common(slot, task)
-        if n > n_best:
+        n_oldest = n if slot == oldest else n_oldest
+        is_own = task.command.session != 0 and slot.session == task.command.session
+        if is_own and n > n_own:
+            own = slot
+            n_own = n
+        if n > n_best or (is_own and n == n_best and n > 0):
             n_best = n
             best = slot
     if best != NULL and <float>n_best >= slots.similarity_min * <float>task.command.n_prompt:
         return best
-    return oldest
+    return own if own != NULL and n_own >= n_oldest else oldest
 
 
 cdef int32_t slot_pos(const Slots *slots, const Slot *slot, int32_t n) noexcept nogil:
@@ -244,6 +251,7 @@ cdef void slot_take(Slots *slots, Slot *slot, Task *task) noexcept nogil:
     slot.t_turn_us = now_us()
     slot.group = task.command.group
     slot.owner = task.command.owner
+    slot.session = task.command.session
     slot.n_decoded = slot.truncated = slot.has_new_line = 0
     slot.t_prompt_us = slot.t_first_us = slot.answer_bytes = 0
     slot.i_output = -1
