@@ -23,6 +23,7 @@ from llamad.flags.settings import Settings
 from llamad.http.binding import Bound, refusal
 from llamad.http.cors import Cors
 from llamad.http.limits import Limits, raise_nofile
+from llamad.http.proxies import Proxies
 from llamad.http.server import HttpServer
 from llamad.logs import ACCESS, access_writer
 from llamad.models.engine_process import EngineProcess
@@ -75,6 +76,12 @@ def cors_of(settings: Settings, has_keys: bool) -> Cors:
         )
     except ValueError as error:
         raise StartError(f"--cors-origins: {error}") from None
+
+
+def proxies_of(settings: Settings) -> Proxies | None:
+    if not settings.trusted_proxies:
+        return None
+    return Proxies(settings.trusted_proxies, speaks_first=settings.proxy_protocol)
 
 
 def tls_context(settings: Settings) -> ssl.SSLContext | None:
@@ -133,6 +140,7 @@ class Daemon:
             access_writer(),
             tls_context(settings),
             log_quiet=ACCESS.isEnabledFor(logging.DEBUG),
+            proxies=proxies_of(settings),
         )
         self.address = ""
         self._stop = asyncio.Event()
@@ -164,8 +172,17 @@ class Daemon:
             "draining: no new requests, grace period of %g s for running ones", self.settings.drain_seconds
         )
         systemd.tell("STOPPING=1")
-        self.host.drain()
+        self.service.is_leaving = True
+        self.http.end_keep_alive()
+        if not self._serves_on:
+            self.host.drain()
         self._stop.set()
+
+    @property
+    def _serves_on(self) -> bool:
+        """Whether requests are still served for a while, until whoever sends them has seen /health."""
+        is_ready = self.host.state is State.READY
+        return is_ready and self.service.is_leaving and self.settings.drain_delay_seconds > 0
 
     def _on_failed(self) -> None:
         """The model failed. Whoever supervises this process is to know; others see it in /health."""
@@ -209,6 +226,9 @@ class Daemon:
 
     async def drain(self) -> None:
         """Let running requests finish; the socket stays open meanwhile, so that /health shows the state."""
+        if self._serves_on:
+            await asyncio.sleep(self.settings.drain_delay_seconds)
+            self.host.drain()
         t_end = time.monotonic() + self.settings.drain_seconds
         while self.http.n_active and time.monotonic() < t_end:
             await asyncio.sleep(DRAIN_POLL_SECONDS)

@@ -282,6 +282,12 @@ def _check_together(settings: Settings) -> None:
     """Checks that involve several settings."""
     if (settings.ssl_key_file is None) != (settings.ssl_cert_file is None):
         raise FlagError("TLS needs both --ssl-key-file and --ssl-cert-file")
+    if settings.proxy_protocol and not settings.trusted_proxies:
+        raise FlagError("--proxy-protocol needs --trusted-proxies: whom to believe")
+    if settings.proxy_protocol and settings.ssl_cert_file is not None:
+        raise FlagError(
+            "--proxy-protocol works without TLS: let the proxy end it and leave out --ssl-cert-file"
+        )
     if settings.grp_attn_n > 1 and settings.grp_attn_w % settings.grp_attn_n:
         raise FlagError(
             f"--grp-attn-w {settings.grp_attn_w} must be a multiple of --grp-attn-n {settings.grp_attn_n}"

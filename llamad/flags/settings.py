@@ -193,6 +193,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     cors_headers: str  # "*": any
     cors_credentials: bool
     allowed_hosts: tuple[str, ...]  # "*": any
+    trusted_proxies: tuple[str, ...]  # networks, "unix"
+    proxy_protocol: bool
     api_prefix: str  # starts with "/" and does not end with it; empty: none
     ui: bool
     static_path: str | None  # None: llamad's own page
@@ -200,6 +202,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     endpoint_metrics: bool
     endpoint_props: bool
     drain_seconds: float
+    drain_delay_seconds: float
     exit_on_load_failure: bool
     ping_seconds: float  # 0 or less: no pings
 

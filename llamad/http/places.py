@@ -41,10 +41,12 @@ class Places:
     def __len__(self) -> int:
         return len(self._addresses)
 
-    def take(self, holder: Holder, address: str) -> bool:
-        """Give a newcomer a place, if there is one or one can be made."""
+    def take(self, holder: Holder, address: str, is_shared: bool = False) -> bool:
+        """Give a newcomer a place, if there is one or one can be made. `is_shared`: the address is a trusted proxy's,
+        which may have as many as it likes."""
         own = self._holders.setdefault(address, set())
-        if self._n_max > self._address_max <= len(own) and not self._make_room(own, self._address_max):
+        is_limited = self._n_max > self._address_max and not is_shared
+        if is_limited and len(own) >= self._address_max and not self._make_room(own, self._address_max):
             return False
         if len(self._addresses) >= self._n_max and not self._make_room(self._heaviest(), self._n_max):
             if not own:

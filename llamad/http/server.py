@@ -22,6 +22,7 @@ from llamad.http.exchange import Exchange
 from llamad.http.head_cache import Heads
 from llamad.http.limits import Limits
 from llamad.http.places import Places
+from llamad.http.proxies import Proxies
 from llamad.http.request import Request, RequestIds, Response
 from llamad.http.tls_listener import TlsListener
 
@@ -37,7 +38,7 @@ SWEEP_PAUSE_SECONDS = 0.005
 
 
 class HttpServer:
-    """listen(), then stop_listening() when the drain begins, then close()."""
+    """listen(), then end_keep_alive() when the drain begins, stop_listening() when it ends, then close()."""
 
     def __init__(
         self,
@@ -47,15 +48,18 @@ class HttpServer:
         access_log: Callable[[str], None] | None,
         ssl_context: ssl.SSLContext | None = None,
         log_quiet: bool = True,
+        proxies: Proxies | None = None,
     ) -> None:
-        """`log_quiet`: also log the requests to quiet routes that succeeded."""
+        """`log_quiet`: also log the requests to quiet routes that succeeded. `proxies`: those that are believed."""
         self.app = app
         self.limits = limits
         self.cors = cors
+        self.proxies = proxies
         self.ids = RequestIds()
         self.heads = Heads(cors)
         self.bodies = Bodies(max(limits.bodies_max_bytes, limits.body_max_bytes))
-        self.draining = False
+        self.closing = False  # connections close after the response under way
+        self.draining = False  # and no new ones are accepted
         self.places = Places(limits.connections_max, limits.address_connections_max)
         self.connections: set[Connection] = set()
         self.n_active = 0  # exchanges in flight
@@ -101,17 +105,27 @@ class HttpServer:
                 self._servers.append(await create(self._make, sock=sock, backlog=BACKLOG))
             else:
                 timeout = self.limits.header_timeout
-                self._tls_listeners.append(TlsListener(sock, tls, self._make, self.places, timeout))
+                self._tls_listeners.append(
+                    TlsListener(sock, tls, self._make, self.places, timeout, self._is_shared)
+                )
         if self._sweep_timer is None:
             self._sweep_timer = loop.call_later(self._sweep_seconds, self._sweep)
         return bound.urls("https" if tls else "http")
 
+    def _is_shared(self, peer: object) -> bool:
+        return self.proxies is not None and self.proxies.meet(peer) is not None
+
     def _make(self) -> Connection:
         return Connection(self)
 
+    def end_keep_alive(self) -> None:
+        """From now on each response is its connection's last, and says so: proxies take their next request elsewhere.
+        New connections are still accepted, to be told the same."""
+        self.closing = True
+
     def stop_listening(self) -> None:
-        """Start draining: no new connections, idle ones close, responses in flight say Connection: close."""
-        self.draining = True
+        """No new connections; idle ones close."""
+        self.closing = self.draining = True
         for server in self._servers:
             server.close()
         self._servers.clear()
@@ -174,12 +188,18 @@ class HttpServer:
             return b""
         for listener in self._tls_listeners:
             listener.ended(connection)
-        if self.places.take(connection, connection.address):
+        if self.places.take(connection, connection.address, connection.is_shared):
             self.connections.add(connection)
             return None
         self.n_refused += 1
         self._refused.add(connection)
         return self._busy_bytes()
+
+    def reseat(self, connection: Connection) -> bytes | None:
+        """As admit(), once a proxy has said whose connection it is."""
+        self.connections.discard(connection)
+        self.places.leave(connection)
+        return self.admit(connection)
 
     def can_linger(self) -> bool:
         return not self.draining and len(self._refused) <= REFUSED_MAX

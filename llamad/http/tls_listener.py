@@ -43,7 +43,8 @@ class Handshake:
 
 
 class TlsListener:
-    """`make` makes the protocol of a connection; a handshake may take `timeout` seconds."""
+    """`make` makes the protocol of a connection; a handshake may take `timeout` seconds; `is_shared` knows the trusted
+    proxies."""
 
     def __init__(
         self,
@@ -52,12 +53,14 @@ class TlsListener:
         make: Callable[[], Connection],
         places: Places,
         timeout: float,
+        is_shared: Callable[[object], bool],
     ) -> None:
         self._sock = sock
         self._context = context
         self._make = make
         self._places = places
         self._timeout = timeout
+        self._is_shared = is_shared
         self._loop = asyncio.get_running_loop()
         self._handshakes: dict[Connection, Handshake] = {}
         self._tasks: set[asyncio.Task[bool]] = set()
@@ -90,7 +93,7 @@ class TlsListener:
                 self._loop.call_later(PAUSE_SECONDS, self._go_on)
                 return
             handshake = Handshake()
-            if not self._places.take(handshake, address_of(peer)):
+            if not self._places.take(handshake, address_of(peer), self._is_shared(peer)):
                 sock.close()
                 continue
             task = handshake.task = self._loop.create_task(self._shake_hands(handshake, sock))

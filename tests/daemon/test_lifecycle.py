@@ -1,5 +1,6 @@
 """Starting, loading, draining and exiting of the real program."""
 
+import asyncio
 import json
 import os
 import pty
@@ -75,6 +76,20 @@ def test_sigterm_lets_a_running_request_finish_and_refuses_new_ones():
         assert b'"stop":true' in seen
         assert seen.endswith(b"0\r\n\r\n")
         assert server.wait_exit() == 0
+
+
+def test_health_is_a_503_before_requests_are_refused():
+    ask = {"prompt": "x", "n_predict": 1}
+    with Faked(Fake(), "--drain-delay-seconds", "0.1", "--drain-seconds", "0") as server:
+        server.loop.call_soon_threadsafe(server.daemon.stop)
+        server.until(lambda: server.client.get("/health").status == 503)
+        answer = server.client.get("/health")
+        assert (answer.json["status"], answer.headers["connection"]) == ("draining", "close")
+        answer = server.client.post("/completion", ask)
+        assert (answer.status, answer.headers["connection"]) == (200, "close")
+        asyncio.run_coroutine_threadsafe(server.daemon.drain(), server.loop).result(30)
+        answer = server.client.post("/completion", ask)
+        assert (answer.status, answer.error["message"]) == (503, "The server is shutting down")
 
 
 def test_what_does_not_finish_in_time_is_told_and_the_exit_is_clean(tiny):

@@ -190,6 +190,19 @@ def test_the_model_may_come_from_the_environment() -> None:
         ("--override-kv a=int:x", "--override-kv: 'x' is not an integer"),
         ("--override-kv a=float:inf", "--override-kv: 'inf' is not a finite number"),
         ("--ssl-key-file k.pem", "TLS needs both --ssl-key-file and --ssl-cert-file"),
+        ("--proxy-protocol", "--proxy-protocol needs --trusted-proxies: whom to believe"),
+        (
+            "--proxy-protocol --trusted-proxies unix --ssl-key-file k.pem --ssl-cert-file c.pem",
+            "--proxy-protocol works without TLS: let the proxy end it and leave out --ssl-cert-file",
+        ),
+        (
+            "--trusted-proxies 10.0.0.1/8",
+            "--trusted-proxies: '10.0.0.1/8' is not an address, a network or unix; write for example 10.0.0.0/8",
+        ),
+        (
+            "--trusted-proxies localhost",
+            "--trusted-proxies: 'localhost' is not an address, a network or unix; write for example 10.0.0.0/8",
+        ),
         ("-fa off -ctv q8_0", "--cache-type-v q8_0 needs flash attention: leave out --flash-attn off, or use f16"),
     ],
 )  # fmt: skip

@@ -23,6 +23,7 @@ from llamad.flags.types.special import (
     HttpTokens,
     HubName,
     Inverse,
+    Network,
     Origin,
     Overrides,
     PathPrefix,
@@ -96,6 +97,7 @@ STRATEGIES: dict[type[Kind], Callable[[Any], st.SearchStrategy[Any]]] = {
         ", ".join
     ),
     Origin: lambda kind: WORD.map(lambda word: f"https://{word.replace('/', '')}x"),
+    Network: lambda kind: st.sampled_from(["unix", "10.0.0.0/8", "192.168.1.7/32", "fd00::/8"]),
     PathPrefix: lambda kind: st.sampled_from(["/a", "/llm/v2.x"]),
     Size: lambda kind: st.integers(kind.low, kind.high),
     Url: lambda kind: WORD.map(lambda word: f"https://{word}"),
@@ -136,6 +138,7 @@ def chosen(draw: st.DrawFn) -> dict[str, tuple[Flag, Any]]:
     found = {flag.dest: (flag, draw(values(flag.kind))) for flag in flags}
     for dest in ("ssl_key_file", "ssl_cert_file"):
         found.pop(dest, None)  # both or neither, which is tested elsewhere
+    found.pop("proxy_protocol", None)  # with trusted proxies, which is tested elsewhere
     for dest in ("hf_repo", "hf_file"):
         found.pop(dest, None)  # one name of the model, which is tested elsewhere
     if found.get("flash_attn", (None, ""))[1] == "off":

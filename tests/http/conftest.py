@@ -24,6 +24,7 @@ from llamad.http.connection import Connection
 from llamad.http.cors import Cors
 from llamad.http.exchange import Exchange
 from llamad.http.limits import Limits
+from llamad.http.proxies import Proxies
 from llamad.http.server import HttpServer
 
 T = TypeVar("T")
@@ -254,14 +255,17 @@ class Serve:
         host: str = "127.0.0.1",
         tls: bool = False,
         bytewise: bool = False,
+        proxies: Proxies | None = None,
         **limits: Any,
     ) -> Harness:
         return self._stack.enter_context(
-            self._running(cors or Cors(hosts=("*",)), host, tls, bytewise, Limits(**limits))
+            self._running(cors or Cors(hosts=("*",)), host, tls, bytewise, proxies, Limits(**limits))
         )
 
     @contextlib.contextmanager
-    def _running(self, cors: Cors, host: str, tls: bool, bytewise: bool, limits: Limits) -> Iterator[Harness]:
+    def _running(
+        self, cors: Cors, host: str, tls: bool, bytewise: bool, proxies: Proxies | None, limits: Limits
+    ) -> Iterator[Harness]:
         loop = uvloop.new_event_loop() if self.loop_kind == "uvloop" else asyncio.new_event_loop()
         thread = threading.Thread(target=loop.run_forever, name="server")
         thread.start()
@@ -275,7 +279,7 @@ class Serve:
                 context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
                 context.load_cert_chain(CERTIFICATE)
             kind = BytewiseServer if bytewise else HttpServer
-            server = kind(app, limits, cors, lines.append, context)
+            server = kind(app, limits, cors, lines.append, context, proxies=proxies)
             where = asyncio.run_coroutine_threadsafe(server.listen((host,), 0), loop).result(PATIENCE)
             harness = Harness(server, app, loop, where, lines, failures)
             yield harness
@@ -300,7 +304,7 @@ class Serve:
 
 @pytest.fixture(params=["asyncio", "uvloop"])
 def serve(request: pytest.FixtureRequest) -> Iterator[Serve]:
-    """serve(...) starts a server; keyword arguments beside cors, host, tls and bytewise are limits."""
+    """serve(...) starts a server; keyword arguments beside cors, host, tls, bytewise and proxies are limits."""
     factory = Serve(request.param)
     yield factory
     factory.stop()

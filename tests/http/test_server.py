@@ -194,6 +194,24 @@ def test_drain(serve: Any) -> None:
         c.sock.close()
 
 
+def test_before_the_drain_connections_close_after_their_response(serve: Any) -> None:
+    h = serve()
+    with h.connect() as idle, h.connect() as waiting:
+        assert "connection" not in idle.get("/hello").headers
+        waiting.send(GET % b"/hold")
+        held = h.held()
+        h.on_loop(h.server.end_keep_alive)
+        reply = idle.get("/hello")
+        assert (reply.status, reply.headers["connection"]) == (200, "close")
+        assert idle.at_end()
+        h.on_loop(lambda: held.send(Response(200, b"late")))
+        assert waiting.read().headers["connection"] == "close"
+        assert waiting.at_end()
+    with h.connect() as late:
+        assert late.get("/hello").headers["connection"] == "close"
+        assert late.at_end()
+
+
 def test_close_gives_up_what_is_in_flight(serve: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr("llamad.http.exchange._PIECE", 2**30)  # all of it waits in the transport
     h = serve()

@@ -63,6 +63,7 @@ cdef class Connection(Way):
     # connection lifetime
     cdef readonly object _transport
     cdef str _peer
+    cdef object _proxied        # a Proxied (proxies.py), if the other end is a trusted proxy
     cdef readonly object _head  # a HeadReader while a head comes in pieces
     cdef readonly bytes _stash  # bytes read while they could not be handled, from _stash_pos on
     cdef Py_ssize_t _stash_pos
@@ -93,9 +94,16 @@ cdef class Connection(Way):
         self.flow = Flow(transport, self.server.limits.stream_buffer_bytes)
         self.since = monotonic()
         self.deadline = self.since + <double>self.server.limits.keepalive_timeout
+        if self.server.proxies is not None:
+            self._proxied = self.server.proxies.meet(transport.get_extra_info("peername"))
         refusal = self.server.admit(self)
-        if refusal is None:
-            return
+        if refusal is not None:
+            self._turn_away(refusal)
+        elif self._proxied is not None and self._proxied.awaits_preface:
+            self.phase = HEAD
+            self.deadline = self.since + <double>self.server.limits.header_timeout
+
+    cdef _turn_away(self, refusal):
         self.put(refusal)
         if self.server.can_linger():
             self._linger()
@@ -106,6 +114,8 @@ cdef class Connection(Way):
         try:
             if self.phase >= ENDING:
                 return
+            if self._proxied is not None and self._proxied.awaits_preface:
+                data = self._read_preface(data)
             if self._stash:
                 self._put_by(self._stash[self._stash_pos :] + data, 0)
             else:
@@ -197,6 +207,24 @@ cdef class Connection(Way):
             except Exception:
                 self._give_up()
 
+    cdef bytes _read_preface(self, bytes data):
+        """What a proxy says before its first request; returns what follows."""
+        try:
+            data = self._proxied.feed(data)
+        except HttpError as error:
+            self._refuse(error)
+            return b""
+        if data is None:
+            return b""
+        refusal = self.server.reseat(self)
+        if refusal is not None:
+            self._turn_away(refusal)
+            return b""
+        self.phase = IDLE
+        self.since = monotonic()
+        self.deadline = self.since + <double>self.server.limits.keepalive_timeout
+        return data
+
     cdef Py_ssize_t _read_head(self, bytes data, Py_ssize_t pos) except -1:
         """Read a head, or a piece of one; with the body's bytes at hand, read that too."""
         cdef bytes piece = None
@@ -249,7 +277,7 @@ cdef class Connection(Way):
         request.headers = head.headers
         request.body = b""
         request.request_id = (<RequestIds>server.ids).take_or_make_id(head.offered_id)
-        request.peer = self._name_peer()
+        request.peer = self._name_peer() if self._proxied is None else self._proxied.client(head.headers)
         request.t_start = self.since = monotonic()
         request.params = _NOTHING
         request.key_name = ""
@@ -330,7 +358,7 @@ cdef class Connection(Way):
 
     cdef bint can_keep(self, Exchange exchange) except -1:
         """Whether the connection can serve another request after the answer that is about to start."""
-        if not exchange.keep or self.server.draining:
+        if not exchange.keep or self.server.closing:
             return False
         if self.phase == ANSWER:
             return True
@@ -367,7 +395,7 @@ cdef class Connection(Way):
         exchange.on_abort = exchange.on_pause = exchange.on_resume = None  # they lead back to the application
         if self.phase == CLOSED:
             return
-        if not exchange.keep or self.server.draining:
+        if not exchange.keep or self.server.closing:
             if self.phase != ANSWER or self._stash:
                 self._linger()
             elif self._consuming:
@@ -402,7 +430,7 @@ cdef class Connection(Way):
     # Resting and leaving.
 
     cdef _rest(self, double now):
-        if self.server.draining:
+        if self.server.closing:
             self._close()
             return
         self.phase = IDLE
@@ -532,11 +560,20 @@ cdef class Connection(Way):
             self._close()
 
     @property
+    def is_shared(self) -> bool:
+        """Whether a proxy sends several clients' requests on it."""
+        return self._proxied is not None and self._proxied.is_shared
+
+    @property
     def address(self) -> str:
         """What the client shares with its other connections."""
+        if self._proxied is not None:
+            return self._proxied.address
         return address_of(self._transport.get_extra_info("peername"))
 
     cdef str _name_peer(self):
+        if self._proxied is not None:
+            return self._proxied.name
         if not self._peer:
             self._peer = peer_name(self._transport.get_extra_info("peername"))
         return self._peer

@@ -32,10 +32,11 @@ def handle(service: Service, exchange: Exchange) -> None:
     if "live" in query:
         exchange.send(Response(200, b'{"status":"live"}'))
         return
-    if host.state is not _READY:
+    if host.state is not _READY or service.is_leaving:
+        state = State.DRAINING if service.is_leaving else host.state
         error = service.not_ready_for(exchange.request)
-        status = "error" if host.state is State.FAILED else host.state.value
-        progress = {"progress": host.progress} if host.state in _LOADING else {}
+        status = "error" if state is State.FAILED else state.value
+        progress = {"progress": host.progress} if state in _LOADING else {}
         _send(exchange, {"status": status, **error.body(), **progress}, error)
         return
     n_idle = _n_idle(service)

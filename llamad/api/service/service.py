@@ -144,6 +144,7 @@ class Service:
         host.engine_ready = self.engine_ready
         host.engine_ended = self.grammars.forget
         self.host = host
+        self.is_leaving = False  # /health says so, while requests may still be served (--drain-delay-seconds)
         self.build_info = build_info
         self.metrics = Metrics()
         self.t_created = int(time.time())
@@ -258,7 +259,7 @@ class Service:
         return await self.media.encode(files)
 
     def not_ready(self) -> ApiError:
-        if self.host.state is State.DRAINING:
+        if self.is_leaving or self.host.state is State.DRAINING:
             return ApiError(503, "The server is shutting down", headers=(("Retry-After", "5"),))
         if self.host.state is State.FAILED:
             return ApiError(500, f"The model cannot be served: {self.host.error}")

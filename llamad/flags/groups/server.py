@@ -6,7 +6,7 @@ from functools import partial
 
 from llamad.flags.types.flag import Flag, Inert, Later
 from llamad.flags.types.kinds import File, Float, Int, Many, Switch, Text
-from llamad.flags.types.special import Host, HostName, HttpTokens, Origin, PathPrefix
+from llamad.flags.types.special import Host, HostName, HttpTokens, Network, Origin, PathPrefix
 
 flag = partial(Flag, group="Server")
 
@@ -132,6 +132,26 @@ READY_FLAGS: tuple[Flag, ...] = (
         " others (421).",
     ),
     flag(
+        names=("--trusted-proxies",),
+        env=("LLAMA_ARG_TRUSTED_PROXIES",),
+        dest="trusted_proxies",
+        kind=Many(Network()),
+        default=(),
+        metavar="NETWORK,...",
+        repeat=True,
+        help="Proxies to take a client's address from, for logs and limits: addresses, networks such as 10.0.0.0/8,"
+        " unix: whoever connects by a Unix socket. They send X-Forwarded-For or Forwarded.",
+    ),
+    flag(
+        names=("--proxy-protocol",),
+        env=("LLAMA_ARG_PROXY_PROTOCOL",),
+        dest="proxy_protocol",
+        kind=Switch(),
+        default=False,
+        help="Connections from trusted proxies begin with the PROXY protocol, version 1 or 2; needs"
+        " --trusted-proxies.",
+    ),
+    flag(
         names=("--api-prefix",),
         env=("LLAMA_ARG_API_PREFIX",),
         dest="api_prefix",
@@ -192,6 +212,16 @@ READY_FLAGS: tuple[Flag, ...] = (
         default=4.0,
         metavar="SECONDS",
         help="Grace period for running requests after SIGTERM or SIGINT.",
+    ),
+    flag(
+        names=("--drain-delay-seconds",),
+        env=("LLAMA_ARG_DRAIN_DELAY_SECONDS",),
+        dest="drain_delay_seconds",
+        kind=Float(low=0.0),
+        default=0.0,
+        metavar="SECONDS",
+        help="Keep serving for this long after SIGTERM or SIGINT, while /health is a 503 already, so that a gateway"
+        " stops sending first.",
     ),
     flag(
         names=("--exit-on-load-failure",),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import re
+from ipaddress import ip_network
 from typing import Any, ClassVar, Literal, cast
 
 from llamad.flags.types.kinds import FALSE_WORDS, TRUE_WORDS, File, Float, Int, Kind, Many, Pair, Text
@@ -167,6 +168,25 @@ class HostName(Kind, frozen=True):
                 f"'{text}' is not a host name; write it without scheme and port, as llm.example.com"
             )
         return text
+
+    def hint(self) -> object:
+        return str
+
+
+class Network(Kind, frozen=True):
+    """An address, a network, or "unix"."""
+
+    metavar: ClassVar[str] = "NETWORK"
+
+    def read(self, text: str) -> str:
+        if text == "unix":
+            return text
+        try:
+            return str(ip_network(text))
+        except ValueError:
+            raise ValueError(
+                f"'{text}' is not an address, a network or unix; write for example 10.0.0.0/8"
+            ) from None
 
     def hint(self) -> object:
         return str
