@@ -62,6 +62,7 @@ def test_a_folder_replaces_the_page(tmp_path):
         assert server.client.get("/").status == 404
         (tmp_path / "health").write_text("no")
         assert server.client.get("/health").json["status"] == "ok"
+        assert server.client.get("/props").json["ui"] is True
 
 
 def test_no_page(tmp_path, caplog):
@@ -69,6 +70,7 @@ def test_no_page(tmp_path, caplog):
         for path in ("/llm", "/llm/", "/llm/completion.js"):
             assert server.client.get(path).error["type"] == "not_found_error"
         assert server.client.get("/llm/health").status == 200
+        assert server.client.get("/llm/props").json["ui"] is False
     assert "--path has no effect: --no-ui turns all files off" in caplog.text
 
 

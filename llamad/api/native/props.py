@@ -40,14 +40,14 @@ def handle(service: Service, exchange: Exchange) -> None:
         "model_alias": name,
         "model_ftype": model.info.ftype,
         "model_path": settings.model if has_key else service.public_name,
-        # No page, and no idle model that is unloaded: what llamad does not have.
         "modalities": {
             "vision": media is not None and media.sees,
             "video": False,
             "audio": media is not None and media.hears,
         },
         "media_marker": MARKER if media is not None else "",
-        "ui": False,
+        "ui": settings.ui,
+        # What llamad does not have: settings of its page, a proxy for it, idle models that are unloaded.
         "ui_settings": {},
         "cors_proxy_enabled": False,
         "is_sleeping": False,
