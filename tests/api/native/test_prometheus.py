@@ -24,7 +24,8 @@ def test_metrics_count_what_happened(client):
             },
         )
     )
-    client.get("/no/such/path")
+    client.post("/no/such/path")
+    client.get("/no/such/file")
     answer = client.get("/metrics")
     after = answer.body.decode()
     assert answer.headers["content-type"].startswith("text/plain")
@@ -59,4 +60,5 @@ def test_metrics_count_what_happened(client):
         assert buckets[-1] == metric(after, count)
     assert metric(after, 'llamad:requests_total{endpoint="/completion",status="200"}') >= 1
     assert metric(after, 'llamad:requests_total{endpoint="other",status="404"}') >= 1
+    assert metric(after, 'llamad:requests_total{endpoint="/",status="404"}') >= 1
     assert "/no/such/path" not in after
