@@ -1,0 +1,1 @@
+"""Gateways in front of llamads, for tests."""
