@@ -85,20 +85,26 @@ def test_keys_and_addresses_are_passed_on(start, backends):
 
 
 def test_streams_pass_unbuffered(start, backends):
-    with start(backends) as gateway:
-        body = {
-            "model": "tiny",
-            "messages": [{"role": "user", "content": "count"}],
-            "max_tokens": 400,
-            "stream": True,
-        }
-        stream = gateway.client.events("/v1/chat/completions", body | {"ignore_eos": True})
+    body = {
+        "model": "tiny",
+        "messages": [{"role": "user", "content": "count"}],
+        "max_tokens": 400,
+        "stream": True,
+        "ignore_eos": True,
+    }
+
+    def comes_at_once() -> bool:
+        """Whether the first event came while the rest was still being written."""
+        stream = gateway.client.events("/v1/chat/completions", body)
         next(stream)
-        next(stream)
-        # The first has come while the rest is still being written.
-        assert sum(map(n_tasks, backends)) == 1
+        is_written = sum(map(n_tasks, backends)) == 1
         stream.close()
         until(lambda: sum(map(n_tasks, backends)) == 0, "the gateway to tell that its client has left")
+        return is_written
+
+    with start(backends) as gateway:
+        # Where the machine is busy, a small model may have written all of it before it was looked for.
+        assert any(comes_at_once() for _ in range(5))
 
 
 def test_a_killed_server_costs_only_what_it_was_writing(start, backends, tiny):
