@@ -71,7 +71,8 @@ class Api:
         self._add("POST", "/v1/load_lora_adapter", lora_loading.load, small=True)
         self._add("POST", "/v1/unload_lora_adapter", lora_loading.unload, small=True)
         self._add("GET", "/slots", slot_list.listing)
-        self._add("GET", "/metrics", prometheus.handle, quiet=True)
+        is_public = service.settings.metrics_public
+        self._add("GET", "/metrics", prometheus.handle, public=is_public, quiet=True)
         self._add("GET", "/v1/loads", loads.handle, quiet=True)
         self._add("POST", "/tokenize", tokenize.tokenize)
         self._add("POST", "/detokenize", tokenize.detokenize)

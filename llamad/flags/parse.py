@@ -282,6 +282,8 @@ def _check_together(settings: Settings) -> None:
     """Checks that involve several settings."""
     if (settings.ssl_key_file is None) != (settings.ssl_cert_file is None):
         raise FlagError("TLS needs both --ssl-key-file and --ssl-cert-file")
+    if settings.metrics_public and not settings.endpoint_metrics:
+        raise FlagError("--metrics-public needs --metrics")
     if settings.proxy_protocol and not settings.trusted_proxies:
         raise FlagError("--proxy-protocol needs --trusted-proxies: whom to believe")
     if settings.proxy_protocol and settings.ssl_cert_file is not None:

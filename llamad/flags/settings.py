@@ -200,6 +200,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     static_path: str | None  # None: llamad's own page
     endpoint_slots: bool
     endpoint_metrics: bool
+    metrics_public: bool
     endpoint_props: bool
     drain_seconds: float
     drain_delay_seconds: float

@@ -139,6 +139,7 @@ def chosen(draw: st.DrawFn) -> dict[str, tuple[Flag, Any]]:
     for dest in ("ssl_key_file", "ssl_cert_file"):
         found.pop(dest, None)  # both or neither, which is tested elsewhere
     found.pop("proxy_protocol", None)  # with trusted proxies, which is tested elsewhere
+    found.pop("metrics_public", None)  # with metrics, which is tested elsewhere
     for dest in ("hf_repo", "hf_file"):
         found.pop(dest, None)  # one name of the model, which is tested elsewhere
     if found.get("flash_attn", (None, ""))[1] == "off":

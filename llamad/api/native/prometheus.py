@@ -5,6 +5,7 @@ Runs on the event loop; reads the engine's counters without waiting for it.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 
 from llamad.api.request.errors import ApiError
@@ -123,6 +124,12 @@ def _engine_lines(service: Service) -> Iterable[str]:
             n_tokens / model.n_ctx,
         ),
         ("llamacpp:kv_cache_tokens", "KV-cache tokens.", n_tokens),
+        (
+            "llamad:kv_cache_running_ratio",
+            "KV-cache usage of running requests; what idle slots keep is free for others.",
+            # Slots that share a prefix hold it once and count it twice.
+            min(1.0, sum(slot[1] for slot in slots if slot[0] != 0) / model.n_ctx),
+        ),
         ("llamacpp:requests_processing", "Number of requests processing.", n_running),
         ("llamacpp:requests_deferred", "Number of requests deferred.", engine.n_waiting),
         ("llamad:requests_suspended", "Number of requests suspended.", stats["n_suspended"]),
@@ -141,6 +148,29 @@ def _engine_lines(service: Service) -> Iterable[str]:
         yield from _plain("counter", name, help, value)
     for name, help, value in gauges:
         yield from _plain("gauge", name, help, value)
+
+
+def _adapter_lines(service: Service) -> Iterable[str]:
+    """The adapters that requests use, in vLLM's form, which endpoint pickers read. The value is the time, so that of
+    two such lines the newer one counts."""
+    engine = service.host.engine
+    names = {one.info.id: one.file.name for one in service.host.adapters.list() if one.file.name}
+    if engine is None or not names:
+        return
+    running: set[str] = set()
+    waiting: set[str] = set()
+    for one in engine.tasks.values():
+        used = {names[number] for number, _ in one.task.adapters.uses if number in names}
+        (running if one.slot >= 0 else waiting).update(used)
+    name = "llamad:lora_requests_info"
+    labels = (
+        f'max_lora="{engine.n_slots}"',
+        f'running_lora_adapters="{",".join(sorted(running))}"',
+        f'waiting_lora_adapters="{",".join(sorted(waiting))}"',
+    )
+    yield f"# HELP {name} Named adapters of running and waiting requests."
+    yield f"# TYPE {name} gauge"
+    yield f"{name}{{{','.join(labels)}}} {time.time():.3f}"
 
 
 def _life_lines(service: Service) -> Iterable[str]:
@@ -314,6 +344,7 @@ def handle(service: Service, exchange: Exchange) -> None:
     lines = [
         *_life_lines(service),
         *_engine_lines(service),
+        *_adapter_lines(service),
         *_cache_lines(service),
         *_checkpoint_lines(service),
         *_vector_lines(service),

@@ -169,6 +169,14 @@ READY_FLAGS: tuple[Flag, ...] = (
         help="Enable GET /metrics, for Prometheus.",
     ),
     flag(
+        names=("--metrics-public",),
+        env=("LLAMA_ARG_METRICS_PUBLIC",),
+        dest="metrics_public",
+        kind=Switch(),
+        default=False,
+        help="GET /metrics needs no API key, for gateways that read it without one; needs --metrics.",
+    ),
+    flag(
         names=("--webui", "--ui"),
         off=("--no-webui", "--no-ui"),
         env=("LLAMA_ARG_UI", "LLAMA_ARG_WEBUI"),
