@@ -9,6 +9,7 @@ import os
 from typing import Any
 
 from llamad._llama import ffi, lib
+from llamad.engine.loading import cgroups
 from llamad.flags.settings import Settings
 
 # llama.cpp rounds a slot's context up to this many cells.
@@ -97,24 +98,16 @@ def estimate(settings: Settings, handle: Any) -> tuple[int, int]:
 
 
 def host_free() -> int:
-    """Bytes this process may still allocate: the machine's, and the cgroup's if one limits it."""
+    """Bytes this process may still allocate: the machine's, and those of its cgroups if one limits it."""
     free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     try:
         with open("/proc/meminfo", encoding="ascii") as file:
             rows = dict(line.split(":", 1) for line in file)
         free = int(rows["MemAvailable"].split()[0]) * 1024
-        with open("/sys/fs/cgroup/memory.max", encoding="ascii") as file:
-            limit = file.read().strip()
-        with open("/sys/fs/cgroup/memory.current", encoding="ascii") as file:
-            used = int(file.read())
-        with open("/sys/fs/cgroup/memory.stat", encoding="ascii") as file:
-            # Cached file pages count as used but are reclaimed when memory is needed.
-            used -= sum(int(line.split()[1]) for line in file if line.startswith("inactive_file "))
-        if limit != "max":
-            free = min(free, int(limit) - used)
     except (OSError, ValueError, KeyError):
         pass
-    return free
+    left = cgroups.memory_left()
+    return free if left is None else min(free, left)
 
 
 def cache_ram_bytes(settings: Settings) -> int:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from llamad.engine.loading.cgroups import quota_cores
+
 CPUS = Path("/sys/devices/system/cpu")
-CGROUPS = Path("/sys/fs/cgroup")
-OWN_CGROUP = Path("/proc/self/cgroup")
 # With up to this many cores, one is left to the event loop.
 SMALL_MACHINE = 8
 
@@ -21,43 +21,6 @@ def physical_cores() -> int:
         except OSError:
             cores.add(str(cpu))
     return max(1, len(cores))
-
-
-def quota_cores() -> float | None:
-    """The CPU quota of a container or service, in cores; None if there is none."""
-    found = [_quota(folder) for folder in _cgroups()]
-    return min((cores for cores in found if cores is not None), default=None)
-
-
-def _cgroups() -> list[Path]:
-    """The process's cgroups and their parents, each of which may have a limit. In a container, which sees its own
-    cgroup as the root, a path may not exist."""
-    try:
-        lines = OWN_CGROUP.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError):
-        return []
-    folders = []
-    for line in lines:
-        _, controllers, path = [*line.split(":", 2), "", ""][:3]
-        if controllers and "cpu" not in controllers.split(","):
-            continue
-        own = (CGROUPS / controllers if controllers else CGROUPS) / path.lstrip("/")
-        folders += [own, *(parent for parent in own.parents if parent.is_relative_to(CGROUPS))]
-    return folders
-
-
-def _quota(folder: Path) -> float | None:
-    """The limit of one cgroup, v1 or v2."""
-    try:
-        if (folder / "cpu.max").is_file():
-            quota, period = (folder / "cpu.max").read_text(encoding="ascii").split()
-        else:
-            quota = (folder / "cpu.cfs_quota_us").read_text(encoding="ascii").strip()
-            period = (folder / "cpu.cfs_period_us").read_text(encoding="ascii").strip()
-        cores = int(quota) / int(period)
-    except (OSError, ValueError, ZeroDivisionError):
-        return None  # "max", or no limit
-    return cores if cores > 0 else None
 
 
 def compute_threads(n_wanted: int) -> int:

@@ -13,15 +13,15 @@ from pathlib import Path
 import pytest
 
 from llamad.base.clock import be_brief_here
-from llamad.engine.loading import threads
+from llamad.engine.loading import cgroups, threads
 
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Sets up a machine: its CPUs' siblings, which of them are allowed, and files of control groups."""
     monkeypatch.setattr(threads, "CPUS", tmp_path / "cpus")
-    monkeypatch.setattr(threads, "CGROUPS", tmp_path / "cgroup")
-    monkeypatch.setattr(threads, "OWN_CGROUP", tmp_path / "own")
+    monkeypatch.setattr(cgroups, "CGROUPS", tmp_path / "cgroup")
+    monkeypatch.setattr(cgroups, "OWN_CGROUP", tmp_path / "own")
 
     def make(siblings: list[str], allowed: set[int] | None = None, own: str = "0::/", **files: str) -> None:
         for i, text in enumerate(siblings):
@@ -80,7 +80,7 @@ def test_the_tightest_quota_of_all_groups_above_counts(machine):
         own="0::/system.slice/llamad.service",
         **{"system.slice/cpu.max": "300000 100000", "system.slice/llamad.service/cpu.max": "max 100000"},
     )
-    assert threads.quota_cores() == 3.0
+    assert cgroups.quota_cores() == 3.0
 
 
 def test_the_first_version_of_control_groups_is_read_too(machine):
@@ -89,7 +89,7 @@ def test_the_first_version_of_control_groups_is_read_too(machine):
         own="4:cpu,cpuacct:/docker/x\n3:memory:/docker/x",
         **{"cpu,cpuacct/cpu.cfs_quota_us": "250000", "cpu,cpuacct/cpu.cfs_period_us": "100000"},
     )
-    assert threads.quota_cores() == 2.5
+    assert cgroups.quota_cores() == 2.5
     assert threads.compute_threads(0) == 1
 
 
@@ -99,7 +99,7 @@ def test_no_quota_in_the_first_version_is_minus_one(machine):
         own="4:cpu,cpuacct:/",
         **{"cpu,cpuacct/cpu.cfs_quota_us": "-1", "cpu,cpuacct/cpu.cfs_period_us": "100000"},
     )
-    assert threads.quota_cores() is None
+    assert cgroups.quota_cores() is None
     assert threads.compute_threads(0) == 3
 
 
