@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import faulthandler
 import os
+import signal
 import sys
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,8 @@ def main() -> int:
         from llamad import model_commands
 
         return model_commands.main(command, sys.argv[2:], os.environ)
+    # Until the event loop handles it: a rotation of logs must not end a daemon that is starting, or its engine.
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     engine = _engine()
 
     from llamad import command_line

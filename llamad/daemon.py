@@ -25,7 +25,7 @@ from llamad.http.cors import Cors
 from llamad.http.limits import Limits, raise_nofile
 from llamad.http.proxies import Proxies
 from llamad.http.server import HttpServer
-from llamad.logs import ACCESS, access_writer
+from llamad.logs import ACCESS, access_writer, on_reopen_signal
 from llamad.models.engine_process import EngineProcess
 from llamad.models.host import Host, State
 
@@ -203,6 +203,7 @@ class Daemon:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
+        loop.add_signal_handler(signal.SIGUSR1, on_reopen_signal)
         await self.start()
         background = [
             asyncio.ensure_future(self._load()),

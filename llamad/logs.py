@@ -1,125 +1,72 @@
-"""Owns the program's log: levels by verbosity, text or JSON lines, standard error or a file.
+"""Owns the program's log: set up as the flags say, opened again on SIGUSR1, access lines in bulk.
 
-Set up once at start-up, on top of Python's logging. Must not be used from the engine thread.
+On top of Python's logging. Must not be used from the engine thread.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable
-from typing import Protocol, TextIO
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from llamad.flags.settings import Settings
+from llamad.log_format import ACCESS_NAME, Formatter, JsonFormatter, TextFormatter
+from llamad.log_output import FileOutput, Output, is_journal
 
-ACCESS = logging.getLogger("llamad.access")
+if TYPE_CHECKING:
+    from llamad.http.exchange import Exchange
+
+ACCESS = logging.getLogger(ACCESS_NAME)
+log = logging.getLogger("llamad.log")
 
 _LEVELS = {0: logging.CRITICAL, 1: logging.ERROR, 2: logging.WARNING, 3: logging.INFO}
-_COLORS = {logging.WARNING: "\033[33m", logging.ERROR: "\033[31m", logging.CRITICAL: "\033[31m"}
 
-
-class _AccessFormatter(Protocol):
-    def access(self, created: float, lines: Iterable[str]) -> str:
-        """Formats access lines in bulk, each as format() would format an ACCESS record."""
-
-
-class TextFormatter(logging.Formatter):
-    """`2026-01-31 12:00:00.123 W engine: message`; parts by --log-timestamps and --log-prefix."""
-
-    def __init__(self, timestamps: bool, prefix: bool, colors: bool) -> None:
-        super().__init__()
-        self._timestamps = timestamps
-        self._prefix = prefix
-        self._colors = colors
-
-    def _head(self, created: float, level: str, name: str) -> str:
-        head = ""
-        if self._timestamps:
-            stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(created))
-            head = f"{stamp}.{int(created % 1 * 1000):03d} "
-        if self._prefix:
-            head += f"{level[0]} {name.removeprefix('llamad.')}: "
-        return head
-
-    def access(self, created: float, lines: Iterable[str]) -> str:
-        head = self._head(created, "INFO", ACCESS.name)
-        return "".join([f"{head}{line}\n" for line in lines])
-
-    def format(self, record: logging.LogRecord) -> str:
-        head = self._head(record.created, record.levelname, record.name)
-        text = record.getMessage()
-        if record.exc_info:
-            text += "\n" + self.formatException(record.exc_info)
-        color = _COLORS.get(record.levelno, "") if self._colors else ""
-        return f"{head}{color}{text}{chr(27) + '[0m' if color else ''}"
-
-
-class JsonFormatter(logging.Formatter):
-    """One object per line."""
-
-    @staticmethod
-    def _row(created: float, level: str, name: str, message: str) -> dict[str, object]:
-        return {"time": round(created, 3), "level": level.lower(), "name": name, "message": message}
-
-    def access(self, created: float, lines: Iterable[str]) -> str:
-        rows = [self._row(created, "INFO", ACCESS.name, line) for line in lines]
-        return "".join([json.dumps(row, ensure_ascii=False) + "\n" for row in rows])
-
-    def format(self, record: logging.LogRecord) -> str:
-        row = self._row(record.created, record.levelname, record.name, record.getMessage())
-        if record.exc_info:
-            row["exception"] = self.formatException(record.exc_info)
-        return json.dumps(row, ensure_ascii=False)
+Line = Callable[["Exchange", float], str]
 
 
 class AccessLog:
     """The access lines of one iteration of the event loop, written together at its end: with a record and a write per
     line, logging would cost more than the response."""
 
-    def __init__(self) -> None:
-        self._outputs: list[tuple[TextIO, _AccessFormatter]] = []
-        self._lines: list[str] = []
+    def __init__(self, outputs: list[Output], text_line: Line, json_line: Line) -> None:
+        self._outputs = outputs
+        self._makers = [json_line if output.is_json else text_line for output in outputs]
+        self._lines: list[list[str]] = [[] for _ in outputs]
 
-    @property
-    def has_outputs(self) -> bool:
-        return bool(self._outputs)
-
-    def add(self, stream: TextIO, formatter: _AccessFormatter) -> None:
-        self._outputs.append((stream, formatter))
-
-    def write(self, line: str) -> None:
+    def write(self, exchange: Exchange, seconds: float) -> None:
         import asyncio  # late: imported elsewhere by then, and start-up has more urgent work
 
-        if not self._lines:
+        if not self._lines[0]:
             asyncio.get_running_loop().call_soon(self.flush)
-        self._lines.append(line)
+        for make, lines in zip(self._makers, self._lines, strict=True):
+            lines.append(make(exchange, seconds))
 
     def flush(self) -> None:
-        lines, self._lines = self._lines, []
-        if not lines:
-            return
         now = time.time()
-        for stream, formatter in self._outputs:
-            try:
-                stream.write(formatter.access(now, lines))
-                stream.flush()
-            except (OSError, ValueError):
-                pass  # a failing log must not fail a request
+        for output, lines in zip(self._outputs, self._lines, strict=True):
+            if lines:
+                output.write_access(now, lines)
+                lines.clear()
 
 
-_access = AccessLog()
+_outputs: list[Output] = []
+_access: AccessLog | None = None
 
 
-def access_writer() -> Callable[[str], None] | None:
-    """The sink of access lines; None if they are not logged."""
+def access_writer() -> Callable[[Exchange, float], None] | None:
+    """The sink of requests that are over, with the seconds they took; None if they are not logged."""
+    global _access
     if not ACCESS.isEnabledFor(logging.INFO):
         return None
-    if _access.has_outputs:
-        return _access.write
-    return lambda line: ACCESS.info("%s", line)  # setup() was not called: logging is configured elsewhere
+    from llamad.http.access_log import json_line, text_line
+
+    if not _outputs:  # setup() was not called: logging is configured elsewhere
+        return lambda exchange, seconds: ACCESS.info("%s", text_line(exchange, seconds))
+    _access = AccessLog(_outputs, text_line, json_line)
+    return _access.write
 
 
 def test() -> None:
@@ -132,18 +79,59 @@ def test() -> None:
 
 def flush() -> None:
     """Write the last lines, before the process exits."""
-    _access.flush()
+    if _access is not None:
+        _access.flush()
     logging.shutdown()
 
 
-def _file(settings: Settings) -> TextIO:
+def reopen() -> None:
+    """Go on in a new log file, after the old one was renamed. Raises OSError and goes on in the old one if the new one
+    cannot be opened."""
+    for output in _outputs:
+        if isinstance(output, FileOutput):
+            output.reopen()
+
+
+def on_reopen_signal() -> None:
+    """SIGUSR1."""
+    try:
+        reopen()
+    except OSError as error:
+        log.error("the log file cannot be opened again, and the old one stays: %s", error)
+    else:
+        log.info("the log file is open again")
+
+
+def _file_path(settings: Settings) -> str:
     path = settings.log_file
     assert path is not None
-    if settings.log_file_mode == "new":
-        root, dot, ending = path.rpartition(".")
-        unique = f"{int(time.time())}-{os.getpid()}"
-        path = f"{root}.{unique}.{ending}" if dot and "/" not in ending else f"{path}.{unique}.log"
-    return open(path, "a" if settings.log_file_mode == "append" else "w", encoding="utf-8", buffering=1)
+    if settings.log_file_mode != "new":
+        return path
+    root, dot, ending = path.rpartition(".")
+    unique = f"{int(time.time())}-{os.getpid()}"
+    return f"{root}.{unique}.{ending}" if dot and "/" not in ending else f"{path}.{unique}.log"
+
+
+def _formatter(settings: Settings, is_terminal: bool, in_journal: bool) -> Formatter:
+    is_text = settings.log_format == "text" or (settings.log_format == "auto" and (is_terminal or in_journal))
+    if not is_text:
+        return JsonFormatter(in_journal)
+    colors = settings.log_colors == "on" or (settings.log_colors == "auto" and is_terminal)
+    # The journal has times of its own.
+    timestamps = settings.log_timestamps == "on" or (settings.log_timestamps == "auto" and not in_journal)
+    return TextFormatter(timestamps, settings.log_prefix, colors, in_journal)
+
+
+def _opened(settings: Settings) -> list[Output]:
+    outputs: list[Output] = []
+    if sys.stderr is not None:
+        fd = sys.stderr.fileno()
+        outputs.append(Output(fd, _formatter(settings, os.isatty(fd), is_journal(fd, os.environ))))
+    if settings.log_file is not None:
+        formatter = _formatter(settings, is_terminal=False, in_journal=False)
+        is_fresh = settings.log_file_mode != "append"
+        outputs.append(FileOutput(_file_path(settings), formatter, truncate=is_fresh))
+    return outputs
 
 
 def setup(settings: Settings) -> None:
@@ -155,19 +143,7 @@ def setup(settings: Settings) -> None:
         root.addHandler(logging.NullHandler())
         ACCESS.disabled = True
         return
-    streams: list[TextIO] = [sys.stderr]
-    if settings.log_file is not None:
-        streams.append(_file(settings))
-    for stream in streams:
-        handler = logging.StreamHandler(stream)
-        colors = settings.log_colors == "on" or (settings.log_colors == "auto" and stream.isatty())
-        is_text = settings.log_format == "text" or (settings.log_format == "auto" and stream.isatty())
-        formatter = (
-            TextFormatter(settings.log_timestamps, settings.log_prefix, colors)
-            if is_text
-            else JsonFormatter()
-        )
-        handler.setFormatter(formatter)
-        root.addHandler(handler)
-        _access.add(stream, formatter)
+    _outputs[:] = _opened(settings)
+    for output in _outputs:
+        root.addHandler(output)
     logging.getLogger("asyncio").setLevel(logging.WARNING)

@@ -79,7 +79,7 @@ def _pull(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
         # For people: without what a log has.
         logs.setup(
             msgspec.structs.replace(
-                parsed.settings, log_format="text", log_prefix=False, log_timestamps=False
+                parsed.settings, log_format="text", log_prefix=False, log_timestamps="off"
             )
         )
         settings = with_files(parsed.settings, environ)

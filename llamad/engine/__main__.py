@@ -188,8 +188,8 @@ def _serve(server: Server, settings: Settings) -> int:
 
 
 def main() -> int:
-    # The front ends this process; a terminal's ^C and systemd's SIGTERM are for the front.
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    # The front ends this process; a terminal's ^C and systemd's signals are for the front.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
         signal.signal(number, signal.SIG_IGN)
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     faulthandler.enable()

@@ -226,10 +226,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     log_enabled: bool
     log_file: str | None  # None: standard error only
     log_file_mode: Literal["truncate", "append", "new"]
-    log_format: Literal["auto", "json", "text"]  # auto: text on a terminal, else JSON
+    log_format: Literal["auto", "json", "text"]  # auto: text on a terminal and in the journal, else JSON
     log_colors: Auto
     log_prefix: bool
-    log_timestamps: bool
+    log_timestamps: Auto  # auto: not in the journal
     log_test: bool
     log_prompts_dir: str | None  # None: no files
 

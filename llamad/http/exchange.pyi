@@ -11,6 +11,7 @@ class Exchange:
     on_pause: Callable[[], None] | None
     on_resume: Callable[[], None] | None
     failure: str | None
+    details: Callable[[], Iterable[tuple[str, str | int | float]]] | None
     @property
     def request(self) -> Request: ...
     @property

@@ -11,7 +11,6 @@ from socket import AF_UNIX
 from time import monotonic
 
 from llamad.http import response_head, unix_socket
-from llamad.http.access_log import access_line
 from llamad.http.app import App
 from llamad.http.binding import BACKLOG, Bound, bind
 from llamad.http.bodies import Bodies
@@ -45,12 +44,13 @@ class HttpServer:
         app: App,
         limits: Limits,
         cors: Cors,
-        access_log: Callable[[str], None] | None,
+        access_log: Callable[[Exchange, float], None] | None,
         ssl_context: ssl.SSLContext | None = None,
         log_quiet: bool = True,
         proxies: Proxies | None = None,
     ) -> None:
-        """`log_quiet`: also log the requests to quiet routes that succeeded. `proxies`: those that are believed."""
+        """`access_log` gets each exchange that is over, and its seconds. `log_quiet`: also requests to quiet routes
+        that succeeded. `proxies`: those that are believed."""
         self.app = app
         self.limits = limits
         self.cors = cors
@@ -299,7 +299,7 @@ class HttpServer:
             log.exception("request %s: on_done failed", exchange.request.request_id)
         if self._access_log is not None and (self._log_quiet or not _is_quiet(exchange)):
             try:
-                self._access_log(access_line(exchange, seconds))
+                self._access_log(exchange, seconds)
             except Exception:
                 log.exception("request %s: the access log failed", exchange.request.request_id)
 

@@ -10,7 +10,7 @@ def test_an_errors_message_is_in_its_line(tiny):
     with Live("-c", "512", "--api-key", "k", model=tiny) as server:
         key = {"Authorization": "Bearer k"}
         server.client.post("/completion", {"prompt": "x"})
-        server.wait_line(r'"POST /completion.?" 401 .* - .?"Invalid API Key.?"$')
+        server.wait_line(r'"POST /completion.?" 401 .* - error=.?"Invalid API Key.?"$')
         server.client.request("GET", "/nowhere", headers=key)
         server.wait_line(r'"GET /nowhere.?" 404 .*File Not Found')
         server.client.request("PATCH", "/props", headers=key)
@@ -39,7 +39,7 @@ def test_a_probe_that_fails_is_logged(caplog):
         assert server.client.get("/health").status == 503
         server.until(lambda: any('"GET /health" 503' in line for line in caplog.messages))
     (line,) = [line for line in caplog.messages if "GET /health" in line]
-    assert line.endswith(' - "Loading model"')
+    assert line.endswith(' - error="Loading model"')
 
 
 def test_a_stream_that_ends_with_an_error_says_why(caplog):
@@ -48,4 +48,6 @@ def test_a_stream_that_ends_with_an_error_says_why(caplog):
         stream = server.client.open_stream({"prompt": "x", "n_predict": -1, "ignore_eos": True})
         assert stream.recv(4096)
     lines = [line for line in caplog.messages if '"POST /completion" 200' in line]
-    assert [line.split('" 200 ')[1].split("ms - ")[1] for line in lines] == ['"The server is shutting down"']
+    assert [line.split('" 200 ')[1].split("ms - ")[1] for line in lines] == [
+        'error="The server is shutting down"'
+    ]

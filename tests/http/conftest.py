@@ -20,6 +20,7 @@ import pytest
 import uvloop
 from support.tiny_http_app import TinyApp
 
+from llamad.http.access_log import text_line
 from llamad.http.connection import Connection
 from llamad.http.cors import Cors
 from llamad.http.exchange import Exchange
@@ -279,7 +280,9 @@ class Serve:
                 context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
                 context.load_cert_chain(CERTIFICATE)
             kind = BytewiseServer if bytewise else HttpServer
-            server = kind(app, limits, cors, lines.append, context, proxies=proxies)
+            server = kind(
+                app, limits, cors, lambda *over: lines.append(text_line(*over)), context, proxies=proxies
+            )
             where = asyncio.run_coroutine_threadsafe(server.listen((host,), 0), loop).result(PATIENCE)
             harness = Harness(server, app, loop, where, lines, failures)
             yield harness

@@ -402,7 +402,7 @@ def test_access_log(serve: Any) -> None:
 def test_an_access_log_that_fails_costs_nobody_an_answer(serve: Any, caplog: Any) -> None:
     h = serve()
 
-    def fail(line: str) -> None:
+    def fail(exchange: Any, seconds: float) -> None:
         raise OSError("no space left")
 
     h.server._access_log = fail

@@ -23,6 +23,7 @@ cdef class Exchange:
     cdef public object on_pause
     cdef public object on_resume
     cdef public str failure  # why the answer is an error, or ended with one; for the log
+    cdef public object details  # makes the application's own (name, value) pairs of the access log; floats: seconds
     cdef readonly bint http10
     cdef bint keep
     cdef readonly Way _connection

@@ -26,6 +26,7 @@ NICE = 10  # generating tokens has priority over converting schemas
 
 def main() -> None:
     os.nice(NICE)
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # the front's
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES_MAX, MEMORY_BYTES_MAX))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     gc.disable()  # collects below, between two requests

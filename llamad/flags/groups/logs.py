@@ -51,7 +51,7 @@ FLAGS: tuple[Flag, ...] = (
         dest="log_file",
         kind=File(optional=True),
         default=None,
-        help="Log to this file as well.",
+        help="Log to this file as well. SIGUSR1 opens it again, after it was renamed.",
     ),
     flag(
         names=("--log-append",),
@@ -74,7 +74,7 @@ FLAGS: tuple[Flag, ...] = (
         kind=Choice(("auto", "json", "text")),
         default="auto",
         metavar="FORMAT",
-        help="One JSON object per line, or plain text; auto: text on a terminal, else JSON.",
+        help="One JSON object per line, or plain text; auto: text on a terminal and in the systemd journal, else JSON.",
     ),
     flag(
         names=("--log-jsonl",),
@@ -109,9 +109,9 @@ FLAGS: tuple[Flag, ...] = (
         off=("--no-log-timestamps",),
         env=("LLAMA_ARG_LOG_TIMESTAMPS", "LLAMA_LOG_TIMESTAMPS"),
         dest="log_timestamps",
-        kind=Switch(),
-        default=True,
-        help="Prefix text lines with the time.",
+        kind=Switch(on="on", off="off"),
+        default="auto",
+        help="Prefix text lines with the time; auto: not in the systemd journal, which has its own.",
     ),
     flag(
         names=("--log-test",),

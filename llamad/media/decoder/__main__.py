@@ -49,7 +49,8 @@ def decode(wanted: Decode, data: bytes) -> tuple[Decoded, bytes]:
 
 
 def main() -> int:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in (signal.SIGINT, signal.SIGUSR1):  # the front's
+        signal.signal(number, signal.SIG_IGN)
     front = socket.socket(fileno=SOCKET_FD)
     decoder, encoder = msgspec.msgpack.Decoder(Decode), msgspec.msgpack.Encoder()
     images.prepare()

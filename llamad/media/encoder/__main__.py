@@ -18,7 +18,8 @@ from llamad.media.messages import PACKET_MAX, SOCKET_FD, Encode, FromEncoder, Op
 
 
 def main() -> int:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in (signal.SIGINT, signal.SIGUSR1):  # the front's
+        signal.signal(number, signal.SIG_IGN)
     front = socket.socket(fileno=SOCKET_FD)
     decoder: msgspec.msgpack.Decoder[Open | Encode] = msgspec.msgpack.Decoder(Open | Encode)
     encoder = msgspec.msgpack.Encoder()
