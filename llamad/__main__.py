@@ -11,6 +11,7 @@ import signal
 import sys
 from typing import TYPE_CHECKING
 
+from llamad import exit_codes
 from llamad.models.engine_process import EngineProcess
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def main() -> int:
-    """Exit status: 0 after a signal, 1 if it cannot start, 2 for wrong flags."""
+    """Exit statuses: exit_codes.py."""
     # After a crash in native code the log has the Python stacks of all threads.
     faulthandler.enable()
     command = sys.argv[1] if len(sys.argv) > 1 else ""
@@ -58,7 +59,7 @@ def _serve(settings: Settings, bound: Bound, engine: EngineProcess | None) -> in
         engine = engine or EngineProcess()
     except OSError as error:
         print(f"llamad: the engine process cannot be started: {error.strerror or error}", file=sys.stderr)
-        return 1
+        return exit_codes.FAILED
     if not settings.is_remote:  # else once the model's files are there
         engine.begin(settings)
 
@@ -70,7 +71,7 @@ def _serve(settings: Settings, bound: Bound, engine: EngineProcess | None) -> in
         import traceback
 
         traceback.print_exc()
-        status = 1
+        status = exit_codes.FAILED
     bound.close()
     # The engine ends with this process; a worker that is still tokenizing must not delay the exit.
     logs.flush()
@@ -89,7 +90,7 @@ def _run(settings: Settings, bound: Bound, engine: EngineProcess) -> int:
         return uvloop.run(run())
     except StartError as error:
         print(f"llamad: {error}", file=sys.stderr, flush=True)
-        return 1
+        return error.exit_code
 
 
 if __name__ == "__main__":

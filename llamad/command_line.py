@@ -8,7 +8,7 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 
-from llamad import __version__, logs
+from llamad import __version__, exit_codes, logs
 from llamad.base import model_file
 from llamad.flags.help import help_text
 from llamad.flags.parse import FlagError, parse
@@ -23,14 +23,14 @@ def read(arguments: Sequence[str], environment: Mapping[str, str]) -> tuple[Sett
     try:
         parsed = parse(arguments, environment)
     except FlagError as error:
-        return _refused(str(error), 2)
+        return _refused(str(error), exit_codes.WRONG_FLAGS)
     if parsed.action is not Action.RUN:
         return answer(parsed.action)
     settings = parsed.settings
     try:
         logs.setup(settings)
     except OSError as error:
-        return _refused(f"--log-file: {error.strerror}: {settings.log_file}", 1)
+        return _refused(f"--log-file: {error.strerror}: {settings.log_file}")
     for warning in parsed.warnings:
         logging.getLogger("llamad").warning("%s", warning)
     if settings.log_test:
@@ -41,11 +41,11 @@ def read(arguments: Sequence[str], environment: Mapping[str, str]) -> tuple[Sett
         return _refused(
             "no model: give the path of a GGUF file with -m or --model, or in LLAMA_ARG_MODEL, or a model's name with"
             f" -hf (the default, {settings.model}, does not exist)",
-            2,
+            exit_codes.WRONG_FLAGS,
         )
     reason = model_file.refusal(settings.model) if is_local else None
     if reason is not None:
-        return _refused(reason, 1)
+        return _refused(reason)
     for flag, paths in (
         ("--lora", [one.path for one in settings.lora]),
         ("--control-vector", [one.path for one in settings.control_vector]),
@@ -53,15 +53,15 @@ def read(arguments: Sequence[str], environment: Mapping[str, str]) -> tuple[Sett
         for path in paths:
             reason = model_file.refusal(path, flag)
             if reason is not None:
-                return _refused(reason, 1)
+                return _refused(reason)
     try:
         settings = with_projector(settings) if not settings.is_remote else settings
     except ProjectorFileError as error:
-        return _refused(str(error), 1)
+        return _refused(str(error))
     try:
         return settings, bind(settings.hosts, settings.port, settings.reuse_port)
     except OSError as error:
-        return _refused(refusal(error), 1)
+        return _refused(refusal(error), exit_codes.LISTEN_FAILED)
 
 
 def answer(action: Action) -> int:
@@ -73,7 +73,7 @@ def answer(action: Action) -> int:
     return 0
 
 
-def _refused(reason: str, status: int) -> int:
+def _refused(reason: str, status: int = exit_codes.FAILED) -> int:
     print(f"llamad: {reason}", file=sys.stderr)
     return status
 

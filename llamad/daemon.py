@@ -15,7 +15,7 @@ import ssl
 import time
 from pathlib import Path
 
-from llamad import systemd
+from llamad import exit_codes, systemd
 from llamad.api.app import Api
 from llamad.api.service.auth import read_keys
 from llamad.api.service.service import Service
@@ -37,7 +37,11 @@ DRAIN_POLL_SECONDS = 0.02
 
 
 class StartError(Exception):
-    """One line: why the daemon cannot start, and what to do."""
+    """One line: why the daemon cannot start, and what to do; and the exit status."""
+
+    def __init__(self, reason: str, exit_code: int = exit_codes.FAILED) -> None:
+        super().__init__(reason)
+        self.exit_code = exit_code
 
 
 def build_info() -> str:
@@ -144,7 +148,7 @@ class Daemon:
         )
         self.address = ""
         self._stop = asyncio.Event()
-        self._status = 0
+        self._exit_code = exit_codes.OK
         self.host.failed = self._on_failed
 
     async def start(self) -> None:
@@ -160,18 +164,18 @@ class Daemon:
         try:
             self.address = await self.http.listen(self.settings.hosts, self.settings.port, self._bound)
         except OSError as error:
-            raise StartError(refusal(error)) from None
+            raise StartError(refusal(error), exit_codes.LISTEN_FAILED) from None
         log.info("listening on %s", self.address)
 
     def stop(self) -> None:
         """Start draining; if called again, exit now."""
         if self._stop.is_set():
             log.warning("second signal: exiting now")
-            os._exit(1)
+            os._exit(exit_codes.FAILED)
         log.info(
             "draining: no new requests, grace period of %g s for running ones", self.settings.drain_seconds
         )
-        systemd.tell("STOPPING=1")
+        systemd.stopping("draining")
         self.service.is_leaving = True
         self.http.end_keep_alive()
         if not self._serves_on:
@@ -194,8 +198,12 @@ class Daemon:
             reason = "systemd waits"
         else:
             return
-        log.error("exiting: %s", reason)
-        self._status = 1
+        if self.host.has_served:
+            self._exit_code = exit_codes.ENGINE_GIVEN_UP
+        else:
+            self._exit_code = exit_codes.FAILED if self.host.is_refused else exit_codes.LOAD_FAILED
+        log.error("exiting with status %d: %s", self._exit_code, reason)
+        systemd.stopping(f"failed: {self.host.error}")
         self._stop.set()
 
     async def run(self) -> int:
@@ -214,14 +222,14 @@ class Daemon:
         await self.close()
         for task in background:
             task.cancel()
-        return self._status
+        return self._exit_code
 
     async def _load(self) -> None:
         telling = asyncio.ensure_future(_tell_loading(self.host))
         await self.host.load()
         telling.cancel()
         if self.host.state is State.READY:
-            systemd.tell("READY=1", "STATUS=ready")
+            systemd.ready("serving")
         # What exists now lives until the end: scanning it for garbage would only stall every stream.
         gc.freeze()
 

@@ -93,6 +93,7 @@ class Host:
             self.settings = msgspec.structs.replace(settings, model=name)
         self.state = State.LOADING
         self.error = ""  # why it failed, or why the last engine ended
+        self.has_served = False
         self.is_refused = False  # it failed because of what the command line named, not of the load
         self.model: Model | None = None
         self.engine: Engine | None = None
@@ -414,6 +415,7 @@ class Host:
         assert self.model is not None
         if not self._is_draining:
             self.state = State.READY
+        self.has_served = True
         self.error = ""
         log.info(
             "model ready in %.1f s: %s, %d slots of %d tokens",

@@ -8,6 +8,8 @@ import sys
 import pytest
 from support.live_daemon import Live
 
+from llamad import exit_codes
+
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
@@ -42,7 +44,7 @@ def broken(tmp_path):
 
 def test_a_load_that_fails_ends_the_program_if_asked(broken):
     with Live("--exit-on-load-failure", model=broken, ready=False) as server:
-        assert server.wait_exit() == 1
+        assert server.wait_exit() == exit_codes.LOAD_FAILED
     assert any("broken.gguf" in line for line in server.lines)
     assert any("--exit-on-load-failure" in line for line in server.lines)
 
@@ -78,5 +80,5 @@ def test_systemd_is_told_when_it_serves_and_when_it_stops(tiny, supervisor):
 
 def test_systemd_sees_a_load_that_fails(broken, supervisor):
     with Live(model=broken, ready=False, env=supervisor.env) as server:
-        assert server.wait_exit() == 1
+        assert server.wait_exit() == exit_codes.LOAD_FAILED
     assert "READY=1" not in supervisor.told

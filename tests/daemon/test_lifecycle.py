@@ -17,7 +17,7 @@ import pytest
 from support.fake_daemon import Faked
 from support.live_daemon import Live, model_path
 
-from llamad import __version__
+from llamad import __version__, exit_codes
 from llamad.engine.testing.fake import Fake
 
 
@@ -187,7 +187,7 @@ def test_a_port_in_use_stops_with_one_line():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         done = run("-m", model_path(), "--port", str(port), "--log-disable")
-        assert done.returncode == 1
+        assert done.returncode == exit_codes.LISTEN_FAILED
         assert str(port) in done.stderr
         assert "Address already in use; choose another --host or --port" in done.stderr
         assert done.stderr.count("\n") == 1

@@ -237,8 +237,8 @@ READY_FLAGS: tuple[Flag, ...] = (
         dest="exit_on_load_failure",
         kind=Switch(),
         default=False,
-        help="Exit with status 1 when the model cannot be served, instead of answering 500 with the reason; always so"
-        " under systemd's Type=notify.",
+        help="Exit when the model cannot be served, with a status that says why (docs/operations.md), instead of"
+        " answering 500 with the reason; always so under systemd's Type=notify.",
     ),
 )
 

@@ -19,6 +19,8 @@ from support.models.tiny_model import N_EMBD
 from support.models.tiny_projectors import write_projector
 from support.peer import llama_server
 
+from llamad import exit_codes
+
 NAME = "org/SmolLM2-135M-Instruct-GGUF"
 
 
@@ -114,5 +116,5 @@ def test_a_file_that_is_no_model_is_reported_by_the_engine(hub: HubServer, cache
     hub.files["broken.gguf"] = data
     address = f"{hub.url}files/broken.gguf"
     with Live("-mu", address, "--exit-on-load-failure", ready=False, env=dict(cache.environ)) as server:
-        assert server.wait_exit() == 1
+        assert server.wait_exit() == exit_codes.LOAD_FAILED
     assert any(f"{cache.root}/broken.gguf" in line for line in server.lines)
