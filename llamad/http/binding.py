@@ -1,26 +1,36 @@
 """Owns the listening sockets: bound before there is an event loop, so that no connection is refused while the program
-is still importing. Runs on the main thread at start-up; must import little."""
+is still importing, or inherited. Runs on the main thread at start-up; must import little."""
 
 from __future__ import annotations
 
+import errno
 import socket
 from collections.abc import Sequence
 
 import msgspec
 
 from llamad.http import unix_socket
+from llamad.http.activation import Passed
 
 # Bursts of new connections wait here while the loop is busy.
 BACKLOG = 2048
+# Of inherited sockets, where they wait for a whole restart: as many as the kernel allows (net.core.somaxconn).
+BACKLOG_INHERITED = 65535
 
 
 class Bound(msgspec.Struct):
-    """Listening sockets, one per address of each host; `files` are those of the Unix sockets. `names` has what each
-    host was called, and its port."""
+    """Listening sockets, one per address of each host; `files` are those of the Unix sockets that are ours to remove.
+    `names` has what each host was called, and its port; 0: a Unix socket. `is_inherited`: they stay when this process
+    ends, and the next one serves who waits there."""
 
     sockets: list[socket.socket] = msgspec.field(default_factory=list)
     files: list[unix_socket.SocketFile] = msgspec.field(default_factory=list)
     names: list[tuple[str, int]] = msgspec.field(default_factory=list)
+    is_inherited: bool = False
+
+    @property
+    def backlog(self) -> int:
+        return BACKLOG_INHERITED if self.is_inherited else BACKLOG
 
     @property
     def is_local(self) -> bool:
@@ -33,7 +43,7 @@ class Bound(msgspec.Struct):
         found = []
         for host, port in self.names:
             name = f"[{host}]" if ":" in host else host
-            found.append(f"unix:{host}" if unix_socket.is_path(host) else f"{scheme}://{name}:{port}")
+            found.append(f"unix:{host}" if port == 0 else f"{scheme}://{name}:{port}")
         return ", ".join(found)
 
     def close(self) -> None:
@@ -82,6 +92,38 @@ def bind(hosts: Sequence[str], port: int, reuse_port: bool = False) -> Bound:
         bound.close()
         raise
     return bound
+
+
+def inherit(passed: Passed) -> Bound:
+    """Sockets that a supervisor listens on. Raises OSError with a message."""
+    bound = Bound(is_inherited=True)
+    for fd, name in passed:
+        sock = _inherited(fd, f"the inherited descriptor {fd}" + (f" ({name})" if name else ""))
+        bound.sockets.append(sock)
+        address = sock.getsockname()
+        if sock.family != socket.AF_UNIX:
+            _find_dead_peers(sock)
+            bound.names.append((address[0], address[1]))
+        elif isinstance(address, bytes):  # it has no file
+            bound.names.append(("@" + address[1:].decode("utf-8", "replace"), 0))
+        else:
+            bound.names.append((address, 0))
+    return bound
+
+
+def _inherited(fd: int, what: str) -> socket.socket:
+    try:
+        sock = socket.socket(fileno=fd)
+    except OSError:
+        raise OSError(errno.ENOTSOCK, f"{what} is not a socket; llamad needs ListenStream=") from None
+    if sock.family not in (socket.AF_INET, socket.AF_INET6, socket.AF_UNIX):
+        reason = f"{what} is neither a TCP nor a Unix socket; llamad needs one of them"
+        raise OSError(errno.EAFNOSUPPORT, reason)
+    if sock.type != socket.SOCK_STREAM:
+        raise OSError(errno.EPROTOTYPE, f"{what} is not a stream socket; llamad needs ListenStream=")
+    if not sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+        raise OSError(errno.EINVAL, f"{what} does not listen; llamad needs a socket unit with Accept=no")
+    return sock
 
 
 def _bind_file(bound: Bound, path: str) -> None:

@@ -7,12 +7,11 @@ import asyncio
 import logging
 import ssl
 from collections.abc import Callable, Sequence
-from socket import AF_UNIX
 from time import monotonic
 
 from llamad.http import response_head, unix_socket
 from llamad.http.app import App
-from llamad.http.binding import BACKLOG, Bound, bind
+from llamad.http.binding import Bound, bind
 from llamad.http.bodies import Bodies
 from llamad.http.connection import Connection, Phase
 from llamad.http.cors import Cors
@@ -37,7 +36,8 @@ SWEEP_PAUSE_SECONDS = 0.005
 
 
 class HttpServer:
-    """listen(), then end_keep_alive() when the drain begins, stop_listening() when it ends, then close()."""
+    """listen(), then end_keep_alive() when the drain begins, with inherited sockets stop_accepting(), stop_listening()
+    when it ends, then close()."""
 
     def __init__(
         self,
@@ -101,8 +101,9 @@ class HttpServer:
         self._unix_files += bound.files
         for sock in bound.sockets:
             if tls is None:
-                create = loop.create_unix_server if sock.family == AF_UNIX else loop.create_server
-                self._servers.append(await create(self._make, sock=sock, backlog=BACKLOG))
+                # Not create_unix_server(), which may remove the file in the end, though it is another's.
+                server = await loop.create_server(self._make, sock=sock, backlog=bound.backlog)
+                self._servers.append(server)
             else:
                 timeout = self.limits.header_timeout
                 self._tls_listeners.append(
@@ -123,12 +124,20 @@ class HttpServer:
         New connections are still accepted, to be told the same."""
         self.closing = True
 
-    def stop_listening(self) -> None:
-        """No new connections; idle ones close."""
-        self.closing = self.draining = True
+    def stop_accepting(self) -> None:
+        """New connections wait for the next process that inherits the sockets; those that were accepted are served,
+        each for one more request."""
+        self.closing = True
         for server in self._servers:
             server.close()
         self._servers.clear()
+        for listener in self._tls_listeners:
+            listener.stop_accepting()
+
+    def stop_listening(self) -> None:
+        """No new connections; idle ones close."""
+        self.stop_accepting()
+        self.draining = True
         for listener in self._tls_listeners:
             listener.close()
         self._tls_listeners.clear()

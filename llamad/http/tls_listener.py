@@ -68,10 +68,15 @@ class TlsListener:
         sock.setblocking(False)
         self._loop.add_reader(sock, self._accept)
 
+    def stop_accepting(self) -> None:
+        """Handshakes go on."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._loop.remove_reader(self._sock)
+            self._sock.close()
+
     def close(self) -> None:
-        self._is_closed = True
-        self._loop.remove_reader(self._sock)
-        self._sock.close()
+        self.stop_accepting()
         for task in self._tasks:
             task.cancel()
 

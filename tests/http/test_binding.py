@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from llamad.http.binding import Bound, bind
+from llamad.http.binding import Bound, bind, inherit
 
 HAS_IPV6 = socket.has_ipv6 and os.path.exists("/proc/net/if_inet6")
 needs_ipv6 = pytest.mark.skipif(not HAS_IPV6, reason="this machine has no IPv6")
@@ -88,3 +88,27 @@ def test_a_port_is_shared_only_where_asked() -> None:
     with pytest.raises(OSError, match="cannot listen"):
         bind(("127.0.0.1",), port)
     first.close()
+
+
+def test_inherited_sockets_have_names_and_their_files_stay(tmp_path: Path) -> None:
+    path = str(tmp_path / "x.sock")
+    sockets = [
+        socket.create_server(("127.0.0.1", 0)),
+        socket.socket(socket.AF_UNIX),
+        socket.socket(socket.AF_UNIX),
+    ]
+    sockets[1].bind(path)
+    sockets[2].bind("\0llamad-test-" + str(os.getpid()))
+    for sock in sockets:
+        sock.listen()
+    bound = inherit([(os.dup(sock.fileno()), "name") for sock in sockets])
+    port = sockets[0].getsockname()[1]
+    assert bound.urls("http") == f"http://127.0.0.1:{port}, unix:{path}, unix:@llamad-test-{os.getpid()}"
+    assert bound.is_inherited
+    assert bound.is_local
+    bound.close()
+    socket.create_connection(("127.0.0.1", port), timeout=20).close()
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(path)
+    for sock in sockets:
+        sock.close()

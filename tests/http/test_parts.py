@@ -169,6 +169,7 @@ def test_ids() -> None:
 def test_peers() -> None:
     assert peer_name(("127.0.0.1", 80)) == "127.0.0.1:80"
     assert peer_name(("::1", 80, 0, 0)) == "[::1]:80"
+    assert peer_name(("::ffff:10.0.0.1", 80, 0, 0)) == "10.0.0.1:80"  # on a socket for both
     assert peer_name("") == "unix"
     assert peer_name(None) == "unix"
 

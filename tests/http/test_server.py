@@ -7,6 +7,7 @@ import gc
 import os
 import re
 import socket
+import ssl
 import stat
 import time
 from pathlib import Path
@@ -68,6 +69,7 @@ def test_a_crowd_beyond_the_limit_is_turned_away(serve: Any, until: Any) -> None
     with h.connect() as inside:
         inside.send(GET % b"/hold")
         exchange = h.held()
+        gc.collect()  # what earlier tests left
         before = n_descriptors()
         crowd = [h.connect() for _ in range(300)]
         until(lambda: h.server.n_refused == 300, "the crowd")
@@ -157,6 +159,26 @@ def test_nothing_of_a_request_outlives_it(serve: Any, until: Any) -> None:
         until(lambda: not any(isinstance(o, kinds) for o in gc.get_objects()), "objects to be freed")
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("tls", [False, True])
+def test_whoever_was_accepted_is_served_when_no_others_are(serve: Any, until: Any, tls: bool) -> None:
+    h = serve(tls=tls)
+    with socket.create_connection(("127.0.0.1", h.port), 20) as sock:
+        until(lambda: h.server.n_connections == 1, "the connection")
+        h.on_loop(h.server.stop_accepting)
+        with pytest.raises(OSError, match="refused"):
+            socket.create_connection(("127.0.0.1", h.port))
+        if tls:  # its handshake has not begun
+            context = ssl.create_default_context(cafile=Path(__file__).with_name("tls_for_tests_only.pem"))
+            sock = context.wrap_socket(sock, server_hostname="localhost")
+        sock.sendall(GET % b"/hello")
+        data = b""
+        while piece := sock.recv(65536):
+            data += piece
+        assert data.startswith(b"HTTP/1.1 200 ")
+        assert b"\r\nConnection: close\r\n" in data
+        sock.close()
 
 
 def test_drain(serve: Any) -> None:

@@ -135,5 +135,6 @@ def peer_name(address: object) -> str:
     """A socket's other end as one word: host:port, or "unix"."""
     if isinstance(address, tuple) and len(address) >= 2:
         host, port = address[:2]
+        host = host.removeprefix("::ffff:") if "." in host else host  # IPv4, mapped into IPv6
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     return "unix"
