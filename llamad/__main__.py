@@ -11,7 +11,8 @@ import signal
 import sys
 from typing import TYPE_CHECKING
 
-from llamad import exit_codes
+from llamad import exit_codes, systemd
+from llamad.http import activation
 from llamad.models.engine_process import EngineProcess
 
 if TYPE_CHECKING:
@@ -34,11 +35,17 @@ def main() -> int:
         return model_commands.main(command, sys.argv[2:], os.environ)
     # Until the event loop handles it: a rotation of logs must not end a daemon that is starting, or its engine.
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    systemd.take(os.environ)
+    try:
+        passed = activation.take(os.environ)
+    except OSError as error:
+        print(f"llamad: {error.strerror}", file=sys.stderr)
+        return exit_codes.LISTEN_FAILED
     engine = _engine()
 
     from llamad import command_line
 
-    asked = command_line.read(sys.argv[1:], os.environ)
+    asked = command_line.read(sys.argv[1:], os.environ, passed)
     if not isinstance(asked, int):
         return _serve(*asked, engine)
     if engine is not None:

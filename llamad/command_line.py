@@ -14,12 +14,16 @@ from llamad.flags.help import help_text
 from llamad.flags.parse import FlagError, parse
 from llamad.flags.settings import Settings
 from llamad.flags.types.flag import Action
-from llamad.http.binding import Bound, bind, refusal
+from llamad.http.activation import Passed
+from llamad.http.binding import Bound, bind, inherit, refusal
 from llamad.models.projector import ProjectorFileError, with_projector
 
 
-def read(arguments: Sequence[str], environment: Mapping[str, str]) -> tuple[Settings, Bound] | int:
-    """What to serve and where, with the log set up; or the exit status, with everything said."""
+def read(
+    arguments: Sequence[str], environment: Mapping[str, str], passed: Passed
+) -> tuple[Settings, Bound] | int:
+    """What to serve and where, with the log set up; or the exit status, with everything said. `passed`: inherited
+    sockets."""
     try:
         parsed = parse(arguments, environment)
     except FlagError as error:
@@ -59,7 +63,13 @@ def read(arguments: Sequence[str], environment: Mapping[str, str]) -> tuple[Sett
     except ProjectorFileError as error:
         return _refused(str(error))
     try:
-        return settings, bind(settings.hosts, settings.port, settings.reuse_port)
+        if not passed:
+            return settings, bind(settings.hosts, settings.port, settings.reuse_port)
+        if parsed.given & {"hosts", "port", "reuse_port"}:
+            logging.getLogger("llamad").warning(
+                "the sockets are inherited: --host, --port and --reuse-port have no effect"
+            )
+        return settings, inherit(passed)
     except OSError as error:
         return _refused(refusal(error), exit_codes.LISTEN_FAILED)
 

@@ -20,6 +20,7 @@ from llamad.api.app import Api
 from llamad.api.service.auth import read_keys
 from llamad.api.service.service import Service
 from llamad.flags.settings import Settings
+from llamad.heartbeat import Heartbeat
 from llamad.http.binding import Bound, refusal
 from llamad.http.cors import Cors
 from llamad.http.limits import Limits, raise_nofile
@@ -34,6 +35,8 @@ log = logging.getLogger("llamad")
 # Descriptors beside the connections: model, log, sockets, eventfds.
 SPARE_DESCRIPTORS = 256
 DRAIN_POLL_SECONDS = 0.02
+# A client that has connected sends its request by then, and so does one that was about to on an idle connection.
+QUIET_SECONDS = 1.0
 
 
 class StartError(Exception):
@@ -99,13 +102,6 @@ def tls_context(settings: Settings) -> ssl.SSLContext | None:
     return context
 
 
-async def _tell_loading(host: Host) -> None:
-    """Until it is cancelled."""
-    while systemd.is_told():
-        systemd.still_loading(host.progress.text())
-        await asyncio.sleep(systemd.TELL_SECONDS)
-
-
 class Daemon:
     """The front process. Tests with a model of their own pass `host`; `engine` is one that was started already, `bound`
     the listening sockets."""
@@ -119,6 +115,7 @@ class Daemon:
     ) -> None:
         self.settings = settings
         self._bound = bound
+        self._is_inherited = bound is not None and bound.is_inherited
         try:
             self.host = host or Host(settings, engine)
         except OSError as error:
@@ -146,13 +143,15 @@ class Daemon:
             log_quiet=ACCESS.isEnabledFor(logging.DEBUG),
             proxies=proxies_of(settings),
         )
+        self.heartbeat = Heartbeat(self.service, self.http)
         self.address = ""
         self._stop = asyncio.Event()
         self._exit_code = exit_codes.OK
         self.host.failed = self._on_failed
 
     async def start(self) -> None:
-        """Listen first, so that /health answers at once; the model loads in the background."""
+        """Listen first, so that /health answers at once; the model loads in the background. On inherited sockets
+        clients wait for a model that serves, as they would for the next daemon: a 503 would be a refusal."""
         n_wanted = self.settings.connections_max + SPARE_DESCRIPTORS
         n_got = raise_nofile(n_wanted)
         if n_got < n_wanted:
@@ -161,6 +160,12 @@ class Daemon:
                 n_got,
                 n_wanted,
             )
+        if self._is_inherited:
+            log.info("connections wait in the inherited sockets until the model serves")
+        else:
+            await self._listen()
+
+    async def _listen(self) -> None:
         try:
             self.address = await self.http.listen(self.settings.hosts, self.settings.port, self._bound)
         except OSError as error:
@@ -172,11 +177,9 @@ class Daemon:
         if self._stop.is_set():
             log.warning("second signal: exiting now")
             os._exit(exit_codes.FAILED)
-        log.info(
-            "draining: no new requests, grace period of %g s for running ones", self.settings.drain_seconds
-        )
-        systemd.stopping("draining")
+        log.info("draining: grace period of %g s for running requests", self.settings.drain_seconds)
         self.service.is_leaving = True
+        systemd.stopping(self.heartbeat.status())
         self.http.end_keep_alive()
         if not self._serves_on:
             self.host.drain()
@@ -184,9 +187,11 @@ class Daemon:
 
     @property
     def _serves_on(self) -> bool:
-        """Whether requests are still served for a while, until whoever sends them has seen /health."""
+        """Whether requests are still served for a while: until whoever sends them has seen /health, or on connections
+        that were accepted from an inherited socket, whose clients know of no other daemon."""
         is_ready = self.host.state is State.READY
-        return is_ready and self.service.is_leaving and self.settings.drain_delay_seconds > 0
+        is_wanted = self.settings.drain_delay_seconds > 0 or self._is_inherited
+        return is_ready and self.service.is_leaving and is_wanted
 
     def _on_failed(self) -> None:
         """The model failed. Whoever supervises this process is to know; others see it in /health."""
@@ -199,11 +204,14 @@ class Daemon:
         else:
             return
         if self.host.has_served:
-            self._exit_code = exit_codes.ENGINE_GIVEN_UP
+            self._give_up(exit_codes.ENGINE_GIVEN_UP, reason)
         else:
-            self._exit_code = exit_codes.FAILED if self.host.is_refused else exit_codes.LOAD_FAILED
-        log.error("exiting with status %d: %s", self._exit_code, reason)
-        systemd.stopping(f"failed: {self.host.error}")
+            self._give_up(exit_codes.FAILED if self.host.is_refused else exit_codes.LOAD_FAILED, reason)
+
+    def _give_up(self, exit_code: int, reason: str) -> None:
+        self._exit_code = exit_code
+        log.error("exiting with status %d: %s", exit_code, reason)
+        systemd.stopping(self.heartbeat.status())
         self._stop.set()
 
     async def run(self) -> int:
@@ -216,6 +224,7 @@ class Daemon:
         background = [
             asyncio.ensure_future(self._load()),
             asyncio.ensure_future(self.service.watch_streams()),
+            asyncio.ensure_future(self.heartbeat.run()),
         ]
         await self._stop.wait()
         await self.drain()
@@ -225,21 +234,33 @@ class Daemon:
         return self._exit_code
 
     async def _load(self) -> None:
-        telling = asyncio.ensure_future(_tell_loading(self.host))
         await self.host.load()
-        telling.cancel()
+        if self._is_inherited and not self._stop.is_set():
+            try:
+                await self._listen()
+            except StartError as error:
+                self._give_up(error.exit_code, str(error))
+                return
         if self.host.state is State.READY:
-            systemd.ready("serving")
+            systemd.ready(self.heartbeat.status())
         # What exists now lives until the end: scanning it for garbage would only stall every stream.
         gc.freeze()
 
     async def drain(self) -> None:
-        """Let running requests finish; the socket stays open meanwhile, so that /health shows the state."""
+        """Let running requests finish. A socket of ours stays open meanwhile, so that /health shows the state; new
+        clients of an inherited one are the next daemon's."""
         if self._serves_on:
             await asyncio.sleep(self.settings.drain_delay_seconds)
-            self.host.drain()
-        t_end = time.monotonic() + self.settings.drain_seconds
-        while self.http.n_active and time.monotonic() < t_end:
+            if not self._is_inherited:
+                self.host.drain()
+        if self._is_inherited:
+            self.http.stop_accepting()
+        t_begin = time.monotonic()
+        t_quiet = t_begin + QUIET_SECONDS if self._serves_on else t_begin
+        t_end = t_begin + self.settings.drain_seconds
+        while (now := time.monotonic()) < t_end:
+            if not self.http.n_active and (not self.http.n_connections or now >= t_quiet):
+                break
             await asyncio.sleep(DRAIN_POLL_SECONDS)
 
     async def close(self) -> None:

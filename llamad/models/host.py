@@ -45,6 +45,8 @@ WATCH_SECONDS = 1.0
 # An engine hangs if a step takes so many times the longest one seen, and at least so long.
 STALL_STEPS = 20
 STALL_SECONDS_MIN = 120.0
+# An engine that was to be ended is gone by then, unless the kernel cannot end it: a device that does not answer.
+END_SECONDS = 10.0
 
 
 class State(Enum):
@@ -443,12 +445,23 @@ class Host:
         """End an engine that has work and does not get on with it."""
         while True:
             await asyncio.sleep(WATCH_SECONDS)
-            silent = longest = 0.0
-            if self.engine is not None:
-                silent = self.engine.silent_seconds()
-                longest = self.engine.stats().get("turn_us_max", 0) / 1e6
-            if self.embedder is not None:
-                silent = max(silent, self.embedder.silent_seconds())
-            limit = self.settings.engine_stall_seconds or max(STALL_SECONDS_MIN, STALL_STEPS * longest)
+            silent, limit = self._silence()
             if silent > limit:
                 process.kill(f"it hangs: it has had work for {silent:.0f} s and finished no step")
+
+    def _silence(self) -> tuple[float, float]:
+        """How long an engine that has work has finished no step, and how long it may: a long prompt is many steps, and
+        a slow one is known by the steps before."""
+        silent = longest = 0.0
+        if self.engine is not None:
+            silent = self.engine.silent_seconds()
+            longest = self.engine.stats().get("turn_us_max", 0) / 1e6
+        if self.embedder is not None:
+            silent = max(silent, self.embedder.silent_seconds())
+        return silent, self.settings.engine_stall_seconds or max(STALL_SECONDS_MIN, STALL_STEPS * longest)
+
+    @property
+    def is_stuck(self) -> bool:
+        """An engine hangs and could not be ended either."""
+        silent, limit = self._silence()
+        return silent > limit + END_SECONDS

@@ -1,12 +1,12 @@
 """Starts that fail: at once with a sentence, or later with a server that says why, or that ends for its supervisor."""
 
 import os
-import socket
 import subprocess
 import sys
 
 import pytest
 from support.live_daemon import Live
+from support.systemd.recorder import Recorder
 
 from llamad import exit_codes
 
@@ -49,36 +49,10 @@ def test_a_load_that_fails_ends_the_program_if_asked(broken):
     assert any("--exit-on-load-failure" in line for line in server.lines)
 
 
-class Supervisor:
-    """systemd's end of the notify socket."""
-
-    def __init__(self, path: str) -> None:
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self._socket.bind(path)
-        self._socket.settimeout(30)
-        self.env = {"NOTIFY_SOCKET": path}
-        self.told: list[str] = []
-
-    def wait(self, line: str) -> None:
-        while line not in self.told:
-            self.told += self._socket.recv(4096).decode().split("\n")
-
-
-@pytest.fixture
-def supervisor(tmp_path):
-    return Supervisor(str(tmp_path / "notify"))
-
-
-def test_systemd_is_told_when_it_serves_and_when_it_stops(tiny, supervisor):
-    with Live("-c", "512", model=tiny, env=supervisor.env) as server:
-        supervisor.wait("READY=1")
-        assert any(line.startswith("EXTEND_TIMEOUT_USEC=") for line in supervisor.told)
-        assert server.client.get("/health").status == 200
-    supervisor.wait("STOPPING=1")
-    assert server.process.returncode == 0
-
-
-def test_systemd_sees_a_load_that_fails(broken, supervisor):
-    with Live(model=broken, ready=False, env=supervisor.env) as server:
-        assert server.wait_exit() == exit_codes.LOAD_FAILED
-    assert "READY=1" not in supervisor.told
+def test_systemd_sees_a_load_that_fails(broken, tmp_path):
+    with Recorder(str(tmp_path / "notify")) as told:
+        with Live(model=broken, ready=False, env=told.env) as server:
+            assert server.wait_exit() == exit_codes.LOAD_FAILED
+        assert told.all("READY") == []
+        assert told.all("STATUS")[-1].startswith("failed: ")
+        assert "broken.gguf" in told.all("STATUS")[-1]

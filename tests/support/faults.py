@@ -1,5 +1,5 @@
-"""Faults inside an engine process: a small library that is loaded before llama.cpp and does on demand what llama.cpp, a
-device or the system would do. The program under test is the real one."""
+"""Faults inside an engine process, and of the front's event loop: a small library that is loaded before llama.cpp and
+does on demand what llama.cpp, a device or the system would do. The program under test is the real one."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ SOURCE = r"""
 #include <stdlib.h>
 #include <string.h>
 #include <pthread.h>
+#include <signal.h>
+#include <sys/epoll.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -78,6 +80,14 @@ void *llama_init_from_model(void *model, struct params p) {
     static void *(*real)(void *, struct params);
     if (!real) real = (void *(*)(void *, struct params)) symbol("libllama.so", "llama_init_from_model");
     return wanted("lost") ? NULL : real(model, p);
+}
+
+/* The front's event loop stands still. Engines have none. */
+int epoll_pwait(int fd, struct epoll_event *events, int n, int timeout, const sigset_t *mask) {
+    static int (*real)(int, struct epoll_event *, int, int, const sigset_t *);
+    if (!real) real = (int (*)(int, struct epoll_event *, int, int, const sigset_t *)) dlsym(RTLD_NEXT, "epoll_pwait");
+    while (wanted("stand-still")) usleep(10000);
+    return real(fd, events, n, timeout, mask);
 }
 
 int memfd_create(const char *name, unsigned flags) {

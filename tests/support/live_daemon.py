@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from support.http_client import Client
@@ -40,13 +41,21 @@ def engines(front: int) -> list[int]:
 
 
 class Live:
-    """One thread each for llama.cpp and sampling, as on a busy two-core machine."""
+    """One thread each for llama.cpp and sampling, as on a busy two-core machine. `before`: a program that becomes the
+    daemon, with the descriptors that it needs."""
 
     def __init__(
-        self, *flags: str, model: str | None = None, ready: bool = True, env: dict[str, str] | None = None
+        self,
+        *flags: str,
+        model: str | None = None,
+        ready: bool = True,
+        env: dict[str, str] | None = None,
+        before: Sequence[str] = (),
+        pass_fds: Sequence[int] = (),
     ):
         is_by_name = "-hf" in flags or "-mu" in flags
         command = [
+            *before,
             sys.executable,
             "-m",
             "llamad",
@@ -61,7 +70,11 @@ class Live:
         ]
         self.lines: list[str] = []
         self.process = subprocess.Popen(
-            command, stderr=subprocess.PIPE, text=True, env={**os.environ, **(env or {})}
+            command,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **(env or {})},
+            pass_fds=pass_fds,
         )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()

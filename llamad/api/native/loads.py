@@ -49,7 +49,7 @@ class Loads(msgspec.Struct):
     dp_rank_count: int = 1
 
 
-def _load(service: Service) -> Load:
+def load_of(service: Service) -> Load:
     """Raises ApiError if there is no model."""
     model, engine, embedder = service.loaded(), service.host.engine, service.host.embedder
     n_slots = service.settings.n_parallel
@@ -84,7 +84,7 @@ def _load(service: Service) -> Load:
 
 def handle(service: Service, exchange: Exchange) -> None:
     """GET /v1/loads."""
-    load = _load(service)
+    load = load_of(service)
     totals = Totals(
         total_running_reqs=load.num_running_reqs,
         total_waiting_reqs=load.num_waiting_reqs,

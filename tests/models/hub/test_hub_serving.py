@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -18,6 +17,7 @@ from support.live_daemon import Live, model_path
 from support.models.tiny_model import N_EMBD
 from support.models.tiny_projectors import write_projector
 from support.peer import llama_server
+from support.systemd.recorder import Recorder
 
 from llamad import exit_codes
 
@@ -96,18 +96,15 @@ def test_a_signal_ends_a_download_at_once_and_keeps_what_is_there(
     hold = threading.Event()
     hub.repos[NAME] = {"tiny-Q4_K_M.gguf": gguf()}
     hub.faults["/blobs/"] = [Fault(cut=1000, hold=hold)]
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
-        systemd.bind(str(tmp_path / "notify"))
-        systemd.settimeout(30)
-        environ = {**cache.environ, "NOTIFY_SOCKET": str(tmp_path / "notify")}
-        with Live("-hf", NAME, ready=False, env=environ) as server:
-            told = systemd.recv(4096).decode().split("\n")
+    with Recorder(str(tmp_path / "notify")) as told:
+        with Live("-hf", NAME, ready=False, env={**cache.environ, **told.env}) as server:
             wait_for(lambda: any(part.stat().st_size for part in cache.parts()))
             server.signal(signal.SIGINT)
             assert server.wait_exit() == 0  # though nothing more comes
+        first = told.told[0][1]
     hold.set()
-    assert told[0] == "STATUS=downloading the model"
-    assert told[1].startswith("EXTEND_TIMEOUT_USEC=")
+    assert first["STATUS"] == "downloading the model"
+    assert "EXTEND_TIMEOUT_USEC" in first
     assert [part.stat().st_size for part in cache.parts()] == [1000]
 
 

@@ -1,0 +1,92 @@
+"""Owns the regular word to systemd: status, more time while loading and draining, and the watchdog's food.
+
+A task on the event loop, so that a loop that stands still falls silent. Reads what /health and /metrics read; never
+asks an engine.
+
+Of two lines of defence this is the second. An engine that hangs is ended by its host after --engine-stall-seconds,
+which costs its own requests and no one else's; meanwhile the watchdog is fed, because a restart of everything would
+cost more. Only if the engine is still there some seconds later, as one is that waits for a dead device in the kernel,
+is the watchdog left to bite. A load is not judged: its time depends on the disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+
+from llamad import systemd
+from llamad.api.native.loads import load_of
+from llamad.api.service.service import Service
+from llamad.http.server import HttpServer
+from llamad.models.host import State
+
+log = logging.getLogger("llamad")
+
+BEAT_SECONDS = 3.0
+
+
+class Heartbeat:
+    def __init__(self, service: Service, http: HttpServer) -> None:
+        self._service = service
+        self._host = service.host
+        self._http = http
+        self._watchdog = systemd.watchdog_seconds()
+        self._n_tokens, self._t_tokens = 0, time.monotonic()
+        self._rate = 0
+        self._t_status = 0.0
+        self._kind: tuple[State, bool] | None = None  # of the last status
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        period = min(BEAT_SECONDS, (self._watchdog or BEAT_SECONDS) / 2)
+        while systemd.is_told():
+            self.beat()
+            await asyncio.sleep(period)
+
+    def beat(self) -> None:
+        lines: list[str] = []
+        if self._watchdog is not None and not self._host.is_stuck:
+            lines.append("WATCHDOG=1")
+        if self._service.is_leaving or self._host.state is State.LOADING:
+            lines.append(systemd.extension())
+        now, kind = time.monotonic(), (self._host.state, self._service.is_leaving)
+        status = None
+        if now - self._t_status >= BEAT_SECONDS or kind != self._kind:
+            self._t_status, self._kind = now, kind
+            try:
+                status = self.status()
+            except Exception:  # a bug in words must not starve the watchdog
+                log.exception("the status failed")
+        systemd.tell(*lines, status=status)
+
+    def status(self) -> str:
+        """What the daemon is doing, in one line."""
+        host = self._host
+        if self._service.is_leaving or host.state is State.DRAINING:
+            return f"draining: {self._http.n_active} requests running"
+        if host.state is State.READY:
+            return self._serving()
+        if host.state is State.FAILED:
+            return f"failed: {host.error}"
+        progress = host.progress.text()
+        return f"{progress}, because {host.error}" if host.error else progress
+
+    def _serving(self) -> str:
+        load = load_of(self._service)
+        n_busy = load.max_running_requests - load.num_free_slots
+        return (
+            f"serving: {n_busy} of {load.max_running_requests} slots, {load.num_waiting_reqs} waiting,"
+            f" {self._tokens_per_second()} tokens/s"
+        )
+
+    def _tokens_per_second(self) -> int:
+        """Since the last status: generated ones, or those of embedded texts."""
+        engine, embedder = self._host.engine, self._host.embedder
+        n_tokens = engine.stats()["n_predicted"] if engine is not None else 0
+        n_tokens += embedder.counts.n_tokens if embedder is not None else 0
+        now = time.monotonic()
+        if now - self._t_tokens >= BEAT_SECONDS / 2:  # else as before: too short to tell
+            self._rate = round(max(0, n_tokens - self._n_tokens) / (now - self._t_tokens))
+            self._n_tokens, self._t_tokens = n_tokens, now
+        return self._rate
