@@ -90,4 +90,4 @@ class JsonFormatter(Formatter):
         }
         if record.exc_info:
             row["exception"] = self.formatException(record.exc_info)
-        return self._priority(record.levelno) + json.dumps(row, ensure_ascii=False)
+        return self._priority(record.levelno) + json.dumps(row, ensure_ascii=False, separators=(",", ":"))

@@ -163,6 +163,11 @@ class Engine:
     def slots(self) -> list[SlotCounts]:
         return self._port.slots() if self._port is not None else [NO_COUNTS] * self.n_slots
 
+    def n_decoded(self, task_id: int) -> int:
+        """Tokens that a task has so far; 0 while it waits, and after its end."""
+        running = self.tasks.get(task_id)
+        return self.slots()[running.slot][2] if running is not None and running.slot >= 0 else 0
+
     def n_idle(self) -> int:
         """Slots without a task."""
         return self._port.n_idle() if self._port is not None else 0

@@ -222,7 +222,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     verbosity: (
         int  # 0: critical, 1: errors, 2: warnings, 3: information, 4: debug, above 9: __verbose in answers
     )
-    verbose_prompt: bool
+    log_prompts: bool
     log_enabled: bool
     log_file: str | None  # None: standard error only
     log_file_mode: Literal["truncate", "append", "new"]

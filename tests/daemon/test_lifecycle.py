@@ -301,9 +301,10 @@ def test_logs_as_json_and_to_a_file(tmp_path, tiny):
     path = tmp_path / "llamad.log"
     with Live("-c", "512", "--log-format", "json", "--log-file", str(path), model=tiny) as server:
         server.client.get("/props")
-        server.wait_line("GET /props")
+        server.wait_line('"path":"/props"')
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     assert {"time", "level", "name", "message"} <= set(rows[0])
+    assert [row["status"] for row in rows if row.get("path") == "/props"] == [200]
     assert any("listening on" in row["message"] for row in rows)
 
 
@@ -335,7 +336,7 @@ def test_the_program_is_installed():
 
 
 def test_the_prompt_is_logged_only_where_asked(tiny, live):
-    with Live("-c", "512", "--verbose-prompt", model=tiny) as asked:
+    with Live("-c", "512", "--log-prompts", model=tiny) as asked:
         for server in (asked, live):
             n_before = len(server.lines)
             server.client.complete("xyzzy plugh", n_predict=1)

@@ -81,7 +81,7 @@ _FIELDS = {
     "n_batch": "n_batch",
     "n_parallel": "n_parallel",
     "n_ctx": "n_ctx",
-    "verbose_prompt": "verbose_prompt",
+    "verbose_prompt": "log_prompts",
     "embedding": "embeddings",
     "n_cache_reuse": "n_cache_reuse",
     "sampling.temp": "temperature",

@@ -7,7 +7,7 @@ from llamad.http.request cimport Request
 
 PATH_MAX = 200
 FAILURE_MAX = 300
-NAME_MAX = 64
+NAME_MAX = 128
 
 
 def escape(text: str, limit: int) -> str:

@@ -392,7 +392,8 @@ cdef class Connection(Way):
         self.exchange = None
         self._release()
         self.server.done(exchange, now - exchange.request.t_start)
-        exchange.on_abort = exchange.on_pause = exchange.on_resume = None  # they lead back to the application
+        # They lead back to the application.
+        exchange.on_abort = exchange.on_pause = exchange.on_resume = exchange.details = None
         if self.phase == CLOSED:
             return
         if not exchange.keep or self.server.closing:

@@ -73,9 +73,10 @@ class MessageDialect:
     def _stop(self, part: Part) -> dict[str, Any]:
         done, stops = part.ended, part.job.generation.stop
         name = STOP_NAMES[done.stop_type]
+        part.has_calls = self._answer(part).n_calls > 0
         if name == "limit":
             return {"stop_reason": "max_tokens", "stop_sequence": None}
-        if self._answer(part).n_calls:
+        if part.has_calls:
             return {"stop_reason": "tool_use", "stop_sequence": None}
         if name == "word":
             return {"stop_reason": "stop_sequence", "stop_sequence": stops[done.stop_word]}

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
-from llamad.api.generate import result
+from llamad.api.generate import accounting, prompt_log, result
 from llamad.api.generate.failures import failure_error
 from llamad.api.generate.outlet import Outlet
 from llamad.api.generate.prepare import Ready
@@ -26,6 +26,7 @@ from llamad.api.service.adapters import adapter_set, adapters_of
 from llamad.api.service.kept_streams import conversation_of
 from llamad.api.service.service import Service
 from llamad.base.clock import clock_us
+from llamad.client.adapters import Use
 from llamad.client.engine import Engine
 from llamad.client.task import (
     STOP_NAMES,
@@ -93,12 +94,14 @@ class Part(TextPart):
     job: Job
     __slots__ = (
         "done",
+        "has_calls",
         "index",
         "n_cached",
         "n_prompt",
         "pieces",
         "seed",
         "state",
+        "t_admitted_us",
         "task_id",
         "tokens_prompt",
     )
@@ -111,6 +114,8 @@ class Part(TextPart):
         self.n_prompt = len(tokens_prompt) // 4
         self.task_id = 0
         self.n_cached = 0
+        self.t_admitted_us = 0
+        self.has_calls = False  # the dialect found tool calls in its text
         self.pieces: list[TextEvent] = []  # if not streamed
         self.done: Done | None = None
         self.state: object = None  # the dialect's own
@@ -129,6 +134,7 @@ class Part(TextPart):
 
     def on_admitted(self, slot: int, n_cached: int, t_us: int) -> None:
         self.n_cached = n_cached
+        self.t_admitted_us = t_us
         self.job.is_admitted = True
         self.job.service.metrics.queue_seconds.observe((t_us - self.job.t_submit_us) / 1e6)
         if self.job.tells_progress:
@@ -167,11 +173,13 @@ class Job:
 
     __slots__ = (
         "__weakref__",
+        "adapters",
         "constraint",
         "content_type",
         "dialect",
         "engine",
         "exchange",
+        "finish",
         "generation",
         "id",
         "is_admitted",
@@ -210,6 +218,9 @@ class Job:
         self.service = service
         self.exchange = exchange
         self.out = Outlet(exchange)
+        exchange.details = partial(accounting.details, self)
+        self.finish = ""  # why it ended, if it failed; for the log
+        self.adapters: Sequence[Use] = ()
         self.generation = generation
         self.constraint = constraint
         self.model = model
@@ -269,7 +280,7 @@ class Job:
             deadline_us=deadline_us,
         )
         adapters = self.service.host.adapters
-        uses = adapters_of(adapters, self.service.names, g.model, g.lora)
+        self.adapters = uses = adapters_of(adapters, self.service.names, g.model, g.lora)
         samplings = [options.sampling(g, self.model.info, options.seed_of(g, i)) for i in range(g.n)]
         bias = options.biases(g, self.service.eog_tokens(), self.model.suppressed_tokens)
         sets = [adapter_set(adapters, uses, tokens) for tokens in ready.tokens]
@@ -278,8 +289,8 @@ class Job:
             for i, tokens in enumerate(ready.tokens)
             for k in range(g.n)
         ]
-        if settings.verbose_prompt or self.service.prompt_files is not None:
-            self._show_prompts(parts[:: g.n])
+        if prompt_log.is_wanted(self.service):
+            prompt_log.show(self.service, self.model, request.request_id, ready.tokens)
         self._begin(ready, parts, t_submit_us, conversation)
         if g.stream and not self.out.is_kept:
             for part in parts:
@@ -369,6 +380,9 @@ class Job:
 
     def _left(self) -> None:
         """Nothing more comes of it, or nobody wants it."""
+        # A kept stream's client has left, with a line of its own.
+        if self.exchange.closed and not self.out.closed:
+            log.info("request %s: ended without its client: %s", self.request_id, accounting.told(self))
         self.service.streams.discard(self)
         if self.id:
             self.service.running.discard(self)
@@ -427,6 +441,7 @@ class Job:
                 "request %s: its client stalls; freeing its slot for others",
                 self.exchange.request.request_id,
             )
+            self.finish = "stalled"
             self._fail(
                 ApiError(
                     408, "The client did not read its stream while others waited for a slot (--stall-seconds)"
@@ -490,6 +505,7 @@ class Job:
 
     def on_part_failed(self, failure: int, code: int) -> None:
         self.n_left -= 1
+        self.finish = self.finish or accounting.failed_finish(failure)
         self._fail(failure_error(failure, code))
 
     def _fail(self, error: ApiError) -> None:
@@ -499,23 +515,9 @@ class Job:
         if not self.out.closed:
             self.out.fail(self.dialect.failed(error), self.dialect.refused(error))
 
-    def _show_prompts(self, parts: list[Part]) -> None:
-        """--verbose-prompt and --log-prompts-dir."""
-        for part in parts:
-            text = partial(self.model.vocab.detokenize, without_rows(part.tokens_prompt), True)
-            if self.service.settings.verbose_prompt:
-                shown = text().decode("utf-8", "replace")
-                log.info(
-                    "request %s: prompt of %d tokens: %r",
-                    self.exchange.request.request_id,
-                    part.n_prompt,
-                    shown,
-                )
-            if self.service.prompt_files is not None:
-                self.service.prompt_files.write(text)
-
     def give_up(self) -> None:
         """After an exception: the client gets a 500, or its stream is cut off."""
+        self.finish = "error"
         self._left()
         self.abort()
         self.out.cut_off(self.dialect.refused(ApiError(500, "Internal server error; see the server's log")))

@@ -6,6 +6,7 @@ from llamad.client.text_event import TextEvent
 class TextPart:
     job: Any
     n_decoded: int
+    t_first_us: int
     t_last_us: int
     frame: TextFrame | None
     def on_text(self, text: TextEvent) -> None: ...

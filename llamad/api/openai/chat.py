@@ -127,6 +127,7 @@ class ChatDialect:
 
     def _reason(self, part: Part, answer: Answer) -> str:
         reason = objects.finish_reason(part)
+        part.has_calls = bool(answer.calls)
         return "tool_calls" if answer.calls and reason == "stop" else reason
 
     def _remember(self, part: Part, piece: TextEvent) -> None:

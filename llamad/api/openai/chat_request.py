@@ -252,7 +252,9 @@ def parse_chat(
         if ends_in_reasoning(host.format, prompt) and _leaves_no_thought(request, service, host):
             prompt = render(False)
     except TemplateError as error:
-        raise bad(f"The chat template rejected the messages: {error}") from None
+        # Its own words may be the messages'.
+        said = "The chat template rejected the messages"
+        raise ApiError(400, f"{said}: {error}", reason=said) from None
     goes_on = host.continued(messages, prefill, begins)
     starts_in_reasoning = ends_in_reasoning(host.format, prompt) or goes_on == "reasoning_content"
     parses = not service.settings.skip_chat_parsing

@@ -97,8 +97,9 @@ class ResponseDialect:
             return []
         return list(objects.chat_logprobs(part.job.model.vocab, piece, self.chat.n_top, False))
 
-    def _kept(self, response: dict[str, Any]) -> dict[str, Any]:
+    def _kept(self, response: dict[str, Any], part: Part) -> dict[str, Any]:
         """The response, stored if it was asked for and is not too large."""
+        part.has_calls = any(item["type"] == "function_call" for item in response["output"])
         if self.keep is not None:
             response["store"] = self.keep(self.id, response)
         return response
@@ -130,7 +131,7 @@ class ResponseDialect:
             {"timings": objects.ended_timings(part)} if part.job.generation.timings_per_token else {}
         )
         out = answer.take(answer.parser.finish()) + answer.close(status)
-        response = self._kept(self._response(status, answer.items, part))
+        response = self._kept(self._response(status, answer.items, part), part)
         return out + self.events.make(f"response.{status}", response=response)
 
     def end(self, job: Job) -> bytes:
@@ -149,7 +150,7 @@ class ResponseDialect:
                 if item["type"] == "message":
                     content = item["content"][0]
                     content["logprobs"] = _within(data, content["text"].encode(), logprobs)
-        return _encode(self._kept(self._response(status, answer.items, part)))
+        return _encode(self._kept(self._response(status, answer.items, part), part))
 
     def failed(self, error: ApiError) -> bytes:
         """The event's own fields, and the usual error object."""

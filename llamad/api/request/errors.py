@@ -34,7 +34,8 @@ _NO_RETRY = (("X-Should-Retry", "false"),)
 
 
 class ApiError(Exception):
-    """`extra` joins code, message and type inside the error object; `headers` go on the response."""
+    """`extra` joins code, message and type inside the error object; `headers` go on the response. `reason` is for the
+    log, in place of a message that quotes a prompt."""
 
     def __init__(
         self,
@@ -44,10 +45,12 @@ class ApiError(Exception):
         type: str | None = None,
         extra: dict[str, object] | None = None,
         headers: tuple[tuple[str, str], ...] = (),
+        reason: str = "",
     ) -> None:
         super().__init__(message)
         self.status = status
         self.message = message
+        self.reason = reason or message
         self.type = type or _TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
         self.extra = extra or {}
         self.headers = headers + _NO_RETRY if status == 501 else headers
@@ -57,7 +60,7 @@ class ApiError(Exception):
 
     def response(self) -> Response:
         return Response(
-            self.status, msgspec.json.encode(self.body()), headers=self.headers, reason=self.message
+            self.status, msgspec.json.encode(self.body()), headers=self.headers, reason=self.reason
         )
 
 

@@ -37,4 +37,4 @@ def body(error: ApiError, request_id: str) -> bytes:
 
 def response(error: ApiError, request_id: str) -> Response:
     headers = (*error.headers, ("request-id", request_id))
-    return Response(error.status, body(error, request_id), headers=headers, reason=error.message)
+    return Response(error.status, body(error, request_id), headers=headers, reason=error.reason)

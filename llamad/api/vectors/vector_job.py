@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TypeVar
 
+from llamad.api.generate import accounting
 from llamad.api.request.errors import ApiError, engine_ended, queue_full, share_full
 from llamad.api.request.media import MediaPrompt, refused
 from llamad.api.service.adapters import adapters_of
@@ -107,6 +109,9 @@ async def rows_of(
     the client has disconnected."""
     if exchange.closed:
         raise asyncio.CancelledError  # it disconnected while its texts were tokenized
+    if adapters is None:
+        adapters = adapters_for(service, None, ())
+    exchange.details = partial(accounting.text_details, service, adapters, texts)
     client = service.client(exchange.request)
     if not embedder.can_accept():
         raise queue_full()
@@ -114,8 +119,6 @@ async def rows_of(
         raise share_full()
     limit = service.settings.request_timeout
     left = exchange.request.t_start + limit - time.monotonic() if limit > 0 else None
-    if adapters is None:
-        adapters = adapters_for(service, None, ())
     job = embedder.submit(texts, client, media, adapters)
     exchange.on_abort = job.abort
     try:

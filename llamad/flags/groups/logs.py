@@ -29,12 +29,13 @@ FLAGS: tuple[Flag, ...] = (
         help="Verbosity; 0: critical, 1: errors, 2: warnings, 3: info, 4 and above: debug.",
     ),
     flag(
-        names=("--verbose-prompt",),
-        env=("LLAMA_ARG_VERBOSE_PROMPT",),
-        dest="verbose_prompt",
+        names=("--log-prompts", "--verbose-prompt"),
+        env=("LLAMA_ARG_LOG_PROMPTS", "LLAMA_ARG_VERBOSE_PROMPT"),
+        dest="log_prompts",
         kind=Switch(),
         default=False,
-        help="Log each prompt with its tokens. Prompts are private: for debugging only.",
+        help="Log each prompt that is generated from, up to 4096 characters of it. Prompts are private: without this no"
+        " log has any.",
     ),
     flag(
         names=("--log-enable",),

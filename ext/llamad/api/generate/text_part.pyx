@@ -13,6 +13,7 @@ cdef class TextPart:
 
     cdef public object job
     cdef public int64_t n_decoded
+    cdef public int64_t t_first_us  # of the first token
     cdef public int64_t t_last_us
     cdef public TextFrame frame
 
@@ -24,7 +25,7 @@ cdef class TextPart:
         if self.n_decoded == 0:
             # A request that is not streamed hears of many tokens at once: the first came when decoding began.
             self.n_decoded = 1
-            self.t_last_us = text.t_us - text.predict_us
+            self.t_first_us = self.t_last_us = text.t_us - text.predict_us
             metrics.first_token_seconds.observe(<double>self.t_last_us / 1e6 - job.exchange.request.t_start)
         n_new = text.n_decoded - self.n_decoded
         if n_new > 0:

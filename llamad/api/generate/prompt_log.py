@@ -1,0 +1,38 @@
+"""Owns what --log-prompts and --log-prompts-dir show of prompts. Without them no prompt reaches a log.
+
+Runs on the event loop; files are written by a thread of theirs.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from functools import partial
+
+from llamad.api.service.service import Service
+from llamad.protocol.model_info import Model
+from llamad.protocol.row_ids import without_rows
+
+log = logging.getLogger("llamad.prompts")
+
+# Of a prompt in the log, in tokens and in characters: tokenizers' pieces are a few characters long.
+TOKENS_MAX = 4096
+CHARS_MAX = 4096
+
+
+def is_wanted(service: Service) -> bool:
+    return service.settings.log_prompts or service.prompt_files is not None
+
+
+def show(service: Service, model: Model, request_id: str, prompts: Iterable[bytes]) -> None:
+    """`prompts` are token ids, with those of the system prompt."""
+    for tokens in prompts:
+        ids = without_rows(tokens)
+        if service.settings.log_prompts:
+            text = model.vocab.detokenize(ids[: TOKENS_MAX * 4], True).decode("utf-8", "replace")
+            more = "..." if len(text) > CHARS_MAX or len(ids) > TOKENS_MAX * 4 else ""
+            log.info(
+                "request %s: prompt of %d tokens: %r%s", request_id, len(tokens) // 4, text[:CHARS_MAX], more
+            )
+        if service.prompt_files is not None:
+            service.prompt_files.write(partial(model.vocab.detokenize, ids, True))
