@@ -32,24 +32,34 @@ class AccessLog:
     line, logging would cost more than the response."""
 
     def __init__(self, outputs: list[Output], text_line: Line, json_line: Line) -> None:
+        import asyncio  # late: start-up has more urgent work
+
         self._outputs = outputs
-        self._makers = [json_line if output.is_json else text_line for output in outputs]
-        self._lines: list[list[str]] = [[] for _ in outputs]
+        self._loop = asyncio.get_running_loop
+        # Lines of a format that no output has are not made.
+        self._text_line = text_line if not all(output.is_json for output in outputs) else None
+        self._json_line = json_line if any(output.is_json for output in outputs) else None
+        self._texts: list[str] = []
+        self._rows: list[str] = []
+        self._is_waiting = False
 
     def write(self, exchange: Exchange, seconds: float) -> None:
-        import asyncio  # late: imported elsewhere by then, and start-up has more urgent work
-
-        if not self._lines[0]:
-            asyncio.get_running_loop().call_soon(self.flush)
-        for make, lines in zip(self._makers, self._lines, strict=True):
-            lines.append(make(exchange, seconds))
+        if not self._is_waiting:
+            self._is_waiting = True
+            self._loop().call_soon(self.flush)
+        if self._text_line is not None:
+            self._texts.append(self._text_line(exchange, seconds))
+        if self._json_line is not None:
+            self._rows.append(self._json_line(exchange, seconds))
 
     def flush(self) -> None:
+        if not self._is_waiting:
+            return
+        self._is_waiting = False
+        texts, rows, self._texts, self._rows = self._texts, self._rows, [], []
         now = time.time()
-        for output, lines in zip(self._outputs, self._lines, strict=True):
-            if lines:
-                output.write_access(now, lines)
-                lines.clear()
+        for output in self._outputs:
+            output.write_access(now, rows if output.is_json else texts)
 
 
 _outputs: list[Output] = []

@@ -21,7 +21,8 @@ from llamad.http.exchange import Exchange
 
 Details: TypeAlias = list[tuple[str, str | int | float]]  # names of fields; seconds are floats
 
-_FINISHED = {"eos": "stop", "limit": "length", "word": "word", "none": "error"}
+# By the number of the engine's stop_type.
+_FINISHED = [{"eos": "stop", "limit": "length", "word": "word", "none": "error"}[name] for name in STOP_NAMES]
 
 
 class Part(Protocol):
@@ -78,20 +79,32 @@ def details(job: Job) -> Details:
     parts, n = job.parts, job.generation.n
     if not parts:
         return []
+    # One loop: this is a good part of what a short request costs.
+    n_in = n_cached = n_out = t_first_us = wait_us = 0
+    finish = ""
+    for i, part in enumerate(parts):
+        if i % n == 0:  # as usage counts: the prompt of n completions once
+            n_in += part.n_prompt
+            n_cached += part.n_cached
+        done = part.done
+        n_out += done.n_decoded if done is not None else _n_decoded(job, part)
+        wait_us = max(wait_us, (part.t_admitted_us or clock_us()) - job.t_submit_us)
+        if part.t_first_us and not 0 < t_first_us < part.t_first_us:
+            t_first_us = part.t_first_us
+        word = _finish(job, part)
+        if not finish:
+            finish = word
+        elif word not in finish.split(","):
+            finish += "," + word
     found: Details = [("model", model_word(job.service, job.adapters))]
     if len(parts) > 1:
-        found += [("prompts", len(parts) // n), ("completions", len(parts))]
-    found += [
-        # As usage counts: the prompt of n completions once.
-        ("tokens_in", sum([part.n_prompt for part in parts[::n]])),
-        ("tokens_cached", sum([part.n_cached for part in parts[::n]])),
-        ("tokens_out", sum([_n_decoded(job, part) for part in parts])),
-        ("queue_ms", _queue_seconds(job)),
-    ]
-    first = [part.t_first_us for part in parts if part.t_first_us]
-    if first:
-        found.append(("first_ms", max(0.0, min(first) / 1e6 - job.exchange.request.t_start)))
-    found.append(("finish", ",".join(dict.fromkeys([_finish(job, part) for part in parts]))))
+        found += ("prompts", len(parts) // n), ("completions", len(parts))
+    found += ("tokens_in", n_in), ("tokens_cached", n_cached), ("tokens_out", n_out)
+    if job.t_submit_us:
+        found.append(("queue_ms", wait_us / 1e6))
+    if t_first_us:
+        found.append(("first_ms", max(0.0, t_first_us / 1e6 - job.exchange.request.t_start)))
+    found.append(("finish", finish))
     return found
 
 
@@ -110,23 +123,13 @@ def text_details(service: Service, uses: Sequence[Use], texts: Sequence[bytes]) 
 
 
 def _n_decoded(job: Job, part: Part) -> int:
-    """Also of a part that is not over, whose text the engine keeps to the end if it is not streamed."""
-    if part.done is not None:
-        return part.done.n_decoded
+    """Of a part that is not over, whose text the engine keeps to the end if it is not streamed."""
     return max(part.n_decoded, job.engine.n_decoded(part.task_id))
-
-
-def _queue_seconds(job: Job) -> float:
-    """The longest wait for a slot, which may not be over."""
-    if not job.t_submit_us:
-        return 0.0
-    now = clock_us()
-    return max([(part.t_admitted_us or now) - job.t_submit_us for part in job.parts]) / 1e6
 
 
 def _finish(job: Job, part: Part) -> str:
     if part.done is not None:
-        name = _FINISHED[STOP_NAMES[part.done.stop_type]]
+        name = _FINISHED[part.done.stop_type]
         return "tool_calls" if part.has_calls and name != "length" else name
     if job.finish:
         return job.finish
