@@ -94,16 +94,23 @@ def flush() -> None:
     logging.shutdown()
 
 
+def _file() -> FileOutput | None:
+    return next((output for output in _outputs if isinstance(output, FileOutput)), None)
+
+
 def reopen() -> None:
-    """Go on in a new log file, after the old one was renamed. Raises OSError and goes on in the old one if the new one
-    cannot be opened."""
-    for output in _outputs:
-        if isinstance(output, FileOutput):
-            output.reopen()
+    """Go on in a new log file, after the old one was renamed; nothing without --log-file. Raises OSError and goes on in
+    the old one if the new one cannot be opened."""
+    file = _file()
+    if file is not None:
+        file.reopen()
 
 
 def on_reopen_signal() -> None:
     """SIGUSR1."""
+    if _file() is None:
+        log.info("SIGUSR1 opens the log file again, but there is no --log-file")
+        return
     try:
         reopen()
     except OSError as error:

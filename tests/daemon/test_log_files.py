@@ -94,6 +94,12 @@ def test_a_file_that_cannot_be_opened_again_is_an_error_in_the_log(tiny, tmp_pat
         wait_until(lambda: '"GET /props" 200' in (tmp_path / "old" / "log").read_text())
 
 
+def test_without_a_file_the_signal_changes_nothing(live):
+    live.process.send_signal(signal.SIGUSR1)
+    live.wait_line("I log: SIGUSR1 opens the log file again, but there is no --log-file")
+    assert live.client.get("/props").status == 200
+
+
 def test_a_full_disk_costs_no_request(tiny):
     with Live("-c", "512", "--log-file", "/dev/full", model=tiny) as server:
         for _ in range(3):

@@ -7,13 +7,13 @@ import itertools
 import json
 import logging
 import socket
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from support.access_lines import words_of
 from support.fake_daemon import Faked
 
 from llamad.api.generate.accounting import model_word
@@ -36,7 +36,26 @@ WEATHER = {
     "required": ["city"],
     "additionalProperties": False,
 }
+WAIT_SECONDS = 60
 _numbers = itertools.count()
+
+
+def words(line: str) -> dict[str, str]:
+    """The details and the error's message of a text line."""
+    line, _, error = line.partition(' error="')
+    found = dict(word.split("=", 1) for word in line.split() if "=" in word and '"' not in word)
+    return found | ({"error": error.rstrip('"')} if error else {})
+
+
+def words_of(id: str, lines: Callable[[], Iterable[str]]) -> dict[str, str]:
+    """Those of the request with this id, once it is logged."""
+    t_end = time.monotonic() + WAIT_SECONDS
+    while time.monotonic() < t_end:
+        for line in list(lines()):
+            if f" {id} " in line and '" ' in line:
+                return words(line)
+        time.sleep(0.002)
+    raise AssertionError(f"the request {id} was not logged")
 
 
 class Sums:
