@@ -87,7 +87,7 @@ class Embedder:
         self.info = info
         self.jobs_max = jobs_max
         self.counts = VectorCounts()
-        self._n_pack = n_pack  # tokens and texts of one batch
+        self.n_pack = n_pack  # tokens and texts of one batch
         self._n_texts_max = n_texts_max
         self._jobs: deque[Job] = deque()
         self._served: dict[int, int] = {}  # clients with jobs: the batch that last had texts of theirs
@@ -189,7 +189,7 @@ class Embedder:
             while job.n_taken < len(job.texts):
                 n_more = len(job.texts[job.n_taken]) // 4
                 is_alone = job.n_taken in job.media
-                is_full = n_tokens + n_more > self._n_pack or len(batch) >= self._n_texts_max
+                is_full = n_tokens + n_more > self.n_pack or len(batch) >= self._n_texts_max
                 if batch and (is_full or is_alone):
                     return batch
                 batch.append((job, job.n_taken))

@@ -23,6 +23,7 @@ from llamad.client.slot_states import States
 from llamad.client.step_trace import StepTrace
 from llamad.client.task import FAILURE_ABORTED
 from llamad.flags.settings import Settings
+from llamad.models import stalls
 from llamad.models.adapter_loading import AdapterLoading
 from llamad.models.engine_process import EngineProcess
 from llamad.models.fetching import Fetching
@@ -42,9 +43,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("llamad.engine")
 
 WATCH_SECONDS = 1.0
-# An engine hangs if a step takes so many times the longest one seen, and at least so long.
-STALL_STEPS = 20
-STALL_SECONDS_MIN = 120.0
 # An engine that was to be ended is gone by then, unless the kernel cannot end it: a device that does not answer.
 END_SECONDS = 10.0
 
@@ -450,15 +448,17 @@ class Host:
                 process.kill(f"it hangs: it has had work for {silent:.0f} s and finished no step")
 
     def _silence(self) -> tuple[float, float]:
-        """How long an engine that has work has finished no step, and how long it may: a long prompt is many steps, and
-        a slow one is known by the steps before."""
-        silent = longest = 0.0
-        if self.engine is not None:
-            silent = self.engine.silent_seconds()
-            longest = self.engine.stats().get("turn_us_max", 0) / 1e6
-        if self.embedder is not None:
-            silent = max(silent, self.embedder.silent_seconds())
-        return silent, self.settings.engine_stall_seconds or max(STALL_SECONDS_MIN, STALL_STEPS * longest)
+        """How long an engine that has work has finished no step, and how long it may."""
+        silent = limit = 0.0
+        engine, embedder = self.engine, self.embedder
+        if engine is not None:
+            silent, stats = engine.silent_seconds(), engine.stats()
+            longest, prompts = stats.get("turn_us_max", 0) / 1e6, stats.get("prompt_us", 0) / 1e6
+            limit = stalls.limit(longest, engine.n_ubatch, prompts, stats.get("n_prompt_tokens", 0))
+        if embedder is not None:
+            silent, counts = max(silent, embedder.silent_seconds()), embedder.counts
+            limit = max(limit, stalls.limit(0.0, embedder.n_pack, counts.seconds, counts.n_tokens))
+        return silent, self.settings.engine_stall_seconds or limit
 
     @property
     def is_stuck(self) -> bool:

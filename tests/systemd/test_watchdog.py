@@ -18,7 +18,7 @@ from support.systemd.recorder import Recorder
 
 from llamad import systemd
 from llamad.engine.testing.fake import Fake
-from llamad.models import host
+from llamad.models import host, stalls
 
 # Far more than a busy machine delays a feed.
 PATIENT_SECONDS = 20
@@ -78,6 +78,15 @@ def test_a_long_step_is_not_stuck(recorder: Recorder) -> None:
         server.fake.block(False)
         asking.join()
         beating.cancel()
+
+
+def test_the_limit_is_that_of_the_steps_seen_not_of_the_time_before_the_first() -> None:
+    """It was 20 times the machine's uptime: the first turn was taken for one that began at 0."""
+    with Faked(Fake()) as server:
+        assert server.host._silence()[0] < stalls.STALL_SECONDS_MIN
+        server.client.complete("x", n_predict=2)
+        assert server.host._silence()[1] == stalls.STALL_SECONDS_MIN
+        assert server.engine.stats()["turn_us_max"] < stalls.STALL_SECONDS_MIN * 1e6
 
 
 def test_an_engine_that_hangs_and_cannot_be_ended_stops_the_feed(

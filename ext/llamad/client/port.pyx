@@ -43,8 +43,10 @@ cdef class Port:
     cdef Link link
     cdef Channel *channel
     cdef Taken taken
+    cdef int64_t t_made_us     # before the engine's first turn there is no other time to count from
 
     def __cinit__(self, link: Link) -> None:
+        self.t_made_us = now_us()
         self.link = link
         self.channel = &link.channel
 
@@ -219,7 +221,7 @@ cdef class Port:
         """How long an engine that has something to do has not got on; 0 for one that rests."""
         if load_int(&self.channel.board.is_resting) and ring_is_taken(&self.channel.commands):
             return 0
-        return max(0, now_us() - load_time(&self.channel.board.t_turn_us))
+        return max(0, now_us() - max(self.t_made_us, load_time(&self.channel.board.t_turn_us)))
 
 
 cdef tuple _event(uint32_t kind, const void *payload, uint64_t n):

@@ -10,7 +10,7 @@ from llamad.protocol.board cimport SlotView
 
 cdef void publish_turn(State *state, int64_t now) noexcept nogil:
     """A turn begins."""
-    if not state.channel.board.is_resting:
+    if not state.channel.board.is_resting and state.channel.board.t_turn_us != 0:  # else it is the first
         state.stats.turn_us_max = max(state.stats.turn_us_max, now - state.channel.board.t_turn_us)
     store_time(&state.channel.board.t_turn_us, now)
     store_int(&state.channel.board.is_resting, 0)

@@ -168,8 +168,8 @@ REQUEST_FLAGS: tuple[Flag, ...] = (
         kind=Float(low=0.0),
         default=0.0,
         metavar="SECONDS",
-        help="How long the engine may have work and finish no step before it is restarted; 0: 20 times the longest step"
-        " seen, and at least 120 s.",
+        help="How long the engine may have work and finish no step before it is restarted; 0: by the steps seen, at"
+        " least 120 s.",
     ),
     request(
         names=("-sp", "--special"),
