@@ -195,8 +195,6 @@ class HttpServer:
         if self.draining:
             self._refused.add(connection)
             return b""
-        for listener in self._tls_listeners:
-            listener.ended(connection)
         if self.places.take(connection, connection.address, connection.is_shared):
             self.connections.add(connection)
             return None

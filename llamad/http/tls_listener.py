@@ -1,18 +1,25 @@
 """Owns a listening socket that speaks TLS: accepts by itself, so that handshakes have places like connections.
-Runs on the event loop; a loop's own server would show a client only after its handshake, however many wait in it."""
+
+Runs on the event loop, but for the handshakes' arithmetic, which takes milliseconds: threads do that, and clients take
+turns. A loop's own server would do it between two tokens of a stream.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import socket
 import ssl
+import threading
 from collections.abc import Callable
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from llamad.base.fair_pool import FairPool
 from llamad.http.request import address_of
+from llamad.http.tls_transport import TlsTransport
 
 if TYPE_CHECKING:
     from llamad.http.connection import Connection
@@ -24,7 +31,39 @@ log = logging.getLogger("llamad.http")
 TURN_MAX = 64
 # After running out of descriptors.
 PAUSE_SECONDS = 1.0
-SHUTDOWN_SECONDS = 5.0
+# The others are for the model.
+N_THREADS = max(1, min(4, (os.cpu_count() or 1) // 4))
+
+
+class _Steps:
+    """A socket whose handshake is computed in threads, and which may be given up at any time."""
+
+    def __init__(self, sock: ssl.SSLSocket) -> None:
+        self.sock = sock
+        self._lock = threading.Lock()  # held for a moment only
+        self._is_running = False
+        self._is_closed = False
+
+    def step(self) -> None:
+        """In a thread: as far as the client's bytes reach. Raises SSLWantReadError where more are needed."""
+        with self._lock:
+            if self._is_closed:
+                raise ConnectionAbortedError
+            self._is_running = True
+        try:
+            self.sock.do_handshake()
+        finally:
+            with self._lock:
+                self._is_running = False
+                if self._is_closed:
+                    self.sock.close()
+
+    def close(self) -> None:
+        """A running step closes it when it ends: its descriptor must not become another's meanwhile."""
+        with self._lock:
+            self._is_closed = True
+            if not self._is_running:
+                self.sock.close()
 
 
 class Handshake:
@@ -35,7 +74,7 @@ class Handshake:
 
     def __init__(self) -> None:
         self.since = monotonic()
-        self.task: asyncio.Task[bool] | None = None
+        self.task: asyncio.Task[None] | None = None
 
     def give_way(self) -> None:
         if self.task is not None:
@@ -44,7 +83,7 @@ class Handshake:
 
 class TlsListener:
     """`make` makes the protocol of a connection; a handshake may take `timeout` seconds; `is_shared` knows the trusted
-    proxies."""
+    proxies. `context` and `timeout` may be replaced: the next handshake has the new ones."""
 
     def __init__(
         self,
@@ -55,15 +94,15 @@ class TlsListener:
         timeout: float,
         is_shared: Callable[[object], bool],
     ) -> None:
+        self.context = context
+        self.timeout = timeout
         self._sock = sock
-        self._context = context
         self._make = make
         self._places = places
-        self._timeout = timeout
         self._is_shared = is_shared
         self._loop = asyncio.get_running_loop()
-        self._handshakes: dict[Connection, Handshake] = {}
-        self._tasks: set[asyncio.Task[bool]] = set()
+        self._pool = FairPool(N_THREADS, "llamad-tls")
+        self._tasks: set[asyncio.Task[None]] = set()
         self._is_closed = False
         sock.setblocking(False)
         self._loop.add_reader(sock, self._accept)
@@ -79,12 +118,7 @@ class TlsListener:
         self.stop_accepting()
         for task in self._tasks:
             task.cancel()
-
-    def ended(self, connection: Connection) -> None:
-        """A connection is made: it takes a place of its own."""
-        handshake = self._handshakes.pop(connection, None)
-        if handshake is not None:
-            self._places.leave(handshake)
+        self._pool.close()
 
     def _accept(self) -> None:
         for _ in range(TURN_MAX):
@@ -98,39 +132,67 @@ class TlsListener:
                 self._loop.call_later(PAUSE_SECONDS, self._go_on)
                 return
             handshake = Handshake()
-            if not self._places.take(handshake, address_of(peer), self._is_shared(peer)):
+            address = address_of(peer)
+            if not self._places.take(handshake, address, self._is_shared(peer)):
                 sock.close()
                 continue
-            task = handshake.task = self._loop.create_task(self._shake_hands(handshake, sock))
+            try:
+                steps = _Steps(_wrapped(self.context, sock))
+            except OSError:  # the client has left already
+                sock.close()
+                self._places.leave(handshake)
+                continue
+            task = handshake.task = self._loop.create_task(self._shake_hands(steps, hash(address)))
             self._tasks.add(task)
-            task.add_done_callback(partial(self._shaken, handshake, sock))
+            task.add_done_callback(partial(self._shaken, handshake, steps, peer))
 
     def _go_on(self) -> None:
         if not self._is_closed:
             self._loop.add_reader(self._sock, self._accept)
 
-    def _shaken(self, handshake: Handshake, sock: socket.socket, task: asyncio.Task[bool]) -> None:
+    def _shaken(self, handshake: Handshake, steps: _Steps, peer: object, task: asyncio.Task[None]) -> None:
         """Also of a task that was cancelled before it began."""
         self._tasks.discard(task)
         self._places.leave(handshake)
-        if task.cancelled() or not task.result():
-            sock.close()
-
-    async def _shake_hands(self, handshake: Handshake, sock: socket.socket) -> bool:
-        """Whether it became a connection."""
-        sock.setblocking(False)
-        connection = self._make()
-        self._handshakes[connection] = handshake
-        try:
-            await self._loop.connect_accepted_socket(
-                lambda: connection,
-                sock,
-                ssl=self._context,
-                ssl_handshake_timeout=self._timeout,
-                ssl_shutdown_timeout=SHUTDOWN_SECONDS,
-            )
-        except (OSError, asyncio.CancelledError) as error:  # ssl.SSLError is an OSError
+        error = None if task.cancelled() else task.exception()
+        if task.cancelled() or error is not None:
             log.debug("a TLS handshake failed: %r", error)
-            self._handshakes.pop(connection, None)
-            return False
-        return True
+            steps.close()
+            return
+        TlsTransport(self._loop, steps.sock, peer, self._make()).start()
+
+    async def _shake_hands(self, steps: _Steps, client: int) -> None:
+        async with asyncio.timeout(self.timeout):
+            await self._ready(steps.sock, self._loop.add_reader, self._loop.remove_reader)
+            while True:
+                try:
+                    await self._pool.run(client, steps.step)
+                    return
+                except ssl.SSLWantReadError:
+                    await self._ready(steps.sock, self._loop.add_reader, self._loop.remove_reader)
+                except ssl.SSLWantWriteError:
+                    await self._ready(steps.sock, self._loop.add_writer, self._loop.remove_writer)
+
+    async def _ready(
+        self, sock: ssl.SSLSocket, add: Callable[..., object], remove: Callable[..., object]
+    ) -> None:
+        future: asyncio.Future[None] = self._loop.create_future()
+        fd = sock.fileno()
+        add(fd, _set, future)
+        try:
+            await future
+        finally:
+            remove(fd)
+
+
+def _set(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def _wrapped(context: ssl.SSLContext, sock: socket.socket) -> ssl.SSLSocket:
+    """Raises OSError."""
+    sock.setblocking(False)
+    if sock.family != socket.AF_UNIX:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
