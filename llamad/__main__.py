@@ -17,6 +17,7 @@ from llamad.models.engine_process import EngineProcess
 
 if TYPE_CHECKING:
     from llamad.flags.settings import Settings
+    from llamad.flags.sources import Sources
     from llamad.http.binding import Bound
 
 
@@ -44,10 +45,12 @@ def main() -> int:
     engine = _engine()
 
     from llamad import command_line
+    from llamad.flags.sources import Sources
 
-    asked = command_line.read(sys.argv[1:], os.environ, passed)
+    sources = Sources(sys.argv[1:], os.environ)
+    asked = command_line.read(sources, passed)
     if not isinstance(asked, int):
-        return _serve(*asked, engine)
+        return _serve(*asked, engine, sources)
     if engine is not None:
         engine.abandon()
     return asked
@@ -61,7 +64,7 @@ def _engine() -> EngineProcess | None:
         return None
 
 
-def _serve(settings: Settings, bound: Bound, engine: EngineProcess | None) -> int:
+def _serve(settings: Settings, bound: Bound, engine: EngineProcess | None, sources: Sources) -> int:
     try:
         engine = engine or EngineProcess()
     except OSError as error:
@@ -73,7 +76,7 @@ def _serve(settings: Settings, bound: Bound, engine: EngineProcess | None) -> in
     from llamad import logs
 
     try:
-        status = _run(settings, bound, engine)
+        status = _run(settings, bound, engine, sources)
     except BaseException:  # a bug, or ^C before the event loop handles signals
         import traceback
 
@@ -85,7 +88,7 @@ def _serve(settings: Settings, bound: Bound, engine: EngineProcess | None) -> in
     os._exit(status)
 
 
-def _run(settings: Settings, bound: Bound, engine: EngineProcess) -> int:
+def _run(settings: Settings, bound: Bound, engine: EngineProcess, sources: Sources) -> int:
     import uvloop
 
     from llamad.daemon import Daemon, StartError

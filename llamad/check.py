@@ -19,8 +19,9 @@ from llamad import command_line
 from llamad.base import model_file
 from llamad.daemon import Daemon, StartError
 from llamad.engine.survey import Device, Refusal, Survey
-from llamad.flags.parse import FlagError, parse
+from llamad.flags.parse import FlagError
 from llamad.flags.settings import Settings
+from llamad.flags.sources import Sources
 from llamad.flags.types.flag import Action
 from llamad.http import unix_socket
 from llamad.models.engine_process import environment
@@ -78,7 +79,7 @@ def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
     is_json = list(arguments[:1]) == ["--json"]
     arguments = arguments[1:] if is_json else arguments
     try:
-        parsed = parse(arguments, environ)
+        parsed = Sources(arguments, environ).read()
     except FlagError as error:
         return _refused(str(error))
     if parsed.action is not Action.RUN:

@@ -6,26 +6,24 @@ import logging
 import os
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
 
 from llamad import __version__, exit_codes, logs
 from llamad.base import model_file
 from llamad.flags.help import help_text
-from llamad.flags.parse import FlagError, parse
+from llamad.flags.parse import FlagError
 from llamad.flags.settings import Settings
+from llamad.flags.sources import Sources
 from llamad.flags.types.flag import Action
 from llamad.http.activation import Passed
 from llamad.http.binding import Bound, bind, inherit, refusal
 from llamad.models.projector import ProjectorFileError, with_projector
 
 
-def read(
-    arguments: Sequence[str], environment: Mapping[str, str], passed: Passed
-) -> tuple[Settings, Bound] | int:
+def read(sources: Sources, passed: Passed) -> tuple[Settings, Bound] | int:
     """What to serve and where, with the log set up; or the exit status, with everything said. `passed`: inherited
     sockets."""
     try:
-        parsed = parse(arguments, environment)
+        parsed = sources.read()
     except FlagError as error:
         return _refused(str(error), exit_codes.WRONG_FLAGS)
     if parsed.action is not Action.RUN:

@@ -15,7 +15,8 @@ import msgspec
 
 from llamad import logs
 from llamad.flags.help import help_text
-from llamad.flags.parse import FlagError, parse
+from llamad.flags.parse import FlagError
+from llamad.flags.sources import Sources
 from llamad.flags.types.flag import Action
 from llamad.flags.types.special import HubName
 from llamad.models.fetching import with_files
@@ -68,7 +69,7 @@ def _pull(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
     """Takes the flags of a start; prints the paths."""
     names, flags = _names(arguments)
     lines = [["--hf-repo", name, *flags] for name in names] or [flags]
-    every = [parse(line, environ) for line in lines]
+    every = [Sources(line, environ).read() for line in lines]
     if every[0].action is Action.HELP:
         print(help_text(shutil.get_terminal_size((100, 24)).columns), end="")
         return 0

@@ -38,7 +38,8 @@ def help_text(width: int = 80) -> str:
         "",
         *textwrap.wrap(
             "A value follows its flag as the next argument or after '='. The environment variable in brackets does "
-            "the same; flags take precedence.",
+            "the same, also in --env-file; flags take precedence, then the environment. SIGHUP applies changes of "
+            "that file to what is marked reloadable.",
             width,
         ),
     ]
@@ -71,6 +72,8 @@ def _entry(flag: Flag, width: int) -> list[str]:
     limits = flag.kind.limits()
     if limits and not _names_its_choices(flag):
         notes.append(f"one of {limits}" if isinstance(flag.kind, Choice) else limits)
+    if flag.reload:
+        notes.append("reloadable")
     text = f"{flag.help} ({'; '.join(notes)})" if notes else flag.help
     if flag.env:
         text += f" [{flag.env[0]}]"
@@ -121,7 +124,8 @@ _PAGE_HEAD = """\
 llamad knows every flag of llama-server. A flag that demands a feature that is
 [not available yet](#not-available-yet) is a start-up error that names the feature. A hint, a limit or a flag of another
 tool is [accepted without effect](#accepted-without-effect), with a warning unless the value is what llamad does anyway.
-A flag takes precedence over its environment variable.
+A flag takes precedence over its environment variable, and that over a line of `--env-file`. SIGHUP applies changes in
+that file to *reloadable* flags ([reload](operations.md#reload)).
 """
 
 
@@ -158,6 +162,8 @@ def _cells(flag: Flag) -> list[str]:
     text = flag.help
     if limits and not _names_its_choices(flag):
         text += f" ({limits})"
+    if flag.reload:
+        text += " *Reloadable.*"
     cells = [names, f"`{flag.env[0]}`" if flag.env else "", f"`{default}`" if default else "", text]
     return [cell.replace("|", "\\|") for cell in cells]
 

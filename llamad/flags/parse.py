@@ -1,6 +1,7 @@
-"""Parses the command line and the environment into Settings.
+"""Parses the command line, the environment and the lines of --env-file into Settings.
 
-Runs once at start-up on the main thread. Must not read files, print or exit: it returns or raises FlagError.
+Runs at start-up on the main thread, and at a reload in another. Must not read files, print or exit: it returns or
+raises FlagError.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from llamad.flags.env_file import Line
 from llamad.flags.settings import Settings
 from llamad.flags.table import TABLE, Table
 from llamad.flags.types.flag import Action, Flag, Later, Preset, Ready, Request
@@ -53,17 +55,20 @@ class Setting(msgspec.Struct, frozen=True):
     value: Any
 
 
-def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Parsed:
-    """Settings from the arguments (without the program's name) and the environment; raises FlagError."""
+def parse(argv: Sequence[str], environ: Mapping[str, str], lines: Mapping[str, Line] | None = None) -> Parsed:
+    """Settings from the arguments (without the program's name), else from the environment, else from the lines of a
+    file; raises FlagError."""
     warnings: list[str] = []
     found = scan(argv, TABLE)
     if isinstance(found, Action):
         return Parsed(_settings(_defaults(TABLE), frozenset()), warnings, frozenset(), found)
-    settings = [
-        *_from_environ(environ, {one.flag.dest: one.source for one in found}, TABLE, warnings),
-        *found,
-    ]
-    settings = _one_model(settings, found, warnings)
+    winners = {one.flag.dest: f"{one.source} on the command line" for one in found}
+    variables = {name: Line(name, text) for name, text in environ.items()}
+    from_environ = _from_variables(variables, winners, TABLE, warnings)
+    _warn_unknown(sorted(environ), TABLE, warnings)
+    winners |= {one.flag.dest: f"{one.source} in the environment" for one in from_environ}
+    from_file = _from_file(lines or {}, winners, TABLE, warnings)
+    settings = _one_model((from_file, from_environ, found), warnings)
     values = merge(settings, TABLE, warnings)
     given = frozenset(one.flag.dest for one in settings)
     _unescape(values, given)
@@ -72,13 +77,14 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Parsed:
     return Parsed(result, warnings, given & frozenset(values), Action.RUN)
 
 
-def _one_model(settings: list[Setting], on_line: Sequence[Setting], warnings: list[str]) -> list[Setting]:
-    """The settings without what names another model: --hf-repo wins over --model, and a flag over a variable."""
-    by_dest = {one.flag.dest: one for one in settings}
-    hub, path = by_dest.get("hf_repo"), by_dest.get("model")
-    if hub is None or path is None:
+def _one_model(sources: Sequence[list[Setting]], warnings: list[str]) -> list[Setting]:
+    """The settings without what names another model: of one source --hf-repo wins over --model, of two the later."""
+    settings = [one for source in sources for one in source]
+    weights = {one.flag.dest: (i, one) for i, source in enumerate(sources) for one in source}
+    if "hf_repo" not in weights or "model" not in weights:
         return settings
-    loser, winner = (hub, path) if path in on_line and hub not in on_line else (path, hub)
+    (hub_weight, hub), (path_weight, path) = weights["hf_repo"], weights["model"]
+    loser, winner = (hub, path) if path_weight > hub_weight else (path, hub)
     warnings.append(f"{loser.source} is ignored: {winner.source} names the model")
     lost = {"hf_repo", "hf_file"} if loser is hub else {"model"}
     return [one for one in settings if one.flag.dest not in lost]
@@ -208,32 +214,49 @@ def _switch(kind: Switch, texts: list[str], negated: bool) -> Any:
     return kind.off if kind.read(texts[0]) == kind.on else None
 
 
-def _from_environ(
-    environ: Mapping[str, str], on_line: Mapping[str, str], table: Table, warnings: list[str]
+def _from_variables(
+    variables: Mapping[str, Line], winners: Mapping[str, str], table: Table, warnings: list[str]
 ) -> list[Setting]:
-    """The settings of the environment that the command line does not override."""
+    """The settings that nothing with more weight overrides."""
     found: dict[str, Setting] = {}
     for name, (flag, negated) in table.by_env.items():
-        text = environ.get(name)
-        if not text:
+        line = variables.get(name)
+        if line is None or not line.text:
             continue  # many launchers write "not set" as an empty variable
-        if flag.dest in on_line:
-            warnings.append(f"{name} is ignored: {on_line[flag.dest]} on the command line wins")
+        if flag.dest in winners:
+            warnings.append(f"{line.source} is ignored: {winners[flag.dest]} wins")
             continue
         if flag.dest in found:
-            warnings.append(f"{name} is ignored: {found[flag.dest].source} is set too and wins")
+            warnings.append(f"{line.source} is ignored: {found[flag.dest].source} is set too and wins")
             continue
-        setting = _read(flag, name, [text], negated)
+        setting = _read(flag, line.source, [line.text], negated)
         if setting is not None:
             found[flag.dest] = setting
-    for name in sorted(environ):
+    return list(found.values())
+
+
+def _from_file(
+    lines: Mapping[str, Line], winners: Mapping[str, str], table: Table, warnings: list[str]
+) -> list[Setting]:
+    for name, line in lines.items():
+        if name in table.by_env and table.by_env[name][0].dest == "env_file":
+            raise FlagError(f"{line.source}: a file cannot name another; put all variables into one")
+        if name not in table.by_env and not name.startswith(ENV_PREFIX):
+            warnings.append(f"{line.source} is ignored: no flag has this variable; set it in the environment")
+    _warn_unknown(lines, table, warnings, lines)
+    return _from_variables(lines, winners, table, warnings)
+
+
+def _warn_unknown(
+    names: Iterable[str], table: Table, warnings: list[str], lines: Mapping[str, Line] | None = None
+) -> None:
+    for name in names:
         if name.startswith(ENV_PREFIX) and name not in table.by_env:
             # Compared without the common prefix.
             known = {known.removeprefix(ENV_PREFIX): known for known in table.by_env}
             near = difflib.get_close_matches(name.removeprefix(ENV_PREFIX), list(known), n=1, cutoff=0.75)
             hint = f"did you mean {known[near[0]]}?" if near else "llamad does not know it"
-            warnings.append(f"{name} is ignored: {hint}")
-    return list(found.values())
+            warnings.append(f"{lines[name].source if lines else name} is ignored: {hint}")
 
 
 def _defaults(table: Table) -> dict[str, Any]:

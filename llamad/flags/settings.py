@@ -19,6 +19,8 @@ CacheType = Literal["f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Every setting of a running daemon; `None` means "from the model" unless a comment says otherwise."""
 
+    env_file: str | None  # None: no file
+
     # model
     model: str
     aliases: tuple[str, ...]  # the first is the model's name; empty: its name at the hub, or its path

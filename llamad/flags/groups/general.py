@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from llamad.flags.types.flag import Action, Flag, Request
-from llamad.flags.types.kinds import Switch
+from llamad.flags.types.kinds import File, Switch
 
 flag = partial(Flag, group="General")
 
@@ -37,6 +37,16 @@ FLAGS: tuple[Flag, ...] = (
         kind=Request(Action.DEVICES),
         default=Action.RUN,
         help="Print the devices that --device can name and exit.",
+    ),
+    flag(
+        names=("--env-file",),
+        env=("LLAMA_ARG_ENV_FILE",),
+        dest="env_file",
+        kind=File(optional=True),
+        default=None,
+        secret=True,
+        help="File with variables of this list, one NAME=value per line, as systemd's EnvironmentFile= has them; flags"
+        " and the environment take precedence. Read again on SIGHUP.",
     ),
     flag(
         names=("--llama-api-only",),

@@ -112,6 +112,7 @@ FLAGS: tuple[Flag, ...] = (
         names=("--media-max-bytes",),
         env=("LLAMA_ARG_MEDIA_MAX_BYTES",),
         dest="media_max_bytes",
+        reload=True,
         kind=Int(low=1, high=1 << 30),
         default=10 << 20,
         help="Size of an image's or sound's file, at most.",

@@ -123,6 +123,7 @@ FLAGS: tuple[Flag, ...] = (
         names=("--queue-max",),
         env=("LLAMA_ARG_QUEUE_MAX",),
         dest="queue_max",
+        reload=True,
         kind=Int(1, 1_000_000),
         default=512,
         help="Maximum requests waiting for a slot; beyond it: 429.",

@@ -97,6 +97,7 @@ class Flag(msgspec.Struct, frozen=True, kw_only=True):
     repeat: bool = False  # repeated flags are concatenated
     secret: bool = False  # never published
     escapes: bool = False  # --escape applies to its texts
+    reload: bool = False  # SIGHUP applies a change of it in --env-file
 
     @property
     def title(self) -> str:

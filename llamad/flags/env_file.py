@@ -1,0 +1,79 @@
+"""Owns the syntax of --env-file: variables, one to a line, as systemd's EnvironmentFile= has them.
+
+Runs at start-up and, at a reload, in a thread. Must not know a variable. What systemd would read otherwise is an error.
+"""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+FILE_MAX = 1 << 20
+
+_LINE_END = re.compile(r"\r\n|\r|\n")
+_ASSIGNMENT = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL).fullmatch
+_SINGLE = re.compile(r"'([^']*)'").fullmatch
+_DOUBLE = re.compile(r'"((?:[^"\\]|\\.)*)"').fullmatch
+_ESCAPE = re.compile(r'\\(["\\$`])')
+_COMMENT = ("#", ";")
+
+
+class Line(msgspec.Struct, frozen=True):
+    """One variable; `source` is where it stands, for messages."""
+
+    source: str
+    text: str
+
+
+def read(path: str) -> dict[str, Line]:
+    """The variables of a file; of two with one name the later. Raises ValueError, with the line where one is wrong."""
+    try:
+        with open(path, "rb") as file:
+            data = file.read(FILE_MAX + 1)
+    except OSError as error:
+        raise ValueError(f"--env-file {path}: {error.strerror}") from None
+    if len(data) > FILE_MAX:
+        raise ValueError(f"--env-file {path} has more than {FILE_MAX} bytes")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise ValueError(f"--env-file {path} is not UTF-8") from None
+    found: dict[str, Line] = {}
+    for number, line in enumerate(_LINE_END.split(text), 1):
+        try:
+            pair = _pair(line)
+        except ValueError as error:
+            raise ValueError(f"{path}:{number}: {error}") from None
+        if pair is not None:
+            found[pair[0]] = Line(f"{path}:{number}: {pair[0]}", pair[1])
+    return found
+
+
+def _pair(line: str) -> tuple[str, str] | None:
+    """Messages quote no value: it may be a key."""
+    if not line.strip() or line.lstrip().startswith(_COMMENT):
+        return None
+    if "\0" in line:
+        raise ValueError("a line has a NUL byte")
+    found = _ASSIGNMENT(line)
+    if found is None:
+        raise ValueError("expected NAME=value, a comment or an empty line")
+    name, value = found[1], found[2].strip()
+    return name, _unquoted(name, value)
+
+
+def _unquoted(name: str, value: str) -> str:
+    if value.startswith("'"):
+        literal = _SINGLE(value)
+        if literal is None:
+            raise ValueError(f"{name}: the value must end with the quote it begins with, on the same line")
+        return literal[1]
+    if value.startswith('"'):
+        quoted = _DOUBLE(value)
+        if quoted is None:
+            raise ValueError(f"{name}: the value must end with the quote it begins with, on the same line")
+        return _ESCAPE.sub(r"\1", quoted[1])
+    if "\\" in value:
+        raise ValueError(f"{name}: put a value with a backslash in single quotes")
+    return value

@@ -1,0 +1,42 @@
+"""Owns where settings come from: the command line, the environment and --env-file, read at the start and again.
+
+Runs on the main thread, and at a reload in a thread. Must not print or exit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from llamad.flags import env_file
+from llamad.flags.parse import FlagError, Parsed, parse, scan
+from llamad.flags.table import TABLE
+from llamad.flags.types.flag import Action
+
+ENV_FILE = "LLAMA_ARG_ENV_FILE"
+
+
+class Sources:
+    """A command line and an environment that stay, and a file that may change."""
+
+    def __init__(self, argv: Sequence[str], environ: Mapping[str, str]) -> None:
+        self._argv = tuple(argv)
+        self._environ = dict(environ)
+        self.parsed: Parsed | None = None  # by the last read()
+
+    def read(self) -> Parsed:
+        """Raises FlagError."""
+        path = self._path()
+        try:
+            lines = env_file.read(path) if path is not None else None
+        except ValueError as error:
+            raise FlagError(str(error)) from None
+        self.parsed = parse(self._argv, self._environ, lines)
+        return self.parsed
+
+    def _path(self) -> str | None:
+        """None: there is no file, or something else is asked for than a server."""
+        found = scan(self._argv, TABLE)
+        if isinstance(found, Action):
+            return None
+        named = [one.value for one in found if one.flag.dest == "env_file"]
+        return named[-1] if named else self._environ.get(ENV_FILE) or None
