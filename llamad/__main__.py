@@ -94,7 +94,7 @@ def _run(settings: Settings, bound: Bound, engine: EngineProcess, sources: Sourc
     from llamad.daemon import Daemon, StartError
 
     async def run() -> int:
-        return await Daemon(settings, engine=engine, bound=bound).run()
+        return await Daemon(settings, engine=engine, bound=bound, sources=sources).run()
 
     try:
         return uvloop.run(run())

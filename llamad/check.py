@@ -88,10 +88,10 @@ def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
     try:
         settings = _with_files(settings, environ)
         survey = _survey(settings)
-        asyncio.run(_check_front(settings, survey))
+        doubts = asyncio.run(_check_front(settings, survey))
     except (LoadError, StartError, ProjectorFileError) as error:
         return _refused(str(error))
-    report = _report(settings, survey, parsed.warnings)
+    report = _report(settings, survey, [*parsed.warnings, *doubts])
     print(msgspec.json.encode(report).decode() if is_json else _text(report))
     return 0
 
@@ -134,9 +134,9 @@ def _survey(settings: Settings) -> Survey:
     return reply
 
 
-async def _check_front(settings: Settings, survey: Survey) -> None:
-    """Everything that a start reads but the model: keys, certificates, templates, grammars. Raises LoadError,
-    StartError."""
+async def _check_front(settings: Settings, survey: Survey) -> list[str]:
+    """Everything that a start reads but the model: keys, certificates, templates, grammars. Returns what it would warn
+    of. Raises LoadError, StartError."""
     settings = msgspec.structs.replace(
         settings, step_trace=None, log_prompts_dir=None
     )  # files that would be written
@@ -158,6 +158,8 @@ async def _check_front(settings: Settings, survey: Survey) -> None:
         )
     )
     daemon.service.close()
+    complaint = daemon.reload.complaint()
+    return [] if complaint is None else [f"TLS: {complaint[1]}"]
 
 
 def _report(settings: Settings, survey: Survey, warnings: list[str]) -> Report:

@@ -11,7 +11,6 @@ import json
 import logging
 import os
 import signal
-import ssl
 import time
 from pathlib import Path
 
@@ -20,20 +19,18 @@ from llamad.api.app import Api
 from llamad.api.service.auth import read_keys
 from llamad.api.service.service import Service
 from llamad.flags.settings import Settings
+from llamad.flags.sources import Sources
 from llamad.heartbeat import Heartbeat
 from llamad.http.binding import Bound, refusal
-from llamad.http.cors import Cors
-from llamad.http.limits import Limits, raise_nofile
-from llamad.http.proxies import Proxies
 from llamad.http.server import HttpServer
+from llamad.http_settings import ask_descriptors, cors_of, limits_of, proxies_of, tls_of
 from llamad.logs import ACCESS, access_writer, on_reopen_signal
 from llamad.models.engine_process import EngineProcess
 from llamad.models.host import Host, State
+from llamad.reload import Reload
 
 log = logging.getLogger("llamad")
 
-# Descriptors beside the connections: model, log, sockets, eventfds.
-SPARE_DESCRIPTORS = 256
 DRAIN_POLL_SECONDS = 0.02
 # A client that has connected sends its request by then, and so does one that was about to on an idle connection.
 QUIET_SECONDS = 1.0
@@ -56,55 +53,9 @@ def build_info() -> str:
         return "b0-unknown"
 
 
-def limits_of(settings: Settings) -> Limits:
-    return Limits(
-        header_max_bytes=settings.header_max_bytes,
-        body_max_bytes=settings.body_max_bytes,
-        bodies_max_bytes=settings.bodies_max_bytes,
-        header_timeout=settings.header_timeout,
-        body_timeout=settings.body_timeout,
-        keepalive_timeout=settings.keepalive_timeout,
-        write_timeout=settings.timeout,
-        connections_max=settings.connections_max,
-        address_connections_max=settings.address_connections_max or settings.connections_max,
-        stream_buffer_bytes=settings.stream_buffer_bytes,
-    )
-
-
-def cors_of(settings: Settings, has_keys: bool) -> Cors:
-    try:
-        return Cors(
-            settings.cors_origins,
-            hosts=settings.allowed_hosts,
-            has_keys=has_keys,
-            methods=settings.cors_methods,
-            headers=settings.cors_headers,
-            credentials=settings.cors_credentials,
-        )
-    except ValueError as error:
-        raise StartError(f"--cors-origins: {error}") from None
-
-
-def proxies_of(settings: Settings) -> Proxies | None:
-    if not settings.trusted_proxies:
-        return None
-    return Proxies(settings.trusted_proxies, speaks_first=settings.proxy_protocol)
-
-
-def tls_context(settings: Settings) -> ssl.SSLContext | None:
-    if settings.ssl_cert_file is None or settings.ssl_key_file is None:
-        return None
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    try:
-        context.load_cert_chain(settings.ssl_cert_file, settings.ssl_key_file)
-    except (OSError, ssl.SSLError) as error:
-        raise StartError(f"--ssl-cert-file and --ssl-key-file cannot be used: {error}") from None
-    return context
-
-
 class Daemon:
     """The front process. Tests with a model of their own pass `host`; `engine` is one that was started already, `bound`
-    the listening sockets."""
+    the listening sockets, `sources` what a reload reads again."""
 
     def __init__(
         self,
@@ -112,8 +63,8 @@ class Daemon:
         host: Host | None = None,
         engine: EngineProcess | None = None,
         bound: Bound | None = None,
+        sources: Sources | None = None,
     ) -> None:
-        self.settings = settings
         self._bound = bound
         self._is_inherited = bound is not None and bound.is_inherited
         try:
@@ -122,44 +73,36 @@ class Daemon:
             raise StartError(f"--step-trace {settings.step_trace}: {error.strerror}") from None
         try:
             self.service = Service(settings, self.host, build_info())
-        except ValueError as error:
-            raise StartError(str(error)) from None
-        try:
-            keys = read_keys(settings)
-        except (OSError, ValueError) as error:
-            raise StartError(
-                f"--api-key-file: {error}" if isinstance(error, OSError) else str(error)
-            ) from None
-        try:
+            keys, tls = read_keys(settings), tls_of(settings)
             self.api = Api(self.service, keys)
+            self.http = HttpServer(
+                self.api,
+                limits_of(settings),
+                cors_of(settings, bool(keys)),
+                access_writer(),
+                tls.context if tls is not None else None,
+                log_quiet=ACCESS.isEnabledFor(logging.DEBUG),
+                proxies=proxies_of(settings),
+            )
         except ValueError as error:
             raise StartError(str(error)) from None
-        self.http = HttpServer(
-            self.api,
-            limits_of(settings),
-            cors_of(settings, bool(keys)),
-            access_writer(),
-            tls_context(settings),
-            log_quiet=ACCESS.isEnabledFor(logging.DEBUG),
-            proxies=proxies_of(settings),
-        )
         self.heartbeat = Heartbeat(self.service, self.http)
+        self.reload = Reload(settings, sources, self.api, self.http, tls)
         self.address = ""
         self._stop = asyncio.Event()
         self._exit_code = exit_codes.OK
+        self._had_terminal = os.isatty(2)
         self.host.failed = self._on_failed
+
+    @property
+    def settings(self) -> Settings:
+        """As they are now: a reload changes some."""
+        return self.service.settings
 
     async def start(self) -> None:
         """Listen first, so that /health answers at once; the model loads in the background. On inherited sockets
         clients wait for a model that serves, as they would for the next daemon: a 503 would be a refusal."""
-        n_wanted = self.settings.connections_max + SPARE_DESCRIPTORS
-        n_got = raise_nofile(n_wanted)
-        if n_got < n_wanted:
-            log.warning(
-                "file descriptors: %d allowed, %d needed; raise `ulimit -n` or lower --connections-max",
-                n_got,
-                n_wanted,
-            )
+        ask_descriptors(self.settings)
         if self._is_inherited:
             log.info("connections wait in the inherited sockets until the model serves")
         else:
@@ -184,6 +127,13 @@ class Daemon:
         if not self._serves_on:
             self.host.drain()
         self._stop.set()
+
+    def _on_hangup(self) -> None:
+        """Reload; but a terminal that was closed means the end, as it does for any program."""
+        if self._had_terminal and not os.isatty(2):
+            self.stop()
+        else:
+            self.reload.request()
 
     @property
     def _serves_on(self) -> bool:
@@ -220,11 +170,13 @@ class Daemon:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
         loop.add_signal_handler(signal.SIGUSR1, on_reopen_signal)
+        loop.add_signal_handler(signal.SIGHUP, self._on_hangup)
         await self.start()
         background = [
             asyncio.ensure_future(self._load()),
             asyncio.ensure_future(self.service.watch_streams()),
             asyncio.ensure_future(self.heartbeat.run()),
+            asyncio.ensure_future(self.reload.watch_certificate()),
         ]
         await self._stop.wait()
         await self.drain()

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from llamad.base.log_levels import level_of
 from llamad.flags.settings import Settings
 from llamad.log_format import ACCESS_NAME, Formatter, JsonFormatter, TextFormatter
 from llamad.log_output import FileOutput, Output, is_journal
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 ACCESS = logging.getLogger(ACCESS_NAME)
 log = logging.getLogger("llamad.log")
 
-_LEVELS = {0: logging.CRITICAL, 1: logging.ERROR, 2: logging.WARNING, 3: logging.INFO}
 
 Line = Callable[["Exchange", float], str]
 
@@ -155,7 +155,7 @@ def setup(settings: Settings) -> None:
     """Configure logging as the flags say. Raises OSError when the log file cannot be opened."""
     root = logging.getLogger()
     root.handlers.clear()
-    root.setLevel(_LEVELS.get(settings.verbosity, logging.DEBUG))
+    root.setLevel(level_of(settings.verbosity))
     if not settings.log_enabled:
         root.addHandler(logging.NullHandler())
         ACCESS.disabled = True

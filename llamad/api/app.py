@@ -53,11 +53,10 @@ class Api:
         self.keys = keys
         self.router = Router()
         self._prefix = service.settings.api_prefix
-        self._small_max = min(SMALL_BODY, service.settings.body_max_bytes)
         service.has_key = self._has_key
         self.files = page_files(service.settings, self.error)
         if self.files is not None:
-            page = Route("GET", "/", self.files.handle, public=True, body_max=self._small_max)
+            page = Route("GET", "/", self.files.handle, public=True, body_max=SMALL_BODY)
             self.router.files = self.router.add(page)
         for path in ("/health", "/v1/health"):
             self._add("GET", path, health.handle, public=True, quiet=True)
@@ -120,7 +119,7 @@ class Api:
         quiet: bool = False,
     ) -> None:
         """A GET route, or a `small` one, takes at most a small body; a larger one is rejected before it is read."""
-        body_max = self._small_max if small or method == "GET" else 0
+        body_max = SMALL_BODY if small or method == "GET" else 0
         call = partial(handler, self.service)
         self.router.add(Route(method, path, call, public, body_max=body_max, intake=intake, quiet=quiet))
 
@@ -168,7 +167,9 @@ class Api:
         route: Route | None = request.route
         if route is None:
             return 0
-        return route.intake.limit(request) if route.intake is not None else route.body_max
+        if route.intake is not None:
+            return route.intake.limit(request)
+        return min(route.body_max, self.service.settings.body_max_bytes)
 
     def body_buffer(self, request: Request, length: int) -> memoryview | Response | None:
         route: Route | None = request.route

@@ -1,5 +1,5 @@
 """Owns the limits per client, and the process's file descriptor limit.
-Read on the event loop; a Limits never changes once the server listens."""
+Read on the event loop; a Limits never changes, but a reload gives the server another."""
 
 from __future__ import annotations
 
@@ -27,6 +27,17 @@ class Limits(msgspec.Struct, frozen=True):
     address_connections_max: int = 10_000  # of one address
     # A stream's unsent bytes above this make the exchange call on_pause.
     stream_buffer_bytes: int = 64 * 1024
+
+    @property
+    def sweep_seconds(self) -> float:
+        """How often connections are looked at, to keep the times."""
+        shortest = min(self.header_timeout, self.body_timeout, self.keepalive_timeout, self.write_timeout)
+        return min(0.5, max(0.02, shortest / 4))
+
+    @property
+    def budget_bytes(self) -> int:
+        """For the bodies of all requests."""
+        return max(self.bodies_max_bytes, self.body_max_bytes)
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:

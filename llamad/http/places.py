@@ -38,6 +38,11 @@ class Places:
         self._holders: dict[str, set[Holder]] = {}
         self.n_gave_way = 0
 
+    def resize(self, n_max: int, address_max: int) -> None:
+        """Whoever has a place keeps it; newcomers meet the new limits."""
+        self._n_max = n_max
+        self._address_max = address_max
+
     def __len__(self) -> int:
         return len(self._addresses)
 

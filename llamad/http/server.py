@@ -57,7 +57,7 @@ class HttpServer:
         self.proxies = proxies
         self.ids = RequestIds()
         self.heads = Heads(cors)
-        self.bodies = Bodies(max(limits.bodies_max_bytes, limits.body_max_bytes))
+        self.bodies = Bodies(limits.budget_bytes)
         self.closing = False  # connections close after the response under way
         self.draining = False  # and no new ones are accepted
         self.places = Places(limits.connections_max, limits.address_connections_max)
@@ -74,10 +74,6 @@ class HttpServer:
         self._sweep_timer: asyncio.TimerHandle | None = None
         self._all_lost: asyncio.Future[None] | None = None
         self._busy: Response | None = None
-        shortest = min(
-            limits.header_timeout, limits.body_timeout, limits.keepalive_timeout, limits.write_timeout
-        )
-        self._sweep_seconds = min(0.5, max(0.02, shortest / 4))
 
     @property
     def n_connections(self) -> int:
@@ -110,7 +106,7 @@ class HttpServer:
                     TlsListener(sock, tls, self._make, self.places, timeout, self._is_shared)
                 )
         if self._sweep_timer is None:
-            self._sweep_timer = loop.call_later(self._sweep_seconds, self._sweep)
+            self._sweep_timer = loop.call_later(self.limits.sweep_seconds, self._sweep)
         return bound.urls("https" if tls else "http")
 
     def _is_shared(self, peer: object) -> bool:
@@ -118,6 +114,31 @@ class HttpServer:
 
     def _make(self) -> Connection:
         return Connection(self)
+
+    # What a reload changes. Connections and requests that are there go on as they began.
+
+    def set_limits(self, limits: Limits) -> None:
+        self.limits = limits
+        self.bodies.resize(limits.budget_bytes)
+        self.places.resize(limits.connections_max, limits.address_connections_max)
+        for listener in self._tls_listeners:
+            listener.timeout = limits.header_timeout
+
+    def set_tls(self, context: ssl.SSLContext) -> None:
+        """For handshakes to come, of a server that has TLS."""
+        self._ssl = context
+        for listener in self._tls_listeners:
+            listener.context = context
+
+    def set_cors(self, cors: Cors) -> None:
+        """For connections to come."""
+        cors.is_local = self.cors.is_local
+        self.cors = cors
+        self.heads = Heads(cors)
+
+    def log_to(self, access_log: Callable[[str], None] | None, quiet: bool) -> None:
+        self._access_log = access_log
+        self._log_quiet = quiet
 
     def end_keep_alive(self) -> None:
         """From now on each response is its connection's last, and says so: proxies take their next request elsewhere.
@@ -186,7 +207,7 @@ class HttpServer:
         if left:
             self._sweep_timer = loop.call_later(SWEEP_PAUSE_SECONDS, self._sweep_some, left)
         else:
-            self._sweep_timer = loop.call_later(self._sweep_seconds, self._sweep)
+            self._sweep_timer = loop.call_later(self.limits.sweep_seconds, self._sweep)
 
     # Called by connections.
 

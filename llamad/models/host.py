@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -91,6 +91,7 @@ class Host:
         if settings.model_url is not None:  # the model's name meanwhile
             name = settings.model_url.partition("?")[0].rpartition("/")[2]
             self.settings = msgspec.structs.replace(settings, model=name)
+        self._reloaded: dict[str, Any] = {}  # settings that changed since the start, by name
         self.state = State.LOADING
         self.error = ""  # why it failed, or why the last engine ended
         self.has_served = False
@@ -183,13 +184,22 @@ class Host:
     def _is_draining(self) -> bool:
         return self.state is State.DRAINING
 
+    def apply(self, changes: Mapping[str, Any]) -> None:
+        """Other limits. What an engine holds is not among them, but the next one gets them too."""
+        self._reloaded |= changes
+        self.settings = msgspec.structs.replace(self.settings, **changes)
+        if self.engine is not None:
+            self.engine.queue_max = self.settings.queue_max
+        if self.embedder is not None:
+            self.embedder.jobs_max = self.settings.n_parallel + self.settings.queue_max
+
     # The engine's life.
 
     async def _fetch(self) -> bool:
         """Have the model's files. False: they cannot be had."""
         if self._fetching is not None:
             try:
-                self.settings = await self._fetching.run()
+                self.settings = msgspec.structs.replace(await self._fetching.run(), **self._reloaded)
             except LoadError as error:
                 if not self._is_draining:
                     self.is_refused = True

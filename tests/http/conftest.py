@@ -27,6 +27,7 @@ from llamad.http.exchange import Exchange
 from llamad.http.limits import Limits
 from llamad.http.proxies import Proxies
 from llamad.http.server import HttpServer
+from llamad.http.tls import make as make_tls
 
 T = TypeVar("T")
 # Only ever reached by a test that fails.
@@ -277,8 +278,7 @@ class Serve:
             loop.set_exception_handler(lambda _, context: failures.append(context))
             context = None
             if tls:
-                context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-                context.load_cert_chain(CERTIFICATE)
+                context = make_tls(str(CERTIFICATE), str(CERTIFICATE)).context
             kind = BytewiseServer if bytewise else HttpServer
             server = kind(
                 app, limits, cors, lambda *over: lines.append(text_line(*over)), context, proxies=proxies

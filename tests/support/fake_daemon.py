@@ -13,6 +13,7 @@ from llamad.daemon import Daemon
 from llamad.engine.core import Core
 from llamad.engine.testing.fake import Fake
 from llamad.flags.parse import parse
+from llamad.flags.sources import Sources
 from llamad.models.host import Host, State
 from llamad.protocol.control_messages import Loaded, Ready
 from llamad.protocol.model_info import Model, ModelInfo, VectorInfo
@@ -108,6 +109,7 @@ class Faked:
         n_batch: int = 64,
         load: bool = True,
         vectors: Vectors | None = None,
+        sources: Sources | None = None,
     ) -> None:
         self.fake = fake
         settings = parse(["-m", "fake.gguf", "--port", "0", "-np", "1", *flags], {}).settings
@@ -119,7 +121,7 @@ class Faked:
             self.loop = asyncio.get_running_loop()
             self._leave = asyncio.Event()
             self.host = FakedHost(settings, fake, n_ctx, n_batch, vectors)
-            self.daemon = Daemon(settings, self.host)
+            self.daemon = Daemon(settings, self.host, sources=sources)
             await self.daemon.start()
             if load:
                 await self.host.load()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import socket
+import ssl
 from collections.abc import Generator
 from typing import Any
 
@@ -31,15 +32,28 @@ class Answer:
 class Client:
     """Talks to one server; a connection for each request."""
 
-    def __init__(self, host: str, port: int, headers: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        headers: dict[str, str] | None = None,
+        context: ssl.SSLContext | None = None,
+    ) -> None:
+        """`context`: for a server that speaks TLS."""
         self.host = host
         self.port = port
         self.headers = headers or {}
+        self.context = context
+
+    def _connection(self) -> http.client.HTTPConnection:
+        if self.context is None:
+            return http.client.HTTPConnection(self.host, self.port, timeout=TIMEOUT)
+        return http.client.HTTPSConnection(self.host, self.port, timeout=TIMEOUT, context=self.context)
 
     def request(
         self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
     ) -> Answer:
-        connection = http.client.HTTPConnection(self.host, self.port, timeout=TIMEOUT)
+        connection = self._connection()
         try:
             data = body if isinstance(body, (bytes, type(None))) else json.dumps(body).encode()
             connection.request(method, path, data, {**self.headers, **(headers or {})})
@@ -63,7 +77,7 @@ class Client:
 
     def events(self, path: str, body: Any) -> Generator[Any, None, None]:
         """The events of a streamed answer, as they come."""
-        connection = http.client.HTTPConnection(self.host, self.port, timeout=TIMEOUT)
+        connection = self._connection()
         try:
             connection.request("POST", path, json.dumps(body).encode(), self.headers)
             response = connection.getresponse()

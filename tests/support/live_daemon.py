@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import ssl
 import subprocess
 import sys
 import threading
@@ -42,7 +43,7 @@ def engines(front: int) -> list[int]:
 
 class Live:
     """One thread each for llama.cpp and sampling, as on a busy two-core machine. `before`: a program that becomes the
-    daemon, with the descriptors that it needs."""
+    daemon, with the descriptors that it needs. `trust`: with TLS, whose certificates."""
 
     def __init__(
         self,
@@ -52,6 +53,7 @@ class Live:
         env: dict[str, str] | None = None,
         before: Sequence[str] = (),
         pass_fds: Sequence[int] = (),
+        trust: Path | None = None,
     ):
         is_by_name = "-hf" in flags or "-mu" in flags
         command = [
@@ -78,8 +80,9 @@ class Live:
         )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
-        found = self.wait_line(r"listening on http://([^:]+):(\d+)")
-        self.client = Client(found[1], int(found[2]))
+        found = self.wait_line(r"listening on https?://([^:]+):(\d+)")
+        context = None if trust is None else ssl.create_default_context(cafile=trust)
+        self.client = Client(found[1], int(found[2]), context=context)
         if ready:
             self.wait_ready()
 

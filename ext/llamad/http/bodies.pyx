@@ -9,6 +9,10 @@ cdef class Bodies:
     def __init__(self, long long bytes_max):
         self.bytes_max = bytes_max
 
+    def resize(self, long long bytes_max) -> None:
+        """Another budget. Bodies that exceed it already may come in whole, unless another needs their room."""
+        self.bytes_max = bytes_max
+
     def admit_one(self, long long n_bytes) -> None:
         """Raise the budget, where it is smaller, so that a body of this size fits alone."""
         if n_bytes > self.bytes_max:

@@ -336,6 +336,30 @@ def _state_lines(service: Service) -> Iterable[str]:
         yield from _plain("gauge", name, help, value)
 
 
+def _reload_lines(service: Service) -> Iterable[str]:
+    reloads = service.metrics.reloads
+    yield from _plain("counter", "llamad:reloads_total", "Reloads (SIGHUP).", reloads.n_total)
+    yield from _plain(
+        "counter",
+        "llamad:reload_failures_total",
+        "Reloads that kept an old setting.",
+        reloads.n_failures,
+    )
+    if reloads.items:
+        name = "llamad:reload_ok"
+        yield f"# HELP {name} 0: the last reload kept the old one of this item."
+        yield f"# TYPE {name} gauge"
+        for item in reloads.items:
+            yield f'{name}{{item="{item}"}} {int(item not in reloads.failed)}'
+    if reloads.certificate_expiry is not None:
+        yield from _plain(
+            "gauge",
+            "llamad:certificate_expiry_timestamp_seconds",
+            "When the first certificate of the chain expires.",
+            int(reloads.certificate_expiry),
+        )
+
+
 def handle(service: Service, exchange: Exchange) -> None:
     """GET /metrics."""
     if not service.settings.endpoint_metrics:
@@ -349,6 +373,7 @@ def handle(service: Service, exchange: Exchange) -> None:
         *_checkpoint_lines(service),
         *_vector_lines(service),
         *_state_lines(service),
+        *_reload_lines(service),
     ]
     name = "llamad:requests_total"
     lines += [

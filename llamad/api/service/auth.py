@@ -31,6 +31,10 @@ class Keys:
             known.update(dict.fromkeys(_encodings(key), name))
         self._known = list(known.items())
 
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset(name for _, name in self._known)
+
     def __bool__(self) -> bool:
         return bool(self._known)
 
@@ -75,16 +79,23 @@ def _name(key: str) -> str:
 
 
 def read_keys(settings: Settings) -> Keys:
-    """Keys of the flags and of the key file: one per line, without blank lines and # comments."""
+    """Keys of the flags and of the key file: one per line, without blank lines and # comments. Raises ValueError."""
     keys = list(settings.api_keys)
     if settings.api_key_file is not None:
-        with open(settings.api_key_file, "rb") as file:
-            lines = [line.strip() for line in _text(file.read(), settings.api_key_file).splitlines()]
+        lines = [line.strip() for line in _read(settings.api_key_file).splitlines()]
         found = [line for line in lines if line and not line.startswith("#")]
         if not found:
             raise ValueError(f"--api-key-file {settings.api_key_file} has no keys; put one on each line")
         keys += found
     return Keys(keys)
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, "rb") as file:
+            return _text(file.read(), path)
+    except OSError as error:
+        raise ValueError(f"--api-key-file {path}: {error.strerror}") from None
 
 
 def _text(data: bytes, path: str) -> str:

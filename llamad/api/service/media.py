@@ -31,6 +31,9 @@ class Media:
         self._settings = settings
         self._reader = reader
 
+    def apply(self, settings: Settings) -> None:
+        self._settings = settings
+
     @property
     def sees(self) -> bool:
         return self._reader.info.sees

@@ -42,6 +42,29 @@ class Histogram:
         yield f"{self.name}_count {n}"
 
 
+class Reloads:
+    """How reloads went (SIGHUP). `items` is what there is to reload, `failed` why the last reload kept an old one."""
+
+    def __init__(self) -> None:
+        self.n_total = 0
+        self.n_failures = 0
+        self.items: list[str] = []
+        self.failed: dict[str, str] = {}
+        self.certificate_expiry: float | None = None  # in seconds since 1970
+
+    def add(self, failed: dict[str, str]) -> None:
+        self.n_total += 1
+        self.n_failures += bool(failed)
+        self.failed = failed
+
+    @property
+    def status(self) -> str:
+        """For an operator; empty where there is nothing to say."""
+        if not self.failed:
+            return ""
+        return "reload failed: " + "; ".join(f"{item}: {reason}" for item, reason in self.failed.items())
+
+
 class Metrics:
     """What the event loop counts; the engine's counters are read when /metrics is requested."""
 
@@ -59,6 +82,7 @@ class Metrics:
         self.queue_seconds = self._histogram("llamad:queue_seconds", "Wait for a slot.")
         self.requests: dict[tuple[str, int], int] = {}
         self.n_client_gone = 0
+        self.reloads = Reloads()
 
     def _histogram(self, name: str, help: str, bounds: tuple[float, ...] = _SECONDS) -> Histogram:
         """Declare a histogram; GET /metrics shows all of them, in this order."""

@@ -194,8 +194,21 @@ class Service:
             raise LoadError(str(error)) from None
         return markers
 
+    def apply(self, settings: Settings) -> None:
+        """Other limits, for requests to come."""
+        self.settings = settings
+        n_waiting, n_parallel = settings.queue_max, settings.n_parallel
+        self.texts.counted.n_max = n_waiting
+        self.state_actions.n_max = self._preparing.n_max = n_parallel + n_waiting
+        if self.media is not None:
+            self.media.apply(settings)
+        if self.host.model is not None:
+            self.defaults = Defaults(settings, self.host.model)
+
     async def engine_ready(self, engine: Engine) -> None:
         """Before any request sees this engine: give it the server's own grammar."""
+        if self.defaults.settings is not self.settings:  # reloaded since prepare()
+            self.defaults = Defaults(self.settings, self.defaults.model)
         try:
             await self.grammars.prepare(self.constraint, engine)
         except ApiError as error:
@@ -353,8 +366,8 @@ class Service:
 
     async def watch_streams(self) -> None:
         """Sends pings on streams that wait or prefill, and ends those that stall; runs until cancelled."""
-        periods = [n for n in (self.settings.ping_seconds, self.settings.stall_seconds) if n > 0]
         while True:  # a request may have an interval of its own
+            periods = [n for n in (self.settings.ping_seconds, self.settings.stall_seconds) if n > 0]
             await asyncio.sleep(min([PINGS_SECONDS, *(period / 4 for period in periods)]))
             now = time.monotonic()
             self.kept_streams.tick(now)

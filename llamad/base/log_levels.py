@@ -1,0 +1,11 @@
+"""Owns which lines --verbosity lets through. Pure data."""
+
+from __future__ import annotations
+
+import logging
+
+_LEVELS = {0: logging.CRITICAL, 1: logging.ERROR, 2: logging.WARNING, 3: logging.INFO}
+
+
+def level_of(verbosity: int) -> int:
+    return _LEVELS.get(verbosity, logging.DEBUG)

@@ -1,0 +1,72 @@
+"""Owns how settings become the HTTP layer's parts: limits, CORS, proxies, TLS. At the start and at a reload.
+
+Whatever cannot be honoured is a ValueError whose message names the flag.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from llamad.flags.settings import Settings
+from llamad.http import tls
+from llamad.http.cors import Cors
+from llamad.http.limits import Limits, raise_nofile
+from llamad.http.proxies import Proxies
+
+log = logging.getLogger("llamad")
+
+# Descriptors beside the connections: model, log, sockets, eventfds.
+SPARE_DESCRIPTORS = 256
+
+
+def limits_of(settings: Settings) -> Limits:
+    return Limits(
+        header_max_bytes=settings.header_max_bytes,
+        body_max_bytes=settings.body_max_bytes,
+        bodies_max_bytes=settings.bodies_max_bytes,
+        header_timeout=settings.header_timeout,
+        body_timeout=settings.body_timeout,
+        keepalive_timeout=settings.keepalive_timeout,
+        write_timeout=settings.timeout,
+        connections_max=settings.connections_max,
+        address_connections_max=settings.address_connections_max or settings.connections_max,
+        stream_buffer_bytes=settings.stream_buffer_bytes,
+    )
+
+
+def cors_of(settings: Settings, has_keys: bool) -> Cors:
+    try:
+        return Cors(
+            settings.cors_origins,
+            hosts=settings.allowed_hosts,
+            has_keys=has_keys,
+            methods=settings.cors_methods,
+            headers=settings.cors_headers,
+            credentials=settings.cors_credentials,
+        )
+    except ValueError as error:
+        raise ValueError(f"--cors-origins: {error}") from None
+
+
+def proxies_of(settings: Settings) -> Proxies | None:
+    if not settings.trusted_proxies:
+        return None
+    return Proxies(settings.trusted_proxies, speaks_first=settings.proxy_protocol)
+
+
+def tls_of(settings: Settings) -> tls.Tls | None:
+    if settings.ssl_cert_file is None or settings.ssl_key_file is None:
+        return None
+    return tls.make(settings.ssl_cert_file, settings.ssl_key_file)
+
+
+def ask_descriptors(settings: Settings) -> None:
+    """Raise the limit of open files to what all connections need, as far as the system allows."""
+    n_wanted = settings.connections_max + SPARE_DESCRIPTORS
+    n_got = raise_nofile(n_wanted)
+    if n_got < n_wanted:
+        log.warning(
+            "file descriptors: %d allowed, %d needed; raise `ulimit -n` or lower --connections-max",
+            n_got,
+            n_wanted,
+        )
