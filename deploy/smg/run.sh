@@ -4,11 +4,15 @@
 # Start each llamad with --host, --alias, and this machine in --trusted-proxies; clients name that alias as their model.
 # Clients' keys are passed on. smg's own --api-key would check clients itself, with one key for all.
 
+# Whoever has SMG_ADMIN_KEY may add and remove servers, and so read what all clients say; without it nobody may.
+admin_key=${SMG_ADMIN_KEY:-$(head -c 24 /dev/urandom | base64)}
+
 # A prompt of which 30 % were seen goes where that was; any other, or one more than 8 requests beyond the least busy
 # machine, goes to the least busy. A machine that leaves is noticed within a second, and what it refuses tried elsewhere.
 exec smg launch \
     --policy cache_aware \
     --cache-threshold 0.3 \
+    --cache-ttl-secs 7200 \
     --balance-abs-threshold 8 \
     --health-check-interval-secs 1 \
     --health-failure-threshold 1 \
@@ -19,4 +23,5 @@ exec smg launch \
     --retry-max-retries 5 \
     --retry-initial-backoff-ms 20 \
     --request-timeout-secs 3600 \
+    --control-plane-api-keys "admin:admin:admin:$admin_key" \
     "$@"

@@ -1,4 +1,4 @@
-"""Makes the bench package importable however pytest was started, and gives the tests a server to measure."""
+"""Gives the tests of the bench a server to measure."""
 
 from __future__ import annotations
 
@@ -10,11 +10,7 @@ from types import ModuleType
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
 FAKE_PROGRAM = Path(__file__).with_name("fake_program.py")
-
-if str(ROOT) not in sys.path:
-    sys.path.append(str(ROOT))
 
 
 def _fake() -> ModuleType:

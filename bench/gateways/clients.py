@@ -1,0 +1,124 @@
+"""Owns the clients of a gateway: single chats, and a load of chats with every failure and what it was.
+
+Each client of the load is a thread of the caller's process, with a connection for each request. A failure is what a
+client sees: no answer, an answer that is cut, an error event in a stream, a stream that ends without [DONE].
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import threading
+import time
+import uuid
+from dataclasses import dataclass
+from typing import Any
+
+from bench.client import Address
+from bench.gateways.programs import WAIT_SECONDS, until
+
+PATH = "/v1/chat/completions"
+MODEL = "llm"
+KEY = {"Authorization": "Bearer k", "Content-Type": "application/json"}
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """`has_begun`: some of the answer had come."""
+
+    request_id: str
+    has_begun: bool
+    reason: str
+
+
+class BrokenError(Exception):
+    """An answer that its client cannot take for a whole one."""
+
+
+@dataclass(slots=True)
+class Answer:
+    """As much as has come: the body, and when its first byte came (`time.perf_counter`)."""
+
+    status: int = 0
+    body: bytes = b""
+    t_first: float = 0.0
+
+
+def chat(messages: list[dict[str, Any]], **options: Any) -> dict[str, Any]:
+    return {"model": MODEL, "messages": messages, **options}
+
+
+def ask(address: Address, body: dict[str, Any], headers: dict[str, str] | None = None) -> Any:
+    """The whole answer of a chat that is no stream."""
+    answer = Answer()
+    read(address, body, headers or {}, answer)
+    return json.loads(answer.body)
+
+
+def read(address: Address, body: dict[str, Any], headers: dict[str, str], into: Answer) -> None:
+    """Reads an answer to its end; whatever makes it no whole one is raised."""
+    connection = http.client.HTTPConnection(*address, timeout=WAIT_SECONDS)
+    try:
+        connection.request("POST", PATH, json.dumps(body).encode(), KEY | headers)
+        response = connection.getresponse()
+        into.status = response.status
+        while piece := response.read1(65536):  # raises where the body is cut
+            into.t_first = into.t_first or time.perf_counter()
+            into.body += piece
+    finally:
+        connection.close()
+    if into.status != 200:
+        raise BrokenError(f"{into.status} {into.body[:300]!r}")
+    if body.get("stream"):
+        if b'data: {"error"' in into.body:
+            raise BrokenError("an error event")
+        if not into.body.endswith(b"data: [DONE]\n\n"):
+            raise BrokenError("no [DONE]")
+
+
+class Load:
+    """Clients that ask one after the other until they are told to stop, each time a new conversation, some of them with
+    streams and some without."""
+
+    def __init__(self, address: Address, n_streaming: int, n_plain: int, max_tokens: int) -> None:
+        self.done: list[str] = []  # the ids of requests with a whole answer
+        self.failed: list[Failure] = []
+        self._address = address
+        self._max_tokens = max_tokens
+        self._is_over = threading.Event()
+        kinds = [True] * n_streaming + [False] * n_plain
+        self._threads = [threading.Thread(target=self._run, args=(is_streaming,)) for is_streaming in kinds]
+
+    def _run(self, is_streaming: bool) -> None:
+        while not self._is_over.is_set():
+            self._one(is_streaming)
+
+    def _one(self, is_streaming: bool) -> None:
+        request_id = uuid.uuid4().hex
+        body = chat(
+            [{"role": "user", "content": f"{request_id} hello"}],
+            max_tokens=self._max_tokens,
+            ignore_eos=True,
+            stream=is_streaming,
+        )
+        answer = Answer()
+        try:
+            read(self._address, body, {"X-Request-Id": request_id}, answer)
+            self.done.append(request_id)
+        except (OSError, http.client.HTTPException, BrokenError) as error:
+            self.failed.append(Failure(request_id, answer.t_first > 0, f"{type(error).__name__}: {error}"))
+
+    def wait_more(self, n: int) -> None:
+        """Until `n` more answers are whole."""
+        target = len(self.done) + n
+        until(lambda: len(self.done) >= target, f"{n} more answers; failed: {self.failed[:3]}")
+
+    def __enter__(self) -> Load:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+        for thread in self._threads:
+            thread.join(WAIT_SECONDS)

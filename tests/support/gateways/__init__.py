@@ -1,1 +1,0 @@
-"""Gateways in front of llamads, for tests."""
