@@ -40,7 +40,8 @@ from llamad.options.sampler_names import LETTERS
 from llamad.options.values import LogitBias
 
 PLAIN = st.one_of(
-    st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12),
+    # A command line cannot hold a zero byte.
+    st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=12),
     st.text("\\nrtx4'\"-= ", min_size=1, max_size=6),  # what escapes and arguments are made of
 )
 WORD = st.from_regex(r"[A-Za-z0-9_./-]{1,12}", fullmatch=True)
