@@ -34,6 +34,10 @@ def main() -> int:
         from llamad import model_commands
 
         return model_commands.main(command, sys.argv[2:], os.environ)
+    if command == "rpc-server":
+        from llamad import rpc_server
+
+        return rpc_server.main(sys.argv[2:])
     # Until the event loop handles it: a rotation of logs must not end a daemon that is starting, or its engine.
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     systemd.take(os.environ)

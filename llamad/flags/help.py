@@ -29,10 +29,12 @@ def help_text(width: int = 80) -> str:
         *textwrap.wrap("       llamad pull USER/MODEL[:QUANT] ... [flags]", width),
         *textwrap.wrap("       llamad list [--json]", width),
         *textwrap.wrap("       llamad rm USER/MODEL[:QUANT] ...", width),
+        *textwrap.wrap("       llamad rpc-server [-H HOST] [-p PORT] [flags of its own]", width),
         "",
         *textwrap.wrap(
             "`check` says what would be served and on what memory, and serves nothing. `pull` downloads a model, `list`"
-            " names those in the cache, `rm` removes one.",
+            " names those in the cache, `rm` removes one. `rpc-server` lends this machine's devices to a llamad"
+            " with --rpc.",
             width,
         ),
         "",

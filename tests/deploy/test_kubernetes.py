@@ -11,7 +11,7 @@ import kubernetes_validate
 import pytest
 import yaml
 from support.fake_daemon import Faked
-from support.gateways.kustomize import identity, render
+from support.kustomize import identity, render
 
 from llamad.engine.testing.fake import Fake
 from llamad.flags.parse import parse

@@ -1,0 +1,38 @@
+"""Owns `llamad rpc-server`: becomes llama.cpp's ggml-rpc-server, which lends this machine's devices to others."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from ipaddress import ip_address
+from itertools import pairwise
+from pathlib import Path
+
+PROGRAM = Path(__file__).parent / "bin" / "ggml-rpc-server"
+
+
+def _is_open(host: str) -> bool:
+    """Whether others than a private network may reach it."""
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return False  # the program takes addresses only, and will say so
+    return address.is_unspecified or not address.is_private
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Returns only if the program cannot be run."""
+    for flag, host in pairwise(arguments):
+        if flag in ("-H", "--host") and _is_open(host):
+            print(
+                f"llamad: -H {host} is not an address of a private network; whoever reaches the port controls this"
+                " process: the RPC protocol has no authentication and no encryption",
+                file=sys.stderr,
+                flush=True,
+            )
+    try:
+        os.execv(PROGRAM, ["llamad rpc-server", *arguments])
+    except OSError as error:
+        print(f"llamad: {PROGRAM} cannot be run: {error.strerror}", file=sys.stderr)
+        return 1

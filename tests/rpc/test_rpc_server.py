@@ -1,0 +1,37 @@
+"""`llamad rpc-server`: llama.cpp's program with its own flags and its own exit status."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "llamad", "rpc-server", *arguments], capture_output=True, text=True, timeout=60
+    )
+
+
+def test_its_help() -> None:
+    done = run("--help")
+    assert done.returncode == 0
+    assert done.stderr.startswith("Usage: llamad rpc-server [options]")
+    assert "--cache" in done.stderr
+
+
+def test_its_exit_status_is_passed_on() -> None:
+    done = run("-d", "NOPE0")
+    assert done.returncode == 1
+    assert "unknown device: NOPE0" in done.stderr
+    assert "private network" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("host", "is_warned"),
+    [("0.0.0.0", True), ("8.8.8.8", True), ("192.168.7.7", False), ("127.0.0.1", False)],
+)
+def test_an_address_that_is_not_private_is_warned_of(host: str, is_warned: bool) -> None:
+    done = run("-d", "NOPE0", "-H", host)
+    assert ("the RPC protocol has no authentication" in done.stderr) is is_warned
