@@ -74,7 +74,7 @@ def _serve(settings: Settings, bound: Bound, engine: EngineProcess | None, sourc
     except OSError as error:
         print(f"llamad: the engine process cannot be started: {error.strerror or error}", file=sys.stderr)
         return exit_codes.FAILED
-    if not settings.is_remote:  # else once the model's files are there
+    if not settings.is_remote and not settings.rpc:  # else once the model's files and the workers are there
         engine.begin(settings)
 
     from llamad import logs

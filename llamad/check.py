@@ -27,6 +27,7 @@ from llamad.http import unix_socket
 from llamad.models.engine_process import environment
 from llamad.models.fetching import with_files
 from llamad.models.projector import ProjectorFileError, with_projector
+from llamad.models.workers import reach_once
 from llamad.protocol.errors import LoadError
 from llamad.protocol.model_info import Model, VectorInfo
 from llamad.tokenizer.vocab_file import VocabError, VocabFile
@@ -79,14 +80,16 @@ def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
     is_json = list(arguments[:1]) == ["--json"]
     arguments = arguments[1:] if is_json else arguments
     try:
-        parsed = Sources(arguments, environ).read()
+        sources = Sources(arguments, environ)
+        parsed = sources.read()
     except FlagError as error:
         return _refused(str(error))
     if parsed.action is not Action.RUN:
-        return command_line.answer(parsed.action)
+        return command_line.answer(parsed.action, sources)
     settings = parsed.settings
     try:
         settings = _with_files(settings, environ)
+        asyncio.run(reach_once(settings.rpc))
         survey = _survey(settings)
         doubts = asyncio.run(_check_front(settings, survey))
     except (LoadError, StartError, ProjectorFileError) as error:

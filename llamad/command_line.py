@@ -17,6 +17,7 @@ from llamad.flags.types.flag import Action
 from llamad.http.activation import Passed
 from llamad.http.binding import Bound, bind, inherit, refusal
 from llamad.models.projector import ProjectorFileError, with_projector
+from llamad.protocol.errors import LoadError
 
 
 def read(sources: Sources, passed: Passed) -> tuple[Settings, Bound] | int:
@@ -27,7 +28,7 @@ def read(sources: Sources, passed: Passed) -> tuple[Settings, Bound] | int:
     except FlagError as error:
         return _refused(str(error), exit_codes.WRONG_FLAGS)
     if parsed.action is not Action.RUN:
-        return answer(parsed.action)
+        return answer(parsed.action, sources)
     settings = parsed.settings
     try:
         logs.setup(settings)
@@ -72,10 +73,16 @@ def read(sources: Sources, passed: Passed) -> tuple[Settings, Bound] | int:
         return _refused(refusal(error), exit_codes.LISTEN_FAILED)
 
 
-def answer(action: Action) -> int:
+def answer(action: Action, sources: Sources) -> int:
     """Says what is asked for instead of a server."""
     try:
-        print(_asked(action), end="", flush=True)
+        text = _devices(sources) if action is Action.DEVICES else _asked(action)
+    except FlagError as error:
+        return _refused(str(error), exit_codes.WRONG_FLAGS)
+    except LoadError as error:
+        return _refused(str(error))
+    try:
+        print(text, end="", flush=True)
     except BrokenPipeError:  # `llamad --help | head`
         os._exit(0)
     return 0
@@ -86,6 +93,18 @@ def _refused(reason: str, status: int = exit_codes.FAILED) -> int:
     return status
 
 
+def _devices(sources: Sources) -> str:
+    """Raises FlagError, LoadError."""
+    import asyncio
+
+    from llamad.engine.loading.devices import device_lines
+    from llamad.models.workers import reach_once
+
+    workers = sources.without("--list-devices").read().settings.rpc
+    asyncio.run(reach_once(workers))
+    return "\n".join(device_lines(workers)) + "\n"
+
+
 def _asked(action: Action) -> str:
     if action is Action.HELP:
         return help_text(shutil.get_terminal_size((100, 24)).columns)
@@ -93,10 +112,6 @@ def _asked(action: Action) -> str:
         from llamad.flags.completion import completion_script
 
         return completion_script()
-    if action is Action.DEVICES:
-        from llamad.engine.loading.devices import device_lines
-
-        return "\n".join(device_lines()) + "\n"
     if action is Action.MODELS:
         from llamad.model_commands import listing
 

@@ -24,6 +24,7 @@ class Lock {
 };
 
 Lock held;
+bool is_alone; // every decode holds it as a change does
 
 class Changing {
   public:
@@ -53,7 +54,15 @@ void unset(int32_t id) {
 
 } // namespace
 
-AdaptersHeld::AdaptersHeld() { pthread_rwlock_rdlock(&held.lock); }
+void adapters_decode_alone() { is_alone = true; }
+
+AdaptersHeld::AdaptersHeld() {
+    if (is_alone) {
+        pthread_rwlock_wrlock(&held.lock);
+    } else {
+        pthread_rwlock_rdlock(&held.lock);
+    }
+}
 
 AdaptersHeld::~AdaptersHeld() { pthread_rwlock_unlock(&held.lock); }
 

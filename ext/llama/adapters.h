@@ -38,5 +38,7 @@ class AdaptersHeld {
 int32_t adapters_apply(llama_context *ctx, const llamad_adapter_use *uses, int32_t n);
 /* The context is about to be freed. */
 void adapters_forget(llama_context *ctx);
+/* From now on no two contexts decode at once. Before the first decode. */
+void adapters_decode_alone();
 #endif
 #endif

@@ -217,6 +217,8 @@ void llamad_adapter_close(int32_t id);
 int32_t llamad_embed_with(llamad_context *ctx, const llamad_adapter_use *uses, int32_t n);
 int32_t llamad_has_openmp(void);
 void ggml_threadpool_params_init(struct ggml_threadpool_params *params, int n_threads);
+#define RPC_PROTO_MAJOR_VERSION ...
+#define RPC_PROTO_MINOR_VERSION ...
 #define LLAMAD_FLOAT_CHARS ...
 #define LLAMAD_E_REFUSED ...
 int32_t llamad_embed(llamad_context *ctx, const int32_t *tokens, const int32_t *lengths, int32_t n_texts, int32_t n_row,
@@ -252,6 +254,7 @@ typedef struct {
     ...;
 } llamad_gguf_shape;
 int32_t llamad_gguf_shape_of(const char *path, ggml_backend_dev_t device, llamad_gguf_shape *shape);
+int32_t llamad_rpc_add(const char *endpoint);
 typedef struct {
     uint64_t end;
     uint64_t n_longest;

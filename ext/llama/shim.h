@@ -6,6 +6,7 @@
 #define LLAMAD_SHIM_H
 
 #include "adapters.h"
+#include "ggml-rpc.h"
 #include "llama.h"
 #include "media.h"
 #include "mtmd.h"
@@ -84,6 +85,10 @@ typedef struct llamad_gguf_shape {
 } llamad_gguf_shape;
 /* 0, or -1 where it cannot be told: no such file, a part of a model, or one without a table of tokens. */
 int32_t llamad_gguf_shape_of(const char *path, ggml_backend_dev_t device, llamad_gguf_shape *shape);
+
+/* Adds the devices of an RPC worker to this process's (rpc.cpp). llama.cpp aborts if there is no worker. Their number, or
+ * -1: this llama.cpp was built without RPC, or it threw. */
+int32_t llamad_rpc_add(const char *endpoint);
 
 /* An array of strings in an untrusted head (gguf_strings.cpp). */
 typedef struct llamad_strings {

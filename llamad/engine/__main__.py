@@ -20,6 +20,7 @@ import traceback
 from concurrent.futures import ThreadPoolExecutor
 from typing import NoReturn
 
+from llamad.engine import worker_watch
 from llamad.engine.embedder import Embedder
 from llamad.engine.instance import Instance
 from llamad.engine.llama_log import LlamaLog
@@ -133,6 +134,11 @@ def end(status: int) -> NoReturn:
     os._exit(status)
 
 
+def _lost_worker(address: str) -> None:
+    print(f"{process.LOST_WORKER}{address} ended its connection", file=sys.stderr, flush=True)
+    end(process.EXIT_WORKER)
+
+
 def _show_progress(server: Server, loading: Loading, is_loaded: threading.Event) -> None:
     shown = -1
     while not is_loaded.wait(VOCAB_SECONDS if shown < 0 else PROGRESS_SECONDS):
@@ -156,6 +162,8 @@ def _serve(server: Server, settings: Settings) -> int:
     server.send(Progress(1000))
     server.send(instance.description())
     ready = instance.prepare()
+    if settings.rpc:
+        worker_watch.start(_lost_worker)
     instance.loaded.vocab.show_markers(server.run.get().markers)
     pools = instance.loaded.pools
     if instance.loaded.vectors is not None:

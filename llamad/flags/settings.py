@@ -98,6 +98,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     tensor_split: tuple[float, ...]  # empty: by free memory
     main_gpu: int
     devices: tuple[str, ...]  # empty: all; ("none",): no GPU
+    rpc: tuple[str, ...]  # HOST:PORT of workers
     override_tensor: tuple[Placement, ...]
     cpu_moe: bool
     n_cpu_moe: int  # layers, here and below

@@ -23,6 +23,10 @@ class Sources:
         self._environ = dict(environ)
         self.parsed: Parsed | None = None  # by the last read()
 
+    def without(self, word: str) -> Sources:
+        """The same, but for a word of the command line."""
+        return Sources([one for one in self._argv if one != word], self._environ)
+
     def read(self) -> Parsed:
         """Raises FlagError."""
         path = self._path()

@@ -136,7 +136,7 @@ class HttpServer:
         self.cors = cors
         self.heads = Heads(cors)
 
-    def log_to(self, access_log: Callable[[str], None] | None, quiet: bool) -> None:
+    def log_to(self, access_log: Callable[[Exchange, float], None] | None, quiet: bool) -> None:
         self._access_log = access_log
         self._log_quiet = quiet
 

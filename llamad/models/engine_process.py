@@ -68,6 +68,7 @@ class EngineProcess:
         os.close(their_log)
         self.control: Control | None = None
         self.ended: asyncio.Future[str] | None = None  # why; from attach() on
+        self.has_begun = False
         self._why = ""  # if this process ends it
         self._last_lines: deque[str] = deque(maxlen=LAST_LINES)
         self._partial = ""
@@ -82,6 +83,7 @@ class EngineProcess:
 
         from llamad.protocol.control_messages import Start, packed
 
+        self.has_begun = True
         try:
             self._socket.sendall(packed(Start(pickle.dumps(settings))))
         except OSError:
@@ -194,6 +196,9 @@ class EngineProcess:
             code = os.WEXITSTATUS(status)
             if code == process.EXIT_LOST:
                 return "llama.cpp's context was lost and could not be made again"
+            if code == process.EXIT_WORKER:  # llama.cpp may have had a last word, too
+                said = [line for line in self._last_lines if line.startswith(process.LOST_WORKER)]
+                return said[-1] if said else "an RPC worker is gone"
             return f"it exited with status {code}{self._last_words()}"
         number = os.WTERMSIG(status)
         name = signal.Signals(number).name

@@ -29,6 +29,7 @@ from llamad.models.engine_process import EngineProcess
 from llamad.models.fetching import Fetching
 from llamad.models.projector import make_reader
 from llamad.models.restarts import Restarts
+from llamad.models.workers import reach
 from llamad.protocol.channel import Link
 from llamad.protocol.control_messages import FromEngine, Loaded, LoadFailed, Progress, Ready, Run
 from llamad.protocol.errors import LoadError
@@ -67,17 +68,24 @@ def states_layout(settings: Settings, ready: Ready) -> tuple[Layout | None, str]
         return None, str(error)
 
 
+_STAGES = {
+    "download": "downloading the model",
+    "workers": "waiting for RPC workers",
+    "load": "loading model",
+}
+
+
 class LoadProgress(msgspec.Struct, frozen=True, omit_defaults=True):
     """How far a load is, as /health shows it; in bytes and seconds, as far as they are known."""
 
-    stage: Literal["download", "load"]
+    stage: Literal["download", "workers", "load"]
     percent: int | None = None
     n_bytes: int | None = None
     n_bytes_total: int | None = None
     seconds_left: int | None = None
 
     def text(self) -> str:
-        what = "downloading the model" if self.stage == "download" else "loading model"
+        what = _STAGES[self.stage]
         return what if self.percent is None else f"{what}: {self.percent} %"
 
 
@@ -95,6 +103,7 @@ class Host:
         self.state = State.LOADING
         self.error = ""  # why it failed, or why the last engine ended
         self.has_served = False
+        self.waits_for = ""  # what is wrong with an RPC worker, while it is waited for
         self.is_refused = False  # it failed because of what the command line named, not of the load
         self.model: Model | None = None
         self.engine: Engine | None = None
@@ -118,6 +127,7 @@ class Host:
         self._vocab: tuple[FileId, Vocab] | None = None
         self._shown = -1  # of the load's progress
         self._load_failed = ""  # what the engine said of it
+        self._t_heard = 0.0  # its last message
         self._inbox: asyncio.Queue[FromEngine] = asyncio.Queue()
         self._settled: asyncio.Future[None] | None = None
         self._supervising: asyncio.Task[None] | None = None
@@ -134,6 +144,8 @@ class Host:
     @property
     def progress(self) -> LoadProgress:
         """Of the load."""
+        if self._fetching is None and self.waits_for:
+            return LoadProgress("workers")
         if self._fetching is None:
             return LoadProgress("load", self._shown if self._shown >= 0 else None)
         meter = self._fetching.meter
@@ -207,15 +219,30 @@ class Host:
                 return False
             self._fetching = None
             self.media = make_reader(self.settings)
-            if self._process is not None:
-                self._process.begin(self.settings)
         if self.media is not None:
             self._opening = asyncio.ensure_future(self.media.open())
         return True
 
+    async def _reach_workers(self) -> bool:
+        """Wait for the RPC workers, if the flags name any. False: what answers is none."""
+        if self.settings.rpc:
+            try:
+                await reach(self.settings.rpc, self._on_waiting, is_patient=self.model is not None)
+            except LoadError as error:
+                self.is_refused = True
+                self.fail(str(error))
+                return False
+            self.waits_for = ""
+        return True
+
+    def _on_waiting(self, reason: str) -> None:
+        if not self.waits_for:
+            self.restarts.forgive()  # a worker that is gone explains why engines ended
+        self.waits_for = reason
+
     async def _supervise(self) -> None:
         has_files = await self._fetch()
-        while has_files and not self._is_draining:
+        while has_files and await self._reach_workers() and not self._is_draining:
             served = None
             try:
                 served, reason = await self._run_engine()
@@ -249,13 +276,16 @@ class Host:
         process = self._process
         if process is None:
             self._process = process = EngineProcess()
+        if not process.has_begun:
             process.begin(self.settings)
         self._inbox = asyncio.Queue()
         self._shown, self._load_failed = -1, ""
-        t_start, t_ready = time.monotonic(), None
+        self._t_heard = t_start = time.monotonic()
+        t_ready = None
         ended = await process.attach(self._on_message)
         starting = asyncio.ensure_future(self._start(process))
-        watching: asyncio.Task[None] | None = None
+        # llama.cpp waits for a silent worker for ever. A disk may be slow: other loads have all the time they need.
+        watching = asyncio.ensure_future(self._watch_load(process)) if self.settings.rpc else None
         try:
             both: list[asyncio.Future[Any]] = [starting, ended]
             await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
@@ -263,6 +293,8 @@ class Host:
                 starting.result()
                 t_ready = time.monotonic()
                 self._serving(t_ready - t_start)
+                if watching is not None:
+                    watching.cancel()
                 watching = asyncio.ensure_future(self._watch(process))
             reason = await ended
             if self._load_failed:
@@ -305,6 +337,7 @@ class Host:
         await self._connect(control, process, message, ready)
 
     def _on_message(self, message: FromEngine) -> None:
+        self._t_heard = time.monotonic()
         if isinstance(message, Progress):
             if message.permille // 10 != self._shown:
                 self._shown = message.permille // 10
@@ -448,6 +481,15 @@ class Host:
                 self.engine.disconnect()
         if self.embedder is not None:
             self.embedder.disconnect()
+
+    async def _watch_load(self, process: EngineProcess) -> None:
+        """End an engine whose load does not get on."""
+        limit = max(stalls.STALL_SECONDS_MIN, self.settings.engine_stall_seconds)
+        while True:
+            await asyncio.sleep(WATCH_SECONDS)
+            silent = time.monotonic() - self._t_heard
+            if silent > limit:
+                process.kill(f"it hangs: the load has not got on for {silent:.0f} s")
 
     async def _watch(self, process: EngineProcess) -> None:
         """End an engine that has work and does not get on with it."""

@@ -32,6 +32,10 @@ class Restarts:
         self.n_total += 1
         return 0.0 if n <= 1 else float(min(DELAY_MAX_SECONDS, 2.0 ** (n - 2)))
 
+    def forgive(self) -> None:
+        """What ended the last engines is known, and was not theirs."""
+        self._n_loads = self._n_ends = 0
+
     def reason(self) -> str:
         """Why it gave up."""
         if self._n_loads >= N_LOADS_MAX:

@@ -172,7 +172,7 @@ def test_the_log_is_tested():
     [
         (["-m", "no/such.gguf", "--no-such-flag"], "--no-such-flag"),
         (["-m", "x.gguf", "--port", "99999"], "65535"),
-        (["-m", "x.gguf", "--rpc", "a:1"], "--rpc"),
+        (["-m", "x.gguf", "--rpc", "a:1,b"], "'b' is not HOST:PORT"),
         ([], "models/7B/ggml-model-f16.gguf, does not exist"),
     ],
 )

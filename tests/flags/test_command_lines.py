@@ -102,7 +102,6 @@ DEMANDS = [
     ("--fim-qwen-7b-spec", "speculative decoding"),
     ("-m m.gguf -md draft.gguf --draft-max 16", "speculative decoding"),
     ("--models-dir ./models_directory", "several models"),
-    ("-m m.gguf --rpc 192.168.0.2:50052", "RPC backends"),
     ("-m m.gguf --mcp-servers-config mcp.json", "server-side tools"),
 ]
 

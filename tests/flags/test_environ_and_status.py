@@ -102,7 +102,6 @@ def test_given() -> None:
     [
         ("--mtp", "--mtp needs speculative decoding, which"),
         ("-md x.gguf", "-md needs speculative decoding, which"),
-        ("--rpc a:1", "--rpc needs RPC backends, which"),
     ],
 )
 def test_a_missing_feature_stops_with_a_sentence(line: str, message: str) -> None:

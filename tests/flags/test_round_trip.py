@@ -18,6 +18,7 @@ from llamad.flags.types.special import (
     Bias,
     CpuMask,
     CpuRange,
+    Endpoint,
     Host,
     HostName,
     HttpTokens,
@@ -91,6 +92,9 @@ STRATEGIES: dict[type[Kind], Callable[[Any], st.SearchStrategy[Any]]] = {
         lambda span: tuple(range(span[0], span[0] + span[1]))
     ),
     Choice: lambda kind: st.sampled_from(kind.options),
+    Endpoint: lambda kind: st.builds(
+        "{}:{}".format, st.sampled_from(["gpu-box.lan", "10.0.0.2"]), st.integers(1, 65535)
+    ),
     Host: lambda kind: WORD,
     HostName: lambda kind: WORD.map(lambda word: word.replace("/", "")).filter(bool),
     HubName: lambda kind: st.sampled_from(["a/b", "org/model-2.5-GGUF:Q4_K_M"]),

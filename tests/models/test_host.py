@@ -36,6 +36,14 @@ def test_an_engine_that_serves_makes_up_for_those_that_did_not():
         assert restarts.delay(SOUND_SECONDS) == 0.0
 
 
+def test_ends_that_are_explained_do_not_count():
+    restarts = Restarts()
+    for _ in range(20):
+        assert restarts.delay(None) == 0.0
+        restarts.forgive()
+    assert restarts.n_total == 20
+
+
 def test_a_load_tells_how_far_it_is():
     host = Host(parse(["-m", "a.gguf"], {}).settings)
     assert host.progress == LoadProgress("load")

@@ -276,10 +276,11 @@ class Service:
             return ApiError(503, "The server is shutting down", headers=(("Retry-After", "5"),))
         if self.host.state is State.FAILED:
             return ApiError(500, f"The model cannot be served: {self.host.error}")
+        waits = f"; {self.host.waits_for}" if self.host.waits_for else ""
         if self.host.state is State.RESTARTING:
-            message = f"The model is being loaded again, because {self.host.error}"
+            message = f"The model is being loaded again, because {self.host.error}{waits}"
             return ApiError(503, message, headers=(("Retry-After", "2"),))
-        return ApiError(503, "Loading model", headers=(("Retry-After", "1"),))
+        return ApiError(503, f"Loading model{waits}", headers=(("Retry-After", "1"),))
 
     def not_ready_for(self, request: Request) -> ApiError:
         """As not_ready(). The reason of a failed load names files, so only clients with a key see it."""
@@ -287,6 +288,8 @@ class Service:
             return ApiError(500, "The model cannot be served; see the server's log")
         if self.host.state is State.RESTARTING and not self.has_key(request):
             return ApiError(503, "The model is being loaded again", headers=(("Retry-After", "2"),))
+        if self.host.waits_for and self.host.state is State.LOADING and not self.has_key(request):
+            return ApiError(503, "Loading model", headers=(("Retry-After", "1"),))
         return self.not_ready()
 
     def tokenizing(self) -> Tokenizing:

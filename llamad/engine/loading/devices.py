@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from llamad._llama import ffi, lib
+from llamad.engine.loading.opening import add_workers
 
 MIB = 1024 * 1024
 
 
-def device_lines() -> list[str]:
-    """As llama-server prints them: the names that --device takes, without the CPU."""
+def device_lines(workers: Sequence[str]) -> list[str]:
+    """As llama-server prints them: the names that --device takes, without the CPU. The RPC workers must have been
+    probed."""
     lib.llamad_log_open(-1)  # llama.cpp says on standard error what it finds; here only the list matters
     lib.llama_backend_init()
+    add_workers(workers)
     lines = []
     for index in range(lib.ggml_backend_dev_count()):
         device = lib.ggml_backend_dev_get(index)

@@ -135,9 +135,11 @@ def has_gpu() -> bool:
 
 
 def computes(settings: Settings, handle: Any) -> bool:
-    """Whether a GPU dominates the time of a step, for which nearly all of the model must be on it."""
+    """Whether a GPU dominates the time of a step, for which nearly all of the model must be on it; and on this machine,
+    since over a network nothing arrives in microseconds, and rows of logits not in one piece."""
     return bool(
         has_gpu()
+        and not settings.rpc
         and settings.devices != ("none",)
         and not (settings.cpu_moe or settings.n_cpu_moe or settings.n_cpu_ffn)
         and (settings.n_gpu_layers < 0 or settings.n_gpu_layers >= lib.llama_model_n_layer(handle))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 from llamad._llama import ffi, lib
@@ -34,6 +35,15 @@ class Loading:
         return self._state
 
 
+def add_workers(endpoints: Sequence[str]) -> None:
+    """The devices of RPC workers become this process's. They must have been probed: llama.cpp aborts on anything else.
+    Raises LoadError."""
+    for endpoint in endpoints:
+        if lib.llamad_rpc_add(endpoint.encode()) < 1:
+            reason = ffi.string(lib.llamad_last_error()).decode(errors="replace")
+            raise LoadError(f"--rpc {endpoint}: llama.cpp cannot use it{': ' + reason if reason else ''}")
+
+
 def _backend(settings: Settings) -> None:
     lib.llama_backend_init()
     strategies = {
@@ -43,6 +53,7 @@ def _backend(settings: Settings) -> None:
     }
     if settings.numa is not None:
         lib.llama_numa_init(strategies[settings.numa])
+    add_workers(settings.rpc)
 
 
 def _devices(names: tuple[str, ...]) -> Any:

@@ -71,8 +71,9 @@ def _buffers() -> dict[str, Any]:
 
 
 def _inputs_device(settings: Settings) -> Any:
-    """The GPU for the token embedding table, or None: it must be the only one and compute everything."""
-    if settings.llama_api_only:
+    """The GPU for the token embedding table, or None: it must be the only one and compute everything. llama.cpp cannot
+    tell what an RPC worker's can look up."""
+    if settings.llama_api_only or settings.rpc:
         return None
     gpus = memory.gpus(settings)
     if len(gpus) != 1 or settings.n_gpu_layers == 0 or settings.devices == ("none",):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 
-from llamad.flags.types.flag import Flag, Inert, Later
+from llamad.flags.types.flag import Flag, Inert
 from llamad.flags.types.kinds import ON_OFF, Choice, Float, Int, Many, Switch, Text
-from llamad.flags.types.special import Placements
+from llamad.flags.types.special import Endpoint, Placements
 
 flag = partial(Flag, group="GPU")
 
@@ -54,7 +54,17 @@ READY_FLAGS: tuple[Flag, ...] = (
         kind=Many(Text()),
         default=(),
         metavar="NAME,...",
-        help="Devices to use, by llama.cpp's names (CUDA0, ...), or none; default: all.",
+        help="Devices to use, by llama.cpp's names (CUDA0, RPC0, ...), or none; default: all.",
+    ),
+    flag(
+        names=("--rpc",),
+        env=("LLAMA_ARG_RPC",),
+        dest="rpc",
+        kind=Many(Endpoint()),
+        default=(),
+        metavar="HOST:PORT,...",
+        help="RPC workers whose devices to use too (`llamad rpc-server` on other machines). The protocol has no"
+        " authentication: private networks only.",
     ),
     flag(
         names=("-ot", "--override-tensor"),
@@ -119,14 +129,6 @@ READY_FLAGS: tuple[Flag, ...] = (
 )
 
 OTHER_FLAGS: tuple[Flag, ...] = (
-    flag(
-        names=("--rpc",),
-        env=("LLAMA_ARG_RPC",),
-        dest="rpc",
-        kind=Many(Text()),
-        default=(),
-        status=Later("RPC backends"),
-    ),
     flag(
         names=("-fit", "--fit"),
         env=("LLAMA_ARG_FIT",),

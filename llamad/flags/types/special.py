@@ -157,6 +157,24 @@ class Host(Kind, frozen=True):
         return str
 
 
+class Endpoint(Kind, frozen=True):
+    """HOST:PORT to connect to, with a name or an IPv4 address: llama.cpp's RPC knows no other."""
+
+    metavar: ClassVar[str] = "HOST:PORT"
+
+    def read(self, text: str) -> str:
+        host, _, port = text.rpartition(":")
+        is_port = port.isascii() and port.isdigit() and len(port) <= 5 and 0 < int(port) < 1 << 16
+        if not is_port or not re.fullmatch(r"[a-z0-9_.-]{1,253}", host, re.ASCII | re.IGNORECASE):
+            raise ValueError(
+                f"'{text}' is not HOST:PORT with a name or an IPv4 address, for example 192.168.0.2:50052"
+            )
+        return f"{host}:{int(port)}"
+
+    def hint(self) -> object:
+        return str
+
+
 class HostName(Kind, frozen=True):
     """A host name without a port; or "*" for any."""
 
