@@ -10,7 +10,7 @@ stays in build/fuzz/grammar; an input that breaks something joins fuzz/corpus/gr
 import os
 
 from hypothesis import HealthCheck, example, given, settings
-from support.grammar_texts import judge, texts, words
+from support.grammars.texts import judge, texts, words
 from support.libfuzzer import Target
 
 TARGET = Target("grammar", "grammar")

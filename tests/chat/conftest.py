@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
-from support.gbnf_reference import Grammar
+from support.grammars.reference import Grammar
 
 from llamad.chat.schema import to_grammar
 

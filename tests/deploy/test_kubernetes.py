@@ -10,8 +10,8 @@ from pathlib import Path
 import kubernetes_validate
 import pytest
 import yaml
+from support.deploy.kustomize import identity, render
 from support.fake_daemon import Faked
-from support.kustomize import identity, render
 
 from llamad.engine.testing.fake import Fake
 from llamad.flags.parse import parse

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
-from support.grammar_oracle import Oracle, OracleDied
+from support.grammars.oracle import Oracle, OracleDied
 from support.live_daemon import model_path
 from support.models.small_vocab import write_vocab
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
-from support.grammar_texts import judge, texts, words
+from support.grammars.texts import judge, texts, words
 
 CORPUS = sorted((Path(__file__).parents[2] / "fuzz" / "corpus" / "grammar").iterdir())
 

@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 import pytest
-from support.gbnf_reference import Grammar
+from support.grammars.reference import Grammar
 
 from llamad.chat.schema import SchemaError, to_grammar
 

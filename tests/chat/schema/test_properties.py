@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, assume, given, reject, settings
 from hypothesis import strategies as st
 from hypothesis_jsonschema import from_schema
 from jsonschema import Draft202012Validator
-from support.gbnf_reference import Grammar
+from support.grammars.reference import Grammar
 from support.schema_strategies import SCHEMAS, closed, compact, in_order
 
 from llamad.chat.schema import SchemaError, to_grammar

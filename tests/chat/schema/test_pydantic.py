@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, Optional, Union
 import pytest
 from jsonschema import Draft202012Validator
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
-from support.gbnf_reference import Grammar
+from support.grammars.reference import Grammar
 
 from llamad.chat.schema import to_grammar
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.gbnf_reference import Grammar
+from support.grammars.reference import Grammar
 
 from llamad.chat.schema import SchemaError, to_rules
 

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
-from support.gbnf_reference import Grammar
+from support.grammars.reference import Grammar
 
 from llamad.chat.schema import SchemaError, to_grammar
 from llamad.chat.schema.check import same
