@@ -9,6 +9,8 @@ from ipaddress import ip_address
 from itertools import pairwise
 from pathlib import Path
 
+from llamad import rpc_keep_alive
+
 PROGRAM = Path(__file__).parent / "bin" / "ggml-rpc-server"
 
 
@@ -32,6 +34,7 @@ def main(arguments: Sequence[str]) -> int:
                 flush=True,
             )
     try:
+        rpc_keep_alive.begin()
         os.execv(PROGRAM, ["llamad rpc-server", *arguments])
     except OSError as error:
         print(f"llamad: {PROGRAM} cannot be run: {error.strerror}", file=sys.stderr)

@@ -9,13 +9,12 @@ import socket
 import threading
 from collections.abc import Callable
 
-# A machine that is gone without a word is noticed after a minute. A worker that hangs keeps its connection: the front
-# notices that a step does not end.
-KEEP_ALIVE = ((socket.TCP_KEEPIDLE, 30), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 3))
+from llamad.base.keep_alive import keep_alive
 
 
 def _connections() -> dict[int, str]:
-    """This process's TCP connections, now kept alive: descriptor and peer. An engine has none but to workers."""
+    """This process's TCP connections, now kept alive: descriptor and peer. An engine has none but to workers. One that
+    hangs keeps its connection: the front notices that a step does not end."""
     found = {}
     for name in os.listdir("/proc/self/fd"):
         try:
@@ -23,9 +22,7 @@ def _connections() -> dict[int, str]:
                 if one.family != socket.AF_INET:
                     continue
                 host, port = one.getpeername()
-                one.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-                for option, value in KEEP_ALIVE:
-                    one.setsockopt(socket.IPPROTO_TCP, option, value)
+                keep_alive(one)
         except OSError:  # no socket, or not connected
             continue
         found[int(name)] = f"{host}:{port}"

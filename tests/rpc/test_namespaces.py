@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 from support.live_daemon import Live
-from support.rpc_workers import RpcWorker
+from support.rpc.workers import RpcWorker
 
 GREEDY = {"n_predict": 32, "temperature": 0, "cache_prompt": False}
 

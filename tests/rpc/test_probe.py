@@ -6,8 +6,8 @@ import asyncio
 import socket
 
 import pytest
-from support import rpc_workers
-from support.rpc_workers import Behaviour, Pretender, free_port, worker
+from support.rpc import workers as rpc_workers
+from support.rpc.workers import Behaviour, Pretender, free_port, worker
 
 from llamad.flags.parse import FlagError, parse
 from llamad.models import rpc_probe

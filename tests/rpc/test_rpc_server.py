@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
+from support.live_daemon import WAIT_SECONDS
+from support.rpc.workers import RpcWorker
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -35,3 +40,22 @@ def test_its_exit_status_is_passed_on() -> None:
 def test_an_address_that_is_not_private_is_warned_of(host: str, is_warned: bool) -> None:
     done = run("-d", "NOPE0", "-H", host)
     assert ("the RPC protocol has no authentication" in done.stderr) is is_warned
+
+
+def timers(port: int) -> set[str]:
+    """Of this machine's TCP connections from a local port: "02" is keep-alive."""
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return {row[5][:2] for row in rows if row[1].endswith(f":{port:04X}") and row[3] == "01"}
+
+
+def test_clients_that_vanish_are_noticed() -> None:
+    """The worker's own side of each connection is kept alive; the client's here is not."""
+    with RpcWorker() as worker:
+        port = int(worker.endpoint.rpartition(":")[2])
+        t_end = time.monotonic() + WAIT_SECONDS
+        while True:
+            with socket.create_connection(("127.0.0.1", port)):
+                if "02" in timers(port):
+                    break
+            assert time.monotonic() < t_end, "its connections are not kept alive"
+            time.sleep(0.05)

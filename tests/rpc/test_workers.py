@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import rpc_workers
 from support.live_daemon import WAIT_SECONDS, Live, engines
 from support.models.tiny_adapters import write_lora
-from support.rpc_workers import Behaviour, Pretender, RpcWorker, free_port, worker
+from support.rpc import workers as rpc_workers
+from support.rpc.workers import Behaviour, Pretender, RpcWorker, free_port, worker
 
 from llamad.flags.parse import parse
 from llamad.models import stalls

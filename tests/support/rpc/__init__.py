@@ -1,0 +1,1 @@
+"""RPC workers for tests, real ones and pretenders."""
