@@ -22,6 +22,9 @@ PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
 LINKED = [*PAGES, *(ROOT / name / "README.md" for name in ("bench", "examples", "vendor/llama.cpp"))]
 FOLDERS = {path.name for path in ROOT.iterdir() if path.is_dir() and not path.name.startswith(".")}
 NOT_OURS = {"llama.h"}
+UNITS = {path.name for path in (ROOT / "deploy" / "systemd").iterdir()}
+# Paths that are no endpoints.
+SYSTEM = ("/etc/", "/home", "/opt/", "/root", "/tmp", "/var/")
 
 FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 SPAN = re.compile(r"`([^`\n]+)`")
@@ -124,7 +127,7 @@ def test_named_files_and_symbols_exist(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=ids)
 def test_named_modules_and_commands_exist(page: Path) -> None:
     for name in (span for span in spans(page) if MODULE.fullmatch(span)):
-        assert module_exists(name), name
+        assert module_exists(name) or name in UNITS, name
     for name in re.findall(r"python -m ([\w.]+)", code(page)):
         assert module_file(f"{name}.__main__") is not None, name
     targets = set(re.findall(r"^([a-z][\w -]*):", text(ROOT / "Makefile"), re.MULTILINE))
@@ -180,7 +183,7 @@ def test_named_endpoints_exist(page: Path, routes: set[tuple[str, str]]) -> None
     paths = {path for _, path in routes}
     for span in spans(page):
         match = ENDPOINT.fullmatch(span)
-        if match is None:
+        if match is None or span.startswith(SYSTEM):
             continue
         method, path = match[1], unnamed(match[2])
         assert (method, path) in routes if method else path in paths, span
