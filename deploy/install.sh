@@ -132,8 +132,9 @@ build_wheel() {
 # An environment cannot be moved, so each is made in its place and becomes current when it is complete.
 make_release() {
     mkdir -p "$PREFIX/releases"
-    NEW=$PREFIX/releases/$(date -u +%Y%m%d-%H%M%S)
-    mkdir "$NEW" || die "another install.sh is running; try again"
+    release=$PREFIX/releases/$(date -u +%Y%m%d-%H%M%S)
+    mkdir "$release" || die "another install.sh is running; try again"
+    NEW=$release
     say "installing $(basename "$WHEEL") in $NEW"
     "$PYTHON" -m venv "$NEW"
     "$NEW/bin/python" -m pip install --quiet --disable-pip-version-check "$@" "$WHEEL"
@@ -254,14 +255,17 @@ instance_sockets() {
 }
 
 uninstall_all() {
+    # Together, so that no socket starts its service again.
+    set --
     for unit in $(systemctl list-units --all --plain --no-legend 'llamad.*' 'llamad@*' | cut -d ' ' -f 1); do
         case $unit in
-            llamad.service | llamad@*.service | llamad.socket | llamad@*.socket)
-                say "stopping $unit"
-                systemctl stop "$unit"
-                ;;
+            *.service | *.socket) set -- "$@" "$unit" ;;
         esac
     done
+    if [ $# -gt 0 ]; then
+        say "stopping $*"
+        systemctl stop "$@"
+    fi
     # All instances of a template are disabled with it.
     for unit in llamad.service llamad.socket llamad@.service $(instance_sockets); do
         if systemctl cat "$unit" >/dev/null 2>&1; then systemctl disable --quiet "$unit"; fi
