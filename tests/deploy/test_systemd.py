@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 from support.imports import ROOT
 
+from llamad import exit_codes
 from llamad.flags.parse import parse
+from llamad.flags.table import TABLE
 
 DEPLOY = ROOT / "deploy"
 SYSTEMD = DEPLOY / "systemd"
@@ -176,6 +178,15 @@ def test_the_limits_fit_the_settings():
     assert int(unit["TimeoutStopSec"][0]) > settings.drain_seconds + settings.drain_delay_seconds
     (address,) = directives("llamad.socket")["ListenStream"]
     assert address == f"{settings.hosts[0]}:{settings.port}"
+
+
+def test_llamad_knows_its_command_line_and_its_exit_status():
+    unit = directives("llamad.service")
+    _, *arguments = unit["ExecStart"][0].split()
+    flags = [argument for argument in arguments if argument.startswith("-")]
+    assert flags == ["--env-file"]
+    assert set(flags) <= set(TABLE.by_name)
+    assert unit["RestartPreventExitStatus"] == [str(exit_codes.WRONG_FLAGS)]
 
 
 def install(*arguments: str) -> subprocess.CompletedProcess[str]:
