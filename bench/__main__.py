@@ -26,6 +26,10 @@ COMMANDS = {
     "attacks": ("bench.attacks", "what a hostile client costs the others"),
     "same-text": ("bench.same_text", "check that llamad writes llama-server's text"),
     "conversation": ("bench.conversation", "how much of a growing conversation is prefilled again"),
+    "fleet": (
+        "bench.fleet.command",
+        "simulate many machines behind a gateway: what is computed again, first tokens",
+    ),
     "media": ("bench.media", "first tokens of chats with images, and gaps of streams while images arrive"),
     "state": ("bench.state", "saving and restoring slots"),
     "state-interop": ("bench.state_interop", "check that slot files go from one program to the other"),
