@@ -174,9 +174,16 @@ def test_limits(plain):
     with Load(client, "flag"):
         assert plain.complete("flag", n=4) == 200
         assert client.post("/completion", large, headers=headers).status == 200
-        files.write("env", "LLAMA_ARG_N_MAX=2\nLLAMA_ARG_BODY_MAX_BYTES=2K\nLLAMA_ARG_LOG_VERBOSITY=4\n")
+        files.write(
+            "env",
+            "LLAMA_ARG_N_MAX=2\nLLAMA_ARG_BODY_MAX_BYTES=2K\nLLAMA_ARG_LOG_VERBOSITY=4\n"
+            "LLAMA_ARG_N_PREDICT_MAX=70\n",
+        )
         said = plain.reload()
-        assert "--body-max-bytes 2048, --n-max 2, --verbosity 4" in said
+        assert "--body-max-bytes 2048, --n-max 2, --n-predict-max 70, --verbosity 4" in said
+        assert plain.complete("flag", n_predict=80) == 400
+        endless = {"prompt": "x", "ignore_eos": True}
+        assert client.post("/completion", endless, headers=headers).json["tokens_predicted"] == 70
         answer = client.post("/completion", {"prompt": "x", "n": 3}, headers=headers)
         assert (answer.status, answer.error["message"]) == (
             400,
@@ -191,7 +198,7 @@ def test_limits(plain):
         files.write("env", "LLAMA_ARG_CTX_SIZE=4096\nLLAMA_ARG_MODEL=other.gguf\nLLAMA_ARG_THREADS=9\n")
         said = plain.reload()
         assert client.post("/completion", large, headers=headers).status == 200
-        assert plain.complete("flag", n=4) == 200
+        assert plain.complete("flag", n=4) == plain.complete("flag", n_predict=80) == 200
         # -c, -m and -t are on the command line; a cache size is not.
         assert "LLAMA_ARG_CTX_SIZE is ignored: -c on the command line wins" in said
         files.write("env", "LLAMA_ARG_CACHE_RAM=77\nLLAMA_ARG_N_MAX=3\n")

@@ -90,6 +90,13 @@ def systemctl(machine: Machine, action: str, unit: str = "llamad.service") -> No
     assert done.returncode == 0, journal(machine, unit)
 
 
+def reload(machine: Machine) -> None:
+    """Until it has happened: systemctl may return once the signal is sent."""
+    n_before = journal(machine).count("reloaded")
+    systemctl(machine, "reload")
+    machine.until(lambda: journal(machine).count("reloaded") > n_before)
+
+
 def key(machine: Machine) -> str:
     return machine.ask("cat", "/etc/llamad/keys")
 
@@ -161,7 +168,7 @@ def test_keys_come_as_a_credential(service):
     # A copy: other keys need a restart.
     old = key(service)
     service.write("/etc/llamad/keys", "another-key\n")
-    systemctl(service, "reload")
+    reload(service)
     assert not answers(service)
     systemctl(service, "restart")
     assert answers(service)
@@ -180,14 +187,15 @@ def test_a_reload_applies_limits_and_drops_nothing(service):
     before = main_pid(service)
     with load(service) as outcome:
         service.write("/etc/llamad/llamad.env", SETTINGS + "LLAMA_ARG_BODY_MAX_BYTES=4096\n")
-        systemctl(service, "reload")
+        reload(service)
         big = ("-H", f"Authorization: Bearer {key(service)}", "-d", json.dumps({"prompt": "a" * 5000}))
         assert status(service, "/completion", *big) == "413"
         service.write("/etc/llamad/llamad.env", SETTINGS + "LLAMA_ARG_BODY_MAX_BYTES=many\n")
-        systemctl(service, "reload")
+        reload(service)
         assert status(service, "/completion", *big) == "413", "a broken file changes nothing"
+        assert "reload failed" in service.shown("llamad.service", "StatusText")
         service.write("/etc/llamad/llamad.env", SETTINGS)
-        systemctl(service, "reload")
+        reload(service)
     assert main_pid(service) == before
     assert outcome.failures == []
     assert outcome.n_answers

@@ -74,10 +74,9 @@ class Defaults:
     """The server's options, which are the defaults of all requests to a model: the flags', else those in the model's
     file. `warnings` are about the file's."""
 
-    __slots__ = ("_bodies", "model", "options", "settings", "warnings")
+    __slots__ = ("_bodies", "_n_predict", "model", "options", "settings", "warnings")
 
     def __init__(self, settings: Settings, model: Model) -> None:
-        self.settings = settings
         self.model = model
         carried, self.warnings = defaults_in(model.info.sampling)
         self.options = msgspec.structs.replace(
@@ -86,9 +85,14 @@ class Defaults:
         )
         self._bodies: dict[type[GenerationRequest], Body[Any]] = {}
         self._clamp(self.options)
+        self._n_predict = self.options.n_predict
+        self.apply(settings)
+
+    def apply(self, settings: Settings) -> None:
+        """Other limits. What bodies are decoded with stays: to make it anew would hold everyone up."""
+        self.settings = settings
         cap = settings.n_predict_max
-        if cap and not 0 <= self.options.n_predict <= cap:
-            self.options.n_predict = cap
+        self.options.n_predict = cap if cap and not 0 <= self._n_predict <= cap else self._n_predict
 
     def decode(self, struct: type[T], data: bytes | memoryview) -> T:
         """The request's options, with the server's as defaults. Raises ApiError for any that cannot be honoured."""

@@ -203,12 +203,11 @@ class Service:
         if self.media is not None:
             self.media.apply(settings)
         if self.host.model is not None:
-            self.defaults = Defaults(settings, self.host.model)
+            self.defaults.apply(settings)
 
     async def engine_ready(self, engine: Engine) -> None:
         """Before any request sees this engine: give it the server's own grammar."""
-        if self.defaults.settings is not self.settings:  # reloaded since prepare()
-            self.defaults = Defaults(self.settings, self.defaults.model)
+        self.defaults.apply(self.settings)  # a reload may have come since prepare()
         try:
             await self.grammars.prepare(self.constraint, engine)
         except ApiError as error:
