@@ -17,7 +17,16 @@ from support.live_daemon import Live, engines
 from support.models.tiny_adapters import pairs, write_adapter, write_lora
 
 FLAGS = ("-np", "2", "-c", "2048", "--slots", "--no-warmup", "--alias", "base")
-DRAWN = {"temperature": 1.5, "seed": 3, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "n_predict": 16}
+# Without the cache: on some machines a prompt that is read in another shape has slightly other logits.
+DRAWN = {
+    "temperature": 1.5,
+    "seed": 3,
+    "top_k": 0,
+    "top_p": 1.0,
+    "min_p": 0.0,
+    "n_predict": 16,
+    "cache_prompt": False,
+}
 PROMPT = "Once upon a time there was a small house"
 N_MAX = 3
 
@@ -101,9 +110,9 @@ def test_one_is_loaded_used_and_unloaded(client: Client, folder: Folder) -> None
     # The same file under another name has the same cached prefixes; another file under the same name has its own.
     assert load(client, "again", folder.first).status == 200
     assert client.get("/lora-adapters").json[-1]["id"] > listed["id"]
-    again = ask(client, "base:again").json
-    assert again["content"] == style
+    again = ask(client, "base:again", cache_prompt=True).json
     assert again["timings"]["cache_n"] > 0
+    assert text(client, "base:again") == style
     assert load(client, "style", "second.gguf").status == 200
     assert text(client, "base:style") == fixed
 
@@ -229,7 +238,7 @@ def test_loading_and_unloading_while_others_decode(client: Client) -> None:
 
 def test_a_state_is_served_only_while_its_adapter_is_there(client: Client) -> None:
     assert load(client, "style", "first.gguf").status == 200
-    sent = {"id_slot": 1, "n_predict": 4}
+    sent = {"id_slot": 1, "n_predict": 4, "cache_prompt": True}
     text(client, "base:style", **sent)
     assert client.post("/sessions/7?action=save&slot=1").status == 200
     client.post("/slots/1?action=erase")

@@ -27,6 +27,8 @@ from support.peer import llama_server
 
 FLAGS = ("-np", "4", "-c", "4096", "--slots", "--no-warmup", "--cache-ram", "64", "--alias", "base")
 DRAWN = {"temperature": 1.5, "seed": 3, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "n_predict": 16}
+# On some machines a prompt that is read in another shape has slightly other logits.
+ALONE = {**DRAWN, "cache_prompt": False}
 PROMPT = "Once upon a time there was a small house"
 SEEDS = (11, 12, 13)
 CHAT = "/v1/chat/completions"
@@ -56,7 +58,7 @@ def server(files: Files) -> Iterator[Client]:
 
 
 def text(client: Client, **more: Any) -> str:
-    answer = client.post("/completion", {"prompt": PROMPT, **DRAWN, **more})
+    answer = client.post("/completion", {"prompt": PROMPT, **ALONE, **more})
     assert answer.status == 200, answer.body
     content: str = answer.json["content"]
     return content
@@ -128,7 +130,7 @@ def test_what_cannot_be_is_refused(server: Client, body: Any, message: str) -> N
 
 def said(client: Client, model: str) -> Any:
     message = {"role": "user", "content": "Tell me"}
-    return client.post(CHAT, {"model": model, "messages": [message], **DRAWN, "max_tokens": 16})
+    return client.post(CHAT, {"model": model, "messages": [message], **ALONE, "max_tokens": 16})
 
 
 def test_an_adapter_is_a_model(server: Client) -> None:
@@ -139,7 +141,7 @@ def test_an_adapter_is_a_model(server: Client) -> None:
     contents = [one.json["choices"][0]["message"]["content"] for one in (plain, extra, bare)]
     assert contents[0] != contents[1] == contents[2]
     assert extra.json["model"] == "base:extra"
-    asked = server.post("/completion", {"prompt": PROMPT, **DRAWN, "model": "base:extra"}).json["content"]
+    asked = server.post("/completion", {"prompt": PROMPT, **ALONE, "model": "base:extra"}).json["content"]
     assert asked == text(server, lora=scales((2, 1.0)))
     missing = said(server, "base:none")
     assert missing.status == 404

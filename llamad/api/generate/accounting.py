@@ -14,7 +14,6 @@ from llamad.api.request.parse import GenerationRequest
 from llamad.api.service.adapters import JOINT
 from llamad.api.service.service import Service
 from llamad.base.clock import clock_us
-from llamad.client.adapters import Use
 from llamad.client.engine import Engine
 from llamad.client.task import FAILURE_ABORTED, FAILURE_DEADLINE, STOP_NAMES, Done
 from llamad.http.exchange import Exchange
@@ -46,7 +45,7 @@ class Job(Protocol):
     exchange: Exchange
     generation: GenerationRequest
     out: Outlet
-    adapters: Sequence[Use]
+    adapter_ids: Sequence[int]
     t_submit_us: int
     finish: str
 
@@ -61,16 +60,16 @@ def failed_finish(failure: int) -> str:
     return "drain" if failure == FAILURE_ABORTED else "error"
 
 
-def model_word(service: Service, uses: Sequence[Use]) -> str:
-    """The model's name, and its adapters'."""
+def model_word(service: Service, adapter_ids: Sequence[int]) -> str:
+    """The model's name, and its adapters'. By their numbers: to hold an adapter would keep it open."""
     name = service.public_name
-    if not uses:
+    if not adapter_ids:
         return name
     files = {one.info.id: one.file for one in service.host.adapters.list()}
     names = []
-    for use in uses:
-        file = files.get(use.info.id)  # None: it was unloaded meanwhile
-        names.append(file.name or os.path.basename(file.path) if file is not None else str(use.info.id))
+    for number in adapter_ids:
+        file = files.get(number)  # None: it was unloaded meanwhile
+        names.append(file.name or os.path.basename(file.path) if file is not None else str(number))
     return name + JOINT + "+".join(names)
 
 
@@ -96,7 +95,7 @@ def details(job: Job) -> Details:
             finish = word
         elif word not in finish.split(","):
             finish += "," + word
-    found: Details = [("model", model_word(job.service, job.adapters))]
+    found: Details = [("model", model_word(job.service, job.adapter_ids))]
     if len(parts) > 1:
         found += ("prompts", len(parts) // n), ("completions", len(parts))
     found += ("tokens_in", n_in), ("tokens_cached", n_cached), ("tokens_out", n_out)
@@ -113,9 +112,9 @@ def told(job: Job) -> str:
     return " ".join([f"{name}={value}" for name, value in details(job) if not isinstance(value, float)])
 
 
-def text_details(service: Service, uses: Sequence[Use], texts: Sequence[bytes]) -> Details:
+def text_details(service: Service, adapter_ids: Sequence[int], texts: Sequence[bytes]) -> Details:
     """Of a request for vectors; `texts` are token ids."""
-    found: Details = [("model", model_word(service, uses))]
+    found: Details = [("model", model_word(service, adapter_ids))]
     if len(texts) > 1:
         found.append(("prompts", len(texts)))
     found.append(("tokens_in", sum(map(len, texts)) // 4))

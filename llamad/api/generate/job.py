@@ -26,7 +26,6 @@ from llamad.api.service.adapters import adapter_set, adapters_of
 from llamad.api.service.kept_streams import conversation_of
 from llamad.api.service.service import Service
 from llamad.base.clock import clock_us
-from llamad.client.adapters import Use
 from llamad.client.engine import Engine
 from llamad.client.task import (
     STOP_NAMES,
@@ -173,7 +172,7 @@ class Job:
 
     __slots__ = (
         "__weakref__",
-        "adapters",
+        "adapter_ids",
         "constraint",
         "content_type",
         "dialect",
@@ -220,7 +219,7 @@ class Job:
         self.out = Outlet(exchange)
         exchange.details = partial(accounting.details, self)
         self.finish = ""  # why it ended, if it failed; for the log
-        self.adapters: Sequence[Use] = ()
+        self.adapter_ids: Sequence[int] = ()
         self.generation = generation
         self.constraint = constraint
         self.model = model
@@ -280,7 +279,8 @@ class Job:
             deadline_us=deadline_us,
         )
         adapters = self.service.host.adapters
-        self.adapters = uses = adapters_of(adapters, self.service.names, g.model, g.lora)
+        uses = adapters_of(adapters, self.service.names, g.model, g.lora)
+        self.adapter_ids = [use.info.id for use in uses]
         samplings = [options.sampling(g, self.model.info, options.seed_of(g, i)) for i in range(g.n)]
         bias = options.biases(g, self.service.eog_tokens(), self.model.suppressed_tokens)
         sets = [adapter_set(adapters, uses, tokens) for tokens in ready.tokens]

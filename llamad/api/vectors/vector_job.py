@@ -111,7 +111,8 @@ async def rows_of(
         raise asyncio.CancelledError  # it disconnected while its texts were tokenized
     if adapters is None:
         adapters = adapters_for(service, None, ())
-    exchange.details = partial(accounting.text_details, service, adapters, texts)
+    adapter_ids = [use.info.id for use in adapters]
+    exchange.details = partial(accounting.text_details, service, adapter_ids, texts)
     client = service.client(exchange.request)
     if not embedder.can_accept():
         raise queue_full()

@@ -17,7 +17,7 @@ import pytest
 from support.fake_daemon import Faked
 
 from llamad.api.generate.accounting import model_word
-from llamad.client.adapters import Adapters, Use
+from llamad.client.adapters import Adapters
 from llamad.engine.testing.fake import Fake
 from llamad.flags.types.values import AdapterFile
 from llamad.protocol.model_info import AdapterInfo, VectorInfo
@@ -255,5 +255,5 @@ def test_adapters_are_part_of_the_models_name() -> None:
     adapters.opened(infos[:2])
     service: Any = SimpleNamespace(public_name="base", host=SimpleNamespace(adapters=adapters))
     assert model_word(service, ()) == "base"
-    assert model_word(service, [Use(infos[1], 1.0)]) == "base:extra"
-    assert model_word(service, [Use(info, 1.0) for info in infos]) == "base:b.gguf+extra+2"
+    assert model_word(service, [infos[1].id]) == "base:extra"
+    assert model_word(service, [info.id for info in infos]) == "base:b.gguf+extra+2"
