@@ -30,6 +30,10 @@ COMMANDS = {
         "bench.fleet.command",
         "simulate many machines behind a gateway: what is computed again, first tokens",
     ),
+    "gateways": (
+        "bench.gateways.command",
+        "what HAProxy, nginx and smg do in front of several llamads, and cost",
+    ),
     "media": ("bench.media", "first tokens of chats with images, and gaps of streams while images arrive"),
     "state": ("bench.state", "saving and restoring slots"),
     "state-interop": ("bench.state_interop", "check that slot files go from one program to the other"),

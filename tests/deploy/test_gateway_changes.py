@@ -1,33 +1,69 @@
 """Servers that die, leave and come behind a gateway while clients ask, most of them with streams."""
 
+import http.client
 import os
 import signal
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 
+import pytest
 from support.live_daemon import engines
 
-from bench.gateways.clients import Load, ask, chat
+from bench.gateways.clients import Answer, BrokenError, Load, ask, chat, read
 from bench.gateways.programs import until
 
 N_CONVERSATIONS = 24
 
 
+def who_answers(address, backends, body, headers):
+    """The backend that the gateway sends this chat to, and the answer."""
+    request_id = uuid.uuid4().hex
+    answer = ask(address, body, headers | {"X-Request-Id": request_id})
+    until(lambda: any(one.has_served(request_id) for one in backends), "the access line")
+    return next(one for one in backends if one.has_served(request_id)), answer
+
+
+def conversation_of(backend, address, backends):
+    """A chat and headers that the gateway sends to this one."""
+    while True:
+        headers = {"X-Session-Id": uuid.uuid4().hex}
+        body = chat([{"role": "user", "content": f"{uuid.uuid4().hex} hello"}], max_tokens=2)
+        if who_answers(address, backends, body, headers)[0] is backend:
+            return body, headers
+
+
 def test_a_killed_server_costs_only_what_it_was_writing(start, backends, backend):
     doomed, survivor = backend(), backends[1]
-    with start([doomed, survivor]) as gateway, Load(gateway.address, 7, 1, max_tokens=48) as load:
-        load.wait_more(8)
+    with (
+        start([doomed, survivor]) as gateway,
+        ThreadPoolExecutor(4) as pool,
+        Load(gateway.address, 3, 1, max_tokens=32) as load,
+    ):
+        body, headers = conversation_of(doomed, gateway.address, [doomed, survivor])
+        begun = Answer()
+        stream = body | {"stream": True, "max_tokens": 900, "ignore_eos": True}
+        written = pool.submit(read, gateway.address, stream, headers, begun)
+        until(lambda: begun.t_first > 0, "the first event")
+        # With its model stopped, the server writes no more, and what comes now has not begun.
         (engine,) = engines(doomed.process.pid)
-        until(lambda: doomed.n_tasks() >= 4, "streams of the server that dies")
-        # A model that stands still is killed in the midst of its streams, however busy this machine is.
         os.kill(engine, signal.SIGSTOP)
+        n_before = doomed.n_tasks()
+        waiting = [pool.submit(ask, gateway.address, body, headers) for _ in range(3)]
+        until(
+            lambda: doomed.n_tasks() >= n_before + 3 or all(one.done() for one in waiting),
+            "requests that wait for the server that dies",
+        )
         os.kill(doomed.process.pid, signal.SIGKILL)
         os.kill(engine, signal.SIGKILL)
-        load.wait_more(16)
-    assert load.failed != []
+        with pytest.raises((http.client.IncompleteRead, BrokenError), match=r"IncompleteRead|an error event"):
+            written.result()  # its client sees that it was cut
+        for one in waiting:
+            one.result()  # answered by the other
+        load.wait_more(8)
     for failure in load.failed:
         assert failure.has_begun, failure
         assert not survivor.has_served(failure.request_id), failure
-        assert "no [DONE]" not in failure.reason, failure  # a client sees that it was cut
+        assert "no [DONE]" not in failure.reason, failure
 
 
 def test_a_drained_server_costs_nothing(start, backends, backend):
@@ -48,12 +84,10 @@ def test_an_added_server_gets_work_and_conversations_stay(start, backends, backe
 
     def say(messages):
         """The next turn of a conversation; who answered it."""
-        request_id = uuid.uuid4().hex
         messages.append({"role": "user", "content": f"{uuid.uuid4().hex} and then"})
-        answer = ask(gateway.address, chat(messages, max_tokens=2), {"X-Request-Id": request_id})
+        one, answer = who_answers(gateway.address, everyone, chat(messages, max_tokens=2), {})
         messages.append(answer["choices"][0]["message"])
-        until(lambda: any(one.has_served(request_id) for one in everyone), "the access line")
-        return next(one for one in everyone if one.has_served(request_id))
+        return one
 
     conversations = [[] for _ in range(N_CONVERSATIONS)]
     with start(backends) as gateway:
