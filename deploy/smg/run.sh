@@ -1,7 +1,7 @@
 #!/bin/sh
 # smg (PyPI) in front of several llamads with the same model: conversations stay on the machine that has their cache.
 #     deploy/smg/run.sh --host 0.0.0.0 --port 8000 --worker-urls http://10.0.0.1:8080 http://10.0.0.2:8080
-# Start each llamad with --host, --alias, and this machine in --trusted-proxies; clients name that alias as their model.
+# Start each llamad with --host and --alias; clients name that alias as their model.
 # Clients' keys are passed on. smg's own --api-key would check clients itself, with one key for all.
 
 # Whoever has SMG_ADMIN_KEY may add and remove servers, and so read what all clients say; without it nobody may.
