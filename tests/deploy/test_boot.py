@@ -138,6 +138,8 @@ def load(machine: Machine) -> Iterator[Outcome]:
     """Clients ask all the time."""
     process = machine.start("python3", "/mnt/booted/load.py", URL, key(machine))
     outcome = Outcome()
+    assert process.stdout is not None
+    assert process.stdout.readline() == "begun\n"
     try:
         yield outcome
     finally:

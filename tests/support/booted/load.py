@@ -1,5 +1,6 @@
-"""Clients inside a booted machine: `python3 load.py URL KEY` sends short answers and streams, a connection each, until
-its input ends, then prints what became of them as JSON. Uses nothing but the standard library."""
+"""Clients inside a booted machine: `python3 load.py URL KEY` asks for short answers and streams, a connection each,
+until its input ends. It prints a line once every client has had an answer, and at last what became of all as JSON. Uses
+nothing but the standard library."""
 
 from __future__ import annotations
 
@@ -20,14 +21,20 @@ class Load:
         self.is_over = threading.Event()
         self.n_answers = 0
         self.failures: list[str] = []
+        self.begun = threading.Barrier(N_CLIENTS + 1, timeout=SECONDS_MAX)
 
     def client(self, number: int) -> None:
+        self.try_one(number)
+        self.begun.wait()
         while not self.is_over.is_set():
-            try:
-                self.ask(is_stream=number == 0)
-                self.n_answers += 1
-            except Exception as error:
-                self.failures.append(f"{type(error).__name__}: {error}")
+            self.try_one(number)
+
+    def try_one(self, number: int) -> None:
+        try:
+            self.ask(is_stream=number == 0)
+            self.n_answers += 1
+        except Exception as error:
+            self.failures.append(f"{type(error).__name__}: {error}")
 
     def ask(self, is_stream: bool) -> None:
         connection = http.client.HTTPConnection(self.address, timeout=SECONDS_MAX)
@@ -53,6 +60,8 @@ def main() -> None:
     threads = [threading.Thread(target=load.client, args=(i,)) for i in range(N_CLIENTS)]
     for thread in threads:
         thread.start()
+    load.begun.wait()
+    print("begun", flush=True)
     sys.stdin.read()
     load.is_over.set()
     for thread in threads:
