@@ -7,13 +7,14 @@
 # Whoever has SMG_ADMIN_KEY may add and remove servers, and so read what all clients say; without it nobody may.
 admin_key=${SMG_ADMIN_KEY:-$(head -c 24 /dev/urandom | base64)}
 
-# A prompt of which 30 % were seen goes where that was; any other, or one more than 8 requests beyond the least busy
-# machine, goes to the least busy. A machine that leaves is noticed within a second, and what it refuses tried elsewhere.
+# A prompt of which 30 % were seen goes where that was, any other to the least busy machine. While any two machines are
+# more than 32 requests apart, every prompt does: the more machines, the larger this must be (docs/scale.md). A machine
+# that leaves is noticed within a second, and what it refuses tried elsewhere.
 exec smg launch \
     --policy cache_aware \
     --cache-threshold 0.3 \
     --cache-ttl-secs 7200 \
-    --balance-abs-threshold 8 \
+    --balance-abs-threshold 32 \
     --health-check-interval-secs 1 \
     --health-failure-threshold 1 \
     --health-success-threshold 1 \
