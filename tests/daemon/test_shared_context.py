@@ -10,7 +10,7 @@ from support.live_daemon import Live
 # So certain that no rounding changes the text: logits depend on the shapes in which they were computed.
 PROMPTS = (
     "one two three four five six seven eight nine ten " * 7 + "one two three",
-    "a b c d e f g h i j k l m n o p q r s t u v w x y z " * 3 + "a b c",
+    "a b c d e f g h i j k l m n o p q r s t u v w x y z " * 3 + "a b c d e f g h i j k l m n o p q r",
 )
 N_PREDICT = 110
 

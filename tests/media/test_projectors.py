@@ -4,6 +4,7 @@ projectors that cannot be used."""
 import asyncio
 import base64
 import io
+import platform
 
 import numpy as np
 import pytest
@@ -21,6 +22,8 @@ from llamad.models.projector import ProjectorFileError, with_projector
 
 LIMITS = Limits(pixels_max=1_000_000, seconds_max=10.0, tokens_max=1000, cache_bytes=1 << 20)
 EXACT = ("-fa", "off", "-ctk", "f32", "-ctv", "f32")
+# llama.cpp convolves in F16, and ARM64's instructions for that sum in F16, too. The rows are of the order of 1.
+ROWS_WITHIN = 1e-4 if platform.machine() == "x86_64" else 3e-2
 PICTURE = image(5, size=(IMAGE, IMAGE))
 NOISE = sound(5, n=2000)
 
@@ -54,7 +57,7 @@ def test_rows_and_text_are_as_numpy_has_them(llama, tmp_path, kind, data):
     encoding = asyncio.run(read(llama, projector, data, is_sound=kind == "gemma4ua"))
     wanted = expected(kind, projector)
     found = np.frombuffer(memoryview(encoding.rows), np.float32, wanted.size).reshape(wanted.shape)
-    assert np.allclose(found, wanted, atol=1e-4)
+    assert np.allclose(found, wanted, atol=ROWS_WITHIN)
     with Live("--mmproj", projector, "-np", "1", "-c", "1024", "--no-warmup", *EXACT, model=llama) as server:
         texts = ["Look:", " and tell"]
         tokens = [np.array(server.client.post("/tokenize", {"content": one}).json["tokens"]) for one in texts]
@@ -64,7 +67,7 @@ def test_rows_and_text_are_as_numpy_has_them(llama, tmp_path, kind, data):
         }
         body = {"prompt": prompt, "n_predict": 1, "n_probs": 20, "temperature": 0.0}
         answer = server.client.post("/completion", body).json
-    around = [np.array(piece.tokens) if piece.tokens else wanted for piece in encoding.pieces]
+    around = [np.array(piece.tokens) if piece.tokens else found for piece in encoding.pieces]
     reference = media_reference.logprobs(llama, [np.array([1]), tokens[0], *around, tokens[1]])
     top = answer["completion_probabilities"][0]["top_logprobs"]
     assert [one["id"] for one in top[:3]] == [int(one) for one in np.argsort(-reference)[:3]]

@@ -11,9 +11,9 @@ from support.live_daemon import Live
 
 # Moves descriptors to the numbers that are agreed on, and says whose they are; then it becomes the daemon.
 PASS_ON = """
-import os, sys
+import fcntl, os, sys
 fds = [int(fd) for fd in sys.argv[1].split(",")]
-high = [os.dup2(fd, 200 + i, inheritable=False) for i, fd in enumerate(fds)]
+high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 256) for fd in fds]
 for fd in fds:
     os.close(fd)
 for i, fd in enumerate(high):
