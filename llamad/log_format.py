@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import time
+from abc import ABC, abstractmethod
 
 ACCESS_NAME = "llamad.access"
 
@@ -19,7 +20,7 @@ _NO_COLOR = "\033[0m"
 _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"}
 
 
-class Formatter(logging.Formatter):
+class Formatter(logging.Formatter, ABC):
     """Lines for one destination. `in_journal`: each begins with its priority."""
 
     is_json = False
@@ -31,9 +32,9 @@ class Formatter(logging.Formatter):
     def _priority(self, level: int) -> str:
         return f"<{_PRIORITIES.get(level, 7)}>" if self._in_journal else ""
 
+    @abstractmethod
     def access(self, created: float, lines: list[str]) -> str:
         """Access lines in bulk: texts, or with is_json the fields of an object each."""
-        raise NotImplementedError
 
 
 class TextFormatter(Formatter):

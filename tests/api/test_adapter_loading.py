@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.http_client import Answer, Client
-from support.live_daemon import Live, engines
+from support.live_daemon import Live, engines, until
 from support.models.tiny_adapters import pairs, write_adapter, write_lora
 
 FLAGS = ("-np", "2", "-c", "2048", "--slots", "--no-warmup", "--alias", "base")
@@ -187,14 +186,7 @@ def test_there_is_a_limit(client: Client) -> None:
     assert "--lora-load-max" in full.error["message"]
     assert load(client, "number0", "second.gguf", load_inplace=True).status == 200
     assert unload(client, "number1").status == 200
-    wait_for(lambda: load(client, "more", "first.gguf").status == 200)
-
-
-def wait_for(is_so: Any) -> None:
-    t_end = time.monotonic() + 20
-    while not is_so():
-        assert time.monotonic() < t_end
-        time.sleep(0.02)
+    until(lambda: load(client, "more", "first.gguf").status == 200)
 
 
 def test_running_requests_keep_what_they_began_with(client: Client) -> None:
@@ -228,7 +220,7 @@ def test_loading_and_unloading_while_others_decode(client: Client) -> None:
         thread.start()
     for _ in range(8):
         assert unload(client, "style").status == 200
-        wait_for(lambda: load(client, "style", "first.gguf").status == 200)
+        until(lambda: load(client, "style", "first.gguf").status == 200)
         assert text(client, "base:style") == style
     ended.set()
     for thread in threads:
@@ -284,7 +276,7 @@ def test_embeddings_have_them_too(folder: Folder) -> None:
         assert load(live.client, "style", "first.gguf").status == 401
         plain = values("base")
         for _ in range(2):
-            wait_for(lambda: load(client, "style", "first.gguf").status == 200)
+            until(lambda: load(client, "style", "first.gguf").status == 200)
             assert not np.allclose(values("base:style"), plain, atol=1e-3)
             assert unload(client, "style").status == 200
             assert vector("base:style").status == 404

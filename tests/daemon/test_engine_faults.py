@@ -9,24 +9,15 @@ import re
 import resource
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.faults import Faults
-from support.live_daemon import WAIT_SECONDS, Live, engines
+from support.live_daemon import WAIT_SECONDS, Live, engines, until
 
 FLAGS = ("-np", "2", "-c", "1024", "--slots", "--metrics", "--sessions-max-bytes", "64M")
-
-
-def until(condition: Callable[[], Any], what: str) -> Any:
-    t_end = time.monotonic() + WAIT_SECONDS
-    while not (found := condition()):
-        assert time.monotonic() < t_end, what
-        time.sleep(0.01)
-    return found
 
 
 class Stream:

@@ -221,9 +221,7 @@ def test_the_gateway_finds_pods_picker_and_metrics():
     assert set(used) <= set(plugins)
     (engine,) = plugins["core-metrics-extractor"]["engineConfigs"]
     assert pods["metadata"]["labels"]["llm-d.ai/engine-type"] == engine.pop("name")
-    documented = re.findall(
-        r"^\| `([\w:]+)` \| gauge", (ROOT / "docs/metrics.md").read_text(), re.MULTILINE
-    )
+    documented = re.findall(r"^\| `([\w:]+)` \| gauge", (ROOT / "docs/metrics.md").read_text(), re.MULTILINE)
     assert set(engine.values()) <= set(documented)
     assert len(engine) == 4
     capacity = plugins["approx-prefix-cache-producer"]

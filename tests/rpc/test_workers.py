@@ -8,13 +8,12 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.live_daemon import WAIT_SECONDS, Live, engines
+from support.live_daemon import WAIT_SECONDS, Live, engines, until
 from support.models.tiny_adapters import write_lora
 from support.rpc import workers as rpc_workers
 from support.rpc.workers import Behaviour, Pretender, RpcWorker, free_port, worker
@@ -25,14 +24,6 @@ from llamad.models.host import Host
 
 FLAGS = ("-np", "2", "-c", "1024", "--slots", "--embedding", "--pooling", "mean")
 GREEDY = {"n_predict": 24, "temperature": 0, "ignore_eos": True, "cache_prompt": False}
-
-
-def until(condition: Callable[[], Any], what: str) -> Any:
-    t_end = time.monotonic() + WAIT_SECONDS
-    while not (found := condition()):
-        assert time.monotonic() < t_end, what
-        time.sleep(0.01)
-    return found
 
 
 @pytest.fixture(scope="module")

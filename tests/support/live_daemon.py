@@ -10,8 +10,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from support.http_client import Client
 
@@ -26,6 +27,15 @@ def model_path() -> str:
         named = str(Path(os.environ.get("LLAMAD_CACHE", root)) / "models" / "SmolLM2-135M-Instruct.Q4_1.gguf")
     assert os.path.exists(named), "no model: run the tests with `make test`, which fetches it"
     return named
+
+
+def until(condition: Callable[[], Any], what: str = "it did not come") -> Any:
+    """What the condition is in the end, if that is true."""
+    t_end = time.monotonic() + WAIT_SECONDS
+    while not (found := condition()):
+        assert time.monotonic() < t_end, what
+        time.sleep(0.01)
+    return found
 
 
 def engines(front: int) -> list[int]:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 from support.http_client import TIMEOUT, Client
-from support.live_daemon import WAIT_SECONDS, engines
+from support.live_daemon import WAIT_SECONDS, engines, until
 from support.systemd.holder import PASS_ON, Holder
 from support.systemd.recorder import Recorder
 
@@ -258,7 +258,7 @@ def test_under_systemd_socket_activate(tiny: str, tmp_path: Path) -> None:
         text=True,
     )
     try:
-        wait_for(lambda: os.path.exists(path))
+        until(lambda: os.path.exists(path))
         assert status_of(UnixClient(path)) == 200  # this connection starts it
         assert Client("127.0.0.1", port).get("/health").status == 200
         if has_ipv6:
@@ -271,13 +271,6 @@ def test_under_systemd_socket_activate(tiny: str, tmp_path: Path) -> None:
     assert process.returncode == exit_codes.OK
     assert f"listening on http://127.0.0.1:{port}, unix:{path}" in log
     assert os.path.exists(path), "its file is systemd's"
-
-
-def wait_for(condition: Callable[[], object]) -> None:
-    t_end = time.monotonic() + WAIT_SECONDS
-    while not condition():
-        assert time.monotonic() < t_end
-        time.sleep(0.01)
 
 
 def passed(

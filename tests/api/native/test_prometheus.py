@@ -6,10 +6,9 @@ import time
 
 import pytest
 from support.fake_daemon import Faked
-from support.live_daemon import Live
+from support.live_daemon import Live, until
 from support.models.tiny_adapters import write_lora
 
-from bench.gateways.programs import until
 from llamad.engine.testing.fake import Fake
 from llamad.flags.parse import FlagError, parse
 
