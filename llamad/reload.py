@@ -199,9 +199,7 @@ class Reload:
         if "verbosity" in changes:
             logging.getLogger().setLevel(level_of(settings.verbosity))
             self._http.log_to(logs.access_writer(), logs.ACCESS.isEnabledFor(logging.DEBUG))
-        log.info(
-            "reload: %s", ", ".join(f"{_TITLES[name]} {value}" for name, value in sorted(changes.items()))
-        )
+        log.info("now %s", ", ".join(f"{_TITLES[name]} {value}" for name, value in sorted(changes.items())))
 
     def _apply(self, values: dict[str, Any]) -> dict[str, Any]:
         """Returns those that are new."""

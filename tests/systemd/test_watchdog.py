@@ -147,9 +147,13 @@ def test_a_long_prompt_is_no_alarm() -> None:
         Live("-c", "2048", "-b", "64", "--engine-stall-seconds", "20", env=told.env) as server,
     ):
         told.wait_for("READY", "1")
-        n_before = len(told.told)
-        server.client.complete([1000] * 300, n_predict=1)
-        assert sum("WATCHDOG" in lines for _, lines in told.told[n_before:]) >= 4
+        n_before, n_asked = len(told.told), 0
+        while (
+            sum("WATCHDOG" in lines for _, lines in told.told[n_before:]) < 4
+        ):  # a fast machine reads several
+            server.client.complete([1000 + n_asked] * 300, n_predict=1)
+            n_asked += 1
+            assert n_asked < 200
         assert told.hunger() < PATIENT_SECONDS
         assert told.all("READY") == ["1"]
 
