@@ -114,7 +114,9 @@ def test_chats_with_images_are_measured_with_a_random_projector(
     assert "streams: 2, images of 96 pixels, 2 at once" in capsys.readouterr().out
     (one,) = json.loads(out.read_text())["llamad"]
     assert one["image_rows"] >= 64
-    assert all(one[key] > 0 for key in media.MEASURES)
+    # On a busy machine the streams may have ended before the images come: then there are no gaps beside them.
+    assert all(one[key] > 0 for key in media.MEASURES if not key.startswith("gap_"))
+    assert all(one[key] >= 0 for key in media.MEASURES)
     assert one["again_computed"] < one["image_rows"]
     assert one["side_first_p50_ms"] <= one["side_first_max_ms"]
     assert program.main(["media", *flags, "--at-once", "3"]) == 1
