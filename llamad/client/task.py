@@ -19,7 +19,7 @@ from llamad.protocol.sampling_params import Sampling
 # The numbers of ext/llamad/protocol/messages.pxd.
 STOP_NAMES = ("none", "eos", "limit", "word")
 FAILURE_DECODE, FAILURE_DEADLINE, FAILURE_MEMORY, FAILURE_SAMPLER = range(1, 5)
-FAILURE_ENGINE, FAILURE_ABORTED, FAILURE_GRAMMAR = range(5, 8)
+FAILURE_ENGINE, FAILURE_ABORTED, FAILURE_GRAMMAR, FAILURE_ROOM, FAILURE_LOST = range(5, 10)
 PROB_JSON_BYTES = 128
 ENGINE_ABSENT = 1  # the code of FAILURE_ENGINE for a task that no engine had
 PICKED_STUCK, PICKED_TOO_MUCH = -2001, -2002  # codes of FAILURE_GRAMMAR

@@ -139,6 +139,7 @@ class Instance:
             n_batch=loaded.n_batch,
             n_ubatch=loaded.n_ubatch,
             n_swa=loaded.n_swa,
+            n_window=loaded.n_window,
             add_bos=loaded.info.add_bos,
             similarity_min=settings.slot_prompt_similarity,
             step_tokens_max=settings.step_tokens_max,

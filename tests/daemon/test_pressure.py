@@ -148,10 +148,30 @@ def age_of_last_step(server) -> float:
     return float(text.split("\nllamad:last_step_age_seconds ")[1].split()[0])
 
 
-def test_a_failed_decode_is_a_500_and_the_next_request_works():
-    fake = Fake(script=b"fine")
+def test_a_decode_that_fails_once_costs_nobody_anything():
+    fake = Fake()
     with Faked(fake) as server:
         fake.fail_next(-3)
+        assert server.client.complete("x", n_predict=3)["content"] == "yz{"
+
+
+def test_a_request_that_does_not_fit_alone_is_a_400():
+    fake = Fake()
+    with Faked(fake) as server:
+        fake.refuse_more_than(0)
+        answer = server.client.post("/completion", {"prompt": "too long"})
+        assert answer.status == 400
+        assert answer.error["type"] == "exceed_context_size_error"
+        assert answer.error["n_prompt_tokens"] == 9
+        assert answer.error["n_ctx"] > 9
+        fake.refuse_more_than(-1)
+        assert server.client.complete("x", n_predict=1)["content"] == "y"
+
+
+def test_a_request_whose_decode_always_fails_is_a_500_and_the_next_one_works():
+    fake = Fake(script=b"fine")
+    with Faked(fake) as server:
+        fake.fail_next(-3, n_times=2)
         answer = server.client.post("/completion", {"prompt": "x"})
         assert answer.status == 500
         assert answer.error["type"] == "server_error"
@@ -164,7 +184,7 @@ def test_a_failure_inside_a_stream_is_its_last_event():
         events = []
         for event in server.client.events("/completion", {"prompt": "x", "stream": True}):
             if not events:
-                fake.fail_next(-3)
+                fake.fail_next(-3, n_times=2)
             events.append(event)
         assert events[-1]["error"]["code"] == 500
         assert all("error" not in event for event in events[:-1])
@@ -369,7 +389,7 @@ def test_a_sink_that_breaks_is_told_and_costs_nobody_else(caplog):
 def test_one_failed_prompt_of_several_is_one_clean_500(caplog):
     fake = Fake(script=b"fine")
     with Faked(fake, "-np", "1") as server:
-        fake.fail_next(-3)
+        fake.fail_next(-3, n_times=2)
         assert server.client.post("/completion", {"prompt": ["a", "b", "c"]}).status == 500
         server.until(lambda: not server.engine.tasks)
         assert not server.daemon.service.streams

@@ -9,6 +9,7 @@ from llamad.engine.testing.fake import Fake
 
 PROMPT = b"a prompt that several completions of it share, long enough to be worth a copy " * 2
 N_PROMPT = 1 + len(PROMPT)
+ANSWER = b'!"#$%&'  # without a script the fake counts upwards from the last byte
 
 
 def n_read(h: Harness) -> int:
@@ -19,18 +20,25 @@ def n_read(h: Harness) -> int:
 @pytest.mark.parametrize("unified", [False, True])
 @pytest.mark.parametrize("cache_prompt", [False, True])
 def test_a_group_reads_its_prompt_once(unified, cache_prompt):
-    fake = Fake(script=b"answer", n_ctx=512, unified=unified)
+    fake = Fake(n_ctx=512, unified=unified)
     with Harness(fake, n_slots=4, n_ctx=512, n_cells=2048 if unified else 0) as h:
         fake.block(True)
-        tasks = [h.submit(PROMPT, group=7, cache_prompt=cache_prompt, n_predict=20) for _ in range(4)]
+        tasks = [h.submit(PROMPT, group=7, cache_prompt=cache_prompt, n_predict=6) for _ in range(4)]
         fake.block(False)
         h.wait(*tasks)
-        assert [h.n_cached(task) for task in tasks] == [0] + [N_PROMPT - 1] * 3
+        assert [h.n_cached(task) for task in tasks] == [0] + [N_PROMPT] * 3
         assert len({h.slot(task) for task in tasks}) == 4
-        assert all(h.text(task) == b"answer" for task in tasks)
-        assert n_read(h) == N_PROMPT + 3
+        assert all(h.text(task) == ANSWER for task in tasks)
+        assert n_read(h) == N_PROMPT  # the others' first tokens come from the same row
         assert fake.n_copies == 3
-        assert h.stats()["n_copied"] == 3 * (N_PROMPT - 1)
+        assert h.stats()["n_copied"] == 3 * N_PROMPT
+
+
+def test_completions_of_one_prompt_that_ask_for_no_token_end_with_it():
+    with Harness(Fake(), n_slots=4) as h:
+        tasks = [h.submit(PROMPT, group=7, n_predict=0) for _ in range(3)]
+        h.wait(*tasks)
+        assert all(h.end(task)[0] == DONE and h.text(task) == b"" for task in tasks)
 
 
 def test_without_a_group_each_reads_the_prompt_itself():
@@ -47,48 +55,56 @@ def test_without_a_group_each_reads_the_prompt_itself():
 def test_a_group_without_cache_takes_nothing_from_an_earlier_request():
     with Harness(Fake(script=b"answer"), n_slots=4) as h:
         h.wait(h.submit(PROMPT))
+        h.fake.block(True)
         tasks = [h.submit(PROMPT, group=1, cache_prompt=False) for _ in range(3)]
+        h.fake.block(False)
         h.wait(*tasks)
-        assert [h.n_cached(task) for task in tasks] == [0] + [N_PROMPT - 1] * 2
+        assert [h.n_cached(task) for task in tasks] == [0] + [N_PROMPT] * 2
 
 
 @pytest.mark.parametrize("n_slots", [1, 2])
 def test_a_group_larger_than_the_slots_waits_and_still_reads_once(n_slots):
-    with Harness(Fake(script=b"answer"), n_slots=n_slots) as h:
-        tasks = [h.submit(PROMPT, group=3, cache_prompt=False) for _ in range(5)]
+    with Harness(Fake(), n_slots=n_slots) as h:
+        h.fake.block(True)
+        tasks = [h.submit(PROMPT, group=3, cache_prompt=False, n_predict=6) for _ in range(5)]
+        h.fake.block(False)
         h.wait(*tasks)
-        assert [h.n_cached(task) for task in tasks] == [0] + [N_PROMPT - 1] * 4
-        assert all(h.text(task) == b"answer" for task in tasks)
+        assert [h.n_cached(task) for task in tasks] == [0] + [N_PROMPT] * 4
+        assert all(h.text(task) == ANSWER for task in tasks)
+        assert n_read(h) == N_PROMPT
 
 
 def test_a_group_whose_first_task_is_aborted_goes_on_alone():
-    fake = Fake(script=b"answer")
+    fake = Fake()
     with Harness(fake, n_slots=4, step_tokens_max=16) as h:
         fake.block(True)
-        tasks = [h.submit(PROMPT, group=3) for _ in range(4)]
+        tasks = [h.submit(PROMPT, group=3, n_predict=6) for _ in range(4)]
         h.wait_first(tasks[0], ADMITTED)
         h.port.abort(tasks[0])
         fake.block(False)
         h.wait(*tasks)
         assert h.end(tasks[0])[0] == FAILED
-        assert all(h.text(task) == b"answer" for task in tasks[1:])
+        assert all(h.text(task) == ANSWER for task in tasks[1:])
         # The second goes on with what the first had read, and the others take it from there.
         assert h.n_cached(tasks[1]) < N_PROMPT - 1
-        assert [h.n_cached(task) for task in tasks[2:]] == [N_PROMPT - 1] * 2
+        assert [h.n_cached(task) for task in tasks[2:]] == [N_PROMPT] * 2
 
 
-def test_a_group_whose_decode_fails_is_read_again_by_those_that_waited():
-    fake = Fake(script=b"answer")
+@pytest.mark.parametrize("n_failures", [1, 2])
+def test_a_group_whose_first_decode_fails_is_read_again(n_failures):
+    """Once: by the first itself. Twice: the first is given up, and one of those that waited reads the prompt."""
+    fake = Fake()
     with Harness(fake, n_slots=4) as h:
         fake.block(True)
-        tasks = [h.submit(PROMPT, group=3) for _ in range(3)]
+        tasks = [h.submit(PROMPT, group=3, n_predict=6) for _ in range(3)]
         h.wait_first(tasks[0], ADMITTED)
-        fake.fail_next(-3)
+        fake.fail_next(-3, n_times=n_failures)
         fake.block(False)
         h.wait(*tasks)
-        assert h.end(tasks[0])[0] == FAILED
-        assert [h.n_cached(task) for task in tasks[1:]] == [0, N_PROMPT - 1]
-        assert all(h.text(task) == b"answer" for task in tasks[1:])
+        first = n_failures - 1
+        assert [h.end(task)[0] for task in tasks] == [FAILED] * first + [DONE] * (3 - first)
+        assert [h.n_cached(task) for task in tasks[first:]] == [0] + [N_PROMPT] * (2 - first)
+        assert all(h.text(task) == ANSWER for task in tasks[first:])
 
 
 def test_a_held_task_lets_others_pass():
@@ -142,19 +158,40 @@ def test_a_busy_slots_prefix_is_left_where_it_does_not_fit(change):
 def test_a_memory_that_cannot_be_cut_is_not_copied():
     fake = Fake(script=b"answer", can_cut=False)
     with Harness(fake, n_slots=2, can_share=False) as h:
-        tasks = [h.submit(PROMPT, group=1) for _ in range(2)]
+        tasks = [h.submit(PROMPT + end) for end in (b"one", b"two")]
         h.wait(*tasks)
         assert fake.n_copies == 0
         assert [h.n_cached(task) for task in tasks] == [0, 0]
 
 
-def test_a_copy_that_cannot_be_cut_is_dropped():
-    fake = Fake(script=b"answer", can_cut=False)
-    with Harness(fake, n_slots=2) as h:
-        tasks = [h.submit(PROMPT, group=1) for _ in range(2)]
+@pytest.mark.parametrize("n_slots", [2, 4])
+def test_a_memory_that_cannot_be_cut_is_copied_at_the_end_of_a_groups_prompt(n_slots):
+    """Recurrent models: the state after the prompt serves all completions. Those that have to wait for a slot find it
+    in a checkpoint."""
+    fake = Fake(can_cut=False)
+    options = {"can_share": False, "n_checkpoints": 8, "checkpoint_bytes": 1 << 20, "cache_bytes": 1 << 20}
+    with Harness(fake, n_slots=n_slots, **options) as h:
+        fake.block(True)
+        tasks = [h.submit(PROMPT, group=1, n_predict=6) for _ in range(4)]
+        fake.block(False)
         h.wait(*tasks)
-        assert [h.n_cached(task) for task in tasks] == [0, 0]
-        assert all(h.text(task) == b"answer" for task in tasks)
+        assert [h.n_cached(task) for task in tasks] == [0] + [N_PROMPT] * 3
+        assert all(h.text(task) == ANSWER for task in tasks)
+        assert n_read(h) == N_PROMPT
+
+
+def test_a_copy_that_cannot_be_cut_is_dropped():
+    fake = Fake(decode_us=100, can_cut=False)
+    with Harness(fake, n_slots=2) as h:
+        first = h.submit(PROMPT + b"first")
+        h.wait_first(first)
+        second = h.submit(PROMPT, n_predict=6)
+        h.wait(second)
+        assert fake.n_copies == 1
+        assert h.n_cached(second) == 0
+        assert h.text(second) == ANSWER
+        h.port.abort(first)
+        h.wait(first)
 
 
 def test_a_shift_leaves_cells_alone_that_another_slot_holds_as_well():
@@ -164,7 +201,7 @@ def test_a_shift_leaves_cells_alone_that_another_slot_holds_as_well():
     with Harness(fake, n_slots=2, n_ctx=64, n_cells=256) as h:
         tasks = [h.submit(b"p" * 40, group=1, n_predict=40 + 5 * i) for i in range(2)]
         h.wait(*tasks)
-        assert h.n_cached(tasks[1]) == 40
+        assert h.n_cached(tasks[1]) == 41
         assert [h.end(task)[7] for task in tasks] == [40, 45]
         assert all(h.end(task)[9] for task in tasks)  # truncated: both did shift
 

@@ -94,7 +94,7 @@ def test_who_waits_for_a_reader_whose_decode_fails_reads_itself():
     with Harness(fake, n_slots=4) as h:
         first = started(fake, h)
         others = [h.submit(PROMPT + tail(i)) for i in (1, 2)]
-        fake.fail_next(-3)
+        fake.fail_next(-3, n_times=2)
         fake.block(False)
         h.wait(first, *others)
         assert h.end(first)[0] == FAILED

@@ -4,11 +4,15 @@ from libc.stdint cimport int32_t, int64_t
 
 from llamad.base.system cimport now_us
 from llamad.engine.events cimport emit_admitted, emit_failed, finish_failed
-from llamad.engine.kv.slots cimport (
-    SLOT_PREFILLING, Slot, slot_take, slots_cells_spare, slots_cells_wanted, slots_choose,
-)
+from llamad.engine.kv.cells cimport cells_fit_running, cells_spare, cells_wanted
+from llamad.engine.kv.slots cimport SLOT_PREFILLING, Slot, slot_take, slots_choose
 from llamad.engine.kv.task_queue cimport Task, queue_remove, queue_take, task_close
-from llamad.engine.prefix_sharing cimport prefix_is_awaited, prefix_prepare, prefix_should_wait, prefix_time_is_up
+from llamad.engine.parking cimport parking_run
+from llamad.engine.prefix_sharing cimport (
+    prefix_is_awaited, prefix_prepare, prefix_shared_running, prefix_should_wait, prefix_time_is_up,
+)
+from llamad.engine.prompt_ends cimport prompt_end_row
+from llamad.engine.sample_step cimport sample_step_alone
 from llamad.engine.state cimport State
 from llamad.engine.suspension cimport suspension_is_waiting
 from llamad.protocol.messages cimport FAILURE_DEADLINE
@@ -37,17 +41,18 @@ cdef void admission_expire(State *state, int64_t now) noexcept nogil:
             finish_failed(state, &state.slots.items[i], FAILURE_DEADLINE, 0)
 
 
-cdef int _can_admit(const State *state, const Task *task) noexcept nogil:
+cdef int _can_admit(State *state, const Task *task) noexcept nogil:
     """Slots with a KV stream of their own always have room. A unified cache has room for the prompt and the first of the
     answer; what that becomes is not reserved, but suspended when it is too much (suspension.pyx)."""
-    cdef int32_t n_running, n_answer
-    if state.slots.n_cells == 0:
+    cdef int32_t n_answer
+    if state.slots.n_cells == 0 or cells_wanted(&state.slots) == 0:
         return 1
-    n_running = slots_cells_wanted(&state.slots)
-    n_answer = slots_cells_spare(&state.slots)
+    n_answer = cells_spare(&state.slots)
     if task.command.n_predict >= 0:
         n_answer = min(n_answer, task.command.n_predict)
-    return n_running == 0 or n_running + task.command.n_prompt + n_answer <= state.slots.n_cells
+    return cells_fit_running(
+        &state.slots, task.command.n_prompt - prefix_shared_running(&state.slots, task) + n_answer,
+        task.command.n_prompt)
 
 
 cdef int _waits_for_group(const State *state, const Task *task) noexcept nogil:
@@ -75,6 +80,18 @@ cdef void admission_announce(State *state) noexcept nogil:
             _announce(state, &state.slots.items[i])
 
 
+cdef void _admit(State *state, Slot *slot, Task *task, int is_announced) noexcept nogil:
+    """The task begins in the slot. If that holds the whole prompt already, its first token is sampled at once."""
+    prefix_prepare(state, slot, task)
+    slot_take(&state.slots, slot, task)
+    parking_run(state, slot)
+    slot.is_announced = 0
+    if is_announced or slot.n_tokens == slot.n_prefill:
+        _announce(state, slot)
+    if slot.n_tokens == slot.n_prefill:
+        sample_step_alone(state, slot, prompt_end_row(state, task))
+
+
 cdef void admission_run(State *state, int is_announced) noexcept nogil:
     """Admits waiting tasks in their order. A task lets others pass if it is bound to a busy slot, or waits for its
     group or for a slot that is prefilling the same prefix; one without room does not. All wait for suspended ones."""
@@ -95,11 +112,7 @@ cdef void admission_run(State *state, int is_announced) noexcept nogil:
                 task = next
                 continue
             queue_take(&state.queue, task)
-            prefix_prepare(state, slot, task)
-            slot_take(&state.slots, slot, task)
-            slot.is_announced = 0
-            if is_announced:
-                _announce(state, slot)
+            _admit(state, slot, task, is_announced)
         elif task.command.id_slot < 0:
             break
         task = next

@@ -7,3 +7,4 @@ from llamad.engine.state cimport State
 
 cdef void checkpointing_plan(State *state, Slot *slot, const Task *task, int32_t n_seen) noexcept nogil
 cdef void checkpointing_run(State *state) noexcept nogil
+cdef void checkpointing_add(State *state, Slot *slot) noexcept nogil

@@ -117,11 +117,11 @@ cdef int _make_room(State *state, size_t n) noexcept nogil:
 
 # --- making -----------------------------------------------------------------------------------------------------
 
-cdef void _look(State *state, Slot *slot) noexcept nogil:
+cdef void checkpointing_add(State *state, Slot *slot) noexcept nogil:
+    """Makes one of what the slot holds now, if it has none of that yet and there is room."""
     cdef CheckpointList *items = &slot.checkpoints
-    cdef int32_t n_last = items.items[items.n - 1].n_tokens if items.n else 0
     cdef size_t n_state
-    if slot.n_tokens <= n_last or not _is_wanted(state, slot, slot.n_tokens - n_last):
+    if state.slots.checkpoints.n_max == 0 or items.n and items.items[items.n - 1].n_tokens >= slot.n_tokens:
         return
     if slot_is_pending(&state.slots, slot) or slot.n_partial:
         return
@@ -129,6 +129,13 @@ cdef void _look(State *state, Slot *slot) noexcept nogil:
     list_thin(&state.slots.checkpoints, items)
     if n_state and _make_room(state, n_state):
         checkpoint_make(&state.slots.checkpoints, items, state.table, state.ctx, slot.id, slot.n_tokens, n_state)
+
+
+cdef void _look(State *state, Slot *slot) noexcept nogil:
+    cdef const CheckpointList *items = &slot.checkpoints
+    cdef int32_t n_last = items.items[items.n - 1].n_tokens if items.n else 0
+    if slot.n_tokens > n_last and _is_wanted(state, slot, slot.n_tokens - n_last):
+        checkpointing_add(state, slot)
 
 
 cdef void checkpointing_run(State *state) noexcept nogil:

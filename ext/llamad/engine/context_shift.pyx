@@ -4,8 +4,9 @@ from libc.stdint cimport int32_t
 
 from llamad.base.system cimport load_int
 from llamad.engine.events cimport finish_done
+from llamad.engine.kv.cells cimport cells_fit
 from llamad.engine.kv.slots cimport (
-    SLOT_DECODING, SLOT_IDLE, SLOT_PREFILLING, Slot, slot_discard, slot_regroup, slot_shift, slots_cells_used,
+    SLOT_DECODING, SLOT_IDLE, SLOT_PREFILLING, Slot, slot_discard, slot_regroup, slot_shift,
 )
 from llamad.engine.prefix_sharing cimport prefix_evict_idle
 from llamad.engine.state cimport State
@@ -25,10 +26,9 @@ cdef void _make_room_in_slots(State *state) noexcept nogil:
             slot_regroup(&state.slots, slot)
         if slot.state != SLOT_DECODING or slot.n_tokens + 1 < state.slots.n_ctx:
             continue
-        n_keep = min(slot.task.command.n_keep, state.slots.n_ctx)
-        # n_keep does not count BOS, which is kept as well.
-        n_keep = slot.task.command.n_prompt if n_keep < 0 else n_keep + state.add_bos
-        n_keep = max(0, min(n_keep, state.slots.n_ctx - 4, slot.n_tokens - 2))
+        n_keep = slot.task.command.n_prompt if slot.task.command.n_keep < 0 else slot.task.command.n_keep
+        # n_keep does not count BOS, which is kept as well; llama-server adds it to the length of the prompt, too.
+        n_keep = max(0, min(min(n_keep, state.slots.n_ctx) + state.add_bos, state.slots.n_ctx - 4, slot.n_tokens - 2))
         n_discard = slot_discard(&state.slots, slot, n_keep) if slot.task.command.flags & TASK_CONTEXT_SHIFT else 0
         if n_discard > 0 and slot_shift(&state.slots, slot, n_keep, n_discard) == 0:
             continue
@@ -38,22 +38,22 @@ cdef void _make_room_in_slots(State *state) noexcept nogil:
 
 
 cdef int32_t _demand(const State *state) noexcept nogil:
-    """Cells the coming step wants."""
+    """Returns how many cells the coming step takes at most."""
     cdef const Slot *slot
-    cdef int32_t i, n_decoding = 0, n_prefill = 0
+    cdef int32_t i, n = 0
     for i in range(state.slots.n):
         slot = &state.slots.items[i]
         if slot.state == SLOT_DECODING:
-            n_decoding += 1
+            n += 1
         elif slot.state == SLOT_PREFILLING:
-            n_prefill += slot.n_prefill - slot.n_tokens
-    return n_decoding + min(n_prefill, state.plan.batch_max)
+            n += slot.n_prefill - slot.n_tokens
+    return min(n, state.plan.batch_max)
 
 
 cdef void _make_shared_room(State *state) noexcept nogil:
     """In a unified cache: idle prefixes go first; when running tasks have outgrown it, one is suspended."""
     cdef Slot *slot
-    while state.slots.n_cells and slots_cells_used(&state.slots) + _demand(state) > state.slots.n_cells:
+    while not cells_fit(&state.slots, _demand(state)):
         if prefix_evict_idle(state, NULL) > 0:
             continue
         slot = suspension_choose(&state.slots)

@@ -11,7 +11,10 @@ from llamad.engine.threads.grammar_pool cimport grammar_pool_start, grammar_pool
 from llamad.engine.threads.logits_arrival cimport arrival_free, arrival_init
 from llamad.engine.scheduler.batch cimport batch_free, batch_init
 from llamad.engine.sampler.sampler cimport sampler_scratch_bytes
-from llamad.engine.kv.slots cimport SLOT_IDLE, Slot, slots_check_integrity, slots_free, slots_init, slots_init_checkpoints
+from llamad.engine.kv.cells cimport cells_used
+from llamad.engine.kv.slots cimport (
+    SLOT_IDLE, Slot, Slots, slots_check_integrity, slots_free, slots_init, slots_init_checkpoints,
+)
 from llamad.engine.loop cimport engine_run
 from llamad.engine.state cimport State
 from llamad.base.system cimport now_us
@@ -35,7 +38,8 @@ cdef class Core:
                   cont_batching: bool, tracing: bool, can_share: bool = True, group_n: int = 1, group_w: int = 1,
                   grammar_work: int = -1, has_device: bool = False, api_only: bool = False,
                   cache_bytes: int = 0, n_text_max: int = 0, n_checkpoints: int = 0, checkpoint_min_step: int = 0,
-                  checkpoint_bytes: int = 0, cache_idle: bool = True, n_row: int = 0) -> None:
+                  checkpoint_bytes: int = 0, cache_idle: bool = True, n_row: int = 0,
+                  n_window: int = 0) -> None:
         cdef State *state = &self.state
         memset(state, 0, sizeof(State))
         if descriptors is None:
@@ -66,11 +70,15 @@ cdef class Core:
         state.slots.n_cells = n_cells
         state.slots.n_swa = n_swa
         state.slots.n_swa_spare = n_ubatch
+        state.slots.n_window = n_window
         state.slots.can_share = can_share
         state.slots.can_fill = can_share and n_swa == 0 and n_cells == 0 and group_n == 1 and not api_only
         state.slots.group_n = group_n
         state.slots.group_w = group_w
         state.slots.similarity_min = similarity_min
+        if n_swa > 0:
+            # While llama.cpp looks for room for a second compute batch, it forgets cells that the first one still needs.
+            n_batch = min(n_batch, max(n_ubatch, n_slots))
         if batch_init(&state.plan, n_batch, n_ubatch, step_tokens_max, cont_batching, has_device,
                       has_device and not api_only) < 0:
             raise MemoryError()
@@ -173,7 +181,10 @@ cdef class Core:
 
     def check_integrity(self) -> int:
         """0, or the number of a broken rule. Only meaningful while the engine rests."""
-        return slots_check_integrity(&self.state.slots)
+        cdef const Slots *slots = &self.state.slots
+        if slots.n_cells and cells_used(slots) > slots.n_cells:
+            return 15
+        return slots_check_integrity(slots)
 
     def slot_tokens(self, index: int) -> list[int]:
         """What a slot's sequence holds. Only meaningful while the engine rests."""

@@ -10,10 +10,13 @@ from llamad.engine.admission cimport admission_announce, admission_drop, admissi
 from llamad.engine.checkpointing cimport checkpointing_run
 from llamad.engine.context_shift cimport context_make_room
 from llamad.engine.costs.scheduler cimport GATHER_SLEEP_MS, GATHER_SPIN_US
+from llamad.engine.decode_faults cimport faults_adapters, faults_decode, faults_isolate, faults_media, faults_passed
 from llamad.engine.events cimport emit_failed, emit_step, emit_wake, finish_failed, take_deferred, take_token
-from llamad.engine.kv.slots cimport SLOT_DECODING, SLOT_SUSPENDED, Slot, slots_forget
+from llamad.engine.kv.slots cimport Slot, slot_advance
 from llamad.engine.kv.task_queue cimport Task, queue_add, queue_find, task_close, task_has_rows, task_open
 from llamad.engine.media_step cimport media_step_run
+from llamad.engine.parking cimport parking_save_next, parking_timeout_ms
+from llamad.engine.prompt_ends cimport prompt_ends_free, prompt_ends_run
 from llamad.engine.publish cimport publish_counts, publish_rest, publish_turn
 from llamad.engine.sample_step cimport (
     sample_step_alert, sample_step_begin, sample_step_drain, sample_step_end, sample_step_next,
@@ -25,10 +28,9 @@ from llamad.engine.scheduler.padding cimport padding_remove
 from llamad.engine.slot_actions cimport actions_add, actions_drop, actions_drop_all, actions_run
 from llamad.engine.state cimport State
 from llamad.engine.suspension cimport suspension_run
-from llamad.engine.threads.logits_arrival cimport arrival_forget
 from llamad.protocol.messages cimport (
     COMMAND_ABORT, COMMAND_ACTION, COMMAND_FORGET, COMMAND_PAUSE, COMMAND_RESUME, COMMAND_STOP, COMMAND_TASK,
-    FAILURE_ABORTED, FAILURE_DECODE, FAILURE_ENGINE, FAILURE_MEMORY, RESULT_ABORTED, RESULT_ENGINE, ActionCommand,
+    FAILURE_ABORTED, FAILURE_ENGINE, FAILURE_LOST, FAILURE_MEMORY, RESULT_ABORTED, RESULT_ENGINE, ActionCommand,
     TaskCommand, TaskRef,
 )
 from llamad.protocol.ring cimport ring_peek, ring_release
@@ -48,7 +50,7 @@ cdef void _on_task(State *state, const TaskCommand *command) noexcept nogil:
     if task == NULL:
         emit_failed(state, command.id, FAILURE_MEMORY, 0)
     elif not task_has_rows(task, <size_t>state.n_row * sizeof(float)) or (command.n_runs and not state.n_row):
-        emit_failed(state, command.id, FAILURE_MEMORY, 0)
+        emit_failed(state, command.id, FAILURE_LOST, 0)
         task_close(task)
     else:
         queue_add(&state.queue, task)
@@ -120,34 +122,11 @@ cdef void _gather(State *state) noexcept nogil:
 
 # --- decode ---------------------------------------------------------------------------------------------------
 
-cdef void _fail_running(State *state, int32_t failure, int32_t code) noexcept nogil:
-    cdef Slot *slot
-    cdef int32_t i
-    for i in range(state.slots.n):
-        slot = &state.slots.items[i]
-        if slot.task != NULL and slot.state != SLOT_SUSPENDED:
-            finish_failed(state, slot, failure, code)
-
-
 cdef void _fail_all(State *state, int32_t failure) noexcept nogil:
     cdef int32_t i
     for i in range(state.slots.n):
         if state.slots.items[i].task != NULL:
             finish_failed(state, &state.slots.items[i], failure, 0)
-
-
-cdef void _rebuild(State *state, int32_t code) noexcept nogil:
-    """A decode failed: the running requests fail, and a new context replaces the old one. Where there is none to be
-    had, only a new process can help (a device that was lost, memory that is gone): this one ends."""
-    state.stats.n_decode_failures += 1
-    _fail_running(state, FAILURE_DECODE, code)
-    if state.table.rebuild(state.ctx) != 0:
-        state.is_lost = 1
-        return
-    state.has_adapters = 0
-    slots_forget(&state.slots)
-    arrival_forget(&state.arrival)
-    state.slots.is_pending = 0
 
 
 cdef int32_t _decode_part(State *state, int32_t first, int32_t end) noexcept nogil:
@@ -174,15 +153,20 @@ cdef int32_t _set_adapters(State *state) noexcept nogil:
 
 
 cdef int32_t _decode(State *state) noexcept nogil:
-    """0, or llama.cpp's code."""
-    cdef int32_t code = 0
-    if state.plan.n_separate:
-        code = _decode_part(state, 0, state.plan.n_separate)
-        if code == 0:
-            padding_remove(&state.plan, &state.slots)
-    if code == 0 and state.plan.n_separate < state.plan.batch.n_tokens:
-        code = _decode_part(state, state.plan.n_separate, state.plan.batch.n_tokens)
-        if code == 0 and not state.plan.is_separate:
+    """0, or llama.cpp's code: then what could be saved was (decode_faults.pyx), and nothing is left to sample."""
+    cdef int32_t code = 0, n_separate = state.plan.n_separate, n_tokens = state.plan.batch.n_tokens
+    if n_separate:
+        code = _decode_part(state, 0, n_separate)
+        if code != 0:
+            faults_decode(state, code, 0, n_separate)
+            return code
+        padding_remove(&state.plan, &state.slots)
+    if n_separate < n_tokens:
+        code = _decode_part(state, n_separate, n_tokens)
+        if code != 0:
+            faults_decode(state, code, n_separate, n_tokens)
+            return code
+        if not state.plan.is_separate:
             padding_remove(&state.plan, &state.slots)
     return code
 
@@ -190,19 +174,13 @@ cdef int32_t _decode(State *state) noexcept nogil:
 cdef void _apply(State *state) noexcept nogil:
     """The batch is in the KV cache now: the slots hold its tokens."""
     cdef Slot *slot
-    cdef int32_t i, k
+    cdef int32_t i
     state.n_outputs = 0
     for i in range(state.slots.n):
         slot = &state.slots.items[i]
         if slot.n_planned == 0:
             continue
-        if slot.state == SLOT_DECODING:
-            slot.tokens[slot.n_tokens] = slot.next_token
-        else:
-            for k in range(slot.n_tokens, slot.n_tokens + slot.n_planned):
-                slot.tokens[k] = slot.prefill[k]
-        slot.n_tokens += slot.n_planned
-        slot.n_pos += slot.n_planned
+        slot_advance(slot, slot.n_planned)
         state.stats.n_tokens_max = max(state.stats.n_tokens_max, <uint64_t>slot.n_tokens)
         if slot.i_output >= 0 and not slot.is_filler:
             state.outputs[state.n_outputs] = i
@@ -221,10 +199,11 @@ cdef void _wake(State *state) noexcept nogil:
 
 
 cdef int _timeout_ms(const State *state, int64_t now) noexcept nogil:
-    """Until the next deadline, with nothing to decode."""
+    """Until the next deadline or the next prefix to save, with nothing to decode."""
     cdef int64_t first = 0
     cdef const Task *task = state.queue.first
     cdef int32_t i
+    cdef int parking_ms = parking_timeout_ms(state, now), ms
     while task != NULL:
         if task.command.deadline_us and (first == 0 or task.command.deadline_us < first):
             first = task.command.deadline_us
@@ -233,7 +212,8 @@ cdef int _timeout_ms(const State *state, int64_t now) noexcept nogil:
         task = state.slots.items[i].task
         if task != NULL and task.command.deadline_us and (first == 0 or task.command.deadline_us < first):
             first = task.command.deadline_us
-    return -1 if first == 0 else <int>max(<int64_t>0, min((first - now) // 1000 + 1, <int64_t>60000))
+    ms = -1 if first == 0 else <int>max(<int64_t>0, min((first - now) // 1000 + 1, <int64_t>60000))
+    return parking_ms if ms < 0 or 0 <= parking_ms < ms else ms
 
 
 cdef void _step(State *state) noexcept nogil:
@@ -244,17 +224,18 @@ cdef void _step(State *state) noexcept nogil:
     sample_step_drain(state)
     code = _set_adapters(state)
     if code != 0:
-        _rebuild(state, code)
+        faults_adapters(state, code)
         return
     if state.plan.media_slot != NULL:
         t_decode = now_us()
         code = media_step_run(state)
         if code != 0:
-            _rebuild(state, code)
+            faults_media(state, code)
             return
         state.slots.is_pending = 0
         state.stats.decode_us += now_us() - t_decode
     if state.plan.batch.n_tokens == 0:
+        faults_passed(state)
         state.stats.n_steps += 1
         state.stats.t_last_step_us = now_us()
         return
@@ -262,11 +243,11 @@ cdef void _step(State *state) noexcept nogil:
     sample_step_alert(state, t_decode)
     code = _decode(state)
     if code != 0:
-        _rebuild(state, code)
         return
     state.slots.is_pending = 0
     t_wait = now_us()
     _apply(state)
+    faults_passed(state)
     fillers_remove(&state.plan, &state.slots)
     t_sample = sample_step_begin(state, t_decode, t_wait)
     batch_learn(&state.plan, t_sample - t_decode, t_sample - t_wait)
@@ -305,10 +286,12 @@ cdef void engine_run(State *state) noexcept nogil:
         n_put_off = actions_run(state)
         suspension_run(state)
         admission_run(state, 1)
+        prompt_ends_run(state)
         n_released = state.n_released
         context_make_room(state)
         checkpointing_run(state)
         turns_choose(&state.plan.turns, &state.slots, now)
+        faults_isolate(state)
         batch_fill(&state.plan, &state.slots)
         state.plan.plan_us = now_us() - now
         state.stats.plan_us += state.plan.plan_us
@@ -318,8 +301,9 @@ cdef void engine_run(State *state) noexcept nogil:
             _wake(state)
         elif state.n_released == n_released and n_put_off == 0:  # else a task or an action may be waiting for that
             now = now_us()
-            publish_rest(state, now)
-            wake_wait(state.channel.command_fd, _timeout_ms(state, now))
+            if not parking_save_next(state, now):
+                publish_rest(state, now)
+                wake_wait(state.channel.command_fd, _timeout_ms(state, now))
         now = now_us()
     sample_step_drain(state)  # the rows may be freed once this thread has ended
     _take_commands(state)  # so that those, too, are answered
@@ -327,6 +311,7 @@ cdef void engine_run(State *state) noexcept nogil:
     _fail_all(state, failure)
     while state.queue.first != NULL:
         admission_drop(state, state.queue.first, failure)
+    prompt_ends_free(state)
     actions_drop_all(state, RESULT_ENGINE if state.is_lost else RESULT_ABORTED)
     publish_rest(state, now_us())
     state.is_dirty = 1

@@ -12,3 +12,4 @@ cdef void prefix_prepare(State *state, Slot *slot, const Task *task) noexcept no
 cdef int prefix_time_is_up(const State *state) noexcept nogil
 cdef int32_t prefix_evict_idle(State *state, const Slot *spared) noexcept nogil
 cdef int prefix_make_room(State *state, const Slot *slot, int32_t n_tokens) noexcept nogil
+cdef int32_t prefix_shared_running(Slots *slots, const Task *task) noexcept nogil

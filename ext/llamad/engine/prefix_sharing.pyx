@@ -1,39 +1,29 @@
 # Owns: the prefix that an idle slot keeps for a new task, the one it takes over from another slot or from the prompt
 # cache instead, and which tasks wait for a slot that is prefilling theirs. Runs on the engine thread, at admission.
-#
-# With a KV stream for each slot llama.cpp copies the whole buffer at the next decode, which pays only for long
-# prefixes. In a unified cache it only marks the cells, which then belong to both: positions are a property of the
-# cell, so neither slot may move them any more (slots.pyx, slot_n_shared).
 from libc.stdint cimport int32_t, uint64_t
-from libc.string cimport memcpy
 
 from llamad.engine.checkpointing cimport checkpointing_plan
 from llamad.engine.costs.scheduler cimport (
-    CACHE_TOKENS_MIN, COPY_CONTEXT_PART, COPY_TOKENS_MIN, GPU_SAVE_TOKENS_MIN, RESTORE_PART, SAVE_GAIN, SAVE_PART,
-    STATES_US_MAX, WAIT_TOKENS_MIN,
+    CACHE_TOKENS_MIN, GPU_SAVE_TOKENS_MIN, RESTORE_PART, SAVE_GAIN, SAVE_PART, STATES_US_MAX, WAIT_TOKENS_MIN,
 )
 from llamad.engine.flush cimport flush_pending
 from llamad.protocol.adapter_span cimport span_common
-from llamad.engine.kv.checkpoints cimport list_cut, list_share
+from llamad.engine.kv.cells cimport cells_busy, cells_fit
 from llamad.engine.kv.chunk_reuse cimport reuse_chunks, reuse_reaches
 from llamad.engine.kv.host_cache cimport (
     cache_common, cache_entry, cache_find, cache_holds, cache_restore, cache_save,
 )
+from llamad.engine.kv.shared_cells cimport shared_with_any
 from llamad.engine.kv.slots cimport (
-    SLOT_IDLE, SLOT_PREFILLING, Slot, Slots, common_prefix, may_use, slot_can_cut, slot_can_keep, slot_clear,
-    slot_common, slot_is_pending, slot_keep, slot_pos, slot_set_pending, slots_cells_used, slots_oldest_idle,
+    SLOT_DECODING, SLOT_PREFILLING, Slot, Slots, common_prefix, may_use, slot_can_cut, slot_can_keep, slot_clear,
+    slot_common, slot_is_pending, slot_keep, slots_oldest_idle,
 )
 from llamad.engine.kv.task_queue cimport Task
+from llamad.engine.prefix_copy cimport prefix_copy, prefix_copy_gain, prefix_copy_reaches
+from llamad.engine.prompt_ends cimport prompt_end_row
 from llamad.engine.state cimport State
 from llamad.protocol.messages cimport TASK_CACHE_PROMPT
 from llamad.protocol.row_ids cimport run_floor
-
-
-cdef int32_t _gain_min(const Slots *slots, const Slot *source, const Task *task) noexcept nogil:
-    """Tokens that a copy must save. The tasks of a group share whatever there is."""
-    if task.command.group and source.group == task.command.group:
-        return 1
-    return COPY_TOKENS_MIN if slots.n_cells else max(<int32_t>COPY_TOKENS_MIN, slots.n_ctx // COPY_CONTEXT_PART)
 
 
 # --- waiting for a slot that prefills the same ------------------------------------------------------------------
@@ -81,7 +71,7 @@ cdef int prefix_should_wait(State *state, Task *task) noexcept nogil:
         if n > slot.n_tokens and (n > n_best or (n == n_best and slot.n_tokens > source.n_tokens)):
             n_best = n
             source = slot
-    if source == NULL or n_best - n_held < max(<int32_t>WAIT_TOKENS_MIN, _gain_min(slots, source, task)):
+    if source == NULL or n_best - n_held < max(<int32_t>WAIT_TOKENS_MIN, prefix_copy_gain(slots, source, task)):
         return 0
     if n_best - cache_find(&state.cache, slots, task, &id) < WAIT_TOKENS_MIN:
         return 0
@@ -93,43 +83,40 @@ cdef int prefix_should_wait(State *state, Task *task) noexcept nogil:
 
 # --- from slot to slot ------------------------------------------------------------------------------------------
 
-cdef Slot *_source(Slots *slots, const Slot *slot, const Task *task, int32_t n_own) noexcept nogil:
-    """The slot to copy from, which holds enough more of the prompt than the chosen one, or NULL. Changes nothing."""
+cdef Slot *_source(Slots *slots, const Slot *slot, const Task *task, int32_t n_own, int32_t n_max,
+                   int32_t *n_copied) noexcept nogil:
+    """The slot to copy from, which has enough more of the prompt's first n_max tokens than the chosen one, and how many;
+    or NULL. Changes nothing."""
     cdef Slot *other
     cdef Slot *best = NULL
-    cdef int32_t i, n, n_best = n_own
-    if not slots.can_share or slots.group_n > 1:
-        return NULL
+    cdef int32_t i, n
+    n_copied[0] = n_own
     for i in range(slots.n):
         other = &slots.items[i]
         if other.id == slot.id:
             continue
-        n = slot_can_cut(slots, other, min(slot_common(other, task), task.command.n_prompt - 1))
-        if n > n_best and n - n_own >= _gain_min(slots, other, task):
-            n_best = n
+        n = prefix_copy_reaches(slots, other, task, min(slot_common(other, task), n_max))
+        if n > n_copied[0] and n - n_own >= prefix_copy_gain(slots, other, task):
+            n_copied[0] = n
             best = other
     return best
 
 
-cdef void _copy(Slots *slots, Slot *slot, Slot *source, int32_t n) noexcept nogil:
-    """The slot's sequence becomes the source's first n tokens. A stream's are copied by the next decode, which also
-    moves cells that a shift has marked."""
-    slot_clear(slots, slot)
-    slots.table.seq_cp(slots.ctx, source.id, slot.id)
-    if slots.n_cells == 0 or slot_is_pending(slots, source):
-        slot_set_pending(slots, slot)
-    if source.n_tokens > n and slots.table.seq_rm(slots.ctx, slot.id, slot_pos(slots, source, n), -1) != 1:
-        slots.table.seq_rm(slots.ctx, slot.id, -1, -1)
-        return
-    memcpy(slot.tokens, source.tokens, <size_t>n * sizeof(int32_t))
-    slot.n_tokens = n
-    slot.n_pos = slot_pos(slots, source, n)
-    list_share(&slots.checkpoints, &slot.checkpoints, &source.checkpoints)
-    list_cut(&slots.checkpoints, &slot.checkpoints, n)
-    if slots.n_cells:
-        slot.n_shared = n
-        source.n_shared = max(source.n_shared, n)
-    slots.n_copied += <uint64_t>n
+cdef int32_t prefix_shared_running(Slots *slots, const Task *task) noexcept nogil:
+    """Returns how much of the prompt the task will have in cells of slots that run, so that it takes no room for it.
+    Changes nothing."""
+    cdef const Slot *other
+    cdef int32_t i, n, n_best = 0
+    if slots.n_cells == 0:
+        return 0
+    for i in range(slots.n):
+        other = &slots.items[i]
+        if other.state != SLOT_PREFILLING and other.state != SLOT_DECODING:
+            continue
+        n = prefix_copy_reaches(slots, other, task, min(slot_common(other, task), task.command.n_prompt - 1))
+        if n >= prefix_copy_gain(slots, other, task):
+            n_best = max(n_best, n)
+    return n_best
 
 
 # --- the prompt cache -------------------------------------------------------------------------------------------
@@ -197,13 +184,11 @@ cdef int32_t prefix_evict_idle(State *state, const Slot *spared) noexcept nogil:
 
 cdef int prefix_make_room(State *state, const Slot *slot, int32_t n_tokens) noexcept nogil:
     """In a unified cache, idle prefixes are evicted for a state as they are for a task; none where that would not be
-    enough. Whether there is room then."""
-    cdef int32_t i, n_busy = 0
-    for i in range(state.slots.n):
-        n_busy += state.slots.items[i].n_tokens if state.slots.items[i].state != SLOT_IDLE else 0
-    if state.slots.n_cells and n_busy + n_tokens > state.slots.n_cells:
+    enough. What the slot itself holds is counted as free. Whether there is room then."""
+    cdef Slots *slots = &state.slots
+    if slots.n_cells and cells_busy(slots) + n_tokens > slots.n_cells:
         return 0
-    while state.slots.n_cells and slots_cells_used(&state.slots) - slot.n_tokens + n_tokens > state.slots.n_cells:
+    while not cells_fit(slots, n_tokens - slot.n_tokens + shared_with_any(&slots.shared, slot.id)):
         if prefix_evict_idle(state, slot) == 0:
             return 0
     return 1
@@ -246,23 +231,22 @@ cdef void _keep(State *state, Slot *slot, int32_t n) noexcept nogil:
 
 cdef void _prepare(State *state, Slot *slot, const Task *task) noexcept nogil:
     """The idle slot holds the longest prefix of the task's prompt that there is, and nothing else. The last token is
-    left out: it is always computed again, for its logits."""
+    left out: it is computed again for its logits, unless those were kept for this task."""
     cdef Slots *slots = &state.slots
-    cdef int32_t n_prompt = task.command.n_prompt - 1
-    cdef int32_t n = slot_can_keep(slots, slot, min(slot_common(slot, task), n_prompt))
-    cdef int32_t n_entry = 0, n_moved = reuse_reaches(slots, slot, task)
-    cdef Slot *source = _source(slots, slot, task, max(n, n_moved))
+    cdef int32_t n_max = task.command.n_prompt - (prompt_end_row(state, task) == NULL)
+    cdef int32_t n = slot_can_keep(slots, slot, min(slot_common(slot, task), n_max))
+    cdef int32_t n_entry = 0, n_copied = 0, n_moved = reuse_reaches(slots, slot, task)
+    cdef Slot *source = _source(slots, slot, task, max(n, n_moved), n_max, &n_copied)
     cdef uint64_t id = 0
     if state.cache.bytes_max:
-        n_entry = _entry(state, task, max(n, n_moved) if source == NULL else min(slot_common(source, task), n_prompt),
-                         &id)
+        n_entry = _entry(state, task, n_copied, &id)
         if n_entry:
             if _restore(state, slot, id, n_entry) == 0:
                 return
             n_moved = 0
             # To make room for it other slots may have lost what they held, and this one too.
-            n = slot_can_keep(slots, slot, min(slot_common(slot, task), n_prompt))
-            source = _source(slots, slot, task, n)
+            n = slot_can_keep(slots, slot, min(slot_common(slot, task), n_max))
+            source = _source(slots, slot, task, n, n_max, &n_copied)
         elif slot.n_tokens:
             _save(state, slot, n if source == NULL else 0)
     if source == NULL and n_moved:
@@ -270,7 +254,7 @@ cdef void _prepare(State *state, Slot *slot, const Task *task) noexcept nogil:
     elif source == NULL:
         _keep(state, slot, n)
     else:
-        _copy(slots, slot, source, min(slot_common(source, task), n_prompt))
+        prefix_copy(state, slot, source, n_copied)
 
 
 cdef int32_t _seen(const State *state, const Task *task) noexcept nogil:

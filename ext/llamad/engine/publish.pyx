@@ -55,7 +55,7 @@ cdef void publish_counts(State *state) noexcept nogil:
         slot = &state.slots.items[i]
         view = &state.channel.slots[i]
         view.state = slot.state
-        view.n_tokens = slot.n_tokens
+        view.n_tokens = slot.n_tokens + slot.n_parked
         view.n_decoded = slot.n_decoded
         view.n_cached = slot.n_cached
         view.n_processed = slot.n_tokens - slot.n_cached if slot.state == SLOT_PREFILLING else slot.n_processed

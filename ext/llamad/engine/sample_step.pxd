@@ -9,3 +9,4 @@ cdef int64_t sample_step_begin(State *state, int64_t t_decode, int64_t t_decoded
 cdef Slot *sample_step_next(State *state, int32_t i, int64_t *waited_us) noexcept nogil
 cdef void sample_step_end(State *state) noexcept nogil
 cdef void sample_step_drain(State *state) noexcept nogil
+cdef void sample_step_alone(State *state, Slot *slot, const float *row) noexcept nogil

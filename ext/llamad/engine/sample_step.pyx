@@ -5,11 +5,12 @@ from libc.stdint cimport int32_t, int64_t, uint64_t
 
 from llamad.base.system cimport load_int, now_us, store_int, take_int
 from llamad.engine.costs.scheduler cimport LOOP_WAKE_US
-from llamad.engine.events cimport emit_progress, finish_done, finish_failed
+from llamad.engine.events cimport emit_progress, finish_done, finish_failed, take_token
 from llamad.engine.kv.slots cimport (
     DEFERRAL_NONE, SAMPLED_NOTHING, SLOT_DECODING, SLOT_PREFILLING, Slot, slot_is_recomputing,
 )
 from llamad.engine.kv.task_queue cimport Task
+from llamad.engine.prompt_ends cimport prompt_end_is_wanted, prompt_ends_keep
 from llamad.engine.prompt_probs cimport take_prompt_probs
 from llamad.engine.sampler.logits_row cimport row_maxima
 from llamad.engine.sampler.logprobs cimport probs_reserve
@@ -25,7 +26,7 @@ from llamad.engine.threads.sampler_pool cimport (
     sampler_pool_alert, sampler_pool_await, sampler_pool_begin, sampler_pool_drain, sampler_pool_end,
     sampler_pool_hurry, sampler_pool_is_done,
 )
-from llamad.engine.threads.slot_sample cimport slot_sample
+from llamad.engine.threads.slot_sample cimport slot_sample, slot_take_row
 from llamad.grammar.grammar cimport matcher_open
 from llamad.protocol.messages cimport (
     FAILURE_MEMORY, FAILURE_SAMPLER, STOP_LIMIT, TASK_PROMPT_PROBS, TASK_STREAM, TaskCommand,
@@ -145,7 +146,7 @@ cdef int32_t _add_fillers(State *state, int32_t n) noexcept nogil:
 
 cdef int _can_prepare(const State *state) noexcept nogil:
     """Whether a step with prompts can be prepared before its logits are there: no task ends with the prompt or wants
-    more of its rows."""
+    more of its rows, and none is the first of several completions."""
     cdef const Slot *slot
     cdef int32_t i
     if state.arrival.n_rows == 0:
@@ -154,6 +155,8 @@ cdef int _can_prepare(const State *state) noexcept nogil:
         slot = &state.slots.items[i]
         if slot.state == SLOT_PREFILLING and slot.n_planned and not slot_is_recomputing(slot):
             if slot.task.command.n_predict == 0 or slot.task.command.flags & TASK_PROMPT_PROBS:
+                return 0
+            if prompt_end_is_wanted(state, slot):
                 return 0
     return 1
 
@@ -258,9 +261,29 @@ cdef int64_t sample_step_begin(State *state, int64_t t_decode, int64_t t_decoded
     arrival_end(&state.arrival, state.table.rows(state.ctx))
     t_arrived = now_us()
     take_prompt_probs(state)
+    prompt_ends_keep(state)
     state.n_outputs = _prepare(state, t_arrived)
     sampler_pool_begin(state.sampler_pool, _sample, _reset_row, state, _add_fillers(state, state.n_outputs), 0)
     return t_arrived
+
+
+cdef void sample_step_alone(State *state, Slot *slot, const float *row) noexcept nogil:
+    """Samples the first token of a slot that holds its whole prompt, from a row that was kept: nothing is decoded."""
+    cdef int64_t now = now_us()
+    sampler_pool_drain(state.sampler_pool)  # the scratch is the first sampler thread's
+    state.n_outputs = 1
+    state.outputs[0] = slot.id
+    state.n_outputs = _prepare(state, now)
+    if state.n_outputs == 0:
+        return
+    if slot_take_row(slot, row, state.n_vocab) < 0:
+        finish_failed(state, slot, FAILURE_MEMORY, 0)
+        return
+    slot_sample(slot, state.n_vocab, state.scratch)
+    if slot.deferral:
+        grammar_pool_add(state.grammar_pool, slot)
+    else:
+        take_token(state, slot, now_us())
 
 
 cdef Slot *sample_step_next(State *state, int32_t i, int64_t *waited_us) noexcept nogil:

@@ -10,6 +10,7 @@ from llamad.protocol.blobs cimport blob_find, llamad_blob
 from llamad.engine.state cimport Action, State
 from llamad.engine.events cimport emit_action
 from llamad.engine.flush cimport flush_pending
+from llamad.engine.parking cimport parking_return
 from llamad.engine.prefix_sharing cimport prefix_make_room
 from llamad.engine.kv.slots cimport SLOT_IDLE, Slot, may_use, slot_can_drop, slot_clear, slot_has_rows, slot_shift
 from llamad.base.system cimport now_us
@@ -133,8 +134,8 @@ cdef int32_t _shift(State *state, Slot *slot, const ActionCommand *command, Acti
 
 
 cdef int32_t _tokens(const Slot *slot, llamad_blob *blob, ActionEvent *event) noexcept nogil:
-    event.n_bytes = <size_t>slot.n_tokens * sizeof(int32_t)
-    event.n_tokens = slot.n_tokens
+    event.n_tokens = slot.n_tokens + slot.n_parked
+    event.n_bytes = <size_t>event.n_tokens * sizeof(int32_t)
     event.n_processed = slot.n_processed
     if event.n_bytes > blob.capacity:
         return RESULT_TOO_SMALL
@@ -147,9 +148,11 @@ cdef int32_t _act(State *state, Slot *slot, const ActionCommand *command, Action
     if not may_use(slot, command.owner):
         return RESULT_NOT_YOURS
     if command.kind == ACTION_ERASE:
-        event.n_tokens = slot.n_tokens
+        event.n_tokens = slot.n_tokens + slot.n_parked
         slot_clear(&state.slots, slot)
         return RESULT_DONE
+    if command.kind == ACTION_SHIFT or command.kind == ACTION_SAVE:
+        parking_return(state, slot)
     if command.kind == ACTION_SHIFT:
         return _shift(state, slot, command, event)
     if blob == NULL:

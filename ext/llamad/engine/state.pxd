@@ -21,6 +21,12 @@ ctypedef struct Action:
     ActionCommand command
     Action *next
 
+# The logits at the end of a prompt, for the other completions of its request (prompt_ends.pyx).
+ctypedef struct PromptEnd:
+    uint64_t group
+    float *row
+    PromptEnd *next
+
 ctypedef struct State:
     const llamad_table *table
     void *ctx
@@ -35,6 +41,7 @@ ctypedef struct State:
     Queue queue
     Cache cache                # of prompts, in host memory
     Action *actions            # those that wait for their slot, oldest first
+    PromptEnd *prompt_ends
     Plan plan
     Channel *channel           # to the front
     int32_t awaited_row        # the front is woken when this row or a later one arrives, counted from 1; 0: off
@@ -49,6 +56,9 @@ ctypedef struct State:
     int32_t n_outputs
     int32_t tracing
     int32_t stopping
+    int32_t has_faults         # there are suspects, or smaller batches (decode_faults.pyx)
+    int32_t is_refused         # a decode found no room, when so many slots had come free:
+    uint64_t refused_at
     int32_t is_lost            # the context is gone and could not be made again: the engine ends
     int32_t has_adapters       # the context computes with some
     int32_t is_dirty           # events were written since the last wake-up

@@ -1,5 +1,5 @@
-# Owns: running tasks that wait because a unified cache is full: which one, where its state is meanwhile, and when it
-# goes on. Runs on the engine thread, between two steps. With a KV stream for each slot nothing is ever suspended.
+# Owns: running tasks that wait, because the cache is full or because the context had to be made anew: which one, where
+# its state is meanwhile, and when it goes on. Runs on the engine thread, between two steps.
 #
 # Admission does not reserve what an answer may become. When the running tasks have outgrown the cache, the youngest is
 # suspended: it keeps its slot, sampler, grammar and text, its state goes to the prompt cache in host memory, and its
@@ -11,14 +11,16 @@
 from libc.stdint cimport int32_t, uint64_t
 
 from llamad.base.system cimport load_int
+from llamad.engine.events cimport finish_done
 from llamad.engine.flush cimport flush_pending
+from llamad.engine.kv.cells cimport cells_fit_running, cells_spare, cells_wanted
 from llamad.engine.kv.host_cache cimport cache_drop, cache_hold, cache_restore
 from llamad.engine.kv.slots cimport (
     SLOT_DECODING, SLOT_PREFILLING, SLOT_SUSPENDED, STOPS_MAX, Slot, Slots, slot_clear, slot_drop_partial, slot_is_pending,
-    slots_cells_spare, slots_cells_wanted,
 )
 from llamad.engine.prefix_sharing cimport prefix_make_room
 from llamad.engine.state cimport State
+from llamad.protocol.messages cimport STOP_LIMIT
 
 
 # --- suspending -------------------------------------------------------------------------------------------------
@@ -53,18 +55,32 @@ cdef uint64_t _save(State *state, Slot *slot) noexcept nogil:
     return cache_hold(&state.cache, &state.slots, slot)
 
 
-cdef void suspension_suspend(State *state, Slot *slot) noexcept nogil:
-    """The running task waits, and its cells are free."""
-    cdef int32_t n_held
-    slot_drop_partial(&state.slots, slot)
-    n_held = slot.n_tokens
-    slot.held_entry = _save(state, slot)
+cdef void _hold(State *state, Slot *slot, int32_t n_held, uint64_t entry) noexcept nogil:
+    """The task waits with so many tokens in this entry of the prompt cache; 0: they are computed again."""
     slot_clear(&state.slots, slot)
     slot.n_held = n_held
+    slot.held_entry = entry
     slot.held_state = slot.state
     slot.state = SLOT_SUSPENDED
     state.slots.n_suspended += 1
     state.stats.n_suspensions += 1
+
+
+cdef void suspension_suspend(State *state, Slot *slot) noexcept nogil:
+    """The running task waits, and its cells are free."""
+    slot_drop_partial(&state.slots, slot)
+    _hold(state, slot, slot.n_tokens, _save(state, slot))
+
+
+cdef void suspension_suspend_all(State *state) noexcept nogil:
+    """The context is about to be made anew, and what it holds cannot be trusted: all that run wait, and are computed
+    again."""
+    cdef Slot *slot
+    cdef int32_t i
+    for i in range(state.slots.n):
+        slot = &state.slots.items[i]
+        if slot.state == SLOT_PREFILLING or slot.state == SLOT_DECODING:
+            _hold(state, slot, slot.n_tokens - slot.n_partial, 0)
 
 
 # --- going on ---------------------------------------------------------------------------------------------------
@@ -100,11 +116,14 @@ cdef int suspension_is_waiting(const Slots *slots) noexcept nogil:
 
 cdef int _can_resume(const State *state, const Slot *slot) noexcept nogil:
     """Whether there is room for what the task held, or has to prefill, and for some steps of all that run."""
-    cdef int32_t n_running = slots_cells_wanted(&state.slots)
     cdef int32_t n_own = slot.n_prefill if slot.held_state == SLOT_PREFILLING else slot.n_held + 1
     if load_int(&slot.deferral):
         return 0  # its token comes first
-    return n_running == 0 or n_running + n_own + slots_cells_spare(&state.slots) <= state.slots.n_cells
+    if cells_wanted(&state.slots) == 0:
+        return 1
+    if state.is_refused and state.n_released == state.refused_at:
+        return 0  # llama.cpp had no room for those that run
+    return cells_fit_running(&state.slots, n_own + cells_spare(&state.slots), n_own)
 
 
 cdef int _restore(State *state, Slot *slot) noexcept nogil:
@@ -134,6 +153,10 @@ cdef void _compute_again(State *state, Slot *slot) noexcept nogil:
 
 
 cdef void _resume(State *state, Slot *slot) noexcept nogil:
+    if slot.held_state == SLOT_DECODING and slot.n_held >= state.slots.n_ctx:
+        slot.truncated = 1
+        finish_done(state, slot, STOP_LIMIT, -1)  # there is no room for its next token
+        return
     if _restore(state, slot):
         slot.state = slot.held_state
     else:

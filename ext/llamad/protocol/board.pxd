@@ -14,6 +14,7 @@ ctypedef struct Stats:
     uint64_t n_prompt_tokens
     uint64_t n_predicted
     uint64_t n_decode_failures
+    uint64_t n_refused         # decodes that found no room
     uint64_t n_aborted
     int64_t prompt_us
     int64_t predict_us
@@ -27,7 +28,7 @@ ctypedef struct Stats:
     int64_t state_us           # the engine did nothing but save and restore
     int64_t state_us_max
     int64_t n_waiting
-    uint64_t n_suspensions     # of running tasks, for want of cells
+    uint64_t n_suspensions     # of running tasks
     uint64_t n_recomputed      # tokens of theirs that were computed again
     int64_t n_suspended        # now
     int64_t turn_us_max        # the longest turn, which is the longest step

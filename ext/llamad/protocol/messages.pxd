@@ -40,13 +40,15 @@ cdef enum StopType:
     STOP_WORD = 3
 
 cdef enum Failure:
-    FAILURE_DECODE = 1     # llama.cpp could not decode; the context was rebuilt
+    FAILURE_DECODE = 1     # llama.cpp could not decode this task
     FAILURE_DEADLINE = 2
     FAILURE_MEMORY = 3
     FAILURE_SAMPLER = 4
     FAILURE_ENGINE = 5     # the engine ended, or is about to: its context could not be rebuilt
     FAILURE_ABORTED = 6    # by command; answers an abort so that both sides forget the task
     FAILURE_GRAMMAR = 7    # the code says why: engine/kv/slots.pxd
+    FAILURE_ROOM = 8       # it does not fit into the cache alone
+    FAILURE_LOST = 9       # the engine does not have an adapter of it, or the rows of its images or sound
 
 cdef enum:
     PROBS_MAX = 1024       # top tokens with each one sampled, at most

@@ -5,20 +5,22 @@ Pure functions on the event loop. Must not know the response's format.
 
 from __future__ import annotations
 
-from llamad.api.request.errors import ApiError, engine_ended
+from llamad.api.request.errors import ApiError, engine_ended, too_long
 from llamad.client.task import (
     ENGINE_ABSENT,
     FAILURE_ABORTED,
     FAILURE_DEADLINE,
     FAILURE_ENGINE,
     FAILURE_GRAMMAR,
+    FAILURE_LOST,
     FAILURE_MEMORY,
+    FAILURE_ROOM,
     PICKED_STUCK,
 )
 
 
-def failure_error(failure: int, code: int) -> ApiError:
-    """The client's error for a failed task."""
+def failure_error(failure: int, code: int, n_ctx: int) -> ApiError:
+    """Return the client's error for a failed task of a model with slots of n_ctx tokens."""
     if failure == FAILURE_DEADLINE:
         return ApiError(408, "The request exceeded --request-timeout")
     if failure == FAILURE_ABORTED:
@@ -27,6 +29,14 @@ def failure_error(failure: int, code: int) -> ApiError:
         return engine_ended(was_running=code != ENGINE_ABSENT)
     if failure == FAILURE_MEMORY:
         return ApiError(500, "The server is out of memory")
+    if failure == FAILURE_ROOM:
+        return too_long(code, n_ctx)
+    if failure == FAILURE_LOST:
+        return ApiError(
+            503,
+            "The engine no longer has an adapter, an image or a sound of this request; try again",
+            headers=(("Retry-After", "1"),),
+        )
     if failure == FAILURE_GRAMMAR and code == PICKED_STUCK:
         return ApiError(400, "No token of this model's vocabulary can continue the grammar")
     if failure == FAILURE_GRAMMAR:

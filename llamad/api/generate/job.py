@@ -506,7 +506,7 @@ class Job:
     def on_part_failed(self, failure: int, code: int) -> None:
         self.n_left -= 1
         self.finish = self.finish or accounting.failed_finish(failure)
-        self._fail(failure_error(failure, code))
+        self._fail(failure_error(failure, code, self.model.n_ctx_slot))
 
     def _fail(self, error: ApiError) -> None:
         """End the whole request with this error, whatever the state of its parts."""

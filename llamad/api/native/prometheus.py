@@ -61,8 +61,13 @@ def _engine_lines(service: Service) -> Iterable[str]:
         ("llamad:reused_tokens_total", "Prompt tokens taken from the prefix cache.", stats["n_reused"]),
         (
             "llamad:decode_failures_total",
-            "Failed decodes; each rebuilt the context.",
+            "Decodes that failed, except for want of room.",
             stats["n_decode_failures"],
+        ),
+        (
+            "llamad:decodes_refused_total",
+            "Decodes repeated because the KV cache had no room for them.",
+            stats["n_refused"],
         ),
         (
             "llamad:deferred_picks_total",

@@ -51,6 +51,11 @@ def context_cells(settings: Settings, n_ctx_train: int) -> int:
     return -(-(n_ctx // settings.n_parallel) // CELLS_STEP) * CELLS_STEP * settings.n_parallel
 
 
+def window_cells(n_ctx: int, n_swa: int, n_slots: int, n_ubatch: int) -> int:
+    """Return the cells of a sliding window's cache that all slots share, as llama.cpp will allocate it."""
+    return -(-min(n_ctx, n_swa * n_slots + n_ubatch) // CELLS_STEP) * CELLS_STEP
+
+
 def layer_bytes(settings: Settings, n_k: int, n_v: int) -> int:
     """Bytes of one layer of one cell."""
     kinds = (

@@ -52,7 +52,8 @@ class LoadedModel:
         if context is None:
             assert vectors is not None
             self.n_ctx = self.n_ctx_slot = self.n_batch = self.n_ubatch = vectors.info.n_text_max
-            self.can_share, self.n_swa, self.n_cells, self.needs_checkpoints = False, 0, 0, False
+            self.can_share, self.needs_checkpoints = False, False
+            self.n_swa = self.n_cells = self.n_window = 0
         else:
             raw = lib.llamad_context_get(context)
             self.n_ctx = lib.llama_n_ctx(raw)
@@ -69,6 +70,11 @@ class LoadedModel:
             self.n_swa = lib.llama_model_n_swa(handle)
             # To go back to an earlier token. Self-extend moves what they are of.
             is_short = self.n_swa > 0 and not settings.swa_full
+            # Shared by the slots as well; 0: there is none, or each has its own.
+            self.n_window = 0
+            if is_short and self.n_cells:
+                n_slots = settings.n_parallel
+                self.n_window = memory.window_cells(self.n_ctx, self.n_swa, n_slots, self.n_ubatch)
             self.needs_checkpoints = (is_short or not self.can_share) and settings.grp_attn_n == 1
             self.n_ctx_slot = min(self.n_ctx_slot, settings.kv_unified_per_slot or self.n_ctx_slot)
 

@@ -216,7 +216,7 @@ def test_a_timeout_and_a_failed_decode(ask: Any) -> None:
         answer, words = ask("/completion", {"prompt": "for ever"}, short)
         assert (answer.status, words["finish"]) == (408, "timeout")
         assert words["error"] == "The request exceeded --request-timeout"
-        short.fake.fail_next(-3)
+        short.fake.fail_next(-3, n_times=2)
         answer, words = ask("/completion", {"prompt": "y"}, short)
         assert (answer.status, words["finish"]) == (500, "error")
 

@@ -138,7 +138,7 @@ def test_a_slow_client_does_not_stop_its_generation(server: Faked, monkeypatch: 
 
 
 def test_a_request_that_fails_at_once_leaves_nothing(server: Faked) -> None:
-    server.fake.fail_next(-3)
+    server.fake.fail_next(-3, n_times=2)
     headers = {"X-Conversation-Id": "failed"}
     body = {"prompt": "x", "stream": True}
     assert server.client.post("/completion", body, headers=headers).status == 500

@@ -292,7 +292,7 @@ def test_a_failed_decode_leaves_the_entries():
     with Harness(fake, n_slots=1, cache_bytes=MANY) as h:
         ask(h, A)
         ask(h, B)
-        fake.fail_next(-3)
+        fake.fail_next(-3, n_times=2)
         failed = h.submit(C)
         h.wait(failed)
         assert h.end(failed)[0] == FAILED

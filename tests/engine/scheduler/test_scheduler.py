@@ -9,7 +9,6 @@ from support.engine_harness import (
     FAILED,
     FAILURE_ABORTED,
     FAILURE_DEADLINE,
-    FAILURE_DECODE,
     FAILURE_ENGINE,
     STOP_LIMIT,
     TEXT,
@@ -140,25 +139,6 @@ def test_a_deadline_ends_a_task_that_waits_and_one_that_writes():
             assert h.end(task)[:1] + h.end(task)[2:3] == (FAILED, FAILURE_DEADLINE)
 
 
-def test_a_failed_decode_fails_its_requests_and_the_next_one_works():
-    fake = Fake(script=b"fine")
-    with Harness(fake, n_slots=2) as h:
-        fake.block(True)
-        tasks = [h.submit(b"one"), h.submit(b"two")]
-        h.wait_first(tasks[0], ADMITTED)
-        fake.fail_next(-3)
-        fake.block(False)
-        h.wait(*tasks)
-        failed = [task for task in tasks if h.end(task)[0] == FAILED]
-        assert failed
-        assert h.end(failed[0])[2:] == (FAILURE_DECODE, -3)
-        assert fake.n_rebuilds == 1
-        after = h.submit(b"one")
-        h.wait(after)
-        assert h.text(after) == b"fine"
-        assert h.n_cached(after) == 0
-
-
 def test_a_context_that_cannot_be_rebuilt_ends_the_engine_with_everything_answered():
     """Only a new process can help then; those who waited must not wait for it."""
     fake = Fake(script=b"fine")
@@ -171,7 +151,7 @@ def test_a_context_that_cannot_be_rebuilt_ends_the_engine_with_everything_answer
         action = h.act(ACTION_ERASE, 0)
         fake.block(False)
         h.wait(first, waiting)
-        assert h.end(first)[2:] == (FAILURE_DECODE, -3)
+        assert h.end(first)[2] == FAILURE_ENGINE
         assert h.end(waiting)[2] == FAILURE_ENGINE
         assert h.done(action).result == RESULT_ENGINE
         h.until(lambda: not h.is_alive)

@@ -140,10 +140,11 @@ def test_a_task_that_ends_while_its_pick_is_deferred(how, n_hard):
             for task in hard:
                 h.port.abort(task)
         elif how == "fail":
-            fake.fail_next(-2)
+            fake.fail_next(-2, n_times=50)  # until all are given up
         elif how == "stop":
             return
         h.wait(plain, *hard)
+        fake.fail_next(0)
         if how in ("abort", "deadline"):
             failure = FAILURE_ABORTED if how == "abort" else FAILURE_DEADLINE
             assert {h.end(task)[:1] + h.end(task)[2:3] for task in hard} <= {

@@ -8,7 +8,9 @@ from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.string cimport memmove
 
 from llamad.engine.costs.scheduler cimport REUSE_WORK_MAX
-from llamad.engine.kv.slots cimport Slot, Slots, common_prefix, slot_common, slot_n_shared, slot_set_pending
+from llamad.engine.kv.checkpoints cimport list_cut
+from llamad.engine.kv.shared_cells cimport shared_cut, shared_with_any
+from llamad.engine.kv.slots cimport Slot, Slots, common_prefix, slot_common, slot_set_pending
 from llamad.engine.kv.task_queue cimport Task
 from llamad.protocol.messages cimport TASK_CACHE_PROMPT
 
@@ -27,7 +29,9 @@ cdef int _can_reuse(Slots *slots, const Slot *slot, const Task *task, int32_t n)
         return 0  # what is moved must be of the adapters that it is moved to
     if slots.group_n > 1 or slots.takes_rows or not slots.can_share or not slots.table.can_shift(slots.ctx):
         return 0
-    return slot_n_shared(slots, slot) <= n and (slots.n_swa == 0 or slots.table.seq_pos_min(slots.ctx, slot.id) == 0)
+    if shared_with_any(&slots.shared, slot.id) > n:
+        return 0
+    return slots.n_swa == 0 or slots.table.seq_pos_min(slots.ctx, slot.id) == 0
 
 
 cdef void _next_chunk(Walk *walk, const Slot *slot, const Task *task) noexcept nogil:
@@ -65,7 +69,8 @@ cdef int32_t reuse_chunks(Slots *slots, Slot *slot, const Task *task) noexcept n
     cdef Walk walk
     walk.n_held = walk.at = min(slot_common(slot, task), task.command.n_prompt - 1)
     walk.work = 0
-    slot.n_shared = min(slot.n_shared, walk.n_held)
+    shared_cut(&slots.shared, slot.id, walk.n_held)
+    list_cut(&slots.checkpoints, &slot.checkpoints, walk.n_held)  # later ones are of the old prompt
     _next_chunk(&walk, slot, task)
     while walk.n_chunk:
         if walk.at > walk.n_held:

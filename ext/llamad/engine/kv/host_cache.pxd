@@ -45,7 +45,7 @@ cdef void cache_free(Cache *cache) noexcept nogil
 cdef int32_t cache_find(const Cache *cache, const Slots *slots, const Task *task, uint64_t *id) noexcept nogil
 cdef int32_t cache_common(const Cache *cache, const Task *task) noexcept nogil
 cdef int32_t cache_holds(const Cache *cache, const Slots *slots, const Slot *slot) noexcept nogil
-cdef void cache_save(Cache *cache, Slots *slots, const Slot *slot) noexcept nogil
+cdef uint64_t cache_save(Cache *cache, Slots *slots, const Slot *slot) noexcept nogil
 cdef uint64_t cache_hold(Cache *cache, Slots *slots, const Slot *slot) noexcept nogil
 cdef void cache_release(Cache *cache, uint64_t id) noexcept nogil
 cdef void cache_drop(Cache *cache, uint64_t id) noexcept nogil

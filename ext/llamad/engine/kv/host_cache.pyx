@@ -254,9 +254,9 @@ cdef void _spent(Cache *cache, int64_t t_start) noexcept nogil:
     cache.state_us_max = max(cache.state_us_max, us)
 
 
-cdef void cache_save(Cache *cache, Slots *slots, const Slot *slot) noexcept nogil:
-    """Keeps the slot's state, if there is room for it beside pinned and held entries. Nothing may be pending for the
-    slot."""
+cdef uint64_t cache_save(Cache *cache, Slots *slots, const Slot *slot) noexcept nogil:
+    """Keeps the slot's state, if there is room for it beside pinned and held entries. Returns the entry's id, or 0. Nothing
+    may be pending for the slot."""
     cdef int64_t t_start = now_us()
     cdef size_t n_tokens = <size_t>slot.n_tokens * sizeof(int32_t), capacity = 0
     cdef size_t n_state = slots.table.state_size(slots.ctx, slot.id, 0)
@@ -264,14 +264,14 @@ cdef void cache_save(Cache *cache, Slots *slots, const Slot *slot) noexcept nogi
     cdef uint8_t *pages
     cdef double cost
     if n_state == 0 or slot.n_tokens < CACHE_TOKENS_MIN:
-        return
+        return 0
     _drop_beginnings(cache, slots, slot)
     pages = _take_pages(cache, n_tokens + n_state, &capacity)
     if pages == NULL:
-        return
+        return 0
     if slots.table.state_get(slots.ctx, slot.id, pages + n_tokens, n_state, 0) != n_state:
         pages_close(pages, capacity)
-        return
+        return 0
     memcpy(pages, slot.tokens, n_tokens)
     entry = &cache.entries[cache.n_entries]
     if list_init(&entry.checkpoints, slot.checkpoints.n) == 0:
@@ -294,16 +294,15 @@ cdef void cache_save(Cache *cache, Slots *slots, const Slot *slot) noexcept nogi
     cost = <double>(now_us() - t_start) / slot.n_tokens
     cache.save_token_us += RARE_LEARN_RATE * (cost - cache.save_token_us) if cache.save_token_us > 0 else cost
     _spent(cache, t_start)
+    return entry.id
 
 
 cdef uint64_t cache_hold(Cache *cache, Slots *slots, const Slot *slot) noexcept nogil:
     """Saves the slot's state to an entry that stays until cache_drop() or cache_release(). Its id, or 0 without room."""
-    cdef uint64_t last_id = cache.last_id
-    cache_save(cache, slots, slot)
-    if cache.last_id == last_id:
-        return 0
-    cache.entries[cache.n_entries - 1].is_held = 1
-    return cache.last_id
+    cdef uint64_t id = cache_save(cache, slots, slot)
+    if id:
+        cache.entries[_index(cache, id)].is_held = 1
+    return id
 
 
 cdef void cache_release(Cache *cache, uint64_t id) noexcept nogil:

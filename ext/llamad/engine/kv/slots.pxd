@@ -5,6 +5,7 @@ from llamad.base.table cimport llamad_table
 from llamad.base.thread_pool cimport Job
 from llamad.protocol.adapter_span cimport AdapterSpan
 from llamad.engine.kv.checkpoints cimport CheckpointList, Checkpoints
+from llamad.engine.kv.shared_cells cimport SharedCells
 from llamad.engine.sampler.logprobs cimport Probs
 from llamad.engine.sampler.sampler cimport Sampler
 from llamad.engine.kv.task_queue cimport Task
@@ -51,7 +52,6 @@ ctypedef struct Slot:
     int32_t n_pos            # the next token's position: n_tokens, unless positions were grouped or rows take fewer
     int32_t n_partial        # of its last tokens: rows of a run that is not whole yet
     int32_t n_grouped        # positions below it are grouped (self-extend)
-    int32_t n_shared         # in a unified cache: first tokens whose cells another slot may hold as well
     AdapterSpan adapters     # that computed it
     uint64_t group           # of the task that filled it
     uint64_t owner           # likewise; 0: everybody's
@@ -60,6 +60,9 @@ ctypedef struct Slot:
     int64_t t_used_us
     int32_t n_processed      # prompt tokens that its last task had to prefill
     CheckpointList checkpoints  # of its first tokens
+    uint64_t host_entry      # of the prompt cache, with all that it holds or has parked; 0: none (parking.pyx)
+    int32_t n_parked         # first of `tokens` that are there and not in the sequence, which is empty then
+    int32_t is_unsaved       # there was no room for it
     int32_t is_awaited       # by an action that was put off to the next turn: no task may have it before
 
     # Of the running task.
@@ -108,6 +111,8 @@ ctypedef struct Slots:
     int32_t n_cells          # of the whole cache, where slots share it; 0: each slot has its own
     int32_t n_swa
     int32_t n_swa_spare      # tokens that a sliding window's memory keeps beyond it: a compute batch
+    int32_t n_window         # cells of the window's cache, where slots share it; 0: there is none, or each has its own
+    SharedCells shared
     int32_t can_share        # a prefix of one sequence can be given to another
     int32_t can_fill         # a token may be decoded and removed again: padding and fillers
     int32_t takes_rows       # prompts may hold rows of embeddings
@@ -144,17 +149,12 @@ cdef void slot_clear(Slots *slots, Slot *slot) noexcept nogil
 cdef void slot_take(Slots *slots, Slot *slot, Task *task) noexcept nogil
 cdef void slot_release(Slots *slots, Slot *slot) noexcept nogil
 cdef void slots_forget(Slots *slots) noexcept nogil
-cdef int32_t slot_n_shared(const Slots *slots, const Slot *slot) noexcept nogil
 cdef int32_t slot_discard(Slots *slots, const Slot *slot, int32_t n_keep) noexcept nogil
 cdef int slot_shift(Slots *slots, Slot *slot, int32_t n_keep, int32_t n_discard) noexcept nogil
 cdef void slot_regroup(Slots *slots, Slot *slot) noexcept nogil
 cdef int32_t slot_until(const Slot *slot) noexcept nogil
 cdef int32_t slot_room(const Slots *slots, const Slot *slot) noexcept nogil
 cdef int32_t slot_can_drop(Slots *slots, const Slot *slot, int32_t n_keep, int32_t n_discard) noexcept nogil
-cdef int32_t slots_cells_computed(const Slots *slots, int32_t n_tokens) noexcept nogil
-cdef int32_t slots_cells_used(const Slots *slots) noexcept nogil
-cdef int32_t slots_cells_wanted(const Slots *slots) noexcept nogil
-cdef int32_t slots_cells_spare(const Slots *slots) noexcept nogil
 cdef Slot *slots_oldest_idle(Slots *slots, const Slot *spared) noexcept nogil
 cdef int32_t slots_check_integrity(const Slots *slots) noexcept nogil
 
@@ -167,3 +167,15 @@ cdef inline int slot_is_recomputing(const Slot *slot) noexcept nogil:
 cdef inline int slot_shows_prompt(const Slot *slot) noexcept nogil:
     """Whether it prefills a prompt whose probabilities are wanted, so that every token needs its logits."""
     return slot.state == SLOT_PREFILLING and slot.sampler == NULL and slot.task.command.flags & TASK_PROMPT_PROBS != 0
+
+
+cdef inline void slot_advance(Slot *slot, int32_t n) noexcept nogil:
+    """The slot's sequence holds n more tokens: the next of its prompt, or the one that it decodes."""
+    cdef int32_t i
+    if slot.state == SLOT_DECODING:
+        slot.tokens[slot.n_tokens] = slot.next_token
+    else:
+        for i in range(slot.n_tokens, slot.n_tokens + n):
+            slot.tokens[i] = slot.prefill[i]
+    slot.n_tokens += n
+    slot.n_pos += n

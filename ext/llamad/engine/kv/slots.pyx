@@ -6,10 +6,10 @@ from libc.stdint cimport int32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp, memmove, memset
 
-from llamad.engine.costs.scheduler cimport SPARE_PART
 from llamad.engine.kv.checkpoints cimport (
     Checkpoint, checkpoint_restore, list_cut, list_find, list_free, list_init, list_reaches,
 )
+from llamad.engine.kv.shared_cells cimport shared_cut, shared_free, shared_init, shared_with_any
 from llamad.engine.sampler.logprobs cimport probs_begin, probs_free
 from llamad.base.system cimport now_us
 from llamad.base.table cimport llamad_table
@@ -21,7 +21,6 @@ from llamad.protocol.row_ids cimport ids_positions, run_floor
 
 cdef enum:
     BLOCK = 64               # tokens that are compared at once
-    CELLS_STEP = 256         # llama.cpp computes attention over multiples of this
 
 
 cdef int slots_init(Slots *slots, const llamad_table *table, void *ctx, int32_t n, int32_t n_ctx) noexcept nogil:
@@ -34,7 +33,7 @@ cdef int slots_init(Slots *slots, const llamad_table *table, void *ctx, int32_t 
     slots.n_ctx = n_ctx
     slots.group_n = slots.group_w = 1
     slots.items = <Slot *>calloc(<size_t>n, sizeof(Slot))
-    if slots.items == NULL:
+    if slots.items == NULL or shared_init(&slots.shared, n) < 0:
         return -1
     for i in range(n):
         slots.items[i].id = i
@@ -69,6 +68,7 @@ cdef void slots_free(Slots *slots) noexcept nogil:
         probs_free(&slots.items[i].probs)
     free(slots.items)
     slots.items = NULL
+    shared_free(&slots.shared)
 
 
 cdef int32_t common_prefix(const int32_t *a, const int32_t *b, int32_t n) noexcept nogil:
@@ -99,14 +99,19 @@ cdef int may_use(const Slot *slot, uint64_t owner) noexcept nogil:
 
 
 cdef int32_t slot_common(const Slot *slot, const Task *task) noexcept nogil:
-    """How much of the prompt the slot holds already, for this task. What was computed with other adapters or for
-    another owner is of no use, and a task that wants no prefix cache takes only what its own group has computed."""
+    """How much of the prompt the slot holds already, for this task."""
+    return _common(slot, task, slot.n_tokens)
+
+
+cdef int32_t _common(const Slot *slot, const Task *task, int32_t n_held) noexcept nogil:
+    """How many of the slot's first n_held tokens begin the prompt. What was computed with other adapters or for another
+    owner is of no use, and a task that wants no prefix cache takes only what its own group has computed."""
     cdef int32_t n
     if not may_use(slot, task.command.owner):
         return 0
     if not task.command.flags & TASK_CACHE_PROMPT and (task.command.group == 0 or slot.group != task.command.group):
         return 0
-    n = span_common(&slot.adapters, &task.command.adapters, min(slot.n_tokens, task.command.n_prompt))
+    n = span_common(&slot.adapters, &task.command.adapters, min(n_held, task.command.n_prompt))
     return run_floor(task.prompt, common_prefix(slot.tokens, task.prompt, n), task.command.n_prompt)
 
 
@@ -140,7 +145,7 @@ cdef Slot *slots_choose(Slots *slots, const Task *task) noexcept nogil:
         if oldest == NULL or n > n_beside or (n == n_beside and slot.t_used_us < oldest.t_used_us):
             oldest = slot
             n_beside = n
-        n = slot_common(slot, task)
+        n = _common(slot, task, slot.n_tokens + slot.n_parked)  # what is parked comes back to its slot
         n_oldest = n if slot == oldest else n_oldest
         is_own = task.command.session != 0 and slot.session == task.command.session
         if is_own and n > n_own:
@@ -224,7 +229,7 @@ cdef int32_t slot_keep(Slots *slots, Slot *slot, int32_t n) noexcept nogil:
     slot.n_tokens = n
     slot.n_pos = n_pos
     slot.n_partial = 0
-    slot.n_shared = min(slot.n_shared, n)
+    shared_cut(&slots.shared, slot.id, n)
     list_cut(&slots.checkpoints, &slot.checkpoints, n)
     return n
 
@@ -234,7 +239,9 @@ cdef void slot_clear(Slots *slots, Slot *slot) noexcept nogil:
     if slot.n_tokens > 0:
         slots.table.seq_rm(slots.ctx, slot.id, -1, -1)
     slots.n_evicted += <uint64_t>slot.n_tokens
-    slot.n_tokens = slot.n_pos = slot.n_grouped = slot.n_shared = slot.n_partial = 0
+    slot.n_tokens = slot.n_pos = slot.n_grouped = slot.n_partial = slot.n_parked = 0
+    slot.host_entry = 0
+    shared_cut(&slots.shared, slot.id, 0)
     list_cut(&slots.checkpoints, &slot.checkpoints, 0)
 
 
@@ -246,6 +253,7 @@ cdef void slot_take(Slots *slots, Slot *slot, Task *task) noexcept nogil:
     slot.n_shown = 0
     slot.task = task
     slot.state = SLOT_PREFILLING
+    slot.host_entry = slot.n_parked = slot.is_unsaved = 0  # it will hold something else
     slots.n_reused += <uint64_t>slot.n_cached
     slot.adapters = task.command.adapters
     slot.t_turn_us = now_us()
@@ -281,20 +289,9 @@ cdef void slots_forget(Slots *slots) noexcept nogil:
     cdef int32_t i
     for i in range(slots.n):
         slots.n_evicted += <uint64_t>slots.items[i].n_tokens
-        slots.items[i].n_tokens = slots.items[i].n_pos = slots.items[i].n_grouped = slots.items[i].n_shared = 0
-        slots.items[i].n_partial = 0
+        slots.items[i].n_tokens = slots.items[i].n_pos = slots.items[i].n_grouped = slots.items[i].n_partial = 0
+        shared_cut(&slots.shared, i, 0)
         list_cut(&slots.checkpoints, &slots.items[i].checkpoints, 0)
-
-
-cdef int32_t slot_n_shared(const Slots *slots, const Slot *slot) noexcept nogil:
-    """How many of the slot's first tokens lie in cells that another slot holds as well: those must not move."""
-    cdef const Slot *other
-    cdef int32_t i, n = 0
-    for i in range(slots.n):
-        other = &slots.items[i]
-        if other.id != slot.id:
-            n = max(n, min(slot.n_shared, min(other.n_shared, other.n_tokens)))
-    return n
 
 
 cdef int32_t slot_can_drop(Slots *slots, const Slot *slot, int32_t n_keep, int32_t n_discard) noexcept nogil:
@@ -306,7 +303,7 @@ cdef int32_t slot_can_drop(Slots *slots, const Slot *slot, int32_t n_keep, int32
         return 0  # grouped positions cannot be taken apart, and a recurrent state has seen the tokens
     if n_end == slot.n_tokens:
         return slot_can_cut(slots, slot, n_keep) == n_keep
-    if not slots.table.can_shift(slots.ctx) or slot_n_shared(slots, slot) > n_end:
+    if not slots.table.can_shift(slots.ctx) or shared_with_any(&slots.shared, slot.id) > n_end:
         return 0
     # A sliding window would reach back over the gap, to tokens that it may have lost.
     return (slots.n_swa == 0 or slot.n_tokens - n_end >= slots.n_swa
@@ -321,7 +318,7 @@ cdef int32_t slot_discard(Slots *slots, const Slot *slot, int32_t n_keep) noexce
     if slots.group_n > 1 or slot.n_tokens <= 4 or slot_has_rows(slots, slot) or not slots.table.can_shift(slots.ctx):
         return 0
     n_discard = min(n_discard, n_left - 1) if n_discard > 0 else n_left // 2
-    n_discard = max(n_discard, slot_n_shared(slots, slot) - n_keep)
+    n_discard = max(n_discard, shared_with_any(&slots.shared, slot.id) - n_keep)
     return n_discard if n_discard < n_left else 0
 
 
@@ -337,8 +334,9 @@ cdef int slot_shift(Slots *slots, Slot *slot, int32_t n_keep, int32_t n_discard)
     slot_set_pending(slots, slot)
     slot.n_tokens -= n_discard
     slot.n_pos = slot.n_tokens
+    slot.host_entry = slot.is_unsaved = 0
     slot.adapters.n_base -= max(0, min(slot.adapters.n_base - n_keep, n_discard))
-    slot.n_shared = min(slot.n_shared, n_keep)
+    shared_cut(&slots.shared, slot.id, n_keep)
     list_cut(&slots.checkpoints, &slot.checkpoints, n_keep)
     slot.truncated = 1
     slots.n_evicted += <uint64_t>n_discard
@@ -385,36 +383,6 @@ cdef int32_t slot_room(const Slots *slots, const Slot *slot) noexcept nogil:
     return slot.n_grouped + slots.group_w - slot.n_pos if slots.group_n > 1 else slots.n_ctx
 
 
-cdef int32_t slots_cells_computed(const Slots *slots, int32_t n_tokens) noexcept nogil:
-    """For how many cells llama.cpp computes attention where the longest sequence of a batch has this many tokens."""
-    return min(slots.n_ctx, (n_tokens + CELLS_STEP - 1) // CELLS_STEP * CELLS_STEP)
-
-
-cdef int32_t slots_cells_used(const Slots *slots) noexcept nogil:
-    cdef int32_t i, n = 0
-    for i in range(slots.n):
-        n += slots.items[i].n_tokens
-    return n
-
-
-cdef int32_t slots_cells_wanted(const Slots *slots) noexcept nogil:
-    """What running tasks hold, and have yet to prefill."""
-    cdef const Slot *slot
-    cdef int32_t i, n = 0
-    for i in range(slots.n):
-        slot = &slots.items[i]
-        if slot.state == SLOT_DECODING:
-            n += slot.n_tokens
-        elif slot.state == SLOT_PREFILLING:
-            n += slot.n_prefill
-    return n
-
-
-cdef int32_t slots_cells_spare(const Slots *slots) noexcept nogil:
-    """Of a unified cache: for the next tokens of all that run, when one more is to run."""
-    return slots.n_cells // SPARE_PART
-
-
 cdef Slot *slots_oldest_idle(Slots *slots, const Slot *spared) noexcept nogil:
     """The idle slot whose prefix was unused for longest; NULL when none but `spared` holds any. Changes nothing."""
     cdef Slot *oldest = NULL
@@ -451,8 +419,10 @@ cdef int32_t slots_check_integrity(const Slots *slots) noexcept nogil:
             return 16
         if slots.group_n == 1 and not slots.takes_rows and (slot.n_pos != slot.n_tokens or slot.n_grouped):
             return 7
-        if slot.n_pos > slot.n_tokens or slot.n_pos < slot.n_grouped or slot.n_shared > slot.n_tokens:
+        if slot.n_pos > slot.n_tokens or slot.n_pos < slot.n_grouped:
             return 8
+        if shared_with_any(&slots.shared, slot.id) > slot.n_tokens:
+            return 18
         if slot.deferral and (slot.state < SLOT_DECODING or slot.matcher == NULL):
             return 9
         if slot.checkpoints.n and slot.checkpoints.items[slot.checkpoints.n - 1].n_tokens > slot.n_tokens:
@@ -467,6 +437,8 @@ cdef int32_t slots_check_integrity(const Slots *slots) noexcept nogil:
             return 12
         if slot.held_entry and slot.state != SLOT_SUSPENDED:
             return 13
+        if slot.n_parked and (slot.n_tokens or slot.state != SLOT_IDLE or slot.host_entry == 0):
+            return 17
     if n_suspended != slots.n_suspended:
         return 14
-    return 15 if slots.n_cells and slots_cells_used(slots) > slots.n_cells else 0
+    return 0

@@ -15,6 +15,8 @@ ctypedef struct Task:
     RowRun *runs               # of rows in the prompt
     llamad_adapter_use *adapters
     int32_t is_paused
+    int32_t is_suspect         # a decode with it failed: it is decoded alone (decode_faults.pyx)
+    int32_t n_faults           # how many such decodes there were
     uint64_t round             # its turn in the queue
     # While it waits for another slot to prefill a prefix of both prompts (prefix_sharing.pyx); held_n is 0 otherwise.
     int32_t held_slot
@@ -35,3 +37,4 @@ cdef void queue_add(Queue *queue, Task *task) noexcept nogil
 cdef void queue_take(Queue *queue, Task *task) noexcept nogil
 cdef void queue_remove(Queue *queue, Task *task) noexcept nogil
 cdef Task *queue_find(Queue *queue, uint64_t id) noexcept nogil
+cdef int queue_has_group(const Queue *queue, uint64_t group) noexcept nogil

@@ -37,7 +37,7 @@ cdef Task *task_open(const TaskCommand *command) noexcept nogil:
     task.bias = <const llamad_bias *>(payload + n_prompt + n_penalty)
     task.breakers = <const int32_t *>(payload + n_prompt + n_penalty + n_bias)
     task.stops = payload + n_prompt + n_penalty + n_bias + n_breakers
-    task.is_paused = task.held_n = 0
+    task.is_paused = task.held_n = task.is_suspect = task.n_faults = 0
     task.next = NULL
     return task
 
@@ -110,3 +110,11 @@ cdef Task *queue_find(Queue *queue, uint64_t id) noexcept nogil:
     while task != NULL and task.command.id != id:
         task = task.next
     return task
+
+
+cdef int queue_has_group(const Queue *queue, uint64_t group) noexcept nogil:
+    """Returns whether a task of this group waits."""
+    cdef const Task *task = queue.first
+    while task != NULL and task.command.group != group:
+        task = task.next
+    return task != NULL

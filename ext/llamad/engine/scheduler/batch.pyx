@@ -99,6 +99,11 @@ cdef int32_t _unit(const Plan *plan) noexcept nogil:
 
 cdef int32_t _budget(const Plan *plan, const Slot *first, int32_t is_alone) noexcept nogil:
     """How many tokens this step may hold, decoding slots included. `first` is the prompt to go on with, if any."""
+    cdef int32_t n = _budget_in_time(plan, first, is_alone)
+    return max(plan.n_decoding, min(n, plan.tokens_cap)) if plan.tokens_cap else n
+
+
+cdef int32_t _budget_in_time(const Plan *plan, const Slot *first, int32_t is_alone) noexcept nogil:
     cdef int32_t n = _affordable(plan, is_alone), n_rest
     if plan.tokens_max > 0:
         return max(plan.n_decoding, min(plan.tokens_max, plan.batch_max))
@@ -194,7 +199,8 @@ cdef int32_t _choose_media(Plan *plan, Slot *slot, int32_t n_room) noexcept nogi
     if plan.media_slot != NULL:
         return 0
     n = run_length(slot.prefill + slot.n_tokens, slot.n_prefill - slot.n_tokens)
-    if not slot.prefill[slot.n_tokens] & ROW_NON_CAUSAL or slot.n_partial:
+    plan.can_split_media = not slot.prefill[slot.n_tokens] & ROW_NON_CAUSAL or slot.n_partial > 0
+    if plan.can_split_media:
         n = min(n, min(n_room, plan.batch_max))
     plan.media_slot = slot
     plan.n_media = n

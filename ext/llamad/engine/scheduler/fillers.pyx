@@ -8,7 +8,8 @@
 from libc.stdint cimport int32_t
 
 from llamad.engine.costs.scheduler cimport EXACT_STREAMS_MAX, FILL_GAP_MAX, SHAPE_KEEP_STEPS
-from llamad.engine.kv.slots cimport Slot, Slots, slots_cells_computed
+from llamad.engine.kv.cells cimport cells_computed
+from llamad.engine.kv.slots cimport Slot, Slots
 from llamad.engine.scheduler.plan cimport Plan, plan_has_device, plan_has_media, plan_has_output
 
 
@@ -18,7 +19,7 @@ cdef int32_t _cells(const Slots *slots, const Plan *plan) noexcept nogil:
     for i in range(slots.n):
         if plan_has_output(plan, &slots.items[i]):
             n = max(n, slots.items[i].n_tokens + slots.items[i].n_planned)
-    return slots_cells_computed(slots, n)
+    return cells_computed(slots, n)
 
 
 cdef int _can_fill(const Plan *plan, const Slots *slots, int32_t first, int32_t end, int32_t n_cells) noexcept nogil:

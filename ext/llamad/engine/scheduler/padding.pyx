@@ -11,7 +11,8 @@ from llamad.engine.costs.scheduler cimport (
     CELLS_PER_TOKEN, GRAPH_TOKENS_MAX, GRAPH_TOKENS_MIN, GRAPH_TOKENS_UNKNOWN, GRAPH_US, PADDING_UNIT_COARSE,
     PADDING_UNIT_FINE,
 )
-from llamad.engine.kv.slots cimport SLOT_PREFILLING, Slot, slots_cells_computed
+from llamad.engine.kv.cells cimport cells_computed
+from llamad.engine.kv.slots cimport SLOT_PREFILLING, Slot
 from llamad.engine.scheduler.plan cimport plan_has_media
 
 cdef enum:
@@ -94,7 +95,7 @@ cdef int32_t _measure(const Plan *plan, Slots *slots, Chunks *chunks) noexcept n
         chunks.n_longest = max(chunks.n_longest, slot.n_chunk)
         n_cells = max(n_cells, slot.n_tokens + slot.n_chunk)
         n += 1
-    chunks.n_cells = slots_cells_computed(slots, n_cells)
+    chunks.n_cells = cells_computed(slots, n_cells)
     return n
 
 

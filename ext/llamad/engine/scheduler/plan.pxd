@@ -20,6 +20,7 @@ ctypedef struct Plan:
     int32_t *seq_ids         # one for each token of the batch
     int8_t *is_decode        # likewise: a sampled token, not a prompt's
     int32_t tokens_max       # fixed budget, 0: adaptive
+    int32_t tokens_cap       # there was no room for twice as many; 0: none
     int32_t has_device       # a GPU computes: a step costs much whatever it holds, tokens cost little
     int32_t can_mix          # continuous batching: prompts are prefilled while other slots decode
     int32_t can_separate     # prefill may be a decode of its own while other slots decode
@@ -60,6 +61,7 @@ ctypedef struct Plan:
     int32_t n_rows           # tokens that give their logits
     Slot *media_slot         # whose rows are a decode of their own; NULL: none
     int32_t n_media          # how many
+    int32_t can_split_media  # they may be decoded in smaller pieces
     int32_t n_fillers        # tokens that are there for the batch's shape alone, each in a slot of its own
     int32_t n_padding        # and those after prompts
     int32_t is_one_graph     # nothing but prompts, and llama.cpp computes all of them at once

@@ -21,6 +21,7 @@ cdef enum:
     BOS = 0
     EOS = 1
     FIRST_BYTE = 3
+    NO_ROOM = 1
     SORTING_US = 100         # before rows that came in another order are in the batch's
 
 ctypedef struct FakeSampler:
@@ -47,6 +48,29 @@ cdef void _check_batch(FakeModel *model, const llamad_batch *batch) noexcept nog
         expected[seq] = batch.pos[i] + 1
 
 
+cdef int32_t _failure(FakeModel *model, const llamad_batch *batch) noexcept nogil:
+    """What a test wants this decode to return; 0: it works."""
+    cdef int32_t code = load_int(&model.fail_code), i, n_max = load_int(&model.refuse_above)
+    if code:
+        model.n_failures -= 1
+        if model.n_failures <= 0:
+            store_int(&model.fail_code, 0)
+        return code
+    if batch == NULL:
+        return 0
+    if n_max >= 0 and batch.n_tokens > n_max:
+        return NO_ROOM
+    if load_int(&model.n_refusals) > 0 and model.is_after_prompts and batch.n_tokens <= 2:
+        store_int(&model.n_refusals, load_int(&model.n_refusals) - 1)
+        model.is_after_prompts = 0
+        return NO_ROOM
+    model.is_after_prompts = batch.n_tokens > 2
+    for i in range(batch.n_tokens):
+        if load_int(&model.fail_seq) == batch.seq_id[i][0] + 1:
+            return load_int(&model.fail_seq_code)
+    return 0
+
+
 cdef int32_t _decode(void *ctx, const llamad_batch *batch) noexcept nogil:
     cdef FakeModel *model = <FakeModel *>ctx
     cdef FakeSeq *seq
@@ -59,9 +83,8 @@ cdef int32_t _decode(void *ctx, const llamad_batch *batch) noexcept nogil:
     for i in range(FAKE_SEQS_MAX):
         model.seqs[i].is_written_later = model.seqs[i].is_read_later = 0
     model.n_decodes += 1
-    code = load_int(&model.fail_code)
+    code = _failure(model, batch)
     if code:
-        store_int(&model.fail_code, 0)
         return code
     if model.decode_us or load_time(&model.token_us):
         sleep_us(model.decode_us + load_time(&model.token_us) * batch.n_tokens)
@@ -97,9 +120,8 @@ cdef int32_t _decode_rows(void *ctx, const llamad_rows *rows) noexcept nogil:
     for i in range(FAKE_SEQS_MAX):
         model.seqs[i].is_written_later = model.seqs[i].is_read_later = 0
     model.n_decodes += 1
-    code = load_int(&model.fail_code)
+    code = _failure(model, NULL)
     if code:
-        store_int(&model.fail_code, 0)
         return code
     for i in range(rows.n):
         fake_hold(model, seq, fake_new_cell(rows.pos + (rows.grid[i] if rows.grid != NULL else i), FAKE_ROW,
@@ -179,6 +201,8 @@ cdef int32_t _set_adapters(void *ctx, const llamad_adapter_use *uses, int32_t n)
     cdef float adapters = 0, power
     cdef int32_t i, _
     for i in range(n):
+        if uses[i].id + 1 == load_int(&model.lost_adapter):
+            return -1
         power = 1
         for _ in range(uses[i].id):
             power *= 10
@@ -343,6 +367,7 @@ cdef class Fake:
         self.model.can_shift = can_shift
         self.model.can_cut = can_cut
         self.model.is_unified = unified
+        self.model.refuse_above = -1
         self.model.batch_token = <int32_t *>malloc(<size_t>n_batch * sizeof(int32_t))
         self.model.batch_pos = <int32_t *>malloc(<size_t>n_batch * sizeof(int32_t))
         self.model.batch_row = <int32_t *>malloc(<size_t>n_batch * sizeof(int32_t))
@@ -417,10 +442,28 @@ cdef class Fake:
         """The next step has no logits at all."""
         store_int(&self.model.fail_rows, 1)
 
-    def fail_next(self, code: int, n_rebuild_failures: int = 0) -> None:
-        """The next decode returns `code`, and so many rebuilds fail before one works."""
+    def fail_next(self, code: int, n_rebuild_failures: int = 0, n_times: int = 1) -> None:
+        """The next decode, or so many, return `code`, and so many rebuilds fail before one works."""
         self.model.n_rebuild_failures = n_rebuild_failures
+        self.model.n_failures = n_times
         store_int(&self.model.fail_code, code)
+
+    def fail_sequence(self, seq: int, code: int) -> None:
+        """Every decode with a token of this sequence returns `code`."""
+        store_int(&self.model.fail_seq_code, code)
+        store_int(&self.model.fail_seq, seq + 1)
+
+    def refuse_more_than(self, n: int) -> None:
+        """A decode of more tokens finds no room; -1: any number fits."""
+        store_int(&self.model.refuse_above, n)
+
+    def refuse_decoding_beside_prompts(self, n: int) -> None:
+        """So many short decodes that follow one of prompts find no room."""
+        store_int(&self.model.n_refusals, n)
+
+    def lose_adapter(self, number: int) -> None:
+        """The model does not have this adapter."""
+        store_int(&self.model.lost_adapter, number + 1)
 
     @property
     def n_decodes(self) -> int:

@@ -28,7 +28,14 @@ ctypedef struct FakeModel:
     int64_t token_us           # and each of its tokens
     int32_t is_blocked         # decode waits while set
     int32_t is_waiting         # it does
-    int32_t fail_code          # the next decode returns it once
+    int32_t fail_code          # the next decodes return it,
+    int32_t n_failures         # so many
+    int32_t fail_seq           # decodes with this sequence return fail_seq_code, counted from 1; 0: none
+    int32_t fail_seq_code
+    int32_t refuse_above       # more tokens than these find no room; -1: any number fits
+    int32_t n_refusals         # short decodes behind one of prompts that find no room
+    int32_t is_after_prompts   # the last decode was of prompts
+    int32_t lost_adapter       # is not there, counted from 1; 0: none
     int32_t fail_row           # the next row asked for by itself is NULL
     int32_t fail_rows          # all rows are, the next time
     int32_t n_rebuild_failures  # so many rebuilds fail first

@@ -5,3 +5,4 @@ from llamad.engine.kv.slots cimport Slot
 
 cdef void slot_sample(Slot *slot, int32_t n_vocab, void *scratch) noexcept nogil
 cdef void slot_sample_rest(Slot *slot, void *scratch) noexcept nogil
+cdef int slot_take_row(Slot *slot, const float *row, int32_t n_vocab) noexcept nogil

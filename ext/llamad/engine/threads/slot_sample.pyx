@@ -79,14 +79,16 @@ cdef void slot_sample_rest(Slot *slot, void *scratch) noexcept nogil:
     _take_stages(slot, scratch)
 
 
-cdef int _keep_row(Slot *slot, int32_t n_vocab) noexcept nogil:
-    """The next decode overwrites the context's row. 0, or -1 without memory."""
+cdef int slot_take_row(Slot *slot, const float *row, int32_t n_vocab) noexcept nogil:
+    """The slot gets its own copy of a row, because the next decode overwrites the context's. Returns 0, or -1 without
+    memory."""
     cdef size_t n = <size_t>n_vocab * sizeof(float)
     if slot.row == NULL:
         slot.row = <float *>malloc(n)
     if slot.row == NULL:
         return -1
-    memcpy(slot.row, slot.logits, n)
+    if row != slot.row:
+        memcpy(slot.row, row, n)
     slot.logits = slot.row
     return 0
 
@@ -104,7 +106,7 @@ cdef void slot_sample(Slot *slot, int32_t n_vocab, void *scratch) noexcept nogil
     slot.sample_stage = STAGE_JUDGE
     if _take_stages(slot, scratch) == 0:
         return
-    if _keep_row(slot, n_vocab) == 0:
+    if slot_take_row(slot, slot.logits, n_vocab) == 0:
         store_int(&slot.deferral, DEFERRAL_WANTED)
     else:
         slot_sample_rest(slot, scratch)  # the other slots wait

@@ -1,0 +1,199 @@
+# Owns: what happens when llama.cpp cannot decode, so that it costs as few requests as possible. Runs on the engine
+# thread, after the call that failed.
+#
+# No room: llama.cpp has changed nothing. Idle prefixes go to host memory, one for each try, then the youngest task is
+# suspended, then the batch gets smaller. Only a task that does not fit alone fails.
+#
+# A batch that llama.cpp does not take (a wrong token or position): nothing has changed either. The tasks of the batch
+# become suspects, which are decoded alone, and the one that is at fault fails.
+#
+# Everything else leaves a context that cannot be trusted. A new one is made, and all that run are computed again. The
+# tasks of the batch are suspects here as well: one that fails twice and alone is given up.
+from libc.stdint cimport int32_t
+
+from llamad.base.system cimport load_int
+from llamad.engine.events cimport finish_failed
+from llamad.engine.kv.slots cimport (
+    SLOT_DECODING, SLOT_PREFILLING, Slot, slot_advance, slot_clear, slots_forget,
+)
+from llamad.engine.prefix_sharing cimport prefix_evict_idle
+from llamad.engine.state cimport State
+from llamad.engine.suspension cimport suspension_choose, suspension_suspend, suspension_suspend_all
+from llamad.engine.threads.logits_arrival cimport arrival_forget
+from llamad.protocol.messages cimport FAILURE_DECODE, FAILURE_LOST, FAILURE_ROOM
+
+cdef enum:
+    CODE_NO_ROOM = 1
+    CODE_INVALID = -1
+    FAULTS_MAX = 4           # a task that was in so many failed batches fails, alone or not
+
+
+# --- suspects ---------------------------------------------------------------------------------------------------
+
+cdef int _has_work(const Slot *slot) noexcept nogil:
+    if slot.state == SLOT_PREFILLING:
+        return 1
+    return slot.state == SLOT_DECODING and not slot.task.is_paused and not load_int(&slot.deferral)
+
+
+cdef void faults_isolate(State *state) noexcept nogil:
+    """Before a batch is planned: while there is a suspect, the other slots sit the step out."""
+    cdef Slot *slot
+    cdef const Slot *suspect = NULL
+    cdef int32_t i
+    if not state.has_faults:
+        return
+    for i in range(state.slots.n):
+        slot = &state.slots.items[i]
+        if _has_work(slot) and not slot.sits_out and slot.task.is_suspect and suspect == NULL:
+            suspect = slot
+    if suspect != NULL:
+        for i in range(state.slots.n):
+            state.slots.items[i].sits_out |= &state.slots.items[i] != suspect
+
+
+cdef void faults_passed(State *state) noexcept nogil:
+    """A step was decoded: its tasks are no suspects any more, and the next one may be larger."""
+    cdef Slot *slot
+    cdef int32_t i, n_left = 0
+    if not state.has_faults:
+        return
+    for i in range(state.slots.n):
+        slot = &state.slots.items[i]
+        if slot.task != NULL:
+            if slot.n_planned or slot == state.plan.media_slot:
+                slot.task.is_suspect = 0
+            n_left += slot.task.is_suspect
+    if state.plan.tokens_cap:
+        state.plan.tokens_cap = 2 * state.plan.tokens_cap if 2 * state.plan.tokens_cap < state.plan.batch_max else 0
+    state.has_faults = n_left > 0 or state.plan.tokens_cap > 0
+
+
+cdef int _is_in(const State *state, const Slot *slot, int32_t first, int32_t end) noexcept nogil:
+    """Returns whether tokens of the slot's task are among these of the batch. A filler is not its task's."""
+    cdef int32_t i
+    if slot.task == NULL or slot.is_filler:
+        return 0
+    for i in range(first, end):
+        if state.plan.seq_ids[i] == slot.id:
+            return 1
+    return 0
+
+
+cdef int32_t _suspect(State *state, int32_t first, int32_t end) noexcept nogil:
+    """The tasks of these tokens become suspects. Returns how many there are."""
+    cdef Slot *slot
+    cdef int32_t i, n = 0
+    state.has_faults = 1
+    for i in range(state.slots.n):
+        slot = &state.slots.items[i]
+        if _is_in(state, slot, first, end):
+            slot.task.is_suspect = 1
+            slot.task.n_faults += 1
+            n += 1
+    return n
+
+
+# --- no room ----------------------------------------------------------------------------------------------------
+
+cdef void _make_room(State *state, int32_t n_tokens, int can_split) noexcept nogil:
+    """There was no room for so many tokens. What the next try needs is done, or the one task that runs fails."""
+    cdef Slot *slot
+    cdef int32_t i
+    state.stats.n_refused += 1
+    if prefix_evict_idle(state, NULL) > 0:
+        return
+    slot = suspension_choose(&state.slots)
+    if slot != NULL:
+        state.is_refused = 1
+        state.refused_at = state.n_released
+        suspension_suspend(state, slot)
+        return
+    if n_tokens > 1 and can_split:
+        state.plan.tokens_cap = n_tokens // 2
+        state.has_faults = 1
+        return
+    for i in range(state.slots.n):
+        slot = &state.slots.items[i]
+        if slot.state == SLOT_PREFILLING or slot.state == SLOT_DECODING:
+            finish_failed(state, slot, FAILURE_ROOM, max(slot.n_tokens, slot.n_prefill))
+            slot_clear(&state.slots, slot)
+
+
+# --- a new context ----------------------------------------------------------------------------------------------
+
+cdef void _give_up(State *state, int32_t code, int32_t n_suspects, int32_t first, int32_t end) noexcept nogil:
+    """Tasks that have failed too often, or alone, fail."""
+    cdef Slot *slot
+    cdef int32_t i
+    for i in range(state.slots.n):
+        slot = &state.slots.items[i]
+        if _is_in(state, slot, first, end) and (
+                slot.task.n_faults >= FAULTS_MAX or n_suspects == 1 and slot.task.n_faults > 1):
+            finish_failed(state, slot, FAILURE_DECODE, code)
+
+
+cdef void _rebuild(State *state) noexcept nogil:
+    """A new context replaces the old one. If there is none, only a new process can help (a device that was lost, memory
+    that is gone): this one ends."""
+    suspension_suspend_all(state)
+    if state.table.rebuild(state.ctx) != 0:
+        state.is_lost = 1
+        return
+    state.has_adapters = 0
+    slots_forget(&state.slots)
+    arrival_forget(&state.arrival)
+    state.slots.is_pending = 0
+
+
+# --- what failed ------------------------------------------------------------------------------------------------
+
+cdef void faults_adapters(State *state, int32_t code) noexcept nogil:
+    """The adapters whose turn it is could not be set. One that the engine does not have costs its own tasks alone."""
+    cdef Slot *slot
+    cdef int32_t i
+    state.stats.n_decode_failures += 1
+    if code != CODE_INVALID:
+        _rebuild(state)
+    for i in range(state.slots.n):
+        slot = &state.slots.items[i]
+        if slot.task != NULL and not slot.sits_out and slot.task.command.n_adapters:
+            finish_failed(state, slot, FAILURE_LOST, code)
+
+
+cdef void faults_media(State *state, int32_t code) noexcept nogil:
+    """The rows of a slot could not be decoded: they are not there any more, or llama.cpp does not take them."""
+    cdef Slot *slot = state.plan.media_slot
+    if code == CODE_NO_ROOM:
+        _make_room(state, state.plan.n_media, state.plan.can_split_media)
+        return
+    state.stats.n_decode_failures += 1
+    slot.task.n_faults += 1
+    if code == CODE_INVALID or slot.task.n_faults > 1:
+        finish_failed(state, slot, FAILURE_LOST if code == CODE_INVALID else FAILURE_DECODE, code)
+    if code != CODE_INVALID:
+        _rebuild(state)
+
+
+cdef void faults_decode(State *state, int32_t code, int32_t first, int32_t end) noexcept nogil:
+    """These tokens of the batch could not be decoded; those before them were."""
+    cdef Slot *slot
+    cdef int32_t i, n_suspects
+    for i in range(state.slots.n if first else 0):
+        slot = &state.slots.items[i]
+        if slot.state == SLOT_PREFILLING and slot.n_planned:
+            slot_advance(slot, min(slot.n_planned, slot.n_prefill - 1 - slot.n_tokens))
+    if code == CODE_NO_ROOM:
+        _make_room(state, end - first, 1)
+        return
+    state.stats.n_decode_failures += 1
+    n_suspects = _suspect(state, first, end)
+    if code == CODE_INVALID:
+        for i in range(state.slots.n if n_suspects == 1 else 0):
+            slot = &state.slots.items[i]
+            if _is_in(state, slot, first, end):
+                finish_failed(state, slot, FAILURE_DECODE, code)
+                slot_clear(&state.slots, slot)
+        return
+    _give_up(state, code, n_suspects, first, end)
+    _rebuild(state)

@@ -1,0 +1,10 @@
+# Idle prefixes that wait in host memory while other slots work.
+from libc.stdint cimport int32_t, int64_t
+
+from llamad.engine.kv.slots cimport Slot
+from llamad.engine.state cimport State
+
+cdef void parking_run(State *state, const Slot *spared) noexcept nogil
+cdef int parking_save_next(State *state, int64_t now) noexcept nogil
+cdef int parking_timeout_ms(const State *state, int64_t now) noexcept nogil
+cdef void parking_return(State *state, Slot *slot) noexcept nogil

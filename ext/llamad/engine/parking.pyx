@@ -1,0 +1,121 @@
+# Owns: idle prefixes that wait in host memory while other slots work. Runs on the engine thread, between two steps.
+#
+# In a unified cache llama.cpp computes attention over all cells up to the last one in use, so the prefixes of idle
+# slots make every other slot slower (H200, 1B: three conversations of 8,000 tokens take a fifth of one stream's speed).
+# So before a task takes cells, idle prefixes leave theirs. They are parked: the slot knows its tokens, and its state is
+# an entry of the prompt cache, from which the next task of the conversation, or an action on the slot, brings it back.
+#
+# Saving a state takes as long as some hundred tokens, so it is done while the engine has nothing else to do, or, if it
+# had no time for that, before a task that runs alone. A CPU's flash attention passes over cells of other sequences, so
+# nothing is parked there.
+from libc.stdint cimport int32_t, int64_t, uint64_t
+
+from llamad.engine.costs.scheduler cimport PARK_IDLE_US, PARK_TOKENS_MIN
+from llamad.engine.flush cimport flush_pending
+from llamad.engine.kv.host_cache cimport CacheEntry, cache_entry, cache_restore, cache_save
+from llamad.engine.kv.slots cimport SLOT_IDLE, Slot, slot_clear, slot_is_pending
+from llamad.engine.prefix_sharing cimport prefix_make_room
+from llamad.engine.state cimport State
+
+
+cdef int _is_on(const State *state) noexcept nogil:
+    if state.slots.n_cells == 0 or not state.plan.has_device or state.slots.group_n > 1:
+        return 0
+    return state.cache.bytes_max > 0 and not state.cache.drops_idle
+
+
+cdef int _is_candidate(const Slot *slot) noexcept nogil:
+    return slot.state == SLOT_IDLE and slot.n_tokens >= PARK_TOKENS_MIN and not slot.is_awaited
+
+
+cdef int _is_saved(const State *state, const Slot *slot) noexcept nogil:
+    """Returns whether the prompt cache has all that the slot holds."""
+    cdef const CacheEntry *entry = cache_entry(&state.cache, slot.host_entry) if slot.host_entry else NULL
+    return entry != NULL and entry.n_tokens == slot.n_tokens
+
+
+cdef int _save(State *state, Slot *slot) noexcept nogil:
+    """Returns whether the prompt cache has all that the slot holds now. What has no room there is not tried again."""
+    if slot.is_unsaved:
+        return 0
+    if not slot_is_pending(&state.slots, slot) or flush_pending(state, slot) == 0:
+        slot.host_entry = cache_save(&state.cache, &state.slots, slot)
+    slot.is_unsaved = slot.host_entry == 0
+    return slot.host_entry != 0
+
+
+cdef void _park(State *state, Slot *slot) noexcept nogil:
+    cdef int32_t n = slot.n_tokens
+    cdef uint64_t entry = slot.host_entry
+    slot_clear(&state.slots, slot)
+    state.slots.n_evicted -= <uint64_t>n  # it is not lost
+    slot.n_parked = n
+    slot.host_entry = entry
+
+
+cdef void parking_run(State *state, const Slot *spared) noexcept nogil:
+    """A task has got the slot `spared`, and its prompt is about to be read: the idle prefixes of other slots leave their
+    cells. Those that are not saved yet stay if other tasks would have to wait for that."""
+    cdef Slot *slot
+    cdef int32_t i, is_alone = 1
+    if not _is_on(state):
+        return
+    for i in range(state.slots.n):
+        slot = &state.slots.items[i]
+        is_alone = is_alone and (slot.state == SLOT_IDLE or slot == spared)
+    for i in range(state.slots.n):
+        slot = &state.slots.items[i]
+        if slot != spared and _is_candidate(slot) and (_is_saved(state, slot) or is_alone and _save(state, slot)):
+            _park(state, slot)
+
+
+# --- while the engine rests -------------------------------------------------------------------------------------
+
+cdef Slot *_next_unsaved(const State *state) noexcept nogil:
+    """Returns the idle slot whose prefix is to be saved next, the longest unused one; or NULL."""
+    cdef Slot *slot
+    cdef Slot *oldest = NULL
+    cdef int32_t i
+    if not _is_on(state) or state.queue.first != NULL:
+        return NULL
+    for i in range(state.slots.n):
+        slot = &state.slots.items[i]
+        if slot.state != SLOT_IDLE:
+            return NULL
+        if _is_candidate(slot) and not slot.is_unsaved and not _is_saved(state, slot):
+            if oldest == NULL or slot.t_used_us < oldest.t_used_us:
+                oldest = slot
+    return oldest
+
+
+cdef int parking_save_next(State *state, int64_t now) noexcept nogil:
+    """Saves one prefix, if all slots have been idle for long enough. Returns whether it did."""
+    cdef Slot *slot = _next_unsaved(state)
+    if slot == NULL or now - slot.t_used_us < PARK_IDLE_US:
+        return 0
+    _save(state, slot)
+    return 1
+
+
+cdef int parking_timeout_ms(const State *state, int64_t now) noexcept nogil:
+    """Returns when to look again; -1: not before a command comes."""
+    cdef const Slot *slot = _next_unsaved(state)
+    if slot == NULL:
+        return -1
+    return <int>max(<int64_t>0, (slot.t_used_us + PARK_IDLE_US - now) // 1000 + 1)
+
+
+# --- back -------------------------------------------------------------------------------------------------------
+
+cdef void parking_return(State *state, Slot *slot) noexcept nogil:
+    """An action needs what the idle slot holds. If the prompt cache has lost it, the slot is empty."""
+    cdef uint64_t entry = slot.host_entry, session = slot.session
+    cdef int32_t n = slot.n_parked
+    if n == 0:
+        return
+    if flush_pending(state, slot) == 0 and cache_entry(&state.cache, entry) != NULL and (
+            prefix_make_room(state, slot, n)):
+        cache_restore(&state.cache, &state.slots, slot, entry)
+        slot.session = session
+    slot.n_parked = 0
+    slot.host_entry = entry if slot.n_tokens else 0
