@@ -45,7 +45,8 @@ FLAGS: tuple[Flag, ...] = (
         dest="slot_prompt_similarity",
         kind=Float(low=0.0, high=1.0),
         default=0.5,
-        help="Share of a prompt that a slot must hold to be preferred for it; 0: off.",
+        help="Share of a prompt that a slot must hold to be preferred for it; 0: off, always the least recently used"
+        " slot.",
     ),
     option_flag("cache_prompt", "Slots", "The default for requests."),
     option_flag("n_cache_reuse", "Slots", "The default for requests."),

@@ -126,7 +126,8 @@ cdef int32_t _n_neighbours(const Slots *slots, int32_t i) noexcept nogil:
 cdef Slot *slots_choose(Slots *slots, const Task *task) noexcept nogil:
     """The idle slot this task should run in, or NULL. Changes nothing.
 
-    A slot that holds enough of the prompt wins; else the least recently used, never-used slots first, lowest first.
+    A slot that holds enough of the prompt wins, unless similarity_min is 0, which turns that off; else the least recently
+    used, never-used slots first, lowest first.
     Neighbours of busy slots come before all others: together they are one graph. The slot that served the task's session
     last wins where it holds no less: a conversation that was cut replaces its own old text, not another's."""
     cdef Slot *slot
@@ -154,7 +155,8 @@ cdef Slot *slots_choose(Slots *slots, const Task *task) noexcept nogil:
         if n > n_best or (is_own and n == n_best and n > 0):
             n_best = n
             best = slot
-    if best != NULL and <float>n_best >= slots.similarity_min * <float>task.command.n_prompt:
+    if best != NULL and slots.similarity_min > 0 and (
+            <float>n_best >= slots.similarity_min * <float>task.command.n_prompt):
         return best
     return own if own != NULL and n_own >= n_oldest else oldest
 
