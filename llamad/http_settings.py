@@ -24,6 +24,7 @@ def limits_of(settings: Settings) -> Limits:
         header_max_bytes=settings.header_max_bytes,
         body_max_bytes=settings.body_max_bytes,
         bodies_max_bytes=settings.bodies_max_bytes,
+        read_timeout=settings.timeout,
         header_timeout=settings.header_timeout,
         body_timeout=settings.body_timeout,
         keepalive_timeout=settings.keepalive_timeout,

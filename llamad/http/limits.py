@@ -7,6 +7,8 @@ import resource
 
 import msgspec
 
+OFF_AT_0 = ("body_timeout",)
+
 
 class Limits(msgspec.Struct, frozen=True):
     """Sizes in bytes, times in seconds."""
@@ -15,10 +17,12 @@ class Limits(msgspec.Struct, frozen=True):
     body_max_bytes: int = 64 * 1024 * 1024
     # Of all requests together; at least the largest single one is admitted.
     bodies_max_bytes: int = 1024 * 1024 * 1024
-    # From a request's first byte to the end of its head, and from there to the end of its body:
-    # totals, so that a client sending a byte now and then is cut off, too.
+    # How long a request that has begun may send nothing.
+    read_timeout: float = 60.0
+    # From a request's first byte to the end of its head, and from there to the end of its body; 0: no limit.
+    # Totals, so that a client sending a byte now and then is cut off, too.
     header_timeout: float = 20.0
-    body_timeout: float = 300.0
+    body_timeout: float = 0.0
     # How long a connection may stay open between two requests.
     keepalive_timeout: float = 75.0
     # How long a client may read nothing of a pending response.
@@ -31,7 +35,9 @@ class Limits(msgspec.Struct, frozen=True):
     @property
     def sweep_seconds(self) -> float:
         """How often connections are looked at, to keep the times."""
-        shortest = min(self.header_timeout, self.body_timeout, self.keepalive_timeout, self.write_timeout)
+        shortest = min(self.read_timeout, self.header_timeout, self.keepalive_timeout, self.write_timeout)
+        if self.body_timeout:
+            shortest = min(shortest, self.body_timeout)
         return min(0.5, max(0.02, shortest / 4))
 
     @property
@@ -41,8 +47,9 @@ class Limits(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
-            if getattr(self, name) <= 0:
-                raise ValueError(f"{name} must be greater than 0")
+            value = getattr(self, name)
+            if value < 0 or (value == 0 and name not in OFF_AT_0):
+                raise ValueError(f"{name} must be {'0 or more' if name in OFF_AT_0 else 'greater than 0'}")
 
 
 def raise_nofile(n: int) -> int:

@@ -232,6 +232,44 @@ def test_a_trickling_body_is_cut_off(serve: Any, head: bytes) -> None:
     assert ("request", "/echo") not in h.app.events
 
 
+@pytest.mark.parametrize("head", [POST + b"Content-Length: 1000\r\n\r\n", CHUNKED + b"3e8\r\n", CHUNKED])
+def test_a_body_that_stalls_is_cut_off(serve: Any, head: bytes) -> None:
+    h = serve(read_timeout=0.2)
+    with h.connect() as c:
+        c.send(head)
+        assert trickle(c, b"1" * 20) == 20  # which takes twice the timeout: only silence counts
+        reply = c.read()
+        assert reply.status == 408
+        assert b"body came for 0.2 s (--timeout)" in reply.body
+        assert c.at_end()
+
+
+def test_a_head_that_stalls_is_cut_off(serve: Any) -> None:
+    h = serve(read_timeout=0.2, header_timeout=60)
+    with h.connect() as c:
+        assert trickle(c, b"GET /hello HTTP/1.1\r\n") == 21
+        reply = c.read()
+        assert reply.status == 408
+        assert b"headers came for 0.2 s (--timeout)" in reply.body
+
+
+def test_a_refused_body_that_stalls_is_cut_off(serve: Any) -> None:
+    h = serve(read_timeout=0.2)
+    with h.connect() as c:
+        c.send(b"POST /private HTTP/1.1\r\n" + HOST + b"Content-Length: 1000\r\n\r\n1")
+        assert c.read().status == 401
+        assert c.at_end()
+
+
+def test_a_slow_but_steady_body_has_time(serve: Any) -> None:
+    """However long it takes: without --body-timeout only silence ends it."""
+    h = serve(read_timeout=0.3)
+    with h.connect() as c:
+        c.send(POST + b"Content-Length: 50\r\n\r\n")
+        assert trickle(c, b"1" * 50) == 50
+        assert c.read().status == 200
+
+
 def test_a_trickling_refused_body_is_cut_off(serve: Any) -> None:
     h = serve(body_timeout=0.2)
     with h.connect() as c:

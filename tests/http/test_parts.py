@@ -12,7 +12,7 @@ from llamad.http import response_head, sse
 from llamad.http.access_log import escape
 from llamad.http.cors import Cors
 from llamad.http.errors import HttpError
-from llamad.http.limits import Limits, raise_nofile
+from llamad.http.limits import OFF_AT_0, Limits, raise_nofile
 from llamad.http.request import Request, RequestIds, Response, parse_target, peer_name
 from llamad.http.router import Route, Router
 
@@ -146,7 +146,7 @@ def test_raise_nofile(nofile: tuple[int, int]) -> None:
 @pytest.mark.parametrize("name", Limits.__struct_fields__)
 def test_limits_are_positive(name: str) -> None:
     with pytest.raises(ValueError, match=name):
-        Limits(**{name: 0})
+        Limits(**{name: -1 if name in OFF_AT_0 else 0})
 
 
 @pytest.mark.parametrize("target", [b"http://", b"http://a:99999999/", b"a:443"])

@@ -72,6 +72,7 @@ cdef class Connection(Way):
     cdef Bodies _bodies
     cdef readonly int phase
     cdef readonly double deadline
+    cdef double _phase_end      # while a request comes: the deadline of its head or body, however steadily it comes
     cdef readonly double since  # when the phase began, or its request
     # request lifetime
     cdef readonly Exchange exchange
@@ -85,7 +86,7 @@ cdef class Connection(Way):
         self._peer = ""
         self._stash = b""
         self.phase = IDLE
-        self.deadline = _inf
+        self.deadline = self._phase_end = _inf
 
     # Called by the transport.
 
@@ -100,8 +101,7 @@ cdef class Connection(Way):
         if refusal is not None:
             self._turn_away(refusal)
         elif self._proxied is not None and self._proxied.awaits_preface:
-            self.phase = HEAD
-            self.deadline = self.since + <double>self.server.limits.header_timeout
+            self._await_head()
 
     cdef _turn_away(self, refusal):
         self.put(refusal)
@@ -215,6 +215,7 @@ cdef class Connection(Way):
             self._refuse(error)
             return b""
         if data is None:
+            self._wait_for_more(monotonic())
             return b""
         refusal = self.server.reseat(self)
         if refusal is not None:
@@ -237,6 +238,8 @@ cdef class Connection(Way):
                 return self._on_head(head, data, pos + PyBytes_GET_SIZE(piece))
             if pos == PyBytes_GET_SIZE(data):
                 return pos
+        else:
+            self._wait_for_more(monotonic())
         reader = self._head
         if reader is None:
             reader = self._head = HeadReader(self.server.limits.header_max_bytes)
@@ -246,13 +249,23 @@ cdef class Connection(Way):
             reader.reset(reader.reusable and head.length == 0)
             return self._on_head(head, data, pos)
         if self.phase == IDLE and reader.started:
-            self.phase = HEAD
             self.since = monotonic()
-            self.deadline = self.since + <double>self.server.limits.header_timeout
+            self._await_head()
         return pos
+
+    cdef _await_head(self):
+        """A head has begun, at `since`."""
+        self.phase = HEAD
+        self._phase_end = self.since + <double>self.server.limits.header_timeout
+        self._wait_for_more(self.since)
+
+    cdef _wait_for_more(self, double now):
+        """Bytes of a request came just now: the next ones may take so long, within the deadline of its phase."""
+        self.deadline = min(self._phase_end, now + <double>self.server.limits.read_timeout)
 
     cdef Py_ssize_t _read_body(self, bytes data, Py_ssize_t pos) except -1:
         body = self._body
+        self._wait_for_more(monotonic())
         pos = body.feed(data, pos)
         if self.phase == BODY:
             self._hold(body.n_bytes)
@@ -289,7 +302,8 @@ cdef class Connection(Way):
         self.phase = ANSWER
         if head.length != 0:
             self.phase = BODY
-            self.deadline = request.t_start + <double>server.limits.body_timeout
+            self._phase_end = request.t_start + (<double>server.limits.body_timeout or _inf)
+            self._wait_for_more(request.t_start)
         response = server.judge(request) if head.refused is None else server.error(*head.refused, request)
         if response is not None:
             if head.length > 0:
@@ -323,7 +337,8 @@ cdef class Connection(Way):
         if buffer is not None:
             # A body beyond the usual limit may take as long as its size says: the slowest rate stays the same.
             limits = self.server.limits
-            self.deadline += <double>limits.body_timeout * (len(buffer) // limits.body_max_bytes)
+            self._phase_end += <double>limits.body_timeout * (len(buffer) // limits.body_max_bytes)
+            self._wait_for_more(self.since)
         self._body = LengthBody(head.length) if head.length > 0 else ChunkedBody(limit, buffer, flag)
         if buffer is not None and head.length > 0:
             self._body.buffer = buffer
@@ -545,20 +560,22 @@ cdef class Connection(Way):
             self._drop_head()  # an idle connection does without a parser
 
     cdef _on_deadline(self):
+        cdef bint is_late = self.deadline >= self._phase_end
         self.deadline = _inf
-        limits = self.server.limits
-        if self.phase == HEAD:
-            self._refuse(
-                HttpError(
-                    408, f"The request's headers took longer than {limits.header_timeout:g} s (--header-timeout)."
-                )
-            )
-        elif self.phase == BODY:
-            self._refuse(
-                HttpError(408, f"The request's body took longer than {limits.body_timeout:g} s (--body-timeout).")
-            )
+        if self.phase == HEAD or self.phase == BODY:
+            self._refuse(HttpError(408, self._why_late() if is_late else self._why_silent()))
         else:
             self._close()
+
+    cdef str _why_late(self):
+        limits = self.server.limits
+        if self.phase == HEAD:
+            return f"The request's headers took longer than {limits.header_timeout:g} s (--header-timeout)."
+        return f"The request's body took longer than {limits.body_timeout:g} s (--body-timeout)."
+
+    cdef str _why_silent(self):
+        what = "headers" if self.phase == HEAD else "body"
+        return f"Nothing more of the request's {what} came for {self.server.limits.read_timeout:g} s (--timeout)."
 
     @property
     def is_shared(self) -> bool:

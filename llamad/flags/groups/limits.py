@@ -76,10 +76,11 @@ HTTP_FLAGS: tuple[Flag, ...] = (
         env=("LLAMA_ARG_BODY_TIMEOUT",),
         dest="body_timeout",
         reload=True,
-        kind=Float(above=0.0),
-        default=60.0,
+        kind=Float(low=0.0),
+        default=0.0,
         metavar="SECONDS",
-        help="Maximum time from the headers to the end of the body.",
+        help="Maximum time from the headers to the end of the body, however steadily it comes; 0: none, --timeout"
+        " ends bodies that stall.",
     ),
     http(
         names=("--keepalive-timeout",),

@@ -47,7 +47,7 @@ READY_FLAGS: tuple[Flag, ...] = (
         kind=Float(above=0.0),
         default=600.0,
         metavar="SECONDS",
-        help="Close connections that make no progress reading a request or writing a response.",
+        help="How long a client may send nothing of a request that has begun, or take nothing of its response.",
     ),
     flag(
         names=("--api-key",),
