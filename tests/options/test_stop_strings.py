@@ -1,7 +1,9 @@
 """Stop strings and characters that are split over tokens: exact, and the same streamed and whole."""
 
+import json
+
 import pytest
-from support.models.bigram_model import token
+from support.models.bigram_model import EOS, token
 
 # After "s" the model writes ST OP t s ST OP t s ..., after "u" the four bytes of 🦙, v, é, u.
 
@@ -13,6 +15,9 @@ def both(bigram, prompt, **options):
     events = list(bigram.client.events("/completion", {**body, "stream": True}))
     last = events[-1]
     assert "".join(event["content"] for event in events) == whole["content"]
+    assert [token for event in events for token in event["tokens"]] == whole["tokens"]
+    # A client may take each piece that arrives for one event: nothing without text comes with the last one.
+    assert all(event["content"] for event in events[:-1])
     for name in (
         "stop_type",
         "stopping_word",
@@ -120,3 +125,36 @@ def test_a_byte_that_is_no_character_is_replaced(bigram):
 def test_has_new_line(bigram):
     assert bigram.ask("w", temperature=0, n_predict=2)["has_new_line"] is True
     assert bigram.ask("a", n_predict=2)["has_new_line"] is False
+
+
+def test_the_last_event_has_the_tokens_without_text(bigram):
+    """Those of the stop string, and the end of the text with its probabilities."""
+    whole, events = both(bigram, "s", stop=["ts"], n_probs=2)
+    assert events[-1]["tokens"] == [token("t"), token("s")]
+    assert "completion_probabilities" not in events[-1]  # what was cut off has none
+    whole, events = both(bigram, "q", n_probs=2)
+    assert (whole["stop_type"], whole["tokens"]) == ("eos", [EOS])
+    assert events[-1]["completion_probabilities"] == whole["completion_probabilities"]
+    assert [one["id"] for one in whole["completion_probabilities"]] == [EOS]
+
+
+def completion_chunks(client, body):
+    """The choices of a stream of /v1/completions."""
+    lines = client.post("/v1/completions", {**body, "stream": True}).body.decode().splitlines()
+    data = [line.removeprefix("data: ") for line in lines if line.startswith("data: {")]
+    return [json.loads(one)["choices"][0] for one in data]
+
+
+def test_openais_last_event_has_the_tokens_without_text(bigram):
+    body = {"prompt": "s", "temperature": 0, "max_tokens": 12, "stop": ["ts"], "return_tokens": True}
+    whole = bigram.client.post("/v1/completions", body).json["choices"][0]
+    chunks = completion_chunks(bigram.client, body)
+    assert "".join(one["text"] for one in chunks) == whole["text"] == "STOP"
+    assert [token for one in chunks for token in one["tokens"]] == whole["tokens"]
+    assert all(one["text"] for one in chunks[:-1])
+    body = {"prompt": "q", "temperature": 0, "logprobs": 2}
+    whole = bigram.client.post("/v1/completions", body).json["choices"][0]
+    chunks = completion_chunks(bigram.client, body)
+    assert len(chunks) == 1
+    assert (chunks[0]["finish_reason"], chunks[0]["logprobs"]) == ("stop", whole["logprobs"])
+    assert len(whole["logprobs"]["tokens"]) == 1

@@ -47,6 +47,8 @@ def _usage(n_prompt: int, n_cached: int, n_decoded: int) -> dict[str, int]:
 class MessageDialect:
     """The dialect of one request: its id, and how reasoning is shown."""
 
+    holds = False  # the parser decides what is an event
+
     def __init__(self, chat: Chat, thinking: Thinking, request_id: str) -> None:
         self.chat = chat
         self.thinking = thinking

@@ -23,15 +23,15 @@ def probabilities(job: Job, piece: TextEvent) -> list[msgspec.Raw]:
 
 
 def final_json(part: Part) -> dict[str, Any]:
-    """The result object; without the text if that was streamed."""
+    """The result object; if the text was streamed, with the tokens that no event had."""
     job = part.job
-    g, pieces = job.generation, part.pieces
+    g, pieces = job.generation, part.held if part.job.generation.stream else part.pieces
     constraint = job.ready.constraint if job.ready is not None else None
     whole = result.final(
         part.ended,
         index=part.index,
         content=part.data().decode("utf-8", "replace"),
-        tokens=[token for piece in pieces for token in piece.tokens] if g.return_tokens else [],
+        tokens=[token for piece in pieces for token in piece.tokens] if g.return_tokens or g.stream else [],
         model=job.service.model_name,
         settings=options.settings_json(
             g,
@@ -48,8 +48,7 @@ def final_json(part: Part) -> dict[str, Any]:
     )
     if constraint is not None and constraint.warnings:
         whole["warnings"] = list(constraint.warnings)
-    if g.n_probs and not g.stream:
-        whole["completion_probabilities"] = [
-            one for piece in pieces if piece.probs for one in probabilities(job, piece)
-        ]
+    probs = [one for piece in pieces if piece.probs for one in probabilities(job, piece)]
+    if probs or (g.n_probs and not g.stream):
+        whole["completion_probabilities"] = probs
     return result.select(whole, g.response_fields)

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from llamad.api.generate import accounting, prompt_log, result
 from llamad.api.generate.failures import failure_error
+from llamad.api.generate.held_tokens import HELD_MAX, joined
 from llamad.api.generate.outlet import Outlet
 from llamad.api.generate.prepare import Ready
 from llamad.api.generate.stream_event import TextFrame
@@ -52,6 +53,8 @@ WHOLE_INLINE_MAX = 4096
 class Dialect(Protocol):
     """The response format of an endpoint."""
 
+    holds: bool  # whether tokens without text are held back (held_tokens.py), for the next text or done()
+
     def begin(self, job: Job) -> bytes:
         """Events before the first text of a stream."""
 
@@ -66,7 +69,7 @@ class Dialect(Protocol):
         """Events for a prompt that is being prefilled, with `return_progress`."""
 
     def done(self, part: Part) -> bytes:
-        """Events at the end of one part."""
+        """Events at the end of one part, with what is held of it."""
 
     def end(self, job: Job) -> bytes:
         """Events at the end of the stream."""
@@ -116,6 +119,7 @@ class Part(TextPart):
         self.t_admitted_us = 0
         self.has_calls = False  # the dialect found tool calls in its text
         self.pieces: list[TextEvent] = []  # if not streamed
+        self.held = []
         self.done: Done | None = None
         self.state: object = None  # the dialect's own
 
@@ -146,6 +150,16 @@ class Part(TextPart):
     def on_prompt(self, tokens: list[int], probs: list[TokenProbs]) -> None:
         assert self.job.on_prompt is not None
         self.job.on_prompt(self, tokens, probs)
+
+    def hold(self, text: TextEvent) -> TextEvent | None:
+        """Called by on_text() for tokens without text, and for the text after them: the event to send now, if any."""
+        if not (self.job.generation.stream and self.job.dialect.holds):
+            return text
+        self.held.append(text)
+        if not text.data and len(self.held) <= HELD_MAX:
+            return None
+        whole, self.held = joined(self.held), []
+        return whole
 
     def on_piece(self, piece: TextEvent) -> None:
         """Called by on_text() for everything but plain text events."""

@@ -9,4 +9,5 @@ class TextPart:
     t_first_us: int
     t_last_us: int
     frame: TextFrame | None
+    held: list[TextEvent]
     def on_text(self, text: TextEvent) -> None: ...

@@ -37,6 +37,8 @@ class CompletionRequest(NativeRequest, kw_only=True):
 class Plain:
     """The dialect of /completion: one object per prompt, or events with `content` and a last one with the rest."""
 
+    holds = True
+
     def begin(self, job: Job) -> bytes:
         return b""
 

@@ -103,6 +103,8 @@ class Answer:
 class ChatDialect:
     """The dialect of one request: its id, and what it returns beside the text."""
 
+    holds = False  # the parser decides what is an event
+
     def __init__(self, chat: Chat, service: Service) -> None:
         self.chat = chat
         self.id = objects.new_id("chatcmpl-")

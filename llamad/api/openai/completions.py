@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from llamad.api.generate import result
+from llamad.api.generate.held_tokens import joined
 from llamad.api.generate.job import Job, Part
 from llamad.api.generate.prepare import prepare
 from llamad.api.generate.stream_event import TextFrame, write_event
@@ -64,6 +65,8 @@ class TextRequest(OpenAiRequest, kw_only=True):
 
 class TextDialect:
     """The dialect of one request: its id, what it echoes, and what it returns with the text."""
+
+    holds = True
 
     def __init__(self, request: TextRequest, service: Service) -> None:
         self.id = objects.new_id("cmpl-")
@@ -169,7 +172,9 @@ class TextDialect:
         return objects.event(part.job, event)
 
     def done(self, part: Part) -> bytes:
-        last = self._envelope([self._choice(part, "", None, objects.finish_reason(part))])
+        logprobs = self._logprobs(part, joined(part.held)) if part.held else None
+        choice = self._choice(part, "", logprobs, objects.finish_reason(part))
+        last = self._envelope([choice | (self._tokens(part, part.held) if part.held else {})])
         last |= {
             "timings": objects.ended_timings(part),
             **objects.warnings(part.job),

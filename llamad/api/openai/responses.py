@@ -55,6 +55,8 @@ def _within(data: bytes, text: bytes, logprobs: list[dict[str, Any]]) -> list[di
 class ResponseDialect:
     """The dialect of one request: its id, and what it echoes of the request. `keep` stores the response."""
 
+    holds = False  # the parser decides what is an event
+
     def __init__(
         self,
         chat: Chat,

@@ -33,6 +33,8 @@ _encode = msgspec.json.Encoder().encode
 class TranscriptDialect:
     """Events and bodies carry the text, and at the end its usage. Reasoning is left out."""
 
+    holds = False  # the parser decides what is an event
+
     def __init__(self, chat: Chat, is_text: bool) -> None:
         self.chat = chat
         self.id = objects.new_id("transcript-")

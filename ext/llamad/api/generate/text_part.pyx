@@ -9,13 +9,15 @@ from llamad.http.exchange cimport Exchange
 
 
 cdef class TextPart:
-    """The part of a Part that hears of every token. `frame` is set where an event tells nothing but text."""
+    """The part of a Part that hears of every token. `frame` is set where an event tells nothing but text. `held` are the
+    last events if they had tokens but no text; see Part.hold()."""
 
     cdef public object job
     cdef public int64_t n_decoded
     cdef public int64_t t_first_us  # of the first token
     cdef public int64_t t_last_us
     cdef public TextFrame frame
+    cdef public list held
 
     def on_text(self, TextEvent text):
         cdef object job = self.job, metrics = job.service.metrics
@@ -32,6 +34,10 @@ cdef class TextPart:
             metrics.token_gap_seconds.observe(<double>(text.t_us - self.t_last_us) / 1e6 / <double>n_new, n_new)
         self.n_decoded = text.n_decoded
         self.t_last_us = text.t_us
+        if self.held or not text.data:
+            text = self.hold(text)
+            if text is None:
+                return
         if self.frame is None or text.probs:
             self.on_piece(text)
             return
