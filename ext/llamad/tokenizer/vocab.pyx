@@ -173,6 +173,35 @@ cdef class Vocab:
                 raise ValueError("the tokens could not be turned into text")
             n_max = -n
 
+    def pieces_of(self, tokens: bytes) -> bytes:
+        """The pieces of token ids (int32s in bytes) one after the other, special tokens too. detokenize() is the inverse of
+        tokenize() and drops the space that that puts before a text; here it stays."""
+        cdef Py_ssize_t n_tokens = PyBytes_GET_SIZE(tokens) // 4, i, n_used = 0
+        cdef const int32_t *ids = <const int32_t *>PyBytes_AS_STRING(tokens)
+        cdef Py_ssize_t n_max = n_tokens * 8 + self.n_token_bytes
+        cdef int32_t n
+        cdef char *text
+        cdef void *more
+        self.check(tokens)
+        text = <char *>malloc(<size_t>n_max)
+        if text == NULL:
+            raise MemoryError()
+        try:
+            with nogil:
+                for i in range(n_tokens):
+                    if n_max - n_used < self.n_token_bytes:
+                        n_max = 2 * n_max + self.n_token_bytes
+                        more = realloc(text, <size_t>n_max)
+                        if more == NULL:
+                            with gil:
+                                raise MemoryError()
+                        text = <char *>more
+                    n = self.table.piece(self.handle, ids[i], text + n_used, self.n_token_bytes, 1)
+                    n_used += max(n, 0)
+            return PyBytes_FromStringAndSize(text, n_used)
+        finally:
+            free(text)
+
     def output(self, token: int) -> bytes:
         """What the token adds to a generated text."""
         cdef int32_t id = token

@@ -129,7 +129,7 @@ def _wrong_ids(tokens: list[Any], n_vocab: int) -> ApiError:
 
 
 def _text_json(model: Model, packed: bytes) -> bytes:
-    return msgspec.json.encode({"content": model.vocab.detokenize(packed, True).decode("utf-8", "replace")})
+    return msgspec.json.encode({"content": model.vocab.pieces_of(packed).decode("utf-8", "replace")})
 
 
 async def _in_worker(service: Service, exchange: Exchange, size: int, work: Callable[[], bytes]) -> None:

@@ -6,6 +6,8 @@ import socket
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.live_daemon import Live
+from support.models import bigram_model
 
 N_CONNECTIONS = 200
 
@@ -31,6 +33,26 @@ def test_nothing_and_null_give_no_tokens(client):
     assert tokens(client, "") == []
     assert client.post("/tokenize", {}).json == {"tokens": []}
     assert client.post("/detokenize", {}).json == {"content": ""}
+
+
+@pytest.fixture(scope="module")
+def spaced(tmp_path_factory):
+    """A server whose tokenizer puts a space before every text."""
+    path = bigram_model.write_bigram(tmp_path_factory.mktemp("spaced") / "spaced.gguf")
+    with Live(
+        "-c", "512", "--override-kv", "tokenizer.ggml.add_space_prefix=bool:true", model=path
+    ) as server:
+        yield server.client
+
+
+def test_the_space_of_the_first_piece_stays(spaced):
+    """A client that asks for the text of each token must not lose the spaces between words."""
+    found = tokens(spaced, "a b")
+    assert found == bigram_model.tokens("▁a▁b")
+    assert spaced.post("/detokenize", {"tokens": found}).json["content"] == " a b"
+    assert spaced.post("/detokenize", {"tokens": found[2:]}).json["content"] == " b"
+    assert spaced.post("/detokenize", {"tokens": found * 5000}).json["content"] == " a b" * 5000
+    assert spaced.post("/detokenize", {"tokens": [bigram_model.BOS, *found]}).json["content"] == "<s> a b"
 
 
 def test_long_texts_go_to_a_worker(client):
