@@ -95,7 +95,7 @@ class Options(Struct, kw_only=True):
         Length,
         length(
             help="maximum tokens to generate; -1: no limit, -2: until the context is full",
-            note="0: only prefill the prompt",
+            note="0: only prefill the prompt. In a request, -1 is the flag's limit",
             flags=("-n", "--predict", "--n-predict"),
             env="LLAMA_ARG_N_PREDICT",
             see=("--n-predict-max",),

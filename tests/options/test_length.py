@@ -51,6 +51,16 @@ def test_n_predict_minus_1_goes_on_past_the_context(bigram):
     assert result["content"] == "x" * (result["tokens_predicted"] - 1)
 
 
+def test_n_predict_minus_1_leaves_the_servers_limit(started):
+    server = started("-n", "7")
+    for name in ("n_predict", "max_tokens", "max_completion_tokens"):
+        body = {"prompt": "x", "temperature": 0, name: -1}
+        assert server.client.post("/completion", body).json["tokens_predicted"] == 7, name
+    assert server.ask("x", temperature=0, n_predict=9)["tokens_predicted"] == 9
+    body = {"prompt": "x", "temperature": 0, "max_tokens": -1}
+    assert server.client.post("/v1/completions", body).json["usage"]["completion_tokens"] == 7
+
+
 def test_n_predict_minus_2_ends_with_the_context(bigram):
     result = bigram.ask("a", n_predict=-2)
     assert (result["stop_type"], result["truncated"]) == ("limit", True)

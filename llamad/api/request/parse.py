@@ -170,6 +170,8 @@ class Defaults:
                 break
         else:
             return self.options.n_predict
+        if n == -1:  # no limit of its own, as in llama-server: the server's stays
+            return self.options.n_predict
         cap = self.settings.n_predict_max
         if cap and n > cap:
             raise checks.over_cap(name, cap, "--n-predict-max")

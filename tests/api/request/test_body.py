@@ -113,8 +113,9 @@ def test_the_servers_options_are_the_defaults() -> None:
     assert (found.top_k, found.seed, found.n_predict, found.cache_prompt) == (7, 5, 9, False)
     assert found.samplers == ("top_k",)
     assert (found.repeat_last_n, found.dry_penalty_last_n) == (64, 256)
-    found = own.decode(CompletionRequest, b'{"top_k": 3, "n_predict": -1, "repeat_last_n": 1000}')
-    assert (found.top_k, found.n_predict, found.repeat_last_n) == (3, -1, 256)
+    found = own.decode(CompletionRequest, b'{"top_k": 3, "n_predict": -2, "repeat_last_n": 1000}')
+    assert (found.top_k, found.n_predict, found.repeat_last_n) == (3, -2, 256)
+    assert own.decode(CompletionRequest, b'{"n_predict": -1}').n_predict == 9
     assert own.options.top_k == 7
 
 
