@@ -424,7 +424,7 @@ class Options(Struct, kw_only=True):
         Meta(description="an object, true or false"),
         form(
             help="JSON schema for the output; not with `grammar`",
-            note="At most 2 MiB and 5 s of conversion",
+            note="`{}`: any object, `true`: any value. At most 2 MiB and 5 s of conversion",
             values="object or boolean",
             see=("-j", "-jf"),
         ),

@@ -142,13 +142,12 @@ def test_the_schema_alone_changes_the_outcome(client):
     assert "".join(event["content"] for event in events) == held["content"]
 
 
-def test_true_false_and_any(bigram):
-    for schema in (True, {}):
-        answer = bigram.ask("a", json_schema=schema, n_predict=40, temperature=0)
-        assert answer["generation_settings"]["json_schema"] == schema
-        assert answer["generation_settings"]["grammar"]
-        if answer["stop_type"] == "eos":
-            json.loads(answer["content"])
+def test_true_and_false(bigram):
+    answer = bigram.ask("a", json_schema=True, n_predict=40, temperature=0)
+    assert answer["generation_settings"]["json_schema"] is True
+    assert answer["generation_settings"]["grammar"]
+    if answer["stop_type"] == "eos":
+        json.loads(answer["content"])
     bigram.refused({"prompt": "a", "json_schema": False}, '"json_schema"', "no JSON value can satisfy")
 
 
@@ -308,5 +307,28 @@ def test_the_schema_of_a_flag(started, tmp_path):
     assert server.greedy("a", grammar="", n_predict=3) == "aaa"
     shown = server.client.get("/props").json["default_generation_settings"]["params"]
     assert shown["json_schema"] == {"type": "integer", "minimum": 10, "maximum": 12}
-    any_json = started("-j", "{}").ask("a", temperature=0, n_predict=1)
-    assert any_json["generation_settings"]["json_schema"] == {}
+
+
+def test_an_empty_schema_means_any_object(bigram, started):
+    """As in llama-server; in JSON Schema it would mean any value, and the model wrote `true`."""
+
+    def begins(answer):
+        assert answer["content"].strip()
+        return answer["content"].strip()[0]
+
+    short = {"temperature": 0, "n_predict": 12}
+    own = started("-j", "{}").ask("a", **short)
+    assert begins(own) == "{"
+    assert own["generation_settings"]["json_schema"] == {"type": "object"}
+    assert begins(bigram.ask("a", **short, json_schema={})) == "{"
+    assert begins(bigram.ask("a", **short, json_schema=True)) != "{"
+    for more, is_object in (
+        ({"response_format": {"type": "json_schema", "json_schema": {"schema": {}}}}, True),
+        ({"response_format": {"type": "json_object", "schema": {}}}, True),
+        ({"guided_json": {}}, False),  # vLLM's
+        ({"guided_json": "{}"}, False),
+    ):
+        answer = bigram.client.post(
+            "/v1/completions", {"prompt": "a", "max_tokens": 12, "temperature": 0, **more}
+        )
+        assert (begins({"content": answer.json["choices"][0]["text"]}) == "{") is is_object, more

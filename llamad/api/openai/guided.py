@@ -64,15 +64,16 @@ def wanted(sent: StructuredOutputs, field: str, strict: bool) -> constraints.Wan
 
 
 def _schema(value: Any, named: str) -> Any:
+    """An empty schema means any value in vLLM."""
     if not isinstance(value, str):
-        return value
+        return True if value == {} else value
     try:
         schema = msgspec.json.decode(value)
     except (ValueError, RecursionError) as error:
         raise bad(f'"{named}" is not valid JSON: {error}') from None
     if not isinstance(schema, dict | bool):
         raise bad(f'"{named}" must be a JSON schema')
-    return schema
+    return True if schema == {} else schema
 
 
 def _grammar(sent: StructuredOutputs, named: str) -> str:

@@ -73,8 +73,9 @@ class Making(msgspec.Struct):
 
 
 def wanted_schema(schema: Any, strict: bool) -> Wanted:
-    """Equal schemas have equal keys. The order of properties matters, as the grammar follows it."""
-    data = msgspec.json.encode(schema)
+    """Equal schemas have equal keys. The order of properties matters, as the grammar follows it. An empty schema means
+    any object, as in llama-server; `true` means any value."""
+    data = msgspec.json.encode(schema if schema != {} else {"type": "object"})
     if len(data) > SCHEMA_BYTES_MAX:
         raise bad(f'"json_schema" may have at most {SCHEMA_BYTES_MAX} bytes as JSON, not {len(data)}')
     return Wanted(schema=data, strict=strict)

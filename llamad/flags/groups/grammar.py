@@ -33,7 +33,7 @@ FLAGS: tuple[Flag, ...] = (
         kind=Text(optional=True),
         default=None,
         metavar="SCHEMA",
-        help="JSON schema for requests with neither a schema nor a grammar; {}: any JSON.",
+        help="JSON schema for requests with neither a schema nor a grammar; {}: any JSON object.",
     ),
     flag(
         names=("-jf", "--json-schema-file"),
