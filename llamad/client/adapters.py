@@ -132,12 +132,16 @@ class Adapters:
         for number, one in self._known.items():
             one.scale = wanted.get(number, 0.0)
 
-    def uses(self, scales: Sequence[tuple[int, float]], named: Adapter | None = None) -> tuple[Use, ...]:
-        """Those of a request: its own scales, else everybody's; beside them the one that it names. Raises
+    def uses(
+        self, scales: Sequence[tuple[int, float]] | None, named: Adapter | None = None
+    ) -> tuple[Use, ...]:
+        """Those of a request: its own scales, or everybody's if it has None; beside them the one that it names. Raises
         UnknownAdapter."""
-        wanted = dict(scales) if scales else {number: one.scale for number, one in self._known.items()}
+        wanted = (
+            {number: one.scale for number, one in self._known.items()} if scales is None else dict(scales)
+        )
         self._check(wanted)
-        if named is not None and (not scales or named.info.id not in wanted):
+        if named is not None and (scales is None or named.info.id not in wanted):
             wanted[named.info.id] = named.file.scale
         return tuple(
             Use(self._known[number].info, scale, self._known[number].held)
@@ -189,7 +193,7 @@ class Adapters:
         if known == found and all(info.digest in loaded for info in infos):
             return number_of(found)
         for one in (None, *self._known.values()):
-            for uses in (self.uses((), one), (Use(one.info, one.file.scale),) if one is not None else ()):
+            for uses in (self.uses(None, one), (Use(one.info, one.file.scale),) if one is not None else ()):
                 if uses and digest(uses) == found:
                     return self._number(uses)
         raise UnknownAdapter

@@ -487,15 +487,16 @@ class Options(Struct, kw_only=True):
     ] = ResponseFields()
 
     lora: Annotated[
-        AdapterScales,
+        AdapterScales | None,
         prompt(
-            help="scales of LoRA adapters, by their numbers in /lora-adapters; those that are left out have 0",
+            help="scales of LoRA adapters, by their numbers in /lora-adapters; those that are left out have 0, all with"
+            " `[]`",
             values='array of `{"id": N, "scale": N}`',
             default="as `POST /lora-adapters` says",
             see=("--lora", "--lora-scaled"),
             echo=False,
         ),
-    ] = AdapterScales()
+    ] = None
 
 
 FIELDS = fields_of(Options)

@@ -58,7 +58,7 @@ class ResponseFields(tuple[str, ...]):
 
 
 class AdapterScales(tuple[tuple[int, float], ...]):
-    """LoRA adapters by number, each with its scale; empty: as the server has them."""
+    """LoRA adapters by number, each with its scale; all others have 0."""
 
     __slots__ = ()
 

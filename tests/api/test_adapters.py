@@ -105,6 +105,8 @@ def test_scales_of_all_change_and_a_request_has_its_own(server: Client) -> None:
         assert [one["scale"] for one in server.get("/lora-adapters").json] == [1.0, 0.0, 0.0]
         assert text(server) == first
         assert text(server, lora=scales((0, 0.0))) == plain
+        assert text(server, lora=[]) == plain  # those that are left out have 0
+        assert text(server, lora=None) == first
         assert text(server, lora=scales((1, 1.0))) not in (plain, first)
     finally:
         server.post("/lora-adapters", [])
@@ -116,6 +118,7 @@ def test_scales_of_all_change_and_a_request_has_its_own(server: Client) -> None:
     [
         ([{"id": 9, "scale": 1}], "no adapter 9"),
         ([{"scale": 1}], "lora[0]"),
+        ([{"id": 0}], '"lora[0]" must be an object with "id" and "scale"'),
         ([{"id": 0, "scale": "x"}], "scale"),
         ({"id": 0}, "array"),
         ([{"id": 0, "scale": 1e30}], "scale"),

@@ -34,13 +34,14 @@ def ids(*tokens: int) -> bytes:
 
 def test_those_without_a_name_act_for_all() -> None:
     adapters = of(info(0), info(1), info(2))
-    uses = adapters.chosen(adapters.uses(()), b"").uses
+    uses = adapters.chosen(adapters.uses(None), b"").uses
     assert uses == ((0, 1.0), (1, 0.5))
-    named = adapters.chosen(adapters.uses((), adapters.named("style")), b"").uses
+    named = adapters.chosen(adapters.uses(None, adapters.named("style")), b"").uses
     assert named == ((0, 1.0), (1, 0.5), (2, 2.0))
     own = adapters.chosen(adapters.uses([(1, 3.0)], adapters.named("style")), b"").uses
     assert own == ((1, 3.0), (2, 2.0))
-    assert of(info(0), info(1), apply=False).uses(()) == ()
+    assert adapters.uses(()) == ()  # none at all
+    assert of(info(0), info(1), apply=False).uses(None) == ()
 
 
 def test_a_sets_number_is_its_adapters_and_scales() -> None:
@@ -59,7 +60,7 @@ def test_a_sets_number_is_its_adapters_and_scales() -> None:
 
 def test_a_digest_is_known_after_a_restart_if_it_may_be_asked_for() -> None:
     before, after = of(info(0), info(1), info(2)), of(info(0), info(1), info(2))
-    for wanted in (before.uses(()), before.uses((), before.named("style")), before.uses([(1, 0.5)])):
+    for wanted in (before.uses(None), before.uses(None, before.named("style")), before.uses([(1, 0.5)])):
         digest = before.digest_of(before.chosen(wanted, b"").number)
         assert digest is not None
         assert after.number_for(digest) == before.chosen(wanted, b"").number

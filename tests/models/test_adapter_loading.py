@@ -66,7 +66,7 @@ class Scene:
 
     def used(self, name: str) -> Any:
         """What a task holds."""
-        return self.adapters.chosen(self.adapters.uses((), self.adapters.named(name)), b"")
+        return self.adapters.chosen(self.adapters.uses(None, self.adapters.named(name)), b"")
 
 
 async def settled() -> None:

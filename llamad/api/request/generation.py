@@ -153,7 +153,7 @@ def settings_json(
         "speculative.n_max": 0,
         "speculative.n_min": 0,
         "speculative.p_min": 0.0,
-        "lora": [{"id": number, "scale": scale} for number, scale in options.lora],
+        "lora": [{"id": number, "scale": scale} for number, scale in options.lora or ()],
         "system_prompt": None if system is None else system.json(),
     }
     return shown

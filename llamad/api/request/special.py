@@ -90,15 +90,15 @@ def response_fields(value: Any) -> ResponseFields:
 
 
 def adapter_scales(value: Any) -> AdapterScales:
-    """`lora`, as llama-server reads it: an array of objects, of whose numbers the last one counts."""
+    """`lora`: an array of objects; if a number comes twice, the last one counts, as in llama-server."""
     found: dict[int, float] = {}
     if not isinstance(value, list) or len(value) > ADAPTERS_MAX:
         raise bad(f'"lora" must be an array of at most {ADAPTERS_MAX} objects with "id" and "scale"')
     for i, one in enumerate(value):
-        if not isinstance(one, dict) or "id" not in one:
+        if not isinstance(one, dict) or "id" not in one or "scale" not in one:
             raise bad(f'"lora[{i}]" must be an object with "id" and "scale"')
         number = checks.whole(f"lora[{i}].id", one["id"], 0, INT32_MAX)
-        found[number] = checks.number(f"lora[{i}].scale", one.get("scale", 0.0), -SCALE_MAX, SCALE_MAX)
+        found[number] = checks.number(f"lora[{i}].scale", one["scale"], -SCALE_MAX, SCALE_MAX)
     return AdapterScales(found.items())
 
 

@@ -15,7 +15,10 @@ JOINT = ":"
 
 
 def adapters_of(
-    adapters: Adapters, names: Collection[str], model: str | None, scales: Sequence[tuple[int, float]]
+    adapters: Adapters,
+    names: Collection[str],
+    model: str | None,
+    scales: Sequence[tuple[int, float]] | None,
 ) -> tuple[Use, ...]:
     """Raises a 404 for an adapter that a model of this server does not have, and a 400 for a number."""
     try:

@@ -43,7 +43,7 @@ class EmbeddingRequest(Struct):
     dimensions: Many = LEFT_OUT
     embd_normalize: LastN = LEFT_OUT
     model: str | None = None
-    lora: list[Any] = msgspec.field(default_factory=list)
+    lora: list[Any] | None = None
 
 
 _BODY = Body(EmbeddingRequest)
@@ -122,7 +122,9 @@ def _parse(
         n_dimensions=n_dimensions,
         normalize=-1 if info.pooling == "none" and not takes_mean else normalize,
         model=service.model_name if request.model is None else request.model,
-        adapters=vector_job.adapters_for(service, request.model, adapter_scales(request.lora)),
+        adapters=vector_job.adapters_for(
+            service, request.model, None if request.lora is None else adapter_scales(request.lora)
+        ),
     )
 
 

@@ -89,7 +89,9 @@ async def in_worker(
     return await service.texts.run(service.client(exchange.request), size, work)
 
 
-def adapters_for(service: Service, model: str | None, scales: Sequence[tuple[int, float]]) -> tuple[Use, ...]:
+def adapters_for(
+    service: Service, model: str | None, scales: Sequence[tuple[int, float]] | None
+) -> tuple[Use, ...]:
     """What a request's texts are computed with."""
     uses = adapters_of(service.host.adapters, service.names, model, scales)
     if any(use.info.invocation for use in uses):
@@ -110,7 +112,7 @@ async def rows_of(
     if exchange.closed:
         raise asyncio.CancelledError  # it disconnected while its texts were tokenized
     if adapters is None:
-        adapters = adapters_for(service, None, ())
+        adapters = adapters_for(service, None, None)
     adapter_ids = [use.info.id for use in adapters]
     exchange.details = partial(accounting.text_details, service, adapter_ids, texts)
     client = service.client(exchange.request)
