@@ -14,6 +14,7 @@ import msgspec
 from llamad.api.generate.job import Part
 from llamad.api.request import generation as options
 from llamad.api.request.errors import ApiError
+from llamad.api.request.parse import UINT32_MAX
 from llamad.api.service.service import Service
 from llamad.client.engine import NO_COUNTS, SlotCounts
 from llamad.client.task import STOP_NAMES, Ended
@@ -43,6 +44,13 @@ def _next_token(
         "stopped_word": stop_type == "word",
         "stopping_word": word.decode("utf-8", "replace"),
     }
+
+
+def _as_defaults(params: dict[str, Any]) -> dict[str, Any]:
+    """The server's options as llama-server shows them if no request has any: a random seed is the largest number, and
+    `stream` is true."""
+    seed = params["seed"]
+    return {**params, "seed": seed if 0 <= seed < UINT32_MAX else UINT32_MAX, "stream": True}
 
 
 def slot_json(
@@ -75,6 +83,8 @@ def slot_json(
         eog_tokens=ends,
         parsing=options.PLAIN if told is None else told.job.parsing(),
     )
+    if part is None:
+        params = _as_defaults(params)
     prompt = (
         ""
         if told is None

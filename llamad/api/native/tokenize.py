@@ -29,9 +29,7 @@ SHORT_MAX = 16384
 
 
 class TokenizeRequest(Struct):
-    content: Annotated[
-        str | list[Any], Meta(description="a string, or an array of strings and token ids")
-    ] = ""
+    content: Annotated[str | list[Any], Meta(description="a string, or an array of strings and token ids")]
     add_special: bool = False
     parse_special: bool = True
     with_pieces: bool = False

@@ -150,9 +150,10 @@ def settings_json(
         "generation_prompt": parsing.generation_prompt,
         "backend_sampling": False,
         "speculative.types": "none",
-        "speculative.n_max": 0,
-        "speculative.n_min": 0,
-        "speculative.p_min": 0.0,
+        # The documented defaults; nothing drafts yet.
+        "speculative.n_max": 16,
+        "speculative.n_min": 5,
+        "speculative.p_min": 0.9,
         "lora": [{"id": number, "scale": scale} for number, scale in options.lora or ()],
         "system_prompt": None if system is None else system.json(),
     }

@@ -29,9 +29,8 @@ def test_special_tokens_are_parsed_unless_told_not_to(client):
     assert len(tokens(client, "<|im_end|>", parse_special=False)) > 1
 
 
-def test_nothing_and_null_give_no_tokens(client):
+def test_nothing_gives_no_tokens(client):
     assert tokens(client, "") == []
-    assert client.post("/tokenize", {}).json == {"tokens": []}
     assert client.post("/detokenize", {}).json == {"content": ""}
 
 
@@ -126,6 +125,8 @@ def test_many_connections_at_once(client):
 @pytest.mark.parametrize(
     ("path", "body", "word"),
     [
+        ("/tokenize", {}, '"content" is required'),
+        ("/tokenize", {"content": None}, '"content" is required'),
         ("/tokenize", {"content": 5}, "content"),
         ("/tokenize", {"content": "x", "add_special": "yes"}, "add_special"),
         ("/detokenize", {"tokens": "x"}, "tokens"),
