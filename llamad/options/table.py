@@ -86,7 +86,9 @@ class Options(Struct, kw_only=True):
             echo=False,
         ),
     ] = 0
-    id_slot: Annotated[Whole, prompt(help="slot to run in; -1: any", values="-1 to slots - 1")] = -1
+    id_slot: Annotated[
+        Whole, prompt(help="slot to run in; -1, or one that does not exist: any", values="integer")
+    ] = -1
     slot_id: Annotated[Whole, Alias("id_slot")] = LEFT_OUT
 
     # Length.

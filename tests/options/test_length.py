@@ -116,6 +116,14 @@ def test_id_slot_and_its_old_name_choose_the_slot(bigram):
         assert bigram.ask("a", n_predict=1, slot_id=slot)["generation_settings"]["id_slot"] == slot
 
 
+def test_an_id_slot_that_does_not_exist_means_any(bigram):
+    """llama.vim counts it up with every request."""
+    for name, slot in (("id_slot", 2), ("id_slot", 99), ("id_slot", -2), ("slot_id", 2), ("slot_id", -1)):
+        answer = bigram.ask("a", n_predict=1, **{name: slot})
+        assert answer["id_slot"] in (0, 1), (name, slot)
+        assert answer["generation_settings"]["id_slot"] == -1
+
+
 def test_t_max_predict_ms_ends_an_answer_that_has_a_line(bigram):
     """Without a line end it goes on."""
     stopped = bigram.ask("w", temperature=0, n_predict=2000, t_max_predict_ms=1)

@@ -39,8 +39,6 @@ BIG = 2**31 - 1
         ("n_keep", -2, "at least -1"),
         ("n_discard", -1, "at least 0"),
         ("t_max_predict_ms", -2, "at least -1"),
-        ("id_slot", 2, "between -1 and 1"),
-        ("slot_id", -2, "between -1 and 1"),
         ("stop", ["x" * 5000], "4096 bytes"),
         ("stop", ["x"] * 65, "at most 64"),
         ("samplers", ["top_k"] * 33, "at most 32"),

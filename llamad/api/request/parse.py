@@ -146,12 +146,9 @@ class Defaults:
             raise checks.over_cap(name, settings.n_max, "--n-max")
         if request.n_probs > settings.n_probs_max:
             raise checks.over_cap("n_probs", settings.n_probs_max, "--n-probs-max")
-        name, slot = "id_slot", request.id_slot
-        if slot == LEFT_OUT:
-            name, slot = "slot_id", -1 if request.slot_id == LEFT_OUT else request.slot_id
-        if not -1 <= slot < settings.n_parallel:
-            raise checks.out_of_range(name, slot, -1, settings.n_parallel - 1)
-        request.id_slot = slot
+        slot = request.slot_id if request.id_slot == LEFT_OUT else request.id_slot
+        # One that does not exist means any, as in llama-server: editors' plugins count it up.
+        request.id_slot = slot if 0 <= slot < settings.n_parallel else -1
         if request.t_max_predict_ms < 0:
             request.t_max_predict_ms = 0
 

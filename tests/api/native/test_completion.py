@@ -139,7 +139,6 @@ def test_a_stream_of_several_prompts_carries_the_index(client):
         ({"prompt": "x", "stop": 5}, ["stop"]),
         ({"prompt": "x", "stop": ["a"] * 65}, ["stop", "64"]),
         ({"prompt": "x", "stream": "yes"}, ["stream"]),
-        ({"prompt": "x", "id_slot": 4}, ["id_slot", "between -1 and 3"]),
         ({"prompt": "x", "repeat_penalty": 0}, ["repeat_penalty"]),
         ({"prompt": "x", "samplers": ["top_q"]}, ["samplers", "top_q"]),
         ({"prompt": "x", "samplers": "q"}, ["samplers", "q"]),

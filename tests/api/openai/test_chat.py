@@ -351,7 +351,7 @@ def _check_keys(server: Live) -> None:
         ({"stream_options": []}, '"stream_options"'),
         ({"chat_template_kwargs": 1}, '"chat_template_kwargs"'),
         ({"reasoning_format": ["x"]}, '"reasoning_format"'),
-        ({"id_slot": 99}, '"id_slot"'),
+        ({"id_slot": "0"}, '"id_slot"'),
         ({"audio": {"voice": "alloy"}}, '"audio"'),
         ({"modalities": ["text", "audio"]}, '"modalities"'),
         ({"grammar": "root ::= (", "response_format": None}, "Failed to parse grammar"),
