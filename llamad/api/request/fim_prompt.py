@@ -81,35 +81,38 @@ def infill_tokens(
     n_predict: int,
     n_system: int = 0,
 ) -> bytes:
-    """The prompt as token ids, truncated so that it and the answer fit the context after `n_system` other tokens.
+    """The prompt as token ids, those that llama-server makes; truncated further if they do not fit the context after
+    `n_system` other tokens.
 
-    Prefix and suffix are texts, or arrays of texts and token ids. Special tokens are parsed only in `prompt`, the start
-    of the answer, which is never truncated. Releases the GIL; the model must have the FIM tokens (see `refusal`)."""
+    Prefix and suffix are texts, or arrays of texts and token ids. `prompt` stands at the end of the prefix; it is the
+    text before the cursor in its line. Special tokens are parsed only there, and it is never truncated. Releases the
+    GIL; the model must have the FIM tokens (see `refusal`)."""
     info, n_ctx = model.info, model.n_ctx_slot
     chars_max = _KEPT * n_ctx * model.vocab.n_token_bytes
     before = _mixed(_end(prefix, chars_max), "input_prefix", model)
     after = _mixed(_beginning(suffix, chars_max), "input_suffix", model)
     around = _around(extra, model)
     check_size(len(prompt), model.vocab, info.vocab_type, n_ctx)
-    begun = _text(prompt, model, True)
+    line = _text(prompt, model, True)
     bos = _ids(info.bos) if info.add_bos and not n_system else b""
     n_answer = max(1, min(n_predict if n_predict >= 0 else n_ctx, n_ctx // 4))
     n_before, n_after, n_around = shares(
         len(before) // 4,
         len(after) // 4,
         len(around) // 4,
-        len(begun) // 4,
-        room=n_ctx - n_system - n_answer - len(bos) // 4 - len(_NEEDED),
+        len(line) // 4,
+        room=n_ctx - n_system - len(bos) // 4 - len(_NEEDED),
+        n_answer=n_answer,
         n_ctx=n_ctx,
         n_batch=settings.n_batch,
         n_predict=settings.options.n_predict,
     )
-    first = _ids(info.fim_pre) + before[len(before) - 4 * n_before :]
+    first = _ids(info.fim_pre) + before[len(before) - 4 * n_before :] + line
     second = _ids(info.fim_suf) + after[: 4 * n_after]
     if settings.spm_infill:
         first, second = second, first
     kept = around[len(around) - 4 * n_around :]
-    return b"".join((kept, bos, first, second, _ids(info.fim_mid), begun))
+    return b"".join((kept, bos, first, second, _ids(info.fim_mid)))
 
 
 def shares(
@@ -119,21 +122,26 @@ def shares(
     n_prompt: int,
     *,
     room: int,
+    n_answer: int,
     n_ctx: int,
     n_batch: int,
     n_predict: int,
 ) -> tuple[int, int, int]:
-    """How many tokens of prefix, suffix and extra texts are kept: llama-server's shares, if there is room.
+    """How many tokens of prefix, suffix and extra texts are kept: llama-server's shares, if these leave a token of the
+    room; else shares of a smaller batch, which leave n_answer, where llama-server would refuse the request.
 
     The prefix gets three quarters of a batch; the suffix gets one, with the prompt and two more tokens included. The
-    extra texts get the context minus a batch and twice the server's own n_predict, whose -1 counts as a number; if a
-    batch is as large as the context, which would leave nothing, they get what the others leave."""
+    extra texts get the context minus a batch and twice the server's own n_predict, whose -1 counts as a number."""
+    n_extra = max(0, min(n_extra, n_ctx - n_batch - 2 * n_predict))
+    quarter = n_batch // 4
+    kept = min(n_prefix, 3 * quarter), max(0, min(n_suffix, quarter - 2 - n_prompt)), n_extra
+    if sum(kept) + n_prompt < room:
+        return kept
+    room -= n_answer
     quarter = max(0, min(n_batch, room)) // 4
     n_prefix = max(0, min(n_prefix, 3 * quarter, room - n_prompt))
     n_suffix = max(0, min(n_suffix, quarter - 2 - n_prompt))
-    left = room - n_prompt - n_prefix - n_suffix
-    share = n_ctx - n_batch - 2 * n_predict if n_batch < n_ctx else left
-    return n_prefix, n_suffix, max(0, min(n_extra, share, left))
+    return n_prefix, n_suffix, max(0, min(n_extra, room - n_prompt - n_prefix - n_suffix))
 
 
 def _around(extra: list[Extra], model: Model) -> bytes:

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.live_daemon import Live
 from support.models import bigram_model
+from support.peer import llama_server
 
 from llamad.api.request.fim_prompt import refusal, shares
 from llamad.protocol.model_info import ModelInfo
@@ -20,8 +21,11 @@ PRE, SUF, MID, REP, SEP = (
 BOS = "<s>"
 SNIPPET = "\n\n--- snippet ---\n\n"
 TAIL = f"{SEP}filename\n{BOS}"
+# After FIM_MID the model would go on with any letter.
+FROM_L = 'root ::= "l" [a-z]*'
 EXTRA = [{"filename": "one.c", "text": "int one;\n"}, {"text": "int two;\n"}]
 N_CTX, N_BATCH = 1024, 64
+FLAGS = ("-c", str(N_CTX), "-b", str(N_BATCH), "-n", "16", "--temp", "0")
 
 
 @pytest.fixture(scope="module")
@@ -33,8 +37,7 @@ def repo_model(tmp_path_factory):
 @pytest.fixture(scope="module")
 def repo(repo_model):
     """A model with every token, and a batch that is a small part of the context."""
-    flags = ("-c", str(N_CTX), "-b", str(N_BATCH), "-n", "16", "--temp", "0")
-    with Live(*flags, model=repo_model) as server:
+    with Live(*FLAGS, model=repo_model) as server:
         yield server.client
 
 
@@ -75,24 +78,24 @@ def test_repository_pattern(repo):
     assert prompt(repo, "ab", "cd", input_extra=EXTRA) == f"{head}{files}{TAIL}{PRE}ab{SUF}cd{MID}"
 
 
-def test_the_prompt_begins_the_answer(repo):
+def test_the_prompt_ends_the_prefix(repo):
+    """llama.vim sends the lines above the cursor as the prefix, and what stands before it in its line as the prompt."""
     answer = fill(repo, "ab", "cd", prompt="l")
-    assert answer["prompt"].endswith(f"{PRE}ab{SUF}cd{MID}l")
+    assert answer["prompt"].endswith(f"{PRE}abl{SUF}cd{MID}")
     assert fill(repo, "ab", "cd", prompt={"prompt_string": "l"})["prompt"] == answer["prompt"]
-    assert answer["content"] == "mn"
+    assert fill(repo, "abl", "cd")["prompt"] == answer["prompt"]
 
 
 def test_fallback_pattern(plain):
     files = f"{SNIPPET}int one;\n{SNIPPET}int two;\n"
     assert prompt(plain, "ab", "cd") == f"{BOS}{PRE}ab{SUF}cd{MID}"
     told = prompt(plain, "ab", "cd", input_extra=EXTRA, prompt="ef")
-    assert told == f"{files}{BOS}{PRE}ab{SUF}cd{MID}ef"
+    assert told == f"{files}{BOS}{PRE}abef{SUF}cd{MID}"
 
 
 def test_suffix_first(small):
-    told = prompt(small, "ab", "cd", input_extra=EXTRA[:1], prompt="ef")
-    files = f"{REP}myproject\n{SEP}one.c\nint one;\n{SEP}filename\n"
-    assert told == f"{files}{SUF}cd{PRE}ab{MID}ef"
+    told = prompt(small, "ab", "cd", prompt="ef")
+    assert told == f"{SUF}cd{PRE}abef{MID}"
 
 
 def test_only_the_prompt_parses_special_tokens(plain):
@@ -121,7 +124,7 @@ def test_prefix_and_suffix_fit_a_batch(repo):
     told = prompt(repo, prefix, suffix, prompt="xyz")
     quarter = N_BATCH // 4
     kept = suffix[: quarter - 2 - 3]
-    assert told == f"{REP}myproject\n{TAIL}{PRE}{prefix[-3 * quarter :]}{SUF}{kept}{MID}xyz"
+    assert told == f"{REP}myproject\n{TAIL}{PRE}{prefix[-3 * quarter :]}xyz{SUF}{kept}{MID}"
     assert f"{SUF}{MID}" in prompt(repo, prefix, suffix, prompt="y" * quarter)
 
 
@@ -134,11 +137,15 @@ def test_extra_texts_fill_the_rest_of_the_context(repo):
 
 def test_all_fits_a_context_smaller_than_the_batch(small):
     prefix, suffix, text = "abcdefgh" * 100, "hgfedcba" * 100, "mnop" * 100
-    # Beside 2 tokens of answer and the 3 of FIM there is room for 251: quarters of 62, and 5 for the extra.
+    # Beside 2 tokens of answer and the 3 of FIM there is room for 251: quarters of 62. A batch that is larger than the
+    # context leaves nothing for the extra.
     told = prompt(small, prefix, suffix, input_extra=[{"text": text}])
-    assert told == f"name\n{SUF}{suffix[:60]}{PRE}{prefix[-186:]}{MID}"
+    assert told == f"{SUF}{suffix[:60]}{PRE}{prefix[-186:]}{MID}"
     told = prompt(small, "ab", "cd", input_extra=[{"text": text}])
-    assert told == f"{text[-(251 - 4 - 10) :]}{SEP}filename\n{SUF}cd{PRE}ab{MID}"
+    assert told == f"{SUF}cd{PRE}ab{MID}"
+    # What fits the context is not cut, even if the answer must shift it.
+    told = prompt(small, prefix[:200], suffix[:52], n_predict=1)
+    assert told == f"{SUF}{suffix[:52]}{PRE}{prefix[:200]}{MID}"
     # However long the answer may be, it has a quarter of the context; one without a limit as well.
     for n_predict in (-1, 5000):
         body = {"input_prefix": prefix, "input_suffix": suffix, "n_predict": n_predict, "stop": ["a"]}
@@ -164,39 +171,63 @@ def test_long_texts_go_to_a_worker(plain):
     st.integers(-2, 500),
 )
 def test_shares_fit_the_room(lengths, room, n_batch, n_predict):
-    kept = shares(*lengths, room=room, n_ctx=max(8, room + 100), n_batch=n_batch, n_predict=n_predict)
+    kept = shares(
+        *lengths, room=room, n_answer=5, n_ctx=max(8, room + 100), n_batch=n_batch, n_predict=n_predict
+    )
     assert all(0 <= n <= length for n, length in zip(kept, lengths, strict=False))
-    assert sum(kept) + lengths[3] <= max(room, lengths[3])
+    assert sum(kept) + lengths[3] < max(room, lengths[3] + 1)
 
 
 # The answer.
 
 
 def test_streams_as_completion_does(repo):
-    body = {"input_prefix": "ab", "input_suffix": "cd", "prompt": "l", "n_predict": 4}
+    body = {"input_prefix": "ab", "input_suffix": "cd", "prompt": "e", "n_predict": 4, "grammar": FROM_L}
     events = list(repo.events("/infill", {**body, "stream": True}))
-    assert "".join(event["content"] for event in events) == "mnol"
+    assert "".join(event["content"] for event in events) == "lmno"
     assert [event["stop"] for event in events] == [False] * (len(events) - 1) + [True]
-    assert events[-1]["prompt"].endswith(f"{PRE}ab{SUF}cd{MID}l")
-    assert repo.post("/infill", body).json["content"] == "mnol"
+    assert events[-1]["prompt"].endswith(f"{PRE}abe{SUF}cd{MID}")
+    assert repo.post("/infill", body).json["content"] == "lmno"
 
 
 def test_options_of_completion_count(repo):
-    answer = fill(repo, "ab", "cd", prompt="l", n_predict=8, stop=["o"], return_tokens=True)
-    assert (answer["content"], answer["stop_type"], answer["stopping_word"]) == ("mn", "word", "o")
-    assert answer["tokens"] == bigram_model.tokens("mno")  # what completed the stop string was written too
+    answer = fill(repo, "ab", "cd", grammar=FROM_L, n_predict=8, stop=["o"], return_tokens=True)
+    assert (answer["content"], answer["stop_type"], answer["stopping_word"]) == ("lmn", "word", "o")
+    assert answer["tokens"] == bigram_model.tokens("lmno")  # what completed the stop string was written too
     assert answer["generation_settings"]["n_predict"] == 8
     assert fill(repo, "ab", "cd", grammar='root ::= "gg"', n_predict=-1)["content"] == "gg"
-    assert [one["content"] for one in fill(repo, "ab", "cd", prompt="l", n=2)] == ["mn", "mn"]
-    body = {"input_prefix": "ab", "input_suffix": "cd", "prompt": "l"}
+    assert [one["content"] for one in fill(repo, "ab", "cd", grammar=FROM_L, n=2)] == ["lm", "lm"]
+    body = {"input_prefix": "ab", "input_suffix": "cd", "grammar": FROM_L}
     assert len(repo.post("/infill", body).json["content"]) == 16  # the server's -n
 
 
 def test_the_prefix_is_found_in_the_cache(plain):
-    first = fill(plain, "abcdefgh" * 30, "cd", prompt="a")
+    fill(plain, "abcdefgh" * 30, "cd", prompt="a")
     again = fill(plain, "abcdefgh" * 30, "cd", prompt="ab")
     assert again["timings"]["cache_n"] >= 240 > again["timings"]["prompt_n"] > 0
-    assert first["prompt"] + "b" == again["prompt"]
+
+
+# Beside llama-server, where it was built.
+
+
+@pytest.mark.parametrize("spm", [(), ("--spm-infill",)])
+def test_the_tokens_are_llama_servers(repo_model, spm):
+    prefix, suffix, text = "abcdefgh" * 20, "hgfedcba" * 20, "mnop" * 400
+    bodies = [
+        {"input_prefix": "ab", "input_suffix": "cd"},
+        {"input_prefix": "ab", "input_suffix": "cd", "prompt": f"l{MID}"},
+        {"input_prefix": prefix, "input_suffix": suffix, "prompt": "xyz", "input_extra": EXTRA},
+        {"input_prefix": prefix, "input_suffix": suffix, "prompt": "y" * 20},
+        {"input_prefix": "", "input_suffix": "", "prompt": "y", "input_extra": [{"text": text}, *EXTRA]},
+    ]
+    with (
+        llama_server(repo_model, "-np", "1", *FLAGS, *spm) as peer,
+        Live(*FLAGS, *spm, model=repo_model) as own,
+    ):
+        for body in bodies:
+            theirs, ours = (one.post("/infill", {**body, "n_predict": 1}).json for one in (peer, own.client))
+            assert ours["prompt"] == theirs["prompt"], body
+            assert ours["tokens_evaluated"] == theirs["tokens_evaluated"]
 
 
 # Errors.
