@@ -72,6 +72,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str], lines: Mapping[str, L
     values = merge(settings, TABLE, warnings)
     given = frozenset(one.flag.dest for one in settings)
     _unescape(values, given)
+    _imply(values, given)
     result = _sized(_settings(values, given), given)
     _check_together(result)
     return Parsed(result, warnings, given & frozenset(values), Action.RUN)
@@ -286,6 +287,12 @@ def _sized(settings: Settings, given: frozenset[str]) -> Settings:
         return settings
     n_ctx = min(settings.n_parallel * settings.kv_unified_per_slot, I32_MAX)
     return msgspec.structs.replace(settings, n_ctx=n_ctx)
+
+
+def _imply(values: dict[str, Any], given: frozenset[str]) -> None:
+    """What one flag says about another that is not given, as llama.cpp's documents have it."""
+    if values["lora"] and "mmap" not in given:
+        values["mmap"] = False
 
 
 def _unescape(values: dict[str, Any], given: frozenset[str]) -> None:

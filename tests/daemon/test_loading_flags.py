@@ -2,6 +2,7 @@
 
 import pytest
 from support.live_daemon import Live
+from support.models.tiny_adapters import write_lora
 
 from llamad.engine.loading.model import _context_params, load
 from llamad.engine.loading.opening import Loading
@@ -23,6 +24,22 @@ def test_how_the_file_is_read(tiny, flags, mode):
     with Live("-c", "256", "-v", *flags, model=tiny) as server:
         assert server.wait_line(r"load_tensors: .*\(load_mode = ([\w+]+)\)")[1] == mode
         assert server.client.complete("x", n_predict=2)["tokens_predicted"] == 2
+
+
+def test_adapters_imply_that_the_file_is_read(tiny, tmp_path):
+    """As llama.cpp's documents say; whoever asks for a mapping gets it."""
+    adapter = write_lora(tmp_path / "adapter.gguf", tiny, seed=1)
+    for flags, is_mapped in (
+        (["--lora", adapter], False),
+        (["--lora-scaled", f"{adapter}:0.5"], False),
+        (["--lora", adapter, "--mmap"], True),
+        ([], True),
+    ):
+        with Live("-c", "256", "-v", *flags, model=tiny) as server:
+            mode = server.wait_line(r"load_tensors: .*\(load_mode = ([\w+]+)\)")[1]
+            assert (mode != "none") is is_mapped, (flags, mode)
+            assert server.client.get("/props").json["settings"]["mmap"] is is_mapped
+            assert server.client.complete("x", n_predict=2)["tokens_predicted"] == 2
 
 
 def test_without_repacking_host_buffers_and_offload(tiny):

@@ -190,6 +190,8 @@ def check(found: dict[str, tuple[Flag, Any]], line: list[str], environ: dict[str
     assert result.given == {*found, "model"}
     # Without their number, the slots share a cache, which is tested elsewhere.
     skipped = {"model", *(("n_parallel", "kv_unified") if "n_parallel" not in found else ())}
+    if "lora" in found:
+        skipped.add("mmap")  # which it implies, unless that is given; tested elsewhere
     for flag in TABLE.settings:
         if flag.dest not in skipped or flag.dest in found:
             expected = found[flag.dest][1] if flag.dest in found else flag.default

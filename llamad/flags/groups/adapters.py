@@ -19,7 +19,7 @@ FLAGS: tuple[Flag, ...] = (
         default=(),
         repeat=True,
         help="LoRA adapter, for all requests; with a name for those that ask for the model MODEL:NAME"
-        " (several: commas, or repeat)",
+        " (several: commas, or repeat); implies --no-mmap",
     ),
     flag(
         names=("--lora-scaled",),

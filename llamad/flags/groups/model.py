@@ -68,7 +68,7 @@ READY_FLAGS: tuple[Flag, ...] = (
         dest="mmap",
         kind=Switch(),
         default=True,
-        help="Memory-map the model file instead of reading it.",
+        help="Memory-map the model file instead of reading it; with --lora only if this flag is given.",
     ),
     flag(
         names=("--mlock",),
