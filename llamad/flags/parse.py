@@ -293,6 +293,8 @@ def _imply(values: dict[str, Any], given: frozenset[str]) -> None:
     """What one flag says about another that is not given, as llama.cpp's documents have it."""
     if values["lora"] and "mmap" not in given:
         values["mmap"] = False
+    if values["model_url"] is not None and "model" not in given:
+        values["model"] = ""  # no place of its own: the cache
 
 
 def _unescape(values: dict[str, Any], given: frozenset[str]) -> None:

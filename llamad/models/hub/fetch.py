@@ -13,7 +13,6 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 import msgspec
 
-from llamad.flags.groups.model import DEFAULT_MODEL
 from llamad.flags.settings import Settings
 from llamad.models.hub import names
 from llamad.models.hub.cache import HubCache, hub_folder, url_folder
@@ -206,7 +205,7 @@ class Fetch:
         settings = self._settings
         if settings.model_url is None:
             return settings.model
-        given = None if settings.model == DEFAULT_MODEL else settings.model
+        given = settings.model or None
         parts = urlsplit(settings.model_url)
         urls = [urlunsplit(parts._replace(path=path)) for path in names.part_names(parts.path)]
         if len(urls) == 1:

@@ -20,6 +20,7 @@ from support.peer import llama_server
 from support.systemd.recorder import Recorder
 
 from llamad import exit_codes
+from llamad.flags.groups.model import DEFAULT_MODEL
 
 NAME = "org/SmolLM2-135M-Instruct-GGUF"
 
@@ -55,6 +56,21 @@ def test_a_model_by_name_is_downloaded_and_served(hub: HubServer, cache: Cache) 
     )
     assert checked.returncode == 0
     assert f"completions and chats, as {NAME}\n" in checked.stdout
+
+
+@pytest.mark.parametrize("path", ["models/mine.gguf", DEFAULT_MODEL])
+def test_a_model_by_address_is_stored_where_the_path_says(
+    hub: HubServer, cache: Cache, tiny: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    """Also if that is the default path: it was taken for none."""
+    monkeypatch.chdir(tmp_path)
+    hub.files["tiny.gguf"] = Path(tiny).read_bytes()
+    address = f"{hub.url}files/tiny.gguf"
+    with Live("-mu", address, "-m", path, "-c", "512", env=dict(cache.environ)) as server:
+        assert server.client.get("/props").json["model_path"] == path
+        assert server.client.complete("x", n_predict=2)["tokens_predicted"] == 2
+    assert (tmp_path / path).read_bytes() == hub.files["tiny.gguf"]
+    assert not cache.root.exists()
 
 
 def test_the_projector_of_a_repository_is_used(
