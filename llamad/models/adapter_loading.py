@@ -44,19 +44,27 @@ class AdapterLoading:
     def is_on(self) -> bool:
         return self._folder is not None
 
-    async def connect(self, asking: Asking, engine: Engine | None) -> None:
-        """An engine is about to serve: it gets what was loaded before. What it cannot have is dropped."""
+    async def reopen(self, asking: Asking) -> None:
+        """Open in a new engine what was loaded before. What it cannot have is dropped. Tasks must not reach the engine
+        before this returns: they might use an adapter that it does not have yet."""
+        self._loop = asyncio.get_running_loop()
+        # Requests to load an adapter wait meanwhile. The list below keeps all adapters in use until connect() has run,
+        # so that none is to be closed while the engine cannot be told.
+        async with self._turn:
+            self._open.clear()
+            for one in [one for one in self._adapters.list() if one.held is not None]:
+                number, file = one.info.id, one.file
+                try:
+                    one.info = await asking.open_adapter(number, await self._found(file.path))
+                    self._open.add(number)
+                except (FileRefused, NoFile) as error:
+                    log.error("the adapter %s is not loaded again: %s", file.name, error)
+                    self._adapters.remove(number)
+
+    def connect(self, asking: Asking, engine: Engine | None) -> None:
+        """The engine serves: adapters can be loaded and closed. `engine` is None if it does not generate."""
         self._loop = asyncio.get_running_loop()
         self._asking, self._engine = asking, engine
-        self._open.clear()
-        for one in [one for one in self._adapters.list() if one.held is not None]:
-            number, file = one.info.id, one.file
-            try:
-                one.info = await asking.open_adapter(number, await self._found(file.path))
-                self._open.add(number)
-            except (FileRefused, NoFile) as error:
-                log.error("the adapter %s is not loaded again: %s", file.name, error)
-                self._adapters.remove(number)
 
     def disconnect(self) -> None:
         self._asking = self._engine = None

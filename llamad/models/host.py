@@ -399,13 +399,15 @@ class Host:
         self.model = model
 
     async def _connect(self, control: Asking, process: EngineProcess, loaded: Loaded, ready: Ready) -> None:
+        # First: a request that was prepared meanwhile may use any of them as soon as the engine is connected.
+        await self.loading.reopen(control)
         if loaded.can_generate:
             channel = process.descriptors
             self.connect(Link(channel.memory, channel.command, channel.event), control)
             self._set_states(ready)
         if loaded.vectors is not None:
             self.connect_vectors(loaded, control)
-        await self.loading.connect(control, self.engine)
+        self.loading.connect(control, self.engine if loaded.can_generate else None)
         if self.engine is not None and self.engine_ready is not None:
             await self.engine_ready(self.engine)
 

@@ -62,7 +62,8 @@ class Scene:
     async def connect(self, generates: bool = True) -> None:
         engine: Any = self.generating if generates else None
         asking: Any = self.opening
-        await self.loading.connect(asking, engine)
+        await self.loading.reopen(asking)
+        self.loading.connect(asking, engine)
 
     def used(self, name: str) -> Any:
         """What a task holds."""

@@ -1,9 +1,21 @@
-"""When an engine that ended is started again, and when not; how far a load is."""
+"""When an engine that ended is started again, and when not; what it has before its first task; how far a load is."""
 
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from support.engine_harness import GREEDY, Harness
+
+from llamad.client.task import ENGINE_ABSENT, FAILURE_ENGINE, RequestContext, Task
+from llamad.engine.testing.fake import Fake
 from llamad.flags.parse import parse
 from llamad.models.host import Host, LoadProgress
 from llamad.models.restarts import DELAY_MAX_SECONDS, N_ENDS_MAX, N_LOADS_MAX, SOUND_SECONDS, Restarts
-from llamad.protocol.control_messages import Progress
+from llamad.protocol.control_messages import Loaded, Progress, Ready
+from llamad.protocol.model_info import AdapterInfo, ModelInfo
 
 
 def test_one_end_is_followed_by_a_start_at_once():
@@ -50,3 +62,56 @@ def test_a_load_tells_how_far_it_is():
     host._on_message(Progress(437))
     assert host.progress == LoadProgress("load", 43)
     assert host.progress.text() == "loading model: 43 %"
+
+
+class Opening:
+    """An engine's control socket, which opens adapters as soon as it may."""
+
+    def __init__(self) -> None:
+        self.asked, self.may_open = asyncio.Event(), asyncio.Event()
+
+    async def open_adapter(self, number: int, path: str) -> AdapterInfo:
+        self.asked.set()
+        await self.may_open.wait()
+        return AdapterInfo(number, Path(path).read_bytes().ljust(32), 4, "", "", ())
+
+
+class Ending:
+    """The sink of a task that is expected to fail."""
+
+    def __init__(self) -> None:
+        self.failed: asyncio.Future[tuple[int, int]] = asyncio.get_running_loop().create_future()
+
+    def on_failed(self, failure: int, code: int) -> None:
+        self.failed.set_result((failure, code))
+
+
+def test_a_new_engine_has_its_adapters_before_it_can_be_given_a_task(tmp_path: Path) -> None:
+    """A request that was prepared while another engine started used an adapter that was not open in it yet."""
+    (tmp_path / "style.gguf").write_bytes(b"style")
+    info = ModelInfo("fake.gguf", "fake", 1, 300, 8192, 16, 1000, 4000, "", 0, 1, -1, True)
+    loaded = Loaded(info, 512, 512, True, None, (0, 0), [])
+
+    async def run(first: Any, second: Any) -> None:
+        host = Host(parse(["-m", "fake.gguf", "-np", "4", "--lora-load-path", str(tmp_path)], {}).settings)
+        opening: Any = Opening()
+        opening.may_open.set()
+        await host._connect(opening, first, loaded, Ready([], 0))
+        await host.loading.load("style", "style.gguf", in_place=False)
+        engine = host.engine
+        assert engine is not None
+        host._disconnect()
+        opening = Opening()
+        connecting = asyncio.ensure_future(host._connect(opening, second, loaded, Ready([], 0)))
+        await opening.asked.wait()
+        style = host.adapters.chosen(host.adapters.uses((), host.adapters.named("style")), b"")
+        sink: Any = Ending()
+        engine.submit(Task(RequestContext("early"), b"\x01\0\0\0", GREEDY, adapters=style), sink)
+        assert await asyncio.wait_for(sink.failed, 5) == (FAILURE_ENGINE, ENGINE_ABSENT)
+        opening.may_open.set()
+        await connecting
+        assert engine.is_connected
+        host._disconnect()
+
+    cores = [Harness(Fake()).core for _ in range(2)]
+    asyncio.run(run(*(SimpleNamespace(descriptors=core.descriptors) for core in cores)))

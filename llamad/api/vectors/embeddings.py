@@ -5,6 +5,7 @@ Runs on the event loop; long texts are tokenized, and large responses encoded, b
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -59,7 +60,7 @@ class Wanted(msgspec.Struct, frozen=True):
     n_dimensions: int
     normalize: int  # as in --embd-normalize
     model: str
-    adapters: tuple[Use, ...]
+    adapters: Callable[[], Sequence[Use]]  # when the texts are submitted
 
 
 def handle(service: Service, exchange: Exchange) -> None:
@@ -114,6 +115,9 @@ def _parse(
     normalize = request.embd_normalize
     if normalize == LEFT_OUT:
         normalize = service.settings.embd_normalize
+    scales = None if request.lora is None else adapter_scales(request.lora)
+    adapters = partial(vector_job.adapters_for, service, request.model, scales)
+    adapters()  # a wrong name is refused before anything is tokenized
     return given, Wanted(
         is_openai=is_openai,
         field=field,
@@ -122,9 +126,7 @@ def _parse(
         n_dimensions=n_dimensions,
         normalize=-1 if info.pooling == "none" and not takes_mean else normalize,
         model=service.model_name if request.model is None else request.model,
-        adapters=vector_job.adapters_for(
-            service, request.model, None if request.lora is None else adapter_scales(request.lora)
-        ),
+        adapters=adapters,
     )
 
 

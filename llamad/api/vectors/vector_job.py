@@ -105,14 +105,14 @@ async def rows_of(
     embedder: Embedder,
     texts: list[bytes],
     media: Mapping[int, TextMedia] | None = None,
-    adapters: Sequence[Use] | None = None,
+    choose: Callable[[], Sequence[Use]] | None = None,
 ) -> list[Rows]:
-    """The rows of each text, computed with these adapters, or with everybody's. Raises ApiError, or CancelledError if
-    the client has disconnected."""
+    """The rows of each text, computed with the adapters that `choose` returns, or with everybody's. They are chosen
+    now: while the texts were tokenized another engine may have begun, without some of the adapters. Raises ApiError,
+    or CancelledError if the client has disconnected."""
     if exchange.closed:
         raise asyncio.CancelledError  # it disconnected while its texts were tokenized
-    if adapters is None:
-        adapters = adapters_for(service, None, None)
+    adapters = choose() if choose is not None else adapters_for(service, None, None)
     adapter_ids = [use.info.id for use in adapters]
     exchange.details = partial(accounting.text_details, service, adapter_ids, texts)
     client = service.client(exchange.request)
