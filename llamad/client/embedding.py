@@ -21,6 +21,7 @@ from llamad.protocol.blobs import Blob
 from llamad.protocol.control_messages import MediaRun
 from llamad.protocol.errors import ComputeFailed, EngineEnded, Stopped
 from llamad.protocol.model_info import Rows, VectorCounts, VectorInfo
+from llamad.tokenizer.vocab import Vocab
 
 log = logging.getLogger("llamad.engine")
 
@@ -92,11 +93,12 @@ class Embedder:
         self._jobs: deque[Job] = deque()
         self._served: dict[int, int] = {}  # clients with jobs: the batch that last had texts of theirs
         self._asking: Asking | None = None  # while an engine is connected
+        self._vocab: Vocab | None = None  # that it takes tokens of
         self._running: asyncio.Task[None] | None = None
         self._t_sent = 0.0  # when the batch that is being computed was sent; 0: none is
 
-    def connect(self, asking: Asking) -> None:
-        self._asking = asking
+    def connect(self, asking: Asking, vocab: Vocab | None = None) -> None:
+        self._asking, self._vocab = asking, vocab
         self._begin()
 
     def disconnect(self, error: Exception | None = None) -> None:
@@ -137,18 +139,21 @@ class Embedder:
         client: int = 0,
         media: Mapping[int, TextMedia] | None = None,
         adapters: Sequence[Use] = (),
+        vocab: Vocab | None = None,
     ) -> Job:
-        """Queue the texts of a request, each int32 token ids and not longer than info.n_text_max; with images or sound,
-        than info.n_mixed_max."""
-        job = Job(texts, asyncio.get_running_loop().create_future(), client, media or {}, adapters)
-        if any(one.lent.lending.asking is not self._asking for one in job.media.values()):
-            job.fail(EngineEnded())  # they were lent to the engine before
+        """Queue the texts of a request, each int32 token ids of `vocab` and not longer than info.n_text_max; with
+        images or sound, than info.n_mixed_max. Raises EngineEnded if there is no engine, or if the texts were prepared
+        for another one."""
+        media = media or {}
+        is_stale = vocab is not self._vocab or any(
+            one.lent.lending.asking is not self._asking for one in media.values()
+        )
+        if self._asking is None or is_stale:
+            raise EngineEnded
+        job = Job(texts, asyncio.get_running_loop().create_future(), client, media, adapters)
         self._prune()
         self._jobs.append(job)
-        if self._asking is None:
-            self.disconnect()
-        else:
-            self._begin()
+        self._begin()
         return job
 
     def _prune(self) -> None:

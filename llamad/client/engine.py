@@ -25,6 +25,7 @@ from llamad.client.wakeup import Gathering
 from llamad.protocol.blobs import Blob
 from llamad.protocol.channel import Link
 from llamad.protocol.errors import EngineEnded
+from llamad.tokenizer.vocab import Vocab
 
 log = logging.getLogger("llamad.engine")
 
@@ -88,6 +89,7 @@ class Engine:
         self._on_broken = on_broken
         self._port: Port | None = None  # while it is connected
         self._asking: Asking | None = None
+        self._vocab: Vocab | None = None
         self._lending: Lending | None = None
         self._gathering: Gathering | None = None
         self._actions: dict[int, tuple[asyncio.Future[Acted], Action]] = {}
@@ -99,12 +101,13 @@ class Engine:
         self._before: dict[str, int] = {}  # counters of engines that have ended
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    def connect(self, link: Link, asking: Asking) -> None:
-        """An engine serves from now on."""
+    def connect(self, link: Link, asking: Asking, vocab: Vocab | None = None) -> None:
+        """An engine serves from now on; `vocab` is what it takes tokens of."""
         assert self._port is None
         self._loop = asyncio.get_running_loop()
         self._port = port = Port(link)
         self._asking = asking
+        self._vocab = vocab
         self._lending = Lending(asking)
         self._gathering = Gathering(
             port.announce, port.wake, n_tokens_max=port.n_ubatch, n_tasks_max=self.n_slots
@@ -210,9 +213,7 @@ class Engine:
         self._next_id += 1
         self.tasks[task_id] = Running(sink, task)
         gathering, loop = self._gathering, self._loop
-        is_stale = task.grammar is not None and task.grammar.asking is not self._asking
-        is_stale = is_stale or (task.rows is not None and task.rows.lending is not self._lending)
-        if gathering is None or loop is None or is_stale:
+        if gathering is None or loop is None or self._is_stale(task):
             asyncio.get_running_loop().call_soon(self._refuse, task_id, FAILURE_ENGINE, ENGINE_ABSENT)
             return task_id
         # A busy engine polls for commands.
@@ -237,6 +238,14 @@ class Engine:
         if is_gathering:
             gathering.add(len(task.prompt) // 4)
         return task_id
+
+    def _is_stale(self, task: Task) -> bool:
+        """Whether the task was prepared for an engine that has ended, and cannot be this one's."""
+        return (
+            task.vocab is not self._vocab
+            or (task.grammar is not None and task.grammar.asking is not self._asking)
+            or (task.rows is not None and task.rows.lending is not self._lending)
+        )
 
     def abort(self, task_id: int) -> None:
         """The client has disconnected. The sink still gets on_failed(FAILURE_ABORTED), or on_done if that is first."""

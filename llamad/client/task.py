@@ -15,6 +15,7 @@ from llamad.client.rows import Rows
 from llamad.client.text_event import TextEvent
 from llamad.protocol.command import Command
 from llamad.protocol.sampling_params import Sampling
+from llamad.tokenizer.vocab import Vocab
 
 # The numbers of ext/llamad/protocol/messages.pxd.
 STOP_NAMES = ("none", "eos", "limit", "word")
@@ -47,6 +48,7 @@ class Task(msgspec.Struct):
     context: RequestContext
     prompt: bytes  # token ids as int32
     sampling: Sampling
+    vocab: Vocab | None = None  # that the tokens are of; an engine with another one refuses the task
     stops: list[bytes] = msgspec.field(default_factory=list)
     bias: list[tuple[int, float]] = msgspec.field(default_factory=list)
     breakers: bytes = b""  # DRY's, packed: breakers.pack_breakers()

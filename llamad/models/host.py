@@ -420,7 +420,8 @@ class Host:
                 trace=self._trace,
                 on_broken=lambda reason: self._process.kill(reason) if self._process is not None else None,
             )
-        self.engine.connect(link, control)
+        assert self.model is not None
+        self.engine.connect(link, control, self.model.vocab)
         if self.media is not None:
             self.media.n_at_once = self.engine.n_ubatch
 
@@ -435,7 +436,8 @@ class Host:
                 n_pack=n_pack,
                 n_texts_max=n_texts_max,
             )
-        self.embedder.connect(control)
+        assert self.model is not None
+        self.embedder.connect(control, self.model.vocab)
 
     def _set_states(self, ready: Ready) -> None:
         settings, model, engine = self.settings, self.model, self.engine

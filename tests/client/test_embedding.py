@@ -125,7 +125,7 @@ def test_a_text_with_images_goes_alone_and_only_to_the_engine_that_has_them() ->
         asking = LocalAsking(computer=script)
         media = {1: TextMedia([], await Lending(asking).lend(b"", []))}
         with pytest.raises(EngineEnded):
-            await embedder.submit([text(1), text(2)], media=media).future
+            embedder.submit([text(1), text(2)], media=media)
         embedder.connect(asking)
         job = embedder.submit([text(1), text(2), text(3), text(1)], media=media)
         assert lengths(await job.future) == [1, 2, 3, 1]

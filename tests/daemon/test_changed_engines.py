@@ -95,3 +95,20 @@ def test_vectors_are_computed_with_adapters_that_the_engine_has(scene: Scene) ->
     assert answer.status == 404
     assert "style" in answer.error["message"]
     assert scene.vectors.used == []
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/completion", {"prompt": "a", "n_predict": 2, "dry_multiplier": 1, "penalty_prompt": "a text"}),
+        ("/v1/embeddings", {"input": "a text"}),
+    ],
+)
+def test_tokens_of_another_vocabulary_reach_no_engine(scene: Scene, path: str, body: dict[str, Any]) -> None:
+    """The file of the model may be another one when its engine is started again: the ids of the tokens then mean
+    something else."""
+    answer = scene.ask(path, body, scene.server.host.replace)
+    assert answer.status == 503
+    assert answer.headers["retry-after"] == "2"
+    assert scene.vectors.used == []
+    assert scene.server.client.post(path, body).status == 200

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 from support.engine_harness import GREEDY, Harness
 
@@ -15,7 +15,7 @@ from llamad.flags.parse import parse
 from llamad.models.host import Host, LoadProgress
 from llamad.models.restarts import DELAY_MAX_SECONDS, N_ENDS_MAX, N_LOADS_MAX, SOUND_SECONDS, Restarts
 from llamad.protocol.control_messages import Loaded, Progress, Ready
-from llamad.protocol.model_info import AdapterInfo, ModelInfo
+from llamad.protocol.model_info import AdapterInfo, Model, ModelInfo
 
 
 def test_one_end_is_followed_by_a_start_at_once():
@@ -92,8 +92,12 @@ def test_a_new_engine_has_its_adapters_before_it_can_be_given_a_task(tmp_path: P
     info = ModelInfo("fake.gguf", "fake", 1, 300, 8192, 16, 1000, 4000, "", 0, 1, -1, True)
     loaded = Loaded(info, 512, 512, True, None, (0, 0), [])
 
-    async def run(first: Any, second: Any) -> None:
+    harnesses = [Harness(Fake()) for _ in range(2)]
+    first, second = (cast(Any, SimpleNamespace(descriptors=one.core.descriptors)) for one in harnesses)
+
+    async def run() -> None:
         host = Host(parse(["-m", "fake.gguf", "-np", "4", "--lora-load-path", str(tmp_path)], {}).settings)
+        host.model = Model(info, harnesses[0].vocab, n_ctx=512, n_ctx_slot=512)
         opening: Any = Opening()
         opening.may_open.set()
         await host._connect(opening, first, loaded, Ready([], 0))
@@ -106,12 +110,12 @@ def test_a_new_engine_has_its_adapters_before_it_can_be_given_a_task(tmp_path: P
         await opening.asked.wait()
         style = host.adapters.chosen(host.adapters.uses((), host.adapters.named("style")), b"")
         sink: Any = Ending()
-        engine.submit(Task(RequestContext("early"), b"\x01\0\0\0", GREEDY, adapters=style), sink)
+        task = Task(RequestContext("early"), b"\x01\0\0\0", GREEDY, vocab=host.model.vocab, adapters=style)
+        engine.submit(task, sink)
         assert await asyncio.wait_for(sink.failed, 5) == (FAILURE_ENGINE, ENGINE_ABSENT)
         opening.may_open.set()
         await connecting
         assert engine.is_connected
         host._disconnect()
 
-    cores = [Harness(Fake()).core for _ in range(2)]
-    asyncio.run(run(*(SimpleNamespace(descriptors=core.descriptors) for core in cores)))
+    asyncio.run(run())

@@ -88,6 +88,14 @@ class FakedHost(Host):
         await self.engine_ready(self.engine)
         self.state = State.READY
 
+    async def replace(self) -> None:
+        """The engine ends, and another one serves, with a vocabulary of its own: as if the model's file were another
+        one."""
+        assert self.local is not None
+        await self.local.stop()
+        self._disconnect()
+        await self.load()
+
     async def close(self) -> None:
         if self.local is not None:
             await self.local.stop()

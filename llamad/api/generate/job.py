@@ -317,6 +317,7 @@ class Job:
                 context,
                 part.tokens_prompt,
                 samplings[part.index % g.n],
+                vocab=self.model.vocab,
                 stops=[stop.encode("utf-8", "replace") for stop in g.stop],
                 bias=bias,
                 breakers=ready.breakers,

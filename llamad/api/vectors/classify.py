@@ -73,7 +73,7 @@ async def _answer(
         vector_job.CHARS_INLINE_MAX,
         lambda: shapes.tokenize(inputs, "inputs", model, embedder.info),
     )
-    rows = await vector_job.rows_of(service, exchange, embedder, texts)
+    rows = await vector_job.rows_of(service, exchange, model, embedder, texts)
     labels = embedder.info.labels
 
     def render() -> bytes:

@@ -152,7 +152,7 @@ async def _answer(
     found.clear()  # its files may be large
     if counted is not None:
         counted.close()
-    rows = await vector_job.rows_of(service, exchange, embedder, texts, media, wanted.adapters)
+    rows = await vector_job.rows_of(service, exchange, model, embedder, texts, media, wanted.adapters)
     body = await vector_job.in_worker(
         service,
         exchange,

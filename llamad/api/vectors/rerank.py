@@ -112,7 +112,7 @@ async def _answer(
         vector_job.CHARS_INLINE_MAX,
         lambda: pairs(wanted.query, wanted.documents, wanted.field, model, embedder.info),
     )
-    rows = await vector_job.rows_of(service, exchange, embedder, texts)
+    rows = await vector_job.rows_of(service, exchange, model, embedder, texts)
     scores = [float(one[0, 0]) for one in rows]
     exchange.send(Response(200, _encode(_json(wanted, scores, vector_job.usage(texts)))))
 

@@ -102,14 +102,15 @@ def adapters_for(
 async def rows_of(
     service: Service,
     exchange: Exchange,
+    model: Model,
     embedder: Embedder,
     texts: list[bytes],
     media: Mapping[int, TextMedia] | None = None,
     choose: Callable[[], Sequence[Use]] | None = None,
 ) -> list[Rows]:
     """The rows of each text, computed with the adapters that `choose` returns, or with everybody's. They are chosen
-    now: while the texts were tokenized another engine may have begun, without some of the adapters. Raises ApiError,
-    or CancelledError if the client has disconnected."""
+    now: while the texts were tokenized, for `model`, another engine may have begun, without some of the adapters.
+    Raises ApiError, or CancelledError if the client has disconnected."""
     if exchange.closed:
         raise asyncio.CancelledError  # it disconnected while its texts were tokenized
     adapters = choose() if choose is not None else adapters_for(service, None, None)
@@ -122,7 +123,10 @@ async def rows_of(
         raise share_full()
     limit = service.settings.request_timeout
     left = exchange.request.t_start + limit - time.monotonic() if limit > 0 else None
-    job = embedder.submit(texts, client, media, adapters)
+    try:
+        job = embedder.submit(texts, client, media, adapters, model.vocab)
+    except EngineEnded:
+        raise engine_ended() from None
     exchange.on_abort = job.abort
     try:
         async with asyncio.timeout(left):
