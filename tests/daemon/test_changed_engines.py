@@ -4,14 +4,20 @@ belongs to the old one reaches the new one."""
 from __future__ import annotations
 
 import asyncio
+import os
+import shutil
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from support.fake_daemon import WAIT_SECONDS, Faked
+from support.live_daemon import Live, engines, until
+from support.models.tiny_kv_models import write_model
 
 from llamad.api.vectors import vector_job
 from llamad.client.adapters import Held
@@ -112,3 +118,23 @@ def test_tokens_of_another_vocabulary_reach_no_engine(scene: Scene, path: str, b
     assert answer.headers["retry-after"] == "2"
     assert scene.vectors.used == []
     assert scene.server.client.post(path, body).status == 200
+
+
+def test_a_replaced_file_brings_its_own_vocabulary(tiny: str, tmp_path: Path) -> None:
+    """Short texts were still tokenized with the vocabulary of the first file."""
+    path = tmp_path / "model.gguf"
+    shutil.copyfile(tiny, path)
+    with Live("-np", "1", "-c", "256", model=str(path)) as server:
+
+        def tokens(content: str | list[str]) -> list[int]:
+            found: list[int] = server.client.post("/tokenize", {"content": content}).json["tokens"]
+            return found
+
+        before = tokens("a text")
+        write_model(tmp_path / "other.gguf", "llama", np.float32)
+        os.replace(tmp_path / "other.gguf", path)
+        (engine,) = engines(server.process.pid)
+        os.kill(engine, signal.SIGKILL)
+        until(lambda: engines(server.process.pid) not in ([], [engine]))
+        server.wait_ready()
+        assert tokens("a text") == tokens(["a text"]) != before

@@ -51,7 +51,9 @@ def prepare(
     """Call `then` once everything is prepared: now, or later unless the client has disconnected by then."""
     new = generation.system_prompt
     constraint = None if wanted.is_none else service.grammars.known(wanted)
-    breakers = service.breakers.find(generation.dry_sequence_breakers) if needs_breakers(generation) else b""
+    breakers: bytes | None = b""
+    if needs_breakers(generation):
+        breakers = service.breakers.find(model.vocab, generation.dry_sequence_breakers)
     n_chars = prompts.n_chars(sent) + (len(new.prompt) if new else 0)
     prompts.check_sizes(sent, model)
     penalty = generation.penalty_prompt

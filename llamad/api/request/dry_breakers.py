@@ -16,15 +16,18 @@ KEPT_MAX = 32
 
 
 class Breakers:
-    """The most recently used tables, by their strings."""
+    """The most recently used tables of one vocabulary, by their strings. Another vocabulary empties the cache."""
 
     def __init__(self) -> None:
+        self._vocab: Vocab | None = None
         self._kept: OrderedDict[tuple[str, ...], bytes] = OrderedDict()
         self._lock = threading.Lock()
 
-    def find(self, texts: tuple[str, ...]) -> bytes | None:
+    def find(self, vocab: Vocab, texts: tuple[str, ...]) -> bytes | None:
         """The table, if it is cached."""
         with self._lock:
+            if vocab is not self._vocab:
+                return None
             table = self._kept.get(texts)
             if table is not None:
                 self._kept.move_to_end(texts)
@@ -32,7 +35,7 @@ class Breakers:
 
     def make(self, vocab: Vocab, texts: tuple[str, ...]) -> bytes:
         """The table, made if needed."""
-        table = self.find(texts)
+        table = self.find(vocab, texts)
         if table is None:
             try:
                 table = pack_breakers(vocab, [text.encode("utf-8", "replace") for text in texts])
@@ -41,6 +44,9 @@ class Breakers:
                     '"dry_sequence_breakers" match too many tokens of this model; give fewer or shorter ones'
                 ) from None
             with self._lock:
+                if vocab is not self._vocab:
+                    self._vocab = vocab
+                    self._kept.clear()
                 self._kept[texts] = table
                 while len(self._kept) > KEPT_MAX:
                     self._kept.popitem(last=False)

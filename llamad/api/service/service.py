@@ -45,6 +45,7 @@ from llamad.options.values import SystemPrompt
 from llamad.protocol.errors import LoadError
 from llamad.protocol.model_info import Model
 from llamad.tokenizer.tokenize_pool import Tokenizing
+from llamad.tokenizer.vocab import Vocab
 
 if TYPE_CHECKING:
     from llamad.api.service.media import Media
@@ -168,7 +169,9 @@ class Service:
         # Whether a request carries a key, or needs none; set by app.py, which has the keys.
         self.has_key: Callable[[Request], bool] = lambda request: True
         self.chat_inline_max = CHAT_INLINE_MAX  # less for a template that is not quick
-        self._tokenizing: Tokenizing | None = None
+        # The threads that tokenize short texts, by vocabulary: a new engine may have another one, if the model's file
+        # was replaced. What the threads of the old one still have is answered, too.
+        self._tokenizing: dict[Vocab, Tokenizing] = {}
         self._jobs: set[asyncio.Task[None]] = set()
         self._eog_tokens: list[int] | None = None
         self._owners: dict[str, int] = {}  # numbers of the keys seen so far, by name
@@ -292,12 +295,14 @@ class Service:
         return self.not_ready()
 
     def tokenizing(self) -> Tokenizing:
-        """The threads that tokenize short texts; started on first use."""
-        if self._tokenizing is None:
+        """The threads that tokenize short texts with the model's vocabulary; started on first use."""
+        vocab = self.loaded().vocab
+        found = self._tokenizing.get(vocab)
+        if found is None:
             n_threads = min(TOKENIZING_THREADS_MAX, os.cpu_count() or 1)
-            self._tokenizing = Tokenizing(self.loaded().vocab, n_threads)
-            asyncio.get_running_loop().add_reader(self._tokenizing.fd, self._tokenizing.poll)
-        return self._tokenizing
+            found = self._tokenizing[vocab] = Tokenizing(vocab, n_threads)
+            asyncio.get_running_loop().add_reader(found.fd, found.poll)
+        return found
 
     def client(self, request: Request) -> int:
         """The client as a number: of its key, or of its address if there are no keys."""
@@ -382,9 +387,9 @@ class Service:
                     self.streams.discard(stream)
 
     def close(self) -> None:
-        if self._tokenizing is not None:
-            asyncio.get_running_loop().remove_reader(self._tokenizing.fd)
-            self._tokenizing = None
+        for one in self._tokenizing.values():
+            asyncio.get_running_loop().remove_reader(one.fd)
+        self._tokenizing.clear()
         self.texts.close()
         self.json_workers.close()
         self.grammars.close()

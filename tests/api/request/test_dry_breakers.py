@@ -13,14 +13,26 @@ def test_the_last_used_are_kept():
     fake = Fake()
     vocab = Vocab(fake.table, fake.vocab, fake.n_vocab)
     breakers = Breakers()
-    assert breakers.find(("a",)) is None
+    assert breakers.find(vocab, ("a",)) is None
     assert breakers.make(vocab, ("a",)) == pack_breakers(vocab, [b"a"])
     for i in range(KEPT_MAX - 1):
         breakers.make(vocab, (str(i),))
-    assert breakers.find(("a",)) is not None  # used now, so another one goes
+    assert breakers.find(vocab, ("a",)) is not None  # used now, so another one goes
     breakers.make(vocab, ("one more",))
-    assert breakers.find(("a",)) is not None
-    assert breakers.find(("0",)) is None
+    assert breakers.find(vocab, ("a",)) is not None
+    assert breakers.find(vocab, ("0",)) is None
+
+
+def test_another_vocabulary_has_tables_of_its_own():
+    """They hold token ids. The model's file may be another one when its engine is started again."""
+    first, second = Fake(), Fake()
+    old, new = (Vocab(one.table, one.vocab, one.n_vocab) for one in (first, second))
+    breakers = Breakers()
+    breakers.make(old, ("a",))
+    assert breakers.find(new, ("a",)) is None
+    breakers.make(new, ("b",))
+    assert breakers.find(old, ("a",)) is None
+    assert breakers.find(new, ("b",)) is not None
 
 
 def test_what_cannot_be_packed_is_the_requests_fault():
