@@ -1,6 +1,6 @@
 """Owns rows of images and sound that an engine maps for tasks: each blob once, for as long as any of them needs it.
 
-Event loop only.
+Event loop only, but for the end of Rows: their last reference may go in any thread, and the event loop is told.
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ class Rows:
         self._blobs = blobs
 
     def __del__(self) -> None:
-        for blob in self._blobs:
-            self.lending.give_back(blob)
+        self.lending.release(self._blobs)
 
 
 class Lending:
@@ -38,6 +37,7 @@ class Lending:
 
     def __init__(self, asking: Mapping) -> None:
         self.asking = asking
+        self._loop = asyncio.get_running_loop()
         self._n_users: dict[int, int] = {}
         self._mapping: dict[int, asyncio.Task[bool]] = {}
 
@@ -49,18 +49,26 @@ class Lending:
         for blob in blobs:
             task = self._mapping.get(blob.id)
             if task is None:
-                task = asyncio.get_running_loop().create_task(self.asking.lend(blob))
+                task = self._loop.create_task(self.asking.lend(blob))
                 self._mapping[blob.id] = task
             if not await asyncio.shield(task):
                 raise MemoryError
         return rows
 
-    def give_back(self, blob: Blob) -> None:
-        n = self._n_users.get(blob.id, 0) - 1
-        if n > 0:
-            self._n_users[blob.id] = n
-            return
-        self._n_users.pop(blob.id, None)
-        task = self._mapping.pop(blob.id, None)
-        if task is not None:
-            self.asking.give_back(blob)
+    def release(self, blobs: tuple[Blob, ...]) -> None:
+        """Any thread: a prompt with these blobs needs them no more."""
+        try:
+            self._loop.call_soon_threadsafe(self._give_back, blobs)
+        except RuntimeError:
+            pass  # the event loop has ended
+
+    def _give_back(self, blobs: tuple[Blob, ...]) -> None:
+        for blob in blobs:
+            n = self._n_users.get(blob.id, 0) - 1
+            if n > 0:
+                self._n_users[blob.id] = n
+                continue
+            self._n_users.pop(blob.id, None)
+            task = self._mapping.pop(blob.id, None)
+            if task is not None:
+                self.asking.give_back(blob)
