@@ -32,7 +32,9 @@ log = logging.getLogger("llamad.engine")
 
 FIRST_SAFE_FD = 64  # above the numbers that the engine finds its descriptors under
 LAST_LINES = 20
-STOP_SECONDS = 1.0
+STOP_SECONDS = 1.0  # for an engine that was asked to end
+# An engine that was killed is gone by then, unless the kernel cannot end it: a device that does not answer.
+END_SECONDS = 10.0
 LAST_WORDS_SECONDS = 1.0
 
 
@@ -146,20 +148,26 @@ class EngineProcess:
         if not self._why and (self.ended is None or not self.ended.done()):
             self._why = reason
             log.error("ending the engine: %s", reason)
+            self._kill()
+
+    def _kill(self) -> None:
+        if self._status is None:  # else its number may be another process's by now
             os.kill(self.pid, signal.SIGKILL)
 
-    async def stop(self) -> None:
-        """Let it end by itself, if it does so soon: it has been asked to."""
+    async def stop(self, *, is_asked: bool) -> None:
+        """End it, and return when it has ended. If it was asked to, it may do so by itself, for a moment."""
         import asyncio
 
         if self.ended is None:
             self.abandon()
             return
-        done, _ = await asyncio.wait([self.ended], timeout=STOP_SECONDS)
+        done, _ = await asyncio.wait([self.ended], timeout=STOP_SECONDS if is_asked else 0)
         if not done:
-            self._why = "the daemon is stopping"
-            os.kill(self.pid, signal.SIGKILL)
-            await self.ended
+            self._why = self._why or "the daemon is stopping"
+            self._kill()
+            done, _ = await asyncio.wait([self.ended], timeout=END_SECONDS)
+        if not done:
+            log.error("the engine (process %d) was killed %g s ago and has not ended", self.pid, END_SECONDS)
 
     def _on_end(self) -> None:
         import asyncio

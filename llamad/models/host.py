@@ -25,14 +25,14 @@ from llamad.client.task import FAILURE_ABORTED
 from llamad.flags.settings import Settings
 from llamad.models import stalls
 from llamad.models.adapter_loading import AdapterLoading
-from llamad.models.engine_process import EngineProcess
+from llamad.models.engine_process import END_SECONDS, EngineProcess
 from llamad.models.fetching import Fetching
 from llamad.models.projector import make_reader
 from llamad.models.restarts import Restarts
 from llamad.models.workers import reach
 from llamad.protocol.channel import Link
 from llamad.protocol.control_messages import FromEngine, Loaded, LoadFailed, Progress, Ready, Run
-from llamad.protocol.errors import LoadError
+from llamad.protocol.errors import LoadError, Stopped
 from llamad.protocol.model_info import Model
 from llamad.ses1.ses1 import Layout, StateError
 from llamad.tokenizer.vocab import Vocab
@@ -44,8 +44,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("llamad.engine")
 
 WATCH_SECONDS = 1.0
-# An engine that was to be ended is gone by then, unless the kernel cannot end it: a device that does not answer.
-END_SECONDS = 10.0
 
 
 class State(Enum):
@@ -172,13 +170,18 @@ class Host:
             self._end(self._process)  # it still loads
 
     async def close(self) -> None:
-        """End the engine; what is in flight fails."""
-        if self._supervising is not None:
-            self._supervising.cancel()
+        """End the engine, and return when it has ended; what is in flight fails."""
+        if not self._is_draining:
+            self.drain()  # else another engine would be started
+        is_asked = self.engine is not None and self.engine.is_connected
         if self.engine is not None:
             self.engine.stop()
         if self._process is not None:
-            await self._process.stop()
+            await self._process.stop(is_asked=is_asked)
+        # Not before: whoever waits for the engine's end must not give up waiting.
+        if self._supervising is not None:
+            self._supervising.cancel()
+            await asyncio.wait([self._supervising])
         if self.engine is not None:
             self.engine.disconnect(FAILURE_ABORTED, RESULT_ABORTED)
             self.engine.close()
@@ -484,7 +487,7 @@ class Host:
             else:
                 self.engine.disconnect()
         if self.embedder is not None:
-            self.embedder.disconnect()
+            self.embedder.disconnect(Stopped() if self._is_draining else None)
 
     async def _watch_load(self, process: EngineProcess) -> None:
         """End an engine whose load does not get on."""

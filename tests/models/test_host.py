@@ -1,17 +1,24 @@
-"""When an engine that ended is started again, and when not; what it has before its first task; how far a load is."""
+"""When an engine that ended is started again, and when not; what it has before its first task; its
+end with the daemon; how far a load is."""
 
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
 from support.engine_harness import GREEDY, Harness
 
 from llamad.client.task import ENGINE_ABSENT, FAILURE_ENGINE, RequestContext, Task
 from llamad.engine.testing.fake import Fake
 from llamad.flags.parse import parse
+from llamad.models import engine_process
+from llamad.models.engine_process import EngineProcess
 from llamad.models.host import Host, LoadProgress
 from llamad.models.restarts import DELAY_MAX_SECONDS, N_ENDS_MAX, N_LOADS_MAX, SOUND_SECONDS, Restarts
 from llamad.protocol.control_messages import Loaded, Progress, Ready
@@ -119,3 +126,65 @@ def test_a_new_engine_has_its_adapters_before_it_can_be_given_a_task(tmp_path: P
         host._disconnect()
 
     asyncio.run(run())
+
+
+def serve(tiny: str, then: Callable[[Host, EngineProcess], Awaitable[None]]) -> None:
+    """Do something with a host whose engine serves."""
+
+    async def run() -> None:
+        host = Host(parse(["-m", tiny, "-np", "1", "-c", "256", "-t", "1", "--no-warmup"], {}).settings)
+        await host.load()
+        process = host._process
+        assert process is not None
+        await then(host, process)
+
+    asyncio.run(run())
+
+
+def is_there(pid: int) -> bool:
+    return os.path.exists(f"/proc/{pid}")
+
+
+@pytest.mark.parametrize("is_stuck", [False, True])
+def test_a_closed_host_has_no_engine_any_more(
+    tiny: str, is_stuck: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Closing cancelled the wait for the engine's end, and so returned before it. One that does not end by itself is
+    killed."""
+    monkeypatch.setattr(engine_process, "STOP_SECONDS", 0.2 if is_stuck else 60)
+    ended: list[str] = []
+
+    async def close(host: Host, process: EngineProcess) -> None:
+        if is_stuck:
+            os.kill(process.pid, signal.SIGSTOP)
+        await host.close()
+        assert not is_there(process.pid)
+        assert process.ended is not None
+        ended.append(process.ended.result())
+        assert host.engine is not None
+        assert not host.engine.is_connected
+
+    serve(tiny, close)
+    assert ended == ["the daemon is stopping" if is_stuck else "it exited with status 0"]
+
+
+def test_an_engine_that_cannot_be_ended_does_not_keep_the_daemon(
+    tiny: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As with a device that does not answer the kernel."""
+    monkeypatch.setattr(engine_process, "STOP_SECONDS", 0.1)
+    monkeypatch.setattr(engine_process, "END_SECONDS", 0.1)
+    monkeypatch.setattr(EngineProcess, "_kill", lambda _: None)
+
+    async def close(host: Host, process: EngineProcess) -> None:
+        os.kill(process.pid, signal.SIGSTOP)
+        try:
+            await asyncio.wait_for(host.close(), 30)
+            assert is_there(process.pid)
+        finally:
+            os.kill(process.pid, signal.SIGKILL)
+        while is_there(process.pid):  # the event loop still waits for its end
+            await asyncio.sleep(0.01)
+
+    serve(tiny, close)
+    assert "was killed 0.1 s ago and has not ended" in caplog.text
