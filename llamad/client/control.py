@@ -1,6 +1,7 @@
 """Owns the front's end of an engine's control socket: questions and their answers, by number.
 
-Event loop only. Every question is answered, or raises EngineEnded when the engine is gone.
+Event loop only. Every question is answered, or raises EngineEnded when the engine is gone, or EngineFault where an
+exception came in the engine instead of an answer.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from llamad.protocol.control_messages import (
     DropGrammar,
     Embed,
     Embedded,
+    Failed,
     FromEngine,
     GiveBack,
     Lend,
@@ -29,13 +31,14 @@ from llamad.protocol.control_messages import (
     MediaRun,
     Message,
     OpenAdapter,
+    Question,
     Refused,
     Reply,
     decode_engine,
     packed,
     unpack,
 )
-from llamad.protocol.errors import EngineEnded, FileRefused
+from llamad.protocol.errors import EngineEnded, EngineFault, FileRefused
 from llamad.protocol.model_info import AdapterInfo
 
 log = logging.getLogger("llamad.engine")
@@ -134,13 +137,16 @@ class Control(asyncio.Protocol):
             if not future.done():
                 future.set_exception(EngineEnded())
 
-    async def _ask(self, message: Compile | Lend | Embed | OpenAdapter) -> Reply:
+    async def _ask(self, message: Question) -> Reply:
         if self._is_closed:
             raise EngineEnded
         future: asyncio.Future[Reply] = self._loop.create_future()
         self._waiting[message.id] = future
         self.send(message)
-        return await future
+        reply = await future
+        if isinstance(reply, Failed):
+            raise EngineFault(reply.reason)
+        return reply
 
     def _new_id(self) -> int:
         self._next_id += 1

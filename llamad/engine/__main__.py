@@ -1,7 +1,7 @@
 """The engine process: `python -m llamad.engine`, started by the front with descriptors and nothing else to say.
 
-Main thread: load, then wait for the engine thread to end. The control thread reads the front's messages; when the front
-is gone, so is this process.
+Main thread: load, then wait for the engine thread to end. The control thread reads the front's messages, and what it
+hands to other threads is answered by them; when the front is gone, so is this process.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ import socket
 import sys
 import threading
 import traceback
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import NoReturn
+from functools import partial
+from typing import NoReturn, TypeVar
 
 from llamad.engine import worker_watch
 from llamad.engine.embedder import Embedder
@@ -35,6 +37,7 @@ from llamad.protocol.control_messages import (
     Compile,
     DropGrammar,
     Embed,
+    Failed,
     FromFront,
     GiveBack,
     Lend,
@@ -43,6 +46,7 @@ from llamad.protocol.control_messages import (
     Message,
     OpenAdapter,
     Progress,
+    Question,
     Run,
     Start,
     decode_front,
@@ -59,6 +63,8 @@ READ_BYTES = 1 << 18
 VOCAB_SECONDS = 0.005
 PROGRESS_SECONDS = 0.25
 N_COMPILING = 2  # a grammar and a schema at a time, as the front asks
+
+M = TypeVar("M", bound=FromFront)
 
 
 class Server:
@@ -96,28 +102,50 @@ class Server:
         return self._messages.pop(0)
 
     def start(self) -> None:
-        threading.Thread(target=self._serve, name="llamad-control", daemon=True).start()
+        threading.Thread(target=self._or_end, args=(self._serve,), name="llamad-control", daemon=True).start()
 
     def _serve(self) -> None:
         while True:
-            message = self.receive()
-            if isinstance(message, Run):
-                self.run.put(message)
-            elif isinstance(message, Compile):
-                self._compiling.submit(self._compile, message)
-            elif isinstance(message, Lend):
-                is_mapped = blobs.borrow(process.ARENA_FD, message.blob, message.capacity)
-                self.send(Lent(message.id, message.blob, is_mapped))
-            elif isinstance(message, GiveBack):
-                blobs.give_back(message.blob)
-            elif isinstance(message, DropGrammar) and self.instance is not None:
-                self.instance.drop_grammar(message.grammar)
-            elif isinstance(message, Embed) and self.embedder is not None:
-                self.embedder.add(message)
-            elif isinstance(message, OpenAdapter):
-                self._opening.submit(self._open_adapter, message)
-            elif isinstance(message, CloseAdapter) and self.instance is not None:
-                self.instance.close_adapter(message.adapter)
+            self._attempt(self._handle, self.receive())
+
+    def _or_end(self, work: Callable[[], None]) -> None:
+        """The outermost call of a thread. Without the thread the front would wait for ever: it starts another engine
+        instead."""
+        try:
+            work()
+        except Exception:
+            log.exception("a thread that answers the front cannot go on, so this engine ends")
+            end(process.EXIT_CONTROL)
+
+    def _attempt(self, work: Callable[[M], None], message: M) -> None:
+        """An exception costs one message."""
+        try:
+            work(message)
+        except Exception as error:
+            log.exception("a message of the front failed: %s", type(message).__name__)
+            if isinstance(message, Question):
+                self.send(Failed(message.id, f"{type(error).__name__}: {error}"))
+
+    def _handle(self, message: FromFront) -> None:
+        if isinstance(message, Run):
+            self.run.put(message)
+        elif isinstance(message, Compile):
+            self._compiling.submit(self._or_end, partial(self._attempt, self._compile, message))
+        elif isinstance(message, Lend):
+            is_mapped = blobs.borrow(process.ARENA_FD, message.blob, message.capacity)
+            self.send(Lent(message.id, message.blob, is_mapped))
+        elif isinstance(message, GiveBack):
+            blobs.give_back(message.blob)
+        elif isinstance(message, DropGrammar) and self.instance is not None:
+            self.instance.drop_grammar(message.grammar)
+        elif isinstance(message, Embed) and self.embedder is not None:
+            self.embedder.add(message)
+        elif isinstance(message, OpenAdapter):
+            self._opening.submit(self._or_end, partial(self._attempt, self._open_adapter, message))
+        elif isinstance(message, CloseAdapter) and self.instance is not None:
+            self.instance.close_adapter(message.adapter)
+        else:
+            raise RuntimeError("there is nobody for this message")
 
     def _compile(self, wanted: Compile) -> None:
         assert self.instance is not None

@@ -16,7 +16,7 @@ from llamad.client.control import Asking
 from llamad.client.engine import Engine
 from llamad.flags.settings import Settings
 from llamad.flags.types.values import AdapterFile
-from llamad.protocol.errors import EngineEnded, FileRefused
+from llamad.protocol.errors import EngineEnded, EngineFault, FileRefused
 
 log = logging.getLogger("llamad.engine")
 
@@ -57,7 +57,7 @@ class AdapterLoading:
                 try:
                     one.info = await asking.open_adapter(number, await self._found(file.path))
                     self._open.add(number)
-                except (FileRefused, NoFile) as error:
+                except (FileRefused, NoFile, EngineFault) as error:
                     log.error("the adapter %s is not loaded again: %s", file.name, error)
                     self._adapters.remove(number)
 

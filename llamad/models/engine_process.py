@@ -204,6 +204,8 @@ class EngineProcess:
             code = os.WEXITSTATUS(status)
             if code == process.EXIT_LOST:
                 return "llama.cpp's context was lost and could not be made again"
+            if code == process.EXIT_CONTROL:
+                return "a thread that answers this process's messages failed"
             if code == process.EXIT_WORKER:  # llama.cpp may have had a last word, too
                 said = [line for line in self._last_lines if line.startswith(process.LOST_WORKER)]
                 return said[-1] if said else "an RPC worker is gone"

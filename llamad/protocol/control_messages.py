@@ -175,10 +175,18 @@ class AdapterRefused(Message, frozen=True):
     reason: str
 
 
+class Failed(Message, frozen=True):
+    """An exception came instead of the answer. The engine has logged it, and goes on."""
+
+    id: int
+    reason: str
+
+
 FromFront: TypeAlias = (
     Start | Run | Compile | DropGrammar | Lend | GiveBack | Embed | OpenAdapter | CloseAdapter
 )
-Reply: TypeAlias = Compiled | Refused | Lent | Embedded | AdapterOpened | AdapterRefused
+Question: TypeAlias = Compile | Lend | Embed | OpenAdapter
+Reply: TypeAlias = Compiled | Refused | Lent | Embedded | AdapterOpened | AdapterRefused | Failed
 FromEngine: TypeAlias = Progress | Loaded | Ready | LoadFailed | Reply
 
 _encode = msgspec.msgpack.Encoder().encode

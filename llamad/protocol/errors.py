@@ -23,5 +23,10 @@ class Stopped(Exception):
     """The daemon is stopping; what waited for the engine is lost."""
 
 
+class EngineFault(Exception):
+    """The engine failed at one message, by a bug or because the system refused something; it goes on. Its log has the
+    stack."""
+
+
 class EngineEnded(Exception):
     """The engine's process has ended, or none is running."""

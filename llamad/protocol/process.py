@@ -10,6 +10,7 @@ CONTROL_FD, MEMORY_FD, COMMAND_FD, EVENT_FD, ARENA_FD = range(3, 8)
 EXIT_LOST = 3  # llama.cpp's context was lost and could not be made again
 EXIT_WORKER = 4  # an RPC worker is gone: a line that begins with LOST_WORKER says which
 LOST_WORKER = "the RPC worker "
+EXIT_CONTROL = 5  # a thread that answers the front's messages failed: the log says why
 
 # An engine's log is its standard error: a record is a line that begins so, everything else is somebody's own words.
 _RECORD = "\x1e"
