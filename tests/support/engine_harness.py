@@ -100,6 +100,7 @@ class Harness:
         if error[0] is None:
             assert self.core.check_integrity() == 0
             assert self.fake.bad_calls == 0
+            assert self.fake.n_wrong == 0
             assert self.fake.n_samplers == 0
             self.check_cells()
             assert None not in self.acted.values(), "an action was not answered"

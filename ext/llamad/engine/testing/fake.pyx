@@ -10,12 +10,16 @@ from llamad.base.table cimport (
     LLAMAD_TABLE_VERSION, llamad_adapter_use, llamad_batch, llamad_bias, llamad_candidate, llamad_rows,
     llamad_sampling, llamad_table, llamad_tokenize_limits,
 )
-from llamad.engine.testing.fake_graphs cimport fake_graphs
+from llamad.engine.testing.fake_cells cimport FakeCell, FakeCells, FakeStream, cells_free, cells_init, cells_used
 from llamad.engine.testing.fake_memory cimport (
-    fake_can_shift, fake_empty, fake_ends_with_row, fake_hold, fake_new_cell, fake_next_pos, fake_seq_add,
-    fake_seq_cp, fake_seq_div, fake_seq_pos_min, fake_seq_rm, fake_state_get, fake_state_set, fake_state_size,
+    fake_can_shift, fake_seq_add, fake_seq_cp, fake_seq_div, fake_seq_pos_min, fake_seq_rm, memory_clear, memory_decode,
+    memory_ends_with_row, memory_held, memory_order, memory_pos_max,
 )
-from llamad.engine.testing.fake_model cimport FAKE_ROW, FAKE_SEQS_MAX, FAKE_VOCAB, FakeModel, FakeSeq
+from llamad.engine.testing.fake_model cimport FAKE_ROW, FAKE_VOCAB, FakeModel, FakeSeq
+from llamad.engine.testing.fake_owners cimport FAKE_SEQS_MAX, FakeOwners, owners_has
+from llamad.engine.testing.fake_recurrent cimport FakeSeen, recurrent_clear, recurrent_init, recurrent_seen
+from llamad.engine.testing.fake_split cimport FakeUbatch, split_arrivals
+from llamad.engine.testing.fake_states cimport fake_state_get, fake_state_set, fake_state_size
 
 cdef enum:
     BOS = 0
@@ -23,29 +27,39 @@ cdef enum:
     FIRST_BYTE = 3
     NO_ROOM = 1
     SORTING_US = 100         # before rows that came in another order are in the batch's
+    CELLS_STEP = 256         # llama.cpp rounds numbers of cells up to multiples of this
+    ROOM_MAX = 1 << 20       # cells of a unified cache that was given no number
 
 ctypedef struct FakeSampler:
     int32_t ban_eos
     FakeModel *model
 
 
-cdef void _check_batch(FakeModel *model, const llamad_batch *batch) noexcept nogil:
-    cdef int32_t i, seq
+cdef int _check_batch(FakeModel *model, const llamad_batch *batch) noexcept nogil:
+    """Counts broken rules. 0: llama.cpp would not take the batch."""
+    cdef int32_t i, seq, is_first, is_taken = 1
     cdef int32_t expected[FAKE_SEQS_MAX]
     for i in range(FAKE_SEQS_MAX):
-        expected[i] = fake_next_pos(&model.seqs[i])
+        expected[i] = -1
     if batch.n_tokens <= 0 or batch.n_tokens > model.n_batch:
         model.bad_calls += 1
+        return 0
     for i in range(batch.n_tokens):
         seq = batch.seq_id[i][0]
-        if fake_ends_with_row(&model.seqs[seq]):
-            expected[seq] = max(expected[seq], batch.pos[i])  # a grid takes as many positions as it likes
-        if batch.n_seq_id[i] != 1 or batch.pos[i] != expected[seq] or batch.pos[i] >= model.n_ctx:
+        if batch.n_seq_id[i] != 1 or not 0 <= seq < model.n_seqs or not 0 <= batch.token[i] < FAKE_VOCAB:
             model.bad_calls += 1
-        model.bad_calls += model.seqs[seq].n_rewound != 0
-        if not 0 <= batch.token[i] < FAKE_VOCAB:
+            return 0
+        is_first = expected[seq] < 0 and memory_pos_max(model, seq) < 0
+        if expected[seq] < 0:
+            expected[seq] = memory_pos_max(model, seq) + 1
+            if memory_ends_with_row(model, seq):
+                expected[seq] = max(expected[seq], batch.pos[i])  # a grid takes as many positions as it likes
+        if batch.pos[i] != expected[seq] or batch.pos[i] >= model.n_ctx:
             model.bad_calls += 1
+        if not is_first and batch.pos[i] != expected[seq]:
+            is_taken = 0
         expected[seq] = batch.pos[i] + 1
+    return is_taken
 
 
 cdef int32_t _failure(FakeModel *model, const llamad_batch *batch) noexcept nogil:
@@ -71,66 +85,102 @@ cdef int32_t _failure(FakeModel *model, const llamad_batch *batch) noexcept nogi
     return 0
 
 
+cdef int32_t _begin(FakeModel *model, const llamad_batch *batch) noexcept nogil:
+    """What a decode does before it looks at its memory. The code with which it is to fail, or 0."""
+    cdef int32_t i
+    for i in range(FAKE_SEQS_MAX):
+        model.seqs[i].is_written_later = model.seqs[i].is_read_later = 0
+    model.n_decodes += 1
+    return _failure(model, batch)
+
+
+cdef int32_t _count_held(FakeModel *model) noexcept nogil:
+    cdef int32_t i, n_held = 0
+    for i in range(model.n_seqs):
+        n_held += memory_held(model, i)
+    return n_held
+
+
+cdef void _plan_rows(FakeModel *model, const llamad_batch *batch) noexcept nogil:
+    """Which token has which row of logits, and where in its script the row stands."""
+    cdef int32_t n_told[FAKE_SEQS_MAX]
+    cdef FakeSeq *seq
+    cdef int32_t i, n_rows = 0
+    for i in range(batch.n_tokens):
+        n_told[model.batch.seq[i]] = memory_held(model, model.batch.seq[i])
+    for i in range(batch.n_tokens - 1, -1, -1):
+        seq = &model.seqs[model.batch.seq[i]]
+        if batch.output[i] and n_told[model.batch.seq[i]] > 0:
+            seq.n_told = n_told[model.batch.seq[i]]
+            n_told[model.batch.seq[i]] = 0  # the last one counts
+        n_told[model.batch.seq[i]] -= 1
+    for i in range(batch.n_tokens):
+        seq = &model.seqs[model.batch.seq[i]]
+        model.batch_at[i] = seq.n_outputs
+        model.batch_row[i] = n_rows if batch.output[i] else -1
+        if batch.output[i]:
+            seq.n_outputs += 1
+            n_rows += 1
+    split_arrivals(&model.split, model.batch_row, model.batch_arrives)
+
+
 cdef int32_t _decode(void *ctx, const llamad_batch *batch) noexcept nogil:
     cdef FakeModel *model = <FakeModel *>ctx
-    cdef FakeSeq *seq
-    cdef int32_t i, code, n_rows = 0, n_held = 0
+    cdef int32_t i, code
+    cdef int is_taken
     while load_int(&model.is_blocked):
         store_int(&model.is_waiting, 1)
         sleep_us(1000)
     store_int(&model.is_waiting, 0)
-    _check_batch(model, batch)
-    for i in range(FAKE_SEQS_MAX):
-        model.seqs[i].is_written_later = model.seqs[i].is_read_later = 0
-    model.n_decodes += 1
-    code = _failure(model, batch)
-    if code:
-        return code
+    is_taken = _check_batch(model, batch)
+    code = _begin(model, batch)
+    if code or not is_taken:
+        return code if code else -1
+    model.batch.n = batch.n_tokens
+    for i in range(batch.n_tokens):
+        model.batch.token[i] = batch.token[i]
+        model.batch.pos[i] = batch.pos[i]
+        model.batch.seq[i] = batch.seq_id[i][0]
+        model.batch.adapters[i] = model.adapters
+    if not memory_decode(model):
+        model.n_refused += 1
+        return NO_ROOM
     if model.decode_us or load_time(&model.token_us):
         sleep_us(model.decode_us + load_time(&model.token_us) * batch.n_tokens)
     model.t_ready_us = now_us() + model.device_us
-    model.n_graphs += <uint64_t>fake_graphs(batch, model.batch_arrives)
+    model.n_graphs += <uint64_t>model.split.n
     model.n_silent += memchr(batch.output, 1, <size_t>batch.n_tokens) == NULL
-    model.n_tokens = batch.n_tokens
-    for i in range(batch.n_tokens):
-        seq = &model.seqs[batch.seq_id[i][0]]
-        model.batch_token[i] = batch.token[i]
-        model.batch_at[i] = seq.n_outputs
-        model.batch_row[i] = n_rows if batch.output[i] else -1
-        if model.is_unified:
-            model.batch_arrives[i] = model.batch_row[i]  # all sequences are one stream
-        if batch.output[i]:
-            seq.n_outputs += 1
-            n_rows += 1
-        fake_hold(model, seq, fake_new_cell(batch.pos[i], batch.token[i], model.adapters))
-        if batch.output[i]:
-            seq.n_told = seq.n_held
-    for i in range(FAKE_SEQS_MAX):
-        n_held += model.seqs[i].n_held
-    model.n_held_max = max(model.n_held_max, n_held)
+    _plan_rows(model, batch)
+    model.n_held_max = max(model.n_held_max, _count_held(model))
     return 0
 
 
 cdef int32_t _decode_rows(void *ctx, const llamad_rows *rows) noexcept nogil:
     cdef FakeModel *model = <FakeModel *>ctx
-    cdef FakeSeq *seq = &model.seqs[rows.seq]
     cdef int32_t i, code
-    model.bad_calls += rows.n < 1 or rows.n > model.n_batch or rows.pos + rows.n > model.n_ctx
-    model.bad_calls += rows.pos != fake_next_pos(seq) and not fake_ends_with_row(seq)
-    for i in range(FAKE_SEQS_MAX):
-        model.seqs[i].is_written_later = model.seqs[i].is_read_later = 0
-    model.n_decodes += 1
-    code = _failure(model, NULL)
+    if rows.n < 1 or rows.n > model.n_batch or not 0 <= rows.seq < model.n_seqs:
+        model.bad_calls += 1
+        return -1
+    model.bad_calls += rows.pos + rows.n > model.n_ctx
+    model.bad_calls += rows.pos != memory_pos_max(model, rows.seq) + 1 and not memory_ends_with_row(model, rows.seq)
+    code = _begin(model, NULL)
     if code:
         return code
+    model.batch.n = rows.n
     for i in range(rows.n):
-        fake_hold(model, seq, fake_new_cell(rows.pos + (rows.grid[i] if rows.grid != NULL else i), FAKE_ROW,
-                                            model.adapters))
+        model.batch.token[i] = FAKE_ROW
+        model.batch.pos[i] = rows.pos + (rows.grid[i] if rows.grid != NULL else i)
+        model.batch.seq[i] = rows.seq
+        model.batch.adapters[i] = model.adapters
+        model.batch_row[i] = -1
+    if not memory_decode(model):
+        model.n_refused += 1
+        return NO_ROOM
     return 0
 
 
 cdef int32_t _answer(const FakeModel *model, int32_t i_batch) noexcept nogil:
-    cdef int32_t at = model.batch_at[i_batch], token = model.batch_token[i_batch]
+    cdef int32_t at = model.batch_at[i_batch], token = model.batch.token[i_batch]
     if model.n_script:
         return FIRST_BYTE + model.script[at] if at < model.n_script else EOS
     return FIRST_BYTE + (token - FIRST_BYTE + 1) % 256 if token >= FIRST_BYTE else FIRST_BYTE + 65
@@ -157,7 +207,7 @@ cdef float *_logits(void *ctx, int32_t i_batch) noexcept nogil:
     if load_int(&model.fail_row):
         store_int(&model.fail_row, 0)
         return NULL
-    if i_batch < 0 or i_batch >= model.n_tokens or model.batch_row[i_batch] < 0:
+    if i_batch < 0 or i_batch >= model.batch.n or model.batch_row[i_batch] < 0:
         return NULL
     _await_device(model)
     return _write_row(model, i_batch, model.batch_row[i_batch])
@@ -170,13 +220,13 @@ cdef float *_rows(void *ctx) noexcept nogil:
         store_int(&model.fail_rows, 0)
         return NULL
     _await_device(model)
-    for i in range(model.n_tokens):
+    for i in range(model.batch.n):
         if model.batch_row[i] >= 0:
             _write_row(model, i, model.batch_arrives[i])
             is_sorted &= model.batch_arrives[i] == model.batch_row[i]
     if not is_sorted:
         sleep_us(SORTING_US)
-        for i in range(model.n_tokens):
+        for i in range(model.batch.n):
             if model.batch_row[i] >= 0:
                 _write_row(model, i, model.batch_row[i])
     return <float *>(<char *>model + sizeof(FakeModel))
@@ -184,14 +234,12 @@ cdef float *_rows(void *ctx) noexcept nogil:
 
 cdef int32_t _rebuild(void *ctx) noexcept nogil:
     cdef FakeModel *model = <FakeModel *>ctx
-    cdef int32_t i
     if model.n_rebuild_failures > 0:
         model.n_rebuild_failures -= 1
         return -1
     model.n_rebuilds += 1
     model.adapters = 0
-    for i in range(FAKE_SEQS_MAX):
-        fake_empty(&model.seqs[i])
+    memory_clear(model)
     return 0
 
 
@@ -348,43 +396,84 @@ _table.sort_front = _sort_front
 _table.order = _order
 
 
+cdef int32_t _padded(int32_t n) noexcept nogil:
+    return (n + CELLS_STEP - 1) // CELLS_STEP * CELLS_STEP
+
+
+cdef void _make_memory(FakeModel *model, int32_t n_cells, int32_t n_swa, int is_full, int has_base,
+                       int has_states) noexcept nogil:
+    """As large as llama.cpp would make it; without a number of cells, with room for everything."""
+    cdef int32_t n_streams = 1 if model.is_unified else model.n_seqs, n_window
+    if n_cells == 0:
+        n_cells = _padded(model.n_ctx)
+        if model.is_unified:
+            n_cells = min(n_cells * model.n_seqs, max(n_cells, ROOM_MAX))
+    n_window = _padded(min(n_cells, n_swa * (model.n_seqs if model.is_unified else 1) + model.n_ubatch))
+    cells_init(&model.base, n_streams if has_base else 0, n_cells, 0)
+    cells_init(&model.window, n_streams if has_base and n_swa else 0, n_cells if is_full else n_window, n_swa)
+    recurrent_init(&model.recurrent, model.n_seqs if has_states else 0)
+
+
+cdef list _owners(const FakeOwners *owners):
+    return [seq for seq in range(FAKE_SEQS_MAX) if owners_has(owners, seq)]
+
+
 cdef class Fake:
-    """A fake model: `table`, `ctx` and `vocab` are what the real binding would give."""
+    """A fake model: `table`, `ctx` and `vocab` are what the real binding would give.
+
+    Its memory is a KV cache with n_ctx cells for each sequence, or with n_cells for all of them if it is `unified`. With
+    n_swa it has a second one for layers with a sliding window, which is smaller unless `swa_full`. It is `recurrent`, or
+    `hybrid`: both. can_cut=False is another word for hybrid. n_seqs: sequences, and streams in states."""
     cdef FakeModel *model
     cdef bytes kept_script
 
     def __cinit__(self, *, n_ctx: int = 512, n_batch: int = 64, script: bytes = b"", decode_us: int = 0,
                   token_us: int = 0, device_us: int = 0, can_shift: bool = True, can_cut: bool = True,
-                  unified: bool = False) -> None:
+                  unified: bool = False, n_seqs: int = 0, n_cells: int = 0, n_ubatch: int = 0, n_swa: int = 0,
+                  swa_full: bool = False, recurrent: bool = False, hybrid: bool = False) -> None:
         self.model = <FakeModel *>calloc(1, sizeof(FakeModel) + <size_t>n_batch * FAKE_VOCAB * sizeof(float))
         if self.model == NULL:
             raise MemoryError()
         self.model.n_ctx = n_ctx
         self.model.n_batch = n_batch
+        self.model.n_ubatch = n_ubatch or n_batch
+        self.model.n_seqs = n_seqs or FAKE_SEQS_MAX
+        self.model.n_streams_told = n_seqs if n_seqs and not unified else 1
         self.model.decode_us = decode_us
         self.model.token_us = token_us
         self.model.device_us = device_us
         self.model.can_shift = can_shift
-        self.model.can_cut = can_cut
         self.model.is_unified = unified
-        self.model.refuse_above = -1
-        self.model.batch_token = <int32_t *>malloc(<size_t>n_batch * sizeof(int32_t))
-        self.model.batch_pos = <int32_t *>malloc(<size_t>n_batch * sizeof(int32_t))
+        self.model.batch.token = <int32_t *>malloc(<size_t>n_batch * sizeof(int32_t))
+        self.model.batch.pos = <int32_t *>malloc(<size_t>n_batch * sizeof(int32_t))
+        self.model.batch.seq = <int32_t *>malloc(<size_t>n_batch * sizeof(int32_t))
+        self.model.batch.adapters = <float *>malloc(<size_t>n_batch * sizeof(float))
+        self.model.split.order = <int32_t *>malloc(<size_t>n_batch * sizeof(int32_t))
+        self.model.split.ubatches = <FakeUbatch *>malloc(<size_t>n_batch * sizeof(FakeUbatch))
+        self.model.base_slots = <int32_t *>malloc(<size_t>n_batch * sizeof(int32_t))
+        self.model.window_slots = <int32_t *>malloc(<size_t>n_batch * sizeof(int32_t))
         self.model.batch_row = <int32_t *>malloc(<size_t>n_batch * sizeof(int32_t))
         self.model.batch_at = <int32_t *>malloc(<size_t>n_batch * sizeof(int32_t))
         self.model.batch_arrives = <int32_t *>malloc(<size_t>n_batch * sizeof(int32_t))
+        _make_memory(self.model, n_cells, n_swa, swa_full, not recurrent, recurrent or hybrid or not can_cut)
         self.script = script
 
     def __dealloc__(self) -> None:
         if self.model != NULL:
-            free(self.model.batch_token)
-            free(self.model.batch_pos)
+            cells_free(&self.model.base)
+            cells_free(&self.model.window)
+            recurrent_clear(&self.model.recurrent)
+            free(self.model.batch.token)
+            free(self.model.batch.pos)
+            free(self.model.batch.seq)
+            free(self.model.batch.adapters)
+            free(self.model.split.order)
+            free(self.model.split.ubatches)
+            free(self.model.base_slots)
+            free(self.model.window_slots)
+            free(self.model.batch_row)
             free(self.model.batch_at)
             free(self.model.batch_arrives)
-            free(self.model.batch_row)
-            for i in range(FAKE_SEQS_MAX):
-                fake_empty(&self.model.seqs[i])
-                free(self.model.seqs[i].cells)
             free(self.model)
 
     @property
@@ -491,23 +580,82 @@ cdef class Fake:
     def bad_calls(self) -> int:
         return self.model.bad_calls
 
+    @property
+    def n_refused(self) -> int:
+        """Decodes that returned 1, because a cache had no room."""
+        return self.model.n_refused
+
+    @property
+    def n_wrong(self) -> int:
+        """How often llama.cpp would have computed wrong logits without a word: a part of a sequence's window was gone, its
+        recurrent state was that of other tokens, or cells of another text were left."""
+        return self.model.n_wrong
+
     def held(self, seq: int) -> int:
         """How many tokens a sequence holds."""
-        return self.model.seqs[seq].n_held
+        return memory_held(self.model, seq)
 
     @property
     def held_max(self) -> int:
         """How many tokens all sequences held at most, after a decode."""
         return self.model.n_held_max
 
+    def pos_max(self, seq: int) -> int:
+        """The last position that a sequence holds; -1 if it holds nothing."""
+        return memory_pos_max(self.model, seq)
+
     def cells(self, seq: int) -> list[tuple[int, int]]:
-        """(position, token) of what a sequence holds, as it was written."""
-        return [(self.model.seqs[seq].cells[i].pos, self.model.seqs[seq].cells[i].token)
-                for i in range(self.model.seqs[seq].n_held)]
+        """(position, token) of what a sequence holds, by position; those of one position as they were written."""
+        return [(pos, token) for pos, token, _ in self._held(seq)]
 
     def adapters(self, seq: int) -> list[float]:
         """What computed each token that a sequence holds: the sum of scales times ten to the power of numbers."""
-        return [self.model.seqs[seq].cells[i].adapters for i in range(self.model.seqs[seq].n_held)]
+        return [adapters for _, _, adapters in self._held(seq)]
+
+    def _held(self, seq: int) -> list[tuple[int, int, float]]:
+        cdef const FakeSeen *seen
+        cdef FakeCell **cells
+        cdef int32_t first
+        if self.model.base.n_streams == 0:
+            seen = recurrent_seen(&self.model.recurrent, seq)
+            if seen == NULL:
+                return []
+            first = memory_pos_max(self.model, seq) + 1 - seen.n
+            return [(first + i, seen.tokens[i], seen.adapters[i]) for i in range(seen.n)]
+        cells = memory_order(self.model, seq)
+        held = [(cells[i].pos, cells[i].token, cells[i].adapters) for i in range(memory_held(self.model, seq))]
+        free(cells)
+        return held
+
+    def used(self, cache: str = "base") -> int:
+        """How many cells of a cache are used: "base" is the KV cache, "window" that of layers with a sliding window,
+        "states" the recurrent memory."""
+        if cache == "states":
+            return self.model.recurrent.n_used
+        return cells_used(self._cache(cache))
+
+    def size(self, cache: str = "base") -> int:
+        """How many cells a cache has, in each stream."""
+        return self.model.recurrent.n_states if cache == "states" else self._cache(cache).n_cells
+
+    def owned(self, seq: int, cache: str = "base") -> list[tuple[int, int, list[int]]]:
+        """(position, token, owners) of a sequence's cells in a cache, as they lie there. The token of a recurrent state is
+        the last one that it has seen."""
+        cdef FakeStream *stream
+        cdef int32_t i
+        if cache == "states":
+            return [(self.model.recurrent.states[i].pos, recurrent_seen(&self.model.recurrent, seq).tokens[
+                        recurrent_seen(&self.model.recurrent, seq).n - 1], _owners(&self.model.recurrent.states[i].owners))
+                    for i in range(self.model.recurrent.n_states)
+                    if owners_has(&self.model.recurrent.states[i].owners, seq)]
+        stream = &self._cache(cache).streams[seq if self._cache(cache).n_streams > 1 else 0]
+        return [(stream.cells[i].pos, stream.cells[i].token, _owners(&stream.cells[i].owners))
+                for i in range(stream.n_touched) if owners_has(&stream.cells[i].owners, seq)]
+
+    cdef FakeCells *_cache(self, str name) except NULL:
+        if name not in ("base", "window"):
+            raise ValueError(f"no cache is called {name}")
+        return &self.model.base if name == "base" else &self.model.window
 
     @property
     def n_adapter_changes(self) -> int:

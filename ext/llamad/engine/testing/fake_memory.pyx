@@ -1,125 +1,193 @@
-# Owns: the fake's KV memory: sequences of cells, copies and moves that its next decode does, and their states. The
-# engine thread's. It is as strict as llama.cpp is fatal: what would abort there is counted in bad_calls here.
-from libc.stdint cimport INT32_MAX, int32_t, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free, malloc
-from libc.string cimport memcpy, memset
+# Owns: the fake's memory, put together as llama.cpp does it: one KV cache, a second one for layers with a sliding window
+# (llama-kv-cache-iswa.cpp), a recurrent one, or these beside each other (llama-memory-hybrid.cpp). The engine thread's.
+# It is as strict as llama.cpp is fatal: what would abort there is counted in bad_calls here, and a decode that would
+# compute wrong logits without a word is counted in n_wrong.
+from libc.stdint cimport INT32_MAX, int32_t, uint64_t
+from libc.stdlib cimport free, malloc, qsort
+from libc.string cimport memset
 
-from llamad.base.system cimport load_int, store_int
-from llamad.engine.testing.fake_model cimport FAKE_ROW, FAKE_SEQS_MAX, FakeCell, FakeModel, FakeSeq
-
-cdef enum:
-    PARTIAL_BYTES = 4096     # as large as a page, so that a bound in bytes shows
-
-
-cdef int32_t fake_next_pos(const FakeSeq *seq) noexcept nogil:
-    return seq.cells[seq.n_held - 1].pos + 1 if seq.n_held else 0
-
-
-cdef int fake_ends_with_row(const FakeSeq *seq) noexcept nogil:
-    return seq.n_held > 0 and seq.cells[seq.n_held - 1].token == FAKE_ROW
-
-
-cdef void _let_go(FakeCell *cell) noexcept nogil:
-    cell.n_seqs -= 1
-    if cell.n_seqs == 0:
-        free(cell)
+from llamad.base.system cimport load_int
+from llamad.engine.testing.fake_cells cimport (
+    FakeCell, FakeCells, FakeStream, cells_add, cells_clear, cells_cp, cells_div, cells_find, cells_place, cells_prepare,
+    cells_rm, cells_span, cells_stream,
+)
+from llamad.engine.testing.fake_model cimport FAKE_ROW, FakeModel, FakeSeq
+from llamad.engine.testing.fake_owners cimport FAKE_SEQS_MAX, owners_has
+from llamad.engine.testing.fake_recurrent cimport (
+    FakeSeen, recurrent_add, recurrent_clear, recurrent_cp, recurrent_div, recurrent_learn, recurrent_place, recurrent_pos,
+    recurrent_prepare, recurrent_rm, recurrent_seen, seen_append, seen_new,
+)
+from llamad.engine.testing.fake_split cimport FakeUbatch, split_equal, split_simple
 
 
-cdef void fake_hold(FakeModel *model, FakeSeq *seq, FakeCell *cell) noexcept nogil:
-    if seq.cells == NULL:
-        seq.cells = <FakeCell **>malloc(<size_t>(model.n_ctx + 1) * sizeof(void *))
-    if seq.n_held > model.n_ctx:
-        model.bad_calls += 1
-        return
-    cell.n_seqs += 1
-    seq.cells[seq.n_held] = cell
-    seq.n_held += 1
+# --- what is there ----------------------------------------------------------------------------------------------
+
+cdef int _has_base(const FakeModel *model) noexcept nogil:
+    return model.base.n_streams > 0
 
 
-cdef FakeCell *fake_new_cell(int32_t pos, int32_t token, float adapters) noexcept nogil:
-    cdef FakeCell *cell = <FakeCell *>calloc(1, sizeof(FakeCell))
-    cell.pos = pos
-    cell.token = token
-    cell.adapters = adapters
-    return cell
+cdef int _has_window(const FakeModel *model) noexcept nogil:
+    return model.window.n_streams > 0
 
 
-cdef void fake_empty(FakeSeq *seq) noexcept nogil:
-    cdef int32_t i
-    for i in range(seq.n_held):
-        _let_go(seq.cells[i])
-    seq.n_held = seq.n_outputs = seq.n_told = seq.n_rewound = 0
+cdef int _has_states(const FakeModel *model) noexcept nogil:
+    return model.recurrent.n_states > 0
 
 
-cdef int _is_bad(FakeModel *model, int32_t seq) noexcept nogil:
-    if 0 <= seq < FAKE_SEQS_MAX:
+cdef FakeCells *_last_cache(FakeModel *model) noexcept nogil:
+    """The KV cache that knows a sequence's first and last position: the other one may have more."""
+    return &model.window if _has_window(model) else &model.base
+
+
+cdef int32_t memory_held(FakeModel *model, int32_t seq) noexcept nogil:
+    """How many tokens the sequence holds."""
+    cdef const FakeSeen *seen
+    if _has_base(model):
+        return cells_span(&model.base, seq).n
+    seen = recurrent_seen(&model.recurrent, seq)
+    return seen.n if seen != NULL else 0
+
+
+cdef int32_t memory_pos_max(FakeModel *model, int32_t seq) noexcept nogil:
+    if not _has_base(model):
+        return recurrent_pos(&model.recurrent, seq)
+    if not _has_states(model):
+        return cells_span(_last_cache(model), seq).pos_max
+    return min(cells_span(_last_cache(model), seq).pos_max, recurrent_pos(&model.recurrent, seq))
+
+
+cdef int memory_ends_with_row(FakeModel *model, int32_t seq) noexcept nogil:
+    cdef const FakeSeen *seen
+    if _has_base(model):
+        return cells_span(&model.base, seq).n > 0 and cells_span(&model.base, seq).last_token == FAKE_ROW
+    seen = recurrent_seen(&model.recurrent, seq)
+    return seen != NULL and seen.n > 0 and seen.tokens[seen.n - 1] == FAKE_ROW
+
+
+cdef int _compare(const void *a, const void *b) noexcept nogil:
+    cdef const FakeCell *one = (<const FakeCell **>a)[0]
+    cdef const FakeCell *other = (<const FakeCell **>b)[0]
+    if one.pos != other.pos:
+        return -1 if one.pos < other.pos else 1
+    return -1 if one.serial < other.serial else one.serial > other.serial
+
+
+cdef FakeCell **memory_order(FakeModel *model, int32_t seq) noexcept nogil:
+    """The sequence's cells in the first KV cache by position, memory_held of them. To be freed."""
+    cdef FakeStream *stream = cells_stream(&model.base, seq)
+    cdef int32_t i, n = 0
+    cdef FakeCell **cells = <FakeCell **>malloc(<size_t>(memory_held(model, seq) + 1) * sizeof(void *))
+    for i in range(stream.n_touched):
+        if owners_has(&stream.cells[i].owners, seq):
+            cells[n] = &stream.cells[i]
+            n += 1
+    qsort(cells, <size_t>n, sizeof(void *), _compare)
+    return cells
+
+
+cdef void memory_clear(FakeModel *model) noexcept nogil:
+    cells_clear(&model.base)
+    cells_clear(&model.window)
+    recurrent_clear(&model.recurrent)
+    memset(model.seqs, 0, sizeof(model.seqs))
+
+
+cdef int memory_is_bad(FakeModel *model, int32_t seq) noexcept nogil:
+    if 0 <= seq < model.n_seqs:
         return 0
     model.bad_calls += 1
     return 1
 
 
-cdef int _is_behind_output(const FakeSeq *seq, int32_t p0) noexcept nogil:
+# --- edits ------------------------------------------------------------------------------------------------------
+
+cdef int _is_behind_output(FakeModel *model, int32_t seq, int32_t p0) noexcept nogil:
     """Whether what is cut off begins right behind a token with an output, and has none itself: pads."""
-    return 0 < seq.n_told < seq.n_held and seq.cells[seq.n_told].pos == p0
+    cdef FakeStream *stream = cells_stream(&model.base, seq)
+    cdef int32_t i, n = 0
+    if cells_find(&model.base, seq, p0) == NULL or model.seqs[seq].n_told == 0:
+        return 0
+    for i in range(stream.n_touched):
+        if stream.cells[i].pos < p0 and owners_has(&stream.cells[i].owners, seq):
+            n += 1
+    return n == model.seqs[seq].n_told
+
+
+cdef void _forget(FakeModel *model, int32_t seq, int32_t p0, int32_t p1) noexcept nogil:
+    """A range before the state's last position is removed, of which the state knows nothing. That is what llama.cpp does
+    when a context is shifted, so it does not count as wrong: the state has seen what is left."""
+    cdef const FakeSeen *old = recurrent_seen(&model.recurrent, seq)
+    cdef FakeSeen *seen = seen_new(old.n)
+    cdef FakeCell **cells
+    cdef int32_t i
+    if _has_base(model):
+        cells = memory_order(model, seq)
+        for i in range(memory_held(model, seq)):
+            if cells[i].pos <= recurrent_pos(&model.recurrent, seq):
+                seen_append(seen, cells[i].token, cells[i].adapters)
+        free(cells)
+    else:
+        for i in range(old.n):
+            if not p0 <= i < p1:
+                seen_append(seen, old.tokens[i], old.adapters[i])
+    recurrent_learn(&model.recurrent, seq, seen)
 
 
 cdef int32_t fake_seq_rm(void *ctx, int32_t seq_id, int32_t p0, int32_t p1) noexcept nogil:
     cdef FakeModel *model = <FakeModel *>ctx
     cdef FakeSeq *seq = &model.seqs[seq_id]
-    cdef int32_t i, n = 0
-    if _is_bad(model, seq_id):
+    cdef int is_cut
+    if memory_is_bad(model, seq_id):
         return 0
+    p0 = max(p0, 0)
     p1 = INT32_MAX if p1 < 0 else p1
-    if not model.can_cut and 0 < p0 < fake_next_pos(seq) and p0 != seq.n_rewound:
+    is_cut = memory_held(model, seq_id) > 0 and p1 > memory_pos_max(model, seq_id)
+    is_cut = is_cut and not _is_behind_output(model, seq_id, p0)
+    if _has_states(model) and not recurrent_rm(&model.recurrent, seq_id, p0, p1):
         return 0
-    seq.n_rewound = 0
-    if seq.n_held and p1 > seq.cells[seq.n_held - 1].pos and not _is_behind_output(seq, p0):
+    if is_cut:
         seq.n_outputs = 0
-    for i in range(seq.n_held):
-        if p0 <= seq.cells[i].pos < p1:
-            _let_go(seq.cells[i])
-        else:
-            seq.cells[n] = seq.cells[i]
-            n += 1
-    seq.n_held = n
-    seq.n_told = min(seq.n_told, n)
+    cells_rm(&model.base, seq_id, p0, p1)
+    cells_rm(&model.window, seq_id, p0, p1)
+    if p0 < p1 <= recurrent_pos(&model.recurrent, seq_id):
+        _forget(model, seq_id, p0, p1)
+    seq.n_told = min(seq.n_told, memory_held(model, seq_id))
     return 1
 
 
 cdef int32_t fake_seq_add(void *ctx, int32_t seq_id, int32_t p0, int32_t p1, int32_t delta) noexcept nogil:
     cdef FakeModel *model = <FakeModel *>ctx
-    cdef FakeSeq *seq = &model.seqs[seq_id]
-    cdef int32_t i
-    if not model.can_shift:
-        model.bad_calls += 1
-    for i in range(seq.n_held):
-        if p0 <= seq.cells[i].pos < p1:
-            seq.is_written_later = 1
-            seq.cells[i].pos += delta
-            if seq.cells[i].pos < 0:
-                model.bad_calls += 1
+    if memory_is_bad(model, seq_id):
+        return 0
+    p0 = max(p0, 0)
+    p1 = INT32_MAX if p1 < 0 else p1
+    model.bad_calls += not fake_can_shift(ctx)
+    if delta != 0 and cells_span(&model.base, seq_id).pos_max >= p0 and cells_span(&model.base, seq_id).pos_min < p1:
+        model.seqs[seq_id].is_written_later = 1
+    model.bad_calls += cells_add(&model.base, seq_id, p0, p1, delta) > 0
+    cells_add(&model.window, seq_id, p0, p1, delta)
+    recurrent_add(&model.recurrent, seq_id, p0, p1, delta)
     return 1
 
 
 cdef int32_t fake_seq_div(void *ctx, int32_t seq_id, int32_t p0, int32_t p1, int32_t divisor) noexcept nogil:
     cdef FakeModel *model = <FakeModel *>ctx
-    cdef FakeSeq *seq = &model.seqs[seq_id]
-    cdef int32_t i
-    if not model.can_shift:
-        model.bad_calls += 1
-    for i in range(seq.n_held):
-        if p0 <= seq.cells[i].pos < p1:
-            seq.cells[i].pos //= divisor
+    if memory_is_bad(model, seq_id):
+        return 0
+    p0 = max(p0, 0)
+    p1 = INT32_MAX if p1 < 0 else p1
+    model.bad_calls += not fake_can_shift(ctx)
+    cells_div(&model.base, seq_id, p0, p1, divisor)
+    cells_div(&model.window, seq_id, p0, p1, divisor)
+    recurrent_div(&model.recurrent, seq_id, p0, p1, divisor)
     return 1
 
 
 cdef int32_t fake_seq_cp(void *ctx, int32_t src, int32_t dst) noexcept nogil:
     cdef FakeModel *model = <FakeModel *>ctx
-    cdef FakeCell *cell
-    cdef int32_t i
-    if _is_bad(model, src) or _is_bad(model, dst):
+    if memory_is_bad(model, src) or memory_is_bad(model, dst):
         return 0
-    if src == dst or model.seqs[dst].n_held:
+    if src == dst or memory_held(model, dst):
         model.bad_calls += 1
         return 0
     model.n_copies += 1
@@ -127,112 +195,119 @@ cdef int32_t fake_seq_cp(void *ctx, int32_t src, int32_t dst) noexcept nogil:
         model.seqs[dst].is_written_later = model.seqs[src].is_read_later = 1
     elif model.seqs[src].is_written_later:
         model.seqs[dst].is_written_later = 1  # the same cells
-    for i in range(model.seqs[src].n_held):
-        cell = model.seqs[src].cells[i]
-        if not model.is_unified:
-            cell = fake_new_cell(cell.pos, cell.token, cell.adapters)
-        fake_hold(model, &model.seqs[dst], cell)
+    cells_cp(&model.base, src, dst)
+    cells_cp(&model.window, src, dst)
+    recurrent_cp(&model.recurrent, src, dst)
     return 1
 
 
 cdef int32_t fake_seq_pos_min(void *ctx, int32_t seq_id) noexcept nogil:
-    cdef FakeSeq *seq = &(<FakeModel *>ctx).seqs[seq_id]
-    return max(seq.cells[0].pos, load_int(&(<FakeModel *>ctx).n_lost)) if seq.n_held else -1
+    cdef FakeModel *model = <FakeModel *>ctx
+    cdef int32_t pos = recurrent_pos(&model.recurrent, seq_id)
+    if memory_is_bad(model, seq_id):
+        return -1
+    if _has_base(model):
+        pos = max(pos, cells_span(_last_cache(model), seq_id).pos_min)
+    return max(pos, load_int(&model.n_lost)) if memory_held(model, seq_id) else pos
 
 
 cdef int32_t fake_can_shift(void *ctx) noexcept nogil:
-    return (<FakeModel *>ctx).can_shift
+    cdef FakeModel *model = <FakeModel *>ctx
+    return model.can_shift and (not _has_window(model) or model.window.n_cells == model.base.n_cells)
 
 
-# A state in llama.cpp's own form: one stream, one layer, keys and values of one f32 each: the token, and the adapters.
-cdef size_t fake_state_size(void *ctx, int32_t seq_id, int32_t partial) noexcept nogil:
-    cdef size_t n = <size_t>(<FakeModel *>ctx).seqs[seq_id].n_held
-    if partial:
-        return PARTIAL_BYTES
-    return 16 + (12 * n + 32 + 8 * n if n else 0)
+# --- a batch ----------------------------------------------------------------------------------------------------
+
+cdef int _prepare(FakeModel *model) noexcept nogil:
+    """Whether each memory has room for the split."""
+    if _has_states(model) and not recurrent_prepare(&model.recurrent, &model.batch, &model.split):
+        return 0
+    if _has_base(model) and not cells_prepare(&model.base, &model.batch, &model.split, model.base_slots):
+        return 0
+    return not _has_window(model) or cells_prepare(&model.window, &model.batch, &model.split, model.window_slots)
 
 
-cdef uint8_t *_put(uint8_t *at, uint32_t value) noexcept nogil:
-    memcpy(at, &value, 4)
-    return at + 4
+cdef int _find_split(FakeModel *model) noexcept nogil:
+    """Cuts the batch as its memory wants it. Whether there is room for it."""
+    if model.base.n_streams == 1 and not _has_states(model):
+        split_simple(&model.split, &model.batch, model.n_ubatch)
+        if _prepare(model):
+            return 1
+        if not _has_window(model):
+            return 0
+    split_equal(&model.split, &model.batch, model.n_ubatch, model.base.n_streams != 1)
+    return _prepare(model)
 
 
-# A partial state: how many tokens, and which.
-cdef uint64_t _hash(const FakeSeq *seq, int32_t n) noexcept nogil:
-    cdef uint64_t hash = 14695981039346656037ull
+cdef uint64_t _window_sum(FakeCells *cells, int32_t seq, int32_t pos, int32_t n_swa) noexcept nogil:
+    """Of what the sequence holds in this cache, as far as a token at pos sees it through the window."""
+    cdef FakeStream *stream = cells_stream(cells, seq)
+    cdef uint64_t total = 0
     cdef int32_t i
-    for i in range(n):
-        hash = (hash ^ <uint64_t>seq.cells[i].token) * 1099511628211ull
-    return hash
+    for i in range(stream.n_touched):
+        if owners_has(&stream.cells[i].owners, seq) and pos - stream.cells[i].pos < n_swa:
+            total += (<uint64_t>stream.cells[i].pos << 32 ^ <uint64_t>stream.cells[i].token) * 1099511628211ull
+    return total
 
 
-cdef size_t _get_partial(const FakeSeq *seq, uint8_t *data) noexcept nogil:
-    cdef uint64_t hash = _hash(seq, seq.n_held)
-    memset(data, 0, PARTIAL_BYTES)
-    memcpy(_put(data, <uint32_t>seq.n_held), &hash, 8)
-    return PARTIAL_BYTES
+cdef int _has_other_state(FakeModel *model, int32_t seq) noexcept nogil:
+    """Whether the sequence's state has seen other tokens than those it holds."""
+    cdef const FakeSeen *seen = recurrent_seen(&model.recurrent, seq)
+    cdef FakeCell **cells = memory_order(model, seq)
+    cdef int is_other = seen.n != memory_held(model, seq)
+    cdef int32_t i
+    for i in range(0 if is_other else seen.n):
+        is_other |= cells[i].token != seen.tokens[i]
+    free(cells)
+    return is_other
 
 
-cdef size_t _set_partial(FakeModel *model, FakeSeq *seq, const uint8_t *data, size_t n) noexcept nogil:
-    """Elsewhere than where it was made it would be taken, and be wrong."""
-    cdef uint64_t hash = 0
-    cdef int32_t n_held = 0
-    memcpy(&n_held, data, 4)
-    memcpy(&hash, data + 4, 8)
-    if n != PARTIAL_BYTES or not 0 < n_held <= seq.n_held or _hash(seq, n_held) != hash:
-        model.bad_calls += 1
+cdef int _is_wrong(FakeModel *model, int32_t seq, int32_t pos, int32_t pos_last) noexcept nogil:
+    """Whether tokens from pos to pos_last were computed from anything but all that the sequence holds before them."""
+    if not _has_base(model):
         return 0
-    seq.n_rewound = n_held
-    return n
+    if cells_span(&model.base, seq).pos_max != pos_last:
+        return 1  # cells are left from another text
+    if _has_window(model):
+        if cells_span(&model.window, seq).pos_max != pos_last:
+            return 1
+        if (_window_sum(&model.window, seq, pos, model.window.n_swa)
+                != _window_sum(&model.base, seq, pos, model.window.n_swa)):
+            return 1
+    return _has_states(model) and _has_other_state(model, seq)
 
 
-cdef size_t fake_state_get(void *ctx, int32_t seq_id, uint8_t *data, size_t n, int32_t partial) noexcept nogil:
-    cdef FakeModel *model = <FakeModel *>ctx
-    cdef FakeSeq *seq = &model.seqs[seq_id]
-    cdef uint8_t *at = data
-    cdef float value
-    cdef int32_t k, i
-    if _is_bad(model, seq_id) or n != fake_state_size(ctx, seq_id, partial):
+cdef void _check(FakeModel *model, const FakeUbatch *ubatch) noexcept nogil:
+    cdef int32_t first[FAKE_SEQS_MAX]
+    cdef int32_t last[FAKE_SEQS_MAX]
+    cdef int32_t k, i, seq
+    memset(first, 0xff, sizeof(first))
+    for k in range(ubatch.first, ubatch.first + ubatch.n):
+        i = model.split.order[k]
+        seq = model.batch.seq[i]
+        if first[seq] < 0:
+            first[seq] = last[seq] = model.batch.pos[i]
+        last[seq] = max(last[seq], model.batch.pos[i])
+    for seq in range(FAKE_SEQS_MAX):
+        if first[seq] >= 0:
+            model.n_wrong += _is_wrong(model, seq, first[seq], last[seq])
+
+
+cdef int memory_decode(FakeModel *model) noexcept nogil:
+    """Writes model.batch. 0: there is no room for it."""
+    cdef const FakeUbatch *ubatch
+    cdef int32_t u
+    if not _find_split(model):
         return 0
-    model.bad_calls += seq.is_written_later
-    if partial:
-        return _get_partial(seq, data)
-    at = _put(_put(_put(_put(at, 0xaf143cd8), <uint32_t>seq_id), 1), <uint32_t>seq.n_held)
-    if seq.n_held == 0:
-        return n
-    for i in range(seq.n_held):
-        at = _put(_put(_put(at, <uint32_t>seq.cells[i].pos), 1), <uint32_t>seq_id)
-    at = _put(_put(at, 0), 1)
-    for k in range(2):
-        at = _put(_put(_put(at, 0), 4), 0)
-        for i in range(seq.n_held):
-            value = <float>seq.cells[i].token if k == 0 else seq.cells[i].adapters
-            memcpy(at, &value, 4)
-            at += 4
-    return n
-
-
-cdef size_t fake_state_set(void *ctx, int32_t seq_id, const uint8_t *data, size_t n, int32_t partial) noexcept nogil:
-    cdef FakeModel *model = <FakeModel *>ctx
-    cdef FakeSeq *seq = &model.seqs[seq_id]
-    cdef uint32_t n_cells = 0
-    cdef int32_t pos = 0
-    cdef float value = 0, adapters = 0
-    cdef uint32_t i
-    if _is_bad(model, seq_id) or load_int(&model.fail_state):
-        store_int(&model.fail_state, 0)
-        return 0
-    model.bad_calls += seq.is_written_later or seq.is_read_later
-    if partial:
-        return _set_partial(model, seq, data, n)
-    memcpy(&n_cells, data + 12, 4)
-    if n_cells == 0 or n != 48 + 20 * <size_t>n_cells:
-        model.bad_calls += 1  # the checker must not let this through
-        return 0
-    fake_empty(seq)
-    for i in range(n_cells):
-        memcpy(&pos, data + 16 + 12 * i, 4)
-        memcpy(&value, data + 36 + 12 * n_cells + 4 * i, 4)
-        memcpy(&adapters, data + 48 + 16 * n_cells + 4 * i, 4)
-        fake_hold(model, seq, fake_new_cell(pos, <int32_t>value, adapters))
-    return n
+    for u in range(model.split.n):
+        ubatch = &model.split.ubatches[u]
+        if _has_base(model):
+            cells_place(&model.base, &model.batch, &model.split, ubatch, model.base_slots)
+        if _has_window(model):
+            cells_place(&model.window, &model.batch, &model.split, ubatch, model.window_slots)
+        if _has_states(model):
+            recurrent_place(&model.recurrent, &model.batch, &model.split, ubatch)
+        _check(model, ubatch)
+    model.bad_calls += model.recurrent.n_aborts
+    model.recurrent.n_aborts = 0
+    return 1

@@ -1,29 +1,27 @@
-# The fake's state: a model of bytes with sequences of cells, as llama.cpp keeps them. Data alone.
+# The fake's state: a model of bytes over memories such as llama.cpp has. Data alone.
 from libc.stdint cimport int32_t, int64_t, uint64_t
+
+from llamad.engine.testing.fake_cells cimport FakeCells
+from llamad.engine.testing.fake_owners cimport FAKE_SEQS_MAX
+from llamad.engine.testing.fake_recurrent cimport FakeRecurrent
+from llamad.engine.testing.fake_split cimport FakeBatch, FakeSplit
 
 cdef enum:
     FAKE_VOCAB = 259       # BOS, EOS, UNK, then the 256 bytes
-    FAKE_SEQS_MAX = 256
     FAKE_ROW = -2          # the token of a cell that holds a row of embeddings
 
-ctypedef struct FakeCell:
-    int32_t pos
-    int32_t token
-    float adapters             # that computed it (_set_adapters)
-    int32_t n_seqs             # sequences that hold it; more than one in a unified cache only
-
 ctypedef struct FakeSeq:
-    FakeCell **cells           # in the order they were written
-    int32_t n_held
     int32_t n_outputs          # since its last token was cut off: where its script stands
     int32_t n_told             # tokens up to the last one with an output
     int32_t is_written_later   # by a copy or a move that the next decode does: no state may be read before
     int32_t is_read_later      # by such a copy: none may be written
-    int32_t n_rewound          # a partial state put it back to this many tokens: the rest must be removed; 0: none
 
 ctypedef struct FakeModel:
     int32_t n_ctx
     int32_t n_batch
+    int32_t n_ubatch
+    int32_t n_seqs
+    int32_t n_streams_told     # in states
     int64_t decode_us          # how long a decode takes
     int64_t token_us           # and each of its tokens
     int32_t is_blocked         # decode waits while set
@@ -40,12 +38,12 @@ ctypedef struct FakeModel:
     int32_t fail_rows          # all rows are, the next time
     int32_t n_rebuild_failures  # so many rebuilds fail first
     int32_t can_shift
-    int32_t can_cut            # recurrent memories cannot
     int64_t device_us          # and how long after it the logits are there
     int64_t t_ready_us
     float adapters             # what the next decodes compute with; 0: none
     uint64_t n_changes         # of them
     uint64_t n_decodes
+    uint64_t n_refused         # decodes that found no room
     uint64_t n_graphs
     uint64_t n_silent        # decodes without any output
     uint64_t n_rebuilds
@@ -53,16 +51,21 @@ ctypedef struct FakeModel:
     uint64_t n_copies
     int32_t n_held_max         # tokens of all sequences after a decode, at most
     int32_t n_samplers         # open ones: a leak shows here
-    FakeSeq seqs[FAKE_SEQS_MAX]
     int32_t is_unified         # a copied sequence shares its cells
+    FakeSeq seqs[FAKE_SEQS_MAX]
+    FakeCells base             # of all layers, or of those without a window
+    FakeCells window           # of layers with a sliding window
+    FakeRecurrent recurrent    # of recurrent layers
     const unsigned char *script
     int32_t n_script
-    int32_t *batch_token
-    int32_t *batch_pos
+    FakeBatch batch            # the last one
+    FakeSplit split            # of it
+    int32_t *base_slots        # cells for its tokens, in the order of the split
+    int32_t *window_slots
     int32_t *batch_at          # where in the script a token's row stands
     int32_t *batch_row         # which row of logits is a token's; -1: none
     int32_t *batch_arrives     # and as which it comes
-    int32_t n_tokens
     int32_t fail_state         # the next restore fails
     int32_t n_lost             # positions below it have left every sequence's window
     int32_t bad_calls          # rules of llama.cpp that a caller broke
+    int32_t n_wrong            # ubatches that a sequence computed from a memory that is not its own, or not all of it

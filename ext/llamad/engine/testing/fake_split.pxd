@@ -1,0 +1,23 @@
+# How llama.cpp cuts a batch into ubatches, for the fake.
+from libc.stdint cimport int32_t
+
+ctypedef struct FakeBatch:     # tokens, or rows of embeddings with FAKE_ROW as token; each of one sequence
+    int32_t n
+    int32_t *token
+    int32_t *pos
+    int32_t *seq
+    float *adapters            # that compute it
+
+ctypedef struct FakeUbatch:
+    int32_t first              # its tokens are order[first:first + n]
+    int32_t n
+    int32_t n_seqs             # as many sequences, one after the other, with equally many tokens; 0: in any order
+
+ctypedef struct FakeSplit:
+    int32_t n
+    FakeUbatch *ubatches
+    int32_t *order             # indexes of the batch's tokens
+
+cdef void split_simple(FakeSplit *split, const FakeBatch *batch, int32_t n_ubatch) noexcept nogil
+cdef void split_equal(FakeSplit *split, const FakeBatch *batch, int32_t n_ubatch, int is_sequential) noexcept nogil
+cdef void split_arrivals(const FakeSplit *split, const int32_t *row, int32_t *arrives) noexcept nogil

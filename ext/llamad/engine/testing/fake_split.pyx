@@ -1,0 +1,103 @@
+# Owns: the fake's ubatches, as llama-batch.cpp makes them: each is one graph. A simple split takes the tokens as they
+# come; an equal one takes as many of each sequence as all of them have, and of neighbouring sequences alone if it is
+# sequential. Runs on the engine thread. Must not touch any memory but the split's own.
+from libc.stdint cimport int32_t
+from libc.string cimport memset
+
+from llamad.engine.testing.fake_owners cimport FAKE_SEQS_MAX
+
+
+cdef void split_simple(FakeSplit *split, const FakeBatch *batch, int32_t n_ubatch) noexcept nogil:
+    cdef int32_t i
+    split.n = 0
+    for i in range(batch.n):
+        split.order[i] = i
+        if i % n_ubatch == 0:
+            split.ubatches[split.n].first = i
+            split.ubatches[split.n].n = split.ubatches[split.n].n_seqs = 0
+            split.n += 1
+        split.ubatches[split.n - 1].n += 1
+
+
+cdef int32_t _choose(const FakeBatch *batch, const int32_t *n_left, const int32_t *n_done, int32_t n_ubatch,
+                     int is_sequential, int32_t *seqs) noexcept nogil:
+    """The sequences of the next ubatch, in the order in which their next tokens stand in the batch."""
+    cdef int32_t seen[FAKE_SEQS_MAX]
+    cdef int32_t i, seq, n = 0
+    memset(seen, 0, sizeof(seen))
+    for i in range(batch.n):
+        seq = batch.seq[i]
+        seen[seq] += 1
+        # Tokens that earlier ubatches took do not count, and of those left the first one alone can add its sequence,
+        # unless a lower sequence had to come before it.
+        if seen[seq] <= n_done[seq] or n_left[seq] == 0:
+            continue
+        if _has(seqs, n, seq) or (is_sequential and n > 0 and seq != seqs[n - 1] + 1):
+            continue
+        seqs[n] = seq
+        n += 1
+        if n > n_ubatch:
+            break
+    return n
+
+
+cdef int _has(const int32_t *seqs, int32_t n, int32_t seq) noexcept nogil:
+    cdef int32_t i
+    for i in range(n):
+        if seqs[i] == seq:
+            return 1
+    return 0
+
+
+cdef int32_t _take(FakeSplit *split, const FakeBatch *batch, int32_t seq, int32_t n_done, int32_t n_each,
+                   int32_t n_order) noexcept nogil:
+    """Appends the sequence's next n_each tokens to the order. Returns how long it is then."""
+    cdef int32_t i, n = 0
+    for i in range(batch.n):
+        if batch.seq[i] == seq:
+            if n >= n_done:
+                split.order[n_order] = i
+                n_order += 1
+            n += 1
+            if n == n_done + n_each:
+                break
+    return n_order
+
+
+cdef void split_equal(FakeSplit *split, const FakeBatch *batch, int32_t n_ubatch, int is_sequential) noexcept nogil:
+    cdef int32_t n_left[FAKE_SEQS_MAX]
+    cdef int32_t n_done[FAKE_SEQS_MAX]
+    cdef int32_t seqs[FAKE_SEQS_MAX + 1]
+    cdef int32_t i, n_seqs, n_each, n_order = 0
+    cdef FakeUbatch *ubatch
+    memset(n_left, 0, sizeof(n_left))
+    memset(n_done, 0, sizeof(n_done))
+    split.n = 0
+    for i in range(batch.n):
+        n_left[batch.seq[i]] += 1
+    while n_order < batch.n:
+        n_seqs = _choose(batch, n_left, n_done, n_ubatch, is_sequential, seqs)
+        n_each = max(1, n_ubatch // n_seqs)
+        for i in range(n_seqs):
+            n_each = min(n_each, n_left[seqs[i]])
+        ubatch = &split.ubatches[split.n]
+        split.n += 1
+        ubatch.first = n_order
+        ubatch.n = n_seqs * n_each
+        ubatch.n_seqs = n_seqs
+        for i in range(n_seqs):
+            n_order = _take(split, batch, seqs[i], n_done[seqs[i]], n_each, n_order)
+            n_done[seqs[i]] += n_each
+            n_left[seqs[i]] -= n_each
+
+
+cdef void split_arrivals(const FakeSplit *split, const int32_t *row, int32_t *arrives) noexcept nogil:
+    """For each token with a row of logits, the place at which it comes: a GPU sends the rows of one graph after the
+    other, so that they are not in the batch's order until llama.cpp has put them there."""
+    cdef int32_t u, i, n = 0
+    for u in range(split.n):
+        for i in range(split.ubatches[u].first, split.ubatches[u].first + split.ubatches[u].n):
+            arrives[split.order[i]] = -1
+            if row[split.order[i]] >= 0:
+                arrives[split.order[i]] = n
+                n += 1
