@@ -134,6 +134,7 @@ struct llama_context_params llama_context_default_params(void);
 
 llama_memory_t llama_get_memory(const struct llama_context *ctx);
 bool llama_memory_can_shift(llama_memory_t mem);
+llama_pos llama_memory_seq_pos_max(llama_memory_t mem, llama_seq_id seq_id);
 enum llama_pooling_type llama_pooling_type(const struct llama_context *ctx);
 bool llama_get_causal_attn(const struct llama_context *ctx);
 uint32_t llama_n_ctx(const struct llama_context *ctx);

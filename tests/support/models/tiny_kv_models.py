@@ -13,8 +13,10 @@ N_HEAD_DIM = N_EMBD // N_HEAD
 N_VOCAB = 259
 WINDOW = 12
 D_INNER, D_STATE, D_CONV, DT_RANK = 2 * N_EMBD, 8, 4, 4
+L_CACHE = 3
 
 KINDS = ("llama", "gemma3", "mamba", "jamba", "qwen2vl")
+HYBRID_WINDOW = "lfm2"  # recurrent, and attends through a window
 
 
 class _Maker:
@@ -70,6 +72,11 @@ class _Maker:
         self.ones(f"{at}.ssm_d", D_INNER)
         self.matrix(f"{at}.ssm_out.weight", N_EMBD, D_INNER)
 
+    def shortconv(self, at: str) -> None:
+        self.noise(f"{at}.shortconv.conv.weight", N_EMBD, L_CACHE)
+        self.matrix(f"{at}.shortconv.in_proj.weight", 3 * N_EMBD, N_EMBD)
+        self.matrix(f"{at}.shortconv.out_proj.weight", N_EMBD, N_EMBD)
+
 
 def _numbers(writer: gguf.GGUFWriter, kind: str) -> None:
     writer.add_name(f"tiny {kind}")
@@ -81,15 +88,18 @@ def _numbers(writer: gguf.GGUFWriter, kind: str) -> None:
     writer.add_feed_forward_length(0 if kind == "mamba" else N_FF)
     writer.add_head_count(0 if kind == "mamba" else N_HEAD)
     if kind != "mamba":
-        # Jamba's first layer is recurrent, its second attends.
-        writer.add_head_count_kv([0, N_HEAD_KV] if kind == "jamba" else N_HEAD_KV)
-    if kind in ("llama", "gemma3", "qwen2vl"):
+        # A hybrid's first layer is recurrent, its second attends.
+        writer.add_head_count_kv([0, N_HEAD_KV] if kind in ("jamba", "lfm2") else N_HEAD_KV)
+    if kind in ("llama", "gemma3", "qwen2vl", "lfm2"):
         writer.add_key_length(N_HEAD_DIM)
         writer.add_value_length(N_HEAD_DIM)
         writer.add_rope_dimension_count(N_HEAD_DIM)
     if kind == "gemma3":
         writer.add_sliding_window(WINDOW)
         writer.add_uint32("gemma3.attention.sliding_window_pattern", 2)
+    if kind == "lfm2":
+        writer.add_sliding_window(WINDOW)
+        writer.add_shortconv_l_cache(L_CACHE)
     if kind == "qwen2vl":
         writer.add_rope_dimension_sections([8, 4, 4, 0])
     if kind in ("mamba", "jamba"):
@@ -108,11 +118,14 @@ def _layer(maker: _Maker, kind: str, i: int) -> None:
             maker.ones(f"{at}.ssm_dt_norm.weight", DT_RANK)
             maker.ones(f"{at}.ssm_b_norm.weight", D_STATE)
             maker.ones(f"{at}.ssm_c_norm.weight", D_STATE)
+    elif kind == "lfm2" and i == 0:
+        maker.shortconv(at)
     else:
         maker.attention(at)
-    if kind == "gemma3":
+    if kind == "gemma3" or (kind == "lfm2" and i > 0):
         for part in ("attn_q_norm", "attn_k_norm"):
             maker.ones(f"{at}.{part}.weight", N_HEAD_DIM)
+    if kind == "gemma3":
         for part in ("post_attention_norm", "post_ffw_norm"):
             maker.ones(f"{at}.{part}.weight", N_EMBD)
     if kind == "qwen2vl":
@@ -128,7 +141,7 @@ def write_model(path: Path, kind: str, matrix_type: type[np.floating] = np.float
     _numbers(maker.writer, kind)
     maker.tokenizer()
     maker.matrix("token_embd.weight", N_VOCAB, N_EMBD, 4.0)
-    maker.ones("output_norm.weight", N_EMBD)
+    maker.ones("token_embd_norm.weight" if kind == "lfm2" else "output_norm.weight", N_EMBD)
     for i in range(N_LAYER):
         _layer(maker, kind, i)
     maker.writer.write_header_to_file()

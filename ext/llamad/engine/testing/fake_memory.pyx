@@ -208,7 +208,7 @@ cdef int32_t fake_seq_pos_min(void *ctx, int32_t seq_id) noexcept nogil:
         return -1
     if _has_base(model):
         pos = max(pos, cells_span(_last_cache(model), seq_id).pos_min)
-    return max(pos, load_int(&model.n_lost)) if memory_held(model, seq_id) else pos
+    return max(pos, load_int(&model.n_lost)) if pos >= 0 else pos
 
 
 cdef int32_t fake_can_shift(void *ctx) noexcept nogil:
