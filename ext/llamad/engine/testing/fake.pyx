@@ -442,6 +442,7 @@ cdef class Fake:
         self.model.decode_us = decode_us
         self.model.token_us = token_us
         self.model.device_us = device_us
+        self.model.refuse_above = -1
         self.model.can_shift = can_shift
         self.model.is_unified = unified
         self.model.batch.token = <int32_t *>malloc(<size_t>n_batch * sizeof(int32_t))
