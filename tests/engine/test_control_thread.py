@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -49,9 +50,14 @@ def answered(work: Callable[[Control, engine.Server], Awaitable[None]]) -> None:
         control = Control(lambda _: None, lost.append, lambda: None)
         await asyncio.get_running_loop().create_unix_connection(lambda: control, sock=ours)
         server.start()
-        async with asyncio.timeout(SECONDS):
-            await work(control, server)
-        control.close()
+        (thread,) = (one for one in threading.enumerate() if one.name == "llamad-control")
+        try:
+            async with asyncio.timeout(SECONDS):
+                await work(control, server)
+        finally:
+            control.close()
+            # It must be gone before end() ends processes again.
+            await asyncio.to_thread(thread.join)
         assert lost == []
 
     asyncio.run(run())
