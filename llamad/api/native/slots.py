@@ -47,8 +47,8 @@ def _next_token(
 
 
 def _as_defaults(params: dict[str, Any]) -> dict[str, Any]:
-    """The server's options as llama-server shows them if no request has any: a random seed is the largest number, and
-    `stream` is true."""
+    """The server's options as llama-server's documents show them where no request has any: a random seed is the largest
+    number, and `stream` is true."""
     seed = params["seed"]
     return {**params, "seed": seed if 0 <= seed < UINT32_MAX else UINT32_MAX, "stream": True}
 
