@@ -34,6 +34,7 @@ COMMANDS = {
         "bench.gateways.command",
         "what HAProxy, nginx and smg do in front of several llamads, and cost",
     ),
+    "idle-prefixes": ("bench.idle_prefixes", "a stream beside idle conversations, and one that returns"),
     "media": ("bench.media", "first tokens of chats with images, and gaps of streams while images arrive"),
     "state": ("bench.state", "saving and restoring slots"),
     "state-interop": ("bench.state_interop", "check that slot files go from one program to the other"),
