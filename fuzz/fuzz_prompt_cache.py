@@ -317,6 +317,9 @@ def test_any_conversations_over_the_fake(layout, steps):
         n_ctx=N_CTX,
         unified=layout.n_cells > 0,
         can_cut=layout.kind != "recurrent",
+        n_cells=layout.n_cells,
+        n_swa=32 if layout.kind == "window" else 0,
+        n_seqs=layout.n_slots,
         decode_us=50 * layout.has_slow_decodes,
     )
     options: dict[str, Any] = {"n_slots": layout.n_slots, "n_ctx": N_CTX, "n_cells": layout.n_cells}

@@ -3,6 +3,7 @@
 #include "shim.h"
 #include "adapters.h"
 #include "ggml-cpu.h"
+#include "host_pages.h"
 #include "rows.h"
 #include "tokenizer/tokenize.h"
 #include "tokenizer/vocabulary.h"
@@ -103,6 +104,12 @@ int32_t table_rebuild(void *handle) {
 int32_t table_set_adapters(void *ctx, const llamad_adapter_use *uses, int32_t n) {
     return guarded<int32_t>(LLAMAD_E_THROWN, [&] { return adapters_apply(context_of(ctx), uses, n); });
 }
+
+int32_t table_lock_pages(void *, uint8_t *data, size_t n) {
+    return guarded<int32_t>(0, [&] { return host_pages_lock(data, n); });
+}
+
+void table_unlock_pages(void *, uint8_t *data) { host_pages_unlock(data); }
 
 void table_close_adapter(void *, int32_t id) { llamad_adapter_close(id); }
 
@@ -291,12 +298,13 @@ void table_order(const float *scores, int32_t *order, int32_t n) {
 }
 
 const llamad_table table = {
-    LLAMAD_TABLE_VERSION, sizeof(llamad_table), table_decode,       table_decode_rows,    table_logits,
-    table_rows,           table_rebuild,        table_set_adapters, table_close_adapter,  table_seq_rm,
-    table_seq_add,        table_seq_div,        table_seq_cp,       table_seq_pos_min,    table_can_shift,
-    table_state_size,     table_state_get,      table_state_set,    table_tokenize,       table_piece,
-    table_detokenize,     table_is_eog,         table_sampler_open, table_sampler_accept, table_sampler_sample,
-    table_sampler_close,  table_sort,           table_sort_front,   table_order,
+    LLAMAD_TABLE_VERSION, sizeof(llamad_table), table_decode,        table_decode_rows,   table_logits,
+    table_rows,           table_rebuild,        table_set_adapters,  table_close_adapter, table_seq_rm,
+    table_seq_add,        table_seq_div,        table_seq_cp,        table_seq_pos_min,   table_can_shift,
+    table_state_size,     table_state_get,      table_state_set,     table_lock_pages,    table_unlock_pages,
+    table_tokenize,       table_piece,          table_detokenize,    table_is_eog,        table_sampler_open,
+    table_sampler_accept, table_sampler_sample, table_sampler_close, table_sort,          table_sort_front,
+    table_order,
 };
 
 // The CPU backend may be a library of its own, so its functions are had from the registry.

@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define LLAMAD_TABLE_VERSION 9
+#define LLAMAD_TABLE_VERSION 10
 
 /* decode(): llama.cpp's own codes are 0 (done), 1 (no room), 2 (aborted) and negative ones. */
 #define LLAMAD_E_THROWN (-1000) /* a C++ exception was caught; llamad_last_error() has its text */
@@ -148,6 +148,10 @@ typedef struct llamad_table {
     size_t (*state_size)(void *ctx, int32_t seq, int32_t partial);
     size_t (*state_get)(void *ctx, int32_t seq, uint8_t *data, size_t n, int32_t partial);
     size_t (*state_set)(void *ctx, int32_t seq, const uint8_t *data, size_t n, int32_t partial);
+    /* Pages that state_set will read: a device reads locked ones faster. 1, or 0 where they cannot be. Nothing may be
+     * written to them until they are unlocked, which must come before they are freed. */
+    int32_t (*lock_pages)(void *ctx, uint8_t *data, size_t n);
+    void (*unlock_pages)(void *ctx, uint8_t *data);
 
     /* The vocabulary: constant, any thread. tokenize: how many, -n where n_max is less than n, INT32_MIN on an error, or
      * one of the codes above; `limits` may be NULL. */

@@ -22,7 +22,7 @@ MANY = 1 << 20
 
 
 def shared(fake=None, *, n_slots=4, cache_bytes=MANY, **options):
-    fake = fake or Fake(n_ctx=N_CELLS, unified=True)
+    fake = fake or Fake(n_ctx=N_CELLS, n_cells=N_CELLS, unified=True)
     return Harness(fake, n_slots=n_slots, n_ctx=N_CELLS, n_cells=N_CELLS, cache_bytes=cache_bytes, **options)
 
 
@@ -45,7 +45,7 @@ def hold(h, tasks):
 @pytest.mark.parametrize("cache_bytes", [MANY, 0, 4096], ids=["saved", "recomputed", "some of both"])
 @pytest.mark.parametrize("can_cut", [True, False], ids=["can be cut", "recurrent"])
 def test_no_task_is_cut_and_all_write_what_they_would_alone(cache_bytes, can_cut):
-    fake = Fake(n_ctx=N_CELLS, unified=True, can_cut=can_cut, decode_us=100)
+    fake = Fake(n_ctx=N_CELLS, n_cells=N_CELLS, unified=True, can_cut=can_cut, decode_us=100)
     with shared(fake, cache_bytes=cache_bytes, can_share=can_cut) as h:
         tasks = [h.submit(prompt(i), n_predict=150) for i in range(6)]
         h.wait(*tasks)
@@ -62,7 +62,7 @@ def test_no_task_is_cut_and_all_write_what_they_would_alone(cache_bytes, can_cut
 
 
 def test_nothing_is_admitted_before_the_suspended_go_on():
-    with shared(Fake(n_ctx=N_CELLS, unified=True, decode_us=1000)) as h:
+    with shared(Fake(n_ctx=N_CELLS, n_cells=N_CELLS, unified=True, decode_us=1000)) as h:
         tasks = [h.submit(prompt(i), n_predict=150) for i in range(3)]
         assert hold(h, tasks) == [tasks[2]]
         late = h.submit(b"short", n_predict=1)
@@ -90,7 +90,7 @@ def test_a_prompt_that_is_being_read_waits_as_well(cache_bytes):
 
 
 def test_a_suspended_task_is_aborted():
-    with shared(Fake(n_ctx=N_CELLS, unified=True, decode_us=1000)) as h:
+    with shared(Fake(n_ctx=N_CELLS, n_cells=N_CELLS, unified=True, decode_us=1000)) as h:
         tasks = [h.submit(prompt(i), n_predict=150) for i in range(3)]
         assert hold(h, tasks) == [tasks[2]]
         h.port.abort(tasks[2])
@@ -102,7 +102,7 @@ def test_a_suspended_task_is_aborted():
 
 
 def test_a_suspended_task_runs_out_of_time():
-    with shared(Fake(n_ctx=N_CELLS, unified=True, decode_us=1000)) as h:
+    with shared(Fake(n_ctx=N_CELLS, n_cells=N_CELLS, unified=True, decode_us=1000)) as h:
         tasks = [h.submit(prompt(i), n_predict=150) for i in range(2)]
         tasks.append(h.submit(prompt(2), n_predict=150, deadline_us=clock_us() + 1_000_000))
         assert hold(h, tasks) == [tasks[2]]
@@ -114,7 +114,7 @@ def test_a_suspended_task_runs_out_of_time():
 
 
 def test_actions_wait_for_a_suspended_task():
-    with shared(Fake(n_ctx=N_CELLS, unified=True, decode_us=1000)) as h:
+    with shared(Fake(n_ctx=N_CELLS, n_cells=N_CELLS, unified=True, decode_us=1000)) as h:
         tasks = [h.submit(prompt(i), n_predict=150) for i in range(3)]
         (youngest,) = hold(h, tasks)
         at_once = h.act(ACTION_ERASE, h.slot(youngest), nowait=True)
@@ -128,7 +128,7 @@ def test_actions_wait_for_a_suspended_task():
 
 
 def test_a_task_whose_client_does_not_read_is_suspended_first_and_nobody_waits_for_it():
-    with shared(Fake(n_ctx=N_CELLS, unified=True, decode_us=1000)) as h:
+    with shared(Fake(n_ctx=N_CELLS, n_cells=N_CELLS, unified=True, decode_us=1000)) as h:
         tasks = [h.submit(prompt(i), n_predict=150) for i in range(3)]
         h.wait_first(tasks[0])
         h.port.pause(tasks[0])
@@ -143,7 +143,7 @@ def test_a_task_whose_client_does_not_read_is_suspended_first_and_nobody_waits_f
 
 
 def test_a_task_that_is_suspended_takes_the_place_of_one_whose_client_stops_reading():
-    with shared(Fake(n_ctx=N_CELLS, unified=True, decode_us=1000), n_slots=2) as h:
+    with shared(Fake(n_ctx=N_CELLS, n_cells=N_CELLS, unified=True, decode_us=1000), n_slots=2) as h:
         tasks = [h.submit(prompt(i), n_predict=150) for i in range(2)]
         assert hold(h, tasks) == [tasks[1]]
         h.port.pause(tasks[0])
@@ -156,7 +156,7 @@ def test_a_task_that_is_suspended_takes_the_place_of_one_whose_client_stops_read
 
 
 def test_a_failed_decode_changes_no_text_of_those_that_run_or_wait():
-    with shared(Fake(n_ctx=N_CELLS, unified=True, decode_us=1000)) as h:
+    with shared(Fake(n_ctx=N_CELLS, n_cells=N_CELLS, unified=True, decode_us=1000)) as h:
         tasks = [h.submit(prompt(i), n_predict=150) for i in range(3)]
         assert hold(h, tasks) == [tasks[2]]
         h.fake.fail_next(-3)
@@ -166,7 +166,7 @@ def test_a_failed_decode_changes_no_text_of_those_that_run_or_wait():
 
 
 def test_a_full_context_is_shifted_before_and_after():
-    with shared(Fake(n_ctx=N_CELLS, unified=True, decode_us=50)) as h:
+    with shared(Fake(n_ctx=N_CELLS, n_cells=N_CELLS, unified=True, decode_us=50)) as h:
         tasks = [h.submit(prompt(i), n_predict=400) for i in range(3)]
         h.wait(*tasks)
         assert [h.text(task) for task in tasks] == [counted(i, 400) for i in range(3)]
@@ -174,7 +174,7 @@ def test_a_full_context_is_shifted_before_and_after():
 
 
 def test_the_engine_stops_with_tasks_suspended():
-    with shared(Fake(n_ctx=N_CELLS, unified=True, decode_us=1000)) as h:
+    with shared(Fake(n_ctx=N_CELLS, n_cells=N_CELLS, unified=True, decode_us=1000)) as h:
         tasks = [h.submit(prompt(i), n_predict=150) for i in range(3)]
         hold(h, tasks)
     assert {h.end(task)[2] for task in tasks} == {FAILURE_ABORTED}

@@ -19,6 +19,8 @@ llamad.api.request
 llamad.models
 llamad.models.hub
 llamad.client llamad.engine llamad.engine.testing
+llamad.engine.prefix
+llamad.engine.state
 llamad.engine.scheduler llamad.engine.threads llamad.engine.loading
 llamad.engine.kv
 llamad.engine.sampler

@@ -108,6 +108,8 @@ cdef extern from "llama/table.h" nogil:
         size_t (*state_size)(void *ctx, int32_t seq, int32_t partial) noexcept nogil
         size_t (*state_get)(void *ctx, int32_t seq, uint8_t *data, size_t n, int32_t partial) noexcept nogil
         size_t (*state_set)(void *ctx, int32_t seq, const uint8_t *data, size_t n, int32_t partial) noexcept nogil
+        int32_t (*lock_pages)(void *ctx, uint8_t *data, size_t n) noexcept nogil
+        void (*unlock_pages)(void *ctx, uint8_t *data) noexcept nogil
         int32_t (*tokenize)(const void *vocab, const char *text, int32_t n_text, int32_t *tokens, int32_t n_max,
                             int32_t add_special, int32_t parse_special,
                             const llamad_tokenize_limits *limits) noexcept nogil

@@ -1,5 +1,5 @@
 # Owns: how tasks leave the queue: to a slot, or because a deadline has passed. Runs on the engine thread, between two
-# steps. What the slot keeps or takes over of the prompt is prefix_sharing.pyx's.
+# steps. What the slot keeps or takes over of the prompt is prefix/sharing.pyx's.
 from libc.stdint cimport int32_t, int64_t
 
 from llamad.base.system cimport now_us
@@ -7,13 +7,13 @@ from llamad.engine.events cimport emit_admitted, emit_failed, finish_failed
 from llamad.engine.kv.cells cimport cells_fit_running, cells_spare, cells_wanted
 from llamad.engine.kv.slots cimport SLOT_PREFILLING, Slot, slot_take, slots_choose
 from llamad.engine.kv.task_queue cimport Task, queue_remove, queue_take, task_close
-from llamad.engine.parking cimport parking_run
-from llamad.engine.prefix_sharing cimport (
+from llamad.engine.prefix.parking cimport parking_run
+from llamad.engine.prefix.sharing cimport (
     prefix_is_awaited, prefix_prepare, prefix_shared_running, prefix_should_wait, prefix_time_is_up,
 )
-from llamad.engine.prompt_ends cimport prompt_end_row
+from llamad.engine.prefix.prompt_ends cimport prompt_end_row
 from llamad.engine.sample_step cimport sample_step_alone
-from llamad.engine.state cimport State
+from llamad.engine.state.engine_state cimport State
 from llamad.engine.suspension cimport suspension_is_waiting
 from llamad.protocol.messages cimport FAILURE_DEADLINE
 

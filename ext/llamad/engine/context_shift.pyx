@@ -8,8 +8,8 @@ from llamad.engine.kv.cells cimport cells_fit
 from llamad.engine.kv.slots cimport (
     SLOT_DECODING, SLOT_IDLE, SLOT_PREFILLING, Slot, slot_discard, slot_regroup, slot_shift,
 )
-from llamad.engine.prefix_sharing cimport prefix_evict_idle
-from llamad.engine.state cimport State
+from llamad.engine.prefix.sharing cimport prefix_evict_idle
+from llamad.engine.state.engine_state cimport State
 from llamad.engine.suspension cimport suspension_choose, suspension_suspend
 from llamad.protocol.messages cimport STOP_LIMIT, TASK_CONTEXT_SHIFT
 

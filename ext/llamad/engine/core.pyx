@@ -16,7 +16,7 @@ from llamad.engine.kv.slots cimport (
     SLOT_IDLE, Slot, Slots, slots_check_integrity, slots_free, slots_init, slots_init_checkpoints,
 )
 from llamad.engine.loop cimport engine_run
-from llamad.engine.state cimport State
+from llamad.engine.state.engine_state cimport State
 from llamad.base.system cimport now_us
 from llamad.protocol.channel cimport Link
 from llamad.tokenizer.vocab cimport Vocab
@@ -84,7 +84,7 @@ cdef class Core:
             raise MemoryError()
         if arrival_init(&state.arrival, n_slots if has_device and can_share and not api_only else 0, state.n_vocab) < 0:
             raise MemoryError()
-        if cache_init(&state.cache, <size_t>cache_bytes, &state.slots.checkpoints) < 0:
+        if cache_init(&state.cache, <size_t>cache_bytes, &state.slots.checkpoints, state.table, state.ctx) < 0:
             raise MemoryError()
         state.cache.drops_idle = not cache_idle
         state.sampler_pool = sampler_pool_start(max(1, n_sampler_threads))

@@ -1,7 +1,7 @@
 # What happens when llama.cpp cannot decode.
 from libc.stdint cimport int32_t
 
-from llamad.engine.state cimport State
+from llamad.engine.state.engine_state cimport State
 
 cdef void faults_isolate(State *state) noexcept nogil
 cdef void faults_passed(State *state) noexcept nogil

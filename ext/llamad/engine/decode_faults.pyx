@@ -16,8 +16,8 @@ from llamad.engine.events cimport finish_failed
 from llamad.engine.kv.slots cimport (
     SLOT_DECODING, SLOT_PREFILLING, Slot, slot_advance, slot_clear, slots_forget,
 )
-from llamad.engine.prefix_sharing cimport prefix_evict_idle
-from llamad.engine.state cimport State
+from llamad.engine.prefix.sharing cimport prefix_evict_idle
+from llamad.engine.state.engine_state cimport State
 from llamad.engine.suspension cimport suspension_choose, suspension_suspend, suspension_suspend_all
 from llamad.engine.threads.logits_arrival cimport arrival_forget
 from llamad.protocol.messages cimport FAILURE_DECODE, FAILURE_LOST, FAILURE_ROOM

@@ -1,7 +1,7 @@
 # From a sampled token to events: detokenize, scan for stops, write to the event ring.
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
-from llamad.engine.state cimport State
+from llamad.engine.state.engine_state cimport State
 from llamad.engine.kv.slots cimport Slot
 from llamad.protocol.messages cimport ActionEvent
 

@@ -11,7 +11,7 @@ from llamad.engine.kv.slots cimport (
 from llamad.engine.kv.task_queue cimport task_close
 from llamad.engine.sampler.logprobs cimport probs_sent
 from llamad.engine.sampler.sampler cimport sampler_close
-from llamad.engine.state cimport State
+from llamad.engine.state.engine_state cimport State
 from llamad.engine.threads.grammar_pool cimport grammar_pool_drop, grammar_pool_next
 from llamad.grammar.grammar cimport matcher_close
 from llamad.tokenizer.stop_strings cimport stops_scan

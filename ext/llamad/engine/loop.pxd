@@ -1,4 +1,4 @@
 # The step loop.
-from llamad.engine.state cimport State
+from llamad.engine.state.engine_state cimport State
 
 cdef void engine_run(State *state) noexcept nogil

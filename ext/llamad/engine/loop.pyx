@@ -7,7 +7,7 @@ from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from llamad.base.system cimport load_int, now_us, relax, store_int, wake_wait
 from llamad.base.table cimport llamad_batch
 from llamad.engine.admission cimport admission_announce, admission_drop, admission_expire, admission_run
-from llamad.engine.checkpointing cimport checkpointing_run
+from llamad.engine.prefix.checkpointing cimport checkpointing_run
 from llamad.engine.context_shift cimport context_make_room
 from llamad.engine.costs.scheduler cimport GATHER_SLEEP_MS, GATHER_SPIN_US
 from llamad.engine.decode_faults cimport faults_adapters, faults_decode, faults_isolate, faults_media, faults_passed
@@ -15,8 +15,8 @@ from llamad.engine.events cimport emit_failed, emit_step, emit_wake, finish_fail
 from llamad.engine.kv.slots cimport Slot, slot_advance
 from llamad.engine.kv.task_queue cimport Task, queue_add, queue_find, task_close, task_has_rows, task_open
 from llamad.engine.media_step cimport media_step_run
-from llamad.engine.parking cimport parking_save_next, parking_timeout_ms
-from llamad.engine.prompt_ends cimport prompt_ends_free, prompt_ends_run
+from llamad.engine.prefix.parking cimport parking_save_next, parking_timeout_ms
+from llamad.engine.prefix.prompt_ends cimport prompt_ends_free, prompt_ends_run
 from llamad.engine.publish cimport publish_counts, publish_rest, publish_turn
 from llamad.engine.sample_step cimport (
     sample_step_alert, sample_step_begin, sample_step_drain, sample_step_end, sample_step_next,
@@ -26,7 +26,7 @@ from llamad.engine.scheduler.batch cimport batch_fill, batch_learn, batch_part
 from llamad.engine.scheduler.fillers cimport fillers_remove
 from llamad.engine.scheduler.padding cimport padding_remove
 from llamad.engine.slot_actions cimport actions_add, actions_drop, actions_drop_all, actions_run
-from llamad.engine.state cimport State
+from llamad.engine.state.engine_state cimport State
 from llamad.engine.suspension cimport suspension_run
 from llamad.protocol.messages cimport (
     COMMAND_ABORT, COMMAND_ACTION, COMMAND_FORGET, COMMAND_PAUSE, COMMAND_RESUME, COMMAND_STOP, COMMAND_TASK,

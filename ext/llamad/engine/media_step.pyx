@@ -6,7 +6,7 @@ from libc.stdint cimport int32_t
 from llamad.base.table cimport llamad_rows
 from llamad.engine.kv.slots cimport Slot
 from llamad.engine.kv.task_queue cimport task_run
-from llamad.engine.state cimport State
+from llamad.engine.state.engine_state cimport State
 from llamad.protocol.blobs cimport blob_find, llamad_blob
 from llamad.protocol.messages cimport RowRun
 from llamad.protocol.row_ids cimport ROW_NON_CAUSAL, run_positions

@@ -3,7 +3,7 @@
 # changes a row: the last one is still to be sampled from.
 from libc.stdint cimport int32_t
 
-from llamad.engine.state cimport State
+from llamad.engine.state.engine_state cimport State
 from llamad.engine.events cimport emit_prompt, finish_failed
 from llamad.engine.scheduler.plan cimport PROMPT_OUTPUTS_MAX
 from llamad.engine.sampler.logprobs cimport Probs, probs_of, probs_reserve_for

@@ -1,6 +1,6 @@
 from libc.stdint cimport int64_t
 
-from llamad.engine.state cimport State
+from llamad.engine.state.engine_state cimport State
 
 cdef void publish_turn(State *state, int64_t now) noexcept nogil
 cdef void publish_rest(State *state, int64_t now) noexcept nogil

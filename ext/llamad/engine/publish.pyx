@@ -4,7 +4,7 @@ from libc.stdint cimport int32_t, int64_t
 
 from llamad.base.system cimport store_int, store_time
 from llamad.engine.kv.slots cimport SLOT_PREFILLING, Slot
-from llamad.engine.state cimport State
+from llamad.engine.state.engine_state cimport State
 from llamad.protocol.board cimport SlotView
 
 

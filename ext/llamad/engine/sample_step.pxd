@@ -1,7 +1,7 @@
 # Sampling of a step.
 from libc.stdint cimport int32_t, int64_t
 
-from llamad.engine.state cimport State
+from llamad.engine.state.engine_state cimport State
 from llamad.engine.kv.slots cimport Slot
 
 cdef void sample_step_alert(State *state, int64_t t_decode) noexcept nogil

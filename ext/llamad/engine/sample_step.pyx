@@ -10,12 +10,12 @@ from llamad.engine.kv.slots cimport (
     DEFERRAL_NONE, SAMPLED_NOTHING, SLOT_DECODING, SLOT_PREFILLING, Slot, slot_is_recomputing,
 )
 from llamad.engine.kv.task_queue cimport Task
-from llamad.engine.prompt_ends cimport prompt_end_is_wanted, prompt_ends_keep
+from llamad.engine.prefix.prompt_ends cimport prompt_end_is_wanted, prompt_ends_keep
 from llamad.engine.prompt_probs cimport take_prompt_probs
 from llamad.engine.sampler.logits_row cimport row_maxima
 from llamad.engine.sampler.logprobs cimport probs_reserve
 from llamad.engine.sampler.sampler cimport Sampler, sampler_accept, sampler_history_wanted, sampler_open
-from llamad.engine.state cimport State
+from llamad.engine.state.engine_state cimport State
 from llamad.engine.threads.grammar_pool cimport grammar_pool_add, grammar_pool_begin
 from llamad.engine.threads.logits_arrival cimport (
     arrival_await, arrival_await_all, arrival_begin, arrival_begin_prefill, arrival_can_begin, arrival_end,

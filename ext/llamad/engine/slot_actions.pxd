@@ -1,7 +1,7 @@
 # Actions on slots: save, restore, erase, shift, list tokens.
 from libc.stdint cimport int32_t, uint64_t
 
-from llamad.engine.state cimport State
+from llamad.engine.state.engine_state cimport State
 from llamad.protocol.messages cimport ActionCommand
 
 cdef void actions_add(State *state, const ActionCommand *command) noexcept nogil

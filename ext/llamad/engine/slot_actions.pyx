@@ -7,11 +7,11 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
 from llamad.protocol.blobs cimport blob_find, llamad_blob
-from llamad.engine.state cimport Action, State
+from llamad.engine.state.engine_state cimport Action, State
 from llamad.engine.events cimport emit_action
-from llamad.engine.flush cimport flush_pending
-from llamad.engine.parking cimport parking_return
-from llamad.engine.prefix_sharing cimport prefix_make_room
+from llamad.engine.state.flush cimport flush_pending
+from llamad.engine.prefix.parking cimport parking_return
+from llamad.engine.prefix.sharing cimport prefix_make_room
 from llamad.engine.kv.slots cimport SLOT_IDLE, Slot, may_use, slot_can_drop, slot_clear, slot_has_rows, slot_shift
 from llamad.base.system cimport now_us
 from llamad.protocol.messages cimport (

@@ -1,5 +1,5 @@
 from llamad.engine.kv.slots cimport Slot, Slots
-from llamad.engine.state cimport State
+from llamad.engine.state.engine_state cimport State
 
 cdef Slot *suspension_choose(Slots *slots) noexcept nogil
 cdef void suspension_suspend(State *state, Slot *slot) noexcept nogil

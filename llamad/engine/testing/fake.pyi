@@ -5,6 +5,7 @@ class Fake:
     n_vocab: int
     script: bytes
     n_decodes: int
+    n_locked: int
     n_graphs: int
     n_silent: int
     n_rebuilds: int

@@ -75,7 +75,7 @@ cdef enum:
     # A change that took longer did something else as well: it loaded code, or the machine was busy. Chosen.
     ADAPTER_CHANGE_US_MAX = 100000
 
-# --- admission and prefixes (admission.pyx, prefix_sharing.pyx, suspension.pyx, kv/host_cache.pyx) ---------------
+# --- admission and prefixes (admission.pyx, prefix/sharing.pyx, suspension.pyx, kv/host_cache.pyx) ---------------
 
 cdef enum:
     # Fewest tokens for which a prefix is copied from another slot, and this part of a slot's context: llama.cpp copies
@@ -114,7 +114,7 @@ cdef enum:
     # Each is compared with every new prompt. Chosen.
     CACHE_ENTRIES_MAX = 1024
 
-# --- checkpoints (checkpointing.pyx) ----------------------------------------------------------------------------
+# --- checkpoints (prefix/checkpointing.pyx) ----------------------------------------------------------------------------
 
 cdef enum:
     # Fewest tokens since the one before. Chosen.

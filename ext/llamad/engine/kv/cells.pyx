@@ -5,7 +5,7 @@
 #
 # Cells that slots share (shared_cells.pyx) count once. A sliding window has a second, smaller cache. There a cell that
 # lies before its sequence's window is free, but only if no other sequence has it: so slots never share cells of the
-# window (prefix_copy.pyx gives each a copy), and each takes as many as its window is long.
+# window (prefix/copying.pyx gives each a copy), and each takes as many as its window is long.
 from libc.stdint cimport int32_t
 
 from llamad.engine.costs.scheduler cimport SPARE_PART

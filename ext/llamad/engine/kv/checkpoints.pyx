@@ -1,5 +1,5 @@
 # Owns: checkpoints, the lists they are in and what they cost. Runs on the engine thread, between two steps. Judges
-# nothing: checkpointing.pyx says when one is made and which goes for it.
+# nothing: prefix/checkpointing.pyx says when one is made and which goes for it.
 #
 # A checkpoint never changes. It is good for any sequence whose first n_tokens are those it was made after, as long as
 # the rest of the memory still holds them. So a slot and an entry of the prompt cache share one, and it counts once.

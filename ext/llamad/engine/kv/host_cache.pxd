@@ -1,6 +1,7 @@
 # The prompt cache in host memory: states of slots that were given to another prompt, found again by their tokens.
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
+from llamad.base.table cimport llamad_table
 from llamad.protocol.adapter_span cimport AdapterSpan
 from llamad.engine.kv.checkpoints cimport CheckpointList, Checkpoints
 from llamad.engine.kv.slots cimport Slot, Slots
@@ -14,6 +15,7 @@ ctypedef struct CacheEntry:
     uint64_t owner
     int32_t n_tokens
     int32_t is_held          # by a suspended task: it is not evicted
+    int32_t is_locked        # its pages are, for a device that reads them; -1: they cannot be
     CheckpointList checkpoints
     uint8_t *pages           # the tokens, then the state
     size_t n_state
@@ -23,6 +25,8 @@ ctypedef struct Cache:
     CacheEntry *entries
     size_t bytes_max         # with all checkpoints; 0: off
     Checkpoints *checkpoints
+    const llamad_table *table
+    void *ctx
     int32_t drops_idle       # what idle slots give up to make room is not saved
     uint64_t last_id
     uint64_t pinned          # the entry that is being restored: it is not dropped; 0: none
@@ -40,13 +44,15 @@ ctypedef struct Cache:
     int64_t state_us
     int64_t state_us_max
 
-cdef int cache_init(Cache *cache, size_t bytes_max, Checkpoints *checkpoints) noexcept nogil
+cdef int cache_init(Cache *cache, size_t bytes_max, Checkpoints *checkpoints, const llamad_table *table,
+                    void *ctx) noexcept nogil
 cdef void cache_free(Cache *cache) noexcept nogil
 cdef int32_t cache_find(const Cache *cache, const Slots *slots, const Task *task, uint64_t *id) noexcept nogil
 cdef int32_t cache_common(const Cache *cache, const Task *task) noexcept nogil
 cdef int32_t cache_holds(const Cache *cache, const Slots *slots, const Slot *slot) noexcept nogil
 cdef uint64_t cache_save(Cache *cache, Slots *slots, const Slot *slot) noexcept nogil
 cdef uint64_t cache_hold(Cache *cache, Slots *slots, const Slot *slot) noexcept nogil
+cdef void cache_lock(Cache *cache, uint64_t id) noexcept nogil
 cdef void cache_release(Cache *cache, uint64_t id) noexcept nogil
 cdef void cache_drop(Cache *cache, uint64_t id) noexcept nogil
 cdef int cache_drop_checkpoints(Cache *cache) noexcept nogil

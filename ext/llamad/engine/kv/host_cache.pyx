@@ -1,5 +1,5 @@
 # Owns: the prompt cache in host memory, its bound and its order of eviction. Runs on the engine thread, between two
-# steps. Judges nothing: prefix_sharing.pyx says what is worth saving or restoring.
+# steps. Judges nothing: prefix/sharing.pyx says what is worth saving or restoring.
 #
 # An entry is the whole state of a slot, with its tokens and its checkpoints. Owners (API keys) and adapters do not share
 # entries. Memories that cannot be cut (recurrent ones, sliding windows) use one where all of its tokens begin the prompt,
@@ -23,10 +23,13 @@ cdef enum:
     HASHED = CACHE_TOKENS_MIN // 2
 
 
-cdef int cache_init(Cache *cache, size_t bytes_max, Checkpoints *checkpoints) noexcept nogil:
+cdef int cache_init(Cache *cache, size_t bytes_max, Checkpoints *checkpoints, const llamad_table *table,
+                    void *ctx) noexcept nogil:
     """0, or -1 without memory. The states' memory is taken as they come."""
     memset(cache, 0, sizeof(Cache))
     cache.checkpoints = checkpoints
+    cache.table = table
+    cache.ctx = ctx
     if bytes_max == 0:
         return 0
     cache.entries = <CacheEntry *>calloc(CACHE_ENTRIES_MAX, sizeof(CacheEntry))
@@ -141,6 +144,8 @@ cdef const CacheEntry *cache_entry(const Cache *cache, uint64_t id) noexcept nog
 
 cdef void _remove(Cache *cache, int64_t i) noexcept nogil:
     """Its pages are the caller's."""
+    if cache.entries[i].is_locked > 0:
+        cache.table.unlock_pages(cache.ctx, cache.entries[i].pages)
     list_free(cache.checkpoints, &cache.entries[i].checkpoints)
     cache.n_bytes -= cache.entries[i].capacity
     cache.n_entries -= 1
@@ -148,8 +153,10 @@ cdef void _remove(Cache *cache, int64_t i) noexcept nogil:
 
 
 cdef void _drop(Cache *cache, int64_t i) noexcept nogil:
-    pages_close(cache.entries[i].pages, cache.entries[i].capacity)
+    cdef uint8_t *pages = cache.entries[i].pages
+    cdef size_t capacity = cache.entries[i].capacity
     _remove(cache, i)
+    pages_close(pages, capacity)
 
 
 cdef int _is_kept(const Cache *cache, int64_t i) noexcept nogil:
@@ -237,9 +244,9 @@ cdef uint8_t *_take_pages(Cache *cache, size_t n, size_t *capacity) noexcept nog
         if pages == NULL and capacity[0] <= entry.capacity <= capacity[0] + capacity[0] // 4:
             pages = entry.pages
             capacity[0] = entry.capacity
+            _remove(cache, i)
         else:
-            pages_close(entry.pages, entry.capacity)
-        _remove(cache, i)
+            _drop(cache, i)
     if _is_too_much(cache, capacity[0]):
         if pages != NULL:
             pages_close(pages, capacity[0])
@@ -284,7 +291,7 @@ cdef uint64_t cache_save(Cache *cache, Slots *slots, const Slot *slot) noexcept 
     entry.first_hash = _hash(slot.tokens)
     entry.owner = slot.owner
     entry.n_tokens = slot.n_tokens
-    entry.is_held = 0
+    entry.is_held = entry.is_locked = 0
     entry.pages = pages
     entry.n_state = n_state
     entry.capacity = capacity
@@ -303,6 +310,17 @@ cdef uint64_t cache_hold(Cache *cache, Slots *slots, const Slot *slot) noexcept 
     if id:
         cache.entries[_index(cache, id)].is_held = 1
     return id
+
+
+cdef void cache_lock(Cache *cache, uint64_t id) noexcept nogil:
+    """Locks the entry's pages, so that a device reads it faster. It is tried once."""
+    cdef int64_t i = _index(cache, id)
+    cdef int64_t t_start = now_us()
+    cdef CacheEntry *entry
+    if i >= 0 and cache.entries[i].is_locked == 0:
+        entry = &cache.entries[i]
+        entry.is_locked = 1 if cache.table.lock_pages(cache.ctx, entry.pages, entry.capacity) else -1
+        _spent(cache, t_start)
 
 
 cdef void cache_release(Cache *cache, uint64_t id) noexcept nogil:

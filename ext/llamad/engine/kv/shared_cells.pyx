@@ -1,6 +1,6 @@
 # Owns: which cells of a unified cache belong to several slots. Runs on the engine thread.
 #
-# A prefix that one slot takes over from another (prefix_copy.pyx) lies in the same cells, which then belong to both.
+# A prefix that one slot takes over from another (prefix/copying.pyx) lies in the same cells, which then belong to both.
 # Cells are shared from the first token on, so one number says it all for a pair of slots: how many of their first
 # tokens lie in the same cells.
 from libc.stdint cimport int32_t

@@ -60,7 +60,7 @@ ctypedef struct Slot:
     int64_t t_used_us
     int32_t n_processed      # prompt tokens that its last task had to prefill
     CheckpointList checkpoints  # of its first tokens
-    uint64_t host_entry      # of the prompt cache, with all that it holds or has parked; 0: none (parking.pyx)
+    uint64_t host_entry      # of the prompt cache, with all that it holds or has parked; 0: none (prefix/parking.pyx)
     int32_t n_parked         # first of `tokens` that are there and not in the sequence, which is empty then
     int32_t is_unsaved       # there was no room for it
     int32_t is_awaited       # by an action that was put off to the next turn: no task may have it before

@@ -18,7 +18,7 @@ ctypedef struct Task:
     int32_t is_suspect         # a decode with it failed: it is decoded alone (decode_faults.pyx)
     int32_t n_faults           # how many such decodes there were
     uint64_t round             # its turn in the queue
-    # While it waits for another slot to prefill a prefix of both prompts (prefix_sharing.pyx); held_n is 0 otherwise.
+    # While it waits for another slot to prefill a prefix of both prompts (prefix/sharing.pyx); held_n is 0 otherwise.
     int32_t held_slot
     int32_t held_n
     uint64_t held_task

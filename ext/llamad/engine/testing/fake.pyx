@@ -1,15 +1,12 @@
 # Owns: a fake table and its model. Each byte is a token; the model's answer is a script, byte by byte, counted
 # from a sequence's first output, then EOS; without a script it counts upwards from the last byte.
 # It is as strict as llama.cpp is fatal: what would abort there is counted in bad_calls here.
-from libc.stdint cimport int32_t, uint64_t, uintptr_t
+from libc.stdint cimport int32_t, uint8_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memchr, memcpy, memset
 
 from llamad.base.system cimport load_int, load_time, now_us, sleep_us, store_int, store_time
-from llamad.base.table cimport (
-    LLAMAD_TABLE_VERSION, llamad_adapter_use, llamad_batch, llamad_bias, llamad_candidate, llamad_rows,
-    llamad_sampling, llamad_table, llamad_tokenize_limits,
-)
+from llamad.base.table cimport LLAMAD_TABLE_VERSION, llamad_adapter_use, llamad_batch, llamad_rows, llamad_table
 from llamad.engine.testing.fake_cells cimport FakeCell, FakeCells, FakeStream, cells_free, cells_init, cells_used
 from llamad.engine.testing.fake_memory cimport (
     fake_can_shift, fake_seq_add, fake_seq_cp, fake_seq_div, fake_seq_pos_min, fake_seq_rm, memory_clear, memory_decode,
@@ -20,19 +17,16 @@ from llamad.engine.testing.fake_owners cimport FAKE_SEQS_MAX, FakeOwners, owners
 from llamad.engine.testing.fake_recurrent cimport FakeSeen, recurrent_clear, recurrent_init, recurrent_seen
 from llamad.engine.testing.fake_split cimport FakeUbatch, split_arrivals
 from llamad.engine.testing.fake_states cimport fake_state_get, fake_state_set, fake_state_size
+from llamad.engine.testing.fake_text cimport (
+    EOS, FIRST_BYTE, fake_detokenize, fake_is_eog, fake_order, fake_piece, fake_sampler_accept, fake_sampler_close,
+    fake_sampler_open, fake_sampler_sample, fake_sort, fake_sort_front, fake_tokenize,
+)
 
 cdef enum:
-    BOS = 0
-    EOS = 1
-    FIRST_BYTE = 3
     NO_ROOM = 1
     SORTING_US = 100         # before rows that came in another order are in the batch's
     CELLS_STEP = 256         # llama.cpp rounds numbers of cells up to multiples of this
     ROOM_MAX = 1 << 20       # cells of a unified cache that was given no number
-
-ctypedef struct FakeSampler:
-    int32_t ban_eos
-    FakeModel *model
 
 
 cdef int _check_batch(FakeModel *model, const llamad_batch *batch) noexcept nogil:
@@ -264,104 +258,13 @@ cdef void _close_adapter(void *ctx, int32_t id) noexcept nogil:
     (<FakeModel *>ctx).n_closed += 1
 
 
-cdef int32_t _tokenize(const void *vocab, const char *text, int32_t n_text, int32_t *tokens, int32_t n_max,
-                       int32_t add_special, int32_t parse_special,
-                       const llamad_tokenize_limits *limits) noexcept nogil:
-    cdef int32_t n = n_text + (1 if add_special else 0), i, at = 0
-    if n > n_max:
-        return -n
-    if add_special:
-        tokens[0] = BOS
-        at = 1
-    for i in range(n_text):
-        tokens[at + i] = FIRST_BYTE + <unsigned char>text[i]
-    return n
-
-
-cdef int32_t _piece(const void *vocab, int32_t token, char *buf, int32_t n_buf, int32_t special) noexcept nogil:
-    if token < FIRST_BYTE:
-        return 0
-    if n_buf < 1:
-        return -1
-    buf[0] = <char>(token - FIRST_BYTE)
+cdef int32_t _lock_pages(void *ctx, uint8_t *data, size_t n) noexcept nogil:
+    (<FakeModel *>ctx).n_locked += 1
     return 1
 
 
-cdef int32_t _detokenize(const void *vocab, const int32_t *tokens, int32_t n_tokens, char *text, int32_t n_max,
-                         int32_t remove_special, int32_t unparse_special) noexcept nogil:
-    cdef int32_t i, n = 0
-    for i in range(n_tokens):
-        if tokens[i] >= FIRST_BYTE:
-            if n < n_max:
-                text[n] = <char>(tokens[i] - FIRST_BYTE)
-            n += 1
-    return n if n <= n_max else -n
-
-
-cdef int32_t _is_eog(const void *vocab, int32_t token) noexcept nogil:
-    return token == EOS
-
-
-cdef void *_sampler_open(const void *vocab, const llamad_sampling *sampling, const llamad_bias *bias, int32_t n_bias,
-                         const char *breakers, int32_t n_breakers) noexcept nogil:
-    cdef FakeSampler *sampler = <FakeSampler *>calloc(1, sizeof(FakeSampler))
-    cdef int32_t i
-    sampler.model = <FakeModel *>vocab
-    sampler.model.n_samplers += 1
-    for i in range(n_bias):
-        if bias[i].token == EOS and bias[i].bias < -1e9:
-            sampler.ban_eos = 1
-    return sampler
-
-
-cdef void _sampler_accept(void *sampler, int32_t token) noexcept nogil:
-    pass
-
-
-cdef int32_t _sampler_sample(void *sampler, const float *logits, int32_t n_vocab, void *scratch,
-                             llamad_candidate **data, int32_t *n) noexcept nogil:
-    cdef int32_t i, best = FIRST_BYTE + 46  # a full stop, where EOS is banned
-    data[0] = <llamad_candidate *>scratch
-    n[0] = 1
-    for i in range(n_vocab):
-        if logits[i] > 5 and not (i == EOS and (<FakeSampler *>sampler).ban_eos):
-            best = i
-    data[0].id = best
-    data[0].logit = logits[best]
-    data[0].p = 1
-    return best
-
-
-cdef void _sampler_close(void *sampler) noexcept nogil:
-    (<FakeSampler *>sampler).model.n_samplers -= 1
-    free(sampler)
-
-
-cdef void _sort(llamad_candidate *data, int32_t n) noexcept nogil:
-    cdef llamad_candidate one
-    cdef int32_t i, j
-    for i in range(1, n):
-        one = data[i]
-        j = i
-        while j > 0 and data[j - 1].logit < one.logit:
-            data[j] = data[j - 1]
-            j -= 1
-        data[j] = one
-
-
-cdef void _sort_front(llamad_candidate *data, int32_t n, int32_t k) noexcept nogil:
-    _sort(data, n)
-
-
-cdef void _order(const float *scores, int32_t *order, int32_t n) noexcept nogil:
-    cdef int32_t i, j, one
-    for i in range(1, n):
-        one = order[i]
-        j = i
-        while j > 0 and scores[order[j - 1]] > scores[one]:
-            order[j] = order[j - 1]
-            j -= 1
-        order[j] = one
+cdef void _unlock_pages(void *ctx, uint8_t *data) noexcept nogil:
+    (<FakeModel *>ctx).n_locked -= 1
 
 
 cdef llamad_table _table
@@ -383,17 +286,19 @@ _table.can_shift = fake_can_shift
 _table.state_size = fake_state_size
 _table.state_get = fake_state_get
 _table.state_set = fake_state_set
-_table.tokenize = _tokenize
-_table.piece = _piece
-_table.detokenize = _detokenize
-_table.is_eog = _is_eog
-_table.sampler_open = _sampler_open
-_table.sampler_accept = _sampler_accept
-_table.sampler_sample = _sampler_sample
-_table.sampler_close = _sampler_close
-_table.sort = _sort
-_table.sort_front = _sort_front
-_table.order = _order
+_table.lock_pages = _lock_pages
+_table.unlock_pages = _unlock_pages
+_table.tokenize = fake_tokenize
+_table.piece = fake_piece
+_table.detokenize = fake_detokenize
+_table.is_eog = fake_is_eog
+_table.sampler_open = fake_sampler_open
+_table.sampler_accept = fake_sampler_accept
+_table.sampler_sample = fake_sampler_sample
+_table.sampler_close = fake_sampler_close
+_table.sort = fake_sort
+_table.sort_front = fake_sort_front
+_table.order = fake_order
 
 
 cdef int32_t _padded(int32_t n) noexcept nogil:
@@ -554,6 +459,11 @@ cdef class Fake:
     def lose_adapter(self, number: int) -> None:
         """The model does not have this adapter."""
         store_int(&self.model.lost_adapter, number + 1)
+
+    @property
+    def n_locked(self) -> int:
+        """Pages that are locked: all are unlocked before they are freed."""
+        return self.model.n_locked
 
     @property
     def n_decodes(self) -> int:

@@ -2,11 +2,11 @@
 # cache instead, and which tasks wait for a slot that is prefilling theirs. Runs on the engine thread, at admission.
 from libc.stdint cimport int32_t, uint64_t
 
-from llamad.engine.checkpointing cimport checkpointing_plan
+from llamad.engine.prefix.checkpointing cimport checkpointing_plan
 from llamad.engine.costs.scheduler cimport (
     CACHE_TOKENS_MIN, GPU_SAVE_TOKENS_MIN, RESTORE_PART, SAVE_GAIN, SAVE_PART, STATES_US_MAX, WAIT_TOKENS_MIN,
 )
-from llamad.engine.flush cimport flush_pending
+from llamad.engine.state.flush cimport flush_pending
 from llamad.protocol.adapter_span cimport span_common
 from llamad.engine.kv.cells cimport cells_busy, cells_fit
 from llamad.engine.kv.chunk_reuse cimport reuse_chunks, reuse_reaches
@@ -19,9 +19,9 @@ from llamad.engine.kv.slots cimport (
     slot_common, slot_is_pending, slot_keep, slots_oldest_idle,
 )
 from llamad.engine.kv.task_queue cimport Task
-from llamad.engine.prefix_copy cimport prefix_copy, prefix_copy_gain, prefix_copy_reaches
-from llamad.engine.prompt_ends cimport prompt_end_row
-from llamad.engine.state cimport State
+from llamad.engine.prefix.copying cimport prefix_copy, prefix_copy_gain, prefix_copy_reaches
+from llamad.engine.prefix.prompt_ends cimport prompt_end_row
+from llamad.engine.state.engine_state cimport State
 from llamad.protocol.messages cimport TASK_CACHE_PROMPT
 from llamad.protocol.row_ids cimport run_floor
 

@@ -1,17 +1,17 @@
 # Owns: the logits at the end of a prompt that several completions of one request have (`n` > 1). Runs on the engine
 # thread.
 #
-# The first completion reads the prompt. The others take its state over (prefix_copy.pyx) and sample their first token
+# The first completion reads the prompt. The others take its state over (prefix/copying.pyx) and sample their first token
 # from the same row, so that nothing is computed twice. The row is kept as long as a completion of the request runs or
 # waits: others may still be on their way.
 from libc.stdint cimport int32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy
 
-from llamad.engine.checkpointing cimport checkpointing_add
+from llamad.engine.prefix.checkpointing cimport checkpointing_add
 from llamad.engine.kv.slots cimport SLOT_DECODING, SLOT_PREFILLING, Slot, slot_is_recomputing
 from llamad.engine.kv.task_queue cimport Task, queue_has_group
-from llamad.engine.state cimport PromptEnd, State
+from llamad.engine.state.engine_state cimport PromptEnd, State
 
 
 cdef PromptEnd *_find(const State *state, uint64_t group) noexcept nogil:

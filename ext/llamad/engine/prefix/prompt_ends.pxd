@@ -2,7 +2,7 @@ from libc.stdint cimport int32_t
 
 from llamad.engine.kv.slots cimport Slot
 from llamad.engine.kv.task_queue cimport Task
-from llamad.engine.state cimport State
+from llamad.engine.state.engine_state cimport State
 
 cdef int prompt_end_is_wanted(const State *state, const Slot *slot) noexcept nogil
 cdef void prompt_ends_keep(State *state) noexcept nogil

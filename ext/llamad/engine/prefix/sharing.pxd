@@ -4,7 +4,7 @@ from libc.stdint cimport int32_t
 
 from llamad.engine.kv.slots cimport Slot, Slots
 from llamad.engine.kv.task_queue cimport Task
-from llamad.engine.state cimport State
+from llamad.engine.state.engine_state cimport State
 
 cdef int prefix_is_awaited(const Slots *slots, const Task *task) noexcept nogil
 cdef int prefix_should_wait(State *state, Task *task) noexcept nogil

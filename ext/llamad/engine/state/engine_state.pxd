@@ -21,7 +21,7 @@ ctypedef struct Action:
     ActionCommand command
     Action *next
 
-# The logits at the end of a prompt, for the other completions of its request (prompt_ends.pyx).
+# The logits at the end of a prompt, for the other completions of its request (prefix/prompt_ends.pyx).
 ctypedef struct PromptEnd:
     uint64_t group
     float *row

@@ -2,7 +2,7 @@
 from libc.stdint cimport int32_t, int64_t
 
 from llamad.engine.kv.slots cimport Slot
-from llamad.engine.state cimport State
+from llamad.engine.state.engine_state cimport State
 
 cdef void parking_run(State *state, const Slot *spared) noexcept nogil
 cdef int parking_save_next(State *state, int64_t now) noexcept nogil

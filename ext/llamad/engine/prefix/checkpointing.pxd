@@ -3,7 +3,7 @@ from libc.stdint cimport int32_t
 
 from llamad.engine.kv.slots cimport Slot
 from llamad.engine.kv.task_queue cimport Task
-from llamad.engine.state cimport State
+from llamad.engine.state.engine_state cimport State
 
 cdef void checkpointing_plan(State *state, Slot *slot, const Task *task, int32_t n_seen) noexcept nogil
 cdef void checkpointing_run(State *state) noexcept nogil

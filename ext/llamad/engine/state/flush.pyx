@@ -3,7 +3,7 @@
 from libc.stdint cimport int32_t
 
 from llamad.engine.kv.slots cimport SLOT_IDLE, Slot
-from llamad.engine.state cimport State
+from llamad.engine.state.engine_state cimport State
 from llamad.engine.threads.logits_arrival cimport arrival_overwritten
 from llamad.engine.threads.sampler_pool cimport sampler_pool_drain
 

@@ -6,16 +6,17 @@
 # an entry of the prompt cache, from which the next task of the conversation, or an action on the slot, brings it back.
 #
 # Saving a state takes as long as some hundred tokens, so it is done while the engine has nothing else to do, or, if it
-# had no time for that, before a task that runs alone. A CPU's flash attention passes over cells of other sequences, so
+# had no time for that, before a task that runs alone. Its pages are locked while there is nothing else to do as well, so
+# that the conversation comes back many times as fast. A CPU's flash attention passes over cells of other sequences, so
 # nothing is parked there.
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
 from llamad.engine.costs.scheduler cimport PARK_IDLE_US, PARK_TOKENS_MIN
-from llamad.engine.flush cimport flush_pending
-from llamad.engine.kv.host_cache cimport CacheEntry, cache_entry, cache_restore, cache_save
+from llamad.engine.state.flush cimport flush_pending
+from llamad.engine.kv.host_cache cimport CacheEntry, cache_entry, cache_lock, cache_restore, cache_save
 from llamad.engine.kv.slots cimport SLOT_IDLE, Slot, slot_clear, slot_is_pending
-from llamad.engine.prefix_sharing cimport prefix_make_room
-from llamad.engine.state cimport State
+from llamad.engine.prefix.sharing cimport prefix_make_room
+from llamad.engine.state.engine_state cimport State
 
 
 cdef int _is_on(const State *state) noexcept nogil:
@@ -71,38 +72,49 @@ cdef void parking_run(State *state, const Slot *spared) noexcept nogil:
 
 # --- while the engine rests -------------------------------------------------------------------------------------
 
-cdef Slot *_next_unsaved(const State *state) noexcept nogil:
-    """Returns the idle slot whose prefix is to be saved next, the longest unused one; or NULL."""
+cdef int _is_unlocked(const State *state, const Slot *slot) noexcept nogil:
+    cdef const CacheEntry *entry = cache_entry(&state.cache, slot.host_entry) if slot.host_entry else NULL
+    return entry != NULL and entry.is_locked == 0
+
+
+cdef Slot *_next(const State *state, int64_t *t_idle_us) noexcept nogil:
+    """Returns the slot whose prefix is to be saved next, or to have its pages locked, and since when all slots are idle;
+    or NULL."""
     cdef Slot *slot
-    cdef Slot *oldest = NULL
+    cdef Slot *chosen = NULL
     cdef int32_t i
+    t_idle_us[0] = 0
     if not _is_on(state) or state.queue.first != NULL:
         return NULL
     for i in range(state.slots.n):
         slot = &state.slots.items[i]
         if slot.state != SLOT_IDLE:
             return NULL
-        if _is_candidate(slot) and not slot.is_unsaved and not _is_saved(state, slot):
-            if oldest == NULL or slot.t_used_us < oldest.t_used_us:
-                oldest = slot
-    return oldest
+        t_idle_us[0] = max(t_idle_us[0], slot.t_used_us)
+        if _is_unlocked(state, slot) or _is_candidate(slot) and not slot.is_unsaved and not _is_saved(state, slot):
+            chosen = slot
+    return chosen
 
 
 cdef int parking_save_next(State *state, int64_t now) noexcept nogil:
-    """Saves one prefix, if all slots have been idle for long enough. Returns whether it did."""
-    cdef Slot *slot = _next_unsaved(state)
-    if slot == NULL or now - slot.t_used_us < PARK_IDLE_US:
+    """Saves one prefix, or locks the pages of one, if all slots have been idle for long enough. Returns whether it did."""
+    cdef int64_t t_idle_us = 0
+    cdef Slot *slot = _next(state, &t_idle_us)
+    if slot == NULL or now - t_idle_us < PARK_IDLE_US:
         return 0
-    _save(state, slot)
+    if _is_unlocked(state, slot):
+        cache_lock(&state.cache, slot.host_entry)
+    else:
+        _save(state, slot)
     return 1
 
 
 cdef int parking_timeout_ms(const State *state, int64_t now) noexcept nogil:
     """Returns when to look again; -1: not before a command comes."""
-    cdef const Slot *slot = _next_unsaved(state)
-    if slot == NULL:
+    cdef int64_t t_idle_us = 0
+    if _next(state, &t_idle_us) == NULL:
         return -1
-    return <int>max(<int64_t>0, (slot.t_used_us + PARK_IDLE_US - now) // 1000 + 1)
+    return <int>max(<int64_t>0, (t_idle_us + PARK_IDLE_US - now) // 1000 + 1)
 
 
 # --- back -------------------------------------------------------------------------------------------------------

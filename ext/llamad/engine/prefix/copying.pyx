@@ -13,7 +13,7 @@ from libc.stdint cimport int32_t, uint8_t, uint64_t
 from libc.string cimport memcpy
 
 from llamad.engine.costs.scheduler cimport COPY_CONTEXT_PART, COPY_TOKENS_MIN, COPY_WINDOW_PART
-from llamad.engine.flush cimport flush_pending
+from llamad.engine.state.flush cimport flush_pending
 from llamad.engine.kv.checkpoints cimport (
     Checkpoint, checkpoint_restore, list_cut, list_find, list_reaches, list_share,
 )
@@ -22,7 +22,7 @@ from llamad.engine.kv.slots cimport (
     Slot, Slots, slot_can_cut, slot_clear, slot_is_pending, slot_pos, slot_set_pending,
 )
 from llamad.engine.kv.task_queue cimport Task
-from llamad.engine.state cimport State
+from llamad.engine.state.engine_state cimport State
 from llamad.protocol.blobs cimport pages_close, pages_open
 
 

@@ -16,7 +16,7 @@ from llamad.engine.kv.checkpoints cimport CheckpointList, checkpoint_make, list_
 from llamad.engine.kv.host_cache cimport cache_drop_checkpoints, cache_drop_oldest
 from llamad.engine.kv.slots cimport SLOT_PREFILLING, STOPS_MAX, Slot, slot_is_pending
 from llamad.engine.kv.task_queue cimport Task
-from llamad.engine.state cimport State
+from llamad.engine.state.engine_state cimport State
 from llamad.protocol.row_ids cimport run_floor
 
 

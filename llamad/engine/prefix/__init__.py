@@ -1,0 +1,1 @@
+"""What a slot has of a prompt without prefilling it: prefixes, checkpoints, copies. Engine thread."""
