@@ -45,11 +45,11 @@ def test_a_longer_prefix_wins_over_the_session():
 
 
 def test_nothing_waits_for_the_sessions_slot():
-    fake = Fake(script=b"answer")
+    fake = Fake(decode_us=500)
     with Harness(fake, n_slots=2) as h:
         run(h, TEXT, id_slot=1, session=5)
         fake.block(True)
-        first = h.submit(TEXT, session=5, n_predict=1)
+        first = h.submit(TEXT, session=5, n_predict=30)
         second = h.submit(OTHER, session=5, n_predict=1)
         fake.block(False)
         h.wait(first, second)
