@@ -16,6 +16,7 @@ from support.engine_harness import (
 from llamad.base.clock import clock_us
 from llamad.client.action import ACTION_ERASE, RESULT_BUSY, RESULT_DONE
 from llamad.engine.testing.fake import Fake
+from llamad.grammar.grammar import Grammar, Pieces
 
 N_CELLS = 256
 MANY = 1 << 20
@@ -185,3 +186,20 @@ def test_slots_with_a_stream_of_their_own_are_never_suspended():
         tasks = [h.submit(prompt(i), n_predict=150) for i in range(4)]
         h.wait(*tasks)
         assert h.stats()["n_suspensions"] == 0
+
+
+def test_a_task_that_is_suspended_with_a_full_context_ends_there():
+    """Its token was being sampled when its context was full and had to be made anew. It used to be computed again with
+    one token more than the context has, and that token was written behind the slot's memory."""
+    n_ctx = 64
+    fake = Fake(script=b"a" * 200, n_ctx=n_ctx, can_shift=False)
+    with Harness(fake, n_slots=2, n_ctx=n_ctx, grammar_work=0) as h:
+        grammar = Grammar('root ::= "a"*', Pieces(h.vocab))
+        for n_before in range(n_ctx - 8, n_ctx + 2):
+            task = h.submit(b"p", grammar=grammar.id, n_predict=90)
+            h.until(lambda task=task, n=n_before: len(h.tokens(task)) >= n or h.end(task))
+            fake.fail_next(-3)
+            h.wait(task)
+            fake.fail_next(0)
+            assert h.end(task)[0] != FAILED
+            assert len(h.tokens(task)) <= n_ctx

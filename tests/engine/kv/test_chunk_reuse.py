@@ -61,3 +61,16 @@ def test_cells_that_another_slot_holds_stay():
         ask(h, A + B + C + D, id_slot=1)
         assert ask(h, A + C + b"!", id_slot=0, n_cache_reuse=64) == 101
         assert h.stats()["n_moved"] == 0
+
+
+def test_checkpoints_behind_what_stayed_are_dropped():
+    """They are of the old prompt. One of them was restored for a later prompt that began as the moved one, and the fake
+    counts a checkpoint of another text as a bad call."""
+    fake = Fake(n_ctx=1024, n_swa=256, swa_full=True)
+    options = {"n_swa": 256, "n_checkpoints": 8, "checkpoint_min_step": 8192, "checkpoint_bytes": 1 << 20}
+    with Harness(fake, n_slots=1, n_ctx=1024, **options) as h:
+        ask(h, A + B + C + D)  # leaves a checkpoint near its end
+        moved = A + C + D + text(5, 300)
+        assert ask(h, moved, n_cache_reuse=64) == 301
+        fake.lose(350)  # the window has gone on: the next prompt needs a checkpoint
+        assert ask(h, moved[:500] + text(6)) == 0

@@ -40,6 +40,7 @@ FLAGS = (
     # The libraries find each other, and the programs find them, wherever they are copied.
     "-DCMAKE_BUILD_WITH_INSTALL_RPATH=ON",
     f"-DCMAKE_INSTALL_RPATH={ORIGIN};{ORIGIN}/../lib",
+    f"-DCMAKE_SHARED_LINKER_FLAGS_INIT={toolchain.HIDE_STATIC_CXX}",
 )
 
 

@@ -20,6 +20,11 @@ from .report import SetupError
 # CMake takes these from the environment, so they are part of what is built.
 ENVIRONMENT = ("CFLAGS", "CXXFLAGS", "LDFLAGS", "CUDAFLAGS", "CUDAARCHS", "CUDAHOSTCXX")
 
+# A compiler without libstdc++.so puts libstdc++.a into each library. If they export it, they use parts of each other's
+# copy, and parts of the libstdc++.so that a Python package such as NumPy has loaded before: llama.cpp then crashes
+# while it loads a model. Harmless where libstdc++.so is used.
+HIDE_STATIC_CXX = "-Wl,--exclude-libs,libstdc++.a"
+
 
 _python = sys.executable
 
