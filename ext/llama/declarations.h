@@ -133,7 +133,6 @@ struct llama_model_params llama_model_default_params(void);
 struct llama_context_params llama_context_default_params(void);
 
 llama_memory_t llama_get_memory(const struct llama_context *ctx);
-bool llama_memory_can_shift(llama_memory_t mem);
 llama_pos llama_memory_seq_pos_max(llama_memory_t mem, llama_seq_id seq_id);
 enum llama_pooling_type llama_pooling_type(const struct llama_context *ctx);
 bool llama_get_causal_attn(const struct llama_context *ctx);
@@ -208,6 +207,7 @@ void llamad_model_close(struct llama_model *model);
 llamad_context *llamad_context_open(struct llama_model *model, struct llama_context_params params);
 void llamad_context_close(llamad_context *ctx);
 struct llama_context *llamad_context_get(llamad_context *ctx);
+int32_t llamad_can_shift(llamad_context *ctx);
 int32_t llamad_context_rebuild(llamad_context *ctx);
 int32_t llamad_context_pools(llamad_context *ctx, struct ggml_threadpool_params *decode,
                              struct ggml_threadpool_params *batch);

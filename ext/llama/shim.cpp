@@ -145,10 +145,7 @@ int32_t table_seq_pos_min(void *ctx, int32_t seq) {
     return llama_memory_seq_pos_min(llama_get_memory(context_of(ctx)), seq);
 }
 
-int32_t table_can_shift(void *ctx) {
-    llama_memory_t memory = llama_get_memory(context_of(ctx));
-    return memory && llama_memory_can_shift(memory) ? 1 : 0;
-}
+int32_t table_can_shift(void *ctx) { return llamad_can_shift(static_cast<llamad_context *>(ctx)); }
 
 llama_state_seq_flags flags_of(int32_t partial) { return partial ? LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY : 0; }
 
@@ -413,6 +410,14 @@ int32_t llamad_context_control(llamad_context *ctx, const float *rows, int32_t n
 int32_t llamad_has_openmp(void) { return omp_set_num_threads != nullptr; }
 
 llama_context *llamad_context_get(llamad_context *ctx) { return ctx->ctx; }
+
+// A hybrid whose attention goes through windows has a second KV cache for the layers without one. If there are none,
+// llama.cpp aborts when it moves that cache's cells, and says before that it can.
+int32_t llamad_can_shift(llamad_context *ctx) {
+    llama_memory_t memory = llama_get_memory(ctx->ctx);
+    if (!memory || !llama_memory_can_shift(memory)) return 0;
+    return llama_model_is_hybrid(ctx->model) && llama_model_n_swa(ctx->model) > 0 ? 0 : 1;
+}
 
 int32_t llamad_context_rebuild(llamad_context *ctx) { return table_rebuild(ctx); }
 }

@@ -37,6 +37,7 @@ void llamad_model_close(struct llama_model *model);
 llamad_context *llamad_context_open(struct llama_model *model, struct llama_context_params params);
 void llamad_context_close(llamad_context *ctx);
 struct llama_context *llamad_context_get(llamad_context *ctx);
+int32_t llamad_can_shift(llamad_context *ctx);
 int32_t llamad_context_rebuild(llamad_context *ctx); /* 0, or there is no context until it works again */
 /* Gives it thread pools, once; a rebuilt one too. `decode` serves steps of one token, `batch` all others (NULL: the same
  * pool). Each must have the threads that the context's parameters name: ggml reads beyond a smaller one. 0 or -1. */

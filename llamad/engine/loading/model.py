@@ -288,7 +288,7 @@ def _open_context(settings: Settings, handle: Any, n_threads: int) -> Any:
         memory_handle = lib.llama_get_memory(lib.llamad_context_get(context))
         if memory_handle == ffi.NULL:
             raise _no_generation(settings)
-        if settings.grp_attn_n > 1 and not lib.llama_memory_can_shift(memory_handle):
+        if settings.grp_attn_n > 1 and not lib.llamad_can_shift(context):
             raise LoadError("--grp-attn-n: this model's KV cache cannot be shifted; drop self-extend")
     except LoadError:
         lib.llamad_context_close(context)

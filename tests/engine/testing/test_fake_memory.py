@@ -140,10 +140,9 @@ class Pair:
             self.faked.seq_cp(src, dst)
 
     def add(self, seq: int, p0: int, delta: int) -> None:
-        """Moves what is behind p0. No position may become negative. A hybrid whose other layers all have a window has a
-        KV cache without layers beside it, and the next decode after a move aborts in llama.cpp."""
+        """Moves what is behind p0. No position may become negative."""
         assert self.real.can_shift() is self.faked.can_shift()
-        if self.real.can_shift() and self.kind != HYBRID_WINDOW:
+        if self.real.can_shift():
             self.real.seq_add(seq, p0, -1, max(delta, -p0))
             self.faked.seq_add(seq, p0, -1, max(delta, -p0))
 

@@ -213,7 +213,9 @@ cdef int32_t fake_seq_pos_min(void *ctx, int32_t seq_id) noexcept nogil:
 
 cdef int32_t fake_can_shift(void *ctx) noexcept nogil:
     cdef FakeModel *model = <FakeModel *>ctx
-    return model.can_shift and (not _has_window(model) or model.window.n_cells == model.base.n_cells)
+    if _has_window(model) and (_has_states(model) or model.window.n_cells != model.base.n_cells):
+        return 0
+    return model.can_shift
 
 
 # --- a batch ----------------------------------------------------------------------------------------------------
