@@ -106,13 +106,14 @@ class States:
         return self.layout.bytes_max(self.n_ctx) + len(LORA) + DIGEST_BYTES if self.layout is not None else 0
 
     async def save(self, slot: int, *, nowait: bool = False, owner: int = 0) -> Saved:
-        """The slot's state as SES1. The engine writes it in one call into a buffer allocated before."""
+        """The slot's state as SES1. The engine writes it in one call into a buffer allocated before, with room for the
+        signature behind it: a state that has grown into that, as small ones may meanwhile, is saved again."""
         layout = self._known()
         n_bytes = layout.bytes(self._n_tokens(slot))
         for n_try in range(N_TRIES + 1):
             blob = await self.work(lambda: _ready_blob(n_bytes + len(LORA) + DIGEST_BYTES))  # noqa: B023  (awaited at once)
             acted = await self._act(Action(ACTION_SAVE, slot, blob, nowait, owner))
-            if acted.result != RESULT_TOO_SMALL:
+            if acted.result != RESULT_TOO_SMALL and acted.n_bytes <= n_bytes:
                 self._sign(blob, acted)
                 return Saved(blob, acted.n_tokens, acted.stall_us)
             n_bytes = self.bytes_max if n_try + 1 == N_TRIES else acted.n_bytes

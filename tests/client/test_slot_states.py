@@ -9,10 +9,13 @@ from support.engine_harness import GREEDY, Harness, learn_layout
 from support.local_engine import local_engine
 from support.states.ses1_layouts import as_blob
 
+from llamad.client.adapters import Adapters
 from llamad.client.slot_states import SlotBusy, StateRefused, States
 from llamad.client.task import RequestContext, Task
 from llamad.engine.testing.fake import Fake
+from llamad.flags.types.values import AdapterFile
 from llamad.protocol.blobs import Blob
+from llamad.protocol.model_info import AdapterInfo
 from llamad.ses1 import ses1
 
 PROMPT = b"what the slot holds"
@@ -59,13 +62,13 @@ class Collector:
 
 
 @asynccontextmanager
-async def states_of(fake, **options):
+async def states_of(fake, adapters=None, **options):
     h = Harness(fake, **options)
     known = learn_layout(h.core, 5, 0)
     local = local_engine(h.core, n_slots=h.n_slots, queue_max=64)
     local.start()
     engine = local.engine
-    states = States(engine, known, "", n_vocab=fake.n_vocab, n_ctx=512)
+    states = States(engine, known, "", n_vocab=fake.n_vocab, n_ctx=512, adapters=adapters)
     try:
         yield local, states, h
     finally:
@@ -77,11 +80,12 @@ async def states_of(fake, **options):
     assert fake.bad_calls == 0
 
 
-def write(engine, h, text, slot, n_predict):
+def write(engine, h, text, slot, n_predict, **more):
     sink = Collector()
     prompt = h.vocab.tokenize(text, True, True)
     engine.submit(
-        Task(RequestContext("x"), prompt, GREEDY, id_slot=slot, n_predict=n_predict, stream=True), sink
+        Task(RequestContext("x"), prompt, GREEDY, id_slot=slot, n_predict=n_predict, stream=True, **more),
+        sink,
     )
     return sink
 
@@ -130,6 +134,21 @@ async def test_the_buffer_grows_with_the_slot():
         assert sink.ended.done()
         assert saved.n_tokens == len(tokens_of(PROMPT)) + 299
         assert ses1.check(states.layout, saved.blob, fake.n_vocab, 512)[0] == saved.n_tokens
+
+
+@in_a_loop
+async def test_a_state_that_grows_into_the_place_of_its_signature():
+    """A recurrent state grows by the four bytes of each token, so that three more tokens still have room in the buffer,
+    and the name of the adapters that computed it has none."""
+    adapters = Adapters([AdapterFile("a", 1.0, "")], apply=True)
+    adapters.opened([AdapterInfo(0, bytes(32), 4, "", "", ())])
+    async with states_of(Fake(recurrent=True), adapters) as (local, states, h):
+        used = adapters.chosen(adapters.uses(None), b"")
+        await write(local.engine, h, PROMPT, 0, 4, adapters=used).ended
+        states._n_tokens = lambda _: len(tokens_of(PROMPT))  # as it was when the buffer was made
+        saved = await states.save(0)
+        assert saved.n_tokens == len(tokens_of(PROMPT)) + 3
+        assert (await states.restore(1, saved.blob)).n_tokens == saved.n_tokens
 
 
 @in_a_loop
