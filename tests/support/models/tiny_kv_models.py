@@ -3,6 +3,7 @@ tests of what becomes of it."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import gguf
@@ -11,22 +12,50 @@ import numpy as np
 N_EMBD, N_LAYER, N_HEAD, N_HEAD_KV, N_FF = 64, 2, 2, 1, 64
 N_HEAD_DIM = N_EMBD // N_HEAD
 N_VOCAB = 259
+BOS, EOS, FIRST_BYTE = 1, 2, 3
 WINDOW = 12
 D_INNER, D_STATE, D_CONV, DT_RANK = 2 * N_EMBD, 8, 4, 4
 L_CACHE = 3
+N_EXPERTS = 2
 
 KINDS = ("llama", "gemma3", "mamba", "jamba", "qwen2vl")
 HYBRID_WINDOW = "lfm2"  # recurrent, and attends through a window
+SINKS = "gpt-oss"  # every second layer attends through a window, all of them with sinks
+
+
+def tokens_of(text: str) -> list[int]:
+    """Returns the tokens of a prompt."""
+    return [BOS, *(FIRST_BYTE + byte for byte in f"\u2581{text}".replace(" ", "\u2581").encode())]
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Factors of random matrices. The default ones suit tests that compare logits: many texts repeat one token."""
+
+    embedding: float = 4.0
+    attention: float = 4.0  # of queries and keys
+    mixed: float = 1.0  # of what layers add to a token from the tokens before it
+    slowest: float = 1 / 8  # how fast the slowest part of a recurrent state fades
+    is_tied: bool = True  # the output matrix is the embedding
+
+
+# Texts depend on all tokens of their prompts, and on the order of those.
+SENSITIVE = Weights(embedding=0.2, attention=3.0, mixed=4.0, slowest=1 / 400, is_tied=False)
 
 
 class _Maker:
-    def __init__(self, path: Path, kind: str, matrix_type: type[np.floating]) -> None:
+    def __init__(self, path: Path, kind: str, matrix_type: type[np.floating], weights: Weights) -> None:
         self.matrix_type = matrix_type
+        self.weights = weights
         self.writer = gguf.GGUFWriter(path, kind)
         self.random = np.random.default_rng(7)
 
     def matrix(self, name: str, rows: int, columns: int, scale: float = 1.0) -> None:
         values = self.random.standard_normal((rows, columns), dtype=np.float32) * scale / np.sqrt(columns)
+        self.writer.add_tensor(name, values.astype(self.matrix_type))
+
+    def matrices(self, name: str, n: int, rows: int, columns: int) -> None:
+        values = self.random.standard_normal((n, rows, columns), dtype=np.float32) / np.sqrt(columns)
         self.writer.add_tensor(name, values.astype(self.matrix_type))
 
     def vector(self, name: str, values: np.ndarray) -> None:
@@ -45,21 +74,33 @@ class _Maker:
         self.writer.add_token_list(tokens)
         self.writer.add_token_scores([0.0] * len(tokens))
         self.writer.add_token_types([kind.UNKNOWN, kind.CONTROL, kind.CONTROL] + [kind.BYTE] * 256)
-        self.writer.add_bos_token_id(1)
-        self.writer.add_eos_token_id(2)
+        self.writer.add_bos_token_id(BOS)
+        self.writer.add_eos_token_id(EOS)
         self.writer.add_unk_token_id(0)
 
     def attention(self, at: str) -> None:
-        self.matrix(f"{at}.attn_q.weight", N_HEAD * N_HEAD_DIM, N_EMBD, 4.0)
-        self.matrix(f"{at}.attn_k.weight", N_HEAD_KV * N_HEAD_DIM, N_EMBD, 4.0)
+        self.matrix(f"{at}.attn_q.weight", N_HEAD * N_HEAD_DIM, N_EMBD, self.weights.attention)
+        self.matrix(f"{at}.attn_k.weight", N_HEAD_KV * N_HEAD_DIM, N_EMBD, self.weights.attention)
         self.matrix(f"{at}.attn_v.weight", N_HEAD_KV * N_HEAD_DIM, N_EMBD)
-        self.matrix(f"{at}.attn_output.weight", N_EMBD, N_HEAD * N_HEAD_DIM)
+        self.matrix(f"{at}.attn_output.weight", N_EMBD, N_HEAD * N_HEAD_DIM, self.weights.mixed)
 
     def ffn(self, at: str) -> None:
         self.ones(f"{at}.ffn_norm.weight", N_EMBD)
         self.matrix(f"{at}.ffn_gate.weight", N_FF, N_EMBD)
         self.matrix(f"{at}.ffn_up.weight", N_FF, N_EMBD)
         self.matrix(f"{at}.ffn_down.weight", N_EMBD, N_FF)
+
+    def experts(self, at: str) -> None:
+        """All of them are used, so that no rounding chooses another one."""
+        self.matrix(f"{at}.ffn_gate_inp.weight", N_EXPERTS, N_EMBD)
+        self.noise(f"{at}.ffn_gate_inp.bias", N_EXPERTS)
+        for part, rows, columns in (
+            ("ffn_gate_exps", N_FF, N_EMBD),
+            ("ffn_up_exps", N_FF, N_EMBD),
+            ("ffn_down_exps", N_EMBD, N_FF),
+        ):
+            self.matrices(f"{at}.{part}.weight", N_EXPERTS, rows, columns)
+            self.noise(f"{at}.{part}.bias", N_EXPERTS, rows)
 
     def ssm(self, at: str) -> None:
         self.matrix(f"{at}.ssm_in.weight", 2 * D_INNER, N_EMBD)
@@ -68,17 +109,17 @@ class _Maker:
         self.matrix(f"{at}.ssm_x.weight", DT_RANK + 2 * D_STATE, D_INNER)
         self.matrix(f"{at}.ssm_dt.weight", D_INNER, DT_RANK)
         self.noise(f"{at}.ssm_dt.bias", D_INNER)
-        self.vector(f"{at}.ssm_a", -np.tile(np.arange(1, D_STATE + 1, dtype=np.float32) / 8, (D_INNER, 1)))
+        self.vector(f"{at}.ssm_a", -np.tile(np.linspace(self.weights.slowest, 1, D_STATE), (D_INNER, 1)))
         self.ones(f"{at}.ssm_d", D_INNER)
-        self.matrix(f"{at}.ssm_out.weight", N_EMBD, D_INNER)
+        self.matrix(f"{at}.ssm_out.weight", N_EMBD, D_INNER, self.weights.mixed)
 
     def shortconv(self, at: str) -> None:
         self.noise(f"{at}.shortconv.conv.weight", N_EMBD, L_CACHE)
         self.matrix(f"{at}.shortconv.in_proj.weight", 3 * N_EMBD, N_EMBD)
-        self.matrix(f"{at}.shortconv.out_proj.weight", N_EMBD, N_EMBD)
+        self.matrix(f"{at}.shortconv.out_proj.weight", N_EMBD, N_EMBD, self.weights.mixed)
 
 
-def _numbers(writer: gguf.GGUFWriter, kind: str) -> None:
+def _numbers(writer: gguf.GGUFWriter, kind: str, window: int) -> None:
     writer.add_name(f"tiny {kind}")
     writer.add_context_length(4096)
     writer.add_embedding_length(N_EMBD)
@@ -90,15 +131,19 @@ def _numbers(writer: gguf.GGUFWriter, kind: str) -> None:
     if kind != "mamba":
         # A hybrid's first layer is recurrent, its second attends.
         writer.add_head_count_kv([0, N_HEAD_KV] if kind in ("jamba", "lfm2") else N_HEAD_KV)
-    if kind in ("llama", "gemma3", "qwen2vl", "lfm2"):
+    if kind in ("llama", "gemma3", "qwen2vl", "lfm2", "gpt-oss"):
         writer.add_key_length(N_HEAD_DIM)
         writer.add_value_length(N_HEAD_DIM)
         writer.add_rope_dimension_count(N_HEAD_DIM)
     if kind == "gemma3":
-        writer.add_sliding_window(WINDOW)
         writer.add_uint32("gemma3.attention.sliding_window_pattern", 2)
+    if kind == "gpt-oss":
+        writer.add_expert_count(N_EXPERTS)
+        writer.add_expert_used_count(N_EXPERTS)
+        writer.add_expert_feed_forward_length(N_FF)
+    if kind in ("gemma3", "gpt-oss", "lfm2"):
+        writer.add_sliding_window(window)
     if kind == "lfm2":
-        writer.add_sliding_window(WINDOW)
         writer.add_shortconv_l_cache(L_CACHE)
     if kind == "qwen2vl":
         writer.add_rope_dimension_sections([8, 4, 4, 0])
@@ -128,20 +173,33 @@ def _layer(maker: _Maker, kind: str, i: int) -> None:
     if kind == "gemma3":
         for part in ("post_attention_norm", "post_ffw_norm"):
             maker.ones(f"{at}.{part}.weight", N_EMBD)
-    if kind == "qwen2vl":
+    if kind in ("qwen2vl", "gpt-oss"):
         for part, heads in (("q", N_HEAD), ("k", N_HEAD_KV), ("v", N_HEAD_KV)):
             maker.noise(f"{at}.attn_{part}.bias", heads * N_HEAD_DIM)
-    if kind != "mamba":
+    if kind == "gpt-oss":
+        maker.noise(f"{at}.attn_output.bias", N_EMBD)
+        maker.noise(f"{at}.attn_sinks.weight", N_HEAD)
+        maker.ones(f"{at}.post_attention_norm.weight", N_EMBD)
+        maker.experts(at)
+    elif kind != "mamba":
         maker.ffn(at)
 
 
-def write_model(path: Path, kind: str, matrix_type: type[np.floating] = np.float16) -> str:
+def write_model(
+    path: Path,
+    kind: str,
+    matrix_type: type[np.floating] = np.float16,
+    window: int = WINDOW,
+    weights: Weights = Weights(),
+) -> str:
     """With np.float32 logits hardly depend on the shapes in which they are computed."""
-    maker = _Maker(path, kind, matrix_type)
-    _numbers(maker.writer, kind)
+    maker = _Maker(path, kind, matrix_type, weights)
+    _numbers(maker.writer, kind, window)
     maker.tokenizer()
-    maker.matrix("token_embd.weight", N_VOCAB, N_EMBD, 4.0)
+    maker.matrix("token_embd.weight", N_VOCAB, N_EMBD, weights.embedding)
     maker.ones("token_embd_norm.weight" if kind == "lfm2" else "output_norm.weight", N_EMBD)
+    if kind == "gpt-oss" or not weights.is_tied:
+        maker.matrix("output.weight", N_VOCAB, N_EMBD, 4.0)
     for i in range(N_LAYER):
         _layer(maker, kind, i)
     maker.writer.write_header_to_file()
