@@ -3,7 +3,7 @@ keep away from a slot that is within an image."""
 
 import numpy as np
 import pytest
-from support.engine_harness import Harness
+from support.engine_harness import DONE, FAILED, FAILURE_LOST, Harness
 
 from llamad.engine.testing.fake import Fake
 from llamad.protocol.blobs import Blob
@@ -70,3 +70,21 @@ def test_an_image_between_prompts_stays_whole(is_grid):
             h.wait(first, *tasks)
             assert h.text(tasks[0]) == b"stuv"
         assert sum(step[13] for step in h.steps) > 0, "nothing was decoded for the shape alone"
+
+
+@pytest.mark.parametrize("code", [1, -1, -3])
+def test_rows_that_cannot_be_decoded_cost_no_other_task(code):
+    """No room: they are tried again in smaller pieces. Not taken: their task fails. Anything else: all are computed
+    again."""
+    with make(3) as h:
+        others = [h.submit(b"%d" % i, id_slot=i, n_predict=100) for i in (0, 2)]
+        for task in others:
+            h.wait_first(task)
+        h.fake.fail_media(code)
+        task = h.submit_image(b"before", b"after", is_grid=False, id_slot=1, n_predict=4)
+        h.wait(task, *others)
+        assert h.end(task)[0] == (FAILED if code == -1 else DONE)
+        assert h.text(task) == b"stuv" if code != -1 else h.end(task)[2] == FAILURE_LOST
+        for i, other in zip((0, 2), others, strict=True):
+            assert h.text(other) == bytes(49 + i + k for k in range(100))
+        assert h.fake.n_rebuilds == (code == -3)

@@ -158,6 +158,9 @@ cdef int32_t _decode_rows(void *ctx, const llamad_rows *rows) noexcept nogil:
     model.bad_calls += rows.pos + rows.n > model.n_ctx
     model.bad_calls += rows.pos != memory_pos_max(model, rows.seq) + 1 and not memory_ends_with_row(model, rows.seq)
     code = _begin(model, NULL)
+    if code == 0:
+        code = load_int(&model.fail_media)
+        store_int(&model.fail_media, 0)
     if code:
         return code
     model.batch.n = rows.n
@@ -447,6 +450,10 @@ cdef class Fake:
         """Every decode with a token of this sequence returns `code`."""
         store_int(&self.model.fail_seq_code, code)
         store_int(&self.model.fail_seq, seq + 1)
+
+    def fail_media(self, code: int) -> None:
+        """The next decode of rows returns `code`."""
+        store_int(&self.model.fail_media, code)
 
     def refuse_more_than(self, n: int) -> None:
         """A decode of more tokens finds no room; -1: any number fits."""

@@ -28,6 +28,7 @@ ctypedef struct FakeModel:
     int32_t is_waiting         # it does
     int32_t fail_code          # the next decodes return it,
     int32_t n_failures         # so many
+    int32_t fail_media         # the next decode of rows returns it
     int32_t n_locked           # pages of states
     int32_t fail_seq           # decodes with this sequence return fail_seq_code, counted from 1; 0: none
     int32_t fail_seq_code
