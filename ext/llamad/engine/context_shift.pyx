@@ -6,18 +6,19 @@ from llamad.base.system cimport load_int
 from llamad.engine.events cimport finish_done
 from llamad.engine.kv.cells cimport cells_fit
 from llamad.engine.kv.slots cimport (
-    SLOT_DECODING, SLOT_IDLE, SLOT_PREFILLING, Slot, slot_discard, slot_regroup, slot_shift,
+    SLOT_DECODING, SLOT_IDLE, SLOT_PREFILLING, Slot, slot_discard, slot_has_window, slot_regroup, slot_shift,
 )
 from llamad.engine.prefix.sharing cimport prefix_evict_idle
 from llamad.engine.state.engine_state cimport State
-from llamad.engine.suspension cimport suspension_choose, suspension_suspend
+from llamad.engine.suspension cimport suspension_choose, suspension_recompute, suspension_suspend
 from llamad.protocol.messages cimport STOP_LIMIT, TASK_CONTEXT_SHIFT
 
 
 cdef void _make_room_in_slots(State *state) noexcept nogil:
-    """Groups positions, and shifts a decoding slot's full context or ends its task."""
+    """Groups positions, and shifts a decoding slot's full context or ends its task. A window that has lost what it sees
+    after the shift (most of all one that was restored) cannot go on with a hole: the slot is computed again."""
     cdef Slot *slot
-    cdef int32_t i, n_keep, n_discard
+    cdef int32_t i, n_keep, n_discard, is_whole
     for i in range(state.slots.n):
         slot = &state.slots.items[i]
         if load_int(&slot.deferral):
@@ -30,7 +31,10 @@ cdef void _make_room_in_slots(State *state) noexcept nogil:
         # n_keep does not count BOS, which is kept as well; llama-server adds it to the length of the prompt, too.
         n_keep = max(0, min(min(n_keep, state.slots.n_ctx) + state.add_bos, state.slots.n_ctx - 4, slot.n_tokens - 2))
         n_discard = slot_discard(&state.slots, slot, n_keep) if slot.task.command.flags & TASK_CONTEXT_SHIFT else 0
+        is_whole = slot_has_window(&state.slots, slot, n_keep, n_discard)
         if n_discard > 0 and slot_shift(&state.slots, slot, n_keep, n_discard) == 0:
+            if not is_whole:
+                suspension_recompute(state, slot)
             continue
         if slot.n_tokens >= state.slots.n_ctx:
             slot.truncated = 1

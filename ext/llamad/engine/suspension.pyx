@@ -152,6 +152,15 @@ cdef void _compute_again(State *state, Slot *slot) noexcept nogil:
     slot.state = SLOT_PREFILLING
 
 
+cdef void suspension_recompute(State *state, Slot *slot) noexcept nogil:
+    """The running slot's sequence lacks what its tokens need: they are computed again. Its own cells are room enough."""
+    slot.n_held = slot.n_tokens
+    slot.held_state = slot.state
+    slot_clear(&state.slots, slot)
+    _compute_again(state, slot)
+    slot.n_held = 0
+
+
 cdef void _resume(State *state, Slot *slot) noexcept nogil:
     if slot.held_state == SLOT_DECODING and slot.n_held >= state.slots.n_ctx:
         slot.truncated = 1

@@ -154,6 +154,7 @@ cdef int slot_shift(Slots *slots, Slot *slot, int32_t n_keep, int32_t n_discard)
 cdef void slot_regroup(Slots *slots, Slot *slot) noexcept nogil
 cdef int32_t slot_until(const Slot *slot) noexcept nogil
 cdef int32_t slot_room(const Slots *slots, const Slot *slot) noexcept nogil
+cdef int slot_has_window(Slots *slots, const Slot *slot, int32_t n_keep, int32_t n_discard) noexcept nogil
 cdef int32_t slot_can_drop(Slots *slots, const Slot *slot, int32_t n_keep, int32_t n_discard) noexcept nogil
 cdef Slot *slots_oldest_idle(Slots *slots, const Slot *spared) noexcept nogil
 cdef int32_t slots_check_integrity(const Slots *slots) noexcept nogil

@@ -296,6 +296,15 @@ cdef void slots_forget(Slots *slots) noexcept nogil:
         list_cut(&slots.checkpoints, &slots.items[i].checkpoints, 0)
 
 
+cdef int slot_has_window(Slots *slots, const Slot *slot, int32_t n_keep, int32_t n_discard) noexcept nogil:
+    """Whether a sliding window finds all that it sees once n_discard tokens after the first n_keep are gone: it reaches
+    back over the gap, to tokens that it may have lost. Changes nothing."""
+    cdef int32_t n_left = slot.n_tokens - n_discard
+    if slots.n_swa == 0 or n_left - n_keep >= slots.n_swa:
+        return 1
+    return slots.table.seq_pos_min(slots.ctx, slot.id) <= max(0, n_left - slots.n_swa + 1)
+
+
 cdef int32_t slot_can_drop(Slots *slots, const Slot *slot, int32_t n_keep, int32_t n_discard) noexcept nogil:
     """Whether n_discard tokens after the first n_keep can go as if they had never been there. Changes nothing."""
     cdef int32_t n_end = n_keep + n_discard
@@ -307,9 +316,7 @@ cdef int32_t slot_can_drop(Slots *slots, const Slot *slot, int32_t n_keep, int32
         return slot_can_cut(slots, slot, n_keep) == n_keep
     if not slots.table.can_shift(slots.ctx) or shared_with_any(&slots.shared, slot.id) > n_end:
         return 0
-    # A sliding window would reach back over the gap, to tokens that it may have lost.
-    return (slots.n_swa == 0 or slot.n_tokens - n_end >= slots.n_swa
-            or slots.table.seq_pos_min(slots.ctx, slot.id) <= max(0, n_keep - slots.n_swa))
+    return slot_has_window(slots, slot, n_keep, n_discard)
 
 
 cdef int32_t slot_discard(Slots *slots, const Slot *slot, int32_t n_keep) noexcept nogil:
