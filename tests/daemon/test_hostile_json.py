@@ -112,6 +112,21 @@ SHAPES = {
         ).encode(),
         400,
     ),
+    "a choice beyond the limit": (
+        "/v1/completions",
+        b'{"prompt":"x","structured_outputs":{"choice":["' + b"\\n" * 3_700_000 + b'"]}}',
+        400,
+    ),
+    "a choice of special characters": (
+        "/v1/chat/completions",
+        b'{"messages":[{"role":"user","content":"x"}],"guided_choice":["' + b"\\n" * 1_000_000 + b'"]}',
+        400,  # it fits, but its grammar has too many states
+    ),
+    "a choice that escapes make too long": (
+        "/v1/chat/completions",
+        b'{"messages":[{"role":"user","content":"x"}],"guided_choice":["' + b"\\u0001" * 600_000 + b'"]}',
+        400,
+    ),
     "pieces": ("/tokenize", json.dumps({"content": "a b " * 250_000, "with_pieces": True}).encode(), 200),
 }
 

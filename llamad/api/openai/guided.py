@@ -58,6 +58,8 @@ def wanted(sent: StructuredOutputs, field: str, strict: bool) -> constraints.Wan
         found = constraints.wanted_schema(_schema(sent.json, named), strict)
     elif given[0] == "json_object":
         found = constraints.wanted_schema({"type": "object"}, strict)
+    elif given[0] == "choice":
+        found = constraints.wanted_choices(sent.choice, named)
     else:
         found = constraints.Wanted(_grammar(sent, named))
     return msgspec.structs.replace(found, named=named)
@@ -77,12 +79,7 @@ def _schema(value: Any, named: str) -> Any:
 
 
 def _grammar(sent: StructuredOutputs, named: str) -> str:
-    if sent.choice:
-        text = plain.of_texts(sent.choice)
-    elif sent.regex is not None:
-        text = _of_regex(sent.regex, named)
-    else:
-        text = sent.grammar or ""
+    text = _of_regex(sent.regex, named) if sent.regex is not None else sent.grammar or ""
     if len(text) > constraints.GRAMMAR_CHARS_MAX:
         raise bad(f'"{named}" may make a grammar of at most {constraints.GRAMMAR_CHARS_MAX} characters')
     return text

@@ -101,6 +101,7 @@ class ChatRequest(OpenAiRequest, kw_only=True):
         self.messages = []
         self.tools = self.functions = self.chat_template_kwargs = self.response_format = None
         self.structured_outputs = self.guided_json = self.guided_grammar = None
+        self.guided_choice = ()
 
 
 def settle(

@@ -20,7 +20,7 @@ from llamad.base.fair_pool import FairPool
 from llamad.chat.conversion.process import Process, ToolCall, ToolsError
 from llamad.chat.parsing import Format
 from llamad.chat.parsing.lazy_grammar import Lazy, LazyGrammar, TriggerError
-from llamad.chat.schema import SchemaError
+from llamad.chat.schema import SchemaError, plain
 from llamad.client.engine import Engine
 from llamad.client.grammar import EngineGrammar
 from llamad.flags.settings import Settings
@@ -35,11 +35,12 @@ TIME_MAX_US = 5_000_000
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """What constrains a generation: GBNF text, a JSON schema (as JSON, with GBNF for the text `before` its value), or
-    tools (a ToolCall as JSON) of which one must, or may, be called. Tools that may be called and a schema: a call or a
-    value. The key of the cache."""
+    """What constrains a generation: GBNF text, choices (texts as JSON) of which it is one, a JSON schema (as JSON, with
+    GBNF for the text `before` its value), or tools (a ToolCall as JSON) of which one must, or may, be called. Tools
+    that may be called and a schema: a call or a value. The key of the cache."""
 
     grammar: str = ""
+    choices: bytes | None = None
     schema: bytes | None = None
     strict: bool = True
     tools: bytes | None = None
@@ -50,7 +51,7 @@ class Wanted(msgspec.Struct, frozen=True):
 
     @property
     def is_none(self) -> bool:
-        return not self.grammar and self.schema is None and self.tools is None
+        return not self.grammar and self.choices is None and self.schema is None and self.tools is None
 
 
 NOTHING = Wanted()
@@ -79,6 +80,14 @@ def wanted_schema(schema: Any, strict: bool) -> Wanted:
     if len(data) > SCHEMA_BYTES_MAX:
         raise bad(f'"json_schema" may have at most {SCHEMA_BYTES_MAX} bytes as JSON, not {len(data)}')
     return Wanted(schema=data, strict=strict)
+
+
+def wanted_choices(texts: tuple[str, ...], named: str) -> Wanted:
+    """One of the texts. `named` is the request's field. Its grammar is written by a thread, because they may be long;
+    those that cannot fit are refused before."""
+    if sum(map(len, texts)) > GRAMMAR_CHARS_MAX:
+        raise _too_long(named)
+    return Wanted(choices=msgspec.json.encode(texts), named=named)
 
 
 def wanted_tools(
@@ -227,6 +236,8 @@ class Grammars:
     def compile(self, wanted: Wanted, engine: Engine, loop: asyncio.AbstractEventLoop) -> Constraint:
         """On one of the threads, or at start-up: the text here, its automaton in the engine."""
         text, warnings = wanted.grammar, list[str]()
+        if wanted.choices is not None:
+            text = self._of_choices(wanted.choices, wanted.named)
         if wanted.schema is not None and wanted.tools is None:
             text, warnings = self._convert(wanted.schema, wanted.strict, wanted.named)
             text = _behind(wanted.before, text)
@@ -244,7 +255,7 @@ class Grammars:
                 raise
             return self.compile(plain, engine, loop)
         n_bytes = grammar.n_bytes + len(text) + len(wanted.grammar)
-        n_bytes += len(wanted.schema or b"") + len(wanted.tools or b"")
+        n_bytes += len(wanted.choices or b"") + len(wanted.schema or b"") + len(wanted.tools or b"")
         return Constraint(grammar, text, tuple(warnings), n_bytes)
 
     def _compiled(
@@ -256,6 +267,12 @@ class Grammars:
             raise _refused(wanted, error) from None
         except EngineEnded:
             raise engine_ended() from None
+
+    def _of_choices(self, choices: bytes, named: str) -> str:
+        text = plain.of_texts(msgspec.json.decode(choices), GRAMMAR_CHARS_MAX)
+        if text is None:
+            raise _too_long(named)
+        return text
 
     def _convert(self, schema: bytes, strict: bool, named: str) -> tuple[str, list[str]]:
         try:
@@ -291,6 +308,10 @@ class Grammars:
         for thread in (self._grammar_thread, self._schema_thread):
             thread.close()
         self._converter.close()
+
+
+def _too_long(named: str) -> ApiError:
+    return bad(f'"{named}" may make a grammar of at most {GRAMMAR_CHARS_MAX} characters')
 
 
 def _behind(before: str, text: str) -> str:

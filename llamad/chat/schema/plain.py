@@ -6,7 +6,7 @@ Any thread; pure. The whole text must match, as in vLLM, whether or not the expr
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 from llamad.chat.schema import regex
 from llamad.chat.schema.expressions import EMPTY, Chars, Expr, Literal, alt, render, rep, seq
@@ -16,16 +16,32 @@ from llamad.chat.schema.regex import Cat, Malformed, Or, Set, Times, Tree, Unsup
 __all__ = ["Malformed", "Unsupported", "of_regex", "of_texts"]
 
 _SPECIAL = re.compile(r"[^ !#-\[\]-~]")  # what a literal of GBNF cannot have as it is
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_ESCAPES = {"\\": r"\\", '"': r"\"", "\n": r"\n", "\r": r"\r", "\t": r"\t"}  # the backslash first
+_CONTROL_ESCAPES = {chr(code): f"\\x{code:02x}" for code in (*range(32), 127) if chr(code) not in _ESCAPES}
 
 
-def of_texts(texts: Sequence[str]) -> str:
-    """Exactly one of the texts. At C speed: there may be many."""
-    shown = " | ".join([f'"{_SPECIAL.sub(_escape, text)}"' for text in dict.fromkeys(texts)])
-    return f"root ::= {shown}\n"
+def of_texts(texts: Iterable[str], chars_max: int) -> str | None:
+    """Exactly one of the texts; None if the grammar would have more characters. The texts may be long and come from
+    strangers, so their characters are escaped in C and the work ends at the limit."""
+    shown: list[str] = []
+    n_chars = 0
+    for text in dict.fromkeys(texts):
+        literal = f'"{_escaped(text)}"' if _SPECIAL.search(text) else f'"{text}"'
+        n_chars += len(literal) + len(" | ")
+        if n_chars > chars_max:
+            return None
+        shown.append(literal)
+    return f"root ::= {' | '.join(shown)}\n"
 
 
-def _escape(found: re.Match[str]) -> str:
-    return render(Literal(found[0]))[1:-1]
+def _escaped(text: str) -> str:
+    for char, escape in _ESCAPES.items():
+        text = text.replace(char, escape)
+    if _CONTROL.search(text):
+        for char, escape in _CONTROL_ESCAPES.items():
+            text = text.replace(char, escape)
+    return text.encode("ascii", "backslashreplace").decode("ascii")
 
 
 def of_regex(pattern: str) -> str:

@@ -119,8 +119,11 @@ def test_a_forced_call_beside_a_format(client: Any, choice: Any) -> None:
 
 
 def test_plain_grammars() -> None:
-    assert of_texts(["a", "b", "a"]) == 'root ::= "a" | "b"\n'
-    assert of_texts(['"\\\n\x7f\u00e9\U0001f600']) == 'root ::= "\\"\\\\\\n\\x7F\\u00E9\\U0001F600"\n'
+    assert of_texts(["a", "b", "a"], 100) == 'root ::= "a" | "b"\n'
+    special = ['"\\\n\0\x7f\u00e9\u4e2d\U0001f600']
+    assert of_texts(special, 100) == 'root ::= "\\"\\\\\\n\\x00\\x7f\\xe9\\u4e2d\\U0001f600"\n'
+    assert of_texts(special, 38) is None
+    assert of_texts(["a"] * 10 + ["b" * 30], 30) is None
     assert of_regex(r"^(yes|no)\.$") == 'root ::= ("yes" | "no") "."\n'
     assert of_regex("a|") == 'root ::= "a"?\n'
     assert of_regex("") == 'root ::= ""\n'
