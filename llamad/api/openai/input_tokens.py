@@ -13,7 +13,7 @@ import msgspec
 
 from llamad.api.openai.chat_request import Chat, with_chat
 from llamad.api.openai.request import ChatRequest
-from llamad.api.openai.responses_request import ResponseRequest, into_chat
+from llamad.api.openai.responses_reading import ReadRequest, with_request
 from llamad.api.request import prompt as prompts
 from llamad.api.request.media import MediaPrompt
 from llamad.api.service.reading import with_body
@@ -36,16 +36,11 @@ def of_chat(service: Service, exchange: Exchange) -> None:
 def of_response(service: Service, exchange: Exchange) -> None:
     """POST /v1/responses/input_tokens."""
     service.ready()
-    n_bytes = len(exchange.request.body)
-    read = partial(_read_response, service, exchange.request.key_name)
-    with_body(service, exchange, read, lambda request: count(service, exchange, request, n_bytes, **_OPENAI))
 
+    def then(found: ReadRequest) -> None:
+        count(service, exchange, found.request, found.n_bytes, **_OPENAI)
 
-def _read_response(service: Service, key: str, body: bytes | memoryview) -> ResponseRequest:
-    request = service.defaults.decode(ResponseRequest, body)
-    request.store = False
-    into_chat(request, service.responses, key)
-    return request
+    with_request(service, exchange, then, only_counts=True)
 
 
 def count(service: Service, exchange: Exchange, request: ChatRequest, n_bytes: int, **more: Any) -> None:

@@ -1,6 +1,6 @@
 """Owns /v1/responses and the format of its responses, complete or as named events.
 
-Runs on the event loop. responses_request.py reads the request; responses_items.py makes the items of the answer.
+Runs on the event loop. responses_reading.py reads the request; responses_items.py makes the items of the answer.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ from llamad.api.generate.stream_event import TextFrame
 from llamad.api.openai import objects
 from llamad.api.openai.chat_request import Chat, settle_chat, start, with_chat
 from llamad.api.openai.responses_items import Answer, Events
-from llamad.api.openai.responses_request import Given, ResponseRequest, into_chat
+from llamad.api.openai.responses_reading import ReadRequest, with_request
 from llamad.api.request.errors import ApiError
-from llamad.api.service.reading import with_body
 from llamad.api.service.response_store import ResponseStore, Stored
 from llamad.api.service.service import Service
 from llamad.client.text_event import TextEvent
@@ -166,19 +165,12 @@ class ResponseDialect:
 def handle(service: Service, exchange: Exchange) -> None:
     """POST /v1/responses and /responses."""
     service.ready()
-    n_bytes = len(exchange.request.body)
-    read = partial(_read, service, exchange.request.key_name)
-    with_body(service, exchange, read, partial(_start, service, exchange, n_bytes))
+    with_request(service, exchange, partial(_start, service, exchange))
 
 
-def _read(service: Service, key: str, body: bytes | memoryview) -> tuple[ResponseRequest, Given]:
-    request = service.defaults.decode(ResponseRequest, body)
-    return request, into_chat(request, service.responses, key)
-
-
-def _start(service: Service, exchange: Exchange, n_bytes: int, found: tuple[ResponseRequest, Given]) -> None:
+def _start(service: Service, exchange: Exchange, found: ReadRequest) -> None:
     model, engine = service.ready()
-    request, given = found
+    request, given, n_bytes = found
     keep = None
     if given.items is not None:
         keep = partial(_keep, service.responses, exchange.request.key_name, given.items)
@@ -194,7 +186,7 @@ def _start(service: Service, exchange: Exchange, n_bytes: int, found: tuple[Resp
 
 def _keep(store: ResponseStore, key: str, items: bytes, id: str, response: dict[str, Any]) -> bool:
     """Whether the response is small enough to be stored."""
-    stored = Stored(_encode(response), items)
+    stored = Stored.of(response, items)
     if not store.can_keep(stored.n_bytes):
         return False
     store.keep(key, id, stored)

@@ -1,6 +1,7 @@
 """Turns requests to /v1/responses into chat requests, which the rest of llamad understands.
 
-Pure functions on the event loop. Raises every 400 and 501 about this endpoint's own fields.
+Pure functions, any thread. Raises every 400 and 501 about this endpoint's own fields; recall.py, those about stored
+responses.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import msgspec
 from msgspec import Meta
 
 from llamad.api.openai.reasoning import effort
+from llamad.api.openai.recall import Recall
 from llamad.api.openai.request import ChatRequest, Effort
 from llamad.api.request.errors import ApiError, bad
 from llamad.api.request.hosted import RESPONSES, Hosted, LeftOut
@@ -101,28 +103,13 @@ def into_chat(request: ResponseRequest, store: ResponseStore, key: str) -> Given
 
 def _conversation(request: ResponseRequest, store: ResponseStore, key: str) -> list[Any]:
     """The items of the earlier turns, then the request's own, with the stored ones that these refer to."""
-    sent, before, previous = request.input, list[Any](), request.previous_response_id
+    sent, previous = request.input, request.previous_response_id
     if not sent:
         raise bad('"input" must be a string or a non-empty array of items')
-    if previous is not None:
-        stored = store.find(key, previous)
-        if stored is None:
-            raise bad(
-                f'"previous_response_id": "{previous[:64]}" is not stored (any more);'
-                " send the whole conversation as input"
-            )
-        before = stored.conversation()
+    recall = Recall(store, key)
+    before = [] if previous is None else recall.conversation(previous)
     own = [{"role": "user", "content": sent}] if isinstance(sent, str) else sent
-    return before + [_referred(item, i, store, key) for i, item in enumerate(own)]
-
-
-def _referred(item: Any, i: int, store: ResponseStore, key: str) -> Any:
-    if not isinstance(item, dict) or item.get("type") != "item_reference":
-        return item
-    found = store.item(key, item["id"]) if isinstance(item.get("id"), str) else None
-    if found is None:
-        raise bad(f'"input[{i}]": the item that it refers to is not stored (any more); send the item itself')
-    return found
+    return before + recall.with_items(own)
 
 
 def _effort(reasoning: dict[str, Any] | None) -> Effort | None:

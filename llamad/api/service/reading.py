@@ -37,6 +37,20 @@ def with_body(
         service.spawn(exchange, _read_later(service, exchange, read, then))
 
 
+def in_worker(service: Service, exchange: Exchange, work: Callable[[], T], then: Callable[[T], None]) -> None:
+    """Call `then` with what `work` makes in a worker, unless the client has disconnected by then."""
+    service.spawn(exchange, _work_later(service, exchange, work, then))
+
+
+async def _work_later(
+    service: Service, exchange: Exchange, work: Callable[[], T], then: Callable[[T], None]
+) -> None:
+    found = await service.json_workers.run(service.client(exchange.request), partial(_without_gc, work))
+    service.loaded()
+    if not exchange.closed:
+        then(found)
+
+
 async def _read_later(
     service: Service,
     exchange: Exchange,
@@ -44,17 +58,19 @@ async def _read_later(
     then: Callable[[T], None],
 ) -> None:
     request = exchange.request
-    found = await service.json_workers.run(service.client(request), partial(_without_gc, read, request.body))
+    found = await service.json_workers.run(
+        service.client(request), partial(_without_gc, partial(read, request.body))
+    )
     exchange.drop_body()
     service.loaded()
     if not exchange.closed:
         then(found)
 
 
-def _without_gc(read: Callable[[bytes | memoryview], T], body: bytes | memoryview) -> T:
+def _without_gc(work: Callable[[], T]) -> T:
     """Nothing of a body is garbage while it is read; looking for some would take longer than the reading."""
     gc.disable()
     try:
-        return read(body)
+        return work()
     finally:
         gc.enable()

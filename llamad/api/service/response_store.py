@@ -14,25 +14,40 @@ import msgspec
 KEPT_MAX = 1024
 BYTES_MAX = 64 << 20
 
+_encode = msgspec.json.Encoder().encode
+
 
 class Stored(msgspec.Struct, frozen=True):
-    """A response as it was sent, and the conversation up to it: the items of all earlier turns and its own input."""
+    """A response as it was sent; the conversation up to it, which are the items of all earlier turns and its own input;
+    and what the next turn needs of the response itself: its items, and their ids."""
 
     body: bytes
     items: bytes
+    output: bytes
+    ids: tuple[str, ...]
+
+    @classmethod
+    def of(cls, response: dict[str, Any], items: bytes) -> Stored:
+        output = response["output"]
+        ids = tuple(item["id"] for item in output)
+        return cls(_encode(response), items, _encode([_bare(item) for item in output]), ids)
 
     @property
     def n_bytes(self) -> int:
-        return len(self.body) + len(self.items)
+        return len(self.body) + self.n_bytes_continued
 
-    def conversation(self) -> list[Any]:
-        """The items that the next turn continues."""
-        items: list[Any] = msgspec.json.decode(self.items)
-        return items + self.output()
+    @property
+    def n_bytes_continued(self) -> int:
+        """What the next turn decodes."""
+        return len(self.items) + len(self.output)
 
-    def output(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = msgspec.json.decode(self.body)["output"]
-        return found
+
+def _bare(item: dict[str, Any]) -> dict[str, Any]:
+    """An item without the logprobs of its text: no prompt has them, and they are most of what there is to decode."""
+    content = item.get("content")
+    if not isinstance(content, list):
+        return item
+    return {**item, "content": [{k: v for k, v in part.items() if k != "logprobs"} for part in content]}
 
 
 class _Shelf(msgspec.Struct):
@@ -47,8 +62,8 @@ class _Shelf(msgspec.Struct):
         if gone is None:
             return False
         self.n_bytes -= gone.n_bytes
-        for item in gone.output():
-            self.items.pop(item["id"], None)
+        for item in gone.ids:
+            self.items.pop(item, None)
         return True
 
 
@@ -71,7 +86,7 @@ class ResponseStore:
             shelf.drop(id)
             shelf.kept[id] = stored
             shelf.n_bytes += stored.n_bytes
-            shelf.items.update((item["id"], id) for item in stored.output())
+            shelf.items.update(dict.fromkeys(stored.ids, id))
             while len(shelf.kept) > self._kept_max or shelf.n_bytes > self._bytes_max:
                 shelf.drop(next(iter(shelf.kept)))
 
@@ -83,15 +98,12 @@ class ResponseStore:
                 shelf.kept.move_to_end(id)
             return found
 
-    def item(self, key: str, id: str) -> dict[str, Any] | None:
-        """An item of a stored response."""
+    def holding(self, key: str, item: str) -> Stored | None:
+        """The stored response that has this item."""
         with self._lock:
             shelf = self._shelves.get(key)
-            owner = shelf.items.get(id) if shelf is not None else None
-        stored = self.find(key, owner) if owner is not None else None
-        if stored is None:
-            return None
-        return next((item for item in stored.output() if item["id"] == id), None)
+            owner = shelf.items.get(item) if shelf is not None else None
+        return self.find(key, owner) if owner is not None else None
 
     def drop(self, key: str, id: str) -> bool:
         """Whether it was there."""

@@ -1,0 +1,51 @@
+"""Reads the requests of /v1/responses, and decides which thread does: one that refers to much is read by a worker.
+
+Runs on the event loop. responses_request.py turns a request into a chat.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+from llamad.api.openai import recall
+from llamad.api.openai.responses_request import Given, ResponseRequest, into_chat
+from llamad.api.service.reading import BODY_INLINE_MAX, in_worker, with_body
+from llamad.api.service.service import Service
+from llamad.http.exchange import Exchange
+
+
+class ReadRequest(NamedTuple):
+    request: ResponseRequest  # as a chat
+    given: Given
+    n_bytes: int  # of the body and of what it refers to
+
+
+def with_request(
+    service: Service, exchange: Exchange, then: Callable[[ReadRequest], None], only_counts: bool = False
+) -> None:
+    """Call `then` with the request: now, or, if it or what it refers to is large, later unless the client has
+    disconnected by then."""
+    key, n_body = exchange.request.key_name, len(exchange.request.body)
+
+    def decode(body: bytes | memoryview) -> tuple[ResponseRequest, int]:
+        request = service.defaults.decode(ResponseRequest, body)
+        if only_counts:
+            request.store = False
+        n_stored = recall.n_bytes(request.previous_response_id, request.input, service.responses, key)
+        return request, n_body + n_stored
+
+    def convert(request: ResponseRequest, n_bytes: int) -> ReadRequest:
+        return ReadRequest(request, into_chat(request, service.responses, key), n_bytes)
+
+    def converted(found: tuple[ResponseRequest, int]) -> None:
+        if found[1] <= BODY_INLINE_MAX:
+            then(convert(*found))
+        else:
+            in_worker(service, exchange, partial(convert, *found), then)
+
+    if n_body <= BODY_INLINE_MAX:
+        with_body(service, exchange, decode, converted)
+    else:
+        with_body(service, exchange, lambda body: convert(*decode(body)), then)
