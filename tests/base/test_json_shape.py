@@ -1,7 +1,10 @@
 """The limits on JSON's structure: counted as the module says, whatever the bytes are."""
 
 import json
+import time
 
+import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -60,7 +63,44 @@ def test_text_that_is_slow_to_decode_counts_too():
     assert values_left(b'"' + "é".encode() * 1_000 + b'"') == VALUES_MAX - 2 - 100
     assert values_left(b'"' + b"\\n" * 1_000 + b'"') == VALUES_MAX - 2 - 100
     assert values_left(b'"' + b"\\u00e9" * 1_000 + b'"') == VALUES_MAX - 2 - 100 - 300
-    assert values_left(b"9" * 1_032) == VALUES_MAX - 1 - 1_000
+    assert values_left(b"9" * 1_032) == VALUES_MAX - 13 - 1_000
+
+
+@pytest.mark.parametrize(
+    ("number", "cost"),
+    [
+        (b"-123456789012345678", 1),
+        (b"12345678901234567890", 13),
+        (b"-0.00012345678901234567", 1),
+        (b"1234567.8901234567", 1),
+        (b"9007199254740993.0", 13),
+        (b"562949953421312.0625", 13),
+        (b"1e-05", 18),
+        (b"1E+23", 36),
+        (b"1e300", 313),
+        (b"5e-324", 337),
+        (b"1e0000000000000300", 313),
+        (b"1e99999", 413),
+        (b"true", 1),
+        (b"false", 1),
+    ],
+)
+def test_numbers_that_are_hard_to_round_count_more(number, cost):
+    assert values_left(b"[%b]" % number, 4 + cost) == 0
+    assert values_left(b"[%b]" % number, 3 + cost) == TOO_MANY
+
+
+@pytest.mark.parametrize(
+    "number", [b"1e300", b"1.2345678901234567e-300", b"1e23", b"9007199254740993.0", b"562949953421312.0625"]
+)
+def test_no_numbers_within_the_limit_take_long(number):
+    """400,000 times 1e300 held the GIL for 4 s."""
+    n = (VALUES_MAX - 4) // (VALUES_MAX - values_left(number))
+    body = b"[" + b",".join([number] * n) + b"]"
+    assert values_left(body) >= 0
+    t_start = time.thread_time()
+    msgspec.json.decode(body)
+    assert time.thread_time() - t_start < 0.1
 
 
 def test_what_clients_send_is_within_the_limits():

@@ -80,6 +80,11 @@ SHAPES = {
         400,
     ),
     "numbers": ("/completion", b'{"prompt":' + repeated(b"131071", 399_000) + b"}", 400),
+    "numbers that are hard to round": (
+        "/completion",
+        b'{"prompt":' + repeated(b"1e300", 390_000) + b"}",
+        400,
+    ),
     "a prompt": ("/completion", b'{"n_predict":1,"prompt":' + repeated(b"97", 190_000) + b"}", 200),
     "biases": (
         "/completion",

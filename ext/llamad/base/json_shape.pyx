@@ -8,7 +8,8 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 
 DEPTH_MAX = 128
 # Values, by what they cost to decode: a number, true, false or null counts 1, a string 2, an array or an object 4, a key
-# 6. A decoder that has reached the limit has taken about 20 ms, whatever the values are.
+# 6. A number that is hard to round to a float counts more: the decoder has a slow path for it, and an exponent of 300
+# takes it 10 us. A decoder that has reached the limit has taken about 20 ms, whatever the values are.
 VALUES_MAX = 400_000
 
 TOO_MANY, TOO_DEEP = -1, -2
@@ -18,6 +19,8 @@ cdef enum:
     _KEY = 4          # beside the string that it is
     _CONTAINER = 4
     _DIGITS = 32      # of a number; each digit beyond costs as much as another number
+    _HARD = 12        # beside the number that it is; with an exponent, as much more as that is far from 0
+    _EXPONENT = 400   # no exponent counts more
     _WIDE = 20        # bytes of a string that is not ASCII which cost as much as a number
     _ESCAPES = 10     # likewise
 
@@ -56,6 +59,40 @@ cdef inline bint _is_plain(const unsigned char *at) noexcept nogil:
     return ((eight | quotes | slashes) & <uint64_t>0x8080808080808080) == 0
 
 
+cdef inline bint _is_digit(unsigned char byte) noexcept nogil:
+    return b"0" <= byte <= b"9"
+
+
+cdef long long _hardness(const unsigned char *at, const unsigned char *end) noexcept nogil:
+    """What a number costs beside being one. `true` and `false` are words."""
+    cdef const unsigned char *one
+    cdef int n_before = 0      # digits before the point
+    cdef int n_significant = 0
+    cdef bint has_point = False
+    cdef long long exponent = 0
+    if at[0] == b"-":
+        at += 1
+    if at == end or not _is_digit(at[0]):
+        return 0
+    one = at
+    while one < end:
+        if one[0] == b"e" or one[0] == b"E":
+            while one < end and exponent < _EXPONENT:
+                if _is_digit(one[0]):
+                    exponent = exponent * 10 + one[0] - c'0'
+                one += 1
+            return _HARD + min(exponent, <long long>_EXPONENT)
+        if one[0] == b".":
+            has_point = True
+        else:
+            n_before += not has_point
+            n_significant += one[0] != b"0" or n_significant > 0
+        one += 1
+    if has_point:
+        return _HARD if n_before >= 16 or n_significant > 17 else 0
+    return _HARD if n_before > 19 else 0
+
+
 cdef long long _left(const unsigned char *at, const unsigned char *end, long long left, int n_levels) noexcept nogil:
     cdef const unsigned char *first
     cdef unsigned char kind, seen
@@ -85,7 +122,7 @@ cdef long long _left(const unsigned char *at, const unsigned char *end, long lon
             first = at
             while at < end and _KINDS[at[0]] == _OTHER:
                 at += 1
-            left -= 1
+            left -= 1 + _hardness(first, at)
             if at - first > _DIGITS:
                 left -= at - first - _DIGITS
         else:
