@@ -7,6 +7,7 @@ key's streams are as if they were not there.
 from __future__ import annotations
 
 from functools import partial
+from operator import itemgetter
 from typing import Annotated, Any
 
 import msgspec
@@ -23,6 +24,7 @@ from llamad.http.request import Request, Response
 
 OFFSET_DIGITS_MAX = 18
 PARTS_MAX = 4
+IDS_MAX = 10_000
 
 _encode = msgspec.json.Encoder().encode
 
@@ -55,19 +57,29 @@ def read_on(service: Service, exchange: Exchange) -> None:
 
 def look_up(service: Service, exchange: Exchange) -> None:
     """POST /v1/streams/lookup: which of these conversations have a stream. There is no list of all."""
-    with_body(service, exchange, _LOOKUP.decode, partial(_look_up, service, exchange))
+    with_body(service, exchange, _asked, partial(_look_up, service, exchange))
 
 
-def _look_up(service: Service, exchange: Exchange, request: LookupRequest) -> None:
-    asked = {id: list[KeptStream]() for id in request.conversation_ids if isinstance(id, str) and id}
+def _asked(body: bytes | memoryview) -> dict[str, int]:
+    """The ids, and where each stands among them. A worker's, if they are many."""
+    ids = _LOOKUP.decode(body).conversation_ids
+    if len(ids) > IDS_MAX:
+        raise bad(f'"conversation_ids" may have at most {IDS_MAX} entries, not {len(ids)}')
+    named = dict.fromkeys(id for id in ids if isinstance(id, str) and id)
+    return {id: i for i, id in enumerate(named)}
+
+
+def _look_up(service: Service, exchange: Exchange, asked: dict[str, int]) -> None:
+    """Takes as long as there are streams, however many ids were sent."""
+    found: list[tuple[int, KeptStream]] = []
     for stream in service.kept_streams.of_key(exchange.request.key_name):
         parts = stream.id.split("::", PARTS_MAX)
         for n in range(1, len(parts) + 1):  # an id may end in "::" and the name of a model
-            found = asked.get("::".join(parts[:n]))
-            if found is not None:
-                found.append(stream)
-    told = [_told(stream) for found in asked.values() for stream in found]
-    exchange.send(Response(200, _encode(told)))
+            place = asked.get("::".join(parts[:n]))
+            if place is not None:
+                found.append((place, stream))
+    found.sort(key=itemgetter(0))
+    exchange.send(Response(200, _encode([_told(stream) for _, stream in found])))
 
 
 def _told(stream: KeptStream) -> dict[str, Any]:

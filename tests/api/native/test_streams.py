@@ -12,6 +12,7 @@ import pytest
 from support.fake_daemon import Faked
 from support.http_client import TIMEOUT, Answer
 
+from llamad.api.native.streams import IDS_MAX
 from llamad.api.service.kept_streams import ID_MAX
 from llamad.engine.testing.fake import Fake
 
@@ -145,6 +146,16 @@ def test_a_request_that_fails_at_once_leaves_nothing(server: Faked) -> None:
     assert looked_up(server, "failed") == []
     assert server.client.post("/completion", {**body, "stream": False, "n_predict": 2}, headers=headers).json
     assert looked_up(server, "failed") == []
+
+
+def test_many_ids_are_looked_up(server: Faked) -> None:
+    """190,000 took half a second of the event loop."""
+    for id in ("first", "second::model"):
+        begin(server, id, n=2).read()
+    ids = ["second", *(f"id {i}" for i in range(IDS_MAX - 3)), "first", "second"]
+    assert [one["conversation_id"] for one in looked_up(server, *ids)] == ["second::model", "first"]
+    refused = server.client.post("/v1/streams/lookup", {"conversation_ids": [*ids, "more"]})
+    assert (refused.status, f"at most {IDS_MAX} entries" in refused.error["message"]) == (400, True)
 
 
 def test_refused(server: Faked, monkeypatch: pytest.MonkeyPatch) -> None:
