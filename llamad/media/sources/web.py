@@ -16,6 +16,7 @@ from urllib.parse import urljoin, urlsplit
 import httptools
 
 from llamad.media.sources.errors import SourceError
+from llamad.media.sources.networks import Address, is_public
 
 SCHEMES = ("http://", "https://")
 REDIRECTS_MAX = 3
@@ -23,22 +24,6 @@ SECONDS_MAX = 10.0
 HEAD_MAX = 1 << 15
 _MOVED = (301, 302, 303, 307, 308)
 _READ_BYTES = 1 << 16
-# They carry an IPv4 address that a gateway would connect to.
-_TUNNELS = tuple(
-    map(ipaddress.IPv6Network, ("64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "2001::/32", "::/96"))
-)
-
-Address = ipaddress.IPv4Address | ipaddress.IPv6Address
-
-
-def is_public(address: Address) -> bool:
-    """Whether everybody may reach it: no loopback, private, link-local, multicast or reserved one."""
-    if isinstance(address, ipaddress.IPv6Address):
-        if address.ipv4_mapped is not None:
-            return is_public(address.ipv4_mapped)
-        if any(address in tunnel for tunnel in _TUNNELS):
-            return False
-    return address.is_global and not address.is_multicast
 
 
 class _Answer:
