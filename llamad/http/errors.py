@@ -1,5 +1,5 @@
 """Owns the HTTP layer's only exception: an error with its status.
-Raised on the event loop; never leaves llamad.http. A client sees it as the app's error JSON."""
+Raised on the event loop. The application lets one of Request.query pass. A client sees it as the app's error JSON."""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 from typing import Any
 
 JSON: str
+QUERY_MAX_BYTES: int
+QUERY_PARAMETERS_MAX: int
 
 class Head:
     @property
@@ -13,7 +15,6 @@ class Head:
 class Request:
     method: str
     path: str
-    query: dict[str, str]
     headers: dict[str, str]
     body: bytes | memoryview
     buffer: object  # the application's own: what its body_buffer() needs to remember
@@ -33,6 +34,8 @@ class Request:
         peer: str,
         t_start: float,
     ) -> None: ...
+    @property
+    def query(self) -> dict[str, str]: ...
 
 class Response:
     status: int
@@ -53,7 +56,7 @@ class RequestIds:
     def make(self) -> str: ...
     def take_or_make(self, offered: str | None) -> str: ...
 
-def parse_target(target: bytes) -> tuple[str, dict[str, str]]: ...
+def parse_target(target: bytes) -> tuple[str, bytes]: ...
 def parse_query(raw: bytes) -> dict[str, str]: ...
 def address_of(peer: object) -> str: ...
 def peer_name(address: object) -> str: ...

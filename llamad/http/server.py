@@ -288,6 +288,8 @@ class HttpServer:
             return self.cors.preflight(request)
         try:
             return self.app.on_head(request)
+        except HttpError as error:
+            return self.error(error.status, error.message, request)
         except Exception:
             log.exception("request %s: on_head failed", request.request_id)
             return self.error(500, "Internal server error; see the server's log.", request)
@@ -295,6 +297,8 @@ class HttpServer:
     def body_max(self, request: Request) -> int:
         try:
             return self.app.body_max(request) or self.limits.body_max_bytes
+        except HttpError:
+            raise
         except Exception:
             log.exception("request %s: body_max failed", request.request_id)
             raise HttpError(500, "Internal server error; see the server's log.") from None
@@ -304,6 +308,8 @@ class HttpServer:
             buffer = self.app.body_buffer(request, length)
             if isinstance(buffer, memoryview) and (buffer.readonly or buffer.nbytes != length):
                 raise ValueError(f"a buffer of {buffer.nbytes} bytes for a body of {length}")
+        except HttpError:
+            raise
         except Exception:
             log.exception("request %s: body_buffer failed", request.request_id)
             raise HttpError(500, "Internal server error; see the server's log.") from None

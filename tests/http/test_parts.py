@@ -157,7 +157,7 @@ def test_targets_that_are_none(target: bytes) -> None:
 
 
 def test_target_without_a_path() -> None:
-    assert parse_target(b"http://a?x=1") == ("/", {"x": "1"})
+    assert parse_target(b"http://a?x=1") == ("/", b"x=1")
 
 
 def test_ids() -> None:

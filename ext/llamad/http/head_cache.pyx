@@ -69,12 +69,12 @@ cdef class Heads:
 cdef Head _read(reader, cors):
     method, version, headers = reader.method(), reader.version(), reader.headers
     path, length, malformed = "-", 0, None
-    query = {}
+    raw_query = b""
     try:
         length = body_length(method, version, headers)
-        path, query = parse_target(reader.target)
+        path, raw_query = parse_target(reader.target)
     except HttpError as error:
         malformed = error.status, error.message
     lines, refused = cors.verdict(method, headers)
-    return Head(method, path, query, headers, length, malformed, refused, version == "1.0", reader.keep_alive,
+    return Head(method, path, raw_query, headers, length, malformed, refused, version == "1.0", reader.keep_alive,
                 lines.encode("latin-1"), shown(method, path))

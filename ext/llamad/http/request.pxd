@@ -3,7 +3,7 @@
 cdef class Head:
     cdef readonly str method
     cdef readonly str path
-    cdef readonly dict query
+    cdef readonly bytes raw_query
     cdef readonly dict headers
     cdef readonly long long length
     cdef readonly tuple malformed
@@ -14,11 +14,14 @@ cdef class Head:
     cdef readonly str offered_id
     cdef readonly bytes cors_lines
     cdef readonly str shown
+    cdef dict _query  # None until it is asked for
+
+    cdef dict parsed_query(self)
 
 cdef class Request:
     cdef public str method
     cdef public str path
-    cdef public dict query
+    cdef dict _query  # None until it is asked for
     cdef public dict headers
     cdef public object buffer
     cdef public object body

@@ -1,0 +1,97 @@
+"""What a stranger without a key sends must not keep the event loop from others. The longest wait of another client is
+measured meanwhile; the bound is far above what the work takes and far below what it took when it was unbounded."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from llamad.http.request import QUERY_MAX_BYTES, QUERY_PARAMETERS_MAX
+
+STALL_SECONDS = 0.3
+FLOOD_BYTES = 4 << 20
+HOST = b"Host: test\r\n"
+LAST = b"GET /hello HTTP/1.1\r\n" + HOST + b"Connection: close\r\n\r\n"
+
+
+def padded(head: bytes, piece: bytes, n_bytes: int, rest: bytes) -> bytes:
+    return head + piece * ((n_bytes - len(head) - len(rest)) // len(piece)) + rest
+
+
+HEADS = {
+    "parameters": padded(b"GET /hello?", b"a&", 32_000, b" HTTP/1.1\r\n" + HOST + b"\r\n"),
+    "escapes": padded(b"GET /hello?a=", b"%41", 32_000, b" HTTP/1.1\r\n" + HOST + b"\r\n"),
+    "unknown path": padded(b"GET /none?", b"a&", 32_000, b" HTTP/1.1\r\n" + HOST + b"\r\n"),
+    "path": padded(b"GET /", b"%41", 32_000, b" HTTP/1.1\r\n" + HOST + b"\r\n"),
+    # With an id, because equal heads need reading only once.
+    "header lines": b"GET /hello HTTP/1.1\r\nX-Request-Id: 1\r\n" + HOST + b"a:\r\n" * 250 + b"\r\n",
+    "long header lines": b"GET /hello HTTP/1.1\r\n" + HOST + (b"a:" + b"b" * 120 + b"\r\n") * 250 + b"\r\n",
+    "short heads": b"GET /hello HTTP/1.1\r\n" + HOST + b"\r\n",
+}
+
+
+def longest_wait(h: Any, attack: Callable[[], None]) -> float:
+    """The longest time that /hello took while `attack` ran in a thread."""
+    waits = []
+    thread = threading.Thread(target=attack)
+    with h.connect() as kept:
+        assert kept.get("/hello").status == 200
+        thread.start()
+        while thread.is_alive():
+            start = time.monotonic()
+            assert kept.get("/hello").status == 200
+            waits.append(time.monotonic() - start)
+            time.sleep(0.01)
+    thread.join()
+    return max(waits)
+
+
+def flood(client: Any, data: bytes) -> None:
+    """Send all of it, and read what comes back, until the server closes."""
+    client.sock.settimeout(60)
+
+    def read() -> None:
+        with contextlib.suppress(OSError):
+            while client.sock.recv(1 << 20):
+                pass
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    with contextlib.suppress(OSError):
+        client.sock.sendall(data)
+    reader.join()
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_pipelined_heads_take_turns_with_other_connections(serve: Any, name: str) -> None:
+    h = serve()
+    head = HEADS[name]
+    data = head * (FLOOD_BYTES // len(head)) + LAST
+    with h.connect() as c:
+        wait = longest_wait(h, lambda: flood(c, data))
+    assert wait < STALL_SECONDS
+
+
+def test_a_query_is_read_only_by_those_who_need_it(serve: Any) -> None:
+    h = serve()
+    with h.connect() as c:
+        many, long = "&".join("a" * (QUERY_PARAMETERS_MAX + 1)), "name=" + "a" * QUERY_MAX_BYTES
+        for query, status in ((many, 400), (long, 414)):
+            reply = c.get(f"/hello?{query}")
+            assert reply.status == status
+            assert b"The query" in reply.body
+            assert c.get(f"/none?{query}").status == 404
+            assert c.get(f"/private?{query}").status == 401
+            assert c.get(f"/items/x?{query}").body == b"x"
+            # An endpoint may need it to say how large a body may be.
+            with h.connect() as other:
+                assert other.post(f"/echo?{query}", b"x").status == status
+        most = "name=x" + "&a" * (QUERY_PARAMETERS_MAX - 1)
+        assert c.get(f"/hello?{most}").body == b"hello x"
+        longest = "name=" + "a" * (QUERY_MAX_BYTES - 5)
+        assert len(c.get(f"/hello?{longest}").body) == QUERY_MAX_BYTES - 5 + 6
