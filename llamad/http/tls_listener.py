@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from llamad.base.fair_pool import FairPool
 from llamad.http.request import address_of
+from llamad.http.tls_records import TlsRecords
 from llamad.http.tls_transport import TlsTransport
 
 if TYPE_CHECKING:
@@ -38,8 +39,9 @@ N_THREADS = max(1, min(4, (os.cpu_count() or 1) // 4))
 class _Steps:
     """A socket whose handshake is computed in threads, and which may be given up at any time."""
 
-    def __init__(self, sock: ssl.SSLSocket) -> None:
-        self.sock = sock
+    def __init__(self, records: TlsRecords) -> None:
+        self.records = records
+        self.sock = records.sock
         self._lock = threading.Lock()  # held for a moment only
         self._is_running = False
         self._is_closed = False
@@ -51,7 +53,7 @@ class _Steps:
                 raise ConnectionAbortedError
             self._is_running = True
         try:
-            self.sock.do_handshake()
+            self.records.do_handshake()
         finally:
             with self._lock:
                 self._is_running = False
@@ -159,7 +161,7 @@ class TlsListener:
             log.debug("a TLS handshake failed: %r", error)
             steps.close()
             return
-        TlsTransport(self._loop, steps.sock, peer, self._make()).start()
+        TlsTransport(self._loop, steps.records, peer, self._make()).start()
 
     async def _shake_hands(self, steps: _Steps, client: int) -> None:
         async with asyncio.timeout(self.timeout):
@@ -174,7 +176,7 @@ class TlsListener:
                     await self._ready(steps.sock, self._loop.add_writer, self._loop.remove_writer)
 
     async def _ready(
-        self, sock: ssl.SSLSocket, add: Callable[..., object], remove: Callable[..., object]
+        self, sock: socket.socket, add: Callable[..., object], remove: Callable[..., object]
     ) -> None:
         future: asyncio.Future[None] = self._loop.create_future()
         fd = sock.fileno()
@@ -190,9 +192,9 @@ def _set(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
-def _wrapped(context: ssl.SSLContext, sock: socket.socket) -> ssl.SSLSocket:
+def _wrapped(context: ssl.SSLContext, sock: socket.socket) -> TlsRecords:
     """Raises OSError."""
     sock.setblocking(False)
     if sock.family != socket.AF_UNIX:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
+    return TlsRecords(context, sock)

@@ -1,6 +1,7 @@
-"""Owns a client's TLS connection once its handshake is done: an asyncio transport over a non-blocking SSLSocket.
+"""Owns a client's TLS connection once its handshake is done: an asyncio transport over its records.
 
-Runs on the event loop. A loop's own TLS would shake hands again, and on the loop; so records are read and written here.
+Runs on the event loop. A loop's own TLS would shake hands again, and on the loop; so records are read and written here
+(tls_records.py has their bytes).
 """
 
 from __future__ import annotations
@@ -8,10 +9,13 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+from time import monotonic
 from typing import Any
 
-RECORD_MAX = 16 * 1024
-# Records that are read or written before the loop turns to others.
+from llamad.http.tls_records import RECEIVE_BYTES, RECORD_MAX, TlsRecords
+
+# How long records are read, and how many are written, before the loop turns to others.
+TURN_SECONDS = 0.002
 TURN_RECORDS = 16
 # How long a client may take to close its side after ours.
 SHUTDOWN_SECONDS = 5.0
@@ -22,16 +26,18 @@ class TlsTransport(asyncio.Transport):
     """What was written before close() leaves first, however slow the client; abort() does not wait."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, sock: ssl.SSLSocket, peer: object, protocol: asyncio.Protocol
+        self, loop: asyncio.AbstractEventLoop, records: TlsRecords, peer: object, protocol: asyncio.Protocol
     ) -> None:
-        super().__init__({"peername": peer, "socket": sock, "ssl_object": sock})
+        super().__init__({"peername": peer, "socket": records.sock})
         self._loop = loop
-        self._sock = sock
-        self._fd = sock.fileno()
+        self._records = records
+        self._sock = records.sock
+        self._fd = records.sock.fileno()
         self._protocol = protocol
-        self._unsent = bytearray()
+        self._unsent = bytearray()  # not encrypted yet
         self._high, self._low = HIGH_WATER, HIGH_WATER // 4
         self._is_reading = False
+        self._goes_on = False  # _go_on() is due
         self._has_writer = False
         self._writing_paused = False
         self._closing = False  # no more is read or accepted for writing
@@ -41,6 +47,8 @@ class TlsTransport(asyncio.Transport):
     def start(self) -> None:
         self._protocol.connection_made(self)
         self.resume_reading()
+        if self._records.n_unsent:
+            self._await_writable()
 
     # The interface of transports.
 
@@ -65,9 +73,10 @@ class TlsTransport(asyncio.Transport):
         if not self._is_reading and not self._closing:
             self._is_reading = True
             self._loop.add_reader(self._fd, self._on_readable)
+            self._go_on_soon()
 
     def get_write_buffer_size(self) -> int:
-        return len(self._unsent)
+        return len(self._unsent) + self._records.n_unsent
 
     def get_write_buffer_limits(self) -> tuple[int, int]:
         return self._low, self._high
@@ -80,13 +89,13 @@ class TlsTransport(asyncio.Transport):
         if self._closing or not len(data):
             return
         with memoryview(data) as view:
-            # Bytes leave in order, and a record that is stuck must be offered again as it was.
             n = 0 if self._unsent else self._send(view)
             if not self._is_lost:
                 self._unsent += view[n:]
-        if self._unsent:
+        n_left = self.get_write_buffer_size()
+        if n_left and not self._is_lost:
             self._await_writable()
-            if len(self._unsent) > self._high and not self._writing_paused:
+            if n_left > self._high and not self._writing_paused:
                 self._writing_paused = True
                 self._protocol.pause_writing()
 
@@ -98,7 +107,7 @@ class TlsTransport(asyncio.Transport):
             return
         self.pause_reading()
         self._closing = True
-        if not self._unsent:
+        if not self.get_write_buffer_size():
             self._say_goodbye()
 
     def abort(self) -> None:
@@ -107,23 +116,55 @@ class TlsTransport(asyncio.Transport):
     # Called by the loop.
 
     def _on_readable(self) -> None:
-        for _ in range(TURN_RECORDS):
+        end = monotonic() + TURN_SECONDS
+        try:
+            while self._is_reading:
+                if self._records.has_input:
+                    n = RECEIVE_BYTES  # maybe more
+                else:
+                    n = self._records.receive()
+                if not n or not self._read_records(end):
+                    self._on_end()
+                elif n < RECEIVE_BYTES or monotonic() >= end:
+                    break
+        except ssl.SSLWantReadError:
+            pass
+        except OSError as error:
+            self._end(error)
+            return
+        if self._is_reading:
+            self._go_on_soon()
+
+    def _read_records(self, end: float) -> bool:
+        """Pass on the data that was received. False: the client has announced its end. Raises OSError."""
+        while self._is_reading and self._records.has_input:
             try:
-                data = self._sock.recv(RECORD_MAX)
-            except ssl.SSLWantReadError:
-                return
-            except ssl.SSLWantWriteError:  # an answer to a change of keys; the next turn tries again
-                return
-            except OSError as error:
-                self._end(error)
-                return
+                data = self._records.read()
+            except ssl.SSLWantReadError:  # only a part of a record is left
+                break
             if not data:
-                self._protocol.eof_received()
-                self.close()
-                return
+                return False
             self._protocol.data_received(data)
-            if len(data) < RECORD_MAX or not self._is_reading:
-                return
+            if monotonic() >= end:
+                break
+        if not self._is_lost and not self._records.flush():  # the answer to a change of keys
+            self._await_writable()
+        return True
+
+    def _on_end(self) -> None:
+        self._protocol.eof_received()
+        self.close()
+
+    def _go_on_soon(self) -> None:
+        """Bytes that were received show no more at the socket."""
+        if self._records.has_input and not self._goes_on:
+            self._goes_on = True
+            self._loop.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        self._goes_on = False
+        if self._is_reading:
+            self._on_readable()
 
     def _on_writable(self) -> None:
         with memoryview(self._unsent) as view:
@@ -131,13 +172,15 @@ class TlsTransport(asyncio.Transport):
         if self._is_lost:
             return
         del self._unsent[:n]
-        if not self._unsent:
+        n_left = self.get_write_buffer_size()
+        if not n_left:
             self._has_writer = False
             self._loop.remove_writer(self._fd)
-        if self._writing_paused and len(self._unsent) <= self._low:
+        if self._writing_paused and n_left <= self._low:
             self._writing_paused = False
             self._protocol.resume_writing()
-        if self._closing and not self._unsent and not self._is_lost and self._shutdown_timer is None:
+        is_all_sent = not self.get_write_buffer_size()
+        if self._closing and is_all_sent and not self._is_lost and self._shutdown_timer is None:
             self._say_goodbye()
 
     def _on_drained(self) -> None:
@@ -145,7 +188,7 @@ class TlsTransport(asyncio.Transport):
         try:
             if self._sock.recv(TURN_RECORDS * RECORD_MAX):
                 return
-        except (BlockingIOError, ssl.SSLWantReadError):
+        except BlockingIOError:
             return
         except OSError:
             pass
@@ -159,27 +202,25 @@ class TlsTransport(asyncio.Transport):
             self._loop.add_writer(self._fd, self._on_writable)
 
     def _send(self, view: memoryview) -> int:
-        """How many bytes left."""
+        """Encrypt and send; return how many bytes were encrypted. Few wait encrypted: a slow client must not have the
+        server encrypt megabytes in one turn."""
         n = 0
-        for _ in range(TURN_RECORDS):
-            try:
-                with view[n:] as rest:
-                    n += self._sock.send(rest)
-            except ssl.SSLWantWriteError:
-                break
-            except OSError as error:
-                self._end(error)
-                break
-            if n == len(view):
-                break
+        try:
+            if not self._records.flush():
+                return 0
+            end = min(len(view), TURN_RECORDS * RECORD_MAX)
+            while n < end:
+                with view[n : min(end, n + RECORD_MAX)] as piece:
+                    self._records.encrypt(piece)
+                    n += len(piece)
+            self._records.flush()
+        except OSError as error:
+            self._end(error)
         return n
 
     def _say_goodbye(self) -> None:
         try:
-            self._sock.unwrap()  # sends close_notify, and does not wait for the client's
-        except (OSError, ValueError):
-            pass
-        try:
+            self._records.announce_end()
             self._sock.shutdown(socket.SHUT_WR)
         except OSError:
             self._end(None)

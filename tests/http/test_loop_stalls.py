@@ -4,14 +4,20 @@ measured meanwhile; the bound is far above what the work takes and far below wha
 from __future__ import annotations
 
 import contextlib
+import os
+import socket
+import ssl
+import subprocess
 import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from support.tls.authority import OPENSSL
 
 from llamad.http.request import QUERY_MAX_BYTES, QUERY_PARAMETERS_MAX
+from llamad.http.tls_records import TlsRecords
 
 STALL_SECONDS = 0.3
 FLOOD_BYTES = 4 << 20
@@ -95,3 +101,76 @@ def test_a_query_is_read_only_by_those_who_need_it(serve: Any) -> None:
         assert c.get(f"/hello?{most}").body == b"hello x"
         longest = "name=" + "a" * (QUERY_MAX_BYTES - 5)
         assert len(c.get(f"/hello?{longest}").body) == QUERY_MAX_BYTES - 5 + 6
+
+
+class KeyChanger:
+    """An openssl client. Each change of keys makes the server derive keys, and answer with a change of its own."""
+
+    def __init__(self, port: int) -> None:
+        assert OPENSSL is not None
+        command = [OPENSSL, "s_client", "-connect", f"127.0.0.1:{port}", "-tls1_3"]
+        self._output = os.memfd_create("output")
+        self._program = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=self._output, stderr=self._output
+        )
+
+    def __enter__(self) -> KeyChanger:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._program.kill()
+        self._program.communicate()
+        os.close(self._output)
+
+    def write(self, data: bytes) -> None:
+        assert self._program.stdin is not None
+        self._program.stdin.write(data)
+        self._program.stdin.flush()
+
+    def output(self) -> bytes:
+        return os.pread(self._output, 1 << 20, 0)
+
+    def change_keys(self, seconds: float) -> bool:
+        """Change keys again and again for so long, or until the server closes: then return True."""
+        # It takes one command of each read, so a pipe that is always full is a command a turn of its loop.
+        end = time.monotonic() + seconds
+        try:
+            while time.monotonic() < end:
+                self.write(b"K\n" * 1000)
+        except BrokenPipeError:
+            return True
+        return False
+
+
+@pytest.mark.skipif(OPENSSL is None, reason="openssl is not installed")
+def test_a_client_that_only_changes_keys_is_closed(serve: Any) -> None:
+    h = serve(tls=True)
+    is_closed = []
+    with KeyChanger(h.port) as client:
+        wait = longest_wait(h, lambda: is_closed.append(client.change_keys(5.0)))
+    assert is_closed == [True]
+    assert wait < STALL_SECONDS
+
+
+@pytest.mark.skipif(OPENSSL is None, reason="openssl is not installed")
+def test_a_client_may_change_keys_between_requests(serve: Any, until: Any) -> None:
+    h = serve(tls=True)
+    with KeyChanger(h.port) as client:
+        for n in range(1, 11):
+            client.write(b"K\n")
+            until(lambda n=n: client.output().count(b"KEYUPDATE") == n, "a change of keys")
+            client.write(f"GET /hello?name=no-{n}! HTTP/1.1\r\nHost: test\r\n\r\n".encode())
+            until(lambda n=n: f"hello no-{n}!".encode() in client.output(), "an answer")
+
+
+def test_records_are_counted_however_they_are_cut() -> None:
+    """A record that is cut anywhere, in its header too, is one record."""
+    sizes = [22, 0, 300, 1, 16_401, 22]
+    stream = b"".join(b"\x17\x03\x03" + size.to_bytes(2) + b"x" * size for size in sizes)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        for step in (1, 2, 3, 5, 7, 100, len(stream)):
+            records = TlsRecords(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ours)
+            for at in range(0, len(stream), step):
+                records._count(stream[at : at + step])
+            assert records._n_records == len(sizes)

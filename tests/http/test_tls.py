@@ -270,6 +270,7 @@ def test_a_handshake_delays_nobody(serve: Any, gate: Gate) -> None:
             assert c.get("/stream?n=100").whole
             gate.opened.set()
             assert waiting.recv(3) == b"\x16\x03\x03"  # the server's own hello
+    h.wait_quiet()
 
 
 def test_a_client_that_leaves_in_its_handshake_leaves_nothing(serve: Any, gate: Gate) -> None:
