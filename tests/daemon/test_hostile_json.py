@@ -117,6 +117,11 @@ SHAPES = {
         ).encode(),
         400,
     ),
+    "a schema in a string": (
+        "/v1/completions",
+        json.dumps({"prompt": "x", "guided_json": "[" + "1e300," * 400_000 + "1]"}).encode(),
+        400,
+    ),
     "a choice beyond the limit": (
         "/v1/completions",
         b'{"prompt":"x","structured_outputs":{"choice":["' + b"\\n" * 3_700_000 + b'"]}}',

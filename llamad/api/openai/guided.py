@@ -12,6 +12,7 @@ from msgspec import Meta, Struct
 
 from llamad.api.request import constraints
 from llamad.api.request.errors import ApiError, bad
+from llamad.base import json_shape
 from llamad.chat.schema import plain
 
 REGEX_MAX = 1024  # characters: it is converted on the event loop
@@ -69,6 +70,8 @@ def _schema(value: Any, named: str) -> Any:
     """An empty schema means any value in vLLM."""
     if not isinstance(value, str):
         return True if value == {} else value
+    if json_shape.values_left(value.encode("utf-8", "replace")) < 0:
+        raise bad(f'"{named}" has too many values, or is nested too deeply')
     try:
         schema = msgspec.json.decode(value)
     except (ValueError, RecursionError) as error:

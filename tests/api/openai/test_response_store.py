@@ -13,7 +13,7 @@ from support.fake_daemon import Faked
 from support.http_client import Client
 from support.live_daemon import Live
 
-from llamad.api.openai import responses_reading
+from llamad.api.openai import responses_reading, responses_request
 from llamad.api.openai.recall import REFERENCES_MAX, Recall
 from llamad.api.request.errors import ApiError
 from llamad.api.service.response_store import ResponseStore, Stored
@@ -163,7 +163,7 @@ def test_logprobs_are_shown_but_not_continued() -> None:
 
 def test_a_large_conversation_is_read_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     threads: list[str] = []
-    into_chat = responses_reading.into_chat
+    into_chat = responses_request.into_chat
 
     def watched(*given: Any) -> Any:
         threads.append(threading.current_thread().name)
