@@ -11,6 +11,9 @@ from collections.abc import Mapping
 
 from llamad.log_format import Formatter
 
+# Of a new log file: it names clients, and with --log-prompts has what they wrote. A group may read logs.
+_MODE = 0o640
+
 
 def is_journal(fd: int, environ: Mapping[str, str]) -> bool:
     """Whether a descriptor is the stream that systemd's journal reads, as JOURNAL_STREAM says."""
@@ -77,7 +80,7 @@ class FileOutput(Output):
         super().__init__(self._open(os.O_TRUNC if truncate else 0), formatter)
 
     def _open(self, flags: int = 0) -> int:
-        return os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | flags, 0o666)
+        return os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | flags, _MODE)
 
     def reopen(self) -> None:
         """Go on in a new file of the same name, after the old one was moved away. Raises OSError and goes on in the old

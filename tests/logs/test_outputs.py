@@ -154,3 +154,17 @@ def test_the_journals_stream_is_known_by_its_numbers(pipe):
     assert not is_journal(pipe[1], {"JOURNAL_STREAM": f"{found.st_dev}:{found.st_ino + 1}"})
     assert not is_journal(pipe[1], {})
     assert not is_journal(-1, {"JOURNAL_STREAM": "1:1"})
+
+
+def test_a_log_file_is_not_for_everyone(tmp_path: Path) -> None:
+    """Nor is the one that is opened in its place."""
+    path = tmp_path / "x.log"
+    before = os.umask(0)
+    try:
+        output = FileOutput(str(path), PLAIN, truncate=False)
+        assert path.stat().st_mode & 0o777 == 0o640
+        path.rename(tmp_path / "old.log")
+        output.reopen()
+        assert path.stat().st_mode & 0o777 == 0o640
+    finally:
+        os.umask(before)
