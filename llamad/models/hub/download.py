@@ -151,6 +151,8 @@ class Downloader:
         part.finish("" if wanted.oid else etag)
         self._display.clear()
         log.info("downloaded %s (%s)", wanted.name, size_text(part.size))
+        if not part.is_hashed:
+            log.warning("%s could not be verified: its host gives no checksum", wanted.name)
         return True
 
     def _headers(self, wanted: Wanted, part: PartFile) -> dict[str, str]:

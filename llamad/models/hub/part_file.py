@@ -92,6 +92,11 @@ class PartFile:
         if self._hash is not None:
             self._hash.update(data)
 
+    @property
+    def is_hashed(self) -> bool:
+        """Whether the contents can be checked."""
+        return self._hash is not None
+
     def is_right(self) -> bool:
         """Whether the contents are those that are expected; True if that is not known."""
         return self._hash is None or self._hash.hexdigest() == self._oid

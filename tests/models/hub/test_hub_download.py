@@ -320,3 +320,12 @@ def test_an_address_without_a_models_name(hub: HubServer, cache: Cache, path: st
     with pytest.raises(HubError, match=r"must end with the name of a GGUF file|does not exist"):
         cache.fetch("-mu", f"{hub.url}files/{path}")
     assert not list(cache.root.parent.rglob("*.gguf"))
+
+
+def test_a_file_without_a_checksum_is_said_to_be_unverified(
+    hub: HubServer, cache: Cache, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert fetched(cache) == MODEL
+    assert "could not be verified" not in caplog.text
+    assert from_url(cache, hub) == MODEL
+    assert "tiny.gguf could not be verified: its host gives no checksum" in caplog.text
