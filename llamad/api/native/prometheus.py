@@ -61,7 +61,7 @@ def _engine_lines(service: Service) -> Iterable[str]:
         ("llamad:reused_tokens_total", "Prompt tokens taken from the prefix cache.", stats["n_reused"]),
         (
             "llamad:decode_failures_total",
-            "Decodes that failed, except for want of room.",
+            "Decodes that failed for another reason than room.",
             stats["n_decode_failures"],
         ),
         (
