@@ -352,7 +352,9 @@ def test_a_task_the_engine_cannot_take_fails_alone():
     with Faked(Fake(script=b"fine")) as server:
         ear = Ear()
         options = sampling(server.daemon.service.defaults.options, server.daemon.service.ready()[0].info, 1)
-        too_long = Task(RequestContext("id"), b"\0" * 4 * 600, options)
+        too_long = Task(
+            RequestContext("id"), b"\0" * 4 * 600, options, vocab=server.daemon.service.ready()[0].vocab
+        )
         server.loop.call_soon_threadsafe(server.engine.submit, too_long, ear)
         server.until(lambda: ear.heard)
         assert ear.heard == ["failed"]
@@ -372,12 +374,20 @@ def test_a_sink_that_breaks_is_told_and_costs_nobody_else(caplog):
     with Faked(Fake(script=b"fine")) as server:
         ear = Broken()
         options = sampling(server.daemon.service.defaults.options, server.daemon.service.ready()[0].info, 1)
-        task = Task(RequestContext("id"), b"\3\0\0\0", options)
+        task = Task(RequestContext("id"), b"\3\0\0\0", options, vocab=server.daemon.service.ready()[0].vocab)
         other = Ear()
 
         def submit() -> None:
             server.engine.submit(task, ear)
-            server.engine.submit(Task(RequestContext("other"), b"\3\0\0\0", options), other)
+            server.engine.submit(
+                Task(
+                    RequestContext("other"),
+                    b"\3\0\0\0",
+                    options,
+                    vocab=server.daemon.service.ready()[0].vocab,
+                ),
+                other,
+            )
 
         server.loop.call_soon_threadsafe(submit)
         server.until(lambda: "broken" in ear.heard and "done" in other.heard)

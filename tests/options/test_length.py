@@ -76,7 +76,7 @@ def test_truncated_is_false_within_the_context(bigram):
 def test_n_keep_is_what_a_shift_leaves_of_the_prompt(bigram, n_keep):
     prompt = letters(150)
     result = bigram.ask(prompt, n_predict=200, n_keep=n_keep, temperature=0, id_slot=0)
-    held = shifted(prompt, 200, 151 if n_keep < 0 else 1 + n_keep)  # BOS does not count
+    held = shifted(prompt, 200, 1 + (151 if n_keep < 0 else n_keep))  # BOS does not count
     assert result["truncated"] is True
     assert result["tokens_cached"] == len(held)
     assert result["generation_settings"]["n_keep"] == n_keep

@@ -309,6 +309,9 @@ cdef int cells_prepare(FakeCells *cells, const FakeBatch *batch, const FakeSplit
         ubatch = &split.ubatches[u]
         if not _find_slots(cells, batch, split, ubatch, slots):
             break
+        if split.n == 1 and _n_parts(cells, ubatch) == 1 and batch.seq[split.order[ubatch.first]] == 0:
+            n_placed = -1  # to place it and put it back would change nothing, and takes long where there are many cells
+            break
         for k in range(FAKE_SEQS_MAX):
             heads[u * FAKE_SEQS_MAX + k] = cells.streams[k].head
         for k in range(ubatch.first, ubatch.first + ubatch.n):
@@ -319,7 +322,7 @@ cdef int cells_prepare(FakeCells *cells, const FakeBatch *batch, const FakeSplit
         _put_back(cells, batch, split, &split.ubatches[u], slots, old, heads + u * FAKE_SEQS_MAX)
     free(old)
     free(heads)
-    return n_placed == split.n
+    return n_placed == split.n or n_placed < 0
 
 
 cdef int cells_insert(FakeCells *cells, const FakeBatch *batch) noexcept nogil:
