@@ -56,14 +56,14 @@ def wanted(sent: StructuredOutputs, field: str, strict: bool) -> constraints.Wan
         )
     named = field + given[0]
     if given[0] == "json":
-        found = constraints.wanted_schema(_schema(sent.json, named), strict)
+        constraint = constraints.wanted_schema(_schema(sent.json, named), strict)
     elif given[0] == "json_object":
-        found = constraints.wanted_schema({"type": "object"}, strict)
+        constraint = constraints.wanted_schema({"type": "object"}, strict)
     elif given[0] == "choice":
-        found = constraints.wanted_choices(sent.choice, named)
+        constraint = constraints.wanted_choices(sent.choice, named)
     else:
-        found = constraints.Wanted(_grammar(sent, named))
-    return msgspec.structs.replace(found, named=named)
+        constraint = constraints.Wanted(_grammar(sent, named))
+    return msgspec.structs.replace(constraint, named=named)
 
 
 def _schema(value: Any, named: str) -> Any:

@@ -30,9 +30,9 @@ def with_body(
     disconnected by then. `then` runs on the event loop; both may raise ApiError."""
     body = exchange.request.body
     if len(body) <= BODY_INLINE_MAX:
-        found = read(body)
+        decoded = read(body)
         exchange.request.body = b""
-        then(found)
+        then(decoded)
     else:
         service.spawn(exchange, _read_later(service, exchange, read, then))
 
@@ -45,10 +45,10 @@ def in_worker(service: Service, exchange: Exchange, work: Callable[[], T], then:
 async def _work_later(
     service: Service, exchange: Exchange, work: Callable[[], T], then: Callable[[T], None]
 ) -> None:
-    found = await service.json_workers.run(service.client(exchange.request), partial(_without_gc, work))
+    decoded = await service.json_workers.run(service.client(exchange.request), partial(_without_gc, work))
     service.loaded()
     if not exchange.closed:
-        then(found)
+        then(decoded)
 
 
 async def _read_later(
@@ -58,13 +58,13 @@ async def _read_later(
     then: Callable[[T], None],
 ) -> None:
     request = exchange.request
-    found = await service.json_workers.run(
+    decoded = await service.json_workers.run(
         service.client(request), partial(_without_gc, partial(read, request.body))
     )
     exchange.drop_body()
     service.loaded()
     if not exchange.closed:
-        then(found)
+        then(decoded)
 
 
 def _without_gc(work: Callable[[], T]) -> T:

@@ -310,7 +310,7 @@ cdef int32_t _padded(int32_t n) noexcept nogil:
 
 cdef void _make_memory(FakeModel *model, int32_t n_cells, int32_t n_swa, int is_full, int has_base,
                        int has_states) noexcept nogil:
-    """As large as llama.cpp would make it; without a number of cells, with room for everything."""
+    """Makes the caches as large as llama.cpp does, or with room for everything if no number of cells is given."""
     cdef int32_t n_streams = 1 if model.is_unified else model.n_seqs, n_window
     if n_cells == 0:
         n_cells = _padded(model.n_ctx)

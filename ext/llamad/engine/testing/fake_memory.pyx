@@ -242,7 +242,7 @@ cdef int _find_split(FakeModel *model) noexcept nogil:
 
 
 cdef uint64_t _window_sum(FakeCells *cells, int32_t seq, int32_t pos, int32_t n_swa) noexcept nogil:
-    """Of what the sequence holds in this cache, as far as a token at pos sees it through the window."""
+    """Returns a sum over the cells of this cache that a token at pos sees through the window."""
     cdef FakeStream *stream = cells_stream(cells, seq)
     cdef uint64_t total = 0
     cdef int32_t i

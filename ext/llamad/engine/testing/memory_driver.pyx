@@ -48,7 +48,7 @@ cdef class MemoryDriver:
         return self.table.decode(self.ctx, &self.batch)
 
     def logits(self, n_vocab: int) -> list[float]:
-        """Of the last decode's output."""
+        """Returns the row of the last decode's output."""
         cdef float *row = self.table.logits(self.ctx, self.batch.n_tokens - 1)
         if row == NULL:
             raise ValueError("the last decode has no output")
