@@ -28,8 +28,10 @@ def answer_of(canned: bytes, *, stream: bool = True) -> Answer:
         def serve() -> None:
             connection, _ = listener.accept()
             with connection:
-                connection.recv(65536)
                 connection.sendall(canned)
+                connection.shutdown(socket.SHUT_WR)
+                while connection.recv(65536):  # what is closed with the request unread is reset, and not ended
+                    pass
 
         thread = threading.Thread(target=serve)
         thread.start()

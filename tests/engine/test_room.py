@@ -91,12 +91,14 @@ def test_a_prefix_of_which_the_window_is_gone_is_taken_over_from_a_checkpoint():
         h.wait(h.submit(first, n_predict=100))
         fork = text(1, 600) + text(3, 30)
         h.wait(h.submit(fork, n_predict=1))  # reads it, and leaves a checkpoint at the fork
-        n_decodes = h.fake.n_copies
+        n_copies = h.fake.n_copies
         prompts = [text(1, 600) + text(4 + i, 30) for i in range(2)]
+        h.fake.block(True)  # so that the first is not done before the second comes
         asked = {h.submit(prompt, n_predict=30): (prompt, 30) for prompt in prompts}
+        h.fake.block(False)
         check(h, asked)
         assert max(h.n_cached(task) for task in asked) >= 600
-        assert h.fake.n_copies > n_decodes
+        assert h.fake.n_copies > n_copies
 
 
 @pytest.mark.parametrize("n", [2, 4, 6])
