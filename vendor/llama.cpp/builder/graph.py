@@ -7,7 +7,7 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
-from recipe.toolchain import HIDE_STATIC_CXX, Toolchain
+from recipe.toolchain import Toolchain
 
 from .modules import Module
 from .python_config import PythonConfig
@@ -94,7 +94,9 @@ def _head(setting: Setting) -> str:
         "cxx": setting.tools.cxx,
         "cflags": flags.replace("$fromenv", env.get("CFLAGS", "")),
         "cxxflags": flags.replace("$fromenv", env.get("CXXFLAGS", "")),
-        "ldflags": " ".join([HIDE_STATIC_CXX, *setting.variant.link, env.get("LDFLAGS", "")]).strip(),
+        "ldflags": " ".join(
+            [setting.tools.link_flags, *setting.variant.link, env.get("LDFLAGS", "")]
+        ).strip(),
         "link_c": f"{setting.tools.cc} {linker}",
         "link_cxx": f"{setting.tools.cxx} {linker}",
     }

@@ -40,7 +40,6 @@ FLAGS = (
     # The libraries find each other, and the programs find them, wherever they are copied.
     "-DCMAKE_BUILD_WITH_INSTALL_RPATH=ON",
     f"-DCMAKE_INSTALL_RPATH={ORIGIN};{ORIGIN}/../lib",
-    f"-DCMAKE_SHARED_LINKER_FLAGS_INIT={toolchain.HIDE_STATIC_CXX}",
 )
 
 
@@ -104,7 +103,8 @@ def plan(product: Product) -> Plan:
     sources = source.choose()
     tools = toolchain.find_compilers()
     identity = (f"-DLLAMA_BUILD_COMMIT={sources.commit}", "-DLLAMA_BUILD_NUMBER=0")
-    flags = (*FLAGS, *product.flags, *identity, *extra)
+    linking = f"-DCMAKE_SHARED_LINKER_FLAGS_INIT={tools.link_flags}"
+    flags = (*FLAGS, linking, *product.flags, *identity, *extra)
     native = not any(
         re.fullmatch(r"-DGGML_NATIVE(:\w+)?=(OFF|0|FALSE|NO|N)", f, re.IGNORECASE) for f in extra
     )

@@ -24,6 +24,9 @@ ENVIRONMENT = ("CFLAGS", "CXXFLAGS", "LDFLAGS", "CUDAFLAGS", "CUDAARCHS", "CUDAH
 # copy, and parts of the libstdc++.so that a Python package such as NumPy has loaded before: llama.cpp then crashes
 # while it loads a model. Harmless where libstdc++.so is used.
 HIDE_STATIC_CXX = "-Wl,--exclude-libs,libstdc++.a"
+# Templates of libstdc++ that a library instantiates are exported all the same, and the first library's would serve all
+# of them. Some use variables of their own copy: std::call_once of one library then crashes in another's template.
+USE_OWN_TEMPLATES = "-Wl,-Bsymbolic"
 
 
 _python = sys.executable
@@ -47,6 +50,16 @@ class Toolchain:
     compiler: str  # the first line of the C++ compiler's --version
     target: str
     environment: tuple[str, ...]
+
+    @property
+    def link_flags(self) -> str:
+        """Return the linker's flags for every shared library and module."""
+        # GCC prints the bare name of a file that it does not have.
+        shared = _output([*shlex.split(self.cxx), "-print-file-name=libstdc++.so"]).strip()
+        is_static = not os.path.isabs(shared) or "-static-libstdc++" in shlex.split(
+            os.environ.get("LDFLAGS", "")
+        )
+        return f"{HIDE_STATIC_CXX} {USE_OWN_TEMPLATES}" if is_static else HIDE_STATIC_CXX
 
 
 def find_compilers() -> Toolchain:
