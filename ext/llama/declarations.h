@@ -255,6 +255,15 @@ typedef struct {
     ...;
 } llamad_gguf_shape;
 int32_t llamad_gguf_shape_of(const char *path, ggml_backend_dev_t device, llamad_gguf_shape *shape);
+typedef struct {
+    ggml_backend_dev_t device;
+    int64_t weights, cache, compute;
+} llamad_memory_use;
+int32_t llamad_context_memory(llamad_context *ctx, llamad_memory_use *uses, int32_t n_max);
+int32_t llamad_projector_memory(const char *path, const llamad_media_params *params, llamad_memory_use *uses,
+                                int32_t n_max);
+int32_t llamad_model_devices(const struct llama_model *model, ggml_backend_dev_t *devices, int32_t n_max);
+int32_t llamad_model_n_expert(const struct llama_model *model);
 int32_t llamad_rpc_add(const char *endpoint);
 typedef struct {
     uint64_t end;

@@ -87,6 +87,19 @@ typedef struct llamad_gguf_shape {
 /* 0, or -1 where it cannot be told: no such file, a part of a model, or one without a table of tokens. */
 int32_t llamad_gguf_shape_of(const char *path, ggml_backend_dev_t device, llamad_gguf_shape *shape);
 
+/* What a model and a context take of a device's memory, in bytes (memory_use.cpp). Without allocation (no_alloc) it is
+ * what they would take. */
+typedef struct llamad_memory_use {
+    ggml_backend_dev_t device; /* NULL: host memory */
+    int64_t weights, cache, compute;
+} llamad_memory_use;
+/* These return the number of entries, of which at most n_max are written, or -1. */
+int32_t llamad_context_memory(llamad_context *ctx, llamad_memory_use *uses, int32_t n_max);
+int32_t llamad_projector_memory(const char *path, const llamad_media_params *params, llamad_memory_use *uses,
+                                int32_t n_max);
+int32_t llamad_model_devices(const struct llama_model *model, ggml_backend_dev_t *devices, int32_t n_max);
+int32_t llamad_model_n_expert(const struct llama_model *model);
+
 /* Adds the devices of an RPC worker to this process's (rpc.cpp). llama.cpp aborts if there is no worker. Their number, or
  * -1: this llama.cpp was built without RPC, or it threw. */
 int32_t llamad_rpc_add(const char *endpoint);

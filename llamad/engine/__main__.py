@@ -45,6 +45,7 @@ from llamad.protocol.control_messages import (
     LoadFailed,
     Message,
     OpenAdapter,
+    Planned,
     Progress,
     Question,
     Run,
@@ -180,7 +181,7 @@ def _load(server: Server, settings: Settings) -> Instance:
     threading.Thread(target=_show_progress, args=(server, loading, is_loaded), daemon=True).start()
     descriptors = Descriptors(process.MEMORY_FD, process.COMMAND_FD, process.EVENT_FD)
     try:
-        return Instance(settings, descriptors, loading)
+        return Instance(settings, descriptors, loading, lambda: server.send(Planned()))
     finally:
         is_loaded.set()
 
@@ -247,8 +248,7 @@ def main() -> int:
     except Exception as error:
         traceback.print_exc()
         reason, is_refused = f"{type(error).__name__}: {error}", False
-    llama_log.drain()
-    server.send(LoadFailed(reason, is_refused))
+    server.send(LoadFailed(llama_log.explained(reason), is_refused))
     return 1
 
 

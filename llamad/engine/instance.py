@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 from contextlib import nullcontext
 
 from llamad.engine.core import Core
+from llamad.engine.fit import plan as fit
 from llamad.engine.loading import adapters
 from llamad.engine.loading.memory import cache_ram_bytes, checkpoint_bytes
 from llamad.engine.loading.model import load
-from llamad.engine.loading.opening import Loading
+from llamad.engine.loading.opening import Loading, vet
 from llamad.engine.loading.thread_pools import restored
 from llamad.engine.loading.threads import compute_threads, sampler_threads
 from llamad.flags.settings import Settings
@@ -35,12 +37,26 @@ log = logging.getLogger("llamad.engine")
 
 
 class Instance:
-    """An open model. Raises LoadError."""
+    """An open model. Calls `on_planned` when it has decided what it takes of the devices. Raises LoadError."""
 
-    def __init__(self, settings: Settings, descriptors: Descriptors, loading: Loading) -> None:
-        self._settings = settings
+    def __init__(
+        self,
+        settings: Settings,
+        descriptors: Descriptors,
+        loading: Loading,
+        on_planned: Callable[[], None] = lambda: None,
+    ) -> None:
         self._descriptors = descriptors
-        self.loaded = load(settings, compute_threads(settings.n_threads), loading)
+        n_threads = compute_threads(settings.n_threads)
+        vet(settings, loading)
+        self.plan = plan = fit.plan(settings, n_threads)
+        for warning in plan.warnings:
+            log.warning("%s", warning)
+        if line := fit.told(plan):
+            log.info("%s", line)
+        on_planned()
+        self._settings = plan.settings
+        self.loaded = load(plan.settings, n_threads, loading)
         self.core: Core | None = None  # from prepare() on, if the model generates
         self._grammars: dict[int, Grammar] = {}
         self._pieces: Pieces | None = None

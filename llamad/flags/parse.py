@@ -278,15 +278,23 @@ def _settings(values: dict[str, Any], given: frozenset[str]) -> Settings:
         if isinstance(value, tuple):
             options[name] = FIELDS[name].type(value)
     rest = {name: value for name, value in values.items() if name not in options}
-    return Settings(**rest, options=Options(**options), given=given.intersection(WITH_FLAG))
+    return Settings(
+        **rest,
+        options=Options(**options),
+        given=given.intersection(WITH_FLAG),
+        keeps_ctx=False,
+        inputs_on_device=None,
+    )
 
 
 def _sized(settings: Settings, given: frozenset[str]) -> Settings:
     """A limit per slot without a context size is the size of each. `-c 0` is a size: the model's."""
-    if settings.kv_unified_per_slot == 0 or "n_ctx" in given:
+    if "n_ctx" in given:
+        return msgspec.structs.replace(settings, keeps_ctx=True)
+    if settings.kv_unified_per_slot == 0:
         return settings
     n_ctx = min(settings.n_parallel * settings.kv_unified_per_slot, I32_MAX)
-    return msgspec.structs.replace(settings, n_ctx=n_ctx)
+    return msgspec.structs.replace(settings, n_ctx=n_ctx, keeps_ctx=True)
 
 
 def _imply(values: dict[str, Any], given: frozenset[str]) -> None:

@@ -107,6 +107,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     no_host: bool
     op_offload: bool
     llama_api_only: bool
+    fit: Literal["on", "off"]
+    fit_target: tuple[int, ...]  # MiB that stay free on each device; one value: on each of them
+    fit_ctx: int
+    keeps_ctx: bool  # -c was given, or follows from another flag: it is not fitted
+    inputs_on_device: bool | None  # the token embedding table; None: where there is memory to spare
 
     # slots
     n_parallel: int

@@ -31,7 +31,7 @@ from llamad.models.projector import make_reader
 from llamad.models.restarts import Restarts
 from llamad.models.workers import reach
 from llamad.protocol.channel import Link
-from llamad.protocol.control_messages import FromEngine, Loaded, LoadFailed, Progress, Ready, Run
+from llamad.protocol.control_messages import FromEngine, Loaded, LoadFailed, Planned, Progress, Ready, Run
 from llamad.protocol.errors import LoadError, Stopped
 from llamad.protocol.model_info import Model
 from llamad.ses1.ses1 import Layout, StateError
@@ -222,8 +222,6 @@ class Host:
                 return False
             self._fetching = None
             self.media = make_reader(self.settings)
-        if self.media is not None:
-            self._opening = asyncio.ensure_future(self.media.open())
         return True
 
     async def _reach_workers(self) -> bool:
@@ -324,6 +322,9 @@ class Host:
         control = process.control
         assert control is not None
         while not isinstance(message := await self._inbox.get(), Loaded | LoadFailed):
+            if isinstance(message, Planned) and self.media is not None and self._opening is None:
+                # Not before: the engine measures what is free on a GPU, and has counted the projector.
+                self._opening = asyncio.ensure_future(self.media.open())
             if isinstance(message, Progress) and self._vocab is None:
                 await self._read_vocab()  # while the engine opens the device and the weights
         if isinstance(message, LoadFailed):
@@ -332,7 +333,7 @@ class Host:
         await self._describe(message)
         await self._open_projector()
         control.send(Run(self._markers))
-        while isinstance(ready := await self._inbox.get(), Progress):
+        while isinstance(ready := await self._inbox.get(), Progress | Planned):
             pass  # its last word of that may come late
         if isinstance(ready, LoadFailed):
             raise LoadError(ready.reason)

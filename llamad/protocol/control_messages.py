@@ -106,6 +106,10 @@ class Progress(Message, frozen=True):
     permille: int
 
 
+class Planned(Message, frozen=True):
+    """The engine has decided what it takes of the devices. What else needs their memory may be loaded from now on."""
+
+
 class Loaded(Message, frozen=True):
     """The model is open and has its contexts."""
 
@@ -187,7 +191,7 @@ FromFront: TypeAlias = (
 )
 Question: TypeAlias = Compile | Lend | Embed | OpenAdapter
 Reply: TypeAlias = Compiled | Refused | Lent | Embedded | AdapterOpened | AdapterRefused | Failed
-FromEngine: TypeAlias = Progress | Loaded | Ready | LoadFailed | Reply
+FromEngine: TypeAlias = Progress | Planned | Loaded | Ready | LoadFailed | Reply
 
 _encode = msgspec.msgpack.Encoder().encode
 decode_front = msgspec.msgpack.Decoder(FromFront).decode

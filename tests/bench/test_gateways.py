@@ -30,7 +30,9 @@ def answer_of(canned: bytes, *, stream: bool = True) -> Answer:
             with connection:
                 connection.sendall(canned)
                 connection.shutdown(socket.SHUT_WR)
-                while connection.recv(65536):  # what is closed with the request unread is reset, and not ended
+                while connection.recv(
+                    65536
+                ):  # what is closed with the request unread is reset, and not ended
                     pass
 
         thread = threading.Thread(target=serve)

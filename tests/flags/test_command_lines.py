@@ -74,7 +74,7 @@ LINES = [
     ("-m m.gguf --host 127.0.0.1,::1 --port 8080", 0),
     ("-m m.gguf --host /run/llama.sock --api-prefix /llm", 0),
     ("-m m.gguf -a gpt-4o,gpt-4o-mini --tags chat,small --cors-origins localhost", 0),
-    ("-m m.gguf --fit on --fit-target 1024", 2),
+    ("-m m.gguf --fit on --fit-target 1024", 0),
     ("-m m.gguf --spec-draft-n-max 3 --spec-draft-p-min 0.75", 0),
     ("-m m.gguf --sleep-idle-seconds 600 --models-max 2", 2),
     ("-m m.gguf --load-mode mmap+mlock --no-repack --poll 50 --prio 0", 0),

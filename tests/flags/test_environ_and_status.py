@@ -90,7 +90,7 @@ def test_an_unknown_variable_gives_a_warning() -> None:
 
 
 def test_given() -> None:
-    result = parsed("-c 0 --threads-http 4 --fit off", {"LLAMA_ARG_PORT": "1"})
+    result = parsed("-c 0 --threads-http 4 --draft 5", {"LLAMA_ARG_PORT": "1"})
     assert result.given == {"model", "n_ctx", "port"}
 
 
@@ -121,7 +121,6 @@ def test_a_missing_feature_in_a_variable() -> None:
         "--draft 5",
         "--draft-max 16 --draft-min 0",
         "--no-webui-mcp-proxy",
-        "--fit off",
     ],
 )
 def test_a_missing_feature_at_a_neutral_value_is_no_matter(line: str) -> None:
@@ -144,8 +143,6 @@ def test_a_pair_needs_both_its_values() -> None:
     "line",
     [
         "--ui-config {}",
-        "--fit on",
-        "--fit-target 512 --fit-ctx 8192",
         "--spec-draft-n-max 8 --spec-draft-p-min 0.6 -ngld 99 -ctkd q8_0",
         "--backend-sampling",
         "--sleep-idle-seconds 300",

@@ -21,6 +21,7 @@ llamad.models.hub
 llamad.client llamad.engine llamad.engine.testing
 llamad.engine.prefix
 llamad.engine.state
+llamad.engine.fit
 llamad.engine.scheduler llamad.engine.threads llamad.engine.loading
 llamad.engine.kv
 llamad.engine.sampler

@@ -1,6 +1,6 @@
-"""Estimates the memory of context and slots, and rejects what cannot fit.
+"""Tells what memory there is, and sizes that follow from the flags: cells, the physical batch, prompts in host memory.
 
-Runs in the loader thread, after the weights are loaded and before the context is created. Changes nothing.
+Runs in the loader thread. Changes nothing; engine/fit/ decides what fits.
 """
 
 from __future__ import annotations
@@ -76,14 +76,15 @@ def ubatch(settings: Settings) -> int:
     return min(wanted, settings.n_batch)
 
 
-def device_ubatch(settings: Settings, handle: Any) -> int:
-    """The same on a GPU: larger, if it is not set and there is memory."""
+def device_ubatch(settings: Settings, handle: Any, n_unloaded: int = 0) -> int:
+    """The same on a GPU: larger, if it is not set and there is memory. `n_unloaded`: bytes of weights that will be
+    there, but are not yet."""
     found = gpus(settings)
     if settings.n_ubatch >= 0 or not found or not settings.kv_offload:
         return ubatch(settings)
     # llama.cpp reserves memory for the logits of all tokens, on one GPU, and for attention unless it is fused.
     n_vocab = lib.llama_vocab_n_tokens(lib.llama_model_get_vocab(handle))
-    needed = UBATCH_DEVICE * n_vocab * 4 + sum(estimate(settings, handle)) // len(found)
+    needed = UBATCH_DEVICE * n_vocab * 4 + (n_unloaded + sum(estimate(settings, handle))) // len(found)
     if settings.flash_attn == "off":
         n_cells = context_cells(settings, lib.llama_model_n_ctx_train(handle))
         n_cells = n_cells if settings.kv_unified else n_cells // settings.n_parallel
@@ -147,6 +148,7 @@ def computes(settings: Settings, handle: Any) -> bool:
         and not settings.rpc
         and settings.devices != ("none",)
         and not (settings.cpu_moe or settings.n_cpu_moe or settings.n_cpu_ffn)
+        and not any(placement.buffer == "CPU" for placement in settings.override_tensor)
         and (settings.n_gpu_layers < 0 or settings.n_gpu_layers >= lib.llama_model_n_layer(handle))
     )
 
@@ -165,44 +167,3 @@ def gpus(settings: Settings) -> dict[str, int]:
         lib.ggml_backend_dev_memory(device, free, total)
         found[name] = free[0]
     return found
-
-
-def _places(settings: Settings) -> tuple[str, int]:
-    """Where the cache will live, and the bytes free there."""
-    if settings.n_gpu_layers != 0 and settings.kv_offload:
-        found = gpus(settings)
-        if found:
-            return ", ".join(found), sum(found.values())
-    return "this machine", host_free()
-
-
-def _gib(n: int) -> str:
-    return f"{n / (1 << 30):.2f} GiB"
-
-
-def vectors_refusal(settings: Settings, vectors: int) -> str | None:
-    """Why a context for embeddings of this size cannot fit; None if it can."""
-    place, free = _places(settings)
-    if vectors <= free:
-        return None
-    return (
-        f"the context for embeddings needs about {_gib(vectors)} but {place} has {_gib(free)} free;"
-        " lower -c, -b or -ub"
-    )
-
-
-def refusal(settings: Settings, handle: Any, vectors: int = 0) -> str | None:
-    """Why slots and context cannot fit, with the estimate; None if they can. `vectors` is the size of the context for
-    embeddings: it exists already, but its pages may not be allocated yet."""
-    cache, buffers = estimate(settings, handle)
-    place, free = _places(settings)
-    needed = cache + buffers + vectors
-    if needed <= free:
-        return None
-    beside = f", embeddings {_gib(vectors)}" if vectors else ""
-    cells = context_cells(settings, lib.llama_model_n_ctx_train(handle))
-    return (
-        f"a context of {cells} tokens over {settings.n_parallel} slots needs about {_gib(needed)}"
-        f" (KV cache {_gib(cache)}, buffers {_gib(buffers)}{beside}) but {place} has {_gib(free)} free;"
-        " lower -c or -np, or store the cache smaller with -ctk q8_0 -ctv q8_0"
-    )

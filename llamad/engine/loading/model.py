@@ -107,6 +107,12 @@ class LoadedModel:
         return [tokens[i] for i in range(n[0])] if tokens != ffi.NULL else []
 
     @property
+    def contexts(self) -> list[Any]:
+        """Return the contexts that the model has."""
+        second = self.vectors.context if self.vectors is not None else None
+        return [one for one in (self._context, second) if one is not None]
+
+    @property
     def context_address(self) -> int:
         return int(ffi.cast("uintptr_t", self._context))
 
@@ -184,9 +190,6 @@ def _check(settings: Settings, handle: Any) -> None:
         raise LoadError(
             f"{settings.model} has a pooling type that llama.cpp does not know; give one with --pooling"
         )
-    refusal = memory.vectors_refusal(settings, vectors.estimate(settings, handle))
-    if refusal is not None:
-        raise LoadError(refusal)
 
 
 def _check_generation(settings: Settings, handle: Any) -> None:
@@ -217,10 +220,6 @@ def _check_generation(settings: Settings, handle: Any) -> None:
             raise LoadError(
                 f"--cache-type-{flag} {name} needs heads of a multiple of {block}; this model's are {size}"
             )
-    beside = vectors.estimate(settings, handle) if settings.wants_vectors else 0
-    refusal = memory.refusal(settings, handle, beside)
-    if refusal is not None:
-        raise LoadError(refusal)
 
 
 def _text(value: Any) -> str:
@@ -269,12 +268,13 @@ def _info(settings: Settings, handle: Any) -> ModelInfo:
     )
 
 
-def _open_context(settings: Settings, handle: Any, n_threads: int) -> Any:
-    """The context for generation."""
+def _open_context(settings: Settings, handle: Any, n_threads: int, is_survey: bool) -> Any:
+    """Return the context for generation. Raises LoadError."""
     _check_generation(settings, handle)
     params = _context_params(settings, n_threads)
     if memory.computes(settings, handle):
-        params.n_ubatch = memory.device_ubatch(settings, handle)
+        n_unloaded = lib.llama_model_size(handle) if is_survey else 0
+        params.n_ubatch = memory.device_ubatch(settings, handle, n_unloaded)
     context = lib.llamad_context_open(handle, params)
     if context == ffi.NULL and params.n_ubatch > memory.ubatch(settings):
         params.n_ubatch = memory.ubatch(settings)
@@ -319,6 +319,23 @@ def _open_vectors(settings: Settings, handle: Any, n_threads: int) -> Vectors:
     return Vectors(handle, context, settings)
 
 
+def open_contexts(
+    settings: Settings, handle: Any, n_threads: int, is_survey: bool = False
+) -> tuple[Any, Vectors | None]:
+    """Return the context for generation, None for a model that cannot generate, and that for embeddings, if the flags
+    enable them. Raises LoadError."""
+    _check(settings, handle)
+    second = _open_vectors(settings, handle, n_threads) if settings.wants_vectors else None
+    if second is not None and second.is_encoder:
+        return None, second
+    try:
+        return _open_context(settings, handle, n_threads, is_survey), second
+    except BaseException:
+        if second is not None:
+            second.close()
+        raise
+
+
 def load(settings: Settings, n_threads: int, loading: Loading, is_survey: bool = False) -> LoadedModel:
     """Open the model and its contexts, for a survey without memory. If it raises LoadError, it has freed everything."""
     wanted = thread_pools.pools(settings, n_threads)
@@ -326,20 +343,17 @@ def load(settings: Settings, n_threads: int, loading: Loading, is_survey: bool =
     handle = open_model(settings, n_threads, loading, is_survey)
     context, second = None, None
     try:
-        _check(settings, handle)
         opened = [
             adapters.open_adapter(handle, settings.model, file.path, number, is_survey)
             for number, file in enumerate(settings.lora)
         ]
         control = control_vectors.read(settings, handle)
-        if settings.wants_vectors:
-            second = _open_vectors(settings, handle, n_threads)
-            thread_pools.attach(second.context, pools)
-            control_vectors.attach(settings, handle, second.context, control)
-        if second is None or not second.is_encoder:
-            context = _open_context(settings, handle, n_threads)
-            thread_pools.attach(context, pools)
-            control_vectors.attach(settings, handle, context, control)
+        context, second = open_contexts(settings, handle, n_threads, is_survey)
+        for one in (second.context if second is not None else None, context):
+            if one is not None:
+                thread_pools.attach(one, pools)
+                control_vectors.attach(settings, handle, one, control)
+        if context is not None:
             warnings += _unbinding_limit(settings, context)
         info = _info(settings, handle)
         table = int(ffi.cast("uintptr_t", lib.llamad_llama_table()))

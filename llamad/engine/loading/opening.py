@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 from llamad._llama import ffi, lib
@@ -21,6 +22,7 @@ class Loading:
     def __init__(self) -> None:
         self._state = ffi.new("llamad_load_state *")
         self._state.permille = -1
+        self.is_vetted = False  # the file was checked
 
     @property
     def permille(self) -> int:
@@ -44,16 +46,18 @@ def add_workers(endpoints: Sequence[str]) -> None:
             raise LoadError(f"--rpc {endpoint}: llama.cpp cannot use it{': ' + reason if reason else ''}")
 
 
-def _backend(settings: Settings) -> None:
+@cache
+def _open_backend(numa: str | None, workers: tuple[str, ...]) -> None:
+    """Once for a process: llama.cpp would add the workers' devices again."""
     lib.llama_backend_init()
     strategies = {
         "distribute": lib.GGML_NUMA_STRATEGY_DISTRIBUTE,
         "isolate": lib.GGML_NUMA_STRATEGY_ISOLATE,
         "numactl": lib.GGML_NUMA_STRATEGY_NUMACTL,
     }
-    if settings.numa is not None:
-        lib.llama_numa_init(strategies[settings.numa])
-    add_workers(settings.rpc)
+    if numa is not None:
+        lib.llama_numa_init(strategies[numa])
+    add_workers(workers)
 
 
 def _devices(names: tuple[str, ...]) -> Any:
@@ -88,14 +92,21 @@ def _load_mode(settings: Settings) -> int:
     return int(lib.LLAMA_LOAD_MODE_MLOCK if settings.mlock else lib.LLAMA_LOAD_MODE_NONE)
 
 
-def open_model(settings: Settings, n_threads: int, loading: Loading, is_survey: bool = False) -> Any:
-    """The model's handle. A survey's has no weights: it can make contexts, which then allocate nothing, but not
-    compute. Raises LoadError."""
+def vet(settings: Settings, loading: Loading) -> None:
+    """Check the model's file before llama.cpp reads it, and find the devices. Raises LoadError."""
     refusal = model_file.refusal(settings.model)
     if refusal is not None:
         raise LoadError(refusal)
-    _backend(settings)
+    _open_backend(settings.numa, tuple(settings.rpc))
     check_gguf(settings, lambda: settings.devices != ("none",) and memory.has_gpu(), loading.begin)
+    loading.is_vetted = True
+
+
+def open_model(settings: Settings, n_threads: int, loading: Loading, is_survey: bool = False) -> Any:
+    """Return the model's handle. A survey's has no weights: it can make contexts, which then allocate
+    nothing, but not compute. Raises LoadError."""
+    if not loading.is_vetted:
+        vet(settings, loading)
     # What the parameters point to is kept alive until llama.cpp has read it.
     params = lib.llama_model_default_params()
     params.devices = devices = _devices(settings.devices)

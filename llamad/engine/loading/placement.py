@@ -73,7 +73,7 @@ def _buffers() -> dict[str, Any]:
 def _inputs_device(settings: Settings) -> Any:
     """The GPU for the token embedding table, or None: it must be the only one and compute everything. llama.cpp cannot
     tell what an RPC worker's can look up."""
-    if settings.llama_api_only or settings.rpc:
+    if settings.llama_api_only or settings.rpc or settings.inputs_on_device is False:
         return None
     gpus = memory.gpus(settings)
     if len(gpus) != 1 or settings.n_gpu_layers == 0 or settings.devices == ("none",):
@@ -83,7 +83,8 @@ def _inputs_device(settings: Settings) -> Any:
     shape = ffi.new("llamad_gguf_shape *")
     if lib.llamad_gguf_shape_of(os.fsencode(settings.model), device, shape) != 0:
         return None
-    return device if shape.device_looks_up and fits(settings, shape, free) else None
+    is_wanted = settings.inputs_on_device or fits(settings, shape, free)
+    return device if shape.device_looks_up and is_wanted else None
 
 
 def fits(settings: Settings, shape: Any, free: int) -> bool:

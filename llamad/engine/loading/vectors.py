@@ -76,17 +76,6 @@ def n_cells(settings: Settings, handle: Any) -> int:
     return -(-n // step) * step
 
 
-def estimate(settings: Settings, handle: Any) -> int:
-    """Estimated size of the context in bytes; too large for a model without a cache, which is not known yet."""
-    n_batch = n_ubatch(settings, handle)
-    n_vocab = lib.llama_vocab_n_tokens(lib.llama_model_get_vocab(handle))
-    # Every token's logits twice: in the graph and in the outputs; models without a cache compute none.
-    logits = 0 if _sees_whole_texts(settings, handle) else 2 * n_batch * n_vocab * 4
-    compute = n_batch * lib.llama_model_n_embd(handle) * 4 * 16
-    cache = memory.cell_bytes(settings, handle) * n_cells(settings, handle)
-    return int(cache + logits + compute)
-
-
 def set_params(params: Any, settings: Settings, handle: Any) -> None:
     """Turn the parameters of the generating context into those of this one."""
     params.embeddings = True

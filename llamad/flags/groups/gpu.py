@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from functools import partial
 
-from llamad.flags.types.flag import Flag, Inert
+from llamad.flags.types.flag import Flag
 from llamad.flags.types.kinds import ON_OFF, Choice, Float, Int, Many, Switch, Text
 from llamad.flags.types.special import Endpoint, Placements
 
 flag = partial(Flag, group="GPU")
 
-FIT = Inert("llamad does not fit settings to the device's memory yet; set --ctx-size and --n-gpu-layers")
+CTX_MIN = 256  # tokens
 
 READY_FLAGS: tuple[Flag, ...] = (
     flag(
@@ -128,31 +128,33 @@ READY_FLAGS: tuple[Flag, ...] = (
     ),
 )
 
-OTHER_FLAGS: tuple[Flag, ...] = (
+FIT_FLAGS: tuple[Flag, ...] = (
     flag(
         names=("-fit", "--fit"),
         env=("LLAMA_ARG_FIT",),
         dest="fit",
         kind=ON_OFF,
-        default="off",
-        status=FIT,
+        default="on",
+        help="Fit the model to the memory that is free: a smaller context, then experts, then layers in RAM. Only"
+        " what no flag sets is changed (-c, -ngl, -ts, -ot, -cmoe, -ncmoe).",
     ),
     flag(
         names=("-fitt", "--fit-target"),
         env=("LLAMA_ARG_FIT_TARGET",),
         dest="fit_target",
-        kind=Text(),
-        default=None,
-        status=FIT,
+        kind=Many(Int(low=0, high=1 << 30)),
+        default=(1024,),
+        metavar="MIB0,MIB1,...",
+        help="Memory that --fit leaves free on each device, and without one on the machine; one value is for all.",
     ),
     flag(
         names=("-fitc", "--fit-ctx"),
         env=("LLAMA_ARG_FIT_CTX",),
         dest="fit_ctx",
-        kind=Int(low=0),
-        default=None,
-        status=FIT,
+        kind=Int(low=CTX_MIN),
+        default=4096,
+        help="The smallest context that --fit chooses.",
     ),
 )
 
-FLAGS: tuple[Flag, ...] = READY_FLAGS + OTHER_FLAGS
+FLAGS: tuple[Flag, ...] = READY_FLAGS + FIT_FLAGS

@@ -11,8 +11,6 @@ from support.live_daemon import model_path
 from support.models import bert_reference
 from support.models.tiny_model import write_tiny
 
-from llamad.engine.loading import memory
-from llamad.engine.loading import vectors as vectors_of
 from llamad.engine.loading.model import load
 from llamad.engine.loading.opening import Loading
 from llamad.engine.loading.vectors import Vectors
@@ -172,18 +170,4 @@ def test_a_mean_is_never_cut(decoder: str) -> None:
     together = computed(model.vectors, [mixed(n) for n in (5, 9, 17)])
     for a, b in zip(alone, together, strict=True):
         assert float((a * b).sum()) / float(np.linalg.norm(a) * np.linalg.norm(b)) > 0.9999
-    model.close()
-
-
-def test_the_estimate_counts_the_second_context(decoder: str) -> None:
-    model = opened(decoder, "--embedding")
-    settings = parse(["-m", decoder, "--embedding"], {}).settings
-    beside = vectors_of.estimate(settings, model._handle)
-    n_logits = 512 * model.info.n_vocab * 4
-    assert beside > 2 * n_logits
-    refusal = memory.refusal(settings, model._handle, 1 << 60)
-    assert refusal is not None
-    assert "embeddings 1073741824.00 GiB" in refusal
-    assert memory.vectors_refusal(settings, beside) is None
-    assert "lower -c, -b or -ub" in (memory.vectors_refusal(settings, 1 << 60) or "")
     model.close()

@@ -1,0 +1,101 @@
+// What llama.cpp allocates, by device, or would allocate. Owns nothing. Threads: any, but one at a time for a context.
+#include "ggml-backend.h"
+#include "llama.h"
+#include "media.h"
+#include "mtmd.h"
+#include "shim.h"
+
+#include <cstdint>
+#include <exception>
+#include <map>
+
+// llama.cpp exports these without a public header.
+struct llama_memory_breakdown_data {
+    size_t model, context, compute;
+};
+std::map<ggml_backend_buffer_type_t, llama_memory_breakdown_data>
+llama_get_memory_breakdown(const struct llama_context *ctx);
+int32_t llama_model_n_expert(const struct llama_model *model);
+int32_t llama_model_n_devices(const struct llama_model *model);
+ggml_backend_dev_t llama_model_get_device(const struct llama_model *model, int i);
+
+namespace {
+
+using Uses = std::map<ggml_backend_dev_t, llamad_memory_use>;
+
+// NULL for memory of the host: also what a CPU backend lays out in its own way, and pages that a GPU can read.
+ggml_backend_dev_t place_of(ggml_backend_dev_t device) {
+    return device && ggml_backend_dev_type(device) == GGML_BACKEND_DEVICE_TYPE_CPU ? nullptr : device;
+}
+
+ggml_backend_dev_t place_of(ggml_backend_buffer_type_t type) {
+    return ggml_backend_buft_is_host(type) ? nullptr : place_of(ggml_backend_buft_get_device(type));
+}
+
+int32_t written(const Uses &uses, llamad_memory_use *out, int32_t n_max) {
+    int32_t n = 0;
+    for (const auto &[device, use] : uses) {
+        if (n < n_max) {
+            out[n] = use;
+            out[n].device = device;
+        }
+        n++;
+    }
+    return n;
+}
+
+template <typename F> int32_t guarded(F body) {
+    try {
+        return body();
+    } catch (const std::exception &e) {
+        llamad_remember_error(e.what());
+    } catch (...) {
+        llamad_remember_error("unknown C++ exception");
+    }
+    return -1;
+}
+
+} // namespace
+
+extern "C" {
+
+int32_t llamad_context_memory(llamad_context *ctx, llamad_memory_use *out, int32_t n_max) {
+    return guarded([&] {
+        Uses uses;
+        for (const auto &[type, data] : llama_get_memory_breakdown(llamad_context_get(ctx))) {
+            llamad_memory_use &use = uses[place_of(type)];
+            use.weights += static_cast<int64_t>(data.model);
+            use.cache += static_cast<int64_t>(data.context);
+            use.compute += static_cast<int64_t>(data.compute);
+        }
+        return written(uses, out, n_max);
+    });
+}
+
+int32_t llamad_projector_memory(const char *path, const llamad_media_params *params, llamad_memory_use *out,
+                                int32_t n_max) {
+    return guarded([&] {
+        mtmd_context_params wanted = mtmd_context_params_default();
+        wanted.use_gpu = params->uses_gpu != 0;
+        wanted.n_threads = params->n_threads;
+        wanted.image_min_tokens = params->image_min_tokens;
+        wanted.image_max_tokens = params->image_max_tokens;
+        wanted.flash_attn_type = static_cast<llama_flash_attn_type>(params->flash_attn);
+        if (params->device) wanted.device = ggml_backend_dev_by_name(params->device);
+        Uses uses;
+        for (const auto &[device, size] : mtmd_get_memory_usage(path, wanted))
+            uses[place_of(device)].weights += static_cast<int64_t>(size);
+        return uses.empty() ? -1 : written(uses, out, n_max);
+    });
+}
+
+int32_t llamad_model_devices(const struct llama_model *model, ggml_backend_dev_t *devices, int32_t n_max) {
+    return guarded([&] {
+        const int32_t n = llama_model_n_devices(model);
+        for (int32_t i = 0; i < n && i < n_max; i++) devices[i] = llama_model_get_device(model, i);
+        return n;
+    });
+}
+
+int32_t llamad_model_n_expert(const struct llama_model *model) { return llama_model_n_expert(model); }
+}

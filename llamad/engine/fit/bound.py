@@ -1,0 +1,95 @@
+"""Tells from a model's file alone whether it fits beyond doubt, so that most starts need not measure anything.
+
+Every figure is an upper bound: caches as if all layers saw the whole context, buffers as if attention were not fused.
+"""
+
+from __future__ import annotations
+
+import os
+
+from llamad.engine.fit.measure import adapter_bytes, tensor_bytes
+from llamad.engine.loading import memory, vectors
+from llamad.engine.loading.gguf_head import Array, Head, Malformed
+from llamad.engine.loading.gguf_rules import parts_of
+from llamad.flags.settings import Settings
+
+# Bytes of recurrent state for each slot, layer and element of a hidden vector: more than any known model has.
+STATE_BYTES = 2048
+# Hidden vectors that a graph holds at once for each token, with those of feed-forward layers and experts.
+HIDDEN_VECTORS = 96
+PROJECTOR_BYTES = 1 << 30  # what a projector computes with, beside its file
+INTEGERS = (4, 5)  # GGUF's uint32 and int32
+LAYERS_MAX = 4096
+
+
+def surely_fits(settings: Settings, margins: list[int], spare: int) -> bool:
+    """Return whether the model would fit each of its devices alone, or host memory if it has none, and leave the margin
+    and `spare` bytes free."""
+    try:
+        needed = bound(settings)
+    except (Malformed, OSError):
+        return False
+    uses_devices = settings.n_gpu_layers != 0 and settings.devices != ("none",)
+    free = list(memory.gpus(settings).values()) if uses_devices else []
+    if settings.rpc:
+        return False  # workers tell the memory that they have left, and nobody knows who else uses it
+    if not free:
+        return needed + margins[0] <= memory.host_free()
+    return needed + max(*margins, spare) <= min(free)
+
+
+def bound(settings: Settings) -> int:
+    """Return a number of bytes that the model does not exceed. Raises Malformed, OSError."""
+    n_weights, keys = 0, dict[str, int]()
+    for part in parts_of(settings.model):
+        head = Head(part)
+        n_weights += sum(tensor_bytes(tensor) for tensor in head.tensors.values())
+        if not keys:
+            keys = _numbers(head)
+        head.close()
+    n_files = sum(os.path.getsize(path) for path in ([settings.mmproj] if settings.mmproj else ()))
+    beside = adapter_bytes(settings) + n_files + (PROJECTOR_BYTES if settings.mmproj else 0)
+    n_contexts = 2 if settings.wants_vectors else 1
+    return n_weights + beside + n_contexts * _context_bound(settings, keys)
+
+
+def _numbers(head: Head) -> dict[str, int]:
+    """Return the numbers of the model's architecture without its name; the greatest of those for each layer."""
+    arch = head.keys.get("general.architecture")
+    prefix = arch.decode("utf-8", "replace") + "." if isinstance(arch, bytes) else ""
+    numbers = {}
+    for key, value in head.keys.items():
+        if not key.startswith(prefix):
+            continue
+        if isinstance(value, Array) and value.kind in INTEGERS and value.n <= LAYERS_MAX:
+            value = max(head.elements(value), default=0)
+        if isinstance(value, int):
+            numbers[key.removeprefix(prefix)] = int(value)
+    tokens = head.keys.get("tokenizer.ggml.tokens")
+    numbers["vocab_size"] = max(numbers.get("vocab_size", 0), tokens.n if isinstance(tokens, Array) else 0)
+    for tensor in head.tensors.values():
+        if tensor.name == "token_embd.weight":
+            numbers["vocab_size"] = max(numbers["vocab_size"], *tensor.dims[1:])
+    return numbers
+
+
+def _context_bound(settings: Settings, keys: dict[str, int]) -> int:
+    n_layers, n_embd = keys.get("block_count", 0), keys.get("embedding_length", 0)
+    n_head, n_ctx_train = keys.get("attention.head_count", 0), keys.get("context_length", 0)
+    if not (n_layers and n_embd and n_ctx_train):
+        raise Malformed("does not tell its shape")
+    n_head_kv = keys.get("attention.head_count_kv", n_head) or n_head
+    n_k, n_v = (
+        n_head_kv * max(keys.get(f"attention.{name}_length", 0), n_embd // max(1, n_head))
+        for name in ("key", "value")
+    )
+    n_cells = memory.context_cells(settings, n_ctx_train)
+    cache = n_cells * n_layers * memory.layer_bytes(settings, max(n_k, 1), max(n_v, 1))
+    states = settings.n_parallel * n_layers * n_embd * STATE_BYTES
+    n_ubatch = max(memory.ubatch(settings), memory.UBATCH_DEVICE if settings.n_ubatch < 0 else 0)
+    if settings.wants_vectors:
+        n_ubatch = max(n_ubatch, min(settings.n_batch, n_ctx_train))
+    n_rows = n_ubatch + max(settings.n_parallel, vectors.SEQUENCES_MAX)
+    n_seen = n_cells if settings.kv_unified else n_cells // settings.n_parallel
+    per_token = 4 * (2 * keys["vocab_size"] + HIDDEN_VECTORS * n_embd + 2 * max(1, n_head) * n_seen)
+    return cache + states + n_rows * per_token

@@ -1,0 +1,207 @@
+"""Measures what a model would take, by llama.cpp's own load without allocation.
+
+Runs in the thread that loads the model, before it does. The open model is kept between two questions that place its
+tensors alike, because a context alone is measured in milliseconds.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from typing import Any
+
+import msgspec
+
+from llamad._llama import ffi, lib
+from llamad.base import model_file
+from llamad.engine.fit.usage import Usage, Use
+from llamad.engine.loading.gguf_head import Head, Malformed, Tensor
+from llamad.engine.loading.model import open_contexts
+from llamad.engine.loading.opening import Loading, open_model
+from llamad.flags.settings import Settings
+from llamad.protocol.errors import LoadError
+
+# The settings that decide where the weights lie.
+PLACEMENT = (
+    "n_gpu_layers",
+    "tensor_split",
+    "override_tensor",
+    "cpu_moe",
+    "n_cpu_moe",
+    "n_cpu_ffn",
+    "inputs_on_device",
+)
+_DEVICES_MAX = 64
+_FLASH_ATTN = {
+    "on": lib.LLAMA_FLASH_ATTN_TYPE_ENABLED,
+    "off": lib.LLAMA_FLASH_ATTN_TYPE_DISABLED,
+    "auto": lib.LLAMA_FLASH_ATTN_TYPE_AUTO,
+}
+
+
+class Device(msgspec.Struct, frozen=True):
+    """A device that the model would use beside the CPU."""
+
+    name: str
+    description: str
+    free: int  # bytes
+    total: int
+
+
+class Shape(msgspec.Struct, frozen=True):
+    """What the search must know of a model."""
+
+    n_layers: int
+    n_ctx_train: int
+    has_experts: bool
+    can_generate: bool
+
+
+def _name(device: Any) -> str:
+    return str(ffi.string(lib.ggml_backend_dev_name(device)).decode(errors="replace"))
+
+
+def _described(device: Any) -> Device:
+    free, total = ffi.new("size_t *"), ffi.new("size_t *")
+    lib.ggml_backend_dev_memory(device, free, total)
+    text = ffi.string(lib.ggml_backend_dev_description(device)).decode(errors="replace")
+    return Device(_name(device), text, free[0], total[0])
+
+
+def _read(uses: Any, n: int, kind: str = "") -> Usage:
+    """Return llama.cpp's figures, all as one kind if that is given."""
+    if not 0 <= n <= _DEVICES_MAX:
+        reason = ffi.string(lib.llamad_last_error()).decode(errors="replace")
+        raise LoadError(f"llama.cpp cannot tell the memory that the model takes: {reason or n}")
+    devices, host = dict[str, Use](), Use()
+    for use in uses[0:n]:
+        told = Use(**{kind: use.weights}) if kind else Use(use.weights, use.cache, use.compute)
+        if use.device == ffi.NULL:
+            host += told
+        else:
+            devices[_name(use.device)] = told
+    return Usage(devices, host)
+
+
+def context_usage(context: Any) -> Usage:
+    """Return what a context and its model take, or would take if the model was opened without allocation."""
+    uses = ffi.new("llamad_memory_use[]", _DEVICES_MAX)
+    return _read(uses, lib.llamad_context_memory(context, uses, _DEVICES_MAX))
+
+
+def loaded_usage(contexts: list[Any]) -> Usage:
+    """Return what a model and all of its contexts take. The model is counted once."""
+    whole, *others = (context_usage(one) for one in contexts)
+    for other in others:
+        devices = {name: msgspec.structs.replace(use, weights=0) for name, use in other.devices.items()}
+        whole += Usage(devices, msgspec.structs.replace(other.host, weights=0))
+    return whole
+
+
+def projector_usage(settings: Settings) -> Usage:
+    """Return what the projector would take. Raises LoadError."""
+    if settings.mmproj is None:
+        return Usage({}, Use())
+    reason = model_file.refusal(settings.mmproj, "--mmproj")
+    if reason is not None:
+        raise LoadError(reason)
+    name = settings.mmproj_device
+    device = ffi.NULL if name is None else ffi.new("char[]", name.encode())
+    params = ffi.new(
+        "llamad_media_params *",
+        {
+            "n_threads": 1,
+            "uses_gpu": settings.mmproj_offload,
+            "image_min_tokens": -1 if settings.image_min_tokens is None else settings.image_min_tokens,
+            "image_max_tokens": -1 if settings.image_max_tokens is None else settings.image_max_tokens,
+            "flash_attn": _FLASH_ATTN[settings.flash_attn],
+            "device": device,
+        },
+    )
+    uses = ffi.new("llamad_memory_use[]", _DEVICES_MAX)
+    n = lib.llamad_projector_memory(os.fsencode(settings.mmproj), params, uses, _DEVICES_MAX)
+    return _read(uses, n, "projector")
+
+
+def tensor_bytes(tensor: Tensor) -> int:
+    return int(lib.ggml_row_size(tensor.kind, tensor.dims[0]) * math.prod(tensor.dims[1:]))
+
+
+def adapter_bytes(settings: Settings) -> int:
+    """Return the bytes of all LoRA tensors. A file that cannot be read counts nothing: the load will refuse it."""
+    n = 0
+    for file in settings.lora:
+        try:
+            head = Head(file.path)
+            n += sum(tensor_bytes(tensor) for tensor in head.tensors.values())
+            head.close()
+        except (Malformed, OSError):
+            pass
+    return n
+
+
+class Measurer:
+    """Must be closed before the model is loaded. Raises LoadError whenever llama.cpp could not load the model."""
+
+    def __init__(self, settings: Settings, n_threads: int) -> None:
+        self._n_threads = n_threads
+        self._handle: Any = None
+        self._placement: tuple[Any, ...] = ()
+        self._loading = Loading()
+        self._loading.is_vetted = True  # by whoever wants to load it
+        self._beside: Usage | None = None  # what does not depend on the choice
+        self._open(settings)
+
+    def _open(self, settings: Settings) -> None:
+        placement = tuple(getattr(settings, name) for name in PLACEMENT)
+        if self._handle is not None and placement == self._placement:
+            return
+        self.close()
+        self._handle = open_model(settings, self._n_threads, self._loading, is_survey=True)
+        self._placement = placement
+
+    def close(self) -> None:
+        if self._handle is not None:
+            lib.llamad_model_close(self._handle)
+            self._handle = None
+
+    def shape(self) -> Shape:
+        return Shape(
+            lib.llama_model_n_layer(self._handle),
+            lib.llama_model_n_ctx_train(self._handle),
+            lib.llamad_model_n_expert(self._handle) > 0,
+            bool(lib.llama_model_has_decoder(self._handle)),
+        )
+
+    def devices(self) -> list[Device]:
+        """Return the devices that the model would use, in the order in which llama.cpp fills them."""
+        devices = ffi.new("ggml_backend_dev_t[]", _DEVICES_MAX)
+        n = lib.llamad_model_devices(self._handle, devices, _DEVICES_MAX)
+        return [_described(devices[i]) for i in range(max(0, n))]
+
+    def usage(self, settings: Settings) -> Usage:
+        """Return what a start with these settings would take. Raises LoadError."""
+        self._open(settings)
+        context, second = open_contexts(settings, self._handle, self._n_threads, is_survey=True)
+        try:
+            contexts = [one for one in (context, second.context if second else None) if one is not None]
+            usage = loaded_usage(contexts)
+        finally:
+            if second is not None:
+                second.close()
+            if context is not None:
+                lib.llamad_context_close(context)
+        names = [device.name for device in self.devices()]
+        # In llama.cpp's order, with devices that hold nothing.
+        usage = Usage({name: Use() for name in names}, Use()) + usage
+        if self._beside is None:
+            self._beside = projector_usage(settings)
+        return usage + self._beside + _adapters(adapter_bytes(settings), usage)
+
+
+def _adapters(n_bytes: int, usage: Usage) -> Usage:
+    """Return where adapters lie: beside the weights that they change."""
+    n_weights = max(1, usage.total.weights)
+    devices = {name: Use(adapters=n_bytes * use.weights // n_weights) for name, use in usage.devices.items()}
+    n_left = n_bytes - sum(use.adapters for use in devices.values())
+    return Usage(devices, Use(adapters=n_left))

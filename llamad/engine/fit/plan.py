@@ -1,0 +1,303 @@
+"""Plans a load: the settings with which the model fits, and what it will take.
+
+Runs in the thread that loads, after the file was vetted and before it is opened. What a flag set is never changed:
+it fits, or the load is refused with the sum that does not.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+
+from llamad.engine.fit import store
+from llamad.engine.fit.bound import surely_fits
+from llamad.engine.fit.measure import Device, Measurer, Shape
+from llamad.engine.fit.search import (
+    Choice,
+    Freedom,
+    Machine,
+    Need,
+    Part,
+    UnfitError,
+    fit,
+)
+from llamad.engine.fit.usage import Usage
+from llamad.engine.loading import memory
+from llamad.flags.settings import Settings
+from llamad.flags.types.values import Placement
+from llamad.protocol.errors import LoadError
+
+MIB = 1 << 20
+# The last choice is made again if it leaves this part of the margin, and if a new one could not add a layer or this
+# part of the context: free memory is never quite the same, and a service should be.
+MARGIN_KEPT = 0.5
+CACHE_PARTS = 8
+PARTS: dict[Part, str] = {
+    "experts": r"_(ch|)exps",
+    "gate and down": r".*",
+    "down": r".*",
+}
+NAMES: dict[Part, str] = {
+    "experts": "up|down|gate_up|gate",
+    "gate and down": "gate|gate_up|down",
+    "down": "down",
+}
+
+
+class UnfitLoadError(LoadError):
+    """The model does not fit this machine's memory, as the flags want it."""
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """The settings of the load. Without usage: they are the flags' own and fit beyond doubt."""
+
+    settings: Settings
+    usage: Usage | None = None
+    devices: list[Device] = []
+    choice: Choice = Choice()
+    shape: Shape | None = None
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def is_changed(self) -> bool:
+        return self.choice != Choice()
+
+
+def margins_of(settings: Settings, n_devices: int) -> list[int]:
+    """Return the bytes that stay free on each device, or on the host if there is none."""
+    n = max(1, n_devices)
+    given = [one * MIB for one in settings.fit_target]
+    return given * n if len(given) == 1 else (given + given[-1:] * n)[:n]
+
+
+def with_choice(settings: Settings, choice: Choice, n_layers: int) -> Settings:
+    """Return the settings with what was chosen."""
+    changes: dict[str, object] = {"n_ctx": choice.n_ctx or settings.n_ctx}
+    if choice.shares:
+        changes["n_gpu_layers"] = choice.n_layers
+        if len(choice.shares) > 1 and choice.n_layers:
+            changes["tensor_split"] = tuple(float(share.n_layers) for share in choice.shares)
+        layer = n_layers + 1 - choice.n_layers
+        patterns = []
+        for device, share in enumerate(choice.shares):
+            has_output = device == len(choice.shares) - 1  # behind all layers
+            layer += share.n_layers - share.n_part - has_output
+            for i in range(share.n_part):
+                part: Part = share.part if i == 0 else "experts"
+                name = rf"blk\.{layer + i}\.ffn_({NAMES[part]}){PARTS[part]}"
+                patterns.append(Placement(name, "CPU"))
+            layer += share.n_part
+        changes["override_tensor"] = tuple(patterns)
+    return msgspec.structs.replace(settings, **changes)
+
+
+class Planner:
+    """One plan. `always` measures even what surely fits; `host_free` is what the host has left, if that is known."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        n_threads: int,
+        folder: Path | None = None,
+        *,
+        always: bool = False,
+        host_free: int | None = None,
+    ) -> None:
+        self._settings = settings
+        self._n_threads = n_threads
+        self._folder = folder
+        self._always = always
+        self._host_free = memory.host_free() if host_free is None else host_free
+
+    def usage(self) -> Usage:
+        """Return what the settings take, whether it fits or not. Raises LoadError."""
+        measurer = Measurer(self._settings, self._n_threads)
+        try:
+            return measurer.usage(self._settings)
+        finally:
+            measurer.close()
+
+    def plan(self) -> Plan:
+        """Raises LoadError."""
+        settings = self._settings
+        margins = margins_of(settings, len(memory.gpus(settings)))
+        if not self._always and surely_fits(settings, margins, memory.SPARE_BYTES):
+            return Plan(settings)
+        self._measurer = Measurer(settings, self._n_threads)
+        try:
+            self._devices = self._measurer.devices()
+            self._shape = self._measurer.shape()
+            self._store = store.Store(settings, self._devices, self._folder)
+            plan = self._planned()
+            self._store.save()
+            return plan
+        finally:
+            self._measurer.close()
+
+    # --- measuring
+
+    def _usage(self, settings: Settings, choice: Choice) -> Usage:
+        chosen = with_choice(settings, choice, self._shape.n_layers)
+        key = msgspec.json.encode([choice, chosen.n_ubatch, chosen.inputs_on_device]).decode()
+        known = self._store.known.usages
+        if key not in known:
+            known[key] = self._measurer.usage(chosen)
+        return known[key]
+
+    def _need(self, settings: Settings, choice: Choice) -> Need:
+        usage = self._usage(settings, choice)
+        uses = [usage.devices[device.name] for device in self._devices]
+        host = usage.host.resident if self._devices else usage.host.total
+        return Need(tuple(use.total for use in uses), host, sum(use.weights for use in uses))
+
+    def _machine(self, margin_part: float = 1.0, margin_min: int = 0) -> Machine:
+        margins = [
+            max(int(one * margin_part), margin_min) for one in margins_of(self._settings, len(self._devices))
+        ]
+        host = self._host_free
+        if not self._devices:
+            return Machine((), host - margins[0])
+        rooms = [device.free - margin for device, margin in zip(self._devices, margins, strict=True)]
+        return Machine(tuple(rooms), host)
+
+    # --- choosing
+
+    def _freedom(self) -> Freedom:
+        settings, shape = self._settings, self._shape
+        n_streams = 1 if settings.kv_unified else settings.n_parallel
+        n_ctx_max = shape.n_ctx_train
+        is_free = settings.fit == "on" and not settings.keeps_ctx
+        n_ctx_min = min(n_ctx_max, settings.fit_ctx * n_streams) if is_free else n_ctx_max
+        placed = (settings.tensor_split, settings.override_tensor, settings.n_cpu_moe, settings.n_cpu_ffn)
+        return Freedom(
+            n_ctx_min=n_ctx_min,
+            n_ctx_max=n_ctx_max,
+            n_streams=n_streams,
+            n_layers=shape.n_layers,
+            has_experts=shape.has_experts,
+            may_place=settings.fit == "on"
+            and settings.n_gpu_layers < 0
+            and settings.split_mode in ("layer", "none")
+            and not (any(placed) or settings.cpu_moe),
+        )
+
+    def _planned(self) -> Plan:
+        roomy = self._roomy()
+        if roomy is not None:
+            return roomy
+        lean = self._lean(self._settings)
+        freedom = self._freedom()
+        warnings: tuple[str, ...] = ()
+        try:
+            choice = self._last(lean) or fit(self._machine(), freedom, lambda one: self._need(lean, one))
+        except UnfitError as error:
+            choice = error.choice
+            warnings = self._beyond_margin(lean, choice)
+        self._store.known.choice, self._store.known.is_roomy = choice, False
+        return self._made(lean, choice, warnings)
+
+    def _made(self, settings: Settings, choice: Choice, warnings: tuple[str, ...] = ()) -> Plan:
+        chosen = with_choice(settings, choice, self._shape.n_layers)
+        usage = self._usage(settings, choice)
+        return Plan(chosen, usage, self._devices, choice, self._shape, warnings)
+
+    def _roomy(self) -> Plan | None:
+        """Return the plan for a GPU with memory to spare: a larger batch, and the token embedding table there."""
+        if not self._devices:
+            return None
+        settings = self._settings
+        if settings.n_ubatch < 0 and settings.kv_offload:
+            n_ubatch = min(memory.UBATCH_DEVICE, settings.n_batch)
+            settings = msgspec.structs.replace(settings, n_ubatch=n_ubatch)
+        settings = msgspec.structs.replace(settings, inputs_on_device=True)
+        part = MARGIN_KEPT if self._store.known.is_roomy else 1.0
+        machine = self._machine(margin_min=int(memory.SPARE_BYTES * part))
+        if not machine.holds(self._need(settings, Choice())):
+            return None
+        self._store.known.choice, self._store.known.is_roomy = Choice(), True
+        return self._made(settings, Choice())
+
+    def _lean(self, settings: Settings) -> Settings:
+        n_ubatch = settings.n_ubatch if settings.n_ubatch >= 0 else memory.ubatch(settings)
+        return msgspec.structs.replace(settings, n_ubatch=n_ubatch, inputs_on_device=False)
+
+    def _last(self, lean: Settings) -> Choice | None:
+        """Return the choice of the last start, if it still fits and there is not much to gain by another."""
+        last = self._store.known.choice
+        if last is None or last == Choice() or not self._machine(MARGIN_KEPT).holds(self._need(lean, last)):
+            return None
+        machine, need, usage = self._machine(), self._need(lean, last), self._usage(lean, last)
+        spare = [machine.host - need.host] if not self._devices else []
+        spare += [room - used for room, used in zip(machine.devices, need.devices, strict=True)]
+        gain = usage.total.cache // CACHE_PARTS
+        if last.shares:
+            gain = max(gain, usage.total.weights // max(1, self._shape.n_layers))
+        return last if max(spare) < gain else None
+
+    def _beyond_margin(self, lean: Settings, choice: Choice) -> tuple[str, ...]:
+        """Return warnings of a choice that leaves no margin. Raises LoadError if it does not even fit without one."""
+        usage, host = self._usage(lean, choice), self._host_free
+        for device in self._devices:
+            if usage.devices[device.name].total > device.free:
+                raise UnfitLoadError(self._refusal(usage, device.name, device.free, choice))
+        if usage.host.resident > host:
+            raise UnfitLoadError(self._refusal(usage, "this machine", host, choice))
+        if self._devices or usage.host.total <= host:
+            return ("the model fits, but leaves less memory free than --fit-target asks for",)
+        if not _is_mapped(self._settings):
+            raise UnfitLoadError(self._refusal(usage, "this machine", host, choice))
+        return (
+            f"the weights take {gib(usage.host.weights)} and {gib(host)} of memory are free: parts of them will be"
+            " read from the file again and again, which is slow",
+        )
+
+    def _refusal(self, usage: Usage, place: str, free: int, choice: Choice) -> str:
+        use = usage.devices.get(place, usage.host)
+        kinds = {"weights": use.weights, "KV cache": use.cache, "compute buffers": use.compute}
+        kinds |= {"projector": use.projector, "adapters": use.adapters}
+        parts = ", ".join(f"{name} {gib(n)}" for name, n in kinds.items() if n)
+        n_ctx = choice.n_ctx or self._settings.n_ctx or self._shape.n_ctx_train
+        layers = " or -ngl" if self._devices else ""
+        return (
+            f"the model with a context of {n_ctx} tokens takes {gib(use.total)} of {place} ({parts}), where"
+            f" {gib(free)} are free; lower -c{layers}, store the cache smaller with -ctk q8_0 -ctv q8_0, or take a"
+            " smaller model"
+        )
+
+
+def _is_mapped(settings: Settings) -> bool:
+    return settings.load_mode in ("mmap", "mmap+mlock") or (settings.load_mode == "auto" and settings.mmap)
+
+
+def gib(n: int) -> str:
+    return f"{n / (1 << 30):.2f} GiB"
+
+
+def told(plan: Plan) -> str:
+    """Return one line that says what was chosen and why; empty if nothing was."""
+    if not plan.is_changed or plan.usage is None or plan.shape is None:
+        return ""
+    choice, shape = plan.choice, plan.shape
+    chosen = []
+    if choice.n_ctx:
+        chosen.append(f"a context of {choice.n_ctx} tokens (the model has {shape.n_ctx_train})")
+    if choice.shares:
+        names = " and ".join(
+            f"{share.n_layers} on {device.name}"
+            for share, device in zip(choice.shares, plan.devices, strict=True)
+        )
+        experts = f", the experts of {choice.n_part} of them in RAM" if choice.n_part else ""
+        chosen.append(f"{names} of {shape.n_layers + 1} layers{experts}")
+    uses = [
+        f"{gib(plan.usage.devices[one.name].total)} of {gib(one.free)} on {one.name}" for one in plan.devices
+    ]
+    host = plan.usage.host
+    uses.append(f"{gib(host.total)} of RAM")
+    return f"fit: {' and '.join(chosen)}, which takes {', '.join(uses)}; -c, -ngl or --fit off override it"
+
+
+def plan(settings: Settings, n_threads: int) -> Plan:
+    """Return the plan of a load. Raises LoadError."""
+    return Planner(settings, n_threads, store.folder(os.environ)).plan()

@@ -1,0 +1,111 @@
+"""Owns what was measured before: a file for each model, its settings, the devices and the build.
+
+Runs in the thread that loads. A folder that cannot be written costs the next start a measurement, nothing else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+import llamad
+from llamad.engine.fit.measure import PLACEMENT, Device
+from llamad.engine.fit.search import Choice
+from llamad.engine.fit.usage import Usage
+from llamad.engine.loading.gguf_rules import parts_of
+from llamad.flags.settings import Settings
+
+log = logging.getLogger("llamad.engine")
+
+FILES_MAX = 256
+# Everything that changes what llama.cpp allocates, beside the files.
+SETTINGS = (
+    *PLACEMENT,
+    *("n_ctx", "keeps_ctx", "n_batch", "n_ubatch", "n_parallel", "kv_unified", "kv_unified_per_slot"),
+    *(
+        "cache_type_k",
+        "cache_type_v",
+        "flash_attn",
+        "kv_offload",
+        "swa_full",
+        "op_offload",
+        "repack",
+        "no_host",
+    ),
+    *("split_mode", "main_gpu", "devices", "rpc", "embeddings", "reranking", "pooling", "attention"),
+    *("grp_attn_n", "override_kv", "llama_api_only", "mmproj_offload", "mmproj_device", "n_threads"),
+    *("image_min_tokens", "image_max_tokens", "fit", "fit_target", "fit_ctx", "mmap", "load_mode"),
+)
+
+
+class Known(msgspec.Struct):
+    """What is known of one model on this machine."""
+
+    usages: dict[str, Usage] = {}  # by choice, as JSON
+    choice: Choice | None = None  # the last one
+    is_roomy: bool = False
+
+
+def folder(environ: Mapping[str, str]) -> Path:
+    """Return the folder of all estimates: below a service's cache, or the user's."""
+    own = environ.get("CACHE_DIRECTORY", "").split(":")[0]
+    if own:
+        return Path(own, "estimates")
+    home = environ.get("XDG_CACHE_HOME") or Path(environ.get("HOME") or os.path.expanduser("~"), ".cache")
+    return Path(home, "llamad", "estimates")
+
+
+class Store:
+    """What is known of one model; save() keeps it."""
+
+    def __init__(self, settings: Settings, devices: list[Device], path: Path | None) -> None:
+        self._path = None if path is None else path / f"{_key(settings, devices)}.json"
+        self.known = self._read()
+
+    def _read(self) -> Known:
+        try:
+            data = b"" if self._path is None else self._path.read_bytes()
+            return msgspec.json.decode(data, type=Known)
+        except (OSError, msgspec.MsgspecError):
+            return Known()
+
+    def save(self) -> None:
+        if self._path is None:
+            return
+        part = self._path.with_suffix(f".{os.getpid()}")
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            part.write_bytes(msgspec.json.encode(self.known))
+            part.replace(self._path)
+            self._prune()
+        except OSError as error:
+            log.debug("estimates are not kept in %s: %s", self._path.parent, error.strerror)
+            with suppress(OSError):
+                part.unlink()
+
+    def _prune(self) -> None:
+        assert self._path is not None
+        files = sorted(self._path.parent.iterdir(), key=lambda file: file.stat().st_mtime)
+        for file in files[:-FILES_MAX]:
+            file.unlink()
+
+
+def _key(settings: Settings, devices: list[Device]) -> str:
+    paths = [
+        *parts_of(settings.model),
+        *filter(None, [settings.mmproj]),
+        *(file.path for file in settings.lora),
+    ]
+    files = [(os.path.realpath(path), os.stat(path).st_size, os.stat(path).st_mtime_ns) for path in paths]
+    values = {name: getattr(settings, name) for name in SETTINGS}
+    machine = [(device.name, device.description, device.total) for device in devices]
+    build = Path(llamad.__file__).with_name("_build_info.json")
+    told = build.read_bytes() if build.is_file() else b""
+    whole = msgspec.json.encode([files, values, machine, llamad.__version__]) + told
+    return hashlib.sha256(whole).hexdigest()[:32]

@@ -1,0 +1,98 @@
+"""What is estimated before a load agrees with what llama.cpp has allocated after it, for every kind of model."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.live_daemon import model_path
+from support.models import bert_reference, bert_weights
+from support.models.tiny_adapters import write_lora
+from support.models.tiny_kv_models import HYBRID_WINDOW, KINDS, N_EMBD, SINKS, write_model
+from support.models.tiny_projectors import write_projector
+
+MIB = 1 << 20
+
+# In a process of its own: a model's memory is measured in a fresh one, as an engine does.
+PROGRAM = """
+import json, sys
+import msgspec
+from llamad.engine.fit.bound import bound
+from llamad.engine.fit.measure import loaded_usage
+from llamad.engine.fit.plan import Planner
+from llamad.engine.loading.model import load
+from llamad.engine.loading.opening import Loading, vet
+from llamad.flags.sources import Sources
+settings = Sources(sys.argv[1:], {}).read().settings
+vet(settings, Loading())
+plan = Planner(settings, 1, always=True).plan()
+loaded = load(plan.settings, 1, Loading())
+usages = [plan.usage, loaded_usage(loaded.contexts)]
+print(json.dumps([*(msgspec.to_builtins(one.host) for one in usages), bound(settings)]))
+"""
+
+
+def measured(model: str | Path, *flags: str) -> tuple[dict[str, int], dict[str, int], int]:
+    """The estimate, what was allocated, and the bound from the file alone."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, "-m", str(model), "-t", "1", *flags], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    estimate, allocated, limit = json.loads(done.stdout.splitlines()[-1])
+    return estimate, allocated, limit
+
+
+def check(model: str | Path, *flags: str) -> dict[str, int]:
+    estimate, allocated, limit = measured(model, *flags)
+    for kind in ("weights", "cache", "compute"):
+        assert estimate[kind] == pytest.approx(allocated[kind], rel=0.02, abs=MIB), kind
+    assert allocated["weights"] + allocated["cache"] + allocated["compute"] <= limit
+    return estimate
+
+
+@pytest.mark.parametrize("kind", [*KINDS, SINKS, HYBRID_WINDOW])
+def test_models_of_every_kind_of_memory(kind, tmp_path):
+    estimate = check(write_model(tmp_path / "model.gguf", kind), "-c", "2048")
+    assert min(estimate["weights"], estimate["cache"], estimate["compute"]) > 0
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ("-np", "1"),
+        ("-np", "3", "-c", "6144"),
+        ("-ctk", "f32", "-fa", "off"),
+        ("-b", "64", "-ub", "16"),
+        ("--embedding", "--pooling", "mean"),
+        ("--no-mmap",),
+        ("--no-repack",),
+    ],
+    ids=" ".join,
+)
+def test_flags_that_change_it(tiny, flags):
+    check(tiny, *flags)
+
+
+def test_a_real_model_and_its_quantized_cache():
+    full, small = (
+        check(model_path(), *flags)["cache"] for flags in ((), ("-ctk", "q8_0", "-ctv", "q8_0", "-fa", "on"))
+    )
+    assert 0.5 < small / full < 0.6
+
+
+def test_models_without_a_cache():
+    estimate = check(bert_reference.cached_gguf(bert_weights.minilm()), "--embedding")
+    assert estimate["cache"] == 0
+
+
+def test_adapters_and_projectors_count(tiny, tmp_path):
+    lora = write_lora(tmp_path / "lora.gguf", tiny, 5)
+    assert measured(tiny, "--lora", str(lora))[0]["adapters"] == pytest.approx(os.path.getsize(lora), rel=0.5)
+    model = write_model(tmp_path / "model.gguf", "llama")
+    projector = write_projector(tmp_path / "mmproj.gguf", "janus_pro", N_EMBD)
+    estimate = measured(model, "--mmproj", str(projector))[0]
+    assert estimate["projector"] >= os.path.getsize(projector) * 0.5

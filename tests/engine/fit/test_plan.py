@@ -1,0 +1,244 @@
+"""The plan of a load: what the flags leave open is chosen, what they set stays, and the same start gives the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from support.live_daemon import model_path
+from support.models.tiny_model import write_tiny
+
+from llamad.engine.fit import plan as fit
+from llamad.engine.fit.measure import Device, Measurer, Shape
+from llamad.engine.fit.plan import Planner, UnfitLoadError, margins_of, told, with_choice
+from llamad.engine.fit.search import Choice, Share
+from llamad.engine.fit.usage import Usage, Use
+from llamad.engine.loading import memory
+from llamad.engine.loading.opening import Loading, vet
+from llamad.flags.sources import Sources
+
+MIB = 1 << 20
+GIB = 1 << 30
+
+
+def settings(*flags: str, model: str = "x.gguf"):
+    return Sources(["-m", model, "-t", "1", *flags], {}).read().settings
+
+
+@pytest.fixture
+def host(monkeypatch):
+    """Sets the memory that the machine has left."""
+
+    def leave(n_bytes: int) -> None:
+        monkeypatch.setattr(memory, "host_free", lambda: n_bytes)
+
+    return leave
+
+
+def planned(*flags: str, model: str, folder: Path | None = None):
+    wanted = settings(*flags, model=model)
+    vet(wanted, Loading())
+    return Planner(wanted, 1, folder).plan()
+
+
+@pytest.fixture(scope="module")
+def long(tmp_path_factory):
+    """A model that was trained for a million tokens."""
+    return write_tiny(tmp_path_factory.mktemp("long") / "long.gguf", model_path(), n_ctx=1 << 20)
+
+
+def test_a_small_model_is_not_measured(tiny):
+    plan = planned(model=tiny)
+    assert plan.usage is None
+    assert not plan.is_changed
+    assert told(plan) == ""
+
+
+def test_a_context_of_a_million_tokens_shrinks_to_the_memory(long, host):
+    host(1200 * MIB)
+    plan = planned(model=long)
+    assert 4096 <= plan.settings.n_ctx < 1 << 20
+    assert plan.usage.host.total <= 176 * MIB
+    line = told(plan)
+    assert f"a context of {plan.settings.n_ctx} tokens (the model has 1048576)" in line
+    assert "\n" not in line
+
+
+def test_more_memory_means_a_longer_context(long, host):
+    lengths = []
+    for n in (1150, 1200, 1300):
+        host(n * MIB)
+        lengths.append(planned(model=long).settings.n_ctx)
+    assert lengths == sorted(set(lengths))
+
+
+@pytest.mark.parametrize("flags", [("-c", "0"), ("-c", "1048576"), ("--kv-unified-per-slot", "262144")])
+def test_what_the_user_set_is_refused_with_its_sum(long, host, flags):
+    host(1200 * MIB)
+    with pytest.raises(
+        UnfitLoadError, match=r"1048576 tokens takes .* of this machine .*KV cache .*lower -c"
+    ):
+        planned(*flags, model=long)
+
+
+def test_without_fit_nothing_shrinks(long, host):
+    host(1200 * MIB)
+    with pytest.raises(UnfitLoadError):
+        planned("--fit", "off", model=long)
+
+
+def test_the_margin_and_the_smallest_context_are_flags(long, host):
+    host(1200 * MIB)
+    default = planned(model=long).settings.n_ctx
+    assert planned("-fitt", "1100", model=long).settings.n_ctx < default
+    few = planned("-fitt", "1190", "-fitc", "8192", model=long)
+    assert few.settings.n_ctx == 8192
+    assert "less memory free than --fit-target" in few.warnings[0]
+
+
+def test_weights_that_do_not_fit_are_mapped_with_a_warning(host):
+    host(60 * MIB)
+    plan = planned("-fitt", "0", "-fitc", "512", "-b", "64", "-ub", "16", model=model_path())
+    assert "read from the file again" in plan.warnings[0]
+    with pytest.raises(UnfitLoadError, match="weights"):
+        planned("-fitt", "0", "-fitc", "512", "-b", "64", "-ub", "16", "--no-mmap", model=model_path())
+
+
+def test_the_next_start_chooses_alike_without_measuring(long, host, tmp_path, monkeypatch):
+    host(1200 * MIB)
+    first = planned(model=long, folder=tmp_path)
+    host(1195 * MIB)  # never quite the same
+    monkeypatch.setattr(Measurer, "usage", lambda *_: pytest.fail("it was measured again"))
+    second = planned(model=long, folder=tmp_path)
+    assert second.settings == first.settings
+
+
+def test_much_more_memory_is_used(long, host, tmp_path):
+    host(1200 * MIB)
+    first = planned(model=long, folder=tmp_path)
+    host(1400 * MIB)
+    assert planned(model=long, folder=tmp_path).settings.n_ctx > 1.5 * first.settings.n_ctx
+
+
+def test_what_is_kept_of_another_file_is_not_used(long, host, tmp_path):
+    host(1200 * MIB)
+    planned(model=long, folder=tmp_path / "kept")
+    other = tmp_path / "other.gguf"
+    other.write_bytes(Path(long).read_bytes())
+    planned(model=str(other), folder=tmp_path / "kept")
+    assert len(list((tmp_path / "kept").iterdir())) == 2
+
+
+def test_broken_and_unwritable_folders_cost_nothing_else(long, host, tmp_path):
+    host(1200 * MIB)
+    expected = planned(model=long, folder=tmp_path).settings
+    (file,) = tmp_path.iterdir()
+    file.write_bytes(b"{nonsense")
+    assert planned(model=long, folder=tmp_path).settings == expected
+    assert planned(model=long, folder=Path("/proc/none")).settings == expected
+
+
+# --- devices on paper
+
+
+class Paper:
+    """Measures a model of 16 layers over devices that do not exist."""
+
+    free: tuple[float, ...] = (8.0,)
+    experts = 0.0  # GiB of each layer
+
+    def __init__(self, wanted, n_threads) -> None:
+        self._wanted = wanted
+
+    def devices(self):
+        return [Device(f"GPU{i}", "paper", int(n * GIB), int(n * GIB)) for i, n in enumerate(self.free)]
+
+    def shape(self):
+        return Shape(16, 65536, self.experts > 0, True)
+
+    def usage(self, wanted):
+        n_gpu = 17 if wanted.n_gpu_layers < 0 else min(17, wanted.n_gpu_layers)
+        split = wanted.tensor_split or tuple(n_gpu / len(self.free) for _ in self.free)
+        on_host = len([one for one in wanted.override_tensor if "exps" in one.pattern])
+        n_ctx = wanted.n_ctx or 65536
+        layer = 0.25 * GIB + self.experts * GIB + n_ctx * 8192
+        devices = {
+            f"GPU{i}": Use(weights=int(n * layer), compute=int(wanted.n_ubatch * MIB))
+            for i, n in enumerate(split)
+        }
+        spare = int(on_host * self.experts * GIB)
+        name = f"GPU{len(self.free) - 1}"
+        devices[name] = msgspec.structs.replace(devices[name], weights=devices[name].weights - spare)
+        return Usage(devices, Use(weights=int((17 - n_gpu) * layer) + spare, compute=MIB))
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def paper(monkeypatch, tiny):
+    def plan(*flags: str, free: tuple[float, ...], experts: float = 0.0):
+        kind = type("OnPaper", (Paper,), {"free": free, "experts": experts})
+        monkeypatch.setattr(fit, "Measurer", kind)
+        return Planner(settings(*flags, model=tiny), 1, always=True).plan()
+
+    return plan
+
+
+def test_a_gpu_with_memory_to_spare_gets_a_larger_batch(paper):
+    plan = paper(free=(20.0,))
+    assert not plan.is_changed
+    assert (plan.settings.n_ubatch, plan.settings.inputs_on_device) == (1024, True)
+    plan = paper(free=(14.5,))
+    assert not plan.is_changed
+    assert (plan.settings.n_ubatch, plan.settings.inputs_on_device) == (512, False)
+
+
+def test_a_smaller_gpu_gets_a_smaller_context_then_fewer_layers(paper):
+    plan = paper(free=(8.0,))
+    assert 4096 < plan.settings.n_ctx < 65536
+    assert plan.settings.n_gpu_layers == -1
+    plan = paper(free=(4.0,))
+    assert plan.settings.n_ctx == 4096
+    assert 0 < plan.settings.n_gpu_layers < 17
+    assert "of 17 layers" in told(plan)
+
+
+def test_experts_go_to_the_host(paper):
+    plan = paper(free=(10.0,), experts=1.0)
+    assert plan.settings.n_gpu_layers == 17
+    patterns = [one.pattern for one in plan.settings.override_tensor]
+    assert all(one.buffer == "CPU" for one in plan.settings.override_tensor)
+    assert patterns
+    assert patterns[-1].startswith(r"blk\.15\.ffn_")  # the last ones
+
+
+@pytest.mark.parametrize(
+    "flags", [("-ngl", "17"), ("-ts", "17"), ("-ot", "x=CPU"), ("-ncmoe", "1"), ("-sm", "row")]
+)
+def test_layers_that_the_user_placed_stay(paper, flags):
+    with pytest.raises(UnfitLoadError, match="of GPU0"):
+        paper("-c", "65536", *flags, free=(4.0,))
+
+
+def test_several_gpus(paper):
+    plan = paper(free=(3.0, 9.0))
+    assert plan.settings.tensor_split
+    assert sum(plan.settings.tensor_split) == plan.settings.n_gpu_layers
+    assert plan.settings.tensor_split[0] < plan.settings.tensor_split[1]
+
+
+def test_margins():
+    assert margins_of(settings(), 3) == [GIB] * 3
+    assert margins_of(settings("-fitt", "1,2"), 3) == [MIB, 2 * MIB, 2 * MIB]
+    assert margins_of(settings("-fitt", "0"), 0) == [0]
+
+
+def test_the_patterns_of_a_choice():
+    chosen = with_choice(settings(), Choice(512, (Share(10, 2, "down"), Share(3))), 12)
+    assert (chosen.n_ctx, chosen.n_gpu_layers, chosen.tensor_split) == (512, 13, (10.0, 3.0))
+    assert [one.pattern for one in chosen.override_tensor] == [
+        r"blk\.8\.ffn_(down).*",
+        r"blk\.9\.ffn_(up|down|gate_up|gate)_(ch|)exps",
+    ]
