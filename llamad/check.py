@@ -12,13 +12,16 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 
 import msgspec
 
 from llamad import command_line
 from llamad.base import model_file
 from llamad.daemon import Daemon, StartError
-from llamad.engine.survey import Device, Refusal, Survey
+from llamad.engine.fit.measure import Device
+from llamad.engine.fit.usage import Use
+from llamad.engine.survey import Alternative, Cache, Refusal, Survey
 from llamad.flags.parse import FlagError
 from llamad.flags.settings import Settings
 from llamad.flags.sources import Sources
@@ -37,17 +40,14 @@ _LABEL_WIDTH = 10
 
 
 class Memory(msgspec.Struct, frozen=True):
-    """In bytes; None: not known before the model is loaded."""
+    """What the model would take, in bytes."""
 
-    weights: int
-    kv_cache: int | None
-    compute: dict[str, int]  # by device
+    devices: dict[str, Use]
+    host: Use
+    together: Use
+    cache: Cache | None  # of `together.cache`; None: the model does not generate
     prompt_cache_max: int  # of --cache-ram; -1: no limit
     host_free: int
-
-    @property
-    def needed(self) -> int:
-        return self.weights + (self.kv_cache or 0) + sum(self.compute.values())
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -70,8 +70,11 @@ class Report(msgspec.Struct, frozen=True):
     n_threads: int
     n_threads_batch: int
     devices: list[Device]
-    layers_offloaded: int | None
+    n_layers: int  # with the output
+    layers_offloaded: int
     memory: Memory
+    fit: str  # what --fit chose, and why; empty: nothing
+    alternatives: list[Alternative]
     warnings: list[str]
 
 
@@ -133,7 +136,8 @@ def _survey(settings: Settings) -> Survey:
     if isinstance(reply, Refusal):
         for line in reply.errors:
             print(f"llama.cpp: {line}", file=sys.stderr)
-        raise LoadError(reply.reason)
+        would = "".join(f"; {one.flags} would fit" for one in reply.alternatives)
+        raise LoadError(reply.reason + would)
     return reply
 
 
@@ -168,9 +172,10 @@ async def _check_front(settings: Settings, survey: Survey) -> list[str]:
 def _report(settings: Settings, survey: Survey, warnings: list[str]) -> Report:
     loaded, info = survey.loaded, survey.loaded.info
     memory = Memory(
-        weights=survey.weight_bytes,
-        kv_cache=survey.cache_bytes,
-        compute=survey.compute_bytes,
+        devices=survey.usage.devices,
+        host=survey.usage.host,
+        together=survey.usage.total,
+        cache=survey.cache,
         prompt_cache_max=survey.prompt_cache_bytes,
         host_free=survey.host_free_bytes,
     )
@@ -192,9 +197,12 @@ def _report(settings: Settings, survey: Survey, warnings: list[str]) -> Report:
         n_threads=survey.n_threads,
         n_threads_batch=survey.n_threads_batch,
         devices=survey.devices,
+        n_layers=survey.n_layers,
         layers_offloaded=survey.layers_offloaded,
         memory=memory,
-        warnings=[*warnings, *survey.warnings, *_doubts(survey, memory)],
+        fit=survey.choice,
+        alternatives=survey.alternatives,
+        warnings=[*warnings, *survey.warnings, *_doubts(survey)],
     )
 
 
@@ -208,22 +216,15 @@ def _addresses(settings: Settings) -> list[str]:
     ]
 
 
-def _doubts(survey: Survey, memory: Memory) -> list[str]:
-    """What would start, but perhaps not well."""
-    found = []
+def _doubts(survey: Survey) -> list[str]:
+    """Return warnings of what would start, but perhaps not work well."""
     loaded = survey.loaded
-    if loaded.can_generate and loaded.n_ctx_slot > loaded.info.n_ctx_train:
-        found.append(
-            f"a slot's context of {loaded.n_ctx_slot} tokens is more than the {loaded.info.n_ctx_train} that the"
-            " model was trained for"
-        )
-    free = sum(device.free_bytes for device in survey.devices) or memory.host_free
-    place = ", ".join(device.name for device in survey.devices) or "this machine"
-    if memory.needed > free:
-        found.append(
-            f"weights, cache and buffers need {_mib(memory.needed)}, and {place} has {_mib(free)} free"
-        )
-    return found
+    if not loaded.can_generate or loaded.n_ctx_slot <= loaded.info.n_ctx_train:
+        return []
+    return [
+        f"a slot's context of {loaded.n_ctx_slot} tokens is more than the {loaded.info.n_ctx_train} that the"
+        " model was trained for"
+    ]
 
 
 def _mib(n: int) -> str:
@@ -240,7 +241,9 @@ def _text(report: Report) -> str:
         ("listens", ", ".join(report.listens)),
         *([("slots", _slots(report))] if report.generates else []),
         ("computes", ", ".join(_devices(report))),
-        *zip(("memory", *[""] * 9), _memory(report.memory), strict=False),
+        *zip_longest(["memory"], _memory(report), fillvalue=""),
+        *([("fit", report.fit.removeprefix("fit: "))] if report.fit else []),
+        *zip_longest(["instead"][: len(report.alternatives)], _alternatives(report), fillvalue=""),
         *(("warning", warning) for warning in report.warnings),
     ]
     return "\n".join(f"{label:<{_LABEL_WIDTH}}{text}" for label, text in rows)
@@ -264,25 +267,44 @@ def _slots(report: Report) -> str:
 
 
 def _devices(report: Report) -> list[str]:
-    found = [
-        f"{device.name} ({device.description}, {_mib(device.free_bytes)} of {_mib(device.total_bytes)} free)"
+    used = [
+        f"{device.name} ({device.description}, {_mib(device.free)} of {_mib(device.total)} free)"
         for device in report.devices
     ]
-    if found and report.layers_offloaded is not None:
-        found[-1] += f" with {report.layers_offloaded} layers"
+    if used:
+        used[-1] += f" with {report.layers_offloaded} of {report.n_layers} layers"
     n, n_batch = report.n_threads, report.n_threads_batch
     threads = f"CPU with {n} thread{'s' if n > 1 else ''}"
-    return [*found, threads + (f", {n_batch} for prompts" if n_batch != n else "")]
+    return [*used, threads + (f", {n_batch} for prompts" if n_batch != n else "")]
 
 
-def _memory(memory: Memory) -> list[str]:
-    cache = "not known before loading" if memory.kv_cache is None else _mib(memory.kv_cache)
-    compute = [f"compute   {_mib(n)} on {name}" for name, n in memory.compute.items()]
-    limit = {-1: "no limit", 0: "off"}.get(memory.prompt_cache_max, f"up to {_mib(memory.prompt_cache_max)}")
-    return [
-        f"weights   {_mib(memory.weights)}",
-        f"KV cache  {cache}",
-        *(compute or ["compute   not known before loading"]),
-        f"together  {_mib(memory.needed)}",
-        f"prompt cache in host memory: {limit} (--cache-ram); {_mib(memory.host_free)} of host memory free",
+def _memory(report: Report) -> list[str]:
+    """Return the table of memory: a row for each kind, a column for each device and the host."""
+    memory = report.memory
+    columns = {**memory.devices, "RAM": memory.host}
+    if memory.devices:
+        columns["together"] = memory.together
+    rows = [["", *columns]]
+    for kind in Use.__struct_fields__:
+        if getattr(memory.together, kind):
+            rows.append([kind, *(_mib(getattr(use, kind)) for use in columns.values())])
+    rows.append(["total", *(_mib(use.total) for use in columns.values())])
+    free = [_mib(device.free) for device in report.devices] + [_mib(memory.host_free)]
+    rows.append(["free", *free])
+    widths = [max(len(row[i]) for row in rows if i < len(row)) for i in range(len(rows[0]))]
+    lines = [
+        "  ".join(
+            text.ljust(width) if i == 0 else text.rjust(width)
+            for i, (text, width) in enumerate(zip(row, widths, strict=False))
+        ).rstrip()
+        for row in rows
     ]
+    limit = {-1: "no limit", 0: "off"}.get(memory.prompt_cache_max, f"up to {_mib(memory.prompt_cache_max)}")
+    if memory.cache is not None:
+        fixed = f", and {_mib(memory.cache.fixed)} that do not grow" if memory.cache.fixed else ""
+        lines.append(f"cache: {memory.cache.token:,} bytes for each token of the context{fixed}")
+    return [*lines, f"prompt cache in RAM: {limit} (--cache-ram)"]
+
+
+def _alternatives(report: Report) -> list[str]:
+    return [f"{one.flags} takes {_mib(one.usage.total.total)} together" for one in report.alternatives]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import threading
 
 from llamad._llama import ffi, lib
@@ -16,6 +17,8 @@ log = logging.getLogger("llama.cpp")
 # ggml's levels: 1 debug, 2 info, 3 warning, 4 error. llama.cpp's info is an operator's debug.
 _LEVELS = {1: logging.DEBUG, 2: logging.DEBUG, 3: logging.WARNING, 4: logging.ERROR}
 _LINE_MAX = 8192
+_ERROR = 4
+_MEMORY = re.compile(r"alloc|out of memory|insufficient memory", re.IGNORECASE)
 
 
 class LlamaLog:
@@ -27,6 +30,7 @@ class LlamaLog:
         self._level = ffi.new("int32_t *")
         self._partial = ""
         self._dropped = 0
+        self.memory_error = ""  # the first line in which llama.cpp says what it could not allocate
         self._lock = threading.Lock()
         lib.llamad_log_open(self._fd)
 
@@ -46,8 +50,23 @@ class LlamaLog:
                 *lines, self._partial = self._partial.split("\n")
                 for line in lines:
                     if line.strip(" ."):
+                        self._notice(line)
                         log.log(_LEVELS.get(self._level[0], logging.DEBUG), "%s", line.rstrip())
             dropped = lib.llamad_log_dropped()
             if dropped != self._dropped:
                 log.warning("dropped %d lines of llama.cpp's log: the ring was full", dropped - self._dropped)
                 self._dropped = dropped
+
+    def _notice(self, line: str) -> None:
+        if not self.memory_error and self._level[0] >= _ERROR and _MEMORY.search(line):
+            self.memory_error = line.strip()
+
+    def explained(self, reason: str) -> str:
+        """Return the reason of a failed load with what llama.cpp could not allocate, if that was it, and advice."""
+        self.drain()
+        if not self.memory_error:
+            return reason
+        return (
+            f"{reason}; memory ran out: {self.memory_error}; lower -c or -np, store the cache smaller with"
+            " -ctk q8_0 -ctv q8_0, offload fewer layers (-ngl), or let --fit choose"
+        )

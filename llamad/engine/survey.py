@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import os
 import pickle
-import re
 import sys
 
 import msgspec
 
 from llamad._llama import ffi, lib
+from llamad.engine.fit.measure import Device
+from llamad.engine.fit.plan import Plan, Planner, UnfitLoadError, told
+from llamad.engine.fit.usage import Usage
 from llamad.engine.loading import memory
 from llamad.engine.loading.model import load
-from llamad.engine.loading.opening import Loading
+from llamad.engine.loading.opening import Loading, vet
 from llamad.engine.loading.threads import compute_threads
 from llamad.flags.settings import Settings
 from llamad.protocol.control_messages import Loaded
@@ -24,22 +26,25 @@ from llamad.protocol.errors import LoadError
 
 _LINE_MAX = 8192
 _ERROR = 4  # ggml's level
-_MIB = 1 << 20
-# llama.cpp says how much it would allocate in its log only.
-_CACHE = re.compile(r"^\w+: size = +([0-9.]+) MiB \(", re.MULTILINE)
-_COMPUTE = re.compile(r": +(\S+) compute buffer size = +([0-9.]+) MiB")
-_OFFLOADED = re.compile(r"offloaded (\d+)/(\d+) layers to GPU")
 
 
-class Device(msgspec.Struct, frozen=True):
-    name: str
-    description: str
-    free_bytes: int
-    total_bytes: int
+class Cache(msgspec.Struct, frozen=True):
+    """The caches of all slots, in bytes."""
+
+    token: int  # for each token of the context
+    fixed: int  # what does not grow with the context: sliding windows and recurrent states
+
+
+class Alternative(msgspec.Struct, frozen=True):
+    """Other flags with which the model would fit."""
+
+    flags: str
+    n_ctx: int
+    usage: Usage
 
 
 class Survey(msgspec.Struct, frozen=True, tag="survey"):
-    """What would be served. None: llama.cpp did not say."""
+    """What would be served."""
 
     loaded: Loaded
     n_batch: int
@@ -47,79 +52,119 @@ class Survey(msgspec.Struct, frozen=True, tag="survey"):
     n_threads: int
     n_threads_batch: int
     devices: list[Device]  # those it would use beside the CPU
-    layers_offloaded: int | None
-    weight_bytes: int
-    cache_bytes: int | None
-    compute_bytes: dict[str, int]  # by device
+    n_layers: int  # with the output
+    layers_offloaded: int
+    usage: Usage
+    cache: Cache | None  # None: the model does not generate
+    choice: str  # what --fit chose, and why; empty: nothing
+    alternatives: list[Alternative]
     prompt_cache_bytes: int  # at most; -1: no limit
     host_free_bytes: int
-    warnings: list[str]  # of flags without effect on this machine
+    warnings: list[str]  # of flags without effect on this machine, and of memory
 
 
 class Refusal(msgspec.Struct, frozen=True, tag="refusal"):
     reason: str
     errors: list[str]  # that llama.cpp logged
+    alternatives: list[Alternative] = []
 
 
 def _log(level_min: int = 0) -> str:
-    """All that llama.cpp has said since the last call."""
+    """Return all that llama.cpp has said since the last call."""
     buffer, level = ffi.new("char[]", _LINE_MAX), ffi.new("int32_t *")
-    found = bytearray()
+    said = bytearray()
     while (n := lib.llamad_log_read(buffer, _LINE_MAX, level)) >= 0:
         if level[0] >= level_min:
-            found += bytes(ffi.buffer(buffer, n))
-    return found.decode("utf-8", "replace")
+            said += bytes(ffi.buffer(buffer, n))
+    return said.decode("utf-8", "replace")
 
 
-def _devices(settings: Settings) -> list[Device]:
-    found = []
-    for name in memory.gpus(settings) if settings.n_gpu_layers != 0 and settings.devices != ("none",) else ():
-        device = lib.ggml_backend_dev_by_name(name.encode())
-        free, total = ffi.new("size_t *"), ffi.new("size_t *")
-        lib.ggml_backend_dev_memory(device, free, total)
-        description = ffi.string(lib.ggml_backend_dev_description(device)).decode(errors="replace")
-        found.append(Device(name, description, free[0], total[0]))
+def _planned(settings: Settings, n_threads: int, host_free: int) -> Plan:
+    return Planner(settings, n_threads, always=True, host_free=host_free).plan()
+
+
+def alternatives(settings: Settings, n_threads: int, host_free: int) -> list[Alternative]:
+    """Return what would fit instead of the model's whole context, or of what the flags set."""
+    q8 = {"cache_type_k": "q8_0", "cache_type_v": "q8_0"}
+    free = {"fit": "on", "keeps_ctx": False, "n_ctx": 0}
+    tries: list[tuple[str, dict[str, object]]] = [("", {**free, "n_gpu_layers": settings.n_gpu_layers})]
+    if settings.flash_attn != "off" and settings.cache_type_k == settings.cache_type_v == "f16":
+        tries.append(("-ctk q8_0 -ctv q8_0", {**free, **q8}))
+    tries.append(("", {"fit": "on", "keeps_ctx": True, "n_gpu_layers": -1}))
+    found: list[Alternative] = []
+    for flags, changes in tries:
+        try:
+            plan = _planned(msgspec.structs.replace(settings, **changes), n_threads, host_free)
+        except LoadError:
+            continue
+        assert plan.shape is not None
+        assert plan.usage is not None
+        n_ctx = plan.settings.n_ctx or plan.shape.n_ctx_train
+        words = [flags, f"-c {n_ctx}", *([f"-ngl {plan.choice.n_layers}"] if plan.choice.shares else [])]
+        text = " ".join(filter(None, words))
+        if plan.choice.n_part:
+            text += " -ot " + ",".join(f"{one.pattern}={one.buffer}" for one in plan.settings.override_tensor)
+        if text not in [one.flags for one in found]:
+            found.append(Alternative(text, n_ctx, plan.usage))
     return found
 
 
-def survey(settings: Settings) -> Survey:
+def _cache(settings: Settings, n_threads: int, usage: Usage, n_ctx: int) -> Cache:
+    """Return the part of the caches that grows with the context, from a second context that is twice as long."""
+    longer = msgspec.structs.replace(settings, n_ctx=2 * n_ctx, fit="off", keeps_ctx=True)
+    try:
+        grown = Planner(longer, n_threads, always=True).usage()
+    except LoadError:
+        return Cache(0, usage.total.cache)
+    token = (grown.total.cache - usage.total.cache) // n_ctx
+    return Cache(token, usage.total.cache - token * n_ctx)
+
+
+def survey(settings: Settings, n_threads: int, host_free: int) -> Survey:
     """Raises LoadError."""
-    lib.llamad_log_open(-1)
-    n_threads = compute_threads(settings.n_threads)
-    loaded = load(settings, n_threads, Loading(), is_survey=True)
-    said = _log()
-    caches = _CACHE.findall(said)
-    compute: dict[str, int] = {}
-    for name, mib in _COMPUTE.findall(said):
-        compute[name] = compute.get(name, 0) + int(float(mib) * _MIB)
-    offloaded = _OFFLOADED.search(said)
+    plan = _planned(settings, n_threads, host_free)
+    assert plan.usage is not None
+    assert plan.shape is not None
+    loaded = load(plan.settings, n_threads, Loading(), is_survey=True)
     cache_ram = memory.cache_ram_bytes(settings)
+    n_layers = plan.shape.n_layers + 1
+    wanted = plan.settings.n_gpu_layers
+    cache = _cache(plan.settings, n_threads, plan.usage, loaded.n_ctx) if loaded.can_generate else None
     return Survey(
         loaded=loaded.description(),
         n_batch=loaded.n_batch,
         n_ubatch=loaded.n_ubatch,
         n_threads=n_threads,
         n_threads_batch=settings.n_threads_batch or n_threads,
-        devices=_devices(settings),
-        layers_offloaded=int(offloaded[1]) if offloaded else None,
-        weight_bytes=loaded.info.size,
-        cache_bytes=int(sum(map(float, caches)) * _MIB) if caches or not loaded.can_generate else None,
-        compute_bytes=compute,
+        devices=plan.devices,
+        n_layers=n_layers,
+        layers_offloaded=(n_layers if wanted < 0 else min(wanted, n_layers)) if plan.devices else 0,
+        usage=plan.usage,
+        cache=cache,
+        choice=told(plan),
+        alternatives=alternatives(settings, n_threads, host_free) if plan.is_changed else [],
         prompt_cache_bytes=-1 if settings.cache_ram < 0 and cache_ram else cache_ram,
-        host_free_bytes=memory.host_free(),
-        warnings=list(loaded.warnings),
+        host_free_bytes=host_free,
+        warnings=[*loaded.warnings, *plan.warnings],
     )
+
+
+def _surveyed(settings: Settings) -> Survey | Refusal:
+    lib.llamad_log_open(-1)
+    n_threads, host_free = compute_threads(settings.n_threads), memory.host_free()
+    try:
+        vet(settings, Loading())
+        return survey(settings, n_threads, host_free)
+    except UnfitLoadError as error:
+        return Refusal(str(error), [], alternatives(settings, n_threads, host_free))
+    except LoadError as error:
+        return Refusal(str(error), _log(_ERROR).splitlines())
 
 
 def main() -> int:
     os.environ.setdefault("GGML_NO_BACKTRACE", "1")
     settings: Settings = pickle.load(sys.stdin.buffer)
-    reply: Survey | Refusal
-    try:
-        reply = survey(settings)
-    except LoadError as error:
-        reply = Refusal(str(error), _log(_ERROR).splitlines())
-    sys.stdout.buffer.write(msgspec.json.encode(reply))
+    sys.stdout.buffer.write(msgspec.json.encode(_surveyed(settings)))
     sys.stdout.flush()
     os._exit(0)  # freeing a model that was never loaded is of no use
 

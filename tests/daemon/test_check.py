@@ -36,9 +36,10 @@ def test_the_report_agrees_with_what_the_server_does(tiny):
         }
     assert report["n_slots"] == props["total_slots"] == 2
     assert report["n_ctx_slot"] == props["default_generation_settings"]["n_ctx"] == 1024
-    assert report["memory"]["weights"] == pytest.approx(os.path.getsize(tiny), rel=0.5)
-    assert report["memory"]["kv_cache"] / MIB == pytest.approx(allocated["KV"], abs=0.02) != 0
-    assert report["memory"]["compute"]["CPU"] / MIB == pytest.approx(allocated["compute"], abs=0.02) != 0
+    assert report["memory"]["host"] == report["memory"]["together"]
+    assert report["memory"]["host"]["weights"] == pytest.approx(os.path.getsize(tiny), rel=0.5)
+    assert report["memory"]["host"]["cache"] / MIB == pytest.approx(allocated["KV"], abs=0.02) != 0
+    assert report["memory"]["host"]["compute"] / MIB == pytest.approx(allocated["compute"], abs=0.02) != 0
     assert report["warnings"] == []
 
 
