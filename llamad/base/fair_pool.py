@@ -1,4 +1,5 @@
-"""Owns threads whose work comes from several clients: they take turns, and none of them holds every thread.
+"""Owns threads whose work comes from several clients: they take turns, and none of them holds every thread. With a size
+for each piece of work, short ones never wait behind long ones.
 
 run() and close() belong to the event loop; work runs on the threads. Must not know what the work is.
 """
@@ -6,20 +7,13 @@ run() and close() belong to the event loop; work runs on the threads. Must not k
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict, deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
-import msgspec
+from llamad.base.fair_turns import FairTurns
 
 T = TypeVar("T")
-
-
-class _Client(msgspec.Struct):
-    waiting: deque[tuple[asyncio.Future[Any], Callable[[], Any]]] = msgspec.field(default_factory=deque)
-    n_running: int = 0
 
 
 class FairPool:
@@ -27,64 +21,37 @@ class FairPool:
 
     def __init__(self, n_threads: int, name: str) -> None:
         self._threads = ThreadPoolExecutor(n_threads, thread_name_prefix=name)
-        self._n_free = n_threads
-        self._share = max(1, n_threads - 1)
-        self._clients: OrderedDict[int, _Client] = OrderedDict()  # whose turn is next comes first
-
-    @property
-    def n_waiting(self) -> int:
-        return sum(len(client.waiting) for client in self._clients.values())
+        self.turns = FairTurns(n_threads)
 
     async def run(self, client: int, work: Callable[[], T]) -> T:
         """What `work` returns or raises. Cancelled, it does not begin; what has begun goes on to its end."""
-        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._clients.setdefault(client, _Client()).waiting.append((future, work))
-        self._begin()
-        return await future
-
-    def _begin(self) -> None:
-        """Hand work to free threads, a piece for each client in turn."""
-        while self._n_free:
-            name = next((name for name, one in self._clients.items() if self._may_begin(one)), None)
-            if name is None:
-                return
-            client = self._clients[name]
-            self._clients.move_to_end(name)
-            future, work = client.waiting.popleft()
-            if future.done():  # cancelled
-                self._forget(name)
-                continue
-            client.n_running += 1
-            self._n_free -= 1
+        await self.turns.enter(client)
+        try:
             done = asyncio.get_running_loop().run_in_executor(self._threads, work)
-            done.add_done_callback(partial(self._on_done, name, future))
-
-    def _may_begin(self, client: _Client) -> bool:
-        return bool(client.waiting) and client.n_running < self._share
-
-    def _on_done(self, name: int, future: asyncio.Future[Any], done: asyncio.Future[Any]) -> None:
-        self._n_free += 1
-        self._clients[name].n_running -= 1
-        self._forget(name)
-        if done.cancelled():
-            future.cancel()
-        elif future.done():
-            done.exception()  # nobody is there to hear it
-        elif (error := done.exception()) is not None:
-            future.set_exception(error)
-        else:
-            future.set_result(done.result())
-        self._begin()
-
-    def _forget(self, name: int) -> None:
-        client = self._clients[name]
-        if not client.waiting and not client.n_running:
-            del self._clients[name]
+        except BaseException:
+            self.turns.leave(client)
+            raise
+        done.add_done_callback(lambda _: self.turns.leave(client))
+        return await asyncio.shield(done)
 
     def close(self) -> None:
         """What has not begun is cancelled."""
-        for client in self._clients.values():
-            for future, _ in client.waiting:
-                future.cancel()
-            client.waiting.clear()
+        self.turns.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+class SizedPool:
+    """`n_threads` for short work, and as many for work that is larger than `short_max`."""
+
+    def __init__(self, n_threads: int, short_max: int, name: str) -> None:
+        self._short_max = short_max
+        self._short = FairPool(n_threads, name)
+        self._long = FairPool(n_threads, f"{name}-long")
+
+    async def run(self, client: int, size: int, work: Callable[[], T]) -> T:
+        """As FairPool.run()."""
+        return await (self._short if size <= self._short_max else self._long).run(client, work)
+
+    def close(self) -> None:
+        self._short.close()
+        self._long.close()

@@ -19,10 +19,10 @@ def test_clients_take_turns():
         many = [asyncio.ensure_future(pool.run(1, partial(order.append, f"many {i}"))) for i in range(4)]
         few = [asyncio.ensure_future(pool.run(2, partial(order.append, f"few {i}"))) for i in range(2)]
         await asyncio.sleep(0)
-        assert pool.n_waiting == 6
+        assert pool.turns.n_waiting == 6
         gate.set()
         await asyncio.gather(first, *many, *few)
-        assert pool._clients == {}
+        assert pool.turns.is_empty
         pool.close()
         return order
 
@@ -58,7 +58,7 @@ def test_errors_reach_their_caller_and_cancelled_work_does_not_begin():
             await broken
         assert await pool.run(3, lambda: "after") == "after"
         assert not begun
-        assert pool._clients == {}
+        assert pool.turns.is_empty
         pool.close()
 
     asyncio.run(run())

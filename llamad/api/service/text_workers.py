@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from llamad.api.request.errors import bad, queue_full, share_full
 from llamad.base.fair_count import FairCount
-from llamad.base.fair_pool import FairPool
+from llamad.base.fair_pool import SizedPool
 from llamad.tokenizer.vocab import Cancel, Cancelled, CannotTokenize
 
 T = TypeVar("T")
@@ -25,15 +25,13 @@ LONG_CHARS = 65536
 
 class TextWorkers:
     def __init__(self, waiting_max: int) -> None:
-        self._short = FairPool(N_THREADS, "llamad-worker")
-        self._long = FairPool(N_THREADS, "llamad-long")
-        self._counting = FairPool(1, "llamad-counting")
-        self._counting_long = FairPool(1, "llamad-counting")
+        self._texts = SizedPool(N_THREADS, LONG_CHARS, "llamad-worker")
+        self._counting = SizedPool(N_THREADS, LONG_CHARS, "llamad-counting")
         self.counted = FairCount(waiting_max)  # texts of /tokenize and its like that wait or are tokenized
 
     async def run(self, client: int, n_chars: int, work: Callable[[], T]) -> T:
         """Tokenize what shall be decoded or embedded; also for other work of milliseconds (no characters)."""
-        return await _run(self._short if n_chars <= LONG_CHARS else self._long, client, work)
+        return await _run(self._texts, client, n_chars, work)
 
     async def count(self, client: int, n_chars: int, work: Callable[[], T]) -> T:
         """Tokenize what is only counted or looked at, however long. Raises ApiError where too many wait."""
@@ -43,16 +41,16 @@ class TextWorkers:
             raise share_full()
         self.counted.add(client)
         try:
-            return await _run(self._counting if n_chars <= LONG_CHARS else self._counting_long, client, work)
+            return await _run(self._counting, client, n_chars, work)
         finally:
             self.counted.remove(client)
 
     def close(self) -> None:
-        for pool in (self._short, self._long, self._counting, self._counting_long):
-            pool.close()
+        self._texts.close()
+        self._counting.close()
 
 
-async def _run(pool: FairPool, client: int, work: Callable[[], T]) -> T:
+async def _run(pool: SizedPool, client: int, n_chars: int, work: Callable[[], T]) -> T:
     cancel = Cancel()
 
     def run() -> T:
@@ -60,7 +58,7 @@ async def _run(pool: FairPool, client: int, work: Callable[[], T]) -> T:
             return work()
 
     try:
-        return await pool.run(client, run)
+        return await pool.run(client, n_chars, run)
     except asyncio.CancelledError:
         cancel.set()
         raise
