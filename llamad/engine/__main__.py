@@ -63,7 +63,7 @@ READ_BYTES = 1 << 18
 # How often the load's progress is looked at: the front waits for the first word of it.
 VOCAB_SECONDS = 0.005
 PROGRESS_SECONDS = 0.25
-N_COMPILING = 2  # a grammar and a schema at a time, as the front asks
+N_COMPILING = 4  # small and large ones at a time, as the front asks: who waits for whom is decided there
 
 M = TypeVar("M", bound=FromFront)
 

@@ -12,7 +12,7 @@ from support.fake_daemon import Faked
 from support.live_daemon import Live
 from support.models.bigram_model import DICE, EOS, token
 
-from llamad.api.request.constraints import GRAMMAR_CHARS_MAX, KEPT_MAX, Grammars
+from llamad.api.request.constraints import GRAMMAR_CHARS_MAX, KEPT_MAX, SMALL_MAX, Grammars
 from llamad.engine.testing.fake import Fake
 
 QUESTION = "Is the sky blue? Answer:"
@@ -431,10 +431,11 @@ def test_a_client_that_leaves_is_not_compiled_for(counted):
     counted.until(lambda: counted.client.get("/health").json["slots_processing"] == 0)
 
 
-def test_a_schema_does_not_delay_a_grammar(counted):
-    """Each has a thread of its own."""
+def test_a_large_schema_does_not_delay_a_grammar(counted):
+    """Of the same client: large and small ones have threads of their own."""
     counted.grammars.go.clear()
-    waiting = counted.client.open_stream({"prompt": "a", "json_schema": {"const": 1}, "n_predict": 4})
+    schema = {"const": 1, "description": "x" * (SMALL_MAX + 1)}
+    waiting = counted.client.open_stream({"prompt": "a", "json_schema": schema, "n_predict": 4})
     counted.until(lambda: len(counted.grammars.compiled) == 1)
     held, counted.grammars.go = counted.grammars.go, threading.Event()
     counted.grammars.go.set()

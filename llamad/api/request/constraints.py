@@ -1,7 +1,8 @@
 """Owns the compiled grammars and their cache.
 
 Looked up on the event loop. Threads of their own convert schemas and wait for the engine to compile, so that a large
-grammar does not delay tokenizing, nor a large schema a grammar. Raises every 400 about a grammar or a schema.
+grammar does not delay tokenizing. Clients take turns, large ones wait only for large ones, and each thread has its own
+converter process. Raises every 400 about a grammar or a schema.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ import msgspec
 
 from llamad.api.request.errors import ApiError, bad, engine_ended
 from llamad.api.request.parse import GenerationRequest
-from llamad.base.fair_pool import FairPool
-from llamad.chat.conversion.process import Process, ToolCall, ToolsError
+from llamad.base.fair_pool import SizedPool
+from llamad.chat.conversion.process import ToolCall, ToolsError
+from llamad.chat.conversion.processes import Processes
 from llamad.chat.parsing import Format
 from llamad.chat.parsing.lazy_grammar import Lazy, LazyGrammar, TriggerError
 from llamad.chat.schema import SchemaError, plain
@@ -32,6 +34,9 @@ KEPT_BYTES_MAX = 64 << 20
 SCHEMA_BYTES_MAX = 2 << 20
 GRAMMAR_CHARS_MAX = 2 << 20
 TIME_MAX_US = 5_000_000
+# For small ones, and as many for large ones. The engine has as many compilers (llamad/engine/__main__.py).
+N_THREADS = 2
+SMALL_MAX = 65536  # bytes, or characters of GBNF: some tens of milliseconds, unless it is made to be slow
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -52,6 +57,12 @@ class Wanted(msgspec.Struct, frozen=True):
     @property
     def is_none(self) -> bool:
         return not self.grammar and self.choices is None and self.schema is None and self.tools is None
+
+    @property
+    def size(self) -> int:
+        """Bytes of what is converted and compiled, about."""
+        parts = (self.choices, self.schema, self.tools)
+        return len(self.grammar) + len(self.before) + sum(len(part) for part in parts if part is not None)
 
 
 NOTHING = Wanted()
@@ -169,10 +180,10 @@ class Grammars:
     def __init__(self) -> None:
         self._own: dict[Wanted, Constraint] = {}  # the server's, never evicted
         self._kept: OrderedDict[Wanted, Constraint] = OrderedDict()
-        self._making: dict[Wanted, Making] = {}
-        self._converter = Process()
-        self._grammar_thread = FairPool(1, "llamad-grammar")
-        self._schema_thread = FairPool(1, "llamad-schema")
+        # By client, too: one that waits for its turn with many must not make another wait that wants one of them.
+        self._making: dict[tuple[int, Wanted], Making] = {}
+        self._converters = Processes()
+        self._threads = SizedPool(N_THREADS, SMALL_MAX, "llamad-grammar")
 
     def known(self, wanted: Wanted) -> Constraint | None:
         """The constraint, if it is compiled already."""
@@ -184,35 +195,35 @@ class Grammars:
         return found
 
     async def find(self, client: int, wanted: Wanted, engine: Engine) -> Constraint:
-        """The constraint, compiled now if needed. Raises ApiError if it cannot be used. Requests for the same one share
-        its compilation; it is cancelled once no request waits for it."""
+        """The constraint, compiled now if needed. Raises ApiError if it cannot be used. A client's requests for the
+        same one share its compilation; it is cancelled once no request waits for it."""
         found = self.known(wanted)
         if found is not None:
             return found
-        making = self._making.get(wanted)
+        making = self._making.get((client, wanted))
         if making is None:
-            making = self._making[wanted] = self._begin(client, wanted, engine)
+            making = self._making[client, wanted] = self._begin(client, wanted, engine)
         making.n_waiting += 1
         try:
             return await asyncio.shield(making.future)
         finally:
             making.n_waiting -= 1
             if not making.n_waiting and not making.future.done():
-                del self._making[wanted]  # at once: the next request must not wait for a cancelled one
                 making.future.cancel()
+                if self._making.get((client, wanted)) is making:
+                    del self._making[client, wanted]  # at once: the next request must not wait for a cancelled one
 
     def _begin(self, client: int, wanted: Wanted, engine: Engine) -> Making:
-        is_text = wanted.schema is None and wanted.tools is None and wanted.lazy is None
-        thread = self._grammar_thread if is_text else self._schema_thread
         loop = asyncio.get_running_loop()
-        future = asyncio.ensure_future(thread.run(client, partial(self.compile, wanted, engine, loop)))
+        work = partial(self._kept_or_compiled, wanted, engine, loop)
+        future = asyncio.ensure_future(self._threads.run(client, wanted.size, work))
         making = Making(future)
 
         def done(made: asyncio.Future[Constraint]) -> None:
             if made.cancelled():
                 return
-            if self._making.get(wanted) is making:  # else the engine it was for has ended
-                del self._making[wanted]
+            if self._making.get((client, wanted)) is making:  # else the engine it was for has ended
+                del self._making[client, wanted]
                 if made.exception() is None:
                     self._keep(wanted, made.result())
             else:
@@ -232,6 +243,12 @@ class Grammars:
         self._own.clear()
         self._kept.clear()
         self._making.clear()
+
+    def _kept_or_compiled(
+        self, wanted: Wanted, engine: Engine, loop: asyncio.AbstractEventLoop
+    ) -> Constraint:
+        """On one of the threads: another client may have had it compiled meanwhile."""
+        return self._kept.get(wanted) or self.compile(wanted, engine, loop)
 
     def compile(self, wanted: Wanted, engine: Engine, loop: asyncio.AbstractEventLoop) -> Constraint:
         """On one of the threads, or at start-up: the text here, its automaton in the engine."""
@@ -276,15 +293,17 @@ class Grammars:
 
     def _convert(self, schema: bytes, strict: bool, named: str) -> tuple[str, list[str]]:
         try:
-            return self._converter.convert(schema, strict=strict)
+            with self._converters.one() as converter:
+                return converter.convert(schema, strict=strict)
         except SchemaError as error:
             raise bad(f'"{named or "json_schema"}": {error}') from None
 
     def _tool_grammar(self, wanted: Wanted, tools: bytes) -> tuple[str, list[str]]:
         try:
-            if wanted.schema is None:
-                return self._converter.tool_grammar(tools), []
-            return self._converter.answer_grammar(tools, wanted.schema, strict=wanted.strict)
+            with self._converters.one() as converter:
+                if wanted.schema is None:
+                    return converter.tool_grammar(tools), []
+                return converter.answer_grammar(tools, wanted.schema, strict=wanted.strict)
         except ToolsError as error:
             raise bad(f'"tools": {error}') from None
         except SchemaError as error:
@@ -292,7 +311,8 @@ class Grammars:
 
     def _lazy_grammar(self, text: str, lazy: Lazy) -> str:
         try:
-            return self._converter.lazy_grammar(msgspec.json.encode(LazyGrammar(text, lazy)))
+            with self._converters.one() as converter:
+                return converter.lazy_grammar(msgspec.json.encode(LazyGrammar(text, lazy)))
         except TriggerError as error:
             raise bad(f'"grammar_triggers": {error}') from None
 
@@ -305,9 +325,8 @@ class Grammars:
             n_bytes -= gone.n_bytes
 
     def close(self) -> None:
-        for thread in (self._grammar_thread, self._schema_thread):
-            thread.close()
-        self._converter.close()
+        self._threads.close()
+        self._converters.close()
 
 
 def _too_long(named: str) -> ApiError:
