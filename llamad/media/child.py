@@ -53,10 +53,6 @@ class Child:
         self._log_fd = -1
         self._last_line = ""
 
-    @property
-    def is_busy(self) -> bool:
-        return self._lock.locked()
-
     async def start(self, timeout_s: float) -> None:
         """Starts the process, if there is none. Raises ChildError."""
         await self.ask(b"", [], timeout_s)

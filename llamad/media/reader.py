@@ -1,7 +1,8 @@
 """Owns the way of a file to rows: decoder process, encoder process, and the encodings that are kept.
 
-Runs on the event loop. The same file is encoded once: requests that send it meanwhile wait for that, later ones find
-it, as long as there is room.
+Runs on the event loop. A client that sends a file again meanwhile waits for the same encoding; later it is found, as
+long as there is room. A file is decoded only when the encoder will soon take it, so few are decoded at any time, and
+clients take turns. Nothing goes on for clients that have left, but the encoding that has begun.
 """
 
 from __future__ import annotations
@@ -9,12 +10,14 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
-from collections import OrderedDict
 
 import msgspec
 
+from llamad.base.fair_cache import FairCache
+from llamad.base.fair_pool import FairPool
+from llamad.base.fair_turns import FairTurns
 from llamad.media.child import Child, ChildError
-from llamad.media.decoders import Decoders
+from llamad.media.decoders import N_PROCESSES, Decoders
 from llamad.media.encoding import Encoding
 from llamad.media.messages import Decode, Encode, Encoded, FromEncoder, Open, Opened, Pixels, Refused
 from llamad.protocol.blobs import Blob
@@ -22,6 +25,10 @@ from llamad.protocol.blobs import Blob
 ENCODER = "llamad.media.encoder"
 HASH_INLINE_MAX = 1 << 20
 OPEN_SECONDS = ENCODE_SECONDS = 120.0
+# Files that are decoded, or being decoded or encoded, at a time. One client has all but one of the places: its next
+# file is decoded while one is encoded, and another client's file finds a place and an idle decoder.
+N_PLACES = N_PROCESSES
+N_THREADS = 2
 
 
 class MediaError(Exception):
@@ -39,12 +46,15 @@ class Limits(msgspec.Struct, frozen=True):
     cache_bytes: int
 
 
-async def _digest(data: bytes) -> bytes:
-    """In a thread, where it takes milliseconds."""
-    if len(data) <= HASH_INLINE_MAX:
-        return hashlib.sha256(data).digest()
-    loop = asyncio.get_running_loop()
-    return await loop.run_in_executor(None, lambda: hashlib.sha256(data).digest())
+class Making:
+    """An encoding that is being made, and the number of requests that wait for it."""
+
+    __slots__ = ("is_encoding", "n_waiting", "task")
+
+    def __init__(self) -> None:
+        self.task: asyncio.Task[Encoding] | None = None
+        self.n_waiting = 0
+        self.is_encoding = False  # the encoder has it, and would have to be ended to stop
 
 
 class MediaReader:
@@ -56,9 +66,11 @@ class MediaReader:
         self._to_bytes = msgspec.msgpack.Encoder()
         self._from_bytes: msgspec.msgpack.Decoder[FromEncoder] = msgspec.msgpack.Decoder(FromEncoder)
         self._encoder = Child(ENCODER, self._to_bytes.encode(wanted), self._on_open)
-        self._kept: OrderedDict[bytes, Encoding] = OrderedDict()
-        self._n_kept_bytes = 0
-        self._running: dict[bytes, asyncio.Task[Encoding]] = {}
+        self._is_encoding = asyncio.Lock()
+        self._turns = FairTurns(N_PLACES)
+        self._kept: FairCache[Encoding] = FairCache(limits.cache_bytes)
+        self._making: dict[tuple[int, int, bytes], Making] = {}
+        self.threads = FairPool(N_THREADS, "llamad-media")  # for what is too long for the event loop
         self.info = Opened(False, False, 0, False, 0)
         self.n_at_once = 0  # rows that see each other, at most: the engine's compute batch
 
@@ -77,44 +89,86 @@ class MediaReader:
             raise ProjectorError(str(error)) from None
         return self.info
 
-    async def read(self, data: bytes, *, is_sound: bool) -> Encoding:
-        """A file's encoding, made now or kept from before."""
-        digest = await _digest(data)
-        found = self._kept.get(digest)
+    async def read(self, client: int, owner: int, data: bytes, *, is_sound: bool) -> Encoding:
+        """A file's encoding, made now or kept from before. Clients take turns; owners share nothing that is kept."""
+        digest = await self._digest(client, data)
+        found = self._kept.find(owner, digest)
         if found is not None:
-            self._kept.move_to_end(digest)
             return found
-        task = self._running.get(digest)
-        if task is None:
-            task = asyncio.get_running_loop().create_task(self._encode(digest, data, is_sound))
-            self._running[digest] = task
-            task.add_done_callback(lambda _: self._running.pop(digest, None))
-        return await asyncio.shield(task)
-
-    async def _encode(self, digest: bytes, data: bytes, is_sound: bool) -> Encoding:
-        limits = self._limits
-        wanted = Decode(len(data), is_sound, limits.pixels_max, limits.seconds_max, self.info.sample_rate)
-        decoded, memory = await self._decoders.decode(data, wanted)
-        if isinstance(decoded, Refused):
-            raise MediaError(decoded.reason)
+        name = (client, owner, digest)
+        making = self._making.get(name)
+        if making is None:
+            making = self._begin(name, data, is_sound)
+        assert making.task is not None
+        making.n_waiting += 1
         try:
-            if isinstance(decoded, Pixels):
-                width, height = decoded.width, decoded.height
-            else:
-                width, height = decoded.n_samples, 0
-            question = self._to_bytes.encode(Encode(width, height, limits.tokens_max))
-            answer, fds = await self._encoder.ask(question, [memory], ENCODE_SECONDS)
+            return await asyncio.shield(making.task)
+        finally:
+            making.n_waiting -= 1
+            if not making.n_waiting and not making.is_encoding:
+                making.task.cancel()
+                self._forget(name, making)  # at once: the next request must not wait for a cancelled one
+
+    async def _digest(self, client: int, data: bytes) -> bytes:
+        """In a thread, where it takes milliseconds."""
+        if len(data) <= HASH_INLINE_MAX:
+            return hashlib.sha256(data).digest()
+        return await self.threads.run(client, lambda: hashlib.sha256(data).digest())
+
+    def _begin(self, name: tuple[int, int, bytes], data: bytes, is_sound: bool) -> Making:
+        making = self._making[name] = Making()
+        making.task = asyncio.get_running_loop().create_task(self._make(making, name, data, is_sound))
+
+        def done(task: asyncio.Task[Encoding]) -> None:
+            self._forget(name, making)
+            if not task.cancelled():
+                task.exception()  # its client may have left
+
+        making.task.add_done_callback(done)
+        return making
+
+    def _forget(self, name: tuple[int, int, bytes], making: Making) -> None:
+        if self._making.get(name) is making:
+            del self._making[name]
+
+    async def _make(
+        self, making: Making, name: tuple[int, int, bytes], data: bytes, is_sound: bool
+    ) -> Encoding:
+        """The place comes before the pixels: memory for decoded files is that of N_PLACES."""
+        client, owner, digest = name
+        async with self._turns.place(client):
+            found = self._kept.find(owner, digest)  # another client's with the same owner
+            if found is not None:
+                return found
+            limits = self._limits
+            wanted = Decode(len(data), is_sound, limits.pixels_max, limits.seconds_max, self.info.sample_rate)
+            decoded, memory = await self._decoders.decode(data, wanted)
+            del data
+            if isinstance(decoded, Refused):
+                raise MediaError(decoded.reason)
+            try:
+                if isinstance(decoded, Pixels):
+                    question = Encode(decoded.width, decoded.height, limits.tokens_max)
+                else:
+                    question = Encode(decoded.n_samples, 0, limits.tokens_max)
+                async with self._is_encoding:
+                    making.is_encoding = True
+                    return await self._encode(owner, digest, question, memory)
+            finally:
+                os.close(memory)
+
+    async def _encode(self, owner: int, digest: bytes, question: Encode, memory: int) -> Encoding:
+        try:
+            answer, fds = await self._encoder.ask(self._to_bytes.encode(question), [memory], ENCODE_SECONDS)
         except ChildError as error:
             raise MediaError(f"could not be encoded: {error}") from None
-        finally:
-            os.close(memory)
         try:
-            return self._keep(digest, self._from_bytes.decode(answer), fds[0])
+            return self._keep(owner, digest, self._from_bytes.decode(answer), fds[0])
         finally:
             for fd in fds:
                 os.close(fd)
 
-    def _keep(self, digest: bytes, encoded: FromEncoder, rows: int) -> Encoding:
+    def _keep(self, owner: int, digest: bytes, encoded: FromEncoder, rows: int) -> Encoding:
         if isinstance(encoded, Refused):
             raise MediaError(encoded.reason)
         assert isinstance(encoded, Encoded)
@@ -128,13 +182,10 @@ class MediaReader:
         blob.size = n_bytes
         os.preadv(rows, [blob], 0)
         encoding = Encoding(digest, encoded.pieces, blob, self.info.n_row)
-        self._kept[digest] = encoding
-        self._n_kept_bytes += n_bytes
-        while self._n_kept_bytes > self._limits.cache_bytes and self._kept:
-            _, oldest = self._kept.popitem(last=False)
-            self._n_kept_bytes -= oldest.rows.capacity
+        self._kept.put(owner, digest, encoding, blob.capacity)
         return encoding
 
     def close(self) -> None:
+        self.threads.close()
         self._decoders.close()
         self._encoder.close()

@@ -39,7 +39,7 @@ async def read(model, projector, data=None, *, is_sound=False):
     reader.n_at_once = 512
     try:
         await reader.open()
-        return None if data is None else await reader.read(data, is_sound=is_sound)
+        return None if data is None else await reader.read(0, 0, data, is_sound=is_sound)
     finally:
         reader.close()
 

@@ -21,6 +21,7 @@ from llamad.api.request.system_prompt import tokenized
 from llamad.api.service.service import Preparing, Service
 from llamad.client.rows import Rows
 from llamad.http.exchange import Exchange
+from llamad.http.request import Request
 from llamad.options.table import Options
 from llamad.options.values import SystemPrompt, UntokenizedText
 from llamad.protocol.errors import EngineEnded
@@ -82,7 +83,7 @@ async def _prepare_later(
     then: Callable[[Ready], None],
 ) -> None:
     with counted as client:
-        ready = await _make_ready(service, client, generation, wanted, model, sent)
+        ready = await _make_ready(service, exchange.request, client, generation, wanted, model, sent)
     service.ready()
     if not exchange.closed:
         then(ready)
@@ -90,6 +91,7 @@ async def _prepare_later(
 
 async def _make_ready(
     service: Service,
+    request: Request,
     client: int,
     generation: Options,
     wanted: Wanted,
@@ -113,7 +115,7 @@ async def _make_ready(
     rows: list[Rows | None] = []
     for one in sent:
         if isinstance(one, MediaPrompt):
-            one.encode(await service.encode_media(one.files))
+            one.encode(await service.encode_media(request, one.files))
         tokenize = partial(prompts.tokenize, one, model, system.tokens)
         tokens.append(await service.texts.run(client, prompts.n_chars([one]), tokenize))
         rows.append(await _lent(service, one) if isinstance(one, MediaPrompt) else None)

@@ -49,7 +49,8 @@ def count(service: Service, exchange: Exchange, request: ChatRequest, n_bytes: i
     def answer(chat: Chat) -> None:
         model = service.loaded()
         if chat.media is not None:
-            service.spawn(exchange, with_files(chat.media.prompt(chat.prompt)))
+            counted = service.enter_preparing(exchange)
+            service.spawn(exchange, with_files(chat.media.prompt(chat.prompt)), counted)
             return
         work = partial(_counted, service, model, chat.prompt, more)
         if len(chat.prompt) <= prompts.TEXT_INLINE_MAX:
@@ -62,7 +63,7 @@ def count(service: Service, exchange: Exchange, request: ChatRequest, n_bytes: i
         _send(exchange, request, found)
 
     async def with_files(prompt: MediaPrompt) -> None:
-        prompt.encode(await service.encode_media(prompt.files))
+        prompt.encode(await service.encode_media(exchange.request, prompt.files))
         work = partial(prompt.tokens, service.loaded(), service.system.tokens)
         tokens = await service.texts.run(service.client(exchange.request), prompt.n_chars, work)
         _send(exchange, request, msgspec.json.encode({"input_tokens": len(tokens) // 4, **more}))

@@ -211,7 +211,9 @@ class Grammars:
             if not making.n_waiting and not making.future.done():
                 making.future.cancel()
                 if self._making.get((client, wanted)) is making:
-                    del self._making[client, wanted]  # at once: the next request must not wait for a cancelled one
+                    del self._making[
+                        client, wanted
+                    ]  # at once: the next request must not wait for a cancelled one
 
     def _begin(self, client: int, wanted: Wanted, engine: Engine) -> Making:
         loop = asyncio.get_running_loop()

@@ -1,6 +1,7 @@
 """Owns the way of a request's images and sound to encodings: bytes from wherever they are, then the reader.
 
-Runs on the event loop; files are read, and long texts decoded, in a thread.
+Runs on the event loop; files are read, and long texts decoded, in a thread. Few files are in memory at a time; the
+others wait as their requests name them, and clients take turns.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from functools import partial
 
 from llamad.api.request.errors import ApiError, bad
 from llamad.api.request.media import MediaPart
+from llamad.base.fair_turns import FairTurns
 from llamad.flags.settings import Settings
 from llamad.media.encoding import Encoding
 from llamad.media.formats import is_sound
@@ -18,6 +20,7 @@ from llamad.media.sources import data_uri, local
 from llamad.media.sources.errors import SourceError
 
 INLINE_MAX = 1 << 16  # characters that are decoded on the event loop
+N_FILES = 8  # whose bytes are in memory at a time, beside what the requests hold; of one client, all but one
 
 
 def _decoded(source: str, families: tuple[str, ...]) -> bytes:
@@ -30,6 +33,7 @@ class Media:
     def __init__(self, settings: Settings, reader: MediaReader) -> None:
         self._settings = settings
         self._reader = reader
+        self._turns = FairTurns(N_FILES)
 
     def apply(self, settings: Settings) -> None:
         self._settings = settings
@@ -42,13 +46,22 @@ class Media:
     def hears(self) -> bool:
         return self._reader.info.hears
 
-    async def encode(self, files: list[MediaPart]) -> list[Encoding]:
-        """In their order. Raises ApiError."""
-        return list(await asyncio.gather(*(self._encode(file) for file in files)))
-
-    async def _encode(self, file: MediaPart) -> Encoding:
+    async def encode(self, client: int, owner: int, files: list[MediaPart]) -> list[Encoding]:
+        """In their order. Raises ApiError. Once one of them fails, or the caller is cancelled, none goes on."""
+        tasks = [asyncio.ensure_future(self._encode(client, owner, file)) for file in files]
         try:
-            data = await self._bytes(file)
+            return list(await asyncio.gather(*tasks))
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    async def _encode(self, client: int, owner: int, file: MediaPart) -> Encoding:
+        async with self._turns.place(client):
+            return await self._read(client, owner, file)
+
+    async def _read(self, client: int, owner: int, file: MediaPart) -> Encoding:
+        try:
+            data = await self._bytes(client, file)
         except SourceError as error:
             raise bad(f'"{file.field}": {error}') from None
         if len(data) > self._settings.media_max_bytes:
@@ -61,22 +74,22 @@ class Media:
         if not (self.hears if sound else self.sees):
             raise ApiError(501, f'"{file.field}": this model\'s projector reads no {what}')
         try:
-            return await self._reader.read(data, is_sound=sound)
+            return await self._reader.read(client, owner, data, is_sound=sound)
         except MediaError as error:
             raise bad(f'"{file.field}": the {what} {error}') from None
 
-    async def _bytes(self, file: MediaPart) -> bytes:
+    async def _bytes(self, client: int, file: MediaPart) -> bytes:
         source, settings = file.source, self._settings
         if isinstance(source, bytes):
             return source
         if source.startswith(local.SCHEME):
             read = partial(local.read, source, settings.media_path, settings.media_max_bytes)
-            return await asyncio.get_running_loop().run_in_executor(None, read)
+            return await self._reader.threads.run(client, read)
         if not source.startswith(("http://", "https://")):
             decode = partial(_decoded, source, ("audio",) if file.is_sound else ("image", "audio"))
             if len(source) <= INLINE_MAX:
                 return decode()
-            return await asyncio.get_running_loop().run_in_executor(None, decode)
+            return await self._reader.threads.run(client, decode)
         if not settings.media_urls:
             raise SourceError(
                 "addresses are not fetched; start the server with --media-urls, or send a data: URI"

@@ -267,11 +267,11 @@ class Service:
             raise self.not_ready()
         return model, embedder
 
-    async def encode_media(self, files: list[MediaPart]) -> list[Encoding]:
+    async def encode_media(self, request: Request, files: list[MediaPart]) -> list[Encoding]:
         """Raises ApiError."""
         if self.media is None:
             raise refused(files[0].field, "sound" if files[0].is_sound else "images")
-        return await self.media.encode(files)
+        return await self.media.encode(self.client(request), self.owner(request), files)
 
     def not_ready(self) -> ApiError:
         if self.is_leaving or self.host.state is State.DRAINING:

@@ -140,7 +140,7 @@ async def _answer(
     counted: Preparing | None,
 ) -> None:
     for prompt in shapes.with_files(found).values():
-        prompt.encode(await service.encode_media(prompt.files))
+        prompt.encode(await service.encode_media(exchange.request, prompt.files))
     texts = await vector_job.in_worker(
         service,
         exchange,

@@ -75,7 +75,7 @@ FLAGS: tuple[Flag, ...] = (
         dest="share_prefixes",
         kind=Switch(),
         default=False,
-        help="Share cached prompts and slots between API keys; off: each key has its own.",
+        help="Share cached prompts, slots and encoded images between API keys; off: each key has its own.",
     ),
     flag(
         names=("-spf", "--system-prompt-file"),

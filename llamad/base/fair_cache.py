@@ -1,0 +1,57 @@
+"""Owns a cache that several owners share: none sees another's entries, and the one with the most bytes makes room.
+
+Used on the event loop. Must not know what is kept.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable
+from typing import Generic, TypeVar
+
+import msgspec
+
+V = TypeVar("V")
+
+
+class _Owner(msgspec.Struct):
+    entries: OrderedDict[Hashable, tuple[object, int]] = msgspec.field(default_factory=OrderedDict)
+    n_bytes: int = 0
+
+
+class FairCache(Generic[V]):
+    """Least recently used entries go first, of the owner that has most."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._owners: dict[int, _Owner] = {}
+        self.n_bytes = 0
+
+    def find(self, owner: int, name: Hashable) -> V | None:
+        """The value, which is now the one used last."""
+        own = self._owners.get(owner)
+        if own is None or name not in own.entries:
+            return None
+        own.entries.move_to_end(name)
+        value: V = own.entries[name][0]  # type: ignore[assignment]
+        return value
+
+    def put(self, owner: int, name: Hashable, value: V, n_bytes: int) -> None:
+        own = self._owners.setdefault(owner, _Owner())
+        if name in own.entries:
+            self._remove(owner, name)
+            own = self._owners.setdefault(owner, _Owner())
+        own.entries[name] = (value, n_bytes)
+        own.n_bytes += n_bytes
+        self.n_bytes += n_bytes
+        while self.n_bytes > self._bytes_max:
+            largest = max(self._owners, key=lambda one: self._owners[one].n_bytes)
+            self._remove(largest, next(iter(self._owners[largest].entries)))
+
+    def _remove(self, owner: int, name: Hashable) -> None:
+        own = self._owners[owner]
+        _, n_bytes = own.entries.pop(name)
+        own.n_bytes -= n_bytes
+        self.n_bytes -= n_bytes
+        if not own.entries:
+            del self._owners[owner]
