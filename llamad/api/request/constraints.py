@@ -210,10 +210,9 @@ class Grammars:
             making.n_waiting -= 1
             if not making.n_waiting and not making.future.done():
                 making.future.cancel()
+                # At once: the next request must not wait for a cancelled one.
                 if self._making.get((client, wanted)) is making:
-                    del self._making[
-                        client, wanted
-                    ]  # at once: the next request must not wait for a cancelled one
+                    del self._making[client, wanted]
 
     def _begin(self, client: int, wanted: Wanted, engine: Engine) -> Making:
         loop = asyncio.get_running_loop()
