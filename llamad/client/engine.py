@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any, TypeAlias
@@ -57,12 +58,17 @@ NO_COUNTS: SlotCounts = (0, 0, 0, 0, 0, False)
 class Running:
     """A task on the event loop's side."""
 
-    __slots__ = ("sink", "slot", "task")
+    __slots__ = ("sink", "slot", "t_submit", "task")
 
     def __init__(self, sink: Sink, task: Task) -> None:
         self.sink = sink
         self.task = task  # keeps what the engine points to alive
         self.slot = -1  # until it is admitted
+        self.t_submit = time.monotonic()
+
+    def is_queued(self, t_before: float) -> bool:
+        """Whether it has waited for a slot since this time."""
+        return self.slot < 0 and self.t_submit <= t_before
 
 
 def _ended(task: Task, done: Done) -> Ended:
@@ -191,6 +197,10 @@ class Engine:
     @property
     def n_waiting(self) -> int:
         return len(self.tasks) - self.n_running
+
+    def n_queued(self, t_before: float) -> int:
+        """Tasks that have waited for a slot since this time."""
+        return sum(running.is_queued(t_before) for running in self.tasks.values())
 
     def can_accept(self, n_tasks: int) -> bool:
         """Whether the queue has room for `n_tasks` more."""

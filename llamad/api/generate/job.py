@@ -377,7 +377,7 @@ class Job:
             self.service.streams.add(self)
         if conversation:
             # The client may leave, or read slowly, and the generation goes on.
-            kept = self.service.kept_streams.open(self.key, conversation, self.abort)
+            kept = self.service.kept_streams.open(self.key, conversation, self)
             self.out.keep(kept, self._headers())
             return
         exchange.on_abort = self.abort
@@ -424,6 +424,17 @@ class Job:
         for part in self.parts:
             if part.task_id:
                 self.engine.abort(part.task_id)
+
+    def give_way(self, reason: str) -> None:
+        """Nobody reads its kept stream."""
+        log.info("request %s: %s", self.request_id, reason)
+        self.finish = "unread"
+        self._fail(ApiError(408, reason))
+
+    def n_queued(self, t_before: float) -> int:
+        """Its tasks that have waited for a slot since this time."""
+        running = (self.engine.tasks.get(part.task_id) for part in self.parts)
+        return sum(one is not None and one.is_queued(t_before) for one in running)
 
     def pause(self) -> None:
         self.is_paused = True

@@ -2,14 +2,17 @@
 
 Runs on the event loop. A stream's first client and those that come back read it in the same way: each at its own pace,
 and none holds back the generation. Bounded: the oldest bytes of a stream go first, and ended streams before running
-ones. Must not know what the bytes mean.
+ones, of the key that has most. Must not know what the bytes mean.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
+from typing import Protocol
+
+import msgspec
 
 from llamad.api.request.errors import bad
 from llamad.http import sse
@@ -34,6 +37,19 @@ def conversation_of(request: Request) -> str:
     return id
 
 
+class Generation(Protocol):
+    """What writes a stream."""
+
+    def abort(self) -> None:
+        """End it. Nobody will read the stream."""
+
+    def give_way(self, reason: str) -> None:
+        """End it, with an error as the last of its stream."""
+
+    def n_queued(self, t_before: float) -> int:
+        """How many of its tasks have waited for a slot since this time."""
+
+
 class Reader:
     """A client of a stream."""
 
@@ -48,6 +64,11 @@ class Reader:
         self._headers = headers
         exchange.on_abort = self._leave
         exchange.on_resume = self.send
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether it does not take what is there for it."""
+        return self._exchange.begun and self._exchange.paused
 
     def _leave(self) -> None:
         self._stream.readers.discard(self)
@@ -88,30 +109,32 @@ class Reader:
 
 
 class KeptStream:
-    """What one generation has written so far, and its readers. `stop` ends the generation."""
+    """What one generation has written so far, and its readers."""
 
     __slots__ = (
         "_data",
         "_store",
         "completed_at",
+        "generation",
         "id",
         "is_ended",
         "key",
         "n_dropped",
         "readers",
         "started_at",
-        "stop",
         "t_ended",
+        "t_unread",
     )
 
-    def __init__(self, store: KeptStreams, key: str, id: str, stop: Callable[[], None]) -> None:
+    def __init__(self, store: KeptStreams, key: str, id: str, generation: Generation) -> None:
         self._store = store
         self.key = key
         self.id = id
-        self.stop = stop
+        self.generation: Generation | None = generation  # until it ends
         self.started_at = int(time.time())
         self.completed_at = 0
         self.t_ended = 0.0
+        self.t_unread: float | None = None  # since when nobody reads it, as far as it was looked at
         self.is_ended = False
         self.n_dropped = 0
         self.readers: set[Reader] = set()
@@ -133,10 +156,9 @@ class KeptStream:
         if self.is_ended:
             return
         self._data += data
-        self._store.n_bytes += len(data)
         for reader in list(self.readers):
             reader.send()
-        self._store.bound(self)
+        self._store.grown(self, len(data))
 
     def drop_oldest(self, n: int) -> None:
         self.n_dropped += n
@@ -158,7 +180,7 @@ class KeptStream:
         self.is_ended = True
         self.completed_at = int(time.time())
         self.t_ended = time.monotonic()
-        self.stop = _nothing
+        self.generation = None
         for reader in list(self.readers):
             reader.send()
 
@@ -169,76 +191,114 @@ class KeptStream:
     def close(self) -> None:
         """Let go of everything, and stop the generation if it still runs. Only readers that have had everything see a
         proper end."""
-        stop = self.stop
+        generation = self.generation
         if not self.is_ended:
             self._set_ended()
         self.drop_oldest(len(self._data))
         for reader in list(self.readers):
             reader.cut_off()
-        stop()
+        if generation is not None:
+            generation.abort()
+
+    def look(self, now: float) -> None:
+        """See whether anybody reads it."""
+        if any(not reader.is_stuck for reader in self.readers):
+            self.t_unread = None
+        elif self.t_unread is None:
+            self.t_unread = now
 
 
-def _nothing() -> None:
-    pass
+class _Own(msgspec.Struct):
+    """The streams of one key."""
+
+    streams: dict[str, KeptStream] = msgspec.field(default_factory=dict)  # by conversation
+    ended: dict[KeptStream, None] = msgspec.field(default_factory=dict)  # the oldest first
+    n_bytes: int = 0
 
 
 class KeptStreams:
-    """The streams by key and conversation: a conversation has at most one."""
+    """The streams by key and conversation: a conversation has at most one. Keys share the room; if there is none, the
+    one that has most of it loses its oldest."""
 
     def __init__(self, stream_bytes_max: int = STREAM_BYTES_MAX, bytes_max: int = BYTES_MAX) -> None:
         self._stream_bytes_max = stream_bytes_max
         self._bytes_max = bytes_max
-        self._streams: dict[tuple[str, str], KeptStream] = {}
-        self._ended: dict[KeptStream, None] = {}  # the oldest first
+        self._keys: dict[str, _Own] = {}
         self.n_bytes = 0
 
-    def open(self, key: str, id: str, stop: Callable[[], None]) -> KeptStream:
+    def open(self, key: str, id: str, generation: Generation) -> KeptStream:
         """A new stream in the place of the conversation's last one, whose generation is stopped."""
         self.drop(key, id)
-        stream = self._streams[key, id] = KeptStream(self, key, id, stop)
+        stream = KeptStream(self, key, id, generation)
+        self._keys.setdefault(key, _Own()).streams[id] = stream
         return stream
 
     def find(self, key: str, id: str) -> KeptStream | None:
-        return self._streams.get((key, id))
+        own = self._keys.get(key)
+        return None if own is None else own.streams.get(id)
 
     def of_key(self, key: str) -> list[KeptStream]:
-        return [stream for stream in self._streams.values() if stream.key == key]
+        own = self._keys.get(key)
+        return [] if own is None else list(own.streams.values())
+
+    def running(self) -> Iterator[KeptStream]:
+        for own in self._keys.values():
+            yield from (stream for stream in own.streams.values() if not stream.is_ended)
 
     def drop(self, key: str, id: str) -> None:
-        stream = self._streams.get((key, id))
+        stream = self.find(key, id)
         if stream is not None:
             self.remove(stream)
 
     def remove(self, stream: KeptStream) -> None:
-        if self._streams.get((stream.key, stream.id)) is stream:
-            del self._streams[stream.key, stream.id]
-            self._ended.pop(stream, None)
-            self.n_bytes -= stream.n_bytes
-            stream.close()
+        if self.find(stream.key, stream.id) is not stream:
+            return
+        own = self._keys[stream.key]
+        del own.streams[stream.id]
+        own.ended.pop(stream, None)
+        own.n_bytes -= stream.n_bytes
+        self.n_bytes -= stream.n_bytes
+        if not own.streams:
+            del self._keys[stream.key]
+        stream.close()
 
     def tick(self, now: float) -> None:
-        """Drop what ended too long ago."""
-        while self._ended:
-            oldest = next(iter(self._ended))
-            if now - oldest.t_ended < KEPT_SECONDS:
-                break
-            self.remove(oldest)
+        """Drop what ended too long ago, and see who is read."""
+        for own in list(self._keys.values()):
+            while own.ended and now - (oldest := next(iter(own.ended))).t_ended >= KEPT_SECONDS:
+                self.remove(oldest)
+        for stream in self.running():
+            stream.look(now)
 
     # Called by the streams.
 
-    def bound(self, stream: KeptStream) -> None:
-        """After it grew. If all of them are too large, ended ones go, then its own oldest bytes."""
+    def grown(self, stream: KeptStream, n: int) -> None:
+        """Make room for what it has more. The key with the most bytes loses ended streams, then bytes of this stream if
+        it is its own, else of its largest."""
+        if self.find(stream.key, stream.id) is not stream:
+            return
+        self._keys[stream.key].n_bytes += n
+        self.n_bytes += n
         self._cut(stream, stream.n_bytes - self._stream_bytes_max)
-        while self.n_bytes > self._bytes_max and self._ended:
-            self.remove(next(iter(self._ended)))
-        self._cut(stream, min(stream.n_bytes, self.n_bytes - self._bytes_max))
+        while self.n_bytes > self._bytes_max:
+            own = max(self._keys.values(), key=lambda one: one.n_bytes)
+            if own.ended:
+                self.remove(next(iter(own.ended)))
+                continue
+            is_own = stream.n_bytes > 0 and own is self._keys[stream.key]
+            largest = stream if is_own else max(own.streams.values(), key=lambda one: one.n_bytes)
+            self._cut(largest, min(largest.n_bytes, self.n_bytes - self._bytes_max))
 
     def _cut(self, stream: KeptStream, n: int) -> None:
         if n > 0:
             stream.drop_oldest(n)
+            self._keys[stream.key].n_bytes -= n
             self.n_bytes -= n
 
     def ended(self, stream: KeptStream) -> None:
-        self._ended[stream] = None
-        while len(self._ended) > ENDED_MAX:
-            self.remove(next(iter(self._ended)))
+        if self.find(stream.key, stream.id) is not stream:
+            return
+        self._keys[stream.key].ended[stream] = None
+        while sum(len(own.ended) for own in self._keys.values()) > ENDED_MAX:
+            own = max(self._keys.values(), key=lambda one: len(one.ended))
+            self.remove(next(iter(own.ended)))

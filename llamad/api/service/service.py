@@ -27,6 +27,7 @@ from llamad.api.service.prompt_files import PromptFiles
 from llamad.api.service.response_store import ResponseStore
 from llamad.api.service.running import Completion, Running
 from llamad.api.service.text_workers import TextWorkers
+from llamad.api.service.unread_streams import give_way
 from llamad.base.fair_count import FairCount
 from llamad.base.fair_pool import FairPool
 from llamad.chat.host import ChatHost
@@ -377,7 +378,7 @@ class Service:
             periods = [n for n in (self.settings.ping_seconds, self.settings.stall_seconds) if n > 0]
             await asyncio.sleep(min([PINGS_SECONDS, *(period / 4 for period in periods)]))
             now = time.monotonic()
-            self.kept_streams.tick(now)
+            self._watch_kept_streams(now)
             for stream in list(self.streams):
                 try:
                     stream.tick(now)
@@ -385,6 +386,14 @@ class Service:
                     # A bug in one stream must not stop the pings of the others.
                     log.exception("watching a stream failed")
                     self.streams.discard(stream)
+
+    def _watch_kept_streams(self, now: float) -> None:
+        try:
+            self.kept_streams.tick(now)
+            if self.host.engine is not None:
+                give_way(self.kept_streams, self.host.engine, now, self.settings.stall_seconds)
+        except Exception:
+            log.exception("watching the kept streams failed")
 
     def close(self) -> None:
         for one in self._tokenizing.values():

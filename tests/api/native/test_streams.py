@@ -133,7 +133,7 @@ def test_a_slow_client_does_not_stop_its_generation(server: Faked, monkeypatch: 
     sock.connect((server.client.host, server.client.port))
     response = begin(server, "slow", n=480, sock=sock, n_probs=100)
     server.until(lambda: looked_up(server, "slow")[0]["is_done"])
-    (stream,) = (one for one in store._streams.values() if one.id == "slow")
+    (stream,) = (one for key in store._keys for one in store.of_key(key) if one.id == "slow")
     assert stream.readers  # it has not had everything
     assert response.read() == read_on(server, "slow").body
 

@@ -36,8 +36,25 @@ class Client:
         self.closed = self.is_cut = True
 
 
-def opened(store: KeptStreams, id: str, stopped: list[str] | None = None) -> KeptStream:
-    return store.open("", id, lambda: (stopped if stopped is not None else []).append(id))
+class Writer:
+    """A generation that notes its end."""
+
+    def __init__(self, id: str, stopped: list[str]) -> None:
+        self._id = id
+        self._stopped = stopped
+
+    def abort(self) -> None:
+        self._stopped.append(self._id)
+
+    def give_way(self, reason: str) -> None:
+        raise NotImplementedError
+
+    def n_queued(self, t_before: float) -> int:
+        return 0
+
+
+def opened(store: KeptStreams, id: str, stopped: list[str] | None = None, key: str = "") -> KeptStream:
+    return store.open(key, id, Writer(id, stopped if stopped is not None else []))
 
 
 def attached(stream: KeptStream, offset: int = 0, *, slow: bool = False) -> Client:
@@ -143,3 +160,30 @@ def test_one_stream_for_a_conversation() -> None:
     store.drop("", "a")
     store.drop("", "a")
     assert stopped == ["a"]
+
+
+def test_a_key_with_many_streams_loses_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_streams, "ENDED_MAX", 4)
+    store = KeptStreams()
+    opened(store, "first", key="few").end()
+    for i in range(20):
+        opened(store, str(i), key="many").end()
+    assert [stream.id for stream in store.of_key("few")] == ["first"]
+    assert [stream.id for stream in store.of_key("many")] == ["17", "18", "19"]
+
+
+def test_a_key_with_many_bytes_loses_its_own() -> None:
+    store = KeptStreams(stream_bytes_max=60, bytes_max=100)
+    few, ended = opened(store, "few", key="few"), opened(store, "ended", key="few")
+    ended.append(b"x" * 20)
+    ended.end()
+    many = [opened(store, str(i), key="many") for i in range(3)]
+    for stream in many:
+        stream.append(b"x" * 60)
+    assert (store.n_bytes, ended.n_bytes, sum(stream.n_bytes for stream in many)) == (100, 20, 80)
+    few.append(b"x" * 20)
+    assert (store.n_bytes, few.n_bytes, ended.n_bytes) == (100, 20, 20)
+    assert sum(stream.n_bytes for stream in many) == 60
+    for stream in (few, ended, *many):
+        store.remove(stream)
+    assert (store.n_bytes, store._keys) == (0, {})

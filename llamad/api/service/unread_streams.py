@@ -1,0 +1,63 @@
+"""Decides which resumable streams end because nobody reads them.
+
+Called on the event loop, from time to time. While nobody waits for a slot they go on, for a while; when requests wait,
+they leave them half of the slots, and in the end all.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+
+from llamad.api.service.kept_streams import KeptStream, KeptStreams
+from llamad.client.engine import Engine
+
+UNREAD_SECONDS = 300.0  # that a stream goes on without a reader, whoever waits
+AWAY_SECONDS = 3.0  # after which a client that has left is not about to come back at once
+WAITED_SECONDS = 1.0  # for a slot, before a stream gives way for it
+WAITED_LONG_SECONDS = 10.0  # before all of them do: they may fill a cache that all slots share
+
+
+def give_way(store: KeptStreams, engine: Engine, now: float, stall_seconds: float) -> None:
+    """End what nobody reads and others need. A client that is there, but does not read, has `stall_seconds`; 0: no
+    limit."""
+    for stream in list(store.running()):
+        if _unread_seconds(stream, now) >= UNREAD_SECONDS:
+            _end(stream, f"Nobody has read this stream for {UNREAD_SECONDS:.0f} s")
+    unread = [stream for stream in store.running() if _is_away(stream, now, stall_seconds)]
+    if _is_waiting(unread, engine, now - WAITED_LONG_SECONDS):
+        n_left = 0
+    elif _is_waiting(unread, engine, now - WAITED_SECONDS):
+        n_left = engine.n_slots // 2
+    else:
+        return
+    for stream in _beyond(unread, n_left):
+        _end(stream, "Nobody read this stream while requests waited for a slot")
+
+
+def _unread_seconds(stream: KeptStream, now: float) -> float:
+    return 0.0 if stream.t_unread is None else now - stream.t_unread
+
+
+def _is_away(stream: KeptStream, now: float, stall_seconds: float) -> bool:
+    patience = (stall_seconds or math.inf) if stream.readers else AWAY_SECONDS
+    return _unread_seconds(stream, now) >= patience
+
+
+def _is_waiting(unread: list[KeptStream], engine: Engine, t_before: float) -> bool:
+    """Whether a task has waited for a slot since this time that is of none of these streams."""
+    n_unread = sum(one.generation.n_queued(t_before) for one in unread if one.generation is not None)
+    return engine.n_queued(t_before) > n_unread
+
+
+def _beyond(unread: list[KeptStream], n_left: int) -> list[KeptStream]:
+    """Those that end so that n_left go on: of the key that has most, the one that was left first."""
+    keys: dict[str, list[KeptStream]] = defaultdict(list)
+    for stream in sorted(unread, key=lambda one: one.t_unread or 0.0, reverse=True):
+        keys[stream.key].append(stream)
+    return [max(keys.values(), key=len).pop() for _ in range(len(unread) - n_left)]
+
+
+def _end(stream: KeptStream, reason: str) -> None:
+    if stream.generation is not None:
+        stream.generation.give_way(reason)
