@@ -173,3 +173,18 @@ def test_the_cache_is_each_keys_own(files: tuple[str, str], is_shared: bool) -> 
                 with pytest.raises(TimeoutError):
                     other.result(NOT_SERVED_SECONDS)
         assert other.result().status == 200
+
+
+def test_the_queue_has_a_limit_and_a_part_for_others(files: tuple[str, str]) -> None:
+    """Also for what is only counted."""
+    flags = (*FLAGS, "--queue-max", "4", "--mmproj", files[1])
+    with Live(*flags, model=files[0]) as server, ThreadPoolExecutor(N_MANY + 1) as pool:
+        with no_encoder(server):
+            asked = [pool.submit(count, server, image(20 + i), MANY) for i in range(N_MANY)]
+            until(lambda: sum(one.done() for one in asked) >= N_MANY - 4)
+            other = pool.submit(count, server, image(19), ONE)
+            with pytest.raises(TimeoutError):
+                other.result(NOT_SERVED_SECONDS)
+        answers = [one.result() for one in asked]
+        assert sorted(one.status for one in answers) == [200] * 4 + [429] * (N_MANY - 4)
+        assert other.result().status == 200
