@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
 from llamad.base.fair_turns import FairTurns
 
@@ -31,8 +32,13 @@ class FairPool:
         except BaseException:
             self.turns.leave(client)
             raise
-        done.add_done_callback(lambda _: self.turns.leave(client))
+        done.add_done_callback(partial(self._on_done, client))
         return await asyncio.shield(done)
+
+    def _on_done(self, client: int, done: asyncio.Future[Any]) -> None:
+        self.turns.leave(client)
+        if not done.cancelled():
+            done.exception()  # whoever waited may be gone
 
     def close(self) -> None:
         """What has not begun is cancelled."""

@@ -1,6 +1,7 @@
 """Work of several clients on few threads: in turns, with a thread left over, and nothing lost."""
 
 import asyncio
+import gc
 import threading
 from functools import partial
 
@@ -83,3 +84,21 @@ def test_everything_ends_and_nothing_is_left(n_threads, works):
         pool.close()
 
     asyncio.run(run())
+
+
+def test_what_fails_after_its_caller_has_gone_is_no_news():
+    async def run() -> int:
+        loop, failures = asyncio.get_running_loop(), []
+        loop.set_exception_handler(lambda _, context: failures.append(context))
+        pool, gate = FairPool(1, "test"), threading.Event()
+        gone = asyncio.ensure_future(pool.run(1, lambda: gate.wait() and 1 // 0))
+        await asyncio.sleep(0)
+        gone.cancel()
+        await asyncio.sleep(0)
+        gate.set()
+        assert await pool.run(2, lambda: "after") == "after"
+        gc.collect()
+        pool.close()
+        return len(failures)
+
+    assert asyncio.run(run()) == 0
