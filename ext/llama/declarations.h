@@ -96,6 +96,7 @@ struct llama_context_params {
     uint32_t n_batch;
     uint32_t n_ubatch;
     uint32_t n_seq_max;
+    uint32_t n_outputs_max;
     int32_t n_threads;
     int32_t n_threads_batch;
     enum llama_rope_scaling_type rope_scaling_type;

@@ -91,5 +91,6 @@ def _context_bound(settings: Settings, keys: dict[str, int]) -> int:
         n_ubatch = max(n_ubatch, min(settings.n_batch, n_ctx_train))
     n_rows = n_ubatch + max(settings.n_parallel, vectors.SEQUENCES_MAX)
     n_seen = n_cells if settings.kv_unified else n_cells // settings.n_parallel
-    per_token = 4 * (2 * keys["vocab_size"] + HIDDEN_VECTORS * n_embd + 2 * max(1, n_head) * n_seen)
-    return cache + states + n_rows * per_token
+    per_token = 4 * (HIDDEN_VECTORS * n_embd + 2 * max(1, n_head) * n_seen)
+    n_outputs = n_rows if settings.wants_vectors else memory.n_outputs(settings)
+    return cache + states + n_rows * per_token + 2 * 4 * n_outputs * keys["vocab_size"]

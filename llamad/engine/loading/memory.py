@@ -19,6 +19,8 @@ CELLS_STEP = 256
 # it gets no faster.
 UBATCH = 512
 UBATCH_DEVICE = 1024
+# Prompt tokens of a step that may give their logits: PROMPT_OUTPUTS_MAX of engine/scheduler/plan.pxd.
+PROMPT_OUTPUTS = 64
 # What must stay free on a GPU for a larger batch than UBATCH: llama.cpp also allocates while it runs.
 SPARE_BYTES = 2 << 30
 # For context checkpoints with --cache-ram 0.
@@ -76,15 +78,21 @@ def ubatch(settings: Settings) -> int:
     return min(wanted, settings.n_batch)
 
 
+def n_outputs(settings: Settings) -> int:
+    """Return the rows of logits that a step may have, for which llama.cpp keeps memory: one for each slot, and those of
+    prompts whose probabilities are asked for."""
+    return min(settings.n_batch, settings.n_parallel + PROMPT_OUTPUTS)
+
+
 def device_ubatch(settings: Settings, handle: Any, n_unloaded: int = 0) -> int:
     """The same on a GPU: larger, if it is not set and there is memory. `n_unloaded`: bytes of weights that will be
     there, but are not yet."""
     found = gpus(settings)
     if settings.n_ubatch >= 0 or not found or not settings.kv_offload:
         return ubatch(settings)
-    # llama.cpp reserves memory for the logits of all tokens, on one GPU, and for attention unless it is fused.
+    # llama.cpp reserves memory for logits, on one GPU, and for attention unless it is fused.
     n_vocab = lib.llama_vocab_n_tokens(lib.llama_model_get_vocab(handle))
-    needed = UBATCH_DEVICE * n_vocab * 4 + (n_unloaded + sum(estimate(settings, handle))) // len(found)
+    needed = n_outputs(settings) * n_vocab * 4 + (n_unloaded + sum(estimate(settings, handle))) // len(found)
     if settings.flash_attn == "off":
         n_cells = context_cells(settings, lib.llama_model_n_ctx_train(handle))
         n_cells = n_cells if settings.kv_unified else n_cells // settings.n_parallel

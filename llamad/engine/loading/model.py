@@ -275,6 +275,7 @@ def _open_context(settings: Settings, handle: Any, n_threads: int, is_survey: bo
     if memory.computes(settings, handle):
         n_unloaded = lib.llama_model_size(handle) if is_survey else 0
         params.n_ubatch = memory.device_ubatch(settings, handle, n_unloaded)
+    params.n_outputs_max = memory.n_outputs(settings)
     context = lib.llamad_context_open(handle, params)
     if context == ffi.NULL and params.n_ubatch > memory.ubatch(settings):
         params.n_ubatch = memory.ubatch(settings)
