@@ -167,7 +167,7 @@ class Reload:
             raise ValueError("no key would be left, and the server open to all; restart it if that is meant")
         if keys and not old:
             self._http.set_cors(cors_of(self._service.settings, has_keys=True))
-        self._api.keys = keys
+        self._api.set_keys(keys)
         self._apply(_picked(new, KEYS))
         added, removed = len(keys.names - old.names), len(old.names - keys.names)
         if added or removed:

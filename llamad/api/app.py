@@ -50,10 +50,10 @@ Handler = Callable[[Service, Exchange], None]
 class Api:
     def __init__(self, service: Service, keys: Keys) -> None:
         self.service = service
-        self.keys = keys
+        self.set_keys(keys)
         self.router = Router()
         self._prefix = service.settings.api_prefix
-        service.has_key = self._has_key
+        service.find_key = self._find_key
         self.files = page_files(service.settings, self.error)
         if self.files is not None:
             page = Route("GET", "/", self.files.handle, public=True, body_max=SMALL_BODY)
@@ -64,7 +64,7 @@ class Api:
             self._add("GET", path, models.listing, public=True)
             self._add("GET", path + "/{id_model...}", models.handle, public=True)
         self._add("GET", "/props", props.handle, public=True)
-        self._add("POST", "/props", props.set_props, small=True)
+        self._add("POST", "/props", props.set_props)
         self._add("GET", "/lora-adapters", lora_adapters.listing)
         self._add("POST", "/lora-adapters", lora_adapters.change, small=True)
         self._add("POST", "/v1/load_lora_adapter", lora_loading.load, small=True)
@@ -123,8 +123,13 @@ class Api:
         call = partial(handler, self.service)
         self.router.add(Route(method, path, call, public, body_max=body_max, intake=intake, quiet=quiet))
 
-    def _has_key(self, request: Request) -> bool:
-        return not self.keys or self.keys.find(request) is not None
+    def set_keys(self, keys: Keys) -> None:
+        """Accept these keys from now on, and no others."""
+        self.keys = keys
+        self.service.key_states.set_keys(keys.names)
+
+    def _find_key(self, request: Request) -> str | None:
+        return self.keys.find(request) if self.keys else ""
 
     def close(self) -> None:
         if self.files is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -34,7 +34,7 @@ class Held:
 class Adapter(msgspec.Struct):
     file: AdapterFile
     info: AdapterInfo
-    scale: float  # for requests that say nothing of adapters
+    scale: float  # the server's own, for requests that say nothing of adapters
     held: Held | None = None  # None: it is never closed
 
 
@@ -100,12 +100,10 @@ class Adapters:
         self._sets: dict[int, tuple[bytes, tuple[AdapterInfo, ...]]] = {}
 
     def opened(self, infos: Iterable[AdapterInfo]) -> None:
-        """An engine has them. Scales that were set before stay."""
+        """An engine has them."""
         for info in infos:
-            known = self._known.get(info.id)
             file = self._files[info.id]
-            scale = file.scale if self._apply and not file.name else 0.0
-            self._known[info.id] = Adapter(file, info, known.scale if known is not None else scale)
+            self._known[info.id] = Adapter(file, info, file.scale if self._apply and not file.name else 0.0)
 
     def add(self, file: AdapterFile, info: AdapterInfo, held: Held) -> None:
         """One that was loaded at run time."""
@@ -125,21 +123,32 @@ class Adapters:
                 return one
         raise UnknownAdapter(name)
 
-    def set_scales(self, scales: Sequence[tuple[int, float]]) -> None:
-        """For requests from now on; those that are not named get 0. Raises UnknownAdapter."""
-        wanted = dict(scales)
-        self._check(wanted)
-        for number, one in self._known.items():
-            one.scale = wanted.get(number, 0.0)
+    def scales(self, chosen: Mapping[int, float] | None) -> dict[int, float]:
+        """Return the scale of every adapter by its number: the chosen one, 0 for those that were not chosen. None: the
+        server's own."""
+        return {
+            number: one.scale if chosen is None else chosen.get(number, 0.0)
+            for number, one in self._known.items()
+        }
+
+    def choose(self, scales: Sequence[tuple[int, float]]) -> dict[int, float]:
+        """Return scales that requests from now on are to have, and let states that they compute be recognized. Raises
+        UnknownAdapter."""
+        chosen = dict(scales)
+        self._check(chosen)
+        for named in (None, *self._known.values()):
+            self._number(self.uses(None, named, chosen))
+        return chosen
 
     def uses(
-        self, scales: Sequence[tuple[int, float]] | None, named: Adapter | None = None
+        self,
+        scales: Sequence[tuple[int, float]] | None,
+        named: Adapter | None = None,
+        chosen: Mapping[int, float] | None = None,
     ) -> tuple[Use, ...]:
-        """Those of a request: its own scales, or everybody's if it has None; beside them the one that it names. Raises
-        UnknownAdapter."""
-        wanted = (
-            {number: one.scale for number, one in self._known.items()} if scales is None else dict(scales)
-        )
+        """Return the adapters of a request: with its own scales, or those of scales(chosen) if it has None; beside them
+        the one that it names. Raises UnknownAdapter."""
+        wanted = self.scales(chosen) if scales is None else dict(scales)
         self._check(wanted)
         if named is not None and (scales is None or named.info.id not in wanted):
             wanted[named.info.id] = named.file.scale
@@ -186,8 +195,8 @@ class Adapters:
         return known[0] if known is not None else None
 
     def number_for(self, found: bytes) -> int:
-        """The set of this digest. One that no request has used yet is known if it is everybody's, or a single adapter
-        with its own scale beside it or alone. Raises UnknownAdapter."""
+        """The set of this digest. One that no request has used yet is known if it is the server's own, or a single
+        adapter with its own scale beside it or alone. Raises UnknownAdapter."""
         known, infos = self._sets.get(number_of(found), (b"", ()))
         loaded = {one.info.digest for one in self._known.values()}
         if known == found and all(info.digest in loaded for info in infos):

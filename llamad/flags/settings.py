@@ -124,6 +124,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     share_prefixes: bool
     system_prompt_file: str | None  # None: no system prompt
     system_prompt_field: bool  # whether a request may change it
+    system_prompt_shared: bool  # whether it is changed for all API keys; and so are scales of adapters
     slot_save_path: str | None  # None: no state files
     sessions_max_bytes: int  # 0: no sessions
     sessions_evict: bool

@@ -28,10 +28,12 @@ _PROMPT = (
 )
 _AFTER = {
     PROMPT: """\
-The system prompt is the shared prefix of all slots. Its BOS is the only one, `n_keep` counts past it, and it is kept on
-a context shift. `GET /props` returns it (`system_prompt`, with `anti_prompt` as `user_name`, and `assistant_name`), so
-that all clients build their prompts alike. A rejected request does not change it. The file of `-spf` holds plain text,
-or that JSON object, alone or as the value of `system_prompt`.
+The system prompt is the prefix of all prompts, in every slot. With API keys each key has its own, which is at first
+that of `-spf`; without keys, or with `--system-prompt-shared`, there is one for all. Its BOS is the only one, `n_keep`
+counts past it, and it is kept on a context shift. `GET /props` returns it (`system_prompt`, with `anti_prompt` as
+`user_name`, and `assistant_name`), so that all clients build their prompts alike; `POST /props` can set it. A rejected
+request does not change it. The file of `-spf` holds plain text, or that JSON object, alone or as the value of
+`system_prompt`.
 """,
     SAMPLING: f"Sampler letters: {', '.join(f'`{a}` {b}' for a, b in LETTERS.items())}.\n",
 }

@@ -59,10 +59,10 @@ class Options(Struct, kw_only=True):
     system_prompt: Annotated[
         SystemPrompt | None,
         prompt(
-            help="system prompt before every prompt of every client, from now on",
+            help="system prompt before every prompt from now on, of this API key; without keys, of all clients",
             note='`""` removes it. Without a `prompt` it is only set and cached',
             values="string, or object of strings `prompt`, `anti_prompt`, `assistant_name`",
-            see=("-spf", "--no-system-prompt"),
+            see=("-spf", "--no-system-prompt", "--system-prompt-shared"),
             echo=False,
         ),
     ] = None

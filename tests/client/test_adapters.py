@@ -68,13 +68,24 @@ def test_a_digest_is_known_after_a_restart_if_it_may_be_asked_for() -> None:
         after.number_for(bytes(32))
 
 
-def test_scales_that_were_set_outlive_an_engine() -> None:
+def test_chosen_scales_outlive_an_engine_and_replace_the_servers_own() -> None:
     adapters = of(info(0), info(1))
-    adapters.set_scales([(1, 0.25)])
+    own = adapters.scales(None)
+    chosen = adapters.choose([(1, 0.25)])
     adapters.opened([info(0), info(1)])
-    assert [one.scale for one in adapters.list()] == [0.0, 0.25]
+    assert adapters.scales(chosen) == {0: 0.0, 1: 0.25} != own == adapters.scales(None)
+    assert [(use.info.id, use.scale) for use in adapters.uses(None, None, chosen)] == [(1, 0.25)]
     with pytest.raises(UnknownAdapter):
-        adapters.set_scales([(7, 1.0)])
+        adapters.choose([(7, 1.0)])
+
+
+def test_a_state_of_chosen_scales_is_known_before_they_were_used() -> None:
+    before, after = of(info(0), info(1), info(2)), of(info(0), info(1), info(2))
+    number = before.chosen(before.uses([(1, 0.25)]), b"").number
+    digest = before.digest_of(number)
+    assert digest is not None
+    after.choose([(1, 0.25)])
+    assert after.number_for(digest) == number
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,12 @@ BODYLESS = (
     "/metrics",
     "/sessions",
 )
-SMALL = ("/props", "/slots/0?action=erase", "/slots/0?action=context-shift", "/sessions/1?action=remove")
+SMALL = (
+    "/lora-adapters",
+    "/slots/0?action=erase",
+    "/slots/0?action=context-shift",
+    "/sessions/1?action=remove",
+)
 
 
 def send_head(server, method, path, *lines):

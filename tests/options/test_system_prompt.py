@@ -1,4 +1,5 @@
-"""`system_prompt`, -spf and --no-system-prompt: one prefix before every prompt, in every slot, for every client."""
+"""`system_prompt`, -spf and --no-system-prompt: one prefix before every prompt, in every slot, for every client where
+there are no keys."""
 
 import json
 import subprocess
@@ -279,15 +280,17 @@ def test_no_system_prompt_refuses_the_field_but_not_the_file(started, tmp_path):
     assert names(server.client) == tuple(NAMES.values())
 
 
-def test_any_key_may_set_it_and_all_are_told(bigram_path):
-    with Live("-c", "256", "--api-key", "one,two", model=bigram_path) as server:
+def test_where_it_is_shared_any_key_may_set_it_and_all_are_told(bigram_path):
+    with Live("-c", "256", "--api-key", "one,two", "--system-prompt-shared", model=bigram_path) as server:
         client = server.client
         assert client.post("/completion", {"system_prompt": TEXT}).status == 401
         assert names(client) == ("", "", "")
         headers = {"Authorization": "Bearer two"}
         assert client.post("/completion", {"system_prompt": NAMES}, headers=headers).status == 200
         assert names(client) == ("", "User:", "Assistant:")  # the text itself is for those with a key
-        assert names(client, headers=headers) == (TEXT, "User:", "Assistant:")
+        for key in ("one", "two"):
+            headers = {"Authorization": f"Bearer {key}"}
+            assert names(client, headers=headers) == (TEXT, "User:", "Assistant:")
 
 
 def test_a_real_model_answers_as_if_it_stood_in_the_prompt():

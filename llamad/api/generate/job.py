@@ -293,7 +293,7 @@ class Job:
             deadline_us=deadline_us,
         )
         adapters = self.service.host.adapters
-        uses = adapters_of(adapters, self.service.names, g.model, g.lora)
+        uses = adapters_of(self.service, self.key, g.model, g.lora)
         self.adapter_ids = [use.info.id for use in uses]
         samplings = [options.sampling(g, self.model.info, options.seed_of(g, i)) for i in range(g.n)]
         bias = options.biases(g, self.service.eog_tokens(), self.model.suppressed_tokens)
@@ -346,7 +346,7 @@ class Job:
             )
             part.task_id = self.engine.submit(task, self._sink(part, task))
         if g.system_prompt is not None:
-            self.service.system = ready.system
+            self.service.key_states.set_system(self.key, ready.system)
 
     def _penalty(self, part: Part, ready: Ready) -> bytes | None:
         """What the penalties see: what the request says, or the prompt's text."""

@@ -67,7 +67,7 @@ def prepare(
         work = _prepare_later(service, counted, exchange, generation, wanted, model, sent, then)
         service.spawn(exchange, work, counted)
         return
-    system = service.system if new is None else tokenized(new, model)
+    system = service.key_states.system(exchange.request.key_name) if new is None else tokenized(new, model)
     tokens = [prompts.tokenize(one, model, system.tokens) for one in sent]
     then(Ready(tokens, system, constraint, breakers))
 
@@ -82,8 +82,9 @@ async def _prepare_later(
     sent: Sequence[Prompt | Built],
     then: Callable[[Ready], None],
 ) -> None:
+    system = service.key_states.system(exchange.request.key_name)
     with counted as client:
-        ready = await _make_ready(service, exchange.request, client, generation, wanted, model, sent)
+        ready = await _make_ready(service, exchange.request, client, system, generation, wanted, model, sent)
     service.ready()
     if not exchange.closed:
         then(ready)
@@ -93,12 +94,13 @@ async def _make_ready(
     service: Service,
     request: Request,
     client: int,
+    system: SystemPrompt,
     generation: Options,
     wanted: Wanted,
     model: Model,
     sent: Sequence[Prompt | Built],
 ) -> Ready:
-    system, new = service.system, generation.system_prompt
+    new = generation.system_prompt
     constraint, breakers = None, b""
     if not wanted.is_none:
         constraint = await service.grammars.find(client, wanted, service.ready()[1])

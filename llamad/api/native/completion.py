@@ -108,7 +108,7 @@ def _start(service: Service, exchange: Exchange, request: CompletionRequest) -> 
         # Only sets the system prompt: it is prefilled, and nothing is generated.
         prompts, request.n_predict = Prompts(("",)), 0
         if not sent.prompt:
-            service.system = sent
+            service.key_states.set_system(exchange.request.key_name, sent)
             job.answer_nothing()
             return
     if prompts is None:

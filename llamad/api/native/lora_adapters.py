@@ -1,4 +1,4 @@
-"""Owns GET and POST /lora-adapters: the adapters of the model, and their scales for requests that name none.
+"""Owns GET and POST /lora-adapters: the adapters of the model, and their scales for a key's requests that name none.
 
 Runs on the event loop.
 """
@@ -18,12 +18,12 @@ from llamad.http.request import Response
 from llamad.protocol.model_info import Model
 
 
-def _json(adapter: Adapter, model: Model) -> dict[str, Any]:
+def _json(adapter: Adapter, scale: float, model: Model) -> dict[str, Any]:
     info = adapter.info
     entry: dict[str, Any] = {
         "id": info.id,
         "path": adapter.file.path,
-        "scale": adapter.scale,
+        "scale": scale,
         "task_name": info.task_name,
         "prompt_prefix": info.prompt_prefix,
     }
@@ -37,14 +37,15 @@ def _json(adapter: Adapter, model: Model) -> dict[str, Any]:
 
 
 def listing(service: Service, exchange: Exchange) -> None:
-    """GET /lora-adapters."""
-    model = service.loaded()
-    found = [_json(one, model) for one in service.host.adapters.list()]
-    exchange.send(Response(200, msgspec.json.encode(found)))
+    """GET /lora-adapters: with the scales of the request's key."""
+    model, adapters = service.loaded(), service.host.adapters
+    scales = adapters.scales(service.key_states.scales(exchange.request.key_name))
+    entries = [_json(one, scales[one.info.id], model) for one in adapters.list()]
+    exchange.send(Response(200, msgspec.json.encode(entries)))
 
 
 def change(service: Service, exchange: Exchange) -> None:
-    """POST /lora-adapters: from the next request on. Running ones keep what they began with."""
+    """POST /lora-adapters: for the key's requests from the next one on. Running ones keep what they began with."""
     service.loaded()
     try:
         sent = msgspec.json.decode(exchange.request.body)
@@ -53,7 +54,8 @@ def change(service: Service, exchange: Exchange) -> None:
     if not isinstance(sent, list):
         raise bad('The body must be an array of objects with "id" and "scale"')
     try:
-        service.host.adapters.set_scales(adapter_scales(sent))
+        scales = service.host.adapters.choose(adapter_scales(sent))
     except UnknownAdapter as error:
         raise bad(f"there is no adapter {error}; GET /lora-adapters lists those of this server") from None
+    service.key_states.set_scales(exchange.request.key_name, scales)
     exchange.send(Response(200, b'{"success":true}'))

@@ -5,15 +5,23 @@ Runs on the event loop; never waits for the engine.
 
 from __future__ import annotations
 
+from functools import partial
+
 import msgspec
 
 from llamad.api.native.slots import slot_json
+from llamad.api.request.body import Body
 from llamad.api.request.errors import ApiError
 from llamad.api.request.media import MARKER
+from llamad.api.request.parse import Defaults
+from llamad.api.request.prompt import TEXT_INLINE_MAX
+from llamad.api.request.system_prompt import tokenized
+from llamad.api.service.reading import with_body
 from llamad.api.service.service import Service
 from llamad.http.exchange import Exchange
 from llamad.http.request import Response
 from llamad.models.host import State
+from llamad.options.values import SystemPrompt
 
 _READY = State.READY  # read on every request; an Enum lookup is slow
 
@@ -24,7 +32,8 @@ def handle(service: Service, exchange: Exchange) -> None:
     if service.host.state is not _READY:
         raise service.not_ready_for(request)
     model = service.loaded()
-    has_key, name, media = service.has_key(request), service.name_for(request), service.media
+    key, name, media = service.find_key(request), service.name_for(request), service.media
+    has_key, system = key is not None, service.key_states.system(key or "")
     idle = slot_json(service, 0, service.defaults.options, None)
     if not has_key:
         hidden = {"model": name, "grammar": "", "json_schema": None, "system_prompt": None}
@@ -32,9 +41,9 @@ def handle(service: Service, exchange: Exchange) -> None:
         idle["params"] |= hidden
     settings = service.host.settings
     properties = {
-        "assistant_name": service.system.assistant_name,
-        "user_name": service.system.anti_prompt,
-        "system_prompt": service.system.prompt if has_key else "",
+        "assistant_name": system.assistant_name,
+        "user_name": system.anti_prompt,
+        "system_prompt": system.prompt if has_key else "",
         "default_generation_settings": idle,
         "total_slots": settings.n_parallel,
         "model_alias": name,
@@ -71,10 +80,51 @@ def _special(service: Service, token: int) -> str:
     return model.vocab.piece(token, True).decode("utf-8", "replace") if token >= 0 else ""
 
 
+class Properties(msgspec.Struct):
+    """What POST /props can set."""
+
+    system_prompt: SystemPrompt | None = None
+
+
 def set_props(service: Service, exchange: Exchange) -> None:
-    """POST /props: there is no property yet that can be set."""
+    """POST /props: set the system prompt of the requests to come, of this key."""
     if not service.settings.endpoint_props:
         raise ApiError(
             501, "This server does not support changing global properties. Start it with `--props`"
         )
-    exchange.send(Response(200, msgspec.json.encode({"success": True})))
+    service.loaded()
+    if not exchange.request.body:
+        _succeed(exchange)
+        return
+    with_body(service, exchange, partial(_read, service.defaults), partial(_set, service, exchange))
+
+
+def _read(defaults: Defaults, body: bytes | memoryview) -> Properties:
+    return Body(Properties, defaults.special).decode(body)
+
+
+def _set(service: Service, exchange: Exchange, properties: Properties) -> None:
+    system = properties.system_prompt
+    if system is None:
+        _succeed(exchange)
+    elif len(system.prompt) <= TEXT_INLINE_MAX:
+        _change(service, exchange, tokenized(system, service.loaded()))
+    else:
+        service.spawn(exchange, _set_later(service, exchange, system))
+
+
+async def _set_later(service: Service, exchange: Exchange, system: SystemPrompt) -> None:
+    work = partial(tokenized, system, service.loaded())
+    new = await service.texts.count(service.client(exchange.request), len(system.prompt), work)
+    service.loaded()
+    if not exchange.closed:
+        _change(service, exchange, new)
+
+
+def _change(service: Service, exchange: Exchange, system: SystemPrompt) -> None:
+    service.key_states.set_system(exchange.request.key_name, system)
+    _succeed(exchange)
+
+
+def _succeed(exchange: Exchange) -> None:
+    exchange.send(Response(200, b'{"success":true}'))

@@ -47,12 +47,12 @@ def count(service: Service, exchange: Exchange, request: ChatRequest, n_bytes: i
     """Answer with the number of tokens, and `more`."""
 
     def answer(chat: Chat) -> None:
-        model = service.loaded()
+        model, system = service.loaded(), service.key_states.system(exchange.request.key_name)
         if chat.media is not None:
             counted = service.enter_preparing(exchange)
             service.spawn(exchange, with_files(chat.media.prompt(chat.prompt)), counted)
             return
-        work = partial(_counted, service, model, chat.prompt, more)
+        work = partial(_counted, model, system.n_tokens, chat.prompt, more)
         if len(chat.prompt) <= prompts.TEXT_INLINE_MAX:
             _send(exchange, request, work())
         else:
@@ -64,7 +64,8 @@ def count(service: Service, exchange: Exchange, request: ChatRequest, n_bytes: i
 
     async def with_files(prompt: MediaPrompt) -> None:
         prompt.encode(await service.encode_media(exchange.request, prompt.files))
-        work = partial(prompt.tokens, service.loaded(), service.system.tokens)
+        system = service.key_states.system(exchange.request.key_name)
+        work = partial(prompt.tokens, service.loaded(), system.tokens)
         tokens = await service.texts.run(service.client(exchange.request), prompt.n_chars, work)
         _send(exchange, request, msgspec.json.encode({"input_tokens": len(tokens) // 4, **more}))
 
@@ -76,7 +77,7 @@ def _send(exchange: Exchange, request: ChatRequest, body: bytes) -> None:
     exchange.send(Response(200, body, headers=headers))
 
 
-def _counted(service: Service, model: Model, prompt: str, more: dict[str, Any]) -> bytes:
-    n_system = len(service.system.tokens) // 4
+def _counted(model: Model, n_system: int, prompt: str, more: dict[str, Any]) -> bytes:
+    """Return the response about a prompt that follows n_system tokens of the system prompt."""
     tokens = model.vocab.tokenize(prompt.encode("utf-8", "replace"), not n_system, True)
     return msgspec.json.encode({"input_tokens": n_system + len(tokens) // 4, **more})

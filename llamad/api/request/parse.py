@@ -98,7 +98,7 @@ class Defaults:
         """The request's options, with the server's as defaults. Raises ApiError for any that cannot be honoured."""
         body = self._bodies.get(struct)
         if body is None:
-            body = self._bodies[struct] = Body(self._with_defaults(struct), self._special)
+            body = self._bodies[struct] = Body(self._with_defaults(struct), self.special)
         request: T = body.decode(data)
         self._finish(request)
         return request
@@ -115,7 +115,7 @@ class Defaults:
         fields = [(name, hints[name], defaults.get(name)) for name in {**FIELDS, **struct.REFUSED, **hosted}]
         return cast("type[T]", msgspec.defstruct(struct.__name__, fields, bases=(struct,), kw_only=True))
 
-    def _special(self, type: Any, value: Any) -> Any:
+    def special(self, type: Any, value: Any) -> Any:
         """The decoder's hook. null, and the types that body.py handles, are left to the second reading."""
         if value is None or type not in _READERS:
             raise ValueError

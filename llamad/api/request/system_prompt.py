@@ -1,7 +1,7 @@
-"""Owns the system prompt: the text before every prompt, in all slots, for all clients.
+"""Reads system prompts, the text before every prompt: from a request's field and from a file.
 
-Runs on the event loop; a long one is tokenized by a worker, the file is read at start-up. A SystemPrompt is immutable:
-a new one replaces it in `Service.system` in one assignment, so that no request sees half a change.
+Runs on the event loop; a long one is tokenized by a worker, the file is read at start-up. A SystemPrompt is immutable;
+llamad/api/service/key_state.py has those in use.
 """
 
 from __future__ import annotations

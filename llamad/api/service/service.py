@@ -18,10 +18,11 @@ from llamad.api.request.dry_breakers import Breakers
 from llamad.api.request.errors import ApiError, queue_full, share_full
 from llamad.api.request.media import MediaPart, refused
 from llamad.api.request.parse import Defaults
-from llamad.api.request.system_prompt import read_file, tokenized
+from llamad.api.request.system_prompt import read_file
 from llamad.api.service.chat_template import make_host, turn_end
 from llamad.api.service.error_dialects import worded
 from llamad.api.service.kept_streams import KeptStreams
+from llamad.api.service.key_state import KeyStates
 from llamad.api.service.metrics import Metrics
 from llamad.api.service.prompt_files import PromptFiles
 from llamad.api.service.response_store import ResponseStore
@@ -136,7 +137,7 @@ class Service:
 
     def __init__(self, settings: Settings, host: Host, build_info: str) -> None:
         self.settings = settings
-        self.system = _system_prompt(settings)
+        self.key_states = KeyStates(_system_prompt(settings), is_shared=settings.system_prompt_shared)
         self.constraint = constraints.from_flags(settings)
         self.grammars = Grammars()
         self.chat: ChatHost  # set by prepare()
@@ -167,8 +168,9 @@ class Service:
         self.running: Running[Thinking] = Running()
         # Requests whose texts or grammars are with a worker; they count as queued.
         self._preparing = FairCount(settings.n_parallel + settings.queue_max)
-        # Whether a request carries a key, or needs none; set by app.py, which has the keys.
-        self.has_key: Callable[[Request], bool] = lambda request: True
+        # The name of the key that a request carries, empty if it needs none, None if it lacks one. For endpoints that
+        # are public: the others have Request.key_name. Set by app.py, which has the keys.
+        self.find_key: Callable[[Request], str | None] = lambda request: ""
         self.chat_inline_max = CHAT_INLINE_MAX  # less for a template that is not quick
         # The threads that tokenize short texts, by vocabulary: a new engine may have another one, if the model's file
         # was replaced. What the threads of the old one still have is answered, too.
@@ -186,7 +188,7 @@ class Service:
             log.warning("%s", warning)
         self._eog_tokens = None
         try:
-            self.system = tokenized(self.system, model)
+            self.key_states.prepare(model)
         except ApiError as error:
             raise LoadError(f"--system-prompt-file: {error.message}") from None
         try:
@@ -230,6 +232,10 @@ class Service:
     def public_name(self) -> str:
         """The model's name for clients without a key: no path."""
         return self.settings.alias or os.path.basename(self.host.settings.model)
+
+    def has_key(self, request: Request) -> bool:
+        """Whether the request carries a key, or needs none."""
+        return self.find_key(request) is not None
 
     def name_for(self, request: Request) -> str:
         """The model's name that the request may see."""

@@ -80,7 +80,7 @@ def _begin(service: Service, exchange: Exchange, is_openai: bool) -> None:
 
 def _start(service: Service, exchange: Exchange, is_openai: bool, request: EmbeddingRequest) -> None:
     model, embedder = service.embedder()
-    given, wanted = _parse(service, embedder, request, is_openai)
+    given, wanted = _parse(service, exchange.request.key_name, embedder, request, is_openai)
     images = request.image_data
     found = shapes.split(given, wanted.field, service.settings.inputs_max, embedder.info, images)
     media = shapes.with_files(found)
@@ -92,7 +92,7 @@ def _start(service: Service, exchange: Exchange, is_openai: bool, request: Embed
 
 
 def _parse(
-    service: Service, embedder: Embedder, request: EmbeddingRequest, is_openai: bool
+    service: Service, key: str, embedder: Embedder, request: EmbeddingRequest, is_openai: bool
 ) -> tuple[str | list[Any] | dict[str, Any], Wanted]:
     """The texts, and the options."""
     field, given = "input", request.input
@@ -116,7 +116,7 @@ def _parse(
     if normalize == LEFT_OUT:
         normalize = service.settings.embd_normalize
     scales = None if request.lora is None else adapter_scales(request.lora)
-    adapters = partial(vector_job.adapters_for, service, request.model, scales)
+    adapters = partial(vector_job.adapters_for, service, key, request.model, scales)
     adapters()  # a wrong name is refused before anything is tokenized
     return given, Wanted(
         is_openai=is_openai,

@@ -90,10 +90,10 @@ async def in_worker(
 
 
 def adapters_for(
-    service: Service, model: str | None, scales: Sequence[tuple[int, float]] | None
+    service: Service, key: str, model: str | None, scales: Sequence[tuple[int, float]] | None
 ) -> tuple[Use, ...]:
-    """What a request's texts are computed with."""
-    uses = adapters_of(service.host.adapters, service.names, model, scales)
+    """Return the adapters that the texts of a key's request are computed with."""
+    uses = adapters_of(service, key, model, scales)
     if any(use.info.invocation for use in uses):
         raise ApiError(501, "An activated adapter (aLoRA) acts in texts that are generated, not in vectors")
     return uses
@@ -108,12 +108,14 @@ async def rows_of(
     media: Mapping[int, TextMedia] | None = None,
     choose: Callable[[], Sequence[Use]] | None = None,
 ) -> list[Rows]:
-    """The rows of each text, computed with the adapters that `choose` returns, or with everybody's. They are chosen
-    now: while the texts were tokenized, for `model`, another engine may have begun, without some of the adapters.
-    Raises ApiError, or CancelledError if the client has disconnected."""
+    """The rows of each text, computed with the adapters that `choose` returns, or with those of its key. They are
+    chosen now: while the texts were tokenized, for `model`, another engine may have begun, without some of them. Raises
+    ApiError, or CancelledError if the client has disconnected."""
     if exchange.closed:
         raise asyncio.CancelledError  # it disconnected while its texts were tokenized
-    adapters = choose() if choose is not None else adapters_for(service, None, None)
+    adapters = (
+        choose() if choose is not None else adapters_for(service, exchange.request.key_name, None, None)
+    )
     adapter_ids = [use.info.id for use in adapters]
     exchange.details = partial(accounting.text_details, service, adapter_ids, texts)
     client = service.client(exchange.request)

@@ -95,6 +95,15 @@ FLAGS: tuple[Flag, ...] = (
         help="Reject requests that change the system prompt.",
     ),
     flag(
+        names=("--system-prompt-shared",),
+        env=("LLAMA_ARG_SYSTEM_PROMPT_SHARED",),
+        dest="system_prompt_shared",
+        kind=Switch(),
+        default=False,
+        help="Share the system prompt and the adapter scales that requests set between API keys; off: each key has its"
+        " own.",
+    ),
+    flag(
         names=("--slot-save-path",),
         env=("LLAMA_ARG_SLOT_SAVE_PATH",),
         dest="slot_save_path",

@@ -1,0 +1,73 @@
+"""Owns what clients set for the requests after theirs: the system prompt and the scales of LoRA adapters.
+
+With API keys every key has its own. Without keys, or with --system-prompt-shared, all clients have the same. A key that
+has set nothing has the server's own. There is at most one entry for a configured key, so nothing here grows. Runs on
+the event loop; prepare() runs in a thread, while no request is served.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+
+from llamad.api.request.errors import ApiError
+from llamad.api.request.system_prompt import tokenized
+from llamad.options.values import SystemPrompt
+from llamad.protocol.model_info import Model
+
+log = logging.getLogger("llamad.api")
+
+# The name of the state that all clients share. No key has an empty name.
+EVERYONE = ""
+
+
+class KeyStates:
+    """`own` is the server's system prompt. Keys are known by their names; without keys a request's name is empty."""
+
+    def __init__(self, own: SystemPrompt, *, is_shared: bool) -> None:
+        self._own = own
+        self._is_shared = is_shared
+        self._names = frozenset({EVERYONE})  # who may have a state
+        self._systems: dict[str, SystemPrompt] = {}
+        self._scales: dict[str, Mapping[int, float]] = {}
+
+    def set_keys(self, names: Iterable[str]) -> None:
+        """These are the keys from now on; those that are gone lose their state."""
+        keys = frozenset(names)
+        self._names = keys if keys and not self._is_shared else frozenset({EVERYONE})
+        for states in (self._systems, self._scales):
+            for name in states.keys() - self._names:
+                del states[name]
+
+    def prepare(self, model: Model) -> None:
+        """Tokenize the system prompts with the vocabulary of this model. Raises ApiError about the server's own; a
+        client's that does not fit is dropped."""
+        self._own = tokenized(self._own, model)
+        for name, system in list(self._systems.items()):
+            try:
+                self._systems[name] = tokenized(system, model)
+            except ApiError as error:
+                log.warning("a system prompt that a client has set is dropped: %s", error.message)
+                del self._systems[name]
+
+    def system(self, key: str) -> SystemPrompt:
+        """Return the system prompt of a key's requests."""
+        return self._systems.get(self._name(key), self._own)
+
+    def set_system(self, key: str, system: SystemPrompt) -> None:
+        """Replace the system prompt in one assignment, so that no request sees half a change."""
+        name = self._name(key)
+        if name in self._names:  # else the key was removed while its request ran
+            self._systems[name] = system
+
+    def scales(self, key: str) -> Mapping[int, float] | None:
+        """Return the scales of adapters, by number, for a key's requests that name none. None: the server's own."""
+        return self._scales.get(self._name(key))
+
+    def set_scales(self, key: str, scales: Mapping[int, float]) -> None:
+        name = self._name(key)
+        if name in self._names:
+            self._scales[name] = scales
+
+    def _name(self, key: str) -> str:
+        return EVERYONE if self._is_shared else key
