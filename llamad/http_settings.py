@@ -6,6 +6,7 @@ Whatever cannot be honoured is a ValueError whose message names the flag.
 from __future__ import annotations
 
 import logging
+import socket
 
 from llamad.flags.settings import Settings
 from llamad.http import tls
@@ -40,6 +41,7 @@ def cors_of(settings: Settings, has_keys: bool) -> Cors:
         return Cors(
             settings.cors_origins,
             hosts=settings.allowed_hosts,
+            own_name=socket.gethostname(),
             has_keys=has_keys,
             methods=settings.cors_methods,
             headers=settings.cors_headers,

@@ -6,6 +6,7 @@ from __future__ import annotations
 import errno
 import socket
 from collections.abc import Sequence
+from enum import IntEnum
 
 import msgspec
 
@@ -16,6 +17,14 @@ from llamad.http.activation import Passed
 BACKLOG = 2048
 # Of inherited sockets, where they wait for a whole restart: as many as the kernel allows (net.core.somaxconn).
 BACKLOG_INHERITED = 65535
+
+
+class Reach(IntEnum):
+    """Who can connect."""
+
+    FILES = 0  # programs that may open a Unix socket; browsers cannot
+    LOOPBACK = 1  # this machine, with its browsers
+    NETWORK = 2
 
 
 class Bound(msgspec.Struct):
@@ -33,10 +42,10 @@ class Bound(msgspec.Struct):
         return BACKLOG_INHERITED if self.is_inherited else BACKLOG
 
     @property
-    def is_local(self) -> bool:
-        """Whether all are loopback addresses. Unix sockets do not count: browsers cannot connect to them."""
+    def reach(self) -> Reach:
+        """Return who can connect to any of the sockets."""
         tcp = [sock.getsockname()[0] for sock in self.sockets if sock.family != socket.AF_UNIX]
-        return bool(tcp) and all(_is_loopback(address) for address in tcp)
+        return max((_reach(address) for address in tcp), default=Reach.FILES)
 
     def urls(self, scheme: str) -> str:
         """All hosts as URLs."""
@@ -53,8 +62,8 @@ class Bound(msgspec.Struct):
             file.remove()
 
 
-def _is_loopback(address: str) -> bool:
-    return address.startswith("127.") or address == "::1"
+def _reach(address: str) -> Reach:
+    return Reach.LOOPBACK if address.startswith("127.") or address == "::1" else Reach.NETWORK
 
 
 def refusal(error: OSError) -> str:

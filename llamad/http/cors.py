@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
+from llamad.http.binding import Reach
 from llamad.http.request import Response
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^\[\]:]*)(?::[0-9]*)?").fullmatch
 _LOOPBACK = re.compile(r"(?:[^.]+\.)*localhost\.?|127(?:\.[0-9]{1,3}){3}|\[::1\]").fullmatch
 # Browsers take a name whose last label is a number for an IPv4 address, so it cannot be a DNS name.
 _ADDRESS = re.compile(r"\[.*\]|(?:.*\.)?(?:[0-9]+|0x[0-9a-f]*)\.?").fullmatch
+# Names of networks that nobody on the Internet can have; and a name without a dot is looked up in the own network only.
+_PRIVATE = (".local", ".internal", ".lan", ".home.arpa", ".svc", ".cluster.local")
 _SHOWN_MAX = 100
 
 
@@ -45,6 +48,7 @@ class Cors:
         origins: Iterable[str] = (ANY,),
         *,
         hosts: Iterable[str] = (),
+        own_name: str = "",
         has_keys: bool = False,
         methods: str = "GET, POST",
         headers: str = ANY,
@@ -56,11 +60,12 @@ class Cors:
         self._desktop = AUTO in words
         self._origins = frozenset(_checked(one) for one in words - {ANY, AUTO, LOOPBACK})
         self._hosts = frozenset(host.lower().rstrip(".") for host in hosts)
+        self._own_name = own_name.lower().rstrip(".")  # of this machine
         self._has_keys = has_keys
         self._methods = methods
         self._headers = headers
         self._credentials = credentials
-        self.is_local = False  # whether only this machine can connect; set by the server before it listens
+        self.reach = Reach.FILES  # who can connect; set by the server before it listens
 
     @property
     def enabled(self) -> bool:
@@ -77,18 +82,36 @@ class Cors:
         return Verdict(lines if self.enabled else "", self._refusal(method, origin or "", host, allowed))
 
     def _refusal(self, method: str, origin: str, host: str | None, allowed: bool) -> tuple[int, str] | None:
-        # DNS rebinding: a foreign name that points to this machine would make its page the server's own.
-        if self.is_local and host is not None and not self._serves(host):
-            return 421, (
-                f"This server listens on loopback only and does not serve the host {_shown(host)}; use localhost,"
-                " or start llamad with --allowed-hosts."
-            )
+        misdirected = self._misdirected(host) if host is not None else ""
+        if misdirected:
+            return 421, misdirected
         if allowed or self._has_keys or method in SAFE:
             return None
         return 403, (
             f"Web pages of the origin {_shown(origin)} may not use this server; start llamad with that origin in"
             " --cors-origins, or with API keys."
         )
+
+    def _misdirected(self, host: str) -> str:
+        """Return why a Host is refused; empty: it is not. DNS rebinding: a foreign name that points to this machine
+        would make its page the server's own. With keys, a page on the network needs one."""
+        if self.reach == Reach.FILES or self._serves(host):
+            return ""
+        if self.reach == Reach.LOOPBACK:
+            return (
+                f"This server listens on loopback only and does not serve the host {_shown(host)}; use localhost,"
+                " or start llamad with --allowed-hosts."
+            )
+        if self._has_keys or self._is_private(_name(host).rstrip(".")):
+            return ""
+        return (
+            f"This server has no API keys and does not serve the host {_shown(host)}; use its address, or start llamad"
+            " with that name in --allowed-hosts, or with API keys."
+        )
+
+    def _is_private(self, name: str) -> bool:
+        """Whether a name is of this machine or of its own network, where a stranger cannot register one."""
+        return bool(name) and ("." not in name or name == self._own_name or name.endswith(_PRIVATE))
 
     def _allows(self, origin: str, host: str) -> bool:
         if not _CAN_ECHO(origin):

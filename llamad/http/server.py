@@ -92,8 +92,7 @@ class HttpServer:
         tls = self._ssl
         if bound is None:
             bound = bind(hosts, port)
-        is_first = not (self._servers or self._tls_listeners)
-        self.cors.is_local = bound.is_local and (is_first or self.cors.is_local)
+        self.cors.reach = max(self.cors.reach, bound.reach)
         self._unix_files += bound.files
         for sock in bound.sockets:
             if tls is None:
@@ -132,7 +131,7 @@ class HttpServer:
 
     def set_cors(self, cors: Cors) -> None:
         """For connections to come."""
-        cors.is_local = self.cors.is_local
+        cors.reach = self.cors.reach
         self.cors = cors
         self.heads = Heads(cors)
 

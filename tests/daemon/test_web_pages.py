@@ -1,7 +1,10 @@
 """The whole daemon against web pages: what a browser sends for them, and what they get."""
 
+import socket
+
 import pytest
 from support.fake_daemon import Faked
+from support.live_daemon import Live
 
 from llamad.engine.testing.fake import Fake
 
@@ -69,3 +72,13 @@ def test_the_flags_of_a_proxied_server():
         assert (answer.status, answer.headers["access-control-allow-credentials"]) == (200, "true")
         assert server.client.post("/tokenize", {}, headers={"Origin": "http://localhost"}).status == 403
         assert server.client.post("/tokenize", {}, headers={"Host": "other.example"}).status == 421
+
+
+def test_a_container_without_keys_is_no_strangers_page(tiny):
+    """It listens on all addresses of its own, whatever it is published on."""
+    with Live("--host", "0.0.0.0", "-c", "256", model=tiny) as server:
+        client = server.client
+        for path in ("/health", "/props", "/v1/models", "/slots"):
+            assert client.get(path, headers={"Host": "evil.example:8080"}).status == 421, path
+        for host in ("localhost:8080", "10.0.0.7", "llamad", "host.docker.internal", socket.gethostname()):
+            assert client.get("/props", headers={"Host": host}).status == 200, host

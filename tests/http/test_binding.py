@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from llamad.http.binding import Bound, bind, inherit
+from llamad.http.binding import Bound, Reach, bind, inherit
 
 HAS_IPV6 = socket.has_ipv6 and os.path.exists("/proc/net/if_inet6")
 needs_ipv6 = pytest.mark.skipif(not HAS_IPV6, reason="this machine has no IPv6")
@@ -24,7 +24,7 @@ def test_several_hosts_share_the_port_that_the_first_one_gets(tmp_path: Path) ->
     try:
         (port,) = ports(bound)
         assert bound.urls("http") == f"http://127.0.0.1:{port}, unix:{path}, http://127.0.0.2:{port}"
-        assert bound.is_local
+        assert bound.reach == Reach.LOOPBACK
         for address in ("127.0.0.1", "127.0.0.2"):
             socket.create_connection((address, port), timeout=20).close()
         with socket.socket(socket.AF_UNIX) as client:
@@ -49,11 +49,16 @@ def test_a_host_that_cannot_be_bound_leaves_none_open(tmp_path: Path) -> None:
     assert not os.path.exists(path)
 
 
-def test_an_open_address_is_not_local_and_a_file_does_not_count(tmp_path: Path) -> None:
+def test_who_can_connect_is_said_by_the_most_open_address(tmp_path: Path) -> None:
     path = str(tmp_path / "x.sock")
-    for hosts, is_local in ((("0.0.0.0",), False), ((path,), False), ((path, "127.0.0.1"), True)):
+    for hosts, reach in (
+        (("0.0.0.0",), Reach.NETWORK),
+        ((path,), Reach.FILES),
+        ((path, "127.0.0.1"), Reach.LOOPBACK),
+        ((path, "0.0.0.0"), Reach.NETWORK),
+    ):
         bound = bind(hosts, 0)
-        assert bound.is_local is is_local, hosts
+        assert bound.reach == reach, hosts
         bound.close()
 
 
@@ -63,7 +68,7 @@ def test_both_loopback_addresses() -> None:
     try:
         (port,) = ports(bound)
         assert bound.urls("https") == f"https://127.0.0.1:{port}, https://[::1]:{port}"
-        assert bound.is_local
+        assert bound.reach == Reach.LOOPBACK
     finally:
         bound.close()
 
@@ -105,7 +110,7 @@ def test_inherited_sockets_have_names_and_their_files_stay(tmp_path: Path) -> No
     port = sockets[0].getsockname()[1]
     assert bound.urls("http") == f"http://127.0.0.1:{port}, unix:{path}, unix:@llamad-test-{os.getpid()}"
     assert bound.is_inherited
-    assert bound.is_local
+    assert bound.reach == Reach.LOOPBACK
     bound.close()
     socket.create_connection(("127.0.0.1", port), timeout=20).close()
     with socket.socket(socket.AF_UNIX) as client:

@@ -130,7 +130,8 @@ def test_the_servers_own_page_passes_where_its_name_is_sure(serve: Any) -> None:
     assert own(serve, "[fe80::1]:8080", "https://[fe80::1]:8080") == 200
     assert own(serve, "box.lan", "http://box.lan", hosts=["Box.LAN"]) == 200
     # A page of evil.example whose DNS record was changed to this machine sends exactly this.
-    assert own(serve, "evil.example:8080", "http://evil.example:8080") == 403
+    assert own(serve, "evil.example:8080", "http://evil.example:8080") == 421
+    assert own(serve, "box.lan", "http://box.lan") == 403
     assert own(serve, "box.lan", "http://box.lan:81", hosts=["box.lan"]) == 403
     assert own(serve, "192.168.1.5:8080", "app2://192.168.1.5:8080") == 403
 
@@ -227,9 +228,63 @@ def test_on_loopback_a_foreign_host_is_refused(serve: Any, has_keys: bool) -> No
         assert c.read().status == 200
 
 
-def test_elsewhere_any_host_is_served(serve: Any, tmp_path: Any) -> None:
-    for host in ("0.0.0.0", str(tmp_path / "h.sock")):
-        h = serve(cors=Cors(["auto"]), host=host)
-        with h.connect() as c:
-            c.send(b"GET /hello HTTP/1.1\r\nHost: llm.example\r\n\r\n")
-            assert c.read().status == 200
+NETWORK_HOSTS = [
+    "gpu-box",
+    "gpu-box.:8080",
+    "llamad:8080",
+    "Box.LAN",
+    "box.local.",
+    "box.home.arpa",
+    "host.docker.internal:8080",
+    "llamad.default.svc",
+    "llamad-0.llamad-pods.llamad.svc.cluster.local",
+    "gpu7.corp.example:8080",
+    "llm.example",
+]
+STRANGE_HOSTS = [
+    "evil.example",
+    "evil.example:8080",
+    "gpu7.corp.example.evil.example",
+    "x.gpu7.corp.example",
+    "local.evil.example",
+    "xlan.example",
+    "evil.notlan",
+    "localhost.evil.example",
+    "127.0.0.1.evil.example",
+    "",
+    ".",
+    "a:b:c",
+]
+
+
+def status_for(server: Any, host: str) -> Any:
+    with server.connect() as c:
+        c.send(f"GET /hello HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+        return c.read()
+
+
+def test_on_the_network_without_keys_only_names_that_no_stranger_can_have_are_served(serve: Any) -> None:
+    h = serve(cors=Cors(["auto"], own_name="gpu7.corp.example", hosts=["llm.example"]), host="0.0.0.0")
+    for host in (*LOCAL_HOSTS, *NETWORK_HOSTS):
+        assert status_for(h, host).status == 200, host
+    for host in STRANGE_HOSTS:
+        reply = status_for(h, host)
+        assert reply.status == 421, host
+        assert b"--allowed-hosts" in reply.body
+        assert b"API keys" in reply.body
+    with h.connect() as c:
+        c.send(b"GET /hello HTTP/1.0\r\n\r\n")  # as health checks of proxies do
+        assert c.read().status == 200
+
+
+@pytest.mark.parametrize("flags", [{"has_keys": True}, {"hosts": ["*"]}])
+def test_on_the_network_with_keys_any_host_is_served(serve: Any, flags: dict[str, Any]) -> None:
+    h = serve(cors=Cors(["auto"], **flags), host="0.0.0.0")
+    for host in (*LOCAL_HOSTS, *NETWORK_HOSTS, *STRANGE_HOSTS):
+        assert status_for(h, host).status == 200, host
+
+
+def test_on_a_unix_socket_any_host_is_served(serve: Any, tmp_path: Any) -> None:
+    h = serve(cors=Cors(["auto"]), host=str(tmp_path / "h.sock"))
+    for host in ("llm.example", *STRANGE_HOSTS):
+        assert status_for(h, host).status == 200, host

@@ -134,7 +134,7 @@ READY_FLAGS: tuple[Flag, ...] = (
         metavar="NAME,...",
         repeat=True,
         help="Host names of the server, beside addresses and localhost; *: any. A server on loopback rejects"
-        " others (421).",
+        " others (421), and one without API keys those that could be a stranger's.",
     ),
     flag(
         names=("--trusted-proxies",),
