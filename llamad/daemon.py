@@ -121,7 +121,7 @@ class Daemon:
             log.warning("second signal: exiting now")
             os._exit(exit_codes.FAILED)
         log.info("draining: grace period of %g s for running requests", self.settings.drain_seconds)
-        self.service.is_leaving = True
+        self.host.is_leaving = True
         systemd.stopping(self.heartbeat.status())
         self.http.end_keep_alive()
         if not self._serves_on:

@@ -50,6 +50,7 @@ from llamad.protocol.control_messages import (
     Question,
     Run,
     Start,
+    Terminated,
     decode_front,
     packed,
     unpack,
@@ -163,6 +164,13 @@ def end(status: int) -> NoReturn:
     os._exit(status)
 
 
+def _tell_of_termination(server: Server) -> None:
+    """Tell the front of every SIGTERM. Runs in a thread of its own; all threads block the signal."""
+    while True:
+        signal.sigwait({signal.SIGTERM})
+        server.send(Terminated())
+
+
 def _lost_worker(address: str) -> None:
     print(f"{process.LOST_WORKER}{address} ended its connection", file=sys.stderr, flush=True)
     end(process.EXIT_WORKER)
@@ -225,13 +233,16 @@ def _serve(server: Server, settings: Settings) -> int:
 
 
 def main() -> int:
-    # The front ends this process; a terminal's ^C and systemd's signals are for the front.
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
+    # The front ends this process; a terminal's ^C and systemd's signals are for the front. It started this process with
+    # SIGTERM blocked, so that no thread takes it but the one that waits for it.
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):
         signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     faulthandler.enable()
     os.environ.setdefault("GGML_NO_BACKTRACE", "1")
     server = Server(socket.socket(fileno=process.CONTROL_FD))
+    threading.Thread(target=_tell_of_termination, args=(server,), name="llamad-signals", daemon=True).start()
     start = server.receive()
     assert isinstance(start, Start)
     settings: Settings = pickle.loads(start.settings)

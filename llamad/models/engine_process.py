@@ -122,6 +122,7 @@ class EngineProcess:
             environment(),
             file_actions=actions,
             setpgroup=0,  # a terminal's ^C is for the front
+            setsigmask=[signal.SIGTERM],  # a thread waits for it
         )
 
     # On the event loop.

@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -27,11 +27,21 @@ from llamad.models import stalls
 from llamad.models.adapter_loading import AdapterLoading
 from llamad.models.engine_process import END_SECONDS, EngineProcess
 from llamad.models.fetching import Fetching
+from llamad.models.load_progress import LoadProgress
 from llamad.models.projector import make_reader
 from llamad.models.restarts import Restarts
 from llamad.models.workers import reach
 from llamad.protocol.channel import Link
-from llamad.protocol.control_messages import FromEngine, Loaded, LoadFailed, Planned, Progress, Ready, Run
+from llamad.protocol.control_messages import (
+    FromEngine,
+    Loaded,
+    LoadFailed,
+    Planned,
+    Progress,
+    Ready,
+    Run,
+    Terminated,
+)
 from llamad.protocol.errors import LoadError, Stopped
 from llamad.protocol.model_info import Model
 from llamad.ses1.ses1 import Layout, StateError
@@ -44,6 +54,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("llamad.engine")
 
 WATCH_SECONDS = 1.0
+# A signal to all processes of the daemon reaches its engine and this process within this time.
+TERMINATED_SECONDS = 1.0
 
 
 class State(Enum):
@@ -66,27 +78,6 @@ def states_layout(settings: Settings, ready: Ready) -> tuple[Layout | None, str]
         return None, str(error)
 
 
-_STAGES = {
-    "download": "downloading the model",
-    "workers": "waiting for RPC workers",
-    "load": "loading model",
-}
-
-
-class LoadProgress(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How far a load is, as /health shows it; in bytes and seconds, as far as they are known."""
-
-    stage: Literal["download", "workers", "load"]
-    percent: int | None = None
-    n_bytes: int | None = None
-    n_bytes_total: int | None = None
-    seconds_left: int | None = None
-
-    def text(self) -> str:
-        what = _STAGES[self.stage]
-        return what if self.percent is None else f"{what}: {self.percent} %"
-
-
 class Host:
     """`model`, `engine` (if it generates) and `embedder` (if the flags enable it) are set from the first READY on and
     stay; `state` says whether an engine serves them. `settings` have the paths of the model's files once they are
@@ -100,6 +91,7 @@ class Host:
         self._reloaded: dict[str, Any] = {}  # settings that changed since the start, by name
         self.state = State.LOADING
         self.error = ""  # why it failed, or why the last engine ended
+        self.is_leaving = False  # the daemon drains, or is about to (--drain-delay-seconds)
         self.has_served = False
         self.waits_for = ""  # what is wrong with an RPC worker, while it is waited for
         self.is_refused = False  # it failed because of what the command line named, not of the load
@@ -163,6 +155,7 @@ class Host:
 
     def drain(self) -> None:
         """No new requests from now on."""
+        self.is_leaving = True
         self.state = State.DRAINING
         if self._fetching is not None:
             self._fetching.cancel()
@@ -342,6 +335,10 @@ class Host:
 
     def _on_message(self, message: FromEngine) -> None:
         self._t_heard = time.monotonic()
+        if isinstance(message, Terminated):
+            loop = asyncio.get_running_loop()
+            loop.call_later(TERMINATED_SECONDS, self._end_terminated, self._process)
+            return
         if isinstance(message, Progress):
             if message.permille // 10 != self._shown:
                 self._shown = message.permille // 10
@@ -352,6 +349,11 @@ class Host:
             self._load_failed = message.reason
             self.is_refused = message.is_refused
         self._inbox.put_nowait(message)
+
+    def _end_terminated(self, process: EngineProcess | None) -> None:
+        """End an engine that got a SIGTERM, unless the daemon got one, too: then it ends the engine after its drain."""
+        if process is not None and not self.is_leaving:
+            process.kill("it was told to end (SIGTERM)")
 
     async def _read_vocab(self) -> None:
         """The file's vocabulary, if there is none yet or the file was replaced. llama.cpp aborts on broken ones: only

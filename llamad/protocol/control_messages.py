@@ -138,6 +138,10 @@ class LoadFailed(Message, frozen=True):
     is_refused: bool = False  # because of a file that a flag names beside the model
 
 
+class Terminated(Message, frozen=True):
+    """Somebody sent SIGTERM to the engine. It goes on: the front decides whether it ends."""
+
+
 class Compiled(Message, frozen=True):
     id: int
     grammar: int
@@ -191,7 +195,7 @@ FromFront: TypeAlias = (
 )
 Question: TypeAlias = Compile | Lend | Embed | OpenAdapter
 Reply: TypeAlias = Compiled | Refused | Lent | Embedded | AdapterOpened | AdapterRefused | Failed
-FromEngine: TypeAlias = Progress | Planned | Loaded | Ready | LoadFailed | Reply
+FromEngine: TypeAlias = Progress | Planned | Loaded | Ready | LoadFailed | Terminated | Reply
 
 _encode = msgspec.msgpack.Encoder().encode
 decode_front = msgspec.msgpack.Decoder(FromFront).decode

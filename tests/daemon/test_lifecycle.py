@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from support.fake_daemon import Faked
-from support.live_daemon import Live, model_path
+from support.live_daemon import Live, engines, model_path, until
 
 from llamad import __version__, exit_codes
 from llamad.engine.testing.fake import Fake
@@ -76,6 +76,37 @@ def test_sigterm_lets_a_running_request_finish_and_refuses_new_ones():
         assert b'"stop":true' in seen
         assert seen.endswith(b"0\r\n\r\n")
         assert server.wait_exit() == 0
+
+
+def read_all(stream: socket.socket) -> bytes:
+    seen = b""
+    while data := stream.recv(65536):
+        seen += data
+    return seen
+
+
+@pytest.mark.parametrize("delay", ["0", "2"])
+def test_sigterm_to_all_processes_lets_a_running_request_finish(delay):
+    """As systemd sends it with KillMode=control-group, whether requests are refused at once or after a delay."""
+    flags = ("-c", "2048", "--drain-seconds", "120", "--drain-delay-seconds", delay)
+    with Live(*flags) as server:
+        stream = server.client.open_stream({"prompt": "x", "n_predict": 250, "ignore_eos": True})
+        seen = stream.recv(4096)
+        for pid in (*engines(server.process.pid), server.process.pid):
+            os.kill(pid, signal.SIGTERM)
+        seen += read_all(stream)
+        assert b'"stop":true' in seen
+        assert b'"error"' not in seen
+        assert server.wait_exit() == 0
+
+
+def test_sigterm_to_an_engine_that_loads_starts_another(tiny):
+    with Live("-c", "256", model=tiny, ready=False) as server:
+        (engine,) = until(lambda: engines(server.process.pid))
+        os.kill(engine, signal.SIGTERM)
+        server.wait_line(r"it was told to end \(SIGTERM\); starting it again")
+        server.wait_ready()
+        assert engines(server.process.pid) != [engine]
 
 
 def test_health_is_a_503_before_requests_are_refused():

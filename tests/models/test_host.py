@@ -19,7 +19,8 @@ from llamad.engine.testing.fake import Fake
 from llamad.flags.parse import parse
 from llamad.models import engine_process
 from llamad.models.engine_process import EngineProcess
-from llamad.models.host import Host, LoadProgress
+from llamad.models.host import Host
+from llamad.models.load_progress import LoadProgress
 from llamad.models.restarts import DELAY_MAX_SECONDS, N_ENDS_MAX, N_LOADS_MAX, SOUND_SECONDS, Restarts
 from llamad.protocol.control_messages import Loaded, Progress, Ready
 from llamad.protocol.model_info import AdapterInfo, Model, ModelInfo

@@ -147,7 +147,6 @@ class Service:
         host.engine_ready = self.engine_ready
         host.engine_ended = self.grammars.forget
         self.host = host
-        self.is_leaving = False  # /health says so, while requests may still be served (--drain-delay-seconds)
         self.build_info = build_info
         self.metrics = Metrics()
         self.t_created = int(time.time())
@@ -218,6 +217,11 @@ class Service:
             await self.grammars.prepare(self.constraint, engine)
         except ApiError as error:
             raise LoadError(f"--grammar or --json-schema: {error.message}") from None
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether /health says that the server leaves, though requests may still be served."""
+        return self.host.is_leaving
 
     @property
     def model_name(self) -> str:
