@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
+from llamad.api.request.errors import ApiError
 from llamad.api.service.service import Service
 from llamad.http.exchange import Exchange
 
@@ -68,9 +69,13 @@ async def _read_later(
 
 
 def _without_gc(work: Callable[[], T]) -> T:
-    """Nothing of a body is garbage while it is read; looking for some would take longer than the reading."""
+    """Nothing of a body is garbage while it is read; looking for some would take longer than the reading. The frames of
+    a refusal's traceback hold all that was read: it is freed here, as that takes long on the event loop."""
     gc.disable()
     try:
         return work()
+    except ApiError as error:
+        error.__context__ = None
+        raise error.with_traceback(None) from None
     finally:
         gc.enable()
