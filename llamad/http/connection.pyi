@@ -1,5 +1,4 @@
 import asyncio
-import enum
 from typing import Any
 
 from llamad.http.exchange import Exchange
@@ -7,18 +6,7 @@ from llamad.http.flow_control import Flow
 from llamad.http.head import HeadReader
 
 SKIP_MAX: int
-LINGER_SECONDS: float
 TURN_MAX: int
-
-class Phase(enum.IntEnum):
-    IDLE = 0
-    HEAD = 1
-    BODY = 2
-    ANSWER = 3
-    SKIP = 4
-    ENDING = 5
-    LINGER = 6
-    CLOSED = 7
 
 class Connection(asyncio.Protocol):
     """Compiled, so a Protocol by its methods only."""

@@ -13,11 +13,12 @@ from llamad.http import response_head, unix_socket
 from llamad.http.app import App
 from llamad.http.binding import Bound, bind
 from llamad.http.bodies import Bodies
-from llamad.http.connection import Connection, Phase
+from llamad.http.connection import Connection
 from llamad.http.cors import Cors
 from llamad.http.errors import HttpError
 from llamad.http.exchange import Exchange
 from llamad.http.head_cache import Heads
+from llamad.http.lifetime import Phase
 from llamad.http.limits import Limits
 from llamad.http.places import Places
 from llamad.http.proxies import Proxies

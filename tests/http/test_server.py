@@ -18,11 +18,12 @@ from httptools import HttpRequestParser
 
 from llamad.http import binding
 from llamad.http.body import ChunkedBody, LengthBody
-from llamad.http.connection import Connection, Phase
+from llamad.http.connection import Connection
 from llamad.http.cors import Cors
 from llamad.http.errors import HttpError
 from llamad.http.exchange import Exchange
 from llamad.http.head import HeadReader
+from llamad.http.lifetime import Phase
 from llamad.http.limits import Limits, raise_nofile
 from llamad.http.request import Request, Response
 from llamad.http.server import HttpServer
@@ -111,7 +112,7 @@ def test_the_kernel_looks_for_dead_peers(serve: Any) -> None:
 def test_a_lingering_connection_still_sends_a_large_answer_whole(
     serve: Any, monkeypatch: Any, until: Any
 ) -> None:
-    monkeypatch.setattr("llamad.http.connection.LINGER_SECONDS", 0.1)
+    monkeypatch.setattr("llamad.http.lifetime.LINGER_SECONDS", 0.1)
     monkeypatch.setattr("llamad.http.exchange._PIECE", 2**30)  # all of it waits in the transport
     h = serve()
     with h.connect() as c:

@@ -1,44 +1,30 @@
-# Owns: one connection: its phases from the first byte of a request to the end of its answer.
+# Owns: one connection: its phases from the first byte of a request to the end of its answer. lifetime.pyx has its other
+# half, how long it waits and how it ends.
 # Runs on the event loop. No client's bytes and no mistake of the application may raise out of it.
 import asyncio
 import logging
 from math import inf
 
 from cpython.bytes cimport PyBytes_GET_SIZE
-from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
 from llamad.http.response_head import CONTINUE
 from llamad.http.body import ChunkedBody, LengthBody, too_large
 from llamad.http.errors import HttpError
 from llamad.http.flow_control import PIPELINE_MAX
 from llamad.http.head import HeadReader
-from llamad.http.request import Response, address_of, peer_name
+from llamad.http.request import Response
 
 from llamad.http.bodies cimport Bodies
-from llamad.http.exchange cimport Exchange, Way, new_exchange
+from llamad.http.exchange cimport Exchange, new_exchange
 from llamad.http.flow_control cimport Flow
 from llamad.http.head_cache cimport Heads, skip_blank, whole_head
+from llamad.http.lifetime cimport ANSWER, BODY, CLOSED, ENDING, HEAD, IDLE, SKIP, Lifetime, monotonic
 from llamad.http.request cimport Head, Request, RequestIds
 
 log = logging.getLogger("llamad.http")
 
-# A request runs IDLE -> HEAD -> BODY -> ANSWER -> IDLE, leaving out what it does not need. Nothing else changes a phase.
-# The order counts: up to HEAD a new request may begin, from ENDING on none will.
-cpdef enum Phase:
-    IDLE = 0    # between requests
-    HEAD = 1    # a head has begun and is not complete
-    BODY = 2    # the head was accepted, the body is coming
-    ANSWER = 3  # the application has the request; bytes that arrive now wait in the stash
-    SKIP = 4    # answered without the body, which is read past to reach the next request
-    ENDING = 5  # answered for the last time while _consume() runs, which will see whether bytes are left
-    LINGER = 6  # answered for the last time; what still arrives is dropped until the client closes
-    CLOSED = 7
-
 # The rest of a refused body up to this size is read past, to keep the connection; else closing is cheaper.
 SKIP_MAX = 64 * 1024
-# Closing with unread bytes makes the kernel reset the connection, and the reset can overtake the answer.
-# So the answer is sent, then reading goes on for this long or until the client closes.
-LINGER_SECONDS = 2.0
 # A body that comes in pieces of this size comes faster than it can be handled.
 BREATHE_BYTES = 128 * 1024
 # Requests of one connection that are handled before the loop turns to others.
@@ -53,43 +39,18 @@ cdef double _inf = inf
 cdef dict _NOTHING = {}
 
 
-cdef double monotonic() noexcept:
-    """time.monotonic()."""
-    cdef timespec t
-    clock_gettime(CLOCK_MONOTONIC, &t)
-    return <double>t.tv_sec + <double>t.tv_nsec * 1e-9
-
-
-cdef class Connection(Way):
+cdef class Connection(Lifetime):
     """The asyncio face of one client: a Protocol by its methods."""
 
-    # connection lifetime
-    cdef readonly object _transport
-    cdef str _peer
-    cdef object _proxied        # a Proxied (proxies.py), if the other end is a trusted proxy
-    cdef readonly object _head  # a HeadReader while a head comes in pieces
-    cdef readonly bytes _stash  # bytes read while they could not be handled, from _stash_pos on
-    cdef Py_ssize_t _stash_pos
-    cdef bint _consuming        # _consume() is on the stack and will see a changed phase
+    cdef bint _consuming            # _consume() is on the stack and will see a changed phase
     cdef Heads _heads
     cdef Bodies _bodies
-    cdef readonly int phase
-    cdef readonly double deadline
-    cdef double _phase_end      # while a request comes: the deadline of its head or body, however steadily it comes
-    cdef readonly double since  # when the phase began, or its request
-    # request lifetime
-    cdef readonly Exchange exchange
-    cdef object _body           # a LengthBody or ChunkedBody while a body comes in pieces
     cdef readonly long long n_held  # bytes of the body that count in the budget
 
     def __init__(self, server):
-        self.server = server
+        self._begin(server)
         self._heads = server.heads
         self._bodies = server.bodies
-        self._peer = ""
-        self._stash = b""
-        self.phase = IDLE
-        self.deadline = self._phase_end = _inf
 
     # Called by the transport.
 
@@ -448,7 +409,7 @@ cdef class Connection(Way):
         exchange.keep = False
         exchange.send(self.server.refusal(error, exchange.request))
 
-    # Resting and leaving.
+    # Between requests.
 
     cdef _rest(self, double now):
         if self.server.closing:
@@ -460,143 +421,11 @@ cdef class Connection(Way):
         if self._stash and not self._consuming:
             self._go_on_soon()
 
-    cdef _close(self):
-        """Close once everything written has left."""
-        self.phase = CLOSED
-        self.deadline = _inf
-        self._transport.close()
-
-    cdef _linger(self):
-        self.phase = LINGER
-        self.deadline = monotonic() + <double>LINGER_SECONDS
-        self._drop_input()
-        self.flow.end_writing()
-        self.flow.resume_reading()
-
-    cdef _drop_input(self):
-        self._drop_head()
-        self._body = None
-        self._stash = b""
-
-    cdef _drop_head(self):
-        if self._head is not None:
-            self._head.reset(False)  # parts it from its parser, which refers back to it
-            self._head = None
-
-    cdef bint _abandon(self) except -1:
-        """Give up the exchange under way; False if there was none."""
-        cdef Exchange exchange = self.exchange
-        if exchange is None:
-            return False
-        self.phase = CLOSED
-        exchange.abandon()
-        self.finish(exchange)
-        return True
-
     cdef _give_up(self):
         """A mistake of ours must cost this connection only."""
         log.exception("a connection failed inside the server")
         self.abort()
 
-    def abort(self):
-        """Give up at once what is in flight and what was written."""
-        self._abandon()
-        self.phase = CLOSED
-        self.flow.reset()
-
     def refuse_body(self, message):
         """Others need the memory that the unfinished body holds."""
         self._refuse(HttpError(503, message))
-
-    @property
-    def waits(self) -> bool:
-        """Whether it waits for its client, not the client for an answer."""
-        return self.phase != ANSWER and self.phase != CLOSED
-
-    @property
-    def has_unsent(self) -> bool:
-        return self.flow.written != self.flow.settled
-
-    def give_way(self):
-        """Another client needs the place: leave at once."""
-        if self.phase == HEAD or self.phase == BODY:
-            self._refuse(
-                HttpError(503, "The server has no free connection (--connections-max); try again in a second.")
-            )
-        self.phase = CLOSED
-        self.deadline = _inf
-        transport = self._transport
-        if transport.get_write_buffer_size() == 0 and transport.can_write_eof():
-            transport.close()
-        else:
-            self.flow.reset()  # what waits would keep it open, and so would the end of TLS
-
-    def shut(self):
-        """The server closes: the answer under way is given up, what was written may still leave."""
-        self._abandon()
-        self.phase = CLOSED
-        self._transport.close()
-
-    def drain(self):
-        """No further requests on this connection; one that has begun is still answered."""
-        if self.phase == IDLE and not self._stash:
-            self._close()
-
-    # Time.
-
-    @property
-    def may_be_due(self) -> bool:
-        """Whether a sweep has anything to look at beside the deadline."""
-        cdef Flow flow = self.flow
-        return (
-            flow.written != flow.settled
-            or flow.read_paused
-            or (self._head is not None and self.phase == IDLE)
-        )
-
-    def sweep(self, double now):
-        """Called about twice a second if anything here may be due."""
-        cdef Flow flow = self.flow
-        if now >= self.deadline:
-            self._on_deadline()
-        elif flow.stalled(now, self.server.limits.write_timeout) or (flow.read_paused and flow.hung_up()):
-            self.abort()
-        elif self.phase == IDLE:
-            self._drop_head()  # an idle connection does without a parser
-
-    cdef _on_deadline(self):
-        cdef bint is_late = self.deadline >= self._phase_end
-        self.deadline = _inf
-        if self.phase == HEAD or self.phase == BODY:
-            self._refuse(HttpError(408, self._why_late() if is_late else self._why_silent()))
-        else:
-            self._close()
-
-    cdef str _why_late(self):
-        limits = self.server.limits
-        if self.phase == HEAD:
-            return f"The request's headers took longer than {limits.header_timeout:g} s (--header-timeout)."
-        return f"The request's body took longer than {limits.body_timeout:g} s (--body-timeout)."
-
-    cdef str _why_silent(self):
-        what = "headers" if self.phase == HEAD else "body"
-        return f"Nothing more of the request's {what} came for {self.server.limits.read_timeout:g} s (--timeout)."
-
-    @property
-    def is_shared(self) -> bool:
-        """Whether a proxy sends several clients' requests on it."""
-        return self._proxied is not None and self._proxied.is_shared
-
-    @property
-    def address(self) -> str:
-        """What the client shares with its other connections."""
-        if self._proxied is not None:
-            return self._proxied.address
-        return address_of(self._transport.get_extra_info("peername"))
-
-    cdef str _name_peer(self):
-        if self._proxied is not None:
-            return self._proxied.name
-        if not self._peer:
-            self._peer = peer_name(self._transport.get_extra_info("peername"))
-        return self._peer
