@@ -132,12 +132,11 @@ class Adapters:
         }
 
     def choose(self, scales: Sequence[tuple[int, float]]) -> dict[int, float]:
-        """Return scales that requests from now on are to have, and let states that they compute be recognized. Raises
-        UnknownAdapter."""
+        """Return scales that requests from now on are to have; a state that they computed before is known by then.
+        Raises UnknownAdapter."""
         chosen = dict(scales)
         self._check(chosen)
-        for named in (None, *self._known.values()):
-            self._number(self.uses(None, named, chosen))
+        self._number(self.uses(None, None, chosen))
         return chosen
 
     def uses(
