@@ -26,6 +26,8 @@ COMMANDS = {
     "attacks": ("bench.attacks", "what a hostile client costs the others"),
     "same-text": ("bench.same_text", "check that llamad writes llama-server's text"),
     "conversation": ("bench.conversation", "how much of a growing conversation is prefilled again"),
+    "estimates": ("bench.fit.estimates", "the memory that is foretold for models, and what they then take"),
+    "fit": ("bench.fit.command", "what --fit chooses, beside llama-server"),
     "fleet": (
         "bench.fleet.command",
         "simulate many machines behind a gateway: what is computed again, first tokens",
