@@ -93,7 +93,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     prio_batch: int | None
     poll_batch: int | None
     numa: Literal["distribute", "isolate", "numactl"] | None  # None: off
-    n_gpu_layers: int  # -1: all
+    n_gpu_layers: int  # -1: as many as fit
     split_mode: Literal["none", "layer", "row", "tensor"]
     tensor_split: tuple[float, ...]  # empty: by free memory
     main_gpu: int

@@ -33,7 +33,7 @@ def complaint(line: str | list[str], environ: Mapping[str, str] | None = None) -
 
 
 def test_words_for_numbers() -> None:
-    assert settings("-ngl all").n_gpu_layers == -1
+    assert settings("-ngl all").n_gpu_layers == 9999
     assert settings("-ngl AUTO").n_gpu_layers == -1
     assert settings("-ngl 0").n_gpu_layers == 0
     assert settings("-t -1 -tb auto").n_threads == 0

@@ -11,15 +11,16 @@ from llamad.flags.types.special import Endpoint, Placements
 flag = partial(Flag, group="GPU")
 
 CTX_MIN = 256  # tokens
+ALL_LAYERS = 9999  # more than any model has
 
 READY_FLAGS: tuple[Flag, ...] = (
     flag(
         names=("-ngl", "--gpu-layers", "--n-gpu-layers"),
         env=("LLAMA_ARG_N_GPU_LAYERS",),
         dest="n_gpu_layers",
-        kind=Int(low=-1, words={"auto": -1, "all": -1}),
+        kind=Int(low=-1, words={"auto": -1, "all": ALL_LAYERS}),
         default=-1,
-        help="Layers to offload to the GPUs, if there are any; -1: all.",
+        help="Layers to offload to the GPUs, if there are any; auto, -1: as many as fit (--fit).",
     ),
     flag(
         names=("-sm", "--split-mode"),

@@ -215,7 +215,8 @@ def test_experts_go_to_the_host(paper):
 
 
 @pytest.mark.parametrize(
-    "flags", [("-ngl", "17"), ("-ts", "17"), ("-ot", "x=CPU"), ("-ncmoe", "1"), ("-sm", "row")]
+    "flags",
+    [("-ngl", "17"), ("-ngl", "all"), ("-ts", "17"), ("-ot", "x=CPU"), ("-ncmoe", "1"), ("-sm", "row")],
 )
 def test_layers_that_the_user_placed_stay(paper, flags):
     with pytest.raises(UnfitLoadError, match="of GPU0"):
