@@ -35,7 +35,15 @@ def surely_fits(settings: Settings, margins: list[int], spare: int) -> bool:
         return False  # workers tell the memory that they have left, and nobody knows who else uses it
     if not free:
         return needed + margins[0] <= memory.host_free()
+    if not _is_whole(settings) and needed > memory.host_free():
+        return False
     return needed + max(*margins, spare) <= min(free)
+
+
+def _is_whole(settings: Settings) -> bool:
+    """Return whether everything lies on the devices, as far as the flags are concerned."""
+    is_split = settings.cpu_moe or settings.n_cpu_moe or settings.n_cpu_ffn or settings.override_tensor
+    return settings.n_gpu_layers < 0 and settings.kv_offload and not is_split
 
 
 def bound(settings: Settings) -> int:

@@ -54,7 +54,6 @@ class Shape(msgspec.Struct, frozen=True):
     n_layers: int
     n_ctx_train: int
     has_experts: bool
-    can_generate: bool
 
 
 def _name(device: Any) -> str:
@@ -170,7 +169,6 @@ class Measurer:
             lib.llama_model_n_layer(self._handle),
             lib.llama_model_n_ctx_train(self._handle),
             lib.llamad_model_n_expert(self._handle) > 0,
-            bool(lib.llama_model_has_decoder(self._handle)),
         )
 
     def devices(self) -> list[Device]:

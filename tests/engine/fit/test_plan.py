@@ -155,7 +155,7 @@ class Paper:
         return [Device(f"GPU{i}", "paper", int(n * GIB), int(n * GIB)) for i, n in enumerate(self.free)]
 
     def shape(self):
-        return Shape(16, 65536, self.experts > 0, True)
+        return Shape(16, 65536, self.experts > 0)
 
     def usage(self, wanted):
         n_gpu = 17 if wanted.n_gpu_layers < 0 else min(17, wanted.n_gpu_layers)
