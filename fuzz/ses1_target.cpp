@@ -76,7 +76,7 @@ bool check(const llamad_layout *layout, const uint8_t *data, size_t n) {
     require(n_tokens <= N_CTX && 8 + size_t{n_tokens} * 4 <= n, "the tokens are there");
     require(n <= llamad_layout_bytes_max(layout, n_tokens), "no state is larger than the largest");
     std::unique_ptr<uint8_t[]> out(new uint8_t[n_bytes]); // its own size, for ASan
-    require(llamad_state_rewrite(layout, data, n, out.get()) == 0, "what passes can be rewritten");
+    require(llamad_state_rewrite(layout, data, n, out.get(), n_bytes) == 0, "what passes can be rewritten");
     require(memcmp(out.get(), data, 8 + size_t{n_tokens} * 4) == 0, "the tokens stay");
     require(llamad_state_check(layout, out.get(), n_bytes, N_VOCAB, N_CTX, &n_again, &n_bytes_again, &error) == 0,
             "what was rewritten passes");

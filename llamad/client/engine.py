@@ -320,14 +320,15 @@ class Engine:
             raise
 
     def _acted(self, action_id: int, acted: Acted) -> None:
-        future, action = self._actions.pop(action_id, (None, None))
+        """Raises ValueError if the engine says that it wrote more than the blob holds."""
+        future, action = self._actions.get(action_id, (None, None))
         if future is None or action is None:
             return
-        if action.blob is not None:
-            if self._asking is not None:
-                self._asking.give_back(action.blob)
-            if acted.result == RESULT_DONE and action.kind != ACTION_RESTORE:
-                action.blob.size = acted.n_bytes
+        if action.blob is not None and acted.result == RESULT_DONE and action.kind != ACTION_RESTORE:
+            action.blob.size = acted.n_bytes
+        del self._actions[action_id]
+        if action.blob is not None and self._asking is not None:
+            self._asking.give_back(action.blob)
         if not future.done():
             future.set_result(acted)
 
@@ -384,11 +385,7 @@ class Engine:
         try:
             events = port.poll()
         except ChannelBroken as error:
-            log.error("the engine wrote what no engine writes: %s", error)
-            assert self._loop is not None
-            self._loop.remove_reader(port.event_fd)
-            if self._on_broken is not None:
-                self._on_broken(f"it wrote {error}")
+            self._break(port, str(error))
             return 0
         for event in events:
             kind, task_id = event[0], event[1]
@@ -396,7 +393,11 @@ class Engine:
                 self._steps.append(event)
                 continue
             if kind == EVENT_ACTION:
-                self._acted(task_id, Acted(*event[2:]))
+                try:
+                    self._acted(task_id, Acted(*event[2:]))
+                except ValueError as error:
+                    self._break(port, f"the result of an action: {error}")
+                    return 0
                 continue
             running = tasks.get(task_id)
             if running is None:
@@ -423,6 +424,14 @@ class Engine:
             except Exception:
                 self._give_up(task_id, running)
         return len(events)
+
+    def _break(self, port: Port, what: str) -> None:
+        """The engine wrote what no engine writes: listen to it no more, and have it ended."""
+        log.error("the engine wrote what no engine writes: %s", what)
+        assert self._loop is not None
+        self._loop.remove_reader(port.event_fd)
+        if self._on_broken is not None:
+            self._on_broken(f"it wrote {what}")
 
     def _give_up(self, task_id: int, running: Running) -> None:
         """A sink raised. A bug in one request must not lose the events of the others."""

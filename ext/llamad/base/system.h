@@ -9,6 +9,7 @@
 #include <poll.h>
 #include <sched.h>
 #include <stdint.h>
+#include <string.h>
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -38,6 +39,13 @@ static inline uint64_t load_acquire(const uint64_t *p) {
 static inline void store_release(uint64_t *p, uint64_t v) {
     TSAN_RELEASE();
     __atomic_store_n(p, v, __ATOMIC_RELEASE);
+}
+
+/* Reads memory that another process may change meanwhile: exactly once, so that what was checked is what is used. */
+static inline uint32_t load_word(const uint32_t *p) { return __atomic_load_n(p, __ATOMIC_RELAXED); }
+static inline void copy_once(void *to, const void *from, size_t n) {
+    memcpy(to, from, n);
+    __asm__ volatile("" ::: "memory"); /* else the compiler may read `from` again instead of the copy */
 }
 
 static inline int32_t load_int(const int32_t *p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }

@@ -1,9 +1,11 @@
 # system.h as Cython sees it: atomics, clock, wake-ups.
-from libc.stdint cimport int32_t, int64_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 
 cdef extern from "llamad/base/system.h" nogil:
     uint64_t load_acquire(const uint64_t *p) noexcept
     void store_release(uint64_t *p, uint64_t v) noexcept
+    uint32_t load_word(const uint32_t *p) noexcept
+    void copy_once(void *to, const void *source, size_t n) noexcept
     int32_t load_int(const int32_t *p) noexcept
     void store_int(int32_t *p, int32_t v) noexcept
     int32_t fetch_add_int(int32_t *p, int32_t v) noexcept

@@ -1,12 +1,14 @@
 # Owns: the front's end of a channel: commands into one ring, events out of the other, and what the engine's board says.
 # Called on the event loop alone; never waits but for events that are announced (protocol/wakeup.pyx), and knows nothing of
-# who is at the other end. That may crash in the middle of anything, so every record is checked before it is read.
+# who is at the other end. That may crash in the middle of anything or be taken over, so every record is copied, and the copy
+# is checked before it is read.
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 
-from llamad.base.system cimport load_int, load_time, now_us, store_int, take_time, wake_clear, wake_send
+from llamad.base.system cimport copy_once, load_int, load_time, now_us, store_int, take_time, wake_clear, wake_send
 from llamad.client.text_event cimport TextEvent as Text
 from llamad.protocol.board cimport SlotView, Stats
 from llamad.protocol.channel cimport Channel, Link
@@ -43,12 +45,19 @@ cdef class Port:
     cdef Link link
     cdef Channel *channel
     cdef Taken taken
+    cdef void *record          # this process's copy of the record that is read
     cdef int64_t t_made_us     # before the engine's first turn there is no other time to count from
 
     def __cinit__(self, link: Link) -> None:
         self.t_made_us = now_us()
         self.link = link
         self.channel = &link.channel
+        self.record = malloc(self.channel.events.capacity)  # its pages come with their first use
+        if self.record == NULL:
+            raise MemoryError("no memory for the events of an engine")
+
+    def __dealloc__(self) -> None:
+        free(self.record)
 
     @property
     def event_fd(self) -> int:
@@ -168,7 +177,8 @@ cdef class Port:
         self.taken.t_us = now_us()
         payload = ring_peek(&self.channel.events, &kind, &n)
         while payload != NULL:
-            out.append(_event(kind, payload, n))
+            copy_once(self.record, payload, n)
+            out.append(_event(kind, self.record, n, self.channel.n_slots))
             ring_release(&self.channel.events)
             n_left -= 1
             if n_left == 0:
@@ -224,16 +234,16 @@ cdef class Port:
         return max(0, now_us() - max(self.t_made_us, load_time(&self.channel.board.t_turn_us)))
 
 
-cdef tuple _event(uint32_t kind, const void *payload, uint64_t n):
+cdef tuple _event(uint32_t kind, const void *payload, uint64_t n, int32_t n_slots):
     """The event of a record with a payload of n bytes. Raises ChannelBroken."""
     if kind == EVENT_TEXT and n >= sizeof(TextEvent):
         return _text_event(<const TextEvent *>payload, n - sizeof(TextEvent))
     if kind == EVENT_PROMPT and n >= sizeof(TextEvent):
         return _prompt_event(<const TextEvent *>payload, n - sizeof(TextEvent))
     if kind == EVENT_ADMITTED and n >= sizeof(AdmittedEvent):
-        return _admitted_event(<const AdmittedEvent *>payload)
+        return _admitted_event(<const AdmittedEvent *>payload, n_slots)
     if kind == EVENT_DONE and n >= sizeof(DoneEvent):
-        return _done_event(<const DoneEvent *>payload)
+        return _done_event(<const DoneEvent *>payload, n_slots)
     if kind == EVENT_FAILED and n >= sizeof(FailedEvent):
         return (EVENT_FAILED, (<const FailedEvent *>payload).id, (<const FailedEvent *>payload).failure,
                 (<const FailedEvent *>payload).code)
@@ -288,11 +298,19 @@ cdef tuple _prompt_event(const TextEvent *event, uint64_t n):
             _probs(event, <const TokenProb *>(tokens + event.n_tokens)))
 
 
-cdef tuple _admitted_event(const AdmittedEvent *event):
+cdef int _check_slot(int32_t slot, int32_t n_slots) except -1:
+    if not 0 <= slot < n_slots:
+        raise ChannelBroken(f"an event of slot {slot}, of {n_slots}")
+    return 0
+
+
+cdef tuple _admitted_event(const AdmittedEvent *event, int32_t n_slots):
+    _check_slot(event.slot, n_slots)
     return (EVENT_ADMITTED, event.id, event.slot, event.n_cached, event.t_us)
 
 
-cdef tuple _done_event(const DoneEvent *event):
+cdef tuple _done_event(const DoneEvent *event, int32_t n_slots):
+    _check_slot(event.slot, n_slots)
     return (EVENT_DONE, event.id, event.stop_type, event.stop_word, event.slot, event.n_prompt, event.n_cached,
             event.n_decoded, event.n_slot_tokens, bool(event.truncated), bool(event.has_new_line), event.t_us,
             event.t_prompt_us, event.t_predict_us)

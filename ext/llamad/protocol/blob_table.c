@@ -77,8 +77,10 @@ void llamad_pages_close(uint8_t *pages, size_t n) { let_go_soon((going){pages, n
 int llamad_arena(void) {
     pthread_mutex_lock(&lock);
     if (arena < 0) {
-        int fd = memfd_create("llamad-blobs", MFD_CLOEXEC);
-        if (fd >= 0 && ftruncate(fd, ARENA_BYTES) != 0) {
+        int fd = memfd_create("llamad-blobs", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+        // Sealed, because an engine has the descriptor: cut to nothing, the file would end the front by SIGBUS.
+        if (fd >= 0 && (ftruncate(fd, ARENA_BYTES) != 0 ||
+                        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)) {
             close(fd);
             fd = -1;
         }

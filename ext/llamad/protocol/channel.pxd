@@ -40,4 +40,4 @@ cdef class Link:
     cdef Channel channel
     cdef uint64_t n_mapped
     cdef int _map(self, int memory_fd, uint64_t n_bytes) except -1
-    cdef void _attach(self) noexcept
+    cdef void _attach(self, const ChannelHead *shape) noexcept

@@ -1,13 +1,16 @@
-# Owns: a channel's memory and descriptors. The engine lays the memory out (Link with a shape), then the front maps it.
+# Owns: a channel's memory and descriptors. The engine lays the memory out (Link with a shape) and seals its size, then the
+# front maps it. Whatever the engine writes later, the front reads where the rings lie once, here.
 import os
 
 from libc.stdint cimport uint8_t, uint64_t
 from libc.string cimport memset
 from posix.mman cimport MAP_FAILED, MAP_SHARED, PROT_READ, PROT_WRITE, mmap, munmap
 
-from llamad.base.system cimport close, dup_cloexec, wake_open
+from llamad.base.system cimport close, copy_once, dup_cloexec, wake_open
 from llamad.protocol.board cimport Board, SlotView
 from llamad.protocol.ring cimport ring_attach
+
+from llamad.base import sealed_memory
 
 cdef enum:
     EVENT_RING_BYTES = 4 << 20
@@ -15,8 +18,10 @@ cdef enum:
     # What a command may carry beside its prompt: stop strings, biases, breakers.
     COMMAND_EXTRA_BYTES = 4 << 20
     PAGE = 65536             # of any machine
+    SLOTS_MAX = 65536
 
 cdef uint64_t MAGIC = 0x31303064616d616c
+cdef uint64_t RING_BYTES_MAX = <uint64_t>1 << 40
 
 
 class Descriptors:
@@ -32,7 +37,7 @@ class Descriptors:
         """Of a channel without memory yet. Raises OSError where the system has no more."""
         made = cls(-1, -1, -1)
         try:
-            made.memory = os.memfd_create("llamad-channel", os.MFD_CLOEXEC)
+            made.memory = sealed_memory.create("llamad-channel")
             made.command = _eventfd()
             made.event = _eventfd()
         except OSError:
@@ -70,6 +75,20 @@ cdef uint64_t _head_bytes(uint64_t n_slots):
     return _pages(_pages(sizeof(ChannelHead)) + sizeof(Board) + n_slots * sizeof(SlotView))
 
 
+cdef bint _is_ring(uint64_t n_bytes):
+    return PAGE <= n_bytes <= RING_BYTES_MAX and n_bytes & (n_bytes - 1) == 0
+
+
+cdef int _check(const ChannelHead *shape, uint64_t n_bytes) except -1:
+    """Whether memory of n_bytes can have this shape. Raises OSError."""
+    is_laid_out = (shape.magic == MAGIC and 0 < shape.n_slots <= SLOTS_MAX and shape.n_ctx > 0
+                   and _is_ring(shape.command_bytes) and _is_ring(shape.event_bytes)
+                   and _head_bytes(shape.n_slots) + shape.command_bytes + shape.event_bytes == n_bytes)
+    if not is_laid_out:
+        raise OSError("the channel's memory is not laid out as this program has it")
+    return 0
+
+
 cdef class Link:
     def __cinit__(self, memory: int, command: int, event: int, *, n_slots: int = 0, n_ctx: int = 0, n_ubatch: int = 0,
                   has_device: bool = False) -> None:
@@ -77,6 +96,7 @@ cdef class Link:
         Raises OSError."""
         cdef uint64_t n_command, n_event = EVENT_RING_BYTES, n_head
         cdef int fd = memory
+        cdef ChannelHead shape
         memset(&self.channel, 0, sizeof(Channel))
         self.channel.command_fd = dup_cloexec(command)
         self.channel.event_fd = dup_cloexec(event)
@@ -86,6 +106,7 @@ cdef class Link:
             n_command = _ring_bytes(4 * (<uint64_t>n_ctx * 4 + COMMAND_EXTRA_BYTES) + COMMAND_RING_BYTES)
             n_head = _head_bytes(n_slots)
             os.ftruncate(fd, n_head + n_command + n_event)
+            sealed_memory.seal(fd)
             self._map(fd, n_head + n_command + n_event)
             self.channel.head.command_bytes = n_command
             self.channel.head.event_bytes = n_event
@@ -95,12 +116,13 @@ cdef class Link:
             self.channel.head.has_device = has_device
             self.channel.head.magic = MAGIC
         else:
-            n_bytes = os.fstat(fd).st_size
+            n_bytes = sealed_memory.checked_size(fd)
             if n_bytes < _head_bytes(0):
                 raise OSError("the channel has no memory")
             self._map(fd, n_bytes)
-            self._check(n_bytes)
-        self._attach()
+        copy_once(&shape, self.channel.head, sizeof(ChannelHead))
+        _check(&shape, self.n_mapped)
+        self._attach(&shape)
 
     cdef int _map(self, int memory_fd, uint64_t n_bytes) except -1:
         cdef void *memory = mmap(NULL, n_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory_fd, 0)
@@ -110,27 +132,20 @@ cdef class Link:
         self.n_mapped = n_bytes
         return 0
 
-    def _check(self, n_bytes: int) -> None:
-        head = self.channel.head
-        is_laid_out = (head.magic == MAGIC and head.n_slots > 0 and head.command_bytes <= n_bytes
-                       and head.event_bytes <= n_bytes
-                       and _head_bytes(head.n_slots) + head.command_bytes + head.event_bytes == n_bytes)
-        if not is_laid_out:
-            raise OSError("the channel's memory is not laid out as this program has it")
-
-    cdef void _attach(self) noexcept:
+    cdef void _attach(self, const ChannelHead *shape) noexcept:
+        """Find the rings and the board as `shape` has them, which is this side's copy of the head."""
         cdef Channel *channel = &self.channel
         cdef ChannelHead *head = channel.head
         cdef uint8_t *memory = <uint8_t *>head
-        cdef uint64_t n_head = _head_bytes(head.n_slots)
-        channel.n_slots = head.n_slots
-        channel.n_ctx = head.n_ctx
-        channel.n_ubatch = head.n_ubatch
-        channel.has_device = head.has_device
+        cdef uint64_t n_head = _head_bytes(shape.n_slots)
+        channel.n_slots = shape.n_slots
+        channel.n_ctx = shape.n_ctx
+        channel.n_ubatch = shape.n_ubatch
+        channel.has_device = shape.has_device
         channel.board = <Board *>(memory + _pages(sizeof(ChannelHead)))
         channel.slots = <SlotView *>(channel.board + 1)
-        ring_attach(&channel.commands, &head.commands, memory + n_head, head.command_bytes)
-        ring_attach(&channel.events, &head.events, memory + n_head + head.command_bytes, head.event_bytes)
+        ring_attach(&channel.commands, &head.commands, memory + n_head, shape.command_bytes)
+        ring_attach(&channel.events, &head.events, memory + n_head + shape.command_bytes, shape.event_bytes)
 
     def __dealloc__(self) -> None:
         if self.channel.head != NULL:

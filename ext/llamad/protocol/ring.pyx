@@ -1,11 +1,12 @@
 # Owns: the records' layout inside a ring. reserve/commit are the producer's, peek/release the consumer's.
 #
-# The consumer trusts nothing that it reads: a producer that crashes may have written anything. What cannot be a record
-# breaks the ring for good.
+# The consumer trusts nothing that it reads: a producer that crashes may have written anything, and one that was taken
+# over may write while the consumer reads. So each length and kind is read once, and what cannot be a record breaks the
+# ring for good.
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
 
-from llamad.base.system cimport load_acquire, store_release
+from llamad.base.system cimport load_acquire, load_word, store_release
 
 cdef enum:
     HEAD_BYTES = 8
@@ -63,19 +64,22 @@ cdef int ring_is_taken(const Ring *ring) noexcept nogil:
 
 
 cdef void *ring_peek(Ring *ring, uint32_t *kind, uint64_t *n_payload) noexcept nogil:
-    """The oldest record's payload and its size, or NULL. It stays valid until ring_release()."""
+    """The oldest record's payload and its size, or NULL. It stays valid until ring_release(), but a hostile producer can
+    still change it: a consumer that does not trust the producer copies it before it looks inside."""
     cdef RecordHead *record
+    cdef uint32_t record_kind
     cdef uint64_t at, n_bytes, n_there = load_acquire(&ring.shared.head) - ring.own
     while n_there:
         at = ring.own & (ring.capacity - 1)
         record = <RecordHead *>(ring.data + at)
-        n_bytes = record.n_bytes
+        n_bytes = load_word(&record.n_bytes)
+        record_kind = load_word(&record.kind)
         if (n_there > ring.capacity or n_bytes > n_there or n_bytes > ring.capacity - at
                 or n_bytes < HEAD_BYTES or n_bytes & 7):
             ring.is_broken = 1
             return NULL
-        if record.kind != KIND_PADDING:
-            kind[0] = record.kind
+        if record_kind != KIND_PADDING:
+            kind[0] = record_kind
             n_payload[0] = n_bytes - HEAD_BYTES
             ring.peeked = n_bytes
             return <void *>(<uint8_t *>record + HEAD_BYTES)

@@ -248,11 +248,13 @@ int32_t llamad_state_check(const llamad_layout *layout, const uint8_t *data, siz
     }
 }
 
-int32_t llamad_state_rewrite(const llamad_layout *layout, const uint8_t *data, size_t n, uint8_t *out) {
+int32_t llamad_state_rewrite(const llamad_layout *layout, const uint8_t *data, size_t n, uint8_t *out, size_t n_out) {
     try {
         Blob blob;
         llamad_state_error error;
         if (!check(*layout, data, n, UINT32_MAX, UINT32_MAX, blob, &error)) return LLAMAD_STATE_E_WRONG;
+        // An engine has the memory, too: the state may be another one than llamad_state_check() measured.
+        if (rewritten_bytes(*layout, blob, n) != n_out) return LLAMAD_STATE_E_WRONG;
         out = put(out, data, blob.kv_at + BLOB_HEAD);
         for (size_t i = 0; i < blob.places.size(); i++) {
             const Place &place = blob.places[i];

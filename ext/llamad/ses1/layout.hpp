@@ -67,6 +67,7 @@ class Reader {
             return value;
         }
         std::memcpy(&value, data_ + at_, sizeof value);
+        __asm__ volatile("" ::: "memory"); // read once: another process may change it after the check
         at_ += sizeof value;
         return value;
     }

@@ -21,7 +21,7 @@ cdef extern from "llamad/ses1/state.h" nogil:
     size_t llamad_layout_bytes_max(const llamad_layout *layout, uint32_t n_tokens)
     int32_t llamad_state_check(const llamad_layout *layout, const uint8_t *data, size_t n, uint32_t n_vocab,
                                uint32_t n_ctx, uint32_t *n_tokens, size_t *n_bytes, llamad_state_error *error)
-    int32_t llamad_state_rewrite(const llamad_layout *layout, const uint8_t *data, size_t n, uint8_t *out)
+    int32_t llamad_state_rewrite(const llamad_layout *layout, const uint8_t *data, size_t n, uint8_t *out, size_t n_out)
     int64_t llamad_file_front(const uint8_t *head, size_t n, size_t n_file, uint32_t n_ctx, llamad_state_error *error)
     int64_t llamad_file_ses1_bytes(const uint8_t *front, size_t n, size_t n_file, llamad_state_error *error)
     size_t llamad_file_to_ses1(const uint8_t *front, size_t n, uint8_t *out)
@@ -89,9 +89,11 @@ def check(layout: Layout, blob: Blob, n_vocab: int, n_ctx: int, size: int | None
         return n_tokens, source
     target = Blob(n_bytes)
     with nogil:
-        code = llamad_state_rewrite(known.layout, source.blob.data, n_state, target.blob.data)
-    if code != 0:
+        code = llamad_state_rewrite(known.layout, source.blob.data, n_state, target.blob.data, n_bytes)
+    if code == LLAMAD_STATE_E_MEMORY:
         raise MemoryError("no memory to rewrite a state")
+    if code != 0:
+        raise StateError("it changed while it was checked")
     target.size = n_bytes
     return n_tokens, target
 

@@ -39,7 +39,7 @@ size_t llamad_layout_bytes_max(const llamad_layout *layout, uint32_t n_tokens);
 int32_t llamad_state_check(const llamad_layout *layout, const uint8_t *data, size_t n, uint32_t n_vocab, uint32_t n_ctx,
                            uint32_t *n_tokens, size_t *n_bytes, llamad_state_error *error);
 /* A checked blob for the running cache, into n_bytes at out. */
-int32_t llamad_state_rewrite(const llamad_layout *layout, const uint8_t *data, size_t n, uint8_t *out);
+int32_t llamad_state_rewrite(const llamad_layout *layout, const uint8_t *data, size_t n, uint8_t *out, size_t n_out);
 
 /* A slot's file as llama.cpp and llama-server write it: a front, which is the head and the list of tokens, and the memory,
  * which is read straight to its place. From the first bytes of a file of n_file: how long its front is, or an error. */
