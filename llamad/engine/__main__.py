@@ -6,6 +6,7 @@ hands to other threads is answered by them; when the front is gone, so is this p
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import faulthandler
 import logging
@@ -22,6 +23,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import NoReturn, TypeVar
 
+from llamad.base import syscall_filter
 from llamad.engine import worker_watch
 from llamad.engine.embedder import Embedder
 from llamad.engine.instance import Instance
@@ -196,6 +198,9 @@ def _load(server: Server, settings: Settings) -> Instance:
 
 def _serve(server: Server, settings: Settings) -> int:
     server.instance = instance = _load(server, settings)
+    # Not before: opening a GPU may start the driver's own program, which loads a module of the kernel.
+    with contextlib.suppress(syscall_filter.FilterError):
+        syscall_filter.no_new_privileges()
     server.send(Progress(1000))
     server.send(instance.description())
     ready = instance.prepare()

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 import llamad
-from llamad.media.messages import PACKET_MAX, SOCKET_FD
+from llamad.media.messages import PACKET_MAX, SOCKET_FD, WARNING
 
 log = logging.getLogger("llamad.media")
 
@@ -32,6 +32,13 @@ ENVIRONMENT = (
     "CUDA_VISIBLE_DEVICES",
     "TMPDIR",
 )
+# numpy's library would start a thread for each core.
+OWN_ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1"}
+
+
+# What was said to the operator already: every process of a kind has the same to say.
+_warned: set[str] = set()
+WARNINGS_MAX = 8
 
 
 class ChildError(Exception):
@@ -91,8 +98,10 @@ class Child:
     async def _talk(self, peer: socket.socket, question: bytes, fds: list[int]) -> tuple[bytes, list[int]]:
         socket.send_fds(peer, [question], fds)
         await self._readable(peer)
-        answer, received, _, _ = socket.recv_fds(peer, PACKET_MAX, 4)
+        answer, received, _, _ = socket.recv_fds(peer, PACKET_MAX, 4, socket.MSG_CMSG_CLOEXEC)
         if not answer:
+            for fd in received:
+                os.close(fd)
             raise OSError(ENDED)
         return answer, received
 
@@ -139,7 +148,11 @@ class Child:
             (os.POSIX_SPAWN_DUP2, peer, SOCKET_FD),
         ]
         return os.posix_spawn(
-            sys.executable, self._command, {**known, "PYTHONPATH": path}, file_actions=actions, setpgroup=0
+            sys.executable,
+            self._command,
+            {**known, **OWN_ENVIRONMENT, "PYTHONPATH": path},
+            file_actions=actions,
+            setpgroup=0,
         )
 
     def _on_log(self) -> None:
@@ -153,7 +166,14 @@ class Child:
         for line in data.decode("utf-8", "replace").splitlines():
             if line.strip():
                 self._last_line = line.strip()
-                log.debug("%s: %s", self._command[3], line)
+                self._say(line.strip())
+
+    def _say(self, line: str) -> None:
+        if line.startswith(WARNING) and line not in _warned and len(_warned) < WARNINGS_MAX:
+            _warned.add(line)
+            log.warning("%s", line.removeprefix(WARNING))
+        else:
+            log.debug("%s: %s", self._command[3], line)
 
     def _close_log(self) -> None:
         if self._log_fd >= 0:

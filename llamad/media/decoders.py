@@ -11,6 +11,8 @@ import os
 
 import msgspec
 
+from llamad.base import sealed_memory
+from llamad.media import received
 from llamad.media.child import Child, ChildError
 from llamad.media.messages import Decode, Decoded, Refused
 
@@ -28,7 +30,6 @@ class Decoders:
             self._idle.put_nowait(child)
         self._seconds_max = seconds_max
         self._encoder = msgspec.msgpack.Encoder()
-        self._decoder: msgspec.msgpack.Decoder[Decoded] = msgspec.msgpack.Decoder(Decoded)
 
     async def decode(self, data: bytes, wanted: Decode) -> tuple[Decoded, int]:
         """The answer, and the descriptor of its large part, which is the caller's to close; -1 where it was refused."""
@@ -39,7 +40,12 @@ class Decoders:
             return Refused(f"could not be decoded: {error}"), -1
         finally:
             self._idle.put_nowait(child)
-        decoded = self._decoder.decode(answer)
+        decoded: Decoded
+        try:
+            decoded = received.decoded(answer, fds, wanted)
+        except received.BrokenError as error:
+            child.close()
+            decoded = Refused(f"could not be decoded: {error}")
         if isinstance(decoded, Refused):
             for fd in fds:
                 os.close(fd)
@@ -47,11 +53,12 @@ class Decoders:
         return decoded, fds[0]
 
     async def _ask(self, child: Child, data: bytes, wanted: Decode) -> tuple[bytes, list[int]]:
-        file = os.memfd_create("llamad-media", os.MFD_CLOEXEC)
+        file = sealed_memory.create("llamad-media")
         try:
             view = memoryview(data)
             while view:
                 view = view[os.write(file, view) :]
+            sealed_memory.seal(file, contents=True)
             return await child.ask(self._encoder.encode(wanted), [file], self._seconds_max)
         finally:
             os.close(file)

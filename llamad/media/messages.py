@@ -8,6 +8,8 @@ import msgspec
 # The descriptor under which a media process finds its socket.
 SOCKET_FD = 3
 PACKET_MAX = 1 << 16
+# A line of a media process's log that an operator should see begins so.
+WARNING = "warning: "
 
 
 class Decode(msgspec.Struct, tag=True):

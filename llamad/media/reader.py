@@ -16,10 +16,11 @@ import msgspec
 from llamad.base.fair_cache import FairCache
 from llamad.base.fair_pool import FairPool
 from llamad.base.fair_turns import FairTurns
+from llamad.media import received
 from llamad.media.child import Child, ChildError
 from llamad.media.decoders import N_PROCESSES, Decoders
 from llamad.media.encoding import Encoding
-from llamad.media.messages import Decode, Encode, Encoded, FromEncoder, Open, Opened, Pixels, Refused
+from llamad.media.messages import Decode, Encode, Encoded, Open, Opened, Pixels, Refused
 from llamad.protocol.blobs import Blob
 
 ENCODER = "llamad.media.encoder"
@@ -64,7 +65,6 @@ class MediaReader:
         self._limits = limits
         self._decoders = Decoders()
         self._to_bytes = msgspec.msgpack.Encoder()
-        self._from_bytes: msgspec.msgpack.Decoder[FromEncoder] = msgspec.msgpack.Decoder(FromEncoder)
         self._encoder = Child(ENCODER, self._to_bytes.encode(wanted), self._on_open)
         self._is_encoding = asyncio.Lock()
         self._turns = FairTurns(N_PLACES)
@@ -75,10 +75,12 @@ class MediaReader:
         self.n_at_once = 0  # rows that see each other, at most: the engine's compute batch
 
     def _on_open(self, answer: bytes) -> None:
-        told = self._from_bytes.decode(answer)
+        try:
+            told = received.opened(answer)
+        except received.BrokenError as error:
+            raise OSError(str(error)) from None
         if isinstance(told, Refused):
             raise OSError(told.reason)
-        assert isinstance(told, Opened)
         self.info = told
 
     async def open(self) -> Opened:
@@ -163,21 +165,23 @@ class MediaReader:
         except ChildError as error:
             raise MediaError(f"could not be encoded: {error}") from None
         try:
-            return self._keep(owner, digest, self._from_bytes.decode(answer), fds[0])
+            encoded, n_bytes = received.encoded(answer, fds, self._limits.tokens_max, self.info.n_row)
+            if isinstance(encoded, Refused):
+                raise MediaError(encoded.reason)
+            return self._keep(owner, digest, encoded, fds[0], n_bytes)
+        except received.BrokenError as error:
+            self._encoder.close()
+            raise MediaError(f"could not be encoded: {error}") from None
         finally:
             for fd in fds:
                 os.close(fd)
 
-    def _keep(self, owner: int, digest: bytes, encoded: FromEncoder, rows: int) -> Encoding:
-        if isinstance(encoded, Refused):
-            raise MediaError(encoded.reason)
-        assert isinstance(encoded, Encoded)
+    def _keep(self, owner: int, digest: bytes, encoded: Encoded, rows: int, n_bytes: int) -> Encoding:
         n_longest = max((piece.n_tokens for piece in encoded.pieces if piece.is_non_causal), default=0)
         if n_longest > self.n_at_once:
             raise MediaError(
                 f"becomes {n_longest} tokens that are read at once; start the server with -ub {n_longest}"
             )
-        n_bytes = os.fstat(rows).st_size
         blob = Blob(n_bytes)
         blob.size = n_bytes
         os.preadv(rows, [blob], 0)

@@ -123,6 +123,13 @@ def test_sounds(decode, kind, rate, channels):
     assert len(found) == 4 * answer.n_samples
 
 
+@pytest.mark.parametrize("kind", ["FLAC", "MP3"])
+@pytest.mark.parametrize("tag", [b"ID3\4\0\0\0\0\0\4abcd", b"ID3\4\0\0\0\0\1\0" + bytes(128) + bytes(16)])
+def test_a_tag_before_a_sound_is_skipped(decode, kind, tag):
+    answer, _ = decode(tag + sound(kind=kind), is_sound=True)
+    assert isinstance(answer, Samples)
+
+
 def test_a_sound_at_the_right_rate_is_as_it_was(decode):
     _, found = decode(sound(), is_sound=True)
     expected = (np.random.default_rng(1).standard_normal((16_000, 1)) * 0.1)[:, 0]
@@ -144,7 +151,13 @@ def test_a_sound_at_the_right_rate_is_as_it_was(decode):
             + bytes(16),
             "",
         ),
-        (sound(kind="OGG"), "is OGG"),
+        (sound(kind="OGG"), "is no WAV"),
+        (sound(kind="AIFF"), "is no WAV"),
+        (sound(kind="W64"), "is no WAV"),
+        (b"ID3\4\0\0\0\0\0\0" + sound(kind="AIFF"), "is no WAV"),
+        (b"ID3\4\0\0\0\0\0\0" * 3 + sound(kind="CAF"), "is no WAV"),
+        (b"ID3\4\0\0\xff\0\0\0" + sound(), "is no WAV"),
+        (b"ID3\4\0\0\x7f\x7f\x7f\x7f" + sound(), "is no WAV"),
     ],
 )
 def test_broken_sounds_are_refused(decode, data, says):
@@ -176,3 +189,6 @@ def test_a_decoder_knows_no_secrets_and_has_limits(made):
     assert told["Max address space"] != "unlimited"
     assert told["Max processes"] == "0"
     assert int(told["Max open files"]) <= 16
+    with open(f"/proc/{pid}/status", encoding="utf-8") as status:
+        states = dict(line.split(":\t", 1) for line in status.read().splitlines())
+    assert (states["NoNewPrivs"], states["Seccomp"], states["Threads"]) == ("1", "2", "1")

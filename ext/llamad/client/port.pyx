@@ -1,7 +1,7 @@
 # Owns: the front's end of a channel: commands into one ring, events out of the other, and what the engine's board says.
 # Called on the event loop alone; never waits but for events that are announced (protocol/wakeup.pyx), and knows nothing of
-# who is at the other end. That may crash in the middle of anything or be taken over, so every record is copied, and the copy
-# is checked before it is read.
+# who is at the other end. That may crash in the middle of anything or be taken over, so every record is copied, and the
+# copy is checked before it is read.
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset

@@ -1,7 +1,7 @@
 """Owns the decoder process: one file after the other, within limits that it sets itself before it reads any.
 
 Started by llamad/media/decoders.py. A file may crash it, exhaust its memory or hang it: that costs its request alone.
-Must not open files, connect, or start processes.
+Must not open files, connect, or start processes: once its libraries are loaded, the kernel refuses all of these.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ import sys
 
 import msgspec
 
+from llamad.base import sealed_memory, syscall_filter
 from llamad.media.decoder import images, sounds
 from llamad.media.decoder.errors import UnreadableError
-from llamad.media.messages import PACKET_MAX, SOCKET_FD, Decode, Decoded, Refused
+from llamad.media.messages import PACKET_MAX, SOCKET_FD, WARNING, Decode, Decoded, Refused
 
 # Address space beyond what the libraries take: a file, its pixels, and a copy or two of them.
 MEMORY_BYTES = 1 << 30
@@ -56,6 +57,12 @@ def main() -> int:
     images.prepare()
     sounds.prepare()
     limit()
+    try:
+        syscall_filter.only_compute()
+    except syscall_filter.FilterError as error:
+        print(
+            f"{WARNING}decoders of images and sound run without a filter of system calls: {error}", flush=True
+        )
     while True:
         packet, fds, _, _ = socket.recv_fds(front, PACKET_MAX, 1)
         if not packet:
@@ -65,12 +72,12 @@ def main() -> int:
         os.close(fds[0])
         answer, large = decode(wanted, data)
         del data
-        memory = os.memfd_create("llamad-decoded", os.MFD_CLOEXEC)
-        with open(memory, "wb", buffering=0, closefd=False) as out:
-            view = memoryview(large)
-            while view:
-                view = view[out.write(view) :]
+        memory = sealed_memory.create("llamad-decoded")
+        view = memoryview(large)
+        while view:
+            view = view[os.write(memory, view) :]
         del large, view
+        sealed_memory.seal(memory, contents=True)
         socket.send_fds(front, [encoder.encode(answer)], [memory])
         os.close(memory)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import struct
 import warnings
@@ -15,10 +16,14 @@ from llamad.media.messages import Pixels
 
 FORMATS = ("PNG", "JPEG", "GIF", "BMP", "WEBP")
 SIDE_MAX = 1 << 16
+# Modules that Pillow imports when the first file needs them.
+LOADED_LATE = ("copy", "PIL.ImageCms", "PIL.ImageColor", "PIL.ImageFilter", "PIL.ImagePalette")
 
 
 def prepare() -> None:
-    """Load what reads the formats, before memory is limited."""
+    """Load what reads the formats, before memory is limited and files can be opened no more."""
+    for name in LOADED_LATE:
+        importlib.import_module(name)
     Image.preinit()
     Image.init()
     for one in list(Image.OPEN):
@@ -27,6 +32,10 @@ def prepare() -> None:
     Image.MAX_IMAGE_PIXELS = None  # the request's own limit is asked instead
     ImageFile.LOAD_TRUNCATED_IMAGES = False
     warnings.simplefilter("ignore")  # of odd metadata
+    for name in FORMATS:
+        file = io.BytesIO()
+        Image.new("RGB", (2, 2)).save(file, name)
+        decode(file.getvalue(), 4)
 
 
 def decode(data: bytes, pixels_max: int) -> tuple[Pixels, bytes]:

@@ -16,17 +16,48 @@ RATE_MIN, RATE_MAX = 4_000, 384_000
 CHANNELS_MAX = 8
 SECONDS_MIN = 0.01
 BLOCK_FRAMES = 1 << 16
+TAG_HEAD = 10
+TAG_HAS_FOOTER = 0x10
 
 
 def prepare() -> None:
-    """Load what resamples, before memory is limited."""
-    soxr.resample(np.zeros(1024, np.float32), 48_000, 16_000)
+    """Load what reads and resamples, before memory is limited and files can be opened no more."""
+    file = io.BytesIO()
+    soundfile.write(file, np.zeros(2048, np.float32), 48_000, format="WAV")
+    decode(file.getvalue(), 1.0, 16_000)
+
+
+def _without_tag(data: bytes) -> bytes:
+    """Returns the file without the ID3 tags at its beginning, behind which libsndfile would look for any format."""
+    view = memoryview(data)
+    while bytes(view[:3]) == b"ID3" and len(view) >= TAG_HEAD:
+        if any(byte & 0x80 for byte in view[6:TAG_HEAD]):
+            raise UnreadableError("is no WAV, MP3 or FLAC, or is broken: its ID3 tag has no length")
+        n_bytes = TAG_HEAD + (view[6] << 21 | view[7] << 14 | view[8] << 7 | view[9])
+        if view[5] & TAG_HAS_FOOTER:
+            n_bytes += TAG_HEAD
+        view = view[n_bytes:]
+    # Some writers fill up behind the tag.
+    return bytes(view).lstrip(b"\0") if len(view) < len(data) else data
+
+
+def _checked(data: bytes) -> bytes:
+    """Returns what libsndfile may see: it knows 25 formats and would parse any of them. Raises UnreadableError."""
+    rest = _without_tag(data)
+    is_known = (
+        (rest[:4] == b"RIFF" and rest[8:12] == b"WAVE")
+        or rest.startswith(b"fLaC")
+        or (rest[:1] == b"\xff" and b"\xe0" <= rest[1:2] < b"\xff")
+    )
+    if not is_known:
+        raise UnreadableError("is no WAV, MP3 or FLAC, or is broken at its beginning")
+    return rest
 
 
 def decode(data: bytes, seconds_max: float, sample_rate: int) -> tuple[Samples, bytes]:
     """All channels as one, at the wanted rate. Raises UnreadableError."""
     try:
-        with soundfile.SoundFile(io.BytesIO(data)) as file:
+        with soundfile.SoundFile(io.BytesIO(_checked(data))) as file:
             _check(file, seconds_max)
             mono = _read(file, int(seconds_max * file.samplerate))
             rate = file.samplerate

@@ -6,6 +6,7 @@ floats. Must not read files that strangers sent; those arrive decoded.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -13,6 +14,7 @@ import sys
 
 import msgspec
 
+from llamad.base import sealed_memory, syscall_filter
 from llamad.media.encoder.projector import Projector, ProjectorError
 from llamad.media.messages import PACKET_MAX, SOCKET_FD, Encode, FromEncoder, Open, Refused
 
@@ -29,17 +31,21 @@ def main() -> int:
         if not packet:
             return 0
         message = decoder.decode(packet)
-        memory = os.memfd_create("llamad-encoded", os.MFD_CLOEXEC)
+        memory = sealed_memory.create("llamad-encoded")
         answer: FromEncoder
         try:
             if isinstance(message, Open):
                 projector = Projector(message)
+                # Not before: opening a GPU may start the driver's own program, which loads a module of the kernel.
+                with contextlib.suppress(syscall_filter.FilterError):
+                    syscall_filter.no_new_privileges()
                 answer = projector.info
             else:
                 assert projector is not None
                 answer = projector.encode(message, fds[0], memory)
         except ProjectorError as error:
             answer = Refused(str(error))
+        sealed_memory.seal(memory, contents=True)
         socket.send_fds(front, [encoder.encode(answer)], [memory])
         for fd in (memory, *fds):
             os.close(fd)

@@ -50,7 +50,8 @@ class Projector:
     def encode(self, wanted: Encode, source: int, target: int) -> Encoded:
         """The rows of `source` into `target`. Raises ProjectorError."""
         n_bytes = wanted.width * wanted.height * 3 or wanted.width * FLOAT_BYTES
-        with mmap.mmap(source, n_bytes, prot=mmap.PROT_READ) as data:
+        # The front has checked that it has this size and that nobody can cut it (llamad/media/decoders.py).
+        with mmap.mmap(source, n_bytes, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ) as data:
             n = lib.llamad_media_cut(self._media, ffi.from_buffer(data), wanted.width, wanted.height)
         if n < 0:
             raise ProjectorError(_why())
