@@ -6,6 +6,7 @@ Runs on the event loop; reading the vocabulary runs in a thread. Endpoints check
 from __future__ import annotations
 
 import asyncio
+import importlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -314,6 +315,7 @@ class Host:
         """The conversation until the engine serves."""
         control = process.control
         assert control is not None
+        numpy = self._import_numpy()
         while not isinstance(message := await self._inbox.get(), Loaded | LoadFailed):
             if isinstance(message, Planned) and self.media is not None and self._opening is None:
                 # Not before: the engine measures what is free on a GPU, and has counted the projector.
@@ -331,7 +333,14 @@ class Host:
         if isinstance(ready, LoadFailed):
             raise LoadError(ready.reason)
         assert isinstance(ready, Ready)
+        await numpy
         await self._connect(control, process, message, ready)
+
+    def _import_numpy(self) -> asyncio.Future[object]:
+        """Vectors need it. The first request would import it on the event loop, which takes a tenth of a second."""
+        names = ["numpy"] if self.settings.wants_vectors else []
+        load = asyncio.get_running_loop().run_in_executor
+        return load(None, lambda: [importlib.import_module(name) for name in names])
 
     def _on_message(self, message: FromEngine) -> None:
         self._t_heard = time.monotonic()

@@ -143,11 +143,16 @@ async def rows_of(
         raise ApiError(500, f"llama.cpp failed to compute the batch (code {error.code}); try again") from None
     finally:
         job.abort()  # does nothing to a job that has ended
-    import numpy as np
-
-    if not all(np.isfinite(one).all() for one in rows):
+    n_floats = sum(one.size for one in rows)
+    if not await in_worker(service, exchange, n_floats, FLOATS_INLINE_MAX, lambda: _are_finite(rows)):
         raise ApiError(500, "The model returned values that are not finite")
     return rows
+
+
+def _are_finite(rows: list[Rows]) -> bool:
+    import numpy as np
+
+    return all(bool(np.isfinite(one).all()) for one in rows)
 
 
 def usage(texts: list[bytes]) -> dict[str, int]:
