@@ -20,8 +20,10 @@ from llamad.protocol.model_info import Model, ModelInfo, VectorInfo
 from llamad.tokenizer.vocab import Vocab
 from support.http_client import Client
 from support.local_engine import Computer, LocalAsking, LocalEngine
+from support.loop_watchdog import Watchdog, to_stderr
 
 WAIT_SECONDS = 30
+LATE_SECONDS = 0.25  # a loop that was later says what held it
 
 
 class Vectors(Computer, Protocol):
@@ -134,9 +136,11 @@ class Faked:
             if load:
                 await self.host.load()
             pings = asyncio.ensure_future(self.daemon.service.watch_streams())
+            watchdog = Watchdog(LATE_SECONDS, to_stderr)
             self._started.set()
             await self._leave.wait()
             pings.cancel()
+            watchdog.close()
             await self.daemon.close()
 
         def main() -> None:

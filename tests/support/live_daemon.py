@@ -53,7 +53,8 @@ def engines(front: int) -> list[int]:
 
 class Live:
     """One thread each for llama.cpp and sampling, as on a busy two-core machine. `before`: a program that becomes the
-    daemon, with the descriptors that it needs. `trust`: with TLS, whose certificates."""
+    daemon, with the descriptors that it needs. `trust`: with TLS, whose certificates. `module`: what to run
+    instead, which becomes llamad."""
 
     def __init__(
         self,
@@ -64,13 +65,14 @@ class Live:
         before: Sequence[str] = (),
         pass_fds: Sequence[int] = (),
         trust: Path | None = None,
+        module: str = "llamad",
     ):
         is_by_name = "-hf" in flags or "-mu" in flags
         command = [
             *before,
             sys.executable,
             "-m",
-            "llamad",
+            module,
             *([] if is_by_name else ["-m", model or model_path()]),
             "-t",
             "1",
