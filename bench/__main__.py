@@ -23,7 +23,7 @@ VENV_PYTHON = Path(__file__).parents[1] / ".venv" / "bin" / "python"
 # Each module has add_flags(parser) and main(flags), which returns an exit status.
 COMMANDS = {
     "run": ("bench.run", "measure servers: tokens/s, first tokens, gaps, small requests, start-up, memory"),
-    "attacks": ("bench.attacks", "what a hostile client costs the others"),
+    "attacks": ("bench.attacks.command", "what a hostile client costs the others"),
     "same-text": ("bench.same_text", "check that llamad writes llama-server's text"),
     "conversation": ("bench.conversation", "how much of a growing conversation is prefilled again"),
     "estimates": ("bench.fit.estimates", "the memory that is foretold for models, and what they then take"),

@@ -9,9 +9,12 @@ from llamad.http.errors import HttpError
 
 # A chunk line with its extensions, and a trailer line, may have this many bytes.
 LINE_MAX = 4096
-# Chunk lines, extensions and trailers together may have this many bytes, plus two per byte of the body.
+# Chunk lines, extensions and trailers together may have this many bytes, plus one for every four bytes of the body.
 # Without it, chunks of one byte would cost many times what the body limit allows.
 FRAMING_FREE = 64 * 1024
+FRAMING_SHARE = 4
+# Lines that are read before the loop turns to others: some 4 ms.
+LINES_PER_TURN = 1024
 
 _CHUNK_LINE = re.compile(rb"([0-9A-Fa-f]{1,16})[ \t]*(?:;[^\x00-\x08\x0a-\x1f\x7f]*)?\r\n").fullmatch
 _CRLF = b"\r\n"
@@ -19,6 +22,8 @@ _CRLF = b"\r\n"
 
 class LengthBody:
     """A body of a known length. Set `buffer`, of that length, before the first byte to have it filled."""
+
+    needs_turn = False  # it takes any number of bytes at once
 
     __slots__ = ("_data", "_discard", "_left", "_length", "_parts", "buffer", "done")
 
@@ -91,6 +96,7 @@ class ChunkedBody:
         "_parts",
         "_trailers",
         "done",
+        "needs_turn",
     )
 
     def __init__(self, limit: int, buffer: memoryview | None = None, flag: str = "") -> None:
@@ -105,6 +111,7 @@ class ChunkedBody:
         self._line = b""  # a line that is not complete yet
         self._framing = 0
         self.done = False
+        self.needs_turn = False  # feed() stopped before the end of its data, to let others go on
 
     @property
     def n_bytes(self) -> int:
@@ -112,9 +119,15 @@ class ChunkedBody:
         return self._n
 
     def feed(self, data: bytes, pos: int) -> int:
-        """Take bytes from `pos` up to the body's end; return the new position. Raises HttpError."""
+        """Take bytes from `pos` up to the body's end, or as many as one turn may take; return the new position. Raises
+        HttpError."""
         n = len(data)
+        n_lines = 0
+        self.needs_turn = False
         while pos < n and not self.done:
+            if n_lines == LINES_PER_TURN:
+                self.needs_turn = True
+                break
             if self._left:
                 stop = min(n, pos + self._left)
                 if self._buffer is None:
@@ -129,6 +142,7 @@ class ChunkedBody:
                 pos = self._end_chunk(data, pos)
             else:
                 pos = self._take_line(data, pos)
+                n_lines += 1
         return pos
 
     def _end_chunk(self, data: bytes, pos: int) -> int:
@@ -179,7 +193,7 @@ class ChunkedBody:
 
     def _count(self, n_bytes: int) -> None:
         self._framing += n_bytes
-        if self._framing > FRAMING_FREE + 2 * self._n:
+        if self._framing > FRAMING_FREE + self._n // FRAMING_SHARE:
             raise HttpError(400, "The chunks of the body are too small for its size; send larger ones.")
 
     def take(self) -> bytes | memoryview:

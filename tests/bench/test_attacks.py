@@ -4,7 +4,7 @@ import argparse
 
 import pytest
 
-from bench import attacks
+from bench.attacks import command as attacks
 
 
 def flags(*words: str) -> argparse.Namespace:

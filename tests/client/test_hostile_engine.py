@@ -161,12 +161,13 @@ def test_the_rings_stay_where_they_were(engine):
 
 # A second process has a GIL of its own, so that it writes while the front reads.
 FLIPPING = """
-import mmap, struct, sys
+import mmap, struct, sys, time
 memory = mmap.mmap(int(sys.argv[1]), 0)
 at = int(sys.argv[2])
 small, large = struct.pack("<i", 1), struct.pack("<i", 1 << 28)
 print("ready", flush=True)
-while True:
+end = time.monotonic() + 60
+while time.monotonic() < end:
     memory[at:at + 4] = large
     memory[at:at + 4] = small
 """

@@ -174,3 +174,27 @@ def test_records_are_counted_however_they_are_cut() -> None:
             for at in range(0, len(stream), step):
                 records._count(stream[at : at + step])
             assert records._n_records == len(sizes)
+
+
+def test_small_chunks_take_turns_with_other_connections(serve: Any) -> None:
+    """A read of 256 KB with chunks of 20 bytes, and one of 64 KB with chunks of one, took 40 to 130 ms each."""
+    h = serve()
+    head = b"POST /echo HTTP/1.1\r\n" + HOST + b"Connection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
+    small, single = b"14\r\n" + b"x" * 20 + b"\r\n", b"1\r\nx\r\n"
+    first = b"40000\r\n" + b"x" * 0x40000 + b"\r\n"
+    with h.connect() as c:
+        reply = []
+
+        def send() -> None:
+            c.send(head + first + single * 15_000 + small * 20_000 + b"0\r\n\r\n")
+            reply.append(c.read())
+
+        wait = longest_wait(h, send)
+    assert reply[0].status == 200
+    assert reply[0].body.count(b"x") == 0x40000 + 15_000 + 400_000
+    assert wait < STALL_SECONDS
+    with h.connect() as c:
+        c.send(head + single * 20_000)
+        reply = [c.read()]
+    assert reply[0].status == 400
+    assert b"too small" in reply[0].body

@@ -136,6 +136,10 @@ cdef class Connection(Lifetime):
                     return
                 elif self.phase < ENDING:
                     pos = self._read_body(data, pos)
+                    if self._body is not None and self._body.needs_turn:
+                        self._put_by(data, pos)
+                        self._go_on_soon()
+                        return
                 else:
                     break
         except HttpError as error:
