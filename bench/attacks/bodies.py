@@ -29,7 +29,10 @@ def _enums(i: int) -> bytes:
 
 
 def _queued_body(address: Address, i: int) -> None:
-    post(address, "/completion", body_of(prompt=f"{i} " + "word " * 150_000, n_predict=64, ignore_eos=True))
+    """A field that the server has no use for is kept as long as the request is."""
+    message = {"role": "user", "content": f"{i}"}
+    body = body_of(messages=[message], max_tokens=64, user="x" * 4_000_000, ignore_eos=True)
+    post(address, "/v1/chat/completions", body)
 
 
 def _queued_biases(address: Address, i: int) -> None:
@@ -42,8 +45,8 @@ def _queued_biases(address: Address, i: int) -> None:
 
 
 def _queued_grammar(address: Address, i: int) -> None:
-    words = " | ".join(f'"{i}-{n}"' for n in range(20_000))
-    post(address, "/completion", body_of(prompt="x", n_predict=64, grammar="root ::= (" + words + ")+"))
+    words = " | ".join(f'"{i}-{n}"' for n in range(5_000))
+    post(address, "/completion", body_of(prompt="x", n_predict=64, grammar="root ::= " + words))
 
 
 def _png(i: int) -> str:
@@ -85,7 +88,7 @@ def item_references(address: Address) -> None:
 
 
 SYSTEM_PROMPT = body_of(
-    prompt="x", n_predict=1, system_prompt={"prompt": "word " * 3000, "anti_prompt": "", "assistant_name": ""}
+    prompt="x", n_predict=1, system_prompt={"prompt": "word " * 1000, "anti_prompt": "", "assistant_name": ""}
 )
 NO_SYSTEM_PROMPT = body_of(
     prompt="x", n_predict=1, system_prompt={"prompt": "", "anti_prompt": "", "assistant_name": ""}

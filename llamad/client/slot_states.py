@@ -43,6 +43,7 @@ T = TypeVar("T")
 # A slot may grow while its buffer is allocated; after this many tries the buffer gets the maximum size.
 N_TRIES = 3
 N_WORKERS = 2
+TOKENS_INLINE_MAX = 16384  # read on the event loop: a millisecond
 
 # What ends a state that adapters computed, before the SHA-256 of their set.
 LORA = b"LORA"
@@ -202,8 +203,10 @@ class States:
     async def _tokens(self, kind: int, slot: int, nowait: bool, owner: int) -> SlotTokens:
         blob = Blob(4 * self.n_ctx)
         acted = await self._act(Action(kind, slot, blob, nowait, owner))
-        # Rows of images and sound have no token.
-        tokens = [max(token, -1) for token in memoryview(blob).cast("i")]
+        if blob.size <= 4 * TOKENS_INLINE_MAX:
+            tokens = _token_list(blob)
+        else:
+            tokens = await self.work(lambda: _token_list(blob))
         return SlotTokens(tokens, acted.n_processed)
 
     def _n_tokens(self, slot: int) -> int:
@@ -238,6 +241,11 @@ def _signature(blob: Blob) -> bytes | None:
     """The digest at its end, if there may be one."""
     tail = bytes(memoryview(blob)[-len(LORA) - DIGEST_BYTES :])
     return tail[len(LORA) :] if tail.startswith(LORA) and len(tail) == len(LORA) + DIGEST_BYTES else None
+
+
+def _token_list(blob: Blob) -> list[int]:
+    """Rows of images and sound have no token, and become -1."""
+    return [max(token, -1) for token in memoryview(blob).cast("i")]
 
 
 def _ready_blob(n_bytes: int) -> Blob:

@@ -25,6 +25,8 @@ from llamad.http.request import Request, Response
 OFFSET_DIGITS_MAX = 18
 PARTS_MAX = 4
 IDS_MAX = 10_000
+# Each event is written to all of them in one turn of the event loop.
+READERS_MAX = 64
 
 _encode = msgspec.json.Encoder().encode
 
@@ -50,6 +52,8 @@ def read_on(service: Service, exchange: Exchange) -> None:
     if request.method == "HEAD":
         exchange.send(Response(200, content_type=sse.CONTENT_TYPE))
         return
+    if len(stream.readers) >= READERS_MAX:
+        raise ApiError(429, f"The stream has {READERS_MAX} readers, the maximum; close one of them")
     reader = stream.attach(exchange, offset)
     reader.begin()
     reader.send()

@@ -5,10 +5,15 @@ Runs on the event loop; the engine returns the tokens between two steps, even wh
 
 from __future__ import annotations
 
+import msgspec
+
 from llamad.api.service.service import Service
 from llamad.api.state import action as work
 from llamad.api.state.action import Ask
 from llamad.http.exchange import Exchange
+from llamad.http.request import Response
+
+INLINE_MAX = 4096  # tokens that are looked through on the event loop
 
 
 def messages_of(tokens: list[int], end_token: int) -> list[dict[str, int]]:
@@ -35,8 +40,16 @@ def handle(service: Service, exchange: Exchange) -> None:
 async def _info(ask: Ask) -> None:
     tokens = (await ask.states.look(ask.slot, owner=ask.owner)).tokens
     end_token = ask.service.turn_end
+    if len(tokens) <= INLINE_MAX:
+        body = _info_json(tokens, end_token)
+    else:  # each of them may end a message
+        body = await ask.aside(_info_json, tokens, end_token)
+    ask.exchange.send(Response(200, body))
+
+
+def _info_json(tokens: list[int], end_token: int) -> bytes:
     messages = messages_of(tokens, end_token)
-    ask.send(
+    return msgspec.json.encode(
         {
             "n_tokens": len(tokens),
             "boundary_eot": end_token,

@@ -12,7 +12,7 @@ import pytest
 from support.fake_daemon import Faked
 from support.http_client import TIMEOUT, Answer
 
-from llamad.api.native.streams import IDS_MAX
+from llamad.api.native.streams import IDS_MAX, READERS_MAX
 from llamad.api.service.kept_streams import ID_MAX
 from llamad.engine.testing.fake import Fake
 
@@ -121,6 +121,26 @@ def test_stopped(server: Faked, how: str) -> None:
     assert first
     assert b"[DONE]" not in rest
     server.until(lambda: server.engine.n_idle() == 2)
+
+
+def test_the_readers_of_a_stream_are_bounded(server: Faked) -> None:
+    """Each event is written to all of them at once: ten thousand would hold up everybody at each token."""
+    first = begin(server, "read by many", n=400)
+    connections = []
+    try:
+        for _ in range(READERS_MAX - 1):
+            connection = HTTPConnection(server.client.host, server.client.port, timeout=TIMEOUT)
+            connections.append(connection)
+            connection.request("GET", "/v1/stream?conv_id=read%20by%20many", headers=A)
+            assert connection.getresponse().status == 200
+        refused = server.client.get("/v1/stream?conv_id=read%20by%20many")
+        assert refused.status == 429
+        assert "64 readers" in refused.error["message"]
+    finally:
+        for connection in connections:
+            connection.close()
+        first.close()
+    assert server.client.request("DELETE", "/v1/stream?conv_id=read%20by%20many").status == 204
 
 
 def test_a_slow_client_does_not_stop_its_generation(server: Faked, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,12 +10,14 @@ from array import array
 from types import SimpleNamespace
 
 import pytest
+from support.fake_daemon import Faked
 from support.states.fake_slot_states import ses1_of
 
 from llamad.api.service.chat_template import turn_end
 from llamad.api.state.negotiate import wants_octets
 from llamad.chat.template import TemplateError
 from llamad.client.slot_states import StateRefused
+from llamad.engine.testing.fake import Fake
 
 ACTIONS = ("save", "restore", "erase", "save-state", "restore-state", "tokens", "context-shift")
 OCTETS = "application/octet-stream"
@@ -430,3 +432,16 @@ def test_what_ends_a_turn():
     assert found("x", **both) == found(None, **both) == 1
     assert found("x", eos=2) == 2
     assert found("x") == -1
+
+
+def test_a_long_prompt_of_ends_of_turns_is_looked_through():
+    """Each token ends a message. So many are counted in a worker."""
+    n = 40_000
+    with Faked(Fake(n_ctx=n + 64, n_batch=2048), "--slots", n_ctx=n + 64, n_batch=2048) as server:
+        end = server.daemon.service.turn_end
+        token = end if end >= 0 else 97
+        assert server.client.complete([token] * n, n_predict=1)["tokens_evaluated"] == n
+        info = server.client.get("/v1/slots/0/info").json
+        assert info["n_tokens"] >= n
+        assert info["n_messages"] == (n if end >= 0 else 1) + (info["n_tokens"] > n and end >= 0)
+        assert info["messages"][-1]["end"] == info["n_tokens"] - 1
