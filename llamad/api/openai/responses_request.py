@@ -64,6 +64,10 @@ class ResponseRequest(ChatRequest, kw_only=True):
         self.input = self.text = self.reasoning = self.metadata = None
 
 
+# A stream's first events, each event of progress and its last one repeat these fields, on the event loop.
+ECHO_BYTES_MAX = 1 << 20
+
+
 class Given(NamedTuple):
     """What the response needs of its request: the fields that it echoes, and the conversation so far as JSON, if it
     shall be stored."""
@@ -91,6 +95,12 @@ def into_chat(request: ResponseRequest, store: ResponseStore, key: str) -> Given
         "top_logprobs": request.top_logprobs,
         "user": request.user or None,
     }
+    n_echo = len(msgspec.json.encode(echo))
+    if n_echo > ECHO_BYTES_MAX:
+        raise bad(
+            f"What the response repeats of its request has {n_echo} bytes, and may have {ECHO_BYTES_MAX}: shorten"
+            ' "tools", "instructions", "metadata", "text" or "user"'
+        )
     items = _conversation(request, store, key)
     request.messages = _instructions(request.instructions) + _messages(items, request.left_out)
     tools, request.tool_choice = _tools(request)

@@ -239,3 +239,16 @@ def test_a_stream_that_breaks_off_ends_with_an_event() -> None:
     event = json.loads(data.removeprefix(b"data: "))
     assert (event["type"], event["message"], event["sequence_number"]) == ("error", "broken", 2)
     assert event["error"] == {"code": 500, "message": "broken", "type": "server_error"}
+
+
+@pytest.mark.parametrize("field", ["user", "tools"])
+def test_what_a_response_repeats_is_bounded(client: Any, field: str) -> None:
+    """Each event with the whole response has it again: 7 MB of tools held up everybody for 0.3 s."""
+    tool = {"type": "function", "name": "f", "description": "x" * 1000, "parameters": {"type": "object"}}
+    values: dict[str, Any] = {"user": "x" * 1_500_000, "tools": [tool] * 1500}
+    body = {"input": "x", "max_output_tokens": 16, "tool_choice": "none", field: values[field]}
+    answer = client.post("/v1/responses", body | {"stream": True})
+    assert answer.status == 400
+    assert "repeats" in answer.error["message"]
+    small = {**body, field: values[field][:500]}
+    assert client.post("/v1/responses", small | {"stream": True}).status == 200
