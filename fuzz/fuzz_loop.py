@@ -26,7 +26,7 @@ from support.models.tiny_projectors import write_projector
 N_CASES = max(60, int(os.environ.get("LLAMAD_FUZZ_CASES", "20000")) // 20)
 SEED = int(os.environ.get("LLAMAD_FUZZ_SEED", random.randrange(2**32)))
 LATE_SECONDS = 0.25
-BYTES_MIN, BYTES_MAX = 256, 8_000_000
+BYTES_MIN, BYTES_MAX = 256, 40_000_000
 ANSWER_SECONDS = 120
 FLAGS = (
     *("-np", "2", "-c", "16384", "-n", "4", "--n-predict-max", "16", "--request-timeout", "10"),

@@ -241,3 +241,14 @@ def test_pieces_beyond_the_limit_of_an_answer_are_refused():
                 is_large = n * (24 if with_pieces else 4) > 100 * 1024
                 assert answer.status == (400 if is_large else 200), answer.body[:100]
                 assert not is_large or "--answer-max-bytes" in answer.error["message"]
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/responses", "/completion"]
+)
+def test_the_name_of_a_model_is_bounded(server, path):
+    """Each event of a stream repeats it: 3 MB of it became 30 MB for eight tokens."""
+    answer = server.client.post(path, BODIES[path] | {"model": "x" * 1025, "stream": True})
+    assert answer.status == 400
+    assert '"model" may have at most 1024 characters' in answer.json["error"]["message"]
+    assert server.client.post(path, BODIES[path] | {"model": "x" * 1024, "stream": True}).status == 200

@@ -203,7 +203,7 @@ class GrowingRequests:
         fields = dict(fields_of(self.random.choice(structs))) if structs else self.fields
         names = sorted(set(fields) - LEFT_OUT)
         body: dict[str, Any] = {name: value for name, value in SMALL.items() if name in fields}
-        grown = self.random.sample(names, k=min(len(names), self.random.choice([1, 1, 1, 2])))
+        grown = self.random.sample(names, k=min(len(names), self.random.choice([1, 1, 2, 8])))
         if self.random.random() < 0.4:  # what a request is about
             grown[:1] = [one for one in SMALL if one in fields and not isinstance(SMALL[one], int)][
                 :1
@@ -215,7 +215,7 @@ class GrowingRequests:
             value, shape = self.large(fields[name], n_bytes // len(grown))
             body[name] = value
             told.append(f"{name}: {shape}")
-        if "stream" in fields and self.random.random() < 0.3:
+        if "stream" in fields and self.random.random() < 0.5:
             body["stream"] = True
         data = json.dumps(body, ensure_ascii=self.random.random() < 0.3, separators=(",", ":")).encode()
         target = route.pattern if "{" not in route.pattern else self._target(route)

@@ -13,6 +13,8 @@ from llamad.client.adapters import Adapter, Adapters, AdapterSet, TwoInvocations
 
 # Between the name of a model and that of an adapter of it.
 JOINT = ":"
+# Characters of a name that is not one of the server's: each event of a stream repeats it.
+NAME_MAX = 1024
 
 
 def adapters_of(
@@ -34,6 +36,8 @@ def named(adapters: Adapters, names: Collection[str], model: str | None) -> Adap
     it always was."""
     if model is None or model in names:
         return None
+    if len(model) > NAME_MAX:
+        raise bad(f'"model" may have at most {NAME_MAX} characters, not {len(model)}')
     base, joint, name = model.rpartition(JOINT)
     try:
         return adapters.named(name if joint and base in names else model)
