@@ -1,12 +1,12 @@
 """Valid requests of growing size to every endpoint of the real program, over real sockets.
 
 Invariant: no request, whatever its size, keeps the event loop for more than 250 ms: everybody else waits as long. Time
-in which the machine had no core for the program does not count (tests/support/loop_watchdog.py). Every request gets
+in which the machine had no core for the program does not count (tests/support/loops/watchdog.py). Every request gets
 an answer, and never a 500.
 
-Requests follow the table of routes and the structs of their bodies (tests/support/growing_requests.py). A failure names
-the request, how late the loop was, and the stack that held it. `make fuzz` runs it; LLAMAD_FUZZ_CASES says how long,
-LLAMAD_FUZZ_SEED repeats a run.
+Requests follow the table of routes and the structs of their bodies (tests/support/loops/growing_requests.py). A
+failure names the request, how late the loop was, and the stack that held it. `make fuzz` runs it; LLAMAD_FUZZ_CASES
+says how long, LLAMAD_FUZZ_SEED repeats a run.
 """
 
 import os
@@ -17,9 +17,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from support.growing_requests import GrowingRequests, Request
 from support.live_daemon import Live, model_path
-from support.loop_watchdog import Stall
+from support.loops.growing_requests import GrowingRequests, Request
+from support.loops.watchdog import Stall
 from support.models.tiny_model import N_EMBD, write_tiny
 from support.models.tiny_projectors import write_projector
 
@@ -47,7 +47,7 @@ class Watched:
             *("--slot-save-path", str(folder), "--lora-load-path", str(folder)),
             *("--mmproj", write_projector(folder / "sees.gguf", "janus_pro", N_EMBD)),
             model=str(model),
-            module="support.watched_daemon",
+            module="support.loops.watched_daemon",
             env={
                 "PYTHONPATH": str(TESTS),
                 "LLAMAD_WATCH_FILE": str(self.file),

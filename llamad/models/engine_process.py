@@ -32,6 +32,7 @@ log = logging.getLogger("llamad.engine")
 
 FIRST_SAFE_FD = 64  # above the numbers that the engine finds its descriptors under
 LAST_LINES = 20
+LOG_READS = 4  # of 64 KB, which a pipe holds
 STOP_SECONDS = 1.0  # for an engine that was asked to end
 # An engine that was killed is gone by then, unless the kernel cannot end it: a device that does not answer.
 END_SECONDS = 10.0
@@ -230,8 +231,10 @@ class EngineProcess:
             self._log_fd = -1
 
     def _on_log(self) -> None:
-        """Log what the engine wrote."""
-        while self._log_fd >= 0:
+        """Log what the engine wrote; no more at a time, so that one that writes without end keeps nobody waiting."""
+        for _ in range(LOG_READS):
+            if self._log_fd < 0:
+                return
             try:
                 data = os.read(self._log_fd, 1 << 16)
             except BlockingIOError:

@@ -20,7 +20,7 @@ from llamad.protocol.model_info import Model, ModelInfo, VectorInfo
 from llamad.tokenizer.vocab import Vocab
 from support.http_client import Client
 from support.local_engine import Computer, LocalAsking, LocalEngine
-from support.loop_watchdog import Watchdog, to_stderr
+from support.loops.watchdog import Watchdog, to_stderr
 
 WAIT_SECONDS = 30
 LATE_SECONDS = 0.25  # a loop that was later says what held it

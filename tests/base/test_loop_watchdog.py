@@ -9,7 +9,7 @@ import time
 import pytest
 import uvloop
 from support.fake_daemon import Faked
-from support.loop_watchdog import Stall, Watchdog
+from support.loops.watchdog import Stall, Watchdog
 
 from llamad.engine.testing.fake import Fake
 

@@ -1,4 +1,4 @@
-"""`python -m support.watched_daemon FLAGS...` is `python -m llamad FLAGS...` with a watchdog on its event loop.
+"""`python -m support.loops.watched_daemon FLAGS...` is `python -m llamad FLAGS...` with a watchdog on its event loop.
 
 LLAMAD_WATCH_FILE gets a line of JSON for each stall, LLAMAD_WATCH_SECONDS is how late the loop must be for one. The
 program itself knows nothing of it.
@@ -15,7 +15,7 @@ import msgspec
 import uvloop
 
 from llamad.__main__ import main
-from support.loop_watchdog import Stall, Watchdog
+from support.loops.watchdog import Stall, Watchdog
 
 T = TypeVar("T")
 _run = uvloop.run
