@@ -7,8 +7,10 @@ import os
 import struct
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+from support.live_daemon import Live, engines
 
 from llamad.base import sealed_memory
 from llamad.client.port import ChannelBroken, Port
@@ -215,3 +217,21 @@ def test_memory_that_is_not_sealed_is_not_mapped(engine):
         Link(fd, engine.descriptors.command, engine.descriptors.event)
     finally:
         os.close(fd)
+
+
+def test_a_running_engine_can_cut_nothing(tiny):
+    """All shared memory of the real program, through the engine's own descriptors."""
+    with Live("-np", "2", model=tiny) as server:
+        [engine] = engines(server.process.pid)
+        folder = Path(f"/proc/{engine}/fd")
+        shared = [path for path in folder.iterdir() if "memfd:llamad" in os.readlink(path)]
+        assert {os.readlink(path).split()[0] for path in shared} == {
+            "/memfd:llamad-channel",
+            "/memfd:llamad-blobs",
+        }
+        for path in shared:
+            with pytest.raises(PermissionError):
+                os.truncate(path, 0)
+        assert server.client.complete("x", n_predict=2)["tokens_predicted"] == 2
+        status = Path(f"/proc/{engine}/status").read_text(encoding="utf-8")
+        assert "NoNewPrivs:\t1" in status
