@@ -32,7 +32,6 @@ FLAGS = (
     *("-np", "2", "-c", "16384", "-n", "4", "--n-predict-max", "16", "--request-timeout", "10"),
     *("--slots", "--props", "--metrics", "--embeddings"),
 )
-TESTS = Path(__file__).resolve().parent.parent / "tests"
 
 
 class Watched:
@@ -47,9 +46,8 @@ class Watched:
             *("--slot-save-path", str(folder), "--lora-load-path", str(folder)),
             *("--mmproj", write_projector(folder / "sees.gguf", "janus_pro", N_EMBD)),
             model=str(model),
-            module="support.loops.watched_daemon",
+            watched=True,
             env={
-                "PYTHONPATH": str(TESTS),
                 "LLAMAD_WATCH_FILE": str(self.file),
                 "LLAMAD_WATCH_SECONDS": str(LATE_SECONDS),
             },

@@ -16,7 +16,7 @@ FLAGS = ("-c", "4096", "-np", "2")
 
 @pytest.fixture(scope="module")
 def server(tiny):
-    with Live(*FLAGS, model=tiny) as live:
+    with Live(*FLAGS, model=tiny, watched=True) as live:
         live.client.complete(NORMAL, n_predict=1)  # prefilled once, so that tokenizing is what takes time
         yield live
 

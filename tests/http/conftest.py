@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 import pytest
 import uvloop
+from support.loops.watchdog import Watchdog, to_stderr
 from support.tiny_http_app import TinyApp
 
 from llamad.http.access_log import text_line
@@ -32,6 +33,7 @@ from llamad.http.tls import make as make_tls
 T = TypeVar("T")
 # Only ever reached by a test that fails.
 PATIENCE = 20.0
+LATE_SECONDS = 0.25  # a loop that was later says what held it
 CERTIFICATE = Path(__file__).parent / "tls_for_tests_only.pem"
 
 
@@ -244,6 +246,10 @@ class Harness:
         asyncio.run_coroutine_threadsafe(self.server.close(grace), self.loop).result(PATIENCE)
 
 
+async def _watchdog() -> Watchdog:
+    return Watchdog(LATE_SECONDS, to_stderr)
+
+
 class Serve:
     """Starts servers for a test and checks, when it ends, that each one is whole."""
 
@@ -285,7 +291,11 @@ class Serve:
             )
             where = asyncio.run_coroutine_threadsafe(server.listen((host,), 0), loop).result(PATIENCE)
             harness = Harness(server, app, loop, where, lines, failures)
-            yield harness
+            watchdog = asyncio.run_coroutine_threadsafe(_watchdog(), loop).result(PATIENCE)
+            try:
+                yield harness
+            finally:
+                loop.call_soon_threadsafe(watchdog.close)
             harness.close()
             assert server.n_active == 0
             assert server.n_connections == 0

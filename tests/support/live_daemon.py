@@ -17,6 +17,8 @@ from typing import Any
 from support.http_client import Client
 
 WAIT_SECONDS = 60
+TESTS = Path(__file__).resolve().parent.parent
+LOG_LINE = re.compile(r"\d{4}-\d\d-\d\d |llamad: ").match
 
 
 def model_path() -> str:
@@ -53,8 +55,8 @@ def engines(front: int) -> list[int]:
 
 class Live:
     """One thread each for llama.cpp and sampling, as on a busy two-core machine. `before`: a program that becomes the
-    daemon, with the descriptors that it needs. `trust`: with TLS, whose certificates. `module`: what to run
-    instead, which becomes llamad."""
+    daemon, with the descriptors that it needs. `trust`: with TLS, whose certificates. `watched`: with
+    a watchdog of its event loop, whose reports pytest shows beside a test that fails."""
 
     def __init__(
         self,
@@ -65,14 +67,14 @@ class Live:
         before: Sequence[str] = (),
         pass_fds: Sequence[int] = (),
         trust: Path | None = None,
-        module: str = "llamad",
+        watched: bool = False,
     ):
         is_by_name = "-hf" in flags or "-mu" in flags
         command = [
             *before,
             sys.executable,
             "-m",
-            module,
+            "support.loops.watched_daemon" if watched else "llamad",
             *([] if is_by_name else ["-m", model or model_path()]),
             "-t",
             "1",
@@ -82,12 +84,13 @@ class Live:
             "text",
             *flags,
         ]
+        self._watched = watched
         self.lines: list[str] = []
         self.process = subprocess.Popen(
             command,
             stderr=subprocess.PIPE,
             text=True,
-            env={**os.environ, **(env or {})},
+            env={**os.environ, **({"PYTHONPATH": str(TESTS)} if watched else {}), **(env or {})},
             pass_fds=pass_fds,
         )
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -102,6 +105,8 @@ class Live:
         assert self.process.stderr is not None
         for line in self.process.stderr:
             self.lines.append(line.rstrip("\n"))
+            if self._watched and not LOG_LINE(line):
+                print(line, end="", file=sys.stderr)
 
     def wait_line(self, pattern: str) -> re.Match[str]:
         """The first log line that matches, past or to come."""

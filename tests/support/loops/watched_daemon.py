@@ -1,7 +1,7 @@
 """`python -m support.loops.watched_daemon FLAGS...` is `python -m llamad FLAGS...` with a watchdog on its event loop.
 
-LLAMAD_WATCH_FILE gets a line of JSON for each stall, LLAMAD_WATCH_SECONDS is how late the loop must be for one. The
-program itself knows nothing of it.
+LLAMAD_WATCH_FILE gets a line of JSON for each stall; without it, the log gets a report. LLAMAD_WATCH_SECONDS is how
+late the loop must be for one. The program itself knows nothing of it.
 """
 
 from __future__ import annotations
@@ -15,13 +15,16 @@ import msgspec
 import uvloop
 
 from llamad.__main__ import main
-from support.loops.watchdog import Stall, Watchdog
+from support.loops.watchdog import Stall, Watchdog, to_stderr
 
 T = TypeVar("T")
 _run = uvloop.run
 
 
 def _report(stall: Stall) -> None:
+    if "LLAMAD_WATCH_FILE" not in os.environ:
+        to_stderr(stall)
+        return
     line = msgspec.json.encode(stall) + b"\n"
     file = os.open(os.environ["LLAMAD_WATCH_FILE"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
@@ -32,7 +35,7 @@ def _report(stall: Stall) -> None:
 
 def _watched_run(program: Coroutine[Any, Any, T], **options: Any) -> T:
     async def watched() -> T:
-        Watchdog(float(os.environ["LLAMAD_WATCH_SECONDS"]), _report)
+        Watchdog(float(os.environ.get("LLAMAD_WATCH_SECONDS", "0.25")), _report)
         return await program
 
     return _run(watched(), **options)
