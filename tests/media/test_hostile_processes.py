@@ -128,3 +128,27 @@ def test_rows_that_can_still_be_written_are_refused():
                     received.encoded(packet, [fd], 100, 8)
         finally:
             os.close(fd)
+
+
+def test_a_warning_of_a_process_is_logged_once(caplog):
+    """Every decoder has the same to say of a kernel without filters."""
+    says = "print('warning: no filter here', flush=True); socket.send_fds(front, [pack(Refused('no'))], [memory(0)])"
+
+    async def ask():
+        decoders = Decoders(n_processes=2)
+        for child in decoders._children:
+            child._command = (sys.executable, "-P", "-c", HOSTILE.replace("ANSWER", says))
+        data = image()
+        wanted = Decode(len(data), False, 1_000_000, 10.0, 16_000)
+        try:
+            for _ in range(2):
+                answers = await asyncio.gather(*(decoders.decode(data, wanted) for _ in range(2)))
+                assert [answer for answer, _ in answers] == [Refused("no")] * 2
+                await asyncio.sleep(0.05)
+        finally:
+            decoders.close()
+
+    with caplog.at_level("DEBUG", logger="llamad.media"):
+        asyncio.run(ask())
+    warnings = [record.message for record in caplog.records if record.levelname == "WARNING"]
+    assert warnings == ["no filter here"]
