@@ -13,6 +13,7 @@ LINE_MAX = 4096
 # Without it, chunks of one byte would cost many times what the body limit allows.
 FRAMING_FREE = 64 * 1024
 FRAMING_SHARE = 4
+COPIED_MAX = 1 << 20
 # Lines that are read before the loop turns to others: some 4 ms.
 LINES_PER_TURN = 1024
 
@@ -77,8 +78,8 @@ class LengthBody:
             return self.buffer
         if self._parts is None:
             return self._data
-        whole, self._parts = bytes(self._parts), None
-        return whole
+        parts, self._parts = self._parts, None
+        return _whole(parts)
 
 
 class ChunkedBody:
@@ -199,8 +200,13 @@ class ChunkedBody:
     def take(self) -> bytes | memoryview:
         if self._buffer is not None:
             return self._buffer[: self._n]
-        whole, self._parts = bytes(self._parts), bytearray()
-        return whole
+        parts, self._parts = self._parts, bytearray()
+        return _whole(parts)
+
+
+def _whole(parts: bytearray) -> bytes | memoryview:
+    """Returns the body: a small one as bytes, a large one without a copy, which would take milliseconds."""
+    return bytes(parts) if len(parts) <= COPIED_MAX else memoryview(parts).toreadonly()
 
 
 def too_large(limit: int, flag: str = "") -> HttpError:
