@@ -9,10 +9,10 @@ import ssl
 from collections.abc import Callable, Sequence
 from time import monotonic
 
+from llamad.base.memory_budget import Budget
 from llamad.http import response_head, unix_socket
 from llamad.http.app import App
 from llamad.http.binding import Bound, bind
-from llamad.http.bodies import Bodies
 from llamad.http.connection import Connection
 from llamad.http.cors import Cors
 from llamad.http.errors import HttpError
@@ -29,8 +29,6 @@ log = logging.getLogger("llamad.http")
 
 # Connections above the limit that may wait for their 503 to be read; further ones are closed at once.
 REFUSED_MAX = 128
-# Eviction frees this share of the budget, so that it is not needed again at once.
-BODIES_SPARE = 16
 SWEEP_SLICE = 500
 NO_CONNECTION = "The server has no free connection (--connections-max); try again in a second."
 SWEEP_PAUSE_SECONDS = 0.005
@@ -49,16 +47,18 @@ class HttpServer:
         ssl_context: ssl.SSLContext | None = None,
         log_quiet: bool = True,
         proxies: Proxies | None = None,
+        budget: Budget | None = None,
     ) -> None:
         """`access_log` gets each exchange that is over, and its seconds. `log_quiet`: also requests to quiet routes
-        that succeeded. `proxies`: those that are believed."""
+        that succeeded. `proxies`: those that are believed. `budget`: the memory for what requests hold, which the
+        application counts in, too."""
         self.app = app
         self.limits = limits
         self.cors = cors
         self.proxies = proxies
         self.ids = RequestIds()
         self.heads = Heads(cors)
-        self.bodies = Bodies(limits.budget_bytes)
+        self.budget = budget or Budget(limits.budget_bytes)
         self.closing = False  # connections close after the response under way
         self.draining = False  # and no new ones are accepted
         self.places = Places(limits.connections_max, limits.address_connections_max)
@@ -119,7 +119,7 @@ class HttpServer:
 
     def set_limits(self, limits: Limits) -> None:
         self.limits = limits
-        self.bodies.resize(limits.budget_bytes)
+        self.budget.resize(limits.budget_bytes)
         self.places.resize(limits.connections_max, limits.address_connections_max)
         for listener in self._tls_listeners:
             listener.timeout = limits.header_timeout
@@ -245,35 +245,6 @@ class HttpServer:
             self._busy = self.error(503, NO_CONNECTION)
             self._busy.headers = (*self._busy.headers, ("Retry-After", "1"))
         return response_head.whole(self._busy, self.ids.make())
-
-    def make_room(self, asking: Connection) -> None:
-        """Bodies in flight exceed their budget: the client with the most bytes in incomplete bodies loses its largest
-        ones until there is some room. Raises HttpError if that includes the one that asks."""
-        bodies = self.bodies
-        enough = bodies.bytes_max - bodies.bytes_max // BODIES_SPARE
-        for connection in self._largest_bodies(asking):
-            if connection is asking or bodies.n_bytes <= enough:
-                break
-            bodies.n_refused += 1
-            connection.refuse_body(self._no_room())
-        if bodies.n_bytes > bodies.bytes_max:
-            bodies.n_refused += 1
-            raise HttpError(503, self._no_room())
-
-    def _largest_bodies(self, asking: Connection) -> list[Connection]:
-        """Incomplete bodies, with the one that asks: those of the heaviest client first, its largest first."""
-        found = [one for one in self.connections if one.n_held and (one.phase == Phase.BODY or one is asking)]
-        addresses = {one: one.address for one in found}
-        totals: dict[str, int] = {}
-        for one, address in addresses.items():
-            totals[address] = totals.get(address, 0) + one.n_held
-        return sorted(found, key=lambda one: (totals[addresses[one]], one.n_held), reverse=True)
-
-    def _no_room(self) -> str:
-        return (
-            f"Request bodies already use the {self.bodies.bytes_max} bytes that --bodies-max-bytes allows;"
-            " try again in a moment."
-        )
 
     def refusal(self, error: HttpError, request: Request) -> Response:
         """The response to a request that cannot be read."""

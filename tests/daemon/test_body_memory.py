@@ -69,7 +69,7 @@ def test_without_a_key_no_body_is_read():
         ):
             with send_head(server, "POST", path, "Content-Length: 60000000") as sock:
                 assert status_of(sock) == 401, path  # before one byte of it was sent
-        assert server.daemon.http.bodies.n_bytes == 0
+        assert server.daemon.http.budget.n_bytes == 0
 
 
 @pytest.mark.parametrize("path", ["/completion", "/health"])

@@ -299,7 +299,7 @@ class Serve:
             harness.close()
             assert server.n_active == 0
             assert server.n_connections == 0
-            assert server.bodies.n_bytes == 0
+            assert server.budget.n_bytes == 0
             assert failures == []
             assert watch.mistakes == []
             done = sum(e[0] == "done" for e in app.events)

@@ -25,22 +25,22 @@ def test_bytes_count_as_they_come_and_until_they_are_let_go(serve: Any, until: A
     h = serve(**LIMITS)
     with ExitStack() as stack:
         c = unfinished(h, stack, 10_000)
-        until(lambda: h.server.bodies.n_bytes == 10_000, "10,000 bytes")
+        until(lambda: h.server.budget.n_bytes == 10_000, "10,000 bytes")
         c.send(b"y" * 90_000)
         assert len(c.read("POST").body) == 100_000
-        until(lambda: h.server.bodies.n_bytes == 0, "an empty budget")
+        until(lambda: h.server.budget.n_bytes == 0, "an empty budget")
         c = unfinished(h, stack, 10_000, chunked=True)
-        until(lambda: h.server.bodies.n_bytes == 10_000, "10,000 bytes of a chunk")
+        until(lambda: h.server.budget.n_bytes == 10_000, "10,000 bytes of a chunk")
         c.reset()
-        until(lambda: h.server.bodies.n_bytes == 0, "nothing")
+        until(lambda: h.server.budget.n_bytes == 0, "nothing")
         # The application holds a body that came whole with its head: it counts too, until it is answered.
         c = stack.enter_context(h.connect())
         c.send(b"POST /hold HTTP/1.1\r\nHost: test\r\nContent-Length: 500\r\n\r\n" + b"z" * 500)
         exchange = h.held()
-        assert h.server.bodies.n_bytes == 500
+        assert h.server.budget.n_bytes == 500
         h.on_loop(lambda: exchange.fail(h.app.error(500, "")))
         c.read()
-        until(lambda: h.server.bodies.n_bytes == 0, "an empty budget")
+        until(lambda: h.server.budget.n_bytes == 0, "an empty budget")
 
 
 @pytest.mark.parametrize("chunked", [False, True])
@@ -48,14 +48,14 @@ def test_the_largest_gives_way(serve: Any, until: Any, chunked: bool) -> None:
     h = serve(**LIMITS)
     with ExitStack() as stack:
         large = [unfinished(h, stack, 95_000 + i, chunked=chunked) for i in range(3)]
-        until(lambda: h.server.bodies.n_bytes == 285_003, "three bodies")
+        until(lambda: h.server.budget.n_bytes == 285_003, "three bodies")
         small = stack.enter_context(h.connect())
         assert small.post("/echo", b"s" * 20_000).body == b"s" * 20_000
         reply = large[2].read("POST")
         assert (reply.status, reply.headers["retry-after"]) == (503, "1")
         assert b"300000 bytes" in reply.body
         assert large[2].at_end()
-        until(lambda: h.server.bodies.n_bytes == 190_001, "the two that are left")
+        until(lambda: h.server.budget.n_bytes == 190_001, "the two that are left")
         for i in (0, 1):
             large[i].send(b"x" * (5_000 - i) + (b"\r\n0\r\n\r\n" if chunked else b""))
             assert len(large[i].read("POST").body) == 100_000
@@ -65,12 +65,12 @@ def test_one_address_with_many_bodies_does_not_turn_others_away(serve: Any, unti
     h = serve(**LIMITS)
     with ExitStack() as stack:
         honest = unfinished(h, stack, 50_000)
-        until(lambda: h.server.bodies.n_bytes == 50_000, "the honest one")
+        until(lambda: h.server.budget.n_bytes == 50_000, "the honest one")
         for i in range(60):
             unfinished(h, stack, 10_000, STRANGER)
-            seen = h.on_loop(lambda: h.server.bodies.n_bytes)
+            seen = h.on_loop(lambda: h.server.budget.n_bytes)
             assert seen <= 300_000, i
-        assert h.server.bodies.n_refused > 0
+        assert h.server.budget.n_refused > 0
         honest.send(b"x" * 50_000)
         assert len(honest.read("POST").body) == 100_000
         fresh = stack.enter_context(h.connect())

@@ -162,7 +162,7 @@ class Wires(logging.Handler):
         """What each client gets that sends its packets in turn with the others, and then leaves."""
         found = self._loop.run_until_complete(_talk(server, packets))
         assert self._mistakes == []
-        assert (server.n_active, server.n_connections, server.bodies.n_bytes) == (0, 0, 0)
+        assert (server.n_active, server.n_connections, server.budget.n_bytes) == (0, 0, 0)
         return found
 
 

@@ -7,6 +7,7 @@ from math import inf
 
 from cpython.bytes cimport PyBytes_GET_SIZE
 
+from llamad.base.memory_budget import BudgetFull
 from llamad.http.response_head import CONTINUE
 from llamad.http.body import ChunkedBody, LengthBody, too_large
 from llamad.http.errors import HttpError
@@ -14,7 +15,7 @@ from llamad.http.flow_control import PIPELINE_MAX
 from llamad.http.head import HeadReader
 from llamad.http.request import Response
 
-from llamad.http.bodies cimport Bodies
+from llamad.base.memory_budget cimport Budget, Claim
 from llamad.http.exchange cimport Exchange, new_exchange
 from llamad.http.flow_control cimport Flow
 from llamad.http.head_cache cimport Heads, skip_blank, whole_head
@@ -44,13 +45,13 @@ cdef class Connection(Lifetime):
 
     cdef bint _consuming            # _consume() is on the stack and will see a changed phase
     cdef Heads _heads
-    cdef Bodies _bodies
-    cdef readonly long long n_held  # bytes of the body that count in the budget
+    cdef Budget _budget
+    cdef bint _counts_body          # else it goes to memory that the application counts
 
     def __init__(self, server):
         self._begin(server)
         self._heads = server.heads
-        self._bodies = server.bodies
+        self._budget = server.budget
 
     # Called by the transport.
 
@@ -236,8 +237,8 @@ cdef class Connection(Lifetime):
         body = self._body
         self._wait_for_more(monotonic())
         pos = body.feed(data, pos)
-        if self.phase == BODY:
-            self._hold(body.n_bytes)
+        if self.phase == BODY and self._counts_body:
+            self._count_body(body.n_bytes)
         if body.done:
             self._body = None
             if self.phase == SKIP:
@@ -289,16 +290,17 @@ cdef class Connection(Lifetime):
         flag = "--body-max-bytes" if limit == self.server.limits.body_max_bytes else ""
         if head.length > limit:
             raise too_large(limit, flag)
-        if limit > self._bodies.bytes_max:
-            self._bodies.admit_one(limit)
         buffer = self.server.body_buffer(exchange.request, head.length if head.length > 0 else limit)
         if isinstance(buffer, Response):
             if head.length > 0:
                 self._body = LengthBody(head.length)
             exchange.send(buffer)
             return pos
+        self._counts_body = buffer is None
+        if buffer is None and limit > self._budget.bytes_max:
+            self._budget.admit_one(limit)
         if buffer is None and 0 < head.length <= PyBytes_GET_SIZE(data) - pos:
-            self._hold(head.length)
+            self._count_body(head.length)
             exchange.request.body = data[pos : pos + head.length]
             self._answer(exchange)
             return pos + head.length
@@ -314,16 +316,22 @@ cdef class Connection(Lifetime):
             self.put(CONTINUE)
         return pos
 
-    cdef _hold(self, long long n_bytes):
-        """So many bytes of the body are here. Over budget, those that hold most give way: others, or this one."""
-        self._bodies.n_bytes += n_bytes - self.n_held
-        self.n_held = n_bytes
-        if self._bodies.is_over():
-            self.server.make_room(self)
+    cdef _count_body(self, long long n_bytes):
+        """So many bytes of the body are here. Raises HttpError if there is no room for them."""
+        cdef Exchange exchange = self.exchange
+        cdef Claim claim = exchange._claim
+        if claim is None:
+            claim = exchange.take_claim()
+        if not claim.is_incomplete:
+            claim.is_incomplete = True
+            claim.give_way = self._give_up_body
+        try:
+            claim.set(n_bytes)
+        except BudgetFull as error:
+            raise HttpError(503, str(error))
 
-    cdef _release(self):
-        self._bodies.n_bytes -= self.n_held
-        self.n_held = 0
+    cdef Claim new_claim(self, Exchange exchange):
+        return self._budget.claim(exchange.request.key_name or self.address)
 
     # Answering.
 
@@ -354,6 +362,9 @@ cdef class Connection(Lifetime):
     cdef _answer(self, Exchange exchange):
         self.phase = ANSWER
         self.deadline = _inf
+        if exchange._claim is not None:
+            exchange._claim.is_incomplete = False
+            exchange._claim.give_way = None
         try:
             self.server.app.on_request(exchange)
         except HttpError as error:  # its query
@@ -364,18 +375,13 @@ cdef class Connection(Lifetime):
                 exchange.call_on_abort()
             message = "The server failed on this request; see its log."
             exchange.fail(self.server.error(500, message, exchange.request))
-        if self.n_held != 0 and len(exchange.request.body) == 0:
-            self._release()  # decoded, and let go of
-
-    cdef release_body(self, Exchange exchange):
-        if self.exchange is exchange:
-            self._release()
 
     cdef finish(self, Exchange exchange):
         """The exchange is closed: report it, and make the connection ready for what comes next."""
         cdef double now = monotonic()
         self.exchange = None
-        self._release()
+        if exchange._claim is not None:
+            exchange._claim.release()
         self.server.done(exchange, now - exchange.request.t_start)
         # They lead back to the application.
         exchange.on_abort = exchange.on_pause = exchange.on_resume = exchange.details = None
@@ -430,6 +436,6 @@ cdef class Connection(Lifetime):
         log.exception("a connection failed inside the server")
         self.abort()
 
-    def refuse_body(self, message):
+    def _give_up_body(self):
         """Others need the memory that the unfinished body holds."""
-        self._refuse(HttpError(503, message))
+        self._refuse(HttpError(503, str(BudgetFull(self._budget.bytes_max))))

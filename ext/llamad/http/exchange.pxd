@@ -1,4 +1,5 @@
 # An exchange's fields, and what it asks of the connection it lives on.
+from llamad.base.memory_budget cimport Claim
 from llamad.http.flow_control cimport Flow
 from llamad.http.request cimport Request
 
@@ -10,7 +11,7 @@ cdef class Way:
     cdef put_two(self, bytes first, second)
     cdef put_piece(self, data)
     cdef bint can_keep(self, Exchange exchange) except -1
-    cdef release_body(self, Exchange exchange)
+    cdef Claim new_claim(self, Exchange exchange)
     cdef finish(self, Exchange exchange)
     cdef cut_off(self, Exchange exchange)
 
@@ -27,12 +28,14 @@ cdef class Exchange:
     cdef readonly bint http10
     cdef bint keep
     cdef readonly Way _connection
+    cdef Claim _claim  # None until something counts
     cdef bint _begun
     cdef bint _chunked
     cdef bint _mute
     cdef long long _length  # of a streamed answer; -1: not known
     cdef object _rest  # of a large body: what is not yet written
 
+    cdef Claim take_claim(self)
     cpdef send(self, response)
     cpdef write(self, bytes data)
     cpdef end(self, bytes data=*)

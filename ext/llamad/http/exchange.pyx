@@ -10,6 +10,7 @@ from llamad.http import sse
 from llamad.http.response_head import LAST_CHUNK
 
 from llamad.base.digits cimport put_hex
+from llamad.base.memory_budget cimport Claim
 from llamad.http.request cimport Request, Response
 from llamad.http.response_head cimport has_body, length_line, response_head
 
@@ -61,7 +62,7 @@ cdef class Way:
     cdef bint can_keep(self, Exchange exchange) except -1:
         raise TypeError("a connection does this")
 
-    cdef release_body(self, Exchange exchange):
+    cdef Claim new_claim(self, Exchange exchange):
         raise TypeError("a connection does this")
 
     cdef finish(self, Exchange exchange):
@@ -101,11 +102,23 @@ cdef class Exchange:
         """Whether the client is too slow just now."""
         return not self.closed and self._connection.flow.write_paused
 
-    def drop_body(self) -> None:
-        """The body has been read: let go of it, so that its bytes are free for others."""
+    @property
+    def claim(self) -> Claim:
+        """What the request holds of the memory for requests. It is released when the answer ends."""
+        return self.take_claim()
+
+    cdef Claim take_claim(self):
+        if self._claim is None:
+            self._claim = self._connection.new_claim(self)
+            if self.closed:
+                self._claim.release()
+        return self._claim
+
+    def drop_body(self, long long n_bytes=0) -> None:
+        """The body has been read: let go of it. What was made of it takes n_bytes. Raises BudgetFull."""
         self.request.body = b""
-        if not self.closed:
-            self._connection.release_body(self)
+        if self._claim is not None:
+            self._claim.set(n_bytes)
 
     cpdef send(self, response):
         """The whole answer at once."""

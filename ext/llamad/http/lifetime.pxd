@@ -27,6 +27,7 @@ cdef class Lifetime(Way):
     # connection lifetime
     cdef readonly object _transport
     cdef str _peer
+    cdef str _address           # "" until it is asked for
     cdef object _proxied        # a Proxied (proxies.py), if the other end is a trusted proxy
     cdef readonly object _head  # a HeadReader while a head comes in pieces
     cdef readonly bytes _stash  # bytes read while they could not be handled, from _stash_pos on

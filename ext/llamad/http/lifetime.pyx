@@ -21,7 +21,7 @@ cdef class Lifetime(Way):
 
     cdef _begin(self, server):
         self.server = server
-        self._peer = ""
+        self._peer = self._address = ""
         self._stash = b""
         self.phase = IDLE
         self.deadline = self._phase_end = _inf
@@ -155,7 +155,9 @@ cdef class Lifetime(Way):
         """What the client shares with its other connections."""
         if self._proxied is not None:
             return self._proxied.address
-        return address_of(self._transport.get_extra_info("peername"))
+        if not self._address:
+            self._address = address_of(self._transport.get_extra_info("peername"))
+        return self._address
 
     cdef str _name_peer(self):
         if self._proxied is not None:
