@@ -50,7 +50,7 @@ class Task(msgspec.Struct):
     sampling: Sampling
     vocab: Vocab | None = None  # that the tokens are of; an engine with another one refuses the task
     stops: list[bytes] = msgspec.field(default_factory=list)
-    bias: list[tuple[int, float]] = msgspec.field(default_factory=list)
+    bias: bytes = b""  # packed: command.packed_biases()
     breakers: bytes = b""  # DRY's, packed: breakers.pack_breakers()
     id_slot: int = -1
     n_predict: int = -1

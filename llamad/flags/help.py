@@ -14,7 +14,7 @@ from llamad.flags.table import TABLE
 from llamad.flags.types.flag import Flag, Inert, Later, Preset, Request
 from llamad.flags.types.kinds import Choice, Switch
 from llamad.flags.types.special import Inverse
-from llamad.options.values import LogitBias
+from llamad.options.values import Biases, LogitBias
 
 _INDENT = 6
 
@@ -181,6 +181,6 @@ def _json(value: Any) -> Any:
         return [value.token, False if value.bias == -math.inf else value.bias]
     if hasattr(value, "_asdict"):
         return value._asdict()
-    if isinstance(value, tuple):
+    if isinstance(value, tuple | Biases):
         return [_json(item) for item in value]
     return value

@@ -6,8 +6,9 @@ own, so that the request decoder can tell them apart.
 
 from __future__ import annotations
 
-import functools
 import math
+from array import array
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import msgspec
@@ -40,15 +41,49 @@ class LogitBias(NamedTuple):
     bias: float
 
 
-class Biases(tuple[LogitBias, ...]):
-    """Biases by token."""
+class Biases:
+    """Biases by token, packed: a request may have 65,536 of them, and wait. Immutable."""
 
-    @functools.cached_property
+    __slots__ = ("_json", "tokens", "values")
+
+    def __init__(self, pairs: Iterable[LogitBias] = ()) -> None:
+        pairs = tuple(pairs)
+        self.tokens = array("i", [token for token, _ in pairs]).tobytes()  # int32
+        self.values = array("d", [bias for _, bias in pairs]).tobytes()  # float64, as they are echoed
+        self._json: bytes | None = None
+
+    @classmethod
+    def packed(cls, tokens: array[int], values: array[float]) -> Biases:
+        """Return the biases of as many int32 and float64."""
+        biases = cls()
+        biases.tokens, biases.values = tokens.tobytes(), values.tobytes()
+        return biases
+
+    def __len__(self) -> int:
+        return len(self.tokens) // 4
+
+    def __iter__(self) -> Iterator[LogitBias]:
+        return map(LogitBias, memoryview(self.tokens).cast("i"), memoryview(self.values).cast("d"))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Biases | tuple) and tuple(self) == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash((self.tokens, self.values))
+
+    @property
     def json(self) -> bytes:
-        """As results echo them; made once, as there may be many."""
-        return msgspec.json.encode(
-            [{"token": token, "bias": False if bias == -math.inf else bias} for token, bias in self]
-        )
+        """The JSON that results echo; made once, because there may be many."""
+        if self._json is None:
+            self._json = msgspec.json.encode(
+                [{"token": token, "bias": False if bias == -math.inf else bias} for token, bias in self]
+            )
+        return self._json
+
+    @property
+    def n_bytes(self) -> int:
+        """The memory that they take."""
+        return len(self.tokens) + len(self.values) + len(self._json or b"")
 
 
 class ResponseFields(tuple[str, ...]):

@@ -6,7 +6,7 @@ class Command:
         sampling: Sampling,
         *,
         stops: list[bytes],
-        bias: list[tuple[int, float]],
+        bias: bytes,
         breakers: bytes,
         priority: int,
         adapter_set: int,
@@ -36,4 +36,5 @@ class Command:
         n_base_adapters: int = 0,
     ) -> None: ...
 
+def packed_biases(tokens: bytes, values: bytes) -> bytes: ...
 def packed_run(blob: int, rows_at: int, grid_at: int, first: int, n_rows: int) -> bytes: ...

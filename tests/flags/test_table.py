@@ -15,6 +15,7 @@ from llamad.flags.types.flag import Flag, Inert, Later, Preset, Ready, Request
 from llamad.flags.types.kinds import Int, Many, Switch, Text
 from llamad.flags.types.special import Inverse
 from llamad.options.table import FIELDS, WITH_FLAG
+from llamad.options.values import Biases, LogitBias
 
 
 def words(text: str) -> list[str]:
@@ -147,6 +148,8 @@ def hint_of(dest: str) -> Any:
     if dest not in WITH_FLAG:
         return typing.get_type_hints(Settings)[dest]
     hint = FIELDS[dest].type
+    if hint is Biases:
+        return tuple[LogitBias, ...]
     return hint.__orig_bases__[0] if issubclass(hint, tuple) else hint
 
 

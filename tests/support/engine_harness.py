@@ -126,7 +126,7 @@ class Harness:
         self.events[task_id] = []
         defaults = {
             "stops": [],
-            "bias": [],
+            "bias": b"",
             "breakers": b"",
             "priority": 0,
             "adapter_set": 0,

@@ -14,7 +14,7 @@ from llamad.protocol.messages cimport (
 
 
 cdef bytes _packed_pairs(list pairs):
-    """As llamad_bias and llamad_adapter_use lie in memory, which is the same: a number, then a float."""
+    """As llamad_adapter_use lies in memory, which is as llamad_bias does: a number, then a float."""
     cdef bytes out = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>(len(pairs) * sizeof(llamad_bias)))
     cdef char *at = PyBytes_AS_STRING(out)
     cdef llamad_bias one
@@ -23,6 +23,25 @@ cdef bytes _packed_pairs(list pairs):
         one.bias = value
         memcpy(at, &one, sizeof(llamad_bias))
         at += sizeof(llamad_bias)
+    return out
+
+
+def packed_biases(tokens: bytes, values: bytes) -> bytes:
+    """As llamad_bias lies in memory, from as many int32 and float64."""
+    cdef Py_ssize_t i, n = PyBytes_GET_SIZE(tokens) // 4
+    cdef bytes out = PyBytes_FromStringAndSize(NULL, n * <Py_ssize_t>sizeof(llamad_bias))
+    cdef char *at = PyBytes_AS_STRING(out)
+    cdef const char *from_tokens = PyBytes_AS_STRING(tokens)
+    cdef const char *from_values = PyBytes_AS_STRING(values)
+    cdef llamad_bias one
+    cdef double value
+    if PyBytes_GET_SIZE(values) != n * 8:
+        raise ValueError("each token needs a bias")
+    for i in range(n):
+        memcpy(&one.token, from_tokens + i * 4, 4)
+        memcpy(&value, from_values + i * 8, 8)
+        one.bias = <float>value
+        memcpy(at + i * <Py_ssize_t>sizeof(llamad_bias), &one, sizeof(llamad_bias))
     return out
 
 
@@ -38,7 +57,7 @@ cdef bytes _packed_stops(list stops):
 cdef class Command:
     """Raises ValueError for what the engine has no room for."""
 
-    def __cinit__(self, sampling: Sampling, *, stops: list[bytes], bias: list[tuple[int, float]], breakers: bytes,
+    def __cinit__(self, sampling: Sampling, *, stops: list[bytes], bias: bytes, breakers: bytes,
                   priority: int, adapter_set: int, id_slot: int, n_predict: int, n_keep: int, n_discard: int,
                   t_max_predict_us: int, stream: bool, cache_prompt: bool, context_shift: bool, group: int = 0,
                   n_indent: int = 0, n_probs: int = 0, post_sampling_probs: bool = False, penalty: bytes | None = None,
@@ -73,13 +92,13 @@ cdef class Command:
                       | (TASK_CONTEXT_SHIFT if context_shift else 0) | (TASK_POST_PROBS if post_sampling_probs else 0)
                       | (TASK_MARKERS if markers else 0) | (TASK_PROMPT_PROBS if prompt_probs else 0)
                       | (TASK_PROGRESS if progress else 0))
-        head.n_bias = <int32_t>len(bias)
+        head.n_bias = <int32_t>(PyBytes_GET_SIZE(bias) // <Py_ssize_t>sizeof(llamad_bias))
         head.n_stop = <int32_t>len(stops)
         head.n_stop_bytes = <int32_t>PyBytes_GET_SIZE(packed)
         head.n_breakers = <int32_t>(PyBytes_GET_SIZE(breakers) // 4)
         head.n_runs = <int32_t>(PyBytes_GET_SIZE(runs) // <Py_ssize_t>sizeof(RowRun))
         head.sampling = sampling.values
-        self.tail = b"".join((penalty or b"", _packed_pairs(bias), breakers, packed, runs,
+        self.tail = b"".join((penalty or b"", bias, breakers, packed, runs,
                               _packed_pairs(adapters or [])))
 
 

@@ -18,6 +18,7 @@ import msgspec
 from llamad.api.request.errors import ApiError, bad, engine_ended
 from llamad.api.request.parse import GenerationRequest
 from llamad.base.fair_pool import SizedPool
+from llamad.base.memory_budget import Shared
 from llamad.chat.conversion.process import ToolCall, ToolsError
 from llamad.chat.conversion.processes import Processes
 from llamad.chat.parsing import Format
@@ -64,8 +65,16 @@ class Wanted(msgspec.Struct, frozen=True):
         parts = (self.choices, self.schema, self.tools)
         return len(self.grammar) + len(self.before) + sum(len(part) for part in parts if part is not None)
 
+    @property
+    def n_bytes(self) -> int:
+        """The memory that it takes."""
+        return self.size + 3 * len(self.grammar)
+
 
 NOTHING = Wanted()
+
+
+NO_MEMORY = Shared(0)
 
 
 class Constraint(msgspec.Struct, frozen=True):
@@ -74,7 +83,7 @@ class Constraint(msgspec.Struct, frozen=True):
     grammar: EngineGrammar
     text: str
     warnings: tuple[str, ...] = ()
-    n_bytes: int = 0  # when it was new
+    memory: Shared = NO_MEMORY  # what it took when it was new
 
 
 class Making(msgspec.Struct):
@@ -237,7 +246,8 @@ class Grammars:
         """Compile the server's own constraint for an engine that has just been started."""
         if not wanted.is_none:
             loop = asyncio.get_running_loop()
-            self._own[wanted] = await loop.run_in_executor(None, self.compile, wanted, engine, loop)
+            made = await loop.run_in_executor(None, self.compile, wanted, engine, loop)
+            self._own[wanted] = msgspec.structs.replace(made, memory=NO_MEMORY)  # it is no request's
 
     def forget(self) -> None:
         """The engine that compiled them has ended."""
@@ -274,7 +284,7 @@ class Grammars:
             return self.compile(plain, engine, loop)
         n_bytes = grammar.n_bytes + len(text) + len(wanted.grammar)
         n_bytes += len(wanted.choices or b"") + len(wanted.schema or b"") + len(wanted.tools or b"")
-        return Constraint(grammar, text, tuple(warnings), n_bytes)
+        return Constraint(grammar, text, tuple(warnings), Shared(n_bytes))
 
     def _compiled(
         self, wanted: Wanted, text: str, engine: Engine, loop: asyncio.AbstractEventLoop
@@ -320,10 +330,10 @@ class Grammars:
     def _keep(self, wanted: Wanted, made: Constraint) -> None:
         self._kept[wanted] = made
         self._kept.move_to_end(wanted)
-        n_bytes = sum(one.n_bytes for one in self._kept.values())
+        n_bytes = sum(one.memory.n_bytes for one in self._kept.values())
         while len(self._kept) > KEPT_MAX or (n_bytes > KEPT_BYTES_MAX and len(self._kept) > 1):
             _, gone = self._kept.popitem(last=False)
-            n_bytes -= gone.n_bytes
+            n_bytes -= gone.memory.n_bytes
 
     def close(self) -> None:
         self._threads.close()

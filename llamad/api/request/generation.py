@@ -20,10 +20,12 @@ from llamad.client.task import PROB_JSON_BYTES
 from llamad.options.sampler_names import KINDS
 from llamad.options.table import FIELDS, Options, names_of
 from llamad.options.values import Biases, LogitBias
+from llamad.protocol.command import packed_biases
 from llamad.protocol.model_info import ModelInfo
 from llamad.protocol.sampling_params import Sampling
 
 ECHO_BYTES_MAX = 64 << 20
+PART_BYTES = 8192  # that a task takes beside its prompt and its packed options
 
 
 class Parsing(msgspec.Struct, frozen=True):
@@ -83,7 +85,7 @@ def sampling(options: Options, info: ModelInfo, seed: int) -> Sampling:
 def check_echo(options: Options, constraint: Wanted, n_parts: int, grammar: str) -> None:
     """Every result echoes the options: with large options, many completions would make a response far larger than the
     request."""
-    n_bytes = 24 * len(options.logit_bias) + 2 * len(options.penalty_prompt or b"") + len(grammar)
+    n_bytes = options.logit_bias.n_bytes + 2 * len(options.penalty_prompt or b"") + len(grammar)
     n_bytes += len(constraint.schema or b"")
     n_bytes += sum(map(len, options.dry_sequence_breakers)) + sum(map(len, options.stop))
     if n_parts * n_bytes > ECHO_BYTES_MAX:
@@ -91,6 +93,16 @@ def check_echo(options: Options, constraint: Wanted, n_parts: int, grammar: str)
             f"{n_parts} completions with options this large exceed one request;"
             ' send fewer prompts, a smaller "n", or a smaller "logit_bias", grammar or schema'
         )
+
+
+def held_bytes(
+    options: Options, constraint: Wanted, prompts: Sequence[bytes], bias: bytes, breakers: bytes
+) -> int:
+    """The memory that the tasks of a request hold until their end, here and in the engine."""
+    n_bytes = options.logit_bias.n_bytes + constraint.n_bytes + len(options.penalty_prompt or b"")
+    n_bytes += 4 * (sum(map(len, options.stop)) + sum(map(len, options.dry_sequence_breakers)))
+    n_task = PART_BYTES + len(bias) + len(breakers) + len(options.penalty_prompt or b"")
+    return n_bytes + sum(len(tokens) + options.n * (n_task + len(tokens)) for tokens in prompts)
 
 
 def check_prompt_probs(options: Options, prompts: Sequence[bytes], limit: int) -> None:
@@ -103,17 +115,23 @@ def check_prompt_probs(options: Options, prompts: Sequence[bytes], limit: int) -
         )
 
 
-def biases(options: Options, eog_tokens: list[int], suppressed: list[int]) -> list[tuple[int, float]]:
-    """The request's biases, then the forbidden tokens."""
-    never = [*(eog_tokens if options.ignore_eos else ()), *suppressed]
-    return [*options.logit_bias, *((token, -math.inf) for token in never)]
+def biases(options: Options, eog_tokens: list[int], suppressed: list[int]) -> bytes:
+    """The request's biases, then the forbidden tokens, as the engine reads them."""
+    own, never = options.logit_bias, _never([*(eog_tokens if options.ignore_eos else ()), *suppressed])
+    return packed_biases(own.tokens + never.tokens, own.values + never.values)
+
+
+def _never(tokens: Sequence[int]) -> Biases:
+    return Biases(LogitBias(token, -math.inf) for token in tokens)
 
 
 def _biases_json(options: Options, eog_tokens: Sequence[int]) -> msgspec.Raw:
     """`ignore_eos` shows as what it is: biases that forbid every end of a text."""
-    if not options.ignore_eos:
-        return msgspec.Raw(options.logit_bias.json)
-    return msgspec.Raw(Biases((*options.logit_bias, *(LogitBias(one, -math.inf) for one in eog_tokens))).json)
+    own = options.logit_bias.json
+    if not options.ignore_eos or not eog_tokens:
+        return msgspec.Raw(own)
+    never = _never(eog_tokens).json
+    return msgspec.Raw(own[:-1] + b"," + never[1:] if len(options.logit_bias) else never)
 
 
 def settings_json(
@@ -132,8 +150,7 @@ def settings_json(
     shown: dict[str, Any] = dict(zip(_ECHOED, _echoed_values(options), strict=True))
     if seed is not None:
         shown["seed"] = seed
-    if options.logit_bias or options.ignore_eos:
-        shown["logit_bias"] = _biases_json(options, eog_tokens)
+    shown["logit_bias"] = _biases_json(options, eog_tokens)
     shown |= {
         "n_ctx": n_ctx,
         "model": model,

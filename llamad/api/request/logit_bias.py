@@ -1,4 +1,4 @@
-"""Parses `logit_bias`, which has three forms, into pairs of token and bias.
+"""Parses `logit_bias`, which has three forms, into packed tokens and biases.
 
 Pure functions on the event loop or a worker. Raises every 400 about a bias.
 """
@@ -6,11 +6,12 @@ Pure functions on the event loop or a worker. Raises every 400 about a bias.
 from __future__ import annotations
 
 import math
+from array import array
 from typing import Any
 
 from llamad.api.request import checks
 from llamad.api.request.errors import bad
-from llamad.options.values import Biases, LogitBias
+from llamad.options.values import Biases
 from llamad.protocol.model_info import Model
 
 BIAS_MAX = 65536
@@ -28,17 +29,19 @@ def parse(value: Any, model: Model) -> Biases:
     n_texts = sum(isinstance(pair, list) and len(pair) > 0 and isinstance(pair[0], str) for pair in value)
     if len(value) > BIAS_MAX or n_texts > BIAS_TEXTS_MAX:
         raise bad(f'"logit_bias" may have at most {BIAS_MAX} entries, {BIAS_TEXTS_MAX} of them strings')
-    out: list[LogitBias] = []
+    found, biases = array("i"), array("d")
     for pair in value:
         if not isinstance(pair, list) or len(pair) != 2:
             raise bad('"logit_bias": each entry must be a pair of a token and a bias')
-        out.extend(LogitBias(token, _bias(pair[1])) for token in _bias_tokens(pair[0], model))
-        if len(out) > BIAS_MAX:
+        tokens, bias = _bias_tokens(pair[0], model), _bias(pair[1])
+        found.extend(tokens)
+        biases.extend([bias] * len(tokens))
+        if len(found) > BIAS_MAX:
             raise bad(f'"logit_bias" may name at most {BIAS_MAX} tokens')
-    biases = Biases(out)
-    if len(biases) > INLINE_MAX:
-        biases.json  # noqa: B018 - here, where so many come from a body that a worker reads
-    return biases
+    packed = Biases.packed(found, biases)
+    if len(packed) > INLINE_MAX:
+        packed.json  # noqa: B018 - here, where so many come from a body that a worker reads
+    return packed
 
 
 def _bias(value: object) -> float:

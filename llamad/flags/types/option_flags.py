@@ -45,7 +45,7 @@ def option_flag(name: str, group: str, note: str = "") -> Flag:
         env=(option.env,),
         dest=name,
         kind=kind,
-        default=field.default,
+        default=tuple(field.default) if isinstance(field.default, Biases) else field.default,
         group=group,
         help=text,
         **more,

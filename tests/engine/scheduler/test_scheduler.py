@@ -1,5 +1,8 @@
 """Slots, queue, budget: who runs where and when, over the fake model."""
 
+import math
+import struct
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -358,7 +361,7 @@ def test_a_shared_cache_admits_what_fits_and_evicts_idle_prefixes():
 
 def test_ignored_eos_goes_on():
     with Harness(Fake(script=b"ab")) as h:
-        task = h.submit(b"x", n_predict=6, bias=[(1, float("-inf"))])
+        task = h.submit(b"x", n_predict=6, bias=struct.pack("=if", 1, -math.inf))
         h.wait(task)
         assert h.text(task) == b"ab...."
 
