@@ -18,6 +18,7 @@ from llamad import exit_codes, systemd
 from llamad.api.app import Api
 from llamad.api.service.auth import read_keys
 from llamad.api.service.service import Service
+from llamad.base.memory_trim import Trimmer, keep_large_blocks_apart
 from llamad.flags.settings import Settings
 from llamad.flags.sources import Sources
 from llamad.heartbeat import Heartbeat
@@ -83,6 +84,7 @@ class Daemon:
                 tls.context if tls is not None else None,
                 log_quiet=ACCESS.isEnabledFor(logging.DEBUG),
                 proxies=proxies_of(settings),
+                budget=self.service.budget,
             )
         except ValueError as error:
             raise StartError(str(error)) from None
@@ -178,7 +180,11 @@ class Daemon:
             asyncio.ensure_future(self.heartbeat.run()),
             asyncio.ensure_future(self.reload.watch_certificate()),
         ]
+        trimmer = Trimmer(self.service.is_quiet, self.service.free_garbage)
+        keep_large_blocks_apart()
+        trimmer.start()
         await self._stop.wait()
+        trimmer.stop()
         await self.drain()
         await self.close()
         for task in background:

@@ -35,6 +35,7 @@ from llamad.api.state import sessions, slot_info, slots
 from llamad.api.state.action import Held
 from llamad.api.state.state_body import StateIntake
 from llamad.api.vectors import classify, embeddings, rerank
+from llamad.base.memory_budget import BudgetFull
 from llamad.http.exchange import Exchange
 from llamad.http.request import Request, Response
 from llamad.http.router import SMALL_BODY, Intake, Route, Router
@@ -192,6 +193,8 @@ class Api:
             route.handler(exchange)
         except ApiError as error:
             exchange.fail(worded(error, exchange.request))
+        except BudgetFull:
+            exchange.fail(worded(self.service.memory_full(), exchange.request))
 
     def on_done(self, exchange: Exchange, seconds: float) -> None:
         held = exchange.request.buffer

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from llamad.base.fair_turns import FairTurns
+from llamad.base.memory_budget import Claim
 
 T = TypeVar("T")
 
@@ -24,19 +25,34 @@ class FairPool:
         self._threads = ThreadPoolExecutor(n_threads, thread_name_prefix=name)
         self.turns = FairTurns(n_threads)
 
-    async def run(self, client: int, work: Callable[[], T]) -> T:
-        """What `work` returns or raises. Cancelled, it does not begin; what has begun goes on to its end."""
-        await self.turns.enter(client)
+    async def run(self, client: int, work: Callable[[], T], claim: Claim | None = None) -> T:
+        """What `work` returns or raises. Cancelled, it does not begin; what has begun goes on to its end. `claim`
+        counts the memory that the work refers to: until it has ended, or is cancelled before it begins."""
+        held = None if claim is None else claim.hold()
         try:
-            done = asyncio.get_running_loop().run_in_executor(self._threads, work)
+            await self.turns.enter(client)
+            try:
+                done = asyncio.get_running_loop().run_in_executor(self._threads, work)
+            except BaseException:
+                self.turns.leave(client)
+                raise
         except BaseException:
-            self.turns.leave(client)
+            if held is not None:
+                held.release()
             raise
-        done.add_done_callback(partial(self._on_done, client))
-        return await asyncio.shield(done)
+        finally:
+            # An exception refers to this frame: it must not refer to a body, or only the garbage collector frees it.
+            del work
+        done.add_done_callback(partial(self._on_done, client, held))
+        try:
+            return await asyncio.shield(done)
+        finally:
+            del done
 
-    def _on_done(self, client: int, done: asyncio.Future[Any]) -> None:
+    def _on_done(self, client: int, held: Claim | None, done: asyncio.Future[Any]) -> None:
         self.turns.leave(client)
+        if held is not None:
+            held.release()
         if not done.cancelled():
             done.exception()  # whoever waited may be gone
 

@@ -24,6 +24,7 @@ from functools import partial
 from typing import NoReturn, TypeVar
 
 from llamad.base import syscall_filter
+from llamad.base.memory_trim import Trimmer
 from llamad.engine import worker_watch
 from llamad.engine.embedder import Embedder
 from llamad.engine.instance import Instance
@@ -229,6 +230,7 @@ def _serve(server: Server, settings: Settings) -> int:
 
     thread = threading.Thread(target=run, name="llamad-engine", daemon=True)
     thread.start()
+    Trimmer(lambda: core.n_idle() == settings.n_parallel).start()
     server.send(ready)
     thread.join()
     if outcome == [True]:

@@ -58,7 +58,8 @@ class HttpServer:
         self.proxies = proxies
         self.ids = RequestIds()
         self.heads = Heads(cors)
-        self.budget = budget or Budget(limits.budget_bytes)
+        self.budget = budget or Budget(0)
+        self.budget.resize(limits.budget_bytes)
         self.closing = False  # connections close after the response under way
         self.draining = False  # and no new ones are accepted
         self.places = Places(limits.connections_max, limits.address_connections_max)

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import threading
+import weakref
 from functools import partial
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llamad.base.fair_pool import FairPool
+from llamad.base.memory_budget import Budget
 
 
 def test_clients_take_turns():
@@ -102,3 +104,43 @@ def test_what_fails_after_its_caller_has_gone_is_no_news():
         return len(failures)
 
     assert asyncio.run(run()) == 0
+
+
+def test_work_that_is_cancelled_or_fails_lets_go_of_what_it_refers_to():
+    class Body:
+        pass
+
+    def fail(body: Body) -> None:
+        raise ValueError
+
+    async def run() -> None:
+        pool, gate, budget = FairPool(1, "test"), threading.Event(), Budget(1000)
+        claim = budget.claim("a")
+        claim.add(100)
+        begun = asyncio.ensure_future(pool.run(1, gate.wait, claim))
+        bodies = [Body(), Body()]
+        alive = [weakref.ref(body) for body in bodies]
+        waiting = asyncio.ensure_future(pool.run(1, partial(fail, bodies.pop()), claim))
+        await asyncio.sleep(0)
+        claim.release()
+        waiting.cancel()
+        begun.cancel()
+        await asyncio.wait([waiting, begun])
+        assert alive[1]() is None  # though it is still in the queue
+        assert budget.n_bytes == 100  # the thread cannot be stopped
+        gate.set()
+        while budget.n_bytes:
+            await asyncio.sleep(0.01)
+        try:
+            await pool.run(1, partial(fail, bodies.pop()))
+        except ValueError:
+            pass
+        while alive[0]() is not None:  # until the thread has let go of it, too
+            await asyncio.sleep(0.01)
+        pool.close()
+
+    gc.disable()
+    try:
+        asyncio.run(asyncio.wait_for(run(), 10))
+    finally:
+        gc.enable()

@@ -1,6 +1,7 @@
 """The limits on JSON's structure: counted as the module says, whatever the bytes are."""
 
 import json
+import sys
 import time
 
 import msgspec
@@ -8,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llamad.base.json_shape import DEPTH_MAX, TOO_DEEP, TOO_MANY, VALUES_MAX, values_left
+from llamad.base.json_shape import DEPTH_MAX, TOO_DEEP, TOO_MANY, VALUES_MAX, decoded_bytes, values_left
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text('ab"\\[{:,]} \n', max_size=9),
@@ -113,3 +114,45 @@ def test_what_clients_send_is_within_the_limits():
         {"prompt": "word " * 2_000_000},
     ):
         assert values_left(json.dumps(body).encode()) >= 0
+
+
+def size(value):
+    """The memory of decoded JSON, if no two values are the same object."""
+    if isinstance(value, dict):
+        return sys.getsizeof(value) + sum(size(key) + size(one) for key, one in value.items())
+    if isinstance(value, list):
+        return sys.getsizeof(value) + sum(map(size, value))
+    return sys.getsizeof(value)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        [[i, i / 7] for i in range(5000)],
+        [{"a": i} for i in range(5000)],
+        [{f"key {k}": f"text {i}" for k in range(6)} for i in range(2000)],
+        {f"key {i}": i for i in range(20_000)},
+        [[] for _ in range(5000)],
+        ["\U0001f600" + "a" * 1000 for _ in range(100)],
+        ["ä" * 1000 for _ in range(100)],
+        ["x" * 100_000],
+        list(range(10**9, 10**9 + 20_000)),
+    ],
+    ids=lambda value: json.dumps(value)[:20],
+)
+@pytest.mark.parametrize("ascii", [False, True])
+def test_decoded_values_take_no_more_than_is_counted(value, ascii):
+    data = json.dumps(value, ensure_ascii=ascii).encode()
+    decoded = msgspec.json.decode(data)
+    assert size(decoded) <= decoded_bytes(data) < (30 if ascii else 8) * size(decoded)
+
+
+@given(values)
+def test_whatever_is_decoded_takes_no_more_than_is_counted(value):
+    data = json.dumps(value).encode()
+    assert size(msgspec.json.decode(data)) <= decoded_bytes(data) + 200
+
+
+def test_what_is_not_decoded_counts_nothing():
+    assert decoded_bytes(b"[" * (DEPTH_MAX + 1)) == 0
+    assert decoded_bytes(b"[" + b"1," * VALUES_MAX + b"1]") == 0

@@ -24,6 +24,14 @@ cdef enum:
     _WIDE = 20        # bytes of a string that is not ASCII which cost as much as a number
     _ESCAPES = 10     # likewise
 
+# The memory that decoded values take at most, in bytes. A string's text comes on top.
+cdef enum:
+    _NUMBER_BYTES = 44
+    _STRING_BYTES = 88
+    _KEY_BYTES = 48       # beside the string that it is: its place in a dict
+    _CONTAINER_BYTES = 160
+    _WIDE_TEXT = 4        # bytes of a character, if one of the string is not ASCII
+
 cdef enum Kind:
     _OTHER            # numbers, words, and what is no JSON
     _SPACE
@@ -93,7 +101,8 @@ cdef long long _hardness(const unsigned char *at, const unsigned char *end) noex
     return _HARD if n_before > 19 else 0
 
 
-cdef long long _left(const unsigned char *at, const unsigned char *end, long long left, int n_levels) noexcept nogil:
+cdef long long _left(const unsigned char *at, const unsigned char *end, long long left, int n_levels,
+                     long long *n_bytes) noexcept nogil:
     cdef const unsigned char *first
     cdef unsigned char kind, seen
     cdef long long n_escapes
@@ -115,6 +124,7 @@ cdef long long _left(const unsigned char *at, const unsigned char *end, long lon
                         seen |= 128
                 at += 1
             left -= _STRING + n_escapes // _ESCAPES
+            n_bytes[0] += _STRING_BYTES + (at - first) * (_WIDE_TEXT if seen >= 128 else 1)
             if seen >= 128:
                 left -= (at - first) // _WIDE
             at += 1
@@ -123,12 +133,14 @@ cdef long long _left(const unsigned char *at, const unsigned char *end, long lon
             while at < end and _KINDS[at[0]] == _OTHER:
                 at += 1
             left -= 1 + _hardness(first, at)
+            n_bytes[0] += _NUMBER_BYTES
             if at - first > _DIGITS:
                 left -= at - first - _DIGITS
         else:
             at += 1
             if kind == _OPEN:
                 left -= _CONTAINER
+                n_bytes[0] += _CONTAINER_BYTES
                 n_levels -= 1
                 if n_levels < 0:
                     return -2
@@ -136,6 +148,7 @@ cdef long long _left(const unsigned char *at, const unsigned char *end, long lon
                 n_levels += 1
             elif kind == _COLON:
                 left -= _KEY
+                n_bytes[0] += _KEY_BYTES
         if left < 0:
             return -1
     return left
@@ -143,13 +156,24 @@ cdef long long _left(const unsigned char *at, const unsigned char *end, long lon
 
 def values_left(data, long long values_max=VALUES_MAX) -> int:
     """What the JSON leaves of the limit; TOO_MANY or TOO_DEEP, both negative, if it is beyond one."""
+    return _scan(data, values_max)[0]
+
+
+def decoded_bytes(data) -> int:
+    """Return the memory that the decoded JSON takes at most; 0 if it is beyond a limit, because it is not decoded."""
+    left, n_bytes = _scan(data, VALUES_MAX)
+    return n_bytes if left >= 0 else 0
+
+
+cdef tuple _scan(data, long long values_max):
     cdef Py_buffer view
-    cdef long long left
+    cdef long long left, n_bytes = 0
     cdef int n_levels = DEPTH_MAX
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
     with nogil:
         left = _left(
-            <const unsigned char *>view.buf, <const unsigned char *>view.buf + view.len, values_max, n_levels
+            <const unsigned char *>view.buf, <const unsigned char *>view.buf + view.len, values_max, n_levels,
+            &n_bytes
         )
     PyBuffer_Release(&view)
-    return left
+    return left, n_bytes

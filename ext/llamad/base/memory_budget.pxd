@@ -23,11 +23,12 @@ cdef class Claim:
     cdef readonly long long n_bytes
     cdef int _n_holders
     cdef bint _is_leaving
+    cdef long long _n_shared
     cdef list _used
     cdef public object give_way
     cdef public bint is_incomplete
 
-    cpdef set(self, long long n_bytes)
+    cpdef add(self, long long n_bytes)
     cpdef release(self)
     cdef bint _may_give_way_to(self, Claim asking) noexcept
     cdef void _change(self, long long n_bytes) noexcept

@@ -106,31 +106,32 @@ cdef class Claim:
     `give_way` is called if another client needs the room; it ends the request. None: the request cannot be ended.
     `is_incomplete` says that the body is still coming: such a request also gives way to one of its own client."""
 
-    def add(self, long long n_bytes) -> None:
-        """Count so many bytes more. Raises BudgetFull, and counts nothing then."""
-        self.set(self.n_bytes + n_bytes)
-
-    cpdef set(self, long long n_bytes):
-        """Count so many bytes in all. Raises BudgetFull, and counts as before then; less always succeeds."""
+    cpdef add(self, long long n_bytes):
+        """Count so many bytes more, or fewer if negative. Raises BudgetFull, and counts as before then; fewer always
+        succeeds."""
         cdef Budget budget = self.budget
-        cdef long long n_before = self.n_bytes
         if self._n_holders == 0:
             return
-        self._change(n_bytes - n_before)
-        if n_bytes <= n_before or budget._has_room():
+        self._change(n_bytes)
+        if n_bytes <= 0 or budget._has_room():
             return
         budget._make_room(self)
         if not budget._has_room():
-            self._change(n_before - self.n_bytes)
+            self._change(-n_bytes)
             budget.n_refused += 1
             raise BudgetFull(budget.bytes_max)
+
+    def set(self, long long n_bytes) -> None:
+        """Count so many bytes in all, beside shared memory. Raises BudgetFull as add() does."""
+        self.add(n_bytes + self._n_shared - self.n_bytes)
 
     def use(self, Shared shared) -> None:
         """Count memory that other requests use too. Raises BudgetFull."""
         if self._n_holders == 0 or self in shared._claims:
             return
         if not shared._claims:
-            self.set(self.n_bytes + shared.n_bytes)
+            self.add(shared.n_bytes)
+            self._n_shared += shared.n_bytes
         shared._claims[self] = None
         if self._used is None:
             self._used = []
@@ -158,6 +159,7 @@ cdef class Claim:
                 if is_payer and shared._claims:
                     heir = next(iter(shared._claims))
                     heir._change(shared.n_bytes)
+                    heir._n_shared += shared.n_bytes
             self._used = None
         if self._is_leaving:
             self.budget._n_leaving -= self.n_bytes

@@ -170,14 +170,14 @@ cdef class Core:
             engine_run(state)
         return state.is_lost == 0
 
-    # --- for tests ------------------------------------------------------------------------------------------------
-
     def n_idle(self) -> int:
         """Idle slots as they are now; the board has those of the last turn."""
         cdef int32_t i, n = 0
         for i in range(self.state.slots.n):
             n += self.state.slots.items[i].state == SLOT_IDLE
         return n
+
+    # --- for tests ------------------------------------------------------------------------------------------------
 
     def check_integrity(self) -> int:
         """0, or the number of a broken rule. Only meaningful while the engine rests."""

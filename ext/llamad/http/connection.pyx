@@ -326,9 +326,10 @@ cdef class Connection(Lifetime):
             claim.is_incomplete = True
             claim.give_way = self._give_up_body
         try:
-            claim.set(n_bytes)
+            claim.add(n_bytes - exchange.n_body)
         except BudgetFull as error:
-            raise HttpError(503, str(error))
+            raise HttpError(503, str(error)) from None
+        exchange.n_body = n_bytes
 
     cdef Claim new_claim(self, Exchange exchange):
         return self._budget.claim(exchange.request.key_name or self.address)

@@ -29,6 +29,8 @@ cdef class Exchange:
     cdef bint keep
     cdef readonly Way _connection
     cdef Claim _claim  # None until something counts
+    cdef long long n_body  # bytes of the body that count
+    cdef readonly long long n_decoded  # bytes that count for what was made of it
     cdef bint _begun
     cdef bint _chunked
     cdef bint _mute
@@ -36,6 +38,7 @@ cdef class Exchange:
     cdef object _rest  # of a large body: what is not yet written
 
     cdef Claim take_claim(self)
+    cpdef count_decoded(self, long long n_bytes)
     cpdef send(self, response)
     cpdef write(self, bytes data)
     cpdef end(self, bytes data=*)

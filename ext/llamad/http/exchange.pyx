@@ -114,11 +114,17 @@ cdef class Exchange:
                 self._claim.release()
         return self._claim
 
-    def drop_body(self, long long n_bytes=0) -> None:
-        """The body has been read: let go of it. What was made of it takes n_bytes. Raises BudgetFull."""
+    def drop_body(self) -> None:
+        """The body has been read: let go of it, so that its bytes are free for others."""
         self.request.body = b""
-        if self._claim is not None:
-            self._claim.set(n_bytes)
+        if self.n_body != 0:
+            self._claim.add(-self.n_body)
+            self.n_body = 0
+
+    cpdef count_decoded(self, long long n_bytes):
+        """What was made of the body takes so many bytes now. Raises BudgetFull."""
+        self.take_claim().add(n_bytes - self.n_decoded)
+        self.n_decoded = n_bytes
 
     cpdef send(self, response):
         """The whole answer at once."""

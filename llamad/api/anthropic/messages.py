@@ -153,6 +153,7 @@ def _start(
         constraint = settle_chat(chat, request, service)
         dialect = MessageDialect(chat, thinking, exchange.request.request_id)
         job = Job(service, exchange, request, constraint, model, engine, dialect, id=dialect.id, markers=True)
+        job.memory.keep_only(chat.kept_bytes(exchange.n_decoded))
         start(chat, job)
 
     with_chat(service, exchange, request, n_bytes, answer)

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from llamad.api.generate import accounting, prompt_log, result
 from llamad.api.generate.failures import failure_error
 from llamad.api.generate.held_tokens import HELD_MAX, joined
+from llamad.api.generate.job_memory import JobMemory
 from llamad.api.generate.outlet import Outlet
 from llamad.api.generate.prepare import Ready
 from llamad.api.generate.stream_event import TextFrame
@@ -138,7 +139,7 @@ class Part(TextPart):
     def on_admitted(self, slot: int, n_cached: int, t_us: int) -> None:
         self.n_cached = n_cached
         self.t_admitted_us = t_us
-        self.job.is_admitted = True
+        self.job.set_admitted()
         self.job.service.metrics.queue_seconds.observe((t_us - self.job.t_submit_us) / 1e6)
         if self.job.tells_progress:
             self.on_progress(n_cached, 0)
@@ -199,6 +200,7 @@ class Job:
         "is_controlled",
         "is_paused",
         "markers",
+        "memory",
         "model",
         "n_left",
         "on_prompt",
@@ -231,6 +233,7 @@ class Job:
         self.service = service
         self.exchange = exchange
         self.out = Outlet(exchange)
+        self.memory = JobMemory(exchange)
         exchange.details = partial(accounting.details, self)
         self.finish = ""  # why it ended, if it failed; for the log
         self.adapter_ids: Sequence[int] = ()
@@ -297,6 +300,7 @@ class Job:
         self.adapter_ids = [use.info.id for use in uses]
         samplings = [options.sampling(g, self.model.info, options.seed_of(g, i)) for i in range(g.n)]
         bias = options.biases(g, self.service.eog_tokens(), self.model.suppressed_tokens)
+        self.memory.count(options.held_bytes(g, self.constraint, ready.tokens, bias, ready.breakers))
         sets = [adapter_set(adapters, uses, tokens) for tokens in ready.tokens]
         parts = [
             Part(self, i * g.n + k, tokens, options.seed_of(g, k))
@@ -367,6 +371,7 @@ class Job:
     def _begin(self, ready: Ready, parts: list[Part], t_submit_us: int, conversation: str) -> None:
         """Before the parts' tasks are submitted."""
         exchange = self.exchange
+        self.memory.hold(self._give_way)
         self.ready = ready
         self.parts = parts
         self.n_left = len(parts)
@@ -401,6 +406,18 @@ class Job:
         self.service.streams.discard(self)
         if self.id:
             self.service.running.discard(self)
+        self.memory.stay()
+        if not self.n_left:
+            self.memory.release()
+
+    def _forget(self) -> None:
+        """Part from the parts, which refer to the job: without the circle both are freed at once."""
+        if self.n_left:
+            return
+        if not self.exchange.closed:  # its large body is still being written; the log line comes after it
+            found = accounting.details(self)
+            self.exchange.details = lambda: found
+        self.parts, self.watching, self.ready = [], [], None
 
     # For others of the same client.
 
@@ -416,6 +433,11 @@ class Job:
         """End the reasoning now, if there is any."""
         for one in self.watching:
             one.end_thinking()
+
+    def set_admitted(self) -> None:
+        """The engine has begun with one of its parts."""
+        self.is_admitted = True
+        self.memory.stay()
 
     # From the client.
 
@@ -500,6 +522,7 @@ class Job:
         self.n_left -= 1
         if self.out.closed:  # the client has disconnected, or got another part's failure
             self._left()
+            self._forget()
             return
         last = self.dialect.done(part) if self.generation.stream else b""
         if self.n_left:
@@ -508,6 +531,7 @@ class Job:
         self._left()
         if self.generation.stream:
             self._end(last + self.dialect.end(self))
+            self._forget()
         else:
             self._send_whole()
 
@@ -528,11 +552,13 @@ class Job:
 
     def _send(self, body: bytes) -> None:
         self.exchange.send(Response(200, body, self.content_type, self._headers()))
+        self._forget()
 
     def on_part_failed(self, failure: int, code: int) -> None:
         self.n_left -= 1
         self.finish = self.finish or accounting.failed_finish(failure)
         self._fail(failure_error(failure, code, self.model.n_ctx_slot))
+        self._forget()
 
     def _fail(self, error: ApiError) -> None:
         """End the whole request with this error, whatever the state of its parts."""
@@ -540,6 +566,11 @@ class Job:
         self.abort()
         if not self.out.closed:
             self.out.fail(self.dialect.failed(error), self.dialect.refused(error))
+
+    def _give_way(self) -> None:
+        """Another client needs the memory more, and the engine has not begun with this one."""
+        self.finish = "memory"
+        self._fail(self.service.memory_full())
 
     def give_up(self) -> None:
         """After an exception: the client gets a 500, or its stream is cut off."""

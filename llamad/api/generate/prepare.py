@@ -67,6 +67,8 @@ def prepare(
         work = _prepare_later(service, counted, exchange, generation, wanted, model, sent, then)
         service.spawn(exchange, work, counted)
         return
+    if constraint is not None:
+        exchange.claim.use(constraint.memory)
     system = service.key_states.system(exchange.request.key_name) if new is None else tokenized(new, model)
     tokens = [prompts.tokenize(one, model, system.tokens) for one in sent]
     then(Ready(tokens, system, constraint, breakers))
@@ -84,7 +86,11 @@ async def _prepare_later(
 ) -> None:
     system = service.key_states.system(exchange.request.key_name)
     with counted as client:
-        ready = await _make_ready(service, exchange.request, client, system, generation, wanted, model, sent)
+        constraint = None
+        if not wanted.is_none:
+            constraint = await service.grammars.find(client, wanted, service.ready()[1])
+            exchange.claim.use(constraint.memory)
+        ready = await _make_ready(service, exchange.request, client, system, generation, constraint, model, sent)
     service.ready()
     if not exchange.closed:
         then(ready)
@@ -96,14 +102,12 @@ async def _make_ready(
     client: int,
     system: SystemPrompt,
     generation: Options,
-    wanted: Wanted,
+    constraint: Constraint | None,
     model: Model,
     sent: Sequence[Prompt | Built],
 ) -> Ready:
     new = generation.system_prompt
-    constraint, breakers = None, b""
-    if not wanted.is_none:
-        constraint = await service.grammars.find(client, wanted, service.ready()[1])
+    breakers = b""
     if needs_breakers(generation):
         texts = generation.dry_sequence_breakers
         breakers = await service.texts.run(client, 0, partial(service.breakers.make, model.vocab, texts))

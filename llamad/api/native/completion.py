@@ -104,6 +104,7 @@ def _start(service: Service, exchange: Exchange, request: CompletionRequest) -> 
     sent, prompts = request.system_prompt, request.prompt
     request.prompt = None  # free it: the options live longer
     job = Job(service, exchange, request, constraint, model, engine, PLAIN)
+    job.memory.keep_only(0)
     if sent is not None and prompts in (None, ("",)):
         # Only sets the system prompt: it is prefilled, and nothing is generated.
         prompts, request.n_predict = Prompts(("",)), 0

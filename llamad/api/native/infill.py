@@ -51,6 +51,7 @@ def _start(service: Service, exchange: Exchange, request: InfillRequest) -> None
         raise bad('"image_data" cannot be used here: infilling is for text')
     constraint = constraints.parse(request, service.constraint)
     job = Job(service, exchange, request, constraint, model, engine, PLAIN)
+    job.memory.keep_only(0)
     prompt = _taken(request, service.settings, model.n_ctx_slot)
     prepare(service, exchange, request, constraint, model, [prompt], job.submit)
 

@@ -195,6 +195,26 @@ def _life_lines(service: Service) -> Iterable[str]:
     )
 
 
+def _memory_lines(service: Service) -> Iterable[str]:
+    """What requests hold (--bodies-max-bytes)."""
+    budget = service.budget
+    yield from _plain(
+        "gauge",
+        "llamad:request_memory_bytes",
+        "Memory that requests hold: bodies, decoded values, prompts, grammars.",
+        budget.n_bytes,
+    )
+    yield from _plain(
+        "gauge", "llamad:request_memory_max_bytes", "Its limit (--bodies-max-bytes).", budget.bytes_max
+    )
+    yield from _plain(
+        "counter",
+        "llamad:request_memory_refused_total",
+        "Requests refused because others held the memory.",
+        budget.n_refused,
+    )
+
+
 def _cache_lines(service: Service) -> Iterable[str]:
     """The prompt cache in host memory (--cache-ram)."""
     if service.host.engine is None or service.settings.cache_ram == 0:
@@ -372,6 +392,7 @@ def handle(service: Service, exchange: Exchange) -> None:
     metrics = service.metrics
     lines = [
         *_life_lines(service),
+        *_memory_lines(service),
         *_engine_lines(service),
         *_adapter_lines(service),
         *_cache_lines(service),

@@ -273,6 +273,7 @@ def _start(service: Service, exchange: Exchange, n_bytes: int, request: ChatRequ
         constraint = settle_chat(chat, request, service)
         dialect = ChatDialect(chat, service)
         job = Job(service, exchange, request, constraint, model, engine, dialect, id=dialect.id, markers=True)
+        job.memory.keep_only(chat.kept_bytes(exchange.n_decoded))
         start(chat, job)
 
     with_chat(service, exchange, request, n_bytes, answer)

@@ -6,6 +6,7 @@ Raises every 400 about these fields. Grammars of forced calls are compiled in ap
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -107,6 +108,10 @@ class Chat(msgspec.Struct):
     def before(self) -> str:
         """GBNF of what precedes an answer shaped by a schema."""
         return "" if self.is_begun else before_answer(self.host.format, self.starts_in_reasoning)
+
+    def kept_bytes(self, n_decoded: int) -> int:
+        """The memory that it takes, of a body that took n_decoded bytes."""
+        return sys.getsizeof(self.prompt) + (n_decoded if self.tools or self.echo else 0)
 
     def call_id(self, delta: Delta, prefix: str = "call_") -> str:
         """The model's own id of a call, or a new one that its template accepts."""

@@ -5,6 +5,7 @@ Runs on the event loop. job.py runs the request.
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -256,8 +257,12 @@ def _start(service: Service, exchange: Exchange, request: TextRequest) -> None:
     job = Job(service, exchange, request, constraint, model, engine, dialect, on_prompt=on_prompt)
     if request.prompt is None:
         raise bad('"prompt" is missing')
-    sent = dialect.prompts = request.prompt
+    sent = request.prompt
     request.prompt = None  # free it: the options live longer
+    if request.echo:
+        dialect.prompts = sent
+    else:
+        job.memory.keep_only(sys.getsizeof(request.suffix))
     if request.echo and any(isinstance(one, PromptObject) for one in sent):
         raise bad('"echo" cannot be combined with images or sound in the prompt')
     wanted: Sequence[Prompt | Built] = (

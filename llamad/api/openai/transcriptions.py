@@ -136,7 +136,9 @@ def handle(service: Service, exchange: Exchange) -> None:
             " that reads sound",
         )
     content_type = exchange.request.headers.get("content-type", "")
-    with_body(service, exchange, partial(read, service, content_type), partial(_start, service, exchange))
+    with_body(
+        service, exchange, partial(read, service, content_type), partial(_start, service, exchange), len
+    )
 
 
 def _start(service: Service, exchange: Exchange, form: Transcription) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
+from llamad.base.memory_budget import BudgetFull
 from llamad.http.request import Response
 
 _TYPES = {
@@ -84,6 +85,11 @@ def share_full() -> ApiError:
         " or start llamad with a larger --queue-max.",
         headers=(("Retry-After", "1"),),
     )
+
+
+def memory_full(bytes_max: int) -> ApiError:
+    """Requests hold all memory that they may, and this client most of it."""
+    return ApiError(503, str(BudgetFull(bytes_max)), headers=(("Retry-After", "1"),))
 
 
 def engine_ended(*, was_running: bool = False) -> ApiError:

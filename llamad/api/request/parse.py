@@ -133,6 +133,7 @@ class Defaults:
             self.model,
             request.left_out,
         )
+        request.grammar_triggers = []  # may be large, and are no longer needed
         seed = request.seed
         if not 0 <= seed < UINT32_MAX:
             # OpenAI's seeds have 64 bits, the generator's 32.

@@ -13,12 +13,15 @@ from typing import TypeVar
 
 from llamad.api.request.errors import ApiError
 from llamad.api.service.service import Service
+from llamad.base import json_shape
 from llamad.http.exchange import Exchange
 
 T = TypeVar("T")
 
 # The largest body read on the event loop: a millisecond or two, whatever is in it.
 BODY_INLINE_MAX = 16384
+# Bytes of memory that a byte of JSON becomes at most: objects of one short key.
+DECODED_MAX = 32
 
 
 def with_body(
@@ -26,16 +29,19 @@ def with_body(
     exchange: Exchange,
     read: Callable[[bytes | memoryview], T],
     then: Callable[[T], None],
+    measure: Callable[[bytes | memoryview], int] = json_shape.decoded_bytes,
 ) -> None:
     """Call `then` with what `read` makes of the body: now, or, for a large one, later unless the client has
-    disconnected by then. `then` runs on the event loop; both may raise ApiError."""
+    disconnected by then. `then` runs on the event loop; both may raise ApiError. `measure` returns the memory that a
+    large body takes at most when it is read, any thread."""
     body = exchange.request.body
     if len(body) <= BODY_INLINE_MAX:
         decoded = read(body)
-        exchange.request.body = b""
+        exchange.drop_body()
+        exchange.count_decoded(len(body) * DECODED_MAX)
         then(decoded)
     else:
-        service.spawn(exchange, _read_later(service, exchange, read, then))
+        service.spawn(exchange, _read_later(service, exchange, read, then, measure))
 
 
 def in_worker(service: Service, exchange: Exchange, work: Callable[[], T], then: Callable[[T], None]) -> None:
@@ -57,11 +63,12 @@ async def _read_later(
     exchange: Exchange,
     read: Callable[[bytes | memoryview], T],
     then: Callable[[T], None],
+    measure: Callable[[bytes | memoryview], int],
 ) -> None:
-    request = exchange.request
-    decoded = await service.json_workers.run(
-        service.client(request), partial(_without_gc, partial(read, request.body))
-    )
+    request, claim, client = exchange.request, exchange.claim, service.client(exchange.request)
+    n_decoded = await service.json_workers.run(client, partial(measure, request.body), claim)
+    exchange.count_decoded(n_decoded)
+    decoded = await service.json_workers.run(client, partial(_without_gc, partial(read, request.body)), claim)
     exchange.drop_body()
     service.loaded()
     if not exchange.closed:

@@ -6,6 +6,7 @@ Made once at start, used on the event loop. Must not hold anything of a single r
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import time
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from llamad.api.request import constraints
 from llamad.api.request.constraints import Grammars
 from llamad.api.request.dry_breakers import Breakers
-from llamad.api.request.errors import ApiError, queue_full, share_full
+from llamad.api.request.errors import ApiError, memory_full, queue_full, share_full
 from llamad.api.request.media import MediaPart, refused
 from llamad.api.request.parse import Defaults
 from llamad.api.request.system_prompt import read_file
@@ -31,6 +32,7 @@ from llamad.api.service.text_workers import TextWorkers
 from llamad.api.service.unread_streams import give_way
 from llamad.base.fair_count import FairCount
 from llamad.base.fair_pool import FairPool
+from llamad.base.memory_budget import Budget, BudgetFull
 from llamad.chat.host import ChatHost
 from llamad.client.embedding import Embedder
 from llamad.client.engine import Engine
@@ -63,6 +65,8 @@ PINGS_SECONDS = 0.5  # how often streams are looked at, at least
 # The largest body of a chat that is rendered on the event loop, if its template is quick.
 CHAT_INLINE_MAX = 16384
 CLIENT_MAX = 2**64 - 1
+# The most that requests may hold when the heap is searched for garbage: some 20 ms, with the GIL.
+GARBAGE_BYTES_MAX = 8 << 20
 _READY = State.READY  # read on every request; an Enum lookup is slow
 
 
@@ -149,6 +153,8 @@ class Service:
         self.host = host
         self.build_info = build_info
         self.metrics = Metrics()
+        # The memory for what requests hold; the HTTP server sets its limit.
+        self.budget = Budget(settings.bodies_max_bytes)
         self.t_created = int(time.time())
         self.texts = TextWorkers(settings.queue_max)
         # Read large bodies, write large responses.
@@ -284,6 +290,9 @@ class Service:
             raise refused(files[0].field, "sound" if files[0].is_sound else "images")
         return await self.media.encode(self.client(request), self.owner(request), files)
 
+    def memory_full(self) -> ApiError:
+        return memory_full(self.budget.bytes_max)
+
     def not_ready(self) -> ApiError:
         if self.is_leaving or self.host.state is State.DRAINING:
             return ApiError(503, "The server is shutting down", headers=(("Retry-After", "5"),))
@@ -371,16 +380,46 @@ class Service:
         exchange.on_abort = lambda: _drop(task)
         self._jobs.add(task)
         task.add_done_callback(self._jobs.discard)
+        self._let_give_way(exchange, task)
+
+    def _let_give_way(self, exchange: Exchange, task: asyncio.Task[None]) -> None:
+        """While the task prepares the answer, another client may need the memory more."""
+        claim = exchange.claim
+
+        def give_way() -> None:
+            task.cancel()
+            if not exchange.begun:
+                exchange.fail(worded(self.memory_full(), exchange.request))
+
+        def done(_: object) -> None:
+            if claim.give_way is give_way:
+                claim.give_way = None
+
+        claim.give_way = give_way
+        task.add_done_callback(done)
 
     async def _answered(self, exchange: Exchange, work: Coroutine[Any, Any, None]) -> None:
         try:
             await work
         except ApiError as error:
             exchange.fail(worded(error, exchange.request))
+        except BudgetFull:
+            exchange.fail(worded(self.memory_full(), exchange.request))
         except Exception:
             log.exception("request %s failed", exchange.request.request_id)
             failure = ApiError(500, "Internal server error; see the server's log")
             exchange.fail(worded(failure, exchange.request))
+
+    def is_quiet(self) -> bool:
+        """Any thread: whether requests hold far less memory than they did."""
+        return 2 * self.budget.n_bytes <= self.budget.n_peak
+
+    def free_garbage(self) -> None:
+        """Any thread, when it is quiet: free what refers to itself. Requests that hold little are quick to look at, and
+        what was there before the first one is not looked at (gc.freeze)."""
+        if self.budget.n_bytes <= GARBAGE_BYTES_MAX:
+            gc.collect()
+        self.budget.forget_peak()
 
     async def watch_streams(self) -> None:
         """Sends pings on streams that wait or prefill, and ends those that stall; runs until cancelled."""

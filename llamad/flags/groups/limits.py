@@ -58,8 +58,9 @@ HTTP_FLAGS: tuple[Flag, ...] = (
         reload=True,
         kind=Size(1024),
         default=1024 * 1024 * 1024,
-        help="Maximum memory for all request bodies; beyond it the client that holds most gets a 503. The"
-        " largest allowed body always fits.",
+        help="Maximum memory that requests hold, from the first byte of a body to the end of the answer: bodies,"
+        " decoded values, prompts, grammars. Beyond it the client that holds most gets a 503. The largest allowed"
+        " body always fits.",
     ),
     http(
         names=("--header-timeout",),
