@@ -24,6 +24,10 @@ VENV_PYTHON = Path(__file__).parents[1] / ".venv" / "bin" / "python"
 COMMANDS = {
     "run": ("bench.run", "measure servers: tokens/s, first tokens, gaps, small requests, start-up, memory"),
     "attacks": ("bench.attacks.command", "what a hostile client costs the others"),
+    "memory-budget": (
+        "bench.memory_budget",
+        "memory of requests at their limits, and after all clients left",
+    ),
     "same-text": ("bench.same_text", "check that llamad writes llama-server's text"),
     "conversation": ("bench.conversation", "how much of a growing conversation is prefilled again"),
     "estimates": ("bench.fit.estimates", "the memory that is foretold for models, and what they then take"),
