@@ -99,7 +99,7 @@ def held_bytes(
     options: Options, constraint: Wanted, prompts: Sequence[bytes], bias: bytes, breakers: bytes
 ) -> int:
     """The memory that the tasks of a request hold until their end, here and in the engine."""
-    n_bytes = options.logit_bias.n_bytes + constraint.n_bytes + len(options.penalty_prompt or b"")
+    n_bytes = options.logit_bias.n_bytes + len(bias) + constraint.n_bytes + len(options.penalty_prompt or b"")
     n_bytes += 4 * (sum(map(len, options.stop)) + sum(map(len, options.dry_sequence_breakers)))
     n_task = PART_BYTES + len(bias) + len(breakers) + len(options.penalty_prompt or b"")
     return n_bytes + sum(len(tokens) + options.n * (n_task + len(tokens)) for tokens in prompts)
