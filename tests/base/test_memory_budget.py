@@ -99,8 +99,20 @@ def test_shared_memory_counts_once_and_the_next_user_pays_on() -> None:
     assert (budget.held_by("a"), budget.held_by("b"), budget.n_bytes) == (0, 300, 300)
     second.release()
     assert (budget.n_bytes, grammar.n_users) == (0, 0)
-    large = budget.claim("a")
+    large, other = budget.claim("a"), budget.claim("b")
+    other.add(1)
     with pytest.raises(BudgetFull):
-        large.use(Shared(1001))
+        large.use(Shared(1000))
     large.release()
-    assert budget.n_bytes == 0
+    assert budget.n_bytes == 1
+
+
+def test_a_request_that_is_alone_always_has_room() -> None:
+    budget = Budget(1000)
+    large, small = budget.claim("a"), budget.claim("b")
+    large.add(5000)
+    with pytest.raises(BudgetFull):
+        small.add(1)
+    large.give_way = large.release
+    small.add(3000)  # the heavier one gives way
+    assert (large.n_bytes, small.n_bytes) == (0, 3000)

@@ -14,7 +14,7 @@ cdef class Budget:
 
     cpdef Claim claim(self, client)
     cdef _drop(self, Claim claim)
-    cdef bint _has_room(self) noexcept
+    cdef bint _has_room(self, Claim claim) noexcept
     cdef _make_room(self, Claim asking)
 
 cdef class Claim:

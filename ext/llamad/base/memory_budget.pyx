@@ -64,8 +64,10 @@ cdef class Budget:
         if claim.share.n_claims == 0:
             del self._shares[claim.share.client]
 
-    cdef bint _has_room(self) noexcept:
-        return self.n_bytes - self._n_leaving <= self.bytes_max
+    cdef bint _has_room(self, Claim claim) noexcept:
+        """Whether there is room for what the claim holds already; a request that is alone always has it."""
+        cdef long long n_bytes = self.n_bytes - self._n_leaving
+        return n_bytes <= self.bytes_max or n_bytes <= claim.n_bytes
 
     cdef _make_room(self, Claim asking):
         """Let others give way if that makes room: requests of clients that hold more than this one whose answer has
@@ -80,13 +82,13 @@ cdef class Budget:
             if one._may_give_way_to(asking):
                 ways.append((one.share.n_bytes, one.n_bytes, id(one), one))
                 n_left -= one.n_bytes
-        if n_left > self.bytes_max:
+        if n_left > self.bytes_max and n_left > asking.n_bytes:
             return
         ways.sort(reverse=True)
         for _, _, _, one in ways:
             if self.n_bytes - self._n_leaving <= self.bytes_max - self.bytes_max // SPARE:
                 break
-            if self._has_room() and not one._may_give_way_to(asking):
+            if self._has_room(asking) and not one._may_give_way_to(asking):
                 break
             self.n_refused += 1
             one._is_leaving = True
@@ -113,10 +115,10 @@ cdef class Claim:
         if self._n_holders == 0:
             return
         self._change(n_bytes)
-        if n_bytes <= 0 or budget._has_room():
+        if n_bytes <= 0 or budget._has_room(self):
             return
         budget._make_room(self)
-        if not budget._has_room():
+        if not budget._has_room(self):
             self._change(-n_bytes)
             budget.n_refused += 1
             raise BudgetFull(budget.bytes_max)
