@@ -57,11 +57,17 @@ def held(server: Faked) -> int:
     return server.daemon.service.budget.n_bytes
 
 
+def occupied(server: Faked, fake: Fake) -> socket.socket:
+    """A request that has the only slot and stays there until the fake is let go."""
+    fake.block(True)
+    sock = send(server, {"prompt": "x", "n_predict": 2}, "busy")
+    server.until(lambda: fake.is_waiting and server.daemon.host.engine.n_running == 1)
+    return sock
+
+
 def test_what_waits_for_the_engine_counts_until_its_client_leaves(fake):
     with Faked(fake, "-np", "1", *KEYS, *SMALL_BUDGET) as server, ExitStack() as stack:
-        fake.block(True)
-        stack.enter_context(send(server, {"prompt": "x", "n_predict": 2}, "busy"))
-        server.until(lambda: fake.is_waiting)
+        stack.enter_context(occupied(server, fake))
         before = held(server)
         socks = [send(server, biases(5000)) for _ in range(4)]
         server.until(lambda: server.daemon.host.engine.n_waiting == 4)
@@ -75,18 +81,16 @@ def test_what_waits_for_the_engine_counts_until_its_client_leaves(fake):
 
 def test_a_full_budget_refuses_the_client_that_holds_most(fake):
     with Faked(fake, "-np", "1", *KEYS, *SMALL_BUDGET) as server, ExitStack() as stack:
-        fake.block(True)
-        busy = stack.enter_context(send(server, {"prompt": "x", "n_predict": 2}, "busy"))
-        server.until(lambda: fake.is_waiting)
+        busy = stack.enter_context(occupied(server, fake))
         socks = [stack.enter_context(send(server, biases(5000))) for _ in range(30)]
         server.until(lambda: server.daemon.service.budget.n_refused)
         server.until(lambda: not server.daemon.service._jobs)
         assert held(server) <= 4 * MIB
         n_waiting = server.daemon.host.engine.n_waiting
         assert n_waiting > 3
-        # Small requests of others pass, and large ones take the room of the client that holds most.
+        # Small requests of others pass, and larger ones take the room of the client that holds most.
         small = stack.enter_context(send(server, {"prompt": "x", "n_predict": 2}, "one"))
-        large = stack.enter_context(send(server, biases(10_000), "one"))
+        large = stack.enter_context(send(server, biases(3000), "one"))
         server.until(lambda: server.daemon.host.engine.n_waiting >= n_waiting)
         server.until(lambda: not server.daemon.service._jobs)
         fake.block(False)
@@ -103,9 +107,7 @@ def test_a_grammar_counts_for_the_requests_that_use_it(fake):
         return {"prompt": "x", "n_predict": 2, "grammar": f"root ::= {words}"}
 
     with Faked(fake, "-np", "1", *KEYS, *SMALL_BUDGET) as server, ExitStack() as stack:
-        fake.block(True)
-        stack.enter_context(send(server, {"prompt": "x", "n_predict": 2}, "busy"))
-        server.until(lambda: fake.is_waiting)
+        stack.enter_context(occupied(server, fake))
         first = stack.enter_context(send(server, body(0)))
         server.until(lambda: server.daemon.host.engine.n_waiting == 1)
         grammar = next(iter(server.daemon.service.grammars._kept.values())).memory
