@@ -90,7 +90,9 @@ async def _prepare_later(
         if not wanted.is_none:
             constraint = await service.grammars.find(client, wanted, service.ready()[1])
             exchange.claim.use(constraint.memory)
-        ready = await _make_ready(service, exchange.request, client, system, generation, constraint, model, sent)
+        ready = await _make_ready(
+            service, exchange.request, client, system, generation, constraint, model, sent
+        )
     service.ready()
     if not exchange.closed:
         then(ready)
