@@ -18,7 +18,6 @@ from llamad.http.cors import Cors
 from llamad.http.errors import HttpError
 from llamad.http.exchange import Exchange
 from llamad.http.head_cache import Heads
-from llamad.http.lifetime import Phase
 from llamad.http.limits import Limits
 from llamad.http.places import Places
 from llamad.http.proxies import Proxies

@@ -12,6 +12,7 @@ from functools import partial
 from llamad.api.request.errors import ApiError, bad
 from llamad.api.request.media import MediaPart
 from llamad.base.fair_turns import FairTurns
+from llamad.base.memory_budget import Claim
 from llamad.flags.settings import Settings
 from llamad.media.encoding import Encoding
 from llamad.media.formats import is_sound
@@ -46,20 +47,21 @@ class Media:
     def hears(self) -> bool:
         return self._reader.info.hears
 
-    async def encode(self, client: int, owner: int, files: list[MediaPart]) -> list[Encoding]:
-        """In their order. Raises ApiError. Once one of them fails, or the caller is cancelled, none goes on."""
-        tasks = [asyncio.ensure_future(self._encode(client, owner, file)) for file in files]
+    async def encode(self, client: int, owner: int, files: list[MediaPart], claim: Claim) -> list[Encoding]:
+        """Return the encodings in the files' order; `claim` counts the files' bytes. Raises ApiError, BudgetFull. Once
+        one of them fails, or the caller is cancelled, none goes on."""
+        tasks = [asyncio.ensure_future(self._encode(client, owner, file, claim)) for file in files]
         try:
             return list(await asyncio.gather(*tasks))
         finally:
             for task in tasks:
                 task.cancel()
 
-    async def _encode(self, client: int, owner: int, file: MediaPart) -> Encoding:
+    async def _encode(self, client: int, owner: int, file: MediaPart, claim: Claim) -> Encoding:
         async with self._turns.place(client):
-            return await self._read(client, owner, file)
+            return await self._read(client, owner, file, claim)
 
-    async def _read(self, client: int, owner: int, file: MediaPart) -> Encoding:
+    async def _read(self, client: int, owner: int, file: MediaPart, claim: Claim) -> Encoding:
         try:
             data = await self._bytes(client, file)
         except SourceError as error:
@@ -69,6 +71,7 @@ class Media:
                 f'"{file.field}": the file has {len(data)} bytes; the limit is'
                 f" {self._settings.media_max_bytes} (--media-max-bytes)"
             )
+        claim.add(len(data))
         sound = file.is_sound or is_sound(data)
         what = "sound" if sound else "image"
         if not (self.hears if sound else self.sees):

@@ -132,6 +132,12 @@ class Preparing:
         self.close()
 
 
+def _address(request: Request) -> str:
+    """Return the client's address without its port, as connections are counted by it."""
+    host, _, port = request.peer.rpartition(":")
+    return address_of((host.strip("[]"), port) if host else None)
+
+
 def _drop(task: asyncio.Task[None]) -> None:
     task.cancel()
 
@@ -285,10 +291,14 @@ class Service:
         return model, embedder
 
     async def encode_media(self, request: Request, files: list[MediaPart]) -> list[Encoding]:
-        """Raises ApiError."""
+        """Raises ApiError, BudgetFull."""
         if self.media is None:
             raise refused(files[0].field, "sound" if files[0].is_sound else "images")
-        return await self.media.encode(self.client(request), self.owner(request), files)
+        claim = self.budget.claim(request.key_name or _address(request))
+        try:
+            return await self.media.encode(self.client(request), self.owner(request), files, claim)
+        finally:
+            claim.release()
 
     def memory_full(self) -> ApiError:
         return memory_full(self.budget.bytes_max)
@@ -328,8 +338,7 @@ class Service:
         """The client as a number: of its key, or of its address if there are no keys."""
         if request.key_name:
             return hash(request.key_name) & CLIENT_MAX
-        host, _, port = request.peer.rpartition(":")
-        return hash(address_of((host.strip("[]"), port) if host else None)) & CLIENT_MAX
+        return hash(_address(request)) & CLIENT_MAX
 
     def owner(self, request: Request) -> int:
         """Whose cached prefixes and slots the request may use: its key's, or all (0)."""
