@@ -101,6 +101,22 @@ def test_a_full_budget_refuses_the_client_that_holds_most(fake):
         server.until(lambda: held(server) == 0)
 
 
+def test_a_waiting_request_gives_way_to_a_client_that_holds_less(fake):
+    with Faked(fake, "-np", "1", *KEYS, "--body-max-bytes", "64K") as server, ExitStack() as stack:
+        busy = stack.enter_context(occupied(server, fake))
+        socks = [stack.enter_context(send(server, biases(1000 + i))) for i in range(3)]
+        server.until(lambda: server.daemon.host.engine.n_waiting == 3)
+        server.daemon.service.budget.resize(held(server))
+        small = stack.enter_context(send(server, {"prompt": "x", "n_predict": 2}, "one"))
+        status, head = head_of(socks[2])  # the largest
+        assert (status, "retry-after: 1" in head) == (503, True)
+        own = stack.enter_context(send(server, biases(1500)))
+        assert head_of(own)[0] == 503  # the client that holds most takes nobody's room
+        fake.block(False)
+        assert [head_of(sock)[0] for sock in (busy, small, *socks[:2])] == [200] * 4
+        server.until(lambda: held(server) == 0)
+
+
 def test_a_grammar_counts_for_the_requests_that_use_it(fake):
     def body(i: int) -> dict:
         words = " | ".join(f'"{n:x}-{i}"' for n in range(2000))
