@@ -11,9 +11,9 @@ import signal
 import sys
 from typing import TYPE_CHECKING
 
-from llamad import exit_codes, systemd
 from llamad.http import activation
 from llamad.models.engine_process import EngineProcess
+from llamad.systemd import exit_codes, notify
 
 if TYPE_CHECKING:
     from llamad.flags.settings import Settings
@@ -35,12 +35,12 @@ def main() -> int:
 
         return model_commands.main(command, sys.argv[2:], os.environ)
     if command == "rpc-server":
-        from llamad import rpc_server
+        from llamad.rpc import server as rpc_server
 
         return rpc_server.main(sys.argv[2:])
     # Until the event loop handles it: a rotation of logs must not end a daemon that is starting, or its engine.
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
-    systemd.take(os.environ)
+    notify.take(os.environ)
     try:
         passed = activation.take(os.environ)
     except OSError as error:
@@ -77,7 +77,7 @@ def _serve(settings: Settings, bound: Bound, engine: EngineProcess | None, sourc
     if not settings.is_remote and not settings.rpc:  # else once the model's files and the workers are there
         engine.begin(settings)
 
-    from llamad import logs
+    from llamad.logs import setup as logs
 
     try:
         status = _run(settings, bound, engine, sources)

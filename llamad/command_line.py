@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 
-from llamad import __version__, exit_codes, logs
+from llamad import __version__
 from llamad.base import model_file
 from llamad.flags.help import help_text
 from llamad.flags.parse import FlagError
@@ -16,8 +16,10 @@ from llamad.flags.sources import Sources
 from llamad.flags.types.flag import Action
 from llamad.http.activation import Passed
 from llamad.http.binding import Bound, bind, inherit, refusal
+from llamad.logs import setup as logs
 from llamad.models.projector import ProjectorFileError, with_projector
 from llamad.protocol.errors import LoadError
+from llamad.systemd import exit_codes
 
 
 def read(sources: Sources, passed: Passed) -> tuple[Settings, Bound] | int:

@@ -14,21 +14,21 @@ import signal
 import time
 from pathlib import Path
 
-from llamad import exit_codes, systemd
 from llamad.api.app import Api
 from llamad.api.service.auth import read_keys
 from llamad.api.service.service import Service
 from llamad.base.memory_trim import Trimmer, keep_large_blocks_apart
 from llamad.flags.settings import Settings
 from llamad.flags.sources import Sources
-from llamad.heartbeat import Heartbeat
 from llamad.http.binding import Bound, refusal
 from llamad.http.server import HttpServer
 from llamad.http_settings import ask_descriptors, cors_of, limits_of, proxies_of, tls_of
-from llamad.logs import ACCESS, access_writer, on_reopen_signal
+from llamad.logs.setup import ACCESS, access_writer, on_reopen_signal
 from llamad.models.engine_process import EngineProcess
 from llamad.models.host import Host, State
 from llamad.reload import Reload
+from llamad.systemd import exit_codes, notify
+from llamad.systemd.heartbeat import Heartbeat
 
 log = logging.getLogger("llamad")
 
@@ -124,7 +124,7 @@ class Daemon:
             os._exit(exit_codes.FAILED)
         log.info("draining: grace period of %g s for running requests", self.settings.drain_seconds)
         self.host.is_leaving = True
-        systemd.stopping(self.heartbeat.status())
+        notify.stopping(self.heartbeat.status())
         self.http.end_keep_alive()
         if not self._serves_on:
             self.host.drain()
@@ -151,7 +151,7 @@ class Daemon:
             reason = "what the command line names cannot be served"
         elif self.settings.exit_on_load_failure:
             reason = "--exit-on-load-failure"
-        elif systemd.is_told():
+        elif notify.is_told():
             reason = "systemd waits"
         else:
             return
@@ -163,7 +163,7 @@ class Daemon:
     def _give_up(self, exit_code: int, reason: str) -> None:
         self._exit_code = exit_code
         log.error("exiting with status %d: %s", exit_code, reason)
-        systemd.stopping(self.heartbeat.status())
+        notify.stopping(self.heartbeat.status())
         self._stop.set()
 
     async def run(self) -> int:
@@ -200,7 +200,7 @@ class Daemon:
                 self._give_up(error.exit_code, str(error))
                 return
         if self.host.state is State.READY:
-            systemd.ready(self.heartbeat.status())
+            notify.ready(self.heartbeat.status())
         # What exists now lives until the end: scanning it for garbage would only stall every stream.
         gc.freeze()
 

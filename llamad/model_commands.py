@@ -13,12 +13,12 @@ from itertools import chain
 
 import msgspec
 
-from llamad import logs
 from llamad.flags.help import help_text
 from llamad.flags.parse import FlagError
 from llamad.flags.sources import Sources
 from llamad.flags.types.flag import Action
 from llamad.flags.types.special import HubName
+from llamad.logs import setup as logs
 from llamad.models.fetching import with_files
 from llamad.models.hub.cache import CachedModel, HubCache, UrlCache, hub_folder, url_folder
 from llamad.models.hub.errors import HubError

@@ -16,7 +16,6 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from llamad import logs, systemd
 from llamad.api.app import Api
 from llamad.api.service.auth import read_keys
 from llamad.base.log_levels import level_of
@@ -27,6 +26,8 @@ from llamad.flags.types.kinds import Switch
 from llamad.http.server import HttpServer
 from llamad.http.tls import DAY_SECONDS, Tls
 from llamad.http_settings import ask_descriptors, cors_of, limits_of, tls_of
+from llamad.logs import setup as logs
+from llamad.systemd import notify
 
 T = TypeVar("T")
 
@@ -90,11 +91,11 @@ class Reload:
                 if self._service.is_leaving:
                     log.warning("not reloaded: the server is shutting down")
                     return
-                systemd.reloading()
+                notify.reloading()
                 try:
                     await self._reload()
                 finally:
-                    systemd.reloaded(self._counts.status)
+                    notify.reloaded(self._counts.status)
         except Exception:
             log.exception("a reload failed inside the server")
         finally:

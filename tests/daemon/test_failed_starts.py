@@ -8,7 +8,7 @@ import pytest
 from support.live_daemon import Live
 from support.systemd.recorder import Recorder
 
-from llamad import exit_codes
+from llamad.systemd import exit_codes
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:

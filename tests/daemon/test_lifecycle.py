@@ -17,8 +17,9 @@ import pytest
 from support.fake_daemon import Faked
 from support.live_daemon import Live, engines, model_path, until
 
-from llamad import __version__, exit_codes
+from llamad import __version__
 from llamad.engine.testing.fake import Fake
+from llamad.systemd import exit_codes
 
 
 def test_the_socket_listens_and_health_says_503_while_loading():

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from support.imports import ROOT
 
-from llamad import exit_codes
 from llamad.flags.parse import parse
 from llamad.flags.table import TABLE
+from llamad.systemd import exit_codes
 
 DEPLOY = ROOT / "deploy"
 SYSTEMD = DEPLOY / "systemd"

@@ -10,6 +10,7 @@ from support.imports import ROOT, Arrow, arrows, circles, folder, modules
 # From the top down: a folder imports only from those below it. Folders on one line know nothing of each other.
 LAYERS = """
 llamad
+llamad.systemd llamad.rpc
 llamad.api
 llamad.api.native llamad.api.anthropic llamad.api.state llamad.api.vectors
 llamad.api.openai
@@ -26,7 +27,7 @@ llamad.engine.scheduler llamad.engine.threads llamad.engine.loading
 llamad.engine.kv
 llamad.engine.sampler
 llamad.engine.costs
-llamad.http.files
+llamad.http.files llamad.logs
 llamad.grammar llamad.ses1 llamad.http llamad.chat
 llamad.media.decoder llamad.media.encoder
 llamad.media llamad.chat.conversion

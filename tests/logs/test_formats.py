@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from llamad.log_format import JsonFormatter, TextFormatter
+from llamad.logs.format import JsonFormatter, TextFormatter
 
 
 def record(message: str, level: int = logging.INFO, failed: bool = False) -> logging.LogRecord:

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from llamad.log_format import ACCESS_NAME, JsonFormatter, TextFormatter
-from llamad.log_output import FileOutput, Output, is_journal
-from llamad.logs import AccessLog
+from llamad.logs.format import ACCESS_NAME, JsonFormatter, TextFormatter
+from llamad.logs.output import FileOutput, Output, is_journal
+from llamad.logs.setup import AccessLog
 
 LINES = ['1.2.3.4:5 id-1 "GET /a" 200 1 0.1ms -', '1.2.3.4:5 id-2 "GET /\\x0a" 404 1 0.1ms -']
 PLAIN = TextFormatter(False, False, False)

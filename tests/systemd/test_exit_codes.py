@@ -12,7 +12,7 @@ import pytest
 from support.live_daemon import Live, engines
 from support.systemd.recorder import Recorder
 
-from llamad import exit_codes
+from llamad.systemd import exit_codes
 
 ROOT = Path(__file__).parents[2]
 

@@ -16,9 +16,9 @@ from support.fake_daemon import Faked
 from support.live_daemon import Live
 from support.systemd.recorder import Recorder
 
-from llamad import exit_codes, systemd
 from llamad.engine.testing.fake import Fake
 from llamad.models.host import State
+from llamad.systemd import exit_codes, notify
 
 SERVING = re.compile(r"serving: (\d+) of 2 slots, (\d+) waiting, (\d+) tokens/s")
 FLAGS = ("-np", "2", "-c", "2048", "--drain-seconds", "60")
@@ -27,7 +27,7 @@ FLAGS = ("-np", "2", "-c", "2048", "--drain-seconds", "60")
 @pytest.fixture
 def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     """What this process told before is forgotten."""
-    monkeypatch.setattr(systemd, "_state", systemd._State())
+    monkeypatch.setattr(notify, "_state", notify._State())
 
 
 @pytest.fixture
@@ -74,8 +74,8 @@ def test_a_whole_life(tiny: str) -> None:
 
 def test_a_status_is_sent_when_it_is_new(recorder: Recorder) -> None:
     for status in ("one", "one", "two\nlines", "two lines"):
-        systemd.tell(status=status)
-    systemd.tell("WATCHDOG=1", status="two lines")
+        notify.tell(status=status)
+    notify.tell("WATCHDOG=1", status="two lines")
     recorder.wait_for("WATCHDOG", "1")
     assert [lines for _, lines in recorder.told] == [
         {"STATUS": "one"},
@@ -85,18 +85,18 @@ def test_a_status_is_sent_when_it_is_new(recorder: Recorder) -> None:
 
 
 def test_a_reload_is_told_with_its_time_and_its_failure_stays_in_the_status(recorder: Recorder) -> None:
-    systemd.reloading()
-    systemd.reloaded("")
+    notify.reloading()
+    notify.reloaded("")
     assert not recorder.told, "READY before the model serves"
-    systemd.ready("serving")
-    systemd.reloading()
-    systemd.reloaded("reload failed: --api-key-file")
-    systemd.tell(status="serving: 1 of 2 slots")
-    systemd.reloading()
-    systemd.reloaded("")
-    systemd.stopping("draining")
-    systemd.reloaded("late")
-    systemd.tell("X=end")
+    notify.ready("serving")
+    notify.reloading()
+    notify.reloaded("reload failed: --api-key-file")
+    notify.tell(status="serving: 1 of 2 slots")
+    notify.reloading()
+    notify.reloaded("")
+    notify.stopping("draining")
+    notify.reloaded("late")
+    notify.tell("X=end")
     recorder.wait_for("X", "end")
     told = [lines for _, lines in recorder.told]
     stamps = [int(lines.pop("MONOTONIC_USEC")) for lines in told if "RELOADING" in lines]
@@ -146,13 +146,13 @@ def test_whether_the_watchdog_is_for_this_process(
 ) -> None:
     for name, value in said.items():
         monkeypatch.setenv(name, value)
-    assert systemd.watchdog_seconds() == seconds
+    assert notify.watchdog_seconds() == seconds
 
 
 @pytest.mark.usefixtures("fresh")
 def test_a_supervisor_that_is_gone_is_no_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "gone"))
-    systemd.ready("serving")
+    notify.ready("serving")
 
 
 @pytest.mark.usefixtures("fresh")
@@ -170,12 +170,12 @@ def test_what_systemd_has_no_room_for_comes_later(monkeypatch: pytest.MonkeyPatc
         with contextlib.suppress(BlockingIOError):
             while other.sendto(b"X=1", path):
                 n_sent += 1
-        systemd.ready("serving")
-        systemd.tell("WATCHDOG=1", status="serving: 1 of 2 slots")
+        notify.ready("serving")
+        notify.tell("WATCHDOG=1", status="serving: 1 of 2 slots")
         assert [busy.recv(4096) for _ in range(n_sent)] == [b"X=1"] * n_sent
-        systemd.tell()  # as a heartbeat without news
+        notify.tell()  # as a heartbeat without news
         assert busy.recv(4096) == b"READY=1\nSTATUS=serving: 1 of 2 slots\nWATCHDOG=1"
-        systemd.tell()
+        notify.tell()
         with pytest.raises(BlockingIOError):
             busy.recv(4096)
 

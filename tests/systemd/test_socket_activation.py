@@ -22,8 +22,8 @@ from support.live_daemon import WAIT_SECONDS, engines, until
 from support.systemd.holder import PASS_ON, Holder
 from support.systemd.recorder import Recorder
 
-from llamad import exit_codes
 from llamad.http import activation
+from llamad.systemd import exit_codes
 
 FLAGS = ("-np", "4", "-c", "4096", "--drain-seconds", "60")
 ASK = {"prompt": "Once upon a time", "n_predict": 3, "ignore_eos": True}

@@ -16,9 +16,9 @@ from support.live_daemon import Live, engines
 from support.systemd.holder import Holder
 from support.systemd.recorder import Recorder
 
-from llamad import systemd
 from llamad.engine.testing.fake import Fake
 from llamad.models import host, stalls
+from llamad.systemd import notify
 
 # Far more than a busy machine delays a feed.
 PATIENT_SECONDS = 20
@@ -27,7 +27,7 @@ PATIENT_SECONDS = 20
 @pytest.fixture
 def recorder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorder]:
     """Of this process, which is to feed the watchdog every 50 ms."""
-    monkeypatch.setattr(systemd, "_state", systemd._State())
+    monkeypatch.setattr(notify, "_state", notify._State())
     with Recorder(watchdog_seconds=0.1) as told:
         for name, value in told.env.items():
             monkeypatch.setenv(name, value)

@@ -19,8 +19,8 @@ from support.models.tiny_projectors import write_projector
 from support.peer import llama_server
 from support.systemd.recorder import Recorder
 
-from llamad import exit_codes
 from llamad.flags.groups.model import DEFAULT_MODEL
+from llamad.systemd import exit_codes
 
 NAME = "org/SmolLM2-135M-Instruct-GGUF"
 

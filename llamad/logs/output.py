@@ -9,7 +9,7 @@ import logging
 import os
 from collections.abc import Mapping
 
-from llamad.log_format import Formatter
+from llamad.logs.format import Formatter
 
 # Of a new log file: it names clients, and with --log-prompts has what they wrote. A group may read logs.
 _MODE = 0o640

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from llamad.base.log_levels import level_of
 from llamad.flags.settings import Settings
-from llamad.log_format import ACCESS_NAME, Formatter, JsonFormatter, TextFormatter
-from llamad.log_output import FileOutput, Output, is_journal
+from llamad.logs.format import ACCESS_NAME, Formatter, JsonFormatter, TextFormatter
+from llamad.logs.output import FileOutput, Output, is_journal
 
 if TYPE_CHECKING:
     from llamad.http.exchange import Exchange

@@ -9,7 +9,7 @@ from ipaddress import ip_address
 from itertools import pairwise
 from pathlib import Path
 
-from llamad import rpc_keep_alive
+from llamad.rpc import keep_alive
 
 PROGRAM = Path(__file__).parent / "bin" / "ggml-rpc-server"
 
@@ -34,7 +34,7 @@ def main(arguments: Sequence[str]) -> int:
                 flush=True,
             )
     try:
-        rpc_keep_alive.begin()
+        keep_alive.begin()
         os.execv(PROGRAM, ["llamad rpc-server", *arguments])
     except OSError as error:
         print(f"llamad: {PROGRAM} cannot be run: {error.strerror}", file=sys.stderr)

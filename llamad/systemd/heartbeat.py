@@ -15,11 +15,11 @@ import asyncio
 import logging
 import time
 
-from llamad import systemd
 from llamad.api.native.loads import load_of
 from llamad.api.service.service import Service
 from llamad.http.server import HttpServer
 from llamad.models.host import State
+from llamad.systemd import notify
 
 log = logging.getLogger("llamad")
 
@@ -31,7 +31,7 @@ class Heartbeat:
         self._service = service
         self._host = service.host
         self._http = http
-        self._watchdog = systemd.watchdog_seconds()
+        self._watchdog = notify.watchdog_seconds()
         self._n_tokens, self._t_tokens = 0, time.monotonic()
         self._rate = 0
         self._t_status = 0.0
@@ -40,7 +40,7 @@ class Heartbeat:
     async def run(self) -> None:
         """Until cancelled."""
         period = min(BEAT_SECONDS, (self._watchdog or BEAT_SECONDS) / 2)
-        while systemd.is_told():
+        while notify.is_told():
             self.beat()
             await asyncio.sleep(period)
 
@@ -49,7 +49,7 @@ class Heartbeat:
         if self._watchdog is not None and not self._host.is_stuck:
             lines.append("WATCHDOG=1")
         if self._service.is_leaving or self._host.state is State.LOADING:
-            lines.append(systemd.extension())
+            lines.append(notify.extension())
         now, kind = time.monotonic(), (self._host.state, self._service.is_leaving)
         status = None
         if now - self._t_status >= BEAT_SECONDS or kind != self._kind:
@@ -58,7 +58,7 @@ class Heartbeat:
                 status = self.status()
             except Exception:  # a bug in words must not starve the watchdog
                 log.exception("the status failed")
-        systemd.tell(*lines, status=status)
+        notify.tell(*lines, status=status)
 
     def status(self) -> str:
         """What the daemon is doing, in one line."""

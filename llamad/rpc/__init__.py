@@ -1,0 +1,1 @@
+"""`llamad rpc-server`: a worker for engines on other machines."""
