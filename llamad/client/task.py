@@ -156,3 +156,9 @@ class Sink(Protocol):
 
     def on_broken(self) -> None:
         """One of the calls above raised: the sink's last chance to clean up."""
+
+
+class WatchingSink(Sink, Protocol):
+    """The sink of a task whose reasoning can be ended."""
+
+    def end_thinking(self) -> None: ...

@@ -19,12 +19,13 @@ from llamad.api.generate.job_memory import JobMemory
 from llamad.api.generate.outlet import Outlet
 from llamad.api.generate.prepare import Ready
 from llamad.api.generate.stream_event import TextFrame
+from llamad.api.generate.task_maker import TaskMaker
 from llamad.api.generate.text_part import TextPart
 from llamad.api.request import generation as options
 from llamad.api.request.constraints import Wanted
 from llamad.api.request.errors import ApiError, bad, queue_full, share_full
 from llamad.api.request.parse import GenerationRequest
-from llamad.api.service.adapters import adapter_set, adapters_of
+from llamad.api.service.adapters import adapters_of
 from llamad.api.service.kept_streams import conversation_of
 from llamad.api.service.service import Service
 from llamad.base.clock import clock_us
@@ -32,10 +33,10 @@ from llamad.client.engine import Engine
 from llamad.client.task import (
     STOP_NAMES,
     Done,
-    RequestContext,
     Sink,
     Task,
     TokenProbs,
+    WatchingSink,
 )
 from llamad.client.text_event import TextEvent
 from llamad.http import sse
@@ -43,7 +44,6 @@ from llamad.http.exchange import Exchange
 from llamad.http.request import JSON, Response
 from llamad.options.option import LEFT_OUT
 from llamad.protocol.model_info import Model
-from llamad.protocol.row_ids import without_rows
 
 log = logging.getLogger("llamad.api")
 
@@ -83,12 +83,6 @@ class Dialect(Protocol):
 
     def refused(self, error: ApiError) -> Response:
         """The error response."""
-
-
-class Watching(Sink, Protocol):
-    """The sink of a task whose reasoning can be ended."""
-
-    def end_thinking(self) -> None: ...
 
 
 class Part(TextPart):
@@ -237,9 +231,9 @@ class Job:
         exchange.details = partial(accounting.details, self)
         self.finish = ""  # why it ended, if it failed; for the log
         self.adapter_ids: Sequence[int] = ()
-        self.generation = generation
+        self.generation: GenerationRequest = generation
         self.constraint = constraint
-        self.model = model
+        self.model: Model = model
         self.engine = engine
         self.dialect = dialect
         self.content_type = JSON  # of a response that is not streamed
@@ -247,8 +241,8 @@ class Job:
         self.id = id  # the answer's; none: nobody can act on the job
         self.is_controlled = False  # its reasoning may be ended, by end_thinking()
         self.is_admitted = False
-        self.watch: Callable[[Part, Task], Watching] | None = None  # makes the tasks' sinks
-        self.watching: list[Watching] = []
+        self.watch: Callable[[Part, Task], WatchingSink] | None = None  # makes the tasks' sinks
+        self.watching: list[WatchingSink] = []
         self.parsing: Callable[[], options.Parsing] = options.Parsing  # as results show it
         self.is_paused = False
         self.t_paused = 0.0
@@ -284,24 +278,11 @@ class Job:
             raise share_full()
         if self.on_prompt is not None:
             options.check_prompt_probs(g, ready.tokens, self.service.settings.answer_max_bytes)
-        settings = self.service.settings
         t_submit_us = clock_us()
-        deadline_us = self.service.deadline_us(t_submit_us)
-        context = RequestContext(
-            request.request_id,
-            request.key_name,
-            client,
-            self.service.owner(request),
-            self.service.session(request),
-            deadline_us=deadline_us,
-        )
-        adapters = self.service.host.adapters
         uses = adapters_of(self.service, self.key, g.model, g.lora)
         self.adapter_ids = [use.info.id for use in uses]
-        samplings = [options.sampling(g, self.model.info, options.seed_of(g, i)) for i in range(g.n)]
-        bias = options.biases(g, self.service.eog_tokens(), self.model.suppressed_tokens)
-        self.memory.count(options.held_bytes(g, self.constraint, ready.tokens, bias, ready.breakers))
-        sets = [adapter_set(adapters, uses, tokens) for tokens in ready.tokens]
+        tasks = TaskMaker(self.service, exchange.request, g, self.model, ready, uses, t_submit_us)
+        self.memory.count(options.held_bytes(g, self.constraint, ready.tokens, tasks.bias, ready.breakers))
         parts = [
             Part(self, i * g.n + k, tokens, options.seed_of(g, k))
             for i, tokens in enumerate(ready.tokens)
@@ -313,54 +294,16 @@ class Job:
         if g.stream and not self.out.is_kept:
             for part in parts:
                 part.frame = self.dialect.frame(part)
-        group = 0
+        tasks.answer_bytes_max = 0 if g.stream else max(1, self.service.settings.answer_max_bytes // n_parts)
+        tasks.is_streamed = g.stream or self.watch is not None
+        tasks.has_markers = self.markers or g.shows_markers
+        tasks.has_prompt_probs = self.on_prompt is not None
+        tasks.has_progress = self.tells_progress
         for part in self.parts:
-            if g.n > 1 and part.index % g.n == 0:
-                group = self.engine.new_group()
-            task = Task(
-                context,
-                part.tokens_prompt,
-                samplings[part.index % g.n],
-                vocab=self.model.vocab,
-                stops=[stop.encode("utf-8", "replace") for stop in g.stop],
-                bias=bias,
-                breakers=ready.breakers,
-                id_slot=g.id_slot,
-                n_predict=g.n_predict,
-                n_keep=ready.system.kept(g.n_keep, self.model.info.add_bos),
-                n_discard=g.n_discard,
-                t_max_predict_us=g.t_max_predict_ms * 1000,
-                stream=g.stream or self.watch is not None,  # an event per token
-                cache_prompt=g.cache_prompt,
-                n_cache_reuse=g.n_cache_reuse,
-                context_shift=settings.context_shift,
-                grammar=ready.constraint.grammar if ready.constraint is not None else None,
-                group=group,
-                markers=self.markers or g.shows_markers,
-                n_indent=g.n_indent,
-                n_probs=g.n_probs,
-                post_sampling_probs=g.post_sampling_probs,
-                answer_bytes_max=0 if g.stream else max(1, settings.answer_max_bytes // n_parts),
-                penalty=self._penalty(part, ready),
-                # The other n - 1 completions have the same prompt.
-                prompt_probs=self.on_prompt is not None and part.index % g.n == 0,
-                progress=self.tells_progress,
-                adapters=sets[part.index // g.n],
-                rows=ready.rows[part.index // g.n] if ready.rows else None,
-            )
+            task = tasks.make(part.index, self.engine)
             part.task_id = self.engine.submit(task, self._sink(part, task))
         if g.system_prompt is not None:
             self.service.key_states.set_system(self.key, ready.system)
-
-    def _penalty(self, part: Part, ready: Ready) -> bytes | None:
-        """What the penalties see: what the request says, or the prompt's text."""
-        if self.generation.penalty_prompt is not None:
-            return bytes(self.generation.penalty_prompt)
-        return (
-            without_rows(part.tokens_prompt)
-            if ready.rows and ready.rows[part.index // self.generation.n]
-            else None
-        )
 
     def _sink(self, part: Part, task: Task) -> Sink:
         if self.watch is None:

@@ -1,0 +1,99 @@
+"""Makes the engine's tasks of a job: one for each completion of each prompt. Runs on the event loop."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from llamad.api.generate.prepare import Ready
+from llamad.api.request import generation as options
+from llamad.api.request.parse import GenerationRequest
+from llamad.api.service.adapters import adapter_set
+from llamad.api.service.service import Service
+from llamad.client.adapters import Use
+from llamad.client.engine import Engine
+from llamad.client.task import RequestContext, Task
+from llamad.http.request import Request
+from llamad.protocol.model_info import Model
+from llamad.protocol.row_ids import without_rows
+
+
+class TaskMaker:
+    """What the tasks of one request share is made once. The job sets what follows from its own answer."""
+
+    def __init__(
+        self,
+        service: Service,
+        request: Request,
+        generation: GenerationRequest,
+        model: Model,
+        ready: Ready,
+        uses: Sequence[Use],
+        t_submit_us: int,
+    ) -> None:
+        self._generation = g = generation
+        self._model = model
+        self._ready = ready
+        self._settings = service.settings
+        self._group = 0
+        self._context = RequestContext(
+            request.request_id,
+            request.key_name,
+            service.client(request),
+            service.owner(request),
+            service.session(request),
+            deadline_us=service.deadline_us(t_submit_us),
+        )
+        self._samplings = [options.sampling(g, model.info, options.seed_of(g, i)) for i in range(g.n)]
+        self._stops = [stop.encode("utf-8", "replace") for stop in g.stop]
+        self._sets = [adapter_set(service.host.adapters, uses, tokens) for tokens in ready.tokens]
+        self.bias = options.biases(g, service.eog_tokens(), model.suppressed_tokens)
+        self.answer_bytes_max = 0  # of each task; 0: no limit
+        self.is_streamed = False  # an event per token
+        self.has_markers = False
+        self.has_prompt_probs = False
+        self.has_progress = False
+
+    def make(self, index: int, engine: Engine) -> Task:
+        """Return the task of one completion. They must be made in their order: those of one prompt form a group."""
+        ready, g = self._ready, self._generation
+        i_prompt, i_completion = divmod(index, g.n)
+        if g.n > 1 and i_completion == 0:
+            self._group = engine.new_group()
+        return Task(
+            self._context,
+            ready.tokens[i_prompt],
+            self._samplings[i_completion],
+            vocab=self._model.vocab,
+            stops=self._stops,
+            bias=self.bias,
+            breakers=ready.breakers,
+            id_slot=g.id_slot,
+            n_predict=g.n_predict,
+            n_keep=ready.system.kept(g.n_keep, self._model.info.add_bos),
+            n_discard=g.n_discard,
+            t_max_predict_us=g.t_max_predict_ms * 1000,
+            stream=self.is_streamed,
+            cache_prompt=g.cache_prompt,
+            n_cache_reuse=g.n_cache_reuse,
+            context_shift=self._settings.context_shift,
+            grammar=ready.constraint.grammar if ready.constraint is not None else None,
+            group=self._group,
+            markers=self.has_markers,
+            n_indent=g.n_indent,
+            n_probs=g.n_probs,
+            post_sampling_probs=g.post_sampling_probs,
+            answer_bytes_max=self.answer_bytes_max,
+            penalty=self._penalty(i_prompt),
+            # The other n - 1 completions have the same prompt.
+            prompt_probs=self.has_prompt_probs and i_completion == 0,
+            progress=self.has_progress,
+            adapters=self._sets[i_prompt],
+            rows=ready.rows[i_prompt] if ready.rows else None,
+        )
+
+    def _penalty(self, i_prompt: int) -> bytes | None:
+        """Return what the penalties see: what the request says, or the prompt's text."""
+        if self._generation.penalty_prompt is not None:
+            return bytes(self._generation.penalty_prompt)
+        has_rows = self._ready.rows and self._ready.rows[i_prompt]
+        return without_rows(self._ready.tokens[i_prompt]) if has_rows else None
