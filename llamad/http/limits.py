@@ -11,26 +11,26 @@ OFF_AT_0 = ("body_timeout",)
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """Sizes in bytes, times in seconds."""
+    """Sizes in bytes, times in seconds. The flags have the defaults."""
 
-    header_max_bytes: int = 32 * 1024
-    body_max_bytes: int = 64 * 1024 * 1024
+    header_max_bytes: int
+    body_max_bytes: int
     # Of all requests together; at least the largest single one is admitted.
-    bodies_max_bytes: int = 1024 * 1024 * 1024
+    bodies_max_bytes: int
     # How long a request that has begun may send nothing.
-    read_timeout: float = 60.0
+    read_timeout: float
     # From a request's first byte to the end of its head, and from there to the end of its body; 0: no limit.
     # Totals, so that a client sending a byte now and then is cut off, too.
-    header_timeout: float = 20.0
-    body_timeout: float = 0.0
+    header_timeout: float
+    body_timeout: float
     # How long a connection may stay open between two requests.
-    keepalive_timeout: float = 75.0
+    keepalive_timeout: float
     # How long a client may read nothing of a pending response.
-    write_timeout: float = 60.0
-    connections_max: int = 10_000
-    address_connections_max: int = 10_000  # of one address
+    write_timeout: float
+    connections_max: int
+    address_connections_max: int  # of one address
     # A stream's unsent bytes above this make the exchange call on_pause.
-    stream_buffer_bytes: int = 64 * 1024
+    stream_buffer_bytes: int
 
     @property
     def sweep_seconds(self) -> float:

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 import pytest
 import uvloop
+from support.http_wires import limits as default_limits
 from support.loops.watchdog import Watchdog, to_stderr
 from support.tiny_http_app import TinyApp
 
@@ -267,7 +268,7 @@ class Serve:
         **limits: Any,
     ) -> Harness:
         return self._stack.enter_context(
-            self._running(cors or Cors(hosts=("*",)), host, tls, bytewise, proxies, Limits(**limits))
+            self._running(cors or Cors(hosts=("*",)), host, tls, bytewise, proxies, default_limits(**limits))
         )
 
     @contextlib.contextmanager

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from support.http_wires import limits
 
 from llamad.http import response_head, sse
 from llamad.http.access_log import escape
@@ -147,7 +148,7 @@ def test_raise_nofile(nofile: tuple[int, int]) -> None:
 @pytest.mark.parametrize("name", Limits.__struct_fields__)
 def test_limits_are_positive(name: str) -> None:
     with pytest.raises(ValueError, match=name):
-        Limits(**{name: -1 if name in OFF_AT_0 else 0})
+        limits(**{name: -1 if name in OFF_AT_0 else 0})
 
 
 @pytest.mark.parametrize("target", [b"http://", b"http://a:99999999/", b"a:443"])

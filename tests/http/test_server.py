@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from httptools import HttpRequestParser
+from support.http_wires import limits
 
 from llamad.http import binding
 from llamad.http.body import ChunkedBody, LengthBody
@@ -24,7 +25,7 @@ from llamad.http.errors import HttpError
 from llamad.http.exchange import Exchange
 from llamad.http.head import HeadReader
 from llamad.http.lifetime import Phase
-from llamad.http.limits import Limits, raise_nofile
+from llamad.http.limits import raise_nofile
 from llamad.http.request import Request, Response
 from llamad.http.server import HttpServer
 
@@ -272,7 +273,7 @@ def test_close_lets_written_answers_leave(serve: Any, monkeypatch: Any) -> None:
 
 def test_listening_on_a_taken_port_is_one_sentence(serve: Any) -> None:
     h = serve()
-    other = HttpServer(h.app, Limits(), Cors(), None)
+    other = HttpServer(h.app, limits(), Cors(), None)
     with pytest.raises(OSError, match=f"cannot listen on 127.0.0.1:{h.port}: "):
         asyncio.run_coroutine_threadsafe(other.listen(("127.0.0.1",), h.port), h.loop).result(20)
 
@@ -319,7 +320,7 @@ def test_a_stale_unix_socket_is_replaced(serve: Any, tmp_path: Path) -> None:
 def test_a_unix_socket_in_use_or_another_file_is_left_alone(serve: Any, tmp_path: Path) -> None:
     path = str(tmp_path / "llamad.sock")
     h = serve(host=path)
-    other = HttpServer(h.app, Limits(), Cors(), None)
+    other = HttpServer(h.app, limits(), Cors(), None)
     with pytest.raises(OSError, match="another process listens there"):
         asyncio.run_coroutine_threadsafe(other.listen((path,), 0), h.loop).result(20)
     with h.connect() as c:

@@ -7,15 +7,25 @@ import logging
 import re
 from typing import Any
 
+import msgspec
 from hypothesis import strategies as st
 
+from llamad.flags.sources import Sources
 from llamad.http.connection import Connection
 from llamad.http.cors import Cors
 from llamad.http.limits import Limits
 from llamad.http.server import HttpServer
+from llamad.http_settings import limits_of
 from support.tiny_http_app import TinyApp
 
-LIMITS = Limits(header_max_bytes=500, body_max_bytes=1000, bodies_max_bytes=4000)
+
+def limits(**changes: float) -> Limits:
+    """Return the limits that the flags set by default, with some of them changed."""
+    settings = Sources(["-m", "x.gguf"], {}).read().settings
+    return msgspec.structs.replace(limits_of(settings), **changes)
+
+
+LIMITS = limits(header_max_bytes=500, body_max_bytes=1000, bodies_max_bytes=4000)
 
 FRAGMENTS = [
     b"GET /hello HTTP/1.1\r\n",
