@@ -63,7 +63,6 @@ def test_metrics_count_what_happened(client):
         "llamacpp:spec_decode_num_accepted_tokens_total",
         "llamacpp:spec_decode_num_drafts_total",
         "llamad:evicted_tokens_total",
-        "llamad:reused_tokens_total",
         "llamad:aborted_total",
         "llamad:last_step_age_seconds",
     ):

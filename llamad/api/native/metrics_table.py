@@ -1,0 +1,443 @@
+"""The table of all metrics but histograms: name, kind, help, and where the value comes from.
+
+Pure data over a Snapshot; prometheus.py writes it. A source returns a number, or one for each set of labels.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from operator import attrgetter
+from typing import Any, Literal, NamedTuple
+
+from llamad.api.service.service import Service
+from llamad.base.clock import clock_us
+from llamad.client.embedding import Embedder
+from llamad.client.engine import Engine
+from llamad.models.host import State
+
+Labels = tuple[tuple[str, str], ...]
+
+
+class Snapshot:
+    """What one scrape reads. The engine's counters are read once."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self.host = service.host
+
+    @property
+    def engine(self) -> Engine:
+        assert self.host.engine is not None
+        return self.host.engine
+
+    @property
+    def embedder(self) -> Embedder:
+        assert self.host.embedder is not None
+        return self.host.embedder
+
+    @property
+    def n_ctx(self) -> int:
+        assert self.host.model is not None
+        return self.host.model.n_ctx
+
+    @cached_property
+    def stats(self) -> dict[str, int]:
+        return self.engine.stats()
+
+    @cached_property
+    def slots(self) -> list[tuple[Any, ...]]:
+        return list(self.engine.slots())
+
+    def seconds(self, name: str) -> float:
+        return self.stats[name] / 1e6
+
+    def n_cached(self, *, only_running: bool = False) -> int:
+        """Return the tokens in slots. Those of a prefix that slots share count for each of them."""
+        return sum(slot[1] for slot in self.slots if slot[0] != 0 or not only_running)
+
+    def adapters_in_use(self) -> dict[Labels, float]:
+        """Return the adapters of requests in vLLM's form, which endpoint pickers read. The value is the time, so that
+        of two such lines the newer one counts."""
+        names = {one.info.id: one.file.name for one in self.host.adapters.list() if one.file.name}
+        if not names:
+            return {}
+        running: set[str] = set()
+        waiting: set[str] = set()
+        for one in self.engine.tasks.values():
+            used = {names[number] for number, _ in one.task.adapters.uses if number in names}
+            (running if one.slot >= 0 else waiting).update(used)
+        labels = (
+            ("max_lora", str(self.engine.n_slots)),
+            ("running_lora_adapters", ",".join(sorted(running))),
+            ("waiting_lora_adapters", ",".join(sorted(waiting))),
+        )
+        return {labels: time.time()}
+
+    def reloaded_items(self) -> dict[Labels, int]:
+        reloads = self.service.metrics.reloads
+        return {(("item", item),): int(item not in reloads.failed) for item in reloads.items}
+
+    def certificate_expiry(self) -> dict[Labels, int]:
+        expiry = self.service.metrics.reloads.certificate_expiry
+        return {} if expiry is None else {(): int(expiry)}
+
+    def requests(self) -> dict[Labels, int]:
+        counts = sorted(self.service.metrics.requests.items())
+        return {(("endpoint", route), ("status", str(status))): n for (route, status), n in counts}
+
+
+Value = float | Mapping[Labels, float]
+
+
+class Metric(NamedTuple):
+    kind: Literal["counter", "gauge"]
+    name: str
+    help: str
+    read: Callable[[Snapshot], Value]
+
+
+class Section(NamedTuple):
+    """Metrics that are there under one condition."""
+
+    is_there: Callable[[Service], bool]
+    metrics: tuple[Metric, ...]
+
+
+def counter(name: str, help: str, read: Callable[[Snapshot], Value]) -> Metric:
+    return Metric("counter", name, help, read)
+
+
+def gauge(name: str, help: str, read: Callable[[Snapshot], Value]) -> Metric:
+    return Metric("gauge", name, help, read)
+
+
+def stat(name: str) -> Callable[[Snapshot], Value]:
+    """The engine's counter of this name."""
+    return lambda one: one.stats[name]
+
+
+def seconds(name: str) -> Callable[[Snapshot], Value]:
+    """The engine's counter of microseconds of this name, in seconds."""
+    return lambda one: one.seconds(name)
+
+
+def at(path: str) -> Callable[[Snapshot], Value]:
+    """The attribute of a snapshot that the path names."""
+    return attrgetter(path)
+
+
+def nothing(_: Snapshot) -> Value:
+    return 0
+
+
+def _generates(service: Service) -> bool:
+    return service.host.model is not None and service.host.engine is not None
+
+
+ALWAYS = Section(
+    lambda service: True,
+    (
+        gauge(
+            "llamad:engine_up", "1 while an engine serves.", lambda one: int(one.host.state is State.READY)
+        ),
+        gauge(
+            "llamad:engine_failed",
+            "1 once the engine is not started again.",
+            lambda one: int(one.host.state is State.FAILED),
+        ),
+        counter("llamad:engine_restarts_total", "Engines started again.", at("host.restarts.n_total")),
+        gauge(
+            "llamad:request_memory_bytes",
+            "Memory that requests hold: bodies, decoded values, prompts, grammars.",
+            at("service.budget.n_bytes"),
+        ),
+        gauge(
+            "llamad:request_memory_max_bytes",
+            "Its limit (--bodies-max-bytes).",
+            at("service.budget.bytes_max"),
+        ),
+        counter(
+            "llamad:request_memory_refused_total",
+            "Requests refused because others held the memory.",
+            at("service.budget.n_refused"),
+        ),
+    ),
+)
+
+ENGINE = Section(
+    _generates,
+    (
+        counter(
+            "llamacpp:prompt_tokens_total", "Number of prompt tokens processed.", stat("n_prompt_tokens")
+        ),
+        counter(
+            "llamacpp:prompt_tokens_cached_total",
+            "Number of prompt tokens reused from the cache.",
+            stat("n_reused"),
+        ),
+        counter("llamacpp:prompt_seconds_total", "Time spent on prompts.", seconds("prompt_us")),
+        counter(
+            "llamacpp:tokens_predicted_total", "Number of generation tokens processed.", stat("n_predicted")
+        ),
+        counter("llamacpp:tokens_predicted_seconds_total", "Time spent generating.", seconds("predict_us")),
+        counter("llamacpp:n_decode_total", "Number of llama_decode() calls.", stat("n_decodes")),
+        counter("llamacpp:n_tokens_max", "Largest observed sequence length.", stat("n_tokens_max")),
+        # Of speculative decoding, which llamad does not have: always 0.
+        counter("llamacpp:spec_decode_num_draft_tokens_total", "Draft tokens generated.", nothing),
+        counter("llamacpp:spec_decode_num_accepted_tokens_total", "Draft tokens accepted.", nothing),
+        counter("llamacpp:spec_decode_num_drafts_total", "Drafts verified.", nothing),
+        counter("llamad:aborted_total", "Tasks dropped: client gone or server stopped.", stat("n_aborted")),
+        counter(
+            "llamad:evicted_tokens_total", "Cached tokens dropped for another prompt.", stat("n_evicted")
+        ),
+        counter(
+            "llamad:decode_failures_total",
+            "Decodes that failed for another reason than room.",
+            stat("n_decode_failures"),
+        ),
+        counter(
+            "llamad:decodes_refused_total",
+            "Decodes repeated because the KV cache had no room for them.",
+            stat("n_refused"),
+        ),
+        counter(
+            "llamad:deferred_picks_total", "Picks that a grammar took out of their step.", stat("n_deferred")
+        ),
+        counter(
+            "llamad:deferred_pick_seconds_total", "Time that their streams sat out.", seconds("deferred_us")
+        ),
+        counter(
+            "llamad:suspensions_total",
+            "Running requests suspended because the shared KV cache was full.",
+            stat("n_suspensions"),
+        ),
+        counter(
+            "llamad:recomputed_tokens_total",
+            "Their tokens that had no room in host memory and were computed again.",
+            stat("n_recomputed"),
+        ),
+        counter("llamad:steps_total", "Engine steps.", stat("n_steps")),
+        counter(
+            "llamad:steps_landed_total",
+            "Engine steps that sampled while logits were still arriving.",
+            stat("n_landed"),
+        ),
+        counter("llamad:step_plan_seconds_total", "Engine time: admitting and planning.", seconds("plan_us")),
+        counter("llamad:step_decode_seconds_total", "Engine time: decoding.", seconds("decode_us")),
+        counter("llamad:step_wait_seconds_total", "Engine time: waiting for the device.", seconds("wait_us")),
+        counter("llamad:step_sample_seconds_total", "Engine time: sampling.", seconds("sample_us")),
+        counter(
+            "llamad:step_emit_seconds_total", "Engine time: detokenizing and events.", seconds("emit_us")
+        ),
+        counter("llamad:wakes_total", "Wake-ups of the event loop.", stat("n_wakes")),
+        counter(
+            "llamad:step_wake_seconds_total",
+            "Time from the engine's wake-up until the event loop took its events.",
+            seconds("wake_us"),
+        ),
+        counter(
+            "llamad:step_write_seconds_total", "Event loop time: writing responses.", seconds("write_us")
+        ),
+        gauge(
+            "llamacpp:prompt_tokens_seconds",
+            "Average prompt throughput in tokens/s.",
+            lambda one: one.stats["n_prompt_tokens"] / (one.seconds("prompt_us") or 1.0),
+        ),
+        gauge(
+            "llamacpp:predicted_tokens_seconds",
+            "Average generation throughput in tokens/s.",
+            lambda one: one.stats["n_predicted"] / (one.seconds("predict_us") or 1.0),
+        ),
+        gauge(
+            "llamacpp:kv_cache_usage_ratio",
+            "KV-cache usage. 1 means 100 percent usage.",
+            lambda one: one.n_cached() / one.n_ctx,
+        ),
+        gauge("llamacpp:kv_cache_tokens", "KV-cache tokens.", lambda one: one.n_cached()),
+        gauge(
+            "llamad:kv_cache_running_ratio",
+            "KV-cache usage of running requests; what idle slots keep is free for others.",
+            lambda one: min(1.0, one.n_cached(only_running=True) / one.n_ctx),
+        ),
+        gauge(
+            "llamacpp:requests_processing",
+            "Number of requests processing.",
+            lambda one: sum(slot[0] != 0 for slot in one.slots),
+        ),
+        gauge("llamacpp:requests_deferred", "Number of requests deferred.", at("engine.n_waiting")),
+        gauge("llamad:requests_suspended", "Number of requests suspended.", stat("n_suspended")),
+        gauge(
+            "llamacpp:n_busy_slots_per_decode",
+            "Average number of busy slots per llama_decode() call.",
+            lambda one: one.stats["n_busy"] / max(one.stats["n_decodes"], 1),
+        ),
+        gauge(
+            "llamad:last_step_age_seconds",
+            "Time since the engine's last step; grows while it is idle, or stuck.",
+            lambda one: (clock_us() - one.stats["t_last_step_us"]) / 1e6,
+        ),
+        gauge(
+            "llamad:lora_requests_info",
+            "Named adapters of running and waiting requests.",
+            Snapshot.adapters_in_use,
+        ),
+        counter("llamad:state_saves_total", "Slot states saved.", stat("n_saves")),
+        counter("llamad:state_restores_total", "Slot states restored.", stat("n_restores")),
+        counter(
+            "llamad:state_stall_seconds_total",
+            "Time that other streams stood still for them.",
+            seconds("state_us"),
+        ),
+        gauge("llamad:state_stall_seconds_max", "The longest single stall.", seconds("state_us_max")),
+    ),
+)
+
+PROMPT_CACHE = Section(
+    lambda service: _generates(service) and service.settings.cache_ram != 0,
+    (
+        counter(
+            "llamad:prompt_cache_saves_total",
+            "Prompts saved when their slot was needed.",
+            stat("cache_saves"),
+        ),
+        counter("llamad:prompt_cache_hits_total", "Prompts restored to a slot.", stat("cache_hits")),
+        counter("llamad:prompt_cache_dropped_total", "Prompts evicted.", stat("cache_dropped")),
+        counter(
+            "llamad:prompt_cache_restored_tokens_total",
+            "Prompt tokens restored instead of computed.",
+            stat("cache_restored"),
+        ),
+        counter(
+            "llamad:prompt_cache_seconds_total",
+            "Engine time: saving and restoring prompts.",
+            seconds("cache_us"),
+        ),
+        gauge("llamad:prompt_cache_entries", "Prompts in host memory.", stat("cache_entries")),
+        gauge("llamad:prompt_cache_bytes", "Their size.", stat("cache_bytes")),
+        gauge(
+            "llamad:prompt_cache_seconds_max", "The longest single save or restore.", seconds("cache_us_max")
+        ),
+    ),
+)
+
+CHECKPOINTS = Section(
+    lambda service: _generates(service) and service.settings.ctx_checkpoints != 0,
+    (
+        counter("llamad:checkpoints_made_total", "Context checkpoints made.", stat("checkpoint_made")),
+        counter(
+            "llamad:checkpoints_restored_total",
+            "Checkpoints that a prompt went on from.",
+            stat("checkpoint_used"),
+        ),
+        counter(
+            "llamad:checkpoints_dropped_total",
+            "Checkpoints dropped to make room.",
+            stat("checkpoint_dropped"),
+        ),
+        counter(
+            "llamad:checkpoint_seconds_total",
+            "Engine time: making and restoring checkpoints.",
+            seconds("checkpoint_us"),
+        ),
+        gauge("llamad:checkpoints", "Context checkpoints held.", stat("checkpoints")),
+        gauge("llamad:checkpoint_bytes", "Their size.", stat("checkpoint_bytes")),
+        gauge(
+            "llamad:checkpoint_seconds_max",
+            "The longest single one made or restored.",
+            seconds("checkpoint_us_max"),
+        ),
+    ),
+)
+
+VECTORS = Section(
+    lambda service: service.host.embedder is not None,
+    (
+        counter(
+            "llamad:vector_texts_total",
+            "Texts embedded, ranked or classified.",
+            at("embedder.counts.n_texts"),
+        ),
+        counter("llamad:vector_tokens_total", "Tokens of those texts.", at("embedder.counts.n_tokens")),
+        counter("llamad:vector_batches_total", "Batches of those texts.", at("embedder.counts.n_batches")),
+        counter("llamad:vector_failures_total", "Batches that failed.", at("embedder.counts.n_failures")),
+        counter("llamad:vector_seconds_total", "Time spent computing them.", at("embedder.counts.seconds")),
+        gauge(
+            "llamad:vector_requests",
+            "Embedding, rerank and classify requests in progress.",
+            at("embedder.n_jobs"),
+        ),
+        gauge("llamad:vector_texts_waiting", "Texts not yet started.", at("embedder.n_texts_waiting")),
+    ),
+)
+
+STATES = Section(
+    lambda service: True,
+    (
+        counter("llamad:session_saves_total", "Sessions saved.", at("service.sessions.n_saves")),
+        counter(
+            "llamad:session_restores_total",
+            "Sessions restored, also from files.",
+            at("service.sessions.n_restores"),
+        ),
+        counter(
+            "llamad:session_refused_total",
+            "Saves rejected for lack of room.",
+            at("service.sessions.n_refused"),
+        ),
+        counter("llamad:session_evicted_total", "Sessions evicted.", at("service.sessions.n_evicted")),
+        counter(
+            "llamad:state_refused_total",
+            "States rejected because others were in transit.",
+            at("service.room.n_refused"),
+        ),
+        gauge("llamad:sessions", "Sessions held.", lambda one: len(one.service.sessions)),
+        gauge(
+            "llamad:session_bytes",
+            "Size of all sessions, with those being saved.",
+            at("service.sessions.n_bytes"),
+        ),
+        gauge(
+            "llamad:state_bytes",
+            "Bytes of states in transit: request bodies, files, responses.",
+            at("service.room.n_bytes"),
+        ),
+        gauge(
+            "llamad:state_actions",
+            "State actions running or waiting for their slot.",
+            lambda one: len(one.service.state_actions),
+        ),
+        gauge(
+            "llamad:counted_texts",
+            "Long texts of /tokenize running or waiting.",
+            lambda one: len(one.service.texts.counted),
+        ),
+        counter("llamad:reloads_total", "Reloads (SIGHUP).", at("service.metrics.reloads.n_total")),
+        counter(
+            "llamad:reload_failures_total",
+            "Reloads that kept an old setting.",
+            at("service.metrics.reloads.n_failures"),
+        ),
+        gauge(
+            "llamad:reload_ok", "0: the last reload kept the old one of this item.", Snapshot.reloaded_items
+        ),
+        gauge(
+            "llamad:certificate_expiry_timestamp_seconds",
+            "When the first certificate of the chain expires.",
+            Snapshot.certificate_expiry,
+        ),
+        counter(
+            "llamad:requests_total",
+            "Responses by endpoint and status; 499: the client left.",
+            Snapshot.requests,
+        ),
+        counter(
+            "llamad:clients_gone_total",
+            "Requests whose client left early.",
+            at("service.metrics.n_client_gone"),
+        ),
+    ),
+)
+
+SECTIONS = (ALWAYS, ENGINE, PROMPT_CACHE, CHECKPOINTS, VECTORS, STATES)
