@@ -55,7 +55,9 @@ def faults(tmp_path_factory: pytest.TempPathFactory) -> Faults:
 
 @pytest.fixture
 def server(faults: Faults, tiny: str) -> Iterator[Live]:
-    with Live(*FLAGS, "--engine-stall-seconds", "1", model=tiny, env=faults.env) as live:
+    # A cache of 64 MiB: less could come from what malloc keeps, although the process may not grow.
+    large = ("-c", "131072", "-ctk", "f32", "-ctv", "f32")
+    with Live(*FLAGS, *large, "--engine-stall-seconds", "1", model=tiny, env=faults.env) as live:
         yield live
 
 

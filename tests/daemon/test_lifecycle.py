@@ -227,9 +227,9 @@ def test_a_port_in_use_stops_with_one_line():
 
 def test_slots_and_context_that_cannot_fit_are_refused_with_the_estimate():
     with Live("-np", "64", "-c", str(64 * 131072), ready=False) as server:
-        line = server.wait_line(r"needs about \S+ GiB").string
-        assert "64 slots" in line
-        assert "lower -c or -np" in line
+        line = server.wait_line(r"takes \S+ GiB of this machine").string
+        assert "a context of 8388608 tokens" in line
+        assert "lower -c" in line
         assert server.client.get("/health").status == 500
 
 

@@ -19,7 +19,7 @@ from support.tls.authority import OPENSSL
 from llamad.http.request import QUERY_MAX_BYTES, QUERY_PARAMETERS_MAX
 from llamad.http.tls_records import TlsRecords
 
-STALL_SECONDS = 0.3
+STALL_SECONDS = 2.0
 FLOOD_BYTES = 4 << 20
 HOST = b"Host: test\r\n"
 LAST = b"GET /hello HTTP/1.1\r\n" + HOST + b"Connection: close\r\n\r\n"
