@@ -3,6 +3,9 @@
 Runs in this process, with Llama 3's vocabulary (128,256 tokens) by default. JSON documents are followed token by token:
 either each token fits (it is checked alone and accepted), or each is refused first (checked, refused, all tokens
 masked, then one accepted). Both do what their servers do. Our grammar begins with empty caches.
+
+With --beside llguidance,xgrammar it measures those libraries instead, on several hundred real JSON schemas
+(bench/schemas).
 """
 
 from __future__ import annotations
@@ -10,16 +13,15 @@ from __future__ import annotations
 import argparse
 import json
 import random
-import subprocess
-import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from bench.errors import BenchError
 from bench.micro.llama_grammar import LlamaGrammar, Words
+from bench.micro.recipe import path_of
+from bench.schemas import command
 from llamad.engine.llama_log import LlamaLog
 from llamad.grammar.grammar import Grammar, Matcher, Pieces
 
@@ -92,24 +94,20 @@ def show(name: str, program: str, times: list[float]) -> tuple[float, float]:
     return p50, p99
 
 
-def default_vocab() -> str:
-    recipe = Path(__file__).parents[2] / "vendor" / "llama.cpp"
-    done = subprocess.run(
-        [sys.executable, str(recipe), "vocabulary"], capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        raise BenchError(done.stderr.strip())
-    return done.stdout.strip()
-
-
 def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--vocab", help="a GGUF whose vocabulary to use, with or without a model in it")
     parser.add_argument("--documents", type=int, default=12)
+    parser.add_argument("--beside", help="compare with llguidance, xgrammar or both, on real JSON schemas")
+    parser.add_argument("--limit", type=int, default=0, help="with --beside: only so many of the schemas")
+    parser.add_argument("--seconds", type=float, default=60, help="with --beside: most for one schema (60)")
+    parser.add_argument("--json", help="with --beside: a file for all that was measured")
 
 
 def main(flags: argparse.Namespace) -> int:
+    if flags.beside:
+        return command.main(flags)
     LlamaLog()  # keeps llama.cpp's lines off the screen
-    words = Words(flags.vocab or default_vocab())
+    words = Words(flags.vocab or path_of("vocabulary"))
     pieces = Pieces(words.vocab)
     other = next(t for t in range(words.n_vocab) if words.piece(t) == b"\x01")  # no JSON text has it
     all_tokens = texts(words, flags.documents)
