@@ -45,7 +45,16 @@ COMMANDS = {
     "state": ("bench.state", "saving and restoring slots"),
     "state-interop": ("bench.state_interop", "check that slot files go from one program to the other"),
     "sampler": ("bench.micro.sampler", "µs a token, beside llama.cpp's sampler chain"),
-    "grammar": ("bench.micro.grammar", "µs a grammar adds to a token, beside llama.cpp's"),
+    "grammar": (
+        "bench.micro.grammar",
+        "µs a grammar adds to a token, beside llama.cpp's; --beside: llguidance's, xgrammar's",
+    ),
+    "http-servers": ("bench.micro.http_servers", "CPU of a small request, beside uvicorn and aiohttp"),
+    "tokenizer": ("bench.micro.tokenizers", "µs to tokenize a text, beside llama.cpp and tokenizers"),
+    "tls-handshakes": (
+        "bench.micro.tls_handshakes",
+        "what TLS handshakes cost an event loop, beside uvloop's TLS",
+    ),
     "state-engine": ("bench.micro.state_engine", "saving and restoring slots without HTTP"),
     "build": ("bench.gpu.build", "build llamad, llama-server and llama-batched-bench for a GPU, offline"),
     "model": ("bench.gpu.model", "write a GGUF of a real model's shape with random weights"),
@@ -56,7 +65,7 @@ COMMANDS = {
 
 
 def usage() -> str:
-    lines = [f"  {name:14}{told}" for name, (_, told) in COMMANDS.items()]
+    lines = [f"  {name:16}{told}" for name, (_, told) in COMMANDS.items()]
     return "\n".join(
         ["usage: python -m bench [COMMAND] [--help] ...", "", *lines, "", "Without a command: run."]
     )
