@@ -88,10 +88,12 @@ class Clients:
         while not self._is_over.wait(max(0.0, t_next - time.monotonic())):
             t_next = max(t_next + pause, time.monotonic())
             try:
-                with socket.create_connection(("127.0.0.1", self._port), 30) as plain:
-                    with self._context.wrap_socket(plain) as secure:
-                        secure.sendall(REQUEST)
-                        secure.recv(4096)
+                with (
+                    socket.create_connection(("127.0.0.1", self._port), 30) as plain,
+                    self._context.wrap_socket(plain) as secure,
+                ):
+                    secure.sendall(REQUEST)
+                    secure.recv(4096)
             except OSError:
                 continue
             with self._lock:
