@@ -74,6 +74,9 @@ def compile_table(names: list[str], results: Results) -> str:
         ]
         times = [one[name].compile_ms for one in common]
         rows.append([name, *percentiles(times, 50, 90, 99, 100), *counts])
+        conversions = [one[name].convert_ms for one in common if one[name].convert_ms]
+        if conversions:
+            rows.append(["JSON Schema to GBNF alone", *percentiles(conversions, 50, 90, 99, 100), "", "", ""])
     columns = ["p50", "p90", "p99", "max", "refused if strict", "refused", "crashed or too long"]
     return table(f"compiling, ms ({len(common)} schemas)", columns, rows)
 

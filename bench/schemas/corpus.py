@@ -133,7 +133,10 @@ def _kubernetes() -> Iterator[Schema]:
 
 def schemas(limit: int = 0) -> list[Schema]:
     """Return the schemas in order of their names, or, with a limit, so many that are spread evenly over them."""
-    out = sorted([*_schemastore(), *_kubernetes()], key=lambda schema: schema.name)
+    by_name = {
+        schema.name: schema for schema in (*_schemastore(), *_kubernetes())
+    }  # some URLs are there twice
+    out = [by_name[name] for name in sorted(by_name)]
     if 0 < limit < len(out):
         out = [out[i * len(out) // limit] for i in range(limit)]
     return out

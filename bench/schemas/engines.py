@@ -10,6 +10,7 @@ import importlib
 import importlib.metadata
 import importlib.util
 import json
+import time
 from abc import ABC, abstractmethod
 from typing import Any
 
@@ -29,6 +30,7 @@ class Engine(ABC):
     """One library with a vocabulary. A compiled schema and a matcher are whatever the library makes of them."""
 
     name = ""
+    convert_ms = 0.0  # of the last compile(): the part before the engine's own compiler, if there is one
     has_strict = True  # the engine can refuse a schema because of keywords that it would not enforce
 
     @abstractmethod
@@ -62,8 +64,10 @@ class Llamad(Engine):
         self._pieces = Pieces(words.vocab)
 
     def compile(self, schema: dict[str, Any], *, is_strict: bool) -> Grammar:
+        t_start = time.process_time()
         try:
             text, _ = to_grammar(schema, strict=is_strict)
+            self.convert_ms = (time.process_time() - t_start) * 1e3
             return Grammar(text, self._pieces)
         except (SchemaError, GrammarError, GrammarTooMuch) as error:
             raise RefusedError(str(error)) from None

@@ -37,6 +37,7 @@ class Measured:
     """What came of one schema in one engine."""
 
     compile_ms: float = 0.0
+    convert_ms: float = 0.0  # of it: JSON Schema to GBNF, in llamad
     refused_strictly: str = ""
     refused: str = ""  # also without strictness
     failed: str = ""  # the process crashed, or took too long
@@ -59,6 +60,7 @@ def compiled(engine: Engine, schema: dict[str, Any], measured: Measured) -> Any:
         t_start = time.process_time()
         out = engine.compile(schema, is_strict=False)
     measured.compile_ms = (time.process_time() - t_start) * 1e3
+    measured.convert_ms = engine.convert_ms
     return out
 
 

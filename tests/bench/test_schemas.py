@@ -133,6 +133,7 @@ def test_the_tables_compare_what_all_engines_compile(
     assert "| compiling, ms (1 schemas) |" in told
     rows = [line for line in told.splitlines() if line.startswith(("| llamad", "| llguidance", "| xgrammar"))]
     assert len(rows) == 4 * 3
+    assert told.count("| JSON Schema to GBNF alone |") == 3  # every engine is llamad here
     assert rows[0].endswith("| 1 | 0 | 0 |")
     assert rows[2].endswith("| – | 1 | 0 |")
     assert "of 3 texts" in told
