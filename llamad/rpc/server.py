@@ -11,7 +11,7 @@ from pathlib import Path
 
 from llamad.rpc import keep_alive
 
-PROGRAM = Path(__file__).parent / "bin" / "ggml-rpc-server"
+PROGRAM = Path(__file__).parents[1] / "bin" / "ggml-rpc-server"
 
 
 def _is_open(host: str) -> bool:
