@@ -17,7 +17,7 @@ from typing import IO, Any
 import msgspec
 
 from llamad.chat.parsing.lazy_grammar import TriggerError
-from llamad.chat.parsing.tools import function_of
+from llamad.chat.parsing.syntax.tools import function_of
 from llamad.chat.schema.errors import SchemaError
 
 CPU_SECONDS_MAX = 5.0  # of one conversion; ordinary schemas take milliseconds

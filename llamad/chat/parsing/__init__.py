@@ -16,7 +16,6 @@ from typing import Any
 from llamad.chat.parsing import harmony
 from llamad.chat.parsing import parser as tagged
 from llamad.chat.parsing.call_text import is_written, written
-from llamad.chat.parsing.deltas import Delta
 from llamad.chat.parsing.formats import (
     Format,
     answer_tag,
@@ -26,9 +25,17 @@ from llamad.chat.parsing.formats import (
     thought_tags,
     without_thought,
 )
-from llamad.chat.parsing.stream import Options, OutputParser, PlainParser, Reasoning, StepParser, Stream
+from llamad.chat.parsing.syntax.deltas import Delta
+from llamad.chat.parsing.syntax.stream import (
+    Options,
+    OutputParser,
+    PlainParser,
+    Reasoning,
+    StepParser,
+    Stream,
+)
+from llamad.chat.parsing.syntax.tools import Tools
 from llamad.chat.parsing.tool_grammar import ToolError, before_answer, tool_grammar
-from llamad.chat.parsing.tools import Tools
 
 __all__ = [
     "Delta",

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 
-from llamad.chat.parsing.stream import Stream
-from llamad.chat.parsing.text_reader import Malformed, Markers, Steps
+from llamad.chat.parsing.syntax.stream import Stream
+from llamad.chat.parsing.syntax.text_reader import Malformed, Markers, Steps
 
 START = "<|start|>"
 CHANNEL = "<|channel|>"

@@ -13,7 +13,7 @@ from string import ascii_lowercase
 
 import msgspec
 
-from llamad.chat.parsing.free_text import Mark, free_text
+from llamad.chat.parsing.syntax.free_text import Mark, free_text
 from llamad.chat.schema import regex
 from llamad.chat.schema.automaton import Automaton, Moves, TooLarge, of_pattern, together
 from llamad.chat.schema.errors import Report, SchemaError

@@ -11,10 +11,10 @@ import re
 
 import msgspec
 
-from llamad.chat.parsing.json_calls import close, objects
-from llamad.chat.parsing.json_reader import escaped
-from llamad.chat.parsing.stream import Stream
-from llamad.chat.parsing.text_reader import Malformed, Markers, Reader, Sink, Steps
+from llamad.chat.parsing.syntax.json_calls import close, objects
+from llamad.chat.parsing.syntax.json_reader import escaped
+from llamad.chat.parsing.syntax.stream import Stream
+from llamad.chat.parsing.syntax.text_reader import Malformed, Markers, Reader, Sink, Steps
 
 PYTHON_CALLS = ("<|tool_call_start|>", "<|tool_call_end|>")
 GEMMA_CALL = "<|tool_call>"

@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import re
 
-from llamad.chat.parsing.json_calls import close, objects
-from llamad.chat.parsing.json_reader import escaped
-from llamad.chat.parsing.stream import Stream
-from llamad.chat.parsing.text_reader import Malformed, Markers, Steps
-from llamad.chat.parsing.tools import json_of
+from llamad.chat.parsing.syntax.json_calls import close, objects
+from llamad.chat.parsing.syntax.json_reader import escaped
+from llamad.chat.parsing.syntax.stream import Stream
+from llamad.chat.parsing.syntax.text_reader import Malformed, Markers, Steps
+from llamad.chat.parsing.syntax.tools import json_of
 
 FUNCTION = "<function="
 _PARAMETER = "<parameter="

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from llamad.chat.parsing import json_reader
 from llamad.chat.parsing.formats import Format
-from llamad.chat.parsing.json_calls import array, call, call_from, close, objects
 from llamad.chat.parsing.literal_calls import GEMMA_CALL, PYTHON_CALLS, gemma_call, python_calls
 from llamad.chat.parsing.parameter_calls import FUNCTION, HUNYUAN, hunyuan, tool_call
-from llamad.chat.parsing.stream import Stream
+from llamad.chat.parsing.syntax import json_reader
+from llamad.chat.parsing.syntax.json_calls import array, call, call_from, close, objects
+from llamad.chat.parsing.syntax.stream import Stream
+from llamad.chat.parsing.syntax.text_reader import Malformed, Markers, Steps
 from llamad.chat.parsing.tag_calls import SPELLINGS, Spelling, invoked
-from llamad.chat.parsing.text_reader import Malformed, Markers, Steps
 from llamad.chat.parsing.token_calls import (
     APERTUS_CALLS,
     DEEPSEEK_CALL,

@@ -9,10 +9,10 @@ import re
 
 import msgspec
 
-from llamad.chat.parsing.json_calls import close
 from llamad.chat.parsing.parameter_calls import STRING, value
-from llamad.chat.parsing.stream import Stream
-from llamad.chat.parsing.text_reader import Malformed, Markers, Steps
+from llamad.chat.parsing.syntax.json_calls import close
+from llamad.chat.parsing.syntax.stream import Stream
+from llamad.chat.parsing.syntax.text_reader import Malformed, Markers, Steps
 
 
 class Spelling(msgspec.Struct, frozen=True):

@@ -5,11 +5,11 @@ One generation, one thread. Each function reads what follows the marker in its n
 
 from __future__ import annotations
 
-from llamad.chat.parsing import json_reader
-from llamad.chat.parsing.json_calls import close, objects
 from llamad.chat.parsing.literal_calls import python_arguments
-from llamad.chat.parsing.stream import Stream
-from llamad.chat.parsing.text_reader import NAME, Malformed, Markers, Steps
+from llamad.chat.parsing.syntax import json_reader
+from llamad.chat.parsing.syntax.json_calls import close, objects
+from llamad.chat.parsing.syntax.stream import Stream
+from llamad.chat.parsing.syntax.text_reader import NAME, Malformed, Markers, Steps
 
 DEEPSEEK_CALLS = (  # R1's distillations do not write their own tokens reliably
     "<｜tool▁calls▁begin｜>",

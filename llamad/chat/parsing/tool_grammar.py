@@ -13,11 +13,12 @@ from functools import lru_cache
 from typing import Any
 
 from llamad.chat.parsing.formats import Format
-from llamad.chat.parsing.free_text import BLANKS, Mark, free_text
 from llamad.chat.parsing.grammar_parts import DIGITS, breaks, gemma_value, tags_of, until
 from llamad.chat.parsing.harmony import CHANNEL, CONSTRAIN, END, MESSAGE, START
 from llamad.chat.parsing.literal_calls import GEMMA_CALL, GEMMA_CALL_END, GEMMA_QUOTE, PYTHON_CALLS
 from llamad.chat.parsing.parameter_calls import FUNCTION, HUNYUAN
+from llamad.chat.parsing.syntax.free_text import BLANKS, Mark, free_text
+from llamad.chat.parsing.syntax.tools import function_of, types_of
 from llamad.chat.parsing.tag_calls import SPELLINGS
 from llamad.chat.parsing.token_calls import (
     APERTUS_CALLS,
@@ -34,7 +35,6 @@ from llamad.chat.parsing.token_calls import (
     SOLAR_CALLS,
     SOLAR_NAME,
 )
-from llamad.chat.parsing.tools import function_of, types_of
 from llamad.chat.parsing.triggers import HEADERS, TO, triggers
 from llamad.chat.schema import SchemaError, to_rules
 from llamad.chat.schema.expressions import (

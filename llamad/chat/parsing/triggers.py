@@ -9,10 +9,10 @@ import json
 from collections.abc import Sequence
 
 from llamad.chat.parsing.formats import Format
-from llamad.chat.parsing.free_text import BLANKS, Mark, mark
 from llamad.chat.parsing.harmony import CHANNEL, START
 from llamad.chat.parsing.literal_calls import GEMMA_CALL, PYTHON_CALLS
 from llamad.chat.parsing.parameter_calls import FUNCTION, HUNYUAN
+from llamad.chat.parsing.syntax.free_text import BLANKS, Mark, mark
 from llamad.chat.parsing.tag_calls import SPELLINGS
 from llamad.chat.parsing.token_calls import (
     APERTUS_CALLS,

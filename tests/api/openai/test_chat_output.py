@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from support.fake_daemon import Faked
 
-from llamad.chat.parsing.tools import types_of
+from llamad.chat.parsing.syntax.tools import types_of
 from llamad.engine.testing.fake import Fake
 
 PATH = "/v1/chat/completions"

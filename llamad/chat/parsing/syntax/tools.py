@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from llamad.chat.parsing.json_reader import escaped
+from llamad.chat.parsing.syntax.json_reader import escaped
 
 _PYTHON = ("python", "ipython", "code_interpreter")
 _TYPES = {str: "string", bool: "boolean", int: "integer", float: "number", list: "array", dict: "object"}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 
-from llamad.chat.parsing.text_reader import Malformed, Reader, Sink, Steps
+from llamad.chat.parsing.syntax.text_reader import Malformed, Reader, Sink, Steps
 
 _SPACE = re.compile(r"[ \t\r\n]+")
 _MAY_BE_SPACE = " \t\r\n"  # also contains "", no character yet

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import msgspec
 
-from llamad.chat.parsing import json_reader
-from llamad.chat.parsing.stream import Stream
-from llamad.chat.parsing.text_reader import Malformed, Steps
+from llamad.chat.parsing.syntax import json_reader
+from llamad.chat.parsing.syntax.stream import Stream
+from llamad.chat.parsing.syntax.text_reader import Malformed, Steps
 
 _NAMES = frozenset(("name", "tool_name", "function"))
 _ARGUMENTS = frozenset(("arguments", "parameters"))

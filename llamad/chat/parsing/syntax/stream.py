@@ -9,10 +9,10 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from llamad.chat.parsing import json_reader
-from llamad.chat.parsing.deltas import Delta, Output
-from llamad.chat.parsing.text_reader import Malformed, Reader, Steps
-from llamad.chat.parsing.tools import Tools
+from llamad.chat.parsing.syntax import json_reader
+from llamad.chat.parsing.syntax.deltas import Delta, Output
+from llamad.chat.parsing.syntax.text_reader import Malformed, Reader, Steps
+from llamad.chat.parsing.syntax.tools import Tools
 
 Reasoning = Literal["none", "auto", "deepseek", "deepseek-legacy"]
 
