@@ -11,13 +11,9 @@ from typing import Any
 from llamad.chat.parsing import (
     Delta,
     Format,
-    answer_tag,
     detect,
     ends_in_reasoning,
-    is_written,
-    thought_tags,
     without_thought,
-    written,
 )
 from llamad.chat.template import (
     CHATML,
@@ -54,9 +50,10 @@ class ChatHost:
         self.template = ChatTemplate(self.source, bos=bos, eos=eos)
         self.format: Format = detect(self.source)
         caps = self.template.caps
-        if not caps.uses_tools and not is_written(self.format):
+        if not caps.uses_tools and not self.format.calls.is_written:
             self.format = Format(think=self.format.think)  # the tools are described in the system message
-        self._write = (lambda calls: written(self.format, calls)) if is_written(self.format) else generic
+        calls = self.format.calls
+        self._write = calls.written if calls.is_written else generic
         self.has_parallel_calls = caps.supports_parallel_calls or not caps.uses_tool_calls
         self.kwargs = kwargs
         self.prefill = prefill
@@ -158,9 +155,9 @@ class ChatHost:
     def _begun(self, text: str, thought: str, is_over: bool) -> str:
         """What stands between the generation prompt and the content of a message that is continued: its reasoning, and
         what opens the content."""
-        opens, ends, after = thought_tags(self.format)
+        opens, ends, after = self.format.calls.thought_tags
         is_open = ends_in_reasoning(self.format, text)
-        before = answer_tag(self.format) if is_over else ""
+        before = self.format.calls.answer_tag if is_over else ""
         if not opens or (is_over and not thought and not is_open):
             return before
         return ("" if is_open else opens) + thought + (ends + after if is_over else "") + before

@@ -32,6 +32,7 @@ llamad.grammar llamad.ses1 llamad.http llamad.chat
 llamad.media.decoder llamad.media.encoder
 llamad.media llamad.chat.conversion
 llamad.chat.parsing
+llamad.chat.parsing.formats
 llamad.chat.parsing.syntax
 llamad.chat.schema llamad.chat.template
 llamad.protocol llamad.flags llamad.media.sources

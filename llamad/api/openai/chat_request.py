@@ -37,7 +37,6 @@ from llamad.chat.parsing import (
     ends_in_reasoning,
     make_parser,
     new_call_id,
-    thought_tags,
 )
 from llamad.chat.parsing.lazy_grammar import Lazy
 from llamad.chat.template import QUICK_SECONDS, NotQuick, TemplateError
@@ -131,7 +130,7 @@ def settle_chat(chat: Chat, request: ChatRequest, service: Service) -> grammars.
 
 def _beside_thought(lazy: Lazy, chat: Chat) -> Lazy:
     """No trigger counts in reasoning."""
-    opens, ends, _ = thought_tags(chat.host.format)
+    opens, ends, _ = chat.host.format.calls.thought_tags
     if not ends:
         return lazy
     return msgspec.structs.replace(lazy, thought=(opens, ends), is_open=chat.starts_in_reasoning)
@@ -311,7 +310,7 @@ def _budget(
     is_open: bool,
 ) -> Budget | None:
     """None if no reasoning has to be limited, or may be ended."""
-    opens, ends, after = thought_tags(host.format)
+    opens, ends, after = host.format.calls.thought_tags
     if wish.n_tokens == 0 or (wish.n_tokens < 0 and not request.reasoning_control):
         return None
     if not ends or (wish.on is False and not is_open):

@@ -17,7 +17,8 @@ import msgspec
 from llamad.chat.conversion.process import CPU_SECONDS_MAX, Answer, ToolCall, read_frame, write_frame
 from llamad.chat.parsing.formats import Format
 from llamad.chat.parsing.lazy_grammar import LazyGrammar, TriggerError, lazy_grammar
-from llamad.chat.parsing.tool_grammar import ToolError, answer_grammar, tool_grammar
+from llamad.chat.parsing.syntax.grammar import ToolError
+from llamad.chat.parsing.tool_grammar import answer_grammar, tool_grammar
 from llamad.chat.schema import SchemaError, to_grammar
 
 MEMORY_BYTES_MAX = 1 << 30

@@ -13,19 +13,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from llamad.chat.parsing import harmony
-from llamad.chat.parsing import parser as tagged
-from llamad.chat.parsing.call_text import is_written, written
-from llamad.chat.parsing.formats import (
-    Format,
-    answer_tag,
-    detect,
-    ends_in_reasoning,
-    new_call_id,
-    thought_tags,
-    without_thought,
-)
+from llamad.chat.parsing.formats import Format, detect
+from llamad.chat.parsing.formats.base import new_call_id
+from llamad.chat.parsing.formats.reasoning import ends_in_reasoning, without_thought
 from llamad.chat.parsing.syntax.deltas import Delta
+from llamad.chat.parsing.syntax.grammar import ToolError
 from llamad.chat.parsing.syntax.stream import (
     Options,
     OutputParser,
@@ -35,7 +27,7 @@ from llamad.chat.parsing.syntax.stream import (
     Stream,
 )
 from llamad.chat.parsing.syntax.tools import Tools
-from llamad.chat.parsing.tool_grammar import ToolError, before_answer, tool_grammar
+from llamad.chat.parsing.tool_grammar import before_answer, tool_grammar
 
 __all__ = [
     "Delta",
@@ -44,17 +36,13 @@ __all__ = [
     "PlainParser",
     "Reasoning",
     "ToolError",
-    "answer_tag",
     "before_answer",
     "detect",
     "ends_in_reasoning",
-    "is_written",
     "make_parser",
     "new_call_id",
-    "thought_tags",
     "tool_grammar",
     "without_thought",
-    "written",
 ]
 
 
@@ -73,5 +61,4 @@ def make_parser(
     get the types of their schemas. `starts_in_reasoning`: the prompt ends inside reasoning.
     """
     stream = Stream(Options(Tools(tools), tools_on, parallel, reasoning, starts_in_reasoning))
-    steps = harmony.run(stream) if format.name == "gpt-oss" else tagged.run(stream, format)
-    return StepParser(stream, steps)
+    return StepParser(stream, format.calls.parse(stream))

@@ -6,6 +6,7 @@ that a long text costs no more than a short one.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -34,6 +35,19 @@ class Mark(msgspec.Struct, frozen=True):
 
 def mark(*parts: Part, at_start: bool = False) -> Mark:
     return Mark(parts, at_start)
+
+
+def object_marks(names: Sequence[str], *opens: str) -> list[Mark]:
+    """What begins calls as bare JSON objects, if `opens` precede them: only those of known functions are calls."""
+    marks = []
+    typed = ('"type"', BLANKS, ":", BLANKS, '"function"', BLANKS, ",", BLANKS)
+    for name in names:
+        named = ('"name"', BLANKS, ":", BLANKS, json.dumps(name, ensure_ascii=False))
+        for before in ((), typed):
+            for opened in opens or ("",):
+                bracket = (opened, BLANKS) if opened else ()
+                marks.append(mark(BLANKS, *bracket, "{", BLANKS, *before, *named, at_start=True))
+    return marks
 
 
 def free_text(

@@ -6,6 +6,8 @@ arguments are known, so arguments that come first are held back.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
 from llamad.chat.parsing.syntax import json_reader
@@ -52,6 +54,22 @@ def close(stream: Stream, *closes: str) -> Steps[None]:
         yield from stream.skip(*closes)
         if len(stream.kept()) > n_before:
             stream.commit()
+
+
+def series(
+    stream: Stream, marker: str, opens: str, one: Callable[[Stream], Steps[None]], *closes: str
+) -> Steps[None]:
+    """Calls that each begin with `opens`, the first after this or after a marker of all; `one` reads the rest of each,
+    and one of the closing tags may follow it."""
+    if marker != opens:
+        yield from stream.blanks()
+        yield from stream.expect(opens)
+    while True:
+        yield from one(stream)
+        yield from close(stream, *closes)
+        yield from stream.blanks()
+        if not (yield from stream.first_of(opens)):
+            return
 
 
 def array(stream: Stream, bare: bool = False) -> Steps[None]:

@@ -1,4 +1,4 @@
-"""Calls whose parameters are written one by one instead of as JSON: Qwen3-Coder, Seed, GLM, Hunyuan.
+"""Reads calls between <tool_call> tags, and parameters that are written one by one instead of as JSON.
 
 One generation, one thread. Converted to JSON as they arrive: a parameter that can only be a string is streamed, any
 other is held until complete, since only then is it known whether it is JSON.
@@ -19,7 +19,6 @@ FUNCTION = "<function="
 _PARAMETER = "<parameter="
 _FUNCTION_END = "</function>"
 _PARAMETER_ENDS = Markers(("\n</parameter>", "</parameter>"))
-HUNYUAN = ":opensource"  # in each of its tags, which are otherwise GLM's
 _CALL_END = "</tool_call>"
 _KEY_CHARS = re.compile(r"[^<>\r\n]+")
 _CLOSES = (_CALL_END, "</seed:tool_call>")
@@ -39,21 +38,7 @@ def tool_call(stream: Stream, marker: str) -> Steps[None]:
         yield from stream.expect(FUNCTION)
         yield from _functions(stream)
     else:
-        yield from _glm(stream)
-
-
-def hunyuan(stream: Stream, marker: str) -> Steps[None]:
-    """After <tool_calls:opensource> or the first call's own tag."""
-    opens = f"<tool_call{HUNYUAN}>"
-    if marker != opens:
-        yield from stream.blanks()
-        yield from stream.expect(opens)
-    while True:
-        yield from _glm(stream, HUNYUAN)
-        yield from stream.blanks()
-        if not (yield from stream.first_of(opens)):
-            break
-    yield from close(stream, f"</tool_calls{HUNYUAN}>")
+        yield from glm_call(stream)
 
 
 def _functions(stream: Stream) -> Steps[None]:
@@ -86,10 +71,11 @@ def _function(stream: Stream) -> Steps[None]:
         yield from stream.blanks()
         next_tag = yield from stream.first_of(_PARAMETER, _FUNCTION_END)
         lead = ", "
-    _end(stream, lead, next_tag)
+    end(stream, lead, next_tag)
 
 
-def _glm(stream: Stream, suffix: str = "") -> Steps[None]:
+def glm_call(stream: Stream, suffix: str = "") -> Steps[None]:
+    """The name, then keys and values between tags, whose names end with the suffix."""
     key_tag, call_end = f"<arg_key{suffix}>", f"</tool_call{suffix}>"
     ends = Markers((f"</arg_value{suffix}>",))
     yield from stream.blanks()
@@ -111,7 +97,7 @@ def _glm(stream: Stream, suffix: str = "") -> Steps[None]:
         yield from stream.blanks()
         next_tag = yield from stream.first_of(key_tag, call_end)
         lead = ", "
-    _end(stream, lead, next_tag)
+    end(stream, lead, next_tag)
 
 
 def value(stream: Stream, lead: str, key: str, types: frozenset[str], ends: Markers) -> Steps[None]:
@@ -129,7 +115,8 @@ def value(stream: Stream, lead: str, key: str, types: frozenset[str], ends: Mark
     stream.arguments(json_of("".join(held), types))
 
 
-def _end(stream: Stream, lead: str, tag: str) -> None:
+def end(stream: Stream, lead: str, tag: str) -> None:
+    """Ends the arguments at the tag after the last parameter; it must not be missing."""
     if not tag:
         raise Malformed
     stream.arguments("{}" if lead == "{" else "}")

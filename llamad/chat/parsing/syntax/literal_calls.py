@@ -1,4 +1,4 @@
-"""Calls whose arguments are literals but not JSON: Python's (LFM2, Llama) and Gemma 4's.
+"""Reads arguments that are literals but not JSON.
 
 One generation, one thread, no recursion. Converted to JSON as they arrive: strings are streamed, words and numbers
 held until complete.
@@ -11,25 +11,20 @@ import re
 
 import msgspec
 
-from llamad.chat.parsing.syntax.json_calls import close, objects
 from llamad.chat.parsing.syntax.json_reader import escaped
 from llamad.chat.parsing.syntax.stream import Stream
 from llamad.chat.parsing.syntax.text_reader import Malformed, Markers, Reader, Sink, Steps
 
-PYTHON_CALLS = ("<|tool_call_start|>", "<|tool_call_end|>")
-GEMMA_CALL = "<|tool_call>"
-GEMMA_CALL_END = "<tool_call|>"
-GEMMA_QUOTE = '<|"|>'
 
+class Dialect(msgspec.Struct, frozen=True):
+    """How literals are written."""
 
-class _Dialect(msgspec.Struct, frozen=True):
     quotes: tuple[str, ...]
     has_escapes: bool
     has_bare_keys: bool
 
 
-_PYTHON = _Dialect(('"', "'"), has_escapes=True, has_bare_keys=False)
-_GEMMA = _Dialect((GEMMA_QUOTE, '"'), has_escapes=False, has_bare_keys=True)
+_PYTHON = Dialect(('"', "'"), has_escapes=True, has_bare_keys=False)
 _CLOSERS = {"{": "}", "[": "]", "(": ")"}
 _JSON = {"(": "[", ")": "]"}  # escapes that JSON writes differently
 _WORDS = {"True": "true", "False": "false", "None": "null", "true": "true", "false": "false", "null": "null"}
@@ -39,28 +34,6 @@ _BARE_KEY = re.compile(r"[^\s:,{}\[\]<>\"]+")
 _PLAIN = {quote: re.compile(rf"[^{quote}\\]+") for quote in "\"'"}
 _ESCAPES = {"n": "\\n", "t": "\\t", "r": "\\r", "b": "\\b", "f": "\\f", "\\": "\\\\", "\n": ""}
 _HEX = {"x": 2, "u": 4}
-
-
-def python_calls(stream: Stream, marker: str) -> Steps[None]:
-    """[name(key=value, ...), ...], or the same as JSON, then the closing tag."""
-    yield from stream.blanks()
-    is_list = bool((yield from stream.first_of("[")))
-    if is_list:
-        yield from stream.blanks()
-    if (yield from stream.peek()) == "{":
-        yield from objects(stream)
-    else:
-        while True:
-            name = yield from stream.name()
-            yield from stream.expect("(")
-            yield from python_arguments(stream, name)
-            yield from stream.blanks()
-            if not (is_list and (yield from stream.first_of(","))):
-                break
-            yield from stream.blanks()
-    if is_list:
-        yield from close(stream, "]")
-    yield from close(stream, PYTHON_CALLS[1])
 
 
 def python_arguments(stream: Stream, name: str) -> Steps[None]:
@@ -78,28 +51,15 @@ def python_arguments(stream: Stream, name: str) -> Steps[None]:
         yield from stream.blanks()
         yield from stream.expect("=")
         stream.arguments(f"{lead}{json.dumps(key, ensure_ascii=False)}: ")
-        yield from _value(stream, stream.arguments, _PYTHON)
+        yield from value(stream, stream.arguments, _PYTHON)
         yield from stream.blanks()
         lead = ", "
     stream.arguments("{}" if lead == "{" else "}")
     stream.end()
 
 
-def gemma_call(stream: Stream, marker: str) -> Steps[None]:
-    """call:name{key:value,...} and the closing tag."""
-    yield from stream.blanks()
-    yield from stream.expect("call:")
-    name = yield from stream.name()
-    yield from stream.blanks()
-    if (yield from stream.peek()) != "{":
-        raise Malformed
-    stream.begin(name)
-    yield from _value(stream, stream.arguments, _GEMMA)
-    stream.end()
-    yield from close(stream, GEMMA_CALL_END)
-
-
-def _value(reader: Reader, sink: Sink, dialect: _Dialect) -> Steps[None]:
+def value(reader: Reader, sink: Sink, dialect: Dialect) -> Steps[None]:
+    """A literal, as JSON."""
     closers: list[str] = []
     while True:
         yield from reader.blanks()
@@ -134,7 +94,7 @@ def _value(reader: Reader, sink: Sink, dialect: _Dialect) -> Steps[None]:
             return
 
 
-def _key(reader: Reader, sink: Sink, dialect: _Dialect) -> Steps[None]:
+def _key(reader: Reader, sink: Sink, dialect: Dialect) -> Steps[None]:
     quote = yield from reader.first_of(*dialect.quotes)
     if quote:
         yield from _string(reader, sink, quote, dialect)
@@ -160,7 +120,7 @@ def _scalar(reader: Reader, sink: Sink) -> Steps[None]:
         raise Malformed
 
 
-def _string(reader: Reader, sink: Sink, quote: str, dialect: _Dialect) -> Steps[None]:
+def _string(reader: Reader, sink: Sink, quote: str, dialect: Dialect) -> Steps[None]:
     sink('"')
     if dialect.has_escapes:
         yield from _with_escapes(reader, sink, quote)

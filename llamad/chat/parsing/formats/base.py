@@ -1,0 +1,235 @@
+"""What a format of tool calls is: the value that a template is recognized as, and the class that every family's class
+derives from.
+
+A CallFormat has no state but its Format; any thread. The defaults are those of calls as JSON objects.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+import string
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import msgspec
+
+from llamad.chat.parsing.syntax.free_text import Mark, mark
+from llamad.chat.parsing.syntax.grammar import Grammar, Tool
+from llamad.chat.parsing.syntax.json_calls import objects
+from llamad.chat.parsing.syntax.stream import Stream
+from llamad.chat.parsing.syntax.text_reader import Malformed, Markers, Steps
+from llamad.chat.schema.expressions import EMPTY, NEVER, Expr, Literal, Reference, alt, rep, seq
+
+Has = Callable[[str], bool]  # whether a template contains a text
+Think = tuple[str, str] | None  # the tags around reasoning
+Handler = Callable[[Stream, str], Steps[None]]
+Calls = Sequence[tuple[str, Any]]  # a name and arguments each
+
+_TOKEN = re.compile(r"<\|[^<>|\s]*\|?>")  # a special token inside a longer tag
+_CLASSES: dict[tuple[str, str], type[CallFormat]] = {}
+
+
+class Format(msgspec.Struct, frozen=True):
+    """The format of one template. `name` and `variant` select the class in `calls`, which has the behaviour.
+
+    `think` are the tags around reasoning, None if the model has none (gpt-oss's channels are not tags).
+    `open` and `close` are around the calls of formats that differ only in them; `ignored` are tags around content, to
+    be removed.
+    """
+
+    name: str = "generic"
+    variant: str = ""
+    think: Think = None
+    open: str = ""
+    close: str = ""
+    ignored: tuple[str, ...] = ()
+
+    @property
+    def calls(self) -> CallFormat:
+        known = _CLASSES.get((self.name, self.variant)) or _CLASSES[self.name, ""]
+        return known(self)
+
+    @property
+    def reasons(self) -> bool:
+        return bool(self.calls.thought_tags[0])
+
+    @property
+    def special(self) -> tuple[str, ...]:
+        """Texts that may be special tokens, but must reach the parser."""
+        tags = (*filter(None, (self.open, self.close)), *(self.think or ()), *self.ignored)
+        parts = (part for tag in tags for part in _TOKEN.findall(tag))
+        return tuple(dict.fromkeys((*self.calls.special, *tags, *parts)))
+
+
+class CallFormat:
+    """How one family of models writes tool calls. A subclass says what differs from the defaults."""
+
+    # How it is recognized: by texts of the template, which all occur in it; and what the Format then has.
+    name: ClassVar[str]
+    variant: ClassVar[str] = ""
+    signs: ClassVar[tuple[str, ...]] = ()
+    think: ClassVar[Think] = None  # None: the tags that the template has
+    open: ClassVar[str] = ""
+    close: ClassVar[str] = ""
+    ignored: ClassVar[tuple[str, ...]] = ()
+
+    special: tuple[str, ...] = ()  # special tokens of calls, which the parser must see
+    markers: tuple[str, ...] = ()  # each announces calls, which read() reads
+    ends: tuple[str, ...] = ()  # one of these may follow the JSON that the default read() reads
+    firsts = ""  # characters that begin calls without a marker, which read() reads; only where nothing precedes them
+    names_recipient = (
+        False  # the text begins with the name of a function, which read() reads, also without tools
+    )
+    has_several = True  # the template can show a second call of one answer
+    starts_answer = False  # calls have no marker and begin the answer; mark_calls() says which may come later
+    may_be_bare = False  # in free text, calls may come without what around() puts around all of them
+    answer_tag = ""  # what opens the content of an answer
+    before_value: Expr = EMPTY  # what precedes an answer that a schema shapes
+    after_thought: Expr = rep(Literal("\n"), 0, 2)
+
+    def __init_subclass__(cls) -> None:
+        if "name" in cls.__dict__:
+            _CLASSES[cls.name, cls.variant] = cls
+
+    def __init__(self, format: Format) -> None:
+        self.format = format
+
+    @classmethod
+    def is_in(cls, has: Has) -> bool:
+        """Whether a template writes this format."""
+        return all(map(has, cls.signs))
+
+    @classmethod
+    def found_in(cls, has: Has, think: Think) -> Format:
+        """The format of such a template, which has these tags around reasoning."""
+        return Format(cls.name, cls.variant, cls.think or think, cls.open, cls.close, cls.ignored)
+
+    # Writing calls into a prompt
+
+    @property
+    def is_written(self) -> bool:
+        """Whether written() is the format's own; the prompt of others describes the generic one."""
+        return type(self).written is not CallFormat.written
+
+    def written(self, calls: Calls) -> str:
+        """Calls as text, for templates that cannot render them."""
+        return '{"tool_calls": ' + array_of(calls) + "}"
+
+    def new_id(self, name: str, index: int) -> str:
+        """An id that the template accepts for a call without one; "" if it accepts any."""
+        return ""
+
+    @property
+    def thought_tags(self) -> tuple[str, str, str]:
+        """What opens reasoning, what ends it, and what follows before the answer; empty without reasoning."""
+        return (*self.format.think, "") if self.format.think else ("", "", "")
+
+    # Parsing
+
+    def read(self, stream: Stream, marker: str) -> Steps[None]:
+        """Reads calls after their marker. Raises Malformed."""
+        yield from objects(stream, *self.ends)
+
+    def parse(self, stream: Stream) -> Steps[None]:
+        """Reads a whole answer: reasoning between tags, content, and calls."""
+        on = stream.options.tools_on
+        handlers: dict[str, Handler] = {}
+        if on or self.names_recipient:
+            handlers = dict.fromkeys(self.markers, self.read)
+        handlers.update(dict.fromkeys(self.format.ignored, _ignored))
+        markers = Markers(handlers)
+        firsts = self.firsts if on else ""
+        think = self.format.think
+        if think and stream.options.starts_in_reasoning:
+            if stream.options.reasoning == "deepseek-legacy":
+                stream.content(think[0])
+            yield from _thought(stream, think[1])
+        if self.names_recipient:
+            yield from _try(stream, self.read, "")
+        fresh = True  # only whitespace since the start, the last reasoning or the last call
+        while True:
+            if fresh:
+                yield from stream.blanks()
+                stream.release()
+                if think and (yield from stream.first_of(think[0])):
+                    stream.begin_thought()
+                    yield from _thought(stream, think[1])
+                    continue
+                first = (yield from stream.peek()) if firsts else ""
+                if first and first in firsts:
+                    fresh = yield from _try(stream, self.read, first)
+                    continue
+            marker = yield from stream.until(markers, stream.content)
+            if not marker:
+                return
+            fresh = yield from _try(stream, handlers[marker], marker)
+
+    # Grammars
+
+    def around(self, grammar: Grammar) -> tuple[Expr, Expr, Expr]:
+        """The text before the first call, between two, and after the last."""
+        return EMPTY, EMPTY, EMPTY
+
+    def call(self, grammar: Grammar, tool: Tool) -> Expr:
+        return grammar.named(tool)
+
+    def calls(self, grammar: Grammar, tools: Sequence[Tool]) -> Expr:
+        """One call or several; the rule "call" is one of any tool."""
+        one = Reference("call")
+        first, between, last = self.around(grammar)
+        more = rep(seq(between, one), 0, None) if grammar.several else EMPTY
+        calls = seq(first, one, more, last)
+        return alt([calls, seq(one, more)]) if grammar.is_free and self.may_be_bare else calls
+
+    def mark_calls(self, grammar: Grammar, tools: Sequence[Tool]) -> Expr:
+        """Calls that may come anywhere, of formats whose usual calls begin the answer."""
+        return NEVER
+
+    def triggers(self, names: Sequence[str]) -> list[Mark]:
+        """What begins a call of these functions: free text ends there, and a grammar holds the rest. A mark is as long
+        as it needs to be not to occur in ordinary text."""
+        return [mark(text) for text in self.markers]
+
+
+def new_call_id(format: Format, name: str, index: int, prefix: str = "call_") -> str:
+    """An id for a call without one, in a form that the format's template accepts."""
+    return format.calls.new_id(name, index) or prefix + random_id(string.ascii_letters + string.digits, 24)
+
+
+def random_id(letters: str, n: int) -> str:
+    return "".join(secrets.choice(letters) for _ in range(n))
+
+
+def json_of(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def object_of(name: str, arguments: Any) -> str:
+    return json_of({"name": name, "arguments": arguments})
+
+
+def array_of(calls: Calls) -> str:
+    return "[" + ", ".join(object_of(*call) for call in calls) + "]"
+
+
+def _try(stream: Stream, handler: Handler, marker: str) -> Steps[bool]:
+    try:
+        yield from handler(stream, marker)
+    except Malformed:
+        stream.fail()
+        return False
+    stream.release()
+    return True
+
+
+def _thought(stream: Stream, close: str) -> Steps[None]:
+    yield from stream.until(Markers((close,)), stream.thought)
+    stream.end_thought()
+
+
+def _ignored(stream: Stream, marker: str) -> Steps[None]:
+    """A tag around content."""
+    stream.commit()
+    yield from ()

@@ -1,0 +1,43 @@
+"""Functionary 3.2: each part of an answer begins with its recipient, on a line of its own; `all` is the user."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from llamad.chat.parsing.formats.base import CallFormat
+from llamad.chat.parsing.syntax.free_text import Mark, mark
+from llamad.chat.parsing.syntax.grammar import Grammar, Tool
+from llamad.chat.parsing.syntax.stream import Stream
+from llamad.chat.parsing.syntax.text_reader import Malformed, Steps
+from llamad.chat.schema.expressions import Expr, Literal, Reference, seq
+
+_RECIPIENT = ">>>"  # not before the first, which the prompt ends with
+
+
+class Functionary(CallFormat):
+    name = "functionary"
+    signs = (">>>all", ">>>${recipient}")
+    markers = (_RECIPIENT,)
+    names_recipient = True
+    has_several = False
+    starts_answer = True
+
+    def read(self, stream: Stream, marker: str) -> Steps[None]:
+        name = yield from stream.name()
+        yield from stream.expect("\n")
+        if name == "all":
+            stream.commit()
+        elif stream.options.tools_on:
+            yield from stream.json_arguments(name)
+        else:
+            raise Malformed
+
+    def call(self, grammar: Grammar, tool: Tool) -> Expr:
+        return seq(Literal(tool.name + "\n"), grammar.arguments(tool))
+
+    def mark_calls(self, grammar: Grammar, tools: Sequence[Tool]) -> Expr:
+        return seq(Literal(_RECIPIENT), Reference("call"))
+
+    def triggers(self, names: Sequence[str]) -> list[Mark]:
+        bare = [mark(f"{name}\n", at_start=True) for name in names]
+        return [*bare, *(mark(f"{_RECIPIENT}{name}\n") for name in names)]

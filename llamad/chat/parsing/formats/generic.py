@@ -1,0 +1,84 @@
+"""The format of models whose template has no calls; the prompt describes it. Also bare calls, which some models (such
+as xLAM) write whatever the prompt says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from llamad.chat.parsing.formats.base import CallFormat
+from llamad.chat.parsing.syntax import json_reader
+from llamad.chat.parsing.syntax.free_text import BLANKS, Mark, mark, object_marks
+from llamad.chat.parsing.syntax.grammar import BLANK, COMMA, Grammar, Tool
+from llamad.chat.parsing.syntax.json_calls import array, call, call_from, close
+from llamad.chat.parsing.syntax.stream import Stream
+from llamad.chat.parsing.syntax.text_reader import Malformed, Steps
+from llamad.chat.schema.expressions import EMPTY, Expr, Literal, Reference, alt, rep, seq
+
+_KEYS = ('"tool_call"', '"tool_calls"')
+
+
+class Generic(CallFormat):
+    """{"tool_call":{…}}, {"tool_calls":[…]} or {"response":"…"}; or, if the functions are known, bare calls."""
+
+    name = "generic"
+    firsts = "{["
+    starts_answer = True
+
+    def read(self, stream: Stream, marker: str) -> Steps[None]:
+        if marker == "[":
+            yield from array(stream, bare=True)
+            return
+        stream.take(1)
+        yield from stream.blanks()
+        key = yield from json_reader.whole_text(stream)
+        yield from stream.blanks()
+        yield from stream.expect(":")
+        yield from stream.blanks()
+        if key == "tool_call":
+            yield from call(stream)
+        elif key == "tool_calls":
+            yield from array(stream)
+        elif key == "response":
+            yield from _response(stream)
+        elif stream.tools.known:
+            yield from call_from(stream, key)
+            return
+        else:
+            raise Malformed
+        yield from close(stream, "}")
+
+    def call(self, grammar: Grammar, tool: Tool) -> Expr:
+        if grammar.several or grammar.is_free:
+            return grammar.unmarked(tool)
+        return grammar.object((_KEYS[0], grammar.named(tool)))
+
+    def around(self, grammar: Grammar) -> tuple[Expr, Expr, Expr]:
+        if not grammar.several:
+            return EMPTY, EMPTY, EMPTY
+        opens = seq(Literal("{"), BLANK, Literal(f"{_KEYS[1]}:"), BLANK, Literal("["))
+        return opens, COMMA, seq(BLANK, Literal("]"), BLANK, Literal("}"))
+
+    def calls(self, grammar: Grammar, tools: Sequence[Tool]) -> Expr:
+        if not grammar.is_free:
+            return super().calls(grammar, tools)
+        one = Reference("call")
+        several = seq(one, rep(seq(COMMA, one), 0, None) if grammar.several else EMPTY)
+        array = seq(Literal("["), BLANK, several, BLANK, Literal("]"))
+        return alt([*(grammar.object(pair) for pair in zip(_KEYS, (one, array), strict=True)), one, array])
+
+    def triggers(self, names: Sequence[str]) -> list[Mark]:
+        keyed = [mark(BLANKS, "{", BLANKS, key, at_start=True) for key in _KEYS]
+        return [*keyed, *object_marks(names, "", "[")]
+
+
+def _response(stream: Stream) -> Steps[None]:
+    if (yield from stream.peek()) == '"':
+        stream.commit()
+        yield from json_reader.text(stream, stream.content)
+    else:
+        yield from json_reader.value(stream, _nothing)
+        raise Malformed
+
+
+def _nothing(text: str) -> None:
+    """A response that is not a string is passed on as written."""

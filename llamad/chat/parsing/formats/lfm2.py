@@ -1,0 +1,69 @@
+"""LFM2: Python calls in a list, between special tokens."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llamad.chat.parsing.formats.base import CallFormat, Calls, Has
+from llamad.chat.parsing.syntax.grammar import Grammar, Tool
+from llamad.chat.parsing.syntax.json_calls import close, objects
+from llamad.chat.parsing.syntax.literal_calls import python_arguments
+from llamad.chat.parsing.syntax.stream import Stream
+from llamad.chat.parsing.syntax.text_reader import Steps
+from llamad.chat.parsing.syntax.tools import types_of
+from llamad.chat.schema.expressions import Expr, Literal, alt, seq
+
+_CALLS, _CALLS_END = "<|tool_call_start|>", "<|tool_call_end|>"
+
+
+class Lfm2(CallFormat):
+    name = "python"
+    special = (_CALLS, _CALLS_END)
+    markers = (_CALLS,)
+
+    @classmethod
+    def is_in(cls, has: Has) -> bool:
+        return any(map(has, (_CALLS, "<|tool_list_start|>", "List of tools: ")))
+
+    def written(self, calls: Calls) -> str:
+        return f"{_CALLS}[{', '.join(_written(*call) for call in calls)}]{_CALLS_END}"
+
+    def read(self, stream: Stream, marker: str) -> Steps[None]:
+        """[name(key=value, ...), ...], or the same as JSON, then the closing tag."""
+        yield from stream.blanks()
+        is_list = bool((yield from stream.first_of("[")))
+        if is_list:
+            yield from stream.blanks()
+        if (yield from stream.peek()) == "{":
+            yield from objects(stream)
+        else:
+            while True:
+                name = yield from stream.name()
+                yield from stream.expect("(")
+                yield from python_arguments(stream, name)
+                yield from stream.blanks()
+                if not (is_list and (yield from stream.first_of(","))):
+                    break
+                yield from stream.blanks()
+        if is_list:
+            yield from close(stream, "]")
+        yield from close(stream, _CALLS_END)
+
+    def around(self, grammar: Grammar) -> tuple[Expr, Expr, Expr]:
+        return Literal(_CALLS + "["), Literal(", "), Literal("]" + _CALLS_END)
+
+    def call(self, grammar: Grammar, tool: Tool) -> Expr:
+        return seq(Literal(f"{tool.name}("), grammar.listed(tool, ", ", "=", _value), Literal(")"))
+
+
+def _value(grammar: Grammar, tool: Tool, rule: str, key: str, schema: Any) -> Expr:
+    if types_of(schema, tool.schema) == {"boolean"}:
+        return alt([Literal("True"), Literal("False")])
+    return grammar.argument(tool, rule, key)
+
+
+def _written(name: str, arguments: Any) -> str:
+    """Arguments that are not a JSON object stay as they were sent."""
+    if not isinstance(arguments, dict):
+        return f"{name}({arguments})"
+    return f"{name}({', '.join(f'{key}={value!r}' for key, value in arguments.items())})"

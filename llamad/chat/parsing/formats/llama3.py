@@ -1,0 +1,82 @@
+"""Llama 3.1 and later: an object as the whole answer, or what follows <|python_tag|> or <function=name>."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from llamad.chat.parsing.formats.base import CallFormat, Has
+from llamad.chat.parsing.syntax import json_reader
+from llamad.chat.parsing.syntax.free_text import BLANKS, Mark, mark, object_marks
+from llamad.chat.parsing.syntax.grammar import Grammar, Tool
+from llamad.chat.parsing.syntax.json_calls import call, objects
+from llamad.chat.parsing.syntax.literal_calls import python_arguments
+from llamad.chat.parsing.syntax.parameter_calls import FUNCTION, tool_call
+from llamad.chat.parsing.syntax.stream import Stream
+from llamad.chat.parsing.syntax.text_reader import NAME, Malformed, Markers, Steps
+from llamad.chat.schema.expressions import Expr, Literal, Reference, alt, seq
+
+_PYTHON_TAG = "<|python_tag|>"
+_NOTHING = Markers(())
+
+
+class Llama3(CallFormat):
+    name = "llama3"
+    special = (_PYTHON_TAG,)
+    markers = (_PYTHON_TAG, FUNCTION)
+    firsts = "{"
+    has_several = False
+    starts_answer = True
+
+    @classmethod
+    def is_in(cls, has: Has) -> bool:
+        return any(map(has, (_PYTHON_TAG, "<|start_header_id|>ipython", "<|header_start|>ipython", FUNCTION)))
+
+    def read(self, stream: Stream, marker: str) -> Steps[None]:
+        if marker == _PYTHON_TAG:
+            yield from _python_tag(stream)
+        elif marker == FUNCTION:
+            yield from tool_call(stream, marker)
+        else:
+            yield from _object(stream)
+
+    def call(self, grammar: Grammar, tool: Tool) -> Expr:
+        return grammar.unmarked(tool, "parameters")
+
+    def mark_calls(self, grammar: Grammar, tools: Sequence[Tool]) -> Expr:
+        tagged = [
+            seq(Literal(f"{FUNCTION}{tool.name}>"), grammar.arguments(tool), Literal("</function>"))
+            for tool in tools
+        ]
+        return alt([seq(Literal(_PYTHON_TAG), Reference("call")), *tagged])
+
+    def triggers(self, names: Sequence[str]) -> list[Mark]:
+        tagged = [mark(f"{FUNCTION}{name}>") for name in names]
+        return [mark(_PYTHON_TAG, BLANKS, "{"), *tagged, *object_marks(names)]
+
+
+def _object(stream: Stream) -> Steps[None]:
+    yield from call(stream, bare=True)
+    yield from stream.blanks()
+    yield from stream.first_of(";", ",")
+    yield from stream.blanks()
+    if (yield from stream.peek()) == "{":
+        stream.commit()  # what is between two calls is not content
+
+
+def _python_tag(stream: Stream) -> Steps[None]:
+    """Objects, a built-in tool's `name.call(key="value")`, or code for a function that takes some."""
+    yield from stream.blanks()
+    if (yield from stream.peek()) == "{":
+        yield from objects(stream)
+        return
+    name = yield from stream.run(NAME)
+    if name.endswith(".call") and (yield from stream.first_of("(")):
+        yield from python_arguments(stream, name.removesuffix(".call"))
+    elif stream.tools.python and stream.can_begin(stream.tools.python):
+        stream.begin(stream.tools.python)
+        stream.arguments('{"code": "' + json_reader.escaped(name))
+        yield from stream.until(_NOTHING, lambda text: stream.arguments(json_reader.escaped(text)))
+        stream.arguments('"}')
+        stream.end()
+    else:
+        raise Malformed
