@@ -5,64 +5,22 @@ Constants and pure functions; any thread. The docstring of base.py and CONTRIBUT
 
 from __future__ import annotations
 
-from llamad.chat.parsing.formats.apertus import Apertus
-from llamad.chat.parsing.formats.base import CallFormat, Format
-from llamad.chat.parsing.formats.command_r import CommandR
-from llamad.chat.parsing.formats.command_r_plus import CommandRPlus
-from llamad.chat.parsing.formats.deepseek import DeepSeek
-from llamad.chat.parsing.formats.dsml import DeepSeekV4, DeepSeekV32
-from llamad.chat.parsing.formats.functionary import Functionary
-from llamad.chat.parsing.formats.gemma import Gemma
-from llamad.chat.parsing.formats.generic import Generic
-from llamad.chat.parsing.formats.gigachat import GigaChat
-from llamad.chat.parsing.formats.glm import Glm
-from llamad.chat.parsing.formats.gpt_oss import GptOss
-from llamad.chat.parsing.formats.granite import Granite
-from llamad.chat.parsing.formats.hermes import Hermes
-from llamad.chat.parsing.formats.hunyuan import Hunyuan
-from llamad.chat.parsing.formats.kimi_k2 import KimiK2
-from llamad.chat.parsing.formats.kimi_k3 import KimiK3
-from llamad.chat.parsing.formats.lfm2 import Lfm2
-from llamad.chat.parsing.formats.lists import ToolList
-from llamad.chat.parsing.formats.llama3 import Llama3
-from llamad.chat.parsing.formats.minicpm5 import MiniCpm5
-from llamad.chat.parsing.formats.minimax import MiniMax
-from llamad.chat.parsing.formats.mistral import Mistral
-from llamad.chat.parsing.formats.qwen3_coder import Qwen3Coder
+from importlib import import_module
+
+from llamad.chat.parsing.formats.base import CallFormat, Format, known_formats
 from llamad.chat.parsing.formats.reasoning import think_tags
-from llamad.chat.parsing.formats.solar import Solar
 
 __all__ = ["FORMATS", "CallFormat", "Format", "detect"]
 
-# The first that is in a template decides. Templates often mention the tags of other formats as well: formats that one
-# text identifies come first.
-FORMATS: tuple[type[CallFormat], ...] = (
-    GptOss,
-    DeepSeekV32,
-    DeepSeekV4,
-    Hunyuan,
-    MiniMax,
-    MiniCpm5,
-    KimiK3,
-    Gemma,
-    Lfm2,
-    Apertus,
-    Solar,
-    GigaChat,
-    CommandRPlus,
-    DeepSeek,
-    KimiK2,
-    CommandR,
-    Mistral,
-    Glm,
-    Qwen3Coder,
-    Granite,
-    ToolList,  # before Hermes: Apriel's template mentions both tags and writes these
-    Hermes,
-    Functionary,
-    Llama3,
-    Generic,  # any template; its calls must be described in the prompt
-)
+# The modules of the formats. The first whose class is in a template decides. Templates often mention the tags of other
+# formats as well: formats that one text identifies come first; "lists" before "hermes", since Apriel's template
+# mentions both tags and writes the former; "generic" is in any template, and must be described in the prompt.
+_ORDER = (
+    "gpt_oss dsml hunyuan minimax minicpm5 kimi_k3 gemma lfm2 apertus solar gigachat command_r_plus deepseek kimi_k2"
+    " command_r mistral glm qwen3_coder granite lists hermes functionary llama3 generic"
+).split()
+_MODULES = [import_module(f"{__name__}.{name}").__name__ for name in _ORDER]
+FORMATS: list[type[CallFormat]] = sorted(known_formats(), key=lambda one: _MODULES.index(one.__module__))
 
 
 def detect(template_source: str) -> Format:

@@ -1,13 +1,8 @@
 """Apertus: an array of objects whose only key is the function's name."""
 
-from __future__ import annotations
-
 from llamad.chat.parsing.formats.base import CallFormat
-from llamad.chat.parsing.syntax import json_reader
+from llamad.chat.parsing.syntax import Steps, Stream, close, json_reader
 from llamad.chat.parsing.syntax.grammar import COMMA, Grammar, Tool
-from llamad.chat.parsing.syntax.json_calls import close
-from llamad.chat.parsing.syntax.stream import Stream
-from llamad.chat.parsing.syntax.text_reader import Steps
 from llamad.chat.schema.expressions import Expr, Literal
 
 _CALLS, _CALLS_END = "<|tools_prefix|>", "<|tools_suffix|>"
@@ -18,6 +13,7 @@ class Apertus(CallFormat):
     signs = (_CALLS,)
     special = (_CALLS, _CALLS_END)
     markers = (_CALLS,)
+    around = (Literal(_CALLS + "["), COMMA, Literal("]" + _CALLS_END))
 
     def read(self, stream: Stream, marker: str) -> Steps[None]:
         yield from stream.blanks()
@@ -36,9 +32,6 @@ class Apertus(CallFormat):
                 break
         yield from close(stream, "]")
         yield from close(stream, _CALLS_END)
-
-    def around(self, grammar: Grammar) -> tuple[Expr, Expr, Expr]:
-        return Literal(_CALLS + "["), COMMA, Literal("]" + _CALLS_END)
 
     def call(self, grammar: Grammar, tool: Tool) -> Expr:
         return grammar.object((tool.quoted, grammar.arguments(tool)))

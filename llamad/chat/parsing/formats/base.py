@@ -66,10 +66,14 @@ class Format(msgspec.Struct, frozen=True):
 class CallFormat:
     """How one family of models writes tool calls. A subclass says what differs from the defaults."""
 
-    # How it is recognized: by texts of the template, which all occur in it; and what the Format then has.
+    # How it is recognized: texts of the template that all occur, of which one occurs, and of which none may occur.
     name: ClassVar[str]
     variant: ClassVar[str] = ""
     signs: ClassVar[tuple[str, ...]] = ()
+    any_sign: ClassVar[tuple[str, ...]] = ()
+    no_sign: ClassVar[tuple[str, ...]] = ()
+    # What its Format then has.
+    variants: ClassVar[dict[str, str]] = {}  # by a text of the template
     think: ClassVar[Think] = None  # None: the tags that the template has
     open: ClassVar[str] = ""
     close: ClassVar[str] = ""
@@ -84,7 +88,8 @@ class CallFormat:
     )
     has_several = True  # the template can show a second call of one answer
     starts_answer = False  # calls have no marker and begin the answer; mark_calls() says which may come later
-    may_be_bare = False  # in free text, calls may come without what around() puts around all of them
+    may_be_bare = False  # in free text, calls may come without what is `around` all of them
+    openings: tuple[str, ...] = ()  # in free text, these may come instead of the first of `around`
     answer_tag = ""  # what opens the content of an answer
     before_value: Expr = EMPTY  # what precedes an answer that a schema shapes
     after_thought: Expr = rep(Literal("\n"), 0, 2)
@@ -99,12 +104,14 @@ class CallFormat:
     @classmethod
     def is_in(cls, has: Has) -> bool:
         """Whether a template writes this format."""
-        return all(map(has, cls.signs))
+        is_any = any(map(has, cls.any_sign)) or not cls.any_sign
+        return is_any and all(map(has, cls.signs)) and not any(map(has, cls.no_sign))
 
     @classmethod
     def found_in(cls, has: Has, think: Think) -> Format:
         """The format of such a template, which has these tags around reasoning."""
-        return Format(cls.name, cls.variant, cls.think or think, cls.open, cls.close, cls.ignored)
+        variant = next((name for text, name in cls.variants.items() if has(text)), cls.variant)
+        return Format(cls.name, variant, cls.think or think, cls.open, cls.close, cls.ignored)
 
     # Writing calls into a prompt
 
@@ -168,7 +175,8 @@ class CallFormat:
 
     # Grammars
 
-    def around(self, grammar: Grammar) -> tuple[Expr, Expr, Expr]:
+    @property
+    def around(self) -> tuple[Expr, Expr, Expr]:
         """The text before the first call, between two, and after the last."""
         return EMPTY, EMPTY, EMPTY
 
@@ -178,8 +186,10 @@ class CallFormat:
     def calls(self, grammar: Grammar, tools: Sequence[Tool]) -> Expr:
         """One call or several; the rule "call" is one of any tool."""
         one = Reference("call")
-        first, between, last = self.around(grammar)
+        first, between, last = self.around
         more = rep(seq(between, one), 0, None) if grammar.several else EMPTY
+        if grammar.is_free:
+            first = alt([first, *map(Literal, self.openings)])
         calls = seq(first, one, more, last)
         return alt([calls, seq(one, more)]) if grammar.is_free and self.may_be_bare else calls
 
@@ -191,6 +201,11 @@ class CallFormat:
         """What begins a call of these functions: free text ends there, and a grammar holds the rest. A mark is as long
         as it needs to be not to occur in ordinary text."""
         return [mark(text) for text in self.markers]
+
+
+def known_formats() -> list[type[CallFormat]]:
+    """The classes of all formats, in the order in which they were defined."""
+    return list(_CLASSES.values())
 
 
 def new_call_id(format: Format, name: str, index: int, prefix: str = "call_") -> str:

@@ -1,7 +1,5 @@
 """Command R7B and Command A: an array of objects between special tokens, with ids that count from 0."""
 
-from __future__ import annotations
-
 from llamad.chat.parsing.formats.lists import OpenedList
 from llamad.chat.parsing.syntax.grammar import DIGITS, Grammar, Tool
 from llamad.chat.schema.expressions import Expr, Literal, seq

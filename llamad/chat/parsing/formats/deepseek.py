@@ -1,15 +1,12 @@
 """DeepSeek up to V3.1, and R1's distillations: calls between special tokens."""
 
-from __future__ import annotations
-
 from typing import Any
 
-from llamad.chat.parsing.formats.base import CallFormat, Calls, Format, Has, Think, json_of
+from llamad.chat.parsing.formats.base import Calls, Format, json_of
+from llamad.chat.parsing.formats.section import Section
+from llamad.chat.parsing.syntax import Steps, Stream, close
 from llamad.chat.parsing.syntax.grammar import LINE, Grammar, Tool
-from llamad.chat.parsing.syntax.json_calls import close, series
-from llamad.chat.parsing.syntax.stream import Stream
-from llamad.chat.parsing.syntax.text_reader import Steps
-from llamad.chat.schema.expressions import EMPTY, Expr, Literal, alt, seq
+from llamad.chat.schema.expressions import EMPTY, Expr, Literal, seq
 
 _CALLS = (  # R1's distillations do not write their own tokens reliably
     "<｜tool▁calls▁begin｜>",
@@ -24,18 +21,21 @@ _CALL_END = "<｜tool▁call▁end｜>"
 _CALLS_END = "<｜tool▁calls▁end｜>"
 
 
-class DeepSeek(CallFormat):
+class DeepSeek(Section):
     """`function<sep>name` and a fenced block, or since V3.1 `name<sep>` and the arguments."""
 
     name = "deepseek"
     signs = _CALLS[:1]
+    variants = {"```json": "fenced"}  # noqa: RUF012
     special = (_CALLS[0], _CALL, _SEP, _CALL_END, _CALLS_END)
-    markers = (*_CALLS, _CALL)
-    may_be_bare = True
+    openings = _CALLS[1:]
+    calls_end = _CALLS_END
+    call_tag = _CALL
+    ends = (_CALL_END,)
 
-    @classmethod
-    def found_in(cls, has: Has, think: Think) -> Format:
-        return Format(cls.name, "fenced" if has("```json") else "", think)
+    def __init__(self, format: Format) -> None:
+        super().__init__(format)
+        self.markers = (*_CALLS, _CALL)
 
     def _parts(self, name: str) -> tuple[str, str]:
         """What stands around the arguments of a call."""
@@ -51,11 +51,7 @@ class DeepSeek(CallFormat):
 
         return _CALLS[0] + "\n".join(one(*call) for call in calls) + _CALLS_END
 
-    def read(self, stream: Stream, marker: str) -> Steps[None]:
-        yield from series(stream, marker, _CALL, self._read_call, _CALL_END)
-        yield from close(stream, _CALLS_END)
-
-    def _read_call(self, stream: Stream) -> Steps[None]:
+    def read_call(self, stream: Stream) -> Steps[None]:
         name = yield from stream.name()
         yield from stream.expect(_SEP)
         yield from stream.blanks()
@@ -69,9 +65,9 @@ class DeepSeek(CallFormat):
         if fenced:
             yield from close(stream, "```")
 
-    def around(self, grammar: Grammar) -> tuple[Expr, Expr, Expr]:
-        opens = alt(map(Literal, _CALLS)) if grammar.is_free else Literal(_CALLS[0])
-        return opens, LINE if self.format.variant else EMPTY, Literal(_CALLS_END)
+    @property
+    def around(self) -> tuple[Expr, Expr, Expr]:
+        return Literal(_CALLS[0]), LINE if self.format.variant else EMPTY, Literal(_CALLS_END)
 
     def call(self, grammar: Grammar, tool: Tool) -> Expr:
         before, after = self._parts(tool.name)

@@ -1,8 +1,7 @@
 """DeepSeek V3.2 and V4: tags with a special token in each; an attribute says whether a parameter is a string."""
 
-from __future__ import annotations
+from typing import ClassVar
 
-from llamad.chat.parsing.formats.base import Has
 from llamad.chat.parsing.formats.invoke import Invoke
 
 _TOKEN = "｜DSML｜"
@@ -11,6 +10,9 @@ _TOKEN = "｜DSML｜"
 class DeepSeekV4(Invoke):
     name = "invoke"
     variant = "deepseek-v4"
+    signs = ("DSML",)
+    any_sign = ("dsml_token", _TOKEN)
+    no_sign: ClassVar[tuple[str, ...]] = ("function_calls",)
     special = (_TOKEN,)
     call_tag = f'<{_TOKEN}invoke name="'
     call_end = f"</{_TOKEN}invoke>"
@@ -21,17 +23,10 @@ class DeepSeekV4(Invoke):
     type_attribute = "string"
     string = "true"
 
-    @classmethod
-    def is_in(cls, has: Has) -> bool:
-        return has("DSML") and (has("dsml_token") or has(_TOKEN))
-
 
 class DeepSeekV32(DeepSeekV4):
     name = "invoke"
     variant = "deepseek-v3.2"
+    no_sign = ()
     calls_tag = f"<{_TOKEN}function_calls>"
     calls_end = f"</{_TOKEN}function_calls>"
-
-    @classmethod
-    def is_in(cls, has: Has) -> bool:
-        return super().is_in(has) and has("function_calls")

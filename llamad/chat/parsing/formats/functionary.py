@@ -1,14 +1,10 @@
 """Functionary 3.2: each part of an answer begins with its recipient, on a line of its own; `all` is the user."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from llamad.chat.parsing.formats.base import CallFormat
-from llamad.chat.parsing.syntax.free_text import Mark, mark
+from llamad.chat.parsing.syntax import Malformed, Mark, Steps, Stream, mark
 from llamad.chat.parsing.syntax.grammar import Grammar, Tool
-from llamad.chat.parsing.syntax.stream import Stream
-from llamad.chat.parsing.syntax.text_reader import Malformed, Steps
 from llamad.chat.schema.expressions import Expr, Literal, Reference, seq
 
 _RECIPIENT = ">>>"  # not before the first, which the prompt ends with

@@ -1,15 +1,10 @@
 """Gemma 4: call:name{key:value,...} between special tokens, with a token as the quote."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from llamad.chat.parsing.formats.base import CallFormat
+from llamad.chat.parsing.syntax import Dialect, Malformed, Steps, Stream, close, literal
 from llamad.chat.parsing.syntax.grammar import Grammar, Tool, ToolError, until
-from llamad.chat.parsing.syntax.json_calls import close
-from llamad.chat.parsing.syntax.literal_calls import Dialect, value
-from llamad.chat.parsing.syntax.stream import Stream
-from llamad.chat.parsing.syntax.text_reader import Malformed, Steps
 from llamad.chat.parsing.syntax.tools import types_of
 from llamad.chat.schema.expressions import Chars, Expr, Literal, Reference, alt, normal, opt, rep, seq
 
@@ -33,7 +28,7 @@ class Gemma(CallFormat):
         if (yield from stream.peek()) != "{":
             raise Malformed
         stream.begin(name)
-        yield from value(stream, stream.arguments, _LITERALS)
+        yield from literal(stream, stream.arguments, _LITERALS)
         stream.end()
         yield from close(stream, _CALL_END)
 

@@ -1,17 +1,12 @@
 """The format of models whose template has no calls; the prompt describes it. Also bare calls, which some models (such
 as xLAM) write whatever the prompt says."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from llamad.chat.parsing.formats.base import CallFormat
-from llamad.chat.parsing.syntax import json_reader
+from llamad.chat.parsing.syntax import Malformed, Steps, Stream, array, call, call_from, close, json_reader
 from llamad.chat.parsing.syntax.free_text import BLANKS, Mark, mark, object_marks
 from llamad.chat.parsing.syntax.grammar import BLANK, COMMA, Grammar, Tool
-from llamad.chat.parsing.syntax.json_calls import array, call, call_from, close
-from llamad.chat.parsing.syntax.stream import Stream
-from llamad.chat.parsing.syntax.text_reader import Malformed, Steps
 from llamad.chat.schema.expressions import EMPTY, Expr, Literal, Reference, alt, rep, seq
 
 _KEYS = ('"tool_call"', '"tool_calls"')
@@ -52,19 +47,15 @@ class Generic(CallFormat):
             return grammar.unmarked(tool)
         return grammar.object((_KEYS[0], grammar.named(tool)))
 
-    def around(self, grammar: Grammar) -> tuple[Expr, Expr, Expr]:
-        if not grammar.several:
-            return EMPTY, EMPTY, EMPTY
-        opens = seq(Literal("{"), BLANK, Literal(f"{_KEYS[1]}:"), BLANK, Literal("["))
-        return opens, COMMA, seq(BLANK, Literal("]"), BLANK, Literal("}"))
-
     def calls(self, grammar: Grammar, tools: Sequence[Tool]) -> Expr:
-        if not grammar.is_free:
-            return super().calls(grammar, tools)
         one = Reference("call")
-        several = seq(one, rep(seq(COMMA, one), 0, None) if grammar.several else EMPTY)
-        array = seq(Literal("["), BLANK, several, BLANK, Literal("]"))
-        return alt([*(grammar.object(pair) for pair in zip(_KEYS, (one, array), strict=True)), one, array])
+        if not grammar.is_free and not grammar.several:
+            return one
+        several = seq(one, rep(seq(COMMA, one), 0, None) if grammar.several else EMPTY, BLANK, Literal("]"))
+        if not grammar.is_free:
+            return grammar.object((_KEYS[1], seq(Literal("["), several)))
+        array = seq(Literal("["), BLANK, several)
+        return alt([grammar.object((_KEYS[0], one)), grammar.object((_KEYS[1], array)), one, array])
 
     def triggers(self, names: Sequence[str]) -> list[Mark]:
         keyed = [mark(BLANKS, "{", BLANKS, key, at_start=True) for key in _KEYS]

@@ -1,10 +1,7 @@
 """GigaChat 3: one object behind a text that the template chooses."""
 
-from __future__ import annotations
-
 from llamad.chat.parsing.formats.base import Calls, Format, Has, Think, object_of
 from llamad.chat.parsing.formats.lists import OpenedList
-from llamad.chat.parsing.syntax.grammar import Grammar
 from llamad.chat.schema.expressions import EMPTY, Expr, Literal
 
 _CALL = "<|function_call|>"
@@ -29,5 +26,6 @@ class GigaChat(OpenedList):
     def written(self, calls: Calls) -> str:
         return self.format.open + "\n".join(object_of(*call) for call in calls)
 
-    def around(self, grammar: Grammar) -> tuple[Expr, Expr, Expr]:
+    @property
+    def around(self) -> tuple[Expr, Expr, Expr]:
         return Literal(self.format.open), EMPTY, EMPTY

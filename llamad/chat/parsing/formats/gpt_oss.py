@@ -4,16 +4,12 @@ The prompt ends after `<|start|>assistant`, so the text starts inside a header. 
 function is a call, everything else is content.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 
 from llamad.chat.parsing.formats.base import CallFormat, Calls, Format, Has, Think, json_of
-from llamad.chat.parsing.syntax.free_text import Mark, mark
+from llamad.chat.parsing.syntax import Malformed, Mark, Markers, Steps, Stream, mark
 from llamad.chat.parsing.syntax.grammar import Grammar, Tool
-from llamad.chat.parsing.syntax.stream import Stream
-from llamad.chat.parsing.syntax.text_reader import Malformed, Markers, Steps
 from llamad.chat.schema.expressions import Expr, Literal, Reference, alt, opt, seq
 
 _START = "<|start|>"

@@ -1,10 +1,8 @@
 """Granite 3: an array of objects after a special token, or after a tag."""
 
-from __future__ import annotations
-
 from llamad.chat.parsing.formats.base import CallFormat, Calls, Format, Has, Think, array_of
-from llamad.chat.parsing.syntax.grammar import COMMA, Grammar
-from llamad.chat.schema.expressions import Expr, Literal, alt
+from llamad.chat.parsing.syntax.grammar import COMMA
+from llamad.chat.schema.expressions import Literal
 
 _CALLS = "<|tool_call|>"
 
@@ -15,6 +13,8 @@ class Granite(CallFormat):
     special = (_CALLS,)
     markers = (_CALLS, "<tool_call>")
     ends = ("</tool_call>",)
+    around = (Literal(_CALLS + "["), COMMA, Literal("]"))
+    openings = ("<tool_call>[",)
 
     @classmethod
     def found_in(cls, has: Has, think: Think) -> Format:
@@ -22,7 +22,3 @@ class Granite(CallFormat):
 
     def written(self, calls: Calls) -> str:
         return _CALLS + array_of(calls)
-
-    def around(self, grammar: Grammar) -> tuple[Expr, Expr, Expr]:
-        opens = self.markers if grammar.is_free else self.markers[:1]
-        return alt(Literal(text + "[") for text in opens), COMMA, Literal("]")

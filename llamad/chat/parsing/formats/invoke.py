@@ -1,16 +1,11 @@
 """Calls as tags that name the function and each parameter. The families differ only in spelling, and in whether a
 parameter is marked as a string."""
 
-from __future__ import annotations
-
 import re
 
-from llamad.chat.parsing.formats.base import CallFormat, Format
-from llamad.chat.parsing.syntax.grammar import LINE, Grammar, Tags, Tool
-from llamad.chat.parsing.syntax.json_calls import close, series
-from llamad.chat.parsing.syntax.parameter_calls import STRING, end, value
-from llamad.chat.parsing.syntax.stream import Stream
-from llamad.chat.parsing.syntax.text_reader import Malformed, Markers, Steps
+from llamad.chat.parsing.formats.section import Section
+from llamad.chat.parsing.syntax import STRING, Markers, Steps, Stream, parameters
+from llamad.chat.parsing.syntax.grammar import Grammar, Tags, Tool
 from llamad.chat.schema.expressions import EMPTY, Expr, Literal, seq
 
 _QUOTED = re.compile(r'[^"<>\r\n]+')
@@ -19,56 +14,35 @@ _ATTRIBUTE = re.compile(r'(\w+)="([^"]*)"')
 _RAW = "<![CDATA["
 
 
-class Invoke(CallFormat):
+class Invoke(Section):
     """`call_tag` and `key_tag` end before the name; `tag_end` ends every tag that has attributes."""
 
-    call_tag: str
     call_end: str
     key_tag: str
     value_end: str
-    calls_tag = ""  # around all calls; "" if there is none
-    calls_end = ""
     tag_end = ">"
     type_attribute = ""  # of a parameter
     string = ""  # the attribute's value for a string
-    line = "\n"  # between tags, as the model was trained
-    before_calls: Expr = EMPTY
+    line = "\n"
     after_name: Expr = EMPTY
-    may_be_bare = True
 
-    def __init__(self, format: Format) -> None:
-        super().__init__(format)
-        self.markers = tuple(filter(None, (self.calls_tag, self.call_tag)))
-
-    def read(self, stream: Stream, marker: str) -> Steps[None]:
-        yield from series(stream, marker, self.call_tag, self._read_call)
-        if self.calls_end:
-            yield from close(stream, self.calls_end)
-
-    def _read_call(self, stream: Stream) -> Steps[None]:
+    def read_call(self, stream: Stream) -> Steps[None]:
         name = yield from stream.run(_QUOTED)
         yield from self._read_tag_end(stream)
         yield from stream.blanks()
-        next_tag = yield from stream.first_of(self.key_tag, self.call_end)
-        if not next_tag:
-            raise Malformed
-        stream.begin(name)
-        lead = "{"
-        while next_tag == self.key_tag:
+
+        def key() -> Steps[tuple[str, frozenset[str], Markers]]:
             key = yield from stream.run(_QUOTED)
             attributes = yield from self._read_tag_end(stream)
             said = attributes.get(self.type_attribute)
             types = stream.tools.types(name, key)
             if said is not None:
                 types = STRING if said == self.string else types - STRING
-            ends = Markers((self.value_end,))
             if (yield from stream.first_of(_RAW)):
-                types, ends = STRING, Markers(("]]>" + self.value_end,))
-            yield from value(stream, lead, key, types, ends)
-            yield from stream.blanks()
-            next_tag = yield from stream.first_of(self.key_tag, self.call_end)
-            lead = ", "
-        end(stream, lead, next_tag)
+                return key, STRING, Markers(("]]>" + self.value_end,))
+            return key, types, Markers((self.value_end,))
+
+        yield from parameters(stream, name, self.key_tag, key, self.call_end)
 
     def _read_tag_end(self, stream: Stream) -> Steps[dict[str, str]]:
         """The attributes of a tag, from the quote after its name to its end."""
@@ -76,13 +50,6 @@ class Invoke(CallFormat):
         text = yield from stream.run(_ATTRIBUTES)
         yield from stream.expect(self.tag_end)
         return dict(_ATTRIBUTE.findall(text))
-
-    def around(self, grammar: Grammar) -> tuple[Expr, Expr, Expr]:
-        if not self.calls_tag:
-            return EMPTY, LINE, EMPTY
-        line = self.line
-        opens = seq(self.before_calls, Literal(self.calls_tag + line))
-        return opens, Literal(line), Literal(line + self.calls_end)
 
     def call(self, grammar: Grammar, tool: Tool) -> Expr:
         opens = seq(

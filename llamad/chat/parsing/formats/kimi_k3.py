@@ -1,7 +1,5 @@
 """Kimi K3: tags of special tokens around everything, with the type of each parameter."""
 
-from __future__ import annotations
-
 from llamad.chat.parsing.formats.invoke import Invoke
 from llamad.chat.parsing.syntax.grammar import DIGITS
 from llamad.chat.schema.expressions import Literal, opt, seq

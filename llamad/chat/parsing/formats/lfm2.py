@@ -1,15 +1,10 @@
 """LFM2: Python calls in a list, between special tokens."""
 
-from __future__ import annotations
-
 from typing import Any
 
-from llamad.chat.parsing.formats.base import CallFormat, Calls, Has
+from llamad.chat.parsing.formats.base import CallFormat, Calls
+from llamad.chat.parsing.syntax import Steps, Stream, close, objects, python_arguments
 from llamad.chat.parsing.syntax.grammar import Grammar, Tool
-from llamad.chat.parsing.syntax.json_calls import close, objects
-from llamad.chat.parsing.syntax.literal_calls import python_arguments
-from llamad.chat.parsing.syntax.stream import Stream
-from llamad.chat.parsing.syntax.text_reader import Steps
 from llamad.chat.parsing.syntax.tools import types_of
 from llamad.chat.schema.expressions import Expr, Literal, alt, seq
 
@@ -18,12 +13,10 @@ _CALLS, _CALLS_END = "<|tool_call_start|>", "<|tool_call_end|>"
 
 class Lfm2(CallFormat):
     name = "python"
+    any_sign = (_CALLS, "<|tool_list_start|>", "List of tools: ")
     special = (_CALLS, _CALLS_END)
     markers = (_CALLS,)
-
-    @classmethod
-    def is_in(cls, has: Has) -> bool:
-        return any(map(has, (_CALLS, "<|tool_list_start|>", "List of tools: ")))
+    around = (Literal(_CALLS + "["), Literal(", "), Literal("]" + _CALLS_END))
 
     def written(self, calls: Calls) -> str:
         return f"{_CALLS}[{', '.join(_written(*call) for call in calls)}]{_CALLS_END}"
@@ -48,9 +41,6 @@ class Lfm2(CallFormat):
         if is_list:
             yield from close(stream, "]")
         yield from close(stream, _CALLS_END)
-
-    def around(self, grammar: Grammar) -> tuple[Expr, Expr, Expr]:
-        return Literal(_CALLS + "["), Literal(", "), Literal("]" + _CALLS_END)
 
     def call(self, grammar: Grammar, tool: Tool) -> Expr:
         return seq(Literal(f"{tool.name}("), grammar.listed(tool, ", ", "=", _value), Literal(")"))

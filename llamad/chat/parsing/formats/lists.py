@@ -1,12 +1,10 @@
 """Calls as an array of objects behind a text that the template chooses: Nemotron, MiniMax M1, Apriel, Firefunction."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from llamad.chat.parsing.formats.base import CallFormat, Calls, Format, Has, Think, array_of
-from llamad.chat.parsing.syntax.free_text import Mark, mark
-from llamad.chat.parsing.syntax.grammar import BLANK, COMMA, Grammar
+from llamad.chat.parsing.syntax import Mark, mark
+from llamad.chat.parsing.syntax.grammar import BLANK, COMMA
 from llamad.chat.schema.expressions import Expr, Literal, seq
 
 _TAGS = (("<TOOLCALL>", "</TOOLCALL>"), ("<tool_calls>", "</tool_calls>"), ("functools[", ""))
@@ -20,17 +18,15 @@ class OpenedList(CallFormat):
         self.markers = (format.open,)
         self.ends = (format.close,) if format.close else ()
 
-    def around(self, grammar: Grammar) -> tuple[Expr, Expr, Expr]:
+    @property
+    def around(self) -> tuple[Expr, Expr, Expr]:
         opens, closes = Literal(self.format.open + "["), Literal("]" + self.format.close)
         return seq(opens, BLANK), COMMA, seq(BLANK, closes)
 
 
 class ToolList(OpenedList):
     name = "list"
-
-    @classmethod
-    def is_in(cls, has: Has) -> bool:
-        return any(has(opens) for opens, _ in _TAGS)
+    any_sign = tuple(opens for opens, _ in _TAGS)
 
     @classmethod
     def found_in(cls, has: Has, think: Think) -> Format:

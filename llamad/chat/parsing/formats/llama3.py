@@ -1,17 +1,19 @@
 """Llama 3.1 and later: an object as the whole answer, or what follows <|python_tag|> or <function=name>."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
-from llamad.chat.parsing.formats.base import CallFormat, Has
-from llamad.chat.parsing.syntax import json_reader
+from llamad.chat.parsing.formats.base import CallFormat
+from llamad.chat.parsing.syntax import (
+    FUNCTION,
+    Stream,
+    call,
+    json_reader,
+    objects,
+    python_arguments,
+    tool_call,
+)
 from llamad.chat.parsing.syntax.free_text import BLANKS, Mark, mark, object_marks
 from llamad.chat.parsing.syntax.grammar import Grammar, Tool
-from llamad.chat.parsing.syntax.json_calls import call, objects
-from llamad.chat.parsing.syntax.literal_calls import python_arguments
-from llamad.chat.parsing.syntax.parameter_calls import FUNCTION, tool_call
-from llamad.chat.parsing.syntax.stream import Stream
 from llamad.chat.parsing.syntax.text_reader import NAME, Malformed, Markers, Steps
 from llamad.chat.schema.expressions import Expr, Literal, Reference, alt, seq
 
@@ -21,15 +23,12 @@ _NOTHING = Markers(())
 
 class Llama3(CallFormat):
     name = "llama3"
+    any_sign = (_PYTHON_TAG, "<|start_header_id|>ipython", "<|header_start|>ipython", FUNCTION)
     special = (_PYTHON_TAG,)
     markers = (_PYTHON_TAG, FUNCTION)
     firsts = "{"
     has_several = False
     starts_answer = True
-
-    @classmethod
-    def is_in(cls, has: Has) -> bool:
-        return any(map(has, (_PYTHON_TAG, "<|start_header_id|>ipython", "<|header_start|>ipython", FUNCTION)))
 
     def read(self, stream: Stream, marker: str) -> Steps[None]:
         if marker == _PYTHON_TAG:

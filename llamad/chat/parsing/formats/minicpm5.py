@@ -1,8 +1,8 @@
 """MiniCPM5."""
 
-from __future__ import annotations
-
 from llamad.chat.parsing.formats.invoke import Invoke
+from llamad.chat.parsing.syntax.grammar import LINE
+from llamad.chat.schema.expressions import EMPTY
 
 
 class MiniCpm5(Invoke):
@@ -14,3 +14,4 @@ class MiniCpm5(Invoke):
     value_end = "</param>"
     signs = (call_tag, key_tag)
     line = ""
+    around = (EMPTY, LINE, EMPTY)

@@ -1,7 +1,5 @@
 """MiniMax M2."""
 
-from __future__ import annotations
-
 from llamad.chat.parsing.formats.invoke import Invoke
 
 

@@ -1,14 +1,10 @@
 """Mistral: an array of objects after a special token, or since Small 3.2 the token, a name and the arguments."""
 
-from __future__ import annotations
-
 import string
 
-from llamad.chat.parsing.formats.base import CallFormat, Format, Has, Think, random_id
+from llamad.chat.parsing.formats.base import CallFormat, random_id
+from llamad.chat.parsing.syntax import Steps, Stream, objects
 from llamad.chat.parsing.syntax.grammar import COMMA, Grammar, Tool
-from llamad.chat.parsing.syntax.json_calls import objects
-from llamad.chat.parsing.syntax.stream import Stream
-from llamad.chat.parsing.syntax.text_reader import Steps
 from llamad.chat.schema.expressions import EMPTY, Chars, Expr, Literal, normal, rep, seq
 
 _CALLS = "[TOOL_CALLS]"
@@ -22,12 +18,9 @@ class Mistral(CallFormat):
 
     name = "mistral"
     signs = (_CALLS,)
+    variants = {_CALL_ID: "call_id", _ARGUMENTS: "args"}  # noqa: RUF012
     special = (_CALLS, _ARGUMENTS, _CALL_ID)
     markers = (_CALLS,)
-
-    @classmethod
-    def found_in(cls, has: Has, think: Think) -> Format:
-        return Format(cls.name, "call_id" if has(_CALL_ID) else "args" if has(_ARGUMENTS) else "", think)
 
     def new_id(self, name: str, index: int) -> str:
         return random_id(string.ascii_letters + string.digits, 9)
@@ -45,7 +38,8 @@ class Mistral(CallFormat):
         yield from stream.first_of(_ARGUMENTS)
         yield from stream.json_arguments(name, id)
 
-    def around(self, grammar: Grammar) -> tuple[Expr, Expr, Expr]:
+    @property
+    def around(self) -> tuple[Expr, Expr, Expr]:
         if self.format.variant:
             return EMPTY, EMPTY, EMPTY
         return Literal(_CALLS + "["), COMMA, Literal("]")

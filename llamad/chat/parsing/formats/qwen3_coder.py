@@ -1,14 +1,10 @@
 """Qwen3-Coder and Seed-OSS: a <function=name> with a <parameter=key> for each argument, between <tool_call> tags."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
-from llamad.chat.parsing.formats.base import Format, Has, Think
 from llamad.chat.parsing.formats.hermes import ToolCallTag
-from llamad.chat.parsing.syntax.free_text import Mark, mark
+from llamad.chat.parsing.syntax import FUNCTION, Mark, mark
 from llamad.chat.parsing.syntax.grammar import Grammar, Tags, Tool
-from llamad.chat.parsing.syntax.parameter_calls import FUNCTION
 from llamad.chat.schema.expressions import Expr, Literal, opt, seq
 
 _SEED_CALL = "<seed:tool_call>"
@@ -19,11 +15,8 @@ class Qwen3Coder(ToolCallTag):
 
     name = "qwen3-coder"
     signs = (FUNCTION, "<parameter=")
+    variants = {_SEED_CALL: "seed"}  # noqa: RUF012
     special = (*ToolCallTag.special, _SEED_CALL, "</seed:tool_call>")
-
-    @classmethod
-    def found_in(cls, has: Has, think: Think) -> Format:
-        return Format(cls.name, "seed" if has(_SEED_CALL) else "", think)
 
     @property
     def _tag(self) -> str:

@@ -7,7 +7,7 @@ that a long text costs no more than a short one.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
@@ -88,7 +88,7 @@ class _Automaton:
         self.start = self._closed({(i, 0) for i in range(len(marks))})
         used = {char for steps in self._steps for step in steps for char in (step or _BLANK)}
         self._chars = sorted(used)
-        self._others = Chars(_without(used))
+        self._others = without(used)
 
     def is_fresh(self, state: State) -> bool:
         return any(seen == 0 and self._marks[i].at_start for i, seen in state)
@@ -129,11 +129,12 @@ class _Automaton:
         return frozenset(found)
 
 
-def _without(chars: set[str]) -> tuple[tuple[int, int], ...]:
+def without(chars: Iterable[str]) -> Chars:
+    """Any character but these."""
     ranges: list[tuple[int, int]] = []
     low = 0
     for code in sorted({ord(char) for char in chars} | {0xD800}):
         if low < code:
             ranges.append((low, code - 1))
         low = 0xE000 if code == 0xD800 else code + 1
-    return (*ranges, (low, _LAST))
+    return Chars((*ranges, (low, _LAST)))

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from llamad.chat.parsing.syntax.free_text import without
 from llamad.chat.parsing.syntax.tools import function_of, types_of
 from llamad.chat.schema import SchemaError, to_rules
 from llamad.chat.schema.expressions import (
@@ -35,7 +36,6 @@ BLANK = Reference("space")  # whitespace in JSON, or none; every grammar has the
 COMMA = seq(Literal(","), BLANK)
 LINE = Literal("\n")
 _SHOWN = {"integer": "number"}  # in tags that name a type
-_LAST = 0x10FFFF
 
 
 class ToolError(ValueError):
@@ -207,18 +207,7 @@ def until(tag: str) -> Expr:
     misses: list[Expr] = []
     begun: list[Expr] = []
     for n in range(1, len(tag)):
-        misses.append(seq(Literal(tag[:n]), _not(first + tag[n])))
+        misses.append(seq(Literal(tag[:n]), without(first + tag[n])))
         begun.append(Literal(tag[:n]))
     again = rep(alt(begun), 0, None)  # starts of the tag followed by its first character
-    return seq(rep(alt([_not(first), seq(again, alt(misses))]), 0, None), again, Literal(tag))
-
-
-def _not(chars: str) -> Expr:
-    ranges: list[tuple[int, int]] = []
-    low = 0
-    for code in sorted({ord(c) for c in chars} | {0xD800}):
-        high = code - 1
-        if low <= high:
-            ranges.append((low, high))
-        low = 0xE000 if code == 0xD800 else code + 1
-    return Chars((*ranges, (low, _LAST)))
+    return seq(rep(alt([without(first), seq(again, alt(misses))]), 0, None), again, Literal(tag))

@@ -51,14 +51,14 @@ def python_arguments(stream: Stream, name: str) -> Steps[None]:
         yield from stream.blanks()
         yield from stream.expect("=")
         stream.arguments(f"{lead}{json.dumps(key, ensure_ascii=False)}: ")
-        yield from value(stream, stream.arguments, _PYTHON)
+        yield from literal(stream, stream.arguments, _PYTHON)
         yield from stream.blanks()
         lead = ", "
     stream.arguments("{}" if lead == "{" else "}")
     stream.end()
 
 
-def value(reader: Reader, sink: Sink, dialect: Dialect) -> Steps[None]:
+def literal(reader: Reader, sink: Sink, dialect: Dialect) -> Steps[None]:
     """A literal, as JSON."""
     closers: list[str] = []
     while True:

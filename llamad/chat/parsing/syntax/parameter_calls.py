@@ -8,21 +8,22 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 
-from llamad.chat.parsing.syntax.json_calls import close, objects
+from llamad.chat.parsing.syntax.json_calls import close, objects, series
 from llamad.chat.parsing.syntax.json_reader import escaped
 from llamad.chat.parsing.syntax.stream import Stream
 from llamad.chat.parsing.syntax.text_reader import Malformed, Markers, Steps
 from llamad.chat.parsing.syntax.tools import json_of
 
 FUNCTION = "<function="
-_PARAMETER = "<parameter="
 _FUNCTION_END = "</function>"
 _PARAMETER_ENDS = Markers(("\n</parameter>", "</parameter>"))
-_CALL_END = "</tool_call>"
 _KEY_CHARS = re.compile(r"[^<>\r\n]+")
-_CLOSES = (_CALL_END, "</seed:tool_call>")
+_CLOSES = ("</tool_call>", "</seed:tool_call>")
 STRING = frozenset(("string",))
+
+Key = tuple[str, frozenset[str], Markers]  # its name, its types, what ends its value
 
 
 def tool_call(stream: Stream, marker: str) -> Steps[None]:
@@ -42,11 +43,7 @@ def tool_call(stream: Stream, marker: str) -> Steps[None]:
 
 
 def _functions(stream: Stream) -> Steps[None]:
-    while True:
-        yield from _function(stream)
-        yield from stream.blanks()
-        if not (yield from stream.first_of(FUNCTION)):
-            break
+    yield from series(stream, FUNCTION, FUNCTION, _function)
     yield from close(stream, *_CLOSES)
 
 
@@ -58,49 +55,57 @@ def _function(stream: Stream) -> Steps[None]:
         yield from stream.json_arguments(name)
         yield from close(stream, _FUNCTION_END)
         return
-    next_tag = yield from stream.first_of(_PARAMETER, _FUNCTION_END)
-    if not next_tag:
-        raise Malformed
-    stream.begin(name)
-    lead = "{"
-    while next_tag == _PARAMETER:
+
+    def key() -> Steps[Key]:
         key = yield from stream.run(_KEY_CHARS)
         yield from stream.expect(">")
         yield from stream.first_of("\n")
-        yield from value(stream, lead, key, stream.tools.types(name, key), _PARAMETER_ENDS)
-        yield from stream.blanks()
-        next_tag = yield from stream.first_of(_PARAMETER, _FUNCTION_END)
-        lead = ", "
-    end(stream, lead, next_tag)
+        return key, stream.tools.types(name, key), _PARAMETER_ENDS
+
+    yield from parameters(stream, name, "<parameter=", key, _FUNCTION_END)
 
 
 def glm_call(stream: Stream, suffix: str = "") -> Steps[None]:
     """The name, then keys and values between tags, whose names end with the suffix."""
-    key_tag, call_end = f"<arg_key{suffix}>", f"</tool_call{suffix}>"
-    ends = Markers((f"</arg_value{suffix}>",))
     yield from stream.blanks()
     name = yield from stream.name()
     if suffix:
         yield from stream.first_of(f"<tool_sep{suffix}>")
     yield from stream.blanks()
+    ends = Markers((f"</arg_value{suffix}>",))
+
+    def key() -> Steps[Key]:
+        key = yield from stream.run(_KEY_CHARS)
+        yield from stream.expect(f"</arg_key{suffix}>")
+        yield from stream.blanks()
+        yield from stream.expect(f"<arg_value{suffix}>")
+        return key, stream.tools.types(name, key), ends
+
+    yield from parameters(stream, name, f"<arg_key{suffix}>", key, f"</tool_call{suffix}>")
+
+
+def parameters(
+    stream: Stream, name: str, key_tag: str, key: Callable[[], Steps[Key]], call_end: str
+) -> Steps[None]:
+    """The parameters of a call, which each begin with a tag, and the end of the call. `key` reads what stands between
+    that tag and the value."""
     next_tag = yield from stream.first_of(key_tag, call_end)
     if not next_tag:
         raise Malformed
     stream.begin(name)
     lead = "{"
     while next_tag == key_tag:
-        key = yield from stream.run(_KEY_CHARS)
-        yield from stream.expect(f"</arg_key{suffix}>")
-        yield from stream.blanks()
-        yield from stream.expect(f"<arg_value{suffix}>")
-        yield from value(stream, lead, key, stream.tools.types(name, key), ends)
+        yield from _value(stream, lead, *(yield from key()))
         yield from stream.blanks()
         next_tag = yield from stream.first_of(key_tag, call_end)
         lead = ", "
-    end(stream, lead, next_tag)
+    if not next_tag:
+        raise Malformed
+    stream.arguments("{}" if lead == "{" else "}")
+    stream.end()
 
 
-def value(stream: Stream, lead: str, key: str, types: frozenset[str], ends: Markers) -> Steps[None]:
+def _value(stream: Stream, lead: str, key: str, types: frozenset[str], ends: Markers) -> Steps[None]:
     """A parameter's text up to its end tag, as a member of the arguments."""
     stream.arguments(f"{lead}{json.dumps(key, ensure_ascii=False)}: ")
     if types == STRING:
@@ -113,11 +118,3 @@ def value(stream: Stream, lead: str, key: str, types: frozenset[str], ends: Mark
     if not (yield from stream.until(ends, held.append)):
         raise Malformed
     stream.arguments(json_of("".join(held), types))
-
-
-def end(stream: Stream, lead: str, tag: str) -> None:
-    """Ends the arguments at the tag after the last parameter; it must not be missing."""
-    if not tag:
-        raise Malformed
-    stream.arguments("{}" if lead == "{" else "}")
-    stream.end()

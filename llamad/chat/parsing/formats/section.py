@@ -1,0 +1,32 @@
+"""Calls that each stand between tags, with a pair of tags around all of them, which may be missing in free text."""
+
+from llamad.chat.parsing.formats.base import CallFormat, Format
+from llamad.chat.parsing.syntax import Steps, Stream, close, series
+from llamad.chat.schema.expressions import EMPTY, Expr, Literal, seq
+
+
+class Section(CallFormat):
+    calls_tag = ""  # around all calls; "" if there is none
+    calls_end = ""
+    call_tag: str
+    line = ""  # between tags, as the model was trained
+    before_calls: Expr = EMPTY
+    may_be_bare = True
+
+    def __init__(self, format: Format) -> None:
+        super().__init__(format)
+        self.markers = tuple(filter(None, (self.calls_tag, self.call_tag)))
+
+    def read(self, stream: Stream, marker: str) -> Steps[None]:
+        yield from series(stream, marker, self.call_tag, self.read_call, *self.ends)
+        if self.calls_end:
+            yield from close(stream, self.calls_end)
+
+    def read_call(self, stream: Stream) -> Steps[None]:
+        """Reads a call after its tag, up to one of `ends`. Raises Malformed."""
+        raise NotImplementedError
+
+    @property
+    def around(self) -> tuple[Expr, Expr, Expr]:
+        opens, line = Literal(self.calls_tag + self.line), self.line
+        return seq(self.before_calls, opens), Literal(line), Literal(line + self.calls_end)
