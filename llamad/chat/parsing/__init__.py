@@ -14,10 +14,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from llamad.chat.parsing.formats import Format, detect
-from llamad.chat.parsing.formats.base import new_call_id
-from llamad.chat.parsing.formats.reasoning import ends_in_reasoning, without_thought
+from llamad.chat.parsing.syntax.call_format import new_call_id
 from llamad.chat.parsing.syntax.deltas import Delta
 from llamad.chat.parsing.syntax.grammar import ToolError
+from llamad.chat.parsing.syntax.reasoning import ends_in_reasoning, without_thought
 from llamad.chat.parsing.syntax.stream import (
     Options,
     OutputParser,

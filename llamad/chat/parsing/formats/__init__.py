@@ -1,26 +1,37 @@
 """The formats of tool calls, one class each: how it is recognized, written, parsed, and forced by a grammar.
 
-Constants and pure functions; any thread. The docstring of base.py and CONTRIBUTING.md say how to add a format.
+Constants and pure functions; any thread. CONTRIBUTING.md says how to add a format.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
+from pkgutil import iter_modules
 
-from llamad.chat.parsing.formats.base import CallFormat, Format, known_formats
-from llamad.chat.parsing.formats.reasoning import think_tags
+from llamad.chat.parsing.syntax.call_format import CallFormat, Format, known_formats
+from llamad.chat.parsing.syntax.reasoning import think_tags
 
 __all__ = ["FORMATS", "CallFormat", "Format", "detect"]
 
-# The modules of the formats. The first whose class is in a template decides. Templates often mention the tags of other
-# formats as well: formats that one text identifies come first; "lists" before "hermes", since Apriel's template
-# mentions both tags and writes the former; "generic" is in any template, and must be described in the prompt.
+# The order in which formats are looked for in a template, by module. Templates often mention the tags of other formats
+# as well: formats that one text identifies come first, and those that are not named here before all others. "lists"
+# comes before "hermes", because Apriel's template mentions both tags and writes the former; "generic" is in any
+# template, and must be described in the prompt.
 _ORDER = (
     "gpt_oss dsml hunyuan minimax minicpm5 kimi_k3 gemma lfm2 apertus solar gigachat command_r_plus deepseek kimi_k2"
     " command_r mistral glm qwen3_coder granite lists hermes functionary llama3 generic"
 ).split()
-_MODULES = [import_module(f"{__name__}.{name}").__name__ for name in _ORDER]
-FORMATS: list[type[CallFormat]] = sorted(known_formats(), key=lambda one: _MODULES.index(one.__module__))
+
+
+def find_formats() -> list[type[CallFormat]]:
+    """Imports all modules of this folder and returns their formats, in order."""
+    for module in iter_modules(__path__):
+        import_module(f"{__name__}.{module.name}")
+    place = {f"{__name__}.{name}": i for i, name in enumerate(_ORDER)}
+    return sorted(known_formats(), key=lambda one: place.get(one.__module__, -1))
+
+
+FORMATS = find_formats()
 
 
 def detect(template_source: str) -> Format:

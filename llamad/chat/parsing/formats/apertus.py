@@ -1,7 +1,6 @@
 """Apertus: an array of objects whose only key is the function's name."""
 
-from llamad.chat.parsing.formats.base import CallFormat
-from llamad.chat.parsing.syntax import Steps, Stream, close, json_reader
+from llamad.chat.parsing.syntax import CallFormat, Steps, Stream, close, json_reader
 from llamad.chat.parsing.syntax.grammar import COMMA, Grammar, Tool
 from llamad.chat.schema.expressions import Expr, Literal
 

@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from llamad.chat.parsing.formats.base import CallFormat
-from llamad.chat.parsing.syntax import BLANKS, Mark, Steps, Stream, mark, objects
+from llamad.chat.parsing.syntax import BLANKS, CallFormat, Mark, Steps, Stream, mark, objects
 from llamad.chat.parsing.syntax.grammar import BLANK, COMMA, Grammar, Tool
 from llamad.chat.schema.expressions import Expr, Literal, seq
 

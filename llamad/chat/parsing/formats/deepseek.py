@@ -2,9 +2,7 @@
 
 from typing import Any
 
-from llamad.chat.parsing.formats.base import Calls, Format, json_of
-from llamad.chat.parsing.formats.section import Section
-from llamad.chat.parsing.syntax import Steps, Stream, close
+from llamad.chat.parsing.syntax import Calls, Format, Section, Steps, Stream, close, json_of
 from llamad.chat.parsing.syntax.grammar import LINE, Grammar, Tool
 from llamad.chat.schema.expressions import EMPTY, Expr, Literal, seq
 
@@ -26,7 +24,7 @@ class DeepSeek(Section):
 
     name = "deepseek"
     signs = _CALLS[:1]
-    variants = {"```json": "fenced"}  # noqa: RUF012
+    variants = (("```json", "fenced"),)
     special = (_CALLS[0], _CALL, _SEP, _CALL_END, _CALLS_END)
     openings = _CALLS[1:]
     calls_end = _CALLS_END

@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from llamad.chat.parsing.formats.invoke import Invoke
+from llamad.chat.parsing.syntax import Invoke
 
 _TOKEN = "｜DSML｜"
 

@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from llamad.chat.parsing.formats.base import CallFormat
-from llamad.chat.parsing.syntax import Malformed, Mark, Steps, Stream, mark
+from llamad.chat.parsing.syntax import CallFormat, Malformed, Mark, Steps, Stream, mark
 from llamad.chat.parsing.syntax.grammar import Grammar, Tool
 from llamad.chat.schema.expressions import Expr, Literal, Reference, seq
 

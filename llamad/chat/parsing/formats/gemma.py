@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from llamad.chat.parsing.formats.base import CallFormat
-from llamad.chat.parsing.syntax import Dialect, Malformed, Steps, Stream, close, literal
+from llamad.chat.parsing.syntax import CallFormat, Dialect, Malformed, Steps, Stream, close, literal
 from llamad.chat.parsing.syntax.grammar import Grammar, Tool, ToolError, until
 from llamad.chat.parsing.syntax.tools import types_of
 from llamad.chat.schema.expressions import Chars, Expr, Literal, Reference, alt, normal, opt, rep, seq

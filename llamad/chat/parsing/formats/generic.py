@@ -3,8 +3,8 @@ as xLAM) write whatever the prompt says."""
 
 from collections.abc import Sequence
 
-from llamad.chat.parsing.formats.base import CallFormat
 from llamad.chat.parsing.syntax import Malformed, Steps, Stream, array, call, call_from, close, json_reader
+from llamad.chat.parsing.syntax.call_format import CallFormat
 from llamad.chat.parsing.syntax.free_text import BLANKS, Mark, mark, object_marks
 from llamad.chat.parsing.syntax.grammar import BLANK, COMMA, Grammar, Tool
 from llamad.chat.schema.expressions import EMPTY, Expr, Literal, Reference, alt, rep, seq

@@ -1,7 +1,7 @@
 """GigaChat 3: one object behind a text that the template chooses."""
 
-from llamad.chat.parsing.formats.base import Calls, Format, Has, Think, object_of
 from llamad.chat.parsing.formats.lists import OpenedList
+from llamad.chat.parsing.syntax import Calls, Format, Has, Think, object_of
 from llamad.chat.schema.expressions import EMPTY, Expr, Literal
 
 _CALL = "<|function_call|>"

@@ -7,8 +7,8 @@ function is a call, everything else is content.
 import re
 from collections.abc import Sequence
 
-from llamad.chat.parsing.formats.base import CallFormat, Calls, Format, Has, Think, json_of
 from llamad.chat.parsing.syntax import Malformed, Mark, Markers, Steps, Stream, mark
+from llamad.chat.parsing.syntax.call_format import CallFormat, Calls, Format, Has, Think, json_of
 from llamad.chat.parsing.syntax.grammar import Grammar, Tool
 from llamad.chat.schema.expressions import Expr, Literal, Reference, alt, opt, seq
 

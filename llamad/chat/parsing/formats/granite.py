@@ -1,6 +1,6 @@
 """Granite 3: an array of objects after a special token, or after a tag."""
 
-from llamad.chat.parsing.formats.base import CallFormat, Calls, Format, Has, Think, array_of
+from llamad.chat.parsing.syntax import CallFormat, Calls, Format, Has, Think, array_of
 from llamad.chat.parsing.syntax.grammar import COMMA
 from llamad.chat.schema.expressions import Literal
 

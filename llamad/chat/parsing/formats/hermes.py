@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from llamad.chat.parsing.formats.base import CallFormat, Calls, object_of
 from llamad.chat.parsing.syntax import FUNCTION, Mark, Steps, Stream, mark, tool_call
+from llamad.chat.parsing.syntax.call_format import CallFormat, Calls, object_of
 from llamad.chat.parsing.syntax.grammar import BLANK, LINE, Grammar, Tool
 from llamad.chat.schema.expressions import EMPTY, Expr, Literal, seq
 

@@ -1,8 +1,7 @@
 """Hunyuan 3: GLM's calls with a suffix in each tag, and a tag around all of them."""
 
 from llamad.chat.parsing.formats.glm import glm_tags
-from llamad.chat.parsing.formats.section import Section
-from llamad.chat.parsing.syntax import Steps, Stream, glm_call
+from llamad.chat.parsing.syntax import Section, Steps, Stream, glm_call
 from llamad.chat.parsing.syntax.grammar import Grammar, Tool
 from llamad.chat.schema.expressions import Expr
 

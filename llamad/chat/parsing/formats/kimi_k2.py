@@ -1,8 +1,6 @@
 """Kimi K2: calls between special tokens, each with an id that holds the function's name."""
 
-from llamad.chat.parsing.formats.base import Calls, json_of
-from llamad.chat.parsing.formats.section import Section
-from llamad.chat.parsing.syntax import Steps, Stream
+from llamad.chat.parsing.syntax import Calls, Section, Steps, Stream, json_of
 from llamad.chat.parsing.syntax.grammar import DIGITS, Grammar, Tool
 from llamad.chat.schema.expressions import Expr, Literal, seq
 

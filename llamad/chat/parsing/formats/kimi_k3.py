@@ -1,6 +1,6 @@
 """Kimi K3: tags of special tokens around everything, with the type of each parameter."""
 
-from llamad.chat.parsing.formats.invoke import Invoke
+from llamad.chat.parsing.syntax import Invoke
 from llamad.chat.parsing.syntax.grammar import DIGITS
 from llamad.chat.schema.expressions import Literal, opt, seq
 

@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from llamad.chat.parsing.formats.base import CallFormat, Calls
-from llamad.chat.parsing.syntax import Steps, Stream, close, objects, python_arguments
+from llamad.chat.parsing.syntax import CallFormat, Calls, Steps, Stream, close, objects, python_arguments
 from llamad.chat.parsing.syntax.grammar import Grammar, Tool
 from llamad.chat.parsing.syntax.tools import types_of
 from llamad.chat.schema.expressions import Expr, Literal, alt, seq

@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from llamad.chat.parsing.formats.base import CallFormat, Calls, Format, Has, Think, array_of
-from llamad.chat.parsing.syntax import Mark, mark
+from llamad.chat.parsing.syntax import CallFormat, Calls, Format, Has, Mark, Think, array_of, mark
 from llamad.chat.parsing.syntax.grammar import BLANK, COMMA
 from llamad.chat.schema.expressions import Expr, Literal, seq
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from llamad.chat.parsing.formats.base import CallFormat
 from llamad.chat.parsing.syntax import (
     FUNCTION,
+    CallFormat,
     Stream,
     call,
     json_reader,

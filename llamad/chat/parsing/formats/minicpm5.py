@@ -1,6 +1,6 @@
 """MiniCPM5."""
 
-from llamad.chat.parsing.formats.invoke import Invoke
+from llamad.chat.parsing.syntax import Invoke
 from llamad.chat.parsing.syntax.grammar import LINE
 from llamad.chat.schema.expressions import EMPTY
 

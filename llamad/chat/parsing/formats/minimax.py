@@ -1,6 +1,6 @@
 """MiniMax M2."""
 
-from llamad.chat.parsing.formats.invoke import Invoke
+from llamad.chat.parsing.syntax import Invoke
 
 
 class MiniMax(Invoke):

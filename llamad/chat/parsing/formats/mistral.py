@@ -2,8 +2,7 @@
 
 import string
 
-from llamad.chat.parsing.formats.base import CallFormat, random_id
-from llamad.chat.parsing.syntax import Steps, Stream, objects
+from llamad.chat.parsing.syntax import CallFormat, Steps, Stream, objects, random_id
 from llamad.chat.parsing.syntax.grammar import COMMA, Grammar, Tool
 from llamad.chat.schema.expressions import EMPTY, Chars, Expr, Literal, normal, rep, seq
 
@@ -18,7 +17,7 @@ class Mistral(CallFormat):
 
     name = "mistral"
     signs = (_CALLS,)
-    variants = {_CALL_ID: "call_id", _ARGUMENTS: "args"}  # noqa: RUF012
+    variants = ((_CALL_ID, "call_id"), (_ARGUMENTS, "args"))
     special = (_CALLS, _ARGUMENTS, _CALL_ID)
     markers = (_CALLS,)
 

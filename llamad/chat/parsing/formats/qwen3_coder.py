@@ -15,7 +15,7 @@ class Qwen3Coder(ToolCallTag):
 
     name = "qwen3-coder"
     signs = (FUNCTION, "<parameter=")
-    variants = {_SEED_CALL: "seed"}  # noqa: RUF012
+    variants = ((_SEED_CALL, "seed"),)
     special = (*ToolCallTag.special, _SEED_CALL, "</seed:tool_call>")
 
     @property

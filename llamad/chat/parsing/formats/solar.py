@@ -2,9 +2,7 @@
 
 import string
 
-from llamad.chat.parsing.formats.base import random_id
-from llamad.chat.parsing.formats.section import Section
-from llamad.chat.parsing.syntax import NAME, Steps, Stream
+from llamad.chat.parsing.syntax import NAME, Section, Steps, Stream, random_id
 from llamad.chat.parsing.syntax.grammar import Grammar, Tool
 from llamad.chat.schema.expressions import EMPTY, Chars, Expr, Literal, normal, rep, seq
 

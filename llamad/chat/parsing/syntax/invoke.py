@@ -3,9 +3,11 @@ parameter is marked as a string."""
 
 import re
 
-from llamad.chat.parsing.formats.section import Section
-from llamad.chat.parsing.syntax import STRING, Markers, Steps, Stream, parameters
 from llamad.chat.parsing.syntax.grammar import Grammar, Tags, Tool
+from llamad.chat.parsing.syntax.parameter_calls import STRING, parameters
+from llamad.chat.parsing.syntax.section import Section
+from llamad.chat.parsing.syntax.stream import Stream
+from llamad.chat.parsing.syntax.text_reader import Markers, Steps
 from llamad.chat.schema.expressions import EMPTY, Expr, Literal, seq
 
 _QUOTED = re.compile(r'[^"<>\r\n]+')

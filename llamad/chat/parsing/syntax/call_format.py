@@ -64,7 +64,8 @@ class Format(msgspec.Struct, frozen=True):
 
 
 class CallFormat:
-    """How one family of models writes tool calls. A subclass says what differs from the defaults."""
+    """How one family of models writes tool calls. A subclass with a `name` is a format, and says what differs from the
+    defaults."""
 
     # How it is recognized: texts of the template that all occur, of which one occurs, and of which none may occur.
     name: ClassVar[str]
@@ -73,7 +74,9 @@ class CallFormat:
     any_sign: ClassVar[tuple[str, ...]] = ()
     no_sign: ClassVar[tuple[str, ...]] = ()
     # What its Format then has.
-    variants: ClassVar[dict[str, str]] = {}  # by a text of the template
+    variants: ClassVar[
+        tuple[tuple[str, str], ...]
+    ] = ()  # a text of the template and the variant that it shows
     think: ClassVar[Think] = None  # None: the tags that the template has
     open: ClassVar[str] = ""
     close: ClassVar[str] = ""
@@ -82,9 +85,9 @@ class CallFormat:
     special: tuple[str, ...] = ()  # special tokens of calls, which the parser must see
     markers: tuple[str, ...] = ()  # each announces calls, which read() reads
     ends: tuple[str, ...] = ()  # one of these may follow the JSON that the default read() reads
-    firsts = ""  # characters that begin calls without a marker, which read() reads; only where nothing precedes them
+    firsts = ""  # characters that begin calls without a marker if nothing precedes them; also for read()
     names_recipient = (
-        False  # the text begins with the name of a function, which read() reads, also without tools
+        False  # the text begins with the name of its recipient, which read() reads even without tools
     )
     has_several = True  # the template can show a second call of one answer
     starts_answer = False  # calls have no marker and begin the answer; mark_calls() says which may come later
@@ -110,7 +113,7 @@ class CallFormat:
     @classmethod
     def found_in(cls, has: Has, think: Think) -> Format:
         """The format of such a template, which has these tags around reasoning."""
-        variant = next((name for text, name in cls.variants.items() if has(text)), cls.variant)
+        variant = next((name for text, name in cls.variants if has(text)), cls.variant)
         return Format(cls.name, variant, cls.think or think, cls.open, cls.close, cls.ignored)
 
     # Writing calls into a prompt
@@ -181,6 +184,7 @@ class CallFormat:
         return EMPTY, EMPTY, EMPTY
 
     def call(self, grammar: Grammar, tool: Tool) -> Expr:
+        """One call of this tool."""
         return grammar.named(tool)
 
     def calls(self, grammar: Grammar, tools: Sequence[Tool]) -> Expr:

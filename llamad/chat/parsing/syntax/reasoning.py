@@ -5,7 +5,7 @@ Constants and pure functions; any thread.
 
 from __future__ import annotations
 
-from llamad.chat.parsing.formats.base import Format, Has, Think
+from llamad.chat.parsing.syntax.call_format import Format, Has, Think
 
 _APRIEL = ("Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]")  # the first is in the prompt
 _TAGS = (

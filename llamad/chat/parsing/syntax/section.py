@@ -1,7 +1,9 @@
 """Calls that each stand between tags, with a pair of tags around all of them, which may be missing in free text."""
 
-from llamad.chat.parsing.formats.base import CallFormat, Format
-from llamad.chat.parsing.syntax import Steps, Stream, close, series
+from llamad.chat.parsing.syntax.call_format import CallFormat, Format
+from llamad.chat.parsing.syntax.json_calls import close, series
+from llamad.chat.parsing.syntax.stream import Stream
+from llamad.chat.parsing.syntax.text_reader import Steps
 from llamad.chat.schema.expressions import EMPTY, Expr, Literal, seq
 
 
