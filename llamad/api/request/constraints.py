@@ -114,7 +114,7 @@ def wanted_tools(
     format: Format, tools: list[dict[str, Any]], choice: str, parallel: bool, starts_in_reasoning: bool
 ) -> Wanted:
     """A call of one of the tools ("required"), of the one that `choice` names, or free text up to a call ("auto")."""
-    asked = ToolCall(msgspec.structs.asdict(format), tools, choice, parallel, starts_in_reasoning)
+    asked = ToolCall(format, tools, choice, parallel, starts_in_reasoning)
     try:
         data = msgspec.json.encode(asked)
     except RecursionError:

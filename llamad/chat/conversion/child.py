@@ -15,7 +15,6 @@ from typing import IO, Any
 import msgspec
 
 from llamad.chat.conversion.process import CPU_SECONDS_MAX, Answer, ToolCall, read_frame, write_frame
-from llamad.chat.parsing.formats import Format
 from llamad.chat.parsing.lazy_grammar import LazyGrammar, TriggerError, lazy_grammar
 from llamad.chat.parsing.syntax.grammar import ToolError
 from llamad.chat.parsing.tool_grammar import answer_grammar, tool_grammar
@@ -66,7 +65,7 @@ def _answer(kind: bytes, data: bytes) -> Answer:
 
 def _tool_grammar(asked: ToolCall) -> str:
     return tool_grammar(
-        msgspec.convert(asked.format, Format),
+        asked.format,
         asked.tools,
         choice=asked.choice,
         parallel=asked.parallel,
@@ -76,7 +75,7 @@ def _tool_grammar(asked: ToolCall) -> str:
 
 def _answer_grammar(asked: ToolCall, schema: Any, *, strict: bool) -> Answer:
     text, warnings = answer_grammar(
-        msgspec.convert(asked.format, Format),
+        asked.format,
         asked.tools,
         schema,
         parallel=asked.parallel,

@@ -16,6 +16,7 @@ from typing import IO, Any
 
 import msgspec
 
+from llamad.chat.parsing import Format
 from llamad.chat.parsing.lazy_grammar import TriggerError
 from llamad.chat.parsing.syntax.tools import function_of
 from llamad.chat.schema.errors import SchemaError
@@ -25,9 +26,9 @@ _LENGTH_BYTES = 8
 
 
 class ToolCall(msgspec.Struct):
-    """The arguments of tool_grammar(). `format` has the fields of a Format."""
+    """The arguments of tool_grammar(). The child finds the class of the format by its name."""
 
-    format: dict[str, Any]
+    format: Format
     tools: list[Any]
     choice: str
     parallel: bool

@@ -38,12 +38,8 @@ __all__ = [
     "ToolError",
     "before_answer",
     "detect",
-    "ends_in_reasoning",
-    "make_parser",
-    "new_call_id",
-    "tool_grammar",
-    "without_thought",
 ]
+__all__ += ["ends_in_reasoning", "make_parser", "new_call_id", "tool_grammar", "without_thought"]
 
 
 def make_parser(

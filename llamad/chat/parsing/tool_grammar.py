@@ -114,7 +114,7 @@ class _Grammar(Grammar):
         return self.rule("calls", self._own.calls(self, tools))
 
     def _marked(self, tools: list[Tool]) -> Expr:
-        marked = self._own.mark_calls(self, tools)
+        marked = self._own.marked_calls(self, tools)
         return NEVER if marked == NEVER else self.rule("marked", marked)
 
     def thought(self, started: bool) -> Expr:

@@ -13,6 +13,7 @@ import pytest
 from support.chat_outputs import Call, Parsed, parse_all_cuts, tool
 from support.grammars.reference import Grammar
 
+from llamad.chat.conversion.process import ToolCall
 from llamad.chat.host import ChatHost
 from llamad.chat.parsing import Format, detect, formats, tool_grammar
 from llamad.chat.parsing.syntax import call_format
@@ -32,11 +33,10 @@ def acme(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Format]:
     example = re.search(r"```python\n(.*?)```", walk, re.DOTALL)
     assert example is not None
     (tmp_path / "acme.py").write_text(example[1], encoding="utf-8")
-    monkeypatch.setattr(call_format, "_CLASSES", dict(call_format._CLASSES))
     monkeypatch.setattr(formats, "__path__", [*formats.__path__, str(tmp_path)])
     monkeypatch.setattr(formats, "FORMATS", formats.find_formats())
     yield detect(TEMPLATE)
-    del sys.modules[f"{formats.__name__}.acme"]
+    del sys.modules[f"{formats.__name__}.acme"], call_format.CLASSES["acme", ""]
 
 
 def grammar(format: Format, choice: str) -> Grammar:
@@ -52,8 +52,8 @@ def test_it_is_recognized(acme: Format) -> None:
 
 
 def test_it_crosses_the_process_boundary(acme: Format) -> None:
-    sent = msgspec.json.encode(msgspec.structs.asdict(acme))
-    assert type(msgspec.convert(msgspec.json.decode(sent), Format).calls).__name__ == "Acme"
+    sent = msgspec.json.encode(ToolCall(acme, TOOLS, "required", True, False))
+    assert type(msgspec.json.decode(sent, type=ToolCall).format.calls).__name__ == "Acme"
 
 
 def test_it_is_written_into_the_prompt(acme: Format) -> None:

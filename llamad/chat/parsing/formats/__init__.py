@@ -8,7 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 from pkgutil import iter_modules
 
-from llamad.chat.parsing.syntax.call_format import CallFormat, Format, known_formats
+from llamad.chat.parsing.syntax.call_format import CLASSES, CallFormat, Format
 from llamad.chat.parsing.syntax.reasoning import think_tags
 
 __all__ = ["FORMATS", "CallFormat", "Format", "detect"]
@@ -28,7 +28,7 @@ def find_formats() -> list[type[CallFormat]]:
     for module in iter_modules(__path__):
         import_module(f"{__name__}.{module.name}")
     place = {f"{__name__}.{name}": i for i, name in enumerate(_ORDER)}
-    return sorted(known_formats(), key=lambda one: place.get(one.__module__, -1))
+    return sorted(CLASSES.values(), key=lambda one: place.get(one.__module__, -1))
 
 
 FORMATS = find_formats()

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from llamad.chat.parsing.syntax import Calls, Format, Section, Steps, Stream, close, json_of
+from llamad.chat.parsing.syntax import Calls, Section, Steps, Stream, close, json_of
 from llamad.chat.parsing.syntax.grammar import LINE, Grammar, Tool
 from llamad.chat.schema.expressions import EMPTY, Expr, Literal, seq
 
@@ -13,10 +13,7 @@ _CALLS = (  # R1's distillations do not write their own tokens reliably
     "<｜tool\\_calls\\_begin｜>",
     "<｜tool▁calls｜>",
 )
-_CALL = "<｜tool▁call▁begin｜>"
 _SEP = "<｜tool▁sep｜>"
-_CALL_END = "<｜tool▁call▁end｜>"
-_CALLS_END = "<｜tool▁calls▁end｜>"
 
 
 class DeepSeek(Section):
@@ -25,29 +22,26 @@ class DeepSeek(Section):
     name = "deepseek"
     signs = _CALLS[:1]
     variants = (("```json", "fenced"),)
-    special = (_CALLS[0], _CALL, _SEP, _CALL_END, _CALLS_END)
+    calls_tag = _CALLS[0]
     openings = _CALLS[1:]
-    calls_end = _CALLS_END
-    call_tag = _CALL
-    ends = (_CALL_END,)
-
-    def __init__(self, format: Format) -> None:
-        super().__init__(format)
-        self.markers = (*_CALLS, _CALL)
+    calls_end = "<｜tool▁calls▁end｜>"
+    call_tag = "<｜tool▁call▁begin｜>"
+    call_end = "<｜tool▁call▁end｜>"
+    ends = (call_end,)
+    special = (calls_tag, call_tag, _SEP, call_end, calls_end)
 
     def _parts(self, name: str) -> tuple[str, str]:
         """What stands around the arguments of a call."""
-        before, after = (
-            (f"function{_SEP}{name}\n```json\n", "\n```") if self.format.variant else (name + _SEP, "")
-        )
-        return _CALL + before, after + _CALL_END
+        if self.format.variant:
+            return f"{self.call_tag}function{_SEP}{name}\n```json\n", f"\n```{self.call_end}"
+        return self.call_tag + name + _SEP, self.call_end
 
     def written(self, calls: Calls) -> str:
         def one(name: str, arguments: Any) -> str:
             before, after = self._parts(name)
             return before + json_of(arguments) + after
 
-        return _CALLS[0] + "\n".join(one(*call) for call in calls) + _CALLS_END
+        return self.calls_tag + "\n".join(one(*call) for call in calls) + self.calls_end
 
     def read_call(self, stream: Stream) -> Steps[None]:
         name = yield from stream.name()
@@ -65,7 +59,7 @@ class DeepSeek(Section):
 
     @property
     def around(self) -> tuple[Expr, Expr, Expr]:
-        return Literal(_CALLS[0]), LINE if self.format.variant else EMPTY, Literal(_CALLS_END)
+        return Literal(self.calls_tag), LINE if self.format.variant else EMPTY, Literal(self.calls_end)
 
     def call(self, grammar: Grammar, tool: Tool) -> Expr:
         before, after = self._parts(tool.name)

@@ -30,7 +30,7 @@ class Functionary(CallFormat):
     def call(self, grammar: Grammar, tool: Tool) -> Expr:
         return seq(Literal(tool.name + "\n"), grammar.arguments(tool))
 
-    def mark_calls(self, grammar: Grammar, tools: Sequence[Tool]) -> Expr:
+    def marked_calls(self, grammar: Grammar, tools: Sequence[Tool]) -> Expr:
         return seq(Literal(_RECIPIENT), Reference("call"))
 
     def triggers(self, names: Sequence[str]) -> list[Mark]:

@@ -79,7 +79,7 @@ class GptOss(CallFormat):
         named = alt(_addressed(grammar, tool, f"{_CHANNEL}commentary") for tool in tools)
         return seq(Literal(_TO), named)
 
-    def mark_calls(self, grammar: Grammar, tools: Sequence[Tool]) -> Expr:
+    def marked_calls(self, grammar: Grammar, tools: Sequence[Tool]) -> Expr:
         usual = alt(map(Literal, _HEADERS[:2]))
         before = seq(usual, alt(_addressed(grammar, tool, "") for tool in tools))
         return alt([before, seq(Literal(_ASSISTANT), Reference("calls"))])

@@ -4,28 +4,25 @@ from llamad.chat.parsing.syntax import Calls, Section, Steps, Stream, json_of
 from llamad.chat.parsing.syntax.grammar import DIGITS, Grammar, Tool
 from llamad.chat.schema.expressions import Expr, Literal, seq
 
-_CALLS = "<|tool_calls_section_begin|>"
-_CALL = "<|tool_call_begin|>"
 _ARGUMENTS = "<|tool_call_argument_begin|>"
-_CALL_END = "<|tool_call_end|>"
-_CALLS_END = "<|tool_calls_section_end|>"
 
 
 class KimiK2(Section):
     name = "kimi-k2"
-    signs = (_CALLS,)
-    special = (_CALLS, _CALL, _ARGUMENTS, _CALL_END, _CALLS_END)
-    calls_tag = _CALLS
-    calls_end = _CALLS_END
-    call_tag = _CALL
-    ends = (_CALL_END,)
+    calls_tag = "<|tool_calls_section_begin|>"
+    calls_end = "<|tool_calls_section_end|>"
+    call_tag = "<|tool_call_begin|>"
+    call_end = "<|tool_call_end|>"
+    ends = (call_end,)
+    signs = (calls_tag,)
+    special = (calls_tag, call_tag, _ARGUMENTS, call_end, calls_end)
 
     def written(self, calls: Calls) -> str:
         each = (
-            _CALL + self.new_id(name, i) + _ARGUMENTS + json_of(arguments) + _CALL_END
+            self.call_tag + self.new_id(name, i) + _ARGUMENTS + json_of(arguments) + self.call_end
             for i, (name, arguments) in enumerate(calls)
         )
-        return _CALLS + "".join(each) + _CALLS_END
+        return self.calls_tag + "".join(each) + self.calls_end
 
     def new_id(self, name: str, index: int) -> str:
         return f"functions.{name}:{index}"
@@ -39,5 +36,5 @@ class KimiK2(Section):
         yield from stream.json_arguments(name, id)
 
     def call(self, grammar: Grammar, tool: Tool) -> Expr:
-        id = seq(Literal(f"{_CALL}functions.{tool.name}:"), DIGITS)
-        return seq(id, Literal(_ARGUMENTS), grammar.arguments(tool), Literal(_CALL_END))
+        id = seq(Literal(f"{self.call_tag}functions.{tool.name}:"), DIGITS)
+        return seq(id, Literal(_ARGUMENTS), grammar.arguments(tool), Literal(self.call_end))

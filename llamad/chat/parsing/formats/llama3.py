@@ -41,7 +41,7 @@ class Llama3(CallFormat):
     def call(self, grammar: Grammar, tool: Tool) -> Expr:
         return grammar.unmarked(tool, "parameters")
 
-    def mark_calls(self, grammar: Grammar, tools: Sequence[Tool]) -> Expr:
+    def marked_calls(self, grammar: Grammar, tools: Sequence[Tool]) -> Expr:
         tagged = [
             seq(Literal(f"{FUNCTION}{tool.name}>"), grammar.arguments(tool), Literal("</function>"))
             for tool in tools

@@ -6,26 +6,23 @@ from llamad.chat.parsing.syntax import NAME, Section, Steps, Stream, random_id
 from llamad.chat.parsing.syntax.grammar import Grammar, Tool
 from llamad.chat.schema.expressions import EMPTY, Chars, Expr, Literal, normal, rep, seq
 
-_CALLS = "<|tool_calls|>"
-_CALL = "<|tool_call:begin|>"
 _NAME = "<|tool_call:name|>"
 _ARGUMENTS = "<|tool_call:args|>"
-_CALL_END = "<|tool_call:end|>"
-_CALLS_END = "<|calls|>"
 _ID = rep(Chars(normal([(48, 57), (97, 122)])), 10, 10)
 
 
 class Solar(Section):
     name = "solar"
-    signs = (_CALL,)
     think = ("<|think|>", "<|end|>")
     ignored = ("<|begin|>assistant", "<|content|>", "<|end|>", "<|flush|>")
-    special = (_CALLS, _CALL, _NAME, _ARGUMENTS, _CALL_END, _CALLS_END)
-    calls_tag = _CALLS
-    calls_end = _CALLS_END
-    call_tag = _CALL
-    ends = (_CALL_END,)
-    around = (Literal(_CALLS), EMPTY, EMPTY)
+    calls_tag = "<|tool_calls|>"
+    calls_end = "<|calls|>"
+    call_tag = "<|tool_call:begin|>"
+    call_end = "<|tool_call:end|>"
+    ends = (call_end,)
+    signs = (call_tag,)
+    special = (calls_tag, call_tag, _NAME, _ARGUMENTS, call_end, calls_end)
+    around = (Literal(calls_tag), EMPTY, EMPTY)
 
     def new_id(self, name: str, index: int) -> str:
         return random_id(string.ascii_lowercase + string.digits, 10)
@@ -39,4 +36,4 @@ class Solar(Section):
 
     def call(self, grammar: Grammar, tool: Tool) -> Expr:
         named = Literal(_NAME + tool.name + _ARGUMENTS)
-        return seq(Literal(_CALL), _ID, named, grammar.arguments(tool), Literal(_CALL_END))
+        return seq(Literal(self.call_tag), _ID, named, grammar.arguments(tool), Literal(self.call_end))

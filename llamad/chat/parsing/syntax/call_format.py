@@ -28,7 +28,7 @@ Handler = Callable[[Stream, str], Steps[None]]
 Calls = Sequence[tuple[str, Any]]  # a name and arguments each
 
 _TOKEN = re.compile(r"<\|[^<>|\s]*\|?>")  # a special token inside a longer tag
-_CLASSES: dict[tuple[str, str], type[CallFormat]] = {}
+CLASSES: dict[tuple[str, str], type[CallFormat]] = {}  # all formats, by name and variant
 
 
 class Format(msgspec.Struct, frozen=True):
@@ -48,7 +48,7 @@ class Format(msgspec.Struct, frozen=True):
 
     @property
     def calls(self) -> CallFormat:
-        known = _CLASSES.get((self.name, self.variant)) or _CLASSES[self.name, ""]
+        known = CLASSES.get((self.name, self.variant)) or CLASSES[self.name, ""]
         return known(self)
 
     @property
@@ -90,7 +90,9 @@ class CallFormat:
         False  # the text begins with the name of its recipient, which read() reads even without tools
     )
     has_several = True  # the template can show a second call of one answer
-    starts_answer = False  # calls have no marker and begin the answer; mark_calls() says which may come later
+    starts_answer = (
+        False  # calls have no marker and begin the answer; marked_calls() says which may come later
+    )
     may_be_bare = False  # in free text, calls may come without what is `around` all of them
     openings: tuple[str, ...] = ()  # in free text, these may come instead of the first of `around`
     answer_tag = ""  # what opens the content of an answer
@@ -99,7 +101,7 @@ class CallFormat:
 
     def __init_subclass__(cls) -> None:
         if "name" in cls.__dict__:
-            _CLASSES[cls.name, cls.variant] = cls
+            CLASSES[cls.name, cls.variant] = cls
 
     def __init__(self, format: Format) -> None:
         self.format = format
@@ -197,7 +199,7 @@ class CallFormat:
         calls = seq(first, one, more, last)
         return alt([calls, seq(one, more)]) if grammar.is_free and self.may_be_bare else calls
 
-    def mark_calls(self, grammar: Grammar, tools: Sequence[Tool]) -> Expr:
+    def marked_calls(self, grammar: Grammar, tools: Sequence[Tool]) -> Expr:
         """Calls that may come anywhere, of formats whose usual calls begin the answer."""
         return NEVER
 
@@ -205,11 +207,6 @@ class CallFormat:
         """What begins a call of these functions: free text ends there, and a grammar holds the rest. A mark is as long
         as it needs to be not to occur in ordinary text."""
         return [mark(text) for text in self.markers]
-
-
-def known_formats() -> list[type[CallFormat]]:
-    """The classes of all formats, in the order in which they were defined."""
-    return list(_CLASSES.values())
 
 
 def new_call_id(format: Format, name: str, index: int, prefix: str = "call_") -> str:

@@ -19,7 +19,6 @@ _RAW = "<![CDATA["
 class Invoke(Section):
     """`call_tag` and `key_tag` end before the name; `tag_end` ends every tag that has attributes."""
 
-    call_end: str
     key_tag: str
     value_end: str
     tag_end = ">"

@@ -11,13 +11,14 @@ class Section(CallFormat):
     calls_tag = ""  # around all calls; "" if there is none
     calls_end = ""
     call_tag: str
+    call_end: str
     line = ""  # between tags, as the model was trained
     before_calls: Expr = EMPTY
     may_be_bare = True
 
     def __init__(self, format: Format) -> None:
         super().__init__(format)
-        self.markers = tuple(filter(None, (self.calls_tag, self.call_tag)))
+        self.markers = tuple(filter(None, (self.calls_tag, *self.openings, self.call_tag)))
 
     def read(self, stream: Stream, marker: str) -> Steps[None]:
         yield from series(stream, marker, self.call_tag, self.read_call, *self.ends)
