@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 from llamad.chat.parsing.syntax import (
     FUNCTION,
-    CallFormat,
     Stream,
     call,
     json_reader,
@@ -12,6 +11,7 @@ from llamad.chat.parsing.syntax import (
     python_arguments,
     tool_call,
 )
+from llamad.chat.parsing.syntax.call_format import CallFormat
 from llamad.chat.parsing.syntax.free_text import BLANKS, Mark, mark, object_marks
 from llamad.chat.parsing.syntax.grammar import Grammar, Tool
 from llamad.chat.parsing.syntax.text_reader import NAME, Malformed, Markers, Steps
