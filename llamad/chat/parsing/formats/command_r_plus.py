@@ -1,7 +1,5 @@
 """Command R+: a plan, then an array of objects in a fenced block."""
 
-from collections.abc import Sequence
-
 from llamad.chat.parsing.syntax import BLANKS, CallFormat, Mark, Steps, Stream, mark, objects
 from llamad.chat.parsing.syntax.grammar import BLANK, COMMA, Grammar, Tool
 from llamad.chat.schema.expressions import Expr, Literal, seq
@@ -27,5 +25,5 @@ class CommandRPlus(CallFormat):
     def call(self, grammar: Grammar, tool: Tool) -> Expr:
         return grammar.named(tool, "tool_name", "parameters")
 
-    def triggers(self, names: Sequence[str]) -> list[Mark]:
+    def triggers(self, names: list[str]) -> list[Mark]:
         return [mark(self.open, BLANKS, _FENCE)]

@@ -1,7 +1,5 @@
 """Functionary 3.2: each part of an answer begins with its recipient, on a line of its own; `all` is the user."""
 
-from collections.abc import Sequence
-
 from llamad.chat.parsing.syntax import CallFormat, Malformed, Mark, Steps, Stream, mark
 from llamad.chat.parsing.syntax.grammar import Grammar, Tool
 from llamad.chat.schema.expressions import Expr, Literal, Reference, seq
@@ -30,9 +28,9 @@ class Functionary(CallFormat):
     def call(self, grammar: Grammar, tool: Tool) -> Expr:
         return seq(Literal(tool.name + "\n"), grammar.arguments(tool))
 
-    def marked_calls(self, grammar: Grammar, tools: Sequence[Tool]) -> Expr:
+    def marked_calls(self, grammar: Grammar, tools: list[Tool]) -> Expr:
         return seq(Literal(_RECIPIENT), Reference("call"))
 
-    def triggers(self, names: Sequence[str]) -> list[Mark]:
+    def triggers(self, names: list[str]) -> list[Mark]:
         bare = [mark(f"{name}\n", at_start=True) for name in names]
         return [*bare, *(mark(f"{_RECIPIENT}{name}\n") for name in names)]

@@ -1,8 +1,6 @@
 """The format of models whose template has no calls; the prompt describes it. Also bare calls, which some models (such
 as xLAM) write whatever the prompt says."""
 
-from collections.abc import Sequence
-
 from llamad.chat.parsing.syntax import Malformed, Steps, Stream, array, call, call_from, close, json_reader
 from llamad.chat.parsing.syntax.call_format import CallFormat
 from llamad.chat.parsing.syntax.free_text import BLANKS, Mark, mark, object_marks
@@ -47,7 +45,7 @@ class Generic(CallFormat):
             return grammar.unmarked(tool)
         return grammar.object((_KEYS[0], grammar.named(tool)))
 
-    def calls(self, grammar: Grammar, tools: Sequence[Tool]) -> Expr:
+    def calls(self, grammar: Grammar, tools: list[Tool]) -> Expr:
         one = Reference("call")
         if not grammar.is_free and not grammar.several:
             return one
@@ -57,7 +55,7 @@ class Generic(CallFormat):
         array = seq(Literal("["), BLANK, several)
         return alt([grammar.object((_KEYS[0], one)), grammar.object((_KEYS[1], array)), one, array])
 
-    def triggers(self, names: Sequence[str]) -> list[Mark]:
+    def triggers(self, names: list[str]) -> list[Mark]:
         keyed = [mark(BLANKS, "{", BLANKS, key, at_start=True) for key in _KEYS]
         return [*keyed, *object_marks(names, "", "[")]
 

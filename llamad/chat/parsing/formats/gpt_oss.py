@@ -5,7 +5,6 @@ function is a call, everything else is content.
 """
 
 import re
-from collections.abc import Sequence
 
 from llamad.chat.parsing.syntax import Malformed, Mark, Markers, Steps, Stream, mark
 from llamad.chat.parsing.syntax.call_format import CallFormat, Calls, Format, Has, Think, json_of
@@ -73,18 +72,18 @@ class GptOss(CallFormat):
     def call(self, grammar: Grammar, tool: Tool) -> Expr:
         return seq(Literal(_HEADERS[0] + tool.name), opt(_JSON), Literal(_MESSAGE), grammar.arguments(tool))
 
-    def calls(self, grammar: Grammar, tools: Sequence[Tool]) -> Expr:
+    def calls(self, grammar: Grammar, tools: list[Tool]) -> Expr:
         if not grammar.is_free:
             return super().calls(grammar, tools)
         named = alt(_addressed(grammar, tool, f"{_CHANNEL}commentary") for tool in tools)
         return seq(Literal(_TO), named)
 
-    def marked_calls(self, grammar: Grammar, tools: Sequence[Tool]) -> Expr:
+    def marked_calls(self, grammar: Grammar, tools: list[Tool]) -> Expr:
         usual = alt(map(Literal, _HEADERS[:2]))
         before = seq(usual, alt(_addressed(grammar, tool, "") for tool in tools))
         return alt([before, seq(Literal(_ASSISTANT), Reference("calls"))])
 
-    def triggers(self, names: Sequence[str]) -> list[Mark]:
+    def triggers(self, names: list[str]) -> list[Mark]:
         return [mark(_TO, at_start=True), *map(mark, _HEADERS)]
 
 

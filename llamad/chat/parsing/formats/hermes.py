@@ -1,7 +1,5 @@
 """Hermes, Qwen 2.5 and 3, and many others: an object between <tool_call> tags, a pair for each call."""
 
-from collections.abc import Sequence
-
 from llamad.chat.parsing.syntax import FUNCTION, Mark, Steps, Stream, mark, tool_call
 from llamad.chat.parsing.syntax.call_format import CallFormat, Calls, object_of
 from llamad.chat.parsing.syntax.grammar import BLANK, LINE, Grammar, Tool
@@ -20,7 +18,7 @@ class ToolCallTag(CallFormat):
     def read(self, stream: Stream, marker: str) -> Steps[None]:
         yield from tool_call(stream, marker)
 
-    def triggers(self, names: Sequence[str]) -> list[Mark]:
+    def triggers(self, names: list[str]) -> list[Mark]:
         return [mark(CALL)]
 
 

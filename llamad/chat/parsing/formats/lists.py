@@ -1,7 +1,5 @@
 """Calls as an array of objects behind a text that the template chooses: Nemotron, MiniMax M1, Apriel, Firefunction."""
 
-from collections.abc import Sequence
-
 from llamad.chat.parsing.syntax import CallFormat, Calls, Format, Has, Mark, Think, array_of, mark
 from llamad.chat.parsing.syntax.grammar import BLANK, COMMA
 from llamad.chat.schema.expressions import Expr, Literal, seq
@@ -35,5 +33,5 @@ class ToolList(OpenedList):
     def written(self, calls: Calls) -> str:
         return self.format.open + array_of(calls) + self.format.close
 
-    def triggers(self, names: Sequence[str]) -> list[Mark]:
+    def triggers(self, names: list[str]) -> list[Mark]:
         return [mark(self.format.open if self.format.close else self.format.open + "[")]

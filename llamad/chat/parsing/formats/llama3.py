@@ -1,7 +1,5 @@
 """Llama 3.1 and later: an object as the whole answer, or what follows <|python_tag|> or <function=name>."""
 
-from collections.abc import Sequence
-
 from llamad.chat.parsing.syntax import (
     FUNCTION,
     Stream,
@@ -41,14 +39,14 @@ class Llama3(CallFormat):
     def call(self, grammar: Grammar, tool: Tool) -> Expr:
         return grammar.unmarked(tool, "parameters")
 
-    def marked_calls(self, grammar: Grammar, tools: Sequence[Tool]) -> Expr:
+    def marked_calls(self, grammar: Grammar, tools: list[Tool]) -> Expr:
         tagged = [
             seq(Literal(f"{FUNCTION}{tool.name}>"), grammar.arguments(tool), Literal("</function>"))
             for tool in tools
         ]
         return alt([seq(Literal(_PYTHON_TAG), Reference("call")), *tagged])
 
-    def triggers(self, names: Sequence[str]) -> list[Mark]:
+    def triggers(self, names: list[str]) -> list[Mark]:
         tagged = [mark(f"{FUNCTION}{name}>") for name in names]
         return [mark(_PYTHON_TAG, BLANKS, "{"), *tagged, *object_marks(names)]
 

@@ -1,7 +1,5 @@
 """Qwen3-Coder and Seed-OSS: a <function=name> with a <parameter=key> for each argument, between <tool_call> tags."""
 
-from collections.abc import Sequence
-
 from llamad.chat.parsing.formats.hermes import ToolCallTag
 from llamad.chat.parsing.syntax import FUNCTION, Mark, mark
 from llamad.chat.parsing.syntax.grammar import Grammar, Tags, Tool
@@ -36,5 +34,5 @@ class Qwen3Coder(ToolCallTag):
         )
         return grammar.tagged(tool, tags)
 
-    def triggers(self, names: Sequence[str]) -> list[Mark]:
+    def triggers(self, names: list[str]) -> list[Mark]:
         return [mark(f"<{self._tag}>"), *(mark(f"{FUNCTION}{name}>") for name in names)]

@@ -189,7 +189,7 @@ class CallFormat:
         """One call of this tool."""
         return grammar.named(tool)
 
-    def calls(self, grammar: Grammar, tools: Sequence[Tool]) -> Expr:
+    def calls(self, grammar: Grammar, tools: list[Tool]) -> Expr:
         """One call or several; the rule "call" is one of any tool."""
         one = Reference("call")
         first, between, last = self.around
@@ -199,11 +199,11 @@ class CallFormat:
         calls = seq(first, one, more, last)
         return alt([calls, seq(one, more)]) if grammar.is_free and self.may_be_bare else calls
 
-    def marked_calls(self, grammar: Grammar, tools: Sequence[Tool]) -> Expr:
+    def marked_calls(self, grammar: Grammar, tools: list[Tool]) -> Expr:
         """Calls that may come anywhere, of formats whose usual calls begin the answer."""
         return NEVER
 
-    def triggers(self, names: Sequence[str]) -> list[Mark]:
+    def triggers(self, names: list[str]) -> list[Mark]:
         """What begins a call of these functions: free text ends there, and a grammar holds the rest. A mark is as long
         as it needs to be not to occur in ordinary text."""
         return [mark(text) for text in self.markers]

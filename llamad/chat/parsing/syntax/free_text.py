@@ -37,7 +37,7 @@ def mark(*parts: Part, at_start: bool = False) -> Mark:
     return Mark(parts, at_start)
 
 
-def object_marks(names: Sequence[str], *opens: str) -> list[Mark]:
+def object_marks(names: list[str], *opens: str) -> list[Mark]:
     """What begins calls as bare JSON objects, if `opens` precede them: only those of known functions are calls."""
     marks = []
     typed = ('"type"', BLANKS, ":", BLANKS, '"function"', BLANKS, ",", BLANKS)
