@@ -24,11 +24,13 @@ import uvloop
 
 from bench import load
 from bench.errors import BenchError
+from llamad.flags.sources import Sources
 from llamad.http.cors import Cors
 from llamad.http.exchange import Exchange
 from llamad.http.limits import Limits
 from llamad.http.request import Request, Response
 from llamad.http.server import HttpServer
+from llamad.http_settings import limits_of
 
 BODY = b'{"status":"ok"}'
 TYPE = "application/json; charset=utf-8"
@@ -40,6 +42,11 @@ SERVERS = {
     "aiohttp": ("aiohttp",),
 }
 TICKS = 100  # a second, in /proc/PID/stat
+
+
+def default_limits() -> Limits:
+    """Return the limits that the flags set by default."""
+    return limits_of(Sources(["-m", "none.gguf"], {}).read().settings)
 
 
 class App:
@@ -65,7 +72,7 @@ class App:
 
 
 async def _serve_llamad(port: int) -> None:
-    server = HttpServer(App(), Limits(), Cors(), None)
+    server = HttpServer(App(), default_limits(), Cors(), None)
     await server.listen(["127.0.0.1"], port)
     await asyncio.Event().wait()
 

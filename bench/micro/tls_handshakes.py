@@ -25,10 +25,9 @@ import numpy as np
 import uvloop
 
 from bench.errors import BenchError
-from bench.micro.http_servers import App
+from bench.micro.http_servers import App, default_limits
 from llamad.http.connection import Connection
 from llamad.http.cors import Cors
-from llamad.http.limits import Limits
 from llamad.http.server import HttpServer
 
 KINDS = ("llamad", "uvloop")
@@ -50,7 +49,7 @@ async def _serve(kind: str, folder: Path) -> None:
     listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
     port = listener.getsockname()[1]
     loop, end, times = asyncio.get_running_loop(), asyncio.Event(), list[float]()
-    server = HttpServer(App(), Limits(), Cors(), None, context if kind == "llamad" else None)
+    server = HttpServer(App(), default_limits(), Cors(), None, context if kind == "llamad" else None)
     if kind == "llamad":
         listener.close()
         await server.listen(["127.0.0.1"], port)
