@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 
 from llamad.engine.core import Core
-from llamad.engine.fit import plan as fit
+from llamad.engine.fit.bound import surely_fits
 from llamad.engine.loading import adapters
 from llamad.engine.loading.memory import cache_ram_bytes, checkpoint_bytes
 from llamad.engine.loading.model import load
@@ -36,6 +36,18 @@ from llamad.protocol.errors import FileRefused, LoadError
 log = logging.getLogger("llamad.engine")
 
 
+def _fitted(settings: Settings, n_threads: int) -> Settings:
+    """Return the settings with which the model fits. Raises LoadError."""
+    from llamad.engine.fit import plan as fit  # rarely needed
+
+    plan = fit.plan(settings, n_threads)
+    for warning in plan.warnings:
+        log.warning("%s", warning)
+    if line := fit.told(plan):
+        log.info("%s", line)
+    return plan.settings
+
+
 class Instance:
     """An open model. Calls `on_planned` when it has decided what it takes of the devices. Raises LoadError."""
 
@@ -49,14 +61,9 @@ class Instance:
         self._descriptors = descriptors
         n_threads = compute_threads(settings.n_threads)
         vet(settings, loading)
-        self.plan = plan = fit.plan(settings, n_threads)
-        for warning in plan.warnings:
-            log.warning("%s", warning)
-        if line := fit.told(plan):
-            log.info("%s", line)
+        self._settings = settings = settings if surely_fits(settings) else _fitted(settings, n_threads)
         on_planned()
-        self._settings = plan.settings
-        self.loaded = load(plan.settings, n_threads, loading)
+        self.loaded = load(settings, n_threads, loading)
         self.core: Core | None = None  # from prepare() on, if the model generates
         self._grammars: dict[int, Grammar] = {}
         self._pieces: Pieces | None = None

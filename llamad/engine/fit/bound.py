@@ -10,9 +10,10 @@ import os
 from llamad.engine.fit.measure import adapter_bytes, tensor_bytes
 from llamad.engine.loading import memory, vectors
 from llamad.engine.loading.gguf_head import Array, Head, Malformed
-from llamad.engine.loading.gguf_rules import parts_of
+from llamad.engine.loading.gguf_rules import other_parts
 from llamad.flags.settings import Settings
 
+MIB = 1 << 20
 # Bytes of recurrent state for each slot, layer and element of a hidden vector: more than any known model has.
 STATE_BYTES = 2048
 # Hidden vectors that a graph holds at once for each token, with those of feed-forward layers and experts.
@@ -22,9 +23,16 @@ INTEGERS = (4, 5)  # GGUF's uint32 and int32
 LAYERS_MAX = 4096
 
 
-def surely_fits(settings: Settings, margins: list[int], spare: int) -> bool:
+def margins_of(settings: Settings, n_devices: int) -> list[int]:
+    """Return the bytes that stay free on each device, or on the host if there is none."""
+    n = max(1, n_devices)
+    given = [one * MIB for one in settings.fit_target]
+    return given * n if len(given) == 1 else (given + given[-1:] * n)[:n]
+
+
+def surely_fits(settings: Settings) -> bool:
     """Return whether the model would fit each of its devices alone, or host memory if it has none, and leave the margin
-    and `spare` bytes free."""
+    free; on a device also what a larger batch needs."""
     try:
         needed = bound(settings)
     except (Malformed, OSError):
@@ -33,11 +41,12 @@ def surely_fits(settings: Settings, margins: list[int], spare: int) -> bool:
     free = list(memory.gpus(settings).values()) if uses_devices else []
     if settings.rpc:
         return False  # workers tell the memory that they have left, and nobody knows who else uses it
+    margins = margins_of(settings, len(free))
     if not free:
         return needed + margins[0] <= memory.host_free()
     if not _is_whole(settings) and needed > memory.host_free():
         return False
-    return needed + max(*margins, spare) <= min(free)
+    return needed + max(*margins, memory.SPARE_BYTES) <= min(free)
 
 
 def _is_whole(settings: Settings) -> bool:
@@ -48,13 +57,11 @@ def _is_whole(settings: Settings) -> bool:
 
 def bound(settings: Settings) -> int:
     """Return a number of bytes that the model does not exceed. Raises Malformed, OSError."""
-    n_weights, keys = 0, dict[str, int]()
-    for part in parts_of(settings.model):
-        head = Head(part)
-        n_weights += sum(tensor_bytes(tensor) for tensor in head.tensors.values())
-        if not keys:
-            keys = _numbers(head)
-        head.close()
+    head = Head(settings.model)
+    keys, heads = _numbers(head), [head, *(Head(part) for part in other_parts(settings.model, head))]
+    n_weights = sum(tensor_bytes(tensor) for one in heads for tensor in one.tensors.values())
+    for one in heads:
+        one.close()
     n_files = sum(os.path.getsize(path) for path in ([settings.mmproj] if settings.mmproj else ()))
     beside = adapter_bytes(settings) + n_files + (PROJECTOR_BYTES if settings.mmproj else 0)
     n_contexts = 2 if settings.wants_vectors else 1

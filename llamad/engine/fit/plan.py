@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from llamad.engine.fit import store
-from llamad.engine.fit.bound import surely_fits
+from llamad.engine.fit.bound import margins_of, surely_fits
 from llamad.engine.fit.measure import Device, Measurer, Shape
 from llamad.engine.fit.search import (
     Choice,
@@ -29,7 +29,6 @@ from llamad.flags.settings import Settings
 from llamad.flags.types.values import Placement
 from llamad.protocol.errors import LoadError
 
-MIB = 1 << 20
 # The last choice is made again if it leaves this part of the margin, and if a new one could not add a layer or this
 # part of the context: free memory is never quite the same, and a service should be.
 MARGIN_KEPT = 0.5
@@ -63,13 +62,6 @@ class Plan(msgspec.Struct, frozen=True):
     @property
     def is_changed(self) -> bool:
         return self.choice != Choice()
-
-
-def margins_of(settings: Settings, n_devices: int) -> list[int]:
-    """Return the bytes that stay free on each device, or on the host if there is none."""
-    n = max(1, n_devices)
-    given = [one * MIB for one in settings.fit_target]
-    return given * n if len(given) == 1 else (given + given[-1:] * n)[:n]
 
 
 def with_choice(settings: Settings, choice: Choice, n_layers: int) -> Settings:
@@ -122,8 +114,7 @@ class Planner:
     def plan(self) -> Plan:
         """Raises LoadError."""
         settings = self._settings
-        margins = margins_of(settings, len(memory.gpus(settings)))
-        if not self._always and surely_fits(settings, margins, memory.SPARE_BYTES):
+        if not self._always and surely_fits(settings):
             return Plan(settings)
         self._measurer = Measurer(settings, self._n_threads)
         try:

@@ -296,7 +296,7 @@ def _check_tensors(head: Head, has_gpu: bool) -> None:
 # --- the file, and its other parts ------------------------------------------------------------------------------
 
 
-def _parts(path: str, head: Head) -> list[str]:
+def other_parts(path: str, head: Head) -> list[str]:
     """The other files of a model in parts, by the names that llama.cpp gives them."""
     n = head.keys.get("split.count", 0)
     if isinstance(n, Array) or not isinstance(n, int) or n <= 1:
@@ -319,7 +319,7 @@ def parts_of(path: str) -> list[str]:
     """All files of a model that was checked."""
     head = read_head(path)
     try:
-        return [path, *_parts(path, head)]
+        return [path, *other_parts(path, head)]
     finally:
         head.close()
 
@@ -332,7 +332,7 @@ def check_gguf(
     path = settings.model
     head = read_head(path)
     try:
-        parts = _parts(path, head)
+        parts = other_parts(path, head)
         model = _Model(head, settings)
         _check_sizes(model)
         _check_heads(model)

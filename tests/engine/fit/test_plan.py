@@ -10,8 +10,9 @@ from support.live_daemon import model_path
 from support.models.tiny_model import write_tiny
 
 from llamad.engine.fit import plan as fit
+from llamad.engine.fit.bound import margins_of
 from llamad.engine.fit.measure import Device, Measurer, Shape
-from llamad.engine.fit.plan import Planner, UnfitLoadError, margins_of, told, with_choice
+from llamad.engine.fit.plan import Planner, UnfitLoadError, told, with_choice
 from llamad.engine.fit.search import Choice, Share
 from llamad.engine.fit.usage import Usage, Use
 from llamad.engine.loading import memory
