@@ -19,8 +19,12 @@ clock = time.perf_counter_ns
 
 
 def health(address: Address) -> bool:
-    """Whether /health says 200, asked on a connection of its own."""
-    connection = http.client.HTTPConnection(*address, timeout=HEALTH_SECONDS)
+    """Return whether /health says 200, asked on a connection of its own."""
+    return serves(http.client.HTTPConnection(*address, timeout=HEALTH_SECONDS))
+
+
+def serves(connection: http.client.HTTPConnection) -> bool:
+    """Return whether /health says 200 on this connection, and close it."""
     try:
         connection.request("GET", "/health")
         return connection.getresponse().status == 200

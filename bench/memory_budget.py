@@ -144,8 +144,8 @@ def held_bytes(address: Address) -> int:
     connection.request("GET", "/metrics", headers={"Authorization": f"Bearer {KEYS[0]}"})
     text = connection.getresponse().read().decode()
     connection.close()
-    found = [line for line in text.splitlines() if line.startswith("llamad:request_memory_bytes ")]
-    return int(found[0].split()[1])
+    gauge = next(line for line in text.splitlines() if line.startswith("llamad:request_memory_bytes "))
+    return int(gauge.split()[1])
 
 
 class Samples:

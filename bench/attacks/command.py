@@ -18,12 +18,14 @@ from pathlib import Path
 
 from bench.attacks import bodies, connections
 from bench.attacks.sending import ATTACKER, MEDIA, OTHER, PLAIN, TLS, Attack, post
-from bench.attacks.watch import Watch, engine_of, is_healthy, memory_mb
+from bench.attacks.watch import Watch, connect, engine_of, memory_mb
+from bench.client import serves
 from bench.errors import BenchError
 from bench.programs import Options, Program, Programs
 
 ATTACKS: dict[str, Attack] = {**connections.ATTACKS, **bodies.ATTACKS}
 SETTLE_SECONDS = 1.0
+HEALTH_SECONDS = 10
 AFTER_SECONDS = 3.0  # until what has gone is given back
 COLUMNS = ["/health p50", "p99", "max", "gap p50", "p99", "max", "lost"]
 MEMORY_COLUMNS = ["front +MB", "after", "engine +MB", "after"]
@@ -40,7 +42,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def percentile(values: list[float], percent: float) -> float:
-    """Of sorted values."""
+    """Return the value that `percent` of the sorted values do not exceed."""
     return values[min(len(values) - 1, int(len(values) * percent / 100))]
 
 
@@ -73,7 +75,7 @@ def _measure(program: Program, name: str, attack: Attack, seconds: float) -> str
         one.join()
     if attack.undo:
         post(address, "/completion", attack.undo)
-    program.wait_until(lambda: is_healthy(address, is_tls), 0.05)
+    program.wait_until(lambda: serves(connect(address, is_tls, HEALTH_SECONDS)), 0.05)
     time.sleep(AFTER_SECONDS)
     grown = [
         watch.front_mb - before[0],
@@ -118,7 +120,7 @@ def _attack_all(server: str, names: list[str], flags: argparse.Namespace, folder
     options = Options(flags.model, 4, 16384, flags.threads, 0, keys + more)
     program = Programs().start("llamad", options, folder)
     try:
-        program.wait_until(lambda: is_healthy(program.address, server == TLS), 0.05)
+        program.wait_until(lambda: serves(connect(program.address, server == TLS, HEALTH_SECONDS)), 0.05)
         for name in names:
             print(_measure(program, name, ATTACKS[name], flags.seconds), flush=True)
     finally:

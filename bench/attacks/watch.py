@@ -23,17 +23,6 @@ def connect(address: Address, is_tls: bool, timeout_s: float = 60) -> http.clien
     return http.client.HTTPSConnection(*address, timeout=timeout_s, context=context)
 
 
-def is_healthy(address: Address, is_tls: bool) -> bool:
-    connection = connect(address, is_tls, 10)
-    try:
-        connection.request("GET", "/health")
-        return connection.getresponse().status == 200
-    except (OSError, http.client.HTTPException):
-        return False
-    finally:
-        connection.close()
-
-
 def memory_mb(pid: int) -> float:
     """Returns the memory of a process in MB, without the files that it maps; 0 if it has ended."""
     try:

@@ -75,13 +75,13 @@ def row(model: str, words: str) -> str:
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         raise BenchError(f"{model} {words}: {done.stderr.strip()[-400:]}")
-    found = json.loads(done.stdout.splitlines()[-1])
-    estimate, allocated = found["estimate"], found["allocated"]
+    figures = json.loads(done.stdout.splitlines()[-1])
+    estimate, allocated = figures["estimate"], figures["allocated"]
     parts = [f"{estimate[kind] / MIB:.1f} / {allocated[kind] / MIB:.1f}" for kind in KINDS]
     beside = sum(estimate.values()) - sum(estimate[kind] for kind in KINDS)
     name = os.path.basename(model).removesuffix(".gguf")
-    figures = [*parts, f"{beside / MIB:.1f}", f"{found['measured'] / MIB:.1f}"]
-    return f"| {name} {words} | {found['n_ctx']} | " + " | ".join(figures) + " |"
+    cells = [*parts, f"{beside / MIB:.1f}", f"{figures['measured'] / MIB:.1f}"]
+    return f"| {name} {words} | {figures['n_ctx']} | " + " | ".join(cells) + " |"
 
 
 def main(flags: argparse.Namespace) -> int:

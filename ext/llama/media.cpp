@@ -2,6 +2,7 @@
 // exception out; what aborts in llama.cpp ends the encoder process, and that costs one request.
 #include "media.h"
 #include "graph_pieces.h"
+#include "guarded.hpp"
 #include "shim.h"
 
 #include <algorithm>
@@ -88,17 +89,6 @@ bool depends_on_place(const llamad_media *media) {
         if (n != n_alone) return true;
     }
     return false;
-}
-
-template <typename R, typename F> R guarded(R failed, F body) {
-    try {
-        return body();
-    } catch (const std::exception &e) {
-        llamad_remember_error(e.what());
-    } catch (...) {
-        llamad_remember_error("unknown C++ exception");
-    }
-    return failed;
 }
 
 } // namespace

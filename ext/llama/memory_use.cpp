@@ -1,12 +1,12 @@
 // What llama.cpp allocates, by device, or would allocate. Owns nothing. Threads: any, but one at a time for a context.
 #include "ggml-backend.h"
+#include "guarded.hpp"
 #include "llama.h"
 #include "media.h"
 #include "mtmd.h"
 #include "shim.h"
 
 #include <cstdint>
-#include <exception>
 #include <map>
 
 // llama.cpp exports these without a public header.
@@ -44,23 +44,12 @@ int32_t written(const Uses &uses, llamad_memory_use *out, int32_t n_max) {
     return n;
 }
 
-template <typename F> int32_t guarded(F body) {
-    try {
-        return body();
-    } catch (const std::exception &e) {
-        llamad_remember_error(e.what());
-    } catch (...) {
-        llamad_remember_error("unknown C++ exception");
-    }
-    return -1;
-}
-
 } // namespace
 
 extern "C" {
 
 int32_t llamad_context_memory(llamad_context *ctx, llamad_memory_use *out, int32_t n_max) {
-    return guarded([&] {
+    return guarded<int32_t>(-1, [&] {
         Uses uses;
         for (const auto &[type, data] : llama_get_memory_breakdown(llamad_context_get(ctx))) {
             llamad_memory_use &use = uses[place_of(type)];
@@ -74,7 +63,7 @@ int32_t llamad_context_memory(llamad_context *ctx, llamad_memory_use *out, int32
 
 int32_t llamad_projector_memory(const char *path, const llamad_media_params *params, llamad_memory_use *out,
                                 int32_t n_max) {
-    return guarded([&] {
+    return guarded<int32_t>(-1, [&] {
         mtmd_context_params wanted = mtmd_context_params_default();
         wanted.use_gpu = params->uses_gpu != 0;
         wanted.n_threads = params->n_threads;
@@ -90,7 +79,7 @@ int32_t llamad_projector_memory(const char *path, const llamad_media_params *par
 }
 
 int32_t llamad_model_devices(const struct llama_model *model, ggml_backend_dev_t *devices, int32_t n_max) {
-    return guarded([&] {
+    return guarded<int32_t>(-1, [&] {
         const int32_t n = llama_model_n_devices(model);
         for (int32_t i = 0; i < n && i < n_max; i++) devices[i] = llama_model_get_device(model, i);
         return n;

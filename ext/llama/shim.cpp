@@ -3,6 +3,7 @@
 #include "shim.h"
 #include "adapters.h"
 #include "ggml-cpu.h"
+#include "guarded.hpp"
 #include "host_pages.h"
 #include "rows.h"
 #include "tokenizer/tokenize.h"
@@ -33,18 +34,6 @@ namespace {
 thread_local char last_error[512];
 
 void remember(const char *what) { std::snprintf(last_error, sizeof last_error, "%s", what); }
-
-// Runs `body`, turning any exception into `failed`.
-template <typename R, typename F> R guarded(R failed, F body) {
-    try {
-        return body();
-    } catch (const std::exception &e) {
-        remember(e.what());
-    } catch (...) {
-        remember("unknown C++ exception");
-    }
-    return failed;
-}
 
 llama_context *context_of(void *ctx) { return static_cast<llamad_context *>(ctx)->ctx; }
 

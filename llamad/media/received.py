@@ -6,10 +6,14 @@ broken, and whoever asked ends it.
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import msgspec
 
 from llamad.base import sealed_memory
 from llamad.media.messages import Decode, Decoded, Encoded, FromEncoder, Opened, Piece, Pixels, Refused
+
+T = TypeVar("T")
 
 FLOAT_BYTES = 4
 GRID_BYTES = 12
@@ -38,13 +42,18 @@ def _refused(answer: Refused) -> Refused:
     return Refused(answer.reason[:REASON_MAX])
 
 
+def _read(decoder: msgspec.msgpack.Decoder[T], packet: bytes) -> T:
+    """Returns the message of a packet. Raises BrokenError."""
+    try:
+        return decoder.decode(packet)
+    except msgspec.MsgspecError:
+        raise BrokenError("it sent no answer") from None
+
+
 def decoded(packet: bytes, fds: list[int], wanted: Decode) -> Decoded:
     """Returns the answer of a decoder, whose memory is as large as it says. Raises BrokenError."""
     n_bytes = _size(fds)
-    try:
-        answer = _decoded.decode(packet)
-    except msgspec.MsgspecError:
-        raise BrokenError("it sent no answer") from None
+    answer = _read(_decoded, packet)
     if isinstance(answer, Refused):
         return _refused(answer)
     if isinstance(answer, Pixels):
@@ -67,10 +76,7 @@ def decoded(packet: bytes, fds: list[int], wanted: Decode) -> Decoded:
 
 def opened(packet: bytes) -> Opened | Refused:
     """Returns an encoder's first answer. Raises BrokenError."""
-    try:
-        answer = _encoded.decode(packet)
-    except msgspec.MsgspecError:
-        raise BrokenError("it sent no answer") from None
+    answer = _read(_encoded, packet)
     if isinstance(answer, Refused):
         return _refused(answer)
     if not isinstance(answer, Opened) or answer.n_row < 1:
@@ -81,10 +87,7 @@ def opened(packet: bytes) -> Opened | Refused:
 def encoded(packet: bytes, fds: list[int], tokens_max: int, n_row: int) -> tuple[Encoded | Refused, int]:
     """Returns the answer of an encoder and the size of its rows, which are all there. Raises BrokenError."""
     n_bytes = _size(fds)
-    try:
-        answer = _encoded.decode(packet)
-    except msgspec.MsgspecError:
-        raise BrokenError("it sent no answer") from None
+    answer = _read(_encoded, packet)
     if isinstance(answer, Refused):
         return _refused(answer), 0
     if not isinstance(answer, Encoded):

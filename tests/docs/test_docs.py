@@ -7,15 +7,10 @@ import re
 from pathlib import Path
 
 import pytest
+from support.loops.routes import routes as all_routes
 
 import llamad
-from llamad.api.app import Api
-from llamad.api.service.auth import Keys
-from llamad.api.service.service import Service
-from llamad.flags.parse import parse
 from llamad.flags.table import TABLE
-from llamad.http.router import Route, Router
-from llamad.models.host import Host
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
@@ -147,20 +142,8 @@ def test_named_flags_exist(page: Path) -> None:
 
 @pytest.fixture(scope="module")
 def routes() -> set[tuple[str, str]]:
-    """Every route of the app, its parameters without their names."""
-    found: list[Route] = []
-
-    def add(router: Router, route: Route) -> Route:
-        found.append(route)
-        return route
-
-    settings = parse(["-m", "model.gguf"], {}).settings
-    service = Service(settings, Host(settings), "")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Router, "add", add)
-        Api(service, Keys([]))
-    service.close()
-    return {(route.method, unnamed(route.pattern)) for route in found}
+    """Return every route of the app, its parameters without their names."""
+    return {(route.method, unnamed(route.pattern)) for route in all_routes()}
 
 
 def unnamed(pattern: str) -> str:

@@ -1,5 +1,5 @@
 """Servers that all tests share, one of each for a worker: the real program over a tiny model or, for tests with the
-mark `real_model`, over the default one. Each test leaves them idle."""
+mark `real_model`, over the default one. Each test leaves them idle, with the engine that they had."""
 
 import pytest
 
@@ -31,8 +31,11 @@ def real_live():
 def live(request):
     is_real = request.node.get_closest_marker("real_model") is not None
     server = request.getfixturevalue("real_live" if is_real else "tiny_live")
+    n_lines = len(server.lines)
     yield server
     server.wait_idle()
+    ended = [line for line in server.lines[n_lines:] if "the model's engine ended" in line]
+    assert not ended, "the shared server lost its engine:\n" + "\n".join(server.lines[-100:])
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from llamad.protocol.messages cimport (
 
 
 cdef bytes _packed_pairs(list pairs):
-    """As llamad_adapter_use lies in memory, which is as llamad_bias does: a number, then a float."""
+    """Return the pairs as C structs, an int32 and a float each: llamad_bias and llamad_adapter_use are alike."""
     cdef bytes out = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>(len(pairs) * sizeof(llamad_bias)))
     cdef char *at = PyBytes_AS_STRING(out)
     cdef llamad_bias one
@@ -27,7 +27,7 @@ cdef bytes _packed_pairs(list pairs):
 
 
 def packed_biases(tokens: bytes, values: bytes) -> bytes:
-    """As llamad_bias lies in memory, from as many int32 and float64."""
+    """Return an array of llamad_bias, made of as many int32 tokens and float64 values."""
     cdef Py_ssize_t i, n = PyBytes_GET_SIZE(tokens) // 4
     cdef bytes out = PyBytes_FromStringAndSize(NULL, n * <Py_ssize_t>sizeof(llamad_bias))
     cdef char *at = PyBytes_AS_STRING(out)

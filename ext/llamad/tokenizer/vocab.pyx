@@ -174,8 +174,8 @@ cdef class Vocab:
             n_max = -n
 
     def pieces_of(self, tokens: bytes) -> bytes:
-        """The pieces of token ids (int32s in bytes) one after the other, special tokens too. detokenize() is the inverse of
-        tokenize() and drops the space that that puts before a text; here it stays."""
+        """Return the pieces of token ids (int32s in bytes) one after the other, special tokens too. detokenize() is the
+        inverse of tokenize() and drops the space that tokenize() puts before a text; here it stays."""
         cdef Py_ssize_t n_tokens = PyBytes_GET_SIZE(tokens) // 4, i, n_used = 0
         cdef const int32_t *ids = <const int32_t *>PyBytes_AS_STRING(tokens)
         cdef Py_ssize_t n_max = n_tokens * 8 + self.n_token_bytes
@@ -183,7 +183,7 @@ cdef class Vocab:
         cdef char *text
         cdef void *more
         self.check(tokens)
-        text = <char *>malloc(<size_t>n_max)
+        more = text = <char *>malloc(<size_t>n_max)
         if text == NULL:
             raise MemoryError()
         try:
@@ -193,11 +193,12 @@ cdef class Vocab:
                         n_max = 2 * n_max + self.n_token_bytes
                         more = realloc(text, <size_t>n_max)
                         if more == NULL:
-                            with gil:
-                                raise MemoryError()
+                            break
                         text = <char *>more
                     n = self.table.piece(self.handle, ids[i], text + n_used, self.n_token_bytes, 1)
                     n_used += max(n, 0)
+            if more == NULL:
+                raise MemoryError()
             return PyBytes_FromStringAndSize(text, n_used)
         finally:
             free(text)

@@ -358,8 +358,8 @@ class Job:
         if self.n_left:
             return
         if not self.exchange.closed:  # its large body is still being written; the log line comes after it
-            found = accounting.details(self)
-            self.exchange.details = lambda: found
+            details = accounting.details(self)
+            self.exchange.details = lambda: details
         self.parts, self.watching, self.ready = [], [], None
 
     # For others of the same client.

@@ -33,15 +33,11 @@ from llamad.protocol.errors import LoadError
 # part of the context: free memory is never quite the same, and a service should be.
 MARGIN_KEPT = 0.5
 CACHE_PARTS = 8
-PARTS: dict[Part, str] = {
-    "experts": r"_(ch|)exps",
-    "gate and down": r".*",
-    "down": r".*",
-}
-NAMES: dict[Part, str] = {
-    "experts": "up|down|gate_up|gate",
-    "gate and down": "gate|gate_up|down",
-    "down": "down",
+# The tensors of a layer that go to RAM.
+PATTERNS: dict[Part, str] = {
+    "experts": r"ffn_(up|down|gate_up|gate)_(ch|)exps",
+    "gate and down": r"ffn_(gate|gate_up|down).*",
+    "down": r"ffn_down.*",
 }
 
 
@@ -78,8 +74,7 @@ def with_choice(settings: Settings, choice: Choice, n_layers: int) -> Settings:
             layer += share.n_layers - share.n_part - has_output
             for i in range(share.n_part):
                 part: Part = share.part if i == 0 else "experts"
-                name = rf"blk\.{layer + i}\.ffn_({NAMES[part]}){PARTS[part]}"
-                patterns.append(Placement(name, "CPU"))
+                patterns.append(Placement(rf"blk\.{layer + i}\.{PATTERNS[part]}", "CPU"))
             layer += share.n_part
         changes["override_tensor"] = tuple(patterns)
     return msgspec.structs.replace(settings, **changes)

@@ -47,7 +47,7 @@ class Writer:
         self._stopped.append(self._id)
 
     def give_way(self, reason: str) -> None:
-        raise NotImplementedError
+        pytest.fail("nobody waits for a slot here")
 
     def n_queued(self, t_before: float) -> int:
         return 0

@@ -241,6 +241,6 @@ def test_the_patterns_of_a_choice():
     chosen = with_choice(settings(), Choice(512, (Share(10, 2, "down"), Share(3))), 12)
     assert (chosen.n_ctx, chosen.n_gpu_layers, chosen.tensor_split) == (512, 13, (10.0, 3.0))
     assert [one.pattern for one in chosen.override_tensor] == [
-        r"blk\.8\.ffn_(down).*",
+        r"blk\.8\.ffn_down.*",
         r"blk\.9\.ffn_(up|down|gate_up|gate)_(ch|)exps",
     ]

@@ -14,15 +14,10 @@ from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
 import msgspec
-import pytest
 
-from llamad.api.app import Api
-from llamad.api.service.auth import Keys
-from llamad.api.service.service import Service
-from llamad.flags.parse import parse
-from llamad.http.router import Route, Router
-from llamad.models.host import Host
+from llamad.http.router import Route
 from llamad.options.option import Field, fields_of
+from support.loops.routes import routes
 
 HEAD_MAX = 8_000  # of a query
 ALPHABETS = (
@@ -61,23 +56,6 @@ SMALL = {
     "max_output_tokens": 16,
     "filename": "a.bin",
 }
-
-
-def routes() -> list[Route]:
-    """Returns every route that the program has."""
-    found: list[Route] = []
-
-    def add(router: Router, route: Route) -> Route:
-        found.append(route)
-        return route
-
-    settings = parse(["-m", "model.gguf"], {}).settings
-    service = Service(settings, Host(settings), "")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Router, "add", add)
-        Api(service, Keys([]))
-    service.close()
-    return found
 
 
 def structs_of(route: Route) -> list[type[msgspec.Struct]]:

@@ -1,5 +1,7 @@
 """Calls that each stand between tags, with a pair of tags around all of them, which may be missing in free text."""
 
+from abc import ABC, abstractmethod
+
 from llamad.chat.parsing.syntax.call_format import CallFormat, Format
 from llamad.chat.parsing.syntax.json_calls import close, series
 from llamad.chat.parsing.syntax.stream import Stream
@@ -7,7 +9,7 @@ from llamad.chat.parsing.syntax.text_reader import Steps
 from llamad.chat.schema.expressions import EMPTY, Expr, Literal, seq
 
 
-class Section(CallFormat):
+class Section(CallFormat, ABC):
     calls_tag = ""  # around all calls; "" if there is none
     calls_end = ""
     call_tag: str
@@ -25,9 +27,9 @@ class Section(CallFormat):
         if self.calls_end:
             yield from close(stream, self.calls_end)
 
+    @abstractmethod
     def read_call(self, stream: Stream) -> Steps[None]:
         """Reads a call after its tag, up to one of `ends`. Raises Malformed."""
-        raise NotImplementedError
 
     @property
     def around(self) -> tuple[Expr, Expr, Expr]:
