@@ -28,9 +28,9 @@ from llamad.flags.sources import Sources
 from llamad.flags.types.flag import Action
 from llamad.http import unix_socket
 from llamad.models.engine_process import environment
-from llamad.models.fetching import with_files
+from llamad.models.model_download import with_files
 from llamad.models.projector import ProjectorFileError, with_projector
-from llamad.models.workers import reach_once
+from llamad.models.rpc_wait import reach_once
 from llamad.protocol.errors import LoadError
 from llamad.protocol.model_info import Model, VectorInfo
 from llamad.tokenizer.vocab_file import VocabError, VocabFile

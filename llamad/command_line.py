@@ -100,7 +100,7 @@ def _devices(sources: Sources) -> str:
     import asyncio
 
     from llamad.engine.loading.devices import device_lines
-    from llamad.models.workers import reach_once
+    from llamad.models.rpc_wait import reach_once
 
     workers = sources.without("--list-devices").read().settings.rpc
     asyncio.run(reach_once(workers))

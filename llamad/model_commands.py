@@ -19,11 +19,11 @@ from llamad.flags.sources import Sources
 from llamad.flags.types.flag import Action
 from llamad.flags.types.special import HubName
 from llamad.logs import setup as logs
-from llamad.models.fetching import with_files
 from llamad.models.hub.cache import CachedModel, HubCache, UrlCache, hub_folder, url_folder
 from llamad.models.hub.errors import HubError
 from llamad.models.hub.names import split_name
 from llamad.models.hub.progress import size_text
+from llamad.models.model_download import with_files
 from llamad.protocol.errors import LoadError
 
 INTERRUPTED = 130  # as shells report SIGINT

@@ -7,8 +7,8 @@
 #ifndef LLAMAD_ADAPTERS_H
 #define LLAMAD_ADAPTERS_H
 
+#include "function_table.h"
 #include "llama.h"
-#include "table.h"
 
 #ifdef __cplusplus
 extern "C" {

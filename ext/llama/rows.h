@@ -2,8 +2,8 @@
 #ifndef LLAMAD_ROWS_H
 #define LLAMAD_ROWS_H
 
+#include "function_table.h"
 #include "llama.h"
-#include "table.h"
 
 // Decodes rows of one sequence; `is_output_each`: every row is an output, not only the last if rows->output says so.
 // Adapters must be held. 0, or llama.cpp's code; after an exception the context must be rebuilt.

@@ -1,5 +1,5 @@
 // This folder is the only code that calls llama.cpp. Every call that can throw is caught here and becomes a code.
-// Owns: the table's functions, contexts that can be rebuilt. Threads: see table.h and shim.h.
+// Owns: the table's functions, contexts that can be rebuilt. Threads: see function_table.h and shim.h.
 #include "shim.h"
 #include "adapters.h"
 #include "ggml-cpu.h"

@@ -1,16 +1,16 @@
 /* What Python sees of llama.cpp beside its own headers: the cold path (loading, logs) with exceptions caught.
  *
- * Owns: the C side of `llamad._llama`. Called from Python threads; the hot path goes through table.h instead.
+ * Owns: the C side of `llamad._llama`. Called from Python threads; the hot path goes through function_table.h instead.
  */
 #ifndef LLAMAD_SHIM_H
 #define LLAMAD_SHIM_H
 
 #include "adapters.h"
+#include "function_table.h"
 #include "ggml-rpc.h"
 #include "llama.h"
 #include "media.h"
 #include "mtmd.h"
-#include "table.h"
 
 #ifdef __cplusplus
 extern "C" {

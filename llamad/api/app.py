@@ -15,7 +15,7 @@ from llamad.api.native import (
     completion,
     health,
     infill,
-    loads,
+    load_report,
     lora_adapters,
     lora_loading,
     models,
@@ -73,7 +73,7 @@ class Api:
         self._add("GET", "/slots", slot_list.listing)
         is_public = service.settings.metrics_public
         self._add("GET", "/metrics", prometheus.handle, public=is_public, quiet=True)
-        self._add("GET", "/v1/loads", loads.handle, quiet=True)
+        self._add("GET", "/v1/loads", load_report.handle, quiet=True)
         self._add("POST", "/tokenize", tokenize.tokenize)
         self._add("POST", "/detokenize", tokenize.detokenize)
         for path in ("/completion", "/completions"):

@@ -16,11 +16,11 @@ import msgspec
 from llamad.base.fair_count import share_of
 from llamad.client.adapters import Use
 from llamad.client.control import Asking
-from llamad.client.rows import Rows as LentRows
+from llamad.client.media_embeddings import MediaEmbeddings
 from llamad.protocol.blobs import Blob
 from llamad.protocol.control_messages import MediaRun
 from llamad.protocol.errors import ComputeFailed, EngineEnded, Stopped
-from llamad.protocol.model_info import Rows, VectorCounts, VectorInfo
+from llamad.protocol.model_info import Embeddings, VectorCounts, VectorInfo
 from llamad.tokenizer.vocab import Vocab
 
 log = logging.getLogger("llamad.engine")
@@ -30,7 +30,7 @@ class TextMedia(msgspec.Struct, frozen=True, eq=False):
     """Images and sound of a text: where they stand, and the memory with them, as lent to the engine."""
 
     runs: list[MediaRun]
-    lent: LentRows
+    lent: MediaEmbeddings
 
 
 class Job:
@@ -53,7 +53,7 @@ class Job:
     def __init__(
         self,
         texts: list[bytes],
-        future: asyncio.Future[list[Rows]],
+        future: asyncio.Future[list[Embeddings]],
         client: int,
         media: Mapping[int, TextMedia],
         uses: Sequence[Use],
@@ -64,7 +64,7 @@ class Job:
         self.texts = texts
         self.media = media
         self.future = future
-        self.rows: list[Rows | None] = [None] * len(texts)
+        self.rows: list[Embeddings | None] = [None] * len(texts)
         self.n_taken = 0  # texts computed or being computed
         self.n_left = len(texts)
         self.is_gone = False
@@ -235,7 +235,7 @@ class Embedder:
         counts.n_tokens += sum(lengths)
         self._deliver(batch, self._rows(blob, lengths, n_rows))
 
-    def _rows(self, blob: Blob, lengths: list[int], n_rows: int) -> list[Rows]:
+    def _rows(self, blob: Blob, lengths: list[int], n_rows: int) -> list[Embeddings]:
         """Of each text, in the blob's memory."""
         import numpy as np
 
@@ -246,7 +246,7 @@ class Embedder:
             return [rows[i : i + 1] for i in range(n_rows)]
         return np.split(rows, np.cumsum(lengths)[:-1])
 
-    def _deliver(self, batch: list[tuple[Job, int]], found: list[Rows]) -> None:
+    def _deliver(self, batch: list[tuple[Job, int]], found: list[Embeddings]) -> None:
         done = []
         for (job, i), rows in zip(batch, found, strict=True):
             job.rows[i] = rows

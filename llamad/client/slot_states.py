@@ -33,7 +33,7 @@ from llamad.client.action import (
     Action,
 )
 from llamad.client.adapters import Adapters, UnknownAdapter
-from llamad.client.engine import Engine
+from llamad.client.engine_client import EngineClient
 from llamad.protocol.blobs import Blob
 from llamad.ses1 import ses1
 from llamad.ses1.ses1 import Layout, StateError
@@ -84,7 +84,7 @@ class States:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: EngineClient,
         layout: Layout | None,
         refusal: str,
         *,

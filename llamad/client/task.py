@@ -11,7 +11,7 @@ import msgspec
 
 from llamad.client.adapters import NO_ADAPTERS, AdapterSet
 from llamad.client.grammar import EngineGrammar
-from llamad.client.rows import Rows
+from llamad.client.media_embeddings import MediaEmbeddings
 from llamad.client.text_event import TextEvent
 from llamad.protocol.command import Command
 from llamad.protocol.sampling_params import Sampling
@@ -72,7 +72,9 @@ class Task(msgspec.Struct):
     answer_bytes_max: int = 0  # approximate limit on its JSON; 0: none
     penalty: bytes | None = None  # token ids for the penalties instead of the prompt's
     adapters: AdapterSet = NO_ADAPTERS
-    rows: Rows | None = None  # of images and sound in the prompt; their memory lives as long as the task
+    rows: MediaEmbeddings | None = (
+        None  # of images and sound in the prompt; their memory lives as long as the task
+    )
 
     def command(self) -> Command:
         """The engine's parameters, without the prompt and the request context."""

@@ -3,7 +3,7 @@ from typing import Any
 
 from llamad.http.exchange import Exchange
 from llamad.http.flow_control import Flow
-from llamad.http.head import HeadReader
+from llamad.http.request_head import HeadReader
 
 SKIP_MAX: int
 TURN_MAX: int

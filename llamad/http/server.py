@@ -14,12 +14,12 @@ from llamad.http import response_head, unix_socket
 from llamad.http.app import App
 from llamad.http.binding import Bound, bind
 from llamad.http.connection import Connection
+from llamad.http.connection_table import ConnectionTable
 from llamad.http.cors import Cors
 from llamad.http.errors import HttpError
 from llamad.http.exchange import Exchange
 from llamad.http.head_cache import Heads
 from llamad.http.limits import Limits
-from llamad.http.places import Places
 from llamad.http.proxies import Proxies
 from llamad.http.request import Request, RequestIds, Response
 from llamad.http.tls_listener import TlsListener
@@ -61,7 +61,7 @@ class HttpServer:
         self.budget.resize(limits.budget_bytes)
         self.closing = False  # connections close after the response under way
         self.draining = False  # and no new ones are accepted
-        self.places = Places(limits.connections_max, limits.address_connections_max)
+        self.places = ConnectionTable(limits.connections_max, limits.address_connections_max)
         self.connections: set[Connection] = set()
         self.n_active = 0  # exchanges in flight
         self.n_refused = 0  # connections rejected since the start

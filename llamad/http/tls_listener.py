@@ -24,7 +24,7 @@ from llamad.http.tls_transport import TlsTransport
 
 if TYPE_CHECKING:
     from llamad.http.connection import Connection
-    from llamad.http.places import Places
+    from llamad.http.connection_table import ConnectionTable
 
 log = logging.getLogger("llamad.http")
 
@@ -92,7 +92,7 @@ class TlsListener:
         sock: socket.socket,
         context: ssl.SSLContext,
         make: Callable[[], Connection],
-        places: Places,
+        places: ConnectionTable,
         timeout: float,
         is_shared: Callable[[object], bool],
     ) -> None:

@@ -13,7 +13,7 @@ import os
 from llamad.base.folder import below
 from llamad.client.adapters import Adapters, Held, UnknownAdapter
 from llamad.client.control import Asking
-from llamad.client.engine import Engine
+from llamad.client.engine_client import EngineClient
 from llamad.flags.settings import Settings
 from llamad.flags.types.values import AdapterFile
 from llamad.protocol.errors import EngineEnded, EngineFault, FileRefused
@@ -35,7 +35,7 @@ class AdapterLoading:
         self._next = len(settings.lora)
         self._open: set[int] = set()  # some may have no name any more, but requests that use them
         self._asking: Asking | None = None  # while an engine is connected
-        self._engine: Engine | None = None  # if it generates
+        self._engine: EngineClient | None = None  # if it generates
         self._loop: asyncio.AbstractEventLoop | None = None
         self._turn = asyncio.Lock()
         self._loads: set[asyncio.Task[None]] = set()
@@ -61,7 +61,7 @@ class AdapterLoading:
                     log.error("the adapter %s is not loaded again: %s", file.name, error)
                     self._adapters.remove(number)
 
-    def connect(self, asking: Asking, engine: Engine | None) -> None:
+    def connect(self, asking: Asking, engine: EngineClient | None) -> None:
         """The engine serves: adapters can be loaded and closed. `engine` is None if it does not generate."""
         self._loop = asyncio.get_running_loop()
         self._asking, self._engine = asking, engine

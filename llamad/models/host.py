@@ -19,7 +19,7 @@ from llamad.client.action import RESULT_ABORTED
 from llamad.client.adapters import Adapters
 from llamad.client.control import Asking
 from llamad.client.embedding import Embedder
-from llamad.client.engine import Engine
+from llamad.client.engine_client import EngineClient
 from llamad.client.slot_states import States
 from llamad.client.step_trace import StepTrace
 from llamad.client.task import FAILURE_ABORTED
@@ -27,11 +27,11 @@ from llamad.flags.settings import Settings
 from llamad.models import stalls
 from llamad.models.adapter_loading import AdapterLoading
 from llamad.models.engine_process import END_SECONDS, EngineProcess
-from llamad.models.fetching import Fetching
 from llamad.models.load_progress import LoadProgress
+from llamad.models.model_download import ModelDownload
 from llamad.models.projector import make_reader
 from llamad.models.restarts import Restarts
-from llamad.models.workers import reach
+from llamad.models.rpc_wait import reach
 from llamad.protocol.channel import Link
 from llamad.protocol.control_messages import (
     FromEngine,
@@ -97,7 +97,7 @@ class Host:
         self.waits_for = ""  # what is wrong with an RPC worker, while it is waited for
         self.is_refused = False  # it failed because of what the command line named, not of the load
         self.model: Model | None = None
-        self.engine: Engine | None = None
+        self.engine: EngineClient | None = None
         self.states: States | None = None  # if the flags enable them
         self.embedder: Embedder | None = None
         self.media = make_reader(settings) if not settings.is_remote else None
@@ -108,12 +108,12 @@ class Host:
         # see. May raise LoadError.
         self.prepare: Callable[[Model], list[str]] | None = None
         # Called when an engine serves, before any request sees it. May raise LoadError.
-        self.engine_ready: Callable[[Engine], Awaitable[None]] | None = None
+        self.engine_ready: Callable[[EngineClient], Awaitable[None]] | None = None
         self.engine_ended: Callable[[], None] | None = None
         self.failed: Callable[[], None] | None = None  # called when it gives up
         # The first engine, if it was started already; it has begun, too, unless files are missing.
         self._process = process
-        self._fetching = Fetching(settings) if settings.is_remote else None  # until the files are there
+        self._fetching = ModelDownload(settings) if settings.is_remote else None  # until the files are there
         self._markers: list[str] = []
         self._vocab: tuple[FileId, Vocab] | None = None
         self._shown = -1  # of the load's progress
@@ -429,7 +429,7 @@ class Host:
     def connect(self, link: Link, control: Asking) -> None:
         """The engine generates."""
         if self.engine is None:
-            self.engine = Engine(
+            self.engine = EngineClient(
                 n_slots=self.settings.n_parallel,
                 queue_max=self.settings.queue_max,
                 trace=self._trace,

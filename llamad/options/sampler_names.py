@@ -30,7 +30,7 @@ LETTERS: Mapping[str, str] = MappingProxyType(
     }
 )
 
-# The engine's numbers, from ext/llama/table.h.
+# The engine's numbers, from ext/llama/function_table.h.
 KINDS: Mapping[str, int] = MappingProxyType(
     {
         "penalties": 1,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 # NumPy takes as long to import as all of llamad, so it is imported only when vectors are computed.
-Rows: TypeAlias = "npt.NDArray[np.float32]"
+Embeddings: TypeAlias = "npt.NDArray[np.float32]"
 
 
 class ModelInfo(msgspec.Struct, frozen=True):

@@ -15,7 +15,7 @@ import asyncio
 import logging
 import time
 
-from llamad.api.native.loads import load_of
+from llamad.api.native.load_report import load_of
 from llamad.api.service.service import Service
 from llamad.http.server import HttpServer
 from llamad.models.host import State

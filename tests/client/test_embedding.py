@@ -12,9 +12,9 @@ import pytest
 from support.local_engine import LocalAsking
 
 from llamad.client.embedding import Embedder, TextMedia
-from llamad.client.rows import Lending
+from llamad.client.media_embeddings import Lending
 from llamad.protocol.errors import ComputeFailed, EngineEnded, Stopped
-from llamad.protocol.model_info import Rows, VectorInfo
+from llamad.protocol.model_info import Embeddings, VectorInfo
 
 
 def text(n_tokens: int, token: int = 7) -> bytes:
@@ -68,7 +68,7 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.001)
 
 
-def lengths(rows: list[Rows]) -> list[float]:
+def lengths(rows: list[Embeddings]) -> list[float]:
     return [float(one[0, 0]) for one in rows]
 
 

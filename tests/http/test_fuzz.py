@@ -14,7 +14,7 @@ from support.http_wires import Wires, clients, pieces
 
 from llamad.http.body import ChunkedBody
 from llamad.http.errors import HttpError
-from llamad.http.head import HeadReader, body_length
+from llamad.http.request_head import HeadReader, body_length
 
 relaxed = settings(
     max_examples=60,

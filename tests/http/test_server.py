@@ -23,10 +23,10 @@ from llamad.http.connection import Connection
 from llamad.http.cors import Cors
 from llamad.http.errors import HttpError
 from llamad.http.exchange import Exchange
-from llamad.http.head import HeadReader
 from llamad.http.lifetime import Phase
 from llamad.http.limits import raise_nofile
 from llamad.http.request import Request, Response
+from llamad.http.request_head import HeadReader
 from llamad.http.server import HttpServer
 
 GET = b"GET %b HTTP/1.1\r\nHost: test\r\n\r\n"

@@ -7,7 +7,7 @@ import struct
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from llamad.client.engine import Engine
+from llamad.client.engine_client import EngineClient
 from llamad.client.slot_states import States
 from llamad.client.step_trace import StepTrace
 from llamad.client.task import Done, RequestContext, Task, TokenProbs
@@ -63,7 +63,7 @@ class Hosted:
         core = self.instance.core
         assert core is not None
         trace = StepTrace(settings.step_trace) if settings.step_trace else None
-        self.engine = Engine(n_slots=settings.n_parallel, queue_max=settings.queue_max, trace=trace)
+        self.engine = EngineClient(n_slots=settings.n_parallel, queue_max=settings.queue_max, trace=trace)
         self.vocab = self.instance.loaded.vocab
         self.local = LocalEngine(core, self.engine, LocalAsking(self.vocab))
         self.run(self._start())

@@ -8,7 +8,7 @@ import time
 from typing import Protocol
 
 from llamad.client.action import RESULT_ABORTED
-from llamad.client.engine import Engine
+from llamad.client.engine_client import EngineClient
 from llamad.client.grammar import EngineGrammar
 from llamad.client.task import FAILURE_ABORTED
 from llamad.engine.core import Core
@@ -75,7 +75,7 @@ class LocalAsking:
 class LocalEngine:
     """The core's thread and the front's engine, connected."""
 
-    def __init__(self, core: Core, engine: Engine, asking: LocalAsking) -> None:
+    def __init__(self, core: Core, engine: EngineClient, asking: LocalAsking) -> None:
         self.core = core
         self.engine = engine
         self.was_lost = False
@@ -110,4 +110,4 @@ class LocalEngine:
 
 def local_engine(core: Core, vocab: Vocab | None = None, *, n_slots: int, queue_max: int) -> LocalEngine:
     """An engine over this core, not started yet."""
-    return LocalEngine(core, Engine(n_slots=n_slots, queue_max=queue_max), LocalAsking(vocab))
+    return LocalEngine(core, EngineClient(n_slots=n_slots, queue_max=queue_max), LocalAsking(vocab))

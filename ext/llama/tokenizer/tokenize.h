@@ -5,7 +5,7 @@
 #ifndef LLAMAD_TOKENIZE_H
 #define LLAMAD_TOKENIZE_H
 
-#include "../table.h"
+#include "../function_table.h"
 #include "llama.h"
 
 #include <cstdint>

@@ -28,7 +28,7 @@ struct Vocabulary {
     const llama_vocab *vocab;
     uint32_t id;                /* from 1 on, never given twice */
     llama_token before, behind; /* that are added to texts; -1: none */
-    bool is_deep;               /* how deep llama.cpp's calls go depends on the text (ask.cpp) */
+    bool is_deep;               /* how deep llama.cpp's calls go depends on the text (llama_tokenize.cpp) */
     bool has_words = false;     /* its texts can be cut into words; else nothing below is known */
     std::unique_ptr<const SpecialTokens> special;
     bool begins_control[256] = {}; /* the bytes that control tokens begin with */

@@ -14,8 +14,8 @@
 #include "words.h"
 
 #include "../shim.h"
-#include "ask.h"
 #include "hash.h"
+#include "llama_tokenize.h"
 #include "utf8.h"
 #include "vocabulary.h"
 

@@ -5,7 +5,7 @@
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 
 from llamad.base.system cimport load_int, now_us, relax, store_int, wake_wait
-from llamad.base.table cimport llamad_batch
+from llamad.base.function_table cimport llamad_batch
 from llamad.engine.admission cimport admission_announce, admission_drop, admission_expire, admission_run
 from llamad.engine.prefix.checkpointing cimport checkpointing_run
 from llamad.engine.context_shift cimport context_make_room

@@ -3,7 +3,7 @@
 # front has lent (row_ids.pxd says how they stand in a prompt).
 from libc.stdint cimport int32_t
 
-from llamad.base.table cimport llamad_rows
+from llamad.base.function_table cimport llamad_rows
 from llamad.engine.kv.slots cimport Slot
 from llamad.engine.kv.task_queue cimport task_run
 from llamad.engine.state.engine_state cimport State

@@ -7,7 +7,7 @@ from libc.stdlib cimport calloc, free, malloc, realloc
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 
-from llamad.base.table cimport llamad_table
+from llamad.base.function_table cimport llamad_table
 from llamad.tokenizer.vocab cimport Vocab
 
 cdef extern from "llamad/grammar/grammar_api.h" nogil:

@@ -12,7 +12,7 @@ from llamad.http.response_head import CONTINUE
 from llamad.http.body import ChunkedBody, LengthBody, too_large
 from llamad.http.errors import HttpError
 from llamad.http.flow_control import PIPELINE_MAX
-from llamad.http.head import HeadReader
+from llamad.http.request_head import HeadReader
 from llamad.http.request import Response
 
 from llamad.base.memory_budget cimport Budget, Claim

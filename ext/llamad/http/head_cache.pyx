@@ -2,7 +2,7 @@
 # again, and everything about it follows from its bytes. Runs on the event loop; never judges a head by a part of it.
 from llamad.http.access_log import shown
 from llamad.http.errors import HttpError
-from llamad.http.head import body_length
+from llamad.http.request_head import body_length
 from llamad.http.request import parse_target
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE

@@ -6,7 +6,7 @@ from libc.string cimport memcpy, memset
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 
 from llamad.protocol.sampling_params cimport Sampling
-from llamad.base.table cimport llamad_bias
+from llamad.base.function_table cimport llamad_bias
 from llamad.protocol.messages cimport (
     PROBS_MAX, TASK_CACHE_PROMPT, TASK_CONTEXT_SHIFT, TASK_MARKERS, TASK_POST_PROBS, TASK_PROGRESS, TASK_PROMPT_PROBS,
     TASK_STREAM, RowRun, TaskCommand,

@@ -2,7 +2,7 @@
 # Variable parts follow the struct inside the same ring record, in the order the comments give.
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 
-from llamad.base.table cimport llamad_sampling
+from llamad.base.function_table cimport llamad_sampling
 from llamad.protocol.adapter_span cimport AdapterSpan
 
 cdef enum CommandKind:

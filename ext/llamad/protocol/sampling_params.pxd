@@ -1,5 +1,5 @@
 # Sampling parameters as a Python object.
-from llamad.base.table cimport llamad_sampling
+from llamad.base.function_table cimport llamad_sampling
 
 cdef class Sampling:
     cdef llamad_sampling values

@@ -4,7 +4,7 @@ from libc.string cimport memcpy, memset
 
 from cpython.bytes cimport PyBytes_AS_STRING
 
-from llamad.base.table cimport LLAMAD_SAMPLERS_MAX, llamad_sampling
+from llamad.base.function_table cimport LLAMAD_SAMPLERS_MAX, llamad_sampling
 
 
 cdef class Sampling:

@@ -10,7 +10,7 @@ from libc.string cimport memchr, memcmp, memcpy
 
 from cpython.bytes cimport PyBytes_AS_STRING
 
-from llamad.base.table cimport llamad_table
+from llamad.base.function_table cimport llamad_table
 from llamad.tokenizer.vocab cimport Vocab
 
 cdef enum:

@@ -9,7 +9,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
 
 from llamad.base.system cimport close, wake_clear, wake_open, wake_send
-from llamad.base.table cimport llamad_table
+from llamad.base.function_table cimport llamad_table
 from llamad.base.thread_pool cimport (
     Job, JobPool, job_pool_add, job_pool_lock, job_pool_start, job_pool_stop, job_pool_unlock,
 )

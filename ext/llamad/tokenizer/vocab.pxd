@@ -1,7 +1,7 @@
 # The vocabulary: text to tokens through the table, tokens to bytes from a table of pieces made at load.
 from libc.stdint cimport int32_t, uint8_t, uint32_t
 
-from llamad.base.table cimport llamad_table
+from llamad.base.function_table cimport llamad_table
 
 ctypedef struct Pieces:
     char *bytes

@@ -8,7 +8,7 @@ from libc.stdlib cimport calloc, free, malloc, realloc
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 
-from llamad.base.table cimport (
+from llamad.base.function_table cimport (
     LLAMAD_TABLE_VERSION, LLAMAD_TOKENIZE_STOPPED, LLAMAD_TOKENIZE_TOO_MANY, llamad_table, llamad_tokenize_limits,
 )
 

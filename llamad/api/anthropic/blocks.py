@@ -20,7 +20,7 @@ def event(kind: str, **rest: Any) -> bytes:
     return write_event({"type": kind, **rest}, kind.encode())
 
 
-class Answer:
+class ContentBlocks:
     """One part's answer so far. Blocks do not overlap: only the last may be open."""
 
     __slots__ = ("_frame", "_texts", "blocks", "chat", "is_open", "more", "n_calls", "parser", "thinking")

@@ -10,16 +10,16 @@ from typing import Any
 
 import msgspec
 
-from llamad.api.anthropic.blocks import Answer, event
+from llamad.api.anthropic.blocks import ContentBlocks, event
 from llamad.api.anthropic.request import MessagesRequest, Thinking, into_chat
-from llamad.api.generate.job import Job, Part
+from llamad.api.generate.job import CompletionPart, Job
 from llamad.api.generate.stream_event import TextFrame
 from llamad.api.openai import objects
 from llamad.api.openai.chat_request import Chat, settle_chat, start, with_chat
 from llamad.api.openai.input_tokens import count
 from llamad.api.request.errors import ApiError
 from llamad.api.service import anthropic_errors as errors
-from llamad.api.service.reading import with_body
+from llamad.api.service.body_reading import with_body
 from llamad.api.service.service import Service
 from llamad.client.task import STOP_NAMES
 from llamad.client.text_event import TextEvent
@@ -55,9 +55,9 @@ class MessageDialect:
         self.request_id = request_id
         self.id = objects.new_id("msg_")
 
-    def _answer(self, part: Part) -> Answer:
-        if not isinstance(part.state, Answer):
-            part.state = Answer(self.chat, self.thinking)
+    def _answer(self, part: CompletionPart) -> ContentBlocks:
+        if not isinstance(part.state, ContentBlocks):
+            part.state = ContentBlocks(self.chat, self.thinking)
         return part.state
 
     def _message(self, content: list[dict[str, Any]], usage: dict[str, int]) -> dict[str, Any]:
@@ -72,7 +72,7 @@ class MessageDialect:
             "usage": usage,
         }
 
-    def _stop(self, part: Part) -> dict[str, Any]:
+    def _stop(self, part: CompletionPart) -> dict[str, Any]:
         done, stops = part.ended, part.job.generation.stop
         name = STOP_NAMES[done.stop_type]
         part.has_calls = self._answer(part).n_calls > 0
@@ -91,18 +91,18 @@ class MessageDialect:
         message = self._message([], _usage(part.n_prompt, part.n_cached, part.n_decoded))
         return event("message_start", message=message) + event("ping")
 
-    def frame(self, part: Part) -> TextFrame | None:
+    def frame(self, part: CompletionPart) -> TextFrame | None:
         return None  # only the parser knows what a text is
 
-    def piece(self, part: Part, piece: TextEvent) -> bytes:
+    def piece(self, part: CompletionPart, piece: TextEvent) -> bytes:
         answer = self._answer(part)
         answer.more = objects.piece_timings(part, piece)
         return answer.take(answer.parser.feed(piece.data.decode("utf-8", "replace")))
 
-    def progress(self, part: Part, progress: dict[str, Any]) -> bytes:
+    def progress(self, part: CompletionPart, progress: dict[str, Any]) -> bytes:
         return event("ping", prompt_progress=progress)
 
-    def done(self, part: Part) -> bytes:
+    def done(self, part: CompletionPart) -> bytes:
         answer = self._answer(part)
         out = answer.take(answer.parser.finish()) + answer.close()
         done = part.ended

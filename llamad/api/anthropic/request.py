@@ -12,9 +12,9 @@ import msgspec
 from msgspec import Meta, Struct
 
 from llamad.api.openai.request import ChatRequest
-from llamad.api.request import checks, special
+from llamad.api.request import checks, structured_options
 from llamad.api.request.errors import ApiError, bad
-from llamad.api.request.hosted import MESSAGES, Hosted, LeftOut
+from llamad.api.request.ignored_fields import MESSAGES, Hosted, LeftOut
 from llamad.flags.settings import Settings
 from llamad.options.option import LEFT_OUT
 from llamad.options.table import Many
@@ -95,7 +95,7 @@ def into_chat(request: MessagesRequest, settings: Settings) -> Thinking:
     stops = request.stop_sequences
     if len(stops) > settings.stop_max:
         raise bad(f'"stop_sequences" may have at most {settings.stop_max} strings (--stop-max)')
-    request.stop = special.stops(list(stops), settings.stop_max)
+    request.stop = structured_options.stops(list(stops), settings.stop_max)
     return thinking
 
 

@@ -9,12 +9,12 @@ import os
 from collections.abc import Sequence
 from typing import Protocol, TypeAlias
 
-from llamad.api.generate.outlet import Outlet
+from llamad.api.generate.response_writer import ResponseWriter
 from llamad.api.request.parse import GenerationRequest
 from llamad.api.service.adapters import JOINT
 from llamad.api.service.service import Service
 from llamad.base.clock import clock_us
-from llamad.client.engine import Engine
+from llamad.client.engine_client import EngineClient
 from llamad.client.task import FAILURE_ABORTED, FAILURE_DEADLINE, STOP_NAMES, Done
 from llamad.http.exchange import Exchange
 
@@ -24,8 +24,8 @@ Details: TypeAlias = list[tuple[str, str | int | float]]  # names of fields; sec
 _FINISHED = [{"eos": "stop", "limit": "length", "word": "word", "none": "error"}[name] for name in STOP_NAMES]
 
 
-class Part(Protocol):
-    """One completion of one prompt: job.Part."""
+class CountedPart(Protocol):
+    """One completion of one prompt: job.CompletionPart."""
 
     n_prompt: int
     n_cached: int
@@ -41,16 +41,16 @@ class Job(Protocol):
     """A generating request: job.Job."""
 
     service: Service
-    engine: Engine
+    engine: EngineClient
     exchange: Exchange
     generation: GenerationRequest
-    out: Outlet
+    out: ResponseWriter
     adapter_ids: Sequence[int]
     t_submit_us: int
     finish: str
 
     @property
-    def parts(self) -> Sequence[Part]: ...
+    def parts(self) -> Sequence[CountedPart]: ...
 
 
 def failed_finish(failure: int) -> str:
@@ -121,12 +121,12 @@ def text_details(service: Service, adapter_ids: Sequence[int], texts: Sequence[b
     return found
 
 
-def _n_decoded(job: Job, part: Part) -> int:
+def _n_decoded(job: Job, part: CountedPart) -> int:
     """Of a part that is not over, whose text the engine keeps to the end if it is not streamed."""
     return max(part.n_decoded, job.engine.n_decoded(part.task_id))
 
 
-def _finish(job: Job, part: Part) -> str:
+def _finish(job: Job, part: CountedPart) -> str:
     if part.done is not None:
         name = _FINISHED[part.done.stop_type]
         return "tool_calls" if part.has_calls and name != "length" else name

@@ -1,7 +1,7 @@
 """Owns a generation request: its tasks in the engine, and the response to the client.
 
-Runs on the event loop. A Job is one request; a Part is one completion of one of its prompts and receives the engine's
-events. The format of the response is the dialect's; each endpoint has one.
+Runs on the event loop. A Job is one request; a CompletionPart is one completion of one of its prompts and receives
+the engine's events. The format of the response is the dialect's; each endpoint has one.
 """
 
 from __future__ import annotations
@@ -12,24 +12,24 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
-from llamad.api.generate import accounting, prompt_log, result
+from llamad.api.generate import accounting, completion_json, prompt_log
 from llamad.api.generate.failures import failure_error
 from llamad.api.generate.held_tokens import HELD_MAX, joined
 from llamad.api.generate.job_memory import JobMemory
-from llamad.api.generate.outlet import Outlet
-from llamad.api.generate.prepare import Ready
+from llamad.api.generate.prepare import PreparedPrompts
+from llamad.api.generate.response_writer import ResponseWriter
 from llamad.api.generate.stream_event import TextFrame
 from llamad.api.generate.task_maker import TaskMaker
 from llamad.api.generate.text_part import TextPart
 from llamad.api.request import generation as options
-from llamad.api.request.constraints import Wanted
+from llamad.api.request.constraints import ConstraintSource
 from llamad.api.request.errors import ApiError, bad, queue_full, share_full
 from llamad.api.request.parse import GenerationRequest
 from llamad.api.service.adapters import adapters_of
 from llamad.api.service.kept_streams import conversation_of
 from llamad.api.service.service import Service
 from llamad.base.clock import clock_us
-from llamad.client.engine import Engine
+from llamad.client.engine_client import EngineClient
 from llamad.client.task import (
     STOP_NAMES,
     Done,
@@ -59,17 +59,17 @@ class Dialect(Protocol):
     def begin(self, job: Job) -> bytes:
         """Events before the first text of a stream."""
 
-    def frame(self, part: Part) -> TextFrame | None:
+    def frame(self, part: CompletionPart) -> TextFrame | None:
         """The bytes around a text, if this stream's events carry nothing else; piece() is then called only for texts
         with probabilities."""
 
-    def piece(self, part: Part, piece: TextEvent) -> bytes:
+    def piece(self, part: CompletionPart, piece: TextEvent) -> bytes:
         """Events for a piece of a stream; may be empty."""
 
-    def progress(self, part: Part, progress: dict[str, Any]) -> bytes:
+    def progress(self, part: CompletionPart, progress: dict[str, Any]) -> bytes:
         """Events for a prompt that is being prefilled, with `return_progress`."""
 
-    def done(self, part: Part) -> bytes:
+    def done(self, part: CompletionPart) -> bytes:
         """Events at the end of one part, with what is held of it."""
 
     def end(self, job: Job) -> bytes:
@@ -85,7 +85,7 @@ class Dialect(Protocol):
         """The error response."""
 
 
-class Part(TextPart):
+class CompletionPart(TextPart):
     """One completion of one prompt. on_text(), called for every token, is in the compiled base class."""
 
     job: Job
@@ -139,7 +139,7 @@ class Part(TextPart):
             self.on_progress(n_cached, 0)
 
     def on_progress(self, n_processed: int, prompt_us: int) -> None:
-        told = result.progress(self.n_prompt, self.n_cached, n_processed, prompt_us)
+        told = completion_json.progress(self.n_prompt, self.n_cached, n_processed, prompt_us)
         self.job.write(self.job.dialect.progress(self, told))
 
     def on_prompt(self, tokens: list[int], probs: list[TokenProbs]) -> None:
@@ -215,18 +215,18 @@ class Job:
         service: Service,
         exchange: Exchange,
         generation: GenerationRequest,
-        constraint: Wanted,
+        constraint: ConstraintSource,
         model: Model,
-        engine: Engine,
+        engine: EngineClient,
         dialect: Dialect,
         *,
         id: str = "",
         markers: bool = False,
-        on_prompt: Callable[[Part, list[int], list[TokenProbs]], None] | None = None,
+        on_prompt: Callable[[CompletionPart, list[int], list[TokenProbs]], None] | None = None,
     ) -> None:
         self.service = service
         self.exchange = exchange
-        self.out = Outlet(exchange)
+        self.out = ResponseWriter(exchange)
         self.memory = JobMemory(exchange)
         exchange.details = partial(accounting.details, self)
         self.finish = ""  # why it ended, if it failed; for the log
@@ -241,14 +241,14 @@ class Job:
         self.id = id  # the answer's; none: nobody can act on the job
         self.is_controlled = False  # its reasoning may be ended, by end_thinking()
         self.is_admitted = False
-        self.watch: Callable[[Part, Task], WatchingSink] | None = None  # makes the tasks' sinks
+        self.watch: Callable[[CompletionPart, Task], WatchingSink] | None = None  # makes the tasks' sinks
         self.watching: list[WatchingSink] = []
         self.parsing: Callable[[], options.Parsing] = options.Parsing  # as results show it
         self.is_paused = False
         self.t_paused = 0.0
         self.on_prompt = on_prompt
-        self.ready: Ready | None = None
-        self.parts: list[Part] = []
+        self.ready: PreparedPrompts | None = None
+        self.parts: list[CompletionPart] = []
         self.n_left = 0
         self.t_submit_us = 0
         self.t_written = time.monotonic()
@@ -257,7 +257,7 @@ class Job:
     def tells_progress(self) -> bool:
         return self.generation.stream and self.generation.return_progress
 
-    def submit(self, ready: Ready) -> None:
+    def submit(self, ready: PreparedPrompts) -> None:
         """Submit all prompts to the engine, or none. Only an accepted request changes the system prompt."""
         g, exchange = self.generation, self.exchange
         n_parts = len(ready.tokens) * g.n
@@ -284,7 +284,7 @@ class Job:
         tasks = TaskMaker(self.service, exchange.request, g, self.model, ready, uses, t_submit_us)
         self.memory.count(options.held_bytes(g, self.constraint, ready.tokens, tasks.bias, ready.breakers))
         parts = [
-            Part(self, i * g.n + k, tokens, options.seed_of(g, k))
+            CompletionPart(self, i * g.n + k, tokens, options.seed_of(g, k))
             for i, tokens in enumerate(ready.tokens)
             for k in range(g.n)
         ]
@@ -305,13 +305,15 @@ class Job:
         if g.system_prompt is not None:
             self.service.key_states.set_system(self.key, ready.system)
 
-    def _sink(self, part: Part, task: Task) -> Sink:
+    def _sink(self, part: CompletionPart, task: Task) -> Sink:
         if self.watch is None:
             return part
         self.watching.append(self.watch(part, task))
         return self.watching[-1]
 
-    def _begin(self, ready: Ready, parts: list[Part], t_submit_us: int, conversation: str) -> None:
+    def _begin(
+        self, ready: PreparedPrompts, parts: list[CompletionPart], t_submit_us: int, conversation: str
+    ) -> None:
         """Before the parts' tasks are submitted."""
         exchange = self.exchange
         self.memory.hold(self._give_way)
@@ -335,7 +337,7 @@ class Job:
 
     def answer_nothing(self) -> None:
         """Respond to a request that has nothing for the engine to do."""
-        self.parts = [Part(self, 0, b"", self.generation.seed)]
+        self.parts = [CompletionPart(self, 0, b"", self.generation.seed)]
         self.n_left = 1
         self.parts[0].on_done(
             Done(STOP_NAMES.index("limit"), -1, -1, 0, 0, 0, 0, False, False, clock_us(), 0, 0)
@@ -461,7 +463,7 @@ class Job:
             self.write(data)
             self.out.end()
 
-    def on_part_done(self, part: Part) -> None:
+    def on_part_done(self, part: CompletionPart) -> None:
         self.n_left -= 1
         if self.out.closed:  # the client has disconnected, or got another part's failure
             self._left()

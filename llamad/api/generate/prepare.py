@@ -11,15 +11,15 @@ from functools import partial
 import msgspec
 
 from llamad.api.request import prompt as prompts
-from llamad.api.request.constraints import Constraint, Wanted
+from llamad.api.request.constraints import Constraint, ConstraintSource
 from llamad.api.request.errors import ApiError
 from llamad.api.request.generation import needs_breakers
 from llamad.api.request.media import MediaPrompt
 from llamad.api.request.prompt import Built, Prompt
-from llamad.api.request.special import penalty_tokens
+from llamad.api.request.structured_options import penalty_tokens
 from llamad.api.request.system_prompt import tokenized
 from llamad.api.service.service import Preparing, Service
-from llamad.client.rows import Rows
+from llamad.client.media_embeddings import MediaEmbeddings
 from llamad.http.exchange import Exchange
 from llamad.http.request import Request
 from llamad.options.table import Options
@@ -28,14 +28,14 @@ from llamad.protocol.errors import EngineEnded
 from llamad.protocol.model_info import Model
 
 
-class Ready(msgspec.Struct, frozen=True):
+class PreparedPrompts(msgspec.Struct, frozen=True):
     """The prepared parts of a request."""
 
     tokens: list[bytes]  # of each prompt, after those of the system prompt
     system: SystemPrompt
     constraint: Constraint | None
     breakers: bytes  # DRY's
-    rows: list[Rows | None] = msgspec.field(
+    rows: list[MediaEmbeddings | None] = msgspec.field(
         default_factory=list
     )  # of images and sound in each prompt; or empty
 
@@ -44,10 +44,10 @@ def prepare(
     service: Service,
     exchange: Exchange,
     generation: Options,
-    wanted: Wanted,
+    wanted: ConstraintSource,
     model: Model,
     sent: Sequence[Prompt | Built],
-    then: Callable[[Ready], None],
+    then: Callable[[PreparedPrompts], None],
 ) -> None:
     """Call `then` once everything is prepared: now, or later unless the client has disconnected by then."""
     new = generation.system_prompt
@@ -71,7 +71,7 @@ def prepare(
         exchange.claim.use(constraint.memory)
     system = service.key_states.system(exchange.request.key_name) if new is None else tokenized(new, model)
     tokens = [prompts.tokenize(one, model, system.tokens) for one in sent]
-    then(Ready(tokens, system, constraint, breakers))
+    then(PreparedPrompts(tokens, system, constraint, breakers))
 
 
 async def _prepare_later(
@@ -79,10 +79,10 @@ async def _prepare_later(
     counted: Preparing,
     exchange: Exchange,
     generation: Options,
-    wanted: Wanted,
+    wanted: ConstraintSource,
     model: Model,
     sent: Sequence[Prompt | Built],
-    then: Callable[[Ready], None],
+    then: Callable[[PreparedPrompts], None],
 ) -> None:
     system = service.key_states.system(exchange.request.key_name)
     with counted as client:
@@ -107,7 +107,7 @@ async def _make_ready(
     constraint: Constraint | None,
     model: Model,
     sent: Sequence[Prompt | Built],
-) -> Ready:
+) -> PreparedPrompts:
     new = generation.system_prompt
     breakers = b""
     if needs_breakers(generation):
@@ -120,17 +120,17 @@ async def _make_ready(
     if new is not None:
         system = await service.texts.run(client, len(new.prompt), partial(tokenized, new, model))
     tokens: list[bytes] = []
-    rows: list[Rows | None] = []
+    rows: list[MediaEmbeddings | None] = []
     for one in sent:
         if isinstance(one, MediaPrompt):
             one.encode(await service.encode_media(request, one.files))
         tokenize = partial(prompts.tokenize, one, model, system.tokens)
         tokens.append(await service.texts.run(client, prompts.n_chars([one]), tokenize))
         rows.append(await _lent(service, one) if isinstance(one, MediaPrompt) else None)
-    return Ready(tokens, system, constraint, breakers, rows)
+    return PreparedPrompts(tokens, system, constraint, breakers, rows)
 
 
-async def _lent(service: Service, prompt: MediaPrompt) -> Rows:
+async def _lent(service: Service, prompt: MediaPrompt) -> MediaEmbeddings:
     try:
         return await service.ready()[1].lend_rows(*prompt.rows())
     except MemoryError:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from llamad.api.generate.prepare import Ready
+from llamad.api.generate.prepare import PreparedPrompts
 from llamad.api.request import generation as options
 from llamad.api.request.parse import GenerationRequest
 from llamad.api.service.adapters import adapter_set
 from llamad.api.service.service import Service
 from llamad.client.adapters import Use
-from llamad.client.engine import Engine
+from llamad.client.engine_client import EngineClient
 from llamad.client.task import RequestContext, Task
 from llamad.http.request import Request
 from llamad.protocol.model_info import Model
@@ -26,7 +26,7 @@ class TaskMaker:
         request: Request,
         generation: GenerationRequest,
         model: Model,
-        ready: Ready,
+        ready: PreparedPrompts,
         uses: Sequence[Use],
         t_submit_us: int,
     ) -> None:
@@ -53,7 +53,7 @@ class TaskMaker:
         self.has_prompt_probs = False
         self.has_progress = False
 
-    def make(self, index: int, engine: Engine) -> Task:
+    def make(self, index: int, engine: EngineClient) -> Task:
         """Return the task of one completion. They must be made in their order: those of one prompt form a group."""
         ready, g = self._ready, self._generation
         i_prompt, i_completion = divmod(index, g.n)

@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from llamad.api.generate.job import Part
-from llamad.api.request.constraints import Constraint, Wanted
+from llamad.api.generate.job import CompletionPart
+from llamad.api.request.constraints import Constraint, ConstraintSource
 from llamad.api.service.service import Service
 from llamad.client.task import STOP_NAMES, Done, Task, TokenProbs
 from llamad.client.text_event import TextEvent
@@ -27,7 +27,7 @@ class Budget(msgspec.Struct):
     ends: bytes
     is_open: bool  # by the prompt
     forced: str
-    rest: Wanted | None = None  # the constraint after the reasoning; None: the task's own
+    rest: ConstraintSource | None = None  # the constraint after the reasoning; None: the task's own
     constraint: Constraint | None = None  # `rest`, compiled
 
 
@@ -49,7 +49,7 @@ async def _compiled(
     service: Service,
     exchange: Exchange,
     budget: Budget,
-    rest: Wanted,
+    rest: ConstraintSource,
     then: Callable[[], None],
 ) -> None:
     with service.preparing(exchange) as client:
@@ -59,7 +59,7 @@ async def _compiled(
         then()
 
 
-def watched(budget: Budget, part: Part, task: Task) -> Watched:
+def watched(budget: Budget, part: CompletionPart, task: Task) -> Watched:
     """The sink of a part's task, for Job.watch."""
     return Watched(part, task, budget)
 
@@ -67,7 +67,7 @@ def watched(budget: Budget, part: Part, task: Task) -> Watched:
 class Watched:
     """The sink of a part's first task; passes its events on until the budget is used up."""
 
-    def __init__(self, part: Part, task: Task, budget: Budget) -> None:
+    def __init__(self, part: CompletionPart, task: Task, budget: Budget) -> None:
         self._part = part
         self._task = task
         self._budget = budget
@@ -186,7 +186,7 @@ class Watched:
 class Rest:
     """The sink of the second task; adds the counts and times of the first."""
 
-    def __init__(self, part: Part, n_before: int, prompt_us: int, predict_us: int) -> None:
+    def __init__(self, part: CompletionPart, n_before: int, prompt_us: int, predict_us: int) -> None:
         self._part = part
         self._n_before = n_before
         self._prompt_us = prompt_us

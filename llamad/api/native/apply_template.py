@@ -8,7 +8,7 @@ import msgspec
 
 from llamad.api.openai.chat_request import Chat, with_chat
 from llamad.api.openai.request import ChatRequest
-from llamad.api.service.reading import with_body
+from llamad.api.service.body_reading import with_body
 from llamad.api.service.service import Service
 from llamad.http.exchange import Exchange
 from llamad.http.request import Response

@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
-from llamad.api.generate import result
-from llamad.api.generate.final import final_json, probabilities
-from llamad.api.generate.job import Job, Part
+from llamad.api.generate import completion_json
+from llamad.api.generate.completion_result import final_json, probabilities
+from llamad.api.generate.job import CompletionPart, Job
 from llamad.api.generate.prepare import prepare
 from llamad.api.generate.stream_event import TextFrame, write_event
 from llamad.api.native.native_request import NativeRequest
@@ -20,7 +20,7 @@ from llamad.api.request import constraints
 from llamad.api.request.errors import ApiError, bad
 from llamad.api.request.media import sent_prompts
 from llamad.api.request.prompt import Prompts
-from llamad.api.service.reading import with_body
+from llamad.api.service.body_reading import with_body
 from llamad.api.service.service import Service
 from llamad.client.text_event import TextEvent
 from llamad.http.exchange import Exchange
@@ -42,11 +42,11 @@ class Plain:
     def begin(self, job: Job) -> bytes:
         return b""
 
-    def frame(self, part: Part) -> TextFrame | None:
+    def frame(self, part: CompletionPart) -> TextFrame | None:
         job = part.job
         return None if len(job.parts) > 1 or job.generation.timings_per_token else _FRAME
 
-    def piece(self, part: Part, piece: TextEvent) -> bytes:
+    def piece(self, part: CompletionPart, piece: TextEvent) -> bytes:
         job = part.job
         event: dict[str, Any] = {
             "content": piece.data.decode("utf-8", "replace"),
@@ -58,19 +58,19 @@ class Plain:
         if piece.probs:
             event["completion_probabilities"] = probabilities(job, piece)
         if job.generation.timings_per_token:
-            event["timings"] = result.timings(
+            event["timings"] = completion_json.timings(
                 part.n_prompt, part.n_cached, piece.prompt_us, part.n_decoded, piece.predict_us
             )
         return write_event(event)
 
-    def progress(self, part: Part, progress: dict[str, Any]) -> bytes:
+    def progress(self, part: CompletionPart, progress: dict[str, Any]) -> bytes:
         event = {"index": part.index, "content": "", "tokens": [], "stop": False, "prompt_progress": progress}
         return write_event(event)
 
-    def done(self, part: Part) -> bytes:
+    def done(self, part: CompletionPart) -> bytes:
         g, last = part.job.generation, final_json(part)
         if isinstance(g, NativeRequest) and g.include_usage:
-            last["usage"] = result.usage([part.ended])
+            last["usage"] = completion_json.usage([part.ended])
         return write_event(last)
 
     def end(self, job: Job) -> bytes:

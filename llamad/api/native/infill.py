@@ -18,7 +18,7 @@ from llamad.api.request import constraints
 from llamad.api.request.errors import bad
 from llamad.api.request.fim_prompt import Extra, Infill, refusal
 from llamad.api.request.prompt import text_alone
-from llamad.api.service.reading import with_body
+from llamad.api.service.body_reading import with_body
 from llamad.api.service.service import Service
 from llamad.flags.settings import Settings
 from llamad.http.exchange import Exchange

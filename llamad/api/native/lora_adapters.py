@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from llamad.api.request.errors import bad
-from llamad.api.request.special import adapter_scales
+from llamad.api.request.structured_options import adapter_scales
 from llamad.api.service.service import Service
 from llamad.client.adapters import Adapter, UnknownAdapter
 from llamad.http.exchange import Exchange

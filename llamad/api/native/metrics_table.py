@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 from llamad.api.service.service import Service
 from llamad.base.clock import clock_us
 from llamad.client.embedding import Embedder
-from llamad.client.engine import Engine
+from llamad.client.engine_client import EngineClient
 from llamad.models.host import State
 
 Labels = tuple[tuple[str, str], ...]
@@ -28,7 +28,7 @@ class Snapshot:
         self.host = service.host
 
     @property
-    def engine(self) -> Engine:
+    def engine(self) -> EngineClient:
         assert self.host.engine is not None
         return self.host.engine
 

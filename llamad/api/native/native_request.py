@@ -13,7 +13,7 @@ from msgspec import Meta
 
 from llamad.api.request import checks
 from llamad.api.request.errors import bad
-from llamad.api.request.hosted import NATIVE, Hosted
+from llamad.api.request.ignored_fields import NATIVE, Hosted
 from llamad.api.request.parse import GenerationRequest, StreamOptions
 from llamad.options.option import INT32_MAX, LEFT_OUT
 from llamad.options.table import LastN, Length

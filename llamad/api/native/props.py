@@ -16,7 +16,7 @@ from llamad.api.request.media import MARKER
 from llamad.api.request.parse import Defaults
 from llamad.api.request.prompt import TEXT_INLINE_MAX
 from llamad.api.request.system_prompt import tokenized
-from llamad.api.service.reading import with_body
+from llamad.api.service.body_reading import with_body
 from llamad.api.service.service import Service
 from llamad.http.exchange import Exchange
 from llamad.http.request import Response

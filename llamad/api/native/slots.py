@@ -11,12 +11,12 @@ from typing import Any
 
 import msgspec
 
-from llamad.api.generate.job import Part
+from llamad.api.generate.job import CompletionPart
 from llamad.api.request import generation as options
 from llamad.api.request.errors import ApiError
 from llamad.api.request.parse import UINT32_MAX
 from llamad.api.service.service import Service
-from llamad.client.engine import NO_COUNTS, SlotCounts
+from llamad.client.engine_client import NO_COUNTS, SlotCounts
 from llamad.client.task import STOP_NAMES, Ended
 from llamad.http.exchange import Exchange
 from llamad.http.request import Request, Response
@@ -57,7 +57,7 @@ def slot_json(
     service: Service,
     index: int,
     generation: Options,
-    part: Part | None,
+    part: CompletionPart | None,
     counts: SlotCounts = NO_COUNTS,
     ended: Ended | None = None,
     *,
@@ -126,7 +126,7 @@ def _slots(service: Service, request: Request) -> Iterator[msgspec.Raw]:
     idle = service.defaults.options
     for index, numbers in enumerate(counts):
         part = busy.get(index)
-        part = part if isinstance(part, Part) else None
+        part = part if isinstance(part, CompletionPart) else None
         generation = idle if part is None else part.job.generation
         ended = engine.ended.get(index) if part is None else None
         owner = 0 if ended is None else ended.owner

@@ -15,8 +15,8 @@ from msgspec import Meta
 
 from llamad.api.request.body import Body
 from llamad.api.request.errors import ApiError, bad
+from llamad.api.service.body_reading import with_body
 from llamad.api.service.kept_streams import KeptStream
-from llamad.api.service.reading import with_body
 from llamad.api.service.service import Service
 from llamad.http import sse
 from llamad.http.exchange import Exchange

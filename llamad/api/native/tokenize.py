@@ -16,7 +16,7 @@ from msgspec import Meta, Struct, field
 from llamad.api.request import prompt as prompts
 from llamad.api.request.body import Body
 from llamad.api.request.errors import ApiError, bad
-from llamad.api.service.reading import with_body
+from llamad.api.service.body_reading import with_body
 from llamad.api.service.service import Service
 from llamad.http.exchange import Exchange
 from llamad.http.request import Response

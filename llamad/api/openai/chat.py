@@ -12,14 +12,14 @@ from typing import Any
 
 import msgspec
 
-from llamad.api.generate import result
-from llamad.api.generate.job import Job, Part
+from llamad.api.generate import completion_json
+from llamad.api.generate.job import CompletionPart, Job
 from llamad.api.generate.stream_event import TextFrame, write_event
 from llamad.api.openai import objects
 from llamad.api.openai.chat_request import Chat, settle_chat, start, with_chat
 from llamad.api.openai.request import ChatRequest
 from llamad.api.request.errors import ApiError
-from llamad.api.service.reading import with_body
+from llamad.api.service.body_reading import with_body
 from llamad.api.service.service import Service
 from llamad.chat.parsing import Delta
 from llamad.client.text_event import TextEvent
@@ -30,7 +30,7 @@ from llamad.http.request import Response
 _encode = msgspec.json.Encoder().encode
 
 
-class Answer:
+class ChatMessage:
     """One part's answer so far: the parser of its text, and what it found."""
 
     __slots__ = (
@@ -122,17 +122,17 @@ class ChatDialect:
             "choices": choices,
         }
 
-    def _answer(self, part: Part) -> Answer:
-        if not isinstance(part.state, Answer):
-            part.state = Answer(self.chat)
+    def _answer(self, part: CompletionPart) -> ChatMessage:
+        if not isinstance(part.state, ChatMessage):
+            part.state = ChatMessage(self.chat)
         return part.state
 
-    def _reason(self, part: Part, answer: Answer) -> str:
+    def _reason(self, part: CompletionPart, answer: ChatMessage) -> str:
         reason = objects.finish_reason(part)
         part.has_calls = bool(answer.calls)
         return "tool_calls" if answer.calls and reason == "stop" else reason
 
-    def _remember(self, part: Part, piece: TextEvent) -> None:
+    def _remember(self, part: CompletionPart, piece: TextEvent) -> None:
         job = part.job
         if job.generation.return_tokens:
             self._answer(part).tokens += piece.tokens
@@ -141,7 +141,7 @@ class ChatDialect:
             told = objects.chat_logprobs(job.model.vocab, piece, self.chat.n_top, is_post)
             self._answer(part).logprobs += told
 
-    def _chunk(self, part: Part, delta: dict[str, Any], reason: str | None) -> dict[str, Any]:
+    def _chunk(self, part: CompletionPart, delta: dict[str, Any], reason: str | None) -> dict[str, Any]:
         answer = self._answer(part)
         choice: dict[str, Any] = {"index": part.index, "delta": delta, "finish_reason": reason}
         if self.chat.logprobs:
@@ -151,7 +151,7 @@ class ChatDialect:
             choice["tokens"], answer.tokens = answer.tokens, []
         return self._envelope("chat.completion.chunk", [choice])
 
-    def _begin(self, part: Part) -> bytes:
+    def _begin(self, part: CompletionPart) -> bytes:
         """The events before the first piece; none if they are sent."""
         answer = self._answer(part)
         out = b"" if answer.role_sent else objects.event(part.job, self._role_chunk(part))
@@ -159,7 +159,7 @@ class ChatDialect:
             out += objects.event(part.job, self._chunk(part, delta, None))
         return out
 
-    def _role_chunk(self, part: Part) -> dict[str, Any]:
+    def _role_chunk(self, part: CompletionPart) -> dict[str, Any]:
         self._answer(part).role_sent = True
         choice = {
             "index": part.index,
@@ -168,7 +168,7 @@ class ChatDialect:
         }
         return self._envelope("chat.completion.chunk", [choice])
 
-    def _content_frame(self, part: Part) -> TextFrame:
+    def _content_frame(self, part: CompletionPart) -> TextFrame:
         """_chunk() for content only, the most frequent event: only the text differs."""
         if self._opening is None:
             self._opening = _encode(self._envelope("chat.completion.chunk", []))[:-2]
@@ -180,10 +180,10 @@ class ChatDialect:
     def begin(self, job: Job) -> bytes:
         return b""
 
-    def frame(self, part: Part) -> TextFrame | None:
+    def frame(self, part: CompletionPart) -> TextFrame | None:
         return None  # only the parser knows what a text is
 
-    def piece(self, part: Part, piece: TextEvent) -> bytes:
+    def piece(self, part: CompletionPart, piece: TextEvent) -> bytes:
         answer = self._answer(part)
         g = part.job.generation
         deltas = answer.parser.feed(piece.data.decode("utf-8", "replace"))
@@ -204,10 +204,10 @@ class ChatDialect:
             )
         return out
 
-    def progress(self, part: Part, progress: dict[str, Any]) -> bytes:
+    def progress(self, part: CompletionPart, progress: dict[str, Any]) -> bytes:
         return objects.event(part.job, self._role_chunk(part) | {"prompt_progress": progress})
 
-    def done(self, part: Part) -> bytes:
+    def done(self, part: CompletionPart) -> bytes:
         answer = self._answer(part)
         out = self._begin(part)
         for delta in answer.take(answer.parser.finish()):
@@ -250,7 +250,7 @@ class ChatDialect:
             **objects.warnings(job),
             **objects.verbose(job.parts[0]),
         }
-        return _encode(result.select(whole, job.generation.response_fields))
+        return _encode(completion_json.select(whole, job.generation.response_fields))
 
     def failed(self, error: ApiError) -> bytes:
         return write_event(error.body())

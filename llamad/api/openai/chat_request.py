@@ -15,14 +15,14 @@ from typing import Any
 import msgspec
 
 from llamad.api.generate.job import Job
-from llamad.api.generate.prepare import Ready, prepare
+from llamad.api.generate.prepare import PreparedPrompts, prepare
 from llamad.api.generate.thinking_budget import Budget, watched, with_budget
 from llamad.api.openai.reasoning import Thinking, has_budget, thinking
 from llamad.api.openai.request import ChatRequest, settle
 from llamad.api.request import constraints as grammars
 from llamad.api.request.errors import ApiError, bad
 from llamad.api.request.generation import PLAIN, Parsing
-from llamad.api.request.hosted import CHAT
+from llamad.api.request.ignored_fields import CHAT
 from llamad.api.request.media import FILE_PARTS, Markers, part_file
 from llamad.api.request.prompt import Built, Prompt
 from llamad.api.service.service import CHAT_INLINE_MAX, Preparing, Service
@@ -61,8 +61,8 @@ class Chat(msgspec.Struct):
     include_usage: bool
     logprobs: bool
     n_top: int
-    calls: grammars.Wanted | None  # the constraint of calls, forced or not
-    calls_later: grammars.Wanted | None  # the same behind reasoning that was cut
+    calls: grammars.ConstraintSource | None  # the constraint of calls, forced or not
+    calls_later: grammars.ConstraintSource | None  # the same behind reasoning that was cut
     budget: Budget | None
     is_controlled: bool  # its reasoning may be ended by another request
     starts_in_reasoning: bool  # the prompt has opened it
@@ -117,7 +117,7 @@ class Chat(msgspec.Struct):
         return delta.id or new_call_id(self.host.format, delta.name, delta.index, prefix)
 
 
-def settle_chat(chat: Chat, request: ChatRequest, service: Service) -> grammars.Wanted:
+def settle_chat(chat: Chat, request: ChatRequest, service: Service) -> grammars.ConstraintSource:
     """settle() for a chat whose messages are rendered."""
     constraint = settle(request, service, chat.n_probs, chat.calls)
     request.drop_documents()
@@ -136,7 +136,7 @@ def _beside_thought(lazy: Lazy, chat: Chat) -> Lazy:
     return msgspec.structs.replace(lazy, thought=(opens, ends), is_open=chat.starts_in_reasoning)
 
 
-def _rest(chat: Chat, constraint: grammars.Wanted) -> grammars.Wanted | None:
+def _rest(chat: Chat, constraint: grammars.ConstraintSource) -> grammars.ConstraintSource | None:
     """The constraint behind reasoning that was cut; None: the same."""
     lazy, later = constraint.lazy, chat.calls_later
     if lazy is not None:
@@ -158,7 +158,7 @@ def start(chat: Chat, job: Job) -> None:
         job.watch = partial(watched, budget)
         budget.rest = _rest(chat, job.constraint)
 
-    def submit(ready: Ready) -> None:
+    def submit(ready: PreparedPrompts) -> None:
         with_budget(service, exchange, budget, lambda: job.submit(ready))
 
     sent, chat.media = chat.sent, None  # its files may be large, and the chat lives as long as its answer

@@ -13,9 +13,9 @@ from typing import Any
 
 import msgspec
 
-from llamad.api.generate import result
+from llamad.api.generate import completion_json
 from llamad.api.generate.held_tokens import joined
-from llamad.api.generate.job import Job, Part
+from llamad.api.generate.job import CompletionPart, Job
 from llamad.api.generate.prepare import prepare
 from llamad.api.generate.stream_event import TextFrame, write_event
 from llamad.api.openai import objects
@@ -25,7 +25,7 @@ from llamad.api.request import checks, fim_prompt
 from llamad.api.request.errors import ApiError, bad
 from llamad.api.request.media import sent_prompts
 from llamad.api.request.prompt import Built, Prompt, PromptObject, Prompts
-from llamad.api.service.reading import with_body
+from llamad.api.service.body_reading import with_body
 from llamad.api.service.service import Service
 from llamad.client.task import TokenProbs
 from llamad.client.text_event import TextEvent
@@ -100,10 +100,10 @@ class TextDialect:
         """Whether the prompt's tokens are returned with their logprobs."""
         return self.echo and self.n_top >= 0
 
-    def on_prompt(self, part: Part, tokens: list[int], probs: list[TokenProbs]) -> None:
+    def on_prompt(self, part: CompletionPart, tokens: list[int], probs: list[TokenProbs]) -> None:
         self._echo(part).take(tokens, probs)
 
-    def _echo(self, part: Part) -> Echo:
+    def _echo(self, part: CompletionPart) -> Echo:
         job, i = part.job, part.index // part.job.generation.n
         if i not in self.echoes:
             assert job.ready is not None
@@ -112,12 +112,12 @@ class TextDialect:
             )
         return self.echoes[i]
 
-    def _progress(self, part: Part) -> Progress:
+    def _progress(self, part: CompletionPart) -> Progress:
         if not isinstance(part.state, Progress):
             part.state = Progress(objects.Offsets(len(self._echo(part).text) if self.echo else 0))
         return part.state
 
-    def _logprobs(self, part: Part, piece: TextEvent) -> dict[str, Any] | None:
+    def _logprobs(self, part: CompletionPart, piece: TextEvent) -> dict[str, Any] | None:
         if self.n_top < 0:
             return None
         job, told, offsets = part.job, objects.no_text_logprobs(), self._progress(part).offsets
@@ -129,7 +129,7 @@ class TextDialect:
         newer = objects.chat_logprobs(job.model.vocab, piece, self.n_top, is_post)
         return {**told, "content": [msgspec.Raw(_encode(one)) for one in newer]}
 
-    def _echo_event(self, part: Part) -> bytes:
+    def _echo_event(self, part: CompletionPart) -> bytes:
         """The prompt, before a part's first text. By then the engine has sent all of its tokens."""
         if not self.echo or self._progress(part).is_echoed:
             return b""
@@ -139,12 +139,12 @@ class TextDialect:
         return objects.event(part.job, self._envelope([choice]))
 
     def _choice(
-        self, part: Part, text: str, logprobs: dict[str, Any] | None, reason: str | None
+        self, part: CompletionPart, text: str, logprobs: dict[str, Any] | None, reason: str | None
     ) -> dict[str, Any]:
         return {"text": text, "index": part.index, "logprobs": logprobs, "finish_reason": reason}
 
     @staticmethod
-    def _tokens(part: Part, pieces: list[TextEvent]) -> dict[str, Any]:
+    def _tokens(part: CompletionPart, pieces: list[TextEvent]) -> dict[str, Any]:
         if not part.job.generation.return_tokens:
             return {}
         return {"tokens": [token for piece in pieces for token in piece.tokens]}
@@ -154,7 +154,7 @@ class TextDialect:
     def begin(self, job: Job) -> bytes:
         return b""
 
-    def frame(self, part: Part) -> TextFrame | None:
+    def frame(self, part: CompletionPart) -> TextFrame | None:
         g = part.job.generation
         if self.echo or self.n_top >= 0 or g.return_tokens or g.timings_per_token or g.response_fields:
             return None
@@ -162,17 +162,17 @@ class TextDialect:
         after = b',"index":%d,"logprobs":null,"finish_reason":null}]}' % part.index
         return TextFrame(opening + b'{"text":', after)
 
-    def piece(self, part: Part, piece: TextEvent) -> bytes:
+    def piece(self, part: CompletionPart, piece: TextEvent) -> bytes:
         text = piece.data.decode("utf-8", "replace")
         choice = self._choice(part, text, self._logprobs(part, piece), None)
         event = self._envelope([choice | self._tokens(part, [piece])]) | objects.piece_timings(part, piece)
         return self._echo_event(part) + objects.event(part.job, event)
 
-    def progress(self, part: Part, progress: dict[str, Any]) -> bytes:
+    def progress(self, part: CompletionPart, progress: dict[str, Any]) -> bytes:
         event = self._envelope([self._choice(part, "", None, None)]) | {"prompt_progress": progress}
         return objects.event(part.job, event)
 
-    def done(self, part: Part) -> bytes:
+    def done(self, part: CompletionPart) -> bytes:
         logprobs = self._logprobs(part, joined(part.held)) if part.held else None
         choice = self._choice(part, "", logprobs, objects.finish_reason(part))
         last = self._envelope([choice | (self._tokens(part, part.held) if part.held else {})])
@@ -214,7 +214,7 @@ class TextDialect:
             **objects.warnings(job),
             **objects.verbose(parts[0]),
         }
-        return _encode(result.select(whole, g.response_fields))
+        return _encode(completion_json.select(whole, g.response_fields))
 
     def failed(self, error: ApiError) -> bytes:
         return write_event(error.body())
@@ -223,12 +223,12 @@ class TextDialect:
         return error.response()
 
 
-def _best(parts: list[Part], n: int) -> list[Part]:
+def _best(parts: list[CompletionPart], n: int) -> list[CompletionPart]:
     """The n completions with the highest mean logprob."""
     if n == len(parts):
         return parts
 
-    def mean(part: Part) -> float:
+    def mean(part: CompletionPart) -> float:
         values = [own for piece in part.pieces for own, _ in piece.probs]
         return sum(values) / len(values) if values else -float("inf")
 

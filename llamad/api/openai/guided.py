@@ -13,7 +13,7 @@ from msgspec import Meta, Struct
 from llamad.api.request import constraints
 from llamad.api.request.errors import ApiError, bad
 from llamad.base import json_shape
-from llamad.chat.schema import plain
+from llamad.chat.schema import text_grammars
 
 REGEX_MAX = 1024  # characters: it is converted on the event loop
 
@@ -39,7 +39,7 @@ _MISSING = ("structural_tag", "whitespace_pattern", "disable_any_whitespace", "d
 _KINDS = ("json", "regex", "choice", "grammar", "json_object")
 
 
-def wanted(sent: StructuredOutputs, field: str, strict: bool) -> constraints.Wanted | None:
+def wanted(sent: StructuredOutputs, field: str, strict: bool) -> constraints.ConstraintSource | None:
     """The constraint; None if there is none. `field` is the start of a name in an error, with a dot or a line at its
     end."""
     for name in _MISSING:
@@ -62,7 +62,7 @@ def wanted(sent: StructuredOutputs, field: str, strict: bool) -> constraints.Wan
     elif given[0] == "choice":
         constraint = constraints.wanted_choices(sent.choice, named)
     else:
-        constraint = constraints.Wanted(_grammar(sent, named))
+        constraint = constraints.ConstraintSource(_grammar(sent, named))
     return msgspec.structs.replace(constraint, named=named)
 
 
@@ -92,8 +92,8 @@ def _of_regex(pattern: str, named: str) -> str:
     if len(pattern) > REGEX_MAX:
         raise bad(f'"{named}" may have at most {REGEX_MAX} characters, not {len(pattern)}')
     try:
-        return plain.of_regex(pattern)
-    except plain.Malformed as error:
+        return text_grammars.of_regex(pattern)
+    except text_grammars.Malformed as error:
         raise bad(f'"{named}" is not a regular expression: {error}') from None
-    except plain.Unsupported as error:
+    except text_grammars.Unsupported as error:
         raise bad(f'"{named}" cannot be honoured: {error}') from None

@@ -16,7 +16,7 @@ from llamad.api.openai.request import ChatRequest
 from llamad.api.openai.responses_reading import ReadRequest, with_request
 from llamad.api.request import prompt as prompts
 from llamad.api.request.media import MediaPrompt
-from llamad.api.service.reading import with_body
+from llamad.api.service.body_reading import with_body
 from llamad.api.service.service import Service
 from llamad.http.exchange import Exchange
 from llamad.http.request import Response

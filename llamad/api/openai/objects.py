@@ -13,9 +13,9 @@ from typing import Any
 
 import msgspec
 
-from llamad.api.generate import result
-from llamad.api.generate.final import final_json
-from llamad.api.generate.job import Job, Part
+from llamad.api.generate import completion_json
+from llamad.api.generate.completion_result import final_json
+from llamad.api.generate.job import CompletionPart, Job
 from llamad.api.generate.stream_event import write_event
 from llamad.client.task import STOP_NAMES, TokenProbs
 from llamad.client.text_event import TextEvent
@@ -33,21 +33,21 @@ def new_id(prefix: str) -> str:
     return prefix + secrets.token_hex(12)
 
 
-def finish_reason(part: Part) -> str:
+def finish_reason(part: CompletionPart) -> str:
     return "length" if STOP_NAMES[part.ended.stop_type] == "limit" else "stop"
 
 
 def usage(job: Job) -> dict[str, Any]:
-    return result.usage([part.ended for part in job.parts], job.generation.n)
+    return completion_json.usage([part.ended for part in job.parts], job.generation.n)
 
 
 def event(job: Job, value: dict[str, Any]) -> bytes:
     """An event of a stream, reduced to `response_fields`; b"" if none of them is in it."""
-    chosen = result.select(value, job.generation.response_fields)
+    chosen = completion_json.select(value, job.generation.response_fields)
     return write_event(chosen) if chosen else b""
 
 
-def verbose(part: Part) -> dict[str, Any]:
+def verbose(part: CompletionPart) -> dict[str, Any]:
     """With `verbose` or --verbose, the result as /completion gives it, for debugging."""
     job = part.job
     is_wanted = job.generation.verbose or job.service.settings.verbosity > VERBOSE_ABOVE
@@ -60,17 +60,19 @@ def warnings(job: Job) -> dict[str, Any]:
     return {"warnings": list(constraint.warnings)} if constraint is not None and constraint.warnings else {}
 
 
-def ended_timings(part: Part) -> dict[str, Any]:
+def ended_timings(part: CompletionPart) -> dict[str, Any]:
     done = part.ended
-    return result.timings(done.n_prompt, done.n_cached, done.prompt_us, done.n_decoded, done.predict_us)
+    return completion_json.timings(
+        done.n_prompt, done.n_cached, done.prompt_us, done.n_decoded, done.predict_us
+    )
 
 
-def piece_timings(part: Part, piece: TextEvent) -> dict[str, Any]:
+def piece_timings(part: CompletionPart, piece: TextEvent) -> dict[str, Any]:
     """`timings` of an event in a stream; no field unless they are wanted."""
     if not part.job.generation.timings_per_token:
         return {}
     return {
-        "timings": result.timings(
+        "timings": completion_json.timings(
             part.n_prompt, part.n_cached, piece.prompt_us, part.n_decoded, piece.predict_us
         )
     }

@@ -13,7 +13,7 @@ from msgspec import Meta
 from llamad.api.openai import guided
 from llamad.api.request import constraints
 from llamad.api.request.errors import bad
-from llamad.api.request.hosted import CHAT, COMPLETIONS, Hosted
+from llamad.api.request.ignored_fields import CHAT, COMPLETIONS, Hosted
 from llamad.api.request.parse import GenerationRequest, StreamOptions
 from llamad.api.service.service import Service
 from llamad.chat.parsing import Reasoning
@@ -108,8 +108,8 @@ def settle(
     request: OpenAiRequest,
     service: Service,
     n_probs: int,
-    calls: constraints.Wanted | None = None,
-) -> constraints.Wanted:
+    calls: constraints.ConstraintSource | None = None,
+) -> constraints.ConstraintSource:
     """Set the options that have another name in OpenAI's API, and find the constraint: of forced calls, the request's,
     the server's, of calls that may come."""
     if request.n_predict < 0:
@@ -121,7 +121,7 @@ def settle(
     sent = [one for one in (_response_format(request), *_guided(request)) if one is not None]
     if request.grammar or request.json_schema is not None:
         own = "grammar" if request.grammar else "json_schema"
-        sent.append(constraints.Wanted(named=own))
+        sent.append(constraints.ConstraintSource(named=own))
     if len(sent) > 1:
         raise bad(" and ".join(f'"{one.named}"' for one in sent) + " cannot be combined: send one of them")
     if calls is not None and not calls.may_call:
@@ -142,7 +142,7 @@ def settle(
     return msgspec.structs.replace(calls, schema=found.schema, strict=found.strict, named=found.named)
 
 
-def _guided(request: OpenAiRequest) -> tuple[constraints.Wanted | None, ...]:
+def _guided(request: OpenAiRequest) -> tuple[constraints.ConstraintSource | None, ...]:
     """The constraints of vLLM's fields."""
     older = guided.StructuredOutputs(
         json=request.guided_json,
@@ -159,7 +159,7 @@ def _guided(request: OpenAiRequest) -> tuple[constraints.Wanted | None, ...]:
     )
 
 
-def _response_format(request: OpenAiRequest) -> constraints.Wanted | None:
+def _response_format(request: OpenAiRequest) -> constraints.ConstraintSource | None:
     """The constraint of `response_format`, in any of its forms; None if there is none."""
     value, strict, name = request.response_format, request.strict, request.FORMAT
     if value is None or value == "auto":

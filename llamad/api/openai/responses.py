@@ -12,11 +12,11 @@ from typing import Any
 
 import msgspec
 
-from llamad.api.generate.job import Job, Part
+from llamad.api.generate.job import CompletionPart, Job
 from llamad.api.generate.stream_event import TextFrame
 from llamad.api.openai import objects
 from llamad.api.openai.chat_request import Chat, settle_chat, start, with_chat
-from llamad.api.openai.responses_items import Answer, Events
+from llamad.api.openai.responses_items import Events, OutputItems
 from llamad.api.openai.responses_reading import ReadRequest, with_request
 from llamad.api.request.errors import ApiError
 from llamad.api.service.response_store import ResponseStore, Stored
@@ -30,7 +30,7 @@ from llamad.options.table import Options
 _encode = msgspec.json.Encoder().encode
 
 
-def _usage(part: Part, n_thought: float) -> dict[str, Any]:
+def _usage(part: CompletionPart, n_thought: float) -> dict[str, Any]:
     done = part.ended
     return {
         "input_tokens": done.n_prompt,
@@ -70,12 +70,14 @@ class ResponseDialect:
         self.created = int(time.time())
         self.events = Events()
 
-    def _answer(self, part: Part) -> Answer:
-        if not isinstance(part.state, Answer):
-            part.state = Answer(self.chat, self.events)
+    def _answer(self, part: CompletionPart) -> OutputItems:
+        if not isinstance(part.state, OutputItems):
+            part.state = OutputItems(self.chat, self.events)
         return part.state
 
-    def _response(self, status: str, output: list[dict[str, Any]], part: Part | None) -> dict[str, Any]:
+    def _response(
+        self, status: str, output: list[dict[str, Any]], part: CompletionPart | None
+    ) -> dict[str, Any]:
         return {
             "id": self.id,
             "object": "response",
@@ -93,19 +95,19 @@ class ResponseDialect:
             **self.echo,
         }
 
-    def _logprobs(self, part: Part, piece: TextEvent) -> list[dict[str, Any]]:
+    def _logprobs(self, part: CompletionPart, piece: TextEvent) -> list[dict[str, Any]]:
         if not self.chat.logprobs:
             return []
         return list(objects.chat_logprobs(part.job.model.vocab, piece, self.chat.n_top, False))
 
-    def _kept(self, response: dict[str, Any], part: Part) -> dict[str, Any]:
+    def _kept(self, response: dict[str, Any], part: CompletionPart) -> dict[str, Any]:
         """The response, stored if it was asked for and is not too large."""
         part.has_calls = any(item["type"] == "function_call" for item in response["output"])
         if self.keep is not None:
             response["store"] = self.keep(self.id, response)
         return response
 
-    def _status(self, part: Part) -> str:
+    def _status(self, part: CompletionPart) -> str:
         return "incomplete" if objects.finish_reason(part) == "length" else "completed"
 
     # Called by the job.
@@ -113,20 +115,20 @@ class ResponseDialect:
     def begin(self, job: Job) -> bytes:
         return self.events.first(self._response("in_progress", [], None))
 
-    def frame(self, part: Part) -> TextFrame | None:
+    def frame(self, part: CompletionPart) -> TextFrame | None:
         return None  # events are numbered
 
-    def piece(self, part: Part, piece: TextEvent) -> bytes:
+    def piece(self, part: CompletionPart, piece: TextEvent) -> bytes:
         answer = self._answer(part)
         deltas = answer.parser.feed(piece.data.decode("utf-8", "replace"))
         self.events.more = objects.piece_timings(part, piece)
         return answer.take(deltas, len(piece.tokens), self._logprobs(part, piece))
 
-    def progress(self, part: Part, progress: dict[str, Any]) -> bytes:
+    def progress(self, part: CompletionPart, progress: dict[str, Any]) -> bytes:
         response = self._response("in_progress", [], None)
         return self.events.make("response.in_progress", response=response, prompt_progress=progress)
 
-    def done(self, part: Part) -> bytes:
+    def done(self, part: CompletionPart) -> bytes:
         answer, status = self._answer(part), self._status(part)
         self.events.more = (
             {"timings": objects.ended_timings(part)} if part.job.generation.timings_per_token else {}

@@ -37,7 +37,7 @@ def _event(kind: str, number: int, rest: dict[str, Any]) -> bytes:
     return write_event({"type": kind, "sequence_number": number, **rest}, kind.encode())
 
 
-class Answer:
+class OutputItems:
     """One part's answer so far. Items do not overlap: only the last may be open."""
 
     __slots__ = (

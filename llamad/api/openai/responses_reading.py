@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from llamad.api.openai import recall
 from llamad.api.openai.responses_request import Given, ResponseRequest, into_chat
-from llamad.api.service.reading import BODY_INLINE_MAX, in_worker, with_body
+from llamad.api.service.body_reading import BODY_INLINE_MAX, in_worker, with_body
 from llamad.api.service.service import Service
 from llamad.http.exchange import Exchange
 

@@ -15,7 +15,7 @@ from llamad.api.openai.reasoning import effort
 from llamad.api.openai.recall import Recall
 from llamad.api.openai.request import ChatRequest, Effort
 from llamad.api.request.errors import ApiError, bad
-from llamad.api.request.hosted import RESPONSES, Hosted, LeftOut
+from llamad.api.request.ignored_fields import RESPONSES, Hosted, LeftOut
 from llamad.api.service.response_store import ResponseStore
 from llamad.options.option import LEFT_OUT
 from llamad.options.table import Many

@@ -14,7 +14,7 @@ import msgspec
 
 from llamad.api.openai.request import ChatRequest
 from llamad.api.request.errors import bad
-from llamad.api.request.hosted import TRANSCRIPTIONS, Hosted
+from llamad.api.request.ignored_fields import TRANSCRIPTIONS, Hosted
 from llamad.api.request.media import Markers, MediaPart
 from llamad.api.service.service import Service
 from llamad.http.multipart import FormError, FormPart, boundary_of, parts

@@ -10,14 +10,14 @@ from typing import Any
 
 import msgspec
 
-from llamad.api.generate import result
-from llamad.api.generate.job import Job, Part
+from llamad.api.generate import completion_json
+from llamad.api.generate.job import CompletionPart, Job
 from llamad.api.generate.stream_event import TextFrame, write_event
 from llamad.api.openai import objects
 from llamad.api.openai.chat_request import Chat, settle_chat, start, with_chat
 from llamad.api.openai.transcription_request import Transcription, read
 from llamad.api.request.errors import ApiError
-from llamad.api.service.reading import with_body
+from llamad.api.service.body_reading import with_body
 from llamad.api.service.service import Service
 from llamad.client.text_event import TextEvent
 from llamad.http import sse
@@ -52,7 +52,7 @@ class TranscriptDialect:
         self._texts.append(found)
         return found
 
-    def _remember(self, part: Part, piece: TextEvent) -> None:
+    def _remember(self, part: CompletionPart, piece: TextEvent) -> None:
         if self.chat.logprobs:
             job = part.job
             told = objects.chat_logprobs(job.model.vocab, piece, 0, job.generation.post_sampling_probs)
@@ -68,7 +68,7 @@ class TranscriptDialect:
             event["logprobs"], self._n_told = self._logprobs[self._n_told :], len(self._logprobs)
         return write_event(event)
 
-    def _done(self, part: Part) -> dict[str, Any]:
+    def _done(self, part: CompletionPart) -> dict[str, Any]:
         """The last event, which is also the whole response."""
         n_prompt, n_out = part.ended.n_prompt, part.ended.n_decoded
         n_text = len(without_rows(part.tokens_prompt)) // 4
@@ -93,17 +93,17 @@ class TranscriptDialect:
     def begin(self, job: Job) -> bytes:
         return b""
 
-    def frame(self, part: Part) -> TextFrame | None:
+    def frame(self, part: CompletionPart) -> TextFrame | None:
         return None  # only the parser knows what a text is
 
-    def piece(self, part: Part, piece: TextEvent) -> bytes:
+    def piece(self, part: CompletionPart, piece: TextEvent) -> bytes:
         self._remember(part, piece)
         return self._delta(self._take(piece.data))
 
-    def progress(self, part: Part, progress: dict[str, Any]) -> bytes:
+    def progress(self, part: CompletionPart, progress: dict[str, Any]) -> bytes:
         return write_event({"type": "transcript.text.delta", "delta": "", "prompt_progress": progress})
 
-    def done(self, part: Part) -> bytes:
+    def done(self, part: CompletionPart) -> bytes:
         return self._delta(self._take(None)) + write_event(self._done(part))
 
     def end(self, job: Job) -> bytes:
@@ -117,7 +117,7 @@ class TranscriptDialect:
         self._take(None)
         if self._is_text:
             return "".join(self._texts).encode("utf-8", "replace") + b"\n"
-        return _encode(result.select(self._done(part), job.generation.response_fields))
+        return _encode(completion_json.select(self._done(part), job.generation.response_fields))
 
     def failed(self, error: ApiError) -> bytes:
         return write_event(error.body())

@@ -1,8 +1,8 @@
 """Decodes a request body into the struct of its endpoint.
 
-Any thread; api/service/reading.py decides which. A body of too many values, or nested too deeply, is refused before it
-is decoded. msgspec decodes a valid body directly. Any other is read again field by field: null counts as left out and
-40.0 as an integer; everything else is a 400 that names the field.
+Any thread; api/service/body_reading.py decides which. A body of too many values, or nested too deeply, is refused
+before it is decoded. msgspec decodes a valid body directly. Any other is read again field by field: null counts as left
+out and 40.0 as an integer; everything else is a 400 that names the field.
 """
 
 from __future__ import annotations

@@ -23,8 +23,8 @@ from llamad.chat.conversion.process import ToolCall, ToolsError
 from llamad.chat.conversion.processes import Processes
 from llamad.chat.parsing import Format
 from llamad.chat.parsing.lazy_grammar import Lazy, LazyGrammar, TriggerError
-from llamad.chat.schema import SchemaError, plain
-from llamad.client.engine import Engine
+from llamad.chat.schema import SchemaError, text_grammars
+from llamad.client.engine_client import EngineClient
 from llamad.client.grammar import EngineGrammar
 from llamad.flags.settings import Settings
 from llamad.grammar.grammar import GrammarError
@@ -40,7 +40,7 @@ N_THREADS = 2
 SMALL_MAX = 65536  # bytes, or characters of GBNF: some tens of milliseconds, unless it is made to be slow
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class ConstraintSource(msgspec.Struct, frozen=True):
     """What constrains a generation: GBNF text, choices (texts as JSON) of which it is one, a JSON schema (as JSON, with
     GBNF for the text `before` its value), or tools (a ToolCall as JSON) of which one must, or may, be called. Tools
     that may be called and a schema: a call or a value. The key of the cache."""
@@ -71,7 +71,7 @@ class Wanted(msgspec.Struct, frozen=True):
         return self.size + 3 * len(self.grammar)
 
 
-NOTHING = Wanted()
+NOTHING = ConstraintSource()
 
 
 NO_MEMORY = Shared(0)
@@ -93,26 +93,26 @@ class Making(msgspec.Struct):
     n_waiting: int = 0
 
 
-def wanted_schema(schema: Any, strict: bool) -> Wanted:
+def wanted_schema(schema: Any, strict: bool) -> ConstraintSource:
     """Equal schemas have equal keys. The order of properties matters, as the grammar follows it. An empty schema means
     any object, as in llama-server; `true` means any value."""
     data = msgspec.json.encode(schema if schema != {} else {"type": "object"})
     if len(data) > SCHEMA_BYTES_MAX:
         raise bad(f'"json_schema" may have at most {SCHEMA_BYTES_MAX} bytes as JSON, not {len(data)}')
-    return Wanted(schema=data, strict=strict)
+    return ConstraintSource(schema=data, strict=strict)
 
 
-def wanted_choices(texts: tuple[str, ...], named: str) -> Wanted:
+def wanted_choices(texts: tuple[str, ...], named: str) -> ConstraintSource:
     """One of the texts. `named` is the request's field. Its grammar is written by a thread, because they may be long;
     those that cannot fit are refused before."""
     if sum(map(len, texts)) > GRAMMAR_CHARS_MAX:
         raise _too_long(named)
-    return Wanted(choices=msgspec.json.encode(texts), named=named)
+    return ConstraintSource(choices=msgspec.json.encode(texts), named=named)
 
 
 def wanted_tools(
     format: Format, tools: list[dict[str, Any]], choice: str, parallel: bool, starts_in_reasoning: bool
-) -> Wanted:
+) -> ConstraintSource:
     """A call of one of the tools ("required"), of the one that `choice` names, or free text up to a call ("auto")."""
     asked = ToolCall(format, tools, choice, parallel, starts_in_reasoning)
     try:
@@ -123,23 +123,23 @@ def wanted_tools(
         data = msgspec.json.encode(asked.without_schemas())
     if len(data) > SCHEMA_BYTES_MAX:
         raise bad(f'"tools" may have at most {SCHEMA_BYTES_MAX} bytes as JSON when a call is forced')
-    return Wanted(tools=data, may_call=choice == "auto")
+    return ConstraintSource(tools=data, may_call=choice == "auto")
 
 
-def parse(options: GenerationRequest, default: Wanted) -> Wanted:
+def parse(options: GenerationRequest, default: ConstraintSource) -> ConstraintSource:
     """The request's `grammar` or `json_schema`, from its triggers on if it is lazy; else the server's. An empty grammar
     means none."""
     found = _parse(options, default)
     return found if found is default else waiting(options, found)
 
 
-def waiting(options: GenerationRequest, found: Wanted) -> Wanted:
+def waiting(options: GenerationRequest, found: ConstraintSource) -> ConstraintSource:
     """The request's own constraint, from its triggers on if it is lazy."""
     lazy = options.waits.lazy if options.waits is not None else None
     return found if lazy is None or found.is_none else msgspec.structs.replace(found, lazy=lazy)
 
 
-def _parse(options: GenerationRequest, default: Wanted) -> Wanted:
+def _parse(options: GenerationRequest, default: ConstraintSource) -> ConstraintSource:
     grammar, schema = options.grammar, options.json_schema
     if grammar is None and schema is None:
         return default
@@ -148,10 +148,10 @@ def _parse(options: GenerationRequest, default: Wanted) -> Wanted:
         raise bad(f'"grammar" may have at most {GRAMMAR_CHARS_MAX} characters, not {len(grammar)}')
     if grammar and schema is not None:
         raise bad('Either "json_schema" or "grammar" can be specified, but not both')
-    return wanted_schema(schema, options.strict) if schema is not None else Wanted(grammar or "")
+    return wanted_schema(schema, options.strict) if schema is not None else ConstraintSource(grammar or "")
 
 
-def from_flags(settings: Settings) -> Wanted:
+def from_flags(settings: Settings) -> ConstraintSource:
     """The constraint that the flags set for every request. Raises ValueError with a message."""
     given = {
         "--grammar": settings.grammar,
@@ -172,7 +172,7 @@ def from_flags(settings: Settings) -> Wanted:
             reason = error.strerror if isinstance(error, OSError) else "the file is not UTF-8"
             raise ValueError(f"{named[0]} {text}: {reason}") from None
     if named[0].startswith("--grammar"):
-        return Wanted(text)
+        return ConstraintSource(text)
     try:
         schema = msgspec.json.decode(text)
     except (ValueError, RecursionError) as error:
@@ -187,14 +187,14 @@ def from_flags(settings: Settings) -> Wanted:
 
 class Grammars:
     def __init__(self) -> None:
-        self._own: dict[Wanted, Constraint] = {}  # the server's, never evicted
-        self._kept: OrderedDict[Wanted, Constraint] = OrderedDict()
+        self._own: dict[ConstraintSource, Constraint] = {}  # the server's, never evicted
+        self._kept: OrderedDict[ConstraintSource, Constraint] = OrderedDict()
         # By client, too: one that waits for its turn with many must not make another wait that wants one of them.
-        self._making: dict[tuple[int, Wanted], Making] = {}
+        self._making: dict[tuple[int, ConstraintSource], Making] = {}
         self._converters = Processes()
         self._threads = SizedPool(N_THREADS, SMALL_MAX, "llamad-grammar")
 
-    def known(self, wanted: Wanted) -> Constraint | None:
+    def known(self, wanted: ConstraintSource) -> Constraint | None:
         """The constraint, if it is compiled already."""
         if wanted in self._own:
             return self._own[wanted]
@@ -203,7 +203,7 @@ class Grammars:
             self._kept.move_to_end(wanted)
         return found
 
-    async def find(self, client: int, wanted: Wanted, engine: Engine) -> Constraint:
+    async def find(self, client: int, wanted: ConstraintSource, engine: EngineClient) -> Constraint:
         """The constraint, compiled now if needed. Raises ApiError if it cannot be used. A client's requests for the
         same one share its compilation; it is cancelled once no request waits for it."""
         found = self.known(wanted)
@@ -223,7 +223,7 @@ class Grammars:
                 if self._making.get((client, wanted)) is making:
                     del self._making[client, wanted]
 
-    def _begin(self, client: int, wanted: Wanted, engine: Engine) -> Making:
+    def _begin(self, client: int, wanted: ConstraintSource, engine: EngineClient) -> Making:
         loop = asyncio.get_running_loop()
         work = partial(self._kept_or_compiled, wanted, engine, loop)
         future = asyncio.ensure_future(self._threads.run(client, wanted.size, work))
@@ -242,7 +242,7 @@ class Grammars:
         future.add_done_callback(done)
         return making
 
-    async def prepare(self, wanted: Wanted, engine: Engine) -> None:
+    async def prepare(self, wanted: ConstraintSource, engine: EngineClient) -> None:
         """Compile the server's own constraint for an engine that has just been started."""
         if not wanted.is_none:
             loop = asyncio.get_running_loop()
@@ -256,12 +256,14 @@ class Grammars:
         self._making.clear()
 
     def _kept_or_compiled(
-        self, wanted: Wanted, engine: Engine, loop: asyncio.AbstractEventLoop
+        self, wanted: ConstraintSource, engine: EngineClient, loop: asyncio.AbstractEventLoop
     ) -> Constraint:
         """On one of the threads: another client may have had it compiled meanwhile."""
         return self._kept.get(wanted) or self.compile(wanted, engine, loop)
 
-    def compile(self, wanted: Wanted, engine: Engine, loop: asyncio.AbstractEventLoop) -> Constraint:
+    def compile(
+        self, wanted: ConstraintSource, engine: EngineClient, loop: asyncio.AbstractEventLoop
+    ) -> Constraint:
         """On one of the threads, or at start-up: the text here, its automaton in the engine."""
         text, warnings = wanted.grammar, list[str]()
         if wanted.choices is not None:
@@ -287,7 +289,7 @@ class Grammars:
         return Constraint(grammar, text, tuple(warnings), Shared(n_bytes))
 
     def _compiled(
-        self, wanted: Wanted, text: str, engine: Engine, loop: asyncio.AbstractEventLoop
+        self, wanted: ConstraintSource, text: str, engine: EngineClient, loop: asyncio.AbstractEventLoop
     ) -> EngineGrammar:
         try:
             return asyncio.run_coroutine_threadsafe(engine.compile(text, TIME_MAX_US), loop).result()
@@ -297,7 +299,7 @@ class Grammars:
             raise engine_ended() from None
 
     def _of_choices(self, choices: bytes, named: str) -> str:
-        text = plain.of_texts(msgspec.json.decode(choices), GRAMMAR_CHARS_MAX)
+        text = text_grammars.of_texts(msgspec.json.decode(choices), GRAMMAR_CHARS_MAX)
         if text is None:
             raise _too_long(named)
         return text
@@ -309,7 +311,7 @@ class Grammars:
         except SchemaError as error:
             raise bad(f'"{named or "json_schema"}": {error}') from None
 
-    def _tool_grammar(self, wanted: Wanted, tools: bytes) -> tuple[str, list[str]]:
+    def _tool_grammar(self, wanted: ConstraintSource, tools: bytes) -> tuple[str, list[str]]:
         try:
             with self._converters.one() as converter:
                 if wanted.schema is None:
@@ -327,7 +329,7 @@ class Grammars:
         except TriggerError as error:
             raise bad(f'"grammar_triggers": {error}') from None
 
-    def _keep(self, wanted: Wanted, made: Constraint) -> None:
+    def _keep(self, wanted: ConstraintSource, made: Constraint) -> None:
         self._kept[wanted] = made
         self._kept.move_to_end(wanted)
         n_bytes = sum(one.memory.n_bytes for one in self._kept.values())
@@ -360,7 +362,7 @@ def _behind(before: str, text: str) -> str:
     return "".join(f"{name} ::= {body}\n" for name, body in rules.items())
 
 
-def _without_schemas(wanted: Wanted) -> Wanted | None:
+def _without_schemas(wanted: ConstraintSource) -> ConstraintSource | None:
     """Tools that may be called, with any arguments: for schemas that take too much. None: nothing was left out."""
     if wanted.tools is None or not wanted.may_call:
         return None
@@ -369,7 +371,7 @@ def _without_schemas(wanted: Wanted) -> Wanted | None:
     return None if asked.has_strict or plain == wanted.tools else msgspec.structs.replace(wanted, tools=plain)
 
 
-def _refused(wanted: Wanted, error: GrammarError) -> ApiError:
+def _refused(wanted: ConstraintSource, error: GrammarError) -> ApiError:
     if wanted.schema is not None:
         return bad(f'"{wanted.named or "json_schema"}": its grammar is rejected: {error.reason}')
     if wanted.tools is not None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from llamad.api.request.constraints import Wanted
+from llamad.api.request.constraints import ConstraintSource
 from llamad.api.request.errors import bad
 from llamad.api.request.parse import UINT32_MAX
 from llamad.api.request.triggers import shown_triggers
@@ -82,7 +82,7 @@ def sampling(options: Options, info: ModelInfo, seed: int) -> Sampling:
     return Sampling(sampler_kinds(options), options, seed, info.nl, end)
 
 
-def check_echo(options: Options, constraint: Wanted, n_parts: int, grammar: str) -> None:
+def check_echo(options: Options, constraint: ConstraintSource, n_parts: int, grammar: str) -> None:
     """Every result echoes the options: with large options, many completions would make a response far larger than the
     request."""
     n_bytes = options.logit_bias.n_bytes + 2 * len(options.penalty_prompt or b"") + len(grammar)
@@ -96,7 +96,7 @@ def check_echo(options: Options, constraint: Wanted, n_parts: int, grammar: str)
 
 
 def held_bytes(
-    options: Options, constraint: Wanted, prompts: Sequence[bytes], bias: bytes, breakers: bytes
+    options: Options, constraint: ConstraintSource, prompts: Sequence[bytes], bias: bytes, breakers: bytes
 ) -> int:
     """The memory that the tasks of a request hold until their end, here and in the engine."""
     n_bytes = options.logit_bias.n_bytes + len(bias) + constraint.n_bytes + len(options.penalty_prompt or b"")
@@ -136,7 +136,7 @@ def _biases_json(options: Options, eog_tokens: Sequence[int]) -> msgspec.Raw:
 
 def settings_json(
     options: Options,
-    constraint: Wanted,
+    constraint: ConstraintSource,
     n_ctx: int,
     model: str,
     seed: int | None = None,

@@ -12,10 +12,10 @@ from typing import Annotated, Any, ClassVar, TypeVar, cast, get_type_hints
 
 import msgspec
 
-from llamad.api.request import checks, logit_bias, special, system_prompt, triggers
+from llamad.api.request import checks, logit_bias, structured_options, system_prompt, triggers
 from llamad.api.request import prompt as prompts
 from llamad.api.request.body import Body, Refused
-from llamad.api.request.hosted import Hosted, LeftOut
+from llamad.api.request.ignored_fields import Hosted, LeftOut
 from llamad.api.request.prompt import Prompts
 from llamad.api.request.triggers import Waits
 from llamad.flags.settings import Settings
@@ -180,15 +180,15 @@ class Defaults:
 _OF_TWO_NAMES = ("id_slot", "n_predict")
 
 _READERS: dict[Any, Callable[[Any, Defaults], Any]] = {
-    AdapterScales: lambda value, own: special.adapter_scales(value),
+    AdapterScales: lambda value, own: structured_options.adapter_scales(value),
     Biases: lambda value, own: logit_bias.parse(value, own.model),
     LeftOut: lambda value, own: LeftOut(),
-    SequenceBreakers: lambda value, own: special.breakers(value),
+    SequenceBreakers: lambda value, own: structured_options.breakers(value),
     Prompts: lambda value, own: prompts.split(value, own.settings.prompts_max, own.model.n_ctx_slot),
-    ResponseFields: lambda value, own: special.response_fields(value),
-    Samplers: lambda value, own: special.samplers(value),
-    Stops: lambda value, own: special.stops(value, own.settings.stop_max),
+    ResponseFields: lambda value, own: structured_options.response_fields(value),
+    Samplers: lambda value, own: structured_options.samplers(value),
+    Stops: lambda value, own: structured_options.stops(value, own.settings.stop_max),
     SystemPrompt: lambda value, own: system_prompt.parse(value, own.settings),
-    TokenIds: lambda value, own: special.penalty_prompt(value, own.model),
+    TokenIds: lambda value, own: structured_options.penalty_prompt(value, own.model),
     Waits: lambda value, own: Waits(),
 }

@@ -10,7 +10,7 @@ from typing import Any
 
 from llamad.api.request import checks
 from llamad.api.request.errors import bad
-from llamad.api.request.hosted import LeftOut
+from llamad.api.request.ignored_fields import LeftOut
 from llamad.chat.parsing.lazy_grammar import Lazy
 from llamad.protocol.model_info import Model
 

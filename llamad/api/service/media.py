@@ -15,7 +15,7 @@ from llamad.base.fair_turns import FairTurns
 from llamad.base.memory_budget import Claim
 from llamad.flags.settings import Settings
 from llamad.media.encoding import Encoding
-from llamad.media.formats import is_sound
+from llamad.media.file_kind import is_sound
 from llamad.media.reader import MediaError, MediaReader
 from llamad.media.sources import data_uri, local
 from llamad.media.sources.errors import SourceError

@@ -27,7 +27,7 @@ from llamad.api.service.key_state import KeyStates
 from llamad.api.service.metrics import Metrics
 from llamad.api.service.prompt_files import PromptFiles
 from llamad.api.service.response_store import ResponseStore
-from llamad.api.service.running import Completion, Running
+from llamad.api.service.running_completions import Completion, RunningCompletions
 from llamad.api.service.text_workers import TextWorkers
 from llamad.api.service.unread_streams import give_way
 from llamad.base.fair_count import FairCount
@@ -35,7 +35,7 @@ from llamad.base.fair_pool import FairPool
 from llamad.base.memory_budget import Budget, BudgetFull
 from llamad.chat.host import ChatHost
 from llamad.client.embedding import Embedder
-from llamad.client.engine import Engine
+from llamad.client.engine_client import EngineClient
 from llamad.client.sessions import Sessions
 from llamad.client.slot_states import States
 from llamad.client.state_bytes import Room
@@ -176,7 +176,7 @@ class Service:
         self.media: Media | None = None  # set by prepare(): a projector may have to be downloaded first
         self.streams: set[Stream] = set()
         self.kept_streams = KeptStreams()
-        self.running: Running[Thinking] = Running()
+        self.running: RunningCompletions[Thinking] = RunningCompletions()
         # Requests whose texts or grammars are with a worker; they count as queued.
         self._preparing = FairCount(settings.n_parallel + settings.queue_max)
         # The name of the key that a request carries, empty if it needs none, None if it lacks one. For endpoints that
@@ -222,7 +222,7 @@ class Service:
         if self.host.model is not None:
             self.defaults.apply(settings)
 
-    async def engine_ready(self, engine: Engine) -> None:
+    async def engine_ready(self, engine: EngineClient) -> None:
         """Before any request sees this engine: give it the server's own grammar."""
         self.defaults.apply(self.settings)  # a reload may have come since prepare()
         try:
@@ -268,7 +268,7 @@ class Service:
             return host.model
         raise self.not_ready()
 
-    def ready(self) -> tuple[Model, Engine]:
+    def ready(self) -> tuple[Model, EngineClient]:
         """The model and its engine. Raises ApiError if there is none."""
         model, engine = self.loaded(), self.host.engine
         if engine is None:

@@ -10,7 +10,7 @@ import math
 from collections import defaultdict
 
 from llamad.api.service.kept_streams import KeptStream, KeptStreams
-from llamad.client.engine import Engine
+from llamad.client.engine_client import EngineClient
 
 UNREAD_SECONDS = 300.0  # that a stream goes on without a reader, whoever waits
 AWAY_SECONDS = 3.0  # after which a client that has left is not about to come back at once
@@ -18,7 +18,7 @@ WAITED_SECONDS = 1.0  # for a slot, before a stream gives way for it
 WAITED_LONG_SECONDS = 10.0  # before all of them do: they may fill a cache that all slots share
 
 
-def give_way(store: KeptStreams, engine: Engine, now: float, stall_seconds: float) -> None:
+def give_way(store: KeptStreams, engine: EngineClient, now: float, stall_seconds: float) -> None:
     """End what nobody reads and others need. A client that is there, but does not read, has `stall_seconds`; 0: no
     limit."""
     for stream in list(store.running()):
@@ -44,7 +44,7 @@ def _is_away(stream: KeptStream, now: float, stall_seconds: float) -> bool:
     return _unread_seconds(stream, now) >= patience
 
 
-def _is_waiting(unread: list[KeptStream], engine: Engine, t_before: float) -> bool:
+def _is_waiting(unread: list[KeptStream], engine: EngineClient, t_before: float) -> bool:
     """Whether a task has waited for a slot since this time that is of none of these streams."""
     n_unread = sum(one.generation.n_queued(t_before) for one in unread if one.generation is not None)
     return engine.n_queued(t_before) > n_unread

@@ -13,14 +13,14 @@ from msgspec import Meta, Struct
 
 from llamad.api.request.body import Body
 from llamad.api.request.errors import ApiError, bad
-from llamad.api.service.reading import with_body
+from llamad.api.service.body_reading import with_body
 from llamad.api.service.service import Service
 from llamad.api.vectors import inputs as shapes
 from llamad.api.vectors import vector_job
 from llamad.client.embedding import Embedder
 from llamad.http.exchange import Exchange
 from llamad.http.request import Response
-from llamad.protocol.model_info import Model, Rows
+from llamad.protocol.model_info import Embeddings, Model
 
 _encode = msgspec.json.Encoder().encode
 
@@ -92,7 +92,7 @@ async def _answer(
     exchange.send(Response(200, body))
 
 
-def _predictions(row: Rows, labels: tuple[str, ...]) -> list[dict[str, Any]]:
+def _predictions(row: Embeddings, labels: tuple[str, ...]) -> list[dict[str, Any]]:
     """Highest score first; ties keep the model's order."""
     scores = row[0].tolist()
     order = sorted(range(len(scores)), key=lambda i: -scores[i])

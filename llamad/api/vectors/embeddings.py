@@ -14,8 +14,8 @@ from msgspec import Meta, Struct
 
 from llamad.api.request.body import Body
 from llamad.api.request.errors import ApiError, bad
-from llamad.api.request.special import adapter_scales
-from llamad.api.service.reading import with_body
+from llamad.api.request.structured_options import adapter_scales
+from llamad.api.service.body_reading import with_body
 from llamad.api.service.service import Preparing, Service
 from llamad.api.vectors import float_text, vector_job
 from llamad.api.vectors import inputs as shapes
@@ -25,7 +25,7 @@ from llamad.http.exchange import Exchange
 from llamad.http.request import Response
 from llamad.options.option import LEFT_OUT
 from llamad.options.table import LastN, Many
-from llamad.protocol.model_info import Model, Rows
+from llamad.protocol.model_info import Embeddings, Model
 
 _encode = msgspec.json.Encoder().encode
 
@@ -50,7 +50,7 @@ class EmbeddingRequest(Struct):
 _BODY = Body(EmbeddingRequest)
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class EmbeddingInputs(msgspec.Struct, frozen=True):
     """The options of a request."""
 
     is_openai: bool
@@ -93,7 +93,7 @@ def _start(service: Service, exchange: Exchange, is_openai: bool, request: Embed
 
 def _parse(
     service: Service, key: str, embedder: Embedder, request: EmbeddingRequest, is_openai: bool
-) -> tuple[str | list[Any] | dict[str, Any], Wanted]:
+) -> tuple[str | list[Any] | dict[str, Any], EmbeddingInputs]:
     """The texts, and the options."""
     field, given = "input", request.input
     if given is None:
@@ -118,7 +118,7 @@ def _parse(
     scales = None if request.lora is None else adapter_scales(request.lora)
     adapters = partial(vector_job.adapters_for, service, key, request.model, scales)
     adapters()  # a wrong name is refused before anything is tokenized
-    return given, Wanted(
+    return given, EmbeddingInputs(
         is_openai=is_openai,
         field=field,
         base64=request.encoding_format == "base64",
@@ -135,7 +135,7 @@ async def _answer(
     exchange: Exchange,
     model: Model,
     embedder: Embedder,
-    wanted: Wanted,
+    wanted: EmbeddingInputs,
     found: list[Any],
     counted: Preparing | None,
 ) -> None:
@@ -163,7 +163,7 @@ async def _answer(
     exchange.send(Response(200, body))
 
 
-def _render(wanted: Wanted, rows: list[Rows], usage: dict[str, int]) -> bytes:
+def _render(wanted: EmbeddingInputs, rows: list[Embeddings], usage: dict[str, int]) -> bytes:
     """The response's JSON. Each vector is encoded separately: a Python object per number would dominate the time."""
     data: list[dict[str, Any]] = []
     for index, one in enumerate(rows):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from base64 import b64encode
 
 from llamad._llama import ffi, lib
-from llamad.protocol.model_info import Rows
+from llamad.protocol.model_info import Embeddings
 
 
-def to_json(row: Rows) -> bytes:
+def to_json(row: Embeddings) -> bytes:
     """One row as a JSON array; each number in the fewest digits that round-trip to the same 32-bit float."""
     import numpy as np
 
@@ -18,14 +18,14 @@ def to_json(row: Rows) -> bytes:
     return bytes(memoryview(buffer)[:n])
 
 
-def to_base64(row: Rows) -> bytes:
+def to_base64(row: Embeddings) -> bytes:
     """One row as little-endian 32-bit floats."""
     import numpy as np
 
     return b64encode(np.ascontiguousarray(row, "<f4").data)
 
 
-def normalize(rows: Rows, kind: int) -> Rows:
+def normalize(rows: Embeddings, kind: int) -> Embeddings:
     """-1: no scaling, 0: the maximum to 32760, 1: the taxicab norm to 1, 2: the Euclidean norm, p: the p-norm."""
     if kind < 0:
         return rows
@@ -43,5 +43,5 @@ def normalize(rows: Rows, kind: int) -> Rows:
         largest = size.max(axis=1, keepdims=True)
         shares = np.divide(size, largest, out=np.zeros_like(size), where=largest > 0)
         norm = largest * (shares**kind).sum(axis=1, keepdims=True) ** (1.0 / kind)
-    scaled: Rows = np.divide(rows, norm, out=np.zeros(rows.shape), where=norm > 0).astype(np.float32)
+    scaled: Embeddings = np.divide(rows, norm, out=np.zeros(rows.shape), where=norm > 0).astype(np.float32)
     return scaled

@@ -15,7 +15,7 @@ from msgspec import Meta, Struct
 
 from llamad.api.request.body import Body
 from llamad.api.request.errors import bad
-from llamad.api.service.reading import with_body
+from llamad.api.service.body_reading import with_body
 from llamad.api.service.service import Service
 from llamad.api.vectors import inputs as shapes
 from llamad.api.vectors import vector_job
@@ -46,7 +46,7 @@ class RerankRequest(Struct):
 _BODY = Body(RerankRequest)
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class RerankInputs(msgspec.Struct, frozen=True):
     """The options of a request."""
 
     query: str
@@ -71,7 +71,7 @@ def _start(service: Service, exchange: Exchange, request: RerankRequest) -> None
     service.spawn(exchange, _answer(service, exchange, model, embedder, wanted))
 
 
-def _parse(service: Service, request: RerankRequest) -> Wanted:
+def _parse(service: Service, request: RerankRequest) -> RerankInputs:
     if request.query is None:
         raise bad('"query" must be provided')
     if not request.query:
@@ -83,7 +83,7 @@ def _parse(service: Service, request: RerankRequest) -> Wanted:
     if not documents:
         raise bad(f'"{field}" must be a non-empty array of strings')
     shapes.check_count(documents, field, service.settings.inputs_max)
-    return Wanted(
+    return RerankInputs(
         query=request.query,
         field=field,
         documents=[_document(one, f"{field}[{i}]") for i, one in enumerate(documents)],
@@ -103,7 +103,7 @@ def _document(value: Any, name: str) -> str:
 
 
 async def _answer(
-    service: Service, exchange: Exchange, model: Model, embedder: Embedder, wanted: Wanted
+    service: Service, exchange: Exchange, model: Model, embedder: Embedder, wanted: RerankInputs
 ) -> None:
     texts = await vector_job.in_worker(
         service,
@@ -157,7 +157,7 @@ def _sigmoid(x: float) -> float:
     return 1.0 / (1.0 + math.exp(-x)) if x >= 0 else math.exp(x) / (1.0 + math.exp(x))
 
 
-def _json(wanted: Wanted, scores: list[float], usage: dict[str, int]) -> Any:
+def _json(wanted: RerankInputs, scores: list[float], usage: dict[str, int]) -> Any:
     """Best first; ties keep their order."""
     order = sorted(range(len(scores)), key=lambda i: -scores[i])[: wanted.top_n]
     if wanted.is_tei:

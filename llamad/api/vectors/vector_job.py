@@ -21,7 +21,7 @@ from llamad.client.adapters import Use
 from llamad.client.embedding import Embedder, TextMedia
 from llamad.http.exchange import Exchange
 from llamad.protocol.errors import ComputeFailed, EngineEnded, Stopped
-from llamad.protocol.model_info import Model, Rows
+from llamad.protocol.model_info import Embeddings, Model
 
 T = TypeVar("T")
 
@@ -107,7 +107,7 @@ async def rows_of(
     texts: list[bytes],
     media: Mapping[int, TextMedia] | None = None,
     choose: Callable[[], Sequence[Use]] | None = None,
-) -> list[Rows]:
+) -> list[Embeddings]:
     """The rows of each text, computed with the adapters that `choose` returns, or with those of its key. They are
     chosen now: while the texts were tokenized, for `model`, another engine may have begun, without some of them. Raises
     ApiError, or CancelledError if the client has disconnected."""
@@ -149,7 +149,7 @@ async def rows_of(
     return rows
 
 
-def _are_finite(rows: list[Rows]) -> bool:
+def _are_finite(rows: list[Embeddings]) -> bool:
     import numpy as np
 
     return all(bool(np.isfinite(one).all()) for one in rows)

@@ -10,12 +10,12 @@ Any thread; long conversations belong on a worker. Knows neither HTTP nor the en
 from __future__ import annotations
 
 from llamad.chat.template.budget import QUICK_SECONDS
+from llamad.chat.template.builtin_templates import CHATML, builtin, builtin_names
 from llamad.chat.template.caps import DROPPING, KEEPING, Caps
 from llamad.chat.template.errors import NotQuick, TemplateError
 from llamad.chat.template.normalize import generic, normalize
 from llamad.chat.template.recognize import recognized
 from llamad.chat.template.render import ChatTemplate
-from llamad.chat.template.stock import CHATML, builtin, builtin_names
 
 __all__ = [
     "CHATML",

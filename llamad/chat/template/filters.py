@@ -16,7 +16,7 @@ from jinja2.filters import FILTERS, make_attrgetter
 from jinja2.tests import TESTS
 from jinja2.utils import _PassArg
 
-from llamad.chat.template import growth
+from llamad.chat.template import result_size
 from llamad.chat.template.budget import ELEMENT, LARGE, Budget, Exhausted, current
 
 # They use the value itself or pass its elements on; the content of the elements does not matter.
@@ -122,18 +122,18 @@ def _sum(
     for value in budget.ticked(iterable):
         if part is not None:
             value = part(value)
-        growth.before_binop(budget, "+", total, value)
+        result_size.before_binop(budget, "+", total, value)
         total = total + value
         budget.charge(total)
     return total
 
 
 def _center(budget: Budget, value: Any, width: Any = 80) -> None:
-    budget.fit(growth.count_of(width))
+    budget.fit(result_size.count_of(width))
 
 
 def _indent(budget: Budget, s: Any, width: Any = 4, first: Any = False, blank: Any = False) -> None:
-    size = len(width) if isinstance(width, str) else growth.count_of(width)
+    size = len(width) if isinstance(width, str) else result_size.count_of(width)
     if isinstance(s, str):
         budget.fit(len(s) + size * (len(s.splitlines()) + 1))
 
@@ -151,16 +151,16 @@ def _wordwrap(
 
 
 def _batch(budget: Budget, value: Any, linecount: Any, fill_with: Any = None) -> None:
-    budget.fit(growth.count_of(linecount) * ELEMENT)
+    budget.fit(result_size.count_of(linecount) * ELEMENT)
 
 
 def _round(budget: Budget, value: Any, precision: Any = 0, method: Any = "common") -> None:
-    if abs(growth.count_of(precision)) > 400:  # a float has no more digits
+    if abs(result_size.count_of(precision)) > 400:  # a float has no more digits
         raise Exhausted("the filter round was given a precision above 400")
 
 
 def _replace(budget: Budget, s: Any, old: Any, new: Any, count: Any = None) -> None:
-    growth.replaced(budget, s if isinstance(s, str) else str(s), str(old), str(new), count)
+    result_size.replaced(budget, s if isinstance(s, str) else str(s), str(old), str(new), count)
 
 
 def _join(budget: Budget, value: Any, d: Any = "", attribute: Any = None) -> None:
@@ -169,7 +169,7 @@ def _join(budget: Budget, value: Any, d: Any = "", attribute: Any = None) -> Non
 
 
 def _format(budget: Budget, value: Any, *args: Any, **named: Any) -> None:
-    growth.percent(budget, str(value), named or args)
+    result_size.percent(budget, str(value), named or args)
 
 
 def _list(budget: Budget, value: Any) -> None:
@@ -183,7 +183,7 @@ def _tojson(budget: Budget, x: Any, *args: Any, **named: Any) -> None:
     if budget.weigh(separators) > 64 + 2 * ELEMENT:
         raise Exhausted("tojson was given separators longer than 64 characters")
     indent = named.get("indent", args[1] if len(args) > 1 else None)
-    if (len(indent) if isinstance(indent, str) else growth.count_of(indent)) > 64:
+    if (len(indent) if isinstance(indent, str) else result_size.count_of(indent)) > 64:
         raise Exhausted("tojson was given an indent above 64")
 
 

@@ -3,7 +3,7 @@ does where its Jinja is off. Constants and a search; any thread."""
 
 from __future__ import annotations
 
-from llamad.chat.template.stock import DOTS1, builtin
+from llamad.chat.template.builtin_templates import DOTS1, builtin
 
 # The first line whose marks all occur decides. The order is llama.cpp's: families reuse the marks of others.
 _MARKS: tuple[tuple[str, tuple[str, ...]], ...] = (

@@ -33,7 +33,7 @@ from jinja2.sandbox import (
 from jinja2.utils import Namespace
 from markupsafe import Markup
 
-from llamad.chat.template import growth
+from llamad.chat.template import result_size
 from llamad.chat.template.budget import current
 from llamad.chat.template.errors import TemplateError
 from llamad.chat.template.filters import guarded_filters, guarded_tests
@@ -142,7 +142,7 @@ class _Bounded:
     def format_field(self, value: Any, format_spec: str) -> str:
         budget = current()
         budget.tick()
-        growth.spec(budget, format_spec)
+        result_size.spec(budget, format_spec)
         budget.weigh(value)
         text: str = super().format_field(value, format_spec)  # type: ignore[misc]
         self.total = getattr(self, "total", 0) + len(text)
@@ -216,7 +216,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         budget = current()
-        growth.before_binop(budget, operator, left, right)
+        result_size.before_binop(budget, operator, left, right)
         result = self.binop_table[operator](left, right)
         budget.charge(result)
         return result
@@ -263,7 +263,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
             if isinstance(owner, PLAIN):
                 if __obj.__name__ == "join" and args and isinstance(args[0], Iterator):
                     args = (budget.gather(args[0]), *args[1:])
-                growth.before_method(budget, owner, __obj.__name__, args, kwargs)
+                result_size.before_method(budget, owner, __obj.__name__, args, kwargs)
             elif isinstance(owner, LoopContext):
                 budget.weigh(args)  # loop.changed compares
         result = super().call(__context, __obj, *args, **kwargs)

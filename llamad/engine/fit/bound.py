@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 
 from llamad.engine.fit.measure import adapter_bytes, tensor_bytes
-from llamad.engine.loading import memory, vectors
+from llamad.engine.loading import embedding_context, memory
 from llamad.engine.loading.gguf_head import Array, Head, Malformed
 from llamad.engine.loading.gguf_rules import other_parts
 from llamad.flags.settings import Settings
@@ -104,7 +104,7 @@ def _context_bound(settings: Settings, keys: dict[str, int]) -> int:
     n_ubatch = max(memory.ubatch(settings), memory.UBATCH_DEVICE if settings.n_ubatch < 0 else 0)
     if settings.wants_vectors:
         n_ubatch = max(n_ubatch, min(settings.n_batch, n_ctx_train))
-    n_rows = n_ubatch + max(settings.n_parallel, vectors.SEQUENCES_MAX)
+    n_rows = n_ubatch + max(settings.n_parallel, embedding_context.SEQUENCES_MAX)
     n_seen = n_cells if settings.kv_unified else n_cells // settings.n_parallel
     per_token = 4 * (HIDDEN_VECTORS * n_embd + 2 * max(1, n_head) * n_seen)
     n_outputs = n_rows if settings.wants_vectors else memory.n_outputs(settings)

@@ -16,10 +16,10 @@ from llamad.engine.fit.bound import margins_of, surely_fits
 from llamad.engine.fit.measure import Device, Measurer, Shape
 from llamad.engine.fit.search import (
     Choice,
+    ExpertTensors,
     Freedom,
     Machine,
     Need,
-    Part,
     UnfitError,
     fit,
 )
@@ -34,7 +34,7 @@ from llamad.protocol.errors import LoadError
 MARGIN_KEPT = 0.5
 CACHE_PARTS = 8
 # The tensors of a layer that go to RAM.
-PATTERNS: dict[Part, str] = {
+PATTERNS: dict[ExpertTensors, str] = {
     "experts": r"ffn_(up|down|gate_up|gate)_(ch|)exps",
     "gate and down": r"ffn_(gate|gate_up|down).*",
     "down": r"ffn_down.*",
@@ -73,7 +73,7 @@ def with_choice(settings: Settings, choice: Choice, n_layers: int) -> Settings:
             has_output = device == len(choice.shares) - 1  # behind all layers
             layer += share.n_layers - share.n_part - has_output
             for i in range(share.n_part):
-                part: Part = share.part if i == 0 else "experts"
+                part: ExpertTensors = share.part if i == 0 else "experts"
                 patterns.append(Placement(rf"blk\.{layer + i}\.{PATTERNS[part]}", "CPU"))
             layer += share.n_part
         changes["override_tensor"] = tuple(patterns)

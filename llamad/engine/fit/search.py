@@ -12,7 +12,7 @@ from typing import Literal
 
 import msgspec
 
-Part = Literal["experts", "gate and down", "down"]
+ExpertTensors = Literal["experts", "gate and down", "down"]
 
 CELLS_STEP = 256  # llama.cpp rounds contexts to this many tokens
 CONTEXTS_TRIED = 6
@@ -24,7 +24,7 @@ class Share(msgspec.Struct, frozen=True):
 
     n_layers: int = 0
     n_part: int = 0
-    part: Part = "experts"
+    part: ExpertTensors = "experts"
 
 
 class Choice(msgspec.Struct, frozen=True):

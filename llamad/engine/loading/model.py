@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from llamad._llama import ffi, lib
-from llamad.engine.loading import adapters, control_vectors, memory, thread_pools, vectors
+from llamad.engine.loading import adapters, control_vectors, embedding_context, memory, thread_pools
+from llamad.engine.loading.embedding_context import Vectors
 from llamad.engine.loading.opening import Loading, open_model
 from llamad.engine.loading.thread_pools import Pools
-from llamad.engine.loading.vectors import Vectors
 from llamad.flags.settings import Settings
 from llamad.options.from_model import SAMPLING_KEYS, SAMPLING_PREFIX, SAMPLING_TEXT_MAX
 from llamad.protocol.control_messages import Loaded
@@ -186,7 +186,9 @@ def _check(settings: Settings, handle: Any) -> None:
         raise LoadError(
             f"--reranking needs --pooling rank, not {settings.pooling}; leave --pooling out, or give --embedding"
         )
-    if vectors.wanted_pooling(settings) is None and not vectors.has_known_pooling(settings, handle):
+    if embedding_context.wanted_pooling(settings) is None and not embedding_context.has_known_pooling(
+        settings, handle
+    ):
         raise LoadError(
             f"{settings.model} has a pooling type that llama.cpp does not know; give one with --pooling"
         )
@@ -311,7 +313,7 @@ def _unbinding_limit(settings: Settings, context: Any) -> list[str]:
 
 def _open_vectors(settings: Settings, handle: Any, n_threads: int) -> Vectors:
     params = _context_params(settings, n_threads)
-    vectors.set_params(params, settings, handle)
+    embedding_context.set_params(params, settings, handle)
     context = lib.llamad_context_open(handle, params)
     if context == ffi.NULL:
         raise LoadError(

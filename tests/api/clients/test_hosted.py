@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from llamad.api.request.hosted import HEADER, NAMES_MAX, LeftOut
+from llamad.api.request.ignored_fields import HEADER, NAMES_MAX, LeftOut
 
 NATIVE, CHAT, COMPLETIONS, RESPONSES, MESSAGES = (
     "/completion",

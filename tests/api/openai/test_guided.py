@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from llamad.chat.schema import plain
-from llamad.chat.schema.plain import of_regex, of_texts
+from llamad.chat.schema import text_grammars
+from llamad.chat.schema.text_grammars import of_regex, of_texts
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 SAY = [{"role": "user", "content": "Judge."}]
@@ -127,5 +127,5 @@ def test_plain_grammars() -> None:
     assert of_regex(r"^(yes|no)\.$") == 'root ::= ("yes" | "no") "."\n'
     assert of_regex("a|") == 'root ::= "a"?\n'
     assert of_regex("") == 'root ::= ""\n'
-    with pytest.raises(plain.Unsupported):
+    with pytest.raises(text_grammars.Unsupported):
         of_regex("a^b")

@@ -11,7 +11,7 @@ import pytest
 from support.official_clients import openai
 
 from llamad.api.openai.responses import ResponseDialect
-from llamad.api.openai.responses_items import Answer, Events
+from llamad.api.openai.responses_items import Events, OutputItems
 from llamad.api.request.errors import ApiError
 from llamad.chat.parsing import detect, make_parser
 
@@ -221,7 +221,7 @@ def test_a_call_cut_off_is_incomplete() -> None:
         tools=tools,
     )
     chat: Any = SimpleNamespace(parser=lambda: parser, call_id=lambda delta: "call_1")
-    answer = Answer(chat, Events())
+    answer = OutputItems(chat, Events())
     answer.take(parser.feed('Well. <tool_call>{"name": "a", "arguments": {"b": 1'))
     answer.take(parser.finish())
     answer.close("incomplete")

@@ -8,7 +8,7 @@ from support.fake_daemon import Faked
 from support.local_engine import LocalAsking
 
 from llamad.api.request import constraints
-from llamad.api.request.constraints import Grammars, Wanted
+from llamad.api.request.constraints import ConstraintSource, Grammars
 from llamad.engine.testing.fake import Fake
 from llamad.tokenizer.vocab import Vocab
 
@@ -49,7 +49,7 @@ def test_requests_with_one_new_grammar_compile_it_once(engine):
     kept = Counted()
 
     async def ask():
-        wanted = Wanted('root ::= "a"')
+        wanted = ConstraintSource('root ::= "a"')
         return await asyncio.gather(*(kept.find(0, wanted, engine) for _ in range(5)))
 
     found = asyncio.run(ask())
@@ -61,7 +61,7 @@ def test_requests_with_one_new_grammar_compile_it_once(engine):
 def test_small_texts_that_make_large_automata_are_not_all_kept(engine, monkeypatch):
     monkeypatch.setattr(constraints, "KEPT_BYTES_MAX", 5_000_000)
     kept = Grammars()
-    wanted = [Wanted(f'root ::= "{letter}"{{0,50000}}') for letter in "abcdef"]
+    wanted = [ConstraintSource(f'root ::= "{letter}"{{0,50000}}') for letter in "abcdef"]
 
     async def ask():
         for one in wanted:

@@ -11,7 +11,7 @@ import pytest
 
 from llamad.api.request.body import Body
 from llamad.api.request.errors import ApiError
-from llamad.api.service import reading
+from llamad.api.service import body_reading
 
 
 class Request(msgspec.Struct):
@@ -34,7 +34,7 @@ def frames_of(error: BaseException | None) -> list[FrameType]:
 def test_a_refusal_does_not_carry_the_body_to_the_event_loop() -> None:
     data = msgspec.json.encode({"stop": ["a"] * 1000, "temperature": "x"})
     with pytest.raises(ApiError, match="temperature") as caught:
-        reading._without_gc(partial(Body(Request).decode, data))
+        body_reading._without_gc(partial(Body(Request).decode, data))
     values: list[Any] = [value for frame in frames_of(caught.value)[1:] for value in frame.f_locals.values()]
     assert not any(isinstance(value, dict | Request) for value in values)
     assert len(values) < 4

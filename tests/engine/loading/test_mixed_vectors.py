@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from support.models.tiny_kv_models import N_EMBD, write_model
 
+from llamad.engine.loading.embedding_context import Vectors
 from llamad.engine.loading.model import load
 from llamad.engine.loading.opening import Loading
-from llamad.engine.loading.vectors import Vectors
 from llamad.flags.parse import parse
 from llamad.protocol.blobs import Blob
 from llamad.protocol.control_messages import MediaRun
-from llamad.protocol.model_info import Rows
+from llamad.protocol.model_info import Embeddings
 
 REFUSED = -101
 TOKENS = np.array([1, 40, 77, 9, 120, 33, 200, 5, 18, 64, 91, 250, 12], np.int32)
@@ -29,7 +29,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(scope="module")
-def table(path: str) -> Rows:
+def table(path: str) -> Embeddings:
     """The rows of TOKENS, as a model would look them up."""
     tensors = {one.name: one.data for one in gguf.GGUFReader(path).tensors}
     return np.ascontiguousarray(tensors["token_embd.weight"][TOKENS], np.float32)
@@ -47,7 +47,7 @@ def opened(path: str, *flags: str) -> Any:
     return load(parse(["-m", path, *flags], {}).settings, 1, Loading())
 
 
-def blob_of(rows: Rows) -> Blob:
+def blob_of(rows: Embeddings) -> Blob:
     blob = Blob(rows.nbytes)
     blob.size = rows.nbytes
     memoryview(blob)[:] = rows.tobytes()
@@ -55,13 +55,13 @@ def blob_of(rows: Rows) -> Blob:
 
 
 def run(blob: Blob, first: int, n: int, *, rows_at: int | None = None, **more: Any) -> MediaRun:
-    """Rows that stand for TOKENS[first:first + n]."""
+    """Embeddings that stand for TOKENS[first:first + n]."""
     values = {"grid_at": -1, "n_pos": n, "is_non_causal": False, **more}
     at = 4 * N_EMBD * first if rows_at is None else rows_at
     return MediaRun(blob=blob.id, rows_at=at, first=first, n_rows=n, **values)
 
 
-def compute(vectors: Vectors, runs: list[MediaRun], tokens: Any = TOKENS) -> tuple[int, Rows]:
+def compute(vectors: Vectors, runs: list[MediaRun], tokens: Any = TOKENS) -> tuple[int, Embeddings]:
     n_rows = len(tokens) if vectors.info.pooling == "none" else 1
     memory = bytearray(4 * (len(tokens) + n_rows * vectors.info.n_out))
     memory[: 4 * len(tokens)] = tokens.tobytes()
@@ -73,7 +73,7 @@ def compute(vectors: Vectors, runs: list[MediaRun], tokens: Any = TOKENS) -> tup
 
 
 @pytest.mark.parametrize("pooling", ["none", "last", "mean", "cls"])
-def test_rows_give_what_their_tokens_give(path: str, table: Rows, pooling: str) -> None:
+def test_rows_give_what_their_tokens_give(path: str, table: Embeddings, pooling: str) -> None:
     blob, ids = blob_of(table), TOKENS.copy()
     ids[2:8] = ids[8:9] = -2
     whole = opened(path, "--pooling", pooling, "-ub", "32")
@@ -90,7 +90,7 @@ def test_rows_give_what_their_tokens_give(path: str, table: Rows, pooling: str) 
         model.close()
 
 
-def test_rows_that_see_each_other(path: str, table: Rows) -> None:
+def test_rows_that_see_each_other(path: str, table: Embeddings) -> None:
     blob = blob_of(table)
     sees_all = opened(path, "--pooling", "none", "-ub", "32", "--attention", "non-causal")
     assert sees_all.vectors.info.n_mixed_max == 0
@@ -120,13 +120,15 @@ def test_rows_that_see_each_other(path: str, table: Rows) -> None:
         {"first": 2, "n": 2, "rows_at": -4},
     ],
 )
-def test_what_would_end_the_process_is_refused(vectors: Vectors, table: Rows, wrong: dict[str, Any]) -> None:
+def test_what_would_end_the_process_is_refused(
+    vectors: Vectors, table: Embeddings, wrong: dict[str, Any]
+) -> None:
     blob = blob_of(table)
     assert compute(vectors, [run(blob, **wrong)])[0] == REFUSED
     assert compute(vectors, [run(blob, 2, 2)])[0] == 0
 
 
-def test_tokens_beside_rows_are_checked_and_runs_in_order(vectors: Vectors, table: Rows) -> None:
+def test_tokens_beside_rows_are_checked_and_runs_in_order(vectors: Vectors, table: Embeddings) -> None:
     blob, ids = blob_of(table), TOKENS.copy()
     assert compute(vectors, [run(blob, 6, 2), run(blob, 2, 2)])[0] == REFUSED
     assert compute(vectors, [run(blob, 2, 3), run(blob, 4, 2)])[0] == REFUSED

@@ -11,12 +11,12 @@ from support.live_daemon import model_path
 from support.models import bert_reference
 from support.models.tiny_model import write_tiny
 
+from llamad.engine.loading.embedding_context import Vectors
 from llamad.engine.loading.model import load
 from llamad.engine.loading.opening import Loading
-from llamad.engine.loading.vectors import Vectors
 from llamad.flags.parse import parse
 from llamad.protocol.errors import LoadError
-from llamad.protocol.model_info import Rows
+from llamad.protocol.model_info import Embeddings
 
 REFUSED = -101
 
@@ -25,7 +25,7 @@ def text(n_tokens: int, token: int = 7) -> bytes:
     return np.full(n_tokens, token, np.int32).tobytes()
 
 
-def compute(vectors: Vectors, texts: list[bytes]) -> tuple[int, list[Rows]]:
+def compute(vectors: Vectors, texts: list[bytes]) -> tuple[int, list[Embeddings]]:
     """llama.cpp's code, and the rows of each text."""
     lengths = [len(one) // 4 for one in texts]
     is_pooled = vectors.info.pooling != "none"
@@ -39,7 +39,7 @@ def compute(vectors: Vectors, texts: list[bytes]) -> tuple[int, list[Rows]]:
     return code, np.split(rows, np.cumsum(lengths)[:-1])
 
 
-def computed(vectors: Vectors, texts: list[bytes]) -> list[Rows]:
+def computed(vectors: Vectors, texts: list[bytes]) -> list[Embeddings]:
     code, rows = compute(vectors, texts)
     assert code == 0
     return rows

@@ -2,7 +2,7 @@
 # themselves: sliding windows, recurrent and hybrid ones.
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
-from llamad.base.table cimport llamad_table
+from llamad.base.function_table cimport llamad_table
 
 ctypedef struct Checkpoint:
     int32_t n_refs           # lists that it is in: a slot's, and those of entries of the prompt cache

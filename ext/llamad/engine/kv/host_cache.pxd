@@ -1,7 +1,7 @@
 # The prompt cache in host memory: states of slots that were given to another prompt, found again by their tokens.
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
-from llamad.base.table cimport llamad_table
+from llamad.base.function_table cimport llamad_table
 from llamad.protocol.adapter_span cimport AdapterSpan
 from llamad.engine.kv.checkpoints cimport CheckpointList, Checkpoints
 from llamad.engine.kv.slots cimport Slot, Slots

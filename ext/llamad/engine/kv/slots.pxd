@@ -1,7 +1,7 @@
 # The slot table: one sequence of the KV cache each, the prefix it holds and the task it serves.
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
-from llamad.base.table cimport llamad_table
+from llamad.base.function_table cimport llamad_table
 from llamad.base.thread_pool cimport Job
 from llamad.protocol.adapter_span cimport AdapterSpan
 from llamad.engine.kv.checkpoints cimport CheckpointList, Checkpoints

@@ -12,7 +12,7 @@ from llamad.engine.kv.checkpoints cimport (
 from llamad.engine.kv.shared_cells cimport shared_cut, shared_free, shared_init, shared_with_any
 from llamad.engine.sampler.logprobs cimport probs_begin, probs_free
 from llamad.base.system cimport now_us
-from llamad.base.table cimport llamad_table
+from llamad.base.function_table cimport llamad_table
 from llamad.engine.kv.task_queue cimport Task
 from llamad.tokenizer.detokenizer cimport text_clear, text_free, text_init
 from llamad.protocol.adapter_span cimport span_common

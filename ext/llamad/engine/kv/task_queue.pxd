@@ -1,7 +1,7 @@
 # Tasks as the engine holds them, and the queue of those that wait for a slot.
 from libc.stdint cimport int32_t, uint64_t
 
-from llamad.base.table cimport llamad_adapter_use, llamad_bias
+from llamad.base.function_table cimport llamad_adapter_use, llamad_bias
 from llamad.protocol.messages cimport RowRun, TaskCommand
 
 ctypedef struct Task:

@@ -4,7 +4,7 @@ from libc.stdint cimport int32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
-from llamad.base.table cimport llamad_adapter_use, llamad_bias
+from llamad.base.function_table cimport llamad_adapter_use, llamad_bias
 from llamad.protocol.blobs cimport blob_find, llamad_blob
 from llamad.protocol.messages cimport RowRun, TaskCommand
 

@@ -1,7 +1,7 @@
 # llama.cpp's adaptive-p: draws tokens near a probability, and moves that where earlier tokens missed it.
 from libc.stdint cimport int32_t
 
-from llamad.base.table cimport llamad_sampling
+from llamad.base.function_table cimport llamad_sampling
 from llamad.engine.sampler.candidates cimport Candidates
 from llamad.engine.sampler.random cimport Random
 

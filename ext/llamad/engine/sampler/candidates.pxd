@@ -2,7 +2,7 @@
 from libc.stdint cimport int32_t, uint8_t
 
 from llamad.engine.sampler.random cimport Random
-from llamad.base.table cimport llamad_candidate, llamad_sampling, llamad_table
+from llamad.base.function_table cimport llamad_candidate, llamad_sampling, llamad_table
 
 cdef enum:
     # llama.cpp's: of an unsorted list longer than TOP_P_FEW, top_p sorts the first TOP_P_FIRST before it sorts all.

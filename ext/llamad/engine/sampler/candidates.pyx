@@ -9,7 +9,7 @@ from libc.string cimport memcpy
 
 from llamad.engine.sampler.llama_sort cimport buckets_sort
 from llamad.engine.sampler.random cimport Random, random_double
-from llamad.base.table cimport llamad_candidate, llamad_sampling
+from llamad.base.function_table cimport llamad_candidate, llamad_sampling
 
 cdef enum:
     FEW = 128            # up to here llama.cpp sorts without buckets

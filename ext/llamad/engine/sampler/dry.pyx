@@ -9,7 +9,7 @@ from libc.string cimport memcpy, memmove, memset
 
 from llamad.engine.sampler.candidates cimport Candidates
 from llamad.engine.sampler.logits_row cimport Row, row_set
-from llamad.base.table cimport llamad_sampling
+from llamad.base.function_table cimport llamad_sampling
 
 cdef float LOG_FLOAT_MAX = 88.7228391
 

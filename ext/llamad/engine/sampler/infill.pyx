@@ -10,7 +10,7 @@ from libc.stdint cimport int32_t
 from libc.stdlib cimport free, qsort, realloc
 from libc.string cimport memcmp
 
-from llamad.base.table cimport llamad_candidate
+from llamad.base.function_table cimport llamad_candidate
 from llamad.engine.sampler.candidates cimport candidates_softmax, candidates_sort
 
 cdef enum:

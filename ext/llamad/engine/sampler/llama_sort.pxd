@@ -1,7 +1,7 @@
 # Sorting as llama.cpp sorts many candidates: by bucket, then each bucket for itself.
 from libc.stdint cimport int32_t, uint8_t
 
-from llamad.base.table cimport llamad_candidate, llamad_table
+from llamad.base.function_table cimport llamad_candidate, llamad_table
 
 cdef extern from "llamad/engine/sampler/llama_sort.h" nogil:
     enum:

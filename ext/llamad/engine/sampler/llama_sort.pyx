@@ -6,7 +6,7 @@ from libc.math cimport INFINITY
 from libc.stdint cimport int32_t, uint8_t
 from libc.string cimport memset
 
-from llamad.base.table cimport llamad_candidate, llamad_table
+from llamad.base.function_table cimport llamad_candidate, llamad_table
 
 cdef extern from "llamad/engine/sampler/llama_sort.h" nogil:
     int32_t buckets_place(float logit) noexcept

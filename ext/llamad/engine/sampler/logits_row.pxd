@@ -3,7 +3,7 @@ from libc.stdint cimport int32_t, uint8_t
 
 from llamad.engine.sampler.candidates cimport Candidates
 from llamad.engine.sampler.random cimport Random
-from llamad.base.table cimport llamad_candidate, llamad_sampling
+from llamad.base.function_table cimport llamad_candidate, llamad_sampling
 
 ctypedef struct Undo:
     int32_t token

@@ -14,7 +14,7 @@ from llamad.engine.sampler.llama_sort cimport (
 from llamad.engine.sampler.candidates cimport TOP_P_FEW, TOP_P_FIRST, Candidates
 from llamad.engine.sampler.exact_math cimport exps, sum_in_order, sum_of_squares
 from llamad.engine.sampler.random cimport Random, random_double
-from llamad.base.table cimport llamad_candidate, llamad_sampling
+from llamad.base.function_table cimport llamad_candidate, llamad_sampling
 from llamad.engine.costs.sampler cimport TOPK_COLLECT_MAX, TOPK_MAX, UNDO_MAX
 from llamad.engine.sampler.topk cimport topk_collect, topk_maxima, topk_n_maxima, topk_select
 

@@ -7,7 +7,7 @@ from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memmove, memset
 
 from llamad.engine.sampler.sampler cimport Sampler, sampler_candidates, sampler_scratch_bytes
-from llamad.base.table cimport llamad_candidate
+from llamad.base.function_table cimport llamad_candidate
 from llamad.engine.costs.sampler cimport TOPK_COLLECT_MAX
 from llamad.engine.sampler.topk cimport topk_select
 from llamad.protocol.messages cimport TokenProb

@@ -3,7 +3,7 @@ from libc.stdint cimport int32_t
 
 from llamad.engine.sampler.candidates cimport Candidates
 from llamad.engine.sampler.logits_row cimport Row
-from llamad.base.table cimport llamad_sampling
+from llamad.base.function_table cimport llamad_sampling
 
 ctypedef struct Penalties:
     int32_t *ring            # the last n_max tokens

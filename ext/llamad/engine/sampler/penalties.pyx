@@ -4,7 +4,7 @@ from libc.stdlib cimport calloc, free, malloc
 
 from llamad.engine.sampler.candidates cimport Candidates
 from llamad.engine.sampler.logits_row cimport Row, row_set
-from llamad.base.table cimport llamad_sampling
+from llamad.base.function_table cimport llamad_sampling
 
 cdef extern from *:
     """

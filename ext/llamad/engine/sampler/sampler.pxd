@@ -9,7 +9,7 @@ from llamad.engine.sampler.infill cimport Infill
 from llamad.engine.sampler.penalties cimport Penalties
 from llamad.engine.sampler.random cimport Random
 from llamad.engine.sampler.logits_row cimport Row
-from llamad.base.table cimport llamad_bias, llamad_candidate, llamad_sampling, llamad_table
+from llamad.base.function_table cimport llamad_bias, llamad_candidate, llamad_sampling, llamad_table
 
 # Where sampler_candidates finds what the last token was sampled from.
 cdef enum SampledFrom:

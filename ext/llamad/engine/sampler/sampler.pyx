@@ -26,7 +26,7 @@ from llamad.engine.sampler.logits_row cimport (
     Row, row_close, row_divide, row_draw, row_largest, row_list, row_min_p, row_open, row_set, row_top_k,
     row_top_n_sigma, row_top_p, scratch_bytes,
 )
-from llamad.base.table cimport (
+from llamad.base.function_table cimport (
     LLAMAD_SAMPLER_ADAPTIVE_P, LLAMAD_SAMPLER_DRY, LLAMAD_SAMPLER_INFILL, LLAMAD_SAMPLER_MIN_P,
     LLAMAD_SAMPLER_PENALTIES, LLAMAD_SAMPLER_TEMPERATURE, LLAMAD_SAMPLER_TFS_Z, LLAMAD_SAMPLER_TOP_K,
     LLAMAD_SAMPLER_TOP_N_SIGMA, LLAMAD_SAMPLER_TOP_P, LLAMAD_SAMPLER_TYPICAL, LLAMAD_SAMPLER_XTC, llamad_bias,

@@ -1,7 +1,7 @@
 # The largest logits of a row: the k first of them, sorted, or all that reach a threshold.
 from libc.stdint cimport int32_t
 
-from llamad.base.table cimport llamad_candidate
+from llamad.base.function_table cimport llamad_candidate
 
 cdef extern from "llamad/engine/sampler/topk.h" nogil:
     enum:

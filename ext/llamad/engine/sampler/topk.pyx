@@ -3,7 +3,7 @@ from libc.float cimport FLT_MAX
 from libc.math cimport INFINITY
 from libc.stdint cimport int32_t
 
-from llamad.base.table cimport llamad_candidate
+from llamad.base.function_table cimport llamad_candidate
 from llamad.engine.costs.sampler cimport INSERTION_SORT_MAX, TOPK_COLLECT_MAX, TOPK_MAX
 
 cdef enum:

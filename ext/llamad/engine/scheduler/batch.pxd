@@ -1,7 +1,7 @@
 # What goes into a step's batch: one token for each decoding slot, then prompt chunks up to the budget.
 from libc.stdint cimport int32_t, int64_t
 
-from llamad.base.table cimport llamad_batch
+from llamad.base.function_table cimport llamad_batch
 from llamad.engine.kv.slots cimport Slots
 from llamad.engine.scheduler.plan cimport Plan
 

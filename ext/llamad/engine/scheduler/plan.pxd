@@ -2,7 +2,7 @@
 # of it. The engine thread's.
 from libc.stdint cimport int8_t, int32_t, int64_t
 
-from llamad.base.table cimport llamad_batch
+from llamad.base.function_table cimport llamad_batch
 from llamad.engine.costs.scheduler cimport DEVICE_WAIT_PART, DEVICE_WAIT_US_MIN
 from llamad.engine.kv.slots cimport SLOT_DECODING, Slot
 from llamad.engine.scheduler.adapter_turns cimport AdapterTurns

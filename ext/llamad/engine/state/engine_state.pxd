@@ -9,7 +9,7 @@ from llamad.engine.scheduler.plan cimport Plan
 from llamad.protocol.board cimport Stats
 from llamad.protocol.channel cimport Channel
 from llamad.engine.kv.slots cimport Slots
-from llamad.base.table cimport llamad_table
+from llamad.base.function_table cimport llamad_table
 from llamad.base.thread_pool cimport THREADS_MAX
 from llamad.engine.kv.task_queue cimport Queue
 from llamad.tokenizer.vocab cimport Pieces

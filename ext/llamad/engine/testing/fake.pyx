@@ -6,7 +6,7 @@ from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memchr, memcpy, memset
 
 from llamad.base.system cimport load_int, load_time, now_us, sleep_us, store_int, store_time
-from llamad.base.table cimport LLAMAD_TABLE_VERSION, llamad_adapter_use, llamad_batch, llamad_rows, llamad_table
+from llamad.base.function_table cimport LLAMAD_TABLE_VERSION, llamad_adapter_use, llamad_batch, llamad_rows, llamad_table
 from llamad.engine.testing.fake_cells cimport FakeCell, FakeCells, FakeStream, cells_free, cells_init, cells_used
 from llamad.engine.testing.fake_memory cimport (
     fake_can_shift, fake_seq_add, fake_seq_cp, fake_seq_div, fake_seq_pos_min, fake_seq_rm, memory_clear, memory_decode,

@@ -1,7 +1,7 @@
 # The fake's vocabulary and sampler, behind the table.
 from libc.stdint cimport int32_t
 
-from llamad.base.table cimport llamad_bias, llamad_candidate, llamad_sampling, llamad_tokenize_limits
+from llamad.base.function_table cimport llamad_bias, llamad_candidate, llamad_sampling, llamad_tokenize_limits
 
 cdef enum:
     BOS = 0

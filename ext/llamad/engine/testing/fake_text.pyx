@@ -3,7 +3,7 @@
 from libc.stdint cimport int32_t
 from libc.stdlib cimport calloc, free
 
-from llamad.base.table cimport llamad_bias, llamad_candidate, llamad_sampling, llamad_tokenize_limits
+from llamad.base.function_table cimport llamad_bias, llamad_candidate, llamad_sampling, llamad_tokenize_limits
 from llamad.engine.testing.fake_model cimport FakeModel
 
 ctypedef struct FakeSampler:

@@ -4,7 +4,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from libc.stdint cimport int8_t, int32_t, uint8_t, uintptr_t
 from libc.stdlib cimport calloc, free
 
-from llamad.base.table cimport llamad_batch, llamad_table
+from llamad.base.function_table cimport llamad_batch, llamad_table
 
 
 cdef class MemoryDriver:

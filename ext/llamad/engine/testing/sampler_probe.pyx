@@ -15,7 +15,7 @@ from llamad.engine.sampler.sampler cimport (
     sampler_scratch_bytes,
 )
 from llamad.protocol.sampling_params cimport Sampling
-from llamad.base.table cimport llamad_bias, llamad_candidate
+from llamad.base.function_table cimport llamad_bias, llamad_candidate
 from llamad.tokenizer.vocab cimport Vocab
 
 

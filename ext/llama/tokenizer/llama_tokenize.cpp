@@ -4,7 +4,7 @@
 // of a match: some 370 bytes of stack for each byte of a word, of white space or of a row of signs. 25 KB of "aaa…" go
 // beyond the 8 MB of an ordinary thread, and the process is gone. A longer text is therefore tokenized by a thread whose
 // stack has room for a match of the whole text. Only what is used of it takes memory.
-#include "ask.h"
+#include "llama_tokenize.h"
 
 #include <exception>
 #include <stdexcept>

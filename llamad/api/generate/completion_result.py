@@ -9,25 +9,25 @@ from typing import Any
 
 import msgspec
 
-from llamad.api.generate import result
-from llamad.api.generate.job import Job, Part
+from llamad.api.generate import completion_json
+from llamad.api.generate.job import CompletionPart, Job
 from llamad.api.request import generation as options
 from llamad.client.text_event import TextEvent
 from llamad.protocol.row_ids import without_rows
 
 
 def probabilities(job: Job, piece: TextEvent) -> list[msgspec.Raw]:
-    return result.probabilities(
+    return completion_json.probabilities(
         piece.tokens, piece.probs, job.model.vocab, job.generation.post_sampling_probs
     )
 
 
-def final_json(part: Part) -> dict[str, Any]:
+def final_json(part: CompletionPart) -> dict[str, Any]:
     """The result object; if the text was streamed, with the tokens that no event had."""
     job = part.job
     g, pieces = job.generation, part.held if part.job.generation.stream else part.pieces
     constraint = job.ready.constraint if job.ready is not None else None
-    whole = result.final(
+    whole = completion_json.final(
         part.ended,
         index=part.index,
         content=part.data().decode("utf-8", "replace"),
@@ -51,4 +51,4 @@ def final_json(part: Part) -> dict[str, Any]:
     probs = [one for piece in pieces if piece.probs for one in probabilities(job, piece)]
     if probs or (g.n_probs and not g.stream):
         whole["completion_probabilities"] = probs
-    return result.select(whole, g.response_fields)
+    return completion_json.select(whole, g.response_fields)

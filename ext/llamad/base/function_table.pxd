@@ -1,7 +1,7 @@
-# The table of function pointers as Cython sees it. Declarations only; ext/llama/table.h says what each does.
+# The table of function pointers as Cython sees it. Declarations only; ext/llama/function_table.h says what each does.
 from libc.stdint cimport int8_t, int32_t, uint8_t, uint32_t
 
-cdef extern from "llama/table.h" nogil:
+cdef extern from "llama/function_table.h" nogil:
     enum:
         LLAMAD_TABLE_VERSION
         LLAMAD_E_THROWN

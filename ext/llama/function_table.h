@@ -6,8 +6,8 @@
  *
  * No function here lets a C++ exception out. Those that can fail return a code below.
  */
-#ifndef LLAMAD_TABLE_H
-#define LLAMAD_TABLE_H
+#ifndef LLAMAD_FUNCTION_TABLE_H
+#define LLAMAD_FUNCTION_TABLE_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 """Owns the first stage of a load: having the files that the flags name. A thread for the daemon, and how far it is.
 
-A Fetching is made and awaited on the event loop. The exit does not wait for its thread; what has arrived stays.
+A ModelDownload is made and awaited on the event loop. The exit does not wait for its thread; what has arrived stays.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def with_files(
         raise LoadError(str(error)) from None
 
 
-class Fetching:
+class ModelDownload:
     """`meter` is there once the download has begun."""
 
     def __init__(self, settings: Settings) -> None:

@@ -26,7 +26,7 @@ class Holder(Protocol):
     def give_way(self) -> None: ...
 
 
-class Places:
+class ConnectionTable:
     """`n_max` in all, `address_max` for one address. A full table, or address, makes room by
     closing what waits for its client: of the address that has most of it, the longest waiting. So a client that opens
     connections and leaves them idle displaces its own, and a proxy that all come through merely reuses fewer."""

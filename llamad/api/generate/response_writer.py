@@ -15,7 +15,7 @@ from llamad.http.request import Response
 Headers = Iterable[tuple[str, str]]
 
 
-class Outlet:
+class ResponseWriter:
     __slots__ = ("_kept", "exchange")
 
     def __init__(self, exchange: Exchange) -> None:

@@ -2,8 +2,8 @@
  *
  * Owns: the threads that have such stacks, each for one text.
  */
-#ifndef LLAMAD_ASK_H
-#define LLAMAD_ASK_H
+#ifndef LLAMAD_LLAMA_TOKENIZE_H
+#define LLAMAD_LLAMA_TOKENIZE_H
 
 #include "vocabulary.h"
 

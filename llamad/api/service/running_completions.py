@@ -24,7 +24,7 @@ class Completion(Protocol):
 T = TypeVar("T", bound=Completion)
 
 
-class Running(Generic[T]):
+class RunningCompletions(Generic[T]):
     """By the answer's id, which clients of a stream know, and by the request's, which a client may choose. The ids of
     requests are each key's own; of two that are equal the later one counts."""
 

@@ -1,4 +1,4 @@
-"""Rows that an engine maps for prompts: each blob once, until the last prompt with it has gone, in whatever thread."""
+"""Embeddings that an engine maps for prompts: each blob once, until the last prompt with it is gone, in any thread."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from llamad.client.rows import Lending, Rows
+from llamad.client.media_embeddings import Lending, MediaEmbeddings
 from llamad.protocol.blobs import Blob
 
 
@@ -29,7 +29,7 @@ class Mapped:
         self.blobs.remove(blob.id)
 
 
-def in_thread(held: list[Rows]) -> None:
+def in_thread(held: list[MediaEmbeddings]) -> None:
     """Drop the last references in another thread, as the garbage collector may."""
     thread = threading.Thread(target=held.clear)
     thread.start()
@@ -76,7 +76,7 @@ def test_a_blob_is_mapped_once_until_its_last_prompt_has_gone() -> None:
 def test_rows_may_outlive_the_event_loop() -> None:
     engine, blob = Mapped(), Blob(64)
 
-    async def run() -> list[Rows]:
+    async def run() -> list[MediaEmbeddings]:
         return [await Lending(engine).lend(b"", [blob])]
 
     held = asyncio.run(run())

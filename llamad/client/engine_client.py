@@ -18,8 +18,8 @@ from llamad.base.fair_count import share_of
 from llamad.client.action import ACTION_RESTORE, RESULT_DONE, RESULT_ENGINE, RESULT_FAILED, Acted, Action
 from llamad.client.control import Asking
 from llamad.client.grammar import EngineGrammar
+from llamad.client.media_embeddings import Lending, MediaEmbeddings
 from llamad.client.port import ChannelBroken, Port
-from llamad.client.rows import Lending, Rows
 from llamad.client.step_trace import StepTrace
 from llamad.client.task import ENGINE_ABSENT, FAILURE_ENGINE, FAILURE_MEMORY, Done, Ended, Sink, Task
 from llamad.client.wakeup import Gathering
@@ -76,7 +76,7 @@ def _ended(task: Task, done: Done) -> Ended:
     return Ended(task.context.owner, done.stop_type, word)
 
 
-class Engine:
+class EngineClient:
     """All tasks in flight, by id. Ids increase, so the oldest is the smallest. `on_broken` is called when the engine
     must be ended, with the reason."""
 
@@ -273,7 +273,7 @@ class Engine:
         """No task uses the adapter any more, and none will."""
         self._send(lambda port: port.forget(adapter))
 
-    async def lend_rows(self, packed: bytes, blobs: list[Blob]) -> Rows:
+    async def lend_rows(self, packed: bytes, blobs: list[Blob]) -> MediaEmbeddings:
         """For a task to come. Raises MemoryError, EngineEnded."""
         if self._lending is None:
             raise EngineEnded

@@ -1,4 +1,4 @@
-"""Rows of embeddings in a prompt: the rows of its own tokens must give what the tokens give, in every memory and from
+"""Embeddings in a prompt: those of its own tokens must give what the tokens give, in every memory and from
 every cache. Tiny models with full precision."""
 
 import asyncio
@@ -11,7 +11,7 @@ from support.engine_harness import GREEDY
 from support.hosted_model import Hosted, Sink
 from support.models.tiny_kv_models import write_model
 
-from llamad.client.rows import Lending
+from llamad.client.media_embeddings import Lending
 from llamad.client.task import RequestContext, Task
 from llamad.protocol.blobs import Blob
 from llamad.protocol.command import packed_run
@@ -131,7 +131,7 @@ N_COLUMNS = 6
 
 
 def placed(kind, tokens, name):
-    """Rows as an image of the model has them."""
+    """MediaEmbeddings as an image of the model has them."""
     n = len(tokens)
     if kind != "qwen2vl":
         return rows(tokens, name)

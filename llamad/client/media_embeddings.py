@@ -1,6 +1,6 @@
 """Owns rows of images and sound that an engine maps for tasks: each blob once, for as long as any of them needs it.
 
-Event loop only, but for the end of Rows: their last reference may go in any thread, and the event loop is told.
+Event loop only, but the last reference to MediaEmbeddings may go in any thread: the event loop is told.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Mapping(Protocol):
     def give_back(self, blob: Blob) -> None: ...
 
 
-class Rows:
+class MediaEmbeddings:
     """The rows of one prompt: `packed` says where they stand in it (protocol/command.py, packed_run()). Their memory is
     given back with the last reference to it."""
 
@@ -41,9 +41,9 @@ class Lending:
         self._n_users: dict[int, int] = {}
         self._mapping: dict[int, asyncio.Task[bool]] = {}
 
-    async def lend(self, packed: bytes, blobs: list[Blob]) -> Rows:
+    async def lend(self, packed: bytes, blobs: list[Blob]) -> MediaEmbeddings:
         """Raises MemoryError, EngineEnded."""
-        rows = Rows(packed, tuple(blobs), self)
+        rows = MediaEmbeddings(packed, tuple(blobs), self)
         for blob in blobs:
             self._n_users[blob.id] = self._n_users.get(blob.id, 0) + 1
         for blob in blobs:
