@@ -77,6 +77,8 @@ ctypedef struct Slot:
     int32_t next_token       # sampled, not yet decoded; valid while decoding
     int64_t t_turn_us        # when its adapters last had their turn,
     int32_t sits_out         # and whether others have it in this step (adapter_turns.pyx)
+    int32_t i_client         # whose prompt it is, and whether it had its turn in this step (prefill_order.pyx)
+    int32_t is_ordered
     int32_t n_planned        # tokens in this step's batch
     int32_t is_filler        # in this step's batch only to join its neighbours
     int32_t n_chunk          # tokens of its prompt in the decode that prefills,

@@ -8,7 +8,7 @@
 #
 # A prompt that is alone is cut at multiples of llama.cpp's own compute batch, because logits depend on the shapes
 # in which they were computed: an idle server gives the text that llama-server gives with the same -ub.
-from libc.stdint cimport int8_t, int32_t, int64_t, uint64_t
+from libc.stdint cimport int8_t, int32_t, int64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memset
 
@@ -25,6 +25,7 @@ from llamad.engine.scheduler.padding cimport padding_choose, padding_fits
 from llamad.engine.scheduler.plan cimport PROMPT_OUTPUTS_MAX, Plan, plan_has_output
 from llamad.engine.scheduler.prefill_cpu cimport TURN_DECODE, TURN_PREFILL, prefill_cpu_learn, prefill_cpu_turn
 from llamad.engine.scheduler.prefill_gpu cimport prefill_gpu_goes_first, prefill_gpu_learn, prefill_gpu_tokens
+from llamad.engine.scheduler.prefill_order cimport order_begin, order_count, order_next
 from llamad.protocol.row_ids cimport ROW_NON_CAUSAL, run_length
 
 
@@ -67,20 +68,6 @@ cdef void batch_free(Plan *plan) noexcept nogil:
     free(plan.seq_ids)
     free(plan.is_decode)
     memset(plan, 0, sizeof(Plan))
-
-
-cdef Slot *_next_prefill(Slots *slots, uint64_t after) noexcept nogil:
-    """The prefilling slot with the smallest task id above the given one: first come, first served, because finishing
-    one prompt early beats finishing all of them late."""
-    cdef Slot *best = NULL
-    cdef Slot *slot
-    cdef int32_t i
-    for i in range(slots.n):
-        slot = &slots.items[i]
-        if slot.state == SLOT_PREFILLING and not slot.sits_out and slot.task.command.id > after:
-            if best == NULL or slot.task.command.id < best.task.command.id:
-                best = slot
-    return best
 
 
 cdef int32_t _affordable(const Plan *plan, int32_t is_alone) noexcept nogil:
@@ -209,10 +196,11 @@ cdef int32_t _choose_media(Plan *plan, Slot *slot, int32_t n_room) noexcept nogi
 
 cdef void _choose_prompts(Plan *plan, Slots *slots) noexcept nogil:
     """How much of which prompts is prefilled in this step."""
-    cdef int32_t n_left, n_prompt, turn, with_probs, n_outputs = PROMPT_OUTPUTS_MAX, n_chunks = 0, n_longest = 0
+    cdef int32_t n_left, n_prompt, n_media, turn, with_probs, n_outputs = PROMPT_OUTPUTS_MAX
+    cdef int32_t n_chunks = 0, n_longest = 0
     cdef int32_t n_busy = plan.n_decoding + plan.n_deferred
-    cdef Slot *slot = _next_prefill(slots, 0) if plan.can_mix or n_busy == 0 else NULL
-    cdef int32_t is_alone = slot != NULL and n_busy == 0 and _next_prefill(slots, slot.task.command.id) == NULL
+    cdef Slot *slot = order_next(&plan.order, slots) if plan.can_mix or n_busy == 0 else NULL
+    cdef int32_t is_alone = n_busy == 0 and plan.n_prefilling == 1
     plan.n_stalled = plan.is_put_off = 0
     if slot != NULL and not plan.has_device:
         turn = prefill_cpu_turn(plan, slots, slot)
@@ -228,8 +216,10 @@ cdef void _choose_prompts(Plan *plan, Slots *slots) noexcept nogil:
     while slot != NULL and n_left > 0:
         if _has_rows_next(slot):
             if plan.n_stalled == 0 or not plan.has_device:
-                n_left -= _choose_media(plan, slot, n_left)
-            slot = _next_prefill(slots, slot.task.command.id)
+                n_media = _choose_media(plan, slot, n_left)
+                order_count(&plan.order, slot, n_media)
+                n_left -= n_media
+            slot = order_next(&plan.order, slots)
             continue
         n_prompt = min(slot_until(slot) - slot.n_tokens, slot_room(slots, slot))
         with_probs = slot_shows_prompt(slot)
@@ -241,18 +231,19 @@ cdef void _choose_prompts(Plan *plan, Slots *slots) noexcept nogil:
         if n_chunks and not padding_fits(plan, slots, n_chunks + 1, max(n_longest, slot.n_planned)):
             slot.n_planned = 0
             plan.is_put_off = 1
-            slot = _next_prefill(slots, slot.task.command.id)  # a shorter one may fit; this one is first before long
+            slot = order_next(&plan.order, slots)  # a shorter one may fit; this one is first before long
             continue
         n_chunks += 1
         n_longest = max(n_longest, slot.n_planned)
         n_left -= slot.n_planned
+        order_count(&plan.order, slot, slot.n_planned)
         if with_probs:
             n_outputs -= slot.n_planned
             plan.is_separate = 0  # it wants all its logits
         plan.n_prefill_tokens += slot.n_planned
         if slot.n_planned == 0 or _stays_alone(plan, slot.n_planned):
             break
-        slot = _next_prefill(slots, slot.task.command.id)
+        slot = order_next(&plan.order, slots)
 
 
 cdef void _add_separate(Plan *plan, Slots *slots) noexcept nogil:
@@ -301,6 +292,7 @@ cdef void batch_fill(Plan *plan, Slots *slots) noexcept nogil:
         if slot.state == SLOT_PREFILLING:
             plan.n_prefilling += 1
             plan.n_prompt_left += slot.n_prefill - slot.n_tokens
+    order_begin(&plan.order, slots)
     _choose_prompts(plan, slots)
     padding_choose(plan, slots)
     fillers_choose(plan, slots)

@@ -6,6 +6,7 @@ from llamad.base.function_table cimport llamad_batch
 from llamad.engine.costs.scheduler cimport DEVICE_WAIT_PART, DEVICE_WAIT_US_MIN
 from llamad.engine.kv.slots cimport SLOT_DECODING, Slot
 from llamad.engine.scheduler.adapter_turns cimport AdapterTurns
+from llamad.engine.scheduler.prefill_order cimport PrefillOrder
 
 cdef enum:
     # Prompt tokens of one step that may give their logits: a row of the vocabulary each, for which llama.cpp keeps
@@ -47,8 +48,11 @@ ctypedef struct Plan:
     double prefill_us        # spent on prefill since the last step that decoded
     int32_t n_decoded_last   # decoding slots of that step
 
-    # Of this step.
+    # Of this step and those before.
     AdapterTurns turns
+    PrefillOrder order
+
+    # Of this step.
     int32_t budget
     int32_t n_decoding
     int32_t n_stalled        # decoding slots that sit this step out for prefill
