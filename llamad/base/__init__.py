@@ -1,1 +1,1 @@
-"""What every compiled module uses: the llama.cpp table, the clock, atomics, threads."""
+"""What every layer may use: the llama.cpp function table, clock, atomics, threads, fair queues, memory budgets."""

@@ -1,6 +1,6 @@
-"""Owns a cache that several owners share: none sees another's entries, and the one with the most bytes makes room.
+"""A cache that several owners share. No owner sees another's entries; the owner with the most bytes makes room.
 
-Used on the event loop. Must not know what is kept.
+Used on the event loop. It must not know what the entries are.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class _Owner(msgspec.Struct):
 
 
 class FairCache(Generic[V]):
-    """Least recently used entries go first, of the owner that has most."""
+    """When the cache is full, it drops the least recently used entry of the owner that has the most bytes."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
@@ -28,7 +28,7 @@ class FairCache(Generic[V]):
         self.n_bytes = 0
 
     def find(self, owner: int, name: Hashable) -> V | None:
-        """The value, which is now the one used last."""
+        """Return the value and mark it as the most recently used; return None if there is none."""
         own = self._owners.get(owner)
         if own is None or name not in own.entries:
             return None
@@ -37,6 +37,7 @@ class FairCache(Generic[V]):
         return value
 
     def put(self, owner: int, name: Hashable, value: V, n_bytes: int) -> None:
+        """Store the value, and drop other entries until the cache fits its limit."""
         own = self._owners.setdefault(owner, _Owner())
         if name in own.entries:
             self._remove(owner, name)

@@ -1,6 +1,6 @@
-"""Owns how many of something each client has: one client leaves a part of it to the others.
+"""Counts how many of something each client has, so that one client cannot take everything.
 
-Used on the event loop. Must not know what is counted.
+Used on the event loop. It must not know what is counted.
 """
 
 from __future__ import annotations
@@ -8,11 +8,11 @@ from __future__ import annotations
 import math
 from collections import Counter
 
-CLIENT_SHARE = 0.75  # for one client, at most
+CLIENT_SHARE = 0.75  # the most that one client may have
 
 
 def share_of(n: int) -> int:
-    """What one client may have of n."""
+    """Return how many of n one client may have."""
     return math.ceil(n * CLIENT_SHARE)
 
 
@@ -29,7 +29,7 @@ class FairCount:
         return len(self) >= self.n_max
 
     def has_share(self, client: int) -> bool:
-        """Whether one more of this client leaves room for others."""
+        """Return whether this client may have one more."""
         return self._counts[client] < share_of(self.n_max)
 
     def add(self, client: int) -> None:

@@ -1,7 +1,7 @@
-"""Owns threads whose work comes from several clients: they take turns, and none of them holds every thread. With a size
-for each piece of work, short ones never wait behind long ones.
+"""Thread pools whose work comes from several clients. Clients take turns, and none of them can occupy every thread.
+SizedPool also keeps short work from waiting behind long work.
 
-run() and close() belong to the event loop; work runs on the threads. Must not know what the work is.
+run() and close() are called on the event loop; the work runs on the threads. The pools must not know what the work is.
 """
 
 from __future__ import annotations
@@ -19,15 +19,16 @@ T = TypeVar("T")
 
 
 class FairPool:
-    """With several threads one client has all but one of them at most, so that another's work begins at once."""
+    """With several threads one client gets at most all but one of them, so that another's work begins at once."""
 
     def __init__(self, n_threads: int, name: str) -> None:
         self._threads = ThreadPoolExecutor(n_threads, thread_name_prefix=name)
         self.turns = FairTurns(n_threads)
 
     async def run(self, client: int, work: Callable[[], T], claim: Claim | None = None) -> T:
-        """What `work` returns or raises. Cancelled, it does not begin; what has begun goes on to its end. `claim`
-        counts the memory that the work refers to: until it has ended, or is cancelled before it begins."""
+        """Return or raise what `work` returns or raises. A cancelled call does not begin; work that has begun runs to
+        its end. `claim` counts the memory that the work refers to, until the work ends or is cancelled before it
+        begins."""
         held = None if claim is None else claim.hold()
         try:
             await self.turns.enter(client)
@@ -41,7 +42,8 @@ class FairPool:
                 held.release()
             raise
         finally:
-            # An exception refers to this frame: it must not refer to a body, or only the garbage collector frees it.
+            # An exception refers to this frame. If the frame still referred to a request's body, only the garbage
+            # collector would free the body.
             del work
         done.add_done_callback(partial(self._on_done, client, held))
         try:
@@ -54,16 +56,16 @@ class FairPool:
         if held is not None:
             held.release()
         if not done.cancelled():
-            done.exception()  # whoever waited may be gone
+            done.exception()  # marks it as retrieved: the caller may be gone
 
     def close(self) -> None:
-        """What has not begun is cancelled."""
+        """Cancel the work that has not begun."""
         self.turns.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 
 class SizedPool:
-    """`n_threads` for short work, and as many for work that is larger than `short_max`."""
+    """A pool of `n_threads` for short work, and one of the same size for work larger than `short_max`."""
 
     def __init__(self, n_threads: int, short_max: int, name: str) -> None:
         self._short_max = short_max
@@ -71,7 +73,7 @@ class SizedPool:
         self._long = FairPool(n_threads, f"{name}-long")
 
     async def run(self, client: int, size: int, work: Callable[[], T]) -> T:
-        """As FairPool.run()."""
+        """Run the work in the pool for its size; see FairPool.run()."""
         return await (self._short if size <= self._short_max else self._long).run(client, work)
 
     def close(self) -> None:

@@ -1,6 +1,6 @@
-"""Owns a number of places that several clients share: they take turns, and none of them holds every place.
+"""A number of places that several clients share. Clients take turns, and none of them can hold every place.
 
-Used on the event loop. Must not know what is done in a place.
+Used on the event loop. It must not know what a place is used for.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ class _Client(msgspec.Struct):
 
 
 class FairTurns:
-    """With several places one client has all but one of them at most, so that another one enters at once."""
+    """With several places one client gets at most all but one of them, so that another client enters at once."""
 
     def __init__(self, n_places: int) -> None:
         self._n_free = n_places
         self._share = max(1, n_places - 1)
-        self._clients: OrderedDict[int, _Client] = OrderedDict()  # whose turn is next comes first
+        self._clients: OrderedDict[int, _Client] = OrderedDict()  # in the order of their turns
 
     @property
     def n_waiting(self) -> int:
@@ -32,7 +32,7 @@ class FairTurns:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nobody waits and nobody has a place."""
+        """Return whether no client waits or holds a place."""
         return not self._clients
 
     @asynccontextmanager
@@ -44,10 +44,10 @@ class FairTurns:
             self.leave(client)
 
     async def enter(self, name: int) -> None:
-        """Wait for a place, which is the caller's until leave(). Cancelled, it has none."""
+        """Wait for a place, which the caller then holds until leave(). A cancelled call holds none."""
         client = self._clients.setdefault(name, _Client())
         if self._n_free and client.n_inside < self._share:
-            # Whoever waits has its share already.
+            # This overtakes nobody: while a place is free, only clients that have used up their share wait.
             self._take(name)
             return
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -63,7 +63,7 @@ class FairTurns:
             raise
 
     def leave(self, name: int) -> None:
-        """Give the place back to whoever is next."""
+        """Return the place, and give free places to the next clients that wait."""
         self._n_free += 1
         self._clients[name].n_inside -= 1
         self._forget(name)
@@ -92,7 +92,7 @@ class FairTurns:
             del self._clients[name]
 
     def close(self) -> None:
-        """Cancel those who wait."""
+        """Cancel every call that waits."""
         for client in self._clients.values():
             for future in client.waiting:
                 future.cancel()

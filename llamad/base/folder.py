@@ -1,4 +1,4 @@
-"""Finds files that a client names below a folder that the operator opened. Looks at the file system; any thread."""
+"""Resolves paths that a client names inside a folder that the operator opened. Reads the file system; any thread."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import os
 
 
 def below(folder: str, path: str) -> str | None:
-    """The real path of what a relative path means in the folder, or an absolute one; None: it leads out of it, by
-    dots or by links."""
+    """Return the real path of `path`, which is absolute or relative to the folder. Return None if dots or links lead
+    out of the folder."""
     if "\0" in path:
         return None
     root = os.path.realpath(folder)
-    found = os.path.realpath(os.path.join(root, path))
-    return found if os.path.commonpath((root, found)) == root else None
+    resolved = os.path.realpath(os.path.join(root, path))
+    return resolved if os.path.commonpath((root, resolved)) == root else None

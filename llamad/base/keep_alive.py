@@ -1,5 +1,5 @@
-"""Owns how a TCP connection to or from an RPC worker is kept alive, so that a machine that is gone without a word is
-noticed after a minute. Any thread."""
+"""TCP keep-alive of connections to and from RPC workers: a machine that vanishes silently is noticed after a minute.
+Any thread."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _TIMES = ((socket.TCP_KEEPIDLE, 30), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEE
 
 
 def keep_alive(connection: socket.socket) -> None:
-    """Of a listening socket: the connections that it accepts from now on. Raises OSError."""
+    """Turn on keep-alive for a connection, or for all connections that a listening socket accepts. Raises OSError."""
     for option, value in _TIMES:
         connection.setsockopt(socket.IPPROTO_TCP, option, value)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

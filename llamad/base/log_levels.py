@@ -1,4 +1,4 @@
-"""Owns which lines --verbosity lets through. Pure data."""
+"""Maps --verbosity to the levels of Python's logging. Pure data."""
 
 from __future__ import annotations
 

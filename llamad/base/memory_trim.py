@@ -1,7 +1,7 @@
-"""Gives freed memory back to the system: the C library keeps what was freed for the next request, also after a burst.
+"""Returns freed memory to the system. The C library keeps freed memory for later requests, even after a burst.
 
-A thread of its own looks every few seconds, and trims when its process is idle: trimming holds the allocator's locks
-for milliseconds. Must not know what the memory was used for.
+A thread checks every few seconds, and trims only while the process is idle, because trimming holds the allocator's
+locks for milliseconds. It must not know what the memory was used for.
 """
 
 from __future__ import annotations
@@ -16,33 +16,34 @@ from pathlib import Path
 log = logging.getLogger("llamad.memory")
 
 LOOK_SECONDS = 2.0
-# Freed memory below this is kept: the next requests use it again.
+# Trimming less than this is not worth it: the next requests use the memory again.
 GROWN_BYTES = 16 << 20
 M_MMAP_THRESHOLD = -3
 LARGE_BYTES = 256 << 10
 
 
 def own_bytes() -> int:
-    """Return the memory of this process that no file stands behind."""
+    """Return the resident memory of this process that is not backed by a file."""
     fields = Path("/proc/self/statm").read_bytes().split()
     return (int(fields[1]) - int(fields[2])) * os.sysconf("SC_PAGE_SIZE")
 
 
 def keep_large_blocks_apart() -> None:
-    """Have the C library return a large block as soon as it is freed. Its own threshold rises with the first one."""
+    """Make the C library return a large block as soon as it is freed. Without a fixed threshold, the first large block
+    that is freed raises it."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(M_MMAP_THRESHOLD, LARGE_BYTES)
 
 
 class Trimmer:
-    """Trims once the process has been idle at two looks in a row and has more memory than after the last time."""
+    """Trims when the process was idle at two checks in a row and has grown since the last trim."""
 
     def __init__(self, is_idle: Callable[[], bool], prepare: Callable[[], None] = lambda: None) -> None:
-        """`prepare` is called before each trimming, to free what can be freed."""
+        """`prepare` is called before each trim, to free what can be freed."""
         self._is_idle = is_idle
         self._prepare = prepare
-        self._trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's
+        self._trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # only glibc has it
         self._least = 0
         self._was_idle = False
         self._stop = threading.Event()
@@ -60,11 +61,11 @@ class Trimmer:
             try:
                 self.look()
             except OSError as error:
-                log.warning("freed memory is not given back any more: %s", error)
+                log.warning("freed memory is no longer returned to the system: %s", error)
                 return
 
     def look(self) -> bool:
-        """Trim if it is time to; return whether it was."""
+        """Check once, trim if it is time to, and return whether it trimmed."""
         is_idle, was_idle = self._is_idle(), self._was_idle
         self._was_idle = is_idle
         n_before = own_bytes()
@@ -75,5 +76,5 @@ class Trimmer:
         self._trim(0)
         self._least = n_after = own_bytes()
         self._was_idle = False
-        log.debug("gave %d MB of freed memory back", (n_before - n_after) >> 20)
+        log.debug("returned %d MB of freed memory to the system", (n_before - n_after) >> 20)
         return True

@@ -1,4 +1,4 @@
-"""Judges a model's file by its first bytes, before anything is started for it. Reads four bytes; any thread."""
+"""Checks the first bytes of a model file, before an engine is started for it. Reads four bytes; any thread."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ MAGIC = b"GGUF"
 
 
 def refusal(path: str, flag: str = "-m") -> str | None:
-    """Why the file that the flag names cannot be a model; None: it may be one."""
+    """Return why the file that the flag names cannot be a model, or None if it may be one."""
     try:
-        # A pipe without a writer would block.
+        # O_NONBLOCK, because opening a pipe without a writer would block.
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             is_file = stat.S_ISREG(os.fstat(fd).st_mode)

@@ -1,7 +1,7 @@
-"""Owns memory in files without a name that processes share: how it is made, and how its size is sealed.
+"""Shared memory in anonymous files (memfd): creates them and seals their size.
 
-Any thread. A process that maps a file ends with SIGBUS when another one has cut it, so no process maps memory that
-another can cut: whoever makes it seals its size, and whoever gets it checks the seals before it maps or reads it.
+Any thread. A process that maps a file dies with SIGBUS if another process has truncated it, so no process maps memory
+that another can truncate: the creator seals the size, and the receiver checks the seals before it maps or reads it.
 """
 
 from __future__ import annotations
@@ -15,26 +15,27 @@ CONTENTS = LAST | fcntl.F_SEAL_WRITE
 
 
 class UnsealedError(OSError):
-    """The other process can still change what this one is about to use."""
+    """Another process can still change the memory that this one is about to use."""
 
 
 def create(name: str) -> int:
-    """Returns the descriptor of an empty file that can be sealed. Raises OSError."""
+    """Return the descriptor of an empty file that can be sealed. Raises OSError."""
     return os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
 
 
 def seal(fd: int, *, contents: bool = False) -> None:
-    """Fix the size for good, and with `contents` the bytes, too. Raises OSError."""
+    """Fix the size for good, and with `contents` also the bytes. Raises OSError."""
     fcntl.fcntl(fd, fcntl.F_ADD_SEALS, CONTENTS if contents else LAST)
 
 
 def checked_size(fd: int, *, contents: bool = False) -> int:
-    """Returns the size of a file from another process, which cannot change it any more. Raises UnsealedError."""
+    """Return the size of a file from another process, after checking that it can no longer change. Raises
+    UnsealedError."""
     needed = CONTENTS if contents else SIZE
     try:
         seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
     except OSError:
-        raise UnsealedError("what it sent is no shared memory") from None
+        raise UnsealedError("the descriptor that it sent is not shared memory") from None
     if seals & needed != needed:
         raise UnsealedError("the memory that it sent is not sealed")
     return os.fstat(fd).st_size

@@ -1,7 +1,7 @@
-"""Owns what a process of ours may ask the kernel for: no new privileges, and a filter of system calls (seccomp).
+"""Restricts what a child process may ask the kernel for: no new privileges, and a filter of system calls (seccomp).
 
-Called once by a child process, before it sees anything that a stranger sent; applies to all of its threads, for good.
-The filter is written by hand for x86_64 and aarch64, so that it needs no library. Must not import anything above.
+A child process calls this once, before it sees anything that a client sent; it applies to all of its threads, for good.
+The filter is written by hand for x86_64 and aarch64, so that it needs no library.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ EPERM = 1
 PROT_EXEC = 4
 F_GETFD, F_SETFD, F_GETFL, F_DUPFD_CLOEXEC, F_ADD_SEALS, F_GET_SEALS = 1, 2, 3, 1030, 1033, 1034
 
-# Of machines by their names: the kernel's number of the architecture, the column in the tables below, and the number of
-# seccomp(2).
+# For each machine: the kernel's number of the architecture, the column in the tables below, the number of seccomp(2).
 MACHINES = {"x86_64": (0xC000003E, 0, 317), "aarch64": (0xC00000B7, 1, 277)}
 
-# What a process needs that reads and writes descriptors that it has, and computes. Numbers on x86_64 and on aarch64.
+# The system calls of a process that only computes, and reads and writes descriptors that it has: their numbers on
+# x86_64 and on aarch64.
 ALLOWED = {
     "read": (0, 63),
     "write": (1, 64),
@@ -62,20 +62,20 @@ ALLOWED = {
     "membarrier": (324, 283),
     "rseq": (334, 293),
 }
-# These depend on an argument: its place, and the bits that it must not have.
+# Calls that are allowed unless an argument has certain bits: their numbers, the argument's index, the bits.
 WITHOUT_BITS = {"mmap": ((9, 222), 2, PROT_EXEC), "mprotect": ((10, 226), 2, PROT_EXEC)}
-# Or the values that it may have.
+# fcntl() is allowed only with these commands.
 FCNTL = (72, 25)
 FCNTL_COMMANDS = (F_GETFD, F_SETFD, F_GETFL, F_DUPFD_CLOEXEC, F_ADD_SEALS, F_GET_SEALS)
 TGKILL = (234, 131)  # abort() sends a signal to its own process
 
-# Instructions of BPF: load a word, compare, test bits, return.
+# BPF instructions: load a word, compare, test bits, return.
 LOAD, EQUAL, ANY_BIT, RETURN = 0x20, 0x15, 0x45, 0x06
 NUMBER_AT, ARCH_AT, ARGUMENTS_AT = 0, 4, 16
 
 
 class FilterError(OSError):
-    """This system has no filters, or does not let this process have one."""
+    """The system has no system call filters, or does not let this process install one."""
 
 
 def _instruction(code: int, value: int, if_true: int = 0, if_false: int = 0) -> bytes:
@@ -91,13 +91,13 @@ def _if_equal(value: int, then: bytes) -> bytes:
 
 
 def _argument(index: int) -> bytes:
-    """Load the lower half of an argument; the kernel takes no more of those that are checked here."""
+    """Load the lower half of an argument. The kernel ignores the upper half of the arguments that are checked here."""
     return _instruction(LOAD, ARGUMENTS_AT + 8 * index)
 
 
 def computing_program(machine: str, pid: int) -> bytes:
-    """Returns the filter of a process that opens nothing, connects nowhere and starts nothing. What it does not allow
-    fails with EPERM, so that a library without a need of it goes on."""
+    """Return the filter for a process that opens no files, makes no connections and starts no processes. Other calls
+    fail with EPERM, so that a library that can do without them goes on."""
     arch, column, _ = MACHINES[machine]
     program = _instruction(LOAD, ARCH_AT) + _instruction(EQUAL, arch, 1, 0)
     program += _instruction(RETURN, RET_KILL_PROCESS) + _instruction(LOAD, NUMBER_AT)
@@ -117,34 +117,34 @@ class _Program(ctypes.Structure):
 
 
 def _install(program: bytes, flags: int) -> None:
-    """Give every thread of this process the filter. Raises FilterError."""
+    """Install the filter for every thread of this process. Raises FilterError."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
         raise FilterError(ctypes.get_errno(), "no_new_privs was refused")
     known = MACHINES.get(platform.machine())
     if known is None:
         raise FilterError(f"there is no filter for {platform.machine()}")
-    wanted = _Program(len(program) // 8, program)
+    descriptor = _Program(len(program) // 8, program)
     libc.syscall.restype = ctypes.c_long
     libc.syscall.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_long, ctypes.c_void_p]
-    result = libc.syscall(known[2], SECCOMP_SET_MODE_FILTER, FLAG_TSYNC | flags, ctypes.byref(wanted))
+    result = libc.syscall(known[2], SECCOMP_SET_MODE_FILTER, FLAG_TSYNC | flags, ctypes.byref(descriptor))
     if result == 0:
         return
-    # A service manager's own filter may refuse the newer call. The older one is for the calling thread alone.
-    pointer = ctypes.cast(ctypes.byref(wanted), ctypes.c_void_p)
+    # A service manager's own filter may refuse seccomp(). The older prctl() only covers the calling thread.
+    pointer = ctypes.cast(ctypes.byref(descriptor), ctypes.c_void_p)
     if libc.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, pointer, 0, 0) != 0:
         raise FilterError(ctypes.get_errno(), "this system refuses filters of system calls (seccomp)")
 
 
 def only_compute() -> None:
-    """From here on this process can use the descriptors that it has, and its memory: no files, no sockets, no
-    processes. Raises FilterError if it has no filter now; it has no new privileges in any case."""
+    """Limit this process to its memory and the descriptors that it has: it can open no files or sockets and start no
+    processes. Raises FilterError if the filter could not be installed."""
     machine = platform.machine()
     _install(computing_program(machine, os.getpid()) if machine in MACHINES else b"", 0)
 
 
 def no_new_privileges() -> None:
-    """From here on no program that this process starts has more rights than this process. Raises FilterError."""
-    # A filter that allows everything takes prctl()'s flag to threads that run already. Without FLAG_SPEC_ALLOW older
-    # kernels would slow down the process's memory accesses.
+    """Keep programs that this process starts from getting more rights than it has. Raises FilterError."""
+    # A filter that allows everything, installed with TSYNC, sets the flag in threads that already run, too. Without
+    # FLAG_SPEC_ALLOW, older kernels would slow down the process's memory accesses.
     _install(ALLOW, FLAG_SPEC_ALLOW)
