@@ -1,1 +1,1 @@
-"""Bytes to requests and responses to bytes. Event loop; knows no endpoint and no token."""
+"""The HTTP server: turns bytes into requests and responses into bytes. Runs on the event loop; knows no endpoint."""

@@ -1,6 +1,6 @@
-"""Owns what a supervisor such as systemd passes on at the start: listening sockets, by number and name.
+"""Takes listening sockets that a supervisor such as systemd passes to llamad at start-up (socket activation).
 
-Runs on the main thread before any other process is started, so that none inherits them; must import little.
+Runs on the main thread before any other process is started, so that no child inherits them; must import little.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from collections.abc import MutableMapping
 FIRST_FD = 3
 VARIABLES = ("LISTEN_PID", "LISTEN_PIDFDID", "LISTEN_FDS", "LISTEN_FDNAMES")
 
-Passed = list[tuple[int, str]]  # descriptors, and their names or ""
+Passed = list[tuple[int, str]]  # descriptors, and their names; "" if they have none
 
 
 def take(environ: MutableMapping[str, str]) -> Passed:
-    """The descriptors that were passed to this very process, if any; no child will have them or hear of them. Raises
-    OSError with a message."""
+    """Return the descriptors that were passed to this process. They become non-inheritable, and their variables are
+    removed from `environ`, so that no child gets them. Raises OSError with a message."""
     pid, _, count, names = (environ.pop(name, "") for name in VARIABLES)
     if pid != str(os.getpid()):
         return []

@@ -1,5 +1,5 @@
-"""Owns the contract between the HTTP layer and the application above it.
-Every call comes on the event loop and must return at once; none may touch a socket."""
+"""The contract between the HTTP layer and the application above it.
+Every call runs on the event loop and must return at once; none may touch a socket."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ if TYPE_CHECKING:
 
 
 class App(Protocol):
-    """What the API layer implements. An exception from any of these is logged and becomes a 500."""
+    """The interface that the API layer implements. An exception from any method is logged and becomes a 500."""
 
     def on_head(self, request: Request) -> Response | None:
-        """The head is complete: set request.route and request.key_name. A Response answers without the body."""
+        """The head is complete: set request.route and request.key_name. If this returns a Response, it is sent and the
+        body is not read."""
 
     def body_max(self, request: Request) -> int:
-        """The largest body in bytes for this request; 0 means Limits.body_max_bytes."""
+        """Return the largest body in bytes for this request; 0 means Limits.body_max_bytes."""
 
     def body_buffer(self, request: Request, length: int) -> memoryview | Response | None:
-        """A body of `length` bytes, or a chunked one of at most that, is about to arrive: a writable buffer of this
-        length that receives it; request.body is then its filled part. None: the HTTP layer allocates. A Response
-        answers without the body."""
+        """Return a writable buffer for a body of `length` bytes, or a chunked one of at most that, which is about to
+        arrive; request.body is then the filled part of the buffer. Return None to let the HTTP layer allocate one. If
+        this returns a Response, it is sent and the body is not read."""
 
     def on_request(self, exchange: Exchange) -> None:
         """The body is complete. Must lead to exchange.send(), fail() or begin()..end(), now or later."""
@@ -31,4 +32,4 @@ class App(Protocol):
         """The response is complete, or the client has disconnected. Called exactly once per exchange."""
 
     def error(self, status: int, message: str, request: Request | None = None) -> Response:
-        """An error in the application's format; `request` is the request, if known."""
+        """Return an error in the application's format; `request` is None if the request is not known."""

@@ -1,5 +1,5 @@
-"""Owns the listening sockets: bound before there is an event loop, so that no connection is refused while the program
-is still importing, or inherited. Runs on the main thread at start-up; must import little."""
+"""The listening sockets, which are inherited, or bound before there is an event loop, so that no connection is refused
+while the program is still importing. Runs on the main thread at start-up; must import little."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ import msgspec
 from llamad.http import unix_socket
 from llamad.http.activation import Passed
 
-# Bursts of new connections wait here while the loop is busy.
+# So many new connections wait in the kernel while the event loop is busy.
 BACKLOG = 2048
-# Of inherited sockets, where they wait for a whole restart: as many as the kernel allows (net.core.somaxconn).
+# At inherited sockets they wait for a whole restart, so it is as many as the kernel allows (net.core.somaxconn).
 BACKLOG_INHERITED = 65535
 
 
 class Reach(IntEnum):
     """Who can connect."""
 
-    FILES = 0  # programs that may open a Unix socket; browsers cannot
-    LOOPBACK = 1  # this machine, with its browsers
+    FILES = 0  # programs that may open a Unix socket, which browsers cannot do
+    LOOPBACK = 1  # programs on this machine, including browsers
     NETWORK = 2
 
 
 class Bound(msgspec.Struct):
-    """Listening sockets, one per address of each host; `files` are those of the Unix sockets that are ours to remove.
-    `names` has what each host was called, and its port; 0: a Unix socket. `is_inherited`: they stay when this process
-    ends, and the next one serves who waits there."""
+    """Listening sockets, one per address of each host. `files` are the files of Unix sockets that this process must
+    remove. `names` has each host as the operator wrote it, and its port (0: a Unix socket). With `is_inherited` the
+    sockets stay open when this process ends, and the next process serves the clients that wait there."""
 
     sockets: list[socket.socket] = msgspec.field(default_factory=list)
     files: list[unix_socket.SocketFile] = msgspec.field(default_factory=list)
@@ -48,12 +48,12 @@ class Bound(msgspec.Struct):
         return max((_reach(address) for address in tcp), default=Reach.FILES)
 
     def urls(self, scheme: str) -> str:
-        """All hosts as URLs."""
-        found = []
+        """Return all hosts as URLs, separated by commas."""
+        urls = []
         for host, port in self.names:
             name = f"[{host}]" if ":" in host else host
-            found.append(f"unix:{host}" if port == 0 else f"{scheme}://{name}:{port}")
-        return ", ".join(found)
+            urls.append(f"unix:{host}" if port == 0 else f"{scheme}://{name}:{port}")
+        return ", ".join(urls)
 
     def close(self) -> None:
         for sock in self.sockets:
@@ -67,7 +67,7 @@ def _reach(address: str) -> Reach:
 
 
 def refusal(error: OSError) -> str:
-    """One line for the operator: what failed in bind(), and what to do."""
+    """Return one line for the operator that says what failed in bind(), and what to do."""
     sentence = error.strerror or str(error)
     return sentence if ";" in sentence else f"{sentence}; choose another --host or --port"
 
@@ -85,8 +85,8 @@ def _find_dead_peers(sock: socket.socket) -> None:
 
 
 def bind(hosts: Sequence[str], port: int, reuse_port: bool = False) -> Bound:
-    """Listen on each address, or on a Unix socket where a host is a path. With port 0 all get the port that the first
-    one gets; "::" alone is IPv4 too. Raises OSError with a message."""
+    """Listen on each address, or on a Unix socket if the host is a path. With port 0 all get the port that the first
+    one gets. "::" alone includes IPv4. Raises OSError with a message."""
     bound = Bound()
     try:
         for host in hosts:
@@ -104,7 +104,7 @@ def bind(hosts: Sequence[str], port: int, reuse_port: bool = False) -> Bound:
 
 
 def inherit(passed: Passed) -> Bound:
-    """Sockets that a supervisor listens on. Raises OSError with a message."""
+    """Take over sockets on which a supervisor already listens. Raises OSError with a message."""
     bound = Bound(is_inherited=True)
     for fd, name in passed:
         sock = _inherited(fd, f"the inherited descriptor {fd}" + (f" ({name})" if name else ""))
@@ -113,7 +113,7 @@ def inherit(passed: Passed) -> Bound:
         if sock.family != socket.AF_UNIX:
             _find_dead_peers(sock)
             bound.names.append((address[0], address[1]))
-        elif isinstance(address, bytes):  # it has no file
+        elif isinstance(address, bytes):  # an abstract Unix socket, which has no file
             bound.names.append(("@" + address[1:].decode("utf-8", "replace"), 0))
         else:
             bound.names.append((address, 0))
@@ -144,11 +144,11 @@ def _bind_file(bound: Bound, path: str) -> None:
 
 
 def _bind_host(bound: Bound, host: str, port: int, reuse_port: bool) -> int:
-    """Returns the port."""
+    """Listen on all addresses of the host; return the port. Raises OSError with a message."""
     taken = {(sock.family, sock.getsockname()) for sock in bound.sockets}
     try:
-        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        for family, kind, protocol, _, address in dict.fromkeys(found):
+        addresses = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        for family, kind, protocol, _, address in dict.fromkeys(addresses):
             address = (address[0], port, *address[2:])
             if (family, address) in taken:
                 continue  # "127.0.0.1,localhost"

@@ -1,5 +1,5 @@
-"""Owns reading a request body from a connection's bytes: by length and chunked.
-Runs on the event loop, does no I/O; a reader never takes a byte of the next request."""
+"""Reads a request body from a connection's bytes: by its length, or chunked.
+Runs on the event loop and does no I/O; a reader never takes a byte of the next request."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import re
 
 from llamad.http.errors import HttpError
 
-# A chunk line with its extensions, and a trailer line, may have this many bytes.
+# The longest chunk line (with its extensions) and the longest trailer line, in bytes.
 LINE_MAX = 4096
 # Chunk lines, extensions and trailers together may have this many bytes, plus one for every four bytes of the body.
-# Without it, chunks of one byte would cost many times what the body limit allows.
+# Without this limit, chunks of one byte would cost many times what the body limit allows.
 FRAMING_FREE = 64 * 1024
 FRAMING_SHARE = 4
 COPIED_MAX = 1 << 20
-# Lines that are read before the loop turns to others: some 4 ms.
+# Lines that are read before the event loop turns to other connections; about 4 ms.
 LINES_PER_TURN = 1024
 
 _CHUNK_LINE = re.compile(rb"([0-9A-Fa-f]{1,16})[ \t]*(?:;[^\x00-\x08\x0a-\x1f\x7f]*)?\r\n").fullmatch
@@ -22,9 +22,9 @@ _CRLF = b"\r\n"
 
 
 class LengthBody:
-    """A body of a known length. Set `buffer`, of that length, before the first byte to have it filled."""
+    """A body of a known length. If `buffer`, of that length, is set before the first byte, the body is read into it."""
 
-    needs_turn = False  # it takes any number of bytes at once
+    needs_turn = False  # feed() always takes all bytes
 
     __slots__ = ("_data", "_discard", "_left", "_length", "_parts", "buffer", "done")
 
@@ -102,8 +102,8 @@ class ChunkedBody:
 
     def __init__(self, limit: int, buffer: memoryview | None = None, flag: str = "") -> None:
         self._limit = limit
-        self._flag = flag  # that sets the limit
-        self._buffer = buffer  # of `limit` bytes, if the application gave one
+        self._flag = flag  # the flag that sets the limit
+        self._buffer = buffer  # has `limit` bytes, if the application provided one
         self._parts = bytearray()
         self._n = 0  # bytes of the body so far
         self._left = 0  # bytes of the current chunk still to come
@@ -112,7 +112,7 @@ class ChunkedBody:
         self._line = b""  # a line that is not complete yet
         self._framing = 0
         self.done = False
-        self.needs_turn = False  # feed() stopped before the end of its data, to let others go on
+        self.needs_turn = False  # feed() stopped before the end of its data, to let other connections go on
 
     @property
     def n_bytes(self) -> int:
@@ -120,8 +120,8 @@ class ChunkedBody:
         return self._n
 
     def feed(self, data: bytes, pos: int) -> int:
-        """Take bytes from `pos` up to the body's end, or as many as one turn may take; return the new position. Raises
-        HttpError."""
+        """Take bytes from `pos` up to the body's end, but only as many as one turn may take. Return the new position.
+        Raises HttpError."""
         n = len(data)
         n_lines = 0
         self.needs_turn = False
@@ -205,11 +205,11 @@ class ChunkedBody:
 
 
 def _whole(parts: bytearray) -> bytes | memoryview:
-    """Returns the body: a small one as bytes, a large one without a copy, which would take milliseconds."""
+    """Return a small body as bytes, and a large one as a view, because copying it would take milliseconds."""
     return bytes(parts) if len(parts) <= COPIED_MAX else memoryview(parts).toreadonly()
 
 
 def too_large(limit: int, flag: str = "") -> HttpError:
-    """`flag`: the one that sets the limit."""
+    """Return the 413 error; `flag` is the flag that sets the limit."""
     advice = f"; send a smaller one, or start llamad with a larger {flag}" if flag else ""
     return HttpError(413, f"The request body is larger than {limit} bytes{advice}.")

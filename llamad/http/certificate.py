@@ -1,6 +1,6 @@
-"""Owns what is read of certificates: when they begin and end. Pure; any thread.
+"""Reads the validity period of certificates. Pure functions; any thread.
 
-The standard library says it only of a peer's certificate, so the few DER fields on the way to it are read here.
+The standard library gives it only for a peer's certificate, so the few DER fields on the way to it are parsed here.
 """
 
 from __future__ import annotations
@@ -16,20 +16,21 @@ _BEGIN = re.compile(rb"-----BEGIN (?:X509 |TRUSTED )?CERTIFICATE-----")
 _KINDS = (b"CERTIFICATE", b"X509 CERTIFICATE", b"TRUSTED CERTIFICATE")
 
 _SEQUENCE, _VERSION, _UTC_TIME, _GENERALIZED_TIME = 0x30, 0xA0, 0x17, 0x18
-# RFC 5280: years with two digits are those from 1950 on.
+# RFC 5280: two-digit years mean 1950 to 2049.
 _CENTURY_TURNS = 50
 
 
 class Validity(msgspec.Struct, frozen=True):
-    """In seconds since 1970."""
+    """The begin and end of a certificate's validity, in seconds since 1970."""
 
     begin: float
     end: float
 
 
 def validities(pem: bytes) -> list[Validity]:
-    """Of all certificates of a PEM file, in order. Raises ValueError, in words that follow the file's name."""
-    blocks = [found[2] for found in _BLOCK.finditer(pem) if found[1] in _KINDS]
+    """Return the validity of each certificate in a PEM file, in order. Raises ValueError; its text follows the name of
+    the file."""
+    blocks = [match[2] for match in _BLOCK.finditer(pem) if match[1] in _KINDS]
     if len(blocks) != len(_BEGIN.findall(pem)):
         raise ValueError("ends within a certificate")
     if not blocks:
@@ -51,7 +52,7 @@ def _validity(der: bytes) -> Validity:
 
 
 def _span(data: bytes) -> tuple[int, int]:
-    """Where the contents of the first element begin and end."""
+    """Return where the contents of the first DER element begin and end."""
     n, start = data[1], 2
     if n >= 0x80:
         start += n & 0x7F

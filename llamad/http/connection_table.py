@@ -1,5 +1,5 @@
-"""Owns the table of open connections: who has a place in it, and who gives one up when it is full.
-Runs on the event loop, when a client comes or goes; never looks at a request."""
+"""The table of open connections: it decides which connections are accepted, and which are closed when it is full.
+Runs on the event loop when a client connects or disconnects; never looks at a request."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ class Holder(Protocol):
 
     @property
     def since(self) -> float:
-        """When its client last sent or got something whole."""
+        """When its client last sent a whole request or got a whole response."""
 
     @property
     def waits(self) -> bool:
-        """Whether it waits for its client: idle, or with a request that is not complete."""
+        """Whether it waits for its client: it is idle, or its request is not complete."""
 
     @property
     def has_unsent(self) -> bool: ...
@@ -27,9 +27,9 @@ class Holder(Protocol):
 
 
 class ConnectionTable:
-    """`n_max` in all, `address_max` for one address. A full table, or address, makes room by
-    closing what waits for its client: of the address that has most of it, the longest waiting. So a client that opens
-    connections and leaves them idle displaces its own, and a proxy that all come through merely reuses fewer."""
+    """Holds `n_max` connections, and `address_max` of one address. When it or an address is full, it closes connections
+    that wait for their client: the oldest ones of the address with the most waiting ones. So a client that opens
+    connections and leaves them idle loses its own, and a proxy that all clients come through merely reuses fewer."""
 
     def __init__(self, n_max: int, address_max: int) -> None:
         self._n_max = n_max
@@ -39,7 +39,7 @@ class ConnectionTable:
         self.n_gave_way = 0
 
     def resize(self, n_max: int, address_max: int) -> None:
-        """Whoever has a place keeps it; newcomers meet the new limits."""
+        """Change the limits for new connections; open ones stay."""
         self._n_max = n_max
         self._address_max = address_max
 
@@ -47,8 +47,8 @@ class ConnectionTable:
         return len(self._addresses)
 
     def take(self, holder: Holder, address: str, is_shared: bool = False) -> bool:
-        """Give a newcomer a place, if there is one or one can be made. `is_shared`: the address is a trusted proxy's,
-        which may have as many as it likes."""
+        """Add a connection and return True, or return False if there is no room and none can be made. `is_shared`: the
+        address is that of a trusted proxy, to which the limit of one address does not apply."""
         own = self._holders.setdefault(address, set())
         is_limited = self._n_max > self._address_max and not is_shared
         if is_limited and len(own) >= self._address_max and not self._make_room(own, self._address_max):
@@ -62,7 +62,7 @@ class ConnectionTable:
         return True
 
     def leave(self, holder: Holder) -> None:
-        """May be called again."""
+        """Remove a connection; does nothing if it is not in the table."""
         address = self._addresses.pop(holder, None)
         if address is not None:
             own = self._holders[address]
@@ -71,14 +71,15 @@ class ConnectionTable:
                 del self._holders[address]
 
     def _heaviest(self) -> Iterable[Holder]:
-        """All of the address that most connections wait of."""
+        """Return the connections of the address with the most waiting ones."""
         return max(self._holders.values(), key=lambda own: sum(one.waits for one in own), default=())
 
     def _make_room(self, among: Iterable[Holder], n_max: int) -> bool:
-        """Take the places of the longest waiting. An answer that still leaves is spared while others are left."""
+        """Close the connections that have waited longest; those that still have bytes to send come last. Return
+        whether there were any."""
         waiting = [one for one in among if one.waits]
         waiting.sort(key=lambda one: (one.has_unsent, one.since))
-        # To find them takes a look at everyone, so several give way at once.
+        # The search looks at every connection, so several are closed at once.
         for holder in waiting[: max(1, min(GIVE_WAY_MAX, n_max // 64))]:
             self.leave(holder)
             self.n_gave_way += 1

@@ -1,5 +1,5 @@
-"""Owns what web pages may do: the CORS headers, and which requests are rejected by their Origin or Host.
-Built once from the flags. A verdict depends on the head alone, so it is cached with the head (head_cache.pyx)."""
+"""What web pages may do: the CORS headers, and the requests that are rejected because of their Origin or Host.
+Built from the flags. A verdict depends on the head alone, so it is cached with the head (head_cache.pyx)."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 MAX_AGE_SECONDS = 86_400
 ANY, AUTO, LOOPBACK = "*", "auto", "localhost"
-# Pages of programs on this machine, not of the web.
+# The origins of desktop programs on this machine, which are not web pages.
 DESKTOP = ("app:", "tauri:", "vscode-webview:")
-# Methods without side effects; the page cannot read the response.
+# Methods without side effects. A page of a foreign origin cannot read the response.
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 
 _ORIGIN = re.compile(r"null|[a-z][a-z0-9+.-]*://[^\s/,*?#@]+").fullmatch
@@ -25,23 +25,24 @@ _HEADER_LIST = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z, \t-]{1,4096}").fullmatch
 _CAN_ECHO = re.compile(r"[\x21-\x7e]{1,2048}").fullmatch
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^\[\]:]*)(?::[0-9]*)?").fullmatch
 _LOOPBACK = re.compile(r"(?:[^.]+\.)*localhost\.?|127(?:\.[0-9]{1,3}){3}|\[::1\]").fullmatch
-# Browsers take a name whose last label is a number for an IPv4 address, so it cannot be a DNS name.
+# Browsers treat a name whose last label is a number as an IPv4 address, so it cannot be a DNS name.
 _ADDRESS = re.compile(r"\[.*\]|(?:.*\.)?(?:[0-9]+|0x[0-9a-f]*)\.?").fullmatch
-# Names of networks that nobody on the Internet can have; and a name without a dot is looked up in the own network only.
+# Domains that nobody can register on the Internet.
 _PRIVATE = (".local", ".internal", ".lan", ".home.arpa", ".svc", ".cluster.local")
 _SHOWN_MAX = 100
 
 
 class Verdict(NamedTuple):
-    """The CORS lines of the response, and status and reason if the request is rejected."""
+    """The CORS headers of the response, and the status and the reason if the request is rejected."""
 
     lines: str
     refused: tuple[int, str] | None
 
 
 class Cors:
-    """Origins, or `*` (all), `localhost` (this machine), `auto` (all if there are keys, else this machine's pages and
-    programs). Pages of this server itself are always allowed, unless its host name could be anyone's."""
+    """Allows a list of origins; `*` means all, `localhost` this machine's pages, and `auto` all if there are keys, else
+    this machine's pages and desktop programs. Pages of this server itself are always allowed, unless anyone could have
+    registered its host name."""
 
     def __init__(
         self,
@@ -60,7 +61,7 @@ class Cors:
         self._desktop = AUTO in words
         self._origins = frozenset(_checked(one) for one in words - {ANY, AUTO, LOOPBACK})
         self._hosts = frozenset(host.lower().rstrip(".") for host in hosts)
-        self._own_name = own_name.lower().rstrip(".")  # of this machine
+        self._own_name = own_name.lower().rstrip(".")  # the name of this machine
         self._has_keys = has_keys
         self._methods = methods
         self._headers = headers
@@ -93,8 +94,9 @@ class Cors:
         )
 
     def _misdirected(self, host: str) -> str:
-        """Return why a Host is refused; empty: it is not. DNS rebinding: a foreign name that points to this machine
-        would make its page the server's own. With keys, a page on the network needs one."""
+        """Return why the Host is refused, or "" if it is not. This prevents DNS rebinding: with a foreign name that
+        points to this machine, a foreign page would count as this server's own. With API keys this is no danger on the
+        network, because the page has no key."""
         if self.reach == Reach.FILES or self._serves(host):
             return ""
         if self.reach == Reach.LOOPBACK:
@@ -110,7 +112,8 @@ class Cors:
         )
 
     def _is_private(self, name: str) -> bool:
-        """Whether a name is of this machine or of its own network, where a stranger cannot register one."""
+        """Return whether a name belongs to this machine or its own network, where a stranger cannot register one. A
+        name without a dot is looked up in the own network only."""
         return bool(name) and ("." not in name or name == self._own_name or name.endswith(_PRIVATE))
 
     def _allows(self, origin: str, host: str) -> bool:
@@ -128,7 +131,7 @@ class Cors:
         return self._desktop and origin.startswith(DESKTOP)
 
     def _serves(self, host: str) -> bool:
-        """Whether a host is a name of this server, not a foreign one."""
+        """Return whether a host is certainly a name or an address of this server."""
         name = _name(host)
         if not name:
             return ANY in self._hosts
@@ -137,7 +140,7 @@ class Cors:
     def _lines(self, origin: str) -> str:
         if not origin:
             return "Vary: Origin\r\n"
-        # Echoing is safe: the origin has no control characters.
+        # Echoing the origin is safe, because it has no control characters.
         return (
             f"Access-Control-Allow-Origin: {origin}\r\nVary: Origin\r\n"
             "Access-Control-Expose-Headers: X-Request-Id, X-Llamad-Ignored, Retry-After, X-Should-Retry\r\n"
@@ -149,22 +152,22 @@ class Cors:
         return self.enabled and "origin" in headers and "access-control-request-method" in headers
 
     def preflight(self, request: Request) -> Response:
-        """The response to a preflight request; the verdict's lines have the origin."""
+        """Return the response to a preflight request. The verdict's headers, which are added to it, name the origin."""
         if not self._allows(request.headers["origin"], request.headers.get("host", "")):
             return Response(200, content_type="")
         headers = [("Access-Control-Allow-Methods", self._methods)]
-        wanted = request.headers.get("access-control-request-headers", "")
+        requested = request.headers.get("access-control-request-headers", "")
         # For browsers "*" does not include Authorization, and with credentials it is a literal name.
         if self._headers != ANY:
             headers.append(("Access-Control-Allow-Headers", self._headers))
-        elif _HEADER_LIST(wanted):
-            headers.append(("Access-Control-Allow-Headers", wanted))
+        elif _HEADER_LIST(requested):
+            headers.append(("Access-Control-Allow-Headers", requested))
         headers.append(("Access-Control-Max-Age", str(MAX_AGE_SECONDS)))
         return Response(200, content_type="", headers=tuple(headers))
 
 
 def _name(host: str) -> str:
-    """The host without its port, in lower case; empty if it is not one."""
+    """Return the host without its port, in lower case, or "" if it is not a host."""
     match = _HOST(host.lower())
     return match[1] if match else ""
 

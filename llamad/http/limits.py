@@ -1,5 +1,5 @@
-"""Owns the limits per client, and the process's file descriptor limit.
-Read on the event loop; a Limits never changes, but a reload gives the server another."""
+"""The limits of the HTTP layer (Limits), and the process's limit of open file descriptors.
+Read on the event loop. A Limits object never changes; a reload gives the server a new one."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ OFF_AT_0 = ("body_timeout",)
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """Sizes in bytes, times in seconds. The flags have the defaults."""
+    """Sizes are in bytes, times in seconds. The flags define the defaults."""
 
     header_max_bytes: int
     body_max_bytes: int
-    # Of all requests together; at least the largest single one is admitted.
+    # The memory of all requests together. A single request of body_max_bytes is admitted even if this is smaller.
     bodies_max_bytes: int
-    # How long a request that has begun may send nothing.
+    # How long a client may send nothing in the middle of a request.
     read_timeout: float
-    # From a request's first byte to the end of its head, and from there to the end of its body; 0: no limit.
-    # Totals, so that a client sending a byte now and then is cut off, too.
+    # The time from a request's first byte to the end of its head, and from there to the end of its body (0: no limit).
+    # These are totals, so that a client that sends a byte now and then is cut off, too.
     header_timeout: float
     body_timeout: float
     # How long a connection may stay open between two requests.
@@ -28,13 +28,13 @@ class Limits(msgspec.Struct, frozen=True):
     # How long a client may read nothing of a pending response.
     write_timeout: float
     connections_max: int
-    address_connections_max: int  # of one address
-    # A stream's unsent bytes above this make the exchange call on_pause.
+    address_connections_max: int  # connections from one address
+    # The exchange calls on_pause when a stream has more unsent bytes than this.
     stream_buffer_bytes: int
 
     @property
     def sweep_seconds(self) -> float:
-        """How often connections are looked at, to keep the times."""
+        """Return the interval between two checks of all connections for timeouts."""
         shortest = min(self.read_timeout, self.header_timeout, self.keepalive_timeout, self.write_timeout)
         if self.body_timeout:
             shortest = min(shortest, self.body_timeout)
@@ -42,7 +42,7 @@ class Limits(msgspec.Struct, frozen=True):
 
     @property
     def budget_bytes(self) -> int:
-        """For the bodies of all requests."""
+        """Return the memory budget for the bodies of all requests."""
         return max(self.bodies_max_bytes, self.body_max_bytes)
 
     def __post_init__(self) -> None:
@@ -57,11 +57,11 @@ def raise_nofile(n: int) -> int:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return n
-    wanted = n if hard == resource.RLIM_INFINITY else min(n, hard)
-    if wanted <= soft:
+    limit = n if hard == resource.RLIM_INFINITY else min(n, hard)
+    if limit <= soft:
         return soft
     try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
     except (OSError, ValueError):
         return soft
-    return wanted
+    return limit

@@ -1,7 +1,7 @@
-"""Splits a multipart/form-data body (RFC 7578) into its parts. Pure; any thread.
+"""Splits a multipart/form-data body (RFC 7578) into its fields. Pure functions; any thread.
 
-The body is complete and bounded already; nothing is copied but headers and windows. A worker may hold the GIL for one
-window at a time. What two parsers could read in two ways is refused.
+The body is complete and its size is already limited. Only headers and search windows are copied, and a worker holds the
+GIL for one window at a time. A body that two parsers could read in two ways is refused.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import msgspec
 
 PARTS_MAX = 64
-HEADERS_MAX = 4096  # bytes, of one part
+HEADERS_MAX = 4096  # bytes of one field's headers
 WINDOW = 1 << 20
 _CRLF = b"\r\n"
 _TYPE = "multipart/form-data"
@@ -24,11 +24,11 @@ _PLAIN = ("", "7bit", "8bit", "binary")
 
 
 class FormError(Exception):
-    """Says what is wrong with the body, in a sentence for whoever sent it."""
+    """A sentence for the client that says what is wrong with the body."""
 
 
 class FormPart(msgspec.Struct, frozen=True):
-    """One field. `data` is a view of the body."""
+    """One field of the form. `data` is a view of the body."""
 
     name: str
     is_file: bool  # it has a file name
@@ -40,7 +40,7 @@ def is_form(content_type: str) -> bool:
 
 
 def boundary_of(content_type: str) -> bytes:
-    """The boundary that a Content-Type names. Raises FormError."""
+    """Return the boundary that a Content-Type names. Raises FormError."""
     if not is_form(content_type):
         raise FormError(f"the body must be {_TYPE}")
     boundary = _parameters(content_type.partition(";")[2], "Content-Type").get("boundary", "")
@@ -50,7 +50,7 @@ def boundary_of(content_type: str) -> bytes:
 
 
 def parts(body: bytes | memoryview, boundary: bytes) -> Iterator[FormPart]:
-    """The fields in their order. Raises FormError, maybe after the first of them."""
+    """Yield the fields in order. Raises FormError, maybe after some of them."""
     view = memoryview(body)
     first = b"--" + boundary
     at = -2 if view[: len(first)] == first else _find(view, _CRLF + first, 0)
@@ -63,7 +63,7 @@ def parts(body: bytes | memoryview, boundary: bytes) -> Iterator[FormPart]:
         if n_parts > PARTS_MAX:
             raise FormError(f"the form has more than {PARTS_MAX} fields")
         headers, begin = _headers(view, begin)
-        # An empty field may lie between the blank line and the boundary, which share a line's end.
+        # In an empty field, the CRLF of the blank line is also the one before the boundary.
         end = _find(view, _CRLF + first, begin - 2)
         if end < 0:
             raise FormError("the form ends without its closing boundary")
@@ -81,7 +81,7 @@ def _find(view: memoryview, what: bytes, start: int) -> int:
 
 
 def _after_boundary(view: memoryview, start: int) -> int | None:
-    """Where the next part begins; None: this was the closing boundary."""
+    """Return where the next field begins, or None after the closing boundary."""
     rest = bytes(view[start : start + 64])
     if rest.startswith(b"--"):
         return None
@@ -94,12 +94,12 @@ def _after_boundary(view: memoryview, start: int) -> int | None:
 
 
 def _headers(view: memoryview, begin: int) -> tuple[dict[str, str], int]:
-    """Of a part, and where its data begins."""
+    """Return the headers of a field, and where its data begins."""
     head = bytes(view[begin : begin + HEADERS_MAX])
     end = head.find(_CRLF + _CRLF)
     if end < 0:
         raise FormError(f"a field's headers do not end within {HEADERS_MAX} bytes")
-    found: dict[str, str] = {}
+    headers: dict[str, str] = {}
     try:
         lines = head[:end].decode("utf-8").split("\r\n")
     except UnicodeDecodeError:
@@ -107,39 +107,39 @@ def _headers(view: memoryview, begin: int) -> tuple[dict[str, str], int]:
     for line in lines:
         match = _HEADER.fullmatch(line)
         name = match[1].lower() if match is not None else ""
-        if match is None or name in found or any(one < " " and one != "\t" for one in line):
+        if match is None or name in headers or any(one < " " and one != "\t" for one in line):
             raise FormError("a field's headers are broken")
-        found[name] = match[2].strip()
-    return found, begin + end + 4
+        headers[name] = match[2].strip()
+    return headers, begin + end + 4
 
 
 def _part(headers: dict[str, str], data: memoryview) -> FormPart:
     kind, _, rest = headers.get("content-disposition", "").partition(";")
     if kind.strip().lower() != "form-data":
         raise FormError("a field has no Content-Disposition: form-data")
-    told = _parameters(rest, "Content-Disposition")
-    name = told.get("name", "")
+    parameters = _parameters(rest, "Content-Disposition")
+    name = parameters.get("name", "")
     if not name:
         raise FormError("a field has no name")
     encoding = headers.get("content-transfer-encoding", "").lower()
     if encoding not in _PLAIN:
         raise FormError(f"a field's Content-Transfer-Encoding is {encoding[:40]!r}; send it as it is")
-    return FormPart(name, "filename" in told or "filename*" in told, data)
+    return FormPart(name, "filename" in parameters or "filename*" in parameters, data)
 
 
 def _parameters(text: str, header: str) -> dict[str, str]:
-    """What follows the first semicolon of a header."""
-    found: dict[str, str] = {}
+    """Parse the parameters of a header, which follow its first semicolon."""
+    parameters: dict[str, str] = {}
     text, at = ";" + text, 0
     while at < len(text):
         match = _PARAMETER.match(text, at)
         if match is None and not text[at:].strip(" \t;"):
             break
-        if match is None or match[1].lower() in found:
+        if match is None or match[1].lower() in parameters:
             raise FormError(f"a {header} is broken")
         value = match[2]
         if value.startswith('"'):
             value = re.sub(r'\\([\\"])', r"\1", value[1:-1])
-        found[match[1].lower()] = value
+        parameters[match[1].lower()] = value
         at = match.end()
-    return found
+    return parameters

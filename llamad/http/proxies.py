@@ -1,6 +1,6 @@
-"""Owns who a client is behind proxies: which of them are trusted, and what they say of it.
+"""Finds the address of a client behind trusted proxies, from headers or the PROXY protocol.
 
-Runs on the event loop, for connections from trusted proxies only; what others say of themselves is never read.
+Runs on the event loop, and only for connections from trusted proxies; such headers of other clients are never read.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from llamad.http.errors import HttpError
 from llamad.http.request import address_of, peer_name
 
 UNIX = "unix"
-HOPS_MAX = 32  # proxies in a row that are looked at
-# PROXY protocol: the longest line of version 1, the mark of version 2, and what may follow its head.
+HOPS_MAX = 32  # how many proxies in a row are looked at
+# PROXY protocol: the longest line of version 1, the signature of version 2, and the most bytes after its header.
 LINE_MAX = 107
 MARK = b"\r\n\r\n\x00\r\nQUIT\n"
 HEAD_BYTES = 16
@@ -28,7 +28,7 @@ FAMILIES = {
 
 _LINE = re.compile(rb"PROXY TCP([46]) ([0-9a-fA-F:.]{2,45}) ([0-9a-fA-F:.]{2,45}) (\d{1,5}) (\d{1,5})")
 _UNKNOWN = re.compile(rb"PROXY UNKNOWN(?: [^\r\n]*)?")
-# An address with or without a port, as in both headers.
+# An address with or without a port, as Forwarded and X-Forwarded-For write it.
 _NODE = re.compile(
     r'"?(?:\[([0-9a-fA-F:.]+)\]|([0-9.]+)|([0-9a-fA-F:]+:[0-9a-fA-F:.]*))(?(3)|(?::(\d{1,5}))?)"?'
 )
@@ -38,7 +38,7 @@ Peer = tuple[str, int]  # an address and a port; 0: not known
 
 
 def _plain(host: str) -> IPv4Address | IPv6Address | None:
-    """An address; IPv4 mapped into IPv6 as what it is."""
+    """Parse an address; an IPv4 address mapped into IPv6 becomes IPv4. Return None if it is not an address."""
     try:
         address = ip_address(host.partition("%")[0])
     except ValueError:
@@ -47,7 +47,7 @@ def _plain(host: str) -> IPv4Address | IPv6Address | None:
 
 
 def _node(text: str) -> Peer | None:
-    """An address that a proxy wrote, or None for anything else: "unknown", a name, an invention."""
+    """Parse an address that a proxy wrote. Return None for anything else, such as "unknown" or a name."""
     match = _NODE.fullmatch(text.strip(" \t"))
     address = _plain(match[1] or match[2] or match[3]) if match is not None else None
     if match is None or address is None:
@@ -78,7 +78,7 @@ class Proxies:
         return address is not None and any(address in network for network in self._networks)
 
     def meet(self, peer: object) -> Proxied | None:
-        """The other end of a new connection, if it is a trusted proxy."""
+        """Return the state of a new connection if its peer is a trusted proxy, else None."""
         if address_of(peer) == UNIX:
             return Proxied(self, peer) if self._has_unix else None
         assert isinstance(peer, tuple)
@@ -94,12 +94,13 @@ class Proxied:
         self._reads_headers = True
         self._preface = b""
         self.awaits_preface = proxies.speaks_first
-        self.is_shared = True  # its requests may be of several clients
+        self.is_shared = True  # its requests may come from several clients
         self.name = peer_name(peer)
         self.address = address_of(peer)
 
     def feed(self, data: bytes) -> bytes | None:
-        """Read the PROXY protocol's part; what follows it, or None if it is not complete. Raises HttpError."""
+        """Read the PROXY protocol's header. Return the bytes after it, or None if it is not complete. Raises
+        HttpError."""
         self._preface += data
         n_read = _length(self._preface)
         if n_read > len(self._preface):
@@ -114,17 +115,17 @@ class Proxied:
         return rest
 
     def client(self, headers: dict[str, str]) -> str:
-        """The name of the client that a request comes from: the first, from here, that is no trusted proxy."""
+        """Return the name of the client that a request comes from: the nearest hop that is not a trusted proxy."""
         if self._reads_headers:
-            found = self._peer
+            nearest = self._peer
             for hop in reversed(_hops(headers)):
                 peer = _node(hop)
                 if peer is None:
-                    break  # whatever stands before it cannot be trusted
-                found = peer
+                    break  # the hops before it cannot be trusted
+                nearest = peer
                 if not self._proxies.trusts(peer[0]):
                     break
-            self._see(found)
+            self._see(nearest)
         return self.name
 
     def _see(self, peer: object) -> None:
@@ -136,7 +137,8 @@ def _bad(what: str) -> HttpError:
 
 
 def _length(data: bytes) -> int:
-    """Of what comes before the first request, or more than there is if that is not known yet. Raises HttpError."""
+    """Return the length of the PROXY protocol's header, or more than `data` has if it is not known yet. Raises
+    HttpError."""
     if data.startswith(MARK):
         if len(data) < HEAD_BYTES:
             return HEAD_BYTES
@@ -155,7 +157,7 @@ def _length(data: bytes) -> int:
 
 
 def _first(line: bytes) -> Peer | None:
-    """The client in version 1, or None if the proxy speaks for itself."""
+    """Parse the header of PROXY protocol version 1. Return the client, or None if the proxy speaks for itself."""
     line = line[:-2]
     if _UNKNOWN.fullmatch(line):
         return None
@@ -173,7 +175,7 @@ def _first(line: bytes) -> Peer | None:
 
 
 def _second(data: bytes) -> Peer | None:
-    """Likewise in version 2."""
+    """Parse the header of PROXY protocol version 2. Return the client, or None if the proxy speaks for itself."""
     version, command = data[12] >> 4, data[12] & 15
     if version != VERSION or command not in (COMMAND_PROXY, COMMAND_LOCAL):
         raise _bad("its version is not known")

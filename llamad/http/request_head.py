@@ -7,9 +7,9 @@ import httptools
 
 from llamad.http.errors import HttpError
 
-# httptools cannot stop between two pipelined requests, and after an Upgrade header it ignores the
-# body's framing. Neither matters if it only ever sees one head: a head ends at the first empty line
-# (the parser rejects bare line feeds), so its end is found beforehand.
+# httptools cannot stop between two pipelined requests, and after an Upgrade header it ignores the body's framing.
+# Neither matters if it only ever sees one head. A head ends at the first empty line (the parser rejects bare line
+# feeds), so its end is found before it is parsed.
 _END = b"\r\n\r\n"
 
 HEADER_LINES_MAX = 256
@@ -17,7 +17,7 @@ HEADER_LINES_MAX = 256
 _METHODS = {b"GET": "GET", b"POST": "POST"}
 _BLANK = (b" ", b"\t")
 
-# The usual spellings of common names, so that they cost one lookup.
+# The usual spellings of common names, so that lower-casing them costs one lookup.
 _COMMON = (
     *("Accept", "Accept-Encoding", "Accept-Language", "Authorization", "Cache-Control", "Connection"),
     *("Content-Length", "Content-Type", "Cookie", "Expect", "Host", "Origin", "Pragma", "Referer"),
@@ -51,7 +51,7 @@ class HeadReader:
         self.reset(False)
 
     def reset(self, keep_parser: bool) -> None:
-        """Forget the head. The parser can be reused only if no body followed, since it never saw one."""
+        """Forget the head. The parser can be reused only if no body followed, because it never sees bodies."""
         if not keep_parser:
             self._parser = None
         self.n_bytes = 0  # bytes of this head that the parser has seen
@@ -95,7 +95,7 @@ class HeadReader:
         return stop
 
     def _find_stop(self, data: bytes, pos: int) -> int:
-        """The end of a head that began in an earlier read, or of the data."""
+        """Return where a head that began in an earlier read ends, or the end of the data."""
         tail = self._tail
         across = (tail + data[pos : pos + 3]).find(_END)
         if across >= 0:
@@ -149,13 +149,13 @@ class HeadReader:
         parser = self._parser
         assert parser is not None
         self.complete = True
-        # Read here because the parser forgets both when the message ends.
+        # These are read here, because the parser forgets both when the message ends.
         self.keep_alive = parser.should_keep_alive()
         self.reusable = self.keep_alive and not parser.should_upgrade()
 
 
 def body_length(method: str, version: str, headers: dict[str, str]) -> int:
-    """Length of the body, or -1 if it is chunked. Raises HttpError for ambiguous framing."""
+    """Return the length of the body, or -1 if it is chunked. Raises HttpError for ambiguous framing."""
     if version != "1.1" and version != "1.0":
         raise HttpError(505, "Only HTTP/1.1 and HTTP/1.0 are supported.")
     if method == "CONNECT":

@@ -1,4 +1,4 @@
-"""Owns the table of routes: which handler answers a method and a path. Filled at start-up, then read-only.
+"""The table of routes: which handler serves a method and a path. It is filled at start-up, then read-only.
 Runs on the event loop; it checks no keys and calls no handler."""
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ if TYPE_CHECKING:
     from llamad.http.request import Request
 
 
-# The largest body of a route that takes none, or only a few fields: some clients send "{}" with every request.
+# The largest body of a route that takes none or only a few fields. Some clients send "{}" with every request.
 SMALL_BODY = 8 * 1024
 
 
 class Intake(Protocol):
-    """What a route decides about a body before it arrives, if that depends on the request."""
+    """The checks and the buffer of a body before it arrives, for routes where they depend on the request."""
 
     def check(self, request: Request) -> None:
-        """Reject by the head alone, with the application's own exception."""
+        """Raise the application's own exception if the head alone is reason to reject the request."""
 
     def limit(self, request: Request) -> int:
-        """As App.body_max."""
+        """Return the largest allowed body, as App.body_max does."""
 
     def buffer(self, request: Request, length: int) -> memoryview | None:
-        """As App.body_buffer, but rejects with the application's own exception."""
+        """Return the buffer for the body, as App.body_buffer does, but reject with the application's own exception."""
 
 
 class Route:
@@ -68,7 +68,7 @@ class Route:
         self.name = name or pattern  # a label for metrics, of bounded number
         self.body_max = body_max
         self.intake = intake
-        self.quiet = quiet  # asked every few seconds: only failures are worth a line in the log
+        self.quiet = quiet  # clients poll it every few seconds, so only failures are logged
         self.segments = pattern.split("/")[1:]
         self.is_fixed = not any(_is_name(s) for s in self.segments)
 
@@ -77,11 +77,11 @@ class Route:
         return self.segments[-1].endswith("...}")
 
     def parts(self, path: str) -> list[str]:
-        """The path's segments, aligned with this route's."""
+        """Return the path's segments, aligned with this route's."""
         return path.split("/", len(self.segments) if self.takes_rest else -1)[1:]
 
     def params(self, path: str) -> dict[str, str]:
-        """The values of the {name} segments in a matching path."""
+        """Return the values of the {name} segments in a matching path."""
         parts = self.parts(path)
         return {
             s[1:-1].removesuffix("..."): p for s, p in zip(self.segments, parts, strict=True) if _is_name(s)
@@ -95,8 +95,8 @@ def _is_name(segment: str) -> bool:
     return segment.startswith("{") and segment.endswith("}")
 
 
-def _fits(segment: str, part: str) -> bool:
-    return part == segment or (part != "" and _is_name(segment))
+def _fits(segment: str, value: str) -> bool:
+    return value == segment or (value != "" and _is_name(segment))
 
 
 class Router:
@@ -109,7 +109,7 @@ class Router:
         self.files: Route | None = None
         self._fixed: dict[str, dict[str, Route]] = {}
         self._patterns: dict[int, list[Route]] = {}  # by number of segments
-        self._rests: list[Route] = []  # with {name...}: matches at least its own number of segments
+        self._rests: list[Route] = []  # with {name...}: match at least as many segments as they have
 
     def add(self, route: Route) -> Route:
         if not route.is_fixed:
@@ -125,9 +125,9 @@ class Router:
         return route
 
     def match(self, method: str, path: str) -> Route | list[str] | None:
-        """The route; or the methods that the path has; or None for an unknown path.
+        """Return the route, or the methods that the path has, or None for an unknown path.
 
-        HEAD uses GET's route. OPTIONS without a route of its own gives the methods.
+        HEAD uses GET's route. For OPTIONS without a route of its own, return the methods.
         """
         methods = self._fixed.get(path)
         if methods is None:
@@ -141,34 +141,34 @@ class Router:
 
     def _match_patterns(self, path: str) -> dict[str, Route]:
         n_parts = path.count("/")
-        found: dict[str, Route] = {}
+        methods: dict[str, Route] = {}
         for route in (*self._patterns.get(n_parts, ()), *self._rests):
             parts = route.parts(path)
             if len(parts) == len(route.segments) and all(map(_fits, route.segments, parts)):
-                found.setdefault(route.method, route)
-        return found
+                methods.setdefault(route.method, route)
+        return methods
 
     def find_fixed(self, request: Request) -> Route | None:
-        """Fast path for fixed routes; None: use resolve()."""
+        """Return the route if it is a fixed one, as a fast path; otherwise return None, and resolve() decides."""
         methods = self._fixed.get(request.path)
         return methods.get(request.method) if methods is not None else None
 
     def resolve(self, request: Request, error: Callable[[int, str], Response]) -> Response | None:
         """Set request.route and request.params, or return the 404, the 405 or the response to OPTIONS."""
-        found = self.match(request.method, request.path)
-        if isinstance(found, Route):
-            request.route = found
-            if not found.is_fixed:
-                request.params = found.params(request.path)
+        match = self.match(request.method, request.path)
+        if isinstance(match, Route):
+            request.route = match
+            if not match.is_fixed:
+                request.params = match.params(request.path)
             return None
-        if found is None:
+        if match is None:
             if request.method == "OPTIONS" and request.path == "*":
                 return Response(200, content_type="")
             return error(404, "File Not Found")
-        allow = (("Allow", ", ".join(found)),)
+        allow = (("Allow", ", ".join(match)),)
         if request.method == "OPTIONS":
             return Response(200, content_type="", headers=allow)
-        refusal = error(405, f"{request.method} is not allowed here; use {' or '.join(found)}.")
+        refusal = error(405, f"{request.method} is not allowed here; use {' or '.join(match)}.")
         refusal.headers += allow
         return refusal
 

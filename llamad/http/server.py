@@ -1,4 +1,4 @@
-"""Owns the listening sockets, the set of connections and the one timer for all of them.
+"""The HTTP server: it owns the listening sockets, the set of connections and the one timer for all of them.
 Runs on the event loop, between connections and the application; lets no exception escape."""
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from llamad.http.tls_listener import TlsListener
 
 log = logging.getLogger("llamad.http")
 
-# Connections above the limit that may wait for their 503 to be read; further ones are closed at once.
+# So many connections above the limit may stay until the client has read its 503; further ones are closed at once.
 REFUSED_MAX = 128
 SWEEP_SLICE = 500
 NO_CONNECTION = "The server has no free connection (--connections-max); try again in a second."
@@ -34,8 +34,8 @@ SWEEP_PAUSE_SECONDS = 0.005
 
 
 class HttpServer:
-    """listen(), then end_keep_alive() when the drain begins, with inherited sockets stop_accepting(), stop_listening()
-    when it ends, then close()."""
+    """Call listen() first. When the drain begins, call end_keep_alive(), or stop_accepting() if the sockets are
+    inherited. When it ends, call stop_listening(), then close()."""
 
     def __init__(
         self,
@@ -48,9 +48,9 @@ class HttpServer:
         proxies: Proxies | None = None,
         budget: Budget | None = None,
     ) -> None:
-        """`access_log` gets each exchange that is over, and its seconds. `log_quiet`: also requests to quiet routes
-        that succeeded. `proxies`: those that are believed. `budget`: the memory for what requests hold, which the
-        application counts in, too."""
+        """`access_log` gets each finished exchange and its duration in seconds; with `log_quiet` also successful
+        requests to quiet routes. `proxies` are the trusted proxies. `budget` limits the memory that requests hold; the
+        application counts in it, too."""
         self.app = app
         self.limits = limits
         self.cors = cors
@@ -59,8 +59,8 @@ class HttpServer:
         self.heads = Heads(cors)
         self.budget = budget or Budget(0)
         self.budget.resize(limits.budget_bytes)
-        self.closing = False  # connections close after the response under way
-        self.draining = False  # and no new ones are accepted
+        self.closing = False  # connections close after their current response
+        self.draining = False  # no new connections are accepted
         self.places = ConnectionTable(limits.connections_max, limits.address_connections_max)
         self.connections: set[Connection] = set()
         self.n_active = 0  # exchanges in flight
@@ -78,14 +78,14 @@ class HttpServer:
 
     @property
     def n_connections(self) -> int:
-        """With those that are still in their TLS handshake."""
+        """Return the number of connections, including those in their TLS handshake."""
         return len(self.places)
 
     # Start and stop.
 
     async def listen(self, hosts: Sequence[str], port: int, bound: Bound | None = None) -> str:
-        """Serve addresses, and Unix sockets where a host is a path; return them as URLs. `bound`: their sockets, if
-        they are listening already.
+        """Serve the addresses, and Unix sockets if a host is a path; return them as URLs. `bound` has the sockets if
+        they listen already.
 
         Raises OSError with a message for the operator.
         """
@@ -97,7 +97,7 @@ class HttpServer:
         self._unix_files += bound.files
         for sock in bound.sockets:
             if tls is None:
-                # Not create_unix_server(), which may remove the file in the end, though it is another's.
+                # create_unix_server() would remove the socket's file at the end, even if it is another process's.
                 server = await loop.create_server(self._make, sock=sock, backlog=bound.backlog)
                 self._servers.append(server)
             else:
@@ -115,7 +115,7 @@ class HttpServer:
     def _make(self) -> Connection:
         return Connection(self)
 
-    # What a reload changes. Connections and requests that are there go on as they began.
+    # What a reload changes. Open connections and running requests go on as they began.
 
     def set_limits(self, limits: Limits) -> None:
         self.limits = limits
@@ -125,13 +125,13 @@ class HttpServer:
             listener.timeout = limits.header_timeout
 
     def set_tls(self, context: ssl.SSLContext) -> None:
-        """For handshakes to come, of a server that has TLS."""
+        """Use another context for future handshakes; the server must have TLS already."""
         self._ssl = context
         for listener in self._tls_listeners:
             listener.context = context
 
     def set_cors(self, cors: Cors) -> None:
-        """For connections to come."""
+        """Use other CORS rules for future connections."""
         cors.reach = self.cors.reach
         self.cors = cors
         self.heads = Heads(cors)
@@ -141,13 +141,13 @@ class HttpServer:
         self._log_quiet = quiet
 
     def end_keep_alive(self) -> None:
-        """From now on each response is its connection's last, and says so: proxies take their next request elsewhere.
-        New connections are still accepted, to be told the same."""
+        """Make each response the last one of its connection, and say so in its headers, so that proxies send their next
+        request elsewhere. New connections are still accepted and treated the same."""
         self.closing = True
 
     def stop_accepting(self) -> None:
-        """New connections wait for the next process that inherits the sockets; those that were accepted are served,
-        each for one more request."""
+        """Accept no more connections: they wait for the next process that inherits the sockets. Each open connection
+        is served for one more request."""
         self.closing = True
         for server in self._servers:
             server.close()
@@ -156,7 +156,7 @@ class HttpServer:
             listener.stop_accepting()
 
     def stop_listening(self) -> None:
-        """No new connections; idle ones close."""
+        """Accept no more connections, and close idle ones."""
         self.stop_accepting()
         self.draining = True
         for listener in self._tls_listeners:
@@ -169,7 +169,7 @@ class HttpServer:
             connection.drain()
 
     async def close(self, grace: float) -> None:
-        """Abort what is in flight and close; bytes already written have `grace` seconds to be sent."""
+        """Abort the requests in flight and close; bytes that are already written have `grace` seconds to be sent."""
         self.stop_listening()
         for connection in list(self.connections | self._refused):
             connection.shut()
@@ -189,11 +189,11 @@ class HttpServer:
         self._all_lost = None
 
     def _sweep(self) -> None:
-        """Check all connections for timeouts. One timer for all is cheaper than one each."""
+        """Check all connections for timeouts. One timer for all is cheaper than one for each."""
         self._sweep_some([*self.connections, *self._refused])
 
     def _sweep_some(self, left: list[Connection]) -> None:
-        """A slice at a time, so that ten thousand connections do not delay a stream."""
+        """Check one slice of the connections at a time, so that ten thousand of them do not delay a stream."""
         now = monotonic()
         for connection in left[-SWEEP_SLICE:]:
             if now >= connection.deadline or connection.may_be_due:
@@ -212,7 +212,7 @@ class HttpServer:
     # Called by connections.
 
     def admit(self, connection: Connection) -> bytes | None:
-        """Count a new connection and return None; or return the response to send before it is closed."""
+        """Admit a new connection and return None, or return the response to send before it is closed."""
         if self.draining:
             self._refused.add(connection)
             return b""
@@ -224,7 +224,7 @@ class HttpServer:
         return self._busy_bytes()
 
     def reseat(self, connection: Connection) -> bytes | None:
-        """As admit(), once a proxy has said whose connection it is."""
+        """Admit a connection again, after a proxy has said whose it is; returns what admit() returns."""
         self.connections.discard(connection)
         self.places.leave(connection)
         return self.admit(connection)
@@ -240,21 +240,22 @@ class HttpServer:
             self._all_lost.set_result(None)
 
     def _busy_bytes(self) -> bytes:
-        """A 503 that needs no request: it must be cheap when thousands connect."""
+        """Return a 503 without a request; this must be cheap, because thousands may connect."""
         if self._busy is None:
             self._busy = self.error(503, NO_CONNECTION)
             self._busy.headers = (*self._busy.headers, ("Retry-After", "1"))
         return response_head.whole(self._busy, self.ids.make())
 
     def refusal(self, error: HttpError, request: Request) -> Response:
-        """The response to a request that cannot be read."""
+        """Return the response to a request that cannot be read."""
         response = self.error(error.status, error.message, request)
         if error.status == 503:
             response.headers = (*response.headers, ("Retry-After", "1"))
         return response
 
     def judge(self, request: Request) -> Response | None:
-        """Pass the head to the application. A preflight never reaches it: browsers send no key with one."""
+        """Pass the head to the application, and return its response, if any. A preflight request never reaches the
+        application, because browsers send no key with it."""
         if request.method == "OPTIONS" and self.cors.is_preflight(request):
             return self.cors.preflight(request)
         try:
@@ -287,7 +288,7 @@ class HttpServer:
         return buffer
 
     def error(self, status: int, message: str, request: Request | None = None) -> Response:
-        """The application's error, or a plain one if that fails."""
+        """Return the application's error response, or a plain one if that fails."""
         try:
             response = self.app.error(status, message, request)
             response_head.check(response)

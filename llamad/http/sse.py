@@ -1,4 +1,4 @@
-"""Owns the framing of server-sent events. Pure functions on the event loop; must not know a stream's state."""
+"""The framing of server-sent events. Pure functions; they know nothing of a stream's state."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ DONE = b"data: [DONE]\n\n"
 
 
 def format_event(data: bytes, event: bytes = b"") -> bytes:
-    """One event. A newline in `data` becomes several data lines, which the client joins again."""
+    """Format one event. Data with newlines becomes several data lines, which the client joins again."""
     if b"\n" in data or b"\r" in data:
         data = b"\ndata: ".join(data.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n"))
     if event:

@@ -1,6 +1,6 @@
-"""Owns the server's TLS: its context from a certificate and a key, and what there is to say about their age.
+"""Makes the server's TLS context from a certificate and a key, and warns when the certificate expires.
 
-Made on the main thread at the start, in another at a reload. Must not ask on a terminal.
+Runs on the main thread at start-up, and on another thread at a reload. It must never prompt on a terminal.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _KEY = re.compile(rb"-----BEGIN ([A-Z0-9 ]*PRIVATE KEY)-----.*?-----END \1-----"
 
 
 class TlsError(ValueError):
-    """One line: why there is no TLS with these files."""
+    """One line that says why TLS cannot be used with these files."""
 
 
 class Tls(msgspec.Struct, frozen=True):
-    """A context, and the validity of each certificate of its chain; the first is the server's own."""
+    """A TLS context, and the validity of each certificate of its chain. The first is the server's own."""
 
     context: ssl.SSLContext
     chain: list[Validity]
@@ -38,11 +38,11 @@ class Tls(msgspec.Struct, frozen=True):
 
     @property
     def expiry(self) -> float:
-        """When the first of the chain ends."""
+        """Return when the first certificate of the chain expires."""
         return min(one.end for one in self.chain)
 
     def complaint(self, now: float) -> tuple[bool, str] | None:
-        """Whether clients refuse it already, and a sentence; None while all is well."""
+        """Return whether clients refuse the certificate already, and a sentence about it; None if all is well."""
         for number, one in enumerate(self.chain, 1):
             name = f"certificate {number} of the chain" if number > 1 else "the certificate"
             if now >= one.end:
@@ -58,12 +58,11 @@ class Tls(msgspec.Struct, frozen=True):
 
 
 def _day(seconds: float) -> str:
-    # strftime() has no years beyond the platform's.
     return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(seconds))
 
 
 def make(cert_file: str, key_file: str) -> Tls:
-    """Raises TlsError."""
+    """Make the context from the two files. Raises TlsError."""
     certificates, key = _bytes("--ssl-cert-file", cert_file), _bytes("--ssl-key-file", key_file)
     try:
         chain = certificate.validities(certificates)
@@ -75,7 +74,7 @@ def make(cert_file: str, key_file: str) -> Tls:
         )
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    # A client could have the server compute handshakes for ever on one connection.
+    # With renegotiation a client could make the server compute handshakes for ever on one connection.
     context.options |= ssl.OP_NO_RENEGOTIATION
     context.set_alpn_protocols(["http/1.1"])
     is_encrypted = False
@@ -89,7 +88,7 @@ def make(cert_file: str, key_file: str) -> Tls:
         context.load_cert_chain(cert_file, key_file, passphrase)
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
         if is_encrypted:
-            reason = f"--ssl-key-file {key_file} is encrypted, and nobody can be asked; decrypt it with `openssl pkey`"
+            reason = f"--ssl-key-file {key_file} is encrypted, and llamad cannot prompt; decrypt it with `openssl pkey`"
         else:
             reason = _reason(error, cert_file, key_file)
         raise TlsError(reason) from None
@@ -109,7 +108,7 @@ def _bytes(flag: str, path: str) -> bytes:
 
 def _reason(error: Exception, cert_file: str, key_file: str) -> str:
     reason = getattr(error, "reason", None)
-    # The last: a key of another kind than the certificate's.
+    # OpenSSL gives the last reason if the key is of another kind than the certificate's.
     if reason in ("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH", "NO_CERTIFICATE_ASSIGNED"):
         return f"--ssl-key-file {key_file} is not the key of the certificate in --ssl-cert-file {cert_file}"
     return f"--ssl-cert-file {cert_file} and --ssl-key-file {key_file} cannot be used: {error}"

@@ -1,7 +1,7 @@
-"""Owns a listening socket that speaks TLS: accepts by itself, so that handshakes have places like connections.
+"""A listening socket with TLS. It accepts connections itself, so that handshakes count as connections.
 
-Runs on the event loop, but for the handshakes' arithmetic, which takes milliseconds: threads do that, and clients take
-turns. A loop's own server would do it between two tokens of a stream.
+Runs on the event loop, except for the arithmetic of handshakes, which takes milliseconds: threads do that, and clients
+take turns. The event loop's own TLS server would do it between two tokens of a stream.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("llamad.http")
 
-# Clients that are accepted before the loop turns to others.
+# The number of clients that are accepted in one turn of the event loop.
 TURN_MAX = 64
-# After running out of descriptors.
+# How long accepting pauses after an error, such as running out of descriptors.
 PAUSE_SECONDS = 1.0
-# The others are for the model.
+# The other cores are left to the model.
 N_THREADS = max(1, min(4, (os.cpu_count() or 1) // 4))
 
 
 class _Steps:
-    """A socket whose handshake is computed in threads, and which may be given up at any time."""
+    """A socket whose handshake threads compute, and which may be closed at any time."""
 
     def __init__(self, records: TlsRecords) -> None:
         self.records = records
@@ -47,7 +47,8 @@ class _Steps:
         self._is_closed = False
 
     def step(self) -> None:
-        """In a thread: as far as the client's bytes reach. Raises SSLWantReadError where more are needed."""
+        """Continue the handshake as far as the client's bytes allow; called in a thread. Raises SSLWantReadError if
+        more are needed."""
         with self._lock:
             if self._is_closed:
                 raise ConnectionAbortedError
@@ -61,7 +62,8 @@ class _Steps:
                     self.sock.close()
 
     def close(self) -> None:
-        """A running step closes it when it ends: its descriptor must not become another's meanwhile."""
+        """Close the socket, or let a running step close it when it ends. The step still uses the descriptor, whose
+        number another connection could get otherwise."""
         with self._lock:
             self._is_closed = True
             if not self._is_running:
@@ -69,7 +71,7 @@ class _Steps:
 
 
 class Handshake:
-    """A client that is not a connection yet. Its place becomes the connection's."""
+    """A client in its TLS handshake. Its place in the table becomes that of the connection."""
 
     waits = True
     has_unsent = False
@@ -84,8 +86,8 @@ class Handshake:
 
 
 class TlsListener:
-    """`make` makes the protocol of a connection; a handshake may take `timeout` seconds; `is_shared` knows the trusted
-    proxies. `context` and `timeout` may be replaced: the next handshake has the new ones."""
+    """`make` makes the protocol of a connection, a handshake may take `timeout` seconds, and `is_shared` tells whether
+    a peer is a trusted proxy. `context` and `timeout` may be replaced; the next handshakes use the new ones."""
 
     def __init__(
         self,
@@ -110,7 +112,7 @@ class TlsListener:
         self._loop.add_reader(sock, self._accept)
 
     def stop_accepting(self) -> None:
-        """Handshakes go on."""
+        """Accept no more connections. Handshakes that have begun go on."""
         if not self._is_closed:
             self._is_closed = True
             self._loop.remove_reader(self._sock)
@@ -153,7 +155,7 @@ class TlsListener:
             self._loop.add_reader(self._sock, self._accept)
 
     def _shaken(self, handshake: Handshake, steps: _Steps, peer: object, task: asyncio.Task[None]) -> None:
-        """Also of a task that was cancelled before it began."""
+        """Start the connection, or close the socket if the handshake failed or was cancelled."""
         self._tasks.discard(task)
         self._places.leave(handshake)
         error = None if task.cancelled() else task.exception()
@@ -193,7 +195,7 @@ def _set(future: asyncio.Future[None]) -> None:
 
 
 def _wrapped(context: ssl.SSLContext, sock: socket.socket) -> TlsRecords:
-    """Raises OSError."""
+    """Prepare an accepted socket for its handshake. Raises OSError."""
     sock.setblocking(False)
     if sock.family != socket.AF_UNIX:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

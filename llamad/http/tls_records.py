@@ -1,7 +1,7 @@
-"""Owns the bytes between a client's socket and OpenSSL: which records came, and what is encrypted but not sent yet.
+"""Moves bytes between a client's socket and OpenSSL: counts the records that arrive, and keeps unsent encrypted bytes.
 
-A thread computes the handshake with it, then the event loop alone uses it. It must give OpenSSL a bounded number of
-bytes at a time: reading from the socket by itself, OpenSSL would not return while records without data keep coming.
+A thread computes the handshake with it; then only the event loop uses it. It must give OpenSSL a bounded number of
+bytes at a time: if OpenSSL read from the socket itself, it would not return while records without data keep coming.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ import ssl
 from typing import Any
 
 RECORD_MAX = 16 * 1024
-# A whole record with its header and its tag.
+# Room for a whole record with its header and its tag.
 RECEIVE_BYTES = RECORD_MAX + 512
-# Records without data, such as changes of keys, that a client may send: so many, and one more for each 16 with data.
-# The usual client changes its keys once in millions of records.
+# How many records without data, such as key updates, a client may send, plus one more for each 16 records with data.
+# Normal clients update their keys once in millions of records.
 EMPTY_RECORDS_MAX = 64
 DATA_RECORDS_PER_EMPTY = 16
 _HEADER_BYTES = 5
 
 
 class TooManyEmptyRecords(OSError):
-    """The client makes the server compute, and sends nothing."""
+    """The client makes the server compute, but sends no data."""
 
 
 class TlsRecords:
@@ -31,15 +31,15 @@ class TlsRecords:
         self.sock = sock
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
-        self._wire = memoryview(b"")  # encrypted, not sent yet
-        self._header = b""  # of a record of which only this has come
-        self._n_skip = 0  # bytes of the last record that have not come
+        self._wire = memoryview(b"")  # encrypted bytes that are not sent yet
+        self._header = b""  # the part of a record's header that has arrived, if it is incomplete
+        self._n_skip = 0  # bytes of the last record that have not arrived
         self._n_records = 0  # since the handshake
         self._n_data_records = 0
 
     def do_handshake(self) -> None:
-        """Take what the client has sent of its handshake. Raises SSLWantReadError or SSLWantWriteError if the socket
-        must be awaited before the next call."""
+        """Process what the client has sent of its handshake. Raises SSLWantReadError or SSLWantWriteError if the caller
+        must wait for the socket before the next call."""
         if not self.flush():
             raise ssl.SSLWantWriteError
         if not self._receive():
@@ -51,15 +51,15 @@ class TlsRecords:
                 raise ssl.SSLWantWriteError from None
             raise
         except ssl.SSLError:
-            self.flush()  # the alert that says why
+            self.flush()  # sends the alert that says why
             raise
         self.flush()
         self._n_records = 0
 
     def receive(self) -> int:
-        """Receive up to RECEIVE_BYTES, for read(), when all that came before was read. Returns their number, 0 if the
-        client has closed its side. Raises SSLWantReadError if there are none, and TooManyEmptyRecords."""
-        # The last record may not be whole.
+        """Receive up to RECEIVE_BYTES for read(); call it when everything before was read. Return the number of bytes,
+        or 0 if the client has closed its side. Raises SSLWantReadError if there are none, and TooManyEmptyRecords."""
+        # The last record may be incomplete.
         n_empty = self._n_records - self._n_data_records - 1
         if n_empty > EMPTY_RECORDS_MAX + self._n_data_records // DATA_RECORDS_PER_EMPTY:
             raise TooManyEmptyRecords
@@ -94,12 +94,12 @@ class TlsRecords:
 
     @property
     def has_input(self) -> bool:
-        """Whether OpenSSL has not seen all bytes that were received."""
+        """Return whether OpenSSL has not yet read all received bytes."""
         return self._incoming.pending > 0
 
     def read(self) -> bytes:
-        """Return the data of the next record that has any; b"" if the client has announced its end. Raises
-        SSLWantReadError after the last record."""
+        """Return the data of the next record that has any, or b"" if the client has closed its side. Raises
+        SSLWantReadError if no whole record is left."""
         try:
             data = self._tls.read(RECORD_MAX)
         except ssl.SSLZeroReturnError:
@@ -108,7 +108,7 @@ class TlsRecords:
         return data
 
     def encrypt(self, data: Any) -> None:
-        """Encrypt data, which flush() sends."""
+        """Encrypt data; flush() sends it."""
         self._tls.write(data)
 
     @property
@@ -116,7 +116,7 @@ class TlsRecords:
         return len(self._wire) + self._outgoing.pending
 
     def flush(self) -> bool:
-        """Send what is encrypted, as much as the socket takes. True: nothing is left."""
+        """Send as much of the encrypted bytes as the socket takes. Return whether nothing is left."""
         if self._outgoing.pending:
             more = self._outgoing.read()
             self._wire = memoryview(bytes(self._wire) + more if self._wire else more)
@@ -129,7 +129,7 @@ class TlsRecords:
         return True
 
     def announce_end(self) -> None:
-        """Send close_notify, and do not wait for the client's."""
+        """Send close_notify without waiting for the client's."""
         try:
             self._tls.unwrap()
         except (OSError, ValueError):

@@ -1,7 +1,7 @@
-"""Owns a client's TLS connection once its handshake is done: an asyncio transport over its records.
+"""A TLS connection after its handshake: an asyncio transport over TLS records.
 
-Runs on the event loop. A loop's own TLS would shake hands again, and on the loop; so records are read and written here
-(tls_records.py has their bytes).
+Runs on the event loop. The event loop's own TLS transport would do the handshake again, and on the loop, so records are
+read and written here (tls_records.py handles their bytes).
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from typing import Any
 
 from llamad.http.tls_records import RECEIVE_BYTES, RECORD_MAX, TlsRecords
 
-# How long records are read, and how many are written, before the loop turns to others.
+# How long records are read, and how many are written, before the event loop turns to other connections.
 TURN_SECONDS = 0.002
 TURN_RECORDS = 16
-# How long a client may take to close its side after ours.
+# How long a client may take to close its side after the server has closed its own.
 SHUTDOWN_SECONDS = 5.0
 HIGH_WATER = 64 * 1024
 
 
 class TlsTransport(asyncio.Transport):
-    """What was written before close() leaves first, however slow the client; abort() does not wait."""
+    """close() sends everything that was written before, however slow the client is; abort() does not."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, records: TlsRecords, peer: object, protocol: asyncio.Protocol
@@ -37,10 +37,10 @@ class TlsTransport(asyncio.Transport):
         self._unsent = bytearray()  # not encrypted yet
         self._high, self._low = HIGH_WATER, HIGH_WATER // 4
         self._is_reading = False
-        self._goes_on = False  # _go_on() is due
+        self._goes_on = False  # _go_on() is scheduled
         self._has_writer = False
         self._writing_paused = False
-        self._closing = False  # no more is read or accepted for writing
+        self._closing = False  # nothing more is read, and write() does nothing
         self._is_lost = False
         self._shutdown_timer: asyncio.TimerHandle | None = None
 
@@ -50,7 +50,7 @@ class TlsTransport(asyncio.Transport):
         if self._records.n_unsent:
             self._await_writable()
 
-    # The interface of transports.
+    # The interface of asyncio.Transport.
 
     def get_protocol(self) -> asyncio.BaseProtocol:
         return self._protocol
@@ -113,14 +113,14 @@ class TlsTransport(asyncio.Transport):
     def abort(self) -> None:
         self._end(None)
 
-    # Called by the loop.
+    # Called by the event loop.
 
     def _on_readable(self) -> None:
         end = monotonic() + TURN_SECONDS
         try:
             while self._is_reading:
                 if self._records.has_input:
-                    n = RECEIVE_BYTES  # maybe more
+                    n = RECEIVE_BYTES  # the socket may have more
                 else:
                     n = self._records.receive()
                 if not n or not self._read_records(end):
@@ -136,7 +136,7 @@ class TlsTransport(asyncio.Transport):
             self._go_on_soon()
 
     def _read_records(self, end: float) -> bool:
-        """Pass on the data that was received. False: the client has announced its end. Raises OSError."""
+        """Pass received data to the protocol. Return False if the client has closed its side. Raises OSError."""
         while self._is_reading and self._records.has_input:
             try:
                 data = self._records.read()
@@ -147,7 +147,7 @@ class TlsTransport(asyncio.Transport):
             self._protocol.data_received(data)
             if monotonic() >= end:
                 break
-        if not self._is_lost and not self._records.flush():  # the answer to a change of keys
+        if not self._is_lost and not self._records.flush():  # OpenSSL's response to a key update
             self._await_writable()
         return True
 
@@ -156,7 +156,7 @@ class TlsTransport(asyncio.Transport):
         self.close()
 
     def _go_on_soon(self) -> None:
-        """Bytes that were received show no more at the socket."""
+        """Read again soon if received bytes are left: the socket does not report them again."""
         if self._records.has_input and not self._goes_on:
             self._goes_on = True
             self._loop.call_soon(self._go_on)
@@ -184,7 +184,7 @@ class TlsTransport(asyncio.Transport):
             self._say_goodbye()
 
     def _on_drained(self) -> None:
-        """After our end: wait for the client's, so that the kernel does not reset what it still sends."""
+        """Wait until the client closes its side, so that the kernel does not reset the connection while it sends."""
         try:
             if self._sock.recv(TURN_RECORDS * RECORD_MAX):
                 return
@@ -194,7 +194,7 @@ class TlsTransport(asyncio.Transport):
             pass
         self._end(None)
 
-    # Sending and leaving.
+    # Sending and closing.
 
     def _await_writable(self) -> None:
         if not self._has_writer:
@@ -202,8 +202,8 @@ class TlsTransport(asyncio.Transport):
             self._loop.add_writer(self._fd, self._on_writable)
 
     def _send(self, view: memoryview) -> int:
-        """Encrypt and send; return how many bytes were encrypted. Few wait encrypted: a slow client must not have the
-        server encrypt megabytes in one turn."""
+        """Encrypt and send; return how many bytes were encrypted. At most TURN_RECORDS are encrypted, so that a slow
+        client cannot make the server encrypt megabytes in one turn."""
         n = 0
         try:
             if not self._records.flush():
@@ -241,6 +241,6 @@ class TlsTransport(asyncio.Transport):
         self._loop.call_soon(self._lost, error)
 
     def _lost(self, error: Exception | None) -> None:
-        # Until now the socket could be asked for, and closed with a reset.
+        # The socket stays open until now, because others may have got it from get_extra_info() to reset it.
         self._sock.close()
         self._protocol.connection_lost(error)

@@ -1,5 +1,5 @@
-"""Owns the file of a Unix socket: binding it safely and removing it again.
-Runs on the event loop at start and stop; never removes a file that another process may be using."""
+"""Binds a Unix socket to its file safely, and removes the file again.
+Runs at start-up and at the end; never removes a file that another process may be using."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import os
 import socket
 import stat
 
-# Owner and group may connect.
+# The owner and the group may connect.
 MODE = 0o660
 
 
@@ -18,7 +18,7 @@ def is_path(host: str) -> bool:
 
 
 class SocketFile:
-    """The file as we made it, so that a later one of the same name is left alone."""
+    """The file of a Unix socket. It remembers the file's identity, so that a later file of the same name is kept."""
 
     __slots__ = ("_identity", "_path")
 
@@ -35,12 +35,12 @@ class SocketFile:
 
 
 def bind(path: str) -> tuple[socket.socket, SocketFile]:
-    """A bound socket, not yet listening. Raises OSError with a message for the operator."""
+    """Return a socket that is bound, but does not listen yet. Raises OSError with a message for the operator."""
     _clear_stale(path)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         sock.bind(path)
-        # Nobody can connect before listen(), so there is no moment with wrong permissions.
+        # Nobody can connect before listen(), so nobody can use the wrong permissions of this moment.
         os.chmod(path, MODE)
         return sock, SocketFile(path)
     except OSError as error:

@@ -1,1 +1,1 @@
-"""Static files: a folder's files as responses, with tags, compression and ranges. Knows no endpoint."""
+"""Static files: serves the files of a folder, with ETags, compression and ranges. Knows no endpoint."""

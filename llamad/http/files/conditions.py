@@ -1,5 +1,5 @@
-"""Owns what a request's headers ask of a file: whether the client has it already, which part, and how encoded.
-Pure functions after RFC 9110; a header that cannot be read is ignored, as the RFC wants it."""
+"""Reads the headers of a request for a file: whether the client has it already, which range it asks for, which
+encodings it accepts. Pure functions after RFC 9110; a header that cannot be parsed is ignored, as the RFC demands."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _QUALITY = re.compile(r"\s*q\s*=\s*(0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?)\s*", re.I
 
 
 class Unsatisfiable(Exception):
-    """The range begins behind the file's end."""
+    """The range begins after the file's end."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
@@ -31,28 +31,28 @@ def _seconds(date: str) -> int | None:
 
 
 def is_unchanged(headers: dict[str, str], tag: str, modified: int) -> bool:
-    """Whether the client's copy is still right. A date counts only where no tag is given."""
-    wanted = headers.get("if-none-match")
-    if wanted is not None:
-        return wanted.strip() == "*" or tag.removeprefix("W/") in _tags(wanted)
+    """Return whether the client's copy is up to date. Its date counts only if it sends no tag."""
+    known_tags = headers.get("if-none-match")
+    if known_tags is not None:
+        return known_tags.strip() == "*" or tag.removeprefix("W/") in _tags(known_tags)
     since = _seconds(headers.get("if-modified-since", ""))
     return since is not None and modified <= since
 
 
 def _tags(text: str) -> list[str]:
-    """The tags of a list, weak ones as strong ones; those before the first mistake."""
-    found, pos = [], 0
+    """Return the tags of a list up to the first syntax error, without the marks of weak tags."""
+    tags, pos = [], 0
     while (match := _TAG.match(text, pos)) is not None:
-        found.append(match[2])
+        tags.append(match[2])
         pos = match.end()
-    return found
+    return tags
 
 
 def wanted_range(
     headers: dict[str, str], size: int, tag: str, modified: int, now: float
 ) -> tuple[int, int] | None:
-    """Start and stop of the part that is asked for; None: all of it. Several parts at once are answered with all of
-    it, which is allowed. Raises Unsatisfiable."""
+    """Return the start and the stop of the range that is asked for, or None for the whole file. If several ranges are
+    asked for at once, the client gets the whole file, which the RFC allows. Raises Unsatisfiable."""
     match = _RANGE(headers.get("range", ""))
     if match is None or not _has_same(headers.get("if-range"), tag, modified, now):
         return None
@@ -68,18 +68,18 @@ def wanted_range(
     return start, stop
 
 
-def _has_same(wanted: str | None, tag: str, modified: int, now: float) -> bool:
-    """If-Range: whether the client's first part is of this very file. A file of this second may change within it, so
-    that its date says nothing."""
-    if wanted is None:
+def _has_same(condition: str | None, tag: str, modified: int, now: float) -> bool:
+    """Return whether If-Range holds: the client's first part is of this version of the file. The date of a file that
+    changed within the last second proves nothing, because it can change again within the same second."""
+    if condition is None:
         return True
-    if wanted.startswith(('"', "W/")):
-        return wanted == tag and not tag.startswith("W/")
-    return _seconds(wanted) == modified and now - modified > 1
+    if condition.startswith(('"', "W/")):
+        return condition == tag and not tag.startswith("W/")
+    return _seconds(condition) == modified and now - modified > 1
 
 
 def accepts_gzip(text: str) -> bool:
-    """Whether Accept-Encoding allows gzip, by its name or by "*"."""
+    """Return whether Accept-Encoding allows gzip, by its name or by "*"."""
     named: bool | None = None
     any_other = False
     for item in text.split(","):

@@ -1,7 +1,7 @@
-"""Owns the way from a URL's path to an open file below one folder, and that no path leads out of it.
+"""Opens the file that a URL's path names inside one folder, and makes sure that no path leads out of the folder.
 
-Called on worker threads: a disk may be slow. A path is refused by its names first. Links are then resolved, and what
-they lead to is opened name by name without following any, so that a link made in between leads nowhere either.
+Called on worker threads, because a disk may be slow. The names of a path are checked first. Then links are resolved,
+and the real path is opened name by name without following links, so that a link made in between cannot lead out either.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import re
 import stat
 
 INDEX = "index.html"
-# Longer paths are not looked up: resolving takes a system call a name.
+# Longer paths are not looked up, because resolving a path takes one system call for each name.
 PATH_MAX = 1024
 
 _FORBIDDEN = re.compile(r"[\x00-\x1f\x7f\\]").search
 _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# Opening a FIFO for reading waits for a writer, unless told not to.
+# O_NONBLOCK, because opening a FIFO for reading would wait for a writer.
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-# What a path can do wrong. Anything else is the machine's fault.
+# Errors that a client's path can cause. Any other error is a fault of the machine.
 _ABSENT = {
     errno.ENOENT,
     errno.ENOTDIR,
@@ -32,16 +32,16 @@ _ABSENT = {
 
 
 class Missing(Exception):
-    """There is no such file; or none that may be served."""
+    """There is no such file, or it may not be served."""
 
 
 class IsFolder(Exception):
-    """The path is that of a folder, without the slash at its end."""
+    """The path names a folder, without the slash at its end."""
 
 
 def names_of(path: str) -> list[str]:
-    """The names in a URL's decoded path, with that of the index for a folder. Raises Missing for what no file may be
-    asked for by: hidden files, "..", empty names, backslashes, control characters."""
+    """Return the names in a URL's decoded path; for a folder, the last one is its index file. Raises Missing for names
+    that are never served: hidden files, "..", empty names, names with backslashes or control characters."""
     names = path[1:].split("/")
     if not names[-1]:
         names[-1] = INDEX
@@ -54,13 +54,13 @@ def names_of(path: str) -> list[str]:
 
 
 class Folder:
-    """The folder itself may be a link, and may be replaced while it is served: it is looked up anew each time."""
+    """A folder whose files are served. It may be a link and may be replaced meanwhile, so it is resolved each time."""
 
     def __init__(self, path: str) -> None:
         self._path = os.fsencode(os.path.abspath(path))
 
     def open(self, names: list[str]) -> int:
-        """The descriptor of a regular file. Raises Missing, IsFolder, or OSError where the machine fails."""
+        """Open a regular file and return its descriptor. Raises Missing, IsFolder, or OSError if the machine fails."""
         try:
             return self._open([name.encode() for name in names])
         except OSError as error:
@@ -94,7 +94,7 @@ class Folder:
 
 
 def _check(info: os.stat_result) -> None:
-    """Opening a device, or reading a FIFO, could do anything."""
+    """Raise IsFolder for a folder, and Missing for devices and FIFOs: opening or reading those could do anything."""
     if stat.S_ISDIR(info.st_mode):
         raise IsFolder
     if not stat.S_ISREG(info.st_mode):
@@ -102,7 +102,7 @@ def _check(info: os.stat_result) -> None:
 
 
 def refusal(path: str) -> str | None:
-    """Why a folder cannot be served, for the operator; None if it can."""
+    """Return a line for the operator that says why the folder cannot be served, or None if it can."""
     try:
         os.listdir(path)
     except OSError as error:

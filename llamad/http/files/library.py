@@ -1,8 +1,8 @@
-"""Owns the contents of a folder's files: small ones are read, hashed and compressed once and kept while they do not
-change; large ones stay on the disk and are read piece by piece.
+"""The contents of a folder's files. Small files are read, hashed and compressed once, and kept in memory until they
+change. Large files stay on the disk and are read piece by piece.
 
-Called on worker threads, several at once. A kept file is looked at on the disk before every use. No descriptor is held
-between two calls: slow clients cost none.
+Called on several worker threads at once. Before every use of a kept file, its state on the disk is checked. No
+descriptor is held between two calls, so slow clients cost none.
 """
 
 from __future__ import annotations
@@ -19,30 +19,30 @@ import msgspec
 from llamad.http.files.folder import Folder, IsFolder, Missing
 from llamad.http.files.media_types import is_compressible
 
-# Larger files are not kept in memory.
+# Files larger than this are not kept in memory.
 SMALL_MAX = 4 * 1024 * 1024
-# What all kept files and their compressed forms may have together.
+# The most bytes of all kept files and their compressed forms together.
 KEPT_MAX = 64 * 1024 * 1024
-# A kept file's own cost beside its bytes, so that many empty ones are bounded too.
+# What a kept file costs in addition to its bytes, so that the number of empty ones is bounded, too.
 ENTRY_BYTES = 1024
-# Compression that saves less than this share is not worth the client's work.
+# A compressed form that saves less than this share is not worth the client's work.
 SAVED_MIN = 1 / 16
-# A large file changed this lately can change again within the same tick of the clock.
+# A large file that changed less than this ago can change again within the same tick of the file system's clock.
 FRESH_SECONDS = 2
 
 State = tuple[int, int, int, int, int]
 
 
 class Changed(Exception):
-    """The file is no longer the one that was found."""
+    """The file has changed since it was found."""
 
 
-class Found(msgspec.Struct, frozen=True):
-    """A file as it is now. `data` is None for a large one; `zipped` is empty where compression does not pay."""
+class StoredFile(msgspec.Struct, frozen=True):
+    """A file in its current state. `data` is None for a large file. `zipped` is empty if compression does not pay."""
 
     names: list[str]
     state: State
-    tag: str  # as in ETag; weak for a large file that may change unseen
+    tag: str  # the value of ETag; it is weak for a large file that may change unnoticed
     data: bytes | None
     zipped: bytes
 
@@ -62,53 +62,53 @@ class Found(msgspec.Struct, frozen=True):
 class Library:
     def __init__(self, folder: Folder) -> None:
         self._folder = folder
-        self._kept: OrderedDict[str, Found] = OrderedDict()  # the one used last comes last
+        self._kept: OrderedDict[str, StoredFile] = OrderedDict()  # the most recently used one is the last
         self._n_bytes = 0
         self._lock = threading.Lock()
 
-    def find(self, names: list[str]) -> Found:
-        """Raises as Folder.open()."""
+    def find(self, names: list[str]) -> StoredFile:
+        """Return the file, from memory if it has not changed. Raises what Folder.open() raises."""
         file = self._folder.open(names)
         try:
             state = _state(file)
             key = "/".join(names)
-            found = self._find_kept(key, state)
-            if found is None:
+            stored = self._find_kept(key, state)
+            if stored is None:
                 if state[2] > SMALL_MAX:
                     return _large(names, state)
-                found = _small(names, state, _read(file, state[2]))
-                if _state(file) == state and found.size == state[2]:
-                    self._keep(key, found)
-            return found
+                stored = _small(names, state, _read(file, state[2]))
+                if _state(file) == state and stored.size == state[2]:
+                    self._keep(key, stored)
+            return stored
         finally:
             os.close(file)
 
-    def _find_kept(self, key: str, state: State) -> Found | None:
+    def _find_kept(self, key: str, state: State) -> StoredFile | None:
         with self._lock:
-            found = self._kept.get(key)
-            if found is None or found.state != state:
+            stored = self._kept.get(key)
+            if stored is None or stored.state != state:
                 return None
             self._kept.move_to_end(key)
-            return found
+            return stored
 
-    def _keep(self, key: str, found: Found) -> None:
+    def _keep(self, key: str, stored: StoredFile) -> None:
         with self._lock:
             old = self._kept.pop(key, None)
-            self._n_bytes += found.cost - (old.cost if old is not None else 0)
-            self._kept[key] = found
+            self._n_bytes += stored.cost - (old.cost if old is not None else 0)
+            self._kept[key] = stored
             while self._n_bytes > KEPT_MAX:
                 self._n_bytes -= self._kept.popitem(last=False)[1].cost
 
-    def read(self, found: Found, start: int, length: int) -> bytes:
-        """A piece of a large file. Raises Changed where the file is another one by now."""
+    def read(self, stored: StoredFile, start: int, length: int) -> bytes:
+        """Return a piece of a large file. Raises Changed if the file has changed meanwhile."""
         try:
-            file = self._folder.open(found.names)
+            file = self._folder.open(stored.names)
         except (Missing, IsFolder):
             raise Changed from None
         try:
             data = os.pread(file, length, start)
-            # After the read: a change before it shows too.
-            if _state(file) != found.state or len(data) != length:
+            # The state is checked after the read, so that a change before or during the read is noticed.
+            if _state(file) != stored.state or len(data) != length:
                 raise Changed
             return data
         finally:
@@ -121,32 +121,34 @@ def _state(file: int) -> State:
 
 
 def _read(file: int, size_max: int) -> bytes:
-    """All of a file, which may shrink or grow meanwhile."""
-    parts: list[bytes] = []
+    """Read the file up to `size_max` bytes; it may shrink or grow meanwhile."""
+    pieces: list[bytes] = []
     left = size_max
-    while left > 0 and (part := os.read(file, min(left, 1 << 20))):
-        parts.append(part)
-        left -= len(part)
-    return b"".join(parts)
+    while left > 0 and (piece := os.read(file, min(left, 1 << 20))):
+        pieces.append(piece)
+        left -= len(piece)
+    return b"".join(pieces)
 
 
-def _small(names: list[str], state: State, data: bytes) -> Found:
+def _small(names: list[str], state: State, data: bytes) -> StoredFile:
     tag = f'"{hashlib.sha256(data).hexdigest()[:32]}"'
     zipped = _zip(data) if is_compressible(names[-1]) else b""
     device, inode, _, modified, changed = state
-    return Found(names, (device, inode, len(data), modified, changed), tag, data, zipped)
+    return StoredFile(names, (device, inode, len(data), modified, changed), tag, data, zipped)
 
 
 def _zip(data: bytes) -> bytes:
-    """In gzip's format, without a time: the same bytes for the same file."""
+    """Compress in gzip's format without a time, so that the same file gives the same bytes. Return b"" if it saves too
+    little."""
     packer = zlib.compressobj(9, zlib.DEFLATED, 31)
     zipped = packer.compress(data) + packer.flush()
     return zipped if len(zipped) < len(data) * (1 - SAVED_MIN) else b""
 
 
-def _large(names: list[str], state: State) -> Found:
-    """Hashing gigabytes for a header takes too long: the tag is that of the file's identity and times."""
+def _large(names: list[str], state: State) -> StoredFile:
+    """Return a large file without its data. Its tag is made from its identity and times, because hashing gigabytes
+    would take too long."""
     tag = f'"{hashlib.sha256(repr(state).encode()).hexdigest()[:32]}"'
     if time.time_ns() - max(state[3:]) < FRESH_SECONDS * 1_000_000_000:
         tag = "W/" + tag
-    return Found(names, state, tag, None, b"")
+    return StoredFile(names, state, tag, None, b"")

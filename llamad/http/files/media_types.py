@@ -1,11 +1,11 @@
-"""Owns the media types of static files, by the file's extension. Pure data: the machine's own table differs from one
-machine to the next."""
+"""The media types of static files, by file extension. Pure data, because the tables of operating systems differ from
+one machine to the next."""
 
 from __future__ import annotations
 
 UNKNOWN = "application/octet-stream"
 
-# Text: with a charset, and compressed.
+# Text files are compressed, and their type gets a charset.
 _TEXTS = {
     "css": "text/css",
     "csv": "text/csv",
@@ -44,7 +44,7 @@ _BINARY = {
     "woff2": "font/woff2",
     "zip": "application/zip",
 }
-# Binary, but with much to gain.
+# Binary files that compress well.
 _DENSE = {"ico", "otf", "ttf", "wasm"}
 
 

@@ -1,7 +1,7 @@
-"""Owns the responses to requests for static files: found, unchanged, in part, compressed, streamed.
+"""Responds to requests for static files: whole files, 304, ranges, compressed files, streams of large ones.
 
-handle() belongs to the event loop; disks are read by threads of its own, so that a slow one delays nothing else. Must
-not know which paths are endpoints.
+handle() runs on the event loop. Threads of its own read the disk, so that a slow disk delays nothing else. It must not
+know which paths are endpoints.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from llamad.base.fair_pool import FairPool
 from llamad.http.exchange import Exchange
 from llamad.http.files import conditions
 from llamad.http.files.folder import Folder, IsFolder, Missing, names_of
-from llamad.http.files.library import Changed, Found, Library
+from llamad.http.files.library import Changed, Library, StoredFile
 from llamad.http.files.media_types import is_compressible, media_type
 from llamad.http.request import Request, Response, address_of
 
@@ -28,12 +28,12 @@ log = logging.getLogger("llamad.http")
 Headers = tuple[tuple[str, str], ...]
 
 N_THREADS = 2
-# A large file is read in pieces of this size, each when the client has taken the one before.
+# A large file is read in pieces of this size, each after the client has taken the one before.
 PIECE = 256 * 1024
 
 
 class Source(msgspec.Struct, frozen=True):
-    """A folder that is looked in, what its responses say besides, and which of its paths count (None: all)."""
+    """A folder with files to serve, additional headers of its responses, and the paths that it serves (None: all)."""
 
     folder: Folder
     headers: Headers = ()
@@ -41,7 +41,7 @@ class Source(msgspec.Struct, frozen=True):
 
 
 class StaticFiles:
-    """The first source that has a file serves it. `error` makes an error in the application's format."""
+    """Serves each file from the first source that has it. `error` makes an error in the application's format."""
 
     def __init__(
         self, sources: Sequence[Source], error: Callable[[int, str, Request | None], Response]
@@ -62,8 +62,8 @@ class StaticFiles:
 
     @staticmethod
     def to_folder(request: Request) -> Response:
-        """The same path with a slash at its end. Relative, for a proxy may have put a prefix before it; and a path that
-        begins with two slashes would be another host."""
+        """Redirect to the same path with a slash at its end. The location is relative, because a proxy may have removed
+        a prefix of the path, and because an absolute path that begins with two slashes would name another host."""
         where = f"./{quote(request.path.rpartition('/')[2])}/"
         return Response(301, b"", "", (("Location", where),))
 
@@ -71,17 +71,17 @@ class StaticFiles:
         request = exchange.request
         client = _client(request)
         try:
-            source, library, found = await self._pool.run(client, partial(self._find, request.path))
-            if found.data is not None:
-                exchange.send(self._small(request, source, found, found.data))
+            source, library, file = await self._pool.run(client, partial(self._find, request.path))
+            if file.data is not None:
+                exchange.send(self._small(request, source, file, file.data))
             else:
-                await self._send_large(exchange, client, source, library, found)
+                await self._send_large(exchange, client, source, library, file)
         except Missing:
             exchange.send(self._error(404, "File Not Found", request))
         except IsFolder:
             exchange.send(self.to_folder(request))
         except conditions.Unsatisfiable as error:
-            refused = self._error(416, f"The range begins behind the file's {error.size} bytes.", request)
+            refused = self._error(416, f"The range begins after the file's {error.size} bytes.", request)
             refused.headers += (("Content-Range", f"bytes */{error.size}"),)
             exchange.send(refused)
         except Changed:
@@ -90,7 +90,7 @@ class StaticFiles:
             log.exception("request %s: a static file cannot be served", request.request_id)
             exchange.fail(self._error(500, "The file cannot be read; see the server's log.", request))
 
-    def _find(self, path: str) -> tuple[Source, Library, Found]:
+    def _find(self, path: str) -> tuple[Source, Library, StoredFile]:
         names = names_of(path)
         for source, library in self._sources:
             if source.only is None or path in source.only:
@@ -101,44 +101,44 @@ class StaticFiles:
         raise Missing
 
     @staticmethod
-    def _small(request: Request, source: Source, found: Found, data: bytes) -> Response:
-        """The response with a file that is in memory."""
+    def _small(request: Request, source: Source, file: StoredFile, data: bytes) -> Response:
+        """Return the response for a file that is in memory."""
         is_zipped = bool(
-            found.zipped
+            file.zipped
             and "range" not in request.headers
             and conditions.accepts_gzip(request.headers.get("accept-encoding", ""))
         )
-        tag = found.tag[:-1] + '-gzip"' if is_zipped else found.tag
-        headers = _headers(source, found, tag)
-        if conditions.is_unchanged(request.headers, tag, found.modified):
+        tag = file.tag[:-1] + '-gzip"' if is_zipped else file.tag
+        headers = _headers(source, file, tag)
+        if conditions.is_unchanged(request.headers, tag, file.modified):
             return Response(304, b"", "", headers)
-        content_type = media_type(found.names[-1])
+        content_type = media_type(file.names[-1])
         if is_zipped:
-            return Response(200, found.zipped, content_type, (*headers, ("Content-Encoding", "gzip")))
-        part = _part(request, found)
-        if part is None:
+            return Response(200, file.zipped, content_type, (*headers, ("Content-Encoding", "gzip")))
+        span = _span(request, file)
+        if span is None:
             return Response(200, data, content_type, headers)
-        headers = (*headers, _content_range(part, found))
-        return Response(206, memoryview(data)[slice(*part)], content_type, headers)
+        headers = (*headers, _content_range(span, file))
+        return Response(206, memoryview(data)[slice(*span)], content_type, headers)
 
     async def _send_large(
-        self, exchange: Exchange, client: int, source: Source, library: Library, found: Found
+        self, exchange: Exchange, client: int, source: Source, library: Library, file: StoredFile
     ) -> None:
         request = exchange.request
-        headers = _headers(source, found, found.tag)
-        if conditions.is_unchanged(request.headers, found.tag, found.modified):
+        headers = _headers(source, file, file.tag)
+        if conditions.is_unchanged(request.headers, file.tag, file.modified):
             exchange.send(Response(304, b"", "", headers))
             return
-        part = _part(request, found)
-        if part is not None:
-            headers = (*headers, _content_range(part, found))
-        at, stop = part or (0, found.size)
+        span = _span(request, file)
+        if span is not None:
+            headers = (*headers, _content_range(span, file))
+        at, stop = span or (0, file.size)
         resumed = asyncio.Event()
         exchange.on_resume = resumed.set
-        status = 200 if part is None else 206
-        exchange.begin(status, media_type(found.names[-1]), headers, length=stop - at)
+        status = 200 if span is None else 206
+        exchange.begin(status, media_type(file.names[-1]), headers, length=stop - at)
         while at < stop and request.method != "HEAD" and not exchange.closed:
-            piece = await self._pool.run(client, partial(library.read, found, at, min(PIECE, stop - at)))
+            piece = await self._pool.run(client, partial(library.read, file, at, min(PIECE, stop - at)))
             at += len(piece)
             resumed.clear()
             exchange.write(piece)
@@ -156,25 +156,26 @@ def _client(request: Request) -> int:
     return hash(address_of((host.strip("[]"), port) if host else None))
 
 
-def _part(request: Request, found: Found) -> tuple[int, int] | None:
-    """Ranges are defined for GET only. Raises Unsatisfiable."""
+def _span(request: Request, file: StoredFile) -> tuple[int, int] | None:
+    """Return the range that the request asks for, or None. Ranges are defined for GET only. Raises Unsatisfiable."""
     if request.method != "GET":
         return None
-    return conditions.wanted_range(request.headers, found.size, found.tag, found.modified, time.time())
+    return conditions.wanted_range(request.headers, file.size, file.tag, file.modified, time.time())
 
 
-def _content_range(part: tuple[int, int], found: Found) -> tuple[str, str]:
-    return "Content-Range", f"bytes {part[0]}-{part[1] - 1}/{found.size}"
+def _content_range(span: tuple[int, int], file: StoredFile) -> tuple[str, str]:
+    return "Content-Range", f"bytes {span[0]}-{span[1] - 1}/{file.size}"
 
 
-def _headers(source: Source, found: Found, tag: str) -> Headers:
-    """Browsers ask each time whether what they keep is still right, so that an update is seen at once."""
+def _headers(source: Source, file: StoredFile, tag: str) -> Headers:
+    """Return the headers. With "no-cache" browsers check each time whether their copy is up to date, so that users see
+    an update at once."""
     return (
         ("ETag", tag),
-        ("Last-Modified", conditions.http_date(found.modified)),
+        ("Last-Modified", conditions.http_date(file.modified)),
         ("Cache-Control", "no-cache"),
         ("Accept-Ranges", "bytes"),
         ("X-Content-Type-Options", "nosniff"),
-        *((("Vary", "Accept-Encoding"),) if is_compressible(found.names[-1]) else ()),
+        *((("Vary", "Accept-Encoding"),) if is_compressible(file.names[-1]) else ()),
         *source.headers,
     )

@@ -198,7 +198,7 @@ def test_a_large_file_that_changes_is_cut_off(
     file = root / "noise.bin"
     real = library.Library.read
 
-    def read(self: library.Library, found: library.Found, start: int, length: int) -> bytes:
+    def read(self: library.Library, found: library.StoredFile, start: int, length: int) -> bytes:
         if start == 30_000:
             if change == "write":
                 with file.open("r+b") as opened:
