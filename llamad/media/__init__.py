@@ -1,1 +1,1 @@
-"""Images and sound: from files that strangers send to rows of embeddings that an engine reads."""
+"""Images and sound: turns files that clients send into embeddings that an engine reads."""

@@ -1,7 +1,7 @@
-"""Owns one media process: its start, a question and its answer at a time, its log, its end.
+"""Runs one media process: starts it, sends it one request at a time, reads its log, ends it.
 
-Runs on the event loop. A process that does not answer in time is killed; whoever asked gets ChildError, and a new
-process is started with the next question.
+Runs on the event loop. A process that does not reply in time is killed, and the caller gets ChildError. The next
+request starts a new process.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from llamad.media.messages import PACKET_MAX, SOCKET_FD, WARNING
 log = logging.getLogger("llamad.media")
 
 ENDED = "it ended"
-# What a media process may know of this one's environment: no keys.
+# The environment variables that a media process gets: none that may hold keys.
 ENVIRONMENT = (
     "PATH",
     "HOME",
@@ -32,21 +32,21 @@ ENVIRONMENT = (
     "CUDA_VISIBLE_DEVICES",
     "TMPDIR",
 )
-# numpy's library would start a thread for each core.
+# Otherwise OpenBLAS, which numpy uses, would start a thread for each core.
 OWN_ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1"}
 
 
-# What was said to the operator already: every process of a kind has the same to say.
+# Warnings that were already logged: every process of a kind has the same ones.
 _warned: set[str] = set()
 WARNINGS_MAX = 8
 
 
 class ChildError(Exception):
-    """The process ended, or had to be ended."""
+    """The process ended, or had to be killed."""
 
 
 class Child:
-    """`python -m module`. No process runs before the first question; every one is asked `hello` first."""
+    """A process of `python -m module`. It is started by the first request, and gets `hello` before any other."""
 
     def __init__(
         self, module: str, hello: bytes = b"", on_hello: Callable[[bytes], None] | None = None
@@ -61,25 +61,25 @@ class Child:
         self._last_line = ""
 
     async def start(self, timeout_s: float) -> None:
-        """Starts the process, if there is none. Raises ChildError."""
+        """Start the process if there is none. Raises ChildError."""
         await self.ask(b"", [], timeout_s)
 
-    async def ask(self, question: bytes, fds: list[int], timeout_s: float) -> tuple[bytes, list[int]]:
-        """The answer, and descriptors that are the caller's now. Raises ChildError."""
+    async def ask(self, request: bytes, fds: list[int], timeout_s: float) -> tuple[bytes, list[int]]:
+        """Send a request; return the reply and its descriptors, which the caller must close. Raises ChildError."""
         async with self._lock:
             try:
                 async with asyncio.timeout(timeout_s):
                     peer = await self._started()
-                    return await self._talk(peer, question, fds) if question else (b"", [])
+                    return await self._talk(peer, request, fds) if request else (b"", [])
             except TimeoutError:
                 self.close()
                 raise ChildError(f"it took more than {timeout_s:g} s") from None
             except asyncio.CancelledError:
-                self.close()  # its answer would be taken for that of the next question
+                self.close()  # otherwise its reply would be taken for that of the next request
                 raise
             except OSError as error:
-                is_told = self._socket is not None and error.errno is None and str(error) != ENDED
-                reason = str(error) if is_told else self._ending() or str(error)
+                has_reason = self._socket is not None and error.errno is None and str(error) != ENDED
+                reason = str(error) if has_reason else self._ending() or str(error)
                 self.close()
                 raise ChildError(reason) from None
 
@@ -88,22 +88,22 @@ class Child:
             return self._socket
         peer = self._start()
         if self._hello:
-            answer, received = await self._talk(peer, self._hello, [])
+            reply, received = await self._talk(peer, self._hello, [])
             for fd in received:
                 os.close(fd)
             if self._on_hello is not None:
-                self._on_hello(answer)
+                self._on_hello(reply)
         return peer
 
-    async def _talk(self, peer: socket.socket, question: bytes, fds: list[int]) -> tuple[bytes, list[int]]:
-        socket.send_fds(peer, [question], fds)
+    async def _talk(self, peer: socket.socket, request: bytes, fds: list[int]) -> tuple[bytes, list[int]]:
+        socket.send_fds(peer, [request], fds)
         await self._readable(peer)
-        answer, received, _, _ = socket.recv_fds(peer, PACKET_MAX, 4, socket.MSG_CMSG_CLOEXEC)
-        if not answer:
+        reply, received, _, _ = socket.recv_fds(peer, PACKET_MAX, 4, socket.MSG_CMSG_CLOEXEC)
+        if not reply:
             for fd in received:
                 os.close(fd)
             raise OSError(ENDED)
-        return answer, received
+        return reply, received
 
     async def _readable(self, peer: socket.socket) -> None:
         loop = asyncio.get_running_loop()
@@ -182,14 +182,12 @@ class Child:
             self._log_fd = -1
 
     def _ending(self) -> str:
-        """Why the process ended, if it did."""
+        """Return why the process ended, or "" if there is none."""
         if self._log_fd >= 0:
             self._on_log()
         if not self._pid:
             return ""
-        os.kill(
-            self._pid, signal.SIGKILL
-        )  # it has closed its socket: unless it is a zombie by now, it will be soon
+        os.kill(self._pid, signal.SIGKILL)  # it has closed its socket, so it ends anyway
         _, status = os.waitpid(self._pid, 0)
         self._pid = 0
         if os.WIFSIGNALED(status):
@@ -197,7 +195,7 @@ class Child:
         return f"it exited with status {os.WEXITSTATUS(status)}: {self._last_line or 'it said nothing'}"
 
     def close(self) -> None:
-        """Ends the process, if there is one."""
+        """Kill the process if there is one."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None

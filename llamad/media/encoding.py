@@ -1,4 +1,4 @@
-"""Owns what an image or a sound has become: pieces of a prompt, and the memory with their rows."""
+"""The encoding of an image or a sound: pieces of a prompt, and the memory with their embeddings."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from llamad.protocol.row_ids import row_ids
 
 
 class Encoding(msgspec.Struct, frozen=True, eq=False):
-    """Immutable; shared by all prompts that hold the same file."""
+    """An encoded file. It is immutable and shared by all prompts that contain the file."""
 
     digest: bytes
     pieces: list[Piece]
-    rows: Blob  # of all pieces, then the positions of those that are grids
-    n_row: int  # floats of a row
+    rows: Blob  # the embeddings of all pieces, then the positions of those that are grids
+    n_row: int  # floats of one embedding
 
     @property
     def n_tokens(self) -> int:
@@ -28,11 +28,11 @@ class Encoding(msgspec.Struct, frozen=True, eq=False):
         return sum(piece.n_tokens for piece in self.pieces if not piece.tokens)
 
     def tokens(self) -> bytes:
-        """Its part of a prompt, as int32: tokens, and ids that stand for rows."""
-        parts = []
+        """Return its tokens in a prompt, as int32: text tokens, and ids that stand for embeddings."""
+        runs = []
         for i, piece in enumerate(self.pieces):
             if piece.tokens:
-                parts.append(array("i", piece.tokens).tobytes())
+                runs.append(array("i", piece.tokens).tobytes())
             else:
-                parts.append(row_ids(self.digest, i, piece.n_tokens, piece.n_pos, piece.is_non_causal))
-        return b"".join(parts)
+                runs.append(row_ids(self.digest, i, piece.n_tokens, piece.n_pos, piece.is_non_causal))
+        return b"".join(runs)

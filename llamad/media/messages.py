@@ -1,42 +1,42 @@
-"""Owns what crosses between the front and its media processes. Plain data; large parts travel as descriptors of
+"""The messages between the front and its media processes. Plain data; large data is sent as descriptors of shared
 memory."""
 
 from __future__ import annotations
 
 import msgspec
 
-# The descriptor under which a media process finds its socket.
+# The number of the descriptor that is a media process's socket.
 SOCKET_FD = 3
 PACKET_MAX = 1 << 16
-# A line of a media process's log that an operator should see begins so.
+# The prefix of lines in a media process's log that the operator should see.
 WARNING = "warning: "
 
 
 class Decode(msgspec.Struct, tag=True):
-    """With one descriptor: the file."""
+    """A request to decode a file, with one descriptor: the file's memory."""
 
     n_bytes: int
     is_sound: bool
     pixels_max: int
     seconds_max: float
-    sample_rate: int  # that sound is wanted at
+    sample_rate: int  # of the decoded sound
 
 
 class Pixels(msgspec.Struct, tag=True):
-    """With one descriptor: rows of red, green and blue bytes."""
+    """A decoded image, with one descriptor: its lines of red, green and blue bytes."""
 
     width: int
     height: int
 
 
 class Samples(msgspec.Struct, tag=True):
-    """With one descriptor: mono float32."""
+    """A decoded sound, with one descriptor: its samples, mono float32."""
 
     n_samples: int
 
 
 class Refused(msgspec.Struct, tag=True):
-    """The file is wrong; `reason` is for whoever sent it."""
+    """The file cannot be used; `reason` is for the client."""
 
     reason: str
 
@@ -45,7 +45,7 @@ Decoded = Pixels | Samples | Refused
 
 
 class Open(msgspec.Struct, tag=True):
-    """The encoder's first message."""
+    """The first message to the encoder: which projector to open."""
 
     model: str
     projector: str
@@ -58,7 +58,7 @@ class Open(msgspec.Struct, tag=True):
 
 
 class Opened(msgspec.Struct, tag=True):
-    """What the projector can do."""
+    """The reply to Open: what the projector can do."""
 
     sees: bool
     hears: bool
@@ -68,7 +68,8 @@ class Opened(msgspec.Struct, tag=True):
 
 
 class Encode(msgspec.Struct, tag=True):
-    """With one descriptor: the pixels of an image, or a sound's samples, whose `height` is 0."""
+    """A request to encode, with one descriptor: the pixels of an image, or the samples of a sound. For a sound `width`
+    is the number of samples, and `height` is 0."""
 
     width: int
     height: int
@@ -76,17 +77,17 @@ class Encode(msgspec.Struct, tag=True):
 
 
 class Piece(msgspec.Struct):
-    """A run of the prompt: text tokens, or rows."""
+    """A run of tokens in the prompt: text tokens, or embeddings."""
 
     n_tokens: int
     n_pos: int
     is_non_causal: bool = False
     is_grid: bool = False
-    tokens: list[int] = []  # of text
+    tokens: list[int] = []  # the text tokens; empty for embeddings
 
 
 class Encoded(msgspec.Struct, tag=True):
-    """With one descriptor: all rows, then t, y, x of the rows of each grid."""
+    """An encoded file, with one descriptor: all embeddings, then the positions t, y, x of those of each grid."""
 
     pieces: list[Piece]
 

@@ -1,8 +1,8 @@
-"""Owns the way of a file to rows: decoder process, encoder process, and the encodings that are kept.
+"""Turns a file into embeddings: it uses the decoder processes and the encoder process, and caches the encodings.
 
-Runs on the event loop. A client that sends a file again meanwhile waits for the same encoding; later it is found, as
-long as there is room. A file is decoded only when the encoder will soon take it, so few are decoded at any time, and
-clients take turns. Nothing goes on for clients that have left, but the encoding that has begun.
+Runs on the event loop. A client that sends the same file again meanwhile waits for the same encoding; later it comes
+from the cache. A file is decoded only when the encoder will soon take it, so few are decoded at any time, and clients
+take turns. Work for clients that have disconnected is cancelled, except an encoding that has begun.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from llamad.protocol.blobs import Blob
 ENCODER = "llamad.media.encoder"
 HASH_INLINE_MAX = 1 << 20
 OPEN_SECONDS = ENCODE_SECONDS = 120.0
-# Files that are decoded, or being decoded or encoded, at a time. One client has all but one of the places: its next
-# file is decoded while one is encoded, and another client's file finds a place and an idle decoder.
+# The number of files that are decoded or encoded at a time. One client gets at most all but one of these places: its
+# next file is decoded while one is encoded, and another client's file still gets a place and an idle decoder.
 N_PLACES = N_PROCESSES
 N_THREADS = 2
 
 
 class MediaError(Exception):
-    """Follows "the image " or "the sound ": what is wrong with it."""
+    """What is wrong with a file; the text follows "the image " or "the sound "."""
 
 
 class ProjectorError(Exception):
@@ -43,7 +43,7 @@ class ProjectorError(Exception):
 class Limits(msgspec.Struct, frozen=True):
     pixels_max: int
     seconds_max: float
-    tokens_max: int  # of one file
+    tokens_max: int  # tokens of one file
     cache_bytes: int
 
 
@@ -55,11 +55,11 @@ class Making:
     def __init__(self) -> None:
         self.task: asyncio.Task[Encoding] | None = None
         self.n_waiting = 0
-        self.is_encoding = False  # the encoder has it, and would have to be ended to stop
+        self.is_encoding = False  # the encoder works on it, and only killing it would stop that
 
 
 class MediaReader:
-    """Raises ProjectorError from open(), MediaError from read()."""
+    """Reads images and sounds for one model. open() raises ProjectorError, read() raises MediaError."""
 
     def __init__(self, wanted: Open, limits: Limits) -> None:
         self._limits = limits
@@ -70,21 +70,22 @@ class MediaReader:
         self._turns = FairTurns(N_PLACES)
         self._kept: FairCache[Encoding] = FairCache(limits.cache_bytes)
         self._making: dict[tuple[int, int, bytes], Making] = {}
-        self.threads = FairPool(N_THREADS, "llamad-media")  # for what is too long for the event loop
+        self.threads = FairPool(N_THREADS, "llamad-media")  # for work that is too long for the event loop
         self.info = Opened(False, False, 0, False, 0)
-        self.n_at_once = 0  # rows that see each other, at most: the engine's compute batch
+        # The engine's compute batch: embeddings that attend to each other must fit into it.
+        self.n_at_once = 0
 
-    def _on_open(self, answer: bytes) -> None:
+    def _on_open(self, reply: bytes) -> None:
         try:
-            told = received.opened(answer)
+            opened = received.opened(reply)
         except received.BrokenError as error:
             raise OSError(str(error)) from None
-        if isinstance(told, Refused):
-            raise OSError(told.reason)
-        self.info = told
+        if isinstance(opened, Refused):
+            raise OSError(opened.reason)
+        self.info = opened
 
     async def open(self) -> Opened:
-        """Starts the encoder; what it can do."""
+        """Start the encoder and return what its projector can do."""
         try:
             await self._encoder.start(OPEN_SECONDS)
         except ChildError as error:
@@ -92,11 +93,11 @@ class MediaReader:
         return self.info
 
     async def read(self, client: int, owner: int, data: bytes, *, is_sound: bool) -> Encoding:
-        """A file's encoding, made now or kept from before. Clients take turns; owners share nothing that is kept."""
+        """Return a file's encoding, from the cache or a new one. Clients take turns; owners share no cached ones."""
         digest = await self._digest(client, data)
-        found = self._kept.find(owner, digest)
-        if found is not None:
-            return found
+        kept = self._kept.find(owner, digest)
+        if kept is not None:
+            return kept
         name = (client, owner, digest)
         making = self._making.get(name)
         if making is None:
@@ -109,10 +110,10 @@ class MediaReader:
             making.n_waiting -= 1
             if not making.n_waiting and not making.is_encoding:
                 making.task.cancel()
-                self._forget(name, making)  # at once: the next request must not wait for a cancelled one
+                self._forget(name, making)  # now: the next request must not wait for a cancelled task
 
     async def _digest(self, client: int, data: bytes) -> bytes:
-        """In a thread, where it takes milliseconds."""
+        """Return the SHA-256 of the data. A thread computes it if that takes milliseconds."""
         if len(data) <= HASH_INLINE_MAX:
             return hashlib.sha256(data).digest()
         return await self.threads.run(client, lambda: hashlib.sha256(data).digest())
@@ -124,7 +125,7 @@ class MediaReader:
         def done(task: asyncio.Task[Encoding]) -> None:
             self._forget(name, making)
             if not task.cancelled():
-                task.exception()  # its client may have left
+                task.exception()  # marks it as retrieved: the client may have disconnected
 
         making.task.add_done_callback(done)
         return making
@@ -136,36 +137,39 @@ class MediaReader:
     async def _make(
         self, making: Making, name: tuple[int, int, bytes], data: bytes, is_sound: bool
     ) -> Encoding:
-        """The place comes before the pixels: memory for decoded files is that of N_PLACES."""
+        """Decode and encode a file. It takes its place before it is decoded, so that at most N_PLACES decoded files are
+        in memory."""
         client, owner, digest = name
         async with self._turns.place(client):
-            found = self._kept.find(owner, digest)  # another client's with the same owner
-            if found is not None:
-                return found
+            kept = self._kept.find(owner, digest)  # another client with the same owner may have made it
+            if kept is not None:
+                return kept
             limits = self._limits
-            wanted = Decode(len(data), is_sound, limits.pixels_max, limits.seconds_max, self.info.sample_rate)
-            decoded, memory = await self._decoders.decode(data, wanted)
+            request = Decode(
+                len(data), is_sound, limits.pixels_max, limits.seconds_max, self.info.sample_rate
+            )
+            decoded, memory = await self._decoders.decode(data, request)
             del data
             if isinstance(decoded, Refused):
                 raise MediaError(decoded.reason)
             try:
                 if isinstance(decoded, Pixels):
-                    question = Encode(decoded.width, decoded.height, limits.tokens_max)
+                    to_encode = Encode(decoded.width, decoded.height, limits.tokens_max)
                 else:
-                    question = Encode(decoded.n_samples, 0, limits.tokens_max)
+                    to_encode = Encode(decoded.n_samples, 0, limits.tokens_max)
                 async with self._is_encoding:
                     making.is_encoding = True
-                    return await self._encode(owner, digest, question, memory)
+                    return await self._encode(owner, digest, to_encode, memory)
             finally:
                 os.close(memory)
 
-    async def _encode(self, owner: int, digest: bytes, question: Encode, memory: int) -> Encoding:
+    async def _encode(self, owner: int, digest: bytes, request: Encode, memory: int) -> Encoding:
         try:
-            answer, fds = await self._encoder.ask(self._to_bytes.encode(question), [memory], ENCODE_SECONDS)
+            reply, fds = await self._encoder.ask(self._to_bytes.encode(request), [memory], ENCODE_SECONDS)
         except ChildError as error:
             raise MediaError(f"could not be encoded: {error}") from None
         try:
-            encoded, n_bytes = received.encoded(answer, fds, self._limits.tokens_max, self.info.n_row)
+            encoded, n_bytes = received.encoded(reply, fds, self._limits.tokens_max, self.info.n_row)
             if isinstance(encoded, Refused):
                 raise MediaError(encoded.reason)
             return self._keep(owner, digest, encoded, fds[0], n_bytes)
@@ -180,7 +184,7 @@ class MediaReader:
         n_longest = max((piece.n_tokens for piece in encoded.pieces if piece.is_non_causal), default=0)
         if n_longest > self.n_at_once:
             raise MediaError(
-                f"becomes {n_longest} tokens that are read at once; start the server with -ub {n_longest}"
+                f"becomes {n_longest} tokens that must be decoded in one batch; start the server with -ub {n_longest}"
             )
         blob = Blob(n_bytes)
         blob.size = n_bytes

@@ -1,7 +1,7 @@
-"""Owns the checks of what a media process answers: a file that it read may have taken it over.
+"""Checks the replies of media processes, because a file may have taken over the process that read it.
 
-Runs in the front. Nothing is mapped, measured or believed before it is checked here; a process that fails a check is
-broken, and whoever asked ends it.
+Runs in the front. Nothing of a reply is mapped or used before it is checked here. A process whose reply fails a check
+is broken, and the caller kills it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 FLOAT_BYTES = 4
 GRID_BYTES = 12
-SAMPLES_SPARE = 4096  # a resampler may add some
+SAMPLES_SPARE = 4096  # a resampler may add some samples
 REASON_MAX = 1000
 
 _decoded: msgspec.msgpack.Decoder[Decoded] = msgspec.msgpack.Decoder(Decoded)
@@ -25,11 +25,11 @@ _encoded: msgspec.msgpack.Decoder[FromEncoder] = msgspec.msgpack.Decoder(FromEnc
 
 
 class BrokenError(Exception):
-    """The process sent what no such process sends: it must be ended."""
+    """The process sent a reply that a working process never sends; it must be killed."""
 
 
 def _size(fds: list[int]) -> int:
-    """Returns the size of the memory that came with an answer, whose contents nobody can change any more."""
+    """Return the size of the memory that came with a reply, after checking that nobody can change it any more."""
     if len(fds) != 1:
         raise BrokenError(f"it sent {len(fds)} descriptors")
     try:
@@ -38,68 +38,69 @@ def _size(fds: list[int]) -> int:
         raise BrokenError(str(error)) from None
 
 
-def _refused(answer: Refused) -> Refused:
-    return Refused(answer.reason[:REASON_MAX])
+def _refused(refused: Refused) -> Refused:
+    return Refused(refused.reason[:REASON_MAX])
 
 
 def _read(decoder: msgspec.msgpack.Decoder[T], packet: bytes) -> T:
-    """Returns the message of a packet. Raises BrokenError."""
+    """Decode the message of a packet. Raises BrokenError."""
     try:
         return decoder.decode(packet)
     except msgspec.MsgspecError:
-        raise BrokenError("it sent no answer") from None
+        raise BrokenError("it sent an invalid reply") from None
 
 
-def decoded(packet: bytes, fds: list[int], wanted: Decode) -> Decoded:
-    """Returns the answer of a decoder, whose memory is as large as it says. Raises BrokenError."""
+def decoded(packet: bytes, fds: list[int], request: Decode) -> Decoded:
+    """Return a decoder's reply, after checking that its memory has the right size. Raises BrokenError."""
     n_bytes = _size(fds)
-    answer = _read(_decoded, packet)
-    if isinstance(answer, Refused):
-        return _refused(answer)
-    if isinstance(answer, Pixels):
+    reply = _read(_decoded, packet)
+    if isinstance(reply, Refused):
+        return _refused(reply)
+    if isinstance(reply, Pixels):
         is_right = (
-            not wanted.is_sound
-            and answer.width > 0
-            and answer.height > 0
-            and answer.width * answer.height <= wanted.pixels_max
-            and answer.width * answer.height * 3 == n_bytes
+            not request.is_sound
+            and reply.width > 0
+            and reply.height > 0
+            and reply.width * reply.height <= request.pixels_max
+            and reply.width * reply.height * 3 == n_bytes
         )
     else:
-        n_most = wanted.seconds_max * wanted.sample_rate + SAMPLES_SPARE
+        n_most = request.seconds_max * request.sample_rate + SAMPLES_SPARE
         is_right = (
-            wanted.is_sound and 0 < answer.n_samples <= n_most and answer.n_samples * FLOAT_BYTES == n_bytes
+            request.is_sound and 0 < reply.n_samples <= n_most and reply.n_samples * FLOAT_BYTES == n_bytes
         )
     if not is_right:
         raise BrokenError("its answer does not fit its memory")
-    return answer
+    return reply
 
 
 def opened(packet: bytes) -> Opened | Refused:
-    """Returns an encoder's first answer. Raises BrokenError."""
-    answer = _read(_encoded, packet)
-    if isinstance(answer, Refused):
-        return _refused(answer)
-    if not isinstance(answer, Opened) or answer.n_row < 1:
+    """Return an encoder's first reply. Raises BrokenError."""
+    reply = _read(_encoded, packet)
+    if isinstance(reply, Refused):
+        return _refused(reply)
+    if not isinstance(reply, Opened) or reply.n_row < 1:
         raise BrokenError("it did not say what its projector can do")
-    return answer
+    return reply
 
 
 def encoded(packet: bytes, fds: list[int], tokens_max: int, n_row: int) -> tuple[Encoded | Refused, int]:
-    """Returns the answer of an encoder and the size of its rows, which are all there. Raises BrokenError."""
+    """Return an encoder's reply and the size of its memory, after checking that it holds all embeddings. Raises
+    BrokenError."""
     n_bytes = _size(fds)
-    answer = _read(_encoded, packet)
-    if isinstance(answer, Refused):
-        return _refused(answer), 0
-    if not isinstance(answer, Encoded):
-        raise BrokenError("it answered another question")
-    pieces = answer.pieces
+    reply = _read(_encoded, packet)
+    if isinstance(reply, Refused):
+        return _refused(reply), 0
+    if not isinstance(reply, Encoded):
+        raise BrokenError("its reply belongs to another request")
+    pieces = reply.pieces
     if not all(map(_is_piece, pieces)) or sum(piece.n_tokens for piece in pieces) > tokens_max:
         raise BrokenError("it sent pieces that no file has")
     n_rows = sum(piece.n_tokens for piece in pieces if not piece.tokens)
     n_grid = sum(piece.n_tokens for piece in pieces if piece.is_grid)
     if n_bytes == 0 or n_bytes != n_rows * n_row * FLOAT_BYTES + n_grid * GRID_BYTES:
         raise BrokenError("its answer does not fit its memory")
-    return answer, n_bytes
+    return reply, n_bytes
 
 
 def _is_piece(piece: Piece) -> bool:

@@ -112,7 +112,11 @@ def test_files(tmp_path):
     for path in ("../secret", str(tmp_path / "secret"), "link", "/etc/passwd", "sub/../../secret"):
         with pytest.raises(SourceError, match="below --media-path"):
             local.read(f"file://{path}", root, 100)
-    for path, says in (("pipe", "no regular file"), ("", "no regular file"), ("none", "cannot be opened")):
+    for path, says in (
+        ("pipe", "not a regular file"),
+        ("", "not a regular file"),
+        ("none", "cannot be opened"),
+    ):
         with pytest.raises(SourceError, match=says):
             local.read(f"file://{path}", root, 100)
     with pytest.raises(SourceError, match="more than 10 bytes"):
@@ -166,7 +170,7 @@ def test_the_web():
     assert fetched("/ok", "/moved", "/chunks") == [b"ok", b"ok", b"abc"]
     says = fetched("/loop", "/inward", "/file", "/claims", "/large", "/junk", "/none", "/404", "/heads")
     expected = ["redirects", "not a public host", "only http", "more than 1000 bytes", "more than 1000 bytes"]
-    expected += ["no HTTP", "without an answer", "status 404", ""]
+    expected += ["not HTTP", "without a response", "status 404", ""]
     assert all(isinstance(one, str) and two in one for one, two in zip(says, expected, strict=True)), says
 
 

@@ -1,1 +1,1 @@
-"""The process in which files that strangers send become pixels and samples."""
+"""The process that turns files from clients into pixels and samples."""

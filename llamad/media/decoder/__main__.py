@@ -1,7 +1,7 @@
-"""Owns the decoder process: one file after the other, within limits that it sets itself before it reads any.
+"""The decoder process: it decodes one file after another, within limits that it sets itself before it reads any.
 
-Started by llamad/media/decoders.py. A file may crash it, exhaust its memory or hang it: that costs its request alone.
-Must not open files, connect, or start processes: once its libraries are loaded, the kernel refuses all of these.
+llamad/media/decoders.py starts it. A file that crashes it, exhausts its memory or hangs it harms only its own request.
+It must not open files, connect, or start processes: once its libraries are loaded, the kernel refuses all of these.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ from llamad.media.decoder import images, sounds
 from llamad.media.decoder.errors import UnreadableError
 from llamad.media.messages import PACKET_MAX, SOCKET_FD, WARNING, Decode, Decoded, Refused
 
-# Address space beyond what the libraries take: a file, its pixels, and a copy or two of them.
+# Address space in addition to that of the libraries: for a file, its pixels, and one or two copies of them.
 MEMORY_BYTES = 1 << 30
 DESCRIPTORS_MAX = 16
 
 
 def limit() -> None:
+    """Limit the resources that this process may use."""
     with open("/proc/self/statm", encoding="ascii") as statm:
         n_mapped = int(statm.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
     limits = {
@@ -37,12 +38,12 @@ def limit() -> None:
         resource.setrlimit(what, (most, most))
 
 
-def decode(wanted: Decode, data: bytes) -> tuple[Decoded, bytes]:
-    """The answer and its large part."""
+def decode(request: Decode, data: bytes) -> tuple[Decoded, bytes]:
+    """Return the reply and its data."""
     try:
-        if wanted.is_sound:
-            return sounds.decode(data, wanted.seconds_max, wanted.sample_rate)
-        return images.decode(data, wanted.pixels_max)
+        if request.is_sound:
+            return sounds.decode(data, request.seconds_max, request.sample_rate)
+        return images.decode(data, request.pixels_max)
     except UnreadableError as error:
         return Refused(str(error)), b""
     except MemoryError:
@@ -50,7 +51,7 @@ def decode(wanted: Decode, data: bytes) -> tuple[Decoded, bytes]:
 
 
 def main() -> int:
-    for number in (signal.SIGINT, signal.SIGUSR1):  # the front's
+    for number in (signal.SIGINT, signal.SIGUSR1):  # these are meant for the front
         signal.signal(number, signal.SIG_IGN)
     front = socket.socket(fileno=SOCKET_FD)
     decoder, encoder = msgspec.msgpack.Decoder(Decode), msgspec.msgpack.Encoder()
@@ -60,25 +61,23 @@ def main() -> int:
     try:
         syscall_filter.only_compute()
     except syscall_filter.FilterError as error:
-        print(
-            f"{WARNING}decoders of images and sound run without a filter of system calls: {error}", flush=True
-        )
+        print(f"{WARNING}decoders of images and sound run without a system call filter: {error}", flush=True)
     while True:
         packet, fds, _, _ = socket.recv_fds(front, PACKET_MAX, 1)
         if not packet:
             return 0
-        wanted = decoder.decode(packet)
-        data = os.pread(fds[0], wanted.n_bytes, 0)
+        request = decoder.decode(packet)
+        data = os.pread(fds[0], request.n_bytes, 0)
         os.close(fds[0])
-        answer, large = decode(wanted, data)
+        reply, decoded = decode(request, data)
         del data
         memory = sealed_memory.create("llamad-decoded")
-        view = memoryview(large)
+        view = memoryview(decoded)
         while view:
             view = view[os.write(memory, view) :]
-        del large, view
+        del decoded, view
         sealed_memory.seal(memory, contents=True)
-        socket.send_fds(front, [encoder.encode(answer)], [memory])
+        socket.send_fds(front, [encoder.encode(reply)], [memory])
         os.close(memory)
 
 

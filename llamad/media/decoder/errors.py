@@ -1,5 +1,5 @@
-"""Owns the error of a file that cannot be read."""
+"""The error for a file that cannot be decoded."""
 
 
 class UnreadableError(Exception):
-    """Says what is wrong with the file, so that it can follow "the image " or "the sound "."""
+    """What is wrong with the file; the text follows "the image " or "the sound "."""

@@ -1,4 +1,4 @@
-"""Owns how an image file becomes pixels. Runs in the decoder process."""
+"""Decodes image files to pixels. Runs in the decoder process."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from llamad.media.messages import Pixels
 
 FORMATS = ("PNG", "JPEG", "GIF", "BMP", "WEBP")
 SIDE_MAX = 1 << 16
-# Modules that Pillow imports when the first file needs them.
+# Modules that Pillow imports only when a file needs them.
 LOADED_LATE = ("copy", "PIL.ImageCms", "PIL.ImageColor", "PIL.ImageFilter", "PIL.ImagePalette")
 
 
 def prepare() -> None:
-    """Load what reads the formats, before memory is limited and files can be opened no more."""
+    """Load all code that the formats need, before memory is limited and opening files is forbidden."""
     for name in LOADED_LATE:
         importlib.import_module(name)
     Image.preinit()
@@ -29,9 +29,9 @@ def prepare() -> None:
     for one in list(Image.OPEN):
         if one not in FORMATS:
             del Image.OPEN[one]
-    Image.MAX_IMAGE_PIXELS = None  # the request's own limit is asked instead
+    Image.MAX_IMAGE_PIXELS = None  # _check_size() uses the request's limit instead
     ImageFile.LOAD_TRUNCATED_IMAGES = False
-    warnings.simplefilter("ignore")  # of odd metadata
+    warnings.simplefilter("ignore")  # Pillow warns about odd metadata
     for name in FORMATS:
         file = io.BytesIO()
         Image.new("RGB", (2, 2)).save(file, name)
@@ -39,7 +39,8 @@ def prepare() -> None:
 
 
 def decode(data: bytes, pixels_max: int) -> tuple[Pixels, bytes]:
-    """The first frame, upright, without its transparency: an RGB triple for each pixel. Raises UnreadableError."""
+    """Return the first frame as RGB pixels, rotated as its EXIF data says, without transparency. Raises
+    UnreadableError."""
     try:
         with Image.open(io.BytesIO(data), formats=FORMATS) as image:
             _check_size(image, pixels_max)
@@ -66,7 +67,7 @@ def _check_size(image: Image.Image, pixels_max: int) -> None:
 
 
 def _rgb(image: Image.Image) -> Image.Image:
-    if image.mode.startswith("I"):  # 16 bits a channel: Pillow would clip them
+    if image.mode.startswith("I"):  # 16 bits for each channel, which Pillow would clip
         deep = np.asarray(image).astype(np.uint32)
         return Image.fromarray((deep >> 8).clip(0, 255).astype(np.uint8)).convert("RGB")
     if image.mode in ("RGBA", "RGBX", "RGBa"):

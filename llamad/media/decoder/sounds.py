@@ -1,4 +1,4 @@
-"""Owns how a sound file becomes samples. Runs in the decoder process."""
+"""Decodes sound files to samples. Runs in the decoder process."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ TAG_HAS_FOOTER = 0x10
 
 
 def prepare() -> None:
-    """Load what reads and resamples, before memory is limited and files can be opened no more."""
+    """Load all code that reading and resampling need, before memory is limited and opening files is forbidden."""
     file = io.BytesIO()
     soundfile.write(file, np.zeros(2048, np.float32), 48_000, format="WAV")
     decode(file.getvalue(), 1.0, 16_000)
 
 
 def _without_tag(data: bytes) -> bytes:
-    """Returns the file without the ID3 tags at its beginning, behind which libsndfile would look for any format."""
+    """Return the file without the ID3 tags at its beginning; libsndfile would try any format after them."""
     view = memoryview(data)
     while bytes(view[:3]) == b"ID3" and len(view) >= TAG_HEAD:
         if any(byte & 0x80 for byte in view[6:TAG_HEAD]):
@@ -37,12 +37,13 @@ def _without_tag(data: bytes) -> bytes:
         if view[5] & TAG_HAS_FOOTER:
             n_bytes += TAG_HEAD
         view = view[n_bytes:]
-    # Some writers fill up behind the tag.
+    # Some programs write padding after the tag.
     return bytes(view).lstrip(b"\0") if len(view) < len(data) else data
 
 
 def _checked(data: bytes) -> bytes:
-    """Returns what libsndfile may see: it knows 25 formats and would parse any of them. Raises UnreadableError."""
+    """Return the data for libsndfile, which knows 25 formats and would parse any of them. Raises UnreadableError if it
+    is not WAV, FLAC or MP3."""
     rest = _without_tag(data)
     is_known = (
         (rest[:4] == b"RIFF" and rest[8:12] == b"WAVE")
@@ -55,7 +56,7 @@ def _checked(data: bytes) -> bytes:
 
 
 def decode(data: bytes, seconds_max: float, sample_rate: int) -> tuple[Samples, bytes]:
-    """All channels as one, at the wanted rate. Raises UnreadableError."""
+    """Return all channels mixed to one, at the given sample rate. Raises UnreadableError."""
     try:
         with soundfile.SoundFile(io.BytesIO(_checked(data))) as file:
             _check(file, seconds_max)
@@ -66,7 +67,7 @@ def decode(data: bytes, seconds_max: float, sample_rate: int) -> tuple[Samples, 
     if len(mono) < SECONDS_MIN * rate:
         raise UnreadableError(f"is shorter than {SECONDS_MIN} s")
     if not np.isfinite(mono).all():
-        raise UnreadableError("holds samples that are no numbers")
+        raise UnreadableError("has samples that are not finite numbers")
     if rate != sample_rate:
         mono = soxr.resample(mono, rate, sample_rate)
     return Samples(len(mono)), np.ascontiguousarray(mono, np.float32).tobytes()
@@ -86,7 +87,7 @@ def _check(file: soundfile.SoundFile, seconds_max: float) -> None:
 
 
 def _read(file: soundfile.SoundFile, frames_max: int) -> np.ndarray:
-    """What is really there, whatever the header says."""
+    """Read the samples that are really there, whatever the header says. Raises UnreadableError if they are too many."""
     blocks: list[np.ndarray] = []
     n_read = 0
     while n_read <= frames_max:

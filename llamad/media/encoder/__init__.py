@@ -1,1 +1,1 @@
-"""The process in which pixels and samples become rows of embeddings."""
+"""The process that turns pixels and samples into embeddings."""

@@ -1,7 +1,7 @@
-"""Owns the encoder process: mtmd with the model's vocabulary, one image or sound after the other.
+"""The encoder process: it runs llama.cpp's mtmd over the model's vocabulary, on one image or sound after another.
 
-Started by llamad/media/encoders.py. Whatever a projector does, it does it here: the front and the engine get rows of
-floats. Must not read files that strangers sent; those arrive decoded.
+llamad/media/reader.py starts it. Only this process runs projectors, so one that crashes harms neither the front nor the
+engine, which get only its embeddings. It must not read files that clients sent; it gets their pixels or samples.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from llamad.media.messages import PACKET_MAX, SOCKET_FD, Encode, FromEncoder, Op
 
 
 def main() -> int:
-    for number in (signal.SIGINT, signal.SIGUSR1):  # the front's
+    for number in (signal.SIGINT, signal.SIGUSR1):  # these are meant for the front
         signal.signal(number, signal.SIG_IGN)
     front = socket.socket(fileno=SOCKET_FD)
     decoder: msgspec.msgpack.Decoder[Open | Encode] = msgspec.msgpack.Decoder(Open | Encode)
@@ -32,21 +32,21 @@ def main() -> int:
             return 0
         message = decoder.decode(packet)
         memory = sealed_memory.create("llamad-encoded")
-        answer: FromEncoder
+        reply: FromEncoder
         try:
             if isinstance(message, Open):
                 projector = Projector(message)
-                # Not before: opening a GPU may start the driver's own program, which loads a module of the kernel.
+                # Not earlier, because opening a GPU may start the driver's own program, which loads a kernel module.
                 with contextlib.suppress(syscall_filter.FilterError):
                     syscall_filter.no_new_privileges()
-                answer = projector.info
+                reply = projector.info
             else:
                 assert projector is not None
-                answer = projector.encode(message, fds[0], memory)
+                reply = projector.encode(message, fds[0], memory)
         except ProjectorError as error:
-            answer = Refused(str(error))
+            reply = Refused(str(error))
         sealed_memory.seal(memory, contents=True)
-        socket.send_fds(front, [encoder.encode(answer)], [memory])
+        socket.send_fds(front, [encoder.encode(reply)], [memory])
         for fd in (memory, *fds):
             os.close(fd)
 

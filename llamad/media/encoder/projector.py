@@ -1,4 +1,4 @@
-"""Owns one projector: mtmd's context, opened over the vocabulary of its model. Runs in the encoder process."""
+"""A projector: mtmd's context over the vocabulary of its model. Runs in the encoder process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FLASH_ATTN = {
 
 
 class ProjectorError(Exception):
-    """A projector that does not fit, or a file that it cannot take."""
+    """The projector does not fit the model, or it cannot encode the file."""
 
 
 def _why() -> str:
@@ -25,20 +25,22 @@ def _why() -> str:
 
 
 class Projector:
-    def __init__(self, wanted: Open) -> None:
-        device = ffi.NULL if wanted.device is None else ffi.new("char[]", wanted.device.encode())
+    def __init__(self, request: Open) -> None:
+        device = ffi.NULL if request.device is None else ffi.new("char[]", request.device.encode())
         params = ffi.new(
             "llamad_media_params *",
             {
-                "n_threads": wanted.n_threads,
-                "uses_gpu": wanted.uses_gpu,
-                "image_min_tokens": wanted.image_min_tokens,
-                "image_max_tokens": wanted.image_max_tokens,
-                "flash_attn": FLASH_ATTN[wanted.flash_attn],
+                "n_threads": request.n_threads,
+                "uses_gpu": request.uses_gpu,
+                "image_min_tokens": request.image_min_tokens,
+                "image_max_tokens": request.image_max_tokens,
+                "flash_attn": FLASH_ATTN[request.flash_attn],
                 "device": device,
             },
         )
-        self._media = lib.llamad_media_open(os.fsencode(wanted.projector), os.fsencode(wanted.model), params)
+        self._media = lib.llamad_media_open(
+            os.fsencode(request.projector), os.fsencode(request.model), params
+        )
         if self._media == ffi.NULL:
             raise ProjectorError(_why())
         info = ffi.new("llamad_media_info *")
@@ -47,27 +49,27 @@ class Projector:
             bool(info.sees), bool(info.hears), info.sample_rate, bool(info.has_mrope), info.n_row
         )
 
-    def encode(self, wanted: Encode, source: int, target: int) -> Encoded:
-        """The rows of `source` into `target`. Raises ProjectorError."""
-        n_bytes = wanted.width * wanted.height * 3 or wanted.width * FLOAT_BYTES
-        # The front has checked that it has this size and that nobody can cut it (llamad/media/decoders.py).
+    def encode(self, request: Encode, source: int, target: int) -> Encoded:
+        """Encode the pixels or samples of `source`, and write the embeddings to `target`. Raises ProjectorError."""
+        n_bytes = request.width * request.height * 3 or request.width * FLOAT_BYTES
+        # The front has checked that it has this size and that nobody can truncate it (llamad/media/received.py).
         with mmap.mmap(source, n_bytes, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ) as data:
-            n = lib.llamad_media_cut(self._media, ffi.from_buffer(data), wanted.width, wanted.height)
+            n = lib.llamad_media_cut(self._media, ffi.from_buffer(data), request.width, request.height)
         if n < 0:
             raise ProjectorError(_why())
         pieces = [self._piece(i) for i in range(n)]
         n_tokens = sum(piece.n_tokens for piece in pieces)
-        if n_tokens > wanted.tokens_max:
-            raise ProjectorError(f"becomes {n_tokens} tokens; {wanted.tokens_max} fit")
+        if n_tokens > request.tokens_max:
+            raise ProjectorError(f"becomes {n_tokens} tokens; {request.tokens_max} fit")
         self._write_rows(pieces, target)
         return Encoded(pieces)
 
     def _piece(self, index: int) -> Piece:
-        told = ffi.new("llamad_piece *")
-        if lib.llamad_media_piece(self._media, index, told) != 0:
+        info = ffi.new("llamad_piece *")
+        if lib.llamad_media_piece(self._media, index, info) != 0:
             raise ProjectorError("llama.cpp could not prepare it")
-        piece = Piece(told.n_tokens, told.n_pos, bool(told.is_non_causal), bool(told.is_grid))
-        if told.is_text:
+        piece = Piece(info.n_tokens, info.n_pos, bool(info.is_non_causal), bool(info.is_grid))
+        if info.is_text:
             tokens = ffi.new("int32_t[]", piece.n_tokens)
             lib.llamad_media_tokens(self._media, index, tokens, piece.n_tokens)
             piece.tokens = list(tokens)

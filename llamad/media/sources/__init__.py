@@ -1,1 +1,1 @@
-"""Where the bytes of an image or a sound come from: the request itself, a folder of the operator's, the web."""
+"""Gets the bytes of an image or a sound: from the request itself, a folder that the operator opened, or the web."""

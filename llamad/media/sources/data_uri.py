@@ -1,4 +1,4 @@
-"""Owns bytes that a request carries in itself: data: URIs (RFC 2397) and plain base64. Pure functions."""
+"""Decodes data that a request contains itself: data: URIs (RFC 2397) and plain base64. Pure functions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from urllib.parse import unquote_to_bytes
 
 from llamad.media.sources.errors import SourceError
 
-ESCAPES_MAX = 1 << 18  # each takes a Python object to decode
+ESCAPES_MAX = 1 << 18  # decoding each one creates a Python object
 STEP = 1 << 20
 _URI = re.compile(
     r"data:(?P<type>[^;,]*)(?P<parameters>(?:;[^;,]*)*),(?P<data>.*)", re.DOTALL | re.IGNORECASE
@@ -16,16 +16,14 @@ _URI = re.compile(
 
 
 def from_uri(uri: str, families: tuple[str, ...]) -> bytes:
-    """The bytes of a data: URI whose type is of one of the families, "image" or "audio". Raises SourceError."""
+    """Return the bytes of a data: URI whose type is in one of the families, "image" or "audio". Raises SourceError."""
     match = _URI.fullmatch(uri)
     if match is None:
         raise SourceError("a data: URI must be data:TYPE;base64,DATA")
     family = match["type"].split("/", 1)[0].strip().lower()
     if family not in families:
-        wanted = " or ".join(f"{one}/" for one in families)
-        raise SourceError(
-            f"the type of a data: URI must begin with {wanted}, not with {match['type'][:40]!r}"
-        )
+        types = " or ".join(f"{one}/" for one in families)
+        raise SourceError(f"the type of a data: URI must begin with {types}, not with {match['type'][:40]!r}")
     if match["data"].count("%") > ESCAPES_MAX:
         raise SourceError(f"a data: URI may hold at most {ESCAPES_MAX} %-escapes; send it as base64")
     if match["parameters"].lower().endswith(";base64"):
@@ -34,12 +32,12 @@ def from_uri(uri: str, families: tuple[str, ...]) -> bytes:
 
 
 def from_base64(text: str | bytes) -> bytes:
-    """Standard or URL-safe, with or without its padding; white space is left out. Raises SourceError."""
+    """Decode base64, standard or URL-safe, with or without padding; white space is ignored. Raises SourceError."""
     data = text.encode("ascii", "replace") if isinstance(text, str) else text
     data = data.translate(_URL_SAFE, b" \t\r\n=")
     data += b"=" * (-len(data) % 4)
     try:
-        # In steps, between which other threads run.
+        # It is decoded in steps, so that other threads can run in between.
         steps = range(0, len(data), STEP)
         return b"".join([binascii.a2b_base64(data[i : i + STEP], strict_mode=True) for i in steps])
     except (binascii.Error, ValueError):

@@ -1,5 +1,5 @@
-"""Owns the error of media that cannot be had."""
+"""The error for media that cannot be fetched."""
 
 
 class SourceError(Exception):
-    """Says what is wrong with an address or what lies there, in a sentence for whoever sent it."""
+    """A sentence for the client that says what is wrong with an address or the file there."""

@@ -1,4 +1,4 @@
-"""Owns file:// addresses: only what lies below the folder that the operator opened with --media-path."""
+"""Reads file:// addresses: only files inside the folder that the operator opened with --media-path."""
 
 from __future__ import annotations
 
@@ -13,24 +13,25 @@ SCHEME = "file://"
 
 
 def read(address: str, folder: str | None, bytes_max: int) -> bytes:
-    """The file's bytes; its path is relative to the folder, or an absolute one below it. Raises SourceError. Blocks."""
+    """Return the file's bytes; its path is relative to the folder, or absolute and inside it. Raises SourceError.
+    Blocks."""
     if folder is None:
         raise SourceError(
             "file:// is off; start the server with --media-path FOLDER to allow what lies in it"
         )
     path = unquote(address.removeprefix(SCHEME))
-    found = below(folder, path)
-    if found is None:
+    resolved = below(folder, path)
+    if resolved is None:
         raise SourceError("file:// reaches only what lies below --media-path")
     try:
-        # What a name means may change once it was looked at: the last part must not be a link by now, and a pipe must
-        # not be waited for.
-        fd = os.open(found, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        # The file may have been replaced since its path was resolved, so a link is not followed, and opening a pipe
+        # does not wait.
+        fd = os.open(resolved, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         raise SourceError(f"the file cannot be opened: {error.strerror}") from None
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise SourceError("it is no regular file")
+            raise SourceError("it is not a regular file")
         with open(fd, "rb", closefd=False) as file:
             data = file.read(bytes_max + 1)
     finally:

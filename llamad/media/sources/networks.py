@@ -1,7 +1,7 @@
-"""Owns the networks that no file is fetched from: every special-purpose block of IPv4 and IPv6.
+"""The networks from which no file is fetched: every special-purpose block of IPv4 and IPv6.
 
-Pure functions, any thread. The lists are written out here, because those of Python's `ipaddress` differ from release
-to release. Must not resolve a name.
+Pure functions; any thread. The lists are written out here, because those of Python's `ipaddress` differ between
+releases. This must not resolve names.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ _REFUSED_4 = tuple(
         (
             "0.0.0.0/8",  # this network
             "10.0.0.0/8",  # private
-            "100.64.0.0/10",  # shared by a provider's customers; a cloud's metadata
+            "100.64.0.0/10",  # shared by a provider's customers; the metadata service of one cloud
             "127.0.0.0/8",  # loopback
-            "168.63.129.16/32",  # a public address that a cloud answers with its own services
-            "169.254.0.0/16",  # link-local; most clouds' metadata
+            "168.63.129.16/32",  # a public address at which one cloud has internal services
+            "169.254.0.0/16",  # link-local; the metadata service of most clouds
             "172.16.0.0/12",  # private
-            "192.0.0.0/24",  # protocol assignments; a cloud's metadata
+            "192.0.0.0/24",  # protocol assignments; the metadata service of one cloud
             "192.0.2.0/24",  # documentation
             "192.31.196.0/24",  # AS112
             "192.52.193.0/24",  # multicast tunnels
@@ -36,8 +36,8 @@ _REFUSED_4 = tuple(
         ),
     )
 )
-# All of IPv6 that has been given out for public hosts. Loopback, private, link-local, site-local, discard-only,
-# segment-routing and multicast addresses lie outside of it, as do networks that have no use yet.
+# All of IPv6 that is assigned to public hosts. Loopback, private, link-local, site-local, discard-only,
+# segment-routing and multicast addresses are outside of it, and so are networks that have no use yet.
 _PUBLIC_6 = IPv6Network("2000::/3")
 _REFUSED_6 = tuple(
     map(
@@ -50,10 +50,10 @@ _REFUSED_6 = tuple(
         ),
     )
 )
-# Networks whose addresses carry an IPv4 address that is connected to in the end, and how many bits follow it.
-# 64:ff9b:1::/48 is not one of them: where its addresses carry one is each site's own choice, so all are refused.
+# Networks whose addresses contain the IPv4 address of the real host, and how many bits follow it.
+# 64:ff9b:1::/48 is not listed: each site chooses where its addresses contain one, so all of them are refused.
 _CARRIERS = (
-    (IPv6Network("::/96"), 0),  # IPv4-compatible; the unspecified address and loopback lie in it
+    (IPv6Network("::/96"), 0),  # IPv4-compatible; includes the unspecified address and loopback
     (IPv6Network("::ffff:0:0/96"), 0),  # IPv4-mapped
     (IPv6Network("64:ff9b::/96"), 0),  # NAT64
     (IPv6Network("2002::/16"), 80),  # 6to4
@@ -63,7 +63,7 @@ _MASK = 2**32 - 1
 
 
 def is_public(address: Address) -> bool:
-    """Whether the address is a public host's. One that carries an IPv4 address is judged by that one."""
+    """Return whether the address is that of a public host. If it contains an IPv4 address, that one decides."""
     if isinstance(address, IPv4Address):
         return not any(address in network for network in _REFUSED_4)
     inside = _carried(address)
@@ -73,7 +73,7 @@ def is_public(address: Address) -> bool:
 
 
 def _carried(address: IPv6Address) -> tuple[IPv4Address, ...]:
-    """The IPv4 addresses inside. Teredo's has two: its server's, and the host's with all bits inverted."""
+    """Return the IPv4 addresses inside. A Teredo address has two: the server's, and the host's with inverted bits."""
     bits = int(address)
     if address in _TEREDO:
         return IPv4Address(bits >> 64 & _MASK), IPv4Address(~bits & _MASK)

@@ -1,7 +1,7 @@
-"""Finds images within a text: data: URIs in Markdown, in HTML, or by themselves. Pure functions.
+"""Finds images in a text: data: URIs in Markdown, in HTML, or alone. Pure functions.
 
-Any client's text is searched, whatever its length: every step looks at a bounded part of it, or goes on behind what it
-has looked at.
+A client's text may have any length, so the search takes linear time: every step looks at a bounded part of the text, or
+continues after the part that it has looked at.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from llamad.media.sources.data_uri import from_uri
 from llamad.media.sources.errors import SourceError
 
-AROUND_MAX = 1024  # characters of a tag or an image's name on either side of its URI
+AROUND_MAX = 1024  # characters of a tag or an image's name before its URI, and after it
 _START = re.compile(r"data:image/", re.IGNORECASE)
 _BEFORE_MARKDOWN = re.compile(r"!\[[^\]\n]*\]\(\s*")
 _AFTER_MARKDOWN = re.compile(rf'\s{{0,64}}(?:"[^"\n]{{0,{AROUND_MAX}}}"\s{{0,64}})?\)')
@@ -29,15 +29,14 @@ def may_hold_images(text: str) -> bool:
 
 
 def split_text(text: str) -> list[str | bytes]:
-    """A text around the images in it, in their order: strings, and the bytes of each image. Raises SourceError for what
-    Markdown or HTML shows as an image and is none; a URI by itself is text unless it holds one."""
+    """Split a text at the images in it: return strings, and the bytes of each image, in order. Raises SourceError if
+    the URI of an image in Markdown or HTML is not one; a URI alone stays text unless it is an image."""
     parts: list[str | bytes] = []
     end = at = 0
-    hopeless: dict[
-        str, int
-    ] = {}  # forms that cannot end before here: their URI runs to what does not end them
-    while (found := _START.search(text, at)) is not None:
-        at = found.start()
+    # For each form, by its closing character: before this position no URI of that form can be closed.
+    hopeless: dict[str, int] = {}
+    while (match := _START.search(text, at)) is not None:
+        at = match.start()
         image, start, stop = _image(text, at, end, hopeless)
         if image is None:
             at = stop
@@ -51,8 +50,8 @@ def split_text(text: str) -> list[str | bytes]:
 
 
 def _image(text: str, at: int, end: int, hopeless: dict[str, int]) -> tuple[bytes | None, int, int]:
-    """The image whose URI begins at `at`, and the part of the text that it takes the place of; or None, and where to
-    search on."""
+    """Return the image whose URI begins at `at`, and the start and the end of the text that it replaces. If there is no
+    image, return None, and where to continue the search as the last value."""
     first = max(end, at - AROUND_MAX)
     if (quote := text[at - 1 : at]) in _TAG_URIS:
         start = _begins(_BEFORE_TAG, text, text.rfind("<", first, at), at)
@@ -72,7 +71,7 @@ def _image(text: str, at: int, end: int, hopeless: dict[str, int]) -> tuple[byte
 
 
 def _begins(form: re.Pattern[str], text: str, start: int, at: int) -> int:
-    """Where the form begins that ends right before the URI; -1: it does not."""
+    """Return `start` if the text from there up to the URI matches the form, else -1."""
     return start if start >= 0 and form.fullmatch(text, start, at) is not None else -1
 
 
@@ -88,7 +87,7 @@ def _bare(text: str, at: int) -> tuple[bytes | None, int, int]:
 
 
 def is_image(data: bytes) -> bool:
-    """Whether it begins like a PNG, JPEG, GIF, BMP or WebP file."""
+    """Return whether the data begins like a PNG, JPEG, GIF, BMP or WebP file."""
     if data[:4] == b"RIFF":
         return data[8:12] == b"WEBP"
     return data.startswith((b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF87a", b"GIF89a", b"BM"))

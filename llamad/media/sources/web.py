@@ -1,7 +1,7 @@
-"""Owns http and https addresses: fetched within limits, and never from a host that only this machine can reach.
+"""Fetches http and https addresses within limits, and only from public hosts.
 
-Runs on the event loop. A name is resolved once for each hop and the connection goes to the address that was checked, so
-that a name cannot mean another host a moment later. No proxy, no cookies, no credentials.
+Runs on the event loop. A name is resolved once for each hop, and the connection goes to the address that was checked,
+so that the name cannot mean another host a moment later. It uses no proxy, cookies or credentials.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _MOVED = (301, 302, 303, 307, 308)
 _READ_BYTES = 1 << 16
 
 
-class _Answer:
-    """httptools' callbacks: where it moved to, and the body."""
+class _Reply:
+    """Collects a response from httptools' callbacks: its Location header and its body."""
 
     def __init__(self) -> None:
         self.location = ""
@@ -49,31 +49,31 @@ class _Answer:
 
 
 async def fetch(url: str, bytes_max: int, is_allowed: Callable[[Address], bool] = is_public) -> bytes:
-    """The bytes that lie there. Raises SourceError."""
+    """Return the bytes of the file at the address. Raises SourceError."""
     try:
         async with asyncio.timeout(SECONDS_MAX):
             for _ in range(REDIRECTS_MAX + 1):
-                answer, status = await _get(url, bytes_max, is_allowed)
+                reply, status = await _get(url, bytes_max, is_allowed)
                 if status == 200:
-                    return bytes(answer.body)
-                if status not in _MOVED or not answer.location:
+                    return bytes(reply.body)
+                if status not in _MOVED or not reply.location:
                     raise SourceError(f"the host answered with status {status}")
-                url = urljoin(url, answer.location)
+                url = urljoin(url, reply.location)
     except TimeoutError:
         raise SourceError(f"the host took more than {SECONDS_MAX:g} s") from None
     except (OSError, ssl.SSLError, UnicodeError) as error:
         raise SourceError(f"the host cannot be reached: {error}") from None
     except httptools.HttpParserError as error:
-        raise SourceError(f"the host's answer is no HTTP: {error}") from None
+        raise SourceError(f"the host's response is not HTTP: {error}") from None
     raise SourceError(f"more than {REDIRECTS_MAX} redirects")
 
 
-async def _get(url: str, bytes_max: int, is_allowed: Callable[[Address], bool]) -> tuple[_Answer, int]:
+async def _get(url: str, bytes_max: int, is_allowed: Callable[[Address], bool]) -> tuple[_Reply, int]:
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port or (443 if parts.scheme == "https" else 80)
     except ValueError as error:
-        raise SourceError(f"it is no address: {error}") from None
+        raise SourceError(f"it is not a valid address: {error}") from None
     if parts.scheme not in ("http", "https") or not host:
         raise SourceError("only http:// and https:// can be fetched")
     address = await _resolve(host, port, is_allowed)
@@ -82,7 +82,7 @@ async def _get(url: str, bytes_max: int, is_allowed: Callable[[Address], bool]) 
     named = shown if parts.port is None else f"{shown}:{port}"
     head = f"GET {path} HTTP/1.1\r\nHost: {named}\r\nUser-Agent: llamad\r\nAccept: image/*, audio/*\r\n"
     if not head.isascii() or any(one in path + host for one in "\r\n \t\0"):
-        raise SourceError("it is no address: characters must be percent-encoded")
+        raise SourceError("it is not a valid address: characters must be percent-encoded")
     secure = ssl.create_default_context() if parts.scheme == "https" else None
     reader, writer = await asyncio.open_connection(
         str(address), port, ssl=secure, server_hostname=host if secure else None, limit=HEAD_MAX
@@ -94,31 +94,31 @@ async def _get(url: str, bytes_max: int, is_allowed: Callable[[Address], bool]) 
         writer.transport.abort()
 
 
-async def _read(reader: asyncio.StreamReader, bytes_max: int) -> tuple[_Answer, int]:
-    answer = _Answer()
-    parser = httptools.HttpResponseParser(answer)
+async def _read(reader: asyncio.StreamReader, bytes_max: int) -> tuple[_Reply, int]:
+    reply = _Reply()
+    parser = httptools.HttpResponseParser(reply)
     n_read = 0
-    while not answer.is_complete:
+    while not reply.is_complete:
         data = await reader.read(_READ_BYTES)
         if not data:
-            break  # a body without a length ends so
+            break  # a body without a length ends with the connection
         n_read += len(data)
         parser.feed_data(data)
-        if max(len(answer.body), answer.n_claimed) > bytes_max:
+        if max(len(reply.body), reply.n_claimed) > bytes_max:
             raise SourceError(f"the file has more than {bytes_max} bytes (--media-max-bytes)")
-        if n_read - len(answer.body) > HEAD_MAX + bytes_max // 4:  # headers, and the frames of chunks
-            raise SourceError("the host's answer has too many headers")
+        if n_read - len(reply.body) > HEAD_MAX + bytes_max // 4:  # headers and the framing of chunks
+            raise SourceError("the host's response has too many headers")
     if not n_read:
-        raise SourceError("the host closed the connection without an answer")
-    return answer, parser.get_status_code()
+        raise SourceError("the host closed the connection without a response")
+    return reply, parser.get_status_code()
 
 
 async def _resolve(host: str, port: int, is_allowed: Callable[[Address], bool]) -> Address:
-    """One address of the host. A name with a single one that is not allowed is refused as a whole: it may be meant to
-    be tried again."""
+    """Return one address of the host. If any of its addresses is not allowed, the host is refused: a name with both
+    kinds may be an attack that counts on retries."""
     loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    addresses = [ipaddress.ip_address(str(one[4][0]).partition("%")[0]) for one in found]
+    results = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    addresses = [ipaddress.ip_address(str(one[4][0]).partition("%")[0]) for one in results]
     if not addresses:
         raise SourceError(f"{host} has no address")
     if not all(is_allowed(one) for one in addresses):
