@@ -187,18 +187,18 @@ def _show_progress(server: Server, loading: Loading, is_loaded: threading.Event)
             server.send(Progress(shown))
 
 
-def _load(server: Server, settings: Settings) -> Instance:
+def _load(server: Server, settings: Settings, kept: bytes) -> Instance:
     loading, is_loaded = Loading(), threading.Event()
     threading.Thread(target=_show_progress, args=(server, loading, is_loaded), daemon=True).start()
     descriptors = Descriptors(process.MEMORY_FD, process.COMMAND_FD, process.EVENT_FD)
     try:
-        return Instance(settings, descriptors, loading, lambda: server.send(Planned()))
+        return Instance(settings, descriptors, loading, lambda plan: server.send(Planned(plan)), kept)
     finally:
         is_loaded.set()
 
 
-def _serve(server: Server, settings: Settings) -> int:
-    server.instance = instance = _load(server, settings)
+def _serve(server: Server, settings: Settings, kept: bytes) -> int:
+    server.instance = instance = _load(server, settings, kept)
     # Not before: opening a GPU may start the driver's own program, which loads a module of the kernel.
     with contextlib.suppress(syscall_filter.FilterError):
         syscall_filter.no_new_privileges()
@@ -260,7 +260,7 @@ def main() -> int:
     llama_log.start()
     server.start()
     try:
-        return _serve(server, settings)
+        return _serve(server, settings, start.kept)
     except LoadError as error:
         reason, is_refused = str(error), isinstance(error, FileRefused)
     except Exception as error:

@@ -10,6 +10,8 @@ import threading
 from collections.abc import Callable
 from contextlib import nullcontext
 
+import msgspec
+
 from llamad.engine.core import Core
 from llamad.engine.fit.bound import surely_fits
 from llamad.engine.loading import adapters
@@ -36,33 +38,38 @@ from llamad.protocol.errors import FileRefused, LoadError
 log = logging.getLogger("llamad.engine")
 
 
-def _fitted(settings: Settings, n_threads: int) -> Settings:
-    """Return the settings with which the model fits. Raises LoadError."""
+def _fitted(settings: Settings, n_threads: int, kept: bytes) -> tuple[Settings, bytes]:
+    """Return the settings with which the model fits, and what the daemon's next engine should keep of the choice, if
+    one was made. Raises LoadError."""
     from llamad.engine.fit import plan as fit  # rarely needed
 
-    plan = fit.plan(settings, n_threads)
+    plan = fit.plan(settings, n_threads, msgspec.json.decode(kept, type=fit.Kept) if kept else None)
     for warning in plan.warnings:
         log.warning("%s", warning)
     if line := fit.told(plan):
         log.info("%s", line)
-    return plan.settings
+    return plan.settings, msgspec.json.encode(plan.kept) if plan.kept is not None else b""
 
 
 class Instance:
-    """An open model. Calls `on_planned` when it has decided what it takes of the devices. Raises LoadError."""
+    """An open model. Calls `on_planned` when it has decided what it takes of the devices, with what the daemon's next
+    engine should get as `kept`. Raises LoadError."""
 
     def __init__(
         self,
         settings: Settings,
         descriptors: Descriptors,
         loading: Loading,
-        on_planned: Callable[[], None] = lambda: None,
+        on_planned: Callable[[bytes], None] = lambda _: None,
+        kept: bytes = b"",
     ) -> None:
         self._descriptors = descriptors
         n_threads = compute_threads(settings.n_threads)
         vet(settings, loading)
-        self._settings = settings = settings if surely_fits(settings) else _fitted(settings, n_threads)
-        on_planned()
+        if kept or not surely_fits(settings):
+            settings, kept = _fitted(settings, n_threads, kept)
+        self._settings = settings
+        on_planned(kept)
         self.loaded = load(settings, n_threads, loading)
         self.core: Core | None = None  # from prepare() on, if the model generates
         self._grammars: dict[int, Grammar] = {}

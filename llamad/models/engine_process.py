@@ -80,15 +80,16 @@ class EngineProcess:
         self._is_lost = False  # its end of the control socket is closed
         self._is_dumping = False  # its log is Python's stacks from here on
 
-    def begin(self, settings: Settings) -> None:
-        """Let it open the model, while this process imports the rest of itself."""
+    def begin(self, settings: Settings, kept: bytes = b"") -> None:
+        """Let it open the model, while this process imports the rest of itself. `kept`: of the last engine's Planned
+        message."""
         import pickle
 
         from llamad.protocol.control_messages import Start, packed
 
         self.has_begun = True
         try:
-            self._socket.sendall(packed(Start(pickle.dumps(settings))))
+            self._socket.sendall(packed(Start(pickle.dumps(settings), kept)))
         except OSError:
             pass  # it has ended; attach() will say why
 

@@ -116,6 +116,7 @@ class Host:
         self._fetching = ModelDownload(settings) if settings.is_remote else None  # until the files are there
         self._markers: list[str] = []
         self._vocab: tuple[FileId, Vocab] | None = None
+        self._kept = b""  # of the last engine's Planned message
         self._shown = -1  # of the load's progress
         self._load_failed = ""  # what the engine said of it
         self._t_heard = 0.0  # its last message
@@ -272,7 +273,7 @@ class Host:
         if process is None:
             self._process = process = EngineProcess()
         if not process.has_begun:
-            process.begin(self.settings)
+            process.begin(self.settings, self._kept)
         self._inbox = asyncio.Queue()
         self._shown, self._load_failed = -1, ""
         self._t_heard = t_start = time.monotonic()
@@ -354,6 +355,8 @@ class Host:
                 log.info("loading model: %d %%", self._shown)
             if self._vocab is not None:
                 return
+        if isinstance(message, Planned):
+            self._kept = message.kept
         if isinstance(message, LoadFailed):
             self._load_failed = message.reason
             self.is_refused = message.is_refused

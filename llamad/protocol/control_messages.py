@@ -26,6 +26,7 @@ class Start(Message, frozen=True):
     """The first one."""
 
     settings: bytes  # pickled
+    kept: bytes = b""  # of the Planned message of the last engine
 
 
 class Run(Message, frozen=True):
@@ -108,6 +109,8 @@ class Progress(Message, frozen=True):
 
 class Planned(Message, frozen=True):
     """The engine has decided what it takes of the devices. What else needs their memory may be loaded from now on."""
+
+    kept: bytes = b""  # for the next engine, which should choose alike; empty if nothing was chosen
 
 
 class Loaded(Message, frozen=True):

@@ -45,6 +45,13 @@ class UnfitLoadError(LoadError):
     """The model does not fit this machine's memory, as the flags want it."""
 
 
+class Kept(msgspec.Struct, frozen=True):
+    """The choice of an engine, for the next engine of the same daemon. `key` tells which load it is of."""
+
+    key: str
+    choice: Choice
+
+
 class Plan(msgspec.Struct, frozen=True):
     """The settings of the load. Without usage: they are the flags' own and fit beyond doubt."""
 
@@ -54,6 +61,7 @@ class Plan(msgspec.Struct, frozen=True):
     choice: Choice = Choice()
     shape: Shape | None = None
     warnings: tuple[str, ...] = ()
+    kept: Kept | None = None
 
     @property
     def is_changed(self) -> bool:
@@ -81,7 +89,8 @@ def with_choice(settings: Settings, choice: Choice, n_layers: int) -> Settings:
 
 
 class Planner:
-    """One plan. `always` measures even what surely fits; `host_free` is what the host has left, if that is known."""
+    """One plan. `always` measures even what surely fits; `host_free` is what the host has left, if that is known;
+    `kept` is the choice of the daemon's last engine: its clients count on the context that it had."""
 
     def __init__(
         self,
@@ -91,11 +100,13 @@ class Planner:
         *,
         always: bool = False,
         host_free: int | None = None,
+        kept: Kept | None = None,
     ) -> None:
         self._settings = settings
         self._n_threads = n_threads
         self._folder = folder
-        self._always = always
+        self._always = always or kept is not None
+        self._kept = kept
         self._host_free = memory.host_free() if host_free is None else host_free
 
     def usage(self) -> Usage:
@@ -170,10 +181,12 @@ class Planner:
         )
 
     def _planned(self) -> Plan:
+        lean = self._lean(self._settings)
+        if (kept := self._kept_choice(lean)) is not None:
+            return self._made(lean, kept)
         roomy = self._roomy()
         if roomy is not None:
             return roomy
-        lean = self._lean(self._settings)
         freedom = self._freedom()
         warnings: tuple[str, ...] = ()
         try:
@@ -187,7 +200,8 @@ class Planner:
     def _made(self, settings: Settings, choice: Choice, warnings: tuple[str, ...] = ()) -> Plan:
         chosen = with_choice(settings, choice, self._shape.n_layers)
         usage = self._usage(settings, choice)
-        return Plan(chosen, usage, self._devices, choice, self._shape, warnings)
+        kept = Kept(self._store.key, choice) if choice != Choice() else None
+        return Plan(chosen, usage, self._devices, choice, self._shape, warnings, kept)
 
     def _roomy(self) -> Plan | None:
         """Return the plan for a GPU with memory to spare: a larger batch, and the token embedding table there."""
@@ -208,6 +222,13 @@ class Planner:
     def _lean(self, settings: Settings) -> Settings:
         n_ubatch = settings.n_ubatch if settings.n_ubatch >= 0 else memory.ubatch(settings)
         return msgspec.structs.replace(settings, n_ubatch=n_ubatch, inputs_on_device=False)
+
+    def _kept_choice(self, lean: Settings) -> Choice | None:
+        """Return the choice of the daemon's last engine, if it is of the same model and still fits."""
+        if self._kept is None or self._kept.key != self._store.key:
+            return None
+        choice = self._kept.choice
+        return choice if self._machine(MARGIN_KEPT).holds(self._need(lean, choice)) else None
 
     def _last(self, lean: Settings) -> Choice | None:
         """Return the choice of the last start, if it still fits and there is not much to gain by another."""
@@ -284,6 +305,6 @@ def told(plan: Plan) -> str:
     return f"fit: {' and '.join(chosen)}, which takes {', '.join(uses)}; -c, -ngl or --fit off override it"
 
 
-def plan(settings: Settings, n_threads: int) -> Plan:
+def plan(settings: Settings, n_threads: int, kept: Kept | None = None) -> Plan:
     """Return the plan of a load. Raises LoadError."""
-    return Planner(settings, n_threads, store.folder(os.environ)).plan()
+    return Planner(settings, n_threads, store.folder(os.environ), kept=kept).plan()

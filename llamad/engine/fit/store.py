@@ -65,7 +65,8 @@ class Store:
     """What is known of one model; save() keeps it."""
 
     def __init__(self, settings: Settings, devices: list[Device], path: Path | None) -> None:
-        self._path = None if path is None else path / f"{_key(settings, devices)}.json"
+        self.key = _key(settings, devices)
+        self._path = None if path is None else path / f"{self.key}.json"
         self.known = self._read()
 
     def _read(self) -> Known:

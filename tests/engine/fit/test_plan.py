@@ -12,7 +12,7 @@ from support.models.tiny_model import write_tiny
 from llamad.engine.fit import plan as fit
 from llamad.engine.fit.bound import margins_of
 from llamad.engine.fit.measure import Device, Measurer, Shape
-from llamad.engine.fit.plan import Planner, UnfitLoadError, told, with_choice
+from llamad.engine.fit.plan import Kept, Planner, UnfitLoadError, told, with_choice
 from llamad.engine.fit.search import Choice, Share
 from llamad.engine.fit.usage import Usage, Use
 from llamad.engine.loading import memory
@@ -37,10 +37,10 @@ def host(monkeypatch):
     return leave
 
 
-def planned(*flags: str, model: str, folder: Path | None = None):
+def planned(*flags: str, model: str, folder: Path | None = None, kept: Kept | None = None):
     wanted = settings(*flags, model=model)
     vet(wanted, Loading())
-    return Planner(wanted, 1, folder).plan()
+    return Planner(wanted, 1, folder, kept=kept).plan()
 
 
 @pytest.fixture(scope="module")
@@ -120,6 +120,17 @@ def test_much_more_memory_is_used(long, host, tmp_path):
     first = planned(model=long, folder=tmp_path)
     host(1400 * MIB)
     assert planned(model=long, folder=tmp_path).settings.n_ctx > 1.5 * first.settings.n_ctx
+
+
+def test_the_next_engine_of_a_daemon_keeps_the_context_while_it_fits(long, tiny, host):
+    host(1200 * MIB)
+    first = planned(model=long)
+    assert first.kept is not None
+    host(64 * GIB)  # as if the whole context fitted now
+    assert planned(model=long, kept=first.kept).settings == first.settings
+    assert not planned(model=tiny, kept=first.kept).is_changed  # another model's choice
+    host(600 * MIB)
+    assert planned(model=long, kept=first.kept).settings.n_ctx < first.settings.n_ctx
 
 
 def test_what_is_kept_of_another_file_is_not_used(long, host, tmp_path):
