@@ -6,6 +6,7 @@ The engine process comes first: it imports its modules while this one imports it
 from __future__ import annotations
 
 import faulthandler
+import gc
 import os
 import signal
 import sys
@@ -38,6 +39,7 @@ def main() -> int:
         from llamad.rpc import server as rpc_server
 
         return rpc_server.main(sys.argv[2:])
+    gc.disable()  # imports make no garbage: the collector would only look through the modules, several times
     # Until the event loop handles it: a rotation of logs must not end a daemon that is starting, or its engine.
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     notify.take(os.environ)
@@ -96,6 +98,8 @@ def _run(settings: Settings, bound: Bound, engine: EngineProcess, sources: Sourc
     import uvloop
 
     from llamad.daemon import Daemon, StartError
+
+    gc.enable()
 
     async def run() -> int:
         return await Daemon(settings, engine=engine, bound=bound, sources=sources).run()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import platform
 import struct
 
 PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS = 22, 38
@@ -121,9 +120,9 @@ def _install(program: bytes, flags: int) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
         raise FilterError(ctypes.get_errno(), "no_new_privs was refused")
-    known = MACHINES.get(platform.machine())
+    known = MACHINES.get(os.uname().machine)
     if known is None:
-        raise FilterError(f"there is no filter for {platform.machine()}")
+        raise FilterError(f"there is no filter for {os.uname().machine}")
     descriptor = _Program(len(program) // 8, program)
     libc.syscall.restype = ctypes.c_long
     libc.syscall.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_long, ctypes.c_void_p]
@@ -139,7 +138,7 @@ def _install(program: bytes, flags: int) -> None:
 def only_compute() -> None:
     """Limit this process to its memory and the descriptors that it has: it can open no files or sockets and start no
     processes. Raises FilterError if the filter could not be installed."""
-    machine = platform.machine()
+    machine = os.uname().machine
     _install(computing_program(machine, os.getpid()) if machine in MACHINES else b"", 0)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from llamad.client.control import Control
-from llamad.engine import __main__ as engine
+from llamad.engine import server as engine
 from llamad.flags.parse import parse
 from llamad.models.host import Host, State
 from llamad.protocol import blobs, process

@@ -35,7 +35,7 @@ KEPT_BYTES_MAX = 64 << 20
 SCHEMA_BYTES_MAX = 2 << 20
 GRAMMAR_CHARS_MAX = 2 << 20
 TIME_MAX_US = 5_000_000
-# For small ones, and as many for large ones. The engine has as many compilers (llamad/engine/__main__.py).
+# For small ones, and as many for large ones. The engine has as many compilers (llamad/engine/server.py).
 N_THREADS = 2
 SMALL_MAX = 65536  # bytes, or characters of GBNF: some tens of milliseconds, unless it is made to be slow
 

@@ -1,0 +1,270 @@
+"""Serves the front in the engine process: its messages, and their answers.
+
+Main thread: load, then wait for the engine thread to end. The control thread reads the front's messages, and what it
+hands to other threads is answered by them; when the front is gone, so is this process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import faulthandler
+import logging
+import os
+import pickle
+import queue
+import signal
+import socket
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import NoReturn, TypeVar
+
+from llamad.base import syscall_filter
+from llamad.base.memory_trim import Trimmer
+from llamad.engine import worker_watch
+from llamad.engine.embedder import Embedder
+from llamad.engine.instance import Instance
+from llamad.engine.llama_log import LlamaLog
+from llamad.engine.loading.opening import Loading
+from llamad.engine.loading.thread_pools import bind_caller
+from llamad.engine.log_handler import FrontHandler
+from llamad.flags.settings import Settings
+from llamad.protocol import blobs, process
+from llamad.protocol.channel import Descriptors
+from llamad.protocol.control_messages import (
+    CloseAdapter,
+    Compile,
+    DropGrammar,
+    Embed,
+    Failed,
+    FromFront,
+    GiveBack,
+    Lend,
+    Lent,
+    LoadFailed,
+    Message,
+    OpenAdapter,
+    Planned,
+    Progress,
+    Question,
+    Run,
+    Start,
+    Terminated,
+    decode_front,
+    packed,
+    unpack,
+)
+from llamad.protocol.errors import FileRefused, LoadError
+
+log = logging.getLogger("llamad.engine")
+
+PR_SET_PDEATHSIG = 1
+READ_BYTES = 1 << 18
+# How often the load's progress is looked at: the front waits for the first word of it.
+VOCAB_SECONDS = 0.005
+PROGRESS_SECONDS = 0.25
+N_COMPILING = 4  # small and large ones at a time, as the front asks: who waits for whom is decided there
+
+M = TypeVar("M", bound=FromFront)
+
+
+class Server:
+    """The front's messages and their answers."""
+
+    def __init__(self, control: socket.socket) -> None:
+        self._control = control
+        self._sending = threading.Lock()
+        self._buffer = bytearray()
+        self._messages: list[FromFront] = []
+        self._compiling = ThreadPoolExecutor(N_COMPILING, thread_name_prefix="llamad-compile")
+        self._opening = ThreadPoolExecutor(1, thread_name_prefix="llamad-adapters")
+        self.instance: Instance | None = None
+        self.embedder: Embedder | None = None
+        self.run: queue.SimpleQueue[Run] = queue.SimpleQueue()
+
+    def send(self, message: Message) -> None:
+        with self._sending:
+            try:
+                self._control.sendall(packed(message))
+            except OSError:
+                end(0)  # the front is gone
+
+    def receive(self) -> FromFront:
+        """The next message. Does not return once the front is gone."""
+        while not self._messages:
+            try:
+                data = self._control.recv(READ_BYTES)
+            except OSError:
+                data = b""
+            if not data:
+                end(0)
+            self._buffer += data
+            self._messages = [decode_front(one) for one in unpack(self._buffer)]
+        return self._messages.pop(0)
+
+    def start(self) -> None:
+        threading.Thread(target=self._or_end, args=(self._serve,), name="llamad-control", daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            self._attempt(self._handle, self.receive())
+
+    def _or_end(self, work: Callable[[], None]) -> None:
+        """The outermost call of a thread. Without the thread the front would wait for ever: it starts another engine
+        instead."""
+        try:
+            work()
+        except Exception:
+            log.exception("a thread that answers the front cannot go on, so this engine ends")
+            end(process.EXIT_CONTROL)
+
+    def _attempt(self, work: Callable[[M], None], message: M) -> None:
+        """An exception costs one message."""
+        try:
+            work(message)
+        except Exception as error:
+            log.exception("a message of the front failed: %s", type(message).__name__)
+            if isinstance(message, Question):
+                self.send(Failed(message.id, f"{type(error).__name__}: {error}"))
+
+    def _handle(self, message: FromFront) -> None:
+        if isinstance(message, Run):
+            self.run.put(message)
+        elif isinstance(message, Compile):
+            self._compiling.submit(self._or_end, partial(self._attempt, self._compile, message))
+        elif isinstance(message, Lend):
+            is_mapped = blobs.borrow(process.ARENA_FD, message.blob, message.capacity)
+            self.send(Lent(message.id, message.blob, is_mapped))
+        elif isinstance(message, GiveBack):
+            blobs.give_back(message.blob)
+        elif isinstance(message, DropGrammar) and self.instance is not None:
+            self.instance.drop_grammar(message.grammar)
+        elif isinstance(message, Embed) and self.embedder is not None:
+            self.embedder.add(message)
+        elif isinstance(message, OpenAdapter):
+            self._opening.submit(self._or_end, partial(self._attempt, self._open_adapter, message))
+        elif isinstance(message, CloseAdapter) and self.instance is not None:
+            self.instance.close_adapter(message.adapter)
+        else:
+            raise RuntimeError("there is nobody for this message")
+
+    def _compile(self, wanted: Compile) -> None:
+        assert self.instance is not None
+        self.send(self.instance.compile(wanted))
+
+    def _open_adapter(self, wanted: OpenAdapter) -> None:
+        assert self.instance is not None
+        self.send(self.instance.open_adapter(wanted))
+
+
+def end(status: int) -> NoReturn:
+    """At once: a thread inside llama.cpp must neither delay the end nor see its model freed."""
+    logging.shutdown()
+    os._exit(status)
+
+
+def _tell_of_termination(server: Server) -> None:
+    """Tell the front of every SIGTERM. Runs in a thread of its own; all threads block the signal."""
+    while True:
+        signal.sigwait({signal.SIGTERM})
+        server.send(Terminated())
+
+
+def _lost_worker(address: str) -> None:
+    print(f"{process.LOST_WORKER}{address} ended its connection", file=sys.stderr, flush=True)
+    end(process.EXIT_WORKER)
+
+
+def _show_progress(server: Server, loading: Loading, is_loaded: threading.Event) -> None:
+    shown = -1
+    while not is_loaded.wait(VOCAB_SECONDS if shown < 0 else PROGRESS_SECONDS):
+        if loading.permille != shown:
+            shown = loading.permille
+            server.send(Progress(shown))
+
+
+def _load(server: Server, settings: Settings, kept: bytes) -> Instance:
+    loading, is_loaded = Loading(), threading.Event()
+    threading.Thread(target=_show_progress, args=(server, loading, is_loaded), daemon=True).start()
+    descriptors = Descriptors(process.MEMORY_FD, process.COMMAND_FD, process.EVENT_FD)
+    try:
+        return Instance(settings, descriptors, loading, lambda plan: server.send(Planned(plan)), kept)
+    finally:
+        is_loaded.set()
+
+
+def _serve(server: Server, settings: Settings, kept: bytes) -> int:
+    server.instance = instance = _load(server, settings, kept)
+    # Not before: opening a GPU may start the driver's own program, which loads a module of the kernel.
+    with contextlib.suppress(syscall_filter.FilterError):
+        syscall_filter.no_new_privileges()
+    server.send(Progress(1000))
+    server.send(instance.description())
+    ready = instance.prepare()
+    if settings.rpc:
+        worker_watch.start(_lost_worker)
+    instance.loaded.vocab.show_markers(server.run.get().markers)
+    pools = instance.loaded.pools
+    if instance.loaded.vectors is not None:
+        server.embedder = Embedder(
+            instance.loaded.vectors,
+            process.ARENA_FD,
+            server.send,
+            lambda: bind_caller(pools.batch if pools else None),
+        )
+        server.embedder.start()
+    if instance.core is None:
+        server.send(ready)
+        threading.Event().wait()
+        return 0
+    outcome: list[bool] = []
+    core = instance.core
+
+    def run() -> None:
+        bind_caller(pools.decode if pools else None)
+        outcome.append(core.run())
+
+    thread = threading.Thread(target=run, name="llamad-engine", daemon=True)
+    thread.start()
+    Trimmer(lambda: core.n_idle() == settings.n_parallel).start()
+    server.send(ready)
+    thread.join()
+    if outcome == [True]:
+        return 0
+    log.error("the context is lost and could not be made again")
+    return process.EXIT_LOST
+
+
+def main() -> int:
+    # The front ends this process; a terminal's ^C and systemd's signals are for the front. It started this process with
+    # SIGTERM blocked, so that no thread takes it but the one that waits for it.
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    faulthandler.enable()
+    os.environ.setdefault("GGML_NO_BACKTRACE", "1")
+    server = Server(socket.socket(fileno=process.CONTROL_FD))
+    threading.Thread(target=_tell_of_termination, args=(server,), name="llamad-signals", daemon=True).start()
+    start = server.receive()
+    assert isinstance(start, Start)
+    settings: Settings = pickle.loads(start.settings)
+    logging.basicConfig(
+        handlers=[FrontHandler()], level=logging.DEBUG if settings.verbosity > 3 else logging.INFO
+    )
+    llama_log = LlamaLog()
+    llama_log.start()
+    server.start()
+    try:
+        return _serve(server, settings, start.kept)
+    except LoadError as error:
+        reason, is_refused = str(error), isinstance(error, FileRefused)
+    except Exception as error:
+        traceback.print_exc()
+        reason, is_refused = f"{type(error).__name__}: {error}", False
+    server.send(LoadFailed(llama_log.explained(reason), is_refused))
+    return 1
