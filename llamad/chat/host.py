@@ -1,6 +1,6 @@
-"""Owns the chat template in use, and the format of tool calls and reasoning that follows from it.
+"""The chat template in use, and the format of tool calls and reasoning that it implies.
 
-Made once in the loader thread; any thread may render. Knows neither HTTP nor the engine.
+It is made once in the loader thread; any thread may render. It knows neither HTTP nor the engine.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _EFFORTS = ("reasoning_strength", "thinking_effort")  # other names of reasoning
 
 
 class ChatHost:
-    """`source` is Jinja text or the name of a built-in template; empty: ChatML. Without `jinja` a text only says which
-    built-in template it is a form of, and there are no tools."""
+    """`source` is Jinja text or the name of a built-in template; if it is empty, ChatML is used. Without `jinja`, Jinja
+    text only selects the built-in template that it resembles, and there are no tools."""
 
     def __init__(
         self,
@@ -61,12 +61,12 @@ class ChatHost:
         self._bos = bos if adds_bos else ""
 
     def serving(self, has_tools: bool) -> ChatHost:
-        """The one to use."""
+        """Return the ChatHost for a chat with or without tools."""
         return self.for_tools if has_tools and self.for_tools is not None else self
 
     @property
     def markers(self) -> list[str]:
-        """Texts of special tokens that answers are parsed by."""
+        """Return the texts of special tokens that the parser of answers must see."""
         more = self.for_tools.markers if self.for_tools is not None else []
         return list(dict.fromkeys([*self.format.special, *more]))
 
@@ -82,16 +82,17 @@ class ChatHost:
         add_generation_prompt: bool = True,
         quick: bool = False,
     ) -> str:
-        """The rendered conversation. If the last message is the assistant's, the answer continues it.
+        """Render the conversation. If the last message is the assistant's, the answer continues it.
 
-        `thinking` sets the template's switch. If there is none, or the prompt opens reasoning nevertheless, False
-        closes it in the prompt, with `last_thought` as its text. None: on, if there is a switch."""
+        `thinking` sets the template's switch for reasoning. If it is False, and the template has no switch or opens
+        reasoning nevertheless, the reasoning is closed in the prompt, with `last_thought` as its text. If it is None, a
+        switch is turned on."""
         merged = {**self.kwargs, **kwargs, **self._switched(kwargs, thinking, bool(last_thought))}
         if "reasoning_effort" in merged:
             merged = {**dict.fromkeys(_EFFORTS, merged["reasoning_effort"]), **merged}
-        part = self.continued(messages, prefill, add_generation_prompt)
+        field = self.continued(messages, prefill, add_generation_prompt)
         last = messages[-1]
-        if part:
+        if field:
             messages = messages[:-1]
         try:
             text = self.template.prompt(
@@ -107,39 +108,41 @@ class ChatHost:
         # The tokenizer adds BOS itself.
         if self._bos and text.startswith(self._bos):
             text = text[len(self._bos) :]
-        begun = _text(last.get("content")) if part == "content" else ""
-        thought = _thought(last) if part else ""
-        if thinking is False and add_generation_prompt and not begun and part != "reasoning_content":
+        begun = _text(last.get("content")) if field == "content" else ""
+        thought = _thought(last) if field else ""
+        if thinking is False and add_generation_prompt and not begun and field != "reasoning_content":
             is_sure = bool(self.template.caps.thinking_switch) and not last_thought
             text = without_thought(self.format, text, is_sure, last_thought)
-        return text + (self._begun(text, thought, part == "content") if part else "") + begun
+        return text + (self._begun(text, thought, field == "content") if field else "") + begun
 
     def continued(self, messages: list[dict[str, Any]], prefill: bool | str | None, begins: bool) -> str:
-        """Which part of the last message the answer continues: "content", "reasoning_content", or none. Unless the
-        request says so, it is the reasoning if there is no more."""
+        """Return which field of the last message the answer continues: "content", "reasoning_content", or "". Unless
+        the request says which, it is the reasoning if the message has nothing else."""
         last = messages[-1]
-        wanted = self.prefill if prefill is None else prefill
-        if not wanted or not begins or last["role"] != "assistant" or last.get("tool_calls"):
+        choice = self.prefill if prefill is None else prefill
+        if not choice or not begins or last["role"] != "assistant" or last.get("tool_calls"):
             return ""
-        if isinstance(wanted, str):
-            is_thought = wanted == "reasoning_content"
+        if isinstance(choice, str):
+            is_thought = choice == "reasoning_content"
         else:
             is_thought = bool(_thought(last)) and not _text(last.get("content"))
         return "reasoning_content" if is_thought and self.format.reasons else "content"
 
-    def echo(self, last: dict[str, Any], part: str) -> tuple[Delta, ...]:
-        """What continued() says an answer goes on with, as the parser would have found it."""
-        found = (Delta("reasoning", _thought(last)), Delta("content", _text(last.get("content"))))
-        return tuple(one for one in found[: {"reasoning_content": 1, "content": 2}.get(part, 0)] if one.text)
+    def echo(self, last: dict[str, Any], field: str) -> tuple[Delta, ...]:
+        """Return the text that the answer continues, as deltas of the parser; `field` comes from continued()."""
+        deltas = (Delta("reasoning", _thought(last)), Delta("content", _text(last.get("content"))))
+        return tuple(
+            one for one in deltas[: {"reasoning_content": 1, "content": 2}.get(field, 0)] if one.text
+        )
 
     def generation_prompt(self, prompt: str) -> str:
-        """The end of a rendered prompt that opens the answer; "" where that is continued."""
+        """Return the end of a rendered prompt that opens the answer, or "" if the answer continues a message."""
         return next((one for one in self._openings if prompt.endswith(one)), "")
 
     @cached_property
     def _openings(self) -> list[str]:
-        """All that the template opens an answer with, the longest first."""
-        found = set()
+        """Return all texts with which the template opens an answer, the longest first."""
+        openings = set()
         for thinking in (None, True, False):
             try:
                 bare, whole = (
@@ -149,12 +152,12 @@ class ChatHost:
             except TemplateError:
                 continue
             if whole.startswith(bare):
-                found.add(whole[len(bare) :])
-        return sorted(found, key=len, reverse=True)
+                openings.add(whole[len(bare) :])
+        return sorted(openings, key=len, reverse=True)
 
     def _begun(self, text: str, thought: str, is_over: bool) -> str:
-        """What stands between the generation prompt and the content of a message that is continued: its reasoning, and
-        what opens the content."""
+        """Return the text between the generation prompt and the content of a message that is continued: its reasoning,
+        and the tag that opens the content."""
         opens, ends, after = self.format.calls.thought_tags
         is_open = ends_in_reasoning(self.format, text)
         before = self.format.calls.answer_tag if is_over else ""
@@ -163,7 +166,7 @@ class ChatHost:
         return ("" if is_open else opens) + thought + (ends + after if is_over else "") + before
 
     def _switched(self, kwargs: dict[str, Any], thinking: bool | None, has_thought: bool) -> dict[str, Any]:
-        """The template's switches. With a `last_thought`, reasoning must stay on in the template."""
+        """Return the variables that switch reasoning in the template. With a `last_thought` it must stay on there."""
         switch = self.template.caps.thinking_switch
         if thinking is None:
             return (
@@ -174,7 +177,7 @@ class ChatHost:
 
 
 def _template(source: str, jinja: bool) -> str:
-    """The Jinja text to render. Raises ValueError."""
+    """Return the Jinja text to render. Raises ValueError."""
     if not source:
         return CHATML
     if "{" in source:

@@ -1,8 +1,8 @@
-"""Runs the conversion in a child process, so that a hostile schema cannot hog the daemon's interpreter.
-Grammars of tool calls and lazy ones are made there too, since they contain schemas and patterns.
+"""Converts schemas in a child process, so that a hostile schema cannot block the daemon's interpreter.
+Grammars of tool calls and lazy grammars are made there, too, because they contain schemas and patterns.
 
-Blocks its thread: one call at a time, never the event loop. The child starts with the first schema, is reused, and
-is killed when a conversion takes too long.
+A call blocks its thread, so the event loop must not make one. The child starts with the first schema, is reused, and is
+killed when a conversion takes too long.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from llamad.chat.parsing.lazy_grammar import TriggerError
 from llamad.chat.parsing.syntax.tools import function_of
 from llamad.chat.schema.errors import SchemaError
 
-CPU_SECONDS_MAX = 5.0  # of one conversion; ordinary schemas take milliseconds
+CPU_SECONDS_MAX = 5.0  # for one conversion; ordinary schemas take milliseconds
 _LENGTH_BYTES = 8
 
 
@@ -39,13 +39,13 @@ class ToolCall(msgspec.Struct):
         return any(function_of(tool).get("strict") is True for tool in self.tools)
 
     def without_schemas(self) -> ToolCall:
-        """The same tools with any arguments."""
+        """Return the same tools with any arguments allowed."""
         names = [function_of(tool).get("name") for tool in self.tools]
         return msgspec.structs.replace(self, tools=[{"name": name, "parameters": {}} for name in names])
 
 
-class Answer(msgspec.Struct, omit_defaults=True):
-    """A grammar, or what is wrong with the schema, the tools or the triggers."""
+class Conversion(msgspec.Struct, omit_defaults=True):
+    """The reply of the child: a grammar, or what is wrong with the schema, the tools or the triggers."""
 
     text: str = ""
     warnings: list[str] = []
@@ -57,11 +57,11 @@ class Answer(msgspec.Struct, omit_defaults=True):
 
 
 class ToolsError(ValueError):
-    """Tools that cannot be turned into a grammar; the text names the field."""
+    """The tools cannot be turned into a grammar; the text names the field."""
 
 
 def read_frame(stream: IO[bytes]) -> bytes | None:
-    """None if the other side has exited."""
+    """Read one message; return None if the other side has exited."""
     head = stream.read(_LENGTH_BYTES)
     if len(head) < _LENGTH_BYTES:
         return None
@@ -77,36 +77,38 @@ def write_frame(stream: IO[bytes], data: bytes) -> None:
 
 
 class Process:
-    """convert() for one thread at a time; close() for any."""
+    """One child process. One thread at a time may use it; any thread may call close()."""
 
     def __init__(self) -> None:
         self._child: subprocess.Popen[bytes] | None = None
 
     def convert(self, schema: bytes, *, strict: bool) -> tuple[str, list[str]]:
-        """Like to_grammar(), for a schema as JSON. Raises OSError if the child cannot run."""
-        answer = self._ask(b"s" if strict else b"w", schema)
-        return answer.text, answer.warnings
+        """Call to_grammar() in the child, with a schema as JSON. Raises SchemaError, and OSError if the child cannot
+        run."""
+        reply = self._ask(b"s" if strict else b"w", schema)
+        return reply.text, reply.warnings
 
-    def tool_grammar(self, asked: bytes) -> str:
-        """Like tool_grammar(), for a ToolCall as JSON. Raises ToolsError, and OSError as convert() does."""
+    def tool_grammar(self, request: bytes) -> str:
+        """Call tool_grammar() in the child, with a ToolCall as JSON. Raises ToolsError and OSError."""
         try:
-            return self._ask(b"t", asked).text
-        except SchemaError as error:  # of time or memory
+            return self._ask(b"t", request).text
+        except SchemaError as error:  # it took too much time or memory
             raise ToolsError(error.reason) from None
 
-    def answer_grammar(self, asked: bytes, schema: bytes, *, strict: bool) -> tuple[str, list[str]]:
-        """Like answer_grammar(), for a ToolCall and a schema as JSON. Raises ToolsError, SchemaError and OSError."""
-        answer = self._ask(b"a" if strict else b"b", b"[" + asked + b"," + schema + b"]")
-        return answer.text, answer.warnings
+    def answer_grammar(self, request: bytes, schema: bytes, *, strict: bool) -> tuple[str, list[str]]:
+        """Call answer_grammar() in the child, with a ToolCall and a schema as JSON. Raises ToolsError, SchemaError and
+        OSError."""
+        reply = self._ask(b"a" if strict else b"b", b"[" + request + b"," + schema + b"]")
+        return reply.text, reply.warnings
 
-    def lazy_grammar(self, asked: bytes) -> str:
-        """Like lazy_grammar(), for a LazyGrammar as JSON. Raises TriggerError, and OSError as convert() does."""
+    def lazy_grammar(self, request: bytes) -> str:
+        """Call lazy_grammar() in the child, with a LazyGrammar as JSON. Raises TriggerError and OSError."""
         try:
-            return self._ask(b"l", asked).text
+            return self._ask(b"l", request).text
         except SchemaError as error:
             raise TriggerError(error.reason) from None
 
-    def _ask(self, kind: bytes, data: bytes) -> Answer:
+    def _ask(self, kind: bytes, data: bytes) -> Conversion:
         child = self._started()
         assert child.stdin is not None
         assert child.stdout is not None
@@ -117,14 +119,14 @@ class Process:
             frame = None
         if frame is None:
             raise self._ended(child)
-        answer = msgspec.json.decode(frame, type=Answer)
-        if answer.reason:
-            raise SchemaError(answer.pointer, answer.keyword, answer.reason)
-        if answer.tools:
-            raise ToolsError(answer.tools)
-        if answer.triggers:
-            raise TriggerError(answer.triggers)
-        return answer
+        reply = msgspec.json.decode(frame, type=Conversion)
+        if reply.reason:
+            raise SchemaError(reply.pointer, reply.keyword, reply.reason)
+        if reply.tools:
+            raise ToolsError(reply.tools)
+        if reply.triggers:
+            raise TriggerError(reply.triggers)
+        return reply
 
     def _started(self) -> subprocess.Popen[bytes]:
         if self._child is None or self._child.poll() is not None:
@@ -141,7 +143,7 @@ class Process:
         return self._child
 
     def _ended(self, child: subprocess.Popen[bytes]) -> Exception:
-        status = child.wait()  # its pipe is closed: it is exiting
+        status = child.wait()  # its pipe is closed, so it is exiting
         self.close()
         if status == -signal.SIGPROF:
             return SchemaError("#", "", "the schema takes too long to convert; simplify it")
@@ -159,4 +161,4 @@ class Process:
                     try:
                         pipe.close()
                     except OSError:
-                        pass  # buffered data for it is useless
+                        pass  # buffered data could not be written, which no longer matters

@@ -1,6 +1,6 @@
-"""Owns the converter processes: as many as convert at once, started when they are needed and used again.
+"""A pool of converter processes, which are started when they are needed and reused.
 
-Any thread. Whoever uses one has it alone.
+Any thread. Only one thread uses a process at a time.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ class Processes:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._all: list[Process] = []
-        self._idle: list[Process] = []  # the one used last is used next, so that few are started
+        self._idle: list[Process] = []  # the last one is used next, so that few are started
 
     @contextmanager
     def one(self) -> Iterator[Process]:
-        """A process that nobody else uses meanwhile."""
+        """Lend a process that nobody else uses meanwhile."""
         with self._lock:
             if self._idle:
                 process = self._idle.pop()
@@ -34,7 +34,7 @@ class Processes:
                 self._idle.append(process)
 
     def close(self) -> None:
-        """Kill them, whatever they are doing."""
+        """Kill all processes, whatever they are doing."""
         with self._lock:
             processes = list(self._all)
         for process in processes:

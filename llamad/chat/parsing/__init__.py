@@ -1,11 +1,12 @@
 """Splits model output into reasoning, content and tool calls as it is generated; makes grammars that force calls.
 
 Pure Python, no global state; knows neither HTTP nor the engine. The result does not depend on how the text is split
-into pieces: what may be the start of a marker is held back until that is decided.
+into pieces: text that may be the start of a marker is held back until that is decided.
 
-A malformed call never raises. A call is passed on once its name and the start of its arguments are read: one that
-fails earlier is content; one that fails later keeps what was streamed, and the rest is content. A call of an unknown
-function, or a second call without `parallel`, is malformed. A call cut off by the end of the text keeps what it has.
+A malformed call never raises. A call is passed on as soon as its name and the start of its arguments are read. If it
+turns out malformed before that, it is content; if later, it keeps what was streamed, and the rest is content. A call of
+an unknown function is malformed, and so is a second call without `parallel`. A call that the end of the text cuts off
+keeps what it has.
 """
 
 from __future__ import annotations
@@ -51,10 +52,10 @@ def make_parser(
     starts_in_reasoning: bool,
     tools: Iterable[Any] | None = None,
 ) -> OutputParser:
-    """A parser for one generation.
+    """Return a parser for one generation.
 
-    With the request's `tools`, calls of other functions are text, and parameters that the format writes without quotes
-    get the types of their schemas. `starts_in_reasoning`: the prompt ends inside reasoning.
+    If `tools` are given, calls of other functions are text, and parameters that the format writes without quotes get
+    the types of their schemas. `starts_in_reasoning` means that the prompt ends inside reasoning.
     """
     stream = Stream(Options(Tools(tools), tools_on, parallel, reasoning, starts_in_reasoning))
     return StepParser(stream, format.calls.parse(stream))

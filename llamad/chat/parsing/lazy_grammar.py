@@ -1,7 +1,7 @@
-"""Lazy grammars: the text is free until a trigger comes, and from the trigger on a grammar holds it.
+"""Lazy grammars: the text is free until a trigger occurs; from the trigger on, a grammar constrains it.
 
-Any thread, no state; the work is bounded as that of patterns is. Free text cannot complete a trigger, only the text of
-the grammar can: it begins with the trigger, or with a group in it.
+Any thread, no state; the work is bounded like that of patterns. Free text cannot complete a trigger. Only the text of
+the grammar can, because it begins with the trigger, or with a group in it.
 """
 
 from __future__ import annotations
@@ -31,20 +31,22 @@ from llamad.chat.schema.expressions import (
 )
 from llamad.chat.schema.regex import Cat, Malformed, Set, Tree, Unsupported
 
-# Strings, classes, comments and tokens of GBNF, in which no name stands; names.
-_PARTS = re.compile(r'"(?:\\.|[^"\\])*"|\[(?:\\.|[^\]\\])*\]|#[^\n]*|<[^<>\n]*>|([A-Za-z0-9_-]+)', re.DOTALL)
+# Lexical elements of GBNF: strings, classes, comments and tokens, which contain no names; and names, in a group.
+_LEXEMES = re.compile(
+    r'"(?:\\.|[^"\\])*"|\[(?:\\.|[^\]\\])*\]|#[^\n]*|<[^<>\n]*>|([A-Za-z0-9_-]+)', re.DOTALL
+)
 
 _BLANK = Chars(normal((ord(c), ord(c)) for c in " \t\r\n"))
 
 
 class Lazy(msgspec.Struct, frozen=True):
-    """What a grammar waits for: words and patterns, anywhere in the text unless a pattern has anchors. Reasoning, which
-    the prompt may have opened, is free of them."""
+    """The triggers of a grammar: words and patterns, anywhere in the text unless a pattern has anchors. There are none
+    inside reasoning, which the prompt may have opened."""
 
     words: tuple[str, ...] = ()
     patterns: tuple[str, ...] = ()
-    thought: tuple[str, str] | None = None  # the tags around it
-    is_open: bool = False
+    thought: tuple[str, str] | None = None  # the tags around reasoning
+    is_open: bool = False  # the prompt has opened reasoning
 
 
 class LazyGrammar(msgspec.Struct):
@@ -55,13 +57,13 @@ class LazyGrammar(msgspec.Struct):
 
 
 class TriggerError(ValueError):
-    """A trigger that cannot be honoured."""
+    """A trigger cannot be honoured."""
 
 
 def lazy_grammar(text: str, lazy: Lazy) -> str:
-    """GBNF for free text that may go on with that of `text`, a valid grammar. Raises TriggerError."""
+    """Return GBNF for free text that may continue with text of the valid grammar `text`. Raises TriggerError."""
     free = _free(lazy)
-    if not free.accepts[0]:  # nothing is free
+    if not free.accepts[0]:  # a trigger matches the empty text
         return text
     own, text = _renamed(text)
     rules: dict[str, str] = {}
@@ -85,12 +87,12 @@ def lazy_grammar(text: str, lazy: Lazy) -> str:
 
 
 def _free(lazy: Lazy) -> Automaton:
-    """Accepts the texts in which no trigger has come yet."""
+    """Return an automaton that accepts the texts in which no trigger has occurred yet."""
     report = Report(strict=True)
     try:
         trees = [_literal(word) for word in lazy.words] + [_parsed(one) for one in lazy.patterns]
-        found = [(of_pattern(tree, report.spend), False) for tree in trees]
-        return together(found, report.spend)
+        automata = [(of_pattern(tree, report.spend), False) for tree in trees]
+        return together(automata, report.spend)
     except (TooLarge, SchemaError):
         raise TriggerError("the triggers are too complex for a grammar; simplify them") from None
 
@@ -109,7 +111,8 @@ def _parsed(pattern: str) -> Tree:
 
 
 def _rules(free: Automaton, prefix: str, own: Expr, rule: Callable[[str, Expr], Reference]) -> Reference:
-    """A rule for each state in which no trigger has come; each may go on with the grammar."""
+    """Make a rule for each state in which no trigger has occurred, and return the first. Each may continue with the
+    grammar."""
     for state, moves in enumerate(free.moves):
         if free.accepts[state]:
             rule(f"{prefix}-{state}", alt([EMPTY, own, *_exits(free, moves, prefix)]))
@@ -125,8 +128,8 @@ def _exits(free: Automaton, moves: Moves, prefix: str) -> list[Expr]:
 
 
 def _renamed(text: str) -> tuple[str, str]:
-    """Another name of the grammar's root, and the grammar with it."""
-    name = next(name for found in product(ascii_lowercase, repeat=4) if (name := "".join(found)) not in text)
-    if "root" not in (found[1] for found in _PARTS.finditer(text)):
+    """Return a new name for the grammar's root, and the grammar with that name."""
+    name = next(name for four in product(ascii_lowercase, repeat=4) if (name := "".join(four)) not in text)
+    if "root" not in (match[1] for match in _LEXEMES.finditer(text)):
         raise TriggerError("the grammar has no rule named root")
-    return name, _PARTS.sub(lambda found: name if found[1] == "root" else found[0], text)
+    return name, _LEXEMES.sub(lambda match: name if match[1] == "root" else match[0], text)

@@ -1,8 +1,8 @@
-"""Grammars of tool calls: GBNF for the calls of one format, with arguments by their schemas, as the whole answer or
-behind free text, or instead of a value. Also for what precedes an answer shaped by a schema.
+"""Grammars of tool calls: GBNF for the calls of one format, whose arguments follow their schemas. The calls are the
+whole answer, come after free text, or replace a value. Also GBNF for the text before an answer that follows a schema.
 
-Any thread, no state. A grammar allows what the format's parser reads. If the model reasons, reasoning may come first:
-calls are seldom better without it.
+Any thread, no state. A grammar allows what the format's parser reads. If the model reasons, reasoning may come first,
+because calls are seldom better without it.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ def tool_grammar(
     parallel: bool,
     starts_in_reasoning: bool = False,
 ) -> str:
-    """GBNF for one call, or several if `parallel`, of any tool ("required") or of the named one.
+    """Return GBNF for one call, or several if `parallel`, of any tool ("required") or of the named one.
 
-    With "auto" the text is free, and may go on with such calls; a schema that no grammar can be made of then counts
-    only if its tool is strict. Raises ToolError if something is wrong with the tools. If the prompt ends inside
-    reasoning, the end of it comes first.
+    With "auto" the text is free and may continue with such calls; a schema that cannot become a grammar is then an
+    error only if its tool is strict. If the prompt ends inside reasoning, the end of the reasoning comes first. Raises
+    ToolError if something is wrong with the tools.
     """
     named = [Tool(i, tool) for i, tool in enumerate(tools)]
     if choice not in ("required", "auto"):
@@ -52,8 +52,8 @@ def answer_grammar(
     starts_in_reasoning: bool,
     strict: bool,
 ) -> tuple[str, list[str]]:
-    """GBNF for an answer that is a value of the schema, or calls as with "auto"; and a warning for each constraint that
-    was dropped. Raises ToolError, and SchemaError about the schema."""
+    """Return GBNF for an answer that is a value of the schema, or calls as with "auto", and a warning for each
+    constraint that was dropped. Raises ToolError, and SchemaError about the schema."""
     grammar = _Grammar(format, parallel, True)
     root, warnings = grammar.either([Tool(i, tool) for i, tool in enumerate(tools)], schema, strict)
     return grammar.text(seq(grammar.thought(starts_in_reasoning), root)), warnings
@@ -61,8 +61,8 @@ def answer_grammar(
 
 @lru_cache(maxsize=8)
 def before_answer(format: Format, starts_in_reasoning: bool) -> str:
-    """GBNF for what must precede an answer shaped by a schema: the end of reasoning that the prompt has opened,
-    gpt-oss's headers; "" if nothing."""
+    """Return GBNF for the text that must precede an answer that follows a schema: the end of reasoning that the prompt
+    has opened, or gpt-oss's headers. Return "" if there is none."""
     calls = format.calls
     opens, closes, _ = calls.thought_tags
     thought: Expr = EMPTY
@@ -86,7 +86,7 @@ class _Grammar(Grammar):
         return seq(self.thought(starts_in_reasoning), self._calls(tools))
 
     def free(self, tools: list[Tool], starts_in_reasoning: bool) -> Expr:
-        """Thoughts, text, and calls from their first mark on."""
+        """Return the rule for reasoning, free text, and calls from their first marker on."""
         calls, think = self._calls(tools), self._format.think
         anywhere: Expr = calls
         at_start: Expr = NEVER
@@ -101,7 +101,7 @@ class _Grammar(Grammar):
         return thought if think and starts_in_reasoning else begun
 
     def either(self, tools: list[Tool], schema: Any, strict: bool) -> tuple[Expr, list[str]]:
-        """Calls, in all their forms, or a value."""
+        """Return the rule for calls, in all their forms, or a value; and the warnings about the schema."""
         calls = self._calls(tools)
         warnings = self.value(schema, "content", strict)
         value = seq(self._own.before_value, Reference("content"))

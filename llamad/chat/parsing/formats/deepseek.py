@@ -31,7 +31,7 @@ class DeepSeek(Section):
     special = (calls_tag, call_tag, _SEP, call_end, calls_end)
 
     def _parts(self, name: str) -> tuple[str, str]:
-        """What stands around the arguments of a call."""
+        """Return the texts before and after the arguments of a call."""
         if self.format.variant:
             return f"{self.call_tag}function{_SEP}{name}\n```json\n", f"\n```{self.call_end}"
         return self.call_tag + name + _SEP, self.call_end

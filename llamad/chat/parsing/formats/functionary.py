@@ -1,10 +1,10 @@
-"""Functionary 3.2: each part of an answer begins with its recipient, on a line of its own; `all` is the user."""
+"""Functionary 3.2: each section of an answer begins with its recipient, on a line of its own; `all` is the user."""
 
 from llamad.chat.parsing.syntax import CallFormat, Malformed, Mark, Steps, Stream, mark
 from llamad.chat.parsing.syntax.grammar import Grammar, Tool
 from llamad.chat.schema.expressions import Expr, Literal, Reference, seq
 
-_RECIPIENT = ">>>"  # not before the first, which the prompt ends with
+_RECIPIENT = ">>>"  # comes before each recipient but the first, where it is the end of the prompt
 
 
 class Functionary(CallFormat):

@@ -1,5 +1,5 @@
-"""The format of models whose template has no calls; the prompt describes it. Also bare calls, which some models (such
-as xLAM) write whatever the prompt says."""
+"""The format of models whose template has no calls; the prompt describes it. Also bare calls, which some models, such
+as xLAM, write whatever the prompt says."""
 
 from llamad.chat.parsing.syntax import Malformed, Steps, Stream, array, call, call_from, close, json_reader
 from llamad.chat.parsing.syntax.call_format import CallFormat
@@ -70,4 +70,4 @@ def _response(stream: Stream) -> Steps[None]:
 
 
 def _nothing(text: str) -> None:
-    """A response that is not a string is passed on as written."""
+    """Drop the text: a response that is not a string is malformed, and then passed on as written."""

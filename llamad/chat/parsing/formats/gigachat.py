@@ -1,4 +1,4 @@
-"""GigaChat 3: one object behind a text that the template chooses."""
+"""GigaChat 3: one object after a text that the template chooses."""
 
 from llamad.chat.parsing.formats.lists import OpenedList
 from llamad.chat.parsing.syntax import Calls, Format, Has, Think, object_of

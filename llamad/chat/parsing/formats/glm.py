@@ -15,7 +15,7 @@ class Glm(ToolCallTag):
 
 
 def glm_tags(opens: str, closes: str, suffix: str = "") -> Tags:
-    """The tags of a call; their names end with the suffix."""
+    """Return the tags of a call; their names end with the suffix."""
     key = f"<arg_key{suffix}>{{}}</arg_key{suffix}>\n<arg_value{suffix}>"
     after = f"</arg_value{suffix}>"
     return Tags(Literal(opens), Literal(closes), lambda name, _: key.format(name), after)

@@ -88,13 +88,13 @@ class GptOss(CallFormat):
 
 
 def _addressed(grammar: Grammar, tool: Tool, channel: str) -> Expr:
-    """The rest of a message to a function, from its name on."""
+    """Return the expression for the rest of a message to a function, from its name on."""
     kind = opt(alt([_JSON, Literal(" json")]))
     return seq(Literal(tool.name + channel), kind, Literal(_MESSAGE), grammar.arguments(tool))
 
 
 def _message(stream: Stream, opened: str) -> Steps[str]:
-    """Reads a message, from inside its header to its end; returns the marker that opens the next, if consumed."""
+    """Read a message, from inside its header to its end; return the marker that opens the next, if it was consumed."""
     if opened != _MESSAGE:
         yield from _header(stream)
     header = stream.kept()

@@ -9,7 +9,7 @@ CALL, CALL_END = "<tool_call>", "</tool_call>"
 
 
 class ToolCallTag(CallFormat):
-    """Formats with <tool_call> tags. The parser takes whatever any of them writes there."""
+    """Formats with <tool_call> tags. The parser accepts what any of them writes there."""
 
     special: tuple[str, ...] = (CALL, CALL_END)
     around = (EMPTY, LINE, EMPTY)

@@ -1,4 +1,4 @@
-"""Kimi K2: calls between special tokens, each with an id that holds the function's name."""
+"""Kimi K2: calls between special tokens, each with an id that contains the function's name."""
 
 from llamad.chat.parsing.syntax import Calls, Section, Steps, Stream, json_of
 from llamad.chat.parsing.syntax.grammar import DIGITS, Grammar, Tool

@@ -24,5 +24,5 @@ class KimiK3(Invoke):
     type_attribute = "type"
     string = "string"
     line = ""
-    before_calls = opt(Literal(_RESPONSE_END))  # without reasoning, its prompt has opened the response
+    before_calls = opt(Literal(_RESPONSE_END))  # without reasoning, the prompt has opened the response
     after_name = seq(Literal(' index="'), DIGITS, Literal('"'))

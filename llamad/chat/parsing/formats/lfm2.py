@@ -21,7 +21,7 @@ class Lfm2(CallFormat):
         return f"{_CALLS}[{', '.join(_written(*call) for call in calls)}]{_CALLS_END}"
 
     def read(self, stream: Stream, marker: str) -> Steps[None]:
-        """[name(key=value, ...), ...], or the same as JSON, then the closing tag."""
+        """Read [name(key=value, ...), ...], or the same as JSON, then the closing tag."""
         yield from stream.blanks()
         is_list = bool((yield from stream.first_of("[")))
         if is_list:
@@ -52,7 +52,7 @@ def _value(grammar: Grammar, tool: Tool, rule: str, key: str, schema: Any) -> Ex
 
 
 def _written(name: str, arguments: Any) -> str:
-    """Arguments that are not a JSON object stay as they were sent."""
+    """Return a call as text. Arguments that are not a JSON object stay as they were sent."""
     if not isinstance(arguments, dict):
         return f"{name}({arguments})"
     return f"{name}({', '.join(f'{key}={value!r}' for key, value in arguments.items())})"

@@ -1,4 +1,4 @@
-"""Calls as an array of objects behind a text that the template chooses: Nemotron, MiniMax M1, Apriel, Firefunction."""
+"""Calls as an array of objects after a text that the template chooses: Nemotron, MiniMax M1, Apriel, Firefunction."""
 
 from llamad.chat.parsing.syntax import CallFormat, Calls, Format, Has, Mark, Think, array_of, mark
 from llamad.chat.parsing.syntax.grammar import BLANK, COMMA

@@ -1,4 +1,4 @@
-"""Llama 3.1 and later: an object as the whole answer, or what follows <|python_tag|> or <function=name>."""
+"""Llama 3.1 and later: an object that is the whole answer, or a call after <|python_tag|> or <function=name>."""
 
 from llamad.chat.parsing.syntax import (
     FUNCTION,
@@ -57,11 +57,11 @@ def _object(stream: Stream) -> Steps[None]:
     yield from stream.first_of(";", ",")
     yield from stream.blanks()
     if (yield from stream.peek()) == "{":
-        stream.commit()  # what is between two calls is not content
+        stream.commit()  # the text between two calls is not content
 
 
 def _python_tag(stream: Stream) -> Steps[None]:
-    """Objects, a built-in tool's `name.call(key="value")`, or code for a function that takes some."""
+    """Read objects, a built-in tool's `name.call(key="value")`, or code for a function that takes code."""
     yield from stream.blanks()
     if (yield from stream.peek()) == "{":
         yield from objects(stream)

@@ -1,4 +1,4 @@
-"""MiniCPM5."""
+"""MiniCPM5: <function name="..."> with a <param name="..."> for each argument, without tags around all calls."""
 
 from llamad.chat.parsing.syntax import Invoke
 from llamad.chat.parsing.syntax.grammar import LINE

@@ -1,4 +1,4 @@
-"""MiniMax M2."""
+"""MiniMax M2: <invoke name="..."> with a <parameter name="..."> for each argument, between tags around all calls."""
 
 from llamad.chat.parsing.syntax import Invoke
 

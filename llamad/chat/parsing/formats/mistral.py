@@ -1,4 +1,4 @@
-"""Mistral: an array of objects after a special token, or since Small 3.2 the token, a name and the arguments."""
+"""Mistral: an array of objects after a special token; since Small 3.2 the token, a name and the arguments."""
 
 import string
 
@@ -13,7 +13,7 @@ _ID = rep(Chars(normal([(48, 57), (65, 90), (97, 122)])), 9, 9)
 
 
 class Mistral(CallFormat):
-    """The variants are "args" and "call_id", by what stands between the name and the arguments."""
+    """The variants are "args" and "call_id", after the text between the name and the arguments."""
 
     name = "mistral"
     signs = (_CALLS,)

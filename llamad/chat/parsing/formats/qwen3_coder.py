@@ -23,7 +23,7 @@ class Qwen3Coder(ToolCallTag):
     def call(self, grammar: Grammar, tool: Tool) -> Expr:
         opens: Expr = Literal(f"<{self._tag}>\n")
         closes: Expr = Literal(f"\n</{self._tag}>")
-        if grammar.is_free:  # often without the tags around it
+        if grammar.is_free:  # models often leave out the tags around it
             opens, closes = opt(opens), opt(closes)
         line = "" if self.format.variant else "\n"
         tags = Tags(

@@ -1,4 +1,4 @@
-"""What the formats of tool calls share: base classes, readers of streamed text and JSON, and pieces of grammars."""
+"""What formats of tool calls share: base classes, readers of streamed text and JSON, and elements of grammars."""
 
 from llamad.chat.parsing.syntax.call_format import (
     CallFormat,

@@ -1,7 +1,7 @@
-"""What a format of tool calls is: the value that a template is recognized as, and the class that every family's class
-derives from.
+"""Formats of tool calls: `Format`, the format that a template was recognized as, and `CallFormat`, the base class of
+all formats.
 
-A CallFormat has no state but its Format; any thread. The defaults are those of calls as JSON objects.
+A CallFormat has no state but its Format; any thread. The defaults are for calls that are JSON objects.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from llamad.chat.schema.expressions import EMPTY, NEVER, Expr, Literal, Referenc
 Has = Callable[[str], bool]  # whether a template contains a text
 Think = tuple[str, str] | None  # the tags around reasoning
 Handler = Callable[[Stream, str], Steps[None]]
-Calls = Sequence[tuple[str, Any]]  # a name and arguments each
+Calls = Sequence[tuple[str, Any]]  # the name and the arguments of each call
 
 _TOKEN = re.compile(r"<\|[^<>|\s]*\|?>")  # a special token inside a longer tag
 CLASSES: dict[tuple[str, str], type[CallFormat]] = {}  # all formats, by name and variant
 
 
 class Format(msgspec.Struct, frozen=True):
-    """The format of one template. `name` and `variant` select the class in `calls`, which has the behaviour.
+    """The format of one template. `name` and `variant` select the class of `calls`, which has the behaviour.
 
-    `think` are the tags around reasoning, None if the model has none (gpt-oss's channels are not tags).
-    `open` and `close` are around the calls of formats that differ only in them; `ignored` are tags around content, to
-    be removed.
+    `think` has the tags around reasoning, or is None if the model has none (gpt-oss's channels are not tags).
+    `open` and `close` are the texts around calls, for formats that differ only in these. `ignored` are tags around
+    content, which are removed.
     """
 
     name: str = "generic"
@@ -57,46 +57,42 @@ class Format(msgspec.Struct, frozen=True):
 
     @property
     def special(self) -> tuple[str, ...]:
-        """Texts that may be special tokens, but must reach the parser."""
+        """Return the texts that may be special tokens, but must reach the parser."""
         tags = (*filter(None, (self.open, self.close)), *(self.think or ()), *self.ignored)
-        parts = (part for tag in tags for part in _TOKEN.findall(tag))
-        return tuple(dict.fromkeys((*self.calls.special, *tags, *parts)))
+        tokens = (token for tag in tags for token in _TOKEN.findall(tag))
+        return tuple(dict.fromkeys((*self.calls.special, *tags, *tokens)))
 
 
 class CallFormat:
-    """How one family of models writes tool calls. A subclass with a `name` is a format, and says what differs from the
-    defaults."""
+    """How one family of models writes tool calls. A subclass with a `name` is a format, and overrides what differs from
+    the defaults."""
 
-    # How it is recognized: texts of the template that all occur, of which one occurs, and of which none may occur.
+    # How it is recognized in a template: all `signs` occur, at least one of `any_sign`, and none of `no_sign`.
     name: ClassVar[str]
     variant: ClassVar[str] = ""
     signs: ClassVar[tuple[str, ...]] = ()
     any_sign: ClassVar[tuple[str, ...]] = ()
     no_sign: ClassVar[tuple[str, ...]] = ()
-    # What its Format then has.
-    variants: ClassVar[
-        tuple[tuple[str, str], ...]
-    ] = ()  # a text of the template and the variant that it shows
-    think: ClassVar[Think] = None  # None: the tags that the template has
+    # The fields of its Format. Each of `variants` is a text of the template and the variant that it implies.
+    variants: ClassVar[tuple[tuple[str, str], ...]] = ()
+    think: ClassVar[Think] = None  # None: the tags that occur in the template
     open: ClassVar[str] = ""
     close: ClassVar[str] = ""
     ignored: ClassVar[tuple[str, ...]] = ()
 
     special: tuple[str, ...] = ()  # special tokens of calls, which the parser must see
-    markers: tuple[str, ...] = ()  # each announces calls, which read() reads
+    markers: tuple[str, ...] = ()  # the texts that announce calls; read() reads the calls after them
     ends: tuple[str, ...] = ()  # one of these may follow the JSON that the default read() reads
-    firsts = ""  # characters that begin calls without a marker if nothing precedes them; also for read()
-    names_recipient = (
-        False  # the text begins with the name of its recipient, which read() reads even without tools
-    )
-    has_several = True  # the template can show a second call of one answer
-    starts_answer = (
-        False  # calls have no marker and begin the answer; marked_calls() says which may come later
-    )
-    may_be_bare = False  # in free text, calls may come without what is `around` all of them
-    openings: tuple[str, ...] = ()  # in free text, these may come instead of the first of `around`
-    answer_tag = ""  # what opens the content of an answer
-    before_value: Expr = EMPTY  # what precedes an answer that a schema shapes
+    firsts = ""  # characters that begin calls without a marker, at the start of the text; read() gets them
+    # The text begins with the name of its recipient, which read() reads even without tools.
+    names_recipient = False
+    has_several = True  # the template can render a second call of one answer
+    # Calls have no marker and begin the answer; marked_calls() says which calls may come later.
+    starts_answer = False
+    may_be_bare = False  # in free text, calls may come without the first and the last text of `around`
+    openings: tuple[str, ...] = ()  # in free text, these may replace the first text of `around`
+    answer_tag = ""  # opens the content of an answer
+    before_value: Expr = EMPTY  # the text before an answer that follows a schema
     after_thought: Expr = rep(Literal("\n"), 0, 2)
 
     def __init_subclass__(cls) -> None:
@@ -108,13 +104,13 @@ class CallFormat:
 
     @classmethod
     def is_in(cls, has: Has) -> bool:
-        """Whether a template writes this format."""
+        """Return whether a template uses this format."""
         is_any = any(map(has, cls.any_sign)) or not cls.any_sign
         return is_any and all(map(has, cls.signs)) and not any(map(has, cls.no_sign))
 
     @classmethod
     def found_in(cls, has: Has, think: Think) -> Format:
-        """The format of such a template, which has these tags around reasoning."""
+        """Return the Format of a template that uses this format and has these tags around reasoning."""
         variant = next((name for text, name in cls.variants if has(text)), cls.variant)
         return Format(cls.name, variant, cls.think or think, cls.open, cls.close, cls.ignored)
 
@@ -122,30 +118,30 @@ class CallFormat:
 
     @property
     def is_written(self) -> bool:
-        """Whether written() is the format's own; the prompt of others describes the generic one."""
+        """Return whether the format has its own written(). For others, the prompt describes the generic format."""
         return type(self).written is not CallFormat.written
 
     def written(self, calls: Calls) -> str:
-        """Calls as text, for templates that cannot render them."""
+        """Return calls as text, for templates that cannot render them."""
         return '{"tool_calls": ' + array_of(calls) + "}"
 
     def new_id(self, name: str, index: int) -> str:
-        """An id that the template accepts for a call without one; "" if it accepts any."""
+        """Return an id that the template accepts, for a call without one; "" if it accepts any."""
         return ""
 
     @property
     def thought_tags(self) -> tuple[str, str, str]:
-        """What opens reasoning, what ends it, and what follows before the answer; empty without reasoning."""
+        """Return the texts that open and close reasoning, and the text before the answer; all "" without reasoning."""
         return (*self.format.think, "") if self.format.think else ("", "", "")
 
     # Parsing
 
     def read(self, stream: Stream, marker: str) -> Steps[None]:
-        """Reads calls after their marker. Raises Malformed."""
+        """Read the calls after a marker. Raises Malformed."""
         yield from objects(stream, *self.ends)
 
     def parse(self, stream: Stream) -> Steps[None]:
-        """Reads a whole answer: reasoning between tags, content, and calls."""
+        """Read a whole answer: reasoning between tags, content, and calls."""
         on = stream.options.tools_on
         handlers: dict[str, Handler] = {}
         if on or self.names_recipient:
@@ -160,7 +156,7 @@ class CallFormat:
             yield from _thought(stream, think[1])
         if self.names_recipient:
             yield from _try(stream, self.read, "")
-        fresh = True  # only whitespace since the start, the last reasoning or the last call
+        fresh = True  # only whitespace has come since the start, the last reasoning or the last call
         while True:
             if fresh:
                 yield from stream.blanks()
@@ -182,15 +178,15 @@ class CallFormat:
 
     @property
     def around(self) -> tuple[Expr, Expr, Expr]:
-        """The text before the first call, between two, and after the last."""
+        """Return the text before the first call, between two calls, and after the last one."""
         return EMPTY, EMPTY, EMPTY
 
     def call(self, grammar: Grammar, tool: Tool) -> Expr:
-        """One call of this tool."""
+        """Return the expression for one call of this tool."""
         return grammar.named(tool)
 
     def calls(self, grammar: Grammar, tools: list[Tool]) -> Expr:
-        """One call or several; the rule "call" is one of any tool."""
+        """Return the expression for one call or several. The rule "call" is one call of any tool."""
         one = Reference("call")
         first, between, last = self.around
         more = rep(seq(between, one), 0, None) if grammar.several else EMPTY
@@ -200,17 +196,17 @@ class CallFormat:
         return alt([calls, seq(one, more)]) if grammar.is_free and self.may_be_bare else calls
 
     def marked_calls(self, grammar: Grammar, tools: list[Tool]) -> Expr:
-        """Calls that may come anywhere, of formats whose usual calls begin the answer."""
+        """Return the expression for calls that may come anywhere, for formats whose usual calls begin the answer."""
         return NEVER
 
     def triggers(self, names: list[str]) -> list[Mark]:
-        """What begins a call of these functions: free text ends there, and a grammar holds the rest. A mark is as long
-        as it needs to be not to occur in ordinary text."""
+        """Return the marks that begin calls of these functions: there free text ends, and a grammar constrains the
+        rest. A mark must be so long that it does not occur in ordinary text."""
         return [mark(text) for text in self.markers]
 
 
 def new_call_id(format: Format, name: str, index: int, prefix: str = "call_") -> str:
-    """An id for a call without one, in a form that the format's template accepts."""
+    """Return an id for a call without one, in a form that the format's template accepts."""
     return format.calls.new_id(name, index) or prefix + random_id(string.ascii_letters + string.digits, 24)
 
 
@@ -246,6 +242,6 @@ def _thought(stream: Stream, close: str) -> Steps[None]:
 
 
 def _ignored(stream: Stream, marker: str) -> Steps[None]:
-    """A tag around content."""
+    """Drop a tag around content."""
     stream.commit()
     yield from ()

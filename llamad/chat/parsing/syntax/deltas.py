@@ -15,7 +15,7 @@ BLANKS = " \t\r\n"
 
 
 class Delta(msgspec.Struct):
-    """A piece of the answer. `index` counts tool calls from 0; `name` and `id` belong to a tool_begin.
+    """A piece of the answer. `index` is the number of the tool call, from 0. Only a tool_begin has `name` and `id`.
 
     `id` is the model's own if it came before the arguments, else "".
     """
@@ -28,24 +28,25 @@ class Delta(msgspec.Struct):
 
 
 class Output:
-    """Whitespace before a call, after the last call, and around reasoning is not content; all other is."""
+    """Collects deltas. Whitespace before a call, after the last call, and around reasoning is not content; all other
+    whitespace is."""
 
     def __init__(self, tools_on: bool) -> None:
         self.n_calls = 0
         self._tools_on = tools_on
-        self._found: list[tuple[Delta, list[str]]] = []
+        self._pending: list[tuple[Delta, list[str]]] = []
         self._blanks: list[str] = []  # content held back until something follows
         self._thought_blanks: list[str] = []
         self._has_content = False
-        self._has_other = False  # a call or reasoning: whitespace after it is not content
+        self._has_other = False  # there was a call or reasoning, after which whitespace is not content
         self._call_is_last = False
         self._is_thinking = False
 
     def take(self) -> list[Delta]:
-        found, self._found = self._found, []
-        for delta, pieces in found:
+        pending, self._pending = self._pending, []
+        for delta, pieces in pending:
             delta.text = "".join(pieces)
-        return [delta for delta, _ in found]
+        return [delta for delta, _ in pending]
 
     def content(self, text: str) -> None:
         if not self._has_content and self._has_other:
@@ -92,11 +93,11 @@ class Output:
         self._blanks.clear()
         self._has_other = True
         self._call_is_last = True
-        self._found.append((Delta("tool_begin", index=self.n_calls, name=name, id=id), []))
+        self._pending.append((Delta("tool_begin", index=self.n_calls, name=name, id=id), []))
         self.n_calls += 1
 
     def arguments(self, text: str) -> None:
-        """Arguments of the last call."""
+        """Add text to the arguments of the last call."""
         self._emit("tool_arguments", text, self.n_calls - 1)
 
     def finish(self) -> None:
@@ -108,9 +109,9 @@ class Output:
     def _emit(self, kind: Kind, text: str, index: int = 0) -> None:
         if not text:
             return
-        if self._found:
-            last, pieces = self._found[-1]
+        if self._pending:
+            last, pieces = self._pending[-1]
             if last.kind == kind and last.index == index:
                 pieces.append(text)
                 return
-        self._found.append((Delta(kind, index=index), [text]))
+        self._pending.append((Delta(kind, index=index), [text]))

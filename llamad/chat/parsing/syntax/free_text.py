@@ -1,7 +1,7 @@
-"""Free text as grammar rules: any text without some marks, until something that may begin anywhere begins.
+"""Grammar rules for free text: any text without certain marks, until an expression begins that may begin anywhere.
 
-Any thread, no state. The rules are the states of an automaton that follows all marks at once; each ends in the next, so
-that a long text costs no more than a short one.
+Any thread, no state. The rules are the states of an automaton that follows all marks at once. Each rule ends with the
+next one, so that a long text costs no more than a short one.
 """
 
 from __future__ import annotations
@@ -13,32 +13,34 @@ import msgspec
 
 from llamad.chat.schema.expressions import EMPTY, NEVER, Chars, Expr, Reference, alt, normal, seq
 
-BLANKS = None  # in a mark: any whitespace, or none
+BLANKS = None  # in a mark: optional whitespace
 _BLANK = " \t\r\n"
 _LAST = 0x10FFFF
 
-Part = str | None
-State = frozenset[tuple[int, int]]  # marks, and how much of each has been seen
+Piece = str | None
+State = frozenset[tuple[int, int]]  # the index of a mark, and how many steps of it have been seen
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """Text that is not free, anywhere or at the start only. What follows it is `then`; None: it must not come."""
+    """A text that ends free text, anywhere or only at the start. `then` follows it; if that is None, the free text must
+    not contain it."""
 
-    parts: tuple[Part, ...]
+    pieces: tuple[Piece, ...]
     at_start: bool = False
     then: Expr | None = None
 
     @property
-    def steps(self) -> tuple[Part, ...]:
-        return tuple(step for part in self.parts for step in (part if part is not BLANKS else (BLANKS,)))
+    def steps(self) -> tuple[Piece, ...]:
+        return tuple(step for piece in self.pieces for step in (piece if piece is not BLANKS else (BLANKS,)))
 
 
-def mark(*parts: Part, at_start: bool = False) -> Mark:
-    return Mark(parts, at_start)
+def mark(*pieces: Piece, at_start: bool = False) -> Mark:
+    return Mark(pieces, at_start)
 
 
 def object_marks(names: list[str], *opens: str) -> list[Mark]:
-    """What begins calls as bare JSON objects, if `opens` precede them: only those of known functions are calls."""
+    """Return the marks that begin calls as bare JSON objects, after one of `opens`. Only objects with the name of a
+    known function are calls."""
     marks = []
     typed = ('"type"', BLANKS, ":", BLANKS, '"function"', BLANKS, ",", BLANKS)
     for name in names:
@@ -58,17 +60,17 @@ def free_text(
     anywhere: Expr = NEVER,
     at_start: Expr = NEVER,
 ) -> Reference:
-    """Writes the rules, and returns the first. The text may end at any point, go on with `anywhere`, or with `at_start`
-    where no more than the whitespace has come that a mark at the start begins with."""
-    found = _Automaton(marks)
-    names: dict[State, str] = {found.start: name}
-    waiting = [found.start]
+    """Write the rules, and return the first. The text may end at any point or continue with `anywhere`. As long as it
+    has only whitespace with which a mark at the start may begin, it may also continue with `at_start`."""
+    automaton = _Automaton(marks)
+    names: dict[State, str] = {automaton.start: name}
+    waiting = [automaton.start]
     while waiting:
         state = waiting.pop()
         options: list[Expr] = [EMPTY, anywhere]
-        if found.is_fresh(state):
+        if automaton.is_fresh(state):
             options.append(at_start)
-        for chars, then in found.moves(state):
+        for chars, then in automaton.moves(state):
             if not isinstance(then, frozenset):
                 options.append(seq(chars, then))
                 continue
@@ -94,16 +96,16 @@ class _Automaton:
         return any(seen == 0 and self._marks[i].at_start for i, seen in state)
 
     def moves(self, state: State) -> list[tuple[Expr, State | Expr]]:
-        """Characters, and the state after them or what follows the mark that they complete."""
+        """Return sets of characters, each with the next state or, if it completes a mark, what follows the mark."""
         ways: dict[State | Expr, list[str]] = {}
         for char in self._chars:
             after = self._after(state, char)
             if after is not None:
                 ways.setdefault(after, []).append(char)
-        found: list[tuple[Expr, State | Expr]] = [
+        moves: list[tuple[Expr, State | Expr]] = [
             (Chars(normal((ord(c), ord(c)) for c in chars)), after) for after, chars in ways.items()
         ]
-        return [*found, (self._others, self._again)]
+        return [*moves, (self._others, self._again)]
 
     def _after(self, state: State, char: str) -> State | Expr | None:
         seen = set(self._again)
@@ -120,17 +122,17 @@ class _Automaton:
         return closed
 
     def _closed(self, seen: set[tuple[int, int]]) -> State:
-        """With what follows whitespace that may be none."""
-        found = set(seen)
+        """Return the state with the steps after optional whitespace added."""
+        closed = set(seen)
         for i, n in seen:
             while n < len(self._steps[i]) and self._steps[i][n] is BLANKS:
                 n += 1
-                found.add((i, n))
-        return frozenset(found)
+                closed.add((i, n))
+        return frozenset(closed)
 
 
 def without(chars: Iterable[str]) -> Chars:
-    """Any character but these."""
+    """Return the set of all characters but these."""
     ranges: list[tuple[int, int]] = []
     low = 0
     for code in sorted({ord(char) for char in chars} | {0xD800}):

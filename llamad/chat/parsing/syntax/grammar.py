@@ -1,7 +1,7 @@
-"""Builds the grammar of tool calls from pieces that formats share: JSON objects, parameters between tags, parameters
-in parentheses, text up to a tag.
+"""Builds grammars of tool calls from elements that formats share: JSON objects, parameters between tags, parameters in
+parentheses, text up to a tag.
 
-One grammar, one thread. Knows no format.
+Each grammar is built by one thread. Knows no format.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from llamad.chat.schema.expressions import (
 )
 
 ANY_OBJECT = {"type": "object"}
-NO_ARGUMENTS = {"type": "object", "properties": {}}  # of a function that says nothing of parameters
+NO_ARGUMENTS = {"type": "object", "properties": {}}  # for a function without `parameters`
 DIGITS = rep(Chars(((48, 57),)), 1, 3)
-BLANK = Reference("space")  # whitespace in JSON, or none; every grammar has the rule
+BLANK = Reference("space")  # optional whitespace in JSON; every grammar has this rule
 COMMA = seq(Literal(","), BLANK)
 LINE = Literal("\n")
-_SHOWN = {"integer": "number"}  # in tags that name a type
+_SHOWN = {"integer": "number"}  # how tags that name a type write it
 
 
 class ToolError(ValueError):
-    """A tool, or a choice of one, that cannot be turned into a grammar; the text names the field."""
+    """A tool, or the choice of one, cannot be turned into a grammar; the text names the field."""
 
 
 class Tool:
@@ -60,7 +60,7 @@ class Tool:
 
     @property
     def parameters(self) -> list[tuple[str, Any, bool]]:
-        """The name and schema of each parameter, and whether it is required; in the schema's order."""
+        """Return the name and the schema of each parameter, and whether it is required, in the schema's order."""
         schema = self.schema if isinstance(self.schema, dict) else {}
         properties, required = schema.get("properties"), schema.get("required")
         names = required if isinstance(required, list) else []
@@ -82,8 +82,8 @@ class Tags(msgspec.Struct, frozen=True):
 
 
 class Grammar:
-    """The rules of one grammar. `several`: more than one call may come; `is_free`: the model may also write text, so
-    that every spelling that the parser reads is allowed."""
+    """The rules of one grammar. With `several`, more than one call may come. With `is_free`, the model may also write
+    text, so every spelling that the parser reads is allowed."""
 
     def __init__(self, several: bool, is_free: bool) -> None:
         self.several = several
@@ -101,13 +101,13 @@ class Grammar:
         return Reference(name)
 
     def value(self, schema: Any, rule: str, strict: bool) -> list[str]:
-        """Adds the rules of a schema; returns a warning for each constraint that was dropped."""
+        """Add the rules of a schema, and return a warning for each constraint that was dropped."""
         rules, warnings = to_rules(schema, rule, strict=strict)
         self._rules.update(rules)
         return warnings
 
     def object(self, *members: tuple[str, Expr]) -> Expr:
-        """A JSON object; keys are given with their quotes."""
+        """Return the expression for a JSON object; keys are given with their quotes."""
         parts: list[Expr] = [Literal("{"), BLANK]
         for i, (key, value) in enumerate(members):
             parts += [COMMA] if i else []
@@ -115,12 +115,12 @@ class Grammar:
         return seq(*parts, BLANK, Literal("}"))
 
     def named(self, tool: Tool, name: str = "name", arguments: str = "arguments") -> Expr:
-        """A call as a JSON object with two members."""
+        """Return the expression for a call as a JSON object with two members."""
         return self.object(*self._members(tool, name, arguments))
 
     def unmarked(self, tool: Tool, arguments: str = "arguments") -> Expr:
-        """A call as a JSON object that nothing announces; in free text also with its type first, as some models
-        write it."""
+        """Return the expression for a call as a JSON object without a marker; in free text also with its type first, as
+        some models write it."""
         members = self._members(tool, "name", arguments)
         usual = self.object(*members)
         if not self.is_free:
@@ -131,11 +131,11 @@ class Grammar:
         return (f'"{name}"', Literal(tool.quoted)), (f'"{arguments}"', self.arguments(tool))
 
     def arguments(self, tool: Tool) -> Expr:
-        """All arguments as a JSON object."""
+        """Return the rule for all arguments as a JSON object."""
         return self._schema(tool, f"{tool.rule}-arguments", ())
 
     def argument(self, tool: Tool, rule: str, key: str) -> Expr:
-        """One argument as a JSON value."""
+        """Return the rule for one argument as a JSON value."""
         return self._schema(tool, rule, ("properties", key))
 
     def _schema(self, tool: Tool, rule: str, at: Sequence[str]) -> Expr:
@@ -151,7 +151,8 @@ class Grammar:
         return Reference(rule)
 
     def tagged(self, tool: Tool, tags: Tags) -> Expr:
-        """A call whose parameters come in the schema's order, each between tags; optional ones may be left out."""
+        """Return the expression for a call whose parameters come in the schema's order, each between tags; optional
+        ones may be left out."""
         parts: list[Expr] = [tags.opens]
         for i, (key, schema, must) in enumerate(tool.parameters):
             rule = f"{tool.rule}-{i}"
@@ -164,12 +165,13 @@ class Grammar:
             if others and (tags.typed or not options):
                 value = seq(self.argument(tool, f"{rule}-json", key), Literal(tags.after))
                 options += [seq(Literal(tags.key(key, kind)), value) for kind in others]
-            part = seq(alt(options), Literal(tags.line))
-            parts.append(part if must else opt(part))
+            parameter = seq(alt(options), Literal(tags.line))
+            parts.append(parameter if must else opt(parameter))
         return seq(*parts, tags.closes)
 
     def bare_text(self, tool: Tool, rule: str, key: str, schema: Any, end: str) -> Expr:
-        """A string without quotes: one that the schema lists, else any text up to the end tag."""
+        """Return the expression for a string without quotes: one that the schema lists, else any text up to the end
+        tag."""
         if not isinstance(schema, dict):
             schema = {}
         given = [schema["const"]] if "const" in schema else schema.get("enum")
@@ -178,14 +180,16 @@ class Grammar:
             return seq(alt(map(Literal, texts)), Literal(end))
         if tool.strict and schema.keys() & {"pattern", "format", "minLength", "maxLength"}:
             where = f"{tool.where}.properties.{key}"
-            raise ToolError(f"{where}: this model writes strings bare; a strict tool cannot limit them")
+            raise ToolError(
+                f"{where}: this model writes strings without quotes; a strict tool cannot limit them"
+            )
         return self.rule(rule, until(end))
 
     def listed(
         self, tool: Tool, comma: str, equals: str, value: Callable[[Grammar, Tool, str, str, Any], Expr]
     ) -> Expr:
-        """The parameters of a call in the schema's order, with commas between them. `value` gets the name of a rule
-        that it may use, the parameter's name and its schema."""
+        """Return the expression for the parameters of a call in the schema's order, with commas between them. `value`
+        gets the name of a rule that it may use, the parameter's name and its schema."""
         rest: Expr = EMPTY  # what may follow a parameter, from the last one backwards
         first: Expr = EMPTY
         for i, (key, schema, must) in reversed(list(enumerate(tool.parameters))):
@@ -198,8 +202,8 @@ class Grammar:
 
 
 def until(tag: str) -> Expr:
-    """Any text without the tag, then the tag. If the tag's first character occurs in it again, the text may not contain
-    the part before that either."""
+    """Return the expression for any text without the tag, then the tag. If the tag's first character occurs in it
+    again, the text must not contain the beginning of the tag up to there either."""
     first = tag[0]
     again_at = tag.find(first, 1)
     if again_at > 0:
@@ -209,5 +213,5 @@ def until(tag: str) -> Expr:
     for n in range(1, len(tag)):
         misses.append(seq(Literal(tag[:n]), without(first + tag[n])))
         begun.append(Literal(tag[:n]))
-    again = rep(alt(begun), 0, None)  # starts of the tag followed by its first character
+    again = rep(alt(begun), 0, None)  # starts of the tag that are followed by its first character
     return seq(rep(alt([without(first), seq(again, alt(misses))]), 0, None), again, Literal(tag))

@@ -1,4 +1,4 @@
-"""Calls as tags that name the function and each parameter. The families differ only in spelling, and in whether a
+"""Calls as tags that name the function and each parameter. The formats differ only in spelling, and in whether a
 parameter is marked as a string."""
 
 import re
@@ -22,8 +22,8 @@ class Invoke(Section):
     key_tag: str
     value_end: str
     tag_end = ">"
-    type_attribute = ""  # of a parameter
-    string = ""  # the attribute's value for a string
+    type_attribute = ""  # the attribute with the type of a parameter
+    string = ""  # the value of that attribute for a string
     line = "\n"
     after_name: Expr = EMPTY
 
@@ -46,7 +46,7 @@ class Invoke(Section):
         yield from parameters(stream, name, self.key_tag, key, self.call_end)
 
     def _read_tag_end(self, stream: Stream) -> Steps[dict[str, str]]:
-        """The attributes of a tag, from the quote after its name to its end."""
+        """Read a tag from the quote after its name to its end; return its attributes."""
         yield from stream.expect('"')
         text = yield from stream.run(_ATTRIBUTES)
         yield from stream.expect(self.tag_end)

@@ -1,7 +1,7 @@
 """Calls written as JSON objects: {"name":…,"arguments":…} and its variants, alone, in sequence or in an array.
 
-One generation, one thread. Members may come in any order; a call starts once its name and the start of its
-arguments are known, so arguments that come first are held back.
+Each generation is parsed by one thread. Members may come in any order. A call begins once its name and the start of its
+arguments are known, so arguments that come before the name are held back.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class _Call(msgspec.Struct):
 
 
 def objects(stream: Stream, *closes: str) -> Steps[None]:
-    """An array of calls, or calls in sequence; then one of the closing tags, if present."""
+    """Read an array of calls, or calls in sequence, and one of the closing tags, if present."""
     yield from stream.blanks()
     if (yield from stream.first_of("[")):
         yield from _array(stream)
@@ -47,7 +47,7 @@ def objects(stream: Stream, *closes: str) -> Steps[None]:
 
 
 def close(stream: Stream, *closes: str) -> Steps[None]:
-    """Whitespace and one of these; if it is missing, the whitespace is content."""
+    """Read whitespace and one of the closing tags; if there is none, the whitespace is content."""
     if closes:
         yield from stream.blanks()
         n_before = len(stream.kept())
@@ -59,8 +59,8 @@ def close(stream: Stream, *closes: str) -> Steps[None]:
 def series(
     stream: Stream, marker: str, opens: str, one: Callable[[Stream], Steps[None]], *closes: str
 ) -> Steps[None]:
-    """Calls that each begin with `opens`, the first after this or after a marker of all; `one` reads the rest of each,
-    and one of the closing tags may follow it."""
+    """Read calls that each begin with `opens`. The marker, which is already read, is the first of these, or announces
+    them all. `one` reads the rest of each call, which one of the closing tags may follow."""
     if marker != opens:
         yield from stream.blanks()
         yield from stream.expect(opens)
@@ -78,26 +78,26 @@ def array(stream: Stream, bare: bool = False) -> Steps[None]:
 
 
 def call(stream: Stream, bare: bool = False) -> Steps[None]:
-    """One object. A bare one, without a tag before it, may have only the members of a call."""
+    """Read one object. A bare one, without a tag before it, may only have the members of a call."""
     yield from stream.expect("{")
-    found = _Call(bare)
-    yield from _members(stream, found, nested=False)
-    _finish(stream, found)
+    pending = _Call(bare)
+    yield from _members(stream, pending, nested=False)
+    _finish(stream, pending)
 
 
 def call_from(stream: Stream, key: str) -> Steps[None]:
-    """The rest of a bare object after the colon of its first member."""
-    found = _Call(True)
-    yield from _members(stream, found, nested=False, key=key)
-    _finish(stream, found)
+    """Read the rest of a bare object after the colon of its first member."""
+    pending = _Call(True)
+    yield from _members(stream, pending, nested=False, key=key)
+    _finish(stream, pending)
 
 
-def _finish(stream: Stream, found: _Call) -> None:
-    if not found.begun:
-        if found.bare and not (found.has_arguments or stream.tools.known):
+def _finish(stream: Stream, pending: _Call) -> None:
+    if not pending.begun:
+        if pending.bare and not (pending.has_arguments or stream.tools.known):
             raise Malformed
-        stream.begin(found.name, found.id)
-        for piece in found.held or ["{}"]:
+        stream.begin(pending.name, pending.id)
+        for piece in pending.held or ["{}"]:
             stream.arguments(piece)
     stream.end()
 
@@ -113,7 +113,7 @@ def _array(stream: Stream, bare: bool = False) -> Steps[None]:
     stream.commit()
 
 
-def _members(stream: Stream, found: _Call, nested: bool, key: str | None = None) -> Steps[None]:
+def _members(stream: Stream, pending: _Call, nested: bool, key: str | None = None) -> Steps[None]:
     if key is None:
         yield from stream.blanks()
         if (yield from stream.first_of("}")):
@@ -124,7 +124,7 @@ def _members(stream: Stream, found: _Call, nested: bool, key: str | None = None)
             yield from stream.blanks()
             yield from stream.expect(":")
             yield from stream.blanks()
-        yield from _member(stream, found, key, nested)
+        yield from _member(stream, pending, key, nested)
         key = None
         yield from stream.blanks()
         if (yield from stream.first_of("}")):
@@ -133,36 +133,36 @@ def _members(stream: Stream, found: _Call, nested: bool, key: str | None = None)
         yield from stream.blanks()
 
 
-def _member(stream: Stream, found: _Call, key: str, nested: bool) -> Steps[None]:
+def _member(stream: Stream, pending: _Call, key: str, nested: bool) -> Steps[None]:
     first = yield from stream.peek()
     if key == "function" and first == "{" and not nested:
         stream.take(1)
-        yield from _members(stream, found, nested=True)
-    elif key in _NAMES and first == '"' and not found.name:
-        found.name = yield from json_reader.whole_text(stream)
-        if not stream.can_begin(found.name):
+        yield from _members(stream, pending, nested=True)
+    elif key in _NAMES and first == '"' and not pending.name:
+        pending.name = yield from json_reader.whole_text(stream)
+        if not stream.can_begin(pending.name):
             raise Malformed
-        if found.has_arguments:
-            _begin(stream, found)
+        if pending.has_arguments:
+            _begin(stream, pending)
             stream.end_arguments()
-    elif key in _ARGUMENTS and not found.has_arguments:
-        yield from _arguments(stream, found, first)
+    elif key in _ARGUMENTS and not pending.has_arguments:
+        yield from _arguments(stream, pending, first)
     elif key in _IDS and first == '"':
-        found.id = yield from json_reader.whole_text(stream)
-    elif found.bare and key not in _ALL:
+        pending.id = yield from json_reader.whole_text(stream)
+    elif pending.bare and key not in _ALL:
         raise Malformed
     else:
         yield from json_reader.value(stream, _ignore)
 
 
-def _arguments(stream: Stream, found: _Call, first: str) -> Steps[None]:
-    """An object, or a string that holds one, or null."""
+def _arguments(stream: Stream, pending: _Call, first: str) -> Steps[None]:
+    """Read the arguments: an object, a string that contains one, or null."""
     if not first or first not in '{"n':
         raise Malformed
-    found.has_arguments = True
-    if found.name:
-        _begin(stream, found)
-    sink = stream.arguments if found.begun else found.held.append
+    pending.has_arguments = True
+    if pending.name:
+        _begin(stream, pending)
+    sink = stream.arguments if pending.begun else pending.held.append
     if first == "{":
         yield from json_reader.value(stream, sink)
     elif first == "n":
@@ -172,16 +172,16 @@ def _arguments(stream: Stream, found: _Call, first: str) -> Steps[None]:
         sink("{}")
     else:
         yield from json_reader.text(stream, sink)
-    if found.begun:
+    if pending.begun:
         stream.end_arguments()
 
 
-def _begin(stream: Stream, found: _Call) -> None:
-    stream.begin(found.name, found.id)
-    found.begun = True
-    for piece in found.held:
+def _begin(stream: Stream, pending: _Call) -> None:
+    stream.begin(pending.name, pending.id)
+    pending.begun = True
+    for piece in pending.held:
         stream.arguments(piece)
 
 
 def _ignore(text: str) -> None:
-    """Skips members that are not part of a call, such as "type"."""
+    """Drop the text of members that do not belong to a call, such as "type"."""

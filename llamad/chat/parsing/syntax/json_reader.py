@@ -1,7 +1,7 @@
 """Incremental JSON reader: validates each value and passes it on as written, piece by piece.
 
-One generation, one thread, no recursion. Repairs two things that models write and JSON forbids: raw control
-characters in strings, and unknown escapes.
+Each generation is parsed by one thread, without recursion. It repairs two things that models write and JSON forbids:
+raw control characters in strings, and unknown escapes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 from llamad.chat.parsing.syntax.text_reader import Malformed, Reader, Sink, Steps
 
 _SPACE = re.compile(r"[ \t\r\n]+")
-_MAY_BE_SPACE = " \t\r\n"  # also contains "", no character yet
+_MAY_BE_SPACE = " \t\r\n"  # also contains "", which means that no character has arrived yet
 _PLAIN = re.compile(r'[^"\\\x00-\x1f]+')
 _NUMBER_CHARS = re.compile(r"[-+.0-9eE]+")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
@@ -22,7 +22,7 @@ _WORDS = {"t": "true", "f": "false", "n": "null"}
 
 
 def value(reader: Reader, sink: Sink) -> Steps[None]:
-    """Any value, from its first character to its last; consumes no whitespace after it."""
+    """Read any value, from its first character to its last, without whitespace after it."""
     closers: list[str] = []
     while True:
         if reader.here() in _MAY_BE_SPACE:
@@ -65,7 +65,7 @@ def value(reader: Reader, sink: Sink) -> Steps[None]:
 
 
 def string(reader: Reader, sink: Sink) -> Steps[None]:
-    """A string as written, quotes included."""
+    """Read a string, and pass it on as written, with its quotes."""
     yield from reader.expect('"')
     sink('"')
     while True:
@@ -80,7 +80,7 @@ def string(reader: Reader, sink: Sink) -> Steps[None]:
 
 
 def text(reader: Reader, sink: Sink) -> Steps[None]:
-    """The value of a string, without quotes and escapes."""
+    """Read a string, and pass on its value, without quotes and escapes."""
     yield from reader.expect('"')
     while True:
         end = yield from _plain(reader, sink)
@@ -94,13 +94,13 @@ def text(reader: Reader, sink: Sink) -> Steps[None]:
 
 
 def whole_text(reader: Reader) -> Steps[str]:
-    found: list[str] = []
-    yield from text(reader, found.append)
-    return "".join(found)
+    pieces: list[str] = []
+    yield from text(reader, pieces.append)
+    return "".join(pieces)
 
 
 def escaped(plain: str) -> str:
-    """The inside of a JSON string with this value."""
+    """Return a JSON string with this value, without its quotes."""
     return json.dumps(plain, ensure_ascii=False)[1:-1]
 
 
@@ -113,34 +113,34 @@ def _key(reader: Reader, sink: Sink) -> Steps[None]:
 
 def _space(reader: Reader, sink: Sink) -> Steps[None]:
     while True:
-        found = reader.take_run(_SPACE)
-        if found:
-            sink(found)
+        blanks = reader.take_run(_SPACE)
+        if blanks:
+            sink(blanks)
         if not reader.is_empty or reader.ended:
             return
         yield
 
 
 def _number(reader: Reader, sink: Sink) -> Steps[None]:
-    """Held back until its end: "1." alone is not a number."""
-    found: list[str] = []
+    """Read a number, which is held back until its end, because "1." alone is not a number."""
+    pieces: list[str] = []
     while True:
-        found.append(reader.take_run(_NUMBER_CHARS))
+        pieces.append(reader.take_run(_NUMBER_CHARS))
         if not reader.is_empty or reader.ended:
             break
         yield
-    number = "".join(found)
+    number = "".join(pieces)
     if (reader.is_empty and reader.ended) or not _NUMBER.fullmatch(number):
         raise Malformed
     sink(number)
 
 
 def _plain(reader: Reader, sink: Sink) -> Steps[str]:
-    """Passes on plain characters; returns the next special one without consuming it."""
+    """Pass on plain characters; return the next special one without consuming it."""
     while True:
-        found = reader.take_run(_PLAIN)
-        if found:
-            sink(found)
+        plain = reader.take_run(_PLAIN)
+        if plain:
+            sink(plain)
         if end := reader.here():
             return end
         if reader.ended:
@@ -193,7 +193,7 @@ def _read_escape(reader: Reader, sink: Sink) -> Steps[None]:
 
 
 def _hex(reader: Reader) -> Steps[str]:
-    """The four digits after the next `u`, not consumed; "" if there are none."""
+    """Return the four digits after the next `u` without consuming them, or "" if there are none."""
     digits = (yield from reader.ahead(5))[1:]
     if not _HEX.issuperset(digits):
         return ""

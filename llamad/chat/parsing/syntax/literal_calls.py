@@ -1,7 +1,7 @@
-"""Reads arguments that are literals but not JSON.
+"""Reads arguments that are literals of Python or of Gemma instead of JSON.
 
-One generation, one thread, no recursion. Converted to JSON as they arrive: strings are streamed, words and numbers
-held until complete.
+Each generation is parsed by one thread, without recursion. Arguments are converted to JSON as they arrive: strings are
+streamed, words and numbers are held back until they are complete.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Dialect(msgspec.Struct, frozen=True):
 
 _PYTHON = Dialect(('"', "'"), has_escapes=True, has_bare_keys=False)
 _CLOSERS = {"{": "}", "[": "]", "(": ")"}
-_JSON = {"(": "[", ")": "]"}  # escapes that JSON writes differently
+_JSON = {"(": "[", ")": "]"}  # brackets that JSON writes differently
 _WORDS = {"True": "true", "False": "false", "None": "null", "true": "true", "false": "false", "null": "null"}
 _SCALAR = re.compile(r"[\w.+-]+")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
@@ -37,7 +37,7 @@ _HEX = {"x": 2, "u": 4}
 
 
 def python_arguments(stream: Stream, name: str) -> Steps[None]:
-    """After the parenthesis: key=value, ... and the closing one."""
+    """Read the arguments after an opening parenthesis: key=value, ... up to the closing one."""
     stream.begin(name)
     lead = "{"
     yield from stream.blanks()
@@ -59,7 +59,7 @@ def python_arguments(stream: Stream, name: str) -> Steps[None]:
 
 
 def literal(reader: Reader, sink: Sink, dialect: Dialect) -> Steps[None]:
-    """A literal, as JSON."""
+    """Read a literal, and pass it on as JSON."""
     closers: list[str] = []
     while True:
         yield from reader.blanks()

@@ -1,7 +1,7 @@
 """Reads calls between <tool_call> tags, and parameters that are written one by one instead of as JSON.
 
-One generation, one thread. Converted to JSON as they arrive: a parameter that can only be a string is streamed, any
-other is held until complete, since only then is it known whether it is JSON.
+Each generation is parsed by one thread. Parameters are converted to JSON as they arrive: one that can only be a string
+is streamed; any other is held back until it is complete, because only then is it known whether it is JSON.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _KEY_CHARS = re.compile(r"[^<>\r\n]+")
 _CLOSES = ("</tool_call>", "</seed:tool_call>")
 STRING = frozenset(("string",))
 
-Key = tuple[str, frozenset[str], Markers]  # its name, its types, what ends its value
+Key = tuple[str, frozenset[str], Markers]  # a parameter's name, its types, and the texts that end its value
 
 
 def tool_call(stream: Stream, marker: str) -> Steps[None]:
-    """After <tool_call>: JSON objects, a <function=…>, or GLM's name and keys, whichever comes."""
+    """Read calls after <tool_call>: JSON objects, a <function=…>, or GLM's name and keys, whichever comes."""
     if marker == FUNCTION:
         yield from _functions(stream)
         return
@@ -66,7 +66,7 @@ def _function(stream: Stream) -> Steps[None]:
 
 
 def glm_call(stream: Stream, suffix: str = "") -> Steps[None]:
-    """The name, then keys and values between tags, whose names end with the suffix."""
+    """Read a call: its name, then keys and values between tags whose names end with the suffix."""
     yield from stream.blanks()
     name = yield from stream.name()
     if suffix:
@@ -87,8 +87,8 @@ def glm_call(stream: Stream, suffix: str = "") -> Steps[None]:
 def parameters(
     stream: Stream, name: str, key_tag: str, key: Callable[[], Steps[Key]], call_end: str
 ) -> Steps[None]:
-    """The parameters of a call, which each begin with a tag, and the end of the call. `key` reads what stands between
-    that tag and the value."""
+    """Read the parameters of a call, which each begin with `key_tag`, and the end of the call. `key` reads the text
+    between that tag and the value."""
     next_tag = yield from stream.first_of(key_tag, call_end)
     if not next_tag:
         raise Malformed
@@ -106,7 +106,7 @@ def parameters(
 
 
 def _value(stream: Stream, lead: str, key: str, types: frozenset[str], ends: Markers) -> Steps[None]:
-    """A parameter's text up to its end tag, as a member of the arguments."""
+    """Read a parameter's text up to its end tag, and pass it on as a member of the arguments."""
     stream.arguments(f"{lead}{json.dumps(key, ensure_ascii=False)}: ")
     if types == STRING:
         stream.arguments('"')

@@ -23,21 +23,21 @@ _TAGS = (
 
 
 def think_tags(has: Has) -> Think:
-    """The tags around reasoning in a template; None if it has none."""
+    """Return the tags around reasoning in a template, or None if it has none."""
     if has(_APRIEL[0]):
         return _APRIEL
     return next((tags for tags in _TAGS if any(map(has, tags))), None)
 
 
 def ends_in_reasoning(format: Format, prompt: str) -> bool:
-    """Whether the rendered prompt ends with open reasoning, which the model continues."""
+    """Return whether the rendered prompt ends inside reasoning, which the model continues."""
     opens, _, _ = format.calls.thought_tags
     return bool(opens) and prompt.rstrip().endswith(opens)
 
 
 def without_thought(format: Format, prompt: str, is_sure: bool, last: str = "") -> str:
-    """The prompt with reasoning turned off: open reasoning is closed, and unless it `is_sure` that the model opens none
-    itself, a closed one is added. `last` is its text."""
+    """Return the prompt with reasoning turned off. Open reasoning is closed. Unless it `is_sure` that the model opens
+    none itself, closed reasoning is added. `last` is the text of the reasoning."""
     opened = ends_in_reasoning(format, prompt)
     opens, closes, after = format.calls.thought_tags
     if not opens or (is_sure and not opened):

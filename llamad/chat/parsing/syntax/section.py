@@ -1,4 +1,4 @@
-"""Calls that each stand between tags, with a pair of tags around all of them, which may be missing in free text."""
+"""Calls that are each between tags, with a pair of tags around all of them, which may be missing in free text."""
 
 from abc import ABC, abstractmethod
 
@@ -10,11 +10,11 @@ from llamad.chat.schema.expressions import EMPTY, Expr, Literal, seq
 
 
 class Section(CallFormat, ABC):
-    calls_tag = ""  # around all calls; "" if there is none
+    calls_tag = ""  # the tag before all calls; "" if there is none
     calls_end = ""
     call_tag: str
     call_end: str
-    line = ""  # between tags, as the model was trained
+    line = ""  # the line break between tags, as in the model's training data
     before_calls: Expr = EMPTY
     may_be_bare = True
 
@@ -29,7 +29,7 @@ class Section(CallFormat, ABC):
 
     @abstractmethod
     def read_call(self, stream: Stream) -> Steps[None]:
-        """Reads a call after its tag, up to one of `ends`. Raises Malformed."""
+        """Read a call after its tag, up to one of `ends`. Raises Malformed."""
 
     @property
     def around(self) -> tuple[Expr, Expr, Expr]:

@@ -1,6 +1,6 @@
-"""State of one generation being parsed: its text, its deltas, and the progress of the current call.
+"""The state of one generation that is being parsed: its text, its deltas, and the progress of the current call.
 
-One generation, one thread. All formats work on a `Stream`; this file knows none of them.
+Each generation is parsed by one thread. All formats work on a `Stream`; this file knows none of them.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ class Stream(Reader):
         self.commit()
 
     def release(self) -> None:
-        """What was consumed turned out to be content."""
+        """Pass on consumed text that turned out to be content."""
         if text := self.kept():
             self.content(text)
 
     def begin_thought(self) -> None:
-        """What was consumed is the tag that opens it."""
+        """Begin reasoning; the consumed text is the tag that opens it."""
         if self.options.reasoning in ("none", "deepseek-legacy"):
             self.out.content(self.kept())
         else:
@@ -61,7 +61,7 @@ class Stream(Reader):
         self.commit()
 
     def end_thought(self) -> None:
-        """What was consumed is the tag that closes it."""
+        """End reasoning; the consumed text is the tag that closes it."""
         if self.options.reasoning in ("none", "deepseek-legacy"):
             self.out.content(self.kept())
         self.out.end_thought()
@@ -87,12 +87,12 @@ class Stream(Reader):
         self._in_arguments = False
 
     def end(self) -> None:
-        """The call is complete; closing tags around it are optional."""
+        """End the call, which is complete; closing tags around it are optional."""
         self._in_call = self._in_arguments = False
         self.commit()
 
     def json_arguments(self, name: str, id: str = "") -> Steps[None]:
-        """A call whose arguments come next, as a JSON object."""
+        """Read a call whose arguments come next, as a JSON object."""
         yield from self.blanks()
         if (yield from self.peek()) != "{":
             raise Malformed
@@ -101,7 +101,7 @@ class Stream(Reader):
         self.end()
 
     def fail(self) -> None:
-        """The call is malformed: the rest is text. If the text merely ended early, the call keeps what it has."""
+        """End a malformed call: the rest is text. If the text merely ended early, the call keeps what it has."""
         if self._in_call and self.ended and self.is_empty:
             if self._in_arguments:
                 self.out.arguments(self.kept())
@@ -112,14 +112,14 @@ class Stream(Reader):
 
 
 class OutputParser(Protocol):
-    """Takes the generated text in pieces, split anywhere, and returns what is certain so far."""
+    """Takes the generated text in pieces, split anywhere, and returns the deltas that are certain so far."""
 
     def feed(self, text: str) -> list[Delta]: ...
     def finish(self) -> list[Delta]: ...
 
 
 class PlainParser:
-    """Everything is content."""
+    """A parser for which everything is content."""
 
     def feed(self, text: str) -> list[Delta]:
         return [Delta("content", text)] if text else []
@@ -129,7 +129,7 @@ class PlainParser:
 
 
 class StepParser:
-    """A parser that runs these steps; they end with the text."""
+    """A parser that runs the steps of a format, which end with the text."""
 
     def __init__(self, stream: Stream, steps: Steps[None]) -> None:
         self._stream = stream

@@ -1,8 +1,8 @@
-"""Reads the text of one generation as it arrives, with generators that wait where they cannot decide yet.
+"""Reads the text of one generation as it arrives, with generators that yield when they cannot decide yet.
 
-One generation, one thread. Decisions depend on the text alone, not on how it was split: a step consumes what is certain
-and yields for the rest. What was consumed but not passed on is kept, so that a malformed call can be passed on as
-text.
+Each generation is parsed by one thread. Decisions depend on the text alone, not on how it was split: a step consumes
+what is certain and yields until more arrives. Text that was consumed but not passed on is kept, so that a malformed
+call can be passed on as text.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NAME = re.compile(r"[\w.:/@$-]+")
 
 
 class Malformed(Exception):
-    """The text does not match the format; caught where the call's marker was found."""
+    """The text does not match the format. This is caught where the call's marker was found."""
 
 
 class Markers:
@@ -35,7 +35,7 @@ class Markers:
         self._prefixes = {text[:n] for text in self.texts for n in range(1, len(text))}
 
     def find(self, text: str, at: int, ended: bool) -> tuple[int, str]:
-        """Where the first marker starts or may start, and the marker itself, "" while it is not certain."""
+        """Return where the first marker begins or may begin, and the marker itself, or "" while it is not certain."""
         if not self.texts:
             return len(text), ""
         hit = self._pattern.search(text, at)
@@ -63,11 +63,11 @@ class Reader:
         return self._at == len(self._text)
 
     def kept(self) -> str:
-        """What was consumed since the last commit."""
+        """Return the text that was consumed since the last commit."""
         return "".join(self._kept)
 
     def commit(self) -> None:
-        """What was consumed so far has been passed on, or need not be."""
+        """Forget the consumed text: it has been passed on, or need not be."""
         self._kept.clear()
 
     def take(self, n: int) -> str:
@@ -77,17 +77,17 @@ class Reader:
         return taken
 
     def take_run(self, pattern: re.Pattern[str], most: int | None = None) -> str:
-        """What matches here and has arrived; more may follow."""
+        """Consume and return the text that matches here and has arrived; more may follow."""
         end = len(self._text) if most is None else self._at + most
         hit = pattern.match(self._text, self._at, end)
         return self.take(hit.end() - self._at) if hit else ""
 
     def here(self) -> str:
-        """The next character if it has arrived, else ""; for loops in which a generator is too expensive."""
+        """Return the next character, or "" if none has arrived; for loops in which a generator is too expensive."""
         return self._text[self._at : self._at + 1]
 
     def peek(self) -> Steps[str]:
-        """The next character; "" at the end of the text."""
+        """Return the next character without consuming it, or "" at the end of the text."""
         while self._at == len(self._text):
             if self.ended:
                 return ""
@@ -95,13 +95,13 @@ class Reader:
         return self._text[self._at]
 
     def ahead(self, n: int) -> Steps[str]:
-        """The next n characters; fewer at the end of the text."""
+        """Return the next n characters without consuming them; fewer at the end of the text."""
         while len(self._text) - self._at < n and not self.ended:
             yield
         return self._text[self._at : self._at + n]
 
     def first_of(self, *texts: str) -> Steps[str]:
-        """Consumes whichever of these comes next; "" if none does."""
+        """Consume and return whichever of these comes next, or return "" if none does."""
         longest = max(map(len, texts))
         while True:
             ahead = self._text[self._at : self._at + longest]
@@ -119,7 +119,7 @@ class Reader:
             raise Malformed
 
     def skip(self, *texts: str) -> Steps[None]:
-        """Consumes one of these if it comes next, also a part of one at the end of the text."""
+        """Consume one of these if it comes next; at the end of the text also the beginning of one."""
         if not (yield from self.first_of(*texts)) and self.ended:
             rest = self._text[self._at :]
             if any(text.startswith(rest) for text in texts):
@@ -133,15 +133,15 @@ class Reader:
             yield
 
     def run(self, pattern: re.Pattern[str], most: int = LONGEST_NAME) -> Steps[str]:
-        """The next characters that match the pattern (one class, repeated), at most `most`; "" if none does."""
-        found: list[str] = []
+        """Consume and return the next characters that match the pattern (one class, repeated), at most `most`."""
+        pieces: list[str] = []
         left = most
         while True:
             piece = self.take_run(pattern, left)
-            found.append(piece)
+            pieces.append(piece)
             left -= len(piece)
             if not left or self._at < len(self._text) or self.ended:
-                return "".join(found)
+                return "".join(pieces)
             yield
 
     def name(self) -> Steps[str]:
@@ -151,7 +151,7 @@ class Reader:
         return name
 
     def until(self, markers: Markers, sink: Sink) -> Steps[str]:
-        """Passes the text before the first marker to the sink, consumes the marker; "" at the end of the text."""
+        """Pass the text before the first marker to the sink; consume and return the marker, or "" at the text's end."""
         while True:
             start, marker = markers.find(self._text, self._at, self.ended)
             if start > self._at:

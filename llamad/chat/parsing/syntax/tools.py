@@ -1,6 +1,6 @@
-"""The functions that a request offers, as far as parsing needs them: names, and the types of parameters.
+"""The functions that a request offers, as far as parsing needs them: their names, and the types of their parameters.
 
-Read-only once made; any thread. Schemas come from clients: nothing here trusts their form.
+Read-only once made; any thread. Schemas come from clients, so nothing here relies on their form.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ _PYTHON = ("python", "ipython", "code_interpreter")
 _TYPES = {str: "string", bool: "boolean", int: "integer", float: "number", list: "array", dict: "object"}
 _SPOKEN = {"True": "true", "False": "false", "None": "null"}
 _DEEPEST = 16
-_LOOKS_MAX = 1000  # parts of one schema that are visited: references may multiply them
+_LOOKS_MAX = 1000  # how many subschemas of one schema are visited, because references may multiply them
 
 
 class Tools:
-    """None: every name is accepted, and a parameter's type is guessed from its text."""
+    """The functions of a request. If `tools` is None, every name is accepted, and a parameter's type is guessed from
+    its text."""
 
     def __init__(self, tools: Iterable[Any] | None) -> None:
         self._functions: dict[str, Any] | None = None
@@ -39,21 +40,21 @@ class Tools:
 
     @property
     def python(self) -> str:
-        """The function that takes bare code; "" if none does."""
+        """Return the name of the function that takes bare code, or "" if there is none."""
         return next((name for name in _PYTHON if self._functions and name in self._functions), "")
 
     def types(self, function: str, parameter: str) -> frozenset[str]:
-        """The JSON types the parameter may have; empty if unknown."""
+        """Return the JSON types that the parameter may have; empty if they are unknown."""
         schema = (self._functions or {}).get(function)
         properties = schema.get("properties") if isinstance(schema, dict) else None
-        found = properties.get(parameter) if isinstance(properties, dict) else None
-        return types_of(found, schema)
+        own = properties.get(parameter) if isinstance(properties, dict) else None
+        return types_of(own, schema)
 
 
 def function_of(tool: Any) -> dict[str, Any]:
-    """OpenAI's {"type":"function","function":{…}}, or the function alone."""
-    found = tool.get("function", tool) if isinstance(tool, dict) else None
-    return found if isinstance(found, dict) else {}
+    """Return the function of a tool, which is OpenAI's {"type":"function","function":{…}} or the function alone."""
+    function = tool.get("function", tool) if isinstance(tool, dict) else None
+    return function if isinstance(function, dict) else {}
 
 
 def types_of(schema: Any, root: Any) -> frozenset[str]:
@@ -76,13 +77,13 @@ def _types_of(schema: Any, root: Any, depth: int, looks: Iterator[int]) -> froze
         return frozenset(map(_type, schema["enum"]))
     for keyword in ("anyOf", "oneOf"):
         if isinstance(schema.get(keyword), list):
-            found = [_types_of(option, root, depth + 1, looks) for option in schema[keyword]]
-            return frozenset().union(*found) if all(found) else frozenset()
+            types = [_types_of(option, root, depth + 1, looks) for option in schema[keyword]]
+            return frozenset().union(*types) if all(types) else frozenset()
     return frozenset()
 
 
 def json_of(text: str, types: frozenset[str]) -> str:
-    """The JSON value of a bare parameter: as written if it is of one of these types, else a string."""
+    """Return the JSON value of a bare parameter: as written if it has one of these types, else a string."""
     bare = text.strip()
     if types:
         bare = _SPOKEN.get(bare, bare)
@@ -106,7 +107,7 @@ def _target(root: Any, ref: str) -> Any:
     steps = ref.split("/")
     if steps[0] != "#":
         return None
-    found = root
+    target = root
     for step in steps[1:]:
-        found = found.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(found, dict) else None
-    return found
+        target = target.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(target, dict) else None
+    return target
