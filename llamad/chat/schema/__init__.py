@@ -1,9 +1,9 @@
 """JSON Schema to GBNF: `to_grammar` returns a grammar for the JSON values that a schema allows.
 
-Any thread, no state, bounded work: hostile schemas are rejected, never slow. Knows neither HTTP nor the engine.
+Any thread, no state. The work is bounded: hostile schemas are rejected, never slow. Knows neither HTTP nor the engine.
 
-Values are compact, or with one space after `:` and `,`, or indented; members come in the schema's order. What a
-grammar cannot enforce is an error that names the keyword, or a warning.
+Values are compact, or have one space after `:` and `,`, or are indented; members come in the schema's order. A
+constraint that a grammar cannot enforce is an error that names the keyword, or a warning.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ __all__ = ["SchemaError", "to_grammar", "to_rules"]
 
 
 def to_grammar(schema: object, *, strict: bool = True) -> tuple[str, list[str]]:
-    """GBNF text with the rule `root`, and a warning for every constraint that was dropped.
+    """Return GBNF text with the rule `root`, and a warning for every constraint that was dropped.
 
-    Only with strict=False is anything dropped; a malformed schema is a SchemaError either way.
+    Constraints are dropped only with strict=False. A malformed schema is a SchemaError either way.
     """
     try:
         converter = Converter(schema, strict)
@@ -31,10 +31,10 @@ def to_grammar(schema: object, *, strict: bool = True) -> tuple[str, list[str]]:
 def to_rules(
     schema: object, prefix: str, *, at: Sequence[str] = (), strict: bool = True
 ) -> tuple[dict[str, str], list[str]]:
-    """Rules to put into a larger grammar, by name, and the warnings; the value is the rule `prefix`.
+    """Return rules for a larger grammar, by name, and the warnings; the rule of the value is named `prefix`.
 
     Every other name begins with the prefix, except the built-in ones, which are the same for every schema. `at` is the
-    path to a part of the schema; references are still resolved in the whole.
+    path to a subschema; references are still resolved in the whole schema.
     """
     try:
         converter = Converter(schema, strict)

@@ -1,6 +1,6 @@
 """Arrays: `items`, `prefixItems` (and draft 7's list of items), `minItems`, `maxItems`.
 
-One conversion, one thread. Each element's schemas become a goal for the converter; nothing is converted here.
+Each conversion runs on one thread. Each element's schemas become a goal for the converter; nothing is converted here.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ Ask = Callable[[Goal, str], Expr]
 
 
 def leading(node: Node) -> list[Node]:
-    """The schemas of the first elements, one each."""
+    """Return the schemas of the first elements, one for each."""
     keyword = "prefixItems" if "prefixItems" in node.value else "items"
-    found = node.get(keyword)
-    return [node.child(keyword, i) for i in range(len(found))] if isinstance(found, list) else []
+    items = node.get(keyword)
+    return [node.child(keyword, i) for i in range(len(items))] if isinstance(items, list) else []
 
 
 def following(node: Node) -> Node | None:
-    """The schema of the elements after those."""
+    """Return the schema of the elements after the leading ones."""
     if isinstance(node.get("items"), list):
         keyword = "additionalItems"
     else:
@@ -54,7 +54,7 @@ def array(rules: Rules, report: Report, owns: Sequence[Node], ask: Ask, hint: st
 
 
 def counts(report: Report, owns: Sequence[Node]) -> tuple[int, int | None]:
-    """How many elements there are, at least and at most."""
+    """Return the least and the most number of elements."""
     for node in owns:
         if "contains" in node.value and (node.get("minContains") != 0 or "maxContains" in node.value):
             report.refuse(node.pointer, "contains", "a grammar cannot count the elements that match")
@@ -66,16 +66,16 @@ def counts(report: Report, owns: Sequence[Node]) -> tuple[int, int | None]:
 
 
 def element(owns: Sequence[Node], i: int) -> Goal:
-    """What the i-th element must satisfy."""
-    found: list[Node] = []
+    """Return the goal of the i-th element."""
+    schemas: list[Node] = []
     for node in owns:
         first = leading(node)
         after = following(node)
         if i < len(first):
-            found.append(first[i])
+            schemas.append(first[i])
         elif after is not None:
-            found.append(after)
-    return tuple(map(schema, found))
+            schemas.append(after)
+    return tuple(map(schema, schemas))
 
 
 def _elements(rules: Rules, items: list[Expr], rest: Expr, least: int, most: int | None, hint: str) -> Expr:
@@ -83,8 +83,8 @@ def _elements(rules: Rules, items: list[Expr], rest: Expr, least: int, most: int
     left = None if most is None else most - len(items)
     if not items:
         more = rep(seq(between, rest), max(0, least - 1), None if left is None else left - 1)
-        found = EMPTY if most == 0 else seq(rest, more)
-        return found if least else opt(found)
+        elements = EMPTY if most == 0 else seq(rest, more)
+        return elements if least else opt(elements)
     chain = Chain(rules, f"{hint}-rest", rep(seq(between, rest), max(0, least - len(items)), left))
 
     def before(i: int, tail: Expr) -> Expr:

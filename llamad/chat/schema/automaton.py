@@ -1,7 +1,7 @@
-"""Deterministic automata over characters: for patterns, their intersections and complements.
+"""Deterministic automata over characters, for patterns and their intersections and complements.
 
-Any thread; pure but for the work it reports. Every construction is bounded and raises `TooLarge` beyond that.
-Patterns are unanchored, so `^` and `$` match only at the start and end of the text.
+Any thread; pure but for the work it reports. The size of every automaton is bounded; beyond that, `TooLarge` is raised.
+Patterns are unanchored: `^` and `$` match only at the start and the end of the text.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Automaton:
         return self.accepts[state]
 
     def trimmed(self) -> Automaton:
-        """Without the states that cannot reach acceptance."""
+        """Return the automaton without the states from which no accepting state can be reached."""
         users: list[list[int]] = [[] for _ in self.moves]
         for state, exits in enumerate(self.moves):
             for _, _, after in exits:
@@ -65,17 +65,17 @@ class Automaton:
         return Automaton(moves, [self.accepts[state] for state in kept])
 
     def universal(self) -> set[int]:
-        """The states after which every text is accepted."""
-        found = {
+        """Return the states after which every text is accepted."""
+        states = {
             state
             for state, moves in enumerate(self.moves)
             if self.accepts[state] and normal((a, b) for a, b, _ in moves) in (EVERY, ((0, LAST),))
         }
         while True:
-            fewer = {state for state in found if all(to in found for _, _, to in self.moves[state])}
-            if fewer == found:
-                return found
-            found = fewer
+            fewer = {state for state in states if all(to in states for _, _, to in self.moves[state])}
+            if fewer == states:
+                return states
+            states = fewer
 
 
 def everything() -> Automaton:
@@ -83,7 +83,7 @@ def everything() -> Automaton:
 
 
 def of_texts(texts: Iterable[str]) -> Automaton:
-    """Exactly these texts."""
+    """Return an automaton that accepts exactly these texts."""
     tree: list[dict[int, int]] = [{}]
     accepts = [False]
     for text in texts:
@@ -95,7 +95,7 @@ def of_texts(texts: Iterable[str]) -> Automaton:
                 accepts.append(False)
             state = tree[state][ord(c)]
         accepts[state] = True
-    return Automaton([[(c, c, to) for c, to in sorted(found.items())] for found in tree], accepts)
+    return Automaton([[(c, c, to) for c, to in sorted(children.items())] for children in tree], accepts)
 
 
 def of_length(least: int, most: int | None) -> Automaton:
@@ -107,30 +107,32 @@ def of_length(least: int, most: int | None) -> Automaton:
     return Automaton(moves, [i >= least for i in range(last + 1)])
 
 
-def together(parts: Sequence[tuple[Automaton, bool]], spend: Spend, limit: int = MOST_STATES) -> Automaton:
-    """The intersection of the parts, each complemented if its flag says so."""
-    number = {tuple(0 for _ in parts): 0}
+def together(automata: Sequence[tuple[Automaton, bool]], spend: Spend, limit: int = MOST_STATES) -> Automaton:
+    """Return the intersection of the automata; one whose flag is False is complemented first."""
+    number = {tuple(0 for _ in automata): 0}
     states = list(number)
     moves: list[Moves] = []
     accepts = []
     for state in states:
         accepts.append(
             all(
-                (at >= 0 and part.accepts[at]) == wanted
-                for at, (part, wanted) in zip(state, parts, strict=True)
+                (at >= 0 and automaton.accepts[at]) == must_match
+                for at, (automaton, must_match) in zip(state, automata, strict=True)
             )
         )
-        tables = [part.moves[at] if at >= 0 else [] for at, (part, _) in zip(state, parts, strict=True)]
+        tables = [
+            automaton.moves[at] if at >= 0 else [] for at, (automaton, _) in zip(state, automata, strict=True)
+        ]
         cuts = {0, 0xD800, 0xE000}
         for table in tables:
             for first, last, _ in table:
                 cuts |= {first, last + 1}
         bounds = [*sorted(cuts - {LAST + 1}), LAST + 1]
-        spend(len(bounds) * len(parts))
+        spend(len(bounds) * len(automata))
         here: Moves = []
         for low, end in pairwise(bounds):
             after = tuple(_follow(table, low) for table in tables)
-            hopeless = any(at < 0 and wanted for at, (_, wanted) in zip(after, parts, strict=True))
+            hopeless = any(at < 0 and must_match for at, (_, must_match) in zip(after, automata, strict=True))
             if low == 0xD800 or hopeless:
                 continue
             if after not in number:
@@ -160,7 +162,7 @@ def _append(moves: Moves, low: int, high: int, to: int) -> None:
 
 
 class _Positions:
-    """A nondeterministic automaton, which `determined` makes deterministic.
+    """A nondeterministic automaton, which `determined` turns into a deterministic one.
 
     Each position has at most one kind of exit: empty steps, steps by a character, or a step past an anchor.
     """
@@ -186,7 +188,7 @@ class _Positions:
         return len(self.free) - 1
 
     def before(self, tree: Tree, after: int) -> int:
-        """The position from which the tree leads to `after`."""
+        """Return the position from which the tree leads to `after`."""
         match tree:
             case Set(ranges):
                 here = self.new()
@@ -222,8 +224,8 @@ class _Positions:
             after = self.before(body, after)
         return after
 
-    def closure(self, found: Iterable[int], begin: bool, end: bool) -> frozenset[int]:
-        seen = set(found)
+    def closure(self, positions: Iterable[int], begin: bool, end: bool) -> frozenset[int]:
+        seen = set(positions)
         stack = list(seen)
         while stack:
             position = stack.pop()
@@ -261,7 +263,7 @@ class _Positions:
 
 
 def _split(edges: Iterable[tuple[Ranges, int]]) -> Iterable[tuple[int, int, frozenset[int]]]:
-    """The targets for each range of characters that share them."""
+    """Split the characters into ranges whose characters have the same targets; yield each with its targets."""
     changes: dict[int, list[tuple[bool, int]]] = {}
     for ranges, to in edges:
         for low, high in ranges:

@@ -41,12 +41,8 @@ SPACES: Ranges = (
 LINE_ENDS: Ranges = ((10, 10), (13, 13), (0x2028, 0x2029))
 
 _RAW: Ranges = ((0x20, 0x21), (0x23, 0x5B), (0x5D, 0xD7FF), (0xE000, LAST))
-_PLAIN: Ranges = ((0x20, 0x21), (0x23, 0x5B), (0x5D, 0x7E))  # ASCII with one spelling
-_BY_CODE: Ranges = (
-    (0, 0x1F),
-    (0x7F, 0xD7FF),
-    (0xE000, 0xFFFF),
-)  # may be spelled by number, after a backslash and a u
+_PLAIN: Ranges = ((0x20, 0x21), (0x23, 0x5B), (0x5D, 0x7E))  # ASCII characters with only one spelling
+_BY_CODE: Ranges = ((0, 0x1F), (0x7F, 0xD7FF), (0xE000, 0xFFFF))  # may be written as \u and four digits
 _SHORT = {8: "b", 9: "t", 10: "n", 12: "f", 13: "r", 0x22: '"', 0x5C: "\\"}
 _HEX = "0123456789abcdef"
 
@@ -56,33 +52,33 @@ def union(*sets: Iterable[tuple[int, int]]) -> Ranges:
 
 
 def complement(ranges: Ranges) -> Ranges:
-    found = []
+    gaps = []
     start = 0
     for low, high in ranges:
         if low > start:
-            found.append((start, low - 1))
+            gaps.append((start, low - 1))
         start = high + 1
     if start <= LAST:
-        found.append((start, LAST))
-    return intersection(tuple(found), EVERY)
+        gaps.append((start, LAST))
+    return intersection(tuple(gaps), EVERY)
 
 
 def intersection(a: Ranges, b: Ranges) -> Ranges:
-    found = []
+    common = []
     i = j = 0
     while i < len(a) and j < len(b):
         low, high = max(a[i][0], b[j][0]), min(a[i][1], b[j][1])
         if low <= high:
-            found.append((low, high))
+            common.append((low, high))
         if a[i][1] < b[j][1]:
             i += 1
         else:
             j += 1
-    return tuple(found)
+    return tuple(common)
 
 
 def spelled(rules: Rules, ranges: Ranges) -> Expr:
-    """One character of the set: raw where JSON allows it, else escaped; beyond ASCII either way."""
+    """Return the expression for one character of the set: raw if JSON allows it, else escaped; beyond ASCII both."""
     if ranges == EVERY:
         return any_char(rules)
     if len(ranges) == 1 and ranges[0][0] == ranges[0][1] and intersection(ranges, _PLAIN):
@@ -91,7 +87,7 @@ def spelled(rules: Rules, ranges: Ranges) -> Expr:
 
 
 def any_char(rules: Rules) -> Reference:
-    """One character in any JSON spelling, without lone surrogates."""
+    """Return the rule for one character in any JSON spelling, without lone surrogates."""
 
     def make() -> Expr:
         escapes = [
@@ -113,7 +109,7 @@ def _spelled(ranges: Ranges) -> Expr:
 
 @lru_cache(maxsize=512)
 def _by_code(ranges: Ranges) -> Expr:
-    """u and four digits; above U+FFFF the two halves."""
+    """Return the expression for u and four digits; above U+FFFF for the two surrogates."""
     single = intersection(ranges, ((0, 0xFFFF),))
     halves: dict[Ranges, list[tuple[int, int]]] = {}
     for low, high in intersection(ranges, ((0x10000, LAST),)):
@@ -124,7 +120,7 @@ def _by_code(ranges: Ranges) -> Expr:
 
 
 def _halves(low: int, high: int) -> Iterable[tuple[tuple[int, int], tuple[int, int]]]:
-    """The surrogates of a range of code points above U+FFFF (less 0x10000), as products of ranges."""
+    """Yield the surrogates of a range of code points above U+FFFF (minus 0x10000), as products of ranges."""
     while low <= high:
         lead, tail = divmod(low, 0x400)
         if tail == 0 and high - low >= 0x3FF:
@@ -147,7 +143,7 @@ def _hex_digits(values: Iterable[int]) -> Expr:
 
 
 def digits_in(ranges: Ranges, width: int, base: int, digits: Callable[[Iterable[int]], Expr]) -> Expr:
-    """Numbers of exactly `width` digits within the ranges, with no prefix written twice."""
+    """Return the expression for numbers of exactly `width` digits within the ranges, with no prefix written twice."""
     if not ranges:
         return NEVER
     if ranges == ((0, base**width - 1),):
@@ -160,7 +156,5 @@ def digits_in(ranges: Ranges, width: int, base: int, digits: Callable[[Iterable[
             tail = tuple((low - digit * size, high - digit * size) for low, high in here)
             by_tail.setdefault(tail, []).append(digit)
     if width == 1:
-        return digits([digit for found in by_tail.values() for digit in found])
-    return alt(
-        seq(digits(found), digits_in(tail, width - 1, base, digits)) for tail, found in by_tail.items()
-    )
+        return digits([digit for same in by_tail.values() for digit in same])
+    return alt(seq(digits(same), digits_in(tail, width - 1, base, digits)) for tail, same in by_tail.items())

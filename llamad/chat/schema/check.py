@@ -1,6 +1,6 @@
-"""Checks whether a value satisfies a goal: filters `enum`, `const` and property names.
+"""Checks whether a value satisfies a goal. It filters the values of `enum` and `const`, and property names.
 
-One conversion, one thread. Unlike in a grammar, every keyword can be honoured here.
+Each conversion runs on one thread. Unlike in a grammar, every keyword can be honoured here.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ DEEPEST = 80
 
 
 def same(a: Any, b: Any) -> bool:
-    """JSON's equality: 1 equals 1.0 but not true."""
+    """Return whether two values are equal in JSON: 1 equals 1.0, but not true."""
     if isinstance(a, bool) or isinstance(b, bool):
         return a is b
     if isinstance(a, dict) and isinstance(b, dict):
@@ -41,7 +41,7 @@ def is_type(value: Any, kind: str) -> bool:
 
 
 def _key(value: Any) -> tuple[bool, Any]:
-    """A key that is the same for equal scalars."""
+    """Return a key that is the same for equal scalars."""
     return isinstance(value, bool), value
 
 
@@ -97,7 +97,7 @@ class Checker:
         return True
 
     def _listed(self, node: Node, value: Any) -> bool:
-        """Scalars are looked up, the rest is compared."""
+        """Return whether `enum` lists the value. Scalars are looked up; lists and objects are compared."""
         known = self._values.get(node.pointer)
         if known is None:
             self._report.spend(len(node.get("enum")))
@@ -148,16 +148,18 @@ class Checker:
         return True
 
     def matches(self, pointer: str, keyword: str, pattern: str, text: str) -> bool:
-        """Also True if the pattern cannot be honoured and need not be."""
-        found = self._parts(pointer, keyword, pattern)
+        """Return whether the text matches, or the pattern cannot be honoured and need not be."""
+        automata = self._compiled(pointer, keyword, pattern)
         self._report.spend(len(text))
-        return all(automaton.matches(text) == wanted for automaton, wanted in found)
+        return all(automaton.matches(text) == must_match for automaton, must_match in automata)
 
-    def _parts(self, pointer: str, keyword: str, pattern: str) -> list[tuple[Automaton, bool]]:
+    def _compiled(self, pointer: str, keyword: str, pattern: str) -> list[tuple[Automaton, bool]]:
         if pattern not in self._automata:
-            found = self._strings.patterns(pointer, keyword, pattern)
+            parsed = self._strings.patterns(pointer, keyword, pattern)
             try:
-                self._automata[pattern] = [(of_pattern(p.tree, self._report.spend), p.wanted) for p in found]
+                self._automata[pattern] = [
+                    (of_pattern(p.tree, self._report.spend), p.must_match) for p in parsed
+                ]
             except TooLarge:
                 self._report.refuse(pointer, keyword, "the pattern is too complex")
                 self._automata[pattern] = []
@@ -169,8 +171,8 @@ class Checker:
             return False
         first, after = leading(node), following(node)
         for i, item in enumerate(value):
-            found = first[i] if i < len(first) else after
-            if found is not None and not self.satisfies(item, (schema(found),)):
+            own = first[i] if i < len(first) else after
+            if own is not None and not self.satisfies(item, (schema(own),)):
                 return False
         if node.get("uniqueItems"):
             self._report.spend(count * count)
@@ -195,26 +197,26 @@ class Checker:
 
     def _members(self, node: Node, value: dict[str, Any]) -> bool:
         for name, item in value.items():
-            found = self.schemas_of(node, name)
-            if not found:
+            schemas = self.schemas_of(node, name)
+            if not schemas:
                 keyword = (
                     "additionalProperties"
                     if "additionalProperties" in node.value
                     else "unevaluatedProperties"
                 )
-                found = [node.child(keyword)] if keyword in node.value else []
-            if not self.satisfies(item, tuple(map(schema, found))):
+                schemas = [node.child(keyword)] if keyword in node.value else []
+            if not self.satisfies(item, tuple(map(schema, schemas))):
                 return False
         return True
 
     def schemas_of(self, node: Node, name: str) -> list[Node]:
-        """What `properties` and `patternProperties` say of a property."""
-        found = [node.child("properties", name)] if name in node.value.get("properties", ()) else []
+        """Return the schemas that `properties` and `patternProperties` have for a property."""
+        schemas = [node.child("properties", name)] if name in node.value.get("properties", ()) else []
         for pattern in node.value.get("patternProperties", ()):
-            known = self._parts(node.pointer, "patternProperties", pattern)
+            known = self._compiled(node.pointer, "patternProperties", pattern)
             if known and self.matches(node.pointer, "patternProperties", pattern, name):
-                found.append(node.child("patternProperties", pattern))
-        return found
+                schemas.append(node.child("patternProperties", pattern))
+        return schemas
 
     def _dependencies(self, node: Node, value: dict[str, Any]) -> bool:
         for keyword in ("dependencies", "dependentRequired", "dependentSchemas"):

@@ -1,6 +1,6 @@
-"""`enum` and `const`: fixed values as grammar.
+"""`enum` and `const`: grammars of fixed values.
 
-One conversion, one thread. check.py decides which values are allowed.
+Each conversion runs on one thread. check.py decides which values are allowed.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ def of_values(rules: Rules, report: Report, values: Iterable[Any], hint: str) ->
 
 
 def spellings(value: Any) -> list[str]:
-    """How a scalar may be written: beyond ASCII raw or escaped, 1.0 also as 1."""
-    found = [json.dumps(value, ensure_ascii=False), json.dumps(value)]
+    """Return the ways to write a scalar: beyond ASCII raw or escaped, and 1.0 also as 1."""
+    texts = [json.dumps(value, ensure_ascii=False), json.dumps(value)]
     if isinstance(value, float) and value.is_integer():
-        found.append(str(int(value)))
-    return list(dict.fromkeys(found))
+        texts.append(str(int(value)))
+    return list(dict.fromkeys(texts))
 
 
 def spelled_text(value: Any) -> Expr:
@@ -50,12 +50,12 @@ def _of_value(rules: Rules, value: Any) -> Expr:
     return spelled_text(value)
 
 
-def _joined(rules: Rules, parts: list[Expr]) -> Expr:
-    return seq(*(seq(comma(rules), part) if i else part for i, part in enumerate(parts)))
+def _joined(rules: Rules, items: list[Expr]) -> Expr:
+    return seq(*(seq(comma(rules), item) if i else item for i, item in enumerate(items)))
 
 
 def _of_texts(rules: Rules, report: Report, texts: list[str], hint: str) -> Expr:
-    """Exactly these texts, with common prefixes written once."""
+    """Return the rule for exactly these texts, with common prefixes written once."""
     name = rules.reserve(hint)
     queue = deque([(name, texts)])
     while queue:

@@ -1,6 +1,6 @@
 """The objects that all parts of one conversion share.
 
-One conversion, one thread. Holds them and does nothing itself.
+Each conversion runs on one thread. This only holds the objects.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The conversion: makes a rule for every goal until none is left.
 
-One conversion, one `Converter`, one thread. No recursion over the schema: goals are queued, and the same goal is
-the same rule, which also turns recursive schemas into recursive grammars.
+Each conversion has one `Converter` and runs on one thread. There is no recursion over the schema: goals are queued, and
+equal goals share a rule, which also turns recursive schemas into recursive grammars.
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ class Converter:
             self.rules.define(name, self._body(goal, name))
         self._check_progress()
         self.rules.define("root", start)
-        found = self.rules.rendered("root", prefix)
-        if found is None:
+        rendered = self.rules.rendered("root", prefix)
+        if rendered is None:
             raise SchemaError(root.pointer, "", "no JSON value can satisfy this schema")
-        return found
+        return rendered
 
     def ask(self, goal: Goal, hint: str) -> Expr:
         flat = self.context.flattener.flatten(goal)
@@ -95,7 +95,7 @@ class Converter:
         return alt(options)
 
     def _plain(self, owns: Sequence[Node], name: str) -> Expr:
-        """A goal without choices: fixed values, or the types with their constraints."""
+        """Return the expression for a goal without choices: fixed values, or the types with their constraints."""
         given = next((node for node in owns if node.value.keys() & {"enum", "const"}), None)
         if given is not None:
             return self._given(given, owns, name)
@@ -112,15 +112,15 @@ class Converter:
         keyword = "enum" if "enum" in node.value else "const"
         values = node.get("enum") if keyword == "enum" else [node.get("const")]
         asked = tuple(Atom("own", own) for own in owns)
-        found = []
+        allowed = []
         for value in values:
             if _depth(value) > DEEPEST_VALUE:
                 raise SchemaError(
                     node.pointer, keyword, f"a value is nested deeper than {DEEPEST_VALUE} levels"
                 )
             if self.context.checker.satisfies(value, asked):
-                found.append(value)
-        return of_values(self.rules, self.report, found, name) if found else NEVER
+                allowed.append(value)
+        return of_values(self.rules, self.report, allowed, name) if allowed else NEVER
 
     def _refuse(self, node: Node) -> None:
         if node.value.get("not", False) not in (False, True, {}):
@@ -148,8 +148,8 @@ class Converter:
             case "array":
                 if not any(node.value.keys() & ARRAYS for node in owns):
                     return self._any_array()
-                found = unique_array(self.context, owns, name)
-                return found if found is not None else array(rules, report, owns, self.ask, name)
+                unique = unique_array(self.context, owns, name)
+                return unique if unique is not None else array(rules, report, owns, self.ask, name)
             case _:
                 if not any(node.value.keys() & OBJECTS for node in owns):
                     return self._any_object()
@@ -180,7 +180,8 @@ class Converter:
         return self.rules.once("object", make)
 
     def _check_progress(self) -> None:
-        """A rule that reaches itself through choices alone would recurse without consuming anything."""
+        """Raise SchemaError if a rule reaches itself through choices alone: it would recurse without consuming
+        anything."""
         done: set[str] = set()
         for start in self._alternatives:
             path: set[str] = set()
@@ -200,19 +201,19 @@ class Converter:
 
 
 def _types(owns: Iterable[Node]) -> frozenset[str]:
-    """The types that all allow. If none is given, the keywords decide: `properties` means an object."""
-    found = ALL
+    """Return the types that all nodes allow. If none names any, the keywords decide: `properties` means an object."""
+    allowed = ALL
     named = False
     hinted: set[str] = set()
     for node in owns:
         if "type" in node.value:
             named = True
             kinds = node.get("type") if isinstance(node.get("type"), list) else [node.get("type")]
-            found &= {*kinds} - {"number"} | ({"integer", "fraction"} if "number" in kinds else set())
+            allowed &= {*kinds} - {"number"} | ({"integer", "fraction"} if "number" in kinds else set())
         for keywords, kinds in FAMILIES:
             if node.value.keys() & keywords:
                 hinted |= kinds
-    return found if named or not hinted else frozenset(hinted)
+    return allowed if named or not hinted else frozenset(hinted)
 
 
 def _depth(value: Any) -> int:

@@ -1,6 +1,7 @@
-"""Decimal numbers within bounds, and multiples of an integer, as expressions.
+"""Expressions for decimal numbers within bounds, and for multiples of an integer or a decimal fraction.
 
-One conversion, one thread; pure but for the rules it adds. Numbers are written without an exponent, and never as -0.
+Each conversion runs on one thread. Only rules are added, nothing else changes. Numbers are written without an exponent,
+and never as -0.
 """
 
 from __future__ import annotations
@@ -33,19 +34,19 @@ class Bound(msgspec.Struct, frozen=True):
 
 
 def places(value: Fraction) -> int | None:
-    """How many decimal places it has; None if they never end."""
-    left, found = value.denominator, 0
+    """Return how many decimal places the value has, or None if they never end."""
+    left, n_places = value.denominator, 0
     for prime in (2, 5):
         n = 0
         while left % prime == 0:
             left //= prime
             n += 1
-        found = max(found, n)
-    return found if left == 1 else None
+        n_places = max(n_places, n)
+    return n_places if left == 1 else None
 
 
 def decimals(low: Bound | None, high: Bound | None, most: int | None) -> Expr:
-    """The numbers between the bounds, with at most so many decimal places."""
+    """Return the expression for the numbers between the bounds, with at most `most` decimal places."""
     nought = Bound(Fraction(0))
     options: list[Expr] = []
     if high is None or high.value > 0 or (high.value == 0 and not high.is_out):
@@ -62,7 +63,7 @@ def decimals(low: Bound | None, high: Bound | None, most: int | None) -> Expr:
 
 
 def _from(low: Bound, high: Bound | None, most: int | None) -> Expr:
-    """From `low`, which is not negative."""
+    """Return the expression for the numbers from `low`, which is not negative, to `high`."""
     free = _point(_Tail(None, None, most))
     if high is None:
         first = seq(Literal(str(low.whole)), _point(_Tail(_digits_of(low), None, most, low.is_out)))
@@ -77,18 +78,18 @@ def _from(low: Bound, high: Bound | None, most: int | None) -> Expr:
 
 
 def _digits_of(bound: Bound) -> str:
-    """Those behind the point, without zeros at the end."""
+    """Return the digits after the point, without zeros at the end."""
     n = places(bound.value) or 0
     rest = (bound.value - bound.whole) * 10**n
     return str(int(rest)).rjust(n, "0")[:n] if n else ""
 
 
 class _Tail(msgspec.Struct, frozen=True):
-    """Digits behind the point, or some behind those: between two others. None: no bound any more."""
+    """The remaining digits after the point, between two bounds; a bound that no longer matters is None."""
 
     low: str | None
     high: str | None
-    left: int | None = None  # how many more there may be
+    left: int | None = None  # how many more digits there may be
     low_out: bool = False
     high_out: bool = False
 
@@ -102,15 +103,15 @@ class _Tail(msgspec.Struct, frozen=True):
         if self.left == 0:
             return None
         if low is not None:
-            wanted = int(low[0]) if low else 0
-            if digit < wanted:
+            least = int(low[0]) if low else 0
+            if digit < least:
                 return None
-            low = low[1:] if digit == wanted else None
+            low = low[1:] if digit == least else None
         if high is not None:
-            wanted = int(high[0]) if high else 0
-            if digit > wanted or (not high and self.high_out):
+            most = int(high[0]) if high else 0
+            if digit > most or (not high and self.high_out):
                 return None
-            high = high[1:] if digit == wanted else None
+            high = high[1:] if digit == most else None
         left = None if self.left is None else self.left - 1
         return _Tail(low, high, left, self.low_out, self.high_out)
 
@@ -121,13 +122,13 @@ def _point(tail: _Tail) -> Expr:
 
 
 def _more(tail: _Tail) -> Expr:
-    """At least one digit."""
+    """Return the expression for the remaining digits, of which there is at least one."""
     ways: dict[_Tail, list[int]] = {}
     for digit in range(10):
         after = tail.after(digit)
         if after is not None:
             ways.setdefault(after, []).append(digit)
-    return alt(seq(digits(found), _rest(after)) for after, found in ways.items())
+    return alt(seq(digits(values), _rest(after)) for after, values in ways.items())
 
 
 def _rest(tail: _Tail) -> Expr:
@@ -148,7 +149,8 @@ def _rest(tail: _Tail) -> Expr:
 
 
 def natural(low: int, high: int | None) -> Expr:
-    """By number of digits, since leading zeros are not written."""
+    """Return the expression for the integers from `low` to `high`, separately for each number of digits, because
+    leading zeros are not written."""
     if high is not None and low > high:
         return NEVER
     if low == 0:
@@ -156,10 +158,10 @@ def natural(low: int, high: int | None) -> Expr:
     options: list[Expr] = []
     for width in range(len(str(low)), len(str(low if high is None else high)) + 1):
         first, last = 10 ** (width - 1), 10**width - 1
-        wanted = (max(first, low), last if high is None else min(last, high))
-        if wanted == (first, last) and high is not None:
-            continue  # gathered below
-        options.append(digits_in((wanted,), width, 10, digits))
+        span = (max(first, low), last if high is None else min(last, high))
+        if span == (first, last) and high is not None:
+            continue  # all numbers with this many digits; these are added below
+        options.append(digits_in((span,), width, 10, digits))
     fewest = len(str(low)) if low == 10 ** (len(str(low)) - 1) else len(str(low)) + 1
     if high is None:
         options.append(seq(FIRST, rep(DIGIT, len(str(low)), None)))
@@ -171,12 +173,13 @@ def natural(low: int, high: int | None) -> Expr:
 
 
 def digits(values: Iterable[int]) -> Expr:
-    found = list(values)
-    return Literal(str(found[0])) if len(found) == 1 else Chars(normal((0x30 + d, 0x30 + d) for d in found))
+    each = list(values)
+    return Literal(str(each[0])) if len(each) == 1 else Chars(normal((0x30 + d, 0x30 + d) for d in each))
 
 
 def multiples(rules: Rules, step: int) -> Expr:
-    """The multiples of `step` above 0, as an automaton of remainders; the zeros at its end stand at theirs."""
+    """Return the expression for the multiples of `step` above 0: an automaton of remainders. The zeros at the end of
+    `step` are also at the end of every multiple."""
     noughts = 0
     while step % 10 == 0:
         step, noughts = step // 10, noughts + 1
@@ -187,7 +190,7 @@ def multiples(rules: Rules, step: int) -> Expr:
         ways: dict[int, list[int]] = {}
         for digit in range(first, 10):
             ways.setdefault((remainder * 10 + digit) % step, []).append(digit)
-        return alt(seq(digits(found), named(to)) for to, found in ways.items())
+        return alt(seq(digits(values), named(to)) for to, values in ways.items())
 
     def named(remainder: int) -> Expr:
         if remainder not in names:
@@ -205,20 +208,21 @@ def multiples(rules: Rules, step: int) -> Expr:
 
 
 def fractional(rules: Rules, units: int, n_places: int) -> Expr:
-    """The multiples of `units` / 10^`n_places` above 0: the remainder of the whole part decides what may follow it."""
+    """Return the expression for the multiples of `units` / 10^`n_places` above 0. The remainder of the whole part
+    decides which fractions may follow it."""
     scale = 10**n_places
     names: dict[int, str] = {}
     waiting: list[int] = []
 
     def fraction(remainder: int) -> Expr:
         first = -remainder * scale % units
-        return alt(_places(found, n_places) for found in range(first or units, scale, units))
+        return alt(_places(value, n_places) for value in range(first or units, scale, units))
 
     def after(remainder: int, first: int) -> Expr:
         ways: dict[int, list[int]] = {}
         for digit in range(first, 10):
             ways.setdefault((remainder * 10 + digit) % units, []).append(digit)
-        return alt(seq(digits(found), named(to)) for to, found in ways.items())
+        return alt(seq(digits(values), named(to)) for to, values in ways.items())
 
     def named(remainder: int) -> Expr:
         if remainder not in names:
@@ -235,6 +239,6 @@ def fractional(rules: Rules, units: int, n_places: int) -> Expr:
 
 
 def _places(value: int, n_places: int) -> Expr:
-    """The point and its digits; zeros may be left out at the end."""
+    """Return the expression for the point and its digits; zeros at the end may be left out."""
     text = f"{value:0{n_places}}".rstrip("0") or "0"
     return seq(Literal("." + text), rep(Literal("0"), 0, n_places - len(text)))

@@ -1,6 +1,6 @@
-"""The schema as given: its nodes, the targets of `$ref`, and a bound on its size.
+"""The schema as the client sent it: its nodes, the targets of `$ref`, and limits on its size.
 
-One conversion, one thread; the schema is only read. The meaning of keywords is decided elsewhere.
+Each conversion runs on one thread; the schema is only read. The meaning of keywords is decided elsewhere.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import msgspec
 from llamad.chat.schema.errors import Report, SchemaError
 from llamad.chat.schema.shapes import check_shapes
 
-DEEPEST = 400  # JSON levels; a property takes two of them
+DEEPEST = 400  # levels of JSON; a property takes two of them
 MOST_PLACES = 1_000_000
-LONGEST_NUMBER = 13_000  # bits: what Python still turns into decimal digits
-DATA = frozenset({"const", "default", "enum", "example", "examples"})  # hold instances, not schemas
+LONGEST_NUMBER = 13_000  # bits; Python does not turn longer numbers into decimal digits
+DATA = frozenset({"const", "default", "enum", "example", "examples"})  # these hold values, not schemas
 
 
 class Node(msgspec.Struct, frozen=True, eq=False):
@@ -55,13 +55,13 @@ class Document:
         self._anchors: dict[str, Node] | None = None
 
     def check(self, node: Node) -> None:
-        """Raises if a keyword of this node is malformed."""
+        """Raise SchemaError if a keyword of this node is malformed."""
         if node.pointer not in self._checked:
             self._checked.add(node.pointer)
             check_shapes(node.pointer, node.value)
 
     def target(self, node: Node) -> Node | None:
-        """The target of the node's `$ref`; None if it is outside the document and may be ignored."""
+        """Return the target of the node's `$ref`, or None if it is outside the document and may be ignored."""
         ref: str = node.value["$ref"]
         base, _, fragment = ref.partition("#")
         own = self.root.get("$id") if isinstance(self.root.value, dict) else None
@@ -72,10 +72,10 @@ class Document:
             fragment = unquote(fragment, errors="strict")
         except UnicodeDecodeError:
             raise SchemaError(node.pointer, "$ref", f'"{ref}" has a malformed % escape') from None
-        found = self._by_pointer(fragment) if fragment[:1] in ("", "/") else self._by_anchor(fragment)
-        if found is None or not isinstance(found.value, bool | dict):
+        target = self._by_pointer(fragment) if fragment[:1] in ("", "/") else self._by_anchor(fragment)
+        if target is None or not isinstance(target.value, bool | dict):
             raise SchemaError(node.pointer, "$ref", f'there is no schema at "{ref}"')
-        return found
+        return target
 
     def _by_pointer(self, fragment: str) -> Node | None:
         node = self.root
@@ -98,7 +98,7 @@ class Document:
 
 
 def _anchors(root: Node) -> dict[str, Node]:
-    found: dict[str, Node] = {}
+    anchors: dict[str, Node] = {}
     stack = [root]
     while stack:
         node = stack.pop()
@@ -107,15 +107,15 @@ def _anchors(root: Node) -> dict[str, Node]:
             names += [str(own)[1:] for own in (node.get("$id"), node.get("id")) if str(own)[:1] == "#"]
             for name in names:
                 if isinstance(name, str):
-                    found.setdefault(name, node)
+                    anchors.setdefault(name, node)
             stack.extend(node.child(key) for key in reversed(node.value) if key not in DATA)
         elif isinstance(node.value, list):
             stack.extend(node.child(i) for i in reversed(range(len(node.value))))
-    return found
+    return anchors
 
 
 def _check_size(schema: object) -> None:
-    """Checks depth and size, and that every key, string and number can be written as JSON."""
+    """Check the depth and the size, and that every key, string and number can be written as JSON."""
     places = 0
     level: list[object] = [schema]
     depth = 0

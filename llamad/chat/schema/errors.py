@@ -1,4 +1,4 @@
-"""Schema errors, and the one place that decides between an error and a warning.
+"""Schema errors, and the class that decides between an error and a warning.
 
 Any thread. Must not read a schema.
 """
@@ -11,7 +11,7 @@ SHOWN = 200  # characters of a pointer in a message
 
 
 class SchemaError(ValueError):
-    """A schema that cannot be turned into a grammar. `keyword` is empty if it is about the schema as a whole."""
+    """The schema cannot be turned into a grammar. `keyword` is empty if the error is about the schema as a whole."""
 
     def __init__(self, pointer: str, keyword: str, reason: str) -> None:
         self.pointer = pointer
@@ -22,10 +22,10 @@ class SchemaError(ValueError):
 
 
 class Report:
-    """Collects what is dropped; if nothing may be dropped, the first is an error.
+    """Collects warnings about dropped constraints; if nothing may be dropped, the first one is an error.
 
-    Also counts the work done, so that no schema, however contrived, keeps a thread busy for long; a time limit stops
-    what is not counted well enough.
+    It also counts the work, so that no schema, however contrived, keeps a thread busy for long. A time limit stops work
+    that is not counted well enough.
     """
 
     MOST_WORK = 1_500_000
@@ -39,7 +39,7 @@ class Report:
         self._seen: set[tuple[str, str]] = set()
 
     def refuse(self, pointer: str, keyword: str, reason: str) -> None:
-        """A constraint that cannot be honoured: raises if strict, else the caller drops it."""
+        """Report a constraint that cannot be honoured: raise if strict, else warn, and the caller drops it."""
         error = SchemaError(pointer, keyword, reason)
         if self.strict:
             raise error

@@ -1,7 +1,7 @@
-"""GBNF expressions as values: built by the lower-case functions, which simplify; printed by `render`.
+"""GBNF expressions as values. The lower-case functions build and simplify them; `render` prints them.
 
 Any thread; immutable. Knows neither JSON nor schemas. Expressions must stay shallow (see NESTING): long chains are
-broken into rules, so that neither this recursion nor the engine's gets deep.
+split into rules, so that neither the recursion here nor that of the engine gets deep.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import msgspec
 NESTING = 8  # after this many levels a chain continues in a rule of its own
 MOST_REPEATS = 100_000
 
-Ranges = tuple[tuple[int, int], ...]  # of code points, inclusive, sorted, not adjacent
+Ranges = tuple[tuple[int, int], ...]  # inclusive ranges of code points, sorted, not adjacent
 
 
 class Literal(msgspec.Struct, frozen=True):
@@ -71,9 +71,9 @@ def alt(options: Iterable[Expr]) -> Expr:
                 chars.extend(piece.ranges)
             else:
                 flat[piece] = None
-    found: list[Expr] = [Chars(normal(chars))] if chars else []
-    found += [piece for piece in flat if piece != EMPTY]
-    choice = found[0] if len(found) == 1 else Choice(tuple(found))
+    pieces: list[Expr] = [Chars(normal(chars))] if chars else []
+    pieces += [piece for piece in flat if piece != EMPTY]
+    choice = pieces[0] if len(pieces) == 1 else Choice(tuple(pieces))
     return opt(choice) if EMPTY in flat else choice
 
 
@@ -96,15 +96,15 @@ def opt(body: Expr) -> Expr:
 
 
 def normal(ranges: Iterable[tuple[int, int]]) -> Ranges:
-    """Sorted, with adjacent ranges joined."""
-    found: list[tuple[int, int]] = []
+    """Return the ranges sorted, with adjacent ones joined."""
+    merged: list[tuple[int, int]] = []
     for low, high in sorted(ranges):
-        if found and low <= found[-1][1] + 1:
-            if high > found[-1][1]:
-                found[-1] = (found[-1][0], high)
+        if merged and low <= merged[-1][1] + 1:
+            if high > merged[-1][1]:
+                merged[-1] = (merged[-1][0], high)
         else:
-            found.append((low, high))
-    return tuple(found)
+            merged.append((low, high))
+    return tuple(merged)
 
 
 def parts_of(expr: Expr) -> tuple[Expr, ...]:
@@ -121,20 +121,20 @@ def parts_of(expr: Expr) -> tuple[Expr, ...]:
 def references(expr: Expr) -> Iterator[str]:
     stack = [expr]
     while stack:
-        found = stack.pop()
-        if isinstance(found, Reference):
-            yield found.name
+        part = stack.pop()
+        if isinstance(part, Reference):
+            yield part.name
         else:
-            stack.extend(reversed(parts_of(found)))
+            stack.extend(reversed(parts_of(part)))
 
 
 def weight(expr: Expr) -> int:
-    """The approximate length of the text."""
+    """Return the approximate length of the expression as text."""
     total = 0
     stack = [expr]
     while stack:
-        found = stack.pop()
-        match found:
+        part = stack.pop()
+        match part:
             case Literal(text):
                 total += len(text) + 3
             case Chars(ranges):
@@ -143,7 +143,7 @@ def weight(expr: Expr) -> int:
                 total += len(name) + 1
             case _:
                 total += 4
-                stack.extend(parts_of(found))
+                stack.extend(parts_of(part))
     return total
 
 

@@ -1,7 +1,7 @@
-"""String formats that a grammar can enforce, as patterns. The calendar is exact, leap years included; names of hosts
-have up to eight labels of 30 characters, addresses of mail four, and 32 characters before the @ (more with dots).
+"""String formats that a grammar can enforce, as patterns. The calendar is exact, with leap years. Host names have up to
+eight labels of 30 characters; mail addresses have up to four, and 32 characters before the @ (more with dots).
 
-Any thread; pure data. No leap seconds and no year 0: validators do not know them.
+Any thread; pure data. There are no leap seconds and no year 0, because validators do not know them.
 """
 
 _YEAR = "(?:000[1-9]|00[1-9][0-9]|0[1-9][0-9]{2}|[1-9][0-9]{3})"
@@ -40,7 +40,7 @@ _NETWORK4 = "(?:{})".format(
 )
 _B64 = "[a-zA-Z0-9+/]"
 _BASE64 = f"(?:{_B64}{{4}})*(?:{_B64}[AQgw]==|{_B64}{{2}}[AEIMQUYcgkosw048]=)?"
-# Names of up to eight labels of 30 characters, which no limit of a whole name is below.
+# Names with up to eight labels of 30 characters stay below every limit on a whole name.
 _LABEL = "[a-zA-Z0-9](?:[a-zA-Z0-9-]{0,28}[a-zA-Z0-9])?"
 _LAST_LABEL = "[a-zA-Z](?:[a-zA-Z0-9-]{0,28}[a-zA-Z0-9])?"
 _ATOM = "[a-zA-Z0-9!#$%&'*+/=?^_`{|}~-]"
@@ -74,7 +74,7 @@ PATTERNS = {
     "uri-reference": f"^{_URI}$",
     "iri": f"^{_URI}$",
     "json-pointer": "^(?:/(?:[^~/]|~[01])*)*$",
-    # Of Zod; the ids as they are made, whatever longer ones a validator would take.
+    # Zod's formats. Ids have the length that their generators use, even if a validator accepts longer ones.
     "base64": f"^{_BASE64}$",
     "byte": f"^{_BASE64}$",
     "base64url": "^(?:[a-zA-Z0-9_-]{4})*$",
@@ -87,7 +87,7 @@ PATTERNS = {
     "nanoid": "^[a-zA-Z0-9_-]{21}$",
     "ulid": "^[0-7][0-9A-HJKMNP-TV-Z]{25}$",
     "xid": "^[0-9a-v]{20}$",
-    # Of Pydantic; networks whose host bits are all 0, as its types want them.
+    # Pydantic's formats. In networks all host bits are 0, as its types demand.
     "ipvanyaddress": f"^(?:{_IPV4}|{_IPV6})$",
     "ipv4interface": f"^{_IPV4}/{_BITS32}$",
     "ipv6interface": f"^(?:{_IPV6})/{_BITS128}$",
@@ -97,10 +97,10 @@ PATTERNS = {
     "ipvanynetwork": f"^(?:{_NETWORK4}|(?:{_IPV6})/128)$",
 }
 
-# What a format means beside a `pattern`, where it is wider: Zod's times have no offset.
+# Some formats allow more if the schema also has a `pattern`: Zod's times have no offset.
 BESIDE_PATTERN = {**PATTERNS, "time": f"^(?:{_TIME}|{_HOUR}:[0-5][0-9]|{_CLOCK})$"}
 
-# Those whose automata are large: shorter as they are written.
+# Formats with large automata: their grammar is shorter if the pattern is written as it is.
 WRITTEN = (
     "email",
     "hostname",
@@ -113,10 +113,10 @@ WRITTEN = (
     "ipvanynetwork",
 )
 
-# Formats that every string has: they are about how it is shown or meant.
+# Formats that any string satisfies: they say how it is shown or what it means.
 ANY_TEXT = frozenset({"password", "binary", "path", "file-path", "directory-path"})
 
-# OpenAPI's and Rust's formats of numbers: a range of integers, or nothing for a grammar to enforce.
+# OpenAPI's and Rust's formats of numbers: a range of integers, or nothing that a grammar can enforce.
 _SIZES = {"8": 8, "16": 16, "32": 32, "64": 64, "": 64}
 INTEGERS = {
     **{f"int{name}": (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) for name, bits in _SIZES.items()},

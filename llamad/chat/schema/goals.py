@@ -1,7 +1,7 @@
-"""Goals: the set of schemas that a value must satisfy at once. `flatten` resolves `$ref` and `allOf` until only
+"""A goal is a set of schemas that a value must satisfy at once. `flatten` resolves `$ref` and `allOf` until only
 assertions and open choices are left, so that equal constraints become the same goal and thus the same rule.
 
-One conversion, one thread. Merges nothing and writes no rules.
+Each conversion runs on one thread. Merges nothing and writes no rules.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import msgspec
 from llamad.chat.schema.document import Document, Node
 from llamad.chat.schema.errors import Report, SchemaError
 
-# Keywords that assert something by themselves: all but these only annotate, refer or combine.
+# Keywords that assert something by themselves. All other keywords only annotate, refer or combine.
 STRINGS = frozenset({"format", "maxLength", "minLength", "pattern"})
 NUMBERS = frozenset({"exclusiveMaximum", "exclusiveMinimum", "maximum", "minimum", "multipleOf"})
 ARRAYS = frozenset(
@@ -48,8 +48,8 @@ ASSERTIONS = STRINGS | NUMBERS | ARRAYS | OBJECTS | GENERAL
 UNEVALUATED = frozenset({"unevaluatedItems", "unevaluatedProperties"})
 COMBINED = frozenset({"$ref", "allOf", "anyOf", "oneOf", "nullable"})
 
-# node: a schema, all of it; body: all of it but `nullable`; own: its assertions alone; null: the value null;
-# the others: one of several, to be chosen.
+# node: a whole schema; body: the schema without `nullable`; own: only its assertions; null: the value null;
+# the others: a choice of one of several schemas.
 Kind = OneOf["node", "body", "own", "null", "anyOf", "oneOf", "nullable"]
 
 
@@ -75,8 +75,9 @@ class Flattener:
         self._report = report
 
     def flatten(self, goal: Goal) -> Goal | None:
-        """Only own, null and choices, without duplicates, in the schema's order; None: nothing can satisfy it."""
-        found: dict[Atom, None] = {}
+        """Return a goal of own, null and choices only, without duplicates, in the schema's order; None if nothing can
+        satisfy it."""
+        atoms: dict[Atom, None] = {}
         done: set[Atom] = set()
         path: set[Atom] = set()
         stack = [(atom, False) for atom in reversed(goal)]
@@ -95,7 +96,7 @@ class Flattener:
                 continue
             done.add(atom)
             if atom.kind not in ("node", "body"):
-                found[atom] = None
+                atoms[atom] = None
                 continue
             self._document.check(atom.node)
             if atom.node.value is False:
@@ -106,10 +107,10 @@ class Flattener:
             path.add(atom)
             stack.append((atom, True))
             stack.extend((item, False) for item in reversed(below))
-        return tuple(found)
+        return tuple(atoms)
 
     def choices(self, atom: Atom) -> list[Atom]:
-        """The alternatives of a choice."""
+        """Return the alternatives of a choice."""
         node = atom.node
         if atom.kind == "nullable":
             return [Atom("body", node), Atom("null", node)]
@@ -128,7 +129,7 @@ class Flattener:
         own = [Atom("own", node)] if node.value.keys() & ASSERTIONS else []
         if "properties" not in node.value:
             below += own
-        for keyword in node.value:  # in their order, which is the order of the properties
+        for keyword in node.value:  # their order decides the order of the properties
             if keyword == "$ref":
                 target = self._document.target(node)
                 below += [schema(target)] if target else []
@@ -141,7 +142,8 @@ class Flattener:
         return below
 
     def _inner(self, node: Node) -> Node:
-        """`unevaluated…` depends on everything asserted of the value: it is supported only in the outermost schema."""
+        """Return the node without `unevaluated…` keywords, which are refused. They depend on everything that is
+        asserted of the value, so they are supported only in the outermost schema."""
         if node.value is True or not node.value.keys() & UNEVALUATED:
             return node
         for keyword in sorted(node.value.keys() & UNEVALUATED):

@@ -1,7 +1,7 @@
-"""Property names that are not listed: which are allowed, and the schemas of their values.
+"""Property names that the schema does not list: which ones are allowed, and the schemas of their values.
 
-One conversion, one thread. Names are partitioned by the `patternProperties` that they match, so that each gets
-exactly the schemas that apply to it; listed names are excluded, in any spelling.
+Each conversion runs on one thread. Names are partitioned by the `patternProperties` that they match, so that each gets
+exactly the schemas that apply to it. Listed names are excluded, in any spelling.
 """
 
 from __future__ import annotations
@@ -26,25 +26,26 @@ MOST_NAME_STATES = 15_000
 
 
 class Members(msgspec.Struct, frozen=True):
-    """What several object schemas together say about members they do not list by name."""
+    """What several object schemas together say about members that they do not list by name."""
 
     owns: Sequence[Node]
     is_open: bool  # whether names that no keyword covers are allowed
     rest: Node | None  # `unevaluatedProperties` of the outermost schema
 
     def additional(self, matched: Iterable[Node]) -> Goal:
-        """The schemas for a name that `properties` and `patternProperties` of the `matched` schemas cover."""
+        """Return the goal of a name that `properties` and `patternProperties` of the `matched` schemas cover, by the
+        `additionalProperties` of the others."""
         spoken = {node.pointer for node in matched}
-        found = [
+        goal = [
             schema(node.child("additionalProperties"))
             for node in self.owns
             if "additionalProperties" in node.value and node.pointer not in spoken
         ]
-        return tuple(found) if found or spoken or self.rest is None else (schema(self.rest),)
+        return tuple(goal) if goal or spoken or self.rest is None else (schema(self.rest),)
 
 
 def extra_member(context: Context, members: Members, names: Sequence[str], hint: str) -> Expr:
-    """One member with a name that is not listed; NEVER if there can be none."""
+    """Return the expression for one member with a name that is not listed, or NEVER if there can be none."""
     patterns = _patterns(context, members.owns)
     names_text, names_known = _names_text(context, members.owns)
     if not patterns and not members.is_open:
@@ -70,26 +71,25 @@ def _member(context: Context, key: Expr, goal: Goal, hint: str) -> Expr:
     return seq(key, Literal(":"), space(context.rules), context.ask(goal, f"{hint}-value"))
 
 
-PatternSchema = tuple[
-    Node, Node, list[Pattern]
-]  # the object schema, the schema under the pattern, the pattern
+# The object schema, the schema of the members that match, and the parsed pattern.
+PatternSchema = tuple[Node, Node, list[Pattern]]
 
 
 def _patterns(context: Context, owns: Iterable[Node]) -> list[PatternSchema]:
-    found: list[PatternSchema] = []
+    patterns: list[PatternSchema] = []
     for node in owns:
         for pattern in node.value.get("patternProperties", ()):
             parsed = context.strings.patterns(node.pointer, "patternProperties", pattern)
-            if len(found) == MOST_PATTERNS:
+            if len(patterns) == MOST_PATTERNS:
                 reason = f"there are more than {MOST_PATTERNS} patterns"
                 context.report.refuse(node.pointer, "patternProperties", reason)
             elif parsed:
-                found.append((node, node.child("patternProperties", pattern), parsed))
-    return found
+                patterns.append((node, node.child("patternProperties", pattern), parsed))
+    return patterns
 
 
 def _names_text(context: Context, owns: Iterable[Node]) -> tuple[Text, list[str] | None]:
-    """What `propertyNames` requires, and the names it lists, if any."""
+    """Return what `propertyNames` requires, and the names that it lists, or None if it lists none."""
     goal = tuple(schema(node.child("propertyNames")) for node in owns if "propertyNames" in node.value)
     flat = context.flattener.flatten(goal)
     if flat is None:
@@ -118,7 +118,7 @@ def _may_be_string(node: Node) -> bool:
 def _regions(
     context: Context, patterns: list[PatternSchema], names: Sequence[str], text: Text, known: list[str] | None
 ) -> Iterator[tuple[list[PatternSchema], Automaton]]:
-    """Each set of patterns, with the names that match exactly these and are not listed."""
+    """Yield each set of patterns, with the names that match exactly these and are not listed."""
     spend = context.report.spend
     if sum(map(len, names)) > MOST_NAME_STATES:
         raise TooLarge
@@ -130,9 +130,9 @@ def _regions(
     each = [context.strings.automaton(Text(parsed)) for _, _, parsed in patterns]
     limit = automata.MOST_STATES if patterns or not text.is_free else MOST_NAME_STATES
     for flags in product((False, True), repeat=len(patterns)):
-        found = automata.together([*base, *zip(each, flags, strict=True)], spend, limit)
-        if not found.is_empty:
-            yield [pattern for pattern, flag in zip(patterns, flags, strict=True) if flag], found
+        region = automata.together([*base, *zip(each, flags, strict=True)], spend, limit)
+        if not region.is_empty:
+            yield [pattern for pattern, flag in zip(patterns, flags, strict=True) if flag], region
 
 
 def _refuse_names(context: Context, owns: Iterable[Node]) -> None:

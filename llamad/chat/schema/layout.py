@@ -1,7 +1,7 @@
-"""Whitespace, and how long chains are joined: shared by objects, arrays and constants.
+"""Whitespace, and the joining of long chains, for objects, arrays and constants.
 
-One conversion, one thread. Whitespace is at most one space, or one or two newlines with bounded indentation, so that a
-model cannot write it forever.
+Each conversion runs on one thread. Whitespace is at most one space, or one or two newlines with bounded indentation, so
+that a model cannot write it for ever.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ def comma(rules: Rules) -> Expr:
 
 
 def enclosed(rules: Rules, opening: str, inside: Expr, closing: str) -> Expr:
-    """Whitespace may follow the opening bracket and, unless it is empty inside, precede the closing one."""
+    """Return the expression between brackets. Whitespace may follow the opening bracket and, unless it is empty inside,
+    precede the closing one."""
     blank = space(rules)
     if isinstance(inside, Repeat) and (inside.least, inside.most) == (0, 1):
         inside = opt(seq(inside.body, blank))
@@ -37,7 +38,8 @@ def enclosed(rules: Rules, opening: str, inside: Expr, closing: str) -> Expr:
 
 
 class Chain:
-    """An expression built from its end; every few links it is moved into a rule, so that it never nests deeply."""
+    """An expression that is built from its end. Every few links it is moved into a rule, so that it never nests
+    deeply."""
 
     def __init__(self, rules: Rules, hint: str, end: Expr) -> None:
         self._rules = rules

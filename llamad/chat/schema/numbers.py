@@ -1,6 +1,6 @@
-"""Numbers: bounds and `multipleOf`, of integers and of decimals.
+"""Numbers: bounds and `multipleOf` of integers and decimals.
 
-One conversion, one thread. Bounds are exact; a number within bounds has no exponent.
+Each conversion runs on one thread. Bounds are exact; a number within bounds has no exponent.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from llamad.chat.schema.formats import INTEGERS, NUMBERS, PATTERNS
 from llamad.chat.schema.rules import Rules
 
 MOST_DIGITS = 60
-MOST_REMAINDERS = 128  # of a divisor, without the zeros at its end
-MOST_MULTIPLES = 1000  # that are listed
-MOST_PLACES = 3  # of a fraction whose multiples are not listed
+MOST_REMAINDERS = 128  # the largest divisor, without the zeros at its end, whose multiples are not listed
+MOST_MULTIPLES = 1000  # how many multiples may be listed
+MOST_PLACES = 3  # decimal places of a fraction whose multiples are not listed
 
 
 def exact(value: int | float) -> Fraction:
-    """The exact number as written: 0.1 is a tenth."""
+    """Return the exact number as it is written: 0.1 is a tenth."""
     return Fraction(value) if isinstance(value, int) else Fraction(repr(value))
 
 
 def bounds(node: Node) -> tuple[Fraction | None, bool, Fraction | None, bool]:
-    """The bounds of one schema and whether each is exclusive; also draft 4's booleans."""
+    """Return the bounds of one schema, and whether each is exclusive; also with draft 4's booleans."""
     low, high = (exact(node.get(k)) if k in node.value else None for k in ("minimum", "maximum"))
     above, under = node.get("exclusiveMinimum"), node.get("exclusiveMaximum")
     low_out, high_out = above is True, under is True
@@ -45,11 +45,9 @@ def integer(rules: Rules, report: Report, owns: Iterable[Node]) -> Expr:
     high: int | None = None
     step, at = 1, ""
     for node in owns:
-        found_low, low_out, found_high, high_out = bounds(node)
-        lows = [] if found_low is None else [math.floor(found_low) + 1 if low_out else math.ceil(found_low)]
-        highs = (
-            [] if found_high is None else [math.ceil(found_high) - 1 if high_out else math.floor(found_high)]
-        )
+        own_low, low_out, own_high, high_out = bounds(node)
+        lows = [] if own_low is None else [math.floor(own_low) + 1 if low_out else math.ceil(own_low)]
+        highs = [] if own_high is None else [math.ceil(own_high) - 1 if high_out else math.floor(own_high)]
         if node.get("format") in INTEGERS:
             first, last = INTEGERS[node.get("format")]
             lows, highs = [*lows, first], [*highs, last]
@@ -66,9 +64,9 @@ def integer(rules: Rules, report: Report, owns: Iterable[Node]) -> Expr:
         if "multipleOf" in node.value:
             step, at = math.lcm(step, exact(node.get("multipleOf")).numerator), node.pointer
     if step > 1:
-        found = _multiples(rules, report, step, low, high)
-        if found is not None:
-            return found
+        listed = _multiples(rules, report, step, low, high)
+        if listed is not None:
+            return listed
         report.refuse(
             at, "multipleOf", f"multiples of {_shown(step)} cannot be honoured, or not in this range"
         )
@@ -78,7 +76,8 @@ def integer(rules: Rules, report: Report, owns: Iterable[Node]) -> Expr:
 
 
 def _multiples(rules: Rules, report: Report, step: int, low: int | None, high: int | None) -> Expr | None:
-    """None: they cannot be written. Few are listed; of many the range can only decide the sign."""
+    """Return the expression for the multiples, or None if there is none. Few multiples are listed; for many, the range
+    can only decide the sign."""
     if low is not None and high is not None and (high - low) // step < MOST_MULTIPLES:
         listed = range(-(-low // step) * step, high + 1, step)
         return of_values(rules, report, listed, f"multiple-of-{step}") if listed else NEVER
@@ -110,27 +109,27 @@ def number(rules: Rules, report: Report, owns: Iterable[Node]) -> Expr:
         if "multipleOf" in node.value:
             own_step = exact(node.get("multipleOf"))
             step, at = own_step if step is None else _lcm(step, own_step), node.pointer
-        found_low, low_out, found_high, high_out = bounds(node)
-        for keyword, value in (("minimum", found_low), ("maximum", found_high)):
+        own_low, low_out, own_high, high_out = bounds(node)
+        for keyword, value in (("minimum", own_low), ("maximum", own_high)):
             if value is not None and not _is_short(value):
                 own = keyword if keyword in node.value else f"exclusive{keyword.capitalize()}"
                 report.refuse(
                     node.pointer, own, f"a bound may have {MOST_DIGITS} digits on each side of the point"
                 )
-        if found_low is not None and _is_short(found_low):
-            low = max(filter(None, (low, Bound(found_low, low_out))), key=lambda one: (one.value, one.is_out))
-        if found_high is not None and _is_short(found_high):
+        if own_low is not None and _is_short(own_low):
+            low = max(filter(None, (low, Bound(own_low, low_out))), key=lambda one: (one.value, one.is_out))
+        if own_high is not None and _is_short(own_high):
             high = min(
-                filter(None, (high, Bound(found_high, high_out))), key=lambda one: (one.value, not one.is_out)
+                filter(None, (high, Bound(own_high, high_out))), key=lambda one: (one.value, not one.is_out)
             )
         if _unknown_format(node):
             report.refuse(node.pointer, "format", f'"{node.get("format")}" is not a known format of numbers')
     most = None
     if step is not None:
         most = _decimal_places(step)
-        found = None if most is not None else _steps(rules, report, step, low, high)
-        if found is not None:
-            return found
+        listed = None if most is not None else _steps(rules, report, step, low, high)
+        if listed is not None:
+            return listed
         if most is None:
             about = "only multiples of 0.1, 0.01, …, of integers, or of few digits without bounds can be"
             report.refuse(at, "multipleOf", f"it cannot be honoured here: {about}")
@@ -147,10 +146,10 @@ def number(rules: Rules, report: Report, owns: Iterable[Node]) -> Expr:
 
 
 def _decimal_places(step: Fraction) -> int | None:
-    """Of a tenth, a hundredth, …; None: of something else."""
-    found = places(step)
-    is_one = step.numerator == 1 and found is not None and step.denominator == 10**found
-    return found if is_one and found is not None and found <= MOST_DIGITS else None
+    """Return the decimal places of a tenth, a hundredth, …, or None for any other step."""
+    n = places(step)
+    is_one = step.numerator == 1 and n is not None and step.denominator == 10**n
+    return n if is_one and n is not None and n <= MOST_DIGITS else None
 
 
 def _lcm(one: Fraction, other: Fraction) -> Fraction:
@@ -161,8 +160,8 @@ def _lcm(one: Fraction, other: Fraction) -> Fraction:
 def _steps(
     rules: Rules, report: Report, step: Fraction, low: Bound | None, high: Bound | None
 ) -> Expr | None:
-    """The multiples of a fraction; None: they cannot be written. Few are listed; of many the range can only decide the
-    sign."""
+    """Return the expression for the multiples of a fraction, or None if there is none. Few multiples are listed; for
+    many, the range can only decide the sign."""
     first = None if low is None else _step_above(step, low)
     last = None if high is None else -_step_above(step, Bound(-high.value, high.is_out))
     n = places(step)
@@ -186,9 +185,9 @@ def _steps(
 
 
 def _step_above(step: Fraction, low: Bound) -> int:
-    """The first multiple that is not below the bound, in steps."""
-    found = math.ceil(low.value / step)
-    return found + 1 if low.is_out and found * step == low.value else found
+    """Return the number of steps of the first multiple that is not below the bound."""
+    n = math.ceil(low.value / step)
+    return n + 1 if low.is_out and n * step == low.value else n
 
 
 def _as_written(value: Fraction) -> int | float:
@@ -201,12 +200,12 @@ def _is_short(value: Fraction) -> bool:
 
 
 def only_whole(owns: Iterable[Node]) -> bool:
-    """Whether a `multipleOf` leaves no fractions, so that `number` is `integer`."""
+    """Return whether a `multipleOf` allows no fractions, so that `number` is `integer`."""
     return any("multipleOf" in node.value and exact(node.get("multipleOf")).denominator == 1 for node in owns)
 
 
 def in_range(low: int | None, high: int | None) -> Expr:
-    """Exactly the integers from `low` to `high`, without leading zeros and without -0."""
+    """Return the expression for exactly the integers from `low` to `high`, without leading zeros and without -0."""
     if low is not None and high is not None and low > high:
         return NEVER
     options = []
@@ -224,6 +223,6 @@ def _whole() -> Expr:
 
 
 def _unknown_format(node: Node) -> bool:
-    """A format of strings does not apply to numbers."""
+    """Return whether the node has an unknown format. Formats of strings do not apply to numbers."""
     known = node.get("format")
     return known is not None and known not in NUMBERS and known not in PATTERNS and "type" in node.value

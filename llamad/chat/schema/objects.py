@@ -1,8 +1,8 @@
-"""Objects: `properties` in the schema's order, `required`, and what may follow them (keys.py).
+"""Objects: `properties` in the schema's order, `required`, and the properties that may follow them (keys.py).
 
-One conversion, one thread. Without `additionalProperties`, listed properties are the only ones.
-Commas: the first member has none before it. A tail after a member is a chain of optional parts; tails with several
-starting points are rules, so that the grammar grows linearly with the properties.
+Each conversion runs on one thread. Without `additionalProperties`, listed properties are the only ones.
+The first member has no comma before it. The tail after a member is a chain of optional members; a tail that several
+members may begin is a rule, so that the grammar grows linearly with the properties.
 """
 
 from __future__ import annotations
@@ -64,15 +64,15 @@ def _members(owns: Sequence[Node]) -> Members:
 
 
 def _goal(context: Context, members: Members, name: str) -> Goal:
-    """All that is required of the value of one listed property."""
-    found: list[Node] = []
+    """Return everything that is required of the value of one listed property."""
+    schemas: list[Node] = []
     matched: list[Node] = []
     for node in members.owns:
         here = context.checker.schemas_of(node, name)
         if here:
             matched.append(node)
-            found += here
-    return tuple(map(schema, found)) + members.additional(matched)
+            schemas += here
+    return tuple(map(schema, schemas)) + members.additional(matched)
 
 
 def _is_name(context: Context, owns: Sequence[Node], name: str) -> bool:
@@ -89,34 +89,34 @@ def _refuse(context: Context, node: Node) -> None:
 def _bounds(
     context: Context, owns: Sequence[Node], properties: Sequence[Property], extra: Expr
 ) -> tuple[int, int | None]:
-    """`minProperties` and `maxProperties`, without what always holds and what cannot be honoured.
+    """Return `minProperties` and `maxProperties`, without bounds that always hold or cannot be honoured.
 
-    An additional name may occur twice and count once, so that more than one of them cannot be required.
+    An additional name may occur twice and then counts once, so more than one of them cannot be required.
     """
     sure = sum(item.required for item in properties)
     least, most = 0, None
     for node in owns:
         if "minProperties" in node.value and node.get("minProperties") > sure:
-            found = int(node.get("minProperties"))
-            if (extra != NEVER and found > sure + 1) or found * len(properties) > MOST_COUNTED:
+            bound = int(node.get("minProperties"))
+            if (extra != NEVER and bound > sure + 1) or bound * len(properties) > MOST_COUNTED:
                 context.report.refuse(
                     node.pointer, "minProperties", "a grammar cannot count names that may repeat"
                 )
             else:
-                least = max(least, found)
+                least = max(least, bound)
         if "maxProperties" in node.value and (extra != NEVER or node.get("maxProperties") < len(properties)):
-            found = int(node.get("maxProperties"))
-            if found > MOST_REPEATS or found * len(properties) > MOST_COUNTED:
+            bound = int(node.get("maxProperties"))
+            if bound > MOST_REPEATS or bound * len(properties) > MOST_COUNTED:
                 context.report.refuse(node.pointer, "maxProperties", "the number is too large to count")
             else:
-                most = found if most is None else min(most, found)
+                most = bound if most is None else min(most, bound)
     return least, most
 
 
 def _listed(
     context: Context, properties: Sequence[Property], extra: Expr, least: int, most: int | None, hint: str
 ) -> Expr:
-    """The members, at least one if `least` is 1; `most` only if none are listed."""
+    """Return the expression for the members; at least one if `least` is 1. `most` is given only if none are listed."""
     between = comma(context.rules)
     more = rep(seq(between, extra), 0, None if most is None else most - 1)
     first_required = next((i for i, item in enumerate(properties) if item.required), len(properties))
@@ -124,8 +124,8 @@ def _listed(
     options = [seq(extra, more)] if first_required == len(properties) and most != 0 else []
 
     def before(item: Property, tail: Expr) -> Expr:
-        part = seq(between, item.expr)
-        return seq(part if item.required else opt(part), tail)
+        member = seq(between, item.expr)
+        return seq(member if item.required else opt(member), tail)
 
     for i in reversed(range(len(properties))):
         tail = chain.expr
@@ -141,7 +141,7 @@ def _listed(
 def _counted(
     context: Context, properties: Sequence[Property], extra: Expr, least: int, most: int | None, hint: str
 ) -> Expr:
-    """The members, counted: one rule per property and number of members before it."""
+    """Return the expression for the members, counted: with a rule for each property and number of members before it."""
     between = comma(context.rules)
     top = max(1, least) if most is None else most
     tails = [_ending(extra, between, count, least, most) for count in range(top + 1)]
@@ -167,5 +167,5 @@ def _ending(extra: Expr, between: Expr, count: int, least: int, most: int | None
         return rep(seq(between, extra), need, left)
     if left == 0:
         return NEVER if need else EMPTY
-    found = seq(extra, rep(seq(between, extra), max(0, need - 1), None if left is None else left - 1))
-    return found if need else opt(found)
+    members = seq(extra, rep(seq(between, extra), max(0, need - 1), None if left is None else left - 1))
+    return members if need else opt(members)

@@ -1,6 +1,6 @@
-"""Sets of strings as grammar: from the opening quote of a JSON string to the closing one.
+"""Grammars of sets of JSON strings, from the opening quote to the closing one.
 
-One conversion, one thread. Writes rules; strings.py decides on the sets.
+Each conversion runs on one thread. This only writes rules; strings.py decides on the sets.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ QUOTE = Literal('"')
 
 
 def of_automaton(rules: Rules, automaton: Automaton, hint: str) -> Expr:
-    """A rule for every state with several predecessors; the others are inlined."""
+    """Return the expression for an automaton. A state with several predecessors becomes a rule; others are inlined."""
     if automaton.is_empty:
         return NEVER
     return _States(rules, automaton, hint).whole()
@@ -73,9 +73,9 @@ class _States:
 
 
 def edges(tree: Tree) -> list[tuple[bool, Tree, bool]] | None:
-    """The alternatives of a pattern, and whether each is anchored at the start and at the end; None if there are
-    anchors in other places."""
-    found: list[tuple[bool, Tree, bool]] = []
+    """Return the alternatives of a pattern, and whether each is anchored at the start and at the end. Return None if
+    there are anchors in other places."""
+    options: list[tuple[bool, Tree, bool]] = []
     for option in tree.options if isinstance(tree, Or) else (tree,):
         parts = list(option.parts) if isinstance(option, Cat) else [option]
         begins = ends = False
@@ -88,15 +88,15 @@ def edges(tree: Tree) -> list[tuple[bool, Tree, bool]] | None:
         core = Cat(tuple(parts))
         if has_anchor(core):
             return None
-        found.append((begins, core, ends))
-    return found
+        options.append((begins, core, ends))
+    return options
 
 
-def of_edges(rules: Rules, report: Report, found: Iterable[tuple[bool, Tree, bool]]) -> Expr:
-    """A pattern as written, with its repetitions."""
+def of_edges(rules: Rules, report: Report, alternatives: Iterable[tuple[bool, Tree, bool]]) -> Expr:
+    """Return the expression for a pattern as it is written, with its repetitions."""
     anything = rep(any_char(rules), 0, None)
     options = []
-    for begins, core, ends in found:
+    for begins, core, ends in alternatives:
         options.append(
             seq(*[] if begins else [anything], of_tree(rules, report, core), *[] if ends else [anything])
         )

@@ -1,6 +1,6 @@
-r"""Parses `pattern`, an ECMAScript regular expression, to a tree. Groups only group; laziness is irrelevant.
+r"""Parses `pattern`, an ECMAScript regular expression, to a tree. Groups capture nothing; laziness is ignored.
 
-Any thread; pure. Look-around, back-references, word boundaries and \p raise `Unsupported`; what is not a regular
+Any thread; pure. Look-around, back-references, word boundaries and \p raise `Unsupported`; a text that is not a regular
 expression raises `Malformed`.
 """
 
@@ -77,26 +77,27 @@ def has_anchor(tree: Tree) -> bool:
 
 
 def loops_on_nothing(tree: Tree) -> bool:
-    """Whether something that may be empty is repeated: harmless in a regular expression, a trap in a grammar."""
+    """Return whether something that may be empty is repeated: harmless in a regular expression, but endless in a
+    grammar."""
     here = isinstance(tree, Times) and tree.most != 1 and lengths(tree.body)[0] == 0
     return here or any(map(loops_on_nothing, below(tree)))
 
 
 def lengths(tree: Tree) -> tuple[int, int | None]:
-    """The minimum and maximum number of characters it can match."""
+    """Return the least and the most number of characters that the tree can match."""
     match tree:
         case Set():
             return 1, 1
         case Anchor():
             return 0, 0
         case Cat(parts):
-            found = list(map(lengths, parts))
-            tops = [most for _, most in found if most is not None]
-            return sum(least for least, _ in found), sum(tops) if len(tops) == len(found) else None
+            each = list(map(lengths, parts))
+            tops = [most for _, most in each if most is not None]
+            return sum(least for least, _ in each), sum(tops) if len(tops) == len(each) else None
         case Or(options):
-            found = list(map(lengths, options))
-            tops = [most for _, most in found if most is not None]
-            return min(least for least, _ in found), max(tops) if len(tops) == len(found) else None
+            each = list(map(lengths, options))
+            tops = [most for _, most in each if most is not None]
+            return min(least for least, _ in each), max(tops) if len(tops) == len(each) else None
         case Times(body, least, most):
             low, high = lengths(body)
             if high == 0 or most == 0:
@@ -135,18 +136,18 @@ class _Parser:
         self.depth += 1
         if self.depth > DEEPEST:
             raise Unsupported(f"groups are nested deeper than {DEEPEST}")
-        found = [self.sequence()]
+        options = [self.sequence()]
         while self.take("|"):
-            found.append(self.sequence())
+            options.append(self.sequence())
         self.depth -= 1
-        return found[0] if len(found) == 1 else Or(tuple(found))
+        return options[0] if len(options) == 1 else Or(tuple(options))
 
     def sequence(self) -> Tree:
-        parts: list[Tree] = []
+        items: list[Tree] = []
         while self.peek() not in ("", "|", ")"):
-            part = self.quantified(self.atom())
-            parts.extend(part.parts if isinstance(part, Cat) else [part])
-        return parts[0] if len(parts) == 1 else Cat(tuple(parts))
+            item = self.quantified(self.atom())
+            items.extend(item.parts if isinstance(item, Cat) else [item])
+        return items[0] if len(items) == 1 else Cat(tuple(items))
 
     def quantified(self, body: Tree) -> Tree:
         match = self.found(r"[*+?]|\{([0-9]+)(,?)([0-9]*)\}")
@@ -205,20 +206,20 @@ class _Parser:
 
     def char_class(self) -> Ranges:
         negated = self.take("^")
-        found: list[Ranges] = []
+        sets: list[Ranges] = []
         while not self.take("]"):
             low = self.class_atom()
             if self.peek() == "-" and self.text[self.at + 1 : self.at + 2] not in ("", "]"):
                 self.at += 1
                 high = self.class_atom()
                 if _single(low) is None or _single(high) is None:
-                    found += [low, ((0x2D, 0x2D),), high]  # [\w-x]: the - stands for itself
+                    sets += [low, ((0x2D, 0x2D),), high]  # in [\w-x] the - stands for itself
                     continue
                 if low[0][0] > high[0][0]:
                     raise Malformed("a range in a class is out of order")
                 low = ((low[0][0], high[0][0]),)
-            found.append(low)
-        ranges = union(*found)
+            sets.append(low)
+        ranges = union(*sets)
         return complement(ranges) if negated else complement(complement(ranges))
 
     def class_atom(self) -> Ranges:

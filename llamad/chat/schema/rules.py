@@ -1,6 +1,6 @@
-"""The rules of one grammar under construction: names, limits, and the clean-up before they become text.
+"""The rules of a grammar while it is built: their names, their limits, and the clean-up before they become text.
 
-One conversion, one `Rules`, one thread. Knows grammars, not schemas.
+Each conversion has one `Rules` and runs on one thread. Knows grammars, not schemas.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Rules:
         self._weight = 0
 
     def reserve(self, hint: str) -> str:
-        """A name for a rule to be defined later."""
+        """Return a name for a rule that is defined later."""
         if len(self._taken) >= MOST_RULES:
             raise SchemaError("#", "", f"the schema needs more than {MOST_RULES} grammar rules; simplify it")
         base = re.sub("[^a-zA-Z0-9]+", "-", hint)[:NAME].strip("-") or "rule"
@@ -66,7 +66,7 @@ class Rules:
         return Reference(name)
 
     def shared(self, hint: str, body: Expr) -> Expr:
-        """The same body, or a reference to the rule that has it."""
+        """Return the body itself if it is small, else a reference to the rule that has it."""
         if _small(body):
             return body
         if body not in self._shared:
@@ -74,14 +74,14 @@ class Rules:
         return self._shared[body]
 
     def once(self, name: str, make: Callable[[], Expr]) -> Reference:
-        """The built-in rule of this name, made on first use; it may refer to itself."""
+        """Return the built-in rule of this name, which is made on first use; it may refer to itself."""
         if name not in self._made:
             self._made.add(name)
             self.define(name, make())
         return Reference(name)
 
     def rendered(self, root: str, prefix: str = "") -> dict[str, str] | None:
-        """The rules as text, by name; None if nothing finite can be derived from the root.
+        """Return the rules as text, by name, or None if no finite text can be derived from the root.
 
         With a prefix, the root has that name, and all names but built-in ones begin with it.
         """
@@ -90,22 +90,22 @@ class Rules:
             return None
         bodies = _without_aliases(bodies)
         renamed = _Renamed(root, prefix)
-        found: dict[str, str] = {}
+        texts: dict[str, str] = {}
         length = 0
         seen = {root}
         queue = deque([root])
         while queue:
             name = queue.popleft()
             body = bodies[name]
-            found[renamed.name(name)] = render(renamed.expr(body) if prefix else body)
-            length += len(name) + len(found[renamed.name(name)])
+            texts[renamed.name(name)] = render(renamed.expr(body) if prefix else body)
+            length += len(name) + len(texts[renamed.name(name)])
             if length > MOST_TEXT:
                 raise too_long()
             for other in references(body):
                 if other not in seen:
                     seen.add(other)
                     queue.append(other)
-        return found
+        return texts
 
 
 class _Renamed:
@@ -151,11 +151,12 @@ def _small(body: Expr) -> bool:
 
 
 def _pruned(bodies: dict[str, Expr]) -> dict[str, Expr]:
-    """Without what can never be completed: parts that match nothing, and endless recursion."""
+    """Return the rules without expressions that can never be completed: those that match nothing, and endless
+    recursion."""
     users: dict[str, list[str]] = {}
     for name, body in bodies.items():
-        for found in set(references(body)):
-            users.setdefault(found, []).append(name)
+        for used in set(references(body)):
+            users.setdefault(used, []).append(name)
     productive: set[str] = set()
     queue = deque(reversed(bodies))
     while queue:
@@ -193,7 +194,7 @@ def _prune(expr: Expr, productive: set[str]) -> Expr:
 
 
 def _without_aliases(bodies: dict[str, Expr]) -> dict[str, Expr]:
-    """Inlines rules that only name another or are short."""
+    """Inline rules that are short or only refer to another rule."""
     meaning: dict[str, Expr] = {}
     for start in bodies:
         path: dict[str, None] = {}

@@ -1,6 +1,6 @@
-"""The form of each keyword's value. A schema that violates it is malformed, strict or not.
+"""The required form of each keyword's value. A schema that violates it is malformed, strict or not.
 
-Any thread; pure. A well-formed keyword may still be one that cannot be honoured.
+Any thread; pure. A well-formed keyword may still be impossible to honour.
 """
 
 from __future__ import annotations
@@ -139,4 +139,4 @@ def check_shapes(pointer: str, schema: Any) -> None:
         if isinstance(schema.get(bound), bool) and schema[bound] and plain not in schema:
             raise SchemaError(pointer, bound, f"must be a number, or true beside {plain}")
     if isinstance(schema.get("items"), list) and "prefixItems" in schema:
-        raise SchemaError(pointer, "items", "must be a schema where prefixItems is given")
+        raise SchemaError(pointer, "items", "must be a schema if prefixItems is given")

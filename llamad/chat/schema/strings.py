@@ -1,7 +1,7 @@
 """Strings: `minLength`, `maxLength`, `pattern` and `format`, alone and combined.
 
-One conversion, one thread. A single pattern is written as is if possible; combinations become one automaton
-(automaton.py), and what grows too large cannot be honoured.
+Each conversion runs on one thread. A single pattern is written as it is, if possible. Combinations become one automaton
+(automaton.py); those that grow too large cannot be honoured.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from llamad.chat.schema.quoted import QUOTE, edges, of_automaton, of_edges
 from llamad.chat.schema.regex import Cat, Malformed, Or, Set, Times, Tree, Unsupported
 from llamad.chat.schema.rules import Rules
 
-FEW_STATES = 100  # an unanchored pattern with at most this many is written state by state
+FEW_STATES = 100  # an unanchored pattern with at most this many states is written state by state
 
 
 class Pattern(msgspec.Struct):
@@ -32,11 +32,11 @@ class Pattern(msgspec.Struct):
     pointer: str
     keyword: str
     tree: Tree
-    wanted: bool = True
+    must_match: bool = True
 
 
 class Text(msgspec.Struct):
-    """All that is required of a string."""
+    """Everything that is required of a string."""
 
     patterns: list[Pattern] = msgspec.field(default_factory=list)
     least: int = 0
@@ -81,13 +81,13 @@ class Strings:
         return text
 
     def patterns(self, pointer: str, keyword: str, pattern: str) -> list[Pattern]:
-        """One, and one more for each look-ahead at its start; none if it cannot be honoured."""
+        """Return the pattern, and one more for each look-ahead at its start. Return none if it cannot be honoured."""
         rest, ahead = lookahead.split(pattern)
         try:
             tree = self._tree(rest)
             if ahead and isinstance(tree, Or):
                 raise Unsupported("a look-ahead in one of several alternatives cannot be honoured")
-            more = [Pattern(pointer, keyword, self._tree(one), wanted) for one, wanted in ahead]
+            more = [Pattern(pointer, keyword, self._tree(one), must_match) for one, must_match in ahead]
         except Unsupported as error:
             self._report.refuse(pointer, keyword, f"{_shown(pattern)}: {error}")
             return []
@@ -104,7 +104,7 @@ class Strings:
         return self._trees[pattern]
 
     def expr(self, text: Text, hint: str) -> Expr:
-        """The whole JSON string, quotes included."""
+        """Return the expression for the whole JSON string, with its quotes."""
         if text.most is not None and text.most < text.least:
             return NEVER
         if text.is_free:
@@ -115,7 +115,7 @@ class Strings:
         counted = _counted(text)
         if counted:
             return of_edges(self._rules, self._report, counted)
-        if len(text.patterns) == 1 and text.least == 0 and text.most is None and text.patterns[0].wanted:
+        if len(text.patterns) == 1 and text.least == 0 and text.most is None and text.patterns[0].must_match:
             return self._single(text.patterns[0], hint)
         try:
             return of_automaton(self._rules, self.automaton(text), hint)
@@ -123,11 +123,11 @@ class Strings:
             return self._without(text, hint)
 
     def automaton(self, text: Text) -> Automaton:
-        """Raises TooLarge."""
-        parts = [(self._of(pattern.tree), pattern.wanted) for pattern in text.patterns]
+        """Return the automaton of all requirements. Raises TooLarge."""
+        each = [(self._of(pattern.tree), pattern.must_match) for pattern in text.patterns]
         if text.least or text.most is not None:
-            parts.append((automata.of_length(text.least, text.most), True))
-        return automata.together(parts, self._report.spend) if parts else automata.everything()
+            each.append((automata.of_length(text.least, text.most), True))
+        return automata.together(each, self._report.spend) if each else automata.everything()
 
     def _of(self, tree: Tree, limit: int = automata.MOST_STATES) -> Automaton:
         if (tree, limit) not in self._automata and tree in _format_trees():
@@ -137,26 +137,28 @@ class Strings:
         return self._automata[tree, limit]
 
     def _single(self, pattern: Pattern, hint: str) -> Expr:
-        """As written if both ends are anchored; otherwise, or with unusual repetitions, state by state."""
-        found = edges(pattern.tree)
-        whole = found is not None and all(begins and ends for begins, _, ends in found)
+        """Return the expression for one pattern: as it is written if both ends are anchored; otherwise, or with unusual
+        repetitions, state by state."""
+        options = edges(pattern.tree)
+        whole = options is not None and all(begins and ends for begins, _, ends in options)
         plain = whole and (
             pattern.tree in _written_trees()
             or (pattern.keyword != "format" and not regex.loops_on_nothing(pattern.tree))
         )
         try:
             if not plain:
-                limit = automata.MOST_STATES if found is None else FEW_STATES
+                limit = automata.MOST_STATES if options is None else FEW_STATES
                 return of_automaton(self._rules, self._of(pattern.tree, limit), hint)
         except TooLarge:
-            if found is None:
+            if options is None:
                 self._report.refuse(pattern.pointer, pattern.keyword, "it is too complex for a grammar")
                 return self.any_string()
-        assert found is not None
-        return of_edges(self._rules, self._report, found)
+        assert options is not None
+        return of_edges(self._rules, self._report, options)
 
     def _without(self, text: Text, hint: str) -> Expr:
-        """Too large together: drop the length first, then one pattern after the other."""
+        """Return an expression with fewer requirements, because all together are too large: drop the length first, then
+        one pattern after the other."""
         for keyword in ("minLength", "maxLength"):
             if keyword in text.at:
                 self._report.refuse(
@@ -189,23 +191,23 @@ def _written_trees() -> frozenset[Tree]:
 
 @cache
 def _of_format(tree: Tree) -> Automaton:
-    """Made once for all conversions; an automaton is never changed."""
+    """Return the automaton of a format. It is made once for all conversions, because automata never change."""
     return automata.of_pattern(tree, lambda steps: None)
 
 
 def _fewer(text: Text) -> Text:
-    """Without what is redundant: equal patterns, and lengths that the patterns imply."""
+    """Return the requirements without redundant ones: equal patterns, and lengths that the patterns imply."""
     patterns: list[Pattern] = []
     for pattern in text.patterns:
-        if all(pattern.tree != other.tree or pattern.wanted != other.wanted for other in patterns):
+        if all(pattern.tree != other.tree or pattern.must_match != other.must_match for other in patterns):
             patterns.append(pattern)
     fewer = Text(patterns, text.least, text.most, dict(text.at))
     for pattern in patterns:
-        if not pattern.wanted:
+        if not pattern.must_match:
             continue
         least, most = regex.lengths(pattern.tree)
-        found = edges(pattern.tree)
-        bound = found is not None and all(begins and ends for begins, _, ends in found)
+        options = edges(pattern.tree)
+        bound = options is not None and all(begins and ends for begins, _, ends in options)
         if least >= fewer.least:
             fewer.least = 0
             fewer.at.pop("minLength", None)
@@ -216,13 +218,13 @@ def _fewer(text: Text) -> Text:
 
 
 def _counted(text: Text) -> list[tuple[bool, Tree, bool]] | None:
-    """^[class]*$ with a length: the length becomes the repetition."""
-    if len(text.patterns) != 1 or (text.least == 0 and text.most is None) or not text.patterns[0].wanted:
+    """Turn ^[class]*$ with a length into a repetition of the class; return None for anything else."""
+    if len(text.patterns) != 1 or (text.least == 0 and text.most is None) or not text.patterns[0].must_match:
         return None
-    found = edges(text.patterns[0].tree)
-    if not found or len(found) != 1:
+    options = edges(text.patterns[0].tree)
+    if not options or len(options) != 1:
         return None
-    begins, core, ends = found[0]
+    begins, core, ends = options[0]
     body = core.parts[0] if isinstance(core, Cat) and len(core.parts) == 1 else core
     if not (begins and ends and isinstance(body, Times) and isinstance(body.body, Set)):
         return None

@@ -1,4 +1,4 @@
-"""Grammars of plain text, not of JSON: one of several texts, or all that a regular expression matches.
+"""Grammars of plain text instead of JSON: one of several texts, or any text that a regular expression matches.
 
 Any thread; pure. The whole text must match, as in vLLM, whether or not the expression has anchors.
 """
@@ -15,15 +15,15 @@ from llamad.chat.schema.regex import Cat, Malformed, Or, Set, Times, Tree, Unsup
 
 __all__ = ["Malformed", "Unsupported", "of_regex", "of_texts"]
 
-_SPECIAL = re.compile(r"[^ !#-\[\]-~]")  # what a literal of GBNF cannot have as it is
+_SPECIAL = re.compile(r"[^ !#-\[\]-~]")  # characters that a GBNF literal must escape
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-_ESCAPES = {"\\": r"\\", '"': r"\"", "\n": r"\n", "\r": r"\r", "\t": r"\t"}  # the backslash first
+_ESCAPES = {"\\": r"\\", '"': r"\"", "\n": r"\n", "\r": r"\r", "\t": r"\t"}  # the backslash must come first
 _CONTROL_ESCAPES = {chr(code): f"\\x{code:02x}" for code in (*range(32), 127) if chr(code) not in _ESCAPES}
 
 
 def of_texts(texts: Iterable[str], chars_max: int) -> str | None:
-    """Exactly one of the texts; None if the grammar would have more characters. The texts may be long and come from
-    strangers, so their characters are escaped in C and the work ends at the limit."""
+    """Return the grammar of exactly one of the texts, or None if it would have more than `chars_max` characters. The
+    texts may be long and come from clients, so they are escaped in C, and the work ends at the limit."""
     shown: list[str] = []
     n_chars = 0
     for text in dict.fromkeys(texts):
@@ -45,7 +45,7 @@ def _escaped(text: str) -> str:
 
 
 def of_regex(pattern: str) -> str:
-    """Raises Malformed, and Unsupported for what a grammar cannot say."""
+    """Return the grammar of a regular expression. Raises Malformed, and Unsupported if a grammar cannot express it."""
     tree = regex.parse(pattern)
     if regex.loops_on_nothing(tree):
         raise Unsupported("it repeats something that may be empty")

@@ -1,6 +1,6 @@
-"""`uniqueItems` over values that are listed: each may come once, in any order.
+"""`uniqueItems` over listed values: each value may come once, in any order.
 
-One conversion, one thread. A rule for each set of values that have come; their number is bounded.
+Each conversion runs on one thread. There is a rule for each set of values that have come; their number is bounded.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from llamad.chat.schema.expressions import EMPTY, NEVER, Expr, Reference, alt, o
 from llamad.chat.schema.goals import Goal
 from llamad.chat.schema.layout import comma, enclosed
 
-MOST_SETS = 1024  # all those of ten values
-_DEEPEST = 8  # choices inside choices
+MOST_SETS = 1024  # the number of sets of ten values
+_DEEPEST = 8  # levels of choices inside choices
 
 
 def unique_array(context: Context, owns: Sequence[Node], hint: str) -> Expr | None:
-    """None if nothing says that the elements are unique, or they are not listed."""
+    """Return the expression for the array, or None if the elements need not be unique or are not listed."""
     asked = [node for node in owns if node.get("uniqueItems")]
     if not asked or any(map(leading, owns)):
         return None
@@ -44,21 +44,22 @@ def unique_array(context: Context, owns: Sequence[Node], hint: str) -> Expr | No
 
 
 def _values(context: Context, goal: Goal, depth: int = 0) -> list[Any] | None:
-    """The values that can satisfy the goal, by its `enum`, `const` or choice of such; None: nothing lists them."""
+    """Return the values that satisfy the goal and that its `enum`, `const` or a choice of these lists; None if nothing
+    lists them."""
     flat = context.flattener.flatten(goal)
     if flat is None:
         return []
     given = next((one.node for one in flat if one.kind == "own" and one.node.value.keys() & _LISTS), None)
-    found: list[Any] | None = None
+    values: list[Any] | None = None
     if given is not None:
-        found = given.get("enum") if "enum" in given.value else [given.get("const")]
+        values = given.get("enum") if "enum" in given.value else [given.get("const")]
     elif any(one.kind == "null" for one in flat):
-        found = [None]
+        values = [None]
     elif depth < _DEEPEST and (choice := next((one for one in flat if one.is_choice), None)) is not None:
         options = [_values(context, (one,), depth + 1) for one in context.flattener.choices(choice)]
         if all(one is not None for one in options):
-            found = [value for one in options for value in one or ()]
-    return None if found is None else [value for value in found if context.checker.satisfies(value, flat)]
+            values = [value for one in options for value in one or ()]
+    return None if values is None else [value for value in values if context.checker.satisfies(value, flat)]
 
 
 _LISTS = frozenset({"enum", "const"})
@@ -70,7 +71,7 @@ def _distinct(context: Context, values: list[Any]) -> list[Any]:
 
 
 class _Sets:
-    """A set of values is a number, with a bit for each."""
+    """Writes the rules. A set of values is a number with one bit for each value."""
 
     def __init__(self, context: Context, values: list[Any], hint: str) -> None:
         self._rules = context.rules
@@ -85,22 +86,22 @@ class _Sets:
             return NEVER
         inside = self._next(0, last)
         while self._waiting:
-            come = self._waiting.pop()
-            more = seq(comma(self._rules), self._next(come, last))
-            self._rules.define(self._names[come], more if come.bit_count() < least else opt(more))
+            used = self._waiting.pop()
+            more = seq(comma(self._rules), self._next(used, last))
+            self._rules.define(self._names[used], more if used.bit_count() < least else opt(more))
         return enclosed(self._rules, "[", inside if least else opt(inside), "]")
 
-    def _next(self, come: int, last: int) -> Expr:
-        """One of the values that have not come, and what follows it."""
-        if come.bit_count() == last:
+    def _next(self, used: int, last: int) -> Expr:
+        """Return the expression for one of the values that have not come, and what follows it."""
+        if used.bit_count() == last:
             return EMPTY
-        left = (i for i in range(len(self._values)) if not come >> i & 1)
-        return alt(seq(self._values[i], self._rest(come | 1 << i, last)) for i in left)
+        left = (i for i in range(len(self._values)) if not used >> i & 1)
+        return alt(seq(self._values[i], self._rest(used | 1 << i, last)) for i in left)
 
-    def _rest(self, come: int, last: int) -> Expr:
-        if come.bit_count() == last:
+    def _rest(self, used: int, last: int) -> Expr:
+        if used.bit_count() == last:
             return EMPTY
-        if come not in self._names:
-            self._names[come] = self._rules.reserve(f"{self._hint}-rest")
-            self._waiting.append(come)
-        return Reference(self._names[come])
+        if used not in self._names:
+            self._names[used] = self._rules.reserve(f"{self._hint}-rest")
+            self._waiting.append(used)
+        return Reference(self._names[used])
