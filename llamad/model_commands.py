@@ -17,7 +17,7 @@ from llamad.flags.help import help_text
 from llamad.flags.parse import FlagError
 from llamad.flags.sources import Sources
 from llamad.flags.types.flag import Action
-from llamad.flags.types.special import HubName
+from llamad.flags.types.model_files import HubName
 from llamad.logs import setup as logs
 from llamad.models.hub.cache import CachedModel, HubCache, UrlCache, hub_folder, url_folder
 from llamad.models.hub.errors import HubError

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from llamad.flags.table import TABLE
 from llamad.flags.types.flag import Flag, Ready
-from llamad.flags.types.kinds import Choice, File, Many
+from llamad.flags.types.kinds import Choice, Many
 
 # Files that end otherwise are not offered.
 _ENDINGS = {
@@ -43,8 +43,8 @@ def _arm(flag: Flag) -> list[str]:
     """The case of a flag whose values can be listed."""
     kind = flag.kind.item if isinstance(flag.kind, Many) else flag.kind
     if isinstance(kind, Choice):
-        found = f'compgen -W "{" ".join(kind.options)}" -- "$cur"'
-    elif isinstance(kind, File):
+        found = f'compgen -W "{" ".join(map(str, kind.options))}" -- "$cur"'
+    elif kind.is_path:
         ending = _ENDINGS.get(flag.dest)
         found = (
             f'compgen -f -X \'!*.{ending}\' -- "$cur"; compgen -d -- "$cur"'

@@ -12,8 +12,7 @@ from typing import Any
 from llamad.flags.settings import Settings
 from llamad.flags.table import TABLE
 from llamad.flags.types.flag import Flag, Inert, Later, Preset, Request
-from llamad.flags.types.kinds import Choice, Switch
-from llamad.flags.types.special import Inverse
+from llamad.flags.types.kinds import Choice, Inverse, Switch
 from llamad.options.values import Biases, LogitBias
 
 _INDENT = 6

@@ -31,7 +31,8 @@ from llamad.flags.groups import (
 )
 from llamad.flags.types.flag import Flag, Preset, Ready, Request
 from llamad.flags.types.kinds import Many, Switch
-from llamad.flags.types.special import Overrides, Placements, Scaled
+from llamad.flags.types.model_files import Overrides, Scaled
+from llamad.flags.types.placement import Placements
 
 
 class Table:

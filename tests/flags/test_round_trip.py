@@ -12,30 +12,20 @@ from hypothesis import strategies as st
 from llamad.flags.parse import parse
 from llamad.flags.table import TABLE
 from llamad.flags.types.flag import Flag
-from llamad.flags.types.kinds import Choice, Float, Int, Kind, Many, Pair, Switch, Text
-from llamad.flags.types.special import (
-    Adapter,
-    Bias,
-    CpuMask,
-    CpuRange,
+from llamad.flags.types.kinds import Choice, Float, Int, Inverse, Kind, Many, Pair, Size, Switch, Text
+from llamad.flags.types.model_files import Adapter, ControlVector, HubName, Overrides, Scaled
+from llamad.flags.types.network import (
     Endpoint,
     Host,
     HostName,
     HttpTokens,
-    HubName,
-    Inverse,
     Network,
     Origin,
-    Overrides,
     PathPrefix,
-    Placements,
-    Plain,
-    SamplerLetters,
-    SamplerNames,
-    Scaled,
-    Size,
     Url,
 )
+from llamad.flags.types.placement import CpuMask, CpuRange, Placements
+from llamad.flags.types.sampling import Bias, SamplerLetters, SamplerNames
 from llamad.flags.types.values import AdapterFile, KvOverride, Placement, ScaledFile
 from llamad.options.sampler_names import LETTERS
 from llamad.options.values import LogitBias
@@ -82,7 +72,7 @@ def scaled(kind: Scaled) -> st.SearchStrategy[tuple[Any, ...]]:
     return st.lists(one, min_size=1, max_size=3).map(tuple)
 
 
-STRATEGIES: dict[type[Kind], Callable[[Any], st.SearchStrategy[Any]]] = {
+STRATEGIES: dict[type[Kind[Any]], Callable[[Any], st.SearchStrategy[Any]]] = {
     Int: lambda kind: st.integers(kind.low, kind.high),
     Float: floats,
     # A multiple of a power of two, so that its inverse is exact.
@@ -113,7 +103,7 @@ STRATEGIES: dict[type[Kind], Callable[[Any], st.SearchStrategy[Any]]] = {
         st.sampled_from(sorted(LETTERS.values())), min_size=1, max_size=16
     ).map(tuple),
     Adapter: lambda kind: ADAPTERS,
-    Plain: lambda kind: FILES,
+    ControlVector: lambda kind: FILES,
     Scaled: scaled,
     Pair: lambda kind: st.tuples(values(kind.first), values(kind.second)),
     Overrides: lambda kind: overrides(),
@@ -125,7 +115,7 @@ STRATEGIES: dict[type[Kind], Callable[[Any], st.SearchStrategy[Any]]] = {
 }
 
 
-def values(kind: Kind) -> st.SearchStrategy[Any]:
+def values(kind: Kind[Any]) -> st.SearchStrategy[Any]:
     if isinstance(kind, Many):
         is_text = isinstance(kind.item, Text) and type(kind.item) not in STRATEGIES
         item = WORD if is_text and kind.cut else values(kind.item)

@@ -11,7 +11,7 @@ from llamad.api.request.body import Body
 from llamad.api.request.errors import ApiError, bad
 from llamad.api.service.service import Service
 from llamad.client.adapters import UnknownAdapter
-from llamad.flags.types.special import is_adapter_name
+from llamad.flags.types.model_files import is_adapter_name
 from llamad.http.exchange import Exchange
 from llamad.http.request import Response
 from llamad.models.adapter_loading import AdapterLoading, NoFile

@@ -2,132 +2,121 @@
 
 from __future__ import annotations
 
-from functools import partial
+from typing import Literal
 
-from llamad.flags.types.flag import Flag
-from llamad.flags.types.kinds import Choice, Int
-from llamad.flags.types.special import CpuMask, CpuRange
-
-flag = partial(Flag, group="CPU")
+from llamad.flags.types.declaration import flag, flags_of
+from llamad.flags.types.kinds import Int
+from llamad.flags.types.placement import CpuMask, CpuRange
 
 # 512 is the limit of ggml's thread pools; -1 is llama-server's "automatic".
 THREADS = Int(low=0, high=512, words={"auto": 0, "-1": 0})
 
-FLAGS: tuple[Flag, ...] = (
-    flag(
+
+class Cpu:
+    """Settings about CPUs and threads."""
+
+    n_threads: int = flag(
         names=("-t", "--threads"),
         env=("LLAMA_ARG_THREADS",),
-        dest="n_threads",
         kind=THREADS,
         default=0,
         help="Threads for decoding; 0: the available cores (hyper-threads count once, a container's quota in"
         " whole cores), minus one if there are 8 or fewer.",
-    ),
-    flag(
+    )
+    n_threads_batch: int = flag(
         names=("-tb", "--threads-batch"),
         env=("LLAMA_ARG_THREADS_BATCH",),
-        dest="n_threads_batch",
         kind=THREADS,
         default=0,
         help="Threads for prompts and batches; 0: same as --threads.",
-    ),
-    flag(
+    )
+    n_threads_sampling: int = flag(
         names=("--threads-sampling",),
         env=("LLAMA_ARG_THREADS_SAMPLING",),
-        dest="n_threads_sampling",
         kind=Int(low=0, high=256, words={"auto": 0, "-1": 0}),
         default=0,
         help="Threads that sample slots in parallel; 0: automatic.",
-    ),
-    flag(
+    )
+    numa: Literal["distribute", "isolate", "numactl"] | None = flag(
         names=("--numa",),
         env=("LLAMA_ARG_NUMA",),
-        dest="numa",
-        kind=Choice(("distribute", "isolate", "numactl"), optional=True),
         default=None,
         bare="distribute",
         metavar="distribute|isolate|numactl",
         help="NUMA policy: spread over all nodes, stay on the first, or follow numactl. Without a value:"
         " distribute.",
-    ),
-    flag(
+    )
+    # CPU numbers; any CPU if this and the range are empty.
+    cpu_mask: tuple[int, ...] = flag(
         names=("-C", "--cpu-mask"),
         env=("LLAMA_ARG_CPU_MASK",),
-        dest="cpu_mask",
         kind=CpuMask(),
         default=(),
         help="CPUs that the threads of --threads may run on, as a mask; with those of --cpu-range.",
-    ),
-    flag(
+    )
+    cpu_range: tuple[int, ...] = flag(
         names=("-Cr", "--cpu-range"),
         env=("LLAMA_ARG_CPU_RANGE",),
-        dest="cpu_range",
         kind=CpuRange(),
         default=(),
         help="The same as a range.",
-    ),
-    flag(
+    )
+    cpu_strict: int = flag(
         names=("--cpu-strict",),
         env=("LLAMA_ARG_CPU_STRICT",),
-        dest="cpu_strict",
         kind=Int(0, 1),
         default=0,
         help="1: one of these CPUs for each thread.",
-    ),
-    flag(
+    )
+    prio: int = flag(
         names=("--prio",),
         env=("LLAMA_ARG_PRIO",),
-        dest="prio",
         kind=Int(-1, 3),
         default=0,
         help="Scheduling priority of these threads; -1: low, 0: normal, 1 to 3: real-time, which needs CAP_SYS_NICE.",
-    ),
-    flag(
+    )
+    poll: int = flag(
         names=("--poll",),
         env=("LLAMA_ARG_POLL",),
-        dest="poll",
         kind=Int(0, 100),
         default=50,
         help="How long these threads spin for work; without effect where llama.cpp is built with OpenMP.",
-    ),
-    flag(
+    )
+    cpu_mask_batch: tuple[int, ...] = flag(
         names=("-Cb", "--cpu-mask-batch"),
         env=("LLAMA_ARG_CPU_MASK_BATCH",),
-        dest="cpu_mask_batch",
         kind=CpuMask(),
         default=(),
         help="CPUs of --threads-batch; without it and --cpu-range-batch, those of --threads.",
-    ),
-    flag(
+    )
+    cpu_range_batch: tuple[int, ...] = flag(
         names=("-Crb", "--cpu-range-batch"),
         env=("LLAMA_ARG_CPU_RANGE_BATCH",),
-        dest="cpu_range_batch",
         kind=CpuRange(),
         default=(),
         help="The same as a range.",
-    ),
-    flag(
+    )
+    cpu_strict_batch: int | None = flag(
         names=("--cpu-strict-batch",),
         env=("LLAMA_ARG_CPU_STRICT_BATCH",),
-        dest="cpu_strict_batch",
-        kind=Int(0, 1, optional=True),
+        kind=Int(0, 1),
         default=None,
         help="--cpu-strict of --threads-batch; the same without it.",
-    ),
-    flag(
+    )
+    prio_batch: int | None = flag(
         names=("--prio-batch",),
         env=("LLAMA_ARG_PRIO_BATCH",),
-        dest="prio_batch",
-        kind=Int(-1, 3, optional=True),
+        kind=Int(-1, 3),
         default=None,
         help="--prio of --threads-batch; the same without it.",
-    ),
-    flag(
+    )
+    poll_batch: int | None = flag(
         names=("--poll-batch",),
         env=("LLAMA_ARG_POLL_BATCH",),
-        dest="poll_batch",
-        kind=Int(0, 100, optional=True),
+        kind=Int(0, 100),
         default=None,
         help="--poll of --threads-batch; the same without it.",
-    ),
-)
+    )
+
+
+FLAGS = flags_of(Cpu, "CPU")

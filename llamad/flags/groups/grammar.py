@@ -2,45 +2,42 @@
 
 from __future__ import annotations
 
-from functools import partial
-
-from llamad.flags.types.flag import Flag
+from llamad.flags.types.declaration import flag, flags_of
 from llamad.flags.types.kinds import File, Text
 
-flag = partial(Flag, group="Grammar")
 
-FLAGS: tuple[Flag, ...] = (
-    flag(
+class Grammar:
+    """The constraint for requests without one. At most one of them is given."""
+
+    grammar: str | None = flag(
         names=("--grammar",),
         env=("LLAMA_ARG_GRAMMAR",),
-        dest="grammar",
-        kind=Text(optional=True),
+        kind=Text(),
         default=None,
         help="GBNF grammar for requests without one; only one of the four flags here may be given.",
-    ),
-    flag(
+    )
+    grammar_file: str | None = flag(
         names=("--grammar-file",),
         env=("LLAMA_ARG_GRAMMAR_FILE",),
-        dest="grammar_file",
-        kind=File(optional=True),
+        kind=File(),
         default=None,
         help="The same, from a file.",
-    ),
-    flag(
+    )
+    json_schema: str | None = flag(
         names=("-j", "--json-schema"),
         env=("LLAMA_ARG_JSON_SCHEMA",),
-        dest="json_schema",
-        kind=Text(optional=True),
+        kind=Text(),
         default=None,
         metavar="SCHEMA",
         help="JSON schema for requests with neither a schema nor a grammar; {}: any JSON object.",
-    ),
-    flag(
+    )
+    json_schema_file: str | None = flag(
         names=("-jf", "--json-schema-file"),
         env=("LLAMA_ARG_JSON_SCHEMA_FILE",),
-        dest="json_schema_file",
-        kind=File(optional=True),
+        kind=File(),
         default=None,
         help="The same, from a file.",
-    ),
-)
+    )
+
+
+FLAGS = flags_of(Grammar, "Grammar")

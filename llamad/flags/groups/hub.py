@@ -2,83 +2,81 @@
 
 from __future__ import annotations
 
-from functools import partial
-
+from llamad.flags.types.declaration import flag, flags_of
 from llamad.flags.types.flag import Action, Flag, Later, Preset, Request
 from llamad.flags.types.kinds import Switch, Text
-from llamad.flags.types.special import HubName, Url
+from llamad.flags.types.model_files import HubName
+from llamad.flags.types.network import Url
 
-flag = partial(Flag, group="Models by name")
+TITLE = "Models by name"
 
-DRAFTS = Later("speculative decoding")
 
-READY_FLAGS: tuple[Flag, ...] = (
-    flag(
+class Hub:
+    """Settings that name a model to download."""
+
+    hf_repo: str | None = flag(
         names=("-hf", "-hfr", "--hf-repo"),
         env=("LLAMA_ARG_HF_REPO",),
-        dest="hf_repo",
-        kind=HubName(optional=True),
+        kind=HubName(),
         default=None,
         help="Serve a model of Hugging Face, downloaded unless it is in the cache. Without QUANT: Q4_K_M, else Q8_0,"
         " else the first file. A projector in the repository is used, too, unless --no-mmproj is given.",
-    ),
-    flag(
+    )
+    hf_file: str | None = flag(
         names=("-hff", "--hf-file"),
         env=("LLAMA_ARG_HF_FILE",),
-        dest="hf_file",
-        kind=Text(optional=True),
+        kind=Text(),
         default=None,
         metavar="FILE",
         help="File of --hf-repo, whatever QUANT says; of a split model, the first part.",
-    ),
-    flag(
+    )
+    hf_token: str | None = flag(
         names=("-hft", "--hf-token"),
         env=("HF_TOKEN",),
-        dest="hf_token",
-        kind=Text(optional=True),
+        kind=Text(),
         default=None,
         metavar="TOKEN",
         secret=True,
         help="Access token for --hf-repo; better set as the variable, which other users of the machine cannot see.",
-    ),
-    flag(
+    )
+    model_url: str | None = flag(
         names=("-mu", "--model-url"),
         env=("LLAMA_ARG_MODEL_URL",),
-        dest="model_url",
-        kind=Url(optional=True),
+        kind=Url(),
         default=None,
         secret=True,
         help="Address to download the model from; of a split model, that of a part. Kept where --model says, else in"
         " the cache.",
-    ),
-    flag(
+    )
+    offline: bool = flag(
         names=("--offline",),
         env=("LLAMA_ARG_OFFLINE",),
-        dest="offline",
-        kind=Switch(),
         default=False,
         help="Ask no host for a model: what is in the cache must do.",
-    ),
-    flag(
-        names=("-cl", "--cache-list"),
-        dest="action",
-        kind=Request(Action.MODELS),
-        default=Action.RUN,
-        help="Print the models in the cache and exit, as `llamad list`.",
-    ),
+    )
+
+
+CACHE_LIST = Flag(
+    names=("-cl", "--cache-list"),
+    group=TITLE,
+    dest="action",
+    kind=Request(Action.MODELS),
+    default=Action.RUN,
+    help="Print the models in the cache and exit, as `llamad list`.",
 )
 
+DRAFTS = Later("speculative decoding")
+
 LATER_FLAGS: tuple[Flag, ...] = (
-    flag(
+    Flag(
         names=("-dr", "--docker-repo"),
         env=("LLAMA_ARG_DOCKER_REPO",),
         dest="docker_repo",
         kind=Text(),
-        default=None,
         status=Later("models of Docker Hub (most are at Hugging Face, too: --hf-repo)"),
     ),
     *(
-        flag(names=(f"--{name}",), dest=name, kind=Switch(), default=False, status=DRAFTS)
+        Flag(names=(f"--{name}",), dest=name, kind=Switch(), default=False, status=DRAFTS)
         for name in ("mtp", "dflash", "eagle3")
     ),
 )
@@ -86,7 +84,8 @@ LATER_FLAGS: tuple[Flag, ...] = (
 
 def _preset(name: str, what: str, repo: str, file: str | None, port: int, flags: str) -> Flag:
     named = ("--hf-repo", repo, *(("--hf-file", file) if file is not None else ()), "--port", str(port))
-    return flag(
+    return Flag(
+        group=TITLE,
         names=(name,),
         dest=name.strip("-").replace("-", "_").replace(".", "_"),
         kind=Preset((*named, *flags.split())),
@@ -149,7 +148,7 @@ PRESETS: tuple[Flag, ...] = (
     ),
     # With a smaller model that drafts.
     *(
-        flag(
+        Flag(
             names=(name,),
             dest=name.strip("-").replace("-", "_"),
             kind=Switch(),
@@ -160,4 +159,4 @@ PRESETS: tuple[Flag, ...] = (
     ),
 )
 
-FLAGS: tuple[Flag, ...] = READY_FLAGS + LATER_FLAGS + PRESETS
+FLAGS = (*flags_of(Hub, TITLE), CACHE_LIST, *LATER_FLAGS, *PRESETS)

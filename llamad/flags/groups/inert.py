@@ -11,7 +11,7 @@ from functools import partial
 from llamad.flags.types.flag import INERT, Flag, Inert
 from llamad.flags.types.kinds import AnyText, Int, Switch
 
-flag = partial(Flag, group="Without effect", default=None, status=INERT)
+flag = partial(Flag, status=INERT)
 
 PERPLEXITY = Inert("it is for llama.cpp's perplexity tool")
 INTERACTIVE = Inert("it is for llama.cpp's interactive tools")

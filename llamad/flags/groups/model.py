@@ -2,131 +2,125 @@
 
 from __future__ import annotations
 
-from functools import partial
+from typing import Literal
 
+from llamad.flags.types.declaration import flag, flags_of
 from llamad.flags.types.flag import Flag, Inert, Later
-from llamad.flags.types.kinds import Choice, File, Int, Many, Switch, Text
-from llamad.flags.types.special import Overrides
-
-flag = partial(Flag, group="Model")
+from llamad.flags.types.kinds import File, Int, Many, OnOffAuto, Switch, Text
+from llamad.flags.types.model_files import Overrides
+from llamad.flags.types.values import KvOverride
 
 DEFAULT_MODEL = "models/7B/ggml-model-f16.gguf"  # where llama.cpp's documents put one
 
-SEVERAL_MODELS = Later("several models")
-ONE_MODEL = Inert("llamad serves one model, and keeps it loaded")
 
-READY_FLAGS: tuple[Flag, ...] = (
-    flag(
+class Loading:
+    """Settings about the model and its loading."""
+
+    model: str = flag(
         names=("-m", "--model"),
         env=("LLAMA_ARG_MODEL",),
-        dest="model",
         kind=File(),
         default=DEFAULT_MODEL,
         help="GGUF file to serve; for a split model, the first part.",
-    ),
-    flag(
+    )
+    # The first is the model's name. If there is none, that is its name at the hub, or its path.
+    aliases: tuple[str, ...] = flag(
         names=("-a", "--alias"),
         env=("LLAMA_ARG_ALIAS",),
-        dest="aliases",
         kind=Many(Text()),
         default=(),
         metavar="NAME,...",
         repeat=True,
         help="Names of the model, the first one in responses; default: the path. May be repeated.",
-    ),
-    flag(
+    )
+    tags: tuple[str, ...] = flag(
         names=("--tags",),
         env=("LLAMA_ARG_TAGS",),
-        dest="tags",
         kind=Many(Text()),
         default=(),
         metavar="TAG,...",
         repeat=True,
         help="Tags of the model, for /v1/models. May be repeated.",
-    ),
-    flag(
+    )
+    check_tensors: bool = flag(
         names=("--check-tensors",),
         env=("LLAMA_ARG_CHECK_TENSORS",),
-        dest="check_tensors",
-        kind=Switch(),
         default=False,
         help="Check the model's tensors for invalid values while loading.",
-    ),
-    flag(
+    )
+    override_kv: tuple[KvOverride, ...] = flag(
         names=("--override-kv",),
         env=("LLAMA_ARG_OVERRIDE_KV",),
-        dest="override_kv",
         kind=Overrides(),
         default=(),
         repeat=True,
         help="Override a metadata value of the model; TYPE is int, float, bool or str. May be repeated.",
-    ),
-    flag(
+    )
+    mmap: bool = flag(
         names=("--mmap",),
         off=("--no-mmap",),
         env=("LLAMA_ARG_MMAP",),
-        dest="mmap",
-        kind=Switch(),
         default=True,
         help="Memory-map the model file instead of reading it; with --lora only if this flag is given.",
-    ),
-    flag(
+    )
+    mlock: bool = flag(
         names=("--mlock",),
         env=("LLAMA_ARG_MLOCK",),
-        dest="mlock",
-        kind=Switch(),
         default=False,
         help="Lock the model in RAM: no swapping, no compression.",
-    ),
-    flag(
+    )
+    load_mode: Literal["auto", "none", "mmap", "mlock", "mmap+mlock", "dio"] = flag(
         names=("-lm", "--load-mode"),
         env=("LLAMA_ARG_LOAD_MODE",),
-        dest="load_mode",
-        kind=Choice(("auto", "none", "mmap", "mlock", "mmap+mlock", "dio")),
         default="auto",
         metavar="MODE",
         help="How to read the model: memory-map it, lock it in RAM, both, with direct I/O, or none of these; auto: as"
         " --mmap and --mlock say.",
-    ),
-    flag(
+    )
+    lazy_mode: OnOffAuto = flag(
         names=("-lzm", "--lazy-mode"),
         env=("LLAMA_ARG_LAZY_MODE",),
-        dest="lazy_mode",
-        kind=Choice(("on", "off", "auto")),
         default="auto",
         metavar="on|off|auto",
         help="Read the rows of some tensors (per-layer embeddings) on demand instead of keeping them in memory; auto:"
         " above 4 GiB.",
-    ),
-    flag(
+    )
+    warmup: bool = flag(
         names=("--warmup",),
         off=("--no-warmup",),
         env=("LLAMA_ARG_WARMUP",),
-        dest="warmup",
-        kind=Switch(),
         default=True,
         help="Run the model once before the first request.",
-    ),
-)
+    )
+    llama_api_only: bool = flag(
+        names=("--llama-api-only",),
+        env=("LLAMA_ARG_LLAMA_API_ONLY",),
+        default=False,
+        help="Use only llama.cpp's public API, not its internals: no early sampling, padding, filler tokens or"
+        " separate prefill, no tokenizer or tensor placement of llamad's own. Slower; for troubleshooting.",
+    )
 
-OTHER_FLAGS: tuple[Flag, ...] = (
-    flag(
+
+SEVERAL_MODELS = Later("several models")
+ONE_MODEL = Inert("llamad serves one model, and keeps it loaded")
+
+FLAGS = (
+    *flags_of(Loading, "Model"),
+    Flag(
         names=("--models-dir",),
         env=("LLAMA_ARG_MODELS_DIR",),
         dest="models_dir",
         kind=File(),
-        default=None,
         status=SEVERAL_MODELS,
     ),
-    flag(
+    Flag(
         names=("--models-preset",),
         env=("LLAMA_ARG_MODELS_PRESET",),
         dest="models_preset",
         kind=File(),
-        default=None,
         status=SEVERAL_MODELS,
     ),
-    flag(
+    Flag(
         names=("--models-max",),
         env=("LLAMA_ARG_MODELS_MAX",),
         dest="models_max",
@@ -134,7 +128,7 @@ OTHER_FLAGS: tuple[Flag, ...] = (
         default=1,
         status=ONE_MODEL,
     ),
-    flag(
+    Flag(
         names=("--models-autoload",),
         off=("--no-models-autoload",),
         env=("LLAMA_ARG_MODELS_AUTOLOAD",),
@@ -144,5 +138,3 @@ OTHER_FLAGS: tuple[Flag, ...] = (
         status=ONE_MODEL,
     ),
 )
-
-FLAGS: tuple[Flag, ...] = READY_FLAGS + OTHER_FLAGS

@@ -3,16 +3,36 @@ Pure data; must not compute."""
 
 from __future__ import annotations
 
-from functools import partial
-
+from llamad.flags.types.declaration import flag, flags_of
 from llamad.flags.types.flag import Flag, Inert
 from llamad.flags.types.kinds import Switch
 from llamad.flags.types.option_flags import option_flag
-from llamad.flags.types.special import SamplerLetters
+from llamad.flags.types.sampling import SamplerLetters
 from llamad.options.sampler_names import LETTERS
 from llamad.options.table import FIELDS, WITH_FLAG
 
-GROUP = "Sampling defaults"
+TITLE = "Sampling defaults"
+
+
+class Sampling:
+    """Settings about generated text that are no options."""
+
+    special: bool = flag(
+        names=("-sp", "--special"),
+        env=("LLAMA_ARG_SPECIAL",),
+        default=False,
+        help="Include special tokens in the generated text.",
+    )
+    # Already applied to the options.
+    escape: bool = flag(
+        names=("-e", "--escape"),
+        off=("--no-escape",),
+        env=("LLAMA_ARG_ESCAPE",),
+        default=True,
+        help=r"Process escapes (\n, \t, \xHH, ...) in --dry-sequence-breaker.",
+    )
+
+
 ELSEWHERE = (
     "cache_prompt",
     "n_cache_reuse",
@@ -20,9 +40,8 @@ ELSEWHERE = (
     "n_predict",
 )  # in the groups of slots, context and limits
 
-flag = partial(Flag, group=GROUP)
-
-SAMPLER_LETTERS = flag(
+SAMPLER_LETTERS = Flag(
+    group=TITLE,
     names=("--sampler-seq", "--sampling-seq"),
     env=("LLAMA_ARG_SAMPLING_SEQ",),
     dest="samplers",
@@ -32,7 +51,7 @@ SAMPLER_LETTERS = flag(
 )
 
 OTHER_FLAGS: tuple[Flag, ...] = (
-    flag(
+    Flag(
         names=("-bs", "--backend-sampling"),
         env=("LLAMA_ARG_BACKEND_SAMPLING",),
         dest="backend_sampling",
@@ -42,8 +61,9 @@ OTHER_FLAGS: tuple[Flag, ...] = (
     ),
 )
 
-FLAGS: tuple[Flag, ...] = (
-    *(option_flag(name, GROUP) for name in WITH_FLAG if name not in ELSEWHERE),
+FLAGS = (
+    *(option_flag(name, TITLE) for name in WITH_FLAG if name not in ELSEWHERE),
     SAMPLER_LETTERS,
+    *flags_of(Sampling, TITLE),
     *OTHER_FLAGS,
 )

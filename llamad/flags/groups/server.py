@@ -2,57 +2,48 @@
 
 from __future__ import annotations
 
-from functools import partial
-
+from llamad.flags.types.declaration import flag, flags_of
 from llamad.flags.types.flag import Flag, Inert, Later
 from llamad.flags.types.kinds import File, Float, Int, Many, Switch, Text
-from llamad.flags.types.special import Host, HostName, HttpTokens, Network, Origin, PathPrefix
+from llamad.flags.types.network import Host, HostName, HttpTokens, Network, Origin, PathPrefix
 
-flag = partial(Flag, group="Server")
 
-PAGE_SETTINGS = Inert("llamad's page keeps its settings in the browser")
-SERVER_TOOLS = Later("server-side tools")
+class Server:
+    """Settings about the socket, access to it, and which endpoints are on."""
 
-READY_FLAGS: tuple[Flag, ...] = (
-    flag(
+    hosts: tuple[str, ...] = flag(
         names=("--host",),
         env=("LLAMA_ARG_HOST",),
-        dest="hosts",
         kind=Many(Host()),
         default=("127.0.0.1",),
         metavar="HOST,...",
         help="Addresses to listen on, or paths of Unix sockets (they start with / or end in .sock).",
-    ),
-    flag(
+    )
+    port: int = flag(
         names=("--port",),
         env=("LLAMA_ARG_PORT",),
-        dest="port",
         kind=Int(0, 65535),
         default=8080,
         help="Port to listen on; 0: any free port.",
-    ),
-    flag(
+    )
+    reuse_port: bool = flag(
         names=("--reuse-port",),
         env=("LLAMA_ARG_REUSE_PORT",),
-        dest="reuse_port",
-        kind=Switch(),
         default=False,
         help="Let other processes listen on the same port (SO_REUSEPORT); the kernel spreads connections over them.",
-    ),
-    flag(
+    )
+    timeout: float = flag(
         names=("-to", "--timeout"),
         env=("LLAMA_ARG_TIMEOUT",),
-        dest="timeout",
         reload=True,
         kind=Float(above=0.0),
         default=600.0,
         metavar="SECONDS",
         help="How long a client may send nothing of a request that has begun, or take nothing of its response.",
-    ),
-    flag(
+    )
+    api_keys: tuple[str, ...] = flag(
         names=("--api-key",),
         env=("LLAMA_API_KEY", "LLAMA_ARG_API_KEY"),
-        dest="api_keys",
         reload=True,
         kind=Many(Text()),
         default=(),
@@ -60,214 +51,197 @@ READY_FLAGS: tuple[Flag, ...] = (
         repeat=True,
         secret=True,
         help="API keys; a request must carry one of them. May be repeated.",
-    ),
-    flag(
+    )
+    api_key_file: str | None = flag(
         names=("--api-key-file",),
         env=("LLAMA_ARG_API_KEY_FILE",),
-        dest="api_key_file",
         reload=True,
-        kind=File(optional=True),
+        kind=File(),
         default=None,
         secret=True,
         help="File with more API keys, one per line; lines that start with # are comments.",
-    ),
-    flag(
+    )
+    ssl_key_file: str | None = flag(
         names=("--ssl-key-file",),
         env=("LLAMA_ARG_SSL_KEY_FILE",),
-        dest="ssl_key_file",
         reload=True,
-        kind=File(optional=True),
+        kind=File(),
         default=None,
         secret=True,
         help="TLS private key (PEM); needs --ssl-cert-file.",
-    ),
-    flag(
+    )
+    ssl_cert_file: str | None = flag(
         names=("--ssl-cert-file",),
         env=("LLAMA_ARG_SSL_CERT_FILE",),
-        dest="ssl_cert_file",
         reload=True,
-        kind=File(optional=True),
+        kind=File(),
         default=None,
         help="TLS certificate (PEM); needs --ssl-key-file.",
-    ),
-    flag(
+    )
+    # Empty: none.
+    cors_origins: tuple[str, ...] = flag(
         names=("--cors-origins",),
         env=("LLAMA_ARG_CORS_ORIGINS",),
-        dest="cors_origins",
         kind=Many(Origin(), none="none"),
         default=("auto",),
         metavar="ORIGIN,...",
         help="Origins allowed to use the server from a browser: a list, *: all, none, localhost: this machine; auto:"
         " all if there are API keys, else this machine and desktop programs.",
-    ),
-    flag(
+    )
+    cors_methods: str = flag(
         names=("--cors-methods",),
         env=("LLAMA_ARG_CORS_METHODS",),
-        dest="cors_methods",
         kind=HttpTokens(),
         default="GET, POST, DELETE, OPTIONS",
         help="Methods allowed to pages of other origins.",
-    ),
-    flag(
+    )
+    cors_headers: str = flag(
         names=("--cors-headers",),
         env=("LLAMA_ARG_CORS_HEADERS",),
-        dest="cors_headers",
         kind=HttpTokens(),
         default="*",
         help="Headers allowed to pages of other origins; *: all.",
-    ),
-    flag(
+    )
+    cors_credentials: bool = flag(
         names=("--cors-credentials",),
         off=("--no-cors-credentials",),
         env=("LLAMA_ARG_CORS_CREDENTIALS",),
-        dest="cors_credentials",
-        kind=Switch(),
         default=False,
         help="Allow them cookies and HTTP authentication.",
-    ),
-    flag(
+    )
+    allowed_hosts: tuple[str, ...] = flag(
         names=("--allowed-hosts",),
         env=("LLAMA_ARG_ALLOWED_HOSTS",),
-        dest="allowed_hosts",
         kind=Many(HostName()),
         default=(),
         metavar="NAME,...",
         repeat=True,
         help="Host names of the server, beside addresses and localhost; *: any. A server on loopback rejects"
         " others (421), and one without API keys those that could be a stranger's.",
-    ),
-    flag(
+    )
+    trusted_proxies: tuple[str, ...] = flag(
         names=("--trusted-proxies",),
         env=("LLAMA_ARG_TRUSTED_PROXIES",),
-        dest="trusted_proxies",
         kind=Many(Network()),
         default=(),
         metavar="NETWORK,...",
         repeat=True,
         help="Proxies to take a client's address from, for logs and limits: addresses, networks such as 10.0.0.0/8,"
         " unix: whoever connects by a Unix socket. They send X-Forwarded-For or Forwarded.",
-    ),
-    flag(
+    )
+    proxy_protocol: bool = flag(
         names=("--proxy-protocol",),
         env=("LLAMA_ARG_PROXY_PROTOCOL",),
-        dest="proxy_protocol",
-        kind=Switch(),
         default=False,
         help="Connections from trusted proxies begin with the PROXY protocol, version 1 or 2; needs"
         " --trusted-proxies.",
-    ),
-    flag(
+    )
+    # Starts with "/" and does not end with it; empty: none.
+    api_prefix: str = flag(
         names=("--api-prefix",),
         env=("LLAMA_ARG_API_PREFIX",),
-        dest="api_prefix",
         kind=PathPrefix(),
         default="",
         help="Path before that of every endpoint, for example /llm; other paths are a 404.",
-    ),
-    flag(
+    )
+    endpoint_slots: bool = flag(
+        names=("--slots",),
+        off=("--slots-endpoint-disable", "--no-slots"),
+        env=("LLAMA_ARG_ENDPOINT_SLOTS",),
+        default=False,
+        help="Enable GET /slots, slot states and sessions; they expose prompts.",
+    )
+    endpoint_metrics: bool = flag(
         names=("--metrics",),
         off=("--no-metrics",),
         env=("LLAMA_ARG_ENDPOINT_METRICS",),
-        dest="endpoint_metrics",
-        kind=Switch(),
         default=False,
         help="Enable GET /metrics, for Prometheus.",
-    ),
-    flag(
+    )
+    metrics_public: bool = flag(
         names=("--metrics-public",),
         env=("LLAMA_ARG_METRICS_PUBLIC",),
-        dest="metrics_public",
-        kind=Switch(),
         default=False,
         help="GET /metrics needs no API key, for gateways that read it without one; needs --metrics.",
-    ),
-    flag(
+    )
+    ui: bool = flag(
         names=("--webui", "--ui"),
         off=("--no-webui", "--no-ui"),
         env=("LLAMA_ARG_UI", "LLAMA_ARG_WEBUI"),
-        dest="ui",
-        kind=Switch(),
         default=True,
         help="Serve the page at / and its files.",
-    ),
-    flag(
+    )
+    static_path: str | None = flag(
         names=("--path",),
         env=("LLAMA_ARG_STATIC_PATH",),
-        dest="static_path",
-        kind=File(optional=True),
+        kind=File(),
         default=None,
         metavar="FOLDER",
         help="Serve the files of this folder instead of llamad's page; /completion.js stays unless the folder has one.",
-    ),
-    flag(
+    )
+    endpoint_props: bool = flag(
         names=("--props",),
         off=("--no-props",),
         env=("LLAMA_ARG_ENDPOINT_PROPS",),
-        dest="endpoint_props",
-        kind=Switch(),
         default=False,
         help="Enable POST /props; no property can be changed yet.",
-    ),
-    flag(
+    )
+    ping_seconds: float = flag(
         names=("--sse-ping-interval", "--ping-seconds"),
         env=("LLAMA_ARG_SSE_PING_INTERVAL",),
-        dest="ping_seconds",
         reload=True,
         kind=Float(low=-1.0),
         default=15.0,
         metavar="SECONDS",
         help="Send a comment on a stream that was silent for this long; 0 or less: off.",
-    ),
-    flag(
+    )
+    drain_seconds: float = flag(
         names=("--drain-seconds",),
         env=("LLAMA_ARG_DRAIN_SECONDS",),
-        dest="drain_seconds",
         reload=True,
         kind=Float(low=0.0),
         default=4.0,
         metavar="SECONDS",
         help="Grace period for running requests after SIGTERM or SIGINT.",
-    ),
-    flag(
+    )
+    drain_delay_seconds: float = flag(
         names=("--drain-delay-seconds",),
         env=("LLAMA_ARG_DRAIN_DELAY_SECONDS",),
-        dest="drain_delay_seconds",
         reload=True,
         kind=Float(low=0.0),
         default=0.0,
         metavar="SECONDS",
         help="Keep serving for this long after SIGTERM or SIGINT, while /health is a 503 already, so that a gateway"
         " stops sending first.",
-    ),
-    flag(
+    )
+    exit_on_load_failure: bool = flag(
         names=("--exit-on-load-failure",),
         env=("LLAMA_ARG_EXIT_ON_LOAD_FAILURE",),
-        dest="exit_on_load_failure",
-        kind=Switch(),
         default=False,
         help="Exit when the model cannot be served, with a status that says why (docs/operations.md), instead of"
         " answering 500 with the reason; always so under systemd's Type=notify.",
-    ),
-)
+    )
 
-OTHER_FLAGS: tuple[Flag, ...] = (
-    flag(
+
+PAGE_SETTINGS = Inert("llamad's page keeps its settings in the browser")
+SERVER_TOOLS = Later("server-side tools")
+
+OTHER_FLAGS = (
+    Flag(
         names=("--webui-config", "--ui-config"),
         env=("LLAMA_ARG_UI_CONFIG", "LLAMA_ARG_WEBUI_CONFIG"),
         dest="ui_config",
         kind=Text(),
-        default=None,
         status=PAGE_SETTINGS,
     ),
-    flag(
+    Flag(
         names=("--webui-config-file", "--ui-config-file"),
         env=("LLAMA_ARG_UI_CONFIG_FILE", "LLAMA_ARG_WEBUI_CONFIG_FILE"),
         dest="ui_config_file",
         kind=File(),
-        default=None,
         status=PAGE_SETTINGS,
     ),
-    flag(
+    Flag(
         names=("--webui-mcp-proxy", "--ui-mcp-proxy"),
         off=("--no-webui-mcp-proxy", "--no-ui-mcp-proxy"),
         env=("LLAMA_ARG_UI_MCP_PROXY", "LLAMA_ARG_WEBUI_MCP_PROXY"),
@@ -276,39 +250,35 @@ OTHER_FLAGS: tuple[Flag, ...] = (
         default=False,
         status=Inert("llamad's page calls no MCP servers"),
     ),
-    flag(
+    Flag(
         names=("--tools",),
         env=("LLAMA_ARG_TOOLS",),
         dest="tools",
         kind=Text(),
-        default=None,
         status=SERVER_TOOLS,
     ),
-    flag(
+    Flag(
         names=("--tools-runtime",),
         env=("LLAMA_ARG_TOOLS_RUNTIME",),
         dest="tools_runtime",
         kind=Text(),
-        default=None,
         status=Inert("llamad runs no tools"),
     ),
-    flag(
+    Flag(
         names=("--mcp-servers-config",),
         env=("LLAMA_ARG_MCP_SERVERS_CONFIG",),
         dest="mcp_servers_config",
         kind=File(),
-        default=None,
         status=SERVER_TOOLS,
     ),
-    flag(
+    Flag(
         names=("--mcp-servers-json",),
         env=("LLAMA_ARG_MCP_SERVERS_JSON",),
         dest="mcp_servers_json",
         kind=Text(),
-        default=None,
         status=SERVER_TOOLS,
     ),
-    flag(
+    Flag(
         names=("-ag", "--agent"),
         off=("-no-ag", "--no-agent"),
         env=("LLAMA_ARG_AGENT",),
@@ -317,7 +287,7 @@ OTHER_FLAGS: tuple[Flag, ...] = (
         default=False,
         status=SERVER_TOOLS,
     ),
-    flag(
+    Flag(
         names=("--sleep-idle-seconds",),
         dest="sleep_idle_seconds",
         kind=Int(low=-1),
@@ -326,4 +296,4 @@ OTHER_FLAGS: tuple[Flag, ...] = (
     ),
 )
 
-FLAGS: tuple[Flag, ...] = READY_FLAGS + OTHER_FLAGS
+FLAGS = flags_of(Server, "Server") + OTHER_FLAGS

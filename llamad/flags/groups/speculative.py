@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import get_args
 
-from llamad.flags.groups.context import CACHE_TYPES
+from llamad.flags.groups.context import CacheType
 from llamad.flags.groups.cpu import THREADS
 from llamad.flags.types.flag import Flag, Inert, Later
-from llamad.flags.types.kinds import File, Float, Int, Many, Switch, Text
+from llamad.flags.types.kinds import Choice, File, Float, Int, Many, Switch, Text
 
-flag = partial(Flag, group="Speculative decoding", status=Inert("llamad has no speculative decoding yet"))
+flag = partial(Flag, status=Inert("llamad has no speculative decoding yet"))
 # What asks for it; the other flags only tune it. Lookup caches are speculative decoding, too.
 asking = partial(flag, status=Later("speculative decoding"))
 
+CACHE_TYPES = Choice(get_args(CacheType))
 SHARE = Float(low=0.0, high=1.0)
 COUNT = Int(low=0)
 
@@ -22,14 +24,12 @@ MODEL_FLAGS: tuple[Flag, ...] = (
         env=("LLAMA_ARG_SPEC_DRAFT_MODEL", "LLAMA_ARG_MODEL_DRAFT"),
         dest="model_draft",
         kind=File(),
-        default=None,
     ),
     asking(
         names=("--spec-draft-hf", "-hfd", "-hfrd", "--hf-repo-draft"),
         env=("LLAMA_ARG_SPEC_DRAFT_HF_REPO", "LLAMA_ARG_HFD_REPO"),
         dest="hf_repo_draft",
         kind=Text(),
-        default=None,
     ),
     flag(
         names=("--spec-draft-device", "-devd", "--device-draft"),
@@ -69,7 +69,6 @@ MODEL_FLAGS: tuple[Flag, ...] = (
         names=("--spec-draft-override-tensor", "-otd", "--override-tensor-draft"),
         dest="override_tensor_draft",
         kind=Text(),
-        default=None,
     ),
     flag(
         names=("--spec-draft-cpu-moe", "-cmoed", "--cpu-moe-draft"),
@@ -104,13 +103,11 @@ THREAD_FLAGS: tuple[Flag, ...] = (
         names=("--spec-draft-cpu-mask", "-Cd", "--cpu-mask-draft"),
         dest="cpu_mask_draft",
         kind=Text(),
-        default=None,
     ),
     flag(
         names=("--spec-draft-cpu-range", "-Crd", "--cpu-range-draft"),
         dest="cpu_range_draft",
         kind=Text(),
-        default=None,
     ),
     flag(
         names=("--spec-draft-cpu-strict", "--cpu-strict-draft"),
@@ -124,13 +121,11 @@ THREAD_FLAGS: tuple[Flag, ...] = (
         names=("--spec-draft-cpu-mask-batch", "-Cbd", "--cpu-mask-batch-draft"),
         dest="cpu_mask_batch_draft",
         kind=Text(),
-        default=None,
     ),
     flag(
         names=("--spec-draft-cpu-range-batch", "-Crbd", "--cpu-range-batch-draft"),
         dest="cpu_range_batch_draft",
         kind=Text(),
-        default=None,
     ),
     flag(
         names=("--spec-draft-cpu-strict-batch", "--cpu-strict-batch-draft"),
@@ -201,17 +196,15 @@ DRAFT_FLAGS: tuple[Flag, ...] = (
         env=("LLAMA_ARG_SPEC_SYNTH_LEN",),
         dest="spec_synth_len",
         kind=Text(),
-        default=None,
     ),
     flag(
         names=("--spec-synth-rates",),
         env=("LLAMA_ARG_SPEC_SYNTH_RATES",),
         dest="spec_synth_rates",
         kind=Text(),
-        default=None,
     ),
-    asking(names=("-lcs", "--lookup-cache-static"), dest="lookup_cache_static", kind=File(), default=None),
-    asking(names=("-lcd", "--lookup-cache-dynamic"), dest="lookup_cache_dynamic", kind=File(), default=None),
+    asking(names=("-lcs", "--lookup-cache-static"), dest="lookup_cache_static", kind=File()),
+    asking(names=("-lcd", "--lookup-cache-dynamic"), dest="lookup_cache_dynamic", kind=File()),
 )
 
 _NGRAM = (
@@ -229,7 +222,7 @@ _NGRAM = (
 )
 
 NGRAM_FLAGS: tuple[Flag, ...] = tuple(
-    flag(names=(name,), dest=name.strip("-").replace("-", "_"), kind=COUNT, default=None) for name in _NGRAM
+    flag(names=(name,), dest=name.strip("-").replace("-", "_"), kind=COUNT) for name in _NGRAM
 )
 
 FLAGS: tuple[Flag, ...] = MODEL_FLAGS + THREAD_FLAGS + DRAFT_FLAGS + NGRAM_FLAGS

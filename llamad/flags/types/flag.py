@@ -47,7 +47,7 @@ READY = Ready()
 INERT = Inert()
 
 
-class Request(Kind, frozen=True):
+class Request(Kind[Action], frozen=True):
     """A flag that does something other than run the server: the help, the version, a list."""
 
     action: Action
@@ -58,11 +58,8 @@ class Request(Kind, frozen=True):
     def read(self, text: str) -> Action:
         raise ValueError(f"takes no value, not '{text}'")
 
-    def hint(self) -> object:
-        return Action
 
-
-class Preset(Kind, frozen=True):
+class Preset(Kind[bool], frozen=True):
     """A flag that stands for several others; what follows it on the command line wins over them."""
 
     arguments: tuple[str, ...]
@@ -73,20 +70,16 @@ class Preset(Kind, frozen=True):
     def read(self, text: str) -> bool:
         raise ValueError(f"takes no value, not '{text}'")
 
-    def hint(self) -> object:
-        return bool
-
 
 class Flag(msgspec.Struct, frozen=True, kw_only=True):
     """One row of the table. Several rows may set the same `dest`; then the last on the command line wins."""
 
     names: tuple[str, ...]  # every spelling; the one to show is the last
-    dest: str  # the field of Settings
-    kind: Kind
-    default: (
-        Any  # the same in every row with the same dest; for a Later or Inert flag, what llamad does today
-    )
-    group: str
+    kind: Kind[Any]
+    # The same in every row with the same dest; for a Later or Inert flag, what llamad does today.
+    default: Any = None
+    dest: str = ""  # the field of Settings; none for a row of `also`
+    group: str = ""  # the title in the help; none for a Later or Inert flag
     help: str = ""  # none for a Later or Inert flag, which is listed by name only
     off: tuple[str, ...] = ()  # every spelling of a switch's negation
     env: tuple[str, ...] = ()  # the first that is set wins
@@ -98,6 +91,7 @@ class Flag(msgspec.Struct, frozen=True, kw_only=True):
     secret: bool = False  # never published
     escapes: bool = False  # --escape applies to its texts
     reload: bool = False  # SIGHUP applies a change of it in --env-file
+    also: tuple[Flag, ...] = ()  # other flags of the same setting, until the table is made
 
     @property
     def title(self) -> str:

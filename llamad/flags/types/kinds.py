@@ -9,9 +9,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import msgspec
+
+T_co = TypeVar("T_co", covariant=True)
+OnOff = Literal["on", "off"]
+OnOffAuto = Literal["on", "off", "auto"]
 
 I32_MAX = 2**31 - 1
 I32_MIN = -(2**31)
@@ -20,24 +24,22 @@ F32_MAX = 3.4028234663852886e38
 TRUE_WORDS = ("1", "true", "on", "enabled", "yes")
 FALSE_WORDS = ("0", "false", "off", "disabled", "no")
 
+_SIZE = re.compile(r"([0-9]{1,18})\s*([kmgt]?)(?:i?b)?", re.ASCII | re.IGNORECASE)
 _WHOLE = re.compile(r"[+-]?[0-9]+", re.ASCII)
 
 
-class Kind(msgspec.Struct, frozen=True):
-    """The type of a flag's value: a text, unless a kind says otherwise. `read` raises ValueError with a message for the
-    user."""
+class Kind(msgspec.Struct, Generic[T_co], frozen=True):
+    """The kind of a flag's value: how it is written, and which type it has."""
 
     takes: ClassVar[int] = 1
     metavar: ClassVar[str] = "VALUE"
+    is_path: ClassVar[bool] = False
     # Stands for read()'s message where the value is a secret, which a message would quote.
     secret_error: ClassVar[str] = "the value is empty or has an empty entry"
 
-    def read(self, text: str) -> Any:
-        return text
-
-    def hint(self) -> object:
-        """The annotation of a Settings field of this kind."""
-        return str
+    def read(self, text: str) -> T_co:
+        """Return the value of a text; raises ValueError with a message for the user."""
+        raise NotImplementedError
 
     def write(self, value: Any) -> str:
         """Text that `read` turns into an equal value."""
@@ -58,14 +60,12 @@ def _bounds(low: float | None, high: float | None, above: float | None = None) -
     return f"up to {high}" if high is not None else ""
 
 
-class Int(Kind, frozen=True):
-    """An integer; `words` are texts that stand for a number outside the range, such as "auto". `optional` allows None
-    as the default."""
+class Int(Kind[int], frozen=True):
+    """An integer; `words` are texts that stand for a number outside the range, such as "auto"."""
 
     low: int = I32_MIN
     high: int = I32_MAX
     words: Mapping[str, int] = msgspec.field(default_factory=dict)
-    optional: bool = False
 
     metavar: ClassVar[str] = "N"
 
@@ -81,9 +81,6 @@ class Int(Kind, frozen=True):
             raise ValueError(f"{text[:40]} is out of range; use {self._range()}{self._or_words()}")
         return value
 
-    def hint(self) -> object:
-        return (int | None) if self.optional else int
-
     def limits(self) -> str:
         if self.low <= I32_MIN and self.high >= I32_MAX:
             return ""
@@ -98,7 +95,7 @@ class Int(Kind, frozen=True):
         return "".join(f", {word}" for word in words)
 
 
-class Float(Kind, frozen=True):
+class Float(Kind[float], frozen=True):
     """A finite number that fits a C float; `above` is an exclusive lower bound."""
 
     low: float | None = None
@@ -124,9 +121,6 @@ class Float(Kind, frozen=True):
             raise ValueError(f"{text} is out of range; use {self.limits() or 'a smaller number'}")
         return value
 
-    def hint(self) -> object:
-        return float
-
     def write(self, value: Any) -> str:
         return repr(float(value))
 
@@ -134,10 +128,39 @@ class Float(Kind, frozen=True):
         return _bounds(self.low, self.high, self.above)
 
 
-class Text(Kind, frozen=True):
-    """Any text that is not empty; `optional` allows None as the default."""
+class Inverse(Float, frozen=True):
+    """A number N that is stored as 1/N."""
 
-    optional: bool = False
+    def read(self, text: str) -> float:
+        return 1.0 / super().read(text)
+
+    def write(self, value: Any) -> str:
+        return repr(1.0 / value)
+
+
+class Size(Kind[int], frozen=True):
+    """A number of bytes; K, M, G and T are powers of 1024."""
+
+    low: int
+    high: int = 2**40
+
+    metavar: ClassVar[str] = "BYTES"
+
+    def read(self, text: str) -> int:
+        match = _SIZE.fullmatch(text)
+        if match is None:
+            raise ValueError(f"'{text}' is not a size; use bytes, or for example 64K, 64M, 1G")
+        value = int(match[1]) << 10 * " kmgt".index(match[2].lower() or " ")
+        if not self.low <= value <= self.high:
+            raise ValueError(f"{text} is out of range; use {self.limits()}")
+        return value
+
+    def limits(self) -> str:
+        return f"{self.low} to {self.high} bytes"
+
+
+class Text(Kind[str], frozen=True):
+    """Any text that is not empty."""
 
     metavar: ClassVar[str] = "TEXT"
 
@@ -145,9 +168,6 @@ class Text(Kind, frozen=True):
         if not text:
             raise ValueError("the value is empty")
         return text
-
-    def hint(self) -> object:
-        return (str | None) if self.optional else str
 
 
 class AnyText(Text, frozen=True):
@@ -161,36 +181,34 @@ class File(Text, frozen=True):
     """A path; it need not exist."""
 
     metavar: ClassVar[str] = "PATH"
+    is_path: ClassVar[bool] = True
 
 
-class Choice(Kind, frozen=True):
+class Choice(Kind[T_co], frozen=True):
     """One of a few words; `also` maps other spellings to one of them."""
 
-    options: tuple[str, ...]
-    also: Mapping[str, str] = msgspec.field(default_factory=dict)
-    optional: bool = False
+    options: tuple[T_co, ...]
+    also: Mapping[str, T_co] = msgspec.field(default_factory=dict)
 
-    def read(self, text: str) -> str:
+    def read(self, text: str) -> T_co:
         word = text.lower()
-        word = self.also.get(word, word)
-        if word not in self.options:
-            raise ValueError(f"'{text}' is not one of {', '.join(self.options)}")
-        return word
-
-    def hint(self) -> object:
-        literal: Any = Literal[self.options]
-        return (literal | None) if self.optional else literal
+        if word in self.also:
+            return self.also[word]
+        for option in self.options:
+            if option == word:
+                return option
+        raise ValueError(f"'{text}' is not one of {self.limits()}")
 
     def limits(self) -> str:
-        return ", ".join(self.options)
+        return ", ".join(map(str, self.options))
 
 
-_ON_OFF_WORDS = {**dict.fromkeys(TRUE_WORDS, "on"), **dict.fromkeys(FALSE_WORDS, "off")}
-ON_OFF = Choice(("on", "off"), _ON_OFF_WORDS)
-ON_OFF_AUTO = Choice(("on", "off", "auto"), {**_ON_OFF_WORDS, "-1": "auto"})
+_ON_OFF_WORDS: dict[str, OnOff] = {**dict.fromkeys(TRUE_WORDS, "on"), **dict.fromkeys(FALSE_WORDS, "off")}
+ON_OFF: Choice[OnOff] = Choice(("on", "off"), _ON_OFF_WORDS)
+ON_OFF_AUTO: Choice[OnOffAuto] = Choice(("on", "off", "auto"), {**_ON_OFF_WORDS, "-1": "auto"})
 
 
-class Switch(Kind, frozen=True):
+class Switch(Kind[Any], frozen=True):
     """A flag without a value. `on` is what it stores, `off` what its negation stores (None: it has none)."""
 
     on: bool | int | str = True
@@ -208,24 +226,21 @@ class Switch(Kind, frozen=True):
             return self.off
         raise ValueError(f"'{text}' is not yes or no; use 1 or 0, on or off, true or false")
 
-    def hint(self) -> object:
-        return type(self.on)
-
     def write(self, value: Any) -> str:
         return "on" if value == self.on else "off"
 
 
-class Many(Kind, frozen=True):
+class Many(Kind[tuple[T_co, ...]], Generic[T_co], frozen=True):
     """A tuple of items. Texts are split at any character of `cut` (empty: a text is one item).
 
     A text equal to `none` means no items, and drops those given before.
     """
 
-    item: Kind
+    item: Kind[T_co]
     cut: str = ","
     none: str | None = None
 
-    def read(self, text: str) -> tuple[Any, ...]:
+    def read(self, text: str) -> tuple[T_co, ...]:
         if self.none is not None and text == self.none:
             return ()
         parts = re.split(f"[{re.escape(self.cut)}]", text) if self.cut else [text]
@@ -233,10 +248,6 @@ class Many(Kind, frozen=True):
         if len(parts) > 1 and not all(parts):
             raise ValueError(f"'{text}' has an empty entry")
         return tuple(self.item.read(part) for part in parts)
-
-    def hint(self) -> object:
-        item: Any = self.item.hint()
-        return tuple[item, ...]
 
     def write(self, value: Any) -> str:
         """One text for all items; without `cut` the caller writes them one by one."""
@@ -248,11 +259,11 @@ class Many(Kind, frozen=True):
         return self.item.limits()
 
 
-class Pair(Kind, frozen=True):
+class Pair(Kind[Any], frozen=True):
     """Two texts after one flag, or both in one text around the last `joint`."""
 
-    first: Kind
-    second: Kind
+    first: Kind[Any]
+    second: Kind[Any]
     joint: str = ":"
 
     takes: ClassVar[int] = 2
@@ -278,11 +289,6 @@ class Pair(Kind, frozen=True):
     def both(self, first: str, second: str) -> Any:
         """The value of the two texts."""
         return self.first.read(first), self.second.read(second)
-
-    def hint(self) -> object:
-        first: Any = self.first.hint()
-        second: Any = self.second.hint()
-        return tuple[first, second]
 
     def write(self, value: Any) -> str:
         return f"{self.first.write(value[0])}{self.joint}{self.second.write(value[1])}"

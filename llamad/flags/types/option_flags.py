@@ -9,13 +9,13 @@ from typing import Any
 
 from llamad.flags.types.flag import Flag
 from llamad.flags.types.kinds import I32_MIN, Float, Int, Kind, Many, Switch, Text
-from llamad.flags.types.special import Bias, SamplerNames
+from llamad.flags.types.sampling import Bias, SamplerNames
 from llamad.options.option import FLOAT_MAX, INT32_MAX, Field
 from llamad.options.table import FIELDS
 from llamad.options.values import Biases, Samplers, SequenceBreakers
 
 # For types with a kind of their own: that kind, and how a value is written on the command line.
-_LISTS: dict[type, tuple[Kind, str, dict[str, Any]]] = {
+_LISTS: dict[type, tuple[Kind[Any], str, dict[str, Any]]] = {
     Samplers: (SamplerNames(), "", {}),
     Biases: (
         Many(Bias()),
@@ -52,7 +52,7 @@ def option_flag(name: str, group: str, note: str = "") -> Flag:
     )
 
 
-def _kind(field: Field) -> Kind:
+def _kind(field: Field) -> Kind[Any]:
     if field.type is bool:
         return Switch()
     if field.type is int:
