@@ -23,21 +23,22 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.engine_harness import FAILED, Harness
+from support.engine_harness import Harness
 from support.live_daemon import Live
 from support.models.tiny_kv_models import write_model
 
-from llamad.client.action import (
+from llamad.engine.testing.fake import Fake
+from llamad.protocol.blobs import Blob
+from llamad.protocol.messages import (
     ACTION_ERASE,
     ACTION_LOOK,
     ACTION_RESTORE,
     ACTION_SAVE,
     ACTION_SHIFT,
+    EVENT_FAILED,
     RESULT_DONE,
     RESULT_NOT_YOURS,
 )
-from llamad.engine.testing.fake import Fake
-from llamad.protocol.blobs import Blob
 from llamad.ses1 import ses1
 
 N_CASES = int(os.environ.get("LLAMAD_FUZZ_CASES", "20000"))
@@ -299,7 +300,7 @@ class World:
 
     def check(self, told: Told) -> None:
         expected = counted(told.prompt, told.n_predict)
-        if self.h.end(told.id)[0] == FAILED:
+        if self.h.end(told.id)[0] == EVENT_FAILED:
             assert told.is_aborted or self.n_decodes_to_fail
             assert expected.startswith(self.h.text(told.id))
         else:

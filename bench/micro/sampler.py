@@ -23,8 +23,7 @@ from llamad.tokenizer.dry_breakers import pack_breakers
 from llamad.tokenizer.vocab import Vocab
 
 SIZES = (32_000, 49_152, 128_256, 262_144)
-# penalties, dry, top_n_sigma, top_k, typ_p, top_p, min_p, xtc, temperature
-ORDER = bytes((1, 2, 3, 4, 5, 6, 7, 8, 9))
+ORDER = ("penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature")
 CHAINS: dict[str, tuple[str, dict[str, Any]]] = {
     "default": ("noise", {}),
     "greedy": ("noise", {"temperature": 0.0}),

@@ -22,7 +22,7 @@ from llamad.protocol.sampling_params import Sampling
 __all__ = ["add_flags", "main"]
 
 # Of a task that only reads.
-NO_SAMPLING = Sampling(b"", Options(repeat_last_n=0, dry_penalty_last_n=0), seed=0)
+NO_SAMPLING = Sampling((), Options(repeat_last_n=0, dry_penalty_last_n=0), seed=0)
 
 
 class _Sink:

@@ -11,13 +11,6 @@ import msgspec
 
 from llamad.protocol.blobs import Blob
 
-# Numbers of ext/llamad/protocol/messages.pxd.
-ACTION_SAVE, ACTION_RESTORE, ACTION_ERASE, ACTION_SHIFT, ACTION_TOKENS, ACTION_LOOK = range(1, 7)
-RESULT_DONE, RESULT_BUSY, RESULT_ABORTED, RESULT_TOO_SMALL = range(4)
-RESULT_NO_ROOM, RESULT_OUTSIDE, RESULT_CANNOT, RESULT_FAILED, RESULT_NOT_YOURS, RESULT_ENGINE = range(4, 10)
-RESULT_ROWS = 10
-
-
 # The adapter sets that computed a sequence, as in ext/llamad/protocol/adapter_span.pxd: set, base, n_base.
 Span: TypeAlias = tuple[int, int, int]
 

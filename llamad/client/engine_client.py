@@ -15,23 +15,37 @@ from typing import Any, TypeAlias
 
 from llamad.base.clock import be_brief_here
 from llamad.base.fair_count import share_of
-from llamad.client.action import ACTION_RESTORE, RESULT_DONE, RESULT_ENGINE, RESULT_FAILED, Acted, Action
+from llamad.client.action import Acted, Action
 from llamad.client.control import Asking
 from llamad.client.grammar import EngineGrammar
 from llamad.client.media_embeddings import Lending, MediaEmbeddings
 from llamad.client.port import ChannelBroken, Port
 from llamad.client.step_trace import StepTrace
-from llamad.client.task import ENGINE_ABSENT, FAILURE_ENGINE, FAILURE_MEMORY, Done, Ended, Sink, Task
+from llamad.client.task import ENGINE_ABSENT, Done, Ended, Sink, Task
 from llamad.client.wakeup import Gathering
 from llamad.protocol.blobs import Blob
 from llamad.protocol.channel import Link
 from llamad.protocol.errors import EngineEnded
+from llamad.protocol.messages import (
+    ACTION_RESTORE,
+    EVENT_ACTION,
+    EVENT_ADMITTED,
+    EVENT_DONE,
+    EVENT_FAILED,
+    EVENT_PROGRESS,
+    EVENT_PROMPT,
+    EVENT_STEP,
+    EVENT_TEXT,
+    FAILURE_ENGINE,
+    FAILURE_MEMORY,
+    RESULT_DONE,
+    RESULT_ENGINE,
+    RESULT_FAILED,
+)
 from llamad.tokenizer.vocab import Vocab
 
 log = logging.getLogger("llamad.engine")
 
-EVENT_ADMITTED, EVENT_TEXT, EVENT_DONE, EVENT_FAILED, EVENT_STEP, EVENT_ACTION = range(1, 7)
-EVENT_PROMPT, EVENT_PROGRESS = 7, 8
 RETRY_SECONDS = 0.005
 # Fields of stats() that are of one engine, not sums since the start.
 GAUGES = frozenset(

@@ -12,7 +12,11 @@ from typing import TypeVar
 
 import msgspec
 
-from llamad.client.action import (
+from llamad.client.action import Acted, Action
+from llamad.client.adapters import Adapters, UnknownAdapter
+from llamad.client.engine_client import EngineClient
+from llamad.protocol.blobs import Blob
+from llamad.protocol.messages import (
     ACTION_ERASE,
     ACTION_LOOK,
     ACTION_RESTORE,
@@ -29,12 +33,7 @@ from llamad.client.action import (
     RESULT_OUTSIDE,
     RESULT_ROWS,
     RESULT_TOO_SMALL,
-    Acted,
-    Action,
 )
-from llamad.client.adapters import Adapters, UnknownAdapter
-from llamad.client.engine_client import EngineClient
-from llamad.protocol.blobs import Blob
 from llamad.ses1 import ses1
 from llamad.ses1.ses1 import Layout, StateError
 

@@ -14,16 +14,12 @@ from llamad.client.grammar import EngineGrammar
 from llamad.client.media_embeddings import MediaEmbeddings
 from llamad.client.text_event import TextEvent
 from llamad.protocol.command import Command
+from llamad.protocol.messages import STOP_EOS, STOP_LIMIT, STOP_NONE, STOP_WORD
 from llamad.protocol.sampling_params import Sampling
 from llamad.tokenizer.vocab import Vocab
 
-# The numbers of ext/llamad/protocol/messages.pxd.
-STOP_NAMES = ("none", "eos", "limit", "word")
-FAILURE_DECODE, FAILURE_DEADLINE, FAILURE_MEMORY, FAILURE_SAMPLER = range(1, 5)
-FAILURE_ENGINE, FAILURE_ABORTED, FAILURE_GRAMMAR, FAILURE_ROOM, FAILURE_LOST = range(5, 10)
-PROB_JSON_BYTES = 128
+STOP_NAMES = {STOP_NONE: "none", STOP_EOS: "eos", STOP_LIMIT: "limit", STOP_WORD: "word"}
 ENGINE_ABSENT = 1  # the code of FAILURE_ENGINE for a task that no engine had
-PICKED_STUCK, PICKED_TOO_MUCH = -2001, -2002  # codes of FAILURE_GRAMMAR
 
 
 # The sampled token's logprob (or probability), and those of the top tokens, most likely first.

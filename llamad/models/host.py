@@ -15,14 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from llamad.client.action import RESULT_ABORTED
 from llamad.client.adapters import Adapters
 from llamad.client.control import Asking
 from llamad.client.embedding import Embedder
 from llamad.client.engine_client import EngineClient
 from llamad.client.slot_states import States
 from llamad.client.step_trace import StepTrace
-from llamad.client.task import FAILURE_ABORTED
 from llamad.flags.settings import Settings
 from llamad.models import stalls
 from llamad.models.adapter_loading import AdapterLoading
@@ -44,6 +42,7 @@ from llamad.protocol.control_messages import (
     Terminated,
 )
 from llamad.protocol.errors import LoadError, Stopped
+from llamad.protocol.messages import FAILURE_ABORTED, RESULT_ABORTED
 from llamad.protocol.model_info import Model
 from llamad.ses1.ses1 import Layout, StateError
 from llamad.tokenizer.vocab import Vocab

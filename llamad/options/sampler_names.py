@@ -30,24 +30,6 @@ LETTERS: Mapping[str, str] = MappingProxyType(
     }
 )
 
-# The engine's numbers, from ext/llama/function_table.h.
-KINDS: Mapping[str, int] = MappingProxyType(
-    {
-        "penalties": 1,
-        "dry": 2,
-        "top_n_sigma": 3,
-        "top_k": 4,
-        "typ_p": 5,
-        "top_p": 6,
-        "min_p": 7,
-        "xtc": 8,
-        "temperature": 9,
-        "tfs_z": 10,
-        "infill": 11,
-        "adaptive_p": 12,
-    }
-)
-
 # Penalties come first anyway, unless neutral.
 _NOT_BY_DEFAULT = ("penalties", "infill", "adaptive_p")
 DEFAULT_ORDER: tuple[str, ...] = tuple(name for name in LETTERS.values() if name not in _NOT_BY_DEFAULT)

@@ -1,6 +1,13 @@
+from collections.abc import Sequence
+
 from llamad.options.table import Options
 
 class Sampling:
     def __init__(
-        self, samplers: bytes, options: Options, seed: int, newline_token: int = -1, end_token: int = -1
+        self,
+        samplers: Sequence[str],
+        options: Options,
+        seed: int,
+        newline_token: int = -1,
+        end_token: int = -1,
     ) -> None: ...

@@ -16,9 +16,9 @@ from llamad.base import sealed_memory
 from llamad.client.port import ChannelBroken, Port
 from llamad.protocol.blobs import Blob, arena_fd
 from llamad.protocol.channel import Descriptors, Link
+from llamad.protocol.messages import EVENT_ADMITTED, EVENT_TEXT
 
 PAGE = 65536
-EVENT_ADMITTED, EVENT_TEXT, EVENT_DONE = 1, 2, 3
 SHAPE = {"n_slots": 2, "n_ctx": 256, "n_ubatch": 64}
 # ChannelHead: magic, command_bytes, event_bytes; four ints; two Cursors of two cache lines.
 COMMAND_BYTES_AT, EVENT_BYTES_AT, N_SLOTS_AT, EVENT_HEAD_AT = 8, 16, 24, 40 + 128

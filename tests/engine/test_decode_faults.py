@@ -3,9 +3,17 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.engine_harness import ADMITTED, DONE, FAILED, FAILURE_DECODE, FAILURE_LOST, FAILURE_ROOM, Harness
+from support.engine_harness import Harness
 
 from llamad.engine.testing.fake import Fake
+from llamad.protocol.messages import (
+    EVENT_ADMITTED,
+    EVENT_DONE,
+    EVENT_FAILED,
+    FAILURE_DECODE,
+    FAILURE_LOST,
+    FAILURE_ROOM,
+)
 
 NO_ROOM, INVALID, COMPUTE_FAILED = 1, -1, -3
 
@@ -43,7 +51,7 @@ def test_a_prompt_that_is_being_read_is_read_again():
     with Harness(fake, n_slots=2, step_tokens_max=16) as h:
         fake.block(True)
         task = h.submit(b"p" * 60, n_predict=5)
-        h.wait_first(task, ADMITTED)
+        h.wait_first(task, EVENT_ADMITTED)
         fake.fail_next(COMPUTE_FAILED)
         fake.block(False)
         h.wait(task)
@@ -129,7 +137,7 @@ def test_without_room_the_youngest_waits_until_another_has_ended(unified):
         assert [h.text(task) for task in tasks] == [counted(97 + i, 40) for i in range(3)]
         stats = h.stats()
         assert (stats["n_refused"], stats["n_suspensions"]) == (1, 1)
-        ends = [kind_and_task[1] for kind_and_task in h.order if kind_and_task[0] == DONE]
+        ends = [kind_and_task[1] for kind_and_task in h.order if kind_and_task[0] == EVENT_DONE]
         assert ends[-1] == tasks[2]
 
 
@@ -198,7 +206,7 @@ def test_whatever_fails_every_task_ends_and_those_that_are_done_have_their_text(
             fake.fail_next(code)
         h.wait(*tasks)
         for i, task in enumerate(tasks):
-            if h.end(task)[0] == DONE:
+            if h.end(task)[0] == EVENT_DONE:
                 assert h.text(task) == counted(65 + i, 20)
-        assert sum(h.end(task)[0] == FAILED for task in tasks) <= len(faults)
+        assert sum(h.end(task)[0] == EVENT_FAILED for task in tasks) <= len(faults)
         fake.fail_next(0)

@@ -5,11 +5,10 @@ import time
 import pytest
 from support.engine_harness import Harness
 
-from llamad.client.action import RESULT_DONE
 from llamad.engine.testing.fake import Fake
 from llamad.protocol.blobs import Blob
+from llamad.protocol.messages import ACTION_ERASE, ACTION_LOOK, ACTION_SAVE, ACTION_SHIFT, RESULT_DONE
 
-ACTION_SAVE, ACTION_ERASE, ACTION_SHIFT, ACTION_LOOK = 1, 3, 4, 6
 N_CELLS = 4096
 
 

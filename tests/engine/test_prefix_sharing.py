@@ -3,9 +3,10 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.engine_harness import ADMITTED, DONE, FAILED, STOP_LIMIT, TEXT, Harness
+from support.engine_harness import Harness
 
 from llamad.engine.testing.fake import Fake
+from llamad.protocol.messages import EVENT_ADMITTED, EVENT_DONE, EVENT_FAILED, EVENT_TEXT, STOP_LIMIT
 
 PROMPT = b"a prompt that several completions of it share, long enough to be worth a copy " * 2
 N_PROMPT = 1 + len(PROMPT)
@@ -38,7 +39,7 @@ def test_completions_of_one_prompt_that_ask_for_no_token_end_with_it():
     with Harness(Fake(), n_slots=4) as h:
         tasks = [h.submit(PROMPT, group=7, n_predict=0) for _ in range(3)]
         h.wait(*tasks)
-        assert all(h.end(task)[0] == DONE and h.text(task) == b"" for task in tasks)
+        assert all(h.end(task)[0] == EVENT_DONE and h.text(task) == b"" for task in tasks)
 
 
 def test_without_a_group_each_reads_the_prompt_itself():
@@ -79,11 +80,11 @@ def test_a_group_whose_first_task_is_aborted_goes_on_alone():
     with Harness(fake, n_slots=4, step_tokens_max=16) as h:
         fake.block(True)
         tasks = [h.submit(PROMPT, group=3, n_predict=6) for _ in range(4)]
-        h.wait_first(tasks[0], ADMITTED)
+        h.wait_first(tasks[0], EVENT_ADMITTED)
         h.port.abort(tasks[0])
         fake.block(False)
         h.wait(*tasks)
-        assert h.end(tasks[0])[0] == FAILED
+        assert h.end(tasks[0])[0] == EVENT_FAILED
         assert all(h.text(task) == ANSWER for task in tasks[1:])
         # The second goes on with what the first had read, and the others take it from there.
         assert h.n_cached(tasks[1]) < N_PROMPT - 1
@@ -97,12 +98,12 @@ def test_a_group_whose_first_decode_fails_is_read_again(n_failures):
     with Harness(fake, n_slots=4) as h:
         fake.block(True)
         tasks = [h.submit(PROMPT, group=3, n_predict=6) for _ in range(3)]
-        h.wait_first(tasks[0], ADMITTED)
+        h.wait_first(tasks[0], EVENT_ADMITTED)
         fake.fail_next(-3, n_times=n_failures)
         fake.block(False)
         h.wait(*tasks)
         first = n_failures - 1
-        assert [h.end(task)[0] for task in tasks] == [FAILED] * first + [DONE] * (3 - first)
+        assert [h.end(task)[0] for task in tasks] == [EVENT_FAILED] * first + [EVENT_DONE] * (3 - first)
         assert [h.n_cached(task) for task in tasks[first:]] == [0] + [N_PROMPT] * (2 - first)
         assert all(h.text(task) == ANSWER for task in tasks[first:])
 
@@ -113,11 +114,12 @@ def test_a_held_task_lets_others_pass():
         fake.block(True)
         tasks = [h.submit(PROMPT, group=3) for _ in range(2)]
         other = h.submit(b"other")
-        h.wait_first(tasks[0], ADMITTED)
+        h.wait_first(tasks[0], EVENT_ADMITTED)
         fake.block(False)
         h.wait(*tasks, other)
         admitted = [
-            next(e[4] for e in h.events[task] if e[0] == ADMITTED) for task in (tasks[0], other, tasks[1])
+            next(e[4] for e in h.events[task] if e[0] == EVENT_ADMITTED)
+            for task in (tasks[0], other, tasks[1])
         ]
         assert admitted == sorted(admitted)
 
@@ -312,6 +314,6 @@ def test_self_extend_ends_at_the_contexts_end():
     with Harness(Fake(n_ctx=128), n_ctx=128, group_n=2, group_w=32) as h:
         task = h.submit(b"p" * 50, n_predict=-1)
         h.wait(task)
-        assert h.end(task)[0] == DONE
+        assert h.end(task)[0] == EVENT_DONE
         assert h.end(task)[2:3] + h.end(task)[9:10] == (STOP_LIMIT, True)
-        assert sum(len(event[2]) for event in h.events[task] if event[0] == TEXT) == 128 - 51 + 1
+        assert sum(len(event[2]) for event in h.events[task] if event[0] == EVENT_TEXT) == 128 - 51 + 1

@@ -1,10 +1,17 @@
 """A prefix that another slot is still reading is waited for, and then taken over: nothing is read twice."""
 
 import pytest
-from support.engine_harness import ADMITTED, FAILED, FAILURE_ABORTED, FAILURE_DEADLINE, TEXT, Harness
+from support.engine_harness import Harness
 
 from llamad.base.clock import clock_us
 from llamad.engine.testing.fake import Fake
+from llamad.protocol.messages import (
+    EVENT_ADMITTED,
+    EVENT_FAILED,
+    EVENT_TEXT,
+    FAILURE_ABORTED,
+    FAILURE_DEADLINE,
+)
 
 PROMPT = b"a prompt that several requests begin with, long enough to be worth waiting for it " * 2
 N_PROMPT = 1 + len(PROMPT)
@@ -42,12 +49,12 @@ def started(fake: Fake, h: Harness, prompt: bytes = PROMPT + tail(0), **options)
     """A task that is reading, before its first decode."""
     fake.block(True)
     task = h.submit(prompt, n_predict=4, **options)
-    h.wait_first(task, ADMITTED)
+    h.wait_first(task, EVENT_ADMITTED)
     return task
 
 
 def admitted_us(h: Harness, task: int) -> int:
-    return next(event[4] for event in h.events[task] if event[0] == ADMITTED)
+    return next(event[4] for event in h.events[task] if event[0] == EVENT_ADMITTED)
 
 
 @pytest.mark.parametrize("unified", [False, True])
@@ -59,7 +66,7 @@ def test_a_held_task_goes_on_as_soon_as_the_common_part_is_read(unified):
         fake.block(False)
         h.wait(first, second)
         assert h.n_cached(second) == N_PROMPT
-        assert admitted_us(h, second) < next(event[5] for event in h.events[first] if event[0] == TEXT)
+        assert admitted_us(h, second) < next(event[5] for event in h.events[first] if event[0] == EVENT_TEXT)
 
 
 def test_a_held_task_lets_those_pass_that_share_nothing():
@@ -82,7 +89,7 @@ def test_who_waits_for_a_reader_that_is_aborted_reads_on_and_is_waited_for():
         h.port.abort(first)
         fake.block(False)
         h.wait(first, *others)
-        assert h.end(first)[0] == FAILED
+        assert h.end(first)[0] == EVENT_FAILED
         assert h.n_cached(others[0]) < N_PROMPT - 1
         assert all(h.n_cached(task) >= N_PROMPT for task in others[1:])
         assert all(h.text(task) == b"answer" for task in others)
@@ -97,7 +104,7 @@ def test_who_waits_for_a_reader_whose_decode_fails_reads_itself():
         fake.fail_next(-3, n_times=2)
         fake.block(False)
         h.wait(first, *others)
-        assert h.end(first)[0] == FAILED
+        assert h.end(first)[0] == EVENT_FAILED
         assert h.n_cached(others[0]) == 0
         assert h.n_cached(others[1]) >= N_PROMPT
 
@@ -148,4 +155,4 @@ def test_nobody_waits_for_what_could_not_be_taken_over(options, change):
         fake.block(False)
         h.wait(first, second)
         assert h.n_cached(second) == 0
-        assert admitted_us(h, second) < next(event[5] for event in h.events[first] if event[0] == TEXT)
+        assert admitted_us(h, second) < next(event[5] for event in h.events[first] if event[0] == EVENT_TEXT)

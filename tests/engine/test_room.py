@@ -4,9 +4,10 @@ that llama.cpp never has to refuse a decode. The fake has llama.cpp's cells."""
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.engine_harness import DONE, Harness
+from support.engine_harness import Harness
 
 from llamad.engine.testing.fake import Fake
+from llamad.protocol.messages import EVENT_DONE
 
 WINDOW, N_UBATCH = 64, 32
 
@@ -52,7 +53,7 @@ def counted(prompt: bytes, n: int) -> bytes:
 def check(h: Harness, asked: dict[int, tuple[bytes, int]]) -> None:
     h.wait(*asked)
     for task, (prompt, n) in asked.items():
-        assert h.end(task)[0] == DONE
+        assert h.end(task)[0] == EVENT_DONE
         assert h.text(task) == counted(prompt, n)
     assert h.fake.n_refused == 0
     assert h.fake.n_wrong == 0

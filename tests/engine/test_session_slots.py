@@ -1,9 +1,10 @@
 """A session is a hint for the choice of a slot: it decides where nothing else does, and nothing waits for it."""
 
-from support.engine_harness import ADMITTED, Harness
+from support.engine_harness import Harness
 from support.fake_daemon import Faked
 
 from llamad.engine.testing.fake import Fake
+from llamad.protocol.messages import EVENT_ADMITTED
 
 TEXT = b"a conversation that is long enough to be worth keeping, "
 OTHER = b"nothing of this was ever said before, and it is long too, "
@@ -55,7 +56,9 @@ def test_nothing_waits_for_the_sessions_slot():
         h.wait(first, second)
         assert (h.slot(first), h.slot(second)) == (1, 0)
         kinds = [(kind, task) for kind, task in h.order if task in (first, second)]
-        assert kinds.index((ADMITTED, second)) < max(i for i, (_, task) in enumerate(kinds) if task == first)
+        assert kinds.index((EVENT_ADMITTED, second)) < max(
+            i for i, (_, task) in enumerate(kinds) if task == first
+        )
 
 
 def test_a_session_belongs_to_its_key():

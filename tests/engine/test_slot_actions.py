@@ -7,15 +7,20 @@ import struct
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.engine_harness import ACTED, ADMITTED, STEP, Harness, learn_layout
+from support.engine_harness import Harness, learn_layout
 
-from llamad.client.action import (
+from llamad.engine.testing.fake import Fake
+from llamad.protocol.blobs import Blob
+from llamad.protocol.messages import (
     ACTION_ERASE,
     ACTION_LOOK,
     ACTION_RESTORE,
     ACTION_SAVE,
     ACTION_SHIFT,
     ACTION_TOKENS,
+    EVENT_ACTION,
+    EVENT_ADMITTED,
+    EVENT_STEP,
     RESULT_ABORTED,
     RESULT_BUSY,
     RESULT_CANNOT,
@@ -25,8 +30,6 @@ from llamad.client.action import (
     RESULT_OUTSIDE,
     RESULT_TOO_SMALL,
 )
-from llamad.engine.testing.fake import Fake
-from llamad.protocol.blobs import Blob
 from llamad.ses1 import ses1
 
 PROMPT = b"what the slot holds"
@@ -227,12 +230,12 @@ def test_beside_a_writer_states_are_taken_one_between_two_steps():
         assert h.n_cached(bound) == len(tokens_of(PROMPT))
         h.port.abort(writer)
         h.wait(writer)
-        places = [h.order.index((ACTED, one)) for one in long]
+        places = [h.order.index((EVENT_ACTION, one)) for one in long]
         for before, after in itertools.pairwise(places):
-            assert STEP in [kind for kind, _ in h.order[before:after]]
-        assert h.order.index((ACTED, erase)) > places[1]
-        assert h.order.index((ADMITTED, bound)) > places[3]
-        assert h.order.index((ACTED, short[1])) < places[1]  # a look waits for nobody
+            assert EVENT_STEP in [kind for kind, _ in h.order[before:after]]
+        assert h.order.index((EVENT_ACTION, erase)) > places[1]
+        assert h.order.index((EVENT_ADMITTED, bound)) > places[3]
+        assert h.order.index((EVENT_ACTION, short[1])) < places[1]  # a look waits for nobody
 
 
 def test_states_put_off_are_taken_though_nobody_steps():
@@ -254,7 +257,7 @@ def test_actions_are_answered_when_the_engine_stops():
     fake = Fake(decode_us=1000)
     with Harness(fake) as h:
         writer = h.submit(PROMPT, id_slot=1, n_predict=-1)
-        h.wait_first(writer, ADMITTED)
+        h.wait_first(writer, EVENT_ADMITTED)
         actions = [h.act(ACTION_SAVE, 1, Blob(SIZE)) for _ in range(3)]
     assert [h.acted[one].result for one in actions] == [RESULT_ABORTED] * 3
 

@@ -4,19 +4,21 @@ Without a script the fake counts upwards from the last byte: a task's text shows
 import time
 
 import pytest
-from support.engine_harness import (
-    DONE,
-    FAILED,
-    FAILURE_ABORTED,
-    FAILURE_DEADLINE,
-    PROMPT,
-    Harness,
-)
+from support.engine_harness import Harness
 
 from llamad.base.clock import clock_us
-from llamad.client.action import ACTION_ERASE, RESULT_BUSY, RESULT_DONE
 from llamad.engine.testing.fake import Fake
 from llamad.grammar.grammar import Grammar, Pieces
+from llamad.protocol.messages import (
+    ACTION_ERASE,
+    EVENT_DONE,
+    EVENT_FAILED,
+    EVENT_PROMPT,
+    FAILURE_ABORTED,
+    FAILURE_DEADLINE,
+    RESULT_BUSY,
+    RESULT_DONE,
+)
 
 N_CELLS = 256
 MANY = 1 << 20
@@ -52,13 +54,13 @@ def test_no_task_is_cut_and_all_write_what_they_would_alone(cache_bytes, can_cut
         h.wait(*tasks)
         for i, task in enumerate(tasks):
             assert h.text(task) == counted(i, 150)
-            assert (h.end(task)[0], h.end(task)[7], h.end(task)[9]) == (DONE, 150, False)
+            assert (h.end(task)[0], h.end(task)[7], h.end(task)[9]) == (EVENT_DONE, 150, False)
         stats = h.stats()
         assert stats["n_suspensions"] > 0
         assert stats["n_suspended"] == 0
         assert (stats["n_recomputed"] > 0) is (cache_bytes < MANY)
         assert fake.held_max <= N_CELLS
-        ends = [task for kind, task in h.order if kind == DONE]
+        ends = [task for kind, task in h.order if kind == EVENT_DONE]
         assert ends[0] == tasks[0], "the oldest runs to its end"
 
 
@@ -69,7 +71,7 @@ def test_nothing_is_admitted_before_the_suspended_go_on():
         late = h.submit(b"short", n_predict=1)
         h.fake.block(False)
         h.wait(*tasks, late)
-        ends = [task for kind, task in h.order if kind == DONE]
+        ends = [task for kind, task in h.order if kind == EVENT_DONE]
         assert ends.index(tasks[0]) < ends.index(late)
         assert h.text(tasks[2]) == counted(2, 150)
 
@@ -86,7 +88,7 @@ def test_a_prompt_that_is_being_read_waits_as_well(cache_bytes):
         h.fake.block(False)
         h.wait(first, second)
         assert (h.text(first), h.text(second)) == (counted(0, 1000), counted(1, 10))
-        shown = [token for event in h.events[second] if event[0] == PROMPT for token in event[2]]
+        shown = [token for event in h.events[second] if event[0] == EVENT_PROMPT for token in event[2]]
         assert shown == [101] * 3600
 
 
@@ -97,7 +99,7 @@ def test_a_suspended_task_is_aborted():
         h.port.abort(tasks[2])
         h.fake.block(False)
         h.wait(*tasks)
-        assert h.end(tasks[2])[:3] == (FAILED, tasks[2], FAILURE_ABORTED)
+        assert h.end(tasks[2])[:3] == (EVENT_FAILED, tasks[2], FAILURE_ABORTED)
         assert [h.text(task) for task in tasks[:2]] == [counted(i, 150) for i in range(2)]
         assert h.stats()["n_suspended"] == 0
 
@@ -110,7 +112,7 @@ def test_a_suspended_task_runs_out_of_time():
         time.sleep(1)
         h.fake.block(False)
         h.wait(*tasks)
-        assert h.end(tasks[2])[:3] == (FAILED, tasks[2], FAILURE_DEADLINE)
+        assert h.end(tasks[2])[:3] == (EVENT_FAILED, tasks[2], FAILURE_DEADLINE)
         assert [h.text(task) for task in tasks[:2]] == [counted(i, 150) for i in range(2)]
 
 
@@ -201,5 +203,5 @@ def test_a_task_that_is_suspended_with_a_full_context_ends_there():
             fake.fail_next(-3)
             h.wait(task)
             fake.fail_next(0)
-            assert h.end(task)[0] != FAILED
+            assert h.end(task)[0] != EVENT_FAILED
             assert len(h.tokens(task)) <= n_ctx

@@ -3,11 +3,11 @@
 import time
 
 import pytest
-from support.engine_harness import ADMITTED, DONE, Harness
+from support.engine_harness import Harness
 
 from llamad.base.clock import clock_us
-from llamad.client.action import ACTION_ERASE, RESULT_DONE
 from llamad.engine.testing.fake import Fake
+from llamad.protocol.messages import ACTION_ERASE, EVENT_ADMITTED, EVENT_DONE, RESULT_DONE
 
 
 @pytest.mark.parametrize("nowait", [False, True])
@@ -33,10 +33,10 @@ def test_who_waits_for_others_is_not_being_read_yet():
         t_woken = clock_us()
         h.port.wake()
         h.wait(task)
-        [admitted] = [event for event in h.events[task] if event[0] == ADMITTED]
+        [admitted] = [event for event in h.events[task] if event[0] == EVENT_ADMITTED]
         assert admitted[-1] >= t_woken
         t_done, prompt_us, predict_us = h.end(task)[-3:]
-        assert h.end(task)[0] == DONE
+        assert h.end(task)[0] == EVENT_DONE
         assert t_done - predict_us - prompt_us >= t_woken
 
 

@@ -14,7 +14,7 @@ from typing import Any, cast
 import pytest
 from support.engine_harness import GREEDY, Harness
 
-from llamad.client.task import ENGINE_ABSENT, FAILURE_ENGINE, RequestContext, Task
+from llamad.client.task import ENGINE_ABSENT, RequestContext, Task
 from llamad.engine.testing.fake import Fake
 from llamad.flags.parse import parse
 from llamad.models import engine_process
@@ -23,6 +23,7 @@ from llamad.models.host import Host
 from llamad.models.load_progress import LoadProgress
 from llamad.models.restarts import DELAY_MAX_SECONDS, N_ENDS_MAX, N_LOADS_MAX, SOUND_SECONDS, Restarts
 from llamad.protocol.control_messages import Loaded, Progress, Ready
+from llamad.protocol.messages import FAILURE_ENGINE
 from llamad.protocol.model_info import AdapterInfo, Model, ModelInfo
 
 

@@ -7,40 +7,42 @@ import threading
 import time
 from collections import defaultdict
 
-from llamad.client.action import RESULT_DONE, Acted
+from llamad.client.action import Acted
 from llamad.client.port import Port
 from llamad.engine.core import Core
 from llamad.engine.testing.fake import Fake
 from llamad.options.table import Options
 from llamad.protocol.blobs import Blob
 from llamad.protocol.command import Command
+from llamad.protocol.messages import (
+    EVENT_ACTION,
+    EVENT_ADMITTED,
+    EVENT_DONE,
+    EVENT_FAILED,
+    EVENT_STEP,
+    EVENT_TEXT,
+    RESULT_DONE,
+)
 from llamad.protocol.sampling_params import Sampling
 from llamad.ses1.ses1 import Layout
 from llamad.tokenizer.vocab import Vocab
 
-ADMITTED, TEXT, DONE, FAILED, STEP, ACTED, PROMPT = range(1, 8)
-STOP_EOS, STOP_LIMIT, STOP_WORD = 1, 2, 3
-FAILURE_DECODE, FAILURE_DEADLINE, FAILURE_MEMORY, FAILURE_SAMPLER, FAILURE_ENGINE, FAILURE_ABORTED = range(
-    1, 7
-)
-FAILURE_ROOM, FAILURE_LOST = 8, 9
 # Sanitizers make everything slower.
 WAIT_SECONDS = 30 * float(os.environ.get("LLAMAD_TEST_PATIENCE", "1"))
-ACTED = 6
 
 
-def sampling(kinds, *, seed=1, newline_token=-1, end_token=-1, **options):
+def sampling(names, *, seed=1, newline_token=-1, end_token=-1, **options):
     """Sampling parameters with this chain; -1 is the context only to the API."""
     options = {"dry_penalty_last_n": 512, **options}
-    return Sampling(bytes(kinds), Options(**options), seed, newline_token, end_token)
+    return Sampling(tuple(names), Options(**options), seed, newline_token, end_token)
 
 
-GREEDY = sampling([9], temperature=0.0)
+GREEDY = sampling(["temperature"], temperature=0.0)
 
 
 def flat(event):
     """A text's fields in the order of TextEvent's arguments, like every other event's."""
-    if event[0] != TEXT:
+    if event[0] != EVENT_TEXT:
         return event
     text = event[2]
     fields = (text.tokens, text.data, text.n_decoded, text.t_us, text.prompt_us, text.predict_us, text.probs)
@@ -105,10 +107,10 @@ class Harness:
             self.check_cells()
             assert None not in self.acted.values(), "an action was not answered"
             for task_id, events in self.events.items():
-                ends = [event for event in events if event[0] in (DONE, FAILED)]
+                ends = [event for event in events if event[0] in (EVENT_DONE, EVENT_FAILED)]
                 assert len(ends) == 1, f"task {task_id} ended {len(ends)} times"
                 assert events[-1] is ends[0]
-                times = [0, *(event[7] for event in events if event[0] == TEXT)]
+                times = [0, *(event[7] for event in events if event[0] == EVENT_TEXT)]
                 assert times == sorted(times), f"task {task_id} writes before its first token"
 
     def check_cells(self) -> None:
@@ -178,9 +180,9 @@ class Harness:
             events = self.port.poll()
             for event in map(flat, events):
                 self.order.append(event[:2])
-                if event[0] == STEP:
+                if event[0] == EVENT_STEP:
                     self.steps.append(event)
-                elif event[0] == ACTED:
+                elif event[0] == EVENT_ACTION:
                     assert self.acted[event[1]] is None, "an action was answered twice"
                     self._on_acted(event[1], Acted(*event[2:]))
                 else:
@@ -228,25 +230,25 @@ class Harness:
     def wait(self, *task_ids: int) -> None:
         self.until(lambda: all(self.end(task_id) for task_id in task_ids))
 
-    def wait_first(self, task_id: int, kind: int = TEXT) -> None:
+    def wait_first(self, task_id: int, kind: int = EVENT_TEXT) -> None:
         self.until(lambda: any(event[0] == kind for event in self.events[task_id]))
 
     def end(self, task_id: int):
         """The task's last event, or None while it runs."""
         events = self.events[task_id]
-        return events[-1] if events and events[-1][0] in (DONE, FAILED) else None
+        return events[-1] if events and events[-1][0] in (EVENT_DONE, EVENT_FAILED) else None
 
     def text(self, task_id: int) -> bytes:
-        return b"".join(event[3] for event in self.events[task_id] if event[0] == TEXT)
+        return b"".join(event[3] for event in self.events[task_id] if event[0] == EVENT_TEXT)
 
     def tokens(self, task_id: int) -> list[int]:
-        return [token for event in self.events[task_id] if event[0] == TEXT for token in event[2]]
+        return [token for event in self.events[task_id] if event[0] == EVENT_TEXT for token in event[2]]
 
     def probs(self, task_id: int) -> list[tuple[float, list[tuple[int, float]]]]:
-        return [one for event in self.events[task_id] if event[0] == TEXT for one in event[8]]
+        return [one for event in self.events[task_id] if event[0] == EVENT_TEXT for one in event[8]]
 
     def n_cached(self, task_id: int) -> int:
-        return next(event[3] for event in self.events[task_id] if event[0] == ADMITTED)
+        return next(event[3] for event in self.events[task_id] if event[0] == EVENT_ADMITTED)
 
     def slot(self, task_id: int) -> int:
-        return next(event[2] for event in self.events[task_id] if event[0] == ADMITTED)
+        return next(event[2] for event in self.events[task_id] if event[0] == EVENT_ADMITTED)

@@ -7,14 +7,13 @@ import threading
 import time
 from typing import Protocol
 
-from llamad.client.action import RESULT_ABORTED
 from llamad.client.engine_client import EngineClient
 from llamad.client.grammar import EngineGrammar
-from llamad.client.task import FAILURE_ABORTED
 from llamad.engine.core import Core
 from llamad.grammar.grammar import Grammar, Pieces
 from llamad.protocol.blobs import Blob
 from llamad.protocol.control_messages import Embedded, MediaRun
+from llamad.protocol.messages import FAILURE_ABORTED, RESULT_ABORTED
 from llamad.tokenizer.vocab import Vocab
 
 STOP_SECONDS = 1.0

@@ -2,9 +2,10 @@
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.engine_harness import STOP_EOS, STOP_WORD, Harness
+from support.engine_harness import Harness
 
 from llamad.engine.testing.fake import Fake
+from llamad.protocol.messages import STOP_EOS, STOP_WORD
 
 
 def generate(script: bytes, **options) -> tuple[Harness, int]:

@@ -5,9 +5,7 @@ from libc.string cimport memchr, memcpy, memset
 
 from llamad.base.system cimport load_time, now_us, sleep_us, store_int, store_time, wake_send
 from llamad.engine.kv.host_cache cimport cache_release
-from llamad.engine.kv.slots cimport (
-    SAMPLED_END, SAMPLED_STUCK, SLOT_PREFILLING, Slot, slot_is_recomputing, slot_release,
-)
+from llamad.engine.kv.slots cimport SLOT_PREFILLING, Slot, slot_is_recomputing, slot_release
 from llamad.engine.kv.task_queue cimport task_close
 from llamad.engine.sampler.logprobs cimport probs_sent
 from llamad.engine.sampler.sampler cimport sampler_close
@@ -17,9 +15,9 @@ from llamad.grammar.grammar cimport matcher_close
 from llamad.tokenizer.stop_strings cimport stops_scan
 from llamad.protocol.messages cimport (
     EVENT_ACTION, EVENT_ADMITTED, EVENT_DONE, EVENT_FAILED, EVENT_PROGRESS, EVENT_PROMPT, EVENT_STEP, EVENT_TEXT,
-    FAILURE_ABORTED, FAILURE_GRAMMAR, FAILURE_MEMORY, FAILURE_SAMPLER, PROB_JSON_BYTES, STOP_EOS, STOP_LIMIT, STOP_WORD,
-    TASK_CONTEXT_SHIFT, TASK_MARKERS, TASK_PROGRESS, TASK_STREAM, TOKEN_JSON_BYTES, ActionEvent, AdmittedEvent,
-    DoneEvent, FailedEvent, ProgressEvent, StepEvent, StepSlot, TextEvent, TokenProb,
+    FAILURE_ABORTED, FAILURE_GRAMMAR, FAILURE_MEMORY, FAILURE_SAMPLER, PROB_JSON_BYTES, SAMPLED_END, SAMPLED_STUCK,
+    STOP_EOS, STOP_LIMIT, STOP_WORD, TASK_CONTEXT_SHIFT, TASK_MARKERS, TASK_PROGRESS, TASK_STREAM, TOKEN_JSON_BYTES,
+    ActionEvent, AdmittedEvent, DoneEvent, FailedEvent, ProgressEvent, StepEvent, StepSlot, TextEvent, TokenProb,
 )
 from llamad.protocol.ring cimport ring_commit, ring_reserve
 from llamad.tokenizer.detokenizer cimport text_add, text_cut_line, text_finish, text_ready, text_sent

@@ -6,9 +6,7 @@ from libc.stdint cimport int32_t, int64_t, uint64_t
 from llamad.base.system cimport load_int, now_us, store_int, take_int
 from llamad.engine.costs.scheduler cimport LOOP_WAKE_US
 from llamad.engine.events cimport emit_progress, finish_done, finish_failed, take_token
-from llamad.engine.kv.slots cimport (
-    DEFERRAL_NONE, SAMPLED_NOTHING, SLOT_DECODING, SLOT_PREFILLING, Slot, slot_is_recomputing,
-)
+from llamad.engine.kv.slots cimport DEFERRAL_NONE, SLOT_DECODING, SLOT_PREFILLING, Slot, slot_is_recomputing
 from llamad.engine.kv.task_queue cimport Task
 from llamad.engine.prefix.prompt_ends cimport prompt_end_is_wanted, prompt_ends_keep
 from llamad.engine.prompt_probs cimport take_prompt_probs
@@ -29,7 +27,7 @@ from llamad.engine.threads.sampler_pool cimport (
 from llamad.engine.threads.slot_sample cimport slot_sample, slot_take_row
 from llamad.grammar.grammar cimport matcher_open
 from llamad.protocol.messages cimport (
-    FAILURE_MEMORY, FAILURE_SAMPLER, STOP_LIMIT, TASK_PROMPT_PROBS, TASK_STREAM, TaskCommand,
+    FAILURE_MEMORY, FAILURE_SAMPLER, SAMPLED_NOTHING, STOP_LIMIT, TASK_PROMPT_PROBS, TASK_STREAM, TaskCommand,
 )
 from llamad.protocol.wakeup cimport wakeup_front
 

@@ -1,5 +1,6 @@
 # What crosses between the front and an engine: commands down, events up. Plain data, no pointers.
 # Variable parts follow the struct inside the same ring record, in the order the comments give.
+# Python imports the numbers of the `cpdef` enums from llamad.protocol.messages: nothing else may spell them.
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 
 from llamad.base.function_table cimport llamad_sampling
@@ -14,7 +15,7 @@ cdef enum CommandKind:
     COMMAND_ACTION = 6   # ActionCommand
     COMMAND_FORGET = 7   # TaskRef: the number of an adapter that no task uses any more
 
-cdef enum EventKind:
+cpdef enum:
     EVENT_ADMITTED = 1   # AdmittedEvent
     EVENT_TEXT = 2       # TextEvent
     EVENT_DONE = 3       # DoneEvent
@@ -33,24 +34,31 @@ cdef enum TaskFlag:
     TASK_PROMPT_PROBS = 32   # the prompt's tokens are told as well; it is read whole for that
     TASK_PROGRESS = 64       # an event for every step that prefills some of its prompt
 
-cdef enum StopType:
+cpdef enum:
     STOP_NONE = 0
     STOP_EOS = 1
     STOP_LIMIT = 2
     STOP_WORD = 3
 
-cdef enum Failure:
+cpdef enum:
     FAILURE_DECODE = 1     # llama.cpp could not decode this task
     FAILURE_DEADLINE = 2
     FAILURE_MEMORY = 3
     FAILURE_SAMPLER = 4
     FAILURE_ENGINE = 5     # the engine ended, or is about to: its context could not be rebuilt
     FAILURE_ABORTED = 6    # by command; answers an abort so that both sides forget the task
-    FAILURE_GRAMMAR = 7    # the code says why: engine/kv/slots.pxd
+    FAILURE_GRAMMAR = 7    # the code is SAMPLED_STUCK or SAMPLED_TOO_MUCH
     FAILURE_ROOM = 8       # it does not fit into the cache alone
     FAILURE_LOST = 9       # the engine does not have an adapter of it, or the rows of its images or sound
 
-cdef enum:
+# What stands for a token where none was sampled.
+cpdef enum:
+    SAMPLED_NOTHING = -1      # llama.cpp has no logits
+    SAMPLED_END = -2000       # the grammar's text is complete, and no end token may be sampled: the task is done
+    SAMPLED_STUCK = -2001     # no token of the vocabulary goes on as the grammar wants
+    SAMPLED_TOO_MUCH = -2002  # the grammar needs more memory or work than it is given
+
+cpdef enum:
     PROBS_MAX = 1024       # top tokens with each one sampled, at most
     TOKEN_JSON_BYTES = 8   # about what a token takes in an answer, beside its text,
     PROB_JSON_BYTES = 128  # and each of the probabilities with it
@@ -104,7 +112,7 @@ ctypedef struct TaskCommand:
     char key_name[32]
 
 # What is done to an idle slot itself, between two steps.
-cdef enum ActionKind:
+cpdef enum:
     ACTION_SAVE = 1        # the slot's state into the blob, as SES1
     ACTION_RESTORE = 2     # from a blob that was checked
     ACTION_ERASE = 3
@@ -112,7 +120,7 @@ cdef enum ActionKind:
     ACTION_TOKENS = 5      # its tokens into the blob
     ACTION_LOOK = 6        # the same of a busy slot too
 
-cdef enum ActionResult:
+cpdef enum:
     RESULT_DONE = 0
     RESULT_BUSY = 1        # the slot works and the action was not to wait
     RESULT_ABORTED = 2

@@ -21,12 +21,12 @@ from llamad.api.request.errors import ApiError
 from llamad.api.service import anthropic_errors as errors
 from llamad.api.service.body_reading import with_body
 from llamad.api.service.service import Service
-from llamad.client.task import STOP_NAMES
 from llamad.client.text_event import TextEvent
 from llamad.http import sse
 from llamad.http.exchange import Exchange
 from llamad.http.request import Response
 from llamad.options.option import LEFT_OUT
+from llamad.protocol.messages import STOP_LIMIT, STOP_WORD
 
 # Of a request without "max_tokens", which Anthropic requires and llama-server does not, unless -n says otherwise.
 MAX_TOKENS = 4096
@@ -74,13 +74,12 @@ class MessageDialect:
 
     def _stop(self, part: CompletionPart) -> dict[str, Any]:
         done, stops = part.ended, part.job.generation.stop
-        name = STOP_NAMES[done.stop_type]
         part.has_calls = self._answer(part).n_calls > 0
-        if name == "limit":
+        if done.stop_type == STOP_LIMIT:
             return {"stop_reason": "max_tokens", "stop_sequence": None}
         if part.has_calls:
             return {"stop_reason": "tool_use", "stop_sequence": None}
-        if name == "word":
+        if done.stop_type == STOP_WORD:
             return {"stop_reason": "stop_sequence", "stop_sequence": stops[done.stop_word]}
         return {"stop_reason": "end_turn", "stop_sequence": None}
 

@@ -15,13 +15,21 @@ from llamad.api.service.adapters import JOINT
 from llamad.api.service.service import Service
 from llamad.base.clock import clock_us
 from llamad.client.engine_client import EngineClient
-from llamad.client.task import FAILURE_ABORTED, FAILURE_DEADLINE, STOP_NAMES, Done
+from llamad.client.task import Done
 from llamad.http.exchange import Exchange
+from llamad.protocol.messages import (
+    FAILURE_ABORTED,
+    FAILURE_DEADLINE,
+    STOP_EOS,
+    STOP_LIMIT,
+    STOP_NONE,
+    STOP_WORD,
+)
 
 Details: TypeAlias = list[tuple[str, str | int | float]]  # names of fields; seconds are floats
 
-# By the number of the engine's stop_type.
-_FINISHED = [{"eos": "stop", "limit": "length", "word": "word", "none": "error"}[name] for name in STOP_NAMES]
+# By the engine's stop_type.
+_FINISHED = {STOP_EOS: "stop", STOP_LIMIT: "length", STOP_WORD: "word", STOP_NONE: "error"}
 
 
 class CountedPart(Protocol):

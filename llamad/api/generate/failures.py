@@ -6,8 +6,8 @@ Pure functions on the event loop. Must not know the response's format.
 from __future__ import annotations
 
 from llamad.api.request.errors import ApiError, engine_ended, too_long
-from llamad.client.task import (
-    ENGINE_ABSENT,
+from llamad.client.task import ENGINE_ABSENT
+from llamad.protocol.messages import (
     FAILURE_ABORTED,
     FAILURE_DEADLINE,
     FAILURE_ENGINE,
@@ -15,7 +15,7 @@ from llamad.client.task import (
     FAILURE_LOST,
     FAILURE_MEMORY,
     FAILURE_ROOM,
-    PICKED_STUCK,
+    SAMPLED_STUCK,
 )
 
 
@@ -37,7 +37,7 @@ def failure_error(failure: int, code: int, n_ctx: int) -> ApiError:
             "The engine no longer has an adapter, an image or a sound of this request; try again",
             headers=(("Retry-After", "1"),),
         )
-    if failure == FAILURE_GRAMMAR and code == PICKED_STUCK:
+    if failure == FAILURE_GRAMMAR and code == SAMPLED_STUCK:
         return ApiError(400, "No token of this model's vocabulary can continue the grammar")
     if failure == FAILURE_GRAMMAR:
         return ApiError(400, "The grammar is too ambiguous: it exceeds the work allowed for one request")

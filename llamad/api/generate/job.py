@@ -31,7 +31,6 @@ from llamad.api.service.service import Service
 from llamad.base.clock import clock_us
 from llamad.client.engine_client import EngineClient
 from llamad.client.task import (
-    STOP_NAMES,
     Done,
     Sink,
     Task,
@@ -43,6 +42,7 @@ from llamad.http import sse
 from llamad.http.exchange import Exchange
 from llamad.http.request import JSON, Response
 from llamad.options.option import LEFT_OUT
+from llamad.protocol.messages import STOP_LIMIT
 from llamad.protocol.model_info import Model
 
 log = logging.getLogger("llamad.api")
@@ -339,9 +339,7 @@ class Job:
         """Respond to a request that has nothing for the engine to do."""
         self.parts = [CompletionPart(self, 0, b"", self.generation.seed)]
         self.n_left = 1
-        self.parts[0].on_done(
-            Done(STOP_NAMES.index("limit"), -1, -1, 0, 0, 0, 0, False, False, clock_us(), 0, 0)
-        )
+        self.parts[0].on_done(Done(STOP_LIMIT, -1, -1, 0, 0, 0, 0, False, False, clock_us(), 0, 0))
 
     def _left(self) -> None:
         """Nothing more comes of it, or nobody wants it."""

@@ -14,9 +14,10 @@ import msgspec
 from llamad.api.generate.job import CompletionPart
 from llamad.api.request.constraints import Constraint, ConstraintSource
 from llamad.api.service.service import Service
-from llamad.client.task import STOP_NAMES, Done, Task, TokenProbs
+from llamad.client.task import Done, Task, TokenProbs
 from llamad.client.text_event import TextEvent
 from llamad.http.exchange import Exchange
+from llamad.protocol.messages import STOP_LIMIT
 
 
 class Budget(msgspec.Struct):
@@ -149,9 +150,8 @@ class Watched:
         n_left = task.n_predict - n_decoded if task.n_predict >= 0 else task.n_predict
         rest = Rest(part, n_decoded, prompt_us, predict_us)
         if n_left == 0 or (task.n_predict >= 0 and n_left < 0) or len(prompt) // 4 >= job.model.n_ctx_slot:
-            limit = STOP_NAMES.index("limit")
             n_slot = part.n_prompt + n_decoded
-            rest.on_done(Done(limit, -1, -1, part.n_prompt, 0, 0, n_slot, False, False, t_us, 0, 0))
+            rest.on_done(Done(STOP_LIMIT, -1, -1, part.n_prompt, 0, 0, n_slot, False, False, t_us, 0, 0))
             return
         constraint = self._budget.constraint
         part.task_id = job.engine.submit(

@@ -17,8 +17,9 @@ from llamad.api.generate import completion_json
 from llamad.api.generate.completion_result import final_json
 from llamad.api.generate.job import CompletionPart, Job
 from llamad.api.generate.stream_event import write_event
-from llamad.client.task import STOP_NAMES, TokenProbs
+from llamad.client.task import TokenProbs
 from llamad.client.text_event import TextEvent
+from llamad.protocol.messages import STOP_LIMIT
 from llamad.tokenizer.vocab import Vocab
 
 LOGPROB_MIN = -9999.0
@@ -34,7 +35,7 @@ def new_id(prefix: str) -> str:
 
 
 def finish_reason(part: CompletionPart) -> str:
-    return "length" if STOP_NAMES[part.ended.stop_type] == "limit" else "stop"
+    return "length" if part.ended.stop_type == STOP_LIMIT else "stop"
 
 
 def usage(job: Job) -> dict[str, Any]:

@@ -16,11 +16,10 @@ from llamad.api.request.constraints import ConstraintSource
 from llamad.api.request.errors import bad
 from llamad.api.request.parse import UINT32_MAX
 from llamad.api.request.triggers import shown_triggers
-from llamad.client.task import PROB_JSON_BYTES
-from llamad.options.sampler_names import KINDS
 from llamad.options.table import FIELDS, Options, names_of
 from llamad.options.values import Biases, LogitBias
 from llamad.protocol.command import packed_biases
+from llamad.protocol.messages import PROB_JSON_BYTES
 from llamad.protocol.model_info import ModelInfo
 from llamad.protocol.sampling_params import Sampling
 
@@ -54,15 +53,14 @@ def seed_of(options: Options, i: int) -> int:
     return (options.seed + i) % UINT32_MAX if i else options.seed
 
 
-def sampler_kinds(options: Options) -> bytes:
-    """The order of the sampler chain. Penalties that are not neutral come first unless listed."""
-    kinds = bytes([KINDS[name] for name in options.samplers])
+def sampler_chain(options: Options) -> tuple[str, ...]:
+    """Return the samplers in the order that they run in. Penalties that are not neutral come first unless listed."""
     is_neutral = (
         options.repeat_penalty == 1 and options.presence_penalty == 0 and options.frequency_penalty == 0
     )
     if is_neutral or "penalties" in options.samplers:
-        return kinds
-    return bytes([KINDS["penalties"]]) + kinds
+        return options.samplers
+    return ("penalties", *options.samplers)
 
 
 def needs_breakers(options: Options) -> bool:
@@ -79,7 +77,7 @@ def needs_breakers(options: Options) -> bool:
 def sampling(options: Options, info: ModelInfo, seed: int) -> Sampling:
     """The engine's sampling parameters. `penalize_nl` needs the model's newline, `infill` its end of a text."""
     end = info.eot if info.eot >= 0 else info.eos
-    return Sampling(sampler_kinds(options), options, seed, info.nl, end)
+    return Sampling(sampler_chain(options), options, seed, info.nl, end)
 
 
 def check_echo(options: Options, constraint: ConstraintSource, n_parts: int, grammar: str) -> None:

@@ -15,7 +15,6 @@ from llamad.options.option import INT32_MAX
 from llamad.options.sampler_names import (
     BREAKER_BYTES_MAX,
     BREAKERS_MAX,
-    KINDS,
     LETTERS,
     SAMPLERS_MAX,
     present_name,
@@ -65,7 +64,7 @@ def samplers(value: Any) -> Samplers:
 def _sampler(name: str) -> str:
     known = present_name(name)
     if known is None:
-        raise bad(f'"samplers": unknown sampler "{name[:64]}"; use {", ".join(KINDS)}')
+        raise bad(f'"samplers": unknown sampler "{name[:64]}"; use {", ".join(LETTERS.values())}')
     return known
 
 

@@ -4,9 +4,10 @@ fake counts one that is restored to other tokens than its own as a bad call."""
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.engine_harness import FAILED, Harness
+from support.engine_harness import Harness
 
 from llamad.engine.testing.fake import Fake
+from llamad.protocol.messages import EVENT_FAILED
 
 MANY = 1 << 30
 PAGE = 4096
@@ -145,7 +146,7 @@ def test_any_order_keeps_memory_and_slots_in_step(steps, n_slots, n_max, n_pages
                 h.fake.fail_state()
             task = h.submit(text(seed, 2 * n) + text(other, n), n_predict=4, owner=int(seed == 4))
             h.wait(task)
-            assert h.end(task)[0] != FAILED
+            assert h.end(task)[0] != EVENT_FAILED
             assert stat(h, "_bytes") <= n_pages * PAGE
             assert stat(h, "_bytes") + h.stats()["cache_bytes"] <= 16 * PAGE
             assert h.core.check_integrity() == 0

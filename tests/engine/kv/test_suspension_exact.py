@@ -29,7 +29,7 @@ async def write(h, k):
     """Drawn by a seed of its own."""
     sink = Sink()
     prompt = struct.pack(f"<{len(PROMPTS[k])}i", *PROMPTS[k])
-    drawn = sampling([9], temperature=0.8, seed=k + 1)
+    drawn = sampling(["temperature"], temperature=0.8, seed=k + 1)
     h.engine.submit(Task(RequestContext("exact"), prompt, drawn, n_predict=N_PREDICT, stream=True), sink)
     done = await sink.done
     assert done.n_decoded == N_PREDICT or sink.tokens[-1] == EOS

@@ -6,21 +6,21 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.engine_harness import (
-    ADMITTED,
-    DONE,
-    FAILED,
-    FAILURE_SAMPLER,
-    PROMPT,
-    STOP_EOS,
-    STOP_LIMIT,
-    STOP_WORD,
-    TEXT,
-    Harness,
-)
+from support.engine_harness import Harness
 
 from llamad.engine.sampler.logprobs import top_logprobs
 from llamad.engine.testing.fake import Fake
+from llamad.protocol.messages import (
+    EVENT_ADMITTED,
+    EVENT_DONE,
+    EVENT_FAILED,
+    EVENT_PROMPT,
+    EVENT_TEXT,
+    FAILURE_SAMPLER,
+    STOP_EOS,
+    STOP_LIMIT,
+    STOP_WORD,
+)
 
 # Of the fake model: every logit is 0 but the answer's, which is 10, and a full stop's, which is 5.
 OWN = 10 - math.log(math.exp(10) + math.exp(5) + 257)
@@ -184,18 +184,18 @@ def test_prompts_are_told():
             h.wait(task)
     ids = np.frombuffer(h.vocab.tokenize(letters, True, True), np.int32).tolist()
     for task, n in zip(tasks, (0, 3), strict=True):
-        told = [event for event in h.events[task] if event[0] == PROMPT]
+        told = [event for event in h.events[task] if event[0] == EVENT_PROMPT]
         assert [token for event in told for token in event[2]] == ids[1:]
         values = [own for event in told for own, _ in event[3]]
         is_next = [ids[i + 1] == ids[i] + 1 for i in range(1, len(ids) - 1)]
         assert values[1:] == pytest.approx([OWN if one else OTHER for one in is_next], abs=1e-5)
         assert all(len(top) == 2 for event in told for _, top in event[3])
         kinds = [event[0] for event in h.events[task]]
-        assert TEXT not in kinds[: len(kinds) - kinds[::-1].index(PROMPT)]
+        assert EVENT_TEXT not in kinds[: len(kinds) - kinds[::-1].index(EVENT_PROMPT)]
         assert h.events[task][-1][7] == n
         assert h.events[task][-1][6] == 0  # nothing of the cache
-    assert all(event[0] != PROMPT for event in h.events[alone])
-    told_slots = {event[2] for task in tasks for event in h.events[task] if event[0] == ADMITTED}
+    assert all(event[0] != EVENT_PROMPT for event in h.events[alone])
+    told_slots = {event[2] for task in tasks for event in h.events[task] if event[0] == EVENT_ADMITTED}
     steps = [
         sum(n for slot, n, writes in step[11] if slot in told_slots and not writes) for step in h.steps[1:]
     ]
@@ -208,13 +208,13 @@ def test_a_prompt_without_its_row_fails_alone(n_letters):
     fake = Fake(n_ctx=4096, n_batch=512)
     with Harness(fake, n_ctx=4096, n_batch=512) as h:
         other = h.submit(b"x", n_predict=300, stream=True)
-        h.until(lambda: any(event[0] == TEXT for event in h.events[other]))
+        h.until(lambda: any(event[0] == EVENT_TEXT for event in h.events[other]))
         fake.fail_row()
         failed = h.submit(b"a" * n_letters, n_predict=5, n_probs=1, prompt_probs=True)
         h.wait(failed)
-        assert h.end(failed)[:1] + h.end(failed)[2:3] == (FAILED, FAILURE_SAMPLER)
+        assert h.end(failed)[:1] + h.end(failed)[2:3] == (EVENT_FAILED, FAILURE_SAMPLER)
         after = h.submit(b"a" * n_letters, n_predict=5, n_probs=1, prompt_probs=True)
         for task in (other, after):
             h.wait(task)
-        assert h.end(after)[0] == h.end(other)[0] == DONE
+        assert h.end(after)[0] == h.end(other)[0] == EVENT_DONE
     assert len(h.text(after)) == 5

@@ -15,7 +15,6 @@ from llamad.engine.loading.model import load
 from llamad.engine.loading.opening import Loading
 from llamad.engine.testing.sampler_probe import SamplerProbe
 from llamad.flags.parse import parse
-from llamad.options.sampler_names import KINDS
 from llamad.tokenizer.dry_breakers import pack_breakers
 
 DEFAULT = ("penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature")
@@ -46,7 +45,7 @@ def small(tmp_path_factory):
 
 
 def probes(vocab, packed, n_vocab, names=DEFAULT, bias=(), n_breakers=1, **values):
-    chain = sampling([KINDS[name] for name in names], **{"penalize_nl": True, **values})
+    chain = sampling(names, **{"penalize_nl": True, **values})
     return [
         SamplerProbe(
             vocab,

@@ -15,10 +15,11 @@ from llamad.engine.sampler.exact_math import has_vectors
 from llamad.engine.testing.fake import Fake
 from llamad.engine.testing.sampler_probe import SamplerProbe, row_exps, row_squares, row_sum
 from llamad.flags.parse import parse
+from llamad.options.sampler_names import DEFAULT_ORDER
 from llamad.tokenizer.dry_breakers import pack_breakers
 from llamad.tokenizer.vocab import Vocab
 
-PENALTIES, DRY, TOP_K, TEMPERATURE, TFS_Z = 1, 2, 4, 9, 10
+PENALTIES, DRY, TOP_K, TEMPERATURE, TFS_Z = "penalties", "dry", "top_k", "temperature", "tfs_z"
 CANDIDATE = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])
 
 
@@ -229,7 +230,7 @@ def test_more_changes_than_can_be_undone_one_by_one_leave_the_row_as_it_was(mode
 
 @settings(max_examples=300, deadline=None)
 @given(
-    kinds=st.lists(st.integers(1, 10), max_size=6),
+    kinds=st.lists(st.sampled_from([PENALTIES, *DEFAULT_ORDER]), max_size=6),
     seed=st.integers(0, 2**32),
     temperature=st.sampled_from([1e-38, -1.0, 0.8, 1e38]),
     extremes=st.lists(st.sampled_from([np.nan, np.inf, -np.inf, 3e38, -3e38]), max_size=5),

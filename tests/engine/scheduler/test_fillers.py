@@ -3,10 +3,11 @@
 import statistics
 
 import pytest
-from support.engine_harness import ADMITTED, Harness
+from support.engine_harness import Harness
 from support.timing_retries import learned
 
 from llamad.engine.testing.fake import Fake
+from llamad.protocol.messages import EVENT_ADMITTED
 
 
 def fillers(h: Harness) -> list[int]:
@@ -59,9 +60,9 @@ def test_a_new_task_goes_beside_those_at_work():
         for i in range(6):
             h.wait(h.submit(b"use slot %d once" % i, id_slot=i, n_predict=1))
         long = h.submit(b"a long one at work", id_slot=4, n_predict=400)
-        h.wait_first(long, ADMITTED)
+        h.wait_first(long, EVENT_ADMITTED)
         second = h.submit(b"quite another text", n_predict=300)
-        h.wait_first(second, ADMITTED)
+        h.wait_first(second, EVENT_ADMITTED)
         third = h.submit(b"and something else again", n_predict=1)
         h.wait(third)
         assert h.slot(second) == 3  # 0 was unused for longer; of the neighbours 3 was

@@ -3,11 +3,12 @@ keep away from a slot that is within an image."""
 
 import numpy as np
 import pytest
-from support.engine_harness import DONE, FAILED, FAILURE_LOST, Harness
+from support.engine_harness import Harness
 
 from llamad.engine.testing.fake import Fake
 from llamad.protocol.blobs import Blob
 from llamad.protocol.command import packed_run
+from llamad.protocol.messages import EVENT_DONE, EVENT_FAILED, FAILURE_LOST
 from llamad.protocol.row_ids import row_ids
 
 N_ROWS, N_POS, ROW = 300, 20, -2  # and the fake's token of a row
@@ -83,7 +84,7 @@ def test_rows_that_cannot_be_decoded_cost_no_other_task(code):
         h.fake.fail_media(code)
         task = h.submit_image(b"before", b"after", is_grid=False, id_slot=1, n_predict=4)
         h.wait(task, *others)
-        assert h.end(task)[0] == (FAILED if code == -1 else DONE)
+        assert h.end(task)[0] == (EVENT_FAILED if code == -1 else EVENT_DONE)
         assert h.text(task) == b"stuv" if code != -1 else h.end(task)[2] == FAILURE_LOST
         for i, other in zip((0, 2), others, strict=True):
             assert h.text(other) == bytes(49 + i + k for k in range(100))

@@ -7,12 +7,13 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.engine_harness import TEXT, Harness
+from support.engine_harness import Harness
 from support.hosted_model import Hosted
 from support.live_daemon import model_path
 
 from llamad.engine.loading import memory
 from llamad.engine.testing.fake import Fake
+from llamad.protocol.messages import EVENT_TEXT
 
 
 def at_once(fake, h, prompts, n_predict=1, is_busy=False, **options):
@@ -70,7 +71,7 @@ def test_no_more_prompts_are_read_at_once_than_one_graph_holds():
         n_decodes, n_graphs = fake.n_decodes, fake.n_graphs
         assert at_once(fake, h, prompts, 2, id_slot=[0, 2, 1]) == [b"yz"] * 3
         assert fake.n_graphs - n_graphs == fake.n_decodes - n_decodes
-        order = [task for kind, task in h.order if kind == TEXT]
+        order = [task for kind, task in h.order if kind == EVENT_TEXT]
         assert order.index(2) < order.index(4) < order.index(3)
 
 

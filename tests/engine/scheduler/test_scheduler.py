@@ -6,21 +6,22 @@ import struct
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.engine_harness import (
-    ADMITTED,
-    DONE,
-    FAILED,
+from support.engine_harness import Harness
+
+from llamad.base.clock import clock_us
+from llamad.engine.testing.fake import Fake
+from llamad.protocol.messages import (
+    ACTION_ERASE,
+    EVENT_ADMITTED,
+    EVENT_DONE,
+    EVENT_FAILED,
+    EVENT_TEXT,
     FAILURE_ABORTED,
     FAILURE_DEADLINE,
     FAILURE_ENGINE,
+    RESULT_ENGINE,
     STOP_LIMIT,
-    TEXT,
-    Harness,
 )
-
-from llamad.base.clock import clock_us
-from llamad.client.action import ACTION_ERASE, RESULT_ENGINE
-from llamad.engine.testing.fake import Fake
 
 
 def test_more_tasks_than_slots_all_finish_in_order():
@@ -28,7 +29,7 @@ def test_more_tasks_than_slots_all_finish_in_order():
         tasks = [h.submit(b"question %d" % i) for i in range(10)]
         h.wait(*tasks)
         assert all(h.text(task) == b"answer" for task in tasks)
-        admitted = [next(e[4] for e in h.events[task] if e[0] == ADMITTED) for task in tasks]
+        admitted = [next(e[4] for e in h.events[task] if e[0] == EVENT_ADMITTED) for task in tasks]
         assert admitted == sorted(admitted)
 
 
@@ -37,11 +38,11 @@ def test_a_higher_priority_overtakes_the_queue():
     with Harness(fake, n_slots=1) as h:
         fake.block(True)
         first = h.submit(b"first")
-        h.wait_first(first, ADMITTED)
+        h.wait_first(first, EVENT_ADMITTED)
         low, high = h.submit(b"low"), h.submit(b"high", priority=5)
         fake.block(False)
         h.wait(first, low, high)
-        order = [next(e[4] for e in h.events[task] if e[0] == ADMITTED) for task in (first, high, low)]
+        order = [next(e[4] for e in h.events[task] if e[0] == EVENT_ADMITTED) for task in (first, high, low)]
         assert order == sorted(order)
 
 
@@ -97,7 +98,7 @@ def test_id_slot_waits_for_its_slot_and_lets_others_pass():
     with Harness(fake, n_slots=2) as h:
         fake.block(True)
         first = h.submit(b"first", id_slot=1)
-        h.wait_first(first, ADMITTED)
+        h.wait_first(first, EVENT_ADMITTED)
         bound, free = h.submit(b"bound", id_slot=1), h.submit(b"free")
         fake.block(False)
         h.wait(first, bound, free)
@@ -117,19 +118,19 @@ def test_an_abort_frees_the_slot_in_every_state(state):
             h.wait(running)
             fake.block(True)
             task = h.submit(b"r" * 400)
-            h.wait_first(task, ADMITTED)
+            h.wait_first(task, EVENT_ADMITTED)
         else:
             task = running
         h.port.abort(task)
         fake.block(False)
         h.wait(task)
-        assert h.end(task)[0] == FAILED
+        assert h.end(task)[0] == EVENT_FAILED
         assert h.end(task)[2] == FAILURE_ABORTED
         if state == "waiting":
             h.port.abort(running)
         after = h.submit(b"after", n_predict=3)
         h.wait(running, after)
-        assert h.end(after)[0] == DONE
+        assert h.end(after)[0] == EVENT_DONE
 
 
 def test_a_deadline_ends_a_task_that_waits_and_one_that_writes():
@@ -139,7 +140,7 @@ def test_a_deadline_ends_a_task_that_waits_and_one_that_writes():
         waiter = h.submit(b"never", deadline_us=clock_us() + 30_000)
         h.wait(writer, waiter)
         for task in (writer, waiter):
-            assert h.end(task)[:1] + h.end(task)[2:3] == (FAILED, FAILURE_DEADLINE)
+            assert h.end(task)[:1] + h.end(task)[2:3] == (EVENT_FAILED, FAILURE_DEADLINE)
 
 
 def test_a_context_that_cannot_be_rebuilt_ends_the_engine_with_everything_answered():
@@ -148,7 +149,7 @@ def test_a_context_that_cannot_be_rebuilt_ends_the_engine_with_everything_answer
     with Harness(fake, n_slots=1) as h:
         fake.block(True)
         first = h.submit(b"one")
-        h.wait_first(first, ADMITTED)
+        h.wait_first(first, EVENT_ADMITTED)
         fake.fail_next(-3, n_rebuild_failures=1)
         waiting = h.submit(b"two")
         action = h.act(ACTION_ERASE, 0)
@@ -175,7 +176,7 @@ def test_clients_take_turns_in_the_queue():
             names[h.submit(b"o%d" % i, n_predict=1, client=2)] = f"one {i}"
         fake.block(False)
         h.wait(*names)
-        order = sorted(names, key=lambda task: next(e[-1] for e in h.events[task] if e[0] == ADMITTED))
+        order = sorted(names, key=lambda task: next(e[-1] for e in h.events[task] if e[0] == EVENT_ADMITTED))
     assert [names[task] for task in order] == [
         "first", "urgent", "many 0", "one 0", "many 1", "one 1", "many 2", "many 3",
     ]  # fmt: skip
@@ -196,7 +197,7 @@ def test_a_long_prompt_never_stalls_a_running_stream():
         stream = h.submit(b"stream")
         h.until(lambda: len(h.tokens(stream)) > 20)
         long = h.submit(b"p" * 4000, n_predict=1)
-        h.wait_first(long, ADMITTED)
+        h.wait_first(long, EVENT_ADMITTED)
         h.collect()
         since = len(h.steps)
         h.wait(long)
@@ -354,7 +355,7 @@ def test_a_shared_cache_admits_what_fits_and_evicts_idle_prefixes():
     with Harness(fake, n_slots=4, n_ctx=256, n_cells=256) as h:
         tasks = [h.submit(bytes([97 + i]) * 100, n_predict=20) for i in range(8)]
         h.wait(*tasks)
-        assert all(h.end(task)[0] == DONE and h.end(task)[7] == 20 for task in tasks)
+        assert all(h.end(task)[0] == EVENT_DONE and h.end(task)[7] == 20 for task in tasks)
         assert sum(fake.held(i) for i in range(4)) <= 256
         assert h.stats()["n_evicted"] > 0
 
@@ -416,7 +417,7 @@ def test_a_stream_sends_every_token_once():
     with Harness(Fake(script=b"once upon a time")) as h:
         task = h.submit(b"x")
         h.wait(task)
-        texts = [event for event in h.events[task] if event[0] == TEXT]
+        texts = [event for event in h.events[task] if event[0] == EVENT_TEXT]
         assert h.text(task) == b"once upon a time"
         assert [event[4] for event in texts] == sorted({event[4] for event in texts})
 
@@ -428,7 +429,7 @@ def test_a_pause_reaches_a_task_that_still_waits():
         waiting = h.submit(b"waiting")
         h.port.pause(waiting)
         h.wait(first)
-        h.wait_first(waiting, ADMITTED)
+        h.wait_first(waiting, EVENT_ADMITTED)
         other = h.submit(b"behind it", deadline_us=clock_us() + 100_000)
         h.wait(other)
         assert len(h.tokens(waiting)) <= 1
@@ -454,7 +455,7 @@ def test_prompts_that_arrive_together_share_a_step_where_tokens_are_cheap():
         h.wait(h.submit(b"warm up", n_predict=3))
         fake.block(True)
         blocker = h.submit(b"in the way", n_predict=1)
-        h.wait_first(blocker, ADMITTED)
+        h.wait_first(blocker, EVENT_ADMITTED)
         tasks = [h.submit(bytes([97 + i]) * 50, n_predict=1) for i in range(3)]
         fake.block(False)
         h.wait(blocker, *tasks)

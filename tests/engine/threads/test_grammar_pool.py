@@ -3,20 +3,19 @@
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.engine_harness import (
-    DONE,
-    FAILED,
-    FAILURE_ABORTED,
-    FAILURE_DEADLINE,
-    STOP_EOS,
-    STOP_LIMIT,
-    Harness,
-    sampling,
-)
+from support.engine_harness import Harness, sampling
 
 from llamad.base.clock import clock_us
 from llamad.engine.testing.fake import Fake
 from llamad.grammar.grammar import Grammar, GrammarLater, GrammarTooMuch, Matcher, Pieces
+from llamad.protocol.messages import (
+    EVENT_DONE,
+    EVENT_FAILED,
+    FAILURE_ABORTED,
+    FAILURE_DEADLINE,
+    STOP_EOS,
+    STOP_LIMIT,
+)
 
 # Ambiguous: what a text may have led to grows with each letter, and so does the work for the next.
 AMBIGUOUS = 'root ::= s\ns ::= "a" s s | "a" s | "a"'
@@ -58,7 +57,7 @@ def test_a_deferred_pick_draws_the_same_numbers(seed, work):
     def tokens(grammar_work):
         with Harness(Fake(script=b'["ab",1,2,"cd"]'), grammar_work=grammar_work) as h:
             compiled = Grammar(LIST, Pieces(h.vocab))
-            h.sampling = sampling([8, 9], **values)
+            h.sampling = sampling(["xtc", "temperature"], **values)
             task = h.submit(grammar=compiled.id, n_predict=40)
             h.wait(task)
             return h.tokens(task), h.end(task)[0], h.stats()["n_deferred"]
@@ -69,7 +68,7 @@ def test_a_deferred_pick_draws_the_same_numbers(seed, work):
 
 def test_a_stream_that_is_alone_is_not_deferred():
     *_, ends, n_deferred = run(LIST, b'["one",2]', grammar_work=-1)
-    assert ends == [(DONE, STOP_EOS)]
+    assert ends == [(EVENT_DONE, STOP_EOS)]
     assert n_deferred == 0
 
 
@@ -102,14 +101,14 @@ def test_a_prompt_is_read_while_a_pick_takes_long():
         reader = h.submit(b"r" * 400, n_predict=3)
         h.wait(reader, hard)
         assert h.text(reader) == b"aaa"
-        assert h.end(hard)[0] == DONE
+        assert h.end(hard)[0] == EVENT_DONE
 
 
 def test_one_grammar_in_several_streams():
     """They share its lock; who finds it taken for long is deferred as well."""
     texts, _, ends, _ = run(AMBIGUOUS, b"a" * 60, grammar_work=-1, n_streams=4, n_predict=50)
     assert texts == [texts[0]] * 4
-    assert ends == [(DONE, STOP_LIMIT)] * 4
+    assert ends == [(EVENT_DONE, STOP_LIMIT)] * 4
 
 
 def test_a_grammar_that_takes_too_much_ends_its_own_stream_only():
@@ -118,7 +117,7 @@ def test_a_grammar_that_takes_too_much_ends_its_own_stream_only():
         hard = h.submit(b"hard", grammar=grammar.id)
         plain = h.submit(b"plain", n_predict=1000)
         h.wait(hard, plain)
-        assert h.end(plain)[0] == DONE
+        assert h.end(plain)[0] == EVENT_DONE
 
 
 @pytest.mark.parametrize("how", ["abort", "deadline", "stop", "fail"])
@@ -148,8 +147,8 @@ def test_a_task_that_ends_while_its_pick_is_deferred(how, n_hard):
         if how in ("abort", "deadline"):
             failure = FAILURE_ABORTED if how == "abort" else FAILURE_DEADLINE
             assert {h.end(task)[:1] + h.end(task)[2:3] for task in hard} <= {
-                (FAILED, failure),
-                (DONE, STOP_EOS),
+                (EVENT_FAILED, failure),
+                (EVENT_DONE, STOP_EOS),
             }
         h.until(lambda: h.core.n_idle() == n_hard + 1)
 

@@ -7,12 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from support.engine_harness import DONE, FAILED, Harness
+from support.engine_harness import Harness
 from support.timing_retries import learned
 
-from llamad.client.task import FAILURE_SAMPLER
 from llamad.engine.testing.fake import Fake
 from llamad.engine.testing.sampler_probe import row_await, row_fill_sentinels
+from llamad.protocol.messages import EVENT_DONE, EVENT_FAILED, FAILURE_SAMPLER
 
 N = 5000
 
@@ -187,7 +187,7 @@ def test_without_logits_the_tasks_of_the_step_fail_and_no_others(has_device, is_
                 h.wait_first(task)
             fake.fail_rows()
         h.until(lambda: any(h.end(task) for task in tasks))
-        failed = [task for task in tasks if (h.end(task) or (0,))[0] == FAILED]
+        failed = [task for task in tasks if (h.end(task) or (0,))[0] == EVENT_FAILED]
         assert failed
         assert {h.end(task)[2] for task in failed} == {FAILURE_SAMPLER}
         again = [h.submit(b"%c" % (65 + i), n_predict=5) for i in range(3)]
@@ -202,7 +202,7 @@ def test_a_first_token_has_come_when_its_logits_have():
         h.wait(*tasks)
         for task in tasks:
             prompt_us, predict_us = h.end(task)[-2:]
-            assert h.end(task)[0] == DONE
+            assert h.end(task)[0] == EVENT_DONE
             assert prompt_us >= 29_000
             assert predict_us < 29_000
         assert h.stats()["prompt_us"] >= 2 * 29_000

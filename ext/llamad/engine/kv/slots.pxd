@@ -30,13 +30,6 @@ cdef enum Deferral:
 cdef enum:
     STOPS_MAX = 3
 
-# What stands for a token where none was sampled.
-cdef enum Sampled:
-    SAMPLED_NOTHING = -1      # llama.cpp has no logits
-    SAMPLED_END = -2000       # the grammar's text is complete, and no end token may be sampled: the task is done
-    SAMPLED_STUCK = -2001     # no token of the vocabulary goes on as the grammar wants
-    SAMPLED_TOO_MUCH = -2002  # the grammar needs more memory or work than it is given
-
 ctypedef struct Slot:
     int32_t id
     int32_t state

@@ -8,12 +8,13 @@ from libc.stdlib cimport malloc
 from libc.string cimport memcpy
 
 from llamad.base.system cimport store_int
-from llamad.engine.kv.slots cimport DEFERRAL_WANTED, SAMPLED_END, SAMPLED_STUCK, SAMPLED_TOO_MUCH, Slot
+from llamad.engine.kv.slots cimport DEFERRAL_WANTED, Slot
 from llamad.engine.sampler.logprobs cimport probs_after, probs_before
 from llamad.engine.sampler.sampler cimport sampler_accept, sampler_sample
 from llamad.grammar.grammar cimport (
     LLAMAD_GRAMMAR_E_LATER, matcher_accept, matcher_allows, matcher_mask, matcher_may_end, matcher_set_allowance,
 )
+from llamad.protocol.messages cimport SAMPLED_END, SAMPLED_STUCK, SAMPLED_TOO_MUCH
 
 # What sampling under a grammar does next. Each stage ends with one call that may have to be made later, and changes
 # nothing before it.

@@ -1,0 +1,1 @@
+# Owns: the Python names of the numbers in messages.pxd. Constant, any thread.
