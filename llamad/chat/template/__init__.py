@@ -1,10 +1,10 @@
-"""Chat templates: Jinja text from a model or by a built-in name, rendered in a sandbox with limits.
+"""Chat templates: Jinja text from a model, or a built-in template, rendered in a sandbox with limits.
 
-Any thread; long conversations belong on a worker. Knows neither HTTP nor the engine.
+Any thread; long conversations belong on a worker thread. Knows neither HTTP nor the engine.
 
     template = ChatTemplate(source, bos="<s>", eos="</s>")
-    template.prompt(messages, tools=tools)     messages as clients send them
-    template.render(messages, tools=tools)     messages as the template wants them
+    template.prompt(messages, tools=tools)     takes messages as clients send them
+    template.render(messages, tools=tools)     takes messages as the template needs them
 """
 
 from __future__ import annotations

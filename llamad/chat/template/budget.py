@@ -1,6 +1,6 @@
-"""Limits of one rendering: steps, time, and the size of every value, checked before the value is made.
+"""The limits of one rendering: steps, time, and the size of every value, which is checked before the value is made.
 
-One Budget per rendering, on the rendering thread; `current()` finds it from inside the sandbox. A limit raises
+Each rendering has one Budget, on its thread; code inside the sandbox gets it from `current()`. Exceeding a limit raises
 Exhausted, which no Jinja filter catches. Knows nothing of Jinja's syntax.
 """
 
@@ -16,22 +16,22 @@ from typing import Any
 
 from jinja2.utils import Namespace
 
-SECONDS = 5.0  # of the thread's own CPU time, so that templates do not fail on a busy machine
-SIZE = 16 << 20  # characters, of the output and of any one value
+SECONDS = 5.0  # CPU time of the thread, so that templates do not fail on a busy machine
+SIZE = 16 << 20  # characters of the output and of any one value
 STEPS = 10_000_000
-QUICK_SECONDS = 0.004  # of a rendering that others wait for
-QUICK_SIZE = 1 << 18  # likewise: no operation on values of this size takes a millisecond
-ELEMENT = 16  # the cost of a list element beside its text, so that SIZE bounds lists at a million
-BITS = 1 << 16  # of an integer: above it one division takes longer than a whole rendering should
+QUICK_SECONDS = 0.004  # CPU time of a quick rendering, for which other requests wait
+QUICK_SIZE = 1 << 18  # size limit of a quick rendering; no operation on such values takes a millisecond
+ELEMENT = 16  # what a list element costs beside its text, so that SIZE limits lists to a million elements
+BITS = 1 << 16  # limit on an integer; above it, one division takes longer than a whole rendering should
 MADE = 64  # limit on the bytes of all strings and lists together, as a multiple of the size limit
-NAMESPACE = 256  # bytes, approximately
+NAMESPACE = 256  # approximate bytes of a namespace
 LARGE = 1 << 16  # the clock is checked after work on a value of this size
 
 _local = threading.local()
 
 
 class Exhausted(Exception):
-    """A limit was exceeded. Not a ValueError: the filters `int` and `float` would take it for a bad number."""
+    """A limit was exceeded. It is not a ValueError, which the filters `int` and `float` would take for a bad number."""
 
 
 class Budget:
@@ -66,14 +66,14 @@ class Budget:
             raise Exhausted(f"rendering took more than {STEPS:,} steps")
 
     def fit(self, n: int) -> None:
-        """Call before something of size `n` is made."""
+        """Check a size before a value of this size is made."""
         if n > self.size:
             raise Exhausted(f"the template makes a text or list larger than {self.size:,} characters")
         if n > LARGE:
             self.look()
 
     def charge(self, value: Any) -> None:
-        """Call after something was made: the sum is bounded, too, or many large values would fill the memory."""
+        """Count a value that was made: the sum is limited, too, because many large values would fill the memory."""
         if isinstance(value, (str, bytes, list, tuple, dict, Namespace)):
             n = sys.getsizeof(value) if not isinstance(value, Namespace) else NAMESPACE
             self.left -= n
@@ -89,8 +89,8 @@ class Budget:
             raise Exhausted("the template makes a number with more than 19,000 digits")
 
     def weigh(self, value: Any) -> int:
-        """The deep size of `value`, for use before something walks it. Values share parts, so that ten lists of ten
-        lists of ten lists ... weigh far more than they hold; the walk ends at the limit."""
+        """Return the deep size of `value`; call it before an operation that walks the value. Elements may be shared, so
+        ten lists of ten lists of ten lists ... are far larger to walk than in memory. The walk ends at the limit."""
         if isinstance(value, str):
             return len(value)
         total = 0
@@ -106,11 +106,11 @@ class Budget:
             elif isinstance(one, int):
                 self.number(one)
             else:
-                parts = _parts(one)
-                if parts:
-                    total += ELEMENT * len(parts)
+                elements = _elements(one)
+                if elements:
+                    total += ELEMENT * len(elements)
                     if total <= self.size:
-                        stack.extend(parts)
+                        stack.extend(elements)
             if total > self.size:
                 self.fit(total)
         if total > LARGE:
@@ -123,17 +123,17 @@ class Budget:
             yield value
 
     def gather(self, values: Iterable[Any]) -> list[Any]:
-        """A list of an iterator's elements, if it ends soon enough."""
-        found: list[Any] = []
+        """Return a list of an iterator's elements, if it ends soon enough."""
+        elements: list[Any] = []
         for value in self.ticked(values):
-            found.append(value)
-            if not len(found) & 1023:
-                self.fit(len(found) * ELEMENT)
-        self.charge(found)
-        return found
+            elements.append(value)
+            if not len(elements) & 1023:
+                self.fit(len(elements) * ELEMENT)
+        self.charge(elements)
+        return elements
 
 
-def _parts(value: Any) -> list[Any] | tuple[Any, ...] | None:
+def _elements(value: Any) -> list[Any] | tuple[Any, ...] | None:
     if isinstance(value, (list, tuple)):
         return value
     if isinstance(value, Mapping):

@@ -1,7 +1,7 @@
-"""The built-in templates, by llama.cpp's names: Jinja text with the output of llama.cpp's own function.
+"""The built-in templates, by llama.cpp's names: Jinja text that renders the same as llama.cpp's own function.
 
-Constants only. Like llama.cpp they write no BOS token (the tokenizer adds it), and some ignore whether a generation
-prompt was asked for.
+Constants only. As in llama.cpp, they write no BOS token (the tokenizer adds it), and some ignore whether a generation
+prompt was requested.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 
-TRIMMED = 'message.content|trim(" \\t\\n\\r\\x0b\\x0c")'  # exactly C's isspace
+TRIMMED = 'message.content|trim(" \\t\\n\\r\\x0b\\x0c")'  # exactly the characters of C's isspace
 VALUES = {
     "content": "message.content",
     "trim": TRIMMED,
@@ -23,40 +23,40 @@ PLACES = re.compile(r"\{(" + "|".join(VALUES) + r")\}")
 
 
 def say(text: str) -> str:
-    """One `{{ }}` that writes `text`, with placeholders such as {content}, {trim} and {role}."""
-    parts = PLACES.split(text)
+    """Return a `{{ }}` that writes `text`, with placeholders such as {content}, {trim} and {role}."""
+    pieces = PLACES.split(text)
     spelled = [
-        f"({VALUES[part]})" if i % 2 else json.dumps(part, ensure_ascii=False)
-        for i, part in enumerate(parts)
-        if part
+        f"({VALUES[piece]})" if i % 2 else json.dumps(piece, ensure_ascii=False)
+        for i, piece in enumerate(pieces)
+        if piece
     ]
     return "{{ " + " ~ ".join(spelled) + " }}" if spelled else ""
 
 
 def choose(roles: dict[str, str], otherwise: str | None = None) -> str:
-    """An if over message.role; the arms are Jinja text."""
-    found = ""
+    """Return an `if` over message.role, whose branches are Jinja text."""
+    branches = ""
     for role, text in roles.items():
-        found += "{% " + ("elif" if found else "if") + f" message.role == {json.dumps(role)} %}}" + text
+        branches += "{% " + ("elif" if branches else "if") + f" message.role == {json.dumps(role)} %}}" + text
     if otherwise is not None:
-        found += "{% else %}" + otherwise
-    return found + "{% endif %}"
+        branches += "{% else %}" + otherwise
+    return branches + "{% endif %}"
 
 
 def turns(body: str, tail: str = "", head: str = "") -> str:
-    """`body` (Jinja text) for every message, then `tail` if a generation prompt is wanted."""
+    """Return `body` (Jinja text) for every message, then `tail` if a generation prompt is requested."""
     prompt = "{% if add_generation_prompt %}" + say(tail) + "{% endif %}" if tail else ""
     return say(head) + "{% for message in messages %}" + body + "{% endfor %}" + prompt
 
 
 def three(system: str, user: str, assistant: str, tail: str = "", **more: str) -> str:
-    """One text for each of the three roles (and `more`); other roles write nothing."""
+    """Return turns with one text for each of the three roles (and `more`); other roles write nothing."""
     roles = {"system": system, "user": user, "assistant": assistant, **more}
     return turns(choose({role: say(text) for role, text in roles.items()}), tail)
 
 
 def two(system: str, user: str, otherwise: str, tail: str = "", head: str = "") -> str:
-    """A text for the system, one for the user, and one for every other role."""
+    """Return turns with a text for the system, one for the user, and one for every other role."""
     return turns(choose({"system": say(system), "user": say(user)}, say(otherwise)), tail, head)
 
 
@@ -64,7 +64,7 @@ STATE = "{% set state = namespace(inside=false, system='') %}"
 
 
 def _mistral(before: str, after: str, assistant: str) -> str:
-    """[INST] opens before the first message of a turn and [/INST] closes at the user's."""
+    """Return turns with [INST] before the first message of a turn, and [/INST] after the user's."""
     opened = (
         "{% if not state.inside %}"
         + say(f"{before}[INST]{after}")
@@ -95,7 +95,7 @@ def _llama2(system: str, content: str = "{content}", again: str = "[INST] ") -> 
 
 
 def _held_system(content: str, arms: str, tail: str = "") -> str:
-    """The system's text waits in state.system for the next message that takes it."""
+    """Return turns in which state.system holds the system's text until a message takes it."""
     keep = f"{{% set state.system = state.system ~ ({VALUES[content]}) %}}"
     return STATE + turns(choose({"system": keep}, arms), tail)
 
@@ -141,7 +141,7 @@ GRANITE_4 = turns(
     GRANITE_TAIL,
 )
 
-# Known to llama.cpp by its marks only.
+# llama.cpp recognizes this template by its markers, but has no name for it.
 DOTS1 = two(
     "<|system|>{content}<|endofsystem|>",
     "<|userprompt|>{content}<|endofuserprompt|>",
@@ -331,7 +331,7 @@ TEMPLATES: dict[str, str] = {
 
 
 def builtin(name: str) -> str | None:
-    """The Jinja text of a built-in template."""
+    """Return the Jinja text of a built-in template, or None if there is none of this name."""
     return TEMPLATES.get(name)
 
 

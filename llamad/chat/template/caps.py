@@ -1,6 +1,6 @@
 """Detects what a template supports by rendering small conversations and searching the output.
 
-Pure: calls the given `render` some twenty times; a TemplateError means "not supported".
+Pure. It calls the given `render` about twenty times; a TemplateError means "not supported".
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ class Caps(msgspec.Struct, frozen=True):
     calls_need_null: bool  # tool_calls are only written if content is None, not if it is ""
     call_ids_of_nine: bool  # the ids of calls must be nine letters and digits (Mistral)
     thinking_switch: str  # the variable that turns reasoning on or off; "" if there is none
-    keeps_reasoning: bool  # that of earlier turns is written, if its switch says so
+    keeps_reasoning: bool  # the reasoning of earlier turns is written, if a variable says so
     takes_effort: bool  # there is a variable for the effort of reasoning
 
     def shown(self) -> dict[str, bool]:
-        """By llama-server's names."""
+        """Return the capabilities by llama-server's names."""
         return {
             "supports_string_content": self.accepts_string,
             "supports_typed_content": self.accepts_parts,
@@ -82,7 +82,7 @@ class Render(Protocol):
 
 
 class Prober:
-    """Renders test conversations; content is sent as parts if the template takes no strings."""
+    """Renders test conversations. Content is sent as parts if the template takes no strings."""
 
     def __init__(self, render: Render) -> None:
         self._render = render
@@ -106,7 +106,7 @@ class Prober:
         prompt: bool = True,
         kwargs: dict[str, Any] | None = None,
     ) -> str:
-        """The rendering, or "" if the template fails."""
+        """Return the rendered text, or "" if the template fails."""
         if self._parts:
             messages = [
                 {**m, "content": [{"type": "text", "text": m["content"]}]}
@@ -125,7 +125,7 @@ class Prober:
             return ""
 
     def with_calls(self, content: str | None, *arguments: object, id: str = "call{:05}") -> str:
-        """A round trip with one call per element of `arguments`, beside this content."""
+        """Render a conversation with one call for each element of `arguments`, beside this content."""
         calls = [
             {
                 "id": id.format(i),
@@ -150,7 +150,7 @@ def probe(render: Render) -> Caps:
     if CALLED[0] not in as_object + as_text and CALLED[0] in "".join(_with_both(prober, None)):
         content = None
         as_object, as_text = _with_both(prober, content)
-    # A dict written in Python's syntax, or JSON text quoted a second time, means "not supported".
+    # A dict in Python's syntax, or JSON text that is quoted a second time, means "not supported".
     object_is_understood = "needle-value" in as_object and "'needle_key'" not in as_object
     text_is_understood = "needle-value" in as_text and '\\"needle_key' not in as_text
     takes_object = object_is_understood or not text_is_understood

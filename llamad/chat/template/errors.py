@@ -1,12 +1,12 @@
-"""The errors of this package. Constants and types only."""
+"""The errors of chat templates. Constants and types only."""
 
 from __future__ import annotations
 
-MESSAGE_MAX = 1000  # characters: a template can put a whole conversation into its message
+MESSAGE_MAX = 1000  # characters; a template can put a whole conversation into its message
 
 
 class TemplateError(ValueError):
-    """A template that cannot be compiled or rejects these messages; the text is one line."""
+    """The template cannot be compiled, or it rejects these messages; the text is one line."""
 
     def __init__(self, message: str) -> None:
         line = " ".join(message[: 2 * MESSAGE_MAX].splitlines()).strip()
@@ -16,4 +16,4 @@ class TemplateError(ValueError):
 
 
 class NotQuick(Exception):
-    """A rendering that had to be quick was not; nothing is wrong with it."""
+    """A rendering that had to be quick took too long; nothing else is wrong with it."""

@@ -19,16 +19,16 @@ from jinja2.utils import _PassArg
 from llamad.chat.template import result_size
 from llamad.chat.template.budget import ELEMENT, LARGE, Budget, Exhausted, current
 
-# They use the value itself or pass its elements on; the content of the elements does not matter.
+# Filters that use the value itself or pass its elements on, so that the content of the elements does not matter.
 SHALLOW = frozenset(
     "attr batch count d default first items last length list map random reject rejectattr reverse select "
     "selectattr slice".split()
 )
-GATHERING = frozenset("groupby join list max min reverse slice sort sum unique".split())  # consume it all
-PASSING = frozenset("batch map reject rejectattr select selectattr".split())  # pass elements on one by one
-SLOW = frozenset(
-    "pprint striptags title urlencode urlize wordcount wordwrap xmlattr".split()
-)  # quadratic, or made for short texts
+# Filters that consume a whole iterator, and filters that pass elements on one by one.
+GATHERING = frozenset("groupby join list max min reverse slice sort sum unique".split())
+PASSING = frozenset("batch map reject rejectattr select selectattr".split())
+# Filters that take quadratic time, or are made for short texts.
+SLOW = frozenset("pprint striptags title urlencode urlize wordcount wordwrap xmlattr".split())
 COMPARING = frozenset(
     "!= < <= == > >= divisibleby eq equalto ge greaterthan gt in le lessthan lower lt ne upper".split()
 )
@@ -101,27 +101,27 @@ def tojson(
         ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
     )
     budget = current()
-    found: list[str] = []
+    pieces: list[str] = []
     size = 0
-    for piece in encoder.iterencode(x):  # in pieces: for deep values the indentation is the larger part
+    for piece in encoder.iterencode(x):  # in pieces: deep values are mostly indentation
         budget.tick()
         size += len(piece)
         budget.fit(size)
-        found.append(piece)
-    return "".join(found)
+        pieces.append(piece)
+    return "".join(pieces)
 
 
 @pass_environment
 def _sum(
     environment: Environment, iterable: Iterable[Any], attribute: str | int | None = None, start: Any = 0
 ) -> Any:
-    """Lists may be summed; each partial sum is a new list, so each is charged."""
+    """Sum the values. They may be lists, and then each partial sum is a new list, so each is charged."""
     budget = current()
-    part = make_attrgetter(environment, attribute) if attribute is not None else None
+    getter = make_attrgetter(environment, attribute) if attribute is not None else None
     total = start
     for value in budget.ticked(iterable):
-        if part is not None:
-            value = part(value)
+        if getter is not None:
+            value = getter(value)
         result_size.before_binop(budget, "+", total, value)
         total = total + value
         budget.charge(total)
@@ -178,7 +178,8 @@ def _list(budget: Budget, value: Any) -> None:
 
 
 def _tojson(budget: Budget, x: Any, *args: Any, **named: Any) -> None:
-    """Weighed already; indentation and separators count once per element, so they must be short."""
+    """Check that the indentation and the separators are short, because each element has them. The value itself is
+    weighed already."""
     separators = named.get("separators", args[2] if len(args) > 2 else None)
     if budget.weigh(separators) > 64 + 2 * ELEMENT:
         raise Exhausted("tojson was given separators longer than 64 characters")
@@ -188,7 +189,7 @@ def _tojson(budget: Budget, x: Any, *args: Any, **named: Any) -> None:
 
 
 def _text(budget: Budget, value: Any, *args: Any, **named: Any) -> None:
-    """Filters that escape turn one character into six or more."""
+    """Check a text before it is escaped, because one character can become six or more."""
     if isinstance(value, (str, Mapping, list, tuple)):
         budget.fit(budget.weigh(value))
 

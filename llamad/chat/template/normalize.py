@@ -1,6 +1,6 @@
-"""Turns messages as clients send them into what a template understands. Pure: its input is not changed.
+"""Turns messages as clients send them into messages that a template understands. Pure: its input is not changed.
 
-`normalize` runs before ChatTemplate.render; what a template supports is left to it.
+`normalize` runs before ChatTemplate.render. It leaves alone what the template supports itself.
 """
 
 from __future__ import annotations
@@ -37,64 +37,64 @@ def normalize(
     tools: list[dict[str, Any]] | None = None,
     write: Write = generic,
 ) -> list[Message]:
-    """The same conversation for a template with these `caps`.
+    """Return the same conversation for a template with these `caps`.
 
     - `developer` becomes `system`.
-    - Missing content becomes "" (None beside tool calls, if the template writes calls only then).
+    - Missing content becomes "" (or None beside tool calls, if the template writes calls only then).
     - Content in parts is joined to one text (with newlines) if the template takes only strings, and for roles other
-      than user if all parts are text; a string becomes one part if the template takes only parts. For a template that
-      takes only strings, other parts are dropped: media must have become text before.
+      than user if all parts are text. A string becomes one part if the template takes only parts. For a template that
+      takes only strings, other parts are dropped; media must have become text before.
     - The arguments of tool calls become a dict or JSON text, as the template needs; text that is not a JSON object
       stays. Their ids become nine letters and digits for a template that accepts no others.
-    - If the template writes no tool calls, they become the message's text, by `write` or, without it, in the generic
-      form {"tool_calls": [{"name": ..., "arguments": {...}}]}. If it writes no tool results, a result becomes a user's
-      text {"tool_response": {"name": ..., "content": ...}}. If it describes no tools, `tools` are described in the
+    - If the template writes no tool calls, `write` turns them into the message's text; by default it uses the generic
+      form {"tool_calls": [{"name": ..., "arguments": {...}}]}. If it writes no tool results, a result becomes a user
+      message {"tool_response": {"name": ..., "content": ...}}. If it describes no tools, `tools` are described in the
       system message, one JSON object per line, with the form of a call.
-    - If the template has no system role, the system's text is put before the next user's or, if none follows, becomes
-      a user's.
+    - If the template has no system role, the system's text is put before the next user message or, if none follows,
+      becomes a user message.
     Other roles and fields are passed on.
     """
     _check_arguments(messages)
-    found = [_plain(message, caps) for message in messages]
-    _name_results(found)
+    result = [_plain(message, caps) for message in messages]
+    _name_results(result)
     if caps.call_ids_of_nine:
-        _shorten_ids(found)
+        _shorten_ids(result)
     if not caps.uses_tool_calls:
-        found = [_calls_as_text(message, write) for message in found]
+        result = [_calls_as_text(message, write) for message in result]
     if not caps.uses_tool_role:
-        found = _results_as_text(found)
+        result = _results_as_text(result)
     if tools and not caps.uses_tools:
-        found = _with_tools(found, tools, write)
+        result = _with_tools(result, tools, write)
     if not caps.uses_system:
-        found = _without_system(found)
+        result = _without_system(result)
     if not caps.accepts_string:
-        found = [_as_parts(message) for message in found]
-    return found
+        result = [_as_parts(message) for message in result]
+    return result
 
 
 def _plain(message: Message, caps: Caps) -> Message:
-    found = dict(message)
-    if found.get("role") == "developer":
-        found["role"] = "system"
-    content = found.get("content")
+    plain = dict(message)
+    if plain.get("role") == "developer":
+        plain["role"] = "system"
+    content = plain.get("content")
     if content is None:
-        found["content"] = ""
-    elif isinstance(content, list) and not (caps.accepts_parts and _keeps_parts(content, found, caps)):
-        found["content"] = joined(content)
-    calls = found.get("tool_calls")
+        plain["content"] = ""
+    elif isinstance(content, list) and not (caps.accepts_parts and _keeps_parts(content, plain, caps)):
+        plain["content"] = joined(content)
+    calls = plain.get("tool_calls")
     if isinstance(calls, list):
         if calls:
-            found["tool_calls"] = [_call(one, caps.tool_arguments_as_object) for one in calls]
+            plain["tool_calls"] = [_call(one, caps.tool_arguments_as_object) for one in calls]
         else:
-            del found["tool_calls"]  # templates test whether it exists
-    if caps.calls_need_null and found.get("tool_calls") and found["content"] == "":
-        found["content"] = None
-    return found
+            del plain["tool_calls"]  # templates test whether it exists
+    if caps.calls_need_null and plain.get("tool_calls") and plain["content"] == "":
+        plain["content"] = None
+    return plain
 
 
 def _keeps_parts(content: list[Any], message: Message, caps: Caps) -> bool:
-    """A user's parts stay. Many templates support parts in user messages only and would write others as a Python list,
-    so in other roles text parts become a string."""
+    """Return whether content in parts stays as it is. A user's parts stay. Many templates support parts in user
+    messages only and would write others as a Python list, so in other roles text parts become a string."""
     if message.get("role") == "user" or not caps.accepts_string:
         return True
     return any(not _is_text(part) for part in content)
@@ -105,14 +105,14 @@ def _is_text(part: Any) -> bool:
 
 
 def joined(content: list[Any]) -> str:
-    """Texts in lines of their own. An image or a sound, whose text is a marker, stands where it stands."""
-    found, after_text = "", False
+    """Join the texts with newlines. The marker of an image or a sound gets no newline."""
+    text, after_text = "", False
     for part in content:
         if _is_text(part):
             is_text = not part.get("is_media")
-            found += ("\n" if is_text and after_text else "") + str(part.get("text", ""))
+            text += ("\n" if is_text and after_text else "") + str(part.get("text", ""))
             after_text = is_text
-    return found
+    return text
 
 
 def _call(call: Any, as_object: bool) -> Any:
@@ -128,21 +128,22 @@ def _call(call: Any, as_object: bool) -> Any:
 
 
 def _check_arguments(messages: list[Message]) -> None:
-    """JSON in strings may be parsed, so it has a body's limit on values, all of it together."""
+    """Limit the values in JSON strings, which may be parsed later. All of them together have the limit of a body."""
     left = json_shape.VALUES_MAX
     for message in messages:
         for call in message.get("tool_calls") or ():
             function = call.get("function") if isinstance(call, dict) else None
             arguments = function.get("arguments") if isinstance(function, dict) else None
             if isinstance(arguments, str):
-                found = json_shape.values_left(arguments.encode("utf-8", "replace"), left)
-                if found == json_shape.TOO_MANY:
+                n_left = json_shape.values_left(arguments.encode("utf-8", "replace"), left)
+                if n_left == json_shape.TOO_MANY:
                     raise TemplateError("the arguments of the tool calls have too many values")
-                left = left if found == json_shape.TOO_DEEP else found
+                left = left if n_left == json_shape.TOO_DEEP else n_left
 
 
 def _parsed(arguments: str) -> Any:
-    """A model may have written invalid JSON, which clients send back; templates that need a dict get one."""
+    """Return the arguments as a dict if they are a JSON object. Otherwise return them as they are: a model may have
+    written invalid JSON, which clients send back."""
     if not arguments.strip():
         return {}
     if json_shape.values_left(arguments.encode("utf-8", "replace")) < 0:
@@ -155,7 +156,8 @@ def _parsed(arguments: str) -> Any:
 
 
 def _name_results(messages: list[Message]) -> None:
-    """A tool's result has the id of its call; templates want the function's name. In place, on our copies."""
+    """Add the function's name to tool results, which only have the id of their call; templates need the name. This
+    changes our copies of the messages."""
     names: dict[Any, Any] = {}
     for message in messages:
         for call in message.get("tool_calls") or ():
@@ -172,7 +174,7 @@ def _is_key(value: Any) -> bool:
 
 
 def _shorten_ids(messages: list[Message]) -> None:
-    """Equal ids become equal nine-character ids. In place, on our copies."""
+    """Shorten ids to nine characters; equal ids stay equal. This changes our copies of the messages."""
     for message in messages:
         calls = message.get("tool_calls")
         if isinstance(calls, list):
@@ -210,18 +212,18 @@ def _calls_as_text(message: Message, write: Write) -> Message:
 
 
 def _results_as_text(messages: list[Message]) -> list[Message]:
-    """Consecutive results become one user message: many templates require alternating roles."""
-    found: list[Message] = []
+    """Turn consecutive tool results into one user message, because many templates require alternating roles."""
+    result: list[Message] = []
     before = ""
     for message in messages:
         if message.get("role") != "tool":
-            found.append(message)
+            result.append(message)
         elif before == "tool":
-            found[-1]["content"] += "\n" + _result(message)
+            result[-1]["content"] += "\n" + _result(message)
         else:
-            found.append({"role": "user", "content": _result(message)})
+            result.append({"role": "user", "content": _result(message)})
         before = message.get("role", "")
-    return found
+    return result
 
 
 def _result(message: Message) -> str:
@@ -242,7 +244,7 @@ def _with_tools(messages: list[Message], tools: list[dict[str, Any]], write: Wri
 
 
 def _without_system(messages: list[Message]) -> list[Message]:
-    found: list[Message] = []
+    result: list[Message] = []
     held: list[str] = []
     for message in messages:
         if message.get("role") == "system":
@@ -252,10 +254,10 @@ def _without_system(messages: list[Message]) -> list[Message]:
         if held and message.get("role") == "user":
             message = {**message, "content": _after("\n\n".join(held), message["content"])}
             held = []
-        found.append(message)
+        result.append(message)
     if held:
-        found.append({"role": "user", "content": "\n\n".join(held)})
-    return found
+        result.append({"role": "user", "content": "\n\n".join(held)})
+    return result
 
 
 def _after(text: str, content: Any) -> Any:

@@ -1,11 +1,11 @@
-"""Recognizes the built-in template that a Jinja text is a form of, by the marks of turns that it writes, as llama.cpp
-does where its Jinja is off. Constants and a search; any thread."""
+"""Recognizes which built-in template a Jinja text resembles, by the markers of turns that it writes, as llama.cpp does
+when its Jinja is off. Constants and a search; any thread."""
 
 from __future__ import annotations
 
 from llamad.chat.template.builtin_templates import DOTS1, builtin
 
-# The first line whose marks all occur decides. The order is llama.cpp's: families reuse the marks of others.
+# The first entry whose markers all occur decides. The order is llama.cpp's, because families reuse markers of others.
 _MARKS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("phi4", ("<|im_start|>", "<|im_sep|>")),
     ("smolvlm", ("<|im_start|>", "<end_of_utterance>")),
@@ -75,8 +75,8 @@ _MARKS: tuple[tuple[str, tuple[str, ...]], ...] = (
 
 
 def recognized(source: str) -> str | None:
-    """The Jinja text of the built-in template; None where it is none of them."""
+    """Return the Jinja text of the built-in template, or None if it is none of them."""
     for name, marks in _MARKS:
         if all(mark in source for mark in marks):
-            return builtin(name) if name else DOTS1  # which has no name in llama.cpp
+            return builtin(name) if name else DOTS1  # dots1 has no name in llama.cpp
     return None

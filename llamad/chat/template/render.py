@@ -1,6 +1,6 @@
 """ChatTemplate: a template with a model's special tokens, ready to render conversations.
 
-Any thread; compiled templates are shared. Long conversations belong on a worker.
+Any thread; compiled templates are shared. Long conversations belong on a worker thread.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ REASONING = ("reasoning_content", "thinking", "reasoning")
 
 
 class ChatTemplate:
-    """`seconds` bounds the CPU time of one rendering, `size` the characters of its output."""
+    """A compiled template. `seconds` limits the CPU time of one rendering, `size` the characters of its output."""
 
     def __init__(
         self,
@@ -53,8 +53,8 @@ class ChatTemplate:
         now: datetime | None = None,
         quick: bool = False,
     ) -> str:
-        """The prompt. `kwargs` are the template's own variables (chat_template_kwargs). `quick`: raise NotQuick rather
-        than take longer than a few milliseconds."""
+        """Return the prompt. `kwargs` are the template's own variables (chat_template_kwargs). With `quick`, raise
+        NotQuick if it takes longer than a few milliseconds."""
         variables = {
             "bos_token": self.bos,
             "eos_token": self.eos,
@@ -92,12 +92,12 @@ class ChatTemplate:
         write: Write = generic,
         quick: bool = False,
     ) -> str:
-        """`render` for messages as clients send them, which are normalized first. `write` formats calls that the
-        template cannot write. Templates that tell the day find it where llama-server puts it."""
+        """Return the prompt for messages as clients send them, which are normalized first. `write` formats calls that
+        the template cannot write. Templates that show the date get it in the same variables as in llama-server."""
         today = now or datetime.now()
         days = {"date_string": today.strftime("%d %b %Y"), "datetime": today.strftime("%b %d %Y")}
         caps = self.caps
-        native = tools if caps.uses_tools else None  # tools that it cannot describe may make it fail
+        native = tools if caps.uses_tools else None  # it may fail with tools that it cannot describe
         return self.render(
             normalize(messages, caps, tools, write),
             tools=native or ([] if caps.tools_must_be_list else None),
@@ -109,19 +109,20 @@ class ChatTemplate:
 
     @functools.cached_property
     def caps(self) -> Caps:
-        """What the template supports; detected once by rendering small conversations."""
+        """Return what the template supports. It is detected once, by rendering small conversations."""
         return probe(self.render)
 
 
 def with_reasoning(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Reasoning has several names; templates read `reasoning_content`, gpt-oss's reads `thinking`."""
-    found = []
+    """Return the messages with their reasoning under the names that templates read: `reasoning_content`, or `thinking`
+    for gpt-oss. Clients use several names."""
+    copies = []
     for message in messages:
         reasoning = next((message[key] for key in REASONING if message.get(key) is not None), None)
         if reasoning is not None:
             message = {"thinking": reasoning, **message, "reasoning_content": reasoning}
-        found.append(message)
-    return found
+        copies.append(message)
+    return copies
 
 
 def _written(template: Template, variables: dict[str, Any], budget: Budget) -> str:
@@ -136,7 +137,7 @@ def _written(template: Template, variables: dict[str, Any], budget: Budget) -> s
 
 
 def _where(template: Template, traceback: TracebackType | None) -> str:
-    """The line of the template that was running, from the innermost frame of its code."""
+    """Return which line of the template was running, from the innermost frame of its code."""
     line = 0
     while traceback is not None:
         if traceback.tb_frame.f_code.co_filename == "<template>":

@@ -1,4 +1,4 @@
-"""Size of the result of a string operation, before it is made. Pure functions over plain values.
+"""Computes the size of the result of a string operation, before it is made. Pure functions over plain values.
 
 Arguments that Python itself rejects (a width that is not a number) count as nothing.
 """
@@ -13,7 +13,7 @@ from typing import Any
 from llamad.chat.template.budget import ELEMENT, LARGE, Budget, Exhausted
 
 PADDING = frozenset(["center", "ljust", "rjust", "zfill"])
-SLOW = frozenset(["striptags", "unescape"])  # of Markup; quadratic on hostile text
+SLOW = frozenset(["striptags", "unescape"])  # methods of Markup that take quadratic time on hostile text
 ENCODINGS = frozenset(["utf-8", "utf8", "ascii", "latin-1", "latin1"])  # others may be quadratic (idna)
 BREAKS = (
     whitespace
@@ -31,7 +31,7 @@ def count_of(value: Any, otherwise: int = 0) -> int:
 def before_method(
     budget: Budget, owner: Any, name: str, args: tuple[Any, ...], named: dict[str, Any]
 ) -> None:
-    """Checks against the budget whether `owner.name(*args)` may be called; `owner` has a builtin type."""
+    """Raise Exhausted if `owner.name(*args)` would exceed the budget; `owner` has a builtin type."""
     if isinstance(owner, (str, bytes)):
         if len(owner) > LARGE:
             budget.look()
@@ -48,7 +48,7 @@ def before_method(
         budget.weigh(args)
     else:
         for one in args:
-            if isinstance(one, tuple):  # to be hashed
+            if isinstance(one, tuple):  # it will be hashed
                 budget.weigh(one)
 
 
@@ -153,26 +153,26 @@ def _numbers(budget: Budget, operator: str, left: int, right: int) -> None:
 
 
 def percent(budget: Budget, text: Any, values: Any) -> None:
-    """`text % values`: widths and precisions, and a mapping's values may each be taken many times."""
+    """Check `text % values`: widths and precisions count, and the format may use each value of a mapping many times."""
     if isinstance(text, bytes):
         budget.fit(len(text) * ELEMENT)
         text = text.decode("latin-1")
     size = len(text)
     places = 0
-    for found in PERCENT.finditer(text):
+    for match in PERCENT.finditer(text):
         places += 1
-        for part in found.groups():
-            if part == "*":
+        for number in match.groups():
+            if number == "*":
                 given = values if isinstance(values, tuple) else (values,)
                 size += max((abs(one) for one in given if isinstance(one, int)), default=0)
-            elif part:
-                size += int(part) if len(part) < 12 else budget.size
+            elif number:
+                size += int(number) if len(number) < 12 else budget.size
         budget.fit(size)
     weight = budget.weigh(values)
     budget.fit(size + weight * (places if isinstance(values, Mapping) else 1))
 
 
 def spec(budget: Budget, text: str) -> None:
-    """A format specification: its width and its precision are the numbers in it."""
+    """Check a format specification: its width and its precision are the numbers in it."""
     for number in NUMBER.findall(text):
         budget.fit(int(number) if len(number) < 12 else budget.size + 1)

@@ -1,12 +1,11 @@
-"""The environment that chat templates run in: Jinja2's immutable sandbox with Hugging Face's additions, under a
-budget.
+"""The environment in which chat templates run: Jinja2's immutable sandbox with Hugging Face's additions and a budget.
 
-A template may be hostile, and a worker thread cannot be stopped from outside, so the compiled code counts:
+A template may be hostile, and a worker thread cannot be stopped from outside, so the compiled code counts its work:
 - every loop iteration, call, attribute and filter is a step; the clock is read every 64 steps;
 - before an operation grows a string, list or number, its result's size is computed and charged
   (`*`, `+`, `**`, `%`, `~`, set blocks, macros, methods such as center or replace, format strings, filters);
 - before an operation walks a whole value (output, comparison, hashing), the value is measured.
-Between two checks of the clock only values of bounded size are processed. Any thread.
+Between two checks of the clock, only values of bounded size are processed. Any thread.
 """
 
 from __future__ import annotations
@@ -39,18 +38,18 @@ from llamad.chat.template.errors import TemplateError
 from llamad.chat.template.filters import guarded_filters, guarded_tests
 
 SOURCE_MAX = 1 << 20  # characters; the largest known template has 20,000
-FORMAT_MAX = 256  # of strftime_now
+FORMAT_MAX = 256  # characters of the format of strftime_now
 PLAIN = (str, bytes, int, float, list, tuple, dict)
 DICT_ATTRIBUTES = frozenset(dir(dict))
 FLAT = frozenset([str, bool, float, type(None)])
 
 
 class Raised(JinjaError):
-    """Raised by raise_exception, with the template's own message."""
+    """The template called raise_exception, with this message."""
 
 
 class Counting(CodeGenerator):
-    """Compiles what does not go through the environment (loops, `~`, comparisons, slices, literals) with counting."""
+    """Adds counting to compiled code that does not call the environment: loops, `~`, comparisons, slices, literals."""
 
     def visit_For(self, node: nodes.For, frame: Frame) -> None:
         node.body.insert(0, nodes.ExprStmt(nodes.EnvironmentAttribute("tick"), lineno=node.lineno))
@@ -121,7 +120,7 @@ class Counting(CodeGenerator):
 
 
 class Generation(Extension):
-    """`{% generation %}` marks the model's text, for training; here its body is rendered as is."""
+    """`{% generation %}` marks the model's text for training; here its body is rendered as it is."""
 
     tags = {"generation"}  # noqa: RUF012 - Jinja declares it so
 
@@ -137,7 +136,7 @@ class Generation(Extension):
 
 
 class _Bounded:
-    """Mixed into the sandbox's formatters: checks the size of a field first."""
+    """A mixin for the sandbox's formatters that checks the size of a field first."""
 
     def format_field(self, value: Any, format_spec: str) -> str:
         budget = current()
@@ -171,7 +170,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
             trim_blocks=True,
             lstrip_blocks=True,
             extensions=[Generation, loopcontrols],
-            optimized=False,  # constant expressions are evaluated when rendering, within its budget
+            optimized=False,  # so that constant expressions are evaluated during rendering, within its budget
             finalize=_finalize,
             cache_size=0,
         )
@@ -185,12 +184,12 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
     @property
     def tick(self) -> bool:
-        """Evaluated in every iteration of a loop: the shortest code that can count."""
+        """Count one iteration of a loop. It is a property, because that is the shortest code to call."""
         current().tick()
         return True
 
     def concat(self, pieces: Iterable[str]) -> str:
-        """The output of a macro or a set block."""
+        """Join the output of a macro or a set block."""
         pieces = list(pieces)
         budget = current()
         budget.fit(sum(map(len, pieces)))
@@ -273,7 +272,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
 
 class _Dict:
-    """`dict`, but not a class: a class has methods that escape the sandbox."""
+    """Replaces the class `dict`, because a class has methods that escape the sandbox."""
 
     def __call__(self, *args: Any, **named: Any) -> dict[Any, Any]:
         current().weigh(args)
@@ -285,7 +284,7 @@ class _Dict:
 
 
 class PlainNamespace(Namespace):
-    """Without names that begin with an underscore, which belong to the interpreter."""
+    """A namespace without names that begin with an underscore, which belong to the interpreter."""
 
     def __init__(*args: Any, **named: Any) -> None:  # a field may be named self
         self, args = args[0], args[1:]
