@@ -153,18 +153,18 @@ async def _check_front(settings: Settings, survey: Survey) -> list[str]:
     except VocabError as error:
         raise LoadError(str(error)) from None
     loaded = survey.loaded
-    daemon.service.prepare(
-        Model(
-            loaded.info,
-            vocab.vocab(special=settings.special),
-            n_ctx=loaded.n_ctx,
-            n_ctx_slot=loaded.n_ctx_slot,
-            can_generate=loaded.can_generate,
-            vectors=loaded.vectors,
-            suppressed_tokens=loaded.suppressed_tokens,
-        )
+    model = Model(
+        loaded.info,
+        vocab.vocab(special=settings.special),
+        n_ctx=loaded.n_ctx,
+        n_ctx_slot=loaded.n_ctx_slot,
+        can_generate=loaded.can_generate,
+        vectors=loaded.vectors,
+        suppressed_tokens=loaded.suppressed_tokens,
     )
-    daemon.service.close()
+    for one in daemon.models:
+        one.prepare(model)
+    daemon.models.close()
     complaint = daemon.reload.complaint()
     return [] if complaint is None else [f"TLS: {complaint[1]}"]
 

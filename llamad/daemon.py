@@ -16,6 +16,8 @@ from pathlib import Path
 
 from llamad.api.app import Api
 from llamad.api.service.auth import read_keys
+from llamad.api.service.model_table import ModelTable
+from llamad.api.service.served_model import ServedModel
 from llamad.api.service.service import Service
 from llamad.base.memory_trim import Trimmer, keep_large_blocks_apart
 from llamad.flags.settings import Settings
@@ -73,9 +75,10 @@ class Daemon:
         except OSError as error:
             raise StartError(f"--step-trace {settings.step_trace}: {error.strerror}") from None
         try:
-            self.service = Service(settings, self.host, build_info())
+            self.service = Service(settings, build_info())
+            self.models = ModelTable(self.service, [ServedModel(self.service, self.host)])
             keys, tls = read_keys(settings), tls_of(settings)
-            self.api = Api(self.service, keys)
+            self.api = Api(self.models, keys)
             self.http = HttpServer(
                 self.api,
                 limits_of(settings),
@@ -88,8 +91,8 @@ class Daemon:
             )
         except ValueError as error:
             raise StartError(str(error)) from None
-        self.heartbeat = Heartbeat(self.service, self.http)
-        self.reload = Reload(settings, sources, self.api, self.http, tls)
+        self.heartbeat = Heartbeat(self.models, self.http)
+        self.reload = Reload(settings, sources, self.models, self.http, tls)
         self.address = ""
         self._stop = asyncio.Event()
         self._exit_code = exit_codes.OK
@@ -123,12 +126,17 @@ class Daemon:
             log.warning("second signal: exiting now")
             os._exit(exit_codes.FAILED)
         log.info("draining: grace period of %g s for running requests", self.settings.drain_seconds)
-        self.host.is_leaving = True
+        self.service.is_leaving = self.host.is_leaving = True
         notify.stopping(self.heartbeat.status())
         self.http.end_keep_alive()
         if not self._serves_on:
-            self.host.drain()
+            self.refuse()
         self._stop.set()
+
+    def refuse(self) -> None:
+        """Admit no request from now on."""
+        self.service.is_leaving = self.service.is_draining = True
+        self.host.drain()
 
     def _on_hangup(self) -> None:
         """Reload; but a terminal that was closed means the end, as it does for any program."""
@@ -210,7 +218,7 @@ class Daemon:
         if self._serves_on:
             await asyncio.sleep(self.settings.drain_delay_seconds)
             if not self._is_inherited:
-                self.host.drain()
+                self.refuse()
         if self._is_inherited:
             self.http.stop_accepting()
         t_begin = time.monotonic()
@@ -223,9 +231,9 @@ class Daemon:
 
     async def close(self) -> None:
         self.http.stop_listening()
-        if self.host.state is not State.DRAINING:
-            self.host.drain()
+        if not self.service.is_draining:
+            self.refuse()
         await self.host.close()  # requests that still run get an error
         await self.http.close(0.2)
-        self.service.close()
+        self.models.close()
         self.api.close()

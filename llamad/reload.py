@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from llamad.api.app import Api
 from llamad.api.service.auth import read_keys
+from llamad.api.service.model_table import ModelTable
 from llamad.base.log_levels import level_of
 from llamad.flags.settings import Settings
 from llamad.flags.sources import Sources
@@ -50,18 +50,23 @@ class Reload:
     """`sources` is where the settings came from, `tls` what the server began with; `settings` are the running ones."""
 
     def __init__(
-        self, settings: Settings, sources: Sources | None, api: Api, http: HttpServer, tls: Tls | None
+        self,
+        settings: Settings,
+        sources: Sources | None,
+        models: ModelTable,
+        http: HttpServer,
+        tls: Tls | None,
     ) -> None:
         self._sources = sources
         parsed = sources.parsed if sources is not None else None
         self._warned = parsed.warnings if parsed is not None else []
         # As they were read, item by item, so that a change which failed is seen again at the next reload.
         self._applied = parsed.settings if parsed is not None else settings
-        self._api = api
-        self._service = api.service
+        self._models = models
+        self._service = models.service
         self._http = http
         self._tls = tls
-        self._counts = api.service.metrics.reloads
+        self._counts = models.service.metrics.reloads
         self._failed: dict[str, str] = {}  # of the reload under way
         self._is_wanted = False
         self._task: asyncio.Task[None] | None = None
@@ -125,7 +130,7 @@ class Reload:
         """What there is to reload."""
         found = {
             "env-file": settings.env_file is not None and self._sources is not None,
-            "api-keys": bool(self._api.keys or settings.api_keys or settings.api_key_file),
+            "api-keys": bool(self._service.keys or settings.api_keys or settings.api_key_file),
             "certificate": self._tls is not None,
             "log-file": self._applied.log_file is not None and self._applied.log_enabled,
         }
@@ -163,12 +168,12 @@ class Reload:
 
     async def _reload_keys(self, new: Settings) -> None:
         wanted = msgspec.structs.replace(self._applied, **_picked(new, KEYS))
-        keys, old = await self._read(partial(read_keys, wanted)), self._api.keys
+        keys, old = await self._read(partial(read_keys, wanted)), self._service.keys
         if old and not keys:
             raise ValueError("no key would be left, and the server open to all; restart it if that is meant")
         if keys and not old:
             self._http.set_cors(cors_of(self._service.settings, has_keys=True))
-        self._api.set_keys(keys)
+        self._models.set_keys(keys)
         self._apply(_picked(new, KEYS))
         added, removed = len(keys.names - old.names), len(old.names - keys.names)
         if added or removed:
@@ -207,8 +212,9 @@ class Reload:
         changes = {name: value for name, value in values.items() if value != self._applied.get(name)}
         if changes:
             self._applied = msgspec.structs.replace(self._applied, **changes)
-            self._service.host.apply(changes)
-            self._service.apply(msgspec.structs.replace(self._service.settings, **changes))
+            self._service.settings = msgspec.structs.replace(self._service.settings, **changes)
+            for one in self._models:
+                one.apply(changes)
         return changes
 
     def _warn_of_others(self, new: Settings) -> None:

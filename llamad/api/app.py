@@ -18,18 +18,20 @@ from llamad.api.native import (
     load_report,
     lora_adapters,
     lora_loading,
-    models,
     prometheus,
     props,
     streams,
     tokenize,
 )
+from llamad.api.native import models as model_list
 from llamad.api.native import slots as slot_list
 from llamad.api.openai import chat, completions, control, input_tokens, responses, transcriptions
-from llamad.api.request.errors import ApiError
+from llamad.api.request.errors import ApiError, shutting_down
 from llamad.api.service.auth import Keys
 from llamad.api.service.error_dialects import worded
+from llamad.api.service.model_table import ModelTable
 from llamad.api.service.page import page_files
+from llamad.api.service.served_model import ServedModel
 from llamad.api.service.service import Service
 from llamad.api.state import sessions, slot_info, slots
 from llamad.api.state.action import Held
@@ -39,81 +41,104 @@ from llamad.base.memory_budget import BudgetFull
 from llamad.http.exchange import Exchange
 from llamad.http.request import Request, Response
 from llamad.http.router import SMALL_BODY, Intake, Route, Router
-from llamad.models.host import State
 
 log = logging.getLogger("llamad.api")
 
-_DRAINING = State.DRAINING  # read on every request; an Enum lookup is slow
-
-Handler = Callable[[Service, Exchange], None]
+Handler = Callable[[ServedModel, Exchange], None]
 
 
 class Api:
-    def __init__(self, service: Service, keys: Keys) -> None:
-        self.service = service
-        self.set_keys(keys)
+    def __init__(self, models: ModelTable, keys: Keys) -> None:
+        self.models = models
+        self.service = service = models.service
+        models.set_keys(keys)
         self.router = Router()
         self._prefix = service.settings.api_prefix
-        service.find_key = self._find_key
         self.files = page_files(service.settings, self.error)
         if self.files is not None:
             page = Route("GET", "/", self.files.handle, public=True, body_max=SMALL_BODY)
             self.router.files = self.router.add(page)
-        for path in ("/health", "/v1/health"):
-            self._add("GET", path, health.handle, public=True, quiet=True)
+        self._add_shared(models, service)
+        self._add_state_endpoints(models)
+        self._add_generating()
+        self._add_others()
+
+    def _add_shared(self, models: ModelTable, service: Service) -> None:
+        """Add the endpoints that are about all models, or about none."""
         for path in ("/models", "/v1/models"):
-            self._add("GET", path, models.listing, public=True)
-            self._add("GET", path + "/{id_model...}", models.handle, public=True)
-        self._add("GET", "/props", props.handle, public=True)
-        self._add("POST", "/props", props.set_props)
-        self._add("GET", "/lora-adapters", lora_adapters.listing)
-        self._add("POST", "/lora-adapters", lora_adapters.change, small=True)
-        self._add("POST", "/v1/load_lora_adapter", lora_loading.load, small=True)
-        self._add("POST", "/v1/unload_lora_adapter", lora_loading.unload, small=True)
-        self._add("GET", "/slots", slot_list.listing)
+            self._add("GET", path, partial(model_list.listing, models), public=True)
+            self._add("GET", path + "/{id_model...}", partial(model_list.handle, models), public=True)
         is_public = service.settings.metrics_public
-        self._add("GET", "/metrics", prometheus.handle, public=is_public, quiet=True)
-        self._add("GET", "/v1/loads", load_report.handle, quiet=True)
-        self._add("POST", "/tokenize", tokenize.tokenize)
-        self._add("POST", "/detokenize", tokenize.detokenize)
-        for path in ("/completion", "/completions"):
-            self._add("POST", path, completion.handle)
-        self._add("POST", "/infill", infill.handle)
-        for path in ("/embedding", "/embeddings"):
-            self._add("POST", path, embeddings.handle)
-        self._add("POST", "/v1/embeddings", embeddings.handle_openai)
-        for path in ("/rerank", "/reranking", "/v1/rerank", "/v1/reranking"):
-            self._add("POST", path, rerank.handle)
-        for path in ("/classify", "/v1/classify"):
-            self._add("POST", path, classify.handle)
-        self._add("POST", "/v1/completions", completions.handle)
-        for path in ("/chat/completions", "/v1/chat/completions"):
-            self._add("POST", path, chat.handle)
-            self._add("POST", path + "/input_tokens", input_tokens.of_chat)
-            self._add("POST", path + "/control", control.handle, small=True)
+        self._add("GET", "/metrics", partial(prometheus.handle, models), public=is_public, quiet=True)
+        self._add("GET", "/v1/loads", partial(load_report.handle, models), quiet=True)
         for path in ("/responses", "/v1/responses"):
-            self._add("POST", path, responses.handle)
-            self._add("POST", path + "/input_tokens", input_tokens.of_response)
-            self._add("GET", path + "/{id_response}", responses.retrieve)
-            self._add("DELETE", path + "/{id_response}", responses.delete, small=True)
+            self._add("GET", path + "/{id_response}", partial(responses.retrieve, service))
+            self._add("DELETE", path + "/{id_response}", partial(responses.delete, service), small=True)
+        for path in ("/chat/completions", "/v1/chat/completions"):
+            self._add("POST", path + "/control", partial(control.handle, service), small=True)
+        self._add("GET", "/v1/stream", partial(streams.read_on, service))
+        self._add("DELETE", "/v1/stream", partial(streams.stop, service), small=True)
+        self._add("POST", "/v1/streams/lookup", partial(streams.look_up, service))
+
+    def _add_state_endpoints(self, models: ModelTable) -> None:
+        served = self._served
+        for path in ("/health", "/v1/health"):
+            self._add("GET", path, served(health.handle), public=True, quiet=True)
+        self._add("GET", "/props", served(props.handle), public=True)
+        self._add("POST", "/props", served(props.set_props))
+        self._add("GET", "/lora-adapters", served(lora_adapters.listing))
+        self._add("POST", "/lora-adapters", served(lora_adapters.change), small=True)
+        self._add("POST", "/v1/load_lora_adapter", served(lora_loading.load), small=True)
+        self._add("POST", "/v1/unload_lora_adapter", served(lora_loading.unload), small=True)
+        self._add("GET", "/slots", served(slot_list.listing))
+        self._add("POST", "/slots/{id_slot}", served(slots.handle), intake=StateIntake(models))
+        self._add("GET", "/v1/slots/{id_slot}/info", served(slot_info.handle))
+        self._add("GET", "/sessions", served(sessions.listing))
+        self._add("POST", "/sessions/{id_session}", served(sessions.handle), small=True)
+
+    def _add_generating(self) -> None:
+        served = self._served
+        for path in ("/completion", "/completions"):
+            self._add("POST", path, served(completion.handle))
+        self._add("POST", "/infill", served(infill.handle))
+        self._add("POST", "/v1/completions", served(completions.handle))
+        for path in ("/chat/completions", "/v1/chat/completions"):
+            self._add("POST", path, served(chat.handle))
+        for path in ("/responses", "/v1/responses"):
+            self._add("POST", path, served(responses.handle))
         for path in ("/audio/transcriptions", "/v1/audio/transcriptions"):
-            self._add("POST", path, transcriptions.handle)
-        self._add("GET", "/v1/stream", streams.read_on)
-        self._add("DELETE", "/v1/stream", streams.stop, small=True)
-        self._add("POST", "/v1/streams/lookup", streams.look_up)
-        self._add("POST", "/v1/messages", messages.handle)
-        self._add("POST", "/v1/messages/count_tokens", messages.count_tokens)
-        self._add("POST", "/apply-template", apply_template.apply_template)
-        self._add("POST", "/slots/{id_slot}", slots.handle, intake=StateIntake(service))
-        self._add("GET", "/v1/slots/{id_slot}/info", slot_info.handle)
-        self._add("GET", "/sessions", sessions.listing)
-        self._add("POST", "/sessions/{id_session}", sessions.handle, small=True)
+            self._add("POST", path, served(transcriptions.handle))
+        self._add("POST", "/v1/messages", served(messages.handle))
+
+    def _add_others(self) -> None:
+        """Add the endpoints that only tokenize, render or compute vectors."""
+        served = self._served
+        self._add("POST", "/tokenize", served(tokenize.tokenize))
+        self._add("POST", "/detokenize", served(tokenize.detokenize))
+        self._add("POST", "/apply-template", served(apply_template.apply_template))
+        for path in ("/chat/completions", "/v1/chat/completions"):
+            self._add("POST", path + "/input_tokens", served(input_tokens.of_chat))
+        for path in ("/responses", "/v1/responses"):
+            self._add("POST", path + "/input_tokens", served(input_tokens.of_response))
+        self._add("POST", "/v1/messages/count_tokens", served(messages.count_tokens))
+        for path in ("/embedding", "/embeddings"):
+            self._add("POST", path, served(embeddings.handle))
+        self._add("POST", "/v1/embeddings", served(embeddings.handle_openai))
+        for path in ("/rerank", "/reranking", "/v1/rerank", "/v1/reranking"):
+            self._add("POST", path, served(rerank.handle))
+        for path in ("/classify", "/v1/classify"):
+            self._add("POST", path, served(classify.handle))
+
+    def _served(self, handler: Handler) -> Callable[[Exchange], None]:
+        """Return the call that finds the model of a request and lets `handler` serve it."""
+        find = self.models.of
+        return lambda exchange: handler(find(exchange.request), exchange)
 
     def _add(
         self,
         method: str,
         path: str,
-        handler: Handler,
+        call: Callable[[Exchange], None],
         public: bool = False,
         small: bool = False,
         intake: Intake | None = None,
@@ -121,16 +146,7 @@ class Api:
     ) -> None:
         """A GET route, or a `small` one, takes at most a small body; a larger one is rejected before it is read."""
         body_max = SMALL_BODY if small or method == "GET" else 0
-        call = partial(handler, self.service)
         self.router.add(Route(method, path, call, public, body_max=body_max, intake=intake, quiet=quiet))
-
-    def set_keys(self, keys: Keys) -> None:
-        """Accept these keys from now on, and no others."""
-        self.keys = keys
-        self.service.key_states.set_keys(keys.names)
-
-    def _find_key(self, request: Request) -> str | None:
-        return self.keys.find(request) if self.keys else ""
 
     def close(self) -> None:
         if self.files is not None:
@@ -154,14 +170,15 @@ class Api:
                 return refused
             route = request.route
             assert route is not None
-        if self.keys and not route.public:
-            name = self.keys.find(request)
+        keys = self.service.keys
+        if keys and not route.public:
+            name = keys.find(request)
             if name is None:
                 refusal = ApiError(401, "Invalid API Key", headers=(("WWW-Authenticate", "Bearer"),))
                 return worded(refusal, request)
             request.key_name = name
-        if self.service.host.state is _DRAINING and not route.pattern.endswith("/health"):
-            return worded(self.service.not_ready(), request)
+        if self.service.is_draining and not route.pattern.endswith("/health"):
+            return worded(shutting_down(), request)
         if route.intake is not None:
             try:
                 route.intake.check(request)

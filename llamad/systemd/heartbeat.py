@@ -16,7 +16,8 @@ import logging
 import time
 
 from llamad.api.native.load_report import load_of
-from llamad.api.service.service import Service
+from llamad.api.service.model_table import ModelTable
+from llamad.api.service.served_model import ServedModel
 from llamad.http.server import HttpServer
 from llamad.models.host import State
 from llamad.systemd import notify
@@ -26,16 +27,52 @@ log = logging.getLogger("llamad")
 BEAT_SECONDS = 3.0
 
 
-class Heartbeat:
-    def __init__(self, service: Service, http: HttpServer) -> None:
-        self._service = service
-        self._host = service.host
-        self._http = http
-        self._watchdog = notify.watchdog_seconds()
+class ModelStatus:
+    """What one model is doing, in words."""
+
+    def __init__(self, served: ServedModel) -> None:
+        self._served = served
         self._n_tokens, self._t_tokens = 0, time.monotonic()
         self._rate = 0
+
+    def text(self) -> str:
+        host = self._served.host
+        if host.state is State.READY:
+            return self._serving()
+        if host.state is State.FAILED:
+            return f"failed: {host.error}"
+        progress = host.progress.text()
+        return f"{progress}, because {host.error}" if host.error else progress
+
+    def _serving(self) -> str:
+        load = load_of(self._served)
+        n_busy = load.max_running_requests - load.num_free_slots
+        return (
+            f"serving: {n_busy} of {load.max_running_requests} slots, {load.num_waiting_reqs} waiting,"
+            f" {self._tokens_per_second()} tokens/s"
+        )
+
+    def _tokens_per_second(self) -> int:
+        """Since the last status: generated ones, or those of embedded texts."""
+        engine, embedder = self._served.host.engine, self._served.host.embedder
+        n_tokens = engine.stats()["n_predicted"] if engine is not None else 0
+        n_tokens += embedder.counts.n_tokens if embedder is not None else 0
+        now = time.monotonic()
+        if now - self._t_tokens >= BEAT_SECONDS / 2:  # else as before: too short to tell
+            self._rate = round(max(0, n_tokens - self._n_tokens) / (now - self._t_tokens))
+            self._n_tokens, self._t_tokens = n_tokens, now
+        return self._rate
+
+
+class Heartbeat:
+    def __init__(self, models: ModelTable, http: HttpServer) -> None:
+        self._service = models.service
+        self._hosts = [one.host for one in models]
+        self._statuses = [ModelStatus(one) for one in models]
+        self._http = http
+        self._watchdog = notify.watchdog_seconds()
         self._t_status = 0.0
-        self._kind: tuple[State, bool] | None = None  # of the last status
+        self._kind: tuple[list[State], bool] | None = None  # of the last status
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -46,11 +83,12 @@ class Heartbeat:
 
     def beat(self) -> None:
         lines: list[str] = []
-        if self._watchdog is not None and not self._host.is_stuck:
+        if self._watchdog is not None and not any(host.is_stuck for host in self._hosts):
             lines.append("WATCHDOG=1")
-        if self._service.is_leaving or self._host.state is State.LOADING:
+        states = [host.state for host in self._hosts]
+        if self._service.is_leaving or State.LOADING in states:
             lines.append(notify.extension())
-        now, kind = time.monotonic(), (self._host.state, self._service.is_leaving)
+        now, kind = time.monotonic(), (states, self._service.is_leaving)
         status = None
         if now - self._t_status >= BEAT_SECONDS or kind != self._kind:
             self._t_status, self._kind = now, kind
@@ -62,31 +100,6 @@ class Heartbeat:
 
     def status(self) -> str:
         """What the daemon is doing, in one line."""
-        host = self._host
-        if self._service.is_leaving or host.state is State.DRAINING:
+        if self._service.is_leaving or all(host.state is State.DRAINING for host in self._hosts):
             return f"draining: {self._http.n_active} requests running"
-        if host.state is State.READY:
-            return self._serving()
-        if host.state is State.FAILED:
-            return f"failed: {host.error}"
-        progress = host.progress.text()
-        return f"{progress}, because {host.error}" if host.error else progress
-
-    def _serving(self) -> str:
-        load = load_of(self._service)
-        n_busy = load.max_running_requests - load.num_free_slots
-        return (
-            f"serving: {n_busy} of {load.max_running_requests} slots, {load.num_waiting_reqs} waiting,"
-            f" {self._tokens_per_second()} tokens/s"
-        )
-
-    def _tokens_per_second(self) -> int:
-        """Since the last status: generated ones, or those of embedded texts."""
-        engine, embedder = self._host.engine, self._host.embedder
-        n_tokens = engine.stats()["n_predicted"] if engine is not None else 0
-        n_tokens += embedder.counts.n_tokens if embedder is not None else 0
-        now = time.monotonic()
-        if now - self._t_tokens >= BEAT_SECONDS / 2:  # else as before: too short to tell
-            self._rate = round(max(0, n_tokens - self._n_tokens) / (now - self._t_tokens))
-            self._n_tokens, self._t_tokens = n_tokens, now
-        return self._rate
+        return "; ".join(one.text() for one in self._statuses)

@@ -40,7 +40,7 @@ def test_slow_grammars_of_one_client_delay_nobody_else(slow_grammars, kind):
         threads = [threading.Thread(target=ask, args=(server, i)) for i in range(N_MANY)]
         for thread in threads:
             thread.start()
-        server.until(lambda: server.daemon.service.n_preparing >= N_MANY - 2)
+        server.until(lambda: len(server.served.preparing) >= N_MANY - 2)
         assert server.client.post("/completion", body(99), headers=ONE).status == 200
         assert len(answered) < N_MANY - 4
         for thread in threads:

@@ -351,10 +351,8 @@ def test_a_task_the_engine_cannot_take_fails_alone():
     """A command that raised once stayed at the head of the backlog, and nothing reached the engine any more."""
     with Faked(Fake(script=b"fine")) as server:
         ear = Ear()
-        options = sampling(server.daemon.service.defaults.options, server.daemon.service.ready()[0].info, 1)
-        too_long = Task(
-            RequestContext("id"), b"\0" * 4 * 600, options, vocab=server.daemon.service.ready()[0].vocab
-        )
+        options = sampling(server.served.defaults.options, server.served.ready()[0].info, 1)
+        too_long = Task(RequestContext("id"), b"\0" * 4 * 600, options, vocab=server.served.ready()[0].vocab)
         server.loop.call_soon_threadsafe(server.engine.submit, too_long, ear)
         server.until(lambda: ear.heard)
         assert ear.heard == ["failed"]
@@ -373,8 +371,8 @@ def test_a_sink_that_breaks_is_told_and_costs_nobody_else(caplog):
 
     with Faked(Fake(script=b"fine")) as server:
         ear = Broken()
-        options = sampling(server.daemon.service.defaults.options, server.daemon.service.ready()[0].info, 1)
-        task = Task(RequestContext("id"), b"\3\0\0\0", options, vocab=server.daemon.service.ready()[0].vocab)
+        options = sampling(server.served.defaults.options, server.served.ready()[0].info, 1)
+        task = Task(RequestContext("id"), b"\3\0\0\0", options, vocab=server.served.ready()[0].vocab)
         other = Ear()
 
         def submit() -> None:
@@ -384,7 +382,7 @@ def test_a_sink_that_breaks_is_told_and_costs_nobody_else(caplog):
                     RequestContext("other"),
                     b"\3\0\0\0",
                     options,
-                    vocab=server.daemon.service.ready()[0].vocab,
+                    vocab=server.served.ready()[0].vocab,
                 ),
                 other,
             )

@@ -6,7 +6,7 @@ import time
 import pytest
 from support.fake_daemon import Faked
 
-from llamad.api.service.service import CHAT_INLINE_MAX
+from llamad.api.service.served_model import CHAT_INLINE_MAX
 from llamad.engine.testing.fake import Fake
 
 # The bound is generous, as tests share their machine: on the event loop this took seconds.
@@ -58,10 +58,10 @@ def test_others_are_served_while_a_template_runs(server, path):
 
 
 def test_a_slow_prompt_is_the_same_and_quick_ones_stay_on_the_event_loop(server):
-    service = server.daemon.service
+    served = server.served
     for content, prompt in (("slow", "<slow>"), ("large", "xx<large>"), ("quick", "<quick>")):
         assert prompt_of(server, content) == prompt
     # The first took too long; the last, from a worker, did not.
-    assert 0 < service.chat_inline_max < CHAT_INLINE_MAX
+    assert 0 < served.chat_inline_max < CHAT_INLINE_MAX
     assert prompt_of(server, "quick" * 1000) == "<" + "quick" * 1000 + ">"
-    assert service.chat_inline_max > 5000
+    assert served.chat_inline_max > 5000

@@ -360,7 +360,7 @@ class Counted(Grammars):
 class CountedDaemon(Faked):
     def __init__(self):
         super().__init__(Fake(), "-np", "2")
-        self.grammars = self.daemon.service.grammars = Counted()
+        self.grammars = self.served.grammars = Counted()
 
 
 @pytest.fixture
@@ -467,8 +467,8 @@ def test_the_grammar_of_a_flag_is_never_forgotten():
     with Faked(Fake(), "--grammar", 'root ::= "own"') as server:
         for i in range(KEPT_MAX + 1):
             ask(server, grammar=f'root ::= "{i:02}"')
-        own = server.daemon.service.grammars
-        assert own.known(server.daemon.service.constraint) is not None
+        own = server.served.grammars
+        assert own.known(server.served.constraint) is not None
         assert ask(server)["content"] == "own"
 
 

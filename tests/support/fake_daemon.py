@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import uvloop
 
+from llamad.api.service.served_model import ServedModel
 from llamad.daemon import Daemon
 from llamad.engine.core import Core
 from llamad.engine.testing.fake import Fake
@@ -164,6 +165,11 @@ class Faked:
         while not condition():
             assert time.monotonic() < t_end, "the server did not get there"
             time.sleep(0.002)
+
+    @property
+    def served(self) -> ServedModel:
+        """The one model."""
+        return next(iter(self.daemon.models))
 
     @property
     def engine(self) -> Any:

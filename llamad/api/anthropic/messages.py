@@ -20,7 +20,7 @@ from llamad.api.openai.input_tokens import count
 from llamad.api.request.errors import ApiError
 from llamad.api.service import anthropic_errors as errors
 from llamad.api.service.body_reading import with_body
-from llamad.api.service.service import Service
+from llamad.api.service.served_model import ServedModel
 from llamad.client.text_event import TextEvent
 from llamad.http import sse
 from llamad.http.exchange import Exchange
@@ -128,40 +128,43 @@ class MessageDialect:
         return errors.response(error, self.request_id)
 
 
-def handle(service: Service, exchange: Exchange) -> None:
+def handle(served: ServedModel, exchange: Exchange) -> None:
     """POST /v1/messages."""
-    service.ready()
+    served.ready()
     n_bytes = len(exchange.request.body)
-    with_body(service, exchange, partial(_read, service), partial(_start, service, exchange, n_bytes))
+    with_body(served.service, exchange, partial(_read, served), partial(_start, served, exchange, n_bytes))
 
 
-def _read(service: Service, body: bytes | memoryview) -> tuple[MessagesRequest, Thinking]:
-    request = service.defaults.decode(MessagesRequest, body)
+def _read(served: ServedModel, body: bytes | memoryview) -> tuple[MessagesRequest, Thinking]:
+    request = served.defaults.decode(MessagesRequest, body)
     if request.max_tokens == LEFT_OUT and request.n_predict < 0:
         request.n_predict = MAX_TOKENS
-    return request, into_chat(request, service.settings)
+    return request, into_chat(request, served.settings)
 
 
 def _start(
-    service: Service, exchange: Exchange, n_bytes: int, found: tuple[MessagesRequest, Thinking]
+    served: ServedModel, exchange: Exchange, n_bytes: int, found: tuple[MessagesRequest, Thinking]
 ) -> None:
-    model, engine = service.ready()
+    model, engine = served.ready()
     request, thinking = found
 
     def answer(chat: Chat) -> None:
-        constraint = settle_chat(chat, request, service)
+        constraint = settle_chat(chat, request, served)
         dialect = MessageDialect(chat, thinking, exchange.request.request_id)
-        job = Job(service, exchange, request, constraint, model, engine, dialect, id=dialect.id, markers=True)
+        job = Job(served, exchange, request, constraint, model, engine, dialect, id=dialect.id, markers=True)
         job.memory.keep_only(chat.kept_bytes(exchange.n_decoded))
         start(chat, job)
 
-    with_chat(service, exchange, request, n_bytes, answer)
+    with_chat(served, exchange, request, n_bytes, answer)
 
 
-def count_tokens(service: Service, exchange: Exchange) -> None:
+def count_tokens(served: ServedModel, exchange: Exchange) -> None:
     """POST /v1/messages/count_tokens; also for a chat too long for the context."""
-    service.ready()
+    served.ready()
     n_bytes = len(exchange.request.body)
     with_body(
-        service, exchange, partial(_read, service), lambda found: count(service, exchange, found[0], n_bytes)
+        served.service,
+        exchange,
+        partial(_read, served),
+        lambda found: count(served, exchange, found[0], n_bytes),
     )

@@ -12,7 +12,7 @@ from typing import Protocol, TypeAlias
 from llamad.api.generate.response_writer import ResponseWriter
 from llamad.api.request.parse import GenerationRequest
 from llamad.api.service.adapters import JOINT
-from llamad.api.service.service import Service
+from llamad.api.service.served_model import ServedModel
 from llamad.base.clock import clock_us
 from llamad.client.engine_client import EngineClient
 from llamad.client.task import Done
@@ -48,7 +48,7 @@ class CountedPart(Protocol):
 class Job(Protocol):
     """A generating request: job.Job."""
 
-    service: Service
+    served: ServedModel
     engine: EngineClient
     exchange: Exchange
     generation: GenerationRequest
@@ -68,12 +68,12 @@ def failed_finish(failure: int) -> str:
     return "drain" if failure == FAILURE_ABORTED else "error"
 
 
-def model_word(service: Service, adapter_ids: Sequence[int]) -> str:
+def model_word(served: ServedModel, adapter_ids: Sequence[int]) -> str:
     """The model's name, and its adapters'. By their numbers: to hold an adapter would keep it open."""
-    name = service.public_name
+    name = served.public_name
     if not adapter_ids:
         return name
-    files = {one.info.id: one.file for one in service.host.adapters.list()}
+    files = {one.info.id: one.file for one in served.host.adapters.list()}
     names = []
     for number in adapter_ids:
         file = files.get(number)  # None: it was unloaded meanwhile
@@ -103,7 +103,7 @@ def details(job: Job) -> Details:
             finish = word
         elif word not in finish.split(","):
             finish += "," + word
-    found: Details = [("model", model_word(job.service, job.adapter_ids))]
+    found: Details = [("model", model_word(job.served, job.adapter_ids))]
     if len(parts) > 1:
         found += ("prompts", len(parts) // n), ("completions", len(parts))
     found += ("tokens_in", n_in), ("tokens_cached", n_cached), ("tokens_out", n_out)
@@ -120,9 +120,9 @@ def told(job: Job) -> str:
     return " ".join([f"{name}={value}" for name, value in details(job) if not isinstance(value, float)])
 
 
-def text_details(service: Service, adapter_ids: Sequence[int], texts: Sequence[bytes]) -> Details:
+def text_details(served: ServedModel, adapter_ids: Sequence[int], texts: Sequence[bytes]) -> Details:
     """Of a request for vectors; `texts` are token ids."""
-    found: Details = [("model", model_word(service, adapter_ids))]
+    found: Details = [("model", model_word(served, adapter_ids))]
     if len(texts) > 1:
         found.append(("prompts", len(texts)))
     found.append(("tokens_in", sum(map(len, texts)) // 4))

@@ -27,7 +27,7 @@ from llamad.api.request.errors import ApiError, bad, queue_full, share_full
 from llamad.api.request.parse import GenerationRequest
 from llamad.api.service.adapters import adapters_of
 from llamad.api.service.kept_streams import conversation_of
-from llamad.api.service.service import Service
+from llamad.api.service.served_model import ServedModel
 from llamad.base.clock import clock_us
 from llamad.client.engine_client import EngineClient
 from llamad.client.task import (
@@ -134,7 +134,7 @@ class CompletionPart(TextPart):
         self.n_cached = n_cached
         self.t_admitted_us = t_us
         self.job.set_admitted()
-        self.job.service.metrics.queue_seconds.observe((t_us - self.job.t_submit_us) / 1e6)
+        self.job.served.metrics.queue_seconds.observe((t_us - self.job.t_submit_us) / 1e6)
         if self.job.tells_progress:
             self.on_progress(n_cached, 0)
 
@@ -202,7 +202,7 @@ class Job:
         "parsing",
         "parts",
         "ready",
-        "service",
+        "served",
         "t_paused",
         "t_submit_us",
         "t_written",
@@ -212,7 +212,7 @@ class Job:
 
     def __init__(
         self,
-        service: Service,
+        served: ServedModel,
         exchange: Exchange,
         generation: GenerationRequest,
         constraint: ConstraintSource,
@@ -224,7 +224,7 @@ class Job:
         markers: bool = False,
         on_prompt: Callable[[CompletionPart, list[int], list[TokenProbs]], None] | None = None,
     ) -> None:
-        self.service = service
+        self.served = served
         self.exchange = exchange
         self.out = ResponseWriter(exchange)
         self.memory = JobMemory(exchange)
@@ -271,30 +271,30 @@ class Job:
             )
         request = exchange.request
         conversation = conversation_of(request) if g.stream else ""
-        client = self.service.client(request)
+        client = self.served.service.client(request)
         if not self.engine.can_accept(n_parts):
             raise queue_full()
         if not self.engine.has_share(client, n_parts):
             raise share_full()
         if self.on_prompt is not None:
-            options.check_prompt_probs(g, ready.tokens, self.service.settings.answer_max_bytes)
+            options.check_prompt_probs(g, ready.tokens, self.served.settings.answer_max_bytes)
         t_submit_us = clock_us()
-        uses = adapters_of(self.service, self.key, g.model, g.lora)
+        uses = adapters_of(self.served, self.key, g.model, g.lora)
         self.adapter_ids = [use.info.id for use in uses]
-        tasks = TaskMaker(self.service, exchange.request, g, self.model, ready, uses, t_submit_us)
+        tasks = TaskMaker(self.served, exchange.request, g, self.model, ready, uses, t_submit_us)
         self.memory.count(options.held_bytes(g, self.constraint, ready.tokens, tasks.bias, ready.breakers))
         parts = [
             CompletionPart(self, i * g.n + k, tokens, options.seed_of(g, k))
             for i, tokens in enumerate(ready.tokens)
             for k in range(g.n)
         ]
-        if prompt_log.is_wanted(self.service):
-            prompt_log.show(self.service, self.model, request.request_id, ready.tokens)
+        if prompt_log.is_wanted(self.served):
+            prompt_log.show(self.served, self.model, request.request_id, ready.tokens)
         self._begin(ready, parts, t_submit_us, conversation)
         if g.stream and not self.out.is_kept:
             for part in parts:
                 part.frame = self.dialect.frame(part)
-        tasks.answer_bytes_max = 0 if g.stream else max(1, self.service.settings.answer_max_bytes // n_parts)
+        tasks.answer_bytes_max = 0 if g.stream else max(1, self.served.settings.answer_max_bytes // n_parts)
         tasks.is_streamed = g.stream or self.watch is not None
         tasks.has_markers = self.markers or g.shows_markers
         tasks.has_prompt_probs = self.on_prompt is not None
@@ -303,7 +303,7 @@ class Job:
             task = tasks.make(part.index, self.engine)
             part.task_id = self.engine.submit(task, self._sink(part, task))
         if g.system_prompt is not None:
-            self.service.key_states.set_system(self.key, ready.system)
+            self.served.key_states.set_system(self.key, ready.system)
 
     def _sink(self, part: CompletionPart, task: Task) -> Sink:
         if self.watch is None:
@@ -322,12 +322,12 @@ class Job:
         self.n_left = len(parts)
         self.t_submit_us = t_submit_us
         if self.id:
-            self.service.running.add(self)
+            self.served.service.running.add(self)
         if self.generation.stream:
-            self.service.streams.add(self)
+            self.served.service.streams.add(self)
         if conversation:
             # The client may leave, or read slowly, and the generation goes on.
-            kept = self.service.kept_streams.open(self.key, conversation, self)
+            kept = self.served.service.kept_streams.open(self.key, conversation, self)
             self.out.keep(kept, self._headers())
             return
         exchange.on_abort = self.abort
@@ -346,9 +346,9 @@ class Job:
         # A kept stream's client has left, with a line of its own.
         if self.exchange.closed and not self.out.closed:
             log.info("request %s: ended without its client: %s", self.request_id, accounting.told(self))
-        self.service.streams.discard(self)
+        self.served.service.streams.discard(self)
         if self.id:
-            self.service.running.discard(self)
+            self.served.service.running.discard(self)
         self.memory.stay()
         if not self.n_left:
             self.memory.release()
@@ -417,7 +417,7 @@ class Job:
     def tick(self, now: float) -> None:
         """Keep the connection of a silent stream alive. End a stream whose client stalls while others wait for a slot:
         it stays paused until half of its buffer is read, so that reading a byte now and then is not progress."""
-        settings = self.service.settings
+        settings = self.served.settings
         own = self.generation.sse_ping_interval
         ping_seconds = settings.ping_seconds if own == LEFT_OUT else own
         if 0 < ping_seconds <= now - self.t_written:
@@ -485,12 +485,12 @@ class Job:
         if n_values <= WHOLE_INLINE_MAX:
             self._send(self.dialect.whole(self))
         else:
-            self.service.spawn(self.exchange, self._send_whole_later())
+            self.served.service.spawn(self.exchange, self._send_whole_later())
 
     async def _send_whole_later(self) -> None:
         """Nothing changes any more in a job that is done, so any thread may read it."""
-        client = self.service.client(self.exchange.request)
-        body = await self.service.json_workers.run(client, lambda: self.dialect.whole(self))
+        client = self.served.service.client(self.exchange.request)
+        body = await self.served.service.json_workers.run(client, lambda: self.dialect.whole(self))
         self._send(body)
 
     def _send(self, body: bytes) -> None:
@@ -513,7 +513,7 @@ class Job:
     def _give_way(self) -> None:
         """Another client needs the memory more, and the engine has not begun with this one."""
         self.finish = "memory"
-        self._fail(self.service.memory_full())
+        self._fail(self.served.service.memory_full())
 
     def give_up(self) -> None:
         """After an exception: the client gets a 500, or its stream is cut off."""

@@ -18,7 +18,8 @@ from llamad.api.request.media import MediaPrompt
 from llamad.api.request.prompt import Built, Prompt
 from llamad.api.request.structured_options import penalty_tokens
 from llamad.api.request.system_prompt import tokenized
-from llamad.api.service.service import Preparing, Service
+from llamad.api.service.admission import Place
+from llamad.api.service.served_model import ServedModel
 from llamad.client.media_embeddings import MediaEmbeddings
 from llamad.http.exchange import Exchange
 from llamad.http.request import Request
@@ -41,7 +42,7 @@ class PreparedPrompts(msgspec.Struct, frozen=True):
 
 
 def prepare(
-    service: Service,
+    served: ServedModel,
     exchange: Exchange,
     generation: Options,
     wanted: ConstraintSource,
@@ -51,10 +52,10 @@ def prepare(
 ) -> None:
     """Call `then` once everything is prepared: now, or later unless the client has disconnected by then."""
     new = generation.system_prompt
-    constraint = None if wanted.is_none else service.grammars.known(wanted)
+    constraint = None if wanted.is_none else served.grammars.known(wanted)
     breakers: bytes | None = b""
     if needs_breakers(generation):
-        breakers = service.breakers.find(model.vocab, generation.dry_sequence_breakers)
+        breakers = served.breakers.find(model.vocab, generation.dry_sequence_breakers)
     n_chars = prompts.n_chars(sent) + (len(new.prompt) if new else 0)
     prompts.check_sizes(sent, model)
     penalty = generation.penalty_prompt
@@ -63,20 +64,20 @@ def prepare(
     )
     is_known = is_known and breakers is not None and (constraint is not None or wanted.is_none)
     if breakers is None or not is_known or n_chars > prompts.TEXT_INLINE_MAX:
-        counted = service.enter_preparing(exchange)
-        work = _prepare_later(service, counted, exchange, generation, wanted, model, sent, then)
-        service.spawn(exchange, work, counted)
+        counted = served.enter_preparing(exchange)
+        work = _prepare_later(served, counted, exchange, generation, wanted, model, sent, then)
+        served.service.spawn(exchange, work, counted)
         return
     if constraint is not None:
         exchange.claim.use(constraint.memory)
-    system = service.key_states.system(exchange.request.key_name) if new is None else tokenized(new, model)
+    system = served.key_states.system(exchange.request.key_name) if new is None else tokenized(new, model)
     tokens = [prompts.tokenize(one, model, system.tokens) for one in sent]
     then(PreparedPrompts(tokens, system, constraint, breakers))
 
 
 async def _prepare_later(
-    service: Service,
-    counted: Preparing,
+    served: ServedModel,
+    counted: Place,
     exchange: Exchange,
     generation: Options,
     wanted: ConstraintSource,
@@ -84,22 +85,22 @@ async def _prepare_later(
     sent: Sequence[Prompt | Built],
     then: Callable[[PreparedPrompts], None],
 ) -> None:
-    system = service.key_states.system(exchange.request.key_name)
+    system = served.key_states.system(exchange.request.key_name)
     with counted as client:
         constraint = None
         if not wanted.is_none:
-            constraint = await service.grammars.find(client, wanted, service.ready()[1])
+            constraint = await served.grammars.find(client, wanted, served.ready()[1])
             exchange.claim.use(constraint.memory)
         ready = await _make_ready(
-            service, exchange.request, client, system, generation, constraint, model, sent
+            served, exchange.request, client, system, generation, constraint, model, sent
         )
-    service.ready()
+    served.ready()
     if not exchange.closed:
         then(ready)
 
 
 async def _make_ready(
-    service: Service,
+    served: ServedModel,
     request: Request,
     client: int,
     system: SystemPrompt,
@@ -112,28 +113,30 @@ async def _make_ready(
     breakers = b""
     if needs_breakers(generation):
         texts = generation.dry_sequence_breakers
-        breakers = await service.texts.run(client, 0, partial(service.breakers.make, model.vocab, texts))
+        breakers = await served.service.texts.run(
+            client, 0, partial(served.breakers.make, model.vocab, texts)
+        )
     penalty = generation.penalty_prompt
     if isinstance(penalty, UntokenizedText):
         work = partial(penalty_tokens, penalty.text, model)
-        generation.penalty_prompt = await service.texts.run(client, len(penalty.text), work)
+        generation.penalty_prompt = await served.service.texts.run(client, len(penalty.text), work)
     if new is not None:
-        system = await service.texts.run(client, len(new.prompt), partial(tokenized, new, model))
+        system = await served.service.texts.run(client, len(new.prompt), partial(tokenized, new, model))
     tokens: list[bytes] = []
     rows: list[MediaEmbeddings | None] = []
     for one in sent:
         if isinstance(one, MediaPrompt):
-            one.encode(await service.encode_media(request, one.files))
+            one.encode(await served.encode_media(request, one.files))
         tokenize = partial(prompts.tokenize, one, model, system.tokens)
-        tokens.append(await service.texts.run(client, prompts.n_chars([one]), tokenize))
-        rows.append(await _lent(service, one) if isinstance(one, MediaPrompt) else None)
+        tokens.append(await served.service.texts.run(client, prompts.n_chars([one]), tokenize))
+        rows.append(await _lent(served, one) if isinstance(one, MediaPrompt) else None)
     return PreparedPrompts(tokens, system, constraint, breakers, rows)
 
 
-async def _lent(service: Service, prompt: MediaPrompt) -> MediaEmbeddings:
+async def _lent(served: ServedModel, prompt: MediaPrompt) -> MediaEmbeddings:
     try:
-        return await service.ready()[1].lend_rows(*prompt.rows())
+        return await served.ready()[1].lend_rows(*prompt.rows())
     except MemoryError:
         raise ApiError(503, "there is no memory for the prompt's images") from None
     except EngineEnded:
-        raise service.not_ready() from None
+        raise served.not_ready() from None

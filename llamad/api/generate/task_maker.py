@@ -8,7 +8,7 @@ from llamad.api.generate.prepare import PreparedPrompts
 from llamad.api.request import generation as options
 from llamad.api.request.parse import GenerationRequest
 from llamad.api.service.adapters import adapter_set
-from llamad.api.service.service import Service
+from llamad.api.service.served_model import ServedModel
 from llamad.client.adapters import Use
 from llamad.client.engine_client import EngineClient
 from llamad.client.task import RequestContext, Task
@@ -22,7 +22,7 @@ class TaskMaker:
 
     def __init__(
         self,
-        service: Service,
+        served: ServedModel,
         request: Request,
         generation: GenerationRequest,
         model: Model,
@@ -33,20 +33,20 @@ class TaskMaker:
         self._generation = g = generation
         self._model = model
         self._ready = ready
-        self._settings = service.settings
+        self._settings = served.settings
         self._group = 0
         self._context = RequestContext(
             request.request_id,
             request.key_name,
-            service.client(request),
-            service.owner(request),
-            service.session(request),
-            deadline_us=service.deadline_us(t_submit_us),
+            served.service.client(request),
+            served.owner(request),
+            served.service.session(request),
+            deadline_us=served.deadline_us(t_submit_us),
         )
         self._samplings = [options.sampling(g, model.info, options.seed_of(g, i)) for i in range(g.n)]
         self._stops = [stop.encode("utf-8", "replace") for stop in g.stop]
-        self._sets = [adapter_set(service.host.adapters, uses, tokens) for tokens in ready.tokens]
-        self.bias = options.biases(g, service.eog_tokens(), model.suppressed_tokens)
+        self._sets = [adapter_set(served.host.adapters, uses, tokens) for tokens in ready.tokens]
+        self.bias = options.biases(g, served.eog_tokens(), model.suppressed_tokens)
         self.answer_bytes_max = 0  # of each task; 0: no limit
         self.is_streamed = False  # an event per token
         self.has_markers = False

@@ -13,7 +13,8 @@ import msgspec
 
 from llamad.api.generate.job import CompletionPart
 from llamad.api.request.constraints import Constraint, ConstraintSource
-from llamad.api.service.service import Service
+from llamad.api.service.admission import Place
+from llamad.api.service.served_model import ServedModel
 from llamad.client.task import Done, Task, TokenProbs
 from llamad.client.text_event import TextEvent
 from llamad.http.exchange import Exchange
@@ -33,29 +34,29 @@ class Budget(msgspec.Struct):
 
 
 def with_budget(
-    service: Service, exchange: Exchange, budget: Budget | None, then: Callable[[], None]
+    served: ServedModel, exchange: Exchange, budget: Budget | None, then: Callable[[], None]
 ) -> None:
     """Call `then` once `rest` is compiled: now, or later unless the client has disconnected by then."""
     if budget is None or budget.rest is None:
         then()
         return
-    budget.constraint = service.grammars.known(budget.rest)
+    budget.constraint = served.grammars.known(budget.rest)
     if budget.constraint is not None:
         then()
     else:
-        service.spawn(exchange, _compiled(service, exchange, budget, budget.rest, then))
+        served.service.spawn(exchange, _compiled(served, exchange, budget, budget.rest, then))
 
 
 async def _compiled(
-    service: Service,
+    served: ServedModel,
     exchange: Exchange,
     budget: Budget,
     rest: ConstraintSource,
     then: Callable[[], None],
 ) -> None:
-    with service.preparing(exchange) as client:
-        budget.constraint = await service.grammars.find(client, rest, service.ready()[1])
-    service.ready()
+    with Place(served.preparing, served.service.client(exchange.request)) as client:
+        budget.constraint = await served.grammars.find(client, rest, served.ready()[1])
+    served.ready()
     if not exchange.closed:
         then()
 

@@ -9,12 +9,12 @@ import msgspec
 from llamad.api.openai.chat_request import Chat, with_chat
 from llamad.api.openai.request import ChatRequest
 from llamad.api.service.body_reading import with_body
-from llamad.api.service.service import Service
+from llamad.api.service.served_model import ServedModel
 from llamad.http.exchange import Exchange
 from llamad.http.request import Response
 
 
-def apply_template(service: Service, exchange: Exchange) -> None:
+def apply_template(served: ServedModel, exchange: Exchange) -> None:
     """POST /apply-template."""
 
     def answer(chat: Chat) -> None:
@@ -27,7 +27,9 @@ def apply_template(service: Service, exchange: Exchange) -> None:
             )
         )
 
-    service.ready()
+    served.ready()
     n_bytes = len(exchange.request.body)
-    read = partial(service.defaults.decode, ChatRequest)
-    with_body(service, exchange, read, lambda request: with_chat(service, exchange, request, n_bytes, answer))
+    read = partial(served.defaults.decode, ChatRequest)
+    with_body(
+        served.service, exchange, read, lambda request: with_chat(served, exchange, request, n_bytes, answer)
+    )

@@ -21,7 +21,7 @@ from llamad.api.request.errors import ApiError, bad
 from llamad.api.request.media import sent_prompts
 from llamad.api.request.prompt import Prompts
 from llamad.api.service.body_reading import with_body
-from llamad.api.service.service import Service
+from llamad.api.service.served_model import ServedModel
 from llamad.client.text_event import TextEvent
 from llamad.http.exchange import Exchange
 from llamad.http.request import Response
@@ -91,29 +91,29 @@ class Plain:
 PLAIN = Plain()
 
 
-def handle(service: Service, exchange: Exchange) -> None:
+def handle(served: ServedModel, exchange: Exchange) -> None:
     """POST /completion and /completions."""
-    service.ready()
-    read = partial(service.defaults.decode, CompletionRequest)
-    with_body(service, exchange, read, partial(_start, service, exchange))
+    served.ready()
+    read = partial(served.defaults.decode, CompletionRequest)
+    with_body(served.service, exchange, read, partial(_start, served, exchange))
 
 
-def _start(service: Service, exchange: Exchange, request: CompletionRequest) -> None:
-    model, engine = service.ready()
-    constraint = constraints.parse(request, service.constraint)
+def _start(served: ServedModel, exchange: Exchange, request: CompletionRequest) -> None:
+    model, engine = served.ready()
+    constraint = constraints.parse(request, served.constraint)
     sent, prompts = request.system_prompt, request.prompt
     request.prompt = None  # free it: the options live longer
-    job = Job(service, exchange, request, constraint, model, engine, PLAIN)
+    job = Job(served, exchange, request, constraint, model, engine, PLAIN)
     job.memory.keep_only(0)
     if sent is not None and prompts in (None, ("",)):
         # Only sets the system prompt: it is prefilled, and nothing is generated.
         prompts, request.n_predict = Prompts(("",)), 0
         if not sent.prompt:
-            service.key_states.set_system(exchange.request.key_name, sent)
+            served.key_states.set_system(exchange.request.key_name, sent)
             job.answer_nothing()
             return
     if prompts is None:
         raise bad('"prompt" is missing')
-    texts = sent_prompts(prompts, request.image_data, reads_media=service.media is not None)
+    texts = sent_prompts(prompts, request.image_data, reads_media=served.media is not None)
     request.image_data = []
-    prepare(service, exchange, request, constraint, model, texts, job.submit)
+    prepare(served, exchange, request, constraint, model, texts, job.submit)

@@ -11,7 +11,7 @@ import msgspec
 
 from llamad.api.native.slots import with_slots
 from llamad.api.request.errors import ApiError
-from llamad.api.service.service import Service
+from llamad.api.service.served_model import ServedModel
 from llamad.http.exchange import Exchange
 from llamad.http.request import Response
 from llamad.models.host import State
@@ -25,23 +25,23 @@ def _send(exchange: Exchange, value: object, error: ApiError | None = None) -> N
     exchange.send(Response(status, msgspec.json.encode(value), reason=reason))
 
 
-def handle(service: Service, exchange: Exchange) -> None:
+def handle(served: ServedModel, exchange: Exchange) -> None:
     """GET /health: 200 while requests are accepted, even if every slot is busy; with ?live whenever this process
     answers: to restart it would not load or drain any faster."""
-    host, query = service.host, exchange.request.query
+    host, query = served.host, exchange.request.query
     if "live" in query:
         exchange.send(Response(200, b'{"status":"live"}'))
         return
-    if host.state is not _READY or service.is_leaving:
-        state = State.DRAINING if service.is_leaving else host.state
-        error = service.not_ready_for(exchange.request)
+    if host.state is not _READY or served.service.is_leaving:
+        state = State.DRAINING if served.service.is_leaving else host.state
+        error = served.not_ready_for(exchange.request)
         status = "error" if state is State.FAILED else state.value
         progress = {"progress": host.progress} if state in _LOADING else {}
         _send(exchange, {"status": status, **error.body(), **progress}, error)
         return
-    n_idle = _n_idle(service)
+    n_idle = _n_idle(served)
     if not query:
-        n_busy = service.settings.n_parallel - n_idle
+        n_busy = served.settings.n_parallel - n_idle
         exchange.send(
             Response(200, b'{"status":"ok","slots_idle":%d,"slots_processing":%d}' % (n_idle, n_busy))
         )
@@ -49,15 +49,15 @@ def handle(service: Service, exchange: Exchange) -> None:
     body: dict[str, Any] = {
         "status": "ok",
         "slots_idle": n_idle,
-        "slots_processing": service.settings.n_parallel - n_idle,
+        "slots_processing": served.settings.n_parallel - n_idle,
     }
     if (
         "include_slots" in query
-        and service.settings.endpoint_slots
+        and served.service.settings.endpoint_slots
         and host.engine is not None
-        and service.has_key(exchange.request)
+        and served.service.has_key(exchange.request)
     ):
-        with_slots(service, exchange, lambda slots: _send_state(exchange, {**body, "slots": slots}))
+        with_slots(served, exchange, lambda slots: _send_state(exchange, {**body, "slots": slots}))
     else:
         _send_state(exchange, body)
 
@@ -70,9 +70,9 @@ def _send_state(exchange: Exchange, body: dict[str, Any]) -> None:
         _send(exchange, body)
 
 
-def _n_idle(service: Service) -> int:
+def _n_idle(served: ServedModel) -> int:
     """Idle slots. A model for embeddings only has no slots: its requests count instead."""
-    engine, embedder = service.host.engine, service.host.embedder
+    engine, embedder = served.host.engine, served.host.embedder
     if engine is not None:
         return engine.n_idle()
-    return max(0, service.settings.n_parallel - (embedder.n_jobs if embedder is not None else 0))
+    return max(0, served.settings.n_parallel - (embedder.n_jobs if embedder is not None else 0))

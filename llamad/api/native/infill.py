@@ -19,7 +19,7 @@ from llamad.api.request.errors import bad
 from llamad.api.request.fim_prompt import Extra, Infill, refusal
 from llamad.api.request.prompt import text_alone
 from llamad.api.service.body_reading import with_body
-from llamad.api.service.service import Service
+from llamad.api.service.served_model import ServedModel
 from llamad.flags.settings import Settings
 from llamad.http.exchange import Exchange
 
@@ -35,25 +35,25 @@ class InfillRequest(NativeRequest, kw_only=True):
     prompt: Annotated[str | dict[str, Any], Meta(description="a string, or an object with one")] = ""
 
 
-def handle(service: Service, exchange: Exchange) -> None:
+def handle(served: ServedModel, exchange: Exchange) -> None:
     """POST /infill."""
-    model, _ = service.ready()
+    model, _ = served.ready()
     error = refusal(model.info)
     if error is not None:
         raise error
-    read = partial(service.defaults.decode, InfillRequest)
-    with_body(service, exchange, read, partial(_start, service, exchange))
+    read = partial(served.defaults.decode, InfillRequest)
+    with_body(served.service, exchange, read, partial(_start, served, exchange))
 
 
-def _start(service: Service, exchange: Exchange, request: InfillRequest) -> None:
-    model, engine = service.ready()
+def _start(served: ServedModel, exchange: Exchange, request: InfillRequest) -> None:
+    model, engine = served.ready()
     if request.image_data:
         raise bad('"image_data" cannot be used here: infilling is for text')
-    constraint = constraints.parse(request, service.constraint)
-    job = Job(service, exchange, request, constraint, model, engine, PLAIN)
+    constraint = constraints.parse(request, served.constraint)
+    job = Job(served, exchange, request, constraint, model, engine, PLAIN)
     job.memory.keep_only(0)
-    prompt = _taken(request, service.settings, model.n_ctx_slot)
-    prepare(service, exchange, request, constraint, model, [prompt], job.submit)
+    prompt = _taken(request, served.settings, model.n_ctx_slot)
+    prepare(served, exchange, request, constraint, model, [prompt], job.submit)
 
 
 def _taken(request: InfillRequest, settings: Settings, n_ctx: int) -> Infill:

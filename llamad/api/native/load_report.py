@@ -1,4 +1,4 @@
-"""Owns GET /v1/loads: how busy the model is, for gateways that spread requests over several servers, in SGLang's form.
+"""Owns GET /v1/loads: how busy the models are, for gateways that spread requests over servers, in SGLang's form.
 
 Runs on the event loop and answers from what the engine has published; never waits for the engine.
 """
@@ -9,7 +9,8 @@ import time
 
 import msgspec
 
-from llamad.api.service.service import Service
+from llamad.api.service.model_table import ModelTable
+from llamad.api.service.served_model import ServedModel
 from llamad.http.exchange import Exchange
 from llamad.http.request import Response
 
@@ -49,10 +50,10 @@ class Loads(msgspec.Struct):
     dp_rank_count: int = 1
 
 
-def load_of(service: Service) -> Load:
+def load_of(served: ServedModel) -> Load:
     """Raises ApiError if there is no model."""
-    model, engine, embedder = service.loaded(), service.host.engine, service.host.embedder
-    n_slots = service.settings.n_parallel
+    model, engine, embedder = served.loaded(), served.host.engine, served.host.embedder
+    n_slots = served.settings.n_parallel
     if engine is not None:
         slots, stats = engine.slots(), engine.stats()
         n_running, n_waiting, n_free = engine.n_running, engine.n_waiting, engine.n_idle()
@@ -64,9 +65,9 @@ def load_of(service: Service) -> Load:
         n_running, n_waiting = min(n_jobs, n_slots), max(0, n_jobs - n_slots)
         n_free = n_slots - n_running
         n_used = n_cached = n_reused = n_computed = 0
-    n_waiting += service.n_preparing
+    n_waiting += len(served.preparing)
     return Load(
-        model=service.model_name,
+        model=served.name,
         num_running_reqs=n_running,
         num_waiting_reqs=n_waiting,
         num_total_reqs=n_running + n_waiting,
@@ -82,16 +83,17 @@ def load_of(service: Service) -> Load:
     )
 
 
-def handle(service: Service, exchange: Exchange) -> None:
+def handle(models: ModelTable, exchange: Exchange) -> None:
     """GET /v1/loads."""
-    load = load_of(service)
+    loads = [load_of(one) for one in models]
     totals = Totals(
-        total_running_reqs=load.num_running_reqs,
-        total_waiting_reqs=load.num_waiting_reqs,
-        total_reqs=load.num_total_reqs,
-        total_used_tokens=load.num_used_tokens,
-        avg_token_usage=load.token_usage,
-        avg_utilization=load.utilization,
+        total_running_reqs=sum(one.num_running_reqs for one in loads),
+        total_waiting_reqs=sum(one.num_waiting_reqs for one in loads),
+        total_reqs=sum(one.num_total_reqs for one in loads),
+        total_used_tokens=sum(one.num_used_tokens for one in loads),
+        avg_token_usage=sum(one.token_usage for one in loads) / len(loads),
+        avg_utilization=sum(one.utilization for one in loads) / len(loads),
     )
     stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    exchange.send(Response(200, msgspec.json.encode(Loads(stamp, service.build_info, [load], totals))))
+    body = Loads(stamp, models.service.build_info, loads, totals)
+    exchange.send(Response(200, msgspec.json.encode(body)))

@@ -11,7 +11,7 @@ import msgspec
 
 from llamad.api.request.errors import bad
 from llamad.api.request.structured_options import adapter_scales
-from llamad.api.service.service import Service
+from llamad.api.service.served_model import ServedModel
 from llamad.client.adapters import Adapter, UnknownAdapter
 from llamad.http.exchange import Exchange
 from llamad.http.request import Response
@@ -36,17 +36,17 @@ def _json(adapter: Adapter, scale: float, model: Model) -> dict[str, Any]:
     return entry
 
 
-def listing(service: Service, exchange: Exchange) -> None:
+def listing(served: ServedModel, exchange: Exchange) -> None:
     """GET /lora-adapters: with the scales of the request's key."""
-    model, adapters = service.loaded(), service.host.adapters
-    scales = adapters.scales(service.key_states.scales(exchange.request.key_name))
+    model, adapters = served.loaded(), served.host.adapters
+    scales = adapters.scales(served.key_states.scales(exchange.request.key_name))
     entries = [_json(one, scales[one.info.id], model) for one in adapters.list()]
     exchange.send(Response(200, msgspec.json.encode(entries)))
 
 
-def change(service: Service, exchange: Exchange) -> None:
+def change(served: ServedModel, exchange: Exchange) -> None:
     """POST /lora-adapters: for the key's requests from the next one on. Running ones keep what they began with."""
-    service.loaded()
+    served.loaded()
     try:
         sent = msgspec.json.decode(exchange.request.body)
     except (msgspec.DecodeError, RecursionError) as error:
@@ -54,8 +54,8 @@ def change(service: Service, exchange: Exchange) -> None:
     if not isinstance(sent, list):
         raise bad('The body must be an array of objects with "id" and "scale"')
     try:
-        scales = service.host.adapters.choose(adapter_scales(sent))
+        scales = served.host.adapters.choose(adapter_scales(sent))
     except UnknownAdapter as error:
         raise bad(f"there is no adapter {error}; GET /lora-adapters lists those of this server") from None
-    service.key_states.set_scales(exchange.request.key_name, scales)
+    served.key_states.set_scales(exchange.request.key_name, scales)
     exchange.send(Response(200, b'{"success":true}'))

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from llamad.api.request.body import Body
 from llamad.api.request.errors import ApiError, bad
-from llamad.api.service.service import Service
+from llamad.api.service.served_model import ServedModel
 from llamad.client.adapters import UnknownAdapter
 from llamad.flags.types.model_files import is_adapter_name
 from llamad.http.exchange import Exchange
@@ -32,9 +32,9 @@ class UnloadRequest(Struct):
 _LOAD, _UNLOAD = Body(LoadRequest), Body(UnloadRequest)
 
 
-def load(service: Service, exchange: Exchange) -> None:
+def load(served: ServedModel, exchange: Exchange) -> None:
     """POST /v1/load_lora_adapter."""
-    loading = _loading(service)
+    loading = _loading(served)
     sent = _LOAD.decode(exchange.request.body)
     if not sent.lora_path:
         raise bad('"lora_path" is missing: the name of a file in the folder of --lora-load-path')
@@ -42,12 +42,12 @@ def load(service: Service, exchange: Exchange) -> None:
         raise bad(
             '"lora_name" must be 1 to 128 letters, digits, ".", "_" and "-", the first a letter or a digit'
         )
-    if sent.lora_name in service.names:
+    if sent.lora_name in served.names:
         raise bad(f'"lora_name": {sent.lora_name} is the name of the model itself; choose another')
-    service.spawn(exchange, _load(service, exchange, loading, sent))
+    served.service.spawn(exchange, _load(served, exchange, loading, sent))
 
 
-async def _load(service: Service, exchange: Exchange, loading: AdapterLoading, sent: LoadRequest) -> None:
+async def _load(served: ServedModel, exchange: Exchange, loading: AdapterLoading, sent: LoadRequest) -> None:
     try:
         await loading.load(sent.lora_name, sent.lora_path, sent.load_inplace)
     except FileRefused as error:
@@ -55,13 +55,13 @@ async def _load(service: Service, exchange: Exchange, loading: AdapterLoading, s
     except NoFile as error:
         raise ApiError(404, str(error)) from None
     except EngineEnded:
-        raise service.not_ready() from None
+        raise served.not_ready() from None
     _answer(exchange, sent.lora_name, "added")
 
 
-def unload(service: Service, exchange: Exchange) -> None:
+def unload(served: ServedModel, exchange: Exchange) -> None:
     """POST /v1/unload_lora_adapter. Requests that use the adapter go on; new ones do not find it."""
-    loading = _loading(service)
+    loading = _loading(served)
     sent = _UNLOAD.decode(exchange.request.body)
     if not sent.lora_name:
         raise bad('"lora_name" is missing')
@@ -74,9 +74,9 @@ def unload(service: Service, exchange: Exchange) -> None:
     _answer(exchange, sent.lora_name, "removed")
 
 
-def _loading(service: Service) -> AdapterLoading:
-    service.loaded()
-    loading = service.host.loading
+def _loading(served: ServedModel) -> AdapterLoading:
+    served.loaded()
+    loading = served.host.loading
     if not loading.is_on:
         raise ApiError(
             501, "This server does not load adapters at run time. Start it with `--lora-load-path FOLDER`"

@@ -1,6 +1,7 @@
 """The table of all metrics but histograms: name, kind, help, and where the value comes from.
 
-Pure data over a Snapshot; prometheus.py writes it. A source returns a number, or one for each set of labels.
+Pure data over a model's Snapshot, or over the Service; prometheus.py writes it, and adds a model's label. A source
+returns a number, or one for each set of labels.
 """
 
 from __future__ import annotations
@@ -9,23 +10,25 @@ import time
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from operator import attrgetter
-from typing import Any, Literal, NamedTuple
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
+from llamad.api.service.metrics import Labels
+from llamad.api.service.served_model import ServedModel
 from llamad.api.service.service import Service
 from llamad.base.clock import clock_us
 from llamad.client.embedding import Embedder
 from llamad.client.engine_client import EngineClient
 from llamad.models.host import State
 
-Labels = tuple[tuple[str, str], ...]
+S = TypeVar("S", contravariant=True)
 
 
 class Snapshot:
-    """What one scrape reads. The engine's counters are read once."""
+    """What one scrape reads of a model. The engine's counters are read once."""
 
-    def __init__(self, service: Service) -> None:
-        self.service = service
-        self.host = service.host
+    def __init__(self, served: ServedModel) -> None:
+        self.served = served
+        self.host = served.host
 
     @property
     def engine(self) -> EngineClient:
@@ -75,41 +78,50 @@ class Snapshot:
         )
         return {labels: time.time()}
 
-    def reloaded_items(self) -> dict[Labels, int]:
-        reloads = self.service.metrics.reloads
-        return {(("item", item),): int(item not in reloads.failed) for item in reloads.items}
 
-    def certificate_expiry(self) -> dict[Labels, int]:
-        expiry = self.service.metrics.reloads.certificate_expiry
-        return {} if expiry is None else {(): int(expiry)}
+def reloaded_items(service: Service) -> dict[Labels, int]:
+    reloads = service.metrics.reloads
+    return {(("item", item),): int(item not in reloads.failed) for item in reloads.items}
 
-    def requests(self) -> dict[Labels, int]:
-        counts = sorted(self.service.metrics.requests.items())
-        return {(("endpoint", route), ("status", str(status))): n for (route, status), n in counts}
+
+def certificate_expiry(service: Service) -> dict[Labels, int]:
+    expiry = service.metrics.reloads.certificate_expiry
+    return {} if expiry is None else {(): int(expiry)}
+
+
+def requests(service: Service) -> dict[Labels, int]:
+    counts = sorted(service.metrics.requests.items())
+    return {(("endpoint", route), ("status", str(status))): n for (route, status), n in counts}
 
 
 Value = float | Mapping[Labels, float]
 
 
-class Metric(NamedTuple):
+class Metric(NamedTuple, Generic[S]):
     kind: Literal["counter", "gauge"]
     name: str
     help: str
-    read: Callable[[Snapshot], Value]
+    read: Callable[[S], Value]
 
 
-class Section(NamedTuple):
-    """Metrics that are there under one condition."""
+class ModelSection(NamedTuple):
+    """Metrics of each model that fulfils one condition."""
 
-    is_there: Callable[[Service], bool]
-    metrics: tuple[Metric, ...]
+    is_there: Callable[[ServedModel], bool]
+    metrics: tuple[Metric[Snapshot], ...]
 
 
-def counter(name: str, help: str, read: Callable[[Snapshot], Value]) -> Metric:
+class SharedSection(NamedTuple):
+    """Metrics of all models together."""
+
+    metrics: tuple[Metric[Service], ...]
+
+
+def counter(name: str, help: str, read: Callable[[S], Value]) -> Metric[S]:
     return Metric("counter", name, help, read)
 
 
-def gauge(name: str, help: str, read: Callable[[Snapshot], Value]) -> Metric:
+def gauge(name: str, help: str, read: Callable[[S], Value]) -> Metric[S]:
     return Metric("gauge", name, help, read)
 
 
@@ -123,8 +135,8 @@ def seconds(name: str) -> Callable[[Snapshot], Value]:
     return lambda one: one.seconds(name)
 
 
-def at(path: str) -> Callable[[Snapshot], Value]:
-    """The attribute of a snapshot that the path names."""
+def at(path: str) -> Callable[[Any], Value]:
+    """The attribute of a snapshot, or of the service, that the path names."""
     return attrgetter(path)
 
 
@@ -132,12 +144,12 @@ def nothing(_: Snapshot) -> Value:
     return 0
 
 
-def _generates(service: Service) -> bool:
-    return service.host.model is not None and service.host.engine is not None
+def _generates(served: ServedModel) -> bool:
+    return served.host.model is not None and served.host.engine is not None
 
 
-ALWAYS = Section(
-    lambda service: True,
+ENGINE_STATE = ModelSection(
+    lambda served: True,
     (
         gauge(
             "llamad:engine_up", "1 while an engine serves.", lambda one: int(one.host.state is State.READY)
@@ -148,25 +160,30 @@ ALWAYS = Section(
             lambda one: int(one.host.state is State.FAILED),
         ),
         counter("llamad:engine_restarts_total", "Engines started again.", at("host.restarts.n_total")),
+    ),
+)
+
+MEMORY = SharedSection(
+    (
         gauge(
             "llamad:request_memory_bytes",
             "Memory that requests hold: bodies, decoded values, prompts, grammars.",
-            at("service.budget.n_bytes"),
+            at("budget.n_bytes"),
         ),
         gauge(
             "llamad:request_memory_max_bytes",
             "Its limit (--bodies-max-bytes).",
-            at("service.budget.bytes_max"),
+            at("budget.bytes_max"),
         ),
         counter(
             "llamad:request_memory_refused_total",
             "Requests refused because others held the memory.",
-            at("service.budget.n_refused"),
+            at("budget.n_refused"),
         ),
     ),
 )
 
-ENGINE = Section(
+ENGINE = ModelSection(
     _generates,
     (
         counter(
@@ -294,8 +311,8 @@ ENGINE = Section(
     ),
 )
 
-PROMPT_CACHE = Section(
-    lambda service: _generates(service) and service.settings.cache_ram != 0,
+PROMPT_CACHE = ModelSection(
+    lambda served: _generates(served) and served.settings.cache_ram != 0,
     (
         counter(
             "llamad:prompt_cache_saves_total",
@@ -322,8 +339,8 @@ PROMPT_CACHE = Section(
     ),
 )
 
-CHECKPOINTS = Section(
-    lambda service: _generates(service) and service.settings.ctx_checkpoints != 0,
+CHECKPOINTS = ModelSection(
+    lambda served: _generates(served) and served.settings.ctx_checkpoints != 0,
     (
         counter("llamad:checkpoints_made_total", "Context checkpoints made.", stat("checkpoint_made")),
         counter(
@@ -351,8 +368,8 @@ CHECKPOINTS = Section(
     ),
 )
 
-VECTORS = Section(
-    lambda service: service.host.embedder is not None,
+VECTORS = ModelSection(
+    lambda served: served.host.embedder is not None,
     (
         counter(
             "llamad:vector_texts_total",
@@ -372,72 +389,75 @@ VECTORS = Section(
     ),
 )
 
-STATES = Section(
-    lambda service: True,
+STATES = ModelSection(
+    lambda served: True,
     (
-        counter("llamad:session_saves_total", "Sessions saved.", at("service.sessions.n_saves")),
+        counter("llamad:session_saves_total", "Sessions saved.", at("served.sessions.n_saves")),
         counter(
             "llamad:session_restores_total",
             "Sessions restored, also from files.",
-            at("service.sessions.n_restores"),
+            at("served.sessions.n_restores"),
         ),
         counter(
             "llamad:session_refused_total",
             "Saves rejected for lack of room.",
-            at("service.sessions.n_refused"),
+            at("served.sessions.n_refused"),
         ),
-        counter("llamad:session_evicted_total", "Sessions evicted.", at("service.sessions.n_evicted")),
+        counter("llamad:session_evicted_total", "Sessions evicted.", at("served.sessions.n_evicted")),
         counter(
             "llamad:state_refused_total",
             "States rejected because others were in transit.",
-            at("service.room.n_refused"),
+            at("served.room.n_refused"),
         ),
-        gauge("llamad:sessions", "Sessions held.", lambda one: len(one.service.sessions)),
+        gauge("llamad:sessions", "Sessions held.", lambda one: len(one.served.sessions)),
         gauge(
             "llamad:session_bytes",
             "Size of all sessions, with those being saved.",
-            at("service.sessions.n_bytes"),
+            at("served.sessions.n_bytes"),
         ),
         gauge(
             "llamad:state_bytes",
             "Bytes of states in transit: request bodies, files, responses.",
-            at("service.room.n_bytes"),
+            at("served.room.n_bytes"),
         ),
         gauge(
             "llamad:state_actions",
             "State actions running or waiting for their slot.",
-            lambda one: len(one.service.state_actions),
+            lambda one: len(one.served.state_actions),
         ),
         gauge(
             "llamad:counted_texts",
             "Long texts of /tokenize running or waiting.",
-            lambda one: len(one.service.texts.counted),
-        ),
-        counter("llamad:reloads_total", "Reloads (SIGHUP).", at("service.metrics.reloads.n_total")),
-        counter(
-            "llamad:reload_failures_total",
-            "Reloads that kept an old setting.",
-            at("service.metrics.reloads.n_failures"),
-        ),
-        gauge(
-            "llamad:reload_ok", "0: the last reload kept the old one of this item.", Snapshot.reloaded_items
-        ),
-        gauge(
-            "llamad:certificate_expiry_timestamp_seconds",
-            "When the first certificate of the chain expires.",
-            Snapshot.certificate_expiry,
-        ),
-        counter(
-            "llamad:requests_total",
-            "Responses by endpoint and status; 499: the client left.",
-            Snapshot.requests,
-        ),
-        counter(
-            "llamad:clients_gone_total",
-            "Requests whose client left early.",
-            at("service.metrics.n_client_gone"),
+            lambda one: len(one.served.counted),
         ),
     ),
 )
 
-SECTIONS = (ALWAYS, ENGINE, PROMPT_CACHE, CHECKPOINTS, VECTORS, STATES)
+REQUESTS = SharedSection(
+    (
+        counter("llamad:reloads_total", "Reloads (SIGHUP).", at("metrics.reloads.n_total")),
+        counter(
+            "llamad:reload_failures_total",
+            "Reloads that kept an old setting.",
+            at("metrics.reloads.n_failures"),
+        ),
+        gauge("llamad:reload_ok", "0: the last reload kept the old one of this item.", reloaded_items),
+        gauge(
+            "llamad:certificate_expiry_timestamp_seconds",
+            "When the first certificate of the chain expires.",
+            certificate_expiry,
+        ),
+        counter(
+            "llamad:requests_total",
+            "Responses by endpoint and status; 499: the client left.",
+            requests,
+        ),
+        counter(
+            "llamad:clients_gone_total",
+            "Requests whose client left early.",
+            at("metrics.n_client_gone"),
+        ),
+    ),
+)
+
+SECTIONS = (ENGINE_STATE, MEMORY, ENGINE, PROMPT_CACHE, CHECKPOINTS, VECTORS, STATES, REQUESTS)

@@ -1,4 +1,4 @@
-"""Owns GET /models and /v1/models: the one model that this server has, in OpenAI's form, Ollama's beside it, or
+"""Owns GET /models and /v1/models: the models that this server has, in OpenAI's form, Ollama's beside it, or
 Anthropic's for its client.
 
 Runs on the event loop. Answers while the model is still loading, without its metadata.
@@ -7,6 +7,7 @@ Runs on the event loop. Answers while the model is still loading, without its me
 from __future__ import annotations
 
 import time
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -14,7 +15,8 @@ import msgspec
 from llamad.api.request.errors import ApiError
 from llamad.api.service.adapters import JOINT
 from llamad.api.service.error_dialects import is_anthropic
-from llamad.api.service.service import Service
+from llamad.api.service.model_table import ModelTable
+from llamad.api.service.served_model import ServedModel
 from llamad.http.exchange import Exchange
 from llamad.http.request import Response
 from llamad.models.host import State
@@ -26,18 +28,18 @@ _STATUS = {
 }
 
 
-def _model_json(service: Service, name: str) -> dict[str, Any]:
+def _model_json(served: ServedModel, name: str) -> dict[str, Any]:
     entry: dict[str, Any] = {
         "id": name,
-        "aliases": service.host.settings.aliases,
-        "tags": service.settings.tags,
+        "aliases": served.settings.aliases,
+        "tags": served.settings.tags,
         "object": "model",
-        "created": service.t_created,
+        "created": served.service.t_created,
         "owned_by": "llamacpp",
-        "status": {"value": _STATUS.get(service.host.state, "loading")},
+        "status": {"value": _STATUS.get(served.host.state, "loading")},
         "meta": None,
     }
-    model = service.host.model
+    model = served.host.model
     if model is not None:
         info = model.info
         entry["meta"] = {
@@ -53,25 +55,25 @@ def _model_json(service: Service, name: str) -> dict[str, Any]:
     return entry
 
 
-def _ollama_json(service: Service, name: str) -> dict[str, Any]:
+def _ollama_json(served: ServedModel, name: str) -> dict[str, Any]:
     """Ollama's form, as llama-server lists it, with what is known."""
-    model = service.host.model
+    model = served.host.model
     family, size, ftype = ("", "", "")  # while it loads
     if model is not None:
         family, size, ftype = model.info.arch, _short(model.info.n_params), model.info.ftype
-    embeds = service.host.engine is None and model is not None
+    embeds = served.host.engine is None and model is not None
     return {
         "name": name,
         "model": name,
-        "modified_at": _stamp(service.t_created),
+        "modified_at": _stamp(served.service.t_created),
         "size": model.info.size if model is not None else 0,
         "digest": "",
         "type": "model",
         "description": "",
-        "tags": service.settings.tags,
+        "tags": served.settings.tags,
         "capabilities": ["embedding"]
         if embeds
-        else ["completion", *(["multimodal"] if service.media else [])],
+        else ["completion", *(["multimodal"] if served.media else [])],
         "parameters": "",
         "details": {
             "parent_model": "",
@@ -92,50 +94,54 @@ def _short(n: int) -> str:
     return str(n)
 
 
-def _anthropic_json(service: Service, name: str) -> dict[str, Any]:
-    return {"type": "model", "id": name, "display_name": name, "created_at": _stamp(service.t_created)}
+def _anthropic_json(served: ServedModel, name: str) -> dict[str, Any]:
+    return {"type": "model", "id": name, "display_name": name, "created_at": _stamp(served.service.t_created)}
 
 
 def _stamp(seconds: int) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
 
 
-def _adapters_json(service: Service, name: str) -> list[dict[str, Any]]:
+def _adapters_json(served: ServedModel, name: str) -> list[dict[str, Any]]:
     """Adapters that can be asked for as models."""
-    base = _model_json(service, name)
-    named = [one for one in service.host.adapters.list() if one.file.name]
+    base = _model_json(served, name)
+    named = [one for one in served.host.adapters.list() if one.file.name]
     return [
         {**base, "id": f"{name}{JOINT}{one.file.name}", "aliases": [], "root": name, "parent": name}
         for one in named
     ]
 
 
-def listing(service: Service, exchange: Exchange) -> None:
-    """GET /models and /v1/models: one model, and its adapters that have names."""
-    name = service.name_for(exchange.request)
+def listing(models: ModelTable, exchange: Exchange) -> None:
+    """GET /models and /v1/models: the models, and their adapters that have names."""
+    named = [(one, one.name_for(exchange.request)) for one in models]
     listed: dict[str, Any]
     if is_anthropic(exchange.request):
-        data = [_anthropic_json(service, name)]
-        listed = {"data": data, "has_more": False, "first_id": name, "last_id": name}
+        data = [_anthropic_json(one, name) for one, name in named]
+        listed = {"data": data, "has_more": False, "first_id": data[0]["id"], "last_id": data[-1]["id"]}
     else:
+        entries = [[_model_json(one, name), *_adapters_json(one, name)] for one, name in named]
         listed = {
             "object": "list",
-            "data": [_model_json(service, name), *_adapters_json(service, name)],
-            "models": [_ollama_json(service, name)],
+            "data": list(chain(*entries)),
+            "models": [_ollama_json(one, name) for one, name in named],
         }
     exchange.send(Response(200, msgspec.json.encode(listed)))
 
 
-def handle(service: Service, exchange: Exchange) -> None:
+def handle(models: ModelTable, exchange: Exchange) -> None:
     """GET /models/{id_model} and /v1/models/{id_model}."""
     wanted = exchange.request.params["id_model"]
-    name = service.name_for(exchange.request)
-    if not is_anthropic(exchange.request):
-        for one in _adapters_json(service, name):
-            if wanted == one["id"]:
-                exchange.send(Response(200, msgspec.json.encode(one)))
+    is_other = is_anthropic(exchange.request)
+    form = _anthropic_json if is_other else _model_json
+    named = [(one, one.name_for(exchange.request)) for one in models]
+    for one, name in named:
+        if wanted == name or wanted in one.settings.aliases:
+            exchange.send(Response(200, msgspec.json.encode(form(one, name))))
+            return
+        for entry in () if is_other else _adapters_json(one, name):
+            if wanted == entry["id"]:
+                exchange.send(Response(200, msgspec.json.encode(entry)))
                 return
-    if wanted != name and wanted not in service.settings.aliases:
-        raise ApiError(404, f'model "{wanted}" not found; this server has "{name}"')
-    form = _anthropic_json if is_anthropic(exchange.request) else _model_json
-    exchange.send(Response(200, msgspec.json.encode(form(service, name))))
+    known = ", ".join(f'"{name}"' for _, name in named)
+    raise ApiError(404, f'model "{wanted}" not found; this server has {known}')

@@ -17,7 +17,7 @@ from llamad.api.request.parse import Defaults
 from llamad.api.request.prompt import TEXT_INLINE_MAX
 from llamad.api.request.system_prompt import tokenized
 from llamad.api.service.body_reading import with_body
-from llamad.api.service.service import Service
+from llamad.api.service.served_model import ServedModel
 from llamad.http.exchange import Exchange
 from llamad.http.request import Response
 from llamad.models.host import State
@@ -26,20 +26,20 @@ from llamad.options.values import SystemPrompt
 _READY = State.READY  # read on every request; an Enum lookup is slow
 
 
-def handle(service: Service, exchange: Exchange) -> None:
+def handle(served: ServedModel, exchange: Exchange) -> None:
     """GET /props: public, so it shows nothing of running requests; the operator's texts and paths need a key."""
     request = exchange.request
-    if service.host.state is not _READY:
-        raise service.not_ready_for(request)
-    model = service.loaded()
-    key, name, media = service.find_key(request), service.name_for(request), service.media
-    has_key, system = key is not None, service.key_states.system(key or "")
-    idle = slot_json(service, 0, service.defaults.options, None)
+    if served.host.state is not _READY:
+        raise served.not_ready_for(request)
+    model = served.loaded()
+    key, name, media = served.service.find_key(request), served.name_for(request), served.media
+    has_key, system = key is not None, served.key_states.system(key or "")
+    idle = slot_json(served, 0, served.defaults.options, None)
     if not has_key:
         hidden = {"model": name, "grammar": "", "json_schema": None, "system_prompt": None}
         idle |= hidden
         idle["params"] |= hidden
-    settings = service.host.settings
+    settings, flags = served.settings, served.service.settings
     properties = {
         "assistant_name": system.assistant_name,
         "user_name": system.anti_prompt,
@@ -48,35 +48,35 @@ def handle(service: Service, exchange: Exchange) -> None:
         "total_slots": settings.n_parallel,
         "model_alias": name,
         "model_ftype": model.info.ftype,
-        "model_path": settings.model if has_key else service.public_name,
+        "model_path": settings.model if has_key else served.public_name,
         "modalities": {
             "vision": media is not None and media.sees,
             "video": False,
             "audio": media is not None and media.hears,
         },
         "media_marker": MARKER if media is not None else "",
-        "ui": settings.ui,
+        "ui": flags.ui,
         # What llamad does not have: settings of its page, a proxy for it, idle models that are unloaded.
         "ui_settings": {},
         "cors_proxy_enabled": False,
         "is_sleeping": False,
-        "endpoint_slots": settings.endpoint_slots,
-        "endpoint_props": settings.endpoint_props,
-        "endpoint_metrics": settings.endpoint_metrics,
-        "chat_template": service.chat.source if has_key else "",
-        "chat_template_caps": service.chat.template.caps.shown(),
-        "bos_token": _special(service, model.info.bos),
-        "eos_token": _special(service, model.info.eos),
-        "build_info": service.build_info,
-        "settings": service.public_settings() if has_key else {},
+        "endpoint_slots": flags.endpoint_slots,
+        "endpoint_props": flags.endpoint_props,
+        "endpoint_metrics": flags.endpoint_metrics,
+        "chat_template": served.chat.source if has_key else "",
+        "chat_template_caps": served.chat.template.caps.shown(),
+        "bos_token": _special(served, model.info.bos),
+        "eos_token": _special(served, model.info.eos),
+        "build_info": served.service.build_info,
+        "settings": served.public_settings() if has_key else {},
     }
     if model.info.tool_use_template is not None and has_key:
         properties["chat_template_tool_use"] = model.info.tool_use_template
     exchange.send(Response(200, msgspec.json.encode(properties)))
 
 
-def _special(service: Service, token: int) -> str:
-    model = service.loaded()
+def _special(served: ServedModel, token: int) -> str:
+    model = served.loaded()
     return model.vocab.piece(token, True).decode("utf-8", "replace") if token >= 0 else ""
 
 
@@ -86,43 +86,43 @@ class Properties(msgspec.Struct):
     system_prompt: SystemPrompt | None = None
 
 
-def set_props(service: Service, exchange: Exchange) -> None:
+def set_props(served: ServedModel, exchange: Exchange) -> None:
     """POST /props: set the system prompt of the requests to come, of this key."""
-    if not service.settings.endpoint_props:
+    if not served.service.settings.endpoint_props:
         raise ApiError(
             501, "This server does not support changing global properties. Start it with `--props`"
         )
-    service.loaded()
+    served.loaded()
     if not exchange.request.body:
         _succeed(exchange)
         return
-    with_body(service, exchange, partial(_read, service.defaults), partial(_set, service, exchange))
+    with_body(served.service, exchange, partial(_read, served.defaults), partial(_set, served, exchange))
 
 
 def _read(defaults: Defaults, body: bytes | memoryview) -> Properties:
     return Body(Properties, defaults.special).decode(body)
 
 
-def _set(service: Service, exchange: Exchange, properties: Properties) -> None:
+def _set(served: ServedModel, exchange: Exchange, properties: Properties) -> None:
     system = properties.system_prompt
     if system is None:
         _succeed(exchange)
     elif len(system.prompt) <= TEXT_INLINE_MAX:
-        _change(service, exchange, tokenized(system, service.loaded()))
+        _change(served, exchange, tokenized(system, served.loaded()))
     else:
-        service.spawn(exchange, _set_later(service, exchange, system))
+        served.service.spawn(exchange, _set_later(served, exchange, system))
 
 
-async def _set_later(service: Service, exchange: Exchange, system: SystemPrompt) -> None:
-    work = partial(tokenized, system, service.loaded())
-    new = await service.texts.count(service.client(exchange.request), len(system.prompt), work)
-    service.loaded()
+async def _set_later(served: ServedModel, exchange: Exchange, system: SystemPrompt) -> None:
+    work = partial(tokenized, system, served.loaded())
+    new = await served.count_text(exchange.request, len(system.prompt), work)
+    served.loaded()
     if not exchange.closed:
-        _change(service, exchange, new)
+        _change(served, exchange, new)
 
 
-def _change(service: Service, exchange: Exchange, system: SystemPrompt) -> None:
-    service.key_states.set_system(exchange.request.key_name, system)
+def _change(served: ServedModel, exchange: Exchange, system: SystemPrompt) -> None:
+    served.key_states.set_system(exchange.request.key_name, system)
     _succeed(exchange)
 
 

@@ -15,7 +15,7 @@ from llamad.api.generate.job import CompletionPart
 from llamad.api.request import generation as options
 from llamad.api.request.errors import ApiError
 from llamad.api.request.parse import UINT32_MAX
-from llamad.api.service.service import Service
+from llamad.api.service.served_model import ServedModel
 from llamad.client.engine_client import NO_COUNTS, SlotCounts
 from llamad.client.task import STOP_NAMES, Ended
 from llamad.http.exchange import Exchange
@@ -54,7 +54,7 @@ def _as_defaults(params: dict[str, Any]) -> dict[str, Any]:
 
 
 def slot_json(
-    service: Service,
+    served: ServedModel,
     index: int,
     generation: Options,
     part: CompletionPart | None,
@@ -66,19 +66,19 @@ def slot_json(
     """A slot in llama-server's present form, with the flat fields of older versions: its task, or the server's options
     and how its last task ended. Without its text it has the server's own options: stop strings, grammars and biases
     would reveal something of the prompt, too."""
-    model = service.loaded()
+    model = served.loaded()
     told = part if shows_text else None
     ready = None if told is None else told.job.ready
-    constraint = service.grammars.known(service.constraint) if ready is None else ready.constraint
+    constraint = served.grammars.known(served.constraint) if ready is None else ready.constraint
     grammar = "" if constraint is None else constraint.text
-    wanted = service.constraint if told is None else told.job.constraint
-    shown = generation if shows_text else service.defaults.options
-    ends = service.eog_tokens() if shown.ignore_eos else ()
+    wanted = served.constraint if told is None else told.job.constraint
+    shown = generation if shows_text else served.defaults.options
+    ends = served.eog_tokens() if shown.ignore_eos else ()
     params = options.settings_json(
         shown,
         wanted,
         model.n_ctx_slot,
-        service.model_name,
+        served.name,
         grammar=grammar,
         eog_tokens=ends,
         parsing=options.PLAIN if told is None else told.job.parsing(),
@@ -118,12 +118,12 @@ def slot_json(
     }
 
 
-def _slots(service: Service, request: Request) -> Iterator[msgspec.Raw]:
+def _slots(served: ServedModel, request: Request) -> Iterator[msgspec.Raw]:
     """The JSON of each slot, as the request's key may see it: only state and numbers of another key's task."""
-    _, engine = service.ready()
+    _, engine = served.ready()
     counts = engine.slots()
     busy = {running.slot: running.sink for running in engine.tasks.values() if running.slot >= 0}
-    idle = service.defaults.options
+    idle = served.defaults.options
     for index, numbers in enumerate(counts):
         part = busy.get(index)
         part = part if isinstance(part, CompletionPart) else None
@@ -131,21 +131,21 @@ def _slots(service: Service, request: Request) -> Iterator[msgspec.Raw]:
         ended = engine.ended.get(index) if part is None else None
         owner = 0 if ended is None else ended.owner
         if part is not None:
-            owner = service.owner(part.job.exchange.request)
-        is_own = owner in (0, service.owner(request))
-        slot = slot_json(service, index, generation, part, numbers, ended, shows_text=is_own)
+            owner = served.owner(part.job.exchange.request)
+        is_own = owner in (0, served.owner(request))
+        slot = slot_json(served, index, generation, part, numbers, ended, shows_text=is_own)
         yield msgspec.Raw(msgspec.json.encode(slot))
 
 
-def with_slots(service: Service, exchange: Exchange, send: Callable[[list[msgspec.Raw]], None]) -> None:
+def with_slots(served: ServedModel, exchange: Exchange, send: Callable[[list[msgspec.Raw]], None]) -> None:
     """Call `send` with the JSON of all slots: now, or, if their prompts are long, slot by slot, so that others have
     their turns in between."""
-    _, engine = service.ready()
-    slots = _slots(service, exchange.request)
+    _, engine = served.ready()
+    slots = _slots(served, exchange.request)
     if sum(numbers[1] for numbers in engine.slots()) <= TOKENS_INLINE_MAX:
         send(list(slots))
     else:
-        service.spawn(exchange, _collect(slots, send))
+        served.service.spawn(exchange, _collect(slots, send))
 
 
 async def _collect(slots: Iterator[msgspec.Raw], send: Callable[[list[msgspec.Raw]], None]) -> None:
@@ -156,11 +156,11 @@ async def _collect(slots: Iterator[msgspec.Raw], send: Callable[[list[msgspec.Ra
     send(found)
 
 
-def listing(service: Service, exchange: Exchange) -> None:
+def listing(served: ServedModel, exchange: Exchange) -> None:
     """GET /slots."""
-    if not service.settings.endpoint_slots:
+    if not served.service.settings.endpoint_slots:
         raise ApiError(501, "This server does not support slots endpoint. Start it with `--slots`")
-    _, engine = service.ready()
+    _, engine = served.ready()
     if exchange.request.query.get("fail_on_no_slot", "0") not in ("", "0") and engine.n_idle() == 0:
         raise ApiError(503, "no slot available")
-    with_slots(service, exchange, lambda found: exchange.send(Response(200, msgspec.json.encode(found))))
+    with_slots(served, exchange, lambda found: exchange.send(Response(200, msgspec.json.encode(found))))

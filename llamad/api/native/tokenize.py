@@ -17,7 +17,7 @@ from llamad.api.request import prompt as prompts
 from llamad.api.request.body import Body
 from llamad.api.request.errors import ApiError, bad
 from llamad.api.service.body_reading import with_body
-from llamad.api.service.service import Service
+from llamad.api.service.served_model import ServedModel
 from llamad.http.exchange import Exchange
 from llamad.http.request import Response
 from llamad.protocol.model_info import Model
@@ -42,31 +42,31 @@ class DetokenizeRequest(Struct):
 _TOKENIZE, _DETOKENIZE = Body(TokenizeRequest), Body(DetokenizeRequest)
 
 
-def tokenize(service: Service, exchange: Exchange) -> None:
+def tokenize(served: ServedModel, exchange: Exchange) -> None:
     """POST /tokenize."""
-    service.loaded()
-    with_body(service, exchange, _TOKENIZE.decode, partial(_tokenize, service, exchange))
+    served.loaded()
+    with_body(served.service, exchange, _TOKENIZE.decode, partial(_tokenize, served, exchange))
 
 
-def _tokenize(service: Service, exchange: Exchange, request: TokenizeRequest) -> None:
-    model, sent = service.loaded(), request.content
+def _tokenize(served: ServedModel, exchange: Exchange, request: TokenizeRequest) -> None:
+    model, sent = served.loaded(), request.content
     n_chars = prompts.n_chars([sent])
     if n_chars > SHORT_MAX or isinstance(sent, list):
-        work = partial(_tokens_json, model, request, service.settings.answer_max_bytes)
-        service.spawn(exchange, _in_worker(service, exchange, n_chars, work))
+        work = partial(_tokens_json, model, request, served.settings.answer_max_bytes)
+        served.service.spawn(exchange, _in_worker(served, exchange, n_chars, work))
         return
     content = sent.encode("utf-8", "replace")
-    answer = partial(_send_tokens, service, exchange, model, request.with_pieces)
-    service.tokenizing().submit(content, request.add_special, request.parse_special, answer)
+    answer = partial(_send_tokens, served, exchange, model, request.with_pieces)
+    served.tokenizing().submit(content, request.add_special, request.parse_special, answer)
 
 
 def _send_tokens(
-    service: Service, exchange: Exchange, model: Model, with_pieces: bool, found: bytes | None
+    served: ServedModel, exchange: Exchange, model: Model, with_pieces: bool, found: bytes | None
 ) -> None:
     try:
         if found is None:
             raise ApiError(500, "The text could not be tokenized")
-        answer = _found_json(model, found, with_pieces, service.settings.answer_max_bytes)
+        answer = _found_json(model, found, with_pieces, served.settings.answer_max_bytes)
     except ApiError as error:
         exchange.send(error.response())
     else:
@@ -101,14 +101,14 @@ def _found_json(model: Model, found: bytes, with_pieces: bool, bytes_max: int) -
     return answer
 
 
-def detokenize(service: Service, exchange: Exchange) -> None:
+def detokenize(served: ServedModel, exchange: Exchange) -> None:
     """POST /detokenize."""
-    service.loaded()
-    with_body(service, exchange, _DETOKENIZE.decode, partial(_detokenize, service, exchange))
+    served.loaded()
+    with_body(served.service, exchange, _DETOKENIZE.decode, partial(_detokenize, served, exchange))
 
 
-def _detokenize(service: Service, exchange: Exchange, request: DetokenizeRequest) -> None:
-    model = service.loaded()
+def _detokenize(served: ServedModel, exchange: Exchange, request: DetokenizeRequest) -> None:
+    model = served.loaded()
     tokens = request.tokens
     packed = token_ids.pack(tokens, model.vocab.n_vocab)
     if packed is None:
@@ -116,7 +116,9 @@ def _detokenize(service: Service, exchange: Exchange, request: DetokenizeRequest
     if len(tokens) <= SHORT_MAX:
         exchange.send(Response(200, _text_json(model, packed)))
         return
-    service.spawn(exchange, _in_worker(service, exchange, len(tokens), partial(_text_json, model, packed)))
+    served.service.spawn(
+        exchange, _in_worker(served, exchange, len(tokens), partial(_text_json, model, packed))
+    )
 
 
 def _wrong_ids(tokens: list[Any], n_vocab: int) -> ApiError:
@@ -130,5 +132,5 @@ def _text_json(model: Model, packed: bytes) -> bytes:
     return msgspec.json.encode({"content": model.vocab.pieces_of(packed).decode("utf-8", "replace")})
 
 
-async def _in_worker(service: Service, exchange: Exchange, size: int, work: Callable[[], bytes]) -> None:
-    exchange.send(Response(200, await service.texts.count(service.client(exchange.request), size, work)))
+async def _in_worker(served: ServedModel, exchange: Exchange, size: int, work: Callable[[], bytes]) -> None:
+    exchange.send(Response(200, await served.count_text(exchange.request, size, work)))

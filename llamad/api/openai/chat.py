@@ -20,7 +20,7 @@ from llamad.api.openai.chat_request import Chat, settle_chat, start, with_chat
 from llamad.api.openai.request import ChatRequest
 from llamad.api.request.errors import ApiError
 from llamad.api.service.body_reading import with_body
-from llamad.api.service.service import Service
+from llamad.api.service.served_model import ServedModel
 from llamad.chat.parsing import Delta
 from llamad.client.text_event import TextEvent
 from llamad.http import sse
@@ -105,11 +105,11 @@ class ChatDialect:
 
     holds = False  # the parser decides what is an event
 
-    def __init__(self, chat: Chat, service: Service) -> None:
+    def __init__(self, chat: Chat, served: ServedModel) -> None:
         self.chat = chat
         self.id = objects.new_id("chatcmpl-")
         self.created = int(time.time())
-        self.fingerprint = service.build_info
+        self.fingerprint = served.service.build_info
         self._opening: bytes | None = None
 
     def _envelope(self, kind: str, choices: list[dict[str, Any]]) -> dict[str, Any]:
@@ -259,21 +259,21 @@ class ChatDialect:
         return error.response()
 
 
-def handle(service: Service, exchange: Exchange) -> None:
+def handle(served: ServedModel, exchange: Exchange) -> None:
     """POST /v1/chat/completions and /chat/completions."""
-    service.ready()
-    read = partial(service.defaults.decode, ChatRequest)
-    with_body(service, exchange, read, partial(_start, service, exchange, len(exchange.request.body)))
+    served.ready()
+    read = partial(served.defaults.decode, ChatRequest)
+    with_body(served.service, exchange, read, partial(_start, served, exchange, len(exchange.request.body)))
 
 
-def _start(service: Service, exchange: Exchange, n_bytes: int, request: ChatRequest) -> None:
-    model, engine = service.ready()
+def _start(served: ServedModel, exchange: Exchange, n_bytes: int, request: ChatRequest) -> None:
+    model, engine = served.ready()
 
     def answer(chat: Chat) -> None:
-        constraint = settle_chat(chat, request, service)
-        dialect = ChatDialect(chat, service)
-        job = Job(service, exchange, request, constraint, model, engine, dialect, id=dialect.id, markers=True)
+        constraint = settle_chat(chat, request, served)
+        dialect = ChatDialect(chat, served)
+        job = Job(served, exchange, request, constraint, model, engine, dialect, id=dialect.id, markers=True)
         job.memory.keep_only(chat.kept_bytes(exchange.n_decoded))
         start(chat, job)
 
-    with_chat(service, exchange, request, n_bytes, answer)
+    with_chat(served, exchange, request, n_bytes, answer)

@@ -25,7 +25,8 @@ from llamad.api.request.generation import PLAIN, Parsing
 from llamad.api.request.ignored_fields import CHAT
 from llamad.api.request.media import FILE_PARTS, Markers, part_file
 from llamad.api.request.prompt import Built, Prompt
-from llamad.api.service.service import CHAT_INLINE_MAX, Preparing, Service
+from llamad.api.service.admission import Place
+from llamad.api.service.served_model import CHAT_INLINE_MAX, ServedModel
 from llamad.api.service.text_workers import LONG_CHARS
 from llamad.chat.host import ChatHost
 from llamad.chat.parsing import (
@@ -117,9 +118,9 @@ class Chat(msgspec.Struct):
         return delta.id or new_call_id(self.host.format, delta.name, delta.index, prefix)
 
 
-def settle_chat(chat: Chat, request: ChatRequest, service: Service) -> grammars.ConstraintSource:
+def settle_chat(chat: Chat, request: ChatRequest, served: ServedModel) -> grammars.ConstraintSource:
     """settle() for a chat whose messages are rendered."""
-    constraint = settle(request, service, chat.n_probs, chat.calls)
+    constraint = settle(request, served, chat.n_probs, chat.calls)
     request.drop_documents()
     if constraint.lazy is not None:
         constraint = msgspec.structs.replace(constraint, lazy=_beside_thought(constraint.lazy, chat))
@@ -150,7 +151,7 @@ def _rest(chat: Chat, constraint: grammars.ConstraintSource) -> grammars.Constra
 
 def start(chat: Chat, job: Job) -> None:
     """Prepare a chat's job and submit it to the engine."""
-    service, exchange, generation, model = job.service, job.exchange, job.generation, job.model
+    served, exchange, generation, model = job.served, job.exchange, job.generation, job.model
     job.parsing = chat.parsing
     budget = chat.budget
     job.is_controlled = chat.is_controlled
@@ -159,14 +160,14 @@ def start(chat: Chat, job: Job) -> None:
         budget.rest = _rest(chat, job.constraint)
 
     def submit(ready: PreparedPrompts) -> None:
-        with_budget(service, exchange, budget, lambda: job.submit(ready))
+        with_budget(served, exchange, budget, lambda: job.submit(ready))
 
     sent, chat.media = chat.sent, None  # its files may be large, and the chat lives as long as its answer
-    prepare(service, exchange, generation, job.constraint, model, [sent], submit)
+    prepare(served, exchange, generation, job.constraint, model, [sent], submit)
 
 
 def with_chat(
-    service: Service,
+    served: ServedModel,
     exchange: Exchange,
     request: ChatRequest,
     n_bytes: int,
@@ -178,22 +179,22 @@ def with_chat(
 
     How long a template takes depends on the template, so each rendering on the event loop has a few milliseconds. One
     that needs more is begun again in a worker, and from then on only smaller chats are tried here."""
-    if n_bytes <= service.chat_inline_max:
+    if n_bytes <= served.chat_inline_max:
         try:
-            chat = parse_chat(request, service, quick=True, media=media)
+            chat = parse_chat(request, served, quick=True, media=media)
         except NotQuick:
-            service.chat_inline_max = n_bytes // 2
+            served.chat_inline_max = n_bytes // 2
         else:
             then(chat)
             return
-    counted = service.enter_preparing(exchange)
-    work = partial(parse_chat, request, service, media=media)
-    service.spawn(exchange, _parse_later(service, counted, exchange, work, n_bytes, then), counted)
+    counted = served.enter_preparing(exchange)
+    work = partial(parse_chat, request, served, media=media)
+    served.service.spawn(exchange, _parse_later(served, counted, exchange, work, n_bytes, then), counted)
 
 
 async def _parse_later(
-    service: Service,
-    counted: Preparing,
+    served: ServedModel,
+    counted: Place,
     exchange: Exchange,
     work: Callable[[], Chat],
     n_bytes: int,
@@ -202,10 +203,10 @@ async def _parse_later(
     # A small chat is here because its template may be slow: it waits with the long texts.
     n_chars = n_bytes if n_bytes > CHAT_INLINE_MAX else LONG_CHARS + 1
     with counted as client:
-        chat, seconds = await service.texts.run(client, n_chars, partial(_timed, work))
+        chat, seconds = await served.service.texts.run(client, n_chars, partial(_timed, work))
     if seconds < QUICK_ENOUGH and n_bytes <= CHAT_INLINE_MAX:
-        service.chat_inline_max = max(service.chat_inline_max, n_bytes)
-    service.ready()
+        served.chat_inline_max = max(served.chat_inline_max, n_bytes)
+    served.ready()
     if not exchange.closed:
         then(chat)
 
@@ -217,23 +218,23 @@ def _timed(work: Callable[[], Chat]) -> tuple[Chat, float]:
 
 
 def parse_chat(
-    request: ChatRequest, service: Service, quick: bool = False, media: Markers | None = None
+    request: ChatRequest, served: ServedModel, quick: bool = False, media: Markers | None = None
 ) -> Chat:
     """Raises ApiError for what cannot be honoured, and NotQuick; leaves the request as it is."""
     _check_supported(request)
     media = media or Markers()
-    messages = _messages(request.messages, media if service.media is not None else None)
+    messages = _messages(request.messages, media if served.media is not None else None)
     tools, wanted = _allowed(request, _tools(request))
     choice, named = _choice(request, wanted, tools)
     shown = tools if choice != "none" else []
-    host = service.chat.serving(bool(shown))
+    host = served.chat.serving(bool(shown))
     if tools and not host.has_tools:
         raise ApiError(501, '"tools" needs a Jinja template: start the server without --no-jinja')
     is_forced = bool(named) or choice == "required"
     parallel = request.parallel_tool_calls
     if parallel is None:  # a forced call ends the answer: many a model would call for ever
         parallel = host.has_parallel_calls and not is_forced
-    wish = thinking(request, service.settings, host)
+    wish = thinking(request, served.settings, host)
     logprobs = request.logprobs or request.n_probs > 0  # /completion's name for it
     if request.top_logprobs and not logprobs:
         raise bad('"top_logprobs" needs "logprobs": true')
@@ -253,7 +254,7 @@ def parse_chat(
 
     try:
         prompt = render(wish.on)
-        if ends_in_reasoning(host.format, prompt) and _leaves_no_thought(request, service, host):
+        if ends_in_reasoning(host.format, prompt) and _leaves_no_thought(request, served, host):
             prompt = render(False)
     except TemplateError as error:
         # Its own words may be the messages'.
@@ -261,7 +262,7 @@ def parse_chat(
         raise ApiError(400, f"{said}: {error}", reason=said) from None
     goes_on = host.continued(messages, prefill, begins)
     starts_in_reasoning = ends_in_reasoning(host.format, prompt) or goes_on == "reasoning_content"
-    parses = not service.settings.skip_chat_parsing
+    parses = not served.settings.skip_chat_parsing
     calls, calls_later = None, None
     if shown and (is_forced or (parses and request.parse_tool_calls)):
         name = named[0]["function"]["name"] if named else choice
@@ -272,7 +273,7 @@ def parse_chat(
             thoughtless = msgspec.structs.replace(host.format, think=None)
             calls_later = grammars.wanted_tools(thoughtless, tools, name, parallel, False)
     return Chat(
-        model=service.model_name if request.model is None else request.model,
+        model=served.name if request.model is None else request.model,
         prompt=prompt,
         media=media if media.files else None,
         host=host,
@@ -280,13 +281,13 @@ def parse_chat(
         parses_calls=request.parse_tool_calls,
         parses=parses,
         parallel=parallel,
-        reasoning=request.reasoning_format or service.settings.reasoning_format,
+        reasoning=request.reasoning_format or served.settings.reasoning_format,
         include_usage=request.include_usage,
         logprobs=logprobs,
         n_top=request.top_logprobs or request.n_probs,
         calls=calls,
         calls_later=calls_later,
-        budget=_budget(request, service, host, wish, starts_in_reasoning),
+        budget=_budget(request, served, host, wish, starts_in_reasoning),
         is_controlled=request.reasoning_control,
         starts_in_reasoning=starts_in_reasoning,
         is_begun=goes_on == "content",
@@ -304,7 +305,7 @@ def _check_supported(request: ChatRequest) -> None:
 
 def _budget(
     request: ChatRequest,
-    service: Service,
+    served: ServedModel,
     host: ChatHost,
     wish: Thinking,
     is_open: bool,
@@ -315,7 +316,7 @@ def _budget(
         return None
     if not ends or (wish.on is False and not is_open):
         return None
-    if request.whole_text or (request.whole_text is None and service.constraint.grammar):
+    if request.whole_text or (request.whole_text is None and served.constraint.grammar):
         if has_budget(request) or request.reasoning_control:
             named = '"reasoning_control"' if request.reasoning_control else "a reasoning budget"
             raise bad(
@@ -325,9 +326,9 @@ def _budget(
     return Budget(wish.n_tokens, opens.encode(), ends.encode(), is_open, wish.last + ends + after)
 
 
-def _leaves_no_thought(request: ChatRequest, service: Service, host: ChatHost) -> bool:
+def _leaves_no_thought(request: ChatRequest, served: ServedModel, host: ChatHost) -> bool:
     """A grammar covers the whole text: without the tag that ends reasoning in it, there can be no reasoning."""
-    grammar = service.constraint.grammar if request.whole_text is None else request.whole_text
+    grammar = served.constraint.grammar if request.whole_text is None else request.whole_text
     end = host.format.think[1] if host.format.think else ""
     return bool(grammar and end) and end not in grammar
 

@@ -26,7 +26,7 @@ from llamad.api.request.errors import ApiError, bad
 from llamad.api.request.media import sent_prompts
 from llamad.api.request.prompt import Built, Prompt, PromptObject, Prompts
 from llamad.api.service.body_reading import with_body
-from llamad.api.service.service import Service
+from llamad.api.service.served_model import ServedModel
 from llamad.client.task import TokenProbs
 from llamad.client.text_event import TextEvent
 from llamad.flags.settings import Settings
@@ -69,11 +69,11 @@ class TextDialect:
 
     holds = True
 
-    def __init__(self, request: TextRequest, service: Service) -> None:
+    def __init__(self, request: TextRequest, served: ServedModel) -> None:
         self.id = objects.new_id("cmpl-")
         self.created = int(time.time())
-        self.model = service.model_name if request.model is None else request.model
-        self.fingerprint = service.build_info
+        self.model = served.name if request.model is None else request.model
+        self.fingerprint = served.service.build_info
         self.echo = request.echo
         self.n_top = request.n_top
         self.usage = request.include_usage
@@ -235,26 +235,26 @@ def _best(parts: list[CompletionPart], n: int) -> list[CompletionPart]:
     return sorted(parts, key=mean, reverse=True)[:n]
 
 
-def handle(service: Service, exchange: Exchange) -> None:
+def handle(served: ServedModel, exchange: Exchange) -> None:
     """POST /v1/completions."""
-    service.ready()
-    read = partial(service.defaults.decode, TextRequest)
-    with_body(service, exchange, read, partial(_start, service, exchange))
+    served.ready()
+    read = partial(served.defaults.decode, TextRequest)
+    with_body(served.service, exchange, read, partial(_start, served, exchange))
 
 
-def _start(service: Service, exchange: Exchange, request: TextRequest) -> None:
-    model, engine = service.ready()
-    dialect = TextDialect(request, service)
+def _start(served: ServedModel, exchange: Exchange, request: TextRequest) -> None:
+    model, engine = served.ready()
+    dialect = TextDialect(request, served)
     refused = fim_prompt.refusal(model.info) if request.suffix else None
     if refused is not None:
         raise ApiError(refused.status, f'"suffix": {refused.message}')
-    n_probs = _take_best_of(request, dialect.n_probs, service.settings)
-    constraint = settle(request, service, n_probs)
+    n_probs = _take_best_of(request, dialect.n_probs, served.settings)
+    constraint = settle(request, served, n_probs)
     on_prompt = dialect.on_prompt if dialect.tells_prompt else None
     if on_prompt is not None and (request.suffix or request.post_sampling_probs):
         other = "suffix" if request.suffix else "post_sampling_probs"
         raise bad(f'"echo" with "logprobs" cannot be combined with "{other}"')
-    job = Job(service, exchange, request, constraint, model, engine, dialect, on_prompt=on_prompt)
+    job = Job(served, exchange, request, constraint, model, engine, dialect, on_prompt=on_prompt)
     if request.prompt is None:
         raise bad('"prompt" is missing')
     sent = request.prompt
@@ -266,11 +266,11 @@ def _start(service: Service, exchange: Exchange, request: TextRequest) -> None:
     if request.echo and any(isinstance(one, PromptObject) for one in sent):
         raise bad('"echo" cannot be combined with images or sound in the prompt')
     wanted: Sequence[Prompt | Built] = (
-        _around_gap(sent, request, service.settings)
+        _around_gap(sent, request, served.settings)
         if request.suffix
-        else sent_prompts(sent, [], reads_media=service.media is not None)
+        else sent_prompts(sent, [], reads_media=served.media is not None)
     )
-    prepare(service, exchange, request, constraint, model, wanted, job.submit)
+    prepare(served, exchange, request, constraint, model, wanted, job.submit)
 
 
 def _take_best_of(request: TextRequest, n_probs: int, settings: Settings) -> int:

@@ -17,7 +17,7 @@ from llamad.api.openai.responses_reading import ReadRequest, with_request
 from llamad.api.request import prompt as prompts
 from llamad.api.request.media import MediaPrompt
 from llamad.api.service.body_reading import with_body
-from llamad.api.service.service import Service
+from llamad.api.service.served_model import ServedModel
 from llamad.http.exchange import Exchange
 from llamad.http.request import Response
 from llamad.protocol.model_info import Model
@@ -25,51 +25,53 @@ from llamad.protocol.model_info import Model
 _OPENAI = {"object": "response.input_tokens"}
 
 
-def of_chat(service: Service, exchange: Exchange) -> None:
+def of_chat(served: ServedModel, exchange: Exchange) -> None:
     """POST /v1/chat/completions/input_tokens."""
-    service.ready()
+    served.ready()
     n_bytes = len(exchange.request.body)
-    read = partial(service.defaults.decode, ChatRequest)
-    with_body(service, exchange, read, lambda request: count(service, exchange, request, n_bytes, **_OPENAI))
+    read = partial(served.defaults.decode, ChatRequest)
+    with_body(
+        served.service, exchange, read, lambda request: count(served, exchange, request, n_bytes, **_OPENAI)
+    )
 
 
-def of_response(service: Service, exchange: Exchange) -> None:
+def of_response(served: ServedModel, exchange: Exchange) -> None:
     """POST /v1/responses/input_tokens."""
-    service.ready()
+    served.ready()
 
     def then(found: ReadRequest) -> None:
-        count(service, exchange, found.request, found.n_bytes, **_OPENAI)
+        count(served, exchange, found.request, found.n_bytes, **_OPENAI)
 
-    with_request(service, exchange, then, only_counts=True)
+    with_request(served, exchange, then, only_counts=True)
 
 
-def count(service: Service, exchange: Exchange, request: ChatRequest, n_bytes: int, **more: Any) -> None:
+def count(served: ServedModel, exchange: Exchange, request: ChatRequest, n_bytes: int, **more: Any) -> None:
     """Answer with the number of tokens, and `more`."""
 
     def answer(chat: Chat) -> None:
-        model, system = service.loaded(), service.key_states.system(exchange.request.key_name)
+        model, system = served.loaded(), served.key_states.system(exchange.request.key_name)
         if chat.media is not None:
-            counted = service.enter_preparing(exchange)
-            service.spawn(exchange, with_files(chat.media.prompt(chat.prompt)), counted)
+            counted = served.enter_preparing(exchange)
+            served.service.spawn(exchange, with_files(chat.media.prompt(chat.prompt)), counted)
             return
         work = partial(_counted, model, system.n_tokens, chat.prompt, more)
         if len(chat.prompt) <= prompts.TEXT_INLINE_MAX:
             _send(exchange, request, work())
         else:
-            service.spawn(exchange, later(len(chat.prompt), work))
+            served.service.spawn(exchange, later(len(chat.prompt), work))
 
     async def later(n_chars: int, work: Any) -> None:
-        found = await service.texts.count(service.client(exchange.request), n_chars, work)
+        found = await served.count_text(exchange.request, n_chars, work)
         _send(exchange, request, found)
 
     async def with_files(prompt: MediaPrompt) -> None:
-        prompt.encode(await service.encode_media(exchange.request, prompt.files))
-        system = service.key_states.system(exchange.request.key_name)
-        work = partial(prompt.tokens, service.loaded(), system.tokens)
-        tokens = await service.texts.run(service.client(exchange.request), prompt.n_chars, work)
+        prompt.encode(await served.encode_media(exchange.request, prompt.files))
+        system = served.key_states.system(exchange.request.key_name)
+        work = partial(prompt.tokens, served.loaded(), system.tokens)
+        tokens = await served.service.texts.run(served.service.client(exchange.request), prompt.n_chars, work)
         _send(exchange, request, msgspec.json.encode({"input_tokens": len(tokens) // 4, **more}))
 
-    with_chat(service, exchange, request, n_bytes, answer)
+    with_chat(served, exchange, request, n_bytes, answer)
 
 
 def _send(exchange: Exchange, request: ChatRequest, body: bytes) -> None:

@@ -51,7 +51,7 @@ def event(job: Job, value: dict[str, Any]) -> bytes:
 def verbose(part: CompletionPart) -> dict[str, Any]:
     """With `verbose` or --verbose, the result as /completion gives it, for debugging."""
     job = part.job
-    is_wanted = job.generation.verbose or job.service.settings.verbosity > VERBOSE_ABOVE
+    is_wanted = job.generation.verbose or job.served.service.settings.verbosity > VERBOSE_ABOVE
     return {"__verbose": final_json(part)} if is_wanted else {}
 
 

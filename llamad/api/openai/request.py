@@ -15,7 +15,7 @@ from llamad.api.request import constraints
 from llamad.api.request.errors import bad
 from llamad.api.request.ignored_fields import CHAT, COMPLETIONS, Hosted
 from llamad.api.request.parse import GenerationRequest, StreamOptions
-from llamad.api.service.service import Service
+from llamad.api.service.served_model import ServedModel
 from llamad.chat.parsing import Reasoning
 from llamad.options.option import LEFT_OUT
 from llamad.options.table import LastN, Length
@@ -106,7 +106,7 @@ class ChatRequest(OpenAiRequest, kw_only=True):
 
 def settle(
     request: OpenAiRequest,
-    service: Service,
+    served: ServedModel,
     n_probs: int,
     calls: constraints.ConstraintSource | None = None,
 ) -> constraints.ConstraintSource:
@@ -114,8 +114,8 @@ def settle(
     the server's, of calls that may come."""
     if request.n_predict < 0:
         request.n_predict = -2  # no context shift: without a limit a text ends with its context
-    if n_probs > service.settings.n_probs_max:
-        most = service.settings.n_probs_max
+    if n_probs > served.settings.n_probs_max:
+        most = served.settings.n_probs_max
         raise bad(f'"logprobs" may be at most {most} on this server (--n-probs-max)')
     request.n_probs = max(n_probs, request.n_probs)
     sent = [one for one in (_response_format(request), *_guided(request)) if one is not None]
@@ -133,7 +133,7 @@ def settle(
         return calls
     found = sent[0] if sent else constraints.NOTHING
     if found.is_none:
-        found = constraints.parse(request, service.constraint)
+        found = constraints.parse(request, served.constraint)
     else:
         found = constraints.waiting(request, found)
     if calls is None or (not found.is_none and found.schema is None) or found.lazy is not None:

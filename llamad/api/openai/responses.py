@@ -20,6 +20,7 @@ from llamad.api.openai.responses_items import Events, OutputItems
 from llamad.api.openai.responses_reading import ReadRequest, with_request
 from llamad.api.request.errors import ApiError
 from llamad.api.service.response_store import ResponseStore, Stored
+from llamad.api.service.served_model import ServedModel
 from llamad.api.service.service import Service
 from llamad.client.text_event import TextEvent
 from llamad.http import sse
@@ -164,26 +165,26 @@ class ResponseDialect:
         return error.response()
 
 
-def handle(service: Service, exchange: Exchange) -> None:
+def handle(served: ServedModel, exchange: Exchange) -> None:
     """POST /v1/responses and /responses."""
-    service.ready()
-    with_request(service, exchange, partial(_start, service, exchange))
+    served.ready()
+    with_request(served, exchange, partial(_start, served, exchange))
 
 
-def _start(service: Service, exchange: Exchange, found: ReadRequest) -> None:
-    model, engine = service.ready()
+def _start(served: ServedModel, exchange: Exchange, found: ReadRequest) -> None:
+    model, engine = served.ready()
     request, given, n_bytes = found
     keep = None
     if given.items is not None:
-        keep = partial(_keep, service.responses, exchange.request.key_name, given.items)
+        keep = partial(_keep, served.service.responses, exchange.request.key_name, given.items)
 
     def answer(chat: Chat) -> None:
-        constraint = settle_chat(chat, request, service)
+        constraint = settle_chat(chat, request, served)
         dialect = ResponseDialect(chat, given.echo, request, keep)
-        job = Job(service, exchange, request, constraint, model, engine, dialect, id=dialect.id, markers=True)
+        job = Job(served, exchange, request, constraint, model, engine, dialect, id=dialect.id, markers=True)
         start(chat, job)
 
-    with_chat(service, exchange, request, n_bytes, answer)
+    with_chat(served, exchange, request, n_bytes, answer)
 
 
 def _keep(store: ResponseStore, key: str, items: bytes, id: str, response: dict[str, Any]) -> bool:

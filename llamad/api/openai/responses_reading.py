@@ -12,7 +12,7 @@ from typing import NamedTuple
 from llamad.api.openai import recall
 from llamad.api.openai.responses_request import Given, ResponseRequest, into_chat
 from llamad.api.service.body_reading import BODY_INLINE_MAX, in_worker, with_body
-from llamad.api.service.service import Service
+from llamad.api.service.served_model import ServedModel
 from llamad.http.exchange import Exchange
 
 
@@ -23,29 +23,29 @@ class ReadRequest(NamedTuple):
 
 
 def with_request(
-    service: Service, exchange: Exchange, then: Callable[[ReadRequest], None], only_counts: bool = False
+    served: ServedModel, exchange: Exchange, then: Callable[[ReadRequest], None], only_counts: bool = False
 ) -> None:
     """Call `then` with the request: now, or, if it or what it refers to is large, later unless the client has
     disconnected by then."""
     key, n_body = exchange.request.key_name, len(exchange.request.body)
 
     def decode(body: bytes | memoryview) -> tuple[ResponseRequest, int]:
-        request = service.defaults.decode(ResponseRequest, body)
+        request = served.defaults.decode(ResponseRequest, body)
         if only_counts:
             request.store = False
-        n_stored = recall.n_bytes(request.previous_response_id, request.input, service.responses, key)
+        n_stored = recall.n_bytes(request.previous_response_id, request.input, served.service.responses, key)
         return request, n_body + n_stored
 
     def convert(request: ResponseRequest, n_bytes: int) -> ReadRequest:
-        return ReadRequest(request, into_chat(request, service.responses, key), n_bytes)
+        return ReadRequest(request, into_chat(request, served.service.responses, key), n_bytes)
 
     def converted(found: tuple[ResponseRequest, int]) -> None:
         if found[1] <= BODY_INLINE_MAX:
             then(convert(*found))
         else:
-            in_worker(service, exchange, partial(convert, *found), then)
+            in_worker(served.service, exchange, partial(convert, *found), then)
 
     if n_body <= BODY_INLINE_MAX:
-        with_body(service, exchange, decode, converted)
+        with_body(served.service, exchange, decode, converted)
     else:
-        with_body(service, exchange, lambda body: convert(*decode(body)), then)
+        with_body(served.service, exchange, lambda body: convert(*decode(body)), then)

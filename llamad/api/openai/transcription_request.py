@@ -16,7 +16,7 @@ from llamad.api.openai.request import ChatRequest
 from llamad.api.request.errors import bad
 from llamad.api.request.ignored_fields import TRANSCRIPTIONS, Hosted
 from llamad.api.request.media import Markers, MediaPart
-from llamad.api.service.service import Service
+from llamad.api.service.served_model import ServedModel
 from llamad.http.multipart import FormError, FormPart, boundary_of, parts
 from llamad.options.option import fields_of
 
@@ -60,18 +60,18 @@ class _Own(msgspec.Struct):
     include: tuple[str, ...] = ()
 
 
-def read(service: Service, content_type: str, body: bytes | memoryview) -> Transcription:
+def read(served: ServedModel, content_type: str, body: bytes | memoryview) -> Transcription:
     """Raises ApiError."""
-    fields, file = _fields(body, content_type, service.settings.media_max_bytes)
+    fields, file = _fields(body, content_type, served.settings.media_max_bytes)
     own = _own(fields)
-    request = service.defaults.decode(TranscriptionRequest, _encode(fields))
+    request = served.defaults.decode(TranscriptionRequest, _encode(fields))
     if request.n != 1:
         raise bad('"n" must be 1')
     _check_format(own.response_format, request.stream)
     request.logprobs = request.logprobs or bool(own.include)
     media = Markers()
     marker = media.add(MediaPart(file, FILE, is_sound=True))
-    is_lfm2 = all(one in service.chat.source for one in _LFM2)
+    is_lfm2 = all(one in served.chat.source for one in _LFM2)
     text = own.prompt or ("" if is_lfm2 else ASKED)
     text += f" (language: {own.language})" if own.language else ""
     system = [{"role": "system", "content": "Perform ASR."}] if is_lfm2 else []

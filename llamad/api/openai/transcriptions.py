@@ -18,7 +18,7 @@ from llamad.api.openai.chat_request import Chat, settle_chat, start, with_chat
 from llamad.api.openai.transcription_request import Transcription, read
 from llamad.api.request.errors import ApiError
 from llamad.api.service.body_reading import with_body
-from llamad.api.service.service import Service
+from llamad.api.service.served_model import ServedModel
 from llamad.client.text_event import TextEvent
 from llamad.http import sse
 from llamad.http.exchange import Exchange
@@ -126,10 +126,10 @@ class TranscriptDialect:
         return error.response()
 
 
-def handle(service: Service, exchange: Exchange) -> None:
+def handle(served: ServedModel, exchange: Exchange) -> None:
     """POST /v1/audio/transcriptions and /audio/transcriptions."""
-    service.ready()
-    if service.media is None or not service.media.hears:
+    served.ready()
+    if served.media is None or not served.media.hears:
         raise ApiError(
             501,
             "This model does not support audio input: start the server with --mmproj FILE, a projector"
@@ -137,20 +137,20 @@ def handle(service: Service, exchange: Exchange) -> None:
         )
     content_type = exchange.request.headers.get("content-type", "")
     with_body(
-        service, exchange, partial(read, service, content_type), partial(_start, service, exchange), len
+        served.service, exchange, partial(read, served, content_type), partial(_start, served, exchange), len
     )
 
 
-def _start(service: Service, exchange: Exchange, form: Transcription) -> None:
-    model, engine = service.ready()
+def _start(served: ServedModel, exchange: Exchange, form: Transcription) -> None:
+    model, engine = served.ready()
     request = form.request
 
     def answer(chat: Chat) -> None:
-        constraint = settle_chat(chat, request, service)
+        constraint = settle_chat(chat, request, served)
         dialect = TranscriptDialect(chat, form.is_text)
-        job = Job(service, exchange, request, constraint, model, engine, dialect, id=dialect.id, markers=True)
+        job = Job(served, exchange, request, constraint, model, engine, dialect, id=dialect.id, markers=True)
         if form.is_text:
             job.content_type = PLAIN_TEXT
         start(chat, job)
 
-    with_chat(service, exchange, request, form.n_chars, answer, form.media)
+    with_chat(served, exchange, request, form.n_chars, answer, form.media)

@@ -92,6 +92,10 @@ def memory_full(bytes_max: int) -> ApiError:
     return ApiError(503, str(BudgetFull(bytes_max)), headers=(("Retry-After", "1"),))
 
 
+def shutting_down() -> ApiError:
+    return ApiError(503, "The server is shutting down", headers=(("Retry-After", "5"),))
+
+
 def engine_ended(*, was_running: bool = False) -> ApiError:
     """Of a request that an engine worked on when it ended, or of one that it never had."""
     if was_running:

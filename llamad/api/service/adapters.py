@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from llamad.api.request.errors import ApiError, bad
-from llamad.api.service.service import Service
+from llamad.api.service.served_model import ServedModel
 from llamad.client.adapters import Adapter, Adapters, AdapterSet, TwoInvocations, UnknownAdapter, Use
 
 # Between the name of a model and that of an adapter of it.
@@ -18,13 +18,13 @@ NAME_MAX = 1024
 
 
 def adapters_of(
-    service: Service, key: str, model: str | None, scales: Sequence[tuple[int, float]] | None
+    served: ServedModel, key: str, model: str | None, scales: Sequence[tuple[int, float]] | None
 ) -> tuple[Use, ...]:
     """Return the adapters of a request of this key that names this model and these scales. Raises a 404 for an adapter
     that a model of this server does not have, and a 400 for a number."""
-    adapters = service.host.adapters
+    adapters = served.host.adapters
     try:
-        return adapters.uses(scales, named(adapters, service.names, model), service.key_states.scales(key))
+        return adapters.uses(scales, named(adapters, served.names, model), served.key_states.scales(key))
     except UnknownAdapter as error:
         raise bad(
             f'"lora": there is no adapter {error}; GET /lora-adapters lists those of this server'

@@ -53,7 +53,6 @@ async def _work_later(
     service: Service, exchange: Exchange, work: Callable[[], T], then: Callable[[T], None]
 ) -> None:
     decoded = await service.json_workers.run(service.client(exchange.request), partial(_without_gc, work))
-    service.loaded()
     if not exchange.closed:
         then(decoded)
 
@@ -70,7 +69,6 @@ async def _read_later(
     exchange.count_decoded(n_decoded)
     decoded = await service.json_workers.run(client, partial(_without_gc, partial(read, request.body)), claim)
     exchange.drop_body()
-    service.loaded()
     if not exchange.closed:
         then(decoded)
 

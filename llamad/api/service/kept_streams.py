@@ -15,6 +15,7 @@ from typing import Protocol
 import msgspec
 
 from llamad.api.request.errors import bad
+from llamad.client.engine_client import EngineClient
 from llamad.http import sse
 from llamad.http.exchange import Exchange
 from llamad.http.request import Request, Response
@@ -39,6 +40,8 @@ def conversation_of(request: Request) -> str:
 
 class Generation(Protocol):
     """What writes a stream."""
+
+    engine: EngineClient
 
     def abort(self) -> None:
         """End it. Nobody will read the stream."""

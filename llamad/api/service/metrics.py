@@ -1,6 +1,6 @@
 """Owns the counters and histograms that the event loop keeps for GET /metrics; each is declared here only.
 
-Written on the event loop. Labels are route names and status codes only, so their number is bounded.
+Written on the event loop. Labels are route names, status codes and models only, so their number is bounded.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from bisect import bisect_left
 from collections.abc import Iterable
 
 from llamad.http.exchange import CLIENT_GONE, Exchange
+
+Labels = tuple[tuple[str, str], ...]
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 
@@ -29,17 +31,16 @@ class Histogram:
         self.counts[bisect_left(self.bounds, value)] += n
         self.total += value * n
 
-    def lines(self) -> Iterable[str]:
-        yield f"# HELP {self.name} {self.help}"
-        yield f"# TYPE {self.name} histogram"
+    def samples(self) -> Iterable[tuple[str, Labels, str]]:
+        """Return the names, labels and values of its lines."""
         n = 0
         for bound, count in zip(self.bounds, self.counts, strict=False):
             n += count
-            yield f'{self.name}_bucket{{le="{bound:g}"}} {n}'
+            yield f"{self.name}_bucket", (("le", f"{bound:g}"),), str(n)
         n += self.counts[-1]
-        yield f'{self.name}_bucket{{le="+Inf"}} {n}'
-        yield f"{self.name}_sum {self.total:.9g}"
-        yield f"{self.name}_count {n}"
+        yield f"{self.name}_bucket", (("le", "+Inf"),), str(n)
+        yield f"{self.name}_sum", (), f"{self.total:.9g}"
+        yield f"{self.name}_count", (), str(n)
 
 
 class Reloads:
@@ -65,30 +66,25 @@ class Reloads:
         return "reload failed: " + "; ".join(f"{item}: {reason}" for item, reason in self.failed.items())
 
 
+def _histogram(name: str, help: str) -> Histogram:
+    return Histogram(name, help, _SECONDS)
+
+
 class Metrics:
-    """What the event loop counts; the engine's counters are read when /metrics is requested."""
+    """What the event loop counts of all requests."""
 
     def __init__(self) -> None:
-        self.histograms: list[Histogram] = []
-        self.request_seconds = self._histogram(
+        self.request_seconds = _histogram(
             "llamad:request_seconds", "From a request's head to the end of its response."
         )
-        self.first_token_seconds = self._histogram(
-            "llamad:time_to_first_token_seconds", "From a request's head to its first text."
-        )
-        self.token_gap_seconds = self._histogram(
-            "llamad:token_gap_seconds", "Between two tokens of a stream."
-        )
-        self.queue_seconds = self._histogram("llamad:queue_seconds", "Wait for a slot.")
         self.requests: dict[tuple[str, int], int] = {}
         self.n_client_gone = 0
         self.reloads = Reloads()
 
-    def _histogram(self, name: str, help: str, bounds: tuple[float, ...] = _SECONDS) -> Histogram:
-        """Declare a histogram; GET /metrics shows all of them, in this order."""
-        histogram = Histogram(name, help, bounds)
-        self.histograms.append(histogram)
-        return histogram
+    @property
+    def histograms(self) -> tuple[Histogram, ...]:
+        """All of them, as GET /metrics shows them."""
+        return (self.request_seconds,)
 
     def on_done(self, exchange: Exchange, seconds: float) -> None:
         """A response is complete, or its client has disconnected."""
@@ -99,3 +95,19 @@ class Metrics:
         self.request_seconds.observe(seconds)
         if status == CLIENT_GONE:
             self.n_client_gone += 1
+
+
+class ModelMetrics:
+    """What the event loop counts of one model's requests; the engine's counters are read when /metrics is requested."""
+
+    def __init__(self) -> None:
+        self.first_token_seconds = _histogram(
+            "llamad:time_to_first_token_seconds", "From a request's head to its first text."
+        )
+        self.token_gap_seconds = _histogram("llamad:token_gap_seconds", "Between two tokens of a stream.")
+        self.queue_seconds = _histogram("llamad:queue_seconds", "Wait for a slot.")
+
+    @property
+    def histograms(self) -> tuple[Histogram, ...]:
+        """All of them, as GET /metrics shows them."""
+        return (self.first_token_seconds, self.token_gap_seconds, self.queue_seconds)

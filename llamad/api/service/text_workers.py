@@ -11,8 +11,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
-from llamad.api.request.errors import bad, queue_full, share_full
-from llamad.base.fair_count import FairCount
+from llamad.api.request.errors import bad
 from llamad.base.fair_pool import SizedPool
 from llamad.tokenizer.vocab import Cancel, Cancelled, CannotTokenize
 
@@ -24,26 +23,17 @@ LONG_CHARS = 65536
 
 
 class TextWorkers:
-    def __init__(self, waiting_max: int) -> None:
+    def __init__(self) -> None:
         self._texts = SizedPool(N_THREADS, LONG_CHARS, "llamad-worker")
         self._counting = SizedPool(N_THREADS, LONG_CHARS, "llamad-counting")
-        self.counted = FairCount(waiting_max)  # texts of /tokenize and its like that wait or are tokenized
 
     async def run(self, client: int, n_chars: int, work: Callable[[], T]) -> T:
         """Tokenize what shall be decoded or embedded; also for other work of milliseconds (no characters)."""
         return await _run(self._texts, client, n_chars, work)
 
     async def count(self, client: int, n_chars: int, work: Callable[[], T]) -> T:
-        """Tokenize what is only counted or looked at, however long. Raises ApiError where too many wait."""
-        if self.counted.is_full:
-            raise queue_full()
-        if not self.counted.has_share(client):
-            raise share_full()
-        self.counted.add(client)
-        try:
-            return await _run(self._counting, client, n_chars, work)
-        finally:
-            self.counted.remove(client)
+        """Tokenize what is only counted or looked at, however long."""
+        return await _run(self._counting, client, n_chars, work)
 
     def close(self) -> None:
         self._texts.close()

@@ -18,13 +18,22 @@ WAITED_SECONDS = 1.0  # for a slot, before a stream gives way for it
 WAITED_LONG_SECONDS = 10.0  # before all of them do: they may fill a cache that all slots share
 
 
-def give_way(store: KeptStreams, engine: EngineClient, now: float, stall_seconds: float) -> None:
+def give_way(store: KeptStreams, now: float, stall_seconds: float) -> None:
     """End what nobody reads and others need. A client that is there, but does not read, has `stall_seconds`; 0: no
     limit."""
     for stream in list(store.running()):
         if _unread_seconds(stream, now) >= UNREAD_SECONDS:
             _end(stream, f"Nobody has read this stream for {UNREAD_SECONDS:.0f} s")
-    unread = [stream for stream in store.running() if _is_away(stream, now, stall_seconds)]
+    unread: dict[EngineClient, list[KeptStream]] = defaultdict(list)
+    for stream in store.running():
+        if stream.generation is not None and _is_away(stream, now, stall_seconds):
+            unread[stream.generation.engine].append(stream)
+    for engine, streams in unread.items():
+        _make_room(streams, engine, now)
+
+
+def _make_room(unread: list[KeptStream], engine: EngineClient, now: float) -> None:
+    """End those streams that nobody reads whose slots of this engine others wait for."""
     if _is_waiting(unread, engine, now - WAITED_LONG_SECONDS):
         n_left = 0
     elif _is_waiting(unread, engine, now - WAITED_SECONDS):

@@ -12,8 +12,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from llamad.api.request.errors import ApiError, bad, queue_full, share_full
-from llamad.api.service.service import Service
+from llamad.api.request.errors import ApiError, bad
+from llamad.api.service.admission import Place
+from llamad.api.service.served_model import ServedModel
 from llamad.client.sessions import StoreFull
 from llamad.client.slot_states import Saved, SlotBusy, StateRefused, States
 from llamad.client.state_bytes import Hold, NoRoom
@@ -32,14 +33,14 @@ FILE_HEAD_SPARE = 64
 class Ask:
     """One action in progress."""
 
-    __slots__ = ("exchange", "nowait", "service", "slot", "states", "t_start")
+    __slots__ = ("exchange", "nowait", "served", "slot", "states", "t_start")
 
-    def __init__(self, service: Service, exchange: Exchange, slot: int) -> None:
-        self.service = service
+    def __init__(self, served: ServedModel, exchange: Exchange, slot: int) -> None:
+        self.served = served
         self.exchange = exchange
         self.slot = slot  # -1: none
         self.nowait = exchange.request.query.get("nowait", "0").lower() not in ("0", "false")
-        self.states = service.states()
+        self.states = served.states()
         self.t_start = time.monotonic()
 
     @property
@@ -48,18 +49,18 @@ class Ask:
 
     @property
     def client(self) -> int:
-        return self.service.client(self.exchange.request)
+        return self.served.service.client(self.exchange.request)
 
     @property
     def owner(self) -> int:
-        return self.service.owner(self.exchange.request)
+        return self.served.owner(self.exchange.request)
 
     def t_ms(self) -> float:
         return round((time.monotonic() - self.t_start) * 1e3, 3)
 
     def expected_bytes(self) -> int:
         """Estimated size of the slot's state, from its current tokens; it may have more once it is idle."""
-        engine = self.service.host.engine
+        engine = self.served.host.engine
         n_tokens = engine.slots()[self.slot][1] if engine is not None else 0
         assert self.states.layout is not None
         return self.states.layout.bytes(n_tokens)
@@ -85,18 +86,18 @@ class Held:
         self.hold.end()
 
 
-def take_room(service: Service, request: Request, n_bytes: int) -> Held:
+def take_room(served: ServedModel, request: Request, n_bytes: int) -> Held:
     """Make the request hold `n_bytes` in all, or raise a 503."""
     held = request.buffer
     if not isinstance(held, Held):
-        held = request.buffer = Held(service.room.hold())
+        held = request.buffer = Held(served.room.hold())
     try:
         held.hold.grow(max(0, n_bytes - held.hold.n_bytes))
         return held
     except NoRoom:
         raise ApiError(
             503,
-            f"States in transit already use the {service.room.bytes_max} bytes allowed for them;"
+            f"States in transit already use the {served.room.bytes_max} bytes allowed for them;"
             " try again in a moment",
             headers=(("Retry-After", "1"),),
         ) from None
@@ -106,21 +107,21 @@ async def save(ask: Ask, copies: float) -> Saved:
     """The slot's state, with room for `copies` of it taken before and, as it may have grown, after."""
     need_layout(ask.states)
     request = ask.exchange.request
-    take_room(ask.service, request, int(ask.expected_bytes() * copies))
+    take_room(ask.served, request, int(ask.expected_bytes() * copies))
     saved = await ask.states.save(ask.slot, nowait=ask.nowait, owner=ask.owner)
-    take_room(ask.service, request, int(saved.blob.size * copies))
+    take_room(ask.served, request, int(saved.blob.size * copies))
     return saved
 
 
-def need_slots(service: Service, what: str) -> None:
-    if not service.settings.endpoint_slots:
+def need_slots(served: ServedModel, what: str) -> None:
+    if not served.service.settings.endpoint_slots:
         raise ApiError(501, f"This server does not support {what}. Start it with `--slots`")
 
 
-def need_files(service: Service, what: str) -> StateFiles:
-    if service.files is None:
+def need_files(served: ServedModel, what: str) -> StateFiles:
+    if served.files is None:
         raise ApiError(501, f"This server does not support {what}. Start it with `--slot-save-path`")
-    return service.files
+    return served.files
 
 
 def need_layout(states: States) -> None:
@@ -136,9 +137,9 @@ def action_of(request: Request, known: tuple[str, ...]) -> str:
     return action
 
 
-def slot_of(service: Service, value: str, name: str) -> int:
+def slot_of(served: ServedModel, value: str, name: str) -> int:
     """A valid slot number."""
-    n_slots = service.settings.n_parallel
+    n_slots = served.settings.n_parallel
     found = int(value) if value.isascii() and value.isdigit() and len(value) < 10 else -1
     if not 0 <= found < n_slots:
         raise bad(f'"{name}" must be the number of a slot, 0 to {n_slots - 1}')
@@ -154,18 +155,17 @@ def check_file(name: str, value: str) -> str:
 
 def run(ask: Ask, work: Coroutine[Any, Any, None]) -> None:
     """Start an action. Its errors become the response; it is cancelled if the client disconnects."""
-    service = ask.service
-    if service.state_actions.is_full or not service.state_actions.has_share(ask.client):
+    try:
+        place = ask.served.state_actions.enter(ask.client)
+    except ApiError:
         work.close()
-        raise queue_full() if service.state_actions.is_full else share_full()
-    service.spawn(ask.exchange, _told(ask, work))
+        raise
+    ask.served.service.spawn(ask.exchange, _told(ask, work, place), place)
 
 
-async def _told(ask: Ask, work: Coroutine[Any, Any, None]) -> None:
-    service = ask.service
-    limit = service.settings.request_timeout
+async def _told(ask: Ask, work: Coroutine[Any, Any, None], place: Place) -> None:
+    limit = ask.served.settings.request_timeout
     left = ask.exchange.request.t_start + limit - time.monotonic() if limit > 0 else None
-    service.state_actions.add(ask.client)
     try:
         async with asyncio.timeout(left):
             await work
@@ -182,4 +182,4 @@ async def _told(ask: Ask, work: Coroutine[Any, Any, None]) -> None:
     except MemoryError:
         raise ApiError(507, "Not enough memory for this state") from None
     finally:
-        service.state_actions.remove(ask.client)
+        place.close()

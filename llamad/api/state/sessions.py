@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from llamad.api.request.body import Body
 from llamad.api.request.errors import ApiError, bad
-from llamad.api.service.service import Service
+from llamad.api.service.served_model import ServedModel
 from llamad.api.state import action as work
 from llamad.api.state.action import Ask
 from llamad.api.state.slots import read_file
@@ -28,10 +28,10 @@ class ArchiveRequest(Struct):
 _BODY = Body(ArchiveRequest)
 
 
-def listing(service: Service, exchange: Exchange) -> None:
+def listing(served: ServedModel, exchange: Exchange) -> None:
     """GET /sessions: the sessions of the request's key."""
-    work.need_slots(service, "sessions")
-    ask = Ask(service, exchange, -1)
+    work.need_slots(served, "sessions")
+    ask = Ask(served, exchange, -1)
     ask.send(
         [
             {
@@ -40,7 +40,7 @@ def listing(service: Service, exchange: Exchange) -> None:
                 "created_at": one.created_at,
                 "updated_at": one.updated_at,
             }
-            for one in service.sessions.of_key(ask.key)
+            for one in served.sessions.of_key(ask.key)
         ]
     )
 
@@ -53,17 +53,17 @@ def _id_of(request: Request) -> int:
     return found
 
 
-def handle(service: Service, exchange: Exchange) -> None:
+def handle(served: ServedModel, exchange: Exchange) -> None:
     """POST /sessions/{id_session}?action=..."""
     request = exchange.request
     action = work.action_of(request, ACTIONS)
-    work.need_slots(service, "sessions")
+    work.need_slots(served, "sessions")
     id_session = _id_of(request)
     slot = -1
     if action != "remove":
-        slot = work.slot_of(service, request.query.get("slot", ""), "slot")
+        slot = work.slot_of(served, request.query.get("slot", ""), "slot")
     name = (request.key_name, id_session)
-    ask = Ask(service, exchange, slot)
+    ask = Ask(served, exchange, slot)
     if action == "save":
         work.run(ask, _save(ask, name))
         return
@@ -71,7 +71,7 @@ def handle(service: Service, exchange: Exchange) -> None:
     # An empty name is a mistake: taken as none, the session would be removed without its archive.
     file = "" if archive is None else work.check_file("file", archive)
     if file:
-        work.need_files(service, '"file"')
+        work.need_files(served, '"file"')
     if action == "remove":
         work.run(ask, _remove(ask, name, file))
     else:
@@ -79,14 +79,14 @@ def handle(service: Service, exchange: Exchange) -> None:
 
 
 def _found(ask: Ask, name: Name) -> Session:
-    session = ask.service.sessions.find(name)
+    session = ask.served.sessions.find(name)
     if session is None:
         raise ApiError(404, f"There is no session {name[1]}")
     return session
 
 
 async def _save(ask: Ask, name: Name) -> None:
-    sessions = ask.service.sessions
+    sessions = ask.served.sessions
     if sessions.bytes_max == 0:
         raise ApiError(
             501, "This server does not support sessions. Start it with a larger `--sessions-max-bytes`"
@@ -112,7 +112,7 @@ async def _save(ask: Ask, name: Name) -> None:
 
 
 async def _restore(ask: Ask, name: Name) -> None:
-    sessions = ask.service.sessions
+    sessions = ask.served.sessions
     session = _found(ask, name)
     with sessions.pinned(session) as blob:
         restored = await ask.states.restore(ask.slot, blob, nowait=ask.nowait, owner=ask.owner)
@@ -124,7 +124,7 @@ async def _restore_file(ask: Ask, id_session: int, file: str) -> None:
     """From an archive or a slot's file; the number is only echoed."""
     blob, n_bytes = await read_file(ask, file)
     restored = await ask.states.restore(ask.slot, blob, nowait=ask.nowait, owner=ask.owner)
-    ask.service.sessions.n_restores += 1
+    ask.served.sessions.n_restores += 1
     _send_restored(ask, id_session, n_bytes, restored.stall_us)
 
 
@@ -143,12 +143,12 @@ def _send_restored(ask: Ask, id_session: int, n_bytes: int, stall_us: int) -> No
 
 async def _remove(ask: Ask, name: Name, file: str) -> None:
     """With a file, the session is removed only once the archive is complete."""
-    sessions = ask.service.sessions
+    sessions = ask.served.sessions
     answer: dict[str, object] = {"id_session": name[1], "removed": True}
     async with sessions.turn(name):
         session = _found(ask, name)
         if file:
-            files = work.need_files(ask.service, '"file"')
+            files = work.need_files(ask.served, '"file"')
             with sessions.pinned(session) as blob:
                 n_bytes = await ask.aside(files.write, ask.key, file, [memoryview(blob)])
             answer |= {"file": file, "n_bytes": n_bytes}

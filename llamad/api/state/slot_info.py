@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from llamad.api.service.service import Service
+from llamad.api.service.served_model import ServedModel
 from llamad.api.state import action as work
 from llamad.api.state.action import Ask
 from llamad.http.exchange import Exchange
@@ -30,16 +30,16 @@ def messages_of(tokens: list[int], end_token: int) -> list[dict[str, int]]:
     return messages
 
 
-def handle(service: Service, exchange: Exchange) -> None:
+def handle(served: ServedModel, exchange: Exchange) -> None:
     """GET /v1/slots/{id_slot}/info."""
-    work.need_slots(service, "slots endpoint")
-    ask = Ask(service, exchange, work.slot_of(service, exchange.request.params["id_slot"], "id_slot"))
+    work.need_slots(served, "slots endpoint")
+    ask = Ask(served, exchange, work.slot_of(served, exchange.request.params["id_slot"], "id_slot"))
     work.run(ask, _info(ask))
 
 
 async def _info(ask: Ask) -> None:
     tokens = (await ask.states.look(ask.slot, owner=ask.owner)).tokens
-    end_token = ask.service.turn_end
+    end_token = ask.served.turn_end
     if len(tokens) <= INLINE_MAX:
         body = _info_json(tokens, end_token)
     else:  # each of them may end a message

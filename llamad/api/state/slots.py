@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from llamad.api.request.body import Body
 from llamad.api.request.errors import bad
-from llamad.api.service.service import Service
+from llamad.api.service.served_model import ServedModel
 from llamad.api.state import action as work
 from llamad.api.state.action import Ask, Held
 from llamad.api.state.negotiate import wants_octets
@@ -49,21 +49,21 @@ def is_raw(request: Request) -> bool:
     return request.headers.get("content-type", "").partition(";")[0].strip().lower() == OCTETS
 
 
-def judge(service: Service, request: Request) -> tuple[str, int]:
+def judge(served: ServedModel, request: Request) -> tuple[str, int]:
     """The action and the slot, from the request's head alone. Raises ApiError."""
     action = work.action_of(request, tuple(ACTIONS))
     what = f"the action {action}"
     if action in ("save", "restore"):
-        work.need_files(service, what)
-    elif action != "erase" or service.files is None:
-        work.need_slots(service, what)
-    return action, work.slot_of(service, request.params["id_slot"], "id_slot")
+        work.need_files(served, what)
+    elif action != "erase" or served.files is None:
+        work.need_slots(served, what)
+    return action, work.slot_of(served, request.params["id_slot"], "id_slot")
 
 
-def handle(service: Service, exchange: Exchange) -> None:
+def handle(served: ServedModel, exchange: Exchange) -> None:
     """POST /slots/{id_slot}?action=..."""
-    action, slot = judge(service, exchange.request)
-    ask = Ask(service, exchange, slot)
+    action, slot = judge(served, exchange.request)
+    ask = Ask(served, exchange, slot)
     work.run(ask, ACTIONS[action](ask))
 
 
@@ -75,7 +75,7 @@ def _filename(ask: Ask) -> str:
 
 async def _save(ask: Ask) -> None:
     """In llama.cpp's own file format."""
-    files, name = work.need_files(ask.service, "files"), _filename(ask)
+    files, name = work.need_files(ask.served, "files"), _filename(ask)
     saved = await work.save(ask, 1)
     n_bytes = await ask.aside(_write_slot_file, files, ask.key, name, saved.blob)
     ask.send(
@@ -97,11 +97,11 @@ def _write_slot_file(files: StateFiles, key: str, name: str, blob: Blob) -> int:
 
 async def read_file(ask: Ask, name: str) -> tuple[Blob, int]:
     """A state from a file of either format, and the size of the file."""
-    files = work.need_files(ask.service, "files")
+    files = work.need_files(ask.served, "files")
     work.need_layout(ask.states)
     bytes_max = ask.states.bytes_max + work.FILE_HEAD_SPARE
     size = await ask.aside(files.size, ask.key, name)
-    work.take_room(ask.service, ask.exchange.request, min(size, bytes_max))
+    work.take_room(ask.served, ask.exchange.request, min(size, bytes_max))
     return await ask.aside(_read_state, files, ask.key, name, bytes_max, ask.states.n_ctx)
 
 

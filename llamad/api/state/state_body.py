@@ -6,7 +6,7 @@ Runs on the event loop when the request's head is complete. Must not read the bo
 from __future__ import annotations
 
 from llamad.api.request.errors import ApiError
-from llamad.api.service.service import Service
+from llamad.api.service.model_table import ModelTable
 from llamad.api.state import slots
 from llamad.api.state.action import need_layout, take_room
 from llamad.http.request import Request
@@ -20,19 +20,20 @@ JSON_SPARE = 64 * 1024
 class StateIntake:
     """The intake of POST /slots/{id_slot}."""
 
-    def __init__(self, service: Service) -> None:
-        self._service = service
+    def __init__(self, models: ModelTable) -> None:
+        self._models = models
 
     def check(self, request: Request) -> None:
         """Rejects what the head shows to be wrong, before gigabytes are sent."""
-        action, _ = slots.judge(self._service, request)
+        served = self._models.of(request)
+        action, _ = slots.judge(served, request)
         if action == slots.RESTORE_STATE:
-            need_layout(self._service.states())
+            need_layout(served.states())
 
     def limit(self, request: Request) -> int:
         if request.query.get("action") != slots.RESTORE_STATE:
-            return min(SMALL_BODY, self._service.settings.body_max_bytes)
-        n_bytes = self._service.states().bytes_max
+            return min(SMALL_BODY, self._models.service.settings.body_max_bytes)
+        n_bytes = self._models.of(request).states().bytes_max
         return n_bytes if slots.is_raw(request) else (n_bytes + 2) // 3 * 4 + JSON_SPARE
 
     def buffer(self, request: Request, length: int) -> memoryview | None:
@@ -40,7 +41,7 @@ class StateIntake:
             return None
         # The state in a JSON body becomes a separate blob of three quarters of its size.
         n_bytes = length if slots.is_raw(request) else length + length * 3 // 4
-        held = take_room(self._service, request, n_bytes)
+        held = take_room(self._models.of(request), request, n_bytes)
         try:
             blob = Blob(length)
         except MemoryError:

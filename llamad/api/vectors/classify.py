@@ -14,7 +14,7 @@ from msgspec import Meta, Struct
 from llamad.api.request.body import Body
 from llamad.api.request.errors import ApiError, bad
 from llamad.api.service.body_reading import with_body
-from llamad.api.service.service import Service
+from llamad.api.service.served_model import ServedModel
 from llamad.api.vectors import inputs as shapes
 from llamad.api.vectors import vector_job
 from llamad.client.embedding import Embedder
@@ -33,32 +33,34 @@ class ClassifyRequest(Struct):
 _BODY = Body(ClassifyRequest)
 
 
-def handle(service: Service, exchange: Exchange) -> None:
+def handle(served: ServedModel, exchange: Exchange) -> None:
     """POST /classify and /v1/classify."""
-    _, embedder = vector_job.ranking_ready(service, "classification")
+    _, embedder = vector_job.ranking_ready(served, "classification")
     if embedder.info.n_out < 2:
         raise ApiError(
             501,
             "This server does not support classification: the model yields a single score",
         )
-    with_body(service, exchange, _BODY.decode, partial(_start, service, exchange))
+    with_body(served.service, exchange, _BODY.decode, partial(_start, served, exchange))
 
 
-def _start(service: Service, exchange: Exchange, request: ClassifyRequest) -> None:
-    model, embedder = service.embedder()
+def _start(served: ServedModel, exchange: Exchange, request: ClassifyRequest) -> None:
+    model, embedder = served.embedder()
     given = request.inputs
     if given is None:
         raise bad('"inputs" must be provided')
     texts = [given] if isinstance(given, str) else given
     if not set(map(type, texts)) <= {str}:
         raise bad('"inputs" must be a string or an array of strings')
-    shapes.split(texts, "inputs", service.settings.inputs_max, embedder.info)
-    name = service.model_name if request.model is None else request.model
-    service.spawn(exchange, _answer(service, exchange, model, embedder, texts, name, isinstance(given, list)))
+    shapes.split(texts, "inputs", served.settings.inputs_max, embedder.info)
+    name = served.name if request.model is None else request.model
+    served.service.spawn(
+        exchange, _answer(served, exchange, model, embedder, texts, name, isinstance(given, list))
+    )
 
 
 async def _answer(
-    service: Service,
+    served: ServedModel,
     exchange: Exchange,
     model: Model,
     embedder: Embedder,
@@ -67,13 +69,13 @@ async def _answer(
     is_list: bool,
 ) -> None:
     texts = await vector_job.in_worker(
-        service,
+        served,
         exchange,
         shapes.n_chars(inputs),
         vector_job.CHARS_INLINE_MAX,
         lambda: shapes.tokenize(inputs, "inputs", model, embedder.info),
     )
-    rows = await vector_job.rows_of(service, exchange, model, embedder, texts)
+    rows = await vector_job.rows_of(served, exchange, model, embedder, texts)
     labels = embedder.info.labels
 
     def render() -> bytes:
@@ -88,7 +90,7 @@ async def _answer(
         )
 
     n_scores = sum(one.size for one in rows)
-    body = await vector_job.in_worker(service, exchange, n_scores, vector_job.SCORES_INLINE_MAX, render)
+    body = await vector_job.in_worker(served, exchange, n_scores, vector_job.SCORES_INLINE_MAX, render)
     exchange.send(Response(200, body))
 
 

@@ -15,8 +15,9 @@ from msgspec import Meta, Struct
 from llamad.api.request.body import Body
 from llamad.api.request.errors import ApiError, bad
 from llamad.api.request.structured_options import adapter_scales
+from llamad.api.service.admission import Place
 from llamad.api.service.body_reading import with_body
-from llamad.api.service.service import Preparing, Service
+from llamad.api.service.served_model import ServedModel
 from llamad.api.vectors import float_text, vector_job
 from llamad.api.vectors import inputs as shapes
 from llamad.client.adapters import Use
@@ -63,36 +64,36 @@ class EmbeddingInputs(msgspec.Struct, frozen=True):
     adapters: Callable[[], Sequence[Use]]  # when the texts are submitted
 
 
-def handle(service: Service, exchange: Exchange) -> None:
+def handle(served: ServedModel, exchange: Exchange) -> None:
     """POST /embedding and /embeddings."""
-    _begin(service, exchange, is_openai=False)
+    _begin(served, exchange, is_openai=False)
 
 
-def handle_openai(service: Service, exchange: Exchange) -> None:
+def handle_openai(served: ServedModel, exchange: Exchange) -> None:
     """POST /v1/embeddings."""
-    _begin(service, exchange, is_openai=True)
+    _begin(served, exchange, is_openai=True)
 
 
-def _begin(service: Service, exchange: Exchange, is_openai: bool) -> None:
-    vector_job.embedding_ready(service)
-    with_body(service, exchange, _BODY.decode, partial(_start, service, exchange, is_openai))
+def _begin(served: ServedModel, exchange: Exchange, is_openai: bool) -> None:
+    vector_job.embedding_ready(served)
+    with_body(served.service, exchange, _BODY.decode, partial(_start, served, exchange, is_openai))
 
 
-def _start(service: Service, exchange: Exchange, is_openai: bool, request: EmbeddingRequest) -> None:
-    model, embedder = service.embedder()
-    given, wanted = _parse(service, exchange.request.key_name, embedder, request, is_openai)
+def _start(served: ServedModel, exchange: Exchange, is_openai: bool, request: EmbeddingRequest) -> None:
+    model, embedder = served.embedder()
+    given, wanted = _parse(served, exchange.request.key_name, embedder, request, is_openai)
     images = request.image_data
-    found = shapes.split(given, wanted.field, service.settings.inputs_max, embedder.info, images)
+    found = shapes.split(given, wanted.field, served.settings.inputs_max, embedder.info, images)
     media = shapes.with_files(found)
     if images or media:
-        vector_job.media_ready(service, embedder, media)
-    counted = service.enter_preparing(exchange) if media else None
-    work = _answer(service, exchange, model, embedder, wanted, found, counted)
-    service.spawn(exchange, work, counted)
+        vector_job.media_ready(served, embedder, media)
+    counted = served.enter_preparing(exchange) if media else None
+    work = _answer(served, exchange, model, embedder, wanted, found, counted)
+    served.service.spawn(exchange, work, counted)
 
 
 def _parse(
-    service: Service, key: str, embedder: Embedder, request: EmbeddingRequest, is_openai: bool
+    served: ServedModel, key: str, embedder: Embedder, request: EmbeddingRequest, is_openai: bool
 ) -> tuple[str | list[Any] | dict[str, Any], EmbeddingInputs]:
     """The texts, and the options."""
     field, given = "input", request.input
@@ -114,9 +115,9 @@ def _parse(
         raise bad(f'"dimensions" must be at most {info.n_out}, the size of this model\'s vectors')
     normalize = request.embd_normalize
     if normalize == LEFT_OUT:
-        normalize = service.settings.embd_normalize
+        normalize = served.settings.embd_normalize
     scales = None if request.lora is None else adapter_scales(request.lora)
-    adapters = partial(vector_job.adapters_for, service, key, request.model, scales)
+    adapters = partial(vector_job.adapters_for, served, key, request.model, scales)
     adapters()  # a wrong name is refused before anything is tokenized
     return given, EmbeddingInputs(
         is_openai=is_openai,
@@ -125,36 +126,36 @@ def _parse(
         takes_mean=takes_mean,
         n_dimensions=n_dimensions,
         normalize=-1 if info.pooling == "none" and not takes_mean else normalize,
-        model=service.model_name if request.model is None else request.model,
+        model=served.name if request.model is None else request.model,
         adapters=adapters,
     )
 
 
 async def _answer(
-    service: Service,
+    served: ServedModel,
     exchange: Exchange,
     model: Model,
     embedder: Embedder,
     wanted: EmbeddingInputs,
     found: list[Any],
-    counted: Preparing | None,
+    counted: Place | None,
 ) -> None:
     for prompt in shapes.with_files(found).values():
-        prompt.encode(await service.encode_media(exchange.request, prompt.files))
+        prompt.encode(await served.encode_media(exchange.request, prompt.files))
     texts = await vector_job.in_worker(
-        service,
+        served,
         exchange,
         shapes.n_chars(found),
         vector_job.CHARS_INLINE_MAX,
         lambda: shapes.tokenize(found, wanted.field, model, embedder.info),
     )
-    media = await vector_job.lent(service, shapes.with_files(found))
+    media = await vector_job.lent(served, shapes.with_files(found))
     found.clear()  # its files may be large
     if counted is not None:
         counted.close()
-    rows = await vector_job.rows_of(service, exchange, model, embedder, texts, media, wanted.adapters)
+    rows = await vector_job.rows_of(served, exchange, model, embedder, texts, media, wanted.adapters)
     body = await vector_job.in_worker(
-        service,
+        served,
         exchange,
         sum(one.size for one in rows),
         vector_job.FLOATS_INLINE_MAX,

@@ -16,7 +16,7 @@ from msgspec import Meta, Struct
 from llamad.api.request.body import Body
 from llamad.api.request.errors import bad
 from llamad.api.service.body_reading import with_body
-from llamad.api.service.service import Service
+from llamad.api.service.served_model import ServedModel
 from llamad.api.vectors import inputs as shapes
 from llamad.api.vectors import vector_job
 from llamad.client.embedding import Embedder
@@ -59,19 +59,19 @@ class RerankInputs(msgspec.Struct, frozen=True):
     model: str
 
 
-def handle(service: Service, exchange: Exchange) -> None:
+def handle(served: ServedModel, exchange: Exchange) -> None:
     """POST /rerank, /reranking, /v1/rerank and /v1/reranking."""
-    vector_job.ranking_ready(service, "reranking")
-    with_body(service, exchange, _BODY.decode, partial(_start, service, exchange))
+    vector_job.ranking_ready(served, "reranking")
+    with_body(served.service, exchange, _BODY.decode, partial(_start, served, exchange))
 
 
-def _start(service: Service, exchange: Exchange, request: RerankRequest) -> None:
-    model, embedder = service.embedder()
-    wanted = _parse(service, request)
-    service.spawn(exchange, _answer(service, exchange, model, embedder, wanted))
+def _start(served: ServedModel, exchange: Exchange, request: RerankRequest) -> None:
+    model, embedder = served.embedder()
+    wanted = _parse(served, request)
+    served.service.spawn(exchange, _answer(served, exchange, model, embedder, wanted))
 
 
-def _parse(service: Service, request: RerankRequest) -> RerankInputs:
+def _parse(served: ServedModel, request: RerankRequest) -> RerankInputs:
     if request.query is None:
         raise bad('"query" must be provided')
     if not request.query:
@@ -82,7 +82,7 @@ def _parse(service: Service, request: RerankRequest) -> RerankInputs:
         field, documents = "texts", request.texts
     if not documents:
         raise bad(f'"{field}" must be a non-empty array of strings')
-    shapes.check_count(documents, field, service.settings.inputs_max)
+    shapes.check_count(documents, field, served.settings.inputs_max)
     return RerankInputs(
         query=request.query,
         field=field,
@@ -91,7 +91,7 @@ def _parse(service: Service, request: RerankRequest) -> RerankInputs:
         is_tei=is_tei,
         with_text=request.return_text if is_tei else request.return_documents,
         raw_scores=request.raw_scores or not is_tei,
-        model=service.model_name if request.model is None else request.model,
+        model=served.name if request.model is None else request.model,
     )
 
 
@@ -103,16 +103,16 @@ def _document(value: Any, name: str) -> str:
 
 
 async def _answer(
-    service: Service, exchange: Exchange, model: Model, embedder: Embedder, wanted: RerankInputs
+    served: ServedModel, exchange: Exchange, model: Model, embedder: Embedder, wanted: RerankInputs
 ) -> None:
     texts = await vector_job.in_worker(
-        service,
+        served,
         exchange,
         len(wanted.query) + shapes.n_chars(wanted.documents),
         vector_job.CHARS_INLINE_MAX,
         lambda: pairs(wanted.query, wanted.documents, wanted.field, model, embedder.info),
     )
-    rows = await vector_job.rows_of(service, exchange, model, embedder, texts)
+    rows = await vector_job.rows_of(served, exchange, model, embedder, texts)
     scores = [float(one[0, 0]) for one in rows]
     exchange.send(Response(200, _encode(_json(wanted, scores, vector_job.usage(texts)))))
 

@@ -16,7 +16,7 @@ from llamad.api.generate import accounting
 from llamad.api.request.errors import ApiError, engine_ended, queue_full, share_full
 from llamad.api.request.media import MediaPrompt, refused
 from llamad.api.service.adapters import adapters_of
-from llamad.api.service.service import Service
+from llamad.api.service.served_model import ServedModel
 from llamad.client.adapters import Use
 from llamad.client.embedding import Embedder, TextMedia
 from llamad.http.exchange import Exchange
@@ -31,11 +31,11 @@ FLOATS_INLINE_MAX = 16384
 SCORES_INLINE_MAX = 1024
 
 
-def embedding_ready(service: Service) -> tuple[Model, Embedder]:
+def embedding_ready(served: ServedModel) -> tuple[Model, Embedder]:
     """The model and its embedder. Raises a 501 if there are no embeddings."""
-    if not service.settings.wants_vectors:
+    if not served.settings.wants_vectors:
         raise ApiError(501, "This server does not support embeddings. Start it with `--embeddings`")
-    model, embedder = service.embedder()
+    model, embedder = served.embedder()
     if embedder.info.pooling == "rank":
         raise ApiError(
             501,
@@ -45,34 +45,34 @@ def embedding_ready(service: Service) -> tuple[Model, Embedder]:
     return model, embedder
 
 
-def media_ready(service: Service, embedder: Embedder, media: Mapping[int, MediaPrompt]) -> None:
+def media_ready(served: ServedModel, embedder: Embedder, media: Mapping[int, MediaPrompt]) -> None:
     """Raises a 501 if images and sound cannot be embedded."""
-    if service.media is None:
+    if served.media is None:
         file = next((file for one in media.values() for file in one.files), None)
         raise refused(file.field if file else "image_data", "sound" if file and file.is_sound else "images")
     if not embedder.info.n_mixed_max:
         raise ApiError(501, "Images and sound cannot be embedded: this model's attention is not causal")
 
 
-async def lent(service: Service, media: Mapping[int, MediaPrompt]) -> dict[int, TextMedia]:
+async def lent(served: ServedModel, media: Mapping[int, MediaPrompt]) -> dict[int, TextMedia]:
     """The rows of texts that have been tokenized, for the engine."""
     if not media:
         return {}
-    engine = service.ready()[1]
+    engine = served.ready()[1]
     try:
         return {i: TextMedia(one.runs(), await engine.lend_rows(*one.rows())) for i, one in media.items()}
     except MemoryError:
         raise ApiError(503, "there is no memory for the images") from None
     except EngineEnded:
-        raise service.not_ready() from None
+        raise served.not_ready() from None
 
 
-def ranking_ready(service: Service, what: str) -> tuple[Model, Embedder]:
+def ranking_ready(served: ServedModel, what: str) -> tuple[Model, Embedder]:
     """The same for scores; `what` is the endpoint's feature."""
     off = ApiError(501, f"This server does not support {what}. Start it with `--reranking`")
-    if not service.settings.wants_vectors:
+    if not served.settings.wants_vectors:
         raise off
-    model, embedder = service.embedder()
+    model, embedder = served.embedder()
     if embedder.info.pooling != "rank":
         raise off
     if not embedder.info.has_head:
@@ -81,26 +81,26 @@ def ranking_ready(service: Service, what: str) -> tuple[Model, Embedder]:
 
 
 async def in_worker(
-    service: Service, exchange: Exchange, size: int, inline_max: int, work: Callable[[], T]
+    served: ServedModel, exchange: Exchange, size: int, inline_max: int, work: Callable[[], T]
 ) -> T:
     """Run long work in a worker, short work at once."""
     if size <= inline_max:
         return work()
-    return await service.texts.run(service.client(exchange.request), size, work)
+    return await served.service.texts.run(served.service.client(exchange.request), size, work)
 
 
 def adapters_for(
-    service: Service, key: str, model: str | None, scales: Sequence[tuple[int, float]] | None
+    served: ServedModel, key: str, model: str | None, scales: Sequence[tuple[int, float]] | None
 ) -> tuple[Use, ...]:
     """Return the adapters that the texts of a key's request are computed with."""
-    uses = adapters_of(service, key, model, scales)
+    uses = adapters_of(served, key, model, scales)
     if any(use.info.invocation for use in uses):
         raise ApiError(501, "An activated adapter (aLoRA) acts in texts that are generated, not in vectors")
     return uses
 
 
 async def rows_of(
-    service: Service,
+    served: ServedModel,
     exchange: Exchange,
     model: Model,
     embedder: Embedder,
@@ -113,17 +113,15 @@ async def rows_of(
     ApiError, or CancelledError if the client has disconnected."""
     if exchange.closed:
         raise asyncio.CancelledError  # it disconnected while its texts were tokenized
-    adapters = (
-        choose() if choose is not None else adapters_for(service, exchange.request.key_name, None, None)
-    )
+    adapters = choose() if choose is not None else adapters_for(served, exchange.request.key_name, None, None)
     adapter_ids = [use.info.id for use in adapters]
-    exchange.details = partial(accounting.text_details, service, adapter_ids, texts)
-    client = service.client(exchange.request)
+    exchange.details = partial(accounting.text_details, served, adapter_ids, texts)
+    client = served.service.client(exchange.request)
     if not embedder.can_accept():
         raise queue_full()
     if not embedder.has_share(client):
         raise share_full()
-    limit = service.settings.request_timeout
+    limit = served.settings.request_timeout
     left = exchange.request.t_start + limit - time.monotonic() if limit > 0 else None
     try:
         job = embedder.submit(texts, client, media, adapters, model.vocab)
@@ -144,7 +142,7 @@ async def rows_of(
     finally:
         job.abort()  # does nothing to a job that has ended
     n_floats = sum(one.size for one in rows)
-    if not await in_worker(service, exchange, n_floats, FLOATS_INLINE_MAX, lambda: _are_finite(rows)):
+    if not await in_worker(served, exchange, n_floats, FLOATS_INLINE_MAX, lambda: _are_finite(rows)):
         raise ApiError(500, "The model returned values that are not finite")
     return rows
 

@@ -66,7 +66,7 @@ def test_a_live_server_is_not_always_ready():
         for path in ("/health?live", "/v1/health?live=1"):
             answer = server.client.get(path)
             assert (answer.status, answer.json) == (200, {"status": "live"})
-        server.loop.call_soon_threadsafe(server.host.drain)
+        server.loop.call_soon_threadsafe(server.daemon.refuse)
         server.until(lambda: server.client.get("/health").json["status"] == "draining")
         assert server.client.get("/health").status == 503
         assert server.client.get("/health?live").status == 200

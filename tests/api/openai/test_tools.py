@@ -244,7 +244,7 @@ def test_large_chat_is_rendered_aside(monkeypatch: pytest.MonkeyPatch) -> None:
         messages = [{"role": "user", "content": "x"}, {"role": "user", "content": " " * 20000}]
         body = {"messages": messages, "max_tokens": 1}
         asked = pool.submit(server.client.post, "/apply-template", body)
-        server.until(lambda: server.daemon.service.n_preparing == 1)
+        server.until(lambda: len(server.served.preparing) == 1)
         assert server.client.get("/health").status == 200
         assert not asked.done()
         may_render.set()

@@ -39,6 +39,8 @@ class Client:
 class Writer:
     """A generation that notes its end."""
 
+    engine: Any = None
+
     def __init__(self, id: str, stopped: list[str]) -> None:
         self._id = id
         self._stopped = stopped

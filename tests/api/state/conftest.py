@@ -20,14 +20,10 @@ class FakedStates(Faked):
         self.states = FakeStates(N_SLOTS, n_ctx)
         self.host.states = self.states  # type: ignore[assignment]
 
-    @property
-    def service(self):
-        return self.daemon.service
-
     def quiet(self):
         """Wait until nothing is on its way."""
-        service = self.service
-        self.until(lambda: len(service.state_actions) == 0 and service.room.n_bytes == 0)
+        served = self.served
+        self.until(lambda: len(served.state_actions) == 0 and served.room.n_bytes == 0)
 
 
 @pytest.fixture

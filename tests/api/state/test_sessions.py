@@ -141,7 +141,7 @@ def test_past_the_limit_507_or_the_oldest_goes(started):
         server.states.slots[0] = list(range(30))
         assert act(server.client, 4, "save", slot=0).status == 507
         assert 4 not in ids(server.client)
-        assert server.service.sessions.n_bytes <= 2 * size
+        assert server.served.sessions.n_bytes <= 2 * size
 
 
 def test_sessions_and_files_belong_to_their_key(started, folder):
@@ -195,12 +195,12 @@ def test_a_restore_is_not_torn_by_a_replacement_or_a_removal(faked):
     states.slots[0] = [2, 2]
     assert act(client, 1, "save", slot=0).json["n_tokens"] == 2
     assert act(client, 1, "remove").status == 200
-    assert faked.service.sessions.n_bytes == len(ses1_of([1, 1, 1]))  # still in use
+    assert faked.served.sessions.n_bytes == len(ses1_of([1, 1, 1]))  # still in use
     states.busy.clear()
     thread.join(30)
     assert answers[0].status == 200
     assert states.slots[1] == [1, 1, 1]
-    assert faked.service.sessions.n_bytes == 0
+    assert faked.served.sessions.n_bytes == 0
 
 
 def test_a_removal_during_an_archive_waits_and_loses_nothing(faked, folder, monkeypatch):
@@ -208,20 +208,20 @@ def test_a_removal_during_an_archive_waits_and_loses_nothing(faked, folder, monk
     states.slots[0] = [1, 2]
     act(client, 1, "save", slot=0)
     writing, may_write = threading.Event(), threading.Event()
-    write = faked.service.files.write
+    write = faked.served.files.write
 
     def slow_write(*args):
         writing.set()
         assert may_write.wait(30)
         return write(*args)
 
-    monkeypatch.setattr(faked.service.files, "write", slow_write, raising=False)
+    monkeypatch.setattr(faked.served.files, "write", slow_write, raising=False)
     archive, archived = later(lambda: act(client, 1, "remove", {"file": "a"}))
     assert writing.wait(30)
     removal, removed = later(lambda: act(client, 1, "remove"))
     states.slots[0] = [3, 3, 3]
     save, saved = later(lambda: act(client, 1, "save", slot=0))
-    faked.until(lambda: len(faked.service.state_actions) == 3)
+    faked.until(lambda: len(faked.served.state_actions) == 3)
     may_write.set()
     for thread in (archive, removal, save):
         thread.join(30)
@@ -236,7 +236,7 @@ def test_a_busy_slot_with_nowait(faked):
     faked.states.busy.add(0)
     answer = faked.client.post("/sessions/1?action=save&slot=0&nowait=1")
     assert answer.status == 409
-    assert faked.service.sessions.n_bytes == 0
+    assert faked.served.sessions.n_bytes == 0
     assert ids(faked.client) == []
 
 

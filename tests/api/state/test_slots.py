@@ -257,7 +257,7 @@ def half_a_body(client, length):
 
 
 def test_bodies_at_once_have_so_much_room_and_no_more(faked):
-    room = faked.service.room
+    room = faked.served.room
     room.bytes_max = 2_000_000
     with half_a_body(faked.client, 1_500_000) as sock:
         faked.until(lambda: room.n_bytes == 1_500_000)
@@ -318,10 +318,10 @@ def test_a_deadline_and_a_full_queue(started):
     server.states.busy.add(0)
     assert act(server.client, "tokens").status == 408
     for client in (1, 2, 3):
-        server.service.state_actions.add(client)
+        server.served.state_actions.add(client)
     refused = act(server.client, "tokens", slot=1)
     for client in (1, 2, 3):
-        server.service.state_actions.remove(client)
+        server.served.state_actions.remove(client)
     assert (refused.status, refused.error["type"]) == (429, "rate_limit_error")
 
 
@@ -438,7 +438,7 @@ def test_a_long_prompt_of_ends_of_turns_is_looked_through():
     """Each token ends a message. So many are counted in a worker."""
     n = 40_000
     with Faked(Fake(n_ctx=n + 64, n_batch=2048), "--slots", n_ctx=n + 64, n_batch=2048) as server:
-        end = server.daemon.service.turn_end
+        end = server.served.turn_end
         token = end if end >= 0 else 97
         assert server.client.complete([token] * n, n_predict=1)["tokens_evaluated"] == n
         info = server.client.get("/v1/slots/0/info").json

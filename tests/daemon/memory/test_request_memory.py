@@ -126,7 +126,7 @@ def test_a_grammar_counts_for_the_requests_that_use_it(fake):
         stack.enter_context(occupied(server, fake))
         first = stack.enter_context(send(server, body(0)))
         server.until(lambda: server.daemon.host.engine.n_waiting == 1)
-        grammar = next(iter(server.daemon.service.grammars._kept.values())).memory
+        grammar = next(iter(server.served.grammars._kept.values())).memory
         assert held(server) > grammar.n_bytes > 100_000
         n_one = held(server)
         again = stack.enter_context(send(server, body(0)))
@@ -146,14 +146,14 @@ def test_a_grammar_counts_for_the_requests_that_use_it(fake):
 def test_a_body_in_a_worker_counts_until_the_worker_is_done(fake, monkeypatch):
     entered, go_on = threading.Event(), threading.Event()
     with Faked(fake, *KEYS) as server:
-        decode = server.daemon.service.defaults.decode
+        decode = server.served.defaults.decode
 
         def slow(*arguments):
             entered.set()
             go_on.wait(30)
             return decode(*arguments)
 
-        monkeypatch.setattr(type(server.daemon.service.defaults), "decode", staticmethod(slow))
+        monkeypatch.setattr(type(server.served.defaults), "decode", staticmethod(slow))
         sock = send(server, {"prompt": "x" * 100_000})
         assert entered.wait(30)
         sock.close()

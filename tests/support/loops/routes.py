@@ -6,6 +6,8 @@ import pytest
 
 from llamad.api.app import Api
 from llamad.api.service.auth import Keys
+from llamad.api.service.model_table import ModelTable
+from llamad.api.service.served_model import ServedModel
 from llamad.api.service.service import Service
 from llamad.flags.parse import parse
 from llamad.http.router import Route, Router
@@ -21,9 +23,10 @@ def routes() -> list[Route]:
         return route
 
     settings = parse(["-m", "model.gguf"], {}).settings
-    service = Service(settings, Host(settings), "")
+    service = Service(settings, "")
+    models = ModelTable(service, [ServedModel(service, Host(settings))])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Router, "add", add)
-        Api(service, Keys([]))
-    service.close()
+        Api(models, Keys([]))
+    models.close()
     return added

@@ -20,7 +20,7 @@ cdef class TextPart:
     cdef public list held
 
     def on_text(self, TextEvent text):
-        cdef object job = self.job, metrics = job.service.metrics
+        cdef object job = self.job, metrics = job.served.metrics
         cdef bytes event
         cdef Exchange exchange
         cdef int64_t n_new
