@@ -20,6 +20,11 @@ def in_background(function, *args, **options):
     return thread, results
 
 
+def jobs(server):
+    """The jobs whose responses are streams."""
+    return list(server.daemon.service.streams)
+
+
 def test_a_full_queue_answers_429_and_others_go_on():
     fake = Fake(script=b"fine")
     with Faked(fake, "-np", "2", "--queue-max", "1") as server:
@@ -74,9 +79,7 @@ def test_a_stalled_stream_gives_its_slot_to_others():
     with Faked(fake, *flags, n_ctx=200_000) as server:
         body = {"prompt": "x", "n_predict": 150_000, "ignore_eos": True}
         stalled = server.client.open_stream(body)
-        server.until(
-            lambda: any(getattr(stream, "is_paused", False) for stream in server.daemon.service.streams)
-        )
+        server.until(lambda: any(job.tasks.is_paused for job in jobs(server)))
         time.sleep(0.5)
         assert server.engine.n_running == 1  # nobody waits for its slot
         thread, results = in_background(server.client.post, "/completion", {"prompt": "y", "n_predict": 2})
@@ -241,7 +244,7 @@ def test_a_slow_reader_is_paused_and_holds_nobody_back():
         def stands_still():
             n_seen[:] = [*n_seen[1:], server.engine.slots()[0][2]]
             time.sleep(0.1)
-            is_paused = any(getattr(one, "is_paused", False) for one in server.daemon.service.streams)
+            is_paused = any(job.tasks.is_paused for job in jobs(server))
             return is_paused and len(set(n_seen)) == 1
 
         server.until(stands_still)

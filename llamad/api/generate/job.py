@@ -10,33 +10,28 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Protocol
 
 from llamad.api.generate import accounting, completion_json, prompt_log
+from llamad.api.generate.dialect import Dialect
 from llamad.api.generate.failures import failure_error
 from llamad.api.generate.held_tokens import HELD_MAX, joined
 from llamad.api.generate.job_memory import JobMemory
+from llamad.api.generate.job_tasks import JobTasks
 from llamad.api.generate.prepare import PreparedPrompts
 from llamad.api.generate.response_writer import ResponseWriter
-from llamad.api.generate.stream_event import TextFrame
 from llamad.api.generate.task_maker import TaskMaker
 from llamad.api.generate.text_part import TextPart
 from llamad.api.request import generation as options
 from llamad.api.request.constraints import ConstraintSource
-from llamad.api.request.errors import ApiError, bad, queue_full, share_full
+from llamad.api.request.errors import ApiError
 from llamad.api.request.parse import GenerationRequest
 from llamad.api.service.adapters import adapters_of
+from llamad.api.service.body_reading import in_worker
 from llamad.api.service.kept_streams import conversation_of
 from llamad.api.service.served_model import ServedModel
 from llamad.base.clock import clock_us
 from llamad.client.engine_client import EngineClient
-from llamad.client.task import (
-    Done,
-    Sink,
-    Task,
-    TokenProbs,
-    WatchingSink,
-)
+from llamad.client.task import Done, Task, TokenProbs, WatchingSink
 from llamad.client.text_event import TextEvent
 from llamad.http import sse
 from llamad.http.exchange import Exchange
@@ -49,40 +44,6 @@ log = logging.getLogger("llamad.api")
 
 # Values of a response (tokens, probabilities) that are encoded on the event loop: a few milliseconds.
 WHOLE_INLINE_MAX = 4096
-
-
-class Dialect(Protocol):
-    """The response format of an endpoint."""
-
-    holds: bool  # whether tokens without text are held back (held_tokens.py), for the next text or done()
-
-    def begin(self, job: Job) -> bytes:
-        """Events before the first text of a stream."""
-
-    def frame(self, part: CompletionPart) -> TextFrame | None:
-        """The bytes around a text, if this stream's events carry nothing else; piece() is then called only for texts
-        with probabilities."""
-
-    def piece(self, part: CompletionPart, piece: TextEvent) -> bytes:
-        """Events for a piece of a stream; may be empty."""
-
-    def progress(self, part: CompletionPart, progress: dict[str, Any]) -> bytes:
-        """Events for a prompt that is being prefilled, with `return_progress`."""
-
-    def done(self, part: CompletionPart) -> bytes:
-        """Events at the end of one part, with what is held of it."""
-
-    def end(self, job: Job) -> bytes:
-        """Events at the end of the stream."""
-
-    def whole(self, job: Job) -> bytes:
-        """The body of a response that is not streamed; every part is done and has its pieces."""
-
-    def failed(self, error: ApiError) -> bytes:
-        """The last event of a stream that failed."""
-
-    def refused(self, error: ApiError) -> Response:
-        """The error response."""
 
 
 class CompletionPart(TextPart):
@@ -179,37 +140,6 @@ class CompletionPart(TextPart):
 class Job:
     """One request. Its response begins with the first text, so that an early failure still has its own status."""
 
-    __slots__ = (
-        "__weakref__",
-        "adapter_ids",
-        "constraint",
-        "content_type",
-        "dialect",
-        "engine",
-        "exchange",
-        "finish",
-        "generation",
-        "id",
-        "is_admitted",
-        "is_controlled",
-        "is_paused",
-        "markers",
-        "memory",
-        "model",
-        "n_left",
-        "on_prompt",
-        "out",
-        "parsing",
-        "parts",
-        "ready",
-        "served",
-        "t_paused",
-        "t_submit_us",
-        "t_written",
-        "watch",
-        "watching",
-    )
-
     def __init__(
         self,
         served: ServedModel,
@@ -218,7 +148,7 @@ class Job:
         constraint: ConstraintSource,
         model: Model,
         engine: EngineClient,
-        dialect: Dialect,
+        dialect: Dialect[Job, CompletionPart],
         *,
         id: str = "",
         markers: bool = False,
@@ -235,6 +165,7 @@ class Job:
         self.constraint = constraint
         self.model: Model = model
         self.engine = engine
+        self.tasks = JobTasks(engine)
         self.dialect = dialect
         self.content_type = JSON  # of a response that is not streamed
         self.markers = markers
@@ -242,10 +173,7 @@ class Job:
         self.is_controlled = False  # its reasoning may be ended, by end_thinking()
         self.is_admitted = False
         self.watch: Callable[[CompletionPart, Task], WatchingSink] | None = None  # makes the tasks' sinks
-        self.watching: list[WatchingSink] = []
         self.parsing: Callable[[], options.Parsing] = options.Parsing  # as results show it
-        self.is_paused = False
-        self.t_paused = 0.0
         self.on_prompt = on_prompt
         self.ready: PreparedPrompts | None = None
         self.parts: list[CompletionPart] = []
@@ -259,63 +187,47 @@ class Job:
 
     def submit(self, ready: PreparedPrompts) -> None:
         """Submit all prompts to the engine, or none. Only an accepted request changes the system prompt."""
-        g, exchange = self.generation, self.exchange
+        g, request = self.generation, self.exchange.request
         n_parts = len(ready.tokens) * g.n
-        options.check_echo(
-            g, self.constraint, n_parts, ready.constraint.text if ready.constraint is not None else ""
-        )
-        if n_parts > self.engine.n_slots + self.engine.queue_max:
-            raise bad(
-                f"{n_parts} completions do not fit the queue;"
-                ' send fewer prompts or a smaller "n", or start llamad with a larger --queue-max'
-            )
-        request = exchange.request
+        text = ready.constraint.text if ready.constraint is not None else ""
+        options.check_echo(g, self.constraint, n_parts, text)
         conversation = conversation_of(request) if g.stream else ""
-        client = self.served.service.client(request)
-        if not self.engine.can_accept(n_parts):
-            raise queue_full()
-        if not self.engine.has_share(client, n_parts):
-            raise share_full()
+        self.tasks.check_room(self.served.service.client(request), n_parts)
         if self.on_prompt is not None:
             options.check_prompt_probs(g, ready.tokens, self.served.settings.answer_max_bytes)
         t_submit_us = clock_us()
-        uses = adapters_of(self.served, self.key, g.model, g.lora)
-        self.adapter_ids = [use.info.id for use in uses]
-        tasks = TaskMaker(self.served, exchange.request, g, self.model, ready, uses, t_submit_us)
-        self.memory.count(options.held_bytes(g, self.constraint, ready.tokens, tasks.bias, ready.breakers))
+        maker = self._task_maker(ready, n_parts, t_submit_us)
+        self.memory.count(options.held_bytes(g, self.constraint, ready.tokens, maker.bias, ready.breakers))
         parts = [
             CompletionPart(self, i * g.n + k, tokens, options.seed_of(g, k))
             for i, tokens in enumerate(ready.tokens)
             for k in range(g.n)
         ]
-        if prompt_log.is_wanted(self.served):
-            prompt_log.show(self.served, self.model, request.request_id, ready.tokens)
+        prompt_log.show(self.served.service, self.model, request.request_id, ready.tokens)
         self._begin(ready, parts, t_submit_us, conversation)
         if g.stream and not self.out.is_kept:
             for part in parts:
                 part.frame = self.dialect.frame(part)
-        tasks.answer_bytes_max = 0 if g.stream else max(1, self.served.settings.answer_max_bytes // n_parts)
-        tasks.is_streamed = g.stream or self.watch is not None
-        tasks.has_markers = self.markers or g.shows_markers
-        tasks.has_prompt_probs = self.on_prompt is not None
-        tasks.has_progress = self.tells_progress
-        for part in self.parts:
-            task = tasks.make(part.index, self.engine)
-            part.task_id = self.engine.submit(task, self._sink(part, task))
+        self.tasks.submit(parts, maker, self.watch)
         if g.system_prompt is not None:
             self.served.key_states.set_system(self.key, ready.system)
 
-    def _sink(self, part: CompletionPart, task: Task) -> Sink:
-        if self.watch is None:
-            return part
-        self.watching.append(self.watch(part, task))
-        return self.watching[-1]
+    def _task_maker(self, ready: PreparedPrompts, n_parts: int, t_submit_us: int) -> TaskMaker:
+        g, served = self.generation, self.served
+        uses = adapters_of(served, self.key, g.model, g.lora)
+        self.adapter_ids = [use.info.id for use in uses]
+        maker = TaskMaker(served, self.exchange.request, g, self.model, ready, uses, t_submit_us)
+        maker.answer_bytes_max = 0 if g.stream else max(1, served.settings.answer_max_bytes // n_parts)
+        maker.is_streamed = g.stream or self.watch is not None
+        maker.has_markers = self.markers or g.shows_markers
+        maker.has_prompt_probs = self.on_prompt is not None
+        maker.has_progress = self.tells_progress
+        return maker
 
     def _begin(
         self, ready: PreparedPrompts, parts: list[CompletionPart], t_submit_us: int, conversation: str
     ) -> None:
         """Before the parts' tasks are submitted."""
-        exchange = self.exchange
         self.memory.hold(self._give_way)
         self.ready = ready
         self.parts = parts
@@ -330,10 +242,9 @@ class Job:
             kept = self.served.service.kept_streams.open(self.key, conversation, self)
             self.out.keep(kept, self._headers())
             return
-        exchange.on_abort = self.abort
+        self.exchange.on_abort = self.abort
         if self.generation.stream:
-            exchange.on_pause = self.pause
-            exchange.on_resume = self.resume
+            self.exchange.on_pause, self.exchange.on_resume = self.tasks.pause, self.tasks.resume
 
     def answer_nothing(self) -> None:
         """Respond to a request that has nothing for the engine to do."""
@@ -360,7 +271,8 @@ class Job:
         if not self.exchange.closed:  # its large body is still being written; the log line comes after it
             details = accounting.details(self)
             self.exchange.details = lambda: details
-        self.parts, self.watching, self.ready = [], [], None
+        self.tasks.forget()
+        self.parts, self.ready = [], None
 
     # For others of the same client.
 
@@ -374,8 +286,7 @@ class Job:
 
     def end_thinking(self) -> None:
         """End the reasoning now, if there is any."""
-        for one in self.watching:
-            one.end_thinking()
+        self.tasks.end_thinking()
 
     def set_admitted(self) -> None:
         """The engine has begun with one of its parts."""
@@ -386,9 +297,7 @@ class Job:
 
     def abort(self) -> None:
         """The client has disconnected, or another part failed."""
-        for part in self.parts:
-            if part.task_id:
-                self.engine.abort(part.task_id)
+        self.tasks.abort()
 
     def give_way(self, reason: str) -> None:
         """Nobody reads its kept stream."""
@@ -397,47 +306,22 @@ class Job:
         self._fail(ApiError(408, reason))
 
     def n_queued(self, t_before: float) -> int:
-        """Its tasks that have waited for a slot since this time."""
-        running = (self.engine.tasks.get(part.task_id) for part in self.parts)
-        return sum(one is not None and one.is_queued(t_before) for one in running)
-
-    def pause(self) -> None:
-        self.is_paused = True
-        self.t_paused = time.monotonic()
-        for part in self.parts:
-            if part.task_id:
-                self.engine.pause(part.task_id)
-
-    def resume(self) -> None:
-        self.is_paused = False
-        for part in self.parts:
-            if part.task_id:
-                self.engine.resume(part.task_id)
+        """Return how many of its tasks have waited for a slot since this time."""
+        return self.tasks.n_queued(t_before)
 
     def tick(self, now: float) -> None:
         """Keep the connection of a silent stream alive. End a stream whose client stalls while others wait for a slot:
         it stays paused until half of its buffer is read, so that reading a byte now and then is not progress."""
-        settings = self.served.settings
+        settings = self.served.service.settings
         own = self.generation.sse_ping_interval
         ping_seconds = settings.ping_seconds if own == LEFT_OUT else own
         if 0 < ping_seconds <= now - self.t_written:
             self.write(sse.PING)
-        if (
-            self.is_paused
-            and 0 < settings.stall_seconds <= now - self.t_paused
-            and self.engine.n_waiting
-            and not self.exchange.closed
-        ):
-            log.info(
-                "request %s: its client stalls; freeing its slot for others",
-                self.exchange.request.request_id,
-            )
+        if self.tasks.is_stalled(now, settings.stall_seconds) and not self.exchange.closed:
+            log.info("request %s: its client stalls; freeing its slot for others", self.request_id)
             self.finish = "stalled"
-            self._fail(
-                ApiError(
-                    408, "The client did not read its stream while others waited for a slot (--stall-seconds)"
-                )
-            )
+            reason = "The client did not read its stream while others waited for a slot (--stall-seconds)"
+            self._fail(ApiError(408, reason))
 
     # To the client.
 
@@ -451,15 +335,7 @@ class Job:
             self.out.begin(self._headers, self.dialect.begin(self) + data)
 
     def _headers(self) -> tuple[tuple[str, str], ...]:
-        return self.generation.left_out.headers(self.exchange.request.request_id)
-
-    def _end(self, data: bytes) -> None:
-        """The last events of the stream."""
-        if self.out.begun:
-            self.out.end(data)
-        else:
-            self.write(data)
-            self.out.end()
+        return self.generation.left_out.headers(self.request_id)
 
     def on_part_done(self, part: CompletionPart) -> None:
         self.n_left -= 1
@@ -473,7 +349,11 @@ class Job:
             return
         self._left()
         if self.generation.stream:
-            self._end(last + self.dialect.end(self))
+            last += self.dialect.end(self)
+            if not self.out.begun:
+                self.write(last)
+                last = b""
+            self.out.end(last)
             self._forget()
         else:
             self._send_whole()
@@ -485,13 +365,8 @@ class Job:
         if n_values <= WHOLE_INLINE_MAX:
             self._send(self.dialect.whole(self))
         else:
-            self.served.service.spawn(self.exchange, self._send_whole_later())
-
-    async def _send_whole_later(self) -> None:
-        """Nothing changes any more in a job that is done, so any thread may read it."""
-        client = self.served.service.client(self.exchange.request)
-        body = await self.served.service.json_workers.run(client, lambda: self.dialect.whole(self))
-        self._send(body)
+            # Nothing changes any more in a job that is done, so any thread may read it.
+            in_worker(self.served.service, self.exchange, partial(self.dialect.whole, self), self._send)
 
     def _send(self, body: bytes) -> None:
         self.exchange.send(Response(200, body, self.content_type, self._headers()))

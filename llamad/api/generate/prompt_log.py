@@ -9,7 +9,7 @@ import logging
 from collections.abc import Iterable
 from functools import partial
 
-from llamad.api.service.served_model import ServedModel
+from llamad.api.service.service import Service
 from llamad.protocol.model_info import Model
 from llamad.protocol.row_ids import without_rows
 
@@ -20,19 +20,17 @@ TOKENS_MAX = 4096
 CHARS_MAX = 4096
 
 
-def is_wanted(served: ServedModel) -> bool:
-    return served.service.settings.log_prompts or served.service.prompt_files is not None
-
-
-def show(served: ServedModel, model: Model, request_id: str, prompts: Iterable[bytes]) -> None:
-    """`prompts` are token ids, with those of the system prompt."""
+def show(service: Service, model: Model, request_id: str, prompts: Iterable[bytes]) -> None:
+    """Write the prompts to the log and to files, if the flags say so. They are token ids, with the system prompt's."""
+    if not service.settings.log_prompts and service.prompt_files is None:
+        return
     for tokens in prompts:
         ids = without_rows(tokens)
-        if served.service.settings.log_prompts:
+        if service.settings.log_prompts:
             text = model.vocab.detokenize(ids[: TOKENS_MAX * 4], True).decode("utf-8", "replace")
             more = "..." if len(text) > CHARS_MAX or len(ids) > TOKENS_MAX * 4 else ""
             log.info(
                 "request %s: prompt of %d tokens: %r%s", request_id, len(tokens) // 4, text[:CHARS_MAX], more
             )
-        if served.service.prompt_files is not None:
-            served.service.prompt_files.write(partial(model.vocab.detokenize, ids, True))
+        if service.prompt_files is not None:
+            service.prompt_files.write(partial(model.vocab.detokenize, ids, True))

@@ -169,7 +169,7 @@ class Watched:
             ),
             rest,
         )
-        if job.is_paused:
+        if job.tasks.is_paused:
             job.engine.pause(part.task_id)
 
     def on_done(self, done: Done) -> None:
