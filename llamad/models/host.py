@@ -15,16 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from llamad.client.adapters import Adapters
 from llamad.client.control import Asking
-from llamad.client.embedding import Embedder
 from llamad.client.engine_client import EngineClient
-from llamad.client.slot_states import States
-from llamad.client.step_trace import StepTrace
 from llamad.flags.settings import Settings
 from llamad.models import stalls
-from llamad.models.adapter_loading import AdapterLoading
+from llamad.models.connections import Connections
 from llamad.models.engine_process import END_SECONDS, EngineProcess
+from llamad.models.kept_vocab import KeptVocab
 from llamad.models.load_progress import LoadProgress
 from llamad.models.model_download import ModelDownload
 from llamad.models.projector import make_reader
@@ -41,12 +38,9 @@ from llamad.protocol.control_messages import (
     Run,
     Terminated,
 )
-from llamad.protocol.errors import LoadError, Stopped
+from llamad.protocol.errors import LoadError
 from llamad.protocol.messages import FAILURE_ABORTED, RESULT_ABORTED
 from llamad.protocol.model_info import Model
-from llamad.ses1.ses1 import Layout, StateError
-from llamad.tokenizer.vocab import Vocab
-from llamad.tokenizer.vocab_file import FileId, VocabError, VocabFile, file_id
 
 if TYPE_CHECKING:
     from llamad.media.messages import Opened
@@ -66,25 +60,11 @@ class State(Enum):
     DRAINING = "draining"
 
 
-def states_layout(settings: Settings, ready: Ready) -> tuple[Layout | None, str]:
-    """The layout of the model's states, or why there is none."""
-    if settings.grp_attn_n > 1:
-        return None, "with --grp-attn-n its positions are grouped"
-    if not ready.states:
-        return None, "llama.cpp cannot save this model's KV cache"
-    try:
-        return Layout(ready.states[0], ready.states[1], ready.n_window), ""
-    except StateError as error:
-        return None, str(error)
-
-
-class Host:
-    """`model`, `engine` (if it generates) and `embedder` (if the flags enable it) are set from the first READY on and
-    stay; `state` says whether an engine serves them. `settings` have the paths of the model's files once they are
-    there."""
+class Host(Connections):
+    """`state` says whether an engine serves. `settings` have the paths of the model's files once they are there."""
 
     def __init__(self, settings: Settings, process: EngineProcess | None = None) -> None:
-        self.settings = settings
+        super().__init__(settings)
         if settings.model_url is not None:  # the model's name meanwhile
             name = settings.model_url.partition("?")[0].rpartition("/")[2]
             self.settings = msgspec.structs.replace(settings, model=name)
@@ -95,13 +75,6 @@ class Host:
         self.has_served = False
         self.waits_for = ""  # what is wrong with an RPC worker, while it is waited for
         self.is_refused = False  # it failed because of what the command line named, not of the load
-        self.model: Model | None = None
-        self.engine: EngineClient | None = None
-        self.states: States | None = None  # if the flags enable them
-        self.embedder: Embedder | None = None
-        self.media = make_reader(settings) if not settings.is_remote else None
-        self.adapters = Adapters(settings.lora, not settings.lora_init_without_apply)
-        self.loading = AdapterLoading(settings, self.adapters)
         self.restarts = Restarts()
         # Called in a thread with a new model, before any engine serves it: returns the markers that tasks may want to
         # see. May raise LoadError.
@@ -114,7 +87,7 @@ class Host:
         self._process = process
         self._fetching = ModelDownload(settings) if settings.is_remote else None  # until the files are there
         self._markers: list[str] = []
-        self._vocab: tuple[FileId, Vocab] | None = None
+        self._vocab = KeptVocab()
         self._kept = b""  # of the last engine's Planned message
         self._shown = -1  # of the load's progress
         self._load_failed = ""  # what the engine said of it
@@ -123,8 +96,6 @@ class Host:
         self._settled: asyncio.Future[None] | None = None
         self._supervising: asyncio.Task[None] | None = None
         self._opening: asyncio.Task[Opened] | None = None  # of the projector
-        # Opened now, so that a wrong path fails at start-up and not at the first request. Raises OSError.
-        self._trace = StepTrace(settings.step_trace) if settings.step_trace else None
 
     async def load(self) -> None:
         """Start an engine, and another whenever it ends. Returns once it serves, or failed; nothing is raised."""
@@ -320,11 +291,11 @@ class Host:
             if isinstance(message, Planned) and self.media is not None and self._opening is None:
                 # Not before: the engine measures what is free on a GPU, and has counted the projector.
                 self._opening = asyncio.ensure_future(self.media.open())
-            if isinstance(message, Progress) and self._vocab is None:
-                await self._read_vocab()  # while the engine opens the device and the weights
+            if isinstance(message, Progress) and not self._vocab.is_there:
+                await self._vocab.read(self.settings)  # while the engine opens the device and the weights
         if isinstance(message, LoadFailed):
             raise LoadError(message.reason)
-        await self._read_vocab()
+        await self._vocab.read(self.settings)
         await self._describe(message)
         await self._open_projector()
         control.send(Run(self._markers))
@@ -352,7 +323,7 @@ class Host:
             if message.permille // 10 != self._shown:
                 self._shown = message.permille // 10
                 log.info("loading model: %d %%", self._shown)
-            if self._vocab is not None:
+            if self._vocab.is_there:
                 return
         if isinstance(message, Planned):
             self._kept = message.kept
@@ -365,24 +336,6 @@ class Host:
         """End an engine that got a SIGTERM, unless the daemon got one, too: then it ends the engine after its drain."""
         if process is not None and not self.is_leaving:
             process.kill("it was told to end (SIGTERM)")
-
-    async def _read_vocab(self) -> None:
-        """The file's vocabulary, if there is none yet or the file was replaced. llama.cpp aborts on broken ones: only
-        once the engine has checked it."""
-        settings = self.settings
-
-        def read() -> tuple[FileId, Vocab]:
-            path, kept = settings.model, self._vocab
-            now = file_id(path)
-            if kept is not None and kept[0] == now:
-                return kept
-            file = VocabFile(path, settings.override_kv, api_only=settings.llama_api_only)
-            return now, file.vocab(special=settings.special)
-
-        try:
-            self._vocab = await asyncio.get_running_loop().run_in_executor(None, read)
-        except VocabError as error:
-            raise LoadError(str(error)) from None
 
     async def _open_projector(self) -> None:
         if self._opening is None:
@@ -397,12 +350,10 @@ class Host:
 
     async def _describe(self, loaded: Loaded) -> None:
         """Make the model that the endpoints see, unless it is the one that they know."""
-        assert self._vocab is not None
-        vocab = self._vocab[1]
         self.adapters.opened(loaded.adapters)
         model = Model(
             loaded.info,
-            vocab,
+            self._vocab.vocab,
             n_ctx=loaded.n_ctx,
             n_ctx_slot=loaded.n_ctx_slot,
             can_generate=loaded.can_generate,
@@ -421,59 +372,12 @@ class Host:
         if loaded.can_generate:
             channel = process.descriptors
             self.connect(Link(channel.memory, channel.command, channel.event), control)
-            self._set_states(ready)
+            self.set_states(ready)
         if loaded.vectors is not None:
             self.connect_vectors(loaded, control)
         self.loading.connect(control, self.engine if loaded.can_generate else None)
         if self.engine is not None and self.engine_ready is not None:
             await self.engine_ready(self.engine)
-
-    def connect(self, link: Link, control: Asking) -> None:
-        """The engine generates."""
-        if self.engine is None:
-            self.engine = EngineClient(
-                n_slots=self.settings.n_parallel,
-                queue_max=self.settings.queue_max,
-                trace=self._trace,
-                on_broken=lambda reason: self._process.kill(reason) if self._process is not None else None,
-            )
-        assert self.model is not None
-        self.engine.connect(link, control, self.model.vocab)
-        if self.media is not None:
-            self.media.n_at_once = self.engine.n_ubatch
-
-    def connect_vectors(self, loaded: Loaded, control: Asking) -> None:
-        """The engine computes vectors."""
-        assert loaded.vectors is not None
-        n_pack, n_texts_max = loaded.vectors_pack
-        if self.embedder is None:
-            self.embedder = Embedder(
-                loaded.vectors,
-                jobs_max=self.settings.n_parallel + self.settings.queue_max,
-                n_pack=n_pack,
-                n_texts_max=n_texts_max,
-            )
-        assert self.model is not None
-        self.embedder.connect(control, self.model.vocab)
-
-    def _set_states(self, ready: Ready) -> None:
-        settings, model, engine = self.settings, self.model, self.engine
-        if not settings.wants_states or model is None or engine is None:
-            return
-        layout, refusal = states_layout(settings, ready)
-        if layout is None:
-            log.warning("slots cannot be saved: %s", refusal)
-        if self.states is None:
-            self.states = States(
-                engine,
-                layout,
-                refusal,
-                n_vocab=model.info.n_vocab,
-                n_ctx=model.n_ctx_slot,
-                adapters=self.adapters,
-            )
-        else:
-            self.states.layout, self.states.refusal = layout, refusal
 
     def _serving(self, seconds: float) -> None:
         assert self.model is not None
@@ -490,19 +394,6 @@ class Host:
         )
         self._settle()
 
-    def _disconnect(self) -> None:
-        """What the engine had in flight fails."""
-        if self.engine_ended is not None:
-            self.engine_ended()
-        self.loading.disconnect()
-        if self.engine is not None:
-            if self._is_draining:
-                self.engine.disconnect(FAILURE_ABORTED, RESULT_ABORTED)
-            else:
-                self.engine.disconnect()
-        if self.embedder is not None:
-            self.embedder.disconnect(Stopped() if self._is_draining else None)
-
     async def _watch_load(self, process: EngineProcess) -> None:
         """End an engine whose load does not get on."""
         limit = max(stalls.STALL_SECONDS_MIN, self.settings.engine_stall_seconds)
@@ -512,29 +403,25 @@ class Host:
             if silent > limit:
                 process.kill(f"it hangs: the load has not got on for {silent:.0f} s")
 
+    def _disconnect(self) -> None:
+        if self.engine_ended is not None:
+            self.engine_ended()
+        self.disconnect(is_stopped=self._is_draining)
+
+    def kill(self, reason: str) -> None:
+        if self._process is not None:
+            self._process.kill(reason)
+
     async def _watch(self, process: EngineProcess) -> None:
         """End an engine that has work and does not get on with it."""
         while True:
             await asyncio.sleep(WATCH_SECONDS)
-            silent, limit = self._silence()
+            silent, limit = self.silence()
             if silent > limit:
                 process.kill(f"it hangs: it has had work for {silent:.0f} s and finished no step")
-
-    def _silence(self) -> tuple[float, float]:
-        """How long an engine that has work has finished no step, and how long it may."""
-        silent = limit = 0.0
-        engine, embedder = self.engine, self.embedder
-        if engine is not None:
-            silent, stats = engine.silent_seconds(), engine.stats()
-            longest, prompts = stats.get("turn_us_max", 0) / 1e6, stats.get("prompt_us", 0) / 1e6
-            limit = stalls.limit(longest, engine.n_ubatch, prompts, stats.get("n_prompt_tokens", 0))
-        if embedder is not None:
-            silent, counts = max(silent, embedder.silent_seconds()), embedder.counts
-            limit = max(limit, stalls.limit(0.0, embedder.n_pack, counts.seconds, counts.n_tokens))
-        return silent, self.settings.engine_stall_seconds or limit
 
     @property
     def is_stuck(self) -> bool:
         """An engine hangs and could not be ended either."""
-        silent, limit = self._silence()
+        silent, limit = self.silence()
         return silent > limit + END_SECONDS

@@ -83,7 +83,7 @@ class FakedHost(Host):
         assert self.engine is not None
         self.local = LocalEngine(core, self.engine, asking)
         self.local.start()
-        self._set_states(Ready([], 0))
+        self.set_states(Ready([], 0))
         if vectors is not None:
             pack = (vectors.n_pack, vectors.n_seq_max)
             self.connect_vectors(Loaded(info, 0, 0, True, vectors.info, pack, []), asking)

@@ -16,7 +16,7 @@ from llamad.engine.instance import Instance
 from llamad.engine.llama_log import LlamaLog
 from llamad.engine.loading.opening import Loading
 from llamad.flags.parse import parse
-from llamad.models.host import states_layout
+from llamad.models.connections import states_layout
 from llamad.protocol.channel import Descriptors
 from support.engine_harness import GREEDY
 from support.local_engine import LocalAsking, LocalEngine

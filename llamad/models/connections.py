@@ -1,0 +1,132 @@
+"""Owns what endpoints see of a model: its description, its engine, its embedder, and the states of its slots.
+
+Runs on the event loop. All of them outlive the engine process: each new one is connected to them. How processes begin
+and end is host.py's.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from llamad.client.action import RESULT_ABORTED
+from llamad.client.adapters import Adapters
+from llamad.client.control import Asking
+from llamad.client.embedding import Embedder
+from llamad.client.engine_client import EngineClient
+from llamad.client.slot_states import States
+from llamad.client.step_trace import StepTrace
+from llamad.client.task import FAILURE_ABORTED
+from llamad.flags.settings import Settings
+from llamad.models import stalls
+from llamad.models.adapter_loading import AdapterLoading
+from llamad.models.projector import make_reader
+from llamad.protocol.channel import Link
+from llamad.protocol.control_messages import Loaded, Ready
+from llamad.protocol.errors import Stopped
+from llamad.protocol.model_info import Model
+from llamad.ses1.ses1 import Layout, StateError
+
+log = logging.getLogger("llamad.engine")
+
+
+def states_layout(settings: Settings, ready: Ready) -> tuple[Layout | None, str]:
+    """The layout of the model's states, or why there is none."""
+    if settings.grp_attn_n > 1:
+        return None, "with --grp-attn-n its positions are grouped"
+    if not ready.states:
+        return None, "llama.cpp cannot save this model's KV cache"
+    try:
+        return Layout(ready.states[0], ready.states[1], ready.n_window), ""
+    except StateError as error:
+        return None, str(error)
+
+
+class Connections:
+    """`model`, `engine` (if it generates) and `embedder` (if the flags enable it) are set from the first engine on, and
+    stay. Raises OSError for a trace that cannot be written."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.model: Model | None = None
+        self.engine: EngineClient | None = None
+        self.states: States | None = None  # if the flags enable them
+        self.embedder: Embedder | None = None
+        self.media = make_reader(settings) if not settings.is_remote else None
+        self.adapters = Adapters(settings.lora, not settings.lora_init_without_apply)
+        self.loading = AdapterLoading(settings, self.adapters)
+        # Opened now, so that a wrong path fails at start-up and not at the first request.
+        self._trace = StepTrace(settings.step_trace) if settings.step_trace else None
+
+    def kill(self, reason: str) -> None:
+        """End the engine process, if there is one: what it sent makes no sense."""
+
+    def connect(self, link: Link, control: Asking) -> None:
+        """Connect an engine that generates."""
+        if self.engine is None:
+            self.engine = EngineClient(
+                n_slots=self.settings.n_parallel,
+                queue_max=self.settings.queue_max,
+                trace=self._trace,
+                on_broken=self.kill,
+            )
+        assert self.model is not None
+        self.engine.connect(link, control, self.model.vocab)
+        if self.media is not None:
+            self.media.n_at_once = self.engine.n_ubatch
+
+    def connect_vectors(self, loaded: Loaded, control: Asking) -> None:
+        """Connect an engine that computes vectors."""
+        assert loaded.vectors is not None
+        n_pack, n_texts_max = loaded.vectors_pack
+        if self.embedder is None:
+            self.embedder = Embedder(
+                loaded.vectors,
+                jobs_max=self.settings.n_parallel + self.settings.queue_max,
+                n_pack=n_pack,
+                n_texts_max=n_texts_max,
+            )
+        assert self.model is not None
+        self.embedder.connect(control, self.model.vocab)
+
+    def set_states(self, ready: Ready) -> None:
+        settings, model, engine = self.settings, self.model, self.engine
+        if not settings.wants_states or model is None or engine is None:
+            return
+        layout, refusal = states_layout(settings, ready)
+        if layout is None:
+            log.warning("slots cannot be saved: %s", refusal)
+        if self.states is None:
+            self.states = States(
+                engine,
+                layout,
+                refusal,
+                n_vocab=model.info.n_vocab,
+                n_ctx=model.n_ctx_slot,
+                adapters=self.adapters,
+            )
+        else:
+            self.states.layout, self.states.refusal = layout, refusal
+
+    def disconnect(self, *, is_stopped: bool) -> None:
+        """Fail what the engine had in flight. `is_stopped`: the daemon ended it."""
+        self.loading.disconnect()
+        if self.engine is not None:
+            if is_stopped:
+                self.engine.disconnect(FAILURE_ABORTED, RESULT_ABORTED)
+            else:
+                self.engine.disconnect()
+        if self.embedder is not None:
+            self.embedder.disconnect(Stopped() if is_stopped else None)
+
+    def silence(self) -> tuple[float, float]:
+        """How long an engine that has work has finished no step, and how long it may."""
+        silent = limit = 0.0
+        engine, embedder = self.engine, self.embedder
+        if engine is not None:
+            silent, stats = engine.silent_seconds(), engine.stats()
+            longest, prompts = stats.get("turn_us_max", 0) / 1e6, stats.get("prompt_us", 0) / 1e6
+            limit = stalls.limit(longest, engine.n_ubatch, prompts, stats.get("n_prompt_tokens", 0))
+        if embedder is not None:
+            silent, counts = max(silent, embedder.silent_seconds()), embedder.counts
+            limit = max(limit, stalls.limit(0.0, embedder.n_pack, counts.seconds, counts.n_tokens))
+        return silent, self.settings.engine_stall_seconds or limit
