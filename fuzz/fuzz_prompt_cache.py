@@ -27,6 +27,7 @@ from support.engine_harness import Harness
 from support.live_daemon import Live
 from support.models.tiny_kv_models import write_model
 
+from llamad.client.events import Failed
 from llamad.engine.testing.fake import Fake
 from llamad.protocol.blobs import Blob
 from llamad.protocol.messages import (
@@ -35,7 +36,6 @@ from llamad.protocol.messages import (
     ACTION_RESTORE,
     ACTION_SAVE,
     ACTION_SHIFT,
-    EVENT_FAILED,
     RESULT_DONE,
     RESULT_NOT_YOURS,
 )
@@ -300,7 +300,7 @@ class World:
 
     def check(self, told: Told) -> None:
         expected = counted(told.prompt, told.n_predict)
-        if self.h.end(told.id)[0] == EVENT_FAILED:
+        if isinstance(self.h.end(told.id), Failed):
             assert told.is_aborted or self.n_decodes_to_fail
             assert expected.startswith(self.h.text(told.id))
         else:

@@ -13,7 +13,8 @@ import time
 from bench import programs
 from bench.errors import BenchError
 from bench.state import Row, add_flags, show
-from llamad.client.task import Done, RequestContext, Task
+from llamad.client.events import Done
+from llamad.client.task import RequestContext, Task
 from llamad.flags.parse import parse
 from llamad.models.host import Host
 from llamad.options.table import Options

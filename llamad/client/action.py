@@ -1,18 +1,14 @@
-"""Owns the types of slot actions: the request to the engine, and its result.
+"""Owns the type of a slot action: what the engine is asked to do.
 
 Made and read on the event loop. Must not know HTTP or JSON.
 """
 
 from __future__ import annotations
 
-from typing import TypeAlias
-
 import msgspec
 
+from llamad.client.events import Span
 from llamad.protocol.blobs import Blob
-
-# The adapter sets that computed a sequence, as in ext/llamad/protocol/adapter_span.pxd: set, base, n_base.
-Span: TypeAlias = tuple[int, int, int]
 
 
 class Action(msgspec.Struct, frozen=True):
@@ -26,14 +22,3 @@ class Action(msgspec.Struct, frozen=True):
     n_keep: int = 0
     n_discard: int = 0
     adapters: Span = (0, 0, 0)  # of a state to restore
-
-
-class Acted(msgspec.Struct, frozen=True):
-    """In the order of the engine's event."""
-
-    result: int
-    n_tokens: int  # in the slot, or erased
-    n_bytes: int
-    stall_us: int  # how long the engine did nothing else
-    n_processed: int
-    adapters: Span = (0, 0, 0)  # that computed what was saved

@@ -11,17 +11,17 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any, TypeAlias
 
 from llamad.base.clock import be_brief_here
 from llamad.base.fair_count import share_of
-from llamad.client.action import Acted, Action
+from llamad.client.action import Action
 from llamad.client.control import Asking
+from llamad.client.events import Acted, Done, SlotCounts, Step
 from llamad.client.grammar import EngineGrammar
 from llamad.client.media_embeddings import Lending, MediaEmbeddings
 from llamad.client.port import ChannelBroken, Port
 from llamad.client.step_trace import StepTrace
-from llamad.client.task import ENGINE_ABSENT, Done, Ended, Sink, Task
+from llamad.client.task import ENGINE_ABSENT, Ended, Sink, Task
 from llamad.client.wakeup import Gathering
 from llamad.protocol.blobs import Blob
 from llamad.protocol.channel import Link
@@ -63,10 +63,7 @@ GAUGES = frozenset(
     ]
 )
 MAXIMA = frozenset(["n_tokens_max"])  # of all engines
-# Of a slot: state, tokens held; of its task, or its last one: tokens decoded, prompt tokens taken from the cache and
-# prefilled so far, whether its text has a new line.
-SlotCounts: TypeAlias = tuple[int, int, int, int, int, bool]
-NO_COUNTS: SlotCounts = (0, 0, 0, 0, 0, False)
+NO_COUNTS = SlotCounts()
 
 
 class Running:
@@ -114,7 +111,7 @@ class EngineClient:
         self._gathering: Gathering | None = None
         self._actions: dict[int, tuple[asyncio.Future[Acted], Action]] = {}
         self._trace = trace
-        self._steps: list[tuple[Any, ...]] = []  # for the trace, until their responses are written
+        self._steps: list[Step] = []  # for the trace, until their responses are written
         self._next_id = 1
         self._n_groups = 0
         self._backlog: deque[tuple[Callable[[Port], bool], Callable[[], None] | None]] = deque()
@@ -155,7 +152,7 @@ class EngineClient:
             except Exception:
                 self._give_up(task_id, running)
         for action_id in list(self._actions):
-            self._acted(action_id, Acted(result, 0, 0, 0, 0))
+            self._acted(action_id, Acted(result))
 
     def stop(self) -> None:
         """Ask the engine to fail what it has and to end."""
@@ -174,8 +171,7 @@ class EngineClient:
         port = self._port
         if port is None:
             return self._before | dict.fromkeys(GAUGES & self._before.keys(), 0)
-        n_wakes, wake_us, write_us = port.parts()
-        stats = port.stats() | {"n_wakes": n_wakes, "wake_us": wake_us, "write_us": write_us}
+        stats = port.stats() | port.wakes()
         for name, before in self._before.items():
             if name in MAXIMA:
                 stats[name] = max(stats[name], before)
@@ -189,7 +185,7 @@ class EngineClient:
     def n_decoded(self, task_id: int) -> int:
         """Tokens that a task has so far; 0 while it waits, and after its end."""
         running = self.tasks.get(task_id)
-        return self.slots()[running.slot][2] if running is not None and running.slot >= 0 else 0
+        return self.slots()[running.slot].n_decoded if running is not None and running.slot >= 0 else 0
 
     def n_idle(self) -> int:
         """Slots without a task."""
@@ -297,7 +293,7 @@ class EngineClient:
         """Run an action on a slot once it is idle. If cancelled, it is withdrawn unless it has started."""
         asking = self._asking
         if asking is None or self._loop is None:
-            return Acted(RESULT_ENGINE, 0, 0, 0, 0)
+            return Acted(RESULT_ENGINE)
         if action.blob is not None:
             try:
                 if not await asking.lend(action.blob):
@@ -305,7 +301,7 @@ class EngineClient:
             except EngineEnded:
                 pass
             if self._asking is not asking:
-                return Acted(RESULT_ENGINE, 0, 0, 0, 0)
+                return Acted(RESULT_ENGINE)
         action_id = self._next_id
         self._next_id += 1
         future: asyncio.Future[Acted] = self._loop.create_future()
@@ -325,7 +321,7 @@ class EngineClient:
                 n_discard=action.n_discard,
                 adapters=action.adapters,
             ),
-            lambda: self._acted(action_id, Acted(RESULT_FAILED, 0, 0, 0, 0)),
+            lambda: self._acted(action_id, Acted(RESULT_FAILED)),
         )
         try:
             return await future
@@ -401,14 +397,13 @@ class EngineClient:
         except ChannelBroken as error:
             self._break(port, str(error))
             return 0
-        for event in events:
-            kind, task_id = event[0], event[1]
+        for kind, task_id, event in events:
             if kind == EVENT_STEP:
                 self._steps.append(event)
                 continue
             if kind == EVENT_ACTION:
                 try:
-                    self._acted(task_id, Acted(*event[2:]))
+                    self._acted(task_id, event)
                 except ValueError as error:
                     self._break(port, f"the result of an action: {error}")
                     return 0
@@ -418,23 +413,22 @@ class EngineClient:
                 continue
             try:
                 if kind == EVENT_TEXT:
-                    running.sink.on_text(event[2])
+                    running.sink.on_text(event)
                 elif kind == EVENT_PROMPT:
-                    running.sink.on_prompt(*event[2:])
+                    running.sink.on_prompt(event.tokens, event.probs)
                 elif kind == EVENT_PROGRESS:
-                    running.sink.on_progress(event[2], event[3])
+                    running.sink.on_progress(event.n_processed, event.prompt_us)
                 elif kind == EVENT_ADMITTED:
-                    running.slot = event[2]
+                    running.slot = event.slot
                     self.ended.pop(running.slot, None)
-                    running.sink.on_admitted(*event[2:])
+                    running.sink.on_admitted(event.slot, event.n_cached, event.t_us)
                 elif kind == EVENT_DONE:
                     del tasks[task_id]
-                    done = Done(*event[2:])
-                    self.ended[done.slot] = _ended(running.task, done)
-                    running.sink.on_done(done)
+                    self.ended[event.slot] = _ended(running.task, event)
+                    running.sink.on_done(event)
                 elif kind == EVENT_FAILED:
                     del tasks[task_id]
-                    running.sink.on_failed(event[2], event[3])
+                    running.sink.on_failed(event.failure, event.code)
             except Exception:
                 self._give_up(task_id, running)
         return len(events)
@@ -465,7 +459,7 @@ class EngineClient:
         if not steps or self._trace is None:
             return
         try:
-            self._trace.write(steps, self._port.parts())
+            self._trace.write(steps, self._port.wakes())
         except OSError as error:
             # If the trace cannot be written, it stops; the requests go on.
             log.error("--step-trace stopped: %s", error)

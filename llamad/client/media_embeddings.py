@@ -20,7 +20,7 @@ class Mapping(Protocol):
 
 
 class MediaEmbeddings:
-    """The rows of one prompt: `packed` says where they stand in it (protocol/command.py, packed_run()). Their memory is
+    """The rows of one prompt: `packed` says where they stand in it (packed_run() of protocol/command.pyx). Their memory is
     given back with the last reference to it."""
 
     def __init__(self, packed: bytes, blobs: tuple[Blob, ...], lending: Lending) -> None:

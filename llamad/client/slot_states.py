@@ -12,9 +12,10 @@ from typing import TypeVar
 
 import msgspec
 
-from llamad.client.action import Acted, Action
+from llamad.client.action import Action
 from llamad.client.adapters import Adapters, UnknownAdapter
 from llamad.client.engine_client import EngineClient
+from llamad.client.events import Acted
 from llamad.protocol.blobs import Blob
 from llamad.protocol.messages import (
     ACTION_ERASE,
@@ -209,7 +210,7 @@ class States:
         return SlotTokens(tokens, acted.n_processed)
 
     def _n_tokens(self, slot: int) -> int:
-        return self._engine.slots()[slot][1]
+        return self._engine.slots()[slot].n_tokens
 
     def _known(self) -> Layout:
         if self.layout is None:

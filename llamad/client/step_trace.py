@@ -5,15 +5,11 @@ Written on the event loop through a buffered file. Off unless asked for.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
-_ENGINE = (
-    *("step", "t_us", "plan_us", "decode_us", "sample_us", "emit_us", "budget", "n_tokens", "n_writing"),
-    *("slots", "wait_us", "n_fillers", "n_media"),
-)
-_LOOP = ("n_wakes", "wake_us", "write_us")
+import msgspec
+
+from llamad.client.events import Step
 
 
 class StepTrace:
@@ -27,16 +23,16 @@ class StepTrace:
 
     def __init__(self, path: str) -> None:
         self._file = open(path, "w", encoding="utf-8", buffering=1 << 16)  # noqa: SIM115 - closed by close()
-        self._told = (0, 0, 0)
+        self._told: Mapping[str, int] = {}
 
-    def write(self, steps: Sequence[tuple[Any, ...]], parts: tuple[int, int, int]) -> None:
-        """The steps of one iteration, from core.poll(), and core.parts() after their responses were written."""
-        since = [now - before for now, before in zip(parts, self._told, strict=True)]
-        self._told = parts
-        for event in steps:
-            line = dict(zip(_ENGINE, event[2:], strict=True)) | dict(zip(_LOOP, since, strict=True))
-            self._file.write(json.dumps(line, separators=(",", ":")) + "\n")
-            since = [0, 0, 0]
+    def write(self, steps: Sequence[Step], wakes: Mapping[str, int]) -> None:
+        """Write the steps of one iteration; `wakes` is Port.wakes() after their responses were written."""
+        since = {name: n - self._told.get(name, 0) for name, n in wakes.items()}
+        self._told = wakes
+        for step in steps:
+            line = msgspec.to_builtins(step) | since
+            self._file.write(msgspec.json.encode(line).decode() + "\n")
+            since = dict.fromkeys(wakes, 0)
 
     def close(self) -> None:
         self._file.close()

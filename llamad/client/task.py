@@ -5,11 +5,12 @@ Made and read on the event loop. Must not know HTTP or JSON.
 
 from __future__ import annotations
 
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
 import msgspec
 
 from llamad.client.adapters import NO_ADAPTERS, AdapterSet
+from llamad.client.events import Done, TokenProbs
 from llamad.client.grammar import EngineGrammar
 from llamad.client.media_embeddings import MediaEmbeddings
 from llamad.client.text_event import TextEvent
@@ -20,10 +21,6 @@ from llamad.tokenizer.vocab import Vocab
 
 STOP_NAMES = {STOP_NONE: "none", STOP_EOS: "eos", STOP_LIMIT: "limit", STOP_WORD: "word"}
 ENGINE_ABSENT = 1  # the code of FAILURE_ENGINE for a task that no engine had
-
-
-# The sampled token's logprob (or probability), and those of the top tokens, most likely first.
-TokenProbs: TypeAlias = tuple[float, list[tuple[int, float]]]
 
 
 class RequestContext(msgspec.Struct, frozen=True):
@@ -106,23 +103,6 @@ class Task(msgspec.Struct):
             progress=self.progress,
             runs=self.rows.packed if self.rows is not None else b"",
         )
-
-
-class Done(msgspec.Struct, frozen=True):
-    """How a task ended, in the order of the engine's event."""
-
-    stop_type: int
-    stop_word: int
-    slot: int
-    n_prompt: int
-    n_cached: int
-    n_decoded: int
-    n_slot_tokens: int
-    truncated: bool
-    has_new_line: bool
-    t_us: int
-    prompt_us: int
-    predict_us: int
 
 
 class Ended(msgspec.Struct, frozen=True):

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import logging
 
-from llamad.client.action import RESULT_ABORTED
 from llamad.client.adapters import Adapters
 from llamad.client.control import Asking
 from llamad.client.embedding import Embedder
 from llamad.client.engine_client import EngineClient
 from llamad.client.slot_states import States
 from llamad.client.step_trace import StepTrace
-from llamad.client.task import FAILURE_ABORTED
 from llamad.flags.settings import Settings
 from llamad.models import stalls
 from llamad.models.adapter_loading import AdapterLoading
@@ -23,6 +21,7 @@ from llamad.models.projector import make_reader
 from llamad.protocol.channel import Link
 from llamad.protocol.control_messages import Loaded, Ready
 from llamad.protocol.errors import Stopped
+from llamad.protocol.messages import FAILURE_ABORTED, RESULT_ABORTED
 from llamad.protocol.model_info import Model
 from llamad.ses1.ses1 import Layout, StateError
 

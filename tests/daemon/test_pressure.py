@@ -217,7 +217,7 @@ def test_a_client_that_leaves_frees_its_slot(state, stream):
         n_before = 1 if first else 0
         server.until(lambda: len(server.engine.tasks) == n_before + 1)
         if state == "writing":
-            server.until(lambda: server.engine.slots()[0][2] > 0)
+            server.until(lambda: server.engine.slots()[0].n_decoded > 0)
         leaver.close()
         server.until(lambda: len(server.engine.tasks) == n_before)
         if first:
@@ -242,7 +242,7 @@ def test_a_slow_reader_is_paused_and_holds_nobody_back():
         n_seen = [-1] * 5
 
         def stands_still():
-            n_seen[:] = [*n_seen[1:], server.engine.slots()[0][2]]
+            n_seen[:] = [*n_seen[1:], server.engine.slots()[0].n_decoded]
             time.sleep(0.1)
             is_paused = any(job.tasks.is_paused for job in jobs(server))
             return is_paused and len(set(n_seen)) == 1
@@ -250,9 +250,9 @@ def test_a_slow_reader_is_paused_and_holds_nobody_back():
         server.until(stands_still)
         for _ in range(3):
             assert server.client.complete("fast", n_predict=50, id_slot=1)["tokens_predicted"] == 50
-        assert server.engine.slots()[0][2] == n_seen[1]
+        assert server.engine.slots()[0].n_decoded == n_seen[1]
         slow.settimeout(30)
-        while server.engine.slots()[0][2] == n_seen[1]:
+        while server.engine.slots()[0].n_decoded == n_seen[1]:
             assert slow.recv(65536), "it did not go on when it was read"
         slow.close()
         server.until(lambda: server.engine.n_idle() == 2)

@@ -5,15 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.engine_harness import Harness
 
+from llamad.client.events import Admitted, Done, Failed
 from llamad.engine.testing.fake import Fake
-from llamad.protocol.messages import (
-    EVENT_ADMITTED,
-    EVENT_DONE,
-    EVENT_FAILED,
-    FAILURE_DECODE,
-    FAILURE_LOST,
-    FAILURE_ROOM,
-)
+from llamad.protocol.messages import EVENT_DONE, FAILURE_DECODE, FAILURE_LOST, FAILURE_ROOM
 
 NO_ROOM, INVALID, COMPUTE_FAILED = 1, -1, -3
 
@@ -51,7 +45,7 @@ def test_a_prompt_that_is_being_read_is_read_again():
     with Harness(fake, n_slots=2, step_tokens_max=16) as h:
         fake.block(True)
         task = h.submit(b"p" * 60, n_predict=5)
-        h.wait_first(task, EVENT_ADMITTED)
+        h.wait_first(task, Admitted)
         fake.fail_next(COMPUTE_FAILED)
         fake.block(False)
         h.wait(task)
@@ -65,7 +59,7 @@ def test_a_task_that_fails_twice_and_alone_is_given_up():
         fake.fail_next(COMPUTE_FAILED, n_times=2)
         task = h.submit(b"one", n_predict=5)
         h.wait(task)
-        assert h.end(task)[2:] == (FAILURE_DECODE, COMPUTE_FAILED)
+        assert h.end(task) == Failed(FAILURE_DECODE, COMPUTE_FAILED)
         after = h.submit(b"x", n_predict=5)
         h.wait(after)
         assert h.text(after) == counted(ord("x"), 5)
@@ -78,7 +72,7 @@ def test_only_the_task_at_fault_is_given_up():
         tasks = started(h, b"a", b"b", b"c")
         fake.fail_sequence(h.slot(tasks[1]), COMPUTE_FAILED)
         h.wait(*tasks)
-        assert h.end(tasks[1])[2:] == (FAILURE_DECODE, COMPUTE_FAILED)
+        assert h.end(tasks[1]) == Failed(FAILURE_DECODE, COMPUTE_FAILED)
         assert h.text(tasks[0]) == counted(97, 40)
         assert h.text(tasks[2]) == counted(99, 40)
 
@@ -89,7 +83,7 @@ def test_a_batch_that_is_refused_costs_the_task_at_fault_alone():
         tasks = started(h, b"a", b"b", b"c")
         fake.fail_sequence(h.slot(tasks[2]), INVALID)
         h.wait(*tasks)
-        assert h.end(tasks[2])[2:] == (FAILURE_DECODE, INVALID)
+        assert h.end(tasks[2]) == Failed(FAILURE_DECODE, INVALID)
         assert [h.text(task) for task in tasks[:2]] == [counted(97, 40), counted(98, 40)]
         assert fake.n_rebuilds == 0  # nothing had changed
 
@@ -104,7 +98,7 @@ def test_an_adapter_that_the_engine_does_not_have_costs_its_own_tasks_alone():
         fake.lose_adapter(7)
         lost = h.submit(b"c", adapter_set=1, adapters=[(7, 1.0)], n_predict=5)
         h.wait(lost, *plain)
-        assert h.end(lost)[2] == FAILURE_LOST
+        assert h.end(lost).failure == FAILURE_LOST
         assert [h.text(task) for task in plain] == [counted(97 + i, 40) for i in range(2)]
         assert fake.n_rebuilds == 0
 
@@ -152,7 +146,7 @@ def test_without_room_a_task_alone_is_read_in_smaller_pieces():
 
 
 def step_tokens(h: Harness) -> list[int]:
-    return [sum(row[1] for row in step[11]) for step in h.steps]
+    return [sum(row.n_tokens for row in step.slots) for step in h.steps]
 
 
 def test_a_task_that_does_not_fit_alone_fails_and_says_how_long_it_is():
@@ -161,7 +155,7 @@ def test_a_task_that_does_not_fit_alone_fails_and_says_how_long_it_is():
         fake.refuse_more_than(0)
         task = h.submit(b"p" * 100, n_predict=5)
         h.wait(task)
-        assert h.end(task)[2:] == (FAILURE_ROOM, 101)
+        assert h.end(task) == Failed(FAILURE_ROOM, 101)
         fake.refuse_more_than(-1)
         after = h.submit(b"x", n_predict=5)
         h.wait(after)
@@ -206,7 +200,7 @@ def test_whatever_fails_every_task_ends_and_those_that_are_done_have_their_text(
             fake.fail_next(code)
         h.wait(*tasks)
         for i, task in enumerate(tasks):
-            if h.end(task)[0] == EVENT_DONE:
+            if isinstance(h.end(task), Done):
                 assert h.text(task) == counted(65 + i, 20)
-        assert sum(h.end(task)[0] == EVENT_FAILED for task in tasks) <= len(faults)
+        assert sum(isinstance(h.end(task), Failed) for task in tasks) <= len(faults)
         fake.fail_next(0)

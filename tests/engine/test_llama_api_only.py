@@ -44,7 +44,7 @@ def run_fake(api_only: bool) -> tuple[list[bytes], dict[str, int]]:
         h.collect()
         counts = {
             "early": stats["n_landed"],
-            "fillers": sum(step[13] for step in h.steps),
+            "fillers": sum(step.n_fillers for step in h.steps),
             "separate": fake.n_decodes - stats["n_steps"],
         }
     return texts, counts

@@ -5,8 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.engine_harness import Harness
 
+from llamad.client.events import Admitted, Done, Failed
 from llamad.engine.testing.fake import Fake
-from llamad.protocol.messages import EVENT_ADMITTED, EVENT_DONE, EVENT_FAILED, EVENT_TEXT, STOP_LIMIT
+from llamad.protocol.messages import STOP_LIMIT
 
 PROMPT = b"a prompt that several completions of it share, long enough to be worth a copy " * 2
 N_PROMPT = 1 + len(PROMPT)
@@ -15,7 +16,7 @@ ANSWER = b'!"#$%&'  # without a script the fake counts upwards from the last byt
 
 def n_read(h: Harness) -> int:
     """Prompt tokens that were decoded."""
-    return sum(row[1] for step in h.steps for row in step[11] if not row[2])
+    return sum(row.n_tokens for step in h.steps for row in step.slots if not row.is_decoding)
 
 
 @pytest.mark.parametrize("unified", [False, True])
@@ -39,7 +40,7 @@ def test_completions_of_one_prompt_that_ask_for_no_token_end_with_it():
     with Harness(Fake(), n_slots=4) as h:
         tasks = [h.submit(PROMPT, group=7, n_predict=0) for _ in range(3)]
         h.wait(*tasks)
-        assert all(h.end(task)[0] == EVENT_DONE and h.text(task) == b"" for task in tasks)
+        assert all(isinstance(h.end(task), Done) and h.text(task) == b"" for task in tasks)
 
 
 def test_without_a_group_each_reads_the_prompt_itself():
@@ -80,11 +81,11 @@ def test_a_group_whose_first_task_is_aborted_goes_on_alone():
     with Harness(fake, n_slots=4, step_tokens_max=16) as h:
         fake.block(True)
         tasks = [h.submit(PROMPT, group=3, n_predict=6) for _ in range(4)]
-        h.wait_first(tasks[0], EVENT_ADMITTED)
+        h.wait_first(tasks[0], Admitted)
         h.port.abort(tasks[0])
         fake.block(False)
         h.wait(*tasks)
-        assert h.end(tasks[0])[0] == EVENT_FAILED
+        assert isinstance(h.end(tasks[0]), Failed)
         assert all(h.text(task) == ANSWER for task in tasks[1:])
         # The second goes on with what the first had read, and the others take it from there.
         assert h.n_cached(tasks[1]) < N_PROMPT - 1
@@ -98,12 +99,12 @@ def test_a_group_whose_first_decode_fails_is_read_again(n_failures):
     with Harness(fake, n_slots=4) as h:
         fake.block(True)
         tasks = [h.submit(PROMPT, group=3, n_predict=6) for _ in range(3)]
-        h.wait_first(tasks[0], EVENT_ADMITTED)
+        h.wait_first(tasks[0], Admitted)
         fake.fail_next(-3, n_times=n_failures)
         fake.block(False)
         h.wait(*tasks)
         first = n_failures - 1
-        assert [h.end(task)[0] for task in tasks] == [EVENT_FAILED] * first + [EVENT_DONE] * (3 - first)
+        assert [type(h.end(task)) for task in tasks] == [Failed] * first + [Done] * (3 - first)
         assert [h.n_cached(task) for task in tasks[first:]] == [0] + [N_PROMPT] * (2 - first)
         assert all(h.text(task) == ANSWER for task in tasks[first:])
 
@@ -114,13 +115,10 @@ def test_a_held_task_lets_others_pass():
         fake.block(True)
         tasks = [h.submit(PROMPT, group=3) for _ in range(2)]
         other = h.submit(b"other")
-        h.wait_first(tasks[0], EVENT_ADMITTED)
+        h.wait_first(tasks[0], Admitted)
         fake.block(False)
         h.wait(*tasks, other)
-        admitted = [
-            next(e[4] for e in h.events[task] if e[0] == EVENT_ADMITTED)
-            for task in (tasks[0], other, tasks[1])
-        ]
+        admitted = [h.admitted(task).t_us for task in (tasks[0], other, tasks[1])]
         assert admitted == sorted(admitted)
 
 
@@ -204,8 +202,8 @@ def test_a_shift_leaves_cells_alone_that_another_slot_holds_as_well():
         tasks = [h.submit(b"p" * 40, group=1, n_predict=40 + 5 * i) for i in range(2)]
         h.wait(*tasks)
         assert h.n_cached(tasks[1]) == 41
-        assert [h.end(task)[7] for task in tasks] == [40, 45]
-        assert all(h.end(task)[9] for task in tasks)  # truncated: both did shift
+        assert [h.end(task).n_decoded for task in tasks] == [40, 45]
+        assert all(h.end(task).truncated for task in tasks)  # truncated: both did shift
 
 
 def test_a_shift_that_would_move_all_that_is_left_ends_the_task():
@@ -214,7 +212,7 @@ def test_a_shift_that_would_move_all_that_is_left_ends_the_task():
         tasks = [h.submit(b"p" * 62, group=1, n_predict=n) for n in (100, -1)]
         h.port.pause(tasks[1])
         h.wait(tasks[0])
-        assert h.end(tasks[0])[2:3] + h.end(tasks[0])[9:10] == (STOP_LIMIT, True)
+        assert (h.end(tasks[0]).stop_type, h.end(tasks[0]).truncated) == (STOP_LIMIT, True)
         h.port.resume(tasks[1])
         h.port.abort(tasks[1])
         h.wait(tasks[1])
@@ -314,6 +312,6 @@ def test_self_extend_ends_at_the_contexts_end():
     with Harness(Fake(n_ctx=128), n_ctx=128, group_n=2, group_w=32) as h:
         task = h.submit(b"p" * 50, n_predict=-1)
         h.wait(task)
-        assert h.end(task)[0] == EVENT_DONE
-        assert h.end(task)[2:3] + h.end(task)[9:10] == (STOP_LIMIT, True)
-        assert sum(len(event[2]) for event in h.events[task] if event[0] == EVENT_TEXT) == 128 - 51 + 1
+        assert isinstance(h.end(task), Done)
+        assert (h.end(task).stop_type, h.end(task).truncated) == (STOP_LIMIT, True)
+        assert len(h.tokens(task)) == 128 - 51 + 1

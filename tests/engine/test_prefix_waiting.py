@@ -4,14 +4,9 @@ import pytest
 from support.engine_harness import Harness
 
 from llamad.base.clock import clock_us
+from llamad.client.events import Admitted, Failed
 from llamad.engine.testing.fake import Fake
-from llamad.protocol.messages import (
-    EVENT_ADMITTED,
-    EVENT_FAILED,
-    EVENT_TEXT,
-    FAILURE_ABORTED,
-    FAILURE_DEADLINE,
-)
+from llamad.protocol.messages import FAILURE_ABORTED, FAILURE_DEADLINE
 
 PROMPT = b"a prompt that several requests begin with, long enough to be worth waiting for it " * 2
 N_PROMPT = 1 + len(PROMPT)
@@ -19,7 +14,7 @@ N_PROMPT = 1 + len(PROMPT)
 
 def n_read(h: Harness) -> int:
     """Prompt tokens that were decoded."""
-    return sum(row[1] for step in h.steps for row in step[11] if not row[2])
+    return sum(row.n_tokens for step in h.steps for row in step.slots if not row.is_decoding)
 
 
 def tail(i: int) -> bytes:
@@ -49,12 +44,12 @@ def started(fake: Fake, h: Harness, prompt: bytes = PROMPT + tail(0), **options)
     """A task that is reading, before its first decode."""
     fake.block(True)
     task = h.submit(prompt, n_predict=4, **options)
-    h.wait_first(task, EVENT_ADMITTED)
+    h.wait_first(task, Admitted)
     return task
 
 
 def admitted_us(h: Harness, task: int) -> int:
-    return next(event[4] for event in h.events[task] if event[0] == EVENT_ADMITTED)
+    return h.admitted(task).t_us
 
 
 @pytest.mark.parametrize("unified", [False, True])
@@ -66,7 +61,7 @@ def test_a_held_task_goes_on_as_soon_as_the_common_part_is_read(unified):
         fake.block(False)
         h.wait(first, second)
         assert h.n_cached(second) == N_PROMPT
-        assert admitted_us(h, second) < next(event[5] for event in h.events[first] if event[0] == EVENT_TEXT)
+        assert admitted_us(h, second) < h.texts(first)[0].t_us
 
 
 def test_a_held_task_lets_those_pass_that_share_nothing():
@@ -89,7 +84,7 @@ def test_who_waits_for_a_reader_that_is_aborted_reads_on_and_is_waited_for():
         h.port.abort(first)
         fake.block(False)
         h.wait(first, *others)
-        assert h.end(first)[0] == EVENT_FAILED
+        assert isinstance(h.end(first), Failed)
         assert h.n_cached(others[0]) < N_PROMPT - 1
         assert all(h.n_cached(task) >= N_PROMPT for task in others[1:])
         assert all(h.text(task) == b"answer" for task in others)
@@ -104,7 +99,7 @@ def test_who_waits_for_a_reader_whose_decode_fails_reads_itself():
         fake.fail_next(-3, n_times=2)
         fake.block(False)
         h.wait(first, *others)
-        assert h.end(first)[0] == EVENT_FAILED
+        assert isinstance(h.end(first), Failed)
         assert h.n_cached(others[0]) == 0
         assert h.n_cached(others[1]) >= N_PROMPT
 
@@ -118,8 +113,8 @@ def test_a_held_tasks_deadline_and_abort_come_in_time():
         h.port.abort(gone)
         fake.block(False)
         h.wait(late, gone)
-        assert h.end(late)[2] == FAILURE_DEADLINE
-        assert h.end(gone)[2] == FAILURE_ABORTED
+        assert h.end(late).failure == FAILURE_DEADLINE
+        assert h.end(gone).failure == FAILURE_ABORTED
         assert h.end(first) is None
         h.port.abort(first)
         h.wait(first)
@@ -155,4 +150,4 @@ def test_nobody_waits_for_what_could_not_be_taken_over(options, change):
         fake.block(False)
         h.wait(first, second)
         assert h.n_cached(second) == 0
-        assert admitted_us(h, second) < next(event[5] for event in h.events[first] if event[0] == EVENT_TEXT)
+        assert admitted_us(h, second) < h.texts(first)[0].t_us

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.engine_harness import Harness
 
+from llamad.client.events import Done
 from llamad.engine.testing.fake import Fake
-from llamad.protocol.messages import EVENT_DONE
 
 WINDOW, N_UBATCH = 64, 32
 
@@ -53,7 +53,7 @@ def counted(prompt: bytes, n: int) -> bytes:
 def check(h: Harness, asked: dict[int, tuple[bytes, int]]) -> None:
     h.wait(*asked)
     for task, (prompt, n) in asked.items():
-        assert h.end(task)[0] == EVENT_DONE
+        assert isinstance(h.end(task), Done)
         assert h.text(task) == counted(prompt, n)
     assert h.fake.n_refused == 0
     assert h.fake.n_wrong == 0
@@ -132,7 +132,7 @@ def test_cells_that_slots_share_count_once():
             prompt = text(1, 400) + text(5 + i, 10)
             asked[h.submit(prompt, n_predict=60)] = (prompt, 60)
         check(h, asked)
-        assert max(sum(1 for row in step[11] if row[2]) for step in h.steps) == 4
+        assert max(sum(1 for row in step.slots if row.is_decoding) for step in h.steps) == 4
         assert h.stats()["n_suspensions"] == 0
 
 

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.engine_harness import Harness, learn_layout
 
+from llamad.client.events import Admitted
 from llamad.engine.testing.fake import Fake
 from llamad.protocol.blobs import Blob
 from llamad.protocol.messages import (
@@ -257,7 +258,7 @@ def test_actions_are_answered_when_the_engine_stops():
     fake = Fake(decode_us=1000)
     with Harness(fake) as h:
         writer = h.submit(PROMPT, id_slot=1, n_predict=-1)
-        h.wait_first(writer, EVENT_ADMITTED)
+        h.wait_first(writer, Admitted)
         actions = [h.act(ACTION_SAVE, 1, Blob(SIZE)) for _ in range(3)]
     assert [h.acted[one].result for one in actions] == [RESULT_ABORTED] * 3
 

@@ -7,13 +7,12 @@ import pytest
 from support.engine_harness import Harness
 
 from llamad.base.clock import clock_us
+from llamad.client.events import Failed, PromptTokens
 from llamad.engine.testing.fake import Fake
 from llamad.grammar.grammar import Grammar, Pieces
 from llamad.protocol.messages import (
     ACTION_ERASE,
     EVENT_DONE,
-    EVENT_FAILED,
-    EVENT_PROMPT,
     FAILURE_ABORTED,
     FAILURE_DEADLINE,
     RESULT_BUSY,
@@ -42,7 +41,7 @@ def hold(h, tasks):
     """Returns when a task is suspended; the fake is blocked then."""
     h.until(lambda: h.port.stats()["n_suspended"] > 0)
     h.catch()
-    return [task for task in tasks if h.port.slots()[h.slot(task)][0] == 3]
+    return [task for task in tasks if h.port.slots()[h.slot(task)].is_suspended]
 
 
 @pytest.mark.parametrize("cache_bytes", [MANY, 0, 4096], ids=["saved", "recomputed", "some of both"])
@@ -54,7 +53,7 @@ def test_no_task_is_cut_and_all_write_what_they_would_alone(cache_bytes, can_cut
         h.wait(*tasks)
         for i, task in enumerate(tasks):
             assert h.text(task) == counted(i, 150)
-            assert (h.end(task)[0], h.end(task)[7], h.end(task)[9]) == (EVENT_DONE, 150, False)
+            assert (h.end(task).n_decoded, h.end(task).truncated) == (150, False)
         stats = h.stats()
         assert stats["n_suspensions"] > 0
         assert stats["n_suspended"] == 0
@@ -88,7 +87,7 @@ def test_a_prompt_that_is_being_read_waits_as_well(cache_bytes):
         h.fake.block(False)
         h.wait(first, second)
         assert (h.text(first), h.text(second)) == (counted(0, 1000), counted(1, 10))
-        shown = [token for event in h.events[second] if event[0] == EVENT_PROMPT for token in event[2]]
+        shown = [token for part in h.told(second, PromptTokens) for token in part.tokens]
         assert shown == [101] * 3600
 
 
@@ -99,7 +98,7 @@ def test_a_suspended_task_is_aborted():
         h.port.abort(tasks[2])
         h.fake.block(False)
         h.wait(*tasks)
-        assert h.end(tasks[2])[:3] == (EVENT_FAILED, tasks[2], FAILURE_ABORTED)
+        assert h.end(tasks[2]).failure == FAILURE_ABORTED
         assert [h.text(task) for task in tasks[:2]] == [counted(i, 150) for i in range(2)]
         assert h.stats()["n_suspended"] == 0
 
@@ -112,7 +111,7 @@ def test_a_suspended_task_runs_out_of_time():
         time.sleep(1)
         h.fake.block(False)
         h.wait(*tasks)
-        assert h.end(tasks[2])[:3] == (EVENT_FAILED, tasks[2], FAILURE_DEADLINE)
+        assert h.end(tasks[2]).failure == FAILURE_DEADLINE
         assert [h.text(task) for task in tasks[:2]] == [counted(i, 150) for i in range(2)]
 
 
@@ -180,7 +179,7 @@ def test_the_engine_stops_with_tasks_suspended():
     with shared(Fake(n_ctx=N_CELLS, n_cells=N_CELLS, unified=True, decode_us=1000)) as h:
         tasks = [h.submit(prompt(i), n_predict=150) for i in range(3)]
         hold(h, tasks)
-    assert {h.end(task)[2] for task in tasks} == {FAILURE_ABORTED}
+    assert {h.end(task).failure for task in tasks} == {FAILURE_ABORTED}
 
 
 def test_slots_with_a_stream_of_their_own_are_never_suspended():
@@ -203,5 +202,5 @@ def test_a_task_that_is_suspended_with_a_full_context_ends_there():
             fake.fail_next(-3)
             h.wait(task)
             fake.fail_next(0)
-            assert h.end(task)[0] != EVENT_FAILED
+            assert not isinstance(h.end(task), Failed)
             assert len(h.tokens(task)) <= n_ctx

@@ -6,8 +6,9 @@ import pytest
 from support.engine_harness import Harness
 
 from llamad.base.clock import clock_us
+from llamad.client.events import Done
 from llamad.engine.testing.fake import Fake
-from llamad.protocol.messages import ACTION_ERASE, EVENT_ADMITTED, EVENT_DONE, RESULT_DONE
+from llamad.protocol.messages import ACTION_ERASE, RESULT_DONE
 
 
 @pytest.mark.parametrize("nowait", [False, True])
@@ -33,11 +34,10 @@ def test_who_waits_for_others_is_not_being_read_yet():
         t_woken = clock_us()
         h.port.wake()
         h.wait(task)
-        [admitted] = [event for event in h.events[task] if event[0] == EVENT_ADMITTED]
-        assert admitted[-1] >= t_woken
-        t_done, prompt_us, predict_us = h.end(task)[-3:]
-        assert h.end(task)[0] == EVENT_DONE
-        assert t_done - predict_us - prompt_us >= t_woken
+        assert h.admitted(task).t_us >= t_woken
+        done = h.end(task)
+        assert isinstance(done, Done)
+        assert done.t_us - done.predict_us - done.prompt_us >= t_woken
 
 
 def test_an_engine_that_is_told_to_stop_waits_for_no_tasks():

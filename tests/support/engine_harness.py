@@ -7,8 +7,9 @@ import threading
 import time
 from collections import defaultdict
 
-from llamad.client.action import Acted
+from llamad.client.events import Acted, Admitted, Done, Failed
 from llamad.client.port import Port
+from llamad.client.text_event import TextEvent
 from llamad.engine.core import Core
 from llamad.engine.testing.fake import Fake
 from llamad.options.table import Options
@@ -16,11 +17,7 @@ from llamad.protocol.blobs import Blob
 from llamad.protocol.command import Command
 from llamad.protocol.messages import (
     EVENT_ACTION,
-    EVENT_ADMITTED,
-    EVENT_DONE,
-    EVENT_FAILED,
     EVENT_STEP,
-    EVENT_TEXT,
     RESULT_DONE,
 )
 from llamad.protocol.sampling_params import Sampling
@@ -38,15 +35,6 @@ def sampling(names, *, seed=1, newline_token=-1, end_token=-1, **options):
 
 
 GREEDY = sampling(["temperature"], temperature=0.0)
-
-
-def flat(event):
-    """A text's fields in the order of TextEvent's arguments, like every other event's."""
-    if event[0] != EVENT_TEXT:
-        return event
-    text = event[2]
-    fields = (text.tokens, text.data, text.n_decoded, text.t_us, text.prompt_us, text.predict_us, text.probs)
-    return *event[:2], *fields
 
 
 def learn_layout(core: Core, token: int, n_window: int = 0) -> Layout:
@@ -107,10 +95,10 @@ class Harness:
             self.check_cells()
             assert None not in self.acted.values(), "an action was not answered"
             for task_id, events in self.events.items():
-                ends = [event for event in events if event[0] in (EVENT_DONE, EVENT_FAILED)]
+                ends = [event for event in events if isinstance(event, Done | Failed)]
                 assert len(ends) == 1, f"task {task_id} ended {len(ends)} times"
                 assert events[-1] is ends[0]
-                times = [0, *(event[7] for event in events if event[0] == EVENT_TEXT)]
+                times = [0, *(event.predict_us for event in events if isinstance(event, TextEvent))]
                 assert times == sorted(times), f"task {task_id} writes before its first token"
 
     def check_cells(self) -> None:
@@ -178,15 +166,15 @@ class Harness:
         """Bounded: an endless task may write faster than this reads."""
         for _ in range(16):
             events = self.port.poll()
-            for event in map(flat, events):
-                self.order.append(event[:2])
-                if event[0] == EVENT_STEP:
+            for kind, id, event in events:
+                self.order.append((kind, id))
+                if kind == EVENT_STEP:
                     self.steps.append(event)
-                elif event[0] == EVENT_ACTION:
-                    assert self.acted[event[1]] is None, "an action was answered twice"
-                    self._on_acted(event[1], Acted(*event[2:]))
+                elif kind == EVENT_ACTION:
+                    assert self.acted[id] is None, "an action was answered twice"
+                    self._on_acted(id, event)
                 else:
-                    self.events[event[1]].append(event)
+                    self.events[id].append(event)
             if not events:
                 return
 
@@ -230,25 +218,35 @@ class Harness:
     def wait(self, *task_ids: int) -> None:
         self.until(lambda: all(self.end(task_id) for task_id in task_ids))
 
-    def wait_first(self, task_id: int, kind: int = EVENT_TEXT) -> None:
-        self.until(lambda: any(event[0] == kind for event in self.events[task_id]))
+    def wait_first(self, task_id: int, kind: type = TextEvent) -> None:
+        self.until(lambda: any(isinstance(event, kind) for event in self.events[task_id]))
 
     def end(self, task_id: int):
         """The task's last event, or None while it runs."""
         events = self.events[task_id]
-        return events[-1] if events and events[-1][0] in (EVENT_DONE, EVENT_FAILED) else None
+        return events[-1] if events and isinstance(events[-1], Done | Failed) else None
+
+    def told(self, task_id: int, kind: type) -> list:
+        """The task's events of one kind."""
+        return [event for event in self.events[task_id] if isinstance(event, kind)]
+
+    def texts(self, task_id: int) -> list[TextEvent]:
+        return self.told(task_id, TextEvent)
+
+    def admitted(self, task_id: int) -> Admitted:
+        return self.told(task_id, Admitted)[0]
 
     def text(self, task_id: int) -> bytes:
-        return b"".join(event[3] for event in self.events[task_id] if event[0] == EVENT_TEXT)
+        return b"".join(text.data for text in self.texts(task_id))
 
     def tokens(self, task_id: int) -> list[int]:
-        return [token for event in self.events[task_id] if event[0] == EVENT_TEXT for token in event[2]]
+        return [token for text in self.texts(task_id) for token in text.tokens]
 
     def probs(self, task_id: int) -> list[tuple[float, list[tuple[int, float]]]]:
-        return [one for event in self.events[task_id] if event[0] == EVENT_TEXT for one in event[8]]
+        return [one for text in self.texts(task_id) for one in text.probs]
 
     def n_cached(self, task_id: int) -> int:
-        return next(event[3] for event in self.events[task_id] if event[0] == EVENT_ADMITTED)
+        return self.admitted(task_id).n_cached
 
     def slot(self, task_id: int) -> int:
-        return next(event[2] for event in self.events[task_id] if event[0] == EVENT_ADMITTED)
+        return self.admitted(task_id).slot

@@ -8,9 +8,10 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from llamad.client.engine_client import EngineClient
+from llamad.client.events import Done, TokenProbs
 from llamad.client.slot_states import States
 from llamad.client.step_trace import StepTrace
-from llamad.client.task import Done, RequestContext, Task, TokenProbs
+from llamad.client.task import RequestContext, Task
 from llamad.client.text_event import TextEvent
 from llamad.engine.instance import Instance
 from llamad.engine.llama_log import LlamaLog

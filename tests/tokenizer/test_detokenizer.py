@@ -17,7 +17,7 @@ def generate(script: bytes, **options) -> tuple[Harness, int]:
 
 
 def pieces(harness: Harness, task: int) -> list[bytes]:
-    return [event[3] for event in harness.events[task] if event[0] == 2]
+    return [text.data for text in harness.texts(task)]
 
 
 def test_a_split_character_is_held_back_until_whole():
@@ -29,7 +29,7 @@ def test_a_split_character_is_held_back_until_whole():
 def test_a_character_that_is_never_completed_leaves_at_the_end():
     harness, task = generate(b"ok\xe2\x82")
     assert harness.text(task) == b"ok\xe2\x82"
-    assert harness.end(task)[2] == STOP_EOS
+    assert harness.end(task).stop_type == STOP_EOS
 
 
 def test_bytes_that_cannot_begin_a_character_are_not_held_back():
@@ -41,26 +41,26 @@ def test_bytes_that_cannot_begin_a_character_are_not_held_back():
 def test_a_stop_string_over_token_borders_ends_the_text_before_it():
     harness, task = generate(b"one two ENDLESS", stops=[b"END"])
     assert harness.text(task) == b"one two "
-    assert harness.end(task)[2:4] == (STOP_WORD, 0)
+    assert (harness.end(task).stop_type, harness.end(task).stop_word) == (STOP_WORD, 0)
 
 
 def test_of_two_stop_strings_the_earlier_in_the_text_wins():
     harness, task = generate(b"abcXYdef", stops=[b"Y", b"XY", b"never"])
     assert harness.text(task) == b"abc"
-    assert harness.end(task)[2:4] == (STOP_WORD, 1)
+    assert (harness.end(task).stop_type, harness.end(task).stop_word) == (STOP_WORD, 1)
 
 
 def test_a_stop_string_that_does_not_complete_is_sent_after_all():
     harness, task = generate(b"say EN", stops=[b"END"])
     assert harness.text(task) == b"say EN"
-    assert harness.end(task)[2] == STOP_EOS
+    assert harness.end(task).stop_type == STOP_EOS
 
 
 def test_a_stop_string_at_the_very_end_and_of_the_whole_text():
     for script, stop, expected in ((b"done.", b".", b"done"), (b"STOP", b"STOP", b"")):
         harness, task = generate(script, stops=[stop])
         assert harness.text(task) == expected
-        assert harness.end(task)[2] == STOP_WORD
+        assert harness.end(task).stop_type == STOP_WORD
 
 
 def reference(script: bytes, stops: list[bytes]) -> tuple[bytes, int]:
@@ -86,7 +86,7 @@ def test_any_text_and_any_stops(script, stops, stream):
     harness, task = generate(script, stops=stops, stream=stream)
     expected, which = reference(script, stops)
     assert harness.text(task) == expected
-    assert harness.end(task)[3] == which
+    assert harness.end(task).stop_word == which
     # Pieces decode one by one to what the whole decodes to: no character was cut.
     parts = [piece.decode("utf-8", "replace") for piece in pieces(harness, task)]
     assert "".join(parts) == expected.decode("utf-8", "replace")
@@ -105,4 +105,4 @@ def test_a_long_beginning_of_a_stop_string_cannot_fill_the_ring():
     harness, task = generate(script, stops=[b"a" * 3500])
     assert harness.text(task) == script
     assert len(harness.tokens(task)) == 3002
-    assert max(len(event[2]) for event in harness.events[task] if event[0] == 2) <= 1024
+    assert max(len(text.tokens) for text in harness.texts(task)) <= 1024

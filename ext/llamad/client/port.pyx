@@ -8,6 +8,8 @@ from libc.string cimport memcpy, memset
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 
+from llamad.client.events import Acted, Admitted, Done, Failed, Progress, PromptTokens, SlotCounts, SlotStep, Step
+
 from llamad.base.system cimport copy_once, load_int, load_time, now_us, store_int, take_time, wake_clear, wake_send
 from llamad.client.text_event cimport TextEvent as Text
 from llamad.protocol.board cimport SlotView, Stats
@@ -26,7 +28,6 @@ from llamad.protocol.wakeup cimport wakeup_await_events, wakeup_engine
 
 cdef enum:
     POLL_MAX = 1024
-    SLOT_IDLE = 0            # of a SlotView
 
 
 class ChannelBroken(Exception):
@@ -160,10 +161,10 @@ cdef class Port:
 
     # --- events ------------------------------------------------------------------------------------------------
 
-    def poll(self) -> list[tuple]:
-        """What the engine has said since the last call; each a tuple of (kind, task id, ...). Bounded, so that
-        an engine that writes faster than this reads cannot keep the event loop here; event_fd then stays readable.
-        Raises ChannelBroken."""
+    def poll(self) -> list[tuple[int, int, object]]:
+        """Return what the engine has said since the last call: kind, task or action, and the struct of client/events.py.
+        Bounded, so that an engine that writes faster than this reads cannot keep the event loop here; event_fd then
+        stays readable. Raises ChannelBroken."""
         cdef uint32_t kind = 0
         cdef uint64_t n = 0
         cdef int32_t n_left = POLL_MAX
@@ -198,9 +199,9 @@ cdef class Port:
             self.taken.write_us += now_us() - self.taken.t_us
         self.taken.t_us = 0
 
-    def parts(self) -> tuple[int, int, int]:
-        """Wake-ups that were answered, and the sums of their microseconds: wake, write."""
-        return self.taken.n_wakes, self.taken.wake_us, self.taken.write_us
+    def wakes(self) -> dict[str, int]:
+        """Return how many wake-ups were answered, and the sums of their microseconds."""
+        return {"n_wakes": self.taken.n_wakes, "wake_us": self.taken.wake_us, "write_us": self.taken.write_us}
 
     # --- the engine's board: read without asking the engine -------------------------------------------------------
 
@@ -209,18 +210,18 @@ cdef class Port:
         cdef Stats stats = self.channel.board.stats
         return stats
 
-    def slots(self) -> list[tuple[int, int, int, int, int, bool]]:
-        """Of every slot: state, tokens held; of its task, or its last one: tokens decoded, prompt tokens taken from the
-        cache and prefilled so far, whether its text has a new line."""
+    def slots(self) -> list[SlotCounts]:
+        """Return the numbers of every slot."""
         cdef int32_t i
         cdef const SlotView *views = self.channel.slots
-        return [(views[i].state, views[i].n_tokens, views[i].n_decoded, views[i].n_cached, views[i].n_processed,
-                 bool(views[i].has_new_line)) for i in range(self.channel.n_slots)]
+        return [SlotCounts(bool(views[i].is_busy), bool(views[i].is_suspended), views[i].n_tokens, views[i].n_decoded,
+                           views[i].n_cached, views[i].n_processed, bool(views[i].has_new_line))
+                for i in range(self.channel.n_slots)]
 
     def n_idle(self) -> int:
         cdef int32_t i, n = 0
         for i in range(self.channel.n_slots):
-            n += self.channel.slots[i].state == SLOT_IDLE
+            n += not self.channel.slots[i].is_busy
         return n
 
     def turn(self) -> tuple[int, bool]:
@@ -245,11 +246,9 @@ cdef tuple _event(uint32_t kind, const void *payload, uint64_t n, int32_t n_slot
     if kind == EVENT_DONE and n >= sizeof(DoneEvent):
         return _done_event(<const DoneEvent *>payload, n_slots)
     if kind == EVENT_FAILED and n >= sizeof(FailedEvent):
-        return (EVENT_FAILED, (<const FailedEvent *>payload).id, (<const FailedEvent *>payload).failure,
-                (<const FailedEvent *>payload).code)
+        return _failed_event(<const FailedEvent *>payload)
     if kind == EVENT_PROGRESS and n >= sizeof(ProgressEvent):
-        return (EVENT_PROGRESS, (<const ProgressEvent *>payload).id, (<const ProgressEvent *>payload).n_processed,
-                (<const ProgressEvent *>payload).t_prompt_us)
+        return _progress_event(<const ProgressEvent *>payload)
     if kind == EVENT_ACTION and n >= sizeof(ActionEvent):
         return _action_event(<const ActionEvent *>payload)
     if kind == EVENT_STEP and n >= sizeof(StepEvent):
@@ -294,8 +293,8 @@ cdef tuple _prompt_event(const TextEvent *event, uint64_t n):
     _check_text(event, n)
     cdef const int32_t *tokens = <const int32_t *>(event + 1)
     cdef int32_t i
-    return (EVENT_PROMPT, event.id, [tokens[i] for i in range(event.n_tokens)],
-            _probs(event, <const TokenProb *>(tokens + event.n_tokens)))
+    return (EVENT_PROMPT, event.id, PromptTokens(
+        [tokens[i] for i in range(event.n_tokens)], _probs(event, <const TokenProb *>(tokens + event.n_tokens))))
 
 
 cdef int _check_slot(int32_t slot, int32_t n_slots) except -1:
@@ -306,19 +305,29 @@ cdef int _check_slot(int32_t slot, int32_t n_slots) except -1:
 
 cdef tuple _admitted_event(const AdmittedEvent *event, int32_t n_slots):
     _check_slot(event.slot, n_slots)
-    return (EVENT_ADMITTED, event.id, event.slot, event.n_cached, event.t_us)
+    return (EVENT_ADMITTED, event.id, Admitted(event.slot, event.n_cached, event.t_us))
+
+
+cdef tuple _failed_event(const FailedEvent *event):
+    return (EVENT_FAILED, event.id, Failed(event.failure, event.code))
+
+
+cdef tuple _progress_event(const ProgressEvent *event):
+    return (EVENT_PROGRESS, event.id, Progress(event.n_processed, event.t_prompt_us))
 
 
 cdef tuple _done_event(const DoneEvent *event, int32_t n_slots):
     _check_slot(event.slot, n_slots)
-    return (EVENT_DONE, event.id, event.stop_type, event.stop_word, event.slot, event.n_prompt, event.n_cached,
-            event.n_decoded, event.n_slot_tokens, bool(event.truncated), bool(event.has_new_line), event.t_us,
-            event.t_prompt_us, event.t_predict_us)
+    return (EVENT_DONE, event.id, Done(
+        event.stop_type, event.stop_word, event.slot, event.n_prompt, event.n_cached, event.n_decoded,
+        event.n_slot_tokens, bool(event.truncated), bool(event.has_new_line), event.t_us, event.t_prompt_us,
+        event.t_predict_us))
 
 
 cdef tuple _action_event(const ActionEvent *event):
-    return (EVENT_ACTION, event.id, event.result, event.n_tokens, event.n_bytes, event.stall_us, event.n_processed,
-            (event.adapters.set, event.adapters.base, event.adapters.n_base))
+    return (EVENT_ACTION, event.id, Acted(
+        event.result, event.n_tokens, event.n_bytes, event.stall_us, event.n_processed,
+        (event.adapters.set, event.adapters.base, event.adapters.n_base)))
 
 
 cdef tuple _step_event(const StepEvent *event, uint64_t n):
@@ -326,7 +335,8 @@ cdef tuple _step_event(const StepEvent *event, uint64_t n):
     cdef int32_t i
     if not 0 <= <int64_t>event.n_slots * <int64_t>sizeof(StepSlot) <= <int64_t>n:
         raise ChannelBroken("a step that does not fit its record")
-    return (EVENT_STEP, 0, event.step, event.t_us, event.plan_us, event.decode_us, event.sample_us, event.emit_us,
-            event.budget, event.n_tokens, event.n_decoding,
-            [(rows[i].slot, rows[i].n_tokens, bool(rows[i].is_decoding)) for i in range(event.n_slots)],
-            event.wait_us, event.n_fillers, event.n_media)
+    return (EVENT_STEP, 0, Step(
+        event.step, event.t_us, event.plan_us, event.decode_us, event.sample_us, event.emit_us, event.budget,
+        event.n_tokens, event.n_decoding,
+        [SlotStep(rows[i].slot, rows[i].n_tokens, bool(rows[i].is_decoding)) for i in range(event.n_slots)],
+        event.wait_us, event.n_fillers, event.n_media))

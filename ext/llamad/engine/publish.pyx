@@ -3,7 +3,7 @@
 from libc.stdint cimport int32_t, int64_t
 
 from llamad.base.system cimport store_int, store_time
-from llamad.engine.kv.slots cimport SLOT_PREFILLING, Slot
+from llamad.engine.kv.slots cimport SLOT_IDLE, SLOT_PREFILLING, SLOT_SUSPENDED, Slot
 from llamad.engine.state.engine_state cimport State
 from llamad.protocol.board cimport SlotView
 
@@ -54,7 +54,8 @@ cdef void publish_counts(State *state) noexcept nogil:
     for i in range(state.slots.n):
         slot = &state.slots.items[i]
         view = &state.channel.slots[i]
-        view.state = slot.state
+        view.is_busy = slot.state != SLOT_IDLE
+        view.is_suspended = slot.state == SLOT_SUSPENDED
         view.n_tokens = slot.n_tokens + slot.n_parked
         view.n_decoded = slot.n_decoded
         view.n_cached = slot.n_cached

@@ -56,7 +56,8 @@ ctypedef struct Stats:
     int64_t deferred_us
 
 ctypedef struct SlotView:
-    int32_t state              # 0: idle (engine/kv/slots.pxd)
+    int32_t is_busy
+    int32_t is_suspended
     int32_t n_tokens
     int32_t n_decoded
     int32_t n_cached

@@ -15,7 +15,7 @@ from llamad.api.service.adapters import JOINT
 from llamad.api.service.served_model import ServedModel
 from llamad.base.clock import clock_us
 from llamad.client.engine_client import EngineClient
-from llamad.client.task import Done
+from llamad.client.events import Done
 from llamad.http.exchange import Exchange
 from llamad.protocol.messages import (
     FAILURE_ABORTED,

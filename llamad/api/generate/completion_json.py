@@ -11,7 +11,8 @@ from typing import Any
 
 import msgspec
 
-from llamad.client.task import STOP_NAMES, Done, TokenProbs
+from llamad.client.events import Done, TokenProbs
+from llamad.client.task import STOP_NAMES
 from llamad.tokenizer.vocab import Vocab
 
 _encode = msgspec.json.Encoder().encode

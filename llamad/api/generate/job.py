@@ -31,7 +31,8 @@ from llamad.api.service.kept_streams import conversation_of
 from llamad.api.service.served_model import ServedModel
 from llamad.base.clock import clock_us
 from llamad.client.engine_client import EngineClient
-from llamad.client.task import Done, Task, TokenProbs, WatchingSink
+from llamad.client.events import Done, TokenProbs
+from llamad.client.task import Task, WatchingSink
 from llamad.client.text_event import TextEvent
 from llamad.http import sse
 from llamad.http.exchange import Exchange
@@ -250,7 +251,7 @@ class Job:
         """Respond to a request that has nothing for the engine to do."""
         self.parts = [CompletionPart(self, 0, b"", self.generation.seed)]
         self.n_left = 1
-        self.parts[0].on_done(Done(STOP_LIMIT, -1, -1, 0, 0, 0, 0, False, False, clock_us(), 0, 0))
+        self.parts[0].on_done(Done(STOP_LIMIT, t_us=clock_us()))
 
     def _left(self) -> None:
         """Nothing more comes of it, or nobody wants it."""

@@ -15,7 +15,8 @@ from llamad.api.generate.job import CompletionPart
 from llamad.api.request.constraints import Constraint, ConstraintSource
 from llamad.api.service.admission import Place
 from llamad.api.service.served_model import ServedModel
-from llamad.client.task import Done, Task, TokenProbs
+from llamad.client.events import Done, TokenProbs
+from llamad.client.task import Task
 from llamad.client.text_event import TextEvent
 from llamad.http.exchange import Exchange
 from llamad.protocol.messages import STOP_LIMIT
@@ -152,7 +153,7 @@ class Watched:
         rest = Rest(part, n_decoded, prompt_us, predict_us)
         if n_left == 0 or (task.n_predict >= 0 and n_left < 0) or len(prompt) // 4 >= job.model.n_ctx_slot:
             n_slot = part.n_prompt + n_decoded
-            rest.on_done(Done(STOP_LIMIT, -1, -1, part.n_prompt, 0, 0, n_slot, False, False, t_us, 0, 0))
+            rest.on_done(Done(STOP_LIMIT, n_prompt=part.n_prompt, n_slot_tokens=n_slot, t_us=t_us))
             return
         constraint = self._budget.constraint
         part.task_id = job.engine.submit(

@@ -57,8 +57,8 @@ def load_of(served: ServedModel) -> Load:
     if engine is not None:
         slots, stats = engine.slots(), engine.stats()
         n_running, n_waiting, n_free = engine.n_running, engine.n_waiting, engine.n_idle()
-        n_used = sum(slot[1] for slot in slots if slot[0] != 0)
-        n_cached = sum(slot[1] for slot in slots if slot[0] == 0)
+        n_used = sum(slot.n_tokens for slot in slots if slot.is_busy)
+        n_cached = sum(slot.n_tokens for slot in slots if not slot.is_busy)
         n_reused, n_computed = stats["n_reused"], stats["n_prompt_tokens"]
     else:  # a model for embeddings only has no slots: its requests count instead
         n_jobs = embedder.n_jobs if embedder is not None else 0

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from operator import attrgetter
-from typing import Any, Generic, Literal, NamedTuple, TypeVar
+from typing import Generic, Literal, NamedTuple, TypeVar
 
 from llamad.api.service.metrics import Labels
 from llamad.api.service.served_model import ServedModel
@@ -18,6 +18,7 @@ from llamad.api.service.service import Service
 from llamad.base.clock import clock_us
 from llamad.client.embedding import Embedder
 from llamad.client.engine_client import EngineClient
+from llamad.client.events import SlotCounts
 from llamad.models.host import State
 
 S = TypeVar("S", contravariant=True)
@@ -50,15 +51,15 @@ class Snapshot:
         return self.engine.stats()
 
     @cached_property
-    def slots(self) -> list[tuple[Any, ...]]:
-        return list(self.engine.slots())
+    def slots(self) -> list[SlotCounts]:
+        return self.engine.slots()
 
     def seconds(self, name: str) -> float:
         return self.stats[name] / 1e6
 
     def n_cached(self, *, only_running: bool = False) -> int:
         """Return the tokens in slots. Those of a prefix that slots share count for each of them."""
-        return sum(slot[1] for slot in self.slots if slot[0] != 0 or not only_running)
+        return sum(slot.n_tokens for slot in self.slots if slot.is_busy or not only_running)
 
     def adapters_in_use(self) -> dict[Labels, float]:
         """Return the adapters of requests in vLLM's form, which endpoint pickers read. The value is the time, so that
@@ -281,7 +282,7 @@ ENGINE = ModelSection(
         gauge(
             "llamacpp:requests_processing",
             "Number of requests processing.",
-            lambda one: sum(slot[0] != 0 for slot in one.slots),
+            lambda one: sum(slot.is_busy for slot in one.slots),
         ),
         gauge("llamacpp:requests_deferred", "Number of requests deferred.", at("engine.n_waiting")),
         gauge("llamad:requests_suspended", "Number of requests suspended.", stat("n_suspended")),

@@ -16,7 +16,8 @@ from llamad.api.request import generation as options
 from llamad.api.request.errors import ApiError
 from llamad.api.request.parse import UINT32_MAX
 from llamad.api.service.served_model import ServedModel
-from llamad.client.engine_client import NO_COUNTS, SlotCounts
+from llamad.client.engine_client import NO_COUNTS
+from llamad.client.events import SlotCounts
 from llamad.client.task import STOP_NAMES, Ended
 from llamad.http.exchange import Exchange
 from llamad.http.request import Request, Response
@@ -25,8 +26,6 @@ from llamad.protocol.row_ids import without_rows
 
 # Tokens in all slots whose text is encoded at once.
 TOKENS_INLINE_MAX = 16384
-# A slot's state on the engine's board (engine/kv/slots.pxd).
-SUSPENDED = 3
 
 
 def _next_token(
@@ -36,9 +35,9 @@ def _next_token(
     word = b"" if ended is None or not shows_text else ended.stop_word
     return {
         "has_next_token": has_next,
-        "has_new_line": counts[5],
+        "has_new_line": counts.has_new_line,
         "n_remain": n_remain,
-        "n_decoded": counts[2],
+        "n_decoded": counts.n_decoded,
         "stopped_eos": stop_type == "eos",
         "stopped_limit": stop_type == "limit",
         "stopped_word": stop_type == "word",
@@ -53,6 +52,26 @@ def _as_defaults(params: dict[str, Any]) -> dict[str, Any]:
     return {**params, "seed": seed if 0 <= seed < UINT32_MAX else UINT32_MAX, "stream": True}
 
 
+def _params(served: ServedModel, shown: Options, part: CompletionPart | None) -> dict[str, Any]:
+    """Return the options as a slot shows them, with the constraint of the part or, without one, the server's."""
+    ready = None if part is None else part.job.ready
+    constraint = served.grammars.known(served.constraint) if ready is None else ready.constraint
+    return options.settings_json(
+        shown,
+        served.constraint if part is None else part.job.constraint,
+        served.loaded().n_ctx_slot,
+        served.name,
+        grammar="" if constraint is None else constraint.text,
+        eog_tokens=served.eog_tokens() if shown.ignore_eos else (),
+        parsing=options.PLAIN if part is None else part.job.parsing(),
+    )
+
+
+def _prompt(served: ServedModel, part: CompletionPart) -> str:
+    vocab = served.loaded().vocab
+    return vocab.detokenize(without_rows(part.tokens_prompt), True).decode("utf-8", "replace")
+
+
 def slot_json(
     served: ServedModel,
     index: int,
@@ -63,68 +82,44 @@ def slot_json(
     *,
     shows_text: bool = True,
 ) -> dict[str, Any]:
-    """A slot in llama-server's present form, with the flat fields of older versions: its task, or the server's options
-    and how its last task ended. Without its text it has the server's own options: stop strings, grammars and biases
-    would reveal something of the prompt, too."""
-    model = served.loaded()
+    """Return a slot in llama-server's present form, with the flat fields of older versions: its task, or the server's
+    options and how its last task ended. Without its text it has the server's own options: stop strings, grammars and
+    biases would reveal something of the prompt, too."""
     told = part if shows_text else None
-    ready = None if told is None else told.job.ready
-    constraint = served.grammars.known(served.constraint) if ready is None else ready.constraint
-    grammar = "" if constraint is None else constraint.text
-    wanted = served.constraint if told is None else told.job.constraint
-    shown = generation if shows_text else served.defaults.options
-    ends = served.eog_tokens() if shown.ignore_eos else ()
-    params = options.settings_json(
-        shown,
-        wanted,
-        model.n_ctx_slot,
-        served.name,
-        grammar=grammar,
-        eog_tokens=ends,
-        parsing=options.PLAIN if told is None else told.job.parsing(),
-    )
+    params = _params(served, generation if shows_text else served.defaults.options, told)
     if part is None:
         params = _as_defaults(params)
-    prompt = (
-        ""
-        if told is None
-        else model.vocab.detokenize(without_rows(told.tokens_prompt), True).decode("utf-8", "replace")
-    )
     task_id = -1 if part is None else part.task_id
-    n_remain = generation.n_predict - counts[2] if part is not None and generation.n_predict >= 0 else -1
+    n_remain = (
+        generation.n_predict - counts.n_decoded if part is not None and generation.n_predict >= 0 else -1
+    )
+    has_next = part is not None or counts.n_tokens == 0
     return {
         **params,
         "id": index,
         "id_task": task_id,
         "task_id": task_id,
-        "n_ctx": model.n_ctx_slot,
+        "n_ctx": served.loaded().n_ctx_slot,
         "speculative": False,
         "is_processing": part is not None,
-        "is_suspended": part is not None and counts[0] == SUSPENDED,
+        "is_suspended": part is not None and counts.is_suspended,
         "state": int(part is not None),
-        "n_tokens": counts[1],
-        "n_prompt_tokens": counts[1],
-        "n_prompt_tokens_processed": counts[4],
-        "n_prompt_tokens_cache": counts[3],
+        "n_tokens": counts.n_tokens,
+        "n_prompt_tokens": counts.n_tokens,
+        "n_prompt_tokens_processed": counts.n_processed,
+        "n_prompt_tokens_cache": counts.n_cached,
         "params": params,
-        "prompt": prompt,
-        "next_token": _next_token(
-            counts,
-            n_remain,
-            ended,
-            has_next=part is not None or counts[1] == 0,
-            shows_text=shows_text,
-        ),
+        "prompt": "" if told is None else _prompt(served, told),
+        "next_token": _next_token(counts, n_remain, ended, has_next=has_next, shows_text=shows_text),
     }
 
 
 def _slots(served: ServedModel, request: Request) -> Iterator[msgspec.Raw]:
     """The JSON of each slot, as the request's key may see it: only state and numbers of another key's task."""
     _, engine = served.ready()
-    counts = engine.slots()
     busy = {running.slot: running.sink for running in engine.tasks.values() if running.slot >= 0}
     idle = served.defaults.options
-    for index, numbers in enumerate(counts):
+    for index, counts in enumerate(engine.slots()):
         part = busy.get(index)
         part = part if isinstance(part, CompletionPart) else None
         generation = idle if part is None else part.job.generation
@@ -133,7 +128,7 @@ def _slots(served: ServedModel, request: Request) -> Iterator[msgspec.Raw]:
         if part is not None:
             owner = served.owner(part.job.exchange.request)
         is_own = owner in (0, served.owner(request))
-        slot = slot_json(served, index, generation, part, numbers, ended, shows_text=is_own)
+        slot = slot_json(served, index, generation, part, counts, ended, shows_text=is_own)
         yield msgspec.Raw(msgspec.json.encode(slot))
 
 
@@ -142,7 +137,7 @@ def with_slots(served: ServedModel, exchange: Exchange, send: Callable[[list[msg
     their turns in between."""
     _, engine = served.ready()
     slots = _slots(served, exchange.request)
-    if sum(numbers[1] for numbers in engine.slots()) <= TOKENS_INLINE_MAX:
+    if sum(counts.n_tokens for counts in engine.slots()) <= TOKENS_INLINE_MAX:
         send(list(slots))
     else:
         served.service.spawn(exchange, _collect(slots, send))

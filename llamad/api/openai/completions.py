@@ -27,7 +27,7 @@ from llamad.api.request.media import sent_prompts
 from llamad.api.request.prompt import Built, Prompt, PromptObject, Prompts
 from llamad.api.service.body_reading import with_body
 from llamad.api.service.served_model import ServedModel
-from llamad.client.task import TokenProbs
+from llamad.client.events import TokenProbs
 from llamad.client.text_event import TextEvent
 from llamad.flags.settings import Settings
 from llamad.http import sse

@@ -9,7 +9,7 @@ from array import array
 from typing import Any
 
 from llamad.api.openai import objects
-from llamad.client.task import TokenProbs
+from llamad.client.events import TokenProbs
 from llamad.options.values import SystemPrompt
 from llamad.protocol.model_info import Model
 from llamad.tokenizer.vocab import Vocab

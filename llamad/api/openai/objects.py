@@ -17,7 +17,7 @@ from llamad.api.generate import completion_json
 from llamad.api.generate.completion_result import final_json
 from llamad.api.generate.job import CompletionPart, Job
 from llamad.api.generate.stream_event import write_event
-from llamad.client.task import TokenProbs
+from llamad.client.events import TokenProbs
 from llamad.client.text_event import TextEvent
 from llamad.protocol.messages import STOP_LIMIT
 from llamad.tokenizer.vocab import Vocab

@@ -61,7 +61,7 @@ class Ask:
     def expected_bytes(self) -> int:
         """Estimated size of the slot's state, from its current tokens; it may have more once it is idle."""
         engine = self.served.host.engine
-        n_tokens = engine.slots()[self.slot][1] if engine is not None else 0
+        n_tokens = engine.slots()[self.slot].n_tokens if engine is not None else 0
         assert self.states.layout is not None
         return self.states.layout.bytes(n_tokens)
 

@@ -179,7 +179,9 @@ def test_a_refused_request_has_an_error_and_no_numbers(ask: Any) -> None:
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_client_that_leaves_has_the_tokens_so_far(server: Faked, caplog: Any, stream: bool) -> None:
     body = {"prompt": "hello", "n_predict": -1, "ignore_eos": True, "stream": stream}
-    id = leave(server, body, lambda: any(slot[0] and slot[2] > 9 for slot in server.engine.slots()))
+    id = leave(
+        server, body, lambda: any(slot.is_busy and slot.n_decoded > 9 for slot in server.engine.slots())
+    )
     words = words_of(id, lambda: caplog.messages)
     assert words["finish"] == "abort"
     assert int(words["tokens_out"]) > 9

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.engine_harness import Harness
 
+from llamad.client.events import Failed
 from llamad.engine.testing.fake import Fake
-from llamad.protocol.messages import EVENT_FAILED
 
 MANY = 1 << 30
 PAGE = 4096
@@ -146,7 +146,7 @@ def test_any_order_keeps_memory_and_slots_in_step(steps, n_slots, n_max, n_pages
                 h.fake.fail_state()
             task = h.submit(text(seed, 2 * n) + text(other, n), n_predict=4, owner=int(seed == 4))
             h.wait(task)
-            assert h.end(task)[0] != EVENT_FAILED
+            assert not isinstance(h.end(task), Failed)
             assert stat(h, "_bytes") <= n_pages * PAGE
             assert stat(h, "_bytes") + h.stats()["cache_bytes"] <= 16 * PAGE
             assert h.core.check_integrity() == 0

@@ -6,8 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.engine_harness import Harness
 
+from llamad.client.events import Failed
 from llamad.engine.testing.fake import Fake
-from llamad.protocol.messages import ACTION_SHIFT, EVENT_FAILED, RESULT_DONE
+from llamad.protocol.messages import ACTION_SHIFT, RESULT_DONE
 
 MANY = 1 << 30
 PAGE = 4096
@@ -226,7 +227,7 @@ def test_copies_are_done_before_their_slot_is_saved():
         h.wait(second, third)
         h.port.abort(first)
         h.wait(first)
-        assert h.end(second)[0] == EVENT_FAILED
+        assert isinstance(h.end(second), Failed)
 
 
 def test_cells_that_are_still_to_move_are_not_saved():
@@ -295,7 +296,7 @@ def test_a_failed_decode_leaves_the_entries():
         fake.fail_next(-3, n_times=2)
         failed = h.submit(C)
         h.wait(failed)
-        assert h.end(failed)[0] == EVENT_FAILED
+        assert isinstance(h.end(failed), Failed)
         assert ask(h, A) == 200
 
 
@@ -326,7 +327,7 @@ def test_any_order_keeps_memory_slots_and_bound_in_step(steps, n_slots, unified,
                 tasks.append(h.submit(prompt, n_predict=4, owner=int(seed == 5)))
                 if action == "ask":
                     h.wait(tasks[-1])
-                    if h.end(tasks[-1])[0] != EVENT_FAILED:
+                    if not isinstance(h.end(tasks[-1]), Failed):
                         # The fake counts upwards from the last byte.
                         assert h.text(tasks[-1]) == bytes(prompt[-1] + k for k in (1, 2, 3, 4))
             assert stat(h, "bytes") <= n_pages * PAGE

@@ -8,19 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.engine_harness import Harness
 
+from llamad.client.events import Done, PromptTokens
+from llamad.client.text_event import TextEvent
 from llamad.engine.sampler.logprobs import top_logprobs
 from llamad.engine.testing.fake import Fake
-from llamad.protocol.messages import (
-    EVENT_ADMITTED,
-    EVENT_DONE,
-    EVENT_FAILED,
-    EVENT_PROMPT,
-    EVENT_TEXT,
-    FAILURE_SAMPLER,
-    STOP_EOS,
-    STOP_LIMIT,
-    STOP_WORD,
-)
+from llamad.protocol.messages import FAILURE_SAMPLER, STOP_EOS, STOP_LIMIT, STOP_WORD
 
 # Of the fake model: every logit is 0 but the answer's, which is 10, and a full stop's, which is 5.
 OWN = 10 - math.log(math.exp(10) + math.exp(5) + 257)
@@ -95,7 +87,7 @@ def test_without_n_probs_nothing_is_told():
 def test_tokens_of_a_removed_stop_word_are_not_told():
     for stream in (False, True):
         h, task = run(b"one END", stream, n_probs=2, stops=[b"END"])
-        assert h.end(task)[2] == STOP_WORD
+        assert h.end(task).stop_type == STOP_WORD
         assert h.text(task) == b"one "
         assert len(h.tokens(task)) == 7
         assert [top[0][0] - 3 for _, top in h.probs(task)] == list(b"one ")
@@ -104,10 +96,10 @@ def test_tokens_of_a_removed_stop_word_are_not_told():
 def test_tokens_leave_with_their_text():
     """A held back beginning of a stop string keeps its tokens, too."""
     h, task = run(b"say EN.", True, n_probs=1, stops=[b"END"])
-    for event in h.events[task]:
-        if event[0] == 2 and event[3]:
-            assert bytes(token - 3 for token in event[2] if token >= 3) == event[3]
-            assert [top[0][0] for _, top in event[8]] == event[2]
+    for text in h.texts(task):
+        if text.data:
+            assert bytes(token - 3 for token in text.tokens if token >= 3) == text.data
+            assert [top[0][0] for _, top in text.probs] == text.tokens
 
 
 def test_more_probabilities_than_the_ring_holds_come_in_pieces():
@@ -144,10 +136,11 @@ def test_the_stream_is_the_whole_in_pieces(script, stops, n_probs, n_indent, n_p
     assert h1.text(whole) == h2.text(stream)
     assert h1.tokens(whole) == h2.tokens(stream)
     assert h1.probs(whole) == h2.probs(stream)
-    assert h1.end(whole)[2:4] == h2.end(stream)[2:4]
+    ends = [(end.stop_type, end.stop_word) for end in (h1.end(whole), h2.end(stream))]
+    assert ends[0] == ends[1]
     assert data.startswith(h1.text(whole))
     if n_probs and not n_indent:
-        n_told = len(h1.text(whole)) + (h1.end(whole)[2] == STOP_EOS)
+        n_told = len(h1.text(whole)) + (h1.end(whole).stop_type == STOP_EOS)
         assert len(h1.probs(whole)) == n_told
 
 
@@ -167,7 +160,7 @@ def test_the_stream_is_the_whole_in_pieces(script, stops, n_probs, n_indent, n_p
 def test_a_line_with_too_little_indentation_ends_the_text(script, expected, stop_type, stream):
     h, task = run(script, stream, n_indent=4, n_probs=1)
     assert h.text(task) == expected
-    assert h.end(task)[2] == stop_type
+    assert h.end(task).stop_type == stop_type
     assert [top[0][0] - 3 for _, top in h.probs(task)][: len(expected)] == list(expected)
     h, task = run(script, stream)
     assert h.text(task) == script
@@ -184,20 +177,20 @@ def test_prompts_are_told():
             h.wait(task)
     ids = np.frombuffer(h.vocab.tokenize(letters, True, True), np.int32).tolist()
     for task, n in zip(tasks, (0, 3), strict=True):
-        told = [event for event in h.events[task] if event[0] == EVENT_PROMPT]
-        assert [token for event in told for token in event[2]] == ids[1:]
-        values = [own for event in told for own, _ in event[3]]
+        told = h.told(task, PromptTokens)
+        assert [token for part in told for token in part.tokens] == ids[1:]
+        values = [own for part in told for own, _ in part.probs]
         is_next = [ids[i + 1] == ids[i] + 1 for i in range(1, len(ids) - 1)]
         assert values[1:] == pytest.approx([OWN if one else OTHER for one in is_next], abs=1e-5)
-        assert all(len(top) == 2 for event in told for _, top in event[3])
-        kinds = [event[0] for event in h.events[task]]
-        assert EVENT_TEXT not in kinds[: len(kinds) - kinds[::-1].index(EVENT_PROMPT)]
-        assert h.events[task][-1][7] == n
-        assert h.events[task][-1][6] == 0  # nothing of the cache
-    assert all(event[0] != EVENT_PROMPT for event in h.events[alone])
-    told_slots = {event[2] for task in tasks for event in h.events[task] if event[0] == EVENT_ADMITTED}
+        assert all(len(top) == 2 for part in told for _, top in part.probs)
+        kinds = [type(event) for event in h.events[task]]
+        assert TextEvent not in kinds[: len(kinds) - kinds[::-1].index(PromptTokens)]
+        assert (h.end(task).n_decoded, h.end(task).n_cached) == (n, 0)
+    assert h.told(alone, PromptTokens) == []
+    told_slots = {h.slot(task) for task in tasks}
     steps = [
-        sum(n for slot, n, writes in step[11] if slot in told_slots and not writes) for step in h.steps[1:]
+        sum(row.n_tokens for row in step.slots if row.slot in told_slots and not row.is_decoding)
+        for step in h.steps[1:]
     ]
     assert max(steps) <= 64
     assert sum(steps) >= 2 * len(ids)
@@ -208,13 +201,13 @@ def test_a_prompt_without_its_row_fails_alone(n_letters):
     fake = Fake(n_ctx=4096, n_batch=512)
     with Harness(fake, n_ctx=4096, n_batch=512) as h:
         other = h.submit(b"x", n_predict=300, stream=True)
-        h.until(lambda: any(event[0] == EVENT_TEXT for event in h.events[other]))
+        h.wait_first(other)
         fake.fail_row()
         failed = h.submit(b"a" * n_letters, n_predict=5, n_probs=1, prompt_probs=True)
         h.wait(failed)
-        assert h.end(failed)[:1] + h.end(failed)[2:3] == (EVENT_FAILED, FAILURE_SAMPLER)
+        assert h.end(failed).failure == FAILURE_SAMPLER
         after = h.submit(b"a" * n_letters, n_predict=5, n_probs=1, prompt_probs=True)
         for task in (other, after):
             h.wait(task)
-        assert h.end(after)[0] == h.end(other)[0] == EVENT_DONE
+        assert type(h.end(after)) is type(h.end(other)) is Done
     assert len(h.text(after)) == 5

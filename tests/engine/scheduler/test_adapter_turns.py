@@ -15,8 +15,8 @@ def of_turns(h: Harness) -> list[frozenset[int]]:
     """The slots of each step that has nobody else's for its shape (fillers, padding), without repetitions."""
     turns: list[frozenset[int]] = []
     for step in h.steps:
-        slots = frozenset(slot for slot, _, _ in step[11])
-        if step[13] == 0 and slots and (not turns or turns[-1] != slots):
+        slots = frozenset(row.slot for row in step.slots)
+        if step.n_fillers == 0 and slots and (not turns or turns[-1] != slots):
             turns.append(slots)
     return turns
 

@@ -6,12 +6,12 @@ import pytest
 from support.engine_harness import Harness
 from support.timing_retries import learned
 
+from llamad.client.events import Admitted
 from llamad.engine.testing.fake import Fake
-from llamad.protocol.messages import EVENT_ADMITTED
 
 
 def fillers(h: Harness) -> list[int]:
-    return [step[13] for step in h.steps]
+    return [step.n_fillers for step in h.steps]
 
 
 def test_holes_between_writers_are_filled_where_a_device_computes():
@@ -60,9 +60,9 @@ def test_a_new_task_goes_beside_those_at_work():
         for i in range(6):
             h.wait(h.submit(b"use slot %d once" % i, id_slot=i, n_predict=1))
         long = h.submit(b"a long one at work", id_slot=4, n_predict=400)
-        h.wait_first(long, EVENT_ADMITTED)
+        h.wait_first(long, Admitted)
         second = h.submit(b"quite another text", n_predict=300)
-        h.wait_first(second, EVENT_ADMITTED)
+        h.wait_first(second, Admitted)
         third = h.submit(b"and something else again", n_predict=1)
         h.wait(third)
         assert h.slot(second) == 3  # 0 was unused for longer; of the neighbours 3 was
@@ -80,7 +80,11 @@ def test_an_idle_server_takes_the_least_recently_used_slot():
 
 def reading_beside_writers(h: Harness) -> list[int]:
     """Prompt tokens of each step that also wrote."""
-    return [step[9] - step[10] for step in h.steps if step[10] and step[9] > step[10]]
+    return [
+        step.n_tokens - step.n_decoding
+        for step in h.steps
+        if step.n_decoding and step.n_tokens > step.n_decoding
+    ]
 
 
 @learned
@@ -176,7 +180,11 @@ def test_who_ends_does_not_change_the_shape_where_many_write():
     with Harness(fake, n_slots=16, has_device=True) as h:
         tasks = [h.submit(b"writer %d" % i, n_predict=40 + 4 * (i % 4)) for i in range(12)]
         h.wait(*tasks)
-        widths = [step[9] for step in h.steps if step[10] and step[9] == step[10] + step[13]]
+        widths = [
+            step.n_tokens
+            for step in h.steps
+            if step.n_decoding and step.n_tokens == step.n_decoding + step.n_fillers
+        ]
         assert widths.count(12) > 40  # also when nine are left
         assert sum(fillers(h)) > 0
 
@@ -187,9 +195,11 @@ def test_a_shape_is_kept_for_some_steps_and_then_given_up():
         ends = [h.submit(b"ends %d" % i, n_predict=40 + i) for i in range(4)]
         stay = [h.submit(b"stays %d" % i, n_predict=120) for i in range(16)]
         h.wait(*ends, *stay)
-        wide = [step for step in h.steps if step[9] == 20 and step[10] == 16 and step[13] == 4]
+        wide = [
+            step for step in h.steps if step.n_tokens == 20 and step.n_decoding == 16 and step.n_fillers == 4
+        ]
         assert 0 < len(wide) <= 13
-        assert sum(step[9] == 16 and step[10] == 16 for step in h.steps) > 30
+        assert sum(step.n_tokens == 16 and step.n_decoding == 16 for step in h.steps) > 30
 
 
 def test_no_filler_makes_the_others_longer():
@@ -206,7 +216,7 @@ def test_prompts_are_read_one_after_the_other_before_anybody_goes_on():
     fake = Fake(n_ctx=512, n_batch=2048, device_us=200, decode_us=1000)
     with Harness(fake, n_slots=16, n_batch=2048, n_ubatch=256, has_device=True) as h:
         first = burst_beside_a_writer(fake, h, 12, 200)
-        apart = [step[9] for step in h.steps if step[9] > 150 and step[10] == 0]
+        apart = [step.n_tokens for step in h.steps if step.n_tokens > 150 and step.n_decoding == 0]
         assert len(apart) > 6
         assert max(apart) <= 256
         h.wait(first)
@@ -228,7 +238,7 @@ def test_a_few_short_prompts_are_read_before_many_go_on():
         tasks = [h.submit(b"%d" % i + b"y" * 60, n_predict=4) for i in range(3)]
         fake.block(False)
         h.wait(*tasks)
-        assert any(step[9] > 150 and step[10] == 0 for step in h.steps[n_before:])
+        assert any(step.n_tokens > 150 and step.n_decoding == 0 for step in h.steps[n_before:])
         h.wait(*writers)
         assert all(len(h.tokens(writer)) == 40 for writer in writers)
 
@@ -240,7 +250,7 @@ def test_prompts_that_keep_arriving_do_not_stop_those_who_write():
         h.wait_first(writer)
         while h.end(writer) is None:
             h.wait(*[h.submit(b"%d" % i + b"y" * 300, n_predict=1) for i in range(3)])
-        n_written = sum(step[10] > 0 for step in h.steps)
+        n_written = sum(step.n_decoding > 0 for step in h.steps)
         assert n_written > 100
 
 

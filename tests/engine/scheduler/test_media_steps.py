@@ -5,10 +5,11 @@ import numpy as np
 import pytest
 from support.engine_harness import Harness
 
+from llamad.client.events import Done, Failed
 from llamad.engine.testing.fake import Fake
 from llamad.protocol.blobs import Blob
 from llamad.protocol.command import packed_run
-from llamad.protocol.messages import EVENT_DONE, EVENT_FAILED, FAILURE_LOST
+from llamad.protocol.messages import FAILURE_LOST
 from llamad.protocol.row_ids import row_ids
 
 N_ROWS, N_POS, ROW = 300, 20, -2  # and the fake's token of a row
@@ -52,7 +53,7 @@ def test_an_image_between_slots_that_write_stays_whole(is_grid):
             h.wait(task)
             assert h.text(task) == b"stuv"
         h.wait(*others)
-        assert sum(step[13] for step in h.steps) > 0, "nothing was decoded for the shape alone"
+        assert sum(step.n_fillers for step in h.steps) > 0, "nothing was decoded for the shape alone"
 
 
 @pytest.mark.parametrize("is_grid", [False, True])
@@ -70,7 +71,7 @@ def test_an_image_between_prompts_stays_whole(is_grid):
             h.fake.block(False)
             h.wait(first, *tasks)
             assert h.text(tasks[0]) == b"stuv"
-        assert sum(step[13] for step in h.steps) > 0, "nothing was decoded for the shape alone"
+        assert sum(step.n_fillers for step in h.steps) > 0, "nothing was decoded for the shape alone"
 
 
 @pytest.mark.parametrize("code", [1, -1, -3])
@@ -84,8 +85,8 @@ def test_rows_that_cannot_be_decoded_cost_no_other_task(code):
         h.fake.fail_media(code)
         task = h.submit_image(b"before", b"after", is_grid=False, id_slot=1, n_predict=4)
         h.wait(task, *others)
-        assert h.end(task)[0] == (EVENT_FAILED if code == -1 else EVENT_DONE)
-        assert h.text(task) == b"stuv" if code != -1 else h.end(task)[2] == FAILURE_LOST
+        assert isinstance(h.end(task), Failed if code == -1 else Done)
+        assert h.text(task) == b"stuv" if code != -1 else h.end(task).failure == FAILURE_LOST
         for i, other in zip((0, 2), others, strict=True):
             assert h.text(other) == bytes(49 + i + k for k in range(100))
         assert h.fake.n_rebuilds == (code == -3)

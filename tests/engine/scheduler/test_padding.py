@@ -49,7 +49,7 @@ def test_prompts_of_unequal_length_are_one_graph():
         n_decodes, n_graphs = fake.n_decodes, fake.n_graphs
         assert at_once(fake, h, [b"%d" % i + b"y" * (40 + 3 * i) for i in range(8)], 4) == [b"fine"] * 8
         assert fake.n_graphs - n_graphs == fake.n_decodes - n_decodes
-        assert any(step[13] for step in h.steps)
+        assert any(step.n_fillers for step in h.steps)
 
 
 def test_so_are_prompts_in_slots_that_are_no_neighbours():
@@ -79,7 +79,7 @@ def test_a_long_prompt_beside_a_short_one_is_worth_its_own_graph():
     fake = make_fake()
     with open_harness(fake, n_slots=2) as h:
         assert at_once(fake, h, [b"x" * 500, b"y" * 8], id_slot=[0, 1]) == [b"f"] * 2
-        assert not any(step[13] for step in h.steps)
+        assert not any(step.n_fillers for step in h.steps)
 
 
 def test_a_slot_with_a_long_prefix_is_not_read_along():
@@ -89,7 +89,7 @@ def test_a_slot_with_a_long_prefix_is_not_read_along():
         h.wait(h.submit(b"p" * 3000, id_slot=1, n_predict=1))
         n_before = len(h.steps)
         at_once(fake, h, [b"x" * 40, b"y" * 40], id_slot=[0, 2])
-        assert not any(step[13] for step in h.steps[n_before:])
+        assert not any(step.n_fillers for step in h.steps[n_before:])
 
 
 def test_nothing_is_padded_beyond_the_context_or_the_batch():
@@ -106,7 +106,7 @@ def test_on_the_cpu_there_is_no_padding():
     fake = make_fake(device_us=0)
     with open_harness(fake, has_device=False) as h:
         at_once(fake, h, [b"%d" % i + b"x" * (20 + 3 * i) for i in range(8)])
-        assert not any(step[13] for step in h.steps)
+        assert not any(step.n_fillers for step in h.steps)
 
 
 @pytest.mark.parametrize("n_writers", [1, 3])

@@ -9,13 +9,10 @@ from hypothesis import strategies as st
 from support.engine_harness import Harness
 
 from llamad.base.clock import clock_us
+from llamad.client.events import Admitted, Done, Failed, SlotStep
 from llamad.engine.testing.fake import Fake
 from llamad.protocol.messages import (
     ACTION_ERASE,
-    EVENT_ADMITTED,
-    EVENT_DONE,
-    EVENT_FAILED,
-    EVENT_TEXT,
     FAILURE_ABORTED,
     FAILURE_DEADLINE,
     FAILURE_ENGINE,
@@ -29,7 +26,7 @@ def test_more_tasks_than_slots_all_finish_in_order():
         tasks = [h.submit(b"question %d" % i) for i in range(10)]
         h.wait(*tasks)
         assert all(h.text(task) == b"answer" for task in tasks)
-        admitted = [next(e[4] for e in h.events[task] if e[0] == EVENT_ADMITTED) for task in tasks]
+        admitted = [h.admitted(task).t_us for task in tasks]
         assert admitted == sorted(admitted)
 
 
@@ -38,11 +35,11 @@ def test_a_higher_priority_overtakes_the_queue():
     with Harness(fake, n_slots=1) as h:
         fake.block(True)
         first = h.submit(b"first")
-        h.wait_first(first, EVENT_ADMITTED)
+        h.wait_first(first, Admitted)
         low, high = h.submit(b"low"), h.submit(b"high", priority=5)
         fake.block(False)
         h.wait(first, low, high)
-        order = [next(e[4] for e in h.events[task] if e[0] == EVENT_ADMITTED) for task in (first, high, low)]
+        order = [h.admitted(task).t_us for task in (first, high, low)]
         assert order == sorted(order)
 
 
@@ -87,7 +84,7 @@ def test_too_little_in_common_takes_the_least_recently_used_slot():
     with Harness(Fake(script=b"x"), n_slots=2, similarity_min=0.5) as h:
         first, second = h.submit(b"aaaa"), h.submit(b"bbbb")
         h.wait(first, second)
-        oldest = min((first, second), key=lambda task: h.end(task)[11])
+        oldest = min((first, second), key=lambda task: h.end(task).t_us)
         other = h.submit(b"b" + b"z" * 30)
         h.wait(other)
         assert h.slot(other) == h.slot(oldest)
@@ -98,7 +95,7 @@ def test_id_slot_waits_for_its_slot_and_lets_others_pass():
     with Harness(fake, n_slots=2) as h:
         fake.block(True)
         first = h.submit(b"first", id_slot=1)
-        h.wait_first(first, EVENT_ADMITTED)
+        h.wait_first(first, Admitted)
         bound, free = h.submit(b"bound", id_slot=1), h.submit(b"free")
         fake.block(False)
         h.wait(first, bound, free)
@@ -118,19 +115,19 @@ def test_an_abort_frees_the_slot_in_every_state(state):
             h.wait(running)
             fake.block(True)
             task = h.submit(b"r" * 400)
-            h.wait_first(task, EVENT_ADMITTED)
+            h.wait_first(task, Admitted)
         else:
             task = running
         h.port.abort(task)
         fake.block(False)
         h.wait(task)
-        assert h.end(task)[0] == EVENT_FAILED
-        assert h.end(task)[2] == FAILURE_ABORTED
+        assert isinstance(h.end(task), Failed)
+        assert h.end(task).failure == FAILURE_ABORTED
         if state == "waiting":
             h.port.abort(running)
         after = h.submit(b"after", n_predict=3)
         h.wait(running, after)
-        assert h.end(after)[0] == EVENT_DONE
+        assert isinstance(h.end(after), Done)
 
 
 def test_a_deadline_ends_a_task_that_waits_and_one_that_writes():
@@ -140,7 +137,7 @@ def test_a_deadline_ends_a_task_that_waits_and_one_that_writes():
         waiter = h.submit(b"never", deadline_us=clock_us() + 30_000)
         h.wait(writer, waiter)
         for task in (writer, waiter):
-            assert h.end(task)[:1] + h.end(task)[2:3] == (EVENT_FAILED, FAILURE_DEADLINE)
+            assert h.end(task).failure == FAILURE_DEADLINE
 
 
 def test_a_context_that_cannot_be_rebuilt_ends_the_engine_with_everything_answered():
@@ -149,14 +146,14 @@ def test_a_context_that_cannot_be_rebuilt_ends_the_engine_with_everything_answer
     with Harness(fake, n_slots=1) as h:
         fake.block(True)
         first = h.submit(b"one")
-        h.wait_first(first, EVENT_ADMITTED)
+        h.wait_first(first, Admitted)
         fake.fail_next(-3, n_rebuild_failures=1)
         waiting = h.submit(b"two")
         action = h.act(ACTION_ERASE, 0)
         fake.block(False)
         h.wait(first, waiting)
-        assert h.end(first)[2] == FAILURE_ENGINE
-        assert h.end(waiting)[2] == FAILURE_ENGINE
+        assert h.end(first).failure == FAILURE_ENGINE
+        assert h.end(waiting).failure == FAILURE_ENGINE
         assert h.done(action).result == RESULT_ENGINE
         h.until(lambda: not h.is_alive)
         assert h.was_lost
@@ -176,7 +173,7 @@ def test_clients_take_turns_in_the_queue():
             names[h.submit(b"o%d" % i, n_predict=1, client=2)] = f"one {i}"
         fake.block(False)
         h.wait(*names)
-        order = sorted(names, key=lambda task: next(e[-1] for e in h.events[task] if e[0] == EVENT_ADMITTED))
+        order = sorted(names, key=lambda task: h.admitted(task).t_us)
     assert [names[task] for task in order] == [
         "first", "urgent", "many 0", "one 0", "many 1", "one 1", "many 2", "many 3",
     ]  # fmt: skip
@@ -185,9 +182,8 @@ def test_clients_take_turns_in_the_queue():
 def writers_and_budget(h: Harness, since: int, slot: int) -> None:
     assert len(h.steps) > since
     for step in h.steps[since:]:
-        budget, n_tokens, slots = step[8], step[9], step[11]
-        assert n_tokens <= budget
-        assert (slot, 1, True) in slots, "a step without the running stream's token"
+        assert step.n_tokens <= step.budget
+        assert SlotStep(slot, 1, True) in step.slots, "a step without the running stream's token"
 
 
 def test_a_long_prompt_never_stalls_a_running_stream():
@@ -197,13 +193,15 @@ def test_a_long_prompt_never_stalls_a_running_stream():
         stream = h.submit(b"stream")
         h.until(lambda: len(h.tokens(stream)) > 20)
         long = h.submit(b"p" * 4000, n_predict=1)
-        h.wait_first(long, EVENT_ADMITTED)
+        h.wait_first(long, Admitted)
         h.collect()
         since = len(h.steps)
         h.wait(long)
         h.port.abort(stream)
         h.wait(stream)
-        reading = [step for step in h.steps if any(not row[2] for row in step[11]) and step[10]]
+        reading = [
+            step for step in h.steps if any(not row.is_decoding for row in step.slots) and step.n_decoding
+        ]
         assert len(reading) > 4, "the prompt was read in one piece"
         writers_and_budget(h, h.steps.index(reading[0]), h.slot(stream))
         assert since >= 0
@@ -227,7 +225,7 @@ def test_prompts_that_are_soon_read_come_before_what_others_write(
         h.wait(*[h.submit(bytes([65 + i]) * n_each, n_predict=1) for i in range(n_others)])
         h.port.abort(first)
         h.wait(first)
-        reads = [i for i, step in enumerate(h.steps[since:]) if not step[10]]
+        reads = [i for i, step in enumerate(h.steps[since:]) if not step.n_decoding]
         assert len(reads) == n_others, "prompts were cut into pieces smaller than a tile"
         assert reads[-1] - reads[0] < n_steps, "a step that writes after each prompt"
 
@@ -242,7 +240,7 @@ def test_a_chunk_leaves_no_less_than_a_tile():
             h.wait(h.submit(bytes([n % 251]) * n, n_predict=1))
         h.port.abort(stream)
         h.wait(stream)
-        read = [sum(row[1] for row in step[11] if not row[2]) for step in h.steps]
+        read = [sum(row.n_tokens for row in step.slots if not row.is_decoding) for step in h.steps]
         assert sum(read) >= 3856
         assert min([n for n in read if n][1:]) >= 64
 
@@ -252,8 +250,8 @@ def test_a_fixed_budget_is_kept():
     with Harness(fake, n_ctx=4096, n_batch=512, step_tokens_max=32) as h:
         tasks = [h.submit(bytes([65 + i]) * 500, n_predict=20) for i in range(4)]
         h.wait(*tasks)
-        assert max(step[9] for step in h.steps) == 32
-        assert all(step[8] == 32 for step in h.steps)
+        assert max(step.n_tokens for step in h.steps) == 32
+        assert all(step.budget == 32 for step in h.steps)
 
 
 def test_without_continuous_batching_prompts_wait_for_writers():
@@ -264,7 +262,7 @@ def test_without_continuous_batching_prompts_wait_for_writers():
         other = h.submit(b"other", n_predict=5)
         h.wait(stream, other)
         for step in h.steps:
-            kinds = {row[2] for row in step[11]}
+            kinds = {row.is_decoding for row in step.slots}
             assert len(kinds) == 1, "a prompt was read beside a writer"
 
 
@@ -292,7 +290,7 @@ def test_n_predict_zero_reads_the_prompt_and_writes_nothing():
         task = h.submit(b"only read", n_predict=0)
         h.wait(task)
         assert h.text(task) == b""
-        assert h.end(task)[2] == STOP_LIMIT
+        assert h.end(task).stop_type == STOP_LIMIT
         again = h.submit(b"only read this", n_predict=1)
         h.wait(again)
         assert h.n_cached(again) == 10
@@ -304,17 +302,17 @@ def test_a_full_context_ends_the_task(n_predict, shift):
         task = h.submit(b"p" * 20, n_predict=n_predict, context_shift=shift)
         h.wait(task)
         end = h.end(task)
-        assert end[2] == STOP_LIMIT
-        assert end[9] is True  # truncated
-        assert end[7] + end[5] == 64
+        assert end.stop_type == STOP_LIMIT
+        assert end.truncated
+        assert end.n_decoded + end.n_prompt == 64
 
 
 def test_a_context_shift_keeps_the_beginning_and_the_recent_half():
     with Harness(Fake(n_ctx=64), n_ctx=64) as h:
         task = h.submit(b"0123456789", n_predict=100, n_keep=4)
         h.wait(task)
-        assert h.end(task)[7] == 100
-        assert h.end(task)[9] is True
+        assert h.end(task).n_decoded == 100
+        assert h.end(task).truncated is True
         tokens = h.core.slot_tokens(h.slot(task))
         assert tokens[:5] == [0, *(3 + byte for byte in b"0123")]
         written = h.tokens(task)
@@ -335,8 +333,8 @@ def test_a_model_that_cannot_shift_ends_at_the_context():
     with Harness(Fake(n_ctx=64, can_shift=False), n_ctx=64) as h:
         task = h.submit(b"p" * 20, n_predict=100)
         h.wait(task)
-        assert h.end(task)[2] == STOP_LIMIT
-        assert h.end(task)[9] is True
+        assert h.end(task).stop_type == STOP_LIMIT
+        assert h.end(task).truncated is True
 
 
 def test_t_max_predict_stops_at_a_new_line_only():
@@ -344,8 +342,8 @@ def test_t_max_predict_stops_at_a_new_line_only():
     with Harness(fake) as h:
         task = h.submit(b"x", t_max_predict_us=20_000)
         h.wait(task)
-        assert h.end(task)[2] == STOP_LIMIT
-        assert h.end(task)[10] is True
+        assert h.end(task).stop_type == STOP_LIMIT
+        assert h.end(task).has_new_line is True
         assert h.text(task).endswith(b"\n")
         assert len(h.text(task)) < 700
 
@@ -355,7 +353,7 @@ def test_a_shared_cache_admits_what_fits_and_evicts_idle_prefixes():
     with Harness(fake, n_slots=4, n_ctx=256, n_cells=256) as h:
         tasks = [h.submit(bytes([97 + i]) * 100, n_predict=20) for i in range(8)]
         h.wait(*tasks)
-        assert all(h.end(task)[0] == EVENT_DONE and h.end(task)[7] == 20 for task in tasks)
+        assert all(isinstance(h.end(task), Done) and h.end(task).n_decoded == 20 for task in tasks)
         assert sum(fake.held(i) for i in range(4)) <= 256
         assert h.stats()["n_evicted"] > 0
 
@@ -417,9 +415,10 @@ def test_a_stream_sends_every_token_once():
     with Harness(Fake(script=b"once upon a time")) as h:
         task = h.submit(b"x")
         h.wait(task)
-        texts = [event for event in h.events[task] if event[0] == EVENT_TEXT]
         assert h.text(task) == b"once upon a time"
-        assert [event[4] for event in texts] == sorted({event[4] for event in texts})
+        assert [text.n_decoded for text in h.texts(task)] == sorted(
+            {text.n_decoded for text in h.texts(task)}
+        )
 
 
 def test_a_pause_reaches_a_task_that_still_waits():
@@ -429,7 +428,7 @@ def test_a_pause_reaches_a_task_that_still_waits():
         waiting = h.submit(b"waiting")
         h.port.pause(waiting)
         h.wait(first)
-        h.wait_first(waiting, EVENT_ADMITTED)
+        h.wait_first(waiting, Admitted)
         other = h.submit(b"behind it", deadline_us=clock_us() + 100_000)
         h.wait(other)
         assert len(h.tokens(waiting)) <= 1
@@ -444,9 +443,9 @@ def test_a_prompt_that_is_alone_is_cut_at_llama_cpps_compute_batch():
     fake = Fake(n_ctx=4096, n_batch=2048, token_us=5)
     with Harness(fake, n_ctx=4096, n_batch=2048, n_ubatch=512) as h:
         h.wait(h.submit(b"p" * 3000, n_predict=1))
-        assert h.steps[0][9] == 512  # the first one ever: nothing is known of the cost
-        assert all(step[9] % 512 == 0 for step in h.steps[:-1])
-        h.until(lambda: sum(step[9] for step in h.steps) == 3001)  # the last one is told after the text
+        assert h.steps[0].n_tokens == 512  # the first one ever: nothing is known of the cost
+        assert all(step.n_tokens % 512 == 0 for step in h.steps[:-1])
+        h.until(lambda: sum(step.n_tokens for step in h.steps) == 3001)  # the last one is told after the text
 
 
 def test_prompts_that_arrive_together_share_a_step_where_tokens_are_cheap():
@@ -455,11 +454,11 @@ def test_prompts_that_arrive_together_share_a_step_where_tokens_are_cheap():
         h.wait(h.submit(b"warm up", n_predict=3))
         fake.block(True)
         blocker = h.submit(b"in the way", n_predict=1)
-        h.wait_first(blocker, EVENT_ADMITTED)
+        h.wait_first(blocker, Admitted)
         tasks = [h.submit(bytes([97 + i]) * 50, n_predict=1) for i in range(3)]
         fake.block(False)
         h.wait(blocker, *tasks)
-        assert any(sum(not row[2] for row in step[11]) == 3 for step in h.steps)
+        assert any(sum(not row.is_decoding for row in step.slots) == 3 for step in h.steps)
 
 
 def test_the_largest_n_keep_keeps_the_beginning():
@@ -475,7 +474,7 @@ def test_who_waits_is_admitted_when_the_context_ends_the_last_task():
         first = h.submit(b"hello", n_predict=-1)
         second = h.submit(b"other", n_predict=1)
         h.wait(first, second)
-        assert h.end(second)[7] == 1
+        assert h.end(second).n_decoded == 1
 
 
 def test_n_discard_leaves_one_token_behind_what_is_kept():
@@ -483,6 +482,6 @@ def test_n_discard_leaves_one_token_behind_what_is_kept():
         task = h.submit(b"0123456789", n_predict=54, n_keep=4, n_discard=1000)
         h.wait(task)
         # 11 tokens were read and 53 written ones decoded; the shift at 63 left five and the last, then one came.
-        assert h.end(task)[9] is True
+        assert h.end(task).truncated is True
         tokens = h.core.slot_tokens(h.slot(task))
         assert tokens == [0, *(3 + byte for byte in b"0123"), *h.tokens(task)[-3:-1]]

@@ -6,16 +6,10 @@ from hypothesis import strategies as st
 from support.engine_harness import Harness, sampling
 
 from llamad.base.clock import clock_us
+from llamad.client.events import Done, Failed
 from llamad.engine.testing.fake import Fake
 from llamad.grammar.grammar import Grammar, GrammarLater, GrammarTooMuch, Matcher, Pieces
-from llamad.protocol.messages import (
-    EVENT_DONE,
-    EVENT_FAILED,
-    FAILURE_ABORTED,
-    FAILURE_DEADLINE,
-    STOP_EOS,
-    STOP_LIMIT,
-)
+from llamad.protocol.messages import FAILURE_ABORTED, FAILURE_DEADLINE, STOP_EOS, STOP_LIMIT
 
 # Ambiguous: what a text may have led to grows with each letter, and so does the work for the next.
 AMBIGUOUS = 'root ::= s\ns ::= "a" s s | "a" s | "a"'
@@ -29,7 +23,7 @@ def run(grammar, script, *, grammar_work, n_streams=1, **options):
         compiled = Grammar(grammar, Pieces(h.vocab))
         tasks = [h.submit(b"p" * (1 + i), grammar=compiled.id, **options) for i in range(n_streams)]
         h.wait(*tasks)
-        ends = [(h.end(task)[0], h.end(task)[2]) for task in tasks]
+        ends = [h.end(task).stop_type for task in tasks]
         n_deferred = h.stats()["n_deferred"]
         return [h.tokens(task) for task in tasks], [h.probs(task) for task in tasks], ends, n_deferred
 
@@ -60,7 +54,7 @@ def test_a_deferred_pick_draws_the_same_numbers(seed, work):
             h.sampling = sampling(["xtc", "temperature"], **values)
             task = h.submit(grammar=compiled.id, n_predict=40)
             h.wait(task)
-            return h.tokens(task), h.end(task)[0], h.stats()["n_deferred"]
+            return h.tokens(task), type(h.end(task)), h.stats()["n_deferred"]
 
     (wanted, wanted_end, _), (found, end, _) = tokens(1 << 40), tokens(work)
     assert (found, end) == (wanted, wanted_end)
@@ -68,7 +62,7 @@ def test_a_deferred_pick_draws_the_same_numbers(seed, work):
 
 def test_a_stream_that_is_alone_is_not_deferred():
     *_, ends, n_deferred = run(LIST, b'["one",2]', grammar_work=-1)
-    assert ends == [(EVENT_DONE, STOP_EOS)]
+    assert ends == [STOP_EOS]
     assert n_deferred == 0
 
 
@@ -84,7 +78,7 @@ def test_others_go_on_while_a_pick_takes_long():
         h.wait(plain)
         assert h.text(hard) == b"a" * 200
         mine, other = h.slot(hard), h.slot(plain)
-        wrote = [{slot for slot, _, is_writing in step[11] if is_writing} for step in h.steps]
+        wrote = [{row.slot for row in step.slots if row.is_decoding} for step in h.steps]
         turns = [i for i, slots in enumerate(wrote) if mine in slots]
         alone = [slots for slots in wrote[turns[0] : turns[-1]] if slots == {other}]
         assert len(alone) > 0
@@ -101,14 +95,14 @@ def test_a_prompt_is_read_while_a_pick_takes_long():
         reader = h.submit(b"r" * 400, n_predict=3)
         h.wait(reader, hard)
         assert h.text(reader) == b"aaa"
-        assert h.end(hard)[0] == EVENT_DONE
+        assert isinstance(h.end(hard), Done)
 
 
 def test_one_grammar_in_several_streams():
     """They share its lock; who finds it taken for long is deferred as well."""
     texts, _, ends, _ = run(AMBIGUOUS, b"a" * 60, grammar_work=-1, n_streams=4, n_predict=50)
     assert texts == [texts[0]] * 4
-    assert ends == [(EVENT_DONE, STOP_LIMIT)] * 4
+    assert ends == [STOP_LIMIT] * 4
 
 
 def test_a_grammar_that_takes_too_much_ends_its_own_stream_only():
@@ -117,7 +111,7 @@ def test_a_grammar_that_takes_too_much_ends_its_own_stream_only():
         hard = h.submit(b"hard", grammar=grammar.id)
         plain = h.submit(b"plain", n_predict=1000)
         h.wait(hard, plain)
-        assert h.end(plain)[0] == EVENT_DONE
+        assert isinstance(h.end(plain), Done)
 
 
 @pytest.mark.parametrize("how", ["abort", "deadline", "stop", "fail"])
@@ -146,10 +140,8 @@ def test_a_task_that_ends_while_its_pick_is_deferred(how, n_hard):
         fake.fail_next(0)
         if how in ("abort", "deadline"):
             failure = FAILURE_ABORTED if how == "abort" else FAILURE_DEADLINE
-            assert {h.end(task)[:1] + h.end(task)[2:3] for task in hard} <= {
-                (EVENT_FAILED, failure),
-                (EVENT_DONE, STOP_EOS),
-            }
+            for end in map(h.end, hard):
+                assert end == Failed(failure, 0) or end.stop_type == STOP_EOS
         h.until(lambda: h.core.n_idle() == n_hard + 1)
 
 
@@ -163,7 +155,7 @@ def test_a_full_context_comes_after_the_deferred_token():
                 h.submit(grammar=grammar.id, context_shift=shift, n_predict=90) for shift in (False, True)
             ]
             h.wait(*tasks)
-            return [(len(h.text(task)), h.end(task)[2], h.end(task)[9]) for task in tasks]
+            return [(len(h.text(task)), h.end(task).stop_type, h.end(task).truncated) for task in tasks]
 
     assert length(0) == length(1 << 40)
 

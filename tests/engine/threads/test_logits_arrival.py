@@ -10,9 +10,10 @@ import pytest
 from support.engine_harness import Harness
 from support.timing_retries import learned
 
+from llamad.client.events import Done, Failed
 from llamad.engine.testing.fake import Fake
 from llamad.engine.testing.sampler_probe import row_await, row_fill_sentinels
-from llamad.protocol.messages import EVENT_DONE, EVENT_FAILED, FAILURE_SAMPLER
+from llamad.protocol.messages import FAILURE_SAMPLER
 
 N = 5000
 
@@ -187,9 +188,9 @@ def test_without_logits_the_tasks_of_the_step_fail_and_no_others(has_device, is_
                 h.wait_first(task)
             fake.fail_rows()
         h.until(lambda: any(h.end(task) for task in tasks))
-        failed = [task for task in tasks if (h.end(task) or (0,))[0] == EVENT_FAILED]
+        failed = [task for task in tasks if isinstance(h.end(task), Failed)]
         assert failed
-        assert {h.end(task)[2] for task in failed} == {FAILURE_SAMPLER}
+        assert {h.end(task).failure for task in failed} == {FAILURE_SAMPLER}
         again = [h.submit(b"%c" % (65 + i), n_predict=5) for i in range(3)]
         h.wait(*again)
         assert [h.text(task) for task in again] == [b"BCDEF", b"CDEFG", b"DEFGH"]
@@ -201,8 +202,8 @@ def test_a_first_token_has_come_when_its_logits_have():
         tasks = [h.submit(b"%c" % (97 + i), n_predict=1) for i in range(2)]
         h.wait(*tasks)
         for task in tasks:
-            prompt_us, predict_us = h.end(task)[-2:]
-            assert h.end(task)[0] == EVENT_DONE
-            assert prompt_us >= 29_000
-            assert predict_us < 29_000
+            done = h.end(task)
+            assert isinstance(done, Done)
+            assert done.prompt_us >= 29_000
+            assert done.predict_us < 29_000
         assert h.stats()["prompt_us"] >= 2 * 29_000
