@@ -20,8 +20,8 @@ class Mapping(Protocol):
 
 
 class MediaEmbeddings:
-    """The rows of one prompt: `packed` says where they stand in it (packed_run() of protocol/command.pyx). Their memory is
-    given back with the last reference to it."""
+    """The embeddings of one prompt. `packed` says where they stand in it (packed_run() of protocol/command.pyx). Their
+    memory is given back with the last reference to it."""
 
     def __init__(self, packed: bytes, blobs: tuple[Blob, ...], lending: Lending) -> None:
         self.packed = packed

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from operator import attrgetter
-from typing import Generic, Literal, NamedTuple, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from llamad.api.service.metrics import Labels
 from llamad.api.service.served_model import ServedModel

@@ -1,16 +1,18 @@
 """Whose prompt is prefilled next: clients take turns, and the prompts of one client come in their order."""
 
 import pytest
-from support.engine_harness import ADMITTED, DONE, Harness
+from support.engine_harness import Harness
 
+from llamad.client.events import Admitted
 from llamad.engine.testing.fake import Fake
+from llamad.protocol.messages import EVENT_DONE
 
 LONG = 1600  # tokens; 16 fit a step
 
 
 def finished(h: Harness) -> list[int]:
     """The tasks that are done, in that order."""
-    return [task for kind, task in h.order if kind == DONE]
+    return [task for kind, task in h.order if kind == EVENT_DONE]
 
 
 @pytest.fixture
@@ -26,7 +28,7 @@ def submit_together(h: Harness, fake: Fake, *prompts: tuple[int, bytes]) -> list
     """Submit prompts of clients while the engine stands still, so that all of them are there at the next step."""
     fake.block(True)
     first = h.submit(b"first", client=99)
-    h.wait_first(first, ADMITTED)
+    h.wait_first(first, Admitted)
     tasks = [h.submit(prompt, client=client) for client, prompt in prompts]
     fake.block(False)
     h.wait(first, *tasks)
