@@ -1,5 +1,6 @@
 # The commands of this checkout. `make run` and `make test` are the two to know; each sets up what it needs.
-# The work is done in vendor/llama.cpp (environment, llama.cpp, modules, model) and tests/tools (linters, sanitizers).
+# The work is done in ext/build (environment, modules), vendor/llama.cpp (llama.cpp, model) and tests/tools (linters,
+# sanitizers).
 
 PYTHON ?= python3
 MODEL ?=
@@ -7,6 +8,7 @@ ARGS ?=
 
 VENV := .venv
 PY := $(VENV)/bin/python
+BUILD := ext/build
 RECIPE := vendor/llama.cpp
 EXTRAS :=
 
@@ -43,13 +45,13 @@ python:
 	 is too old: install Python 3.11 or newer and name it: make PYTHON=python3.11" >&2; exit 1; }
 
 venv: python
-	@$(PYTHON) $(RECIPE) venv >/dev/null
+	@$(PYTHON) $(BUILD) venv
 
 test-packages: python
-	@$(PYTHON) $(RECIPE) venv test >/dev/null
+	@$(PYTHON) $(BUILD) venv --extras test
 
 build: python
-	@$(PYTHON) $(RECIPE) build $(if $(EXTRAS),--extras $(EXTRAS)) $(FETCH)
+	@$(PYTHON) $(BUILD) $(if $(EXTRAS),--extras $(EXTRAS)) $(FETCH)
 
 run: FETCH := $(if $(MODEL),,--model)
 run: build
@@ -95,7 +97,7 @@ format: test-packages
 # The modules under a sanitizer, in build/asan or build/tsan, and the tests that need no model; the checkout's own
 # modules stay.
 asan tsan: python
-	@LLAMAD_SANITIZE=$(if $(filter asan,$@),address,thread) $(PYTHON) $(RECIPE) build --extras test --beside
+	@LLAMAD_SANITIZE=$(if $(filter asan,$@),address,thread) $(PYTHON) $(BUILD) --extras test --beside
 	@exec $(PY) tests/tools/sanitize.py $@ $(ARGS)
 
 clean:

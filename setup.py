@@ -1,5 +1,5 @@
-"""setuptools' side of the build: `pip install .`, wheels and `build_ext --inplace`. vendor/llama.cpp/builder does the
-work; this file hands it the package folder and says which modules there are. pyproject.toml has the rest.
+"""setuptools' side of the build: `pip install .`, wheels and `build_ext --inplace`. ext/build does the work; this file
+hands it the package folder and says which modules there are. pyproject.toml has the rest.
 
 Its variant.py lists the variables that choose flags. LLAMAD_EXTENSIONS=0 leaves out everything compiled, because
 it is already in place (the build of a checkout sets it).
@@ -15,9 +15,9 @@ from setuptools.command.build_py import build_py
 from setuptools.errors import SetupError as CommandError
 
 ROOT = Path(__file__).resolve().parent
-sys.path.insert(0, str(ROOT / "vendor" / "llama.cpp"))
+sys.path[:0] = [str(ROOT / "ext"), str(ROOT / "vendor" / "llama.cpp")]
 
-from builder import modules, pipeline, variant  # noqa: E402
+from build import modules, pipeline, variant  # noqa: E402
 from recipe import cache, children, report, toolchain  # noqa: E402
 
 try:

@@ -17,6 +17,7 @@ from bench.deadline import MINUTES, RUN_AGAIN, Deadline
 from bench.errors import BenchError
 
 CHECKOUT = Path(__file__).parents[2]
+BUILD = str(CHECKOUT / "ext" / "build")
 RECIPE = str(CHECKOUT / "vendor" / "llama.cpp")
 PYTHON = str(CHECKOUT / ".venv" / "bin" / "python")
 MADE = CHECKOUT / "build" / "bench-programs.json"
@@ -53,7 +54,7 @@ def environment(flags: argparse.Namespace) -> dict[str, str]:
 def main(flags: argparse.Namespace) -> int:
     deadline = Deadline(flags.minutes)
     env = environment(flags)
-    deadline.run([sys.executable, RECIPE, "venv"], env, "the Python environment")
+    deadline.run([sys.executable, BUILD, "venv"], env, "the Python environment")
     deadline.run([PYTHON, RECIPE, "both"], env, "llama.cpp")
     n_jobs = str(len(os.sched_getaffinity(0)))
     modules = [PYTHON, "setup.py", "--quiet", "build_ext", "--inplace", "--parallel", n_jobs]

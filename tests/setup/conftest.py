@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parents[1] / "vendor" / "llama.cpp")]
+CHECKOUT = HERE.parents[1]
+sys.path[:0] = [str(HERE), str(CHECKOUT / "ext"), str(CHECKOUT / "vendor" / "llama.cpp")]
 
 from tiny_llama_cpp import Recipe, write_tree  # noqa: E402
 

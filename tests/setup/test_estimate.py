@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from builder import display, estimate
+from build import display, estimate
 
 LIBRARIES, MODULES = "llama.cpp libraries", "modules"
 

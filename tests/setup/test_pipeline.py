@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from builder import graph, translate
+from build import graph, translate
 from recipe import cache
 from tiny_checkout import TinyCheckout
 from tiny_llama_cpp import CHECKOUT

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from recipe import report, venv
+from build import venv
+from recipe import report
 from tiny_llama_cpp import write_script
 
 PROJECT = """

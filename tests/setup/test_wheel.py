@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from builder import modules
+from build import modules
 from tiny_llama_cpp import CHECKOUT
 
 ASK = """

@@ -1,4 +1,4 @@
-"""A checkout of two small modules and a binding, with the real builder and recipe, over a llama.cpp of a few lines.
+"""A checkout of two small modules and a binding, with the real build and recipe, over a llama.cpp of a few lines.
 Its builds use the real Cython, Ninja, CMake and compiler, which compiles what it has seen before no second time.
 """
 
@@ -50,8 +50,8 @@ add_library(ggml-base SHARED src/ggml.cpp)
 BUILD = """
 import sys
 from pathlib import Path
-sys.path.insert(0, "vendor/llama.cpp")
-from builder import modules, pipeline, variant
+sys.path[:0] = ["ext", "vendor/llama.cpp"]
+from build import modules, pipeline, variant
 from recipe import report
 root = Path.cwd()
 order = pipeline.Order(sys.executable, variant.chosen(), modules.find(root), root / "llamad", int(sys.argv[1]))
@@ -95,7 +95,8 @@ class TinyCheckout:
         """What is compiled goes to `objects` as well, and comes from there the next time."""
         root = folder / "checkout"
         ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(CHECKOUT / "vendor", root / "vendor", ignore=ignored)
+        for name in ("vendor", "ext/build"):
+            shutil.copytree(CHECKOUT / name, root / name, ignore=ignored)
         for name, text in FILES.items():
             path = root / name
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -21,7 +21,7 @@ CYTHON = ("ext/**/*.pyx", "ext/**/*.pxd")
 C = tuple(
     f"{folder}/**/*{ending}" for folder in ("ext", "bench", "fuzz") for ending in (".c", ".h", ".cpp", ".hpp")
 )
-TYPED = ("llamad", "bench", "vendor/llama.cpp", "setup.py", "tests", "fuzz")
+TYPED = ("llamad", "bench", "ext/build", "vendor/llama.cpp", "setup.py", "tests", "fuzz")
 # Tests import these by their own names. mypy would take them for two modules each, as tests.support.x and support.x,
 # so it sees them here only.
 LINKED = ("tests/support", "tests/tools", "tests/setup/tiny_checkout.py", "tests/setup/tiny_llama_cpp.py")

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from . import cache, children, index, toolchain
-from .report import Progress, SetupError, close, is_disk_full, stage
+from recipe import cache, children, index, toolchain
+from recipe.report import Progress, SetupError, close, is_disk_full, stage
 
 SPACE_NEEDED = 400_000_000
 TAIL_BYTES = 8000  # pip names all that it installs in one line

@@ -41,8 +41,10 @@ def is_test_only(name: str) -> bool:
 
 
 def _cython(root: Path, pyx: Path) -> Module:
-    """ext/llamad/engine/sampler.pyx is llamad.engine.sampler. Its first lines may name a language and sources:
-    `# distutils: sources = ext/a.cpp ext/b/*.cpp`."""
+    """Return the module of a file: ext/llamad/engine/loop.pyx is llamad.engine.loop.
+
+    Its first lines may name a language and more sources: `# distutils: sources = ext/a.cpp ext/b/*.cpp`.
+    """
     name = ".".join(pyx.relative_to(root / "ext").with_suffix("").parts)
     settings = {"language": "c", "sources": ""}
     for line in pyx.read_text(encoding="utf-8").splitlines():

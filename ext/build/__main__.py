@@ -1,60 +1,55 @@
-"""`python vendor/llama.cpp build`: all that `make` needs before it runs something. Runs under any Python 3.11 or
-newer, makes `.venv` and builds with what is in there. Exit status 1 and one line say what went wrong.
+"""`python ext/build`: makes all that `make` needs before it runs something. Runs under any Python 3.11 or newer, makes
+`.venv` and builds with what is in there. Exit status 1 and one line say what went wrong.
 """
 
 import argparse
 import hashlib
 import os
-import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 
-from recipe import build, cache, children, model, report, source, toolchain, venv
+EXT = Path(__file__).resolve().parents[1]
+sys.path[:1] = [str(EXT), str(EXT.parent / "vendor" / "llama.cpp")]
 
-from . import ROOT, display, estimate, modules, package, pipeline, variant
+from build import ROOT, display, estimate, modules, package, pipeline, variant, venv  # noqa: E402
+from recipe import build as llama_cpp  # noqa: E402
+from recipe import cache, children, command, model, report, source, toolchain  # noqa: E402
 
 INSTALLED = "llamad-installed"  # in .venv: which checkout is installed there, and by which metadata
 
 
 def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python vendor/llama.cpp build", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python ext/build", description=__doc__)
+    parser.add_argument("what", nargs="?", choices=["all", "venv"], default="all", help="venv: `.venv` only")
     parser.add_argument("--extras", nargs="*", default=[], help="optional dependencies to install, too")
     parser.add_argument("--model", action="store_true", help="fetch the default model, too")
     parser.add_argument(
         "--beside", action="store_true", help="leave the checkout's modules; build/<variant>/package"
     )
     parsed = parser.parse_args(arguments)
-    signal.signal(signal.SIGTERM, _stop)
-    shown: display.BuildDisplay | None = None
+    if parsed.what == "venv":
+        return command.run(lambda: venv.ensure(ROOT, parsed.extras))
+    return command.run(lambda: build_all(parsed))
+
+
+def build_all(parsed: argparse.Namespace) -> None:
+    n_jobs = toolchain.jobs()
+    shown = display.BuildDisplay(estimate.History.load(cache.root()), n_jobs)
+    report.show_on(shown)
+    shown.start()
     succeeded = False
     try:
-        n_jobs = toolchain.jobs()
-        shown = display.BuildDisplay(estimate.History.load(cache.root()), n_jobs)
-        report.show_on(shown)
-        shown.start()
         make(shown, n_jobs, parsed)
         succeeded = True
-        return 0
-    except report.SetupError as e:
-        error = f"llamad: {e}"
-    except OSError as e:
-        error = f"llamad: {cache.disk_full(cache.root()) if report.is_disk_full(e) else e}"
-    except KeyboardInterrupt:
-        error = "llamad: interrupted; run the same command again to go on"
-        return 130
     finally:
-        if shown:
-            shown.finish(succeeded)
+        shown.finish(succeeded)
         report.show_on(None)
-        if not succeeded:
-            report.say(error)
-    return 1
 
 
 def make(shown: display.BuildDisplay, n_jobs: int, parsed: argparse.Namespace) -> None:
     os.chdir(ROOT)
-    plan = build.plan(build.LIBRARIES)
+    plan = llama_cpp.plan(llama_cpp.LIBRARIES)
     how = variant.chosen()
     _expect(shown, plan, how, parsed)
     python = _environment(plan)
@@ -68,12 +63,8 @@ def make(shown: display.BuildDisplay, n_jobs: int, parsed: argparse.Namespace) -
     pipeline.run(order, beside)
 
 
-def _stop(signum: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
-
-
 def _expect(
-    shown: display.BuildDisplay, plan: build.Plan, how: variant.Variant, parsed: argparse.Namespace
+    shown: display.BuildDisplay, plan: llama_cpp.Plan, how: variant.Variant, parsed: argparse.Namespace
 ) -> None:
     """Counts in what will be needed, so that the estimate is right from the first moment."""
     if not venv.tools(ROOT).are_there:
@@ -86,7 +77,7 @@ def _expect(
         shown.plan(pipeline.TITLE)
 
 
-def _environment(plan: build.Plan) -> Path:
+def _environment(plan: llama_cpp.Plan) -> Path:
     """`.venv` with the build tools. llama.cpp's sources are fetched at the same time, as nothing else can go on."""
     tools = venv.tools(ROOT)
     python = venv.python_of(ROOT)
@@ -131,3 +122,7 @@ def _run(arguments: list[str], env: dict[str, str]) -> None:
 
 def _fetch_model() -> None:
     model.default_model()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

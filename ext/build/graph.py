@@ -13,7 +13,7 @@ from .modules import Module
 from .python_config import PythonConfig
 from .variant import Variant
 
-TRANSLATE = "vendor/llama.cpp/builder/translate.py"
+TRANSLATE = "ext/build/translate.py"
 INCLUDES = ("ext", "ext/llama")
 BINDING_FLAGS = ("-std=c++17", "-Wno-missing-field-initializers")
 BINDING_LIBRARIES = ("llama", "mtmd", "ggml", "ggml-base")

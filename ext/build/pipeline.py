@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from recipe import build, cache, children, jobs, ninja, toolchain
+from recipe import build as llama_cpp
+from recipe import cache, children, jobs, ninja, toolchain
 from recipe.report import SetupError, say
 
 from . import ROOT, graph, modules, package, python_config, translate, variant
@@ -36,7 +37,7 @@ class Order:
 def run(order: Order, beside: list[Callable[[], None]]) -> None:
     """Builds it all. What is in `beside` runs at the same time, in threads; it must wait more than it computes."""
     cache.require_space(ROOT / order.variant.folder, SPACE_NEEDED)
-    plan = build.plan(build.LIBRARIES)
+    plan = llama_cpp.plan(llama_cpp.LIBRARIES)
     setting = graph.Setting(python_config.ask(order.python), plan.tools, order.variant, plan.final)
     graph.write(ROOT / order.variant.folder / "modules.ninja", setting, order.modules)
     compiling = Compiling(setting)
@@ -62,7 +63,7 @@ class Compiling:
         self._finished = threading.Event()
 
     def libraries(self, shared: jobs.SharedJobs) -> None:
-        build.libraries(build.Surroundings(shared, self._take_tree))
+        llama_cpp.libraries(llama_cpp.Surroundings(shared, self._take_tree))
         self._take_headers(sorted((self._setting.libraries / "include").iterdir()))
         self._finished.set()
         shared.retire()
@@ -80,7 +81,7 @@ class Compiling:
 
     def after_libraries(self, n_jobs: int) -> None:
         """One after the other: there is one job only, or a Ninja that cannot share."""
-        build.libraries(build.Surroundings(jobs.Jobs(n_jobs), lambda tree: None))
+        llama_cpp.libraries(llama_cpp.Surroundings(jobs.Jobs(n_jobs), lambda tree: None))
         self.alone(n_jobs)
 
     def alone(self, n_jobs: int) -> None:
@@ -94,7 +95,7 @@ class Compiling:
         ninja.learn(TITLE, self._folder)
 
     def _take_tree(self, tree: Path) -> None:
-        self._take_headers(build.headers(tree))
+        self._take_headers(llama_cpp.headers(tree))
 
     def _take_headers(self, headers: list[Path]) -> None:
         """Into one folder that stays, so that commands and times do not change when the sources go."""
