@@ -19,10 +19,10 @@ from llamad.api.generate.prepare import PreparedPrompts, prepare
 from llamad.api.generate.thinking_budget import Budget, watched, with_budget
 from llamad.api.openai.reasoning import Thinking, has_budget, thinking
 from llamad.api.openai.request import ChatRequest, settle
+from llamad.api.openai.tool_choice import read_tools
 from llamad.api.request import constraints as grammars
 from llamad.api.request.errors import ApiError, bad
 from llamad.api.request.generation import PLAIN, Parsing
-from llamad.api.request.ignored_fields import CHAT
 from llamad.api.request.media import FILE_PARTS, Markers, part_file
 from llamad.api.request.prompt import Built, Prompt
 from llamad.api.service.admission import Place
@@ -224,60 +224,42 @@ def parse_chat(
     _check_supported(request)
     media = media or Markers()
     messages = _messages(request.messages, media if served.media is not None else None)
-    tools, wanted = _allowed(request, _tools(request))
-    choice, named = _choice(request, wanted, tools)
-    shown = tools if choice != "none" else []
-    host = served.chat.serving(bool(shown))
-    if tools and not host.has_tools:
+    tools = read_tools(request)
+    host = served.chat.serving(bool(tools.shown))
+    if tools.offered and not host.has_tools:
         raise ApiError(501, '"tools" needs a Jinja template: start the server without --no-jinja')
-    is_forced = bool(named) or choice == "required"
-    parallel = request.parallel_tool_calls
-    if parallel is None:  # a forced call ends the answer: many a model would call for ever
-        parallel = host.has_parallel_calls and not is_forced
+    parallel = tools.is_parallel(request.parallel_tool_calls, host)
     wish = thinking(request, served.settings, host)
     logprobs = request.logprobs or request.n_probs > 0  # /completion's name for it
     if request.top_logprobs and not logprobs:
         raise bad('"top_logprobs" needs "logprobs": true')
     begins, prefill = _ending(request, messages)
-
-    def render(on: bool | None) -> str:
-        return host.prompt(
-            messages,
-            tools=shown or None,
-            kwargs=wish.kwargs,
-            thinking=on,
-            last_thought=wish.last if wish.n_tokens == 0 else "",
-            prefill=prefill,
-            add_generation_prompt=begins,
-            quick=quick,
-        )
-
-    try:
-        prompt = render(wish.on)
-        if ends_in_reasoning(host.format, prompt) and _leaves_no_thought(request, served, host):
-            prompt = render(False)
-    except TemplateError as error:
-        # Its own words may be the messages'.
-        said = "The chat template rejected the messages"
-        raise ApiError(400, f"{said}: {error}", reason=said) from None
+    render = partial(
+        host.prompt,
+        messages,
+        tools=tools.shown or None,
+        kwargs=wish.kwargs,
+        last_thought=wish.last if wish.n_tokens == 0 else "",
+        prefill=prefill,
+        add_generation_prompt=begins,
+        quick=quick,
+    )
+    prompt = _rendered(render, wish.on, request, served, host)
     goes_on = host.continued(messages, prefill, begins)
     starts_in_reasoning = ends_in_reasoning(host.format, prompt) or goes_on == "reasoning_content"
     parses = not served.settings.skip_chat_parsing
     calls, calls_later = None, None
-    if shown and (is_forced or (parses and request.parse_tool_calls)):
-        name = named[0]["function"]["name"] if named else choice
-        if named and name in ("auto", "required"):  # a function may have such a name
-            tools, name, parallel = named, "required", False
-        calls = grammars.wanted_tools(host.format, tools, name, parallel, starts_in_reasoning)
+    if tools.shown and (tools.is_forced or (parses and request.parse_tool_calls)):
+        calls = tools.constraint(host.format, parallel, starts_in_reasoning)
         if wish.n_tokens > 0 or request.reasoning_control:
             thoughtless = msgspec.structs.replace(host.format, think=None)
-            calls_later = grammars.wanted_tools(thoughtless, tools, name, parallel, False)
+            calls_later = tools.constraint(thoughtless, parallel, False)
     return Chat(
         model=served.name if request.model is None else request.model,
         prompt=prompt,
         media=media if media.files else None,
         host=host,
-        tools=shown,
+        tools=tools.shown,
         parses_calls=request.parse_tool_calls,
         parses=parses,
         parallel=parallel,
@@ -293,6 +275,21 @@ def parse_chat(
         is_begun=goes_on == "content",
         echo=host.echo(messages[-1], goes_on) if request.echo else (),
     )
+
+
+def _rendered(
+    render: Callable[..., str], thinking: bool | None, request: ChatRequest, served: ServedModel, host: ChatHost
+) -> str:
+    """Return the prompt. If it opens reasoning that the answer cannot have, it is rendered without."""
+    try:
+        prompt = render(thinking=thinking)
+        if ends_in_reasoning(host.format, prompt) and _leaves_no_thought(request, served, host):
+            prompt = render(thinking=False)
+        return prompt
+    except TemplateError as error:
+        # Its own words may be the messages'.
+        said = "The chat template rejected the messages"
+        raise ApiError(400, f"{said}: {error}", reason=said) from None
 
 
 def _check_supported(request: ChatRequest) -> None:
@@ -426,63 +423,3 @@ def _part(part: Any, i: int, media: Markers | None) -> dict[str, Any]:
     if not isinstance(text, str):
         raise bad(f'"messages[{i}]" has a part without text')
     return {"type": "text", "text": text if media is None else media.in_text(text, f"messages[{i}].content")}
-
-
-def _tools(request: ChatRequest) -> list[dict[str, Any]]:
-    """`functions` is the older form of `tools`."""
-    tools = request.tools
-    if tools is None:
-        tools = [{"type": "function", "function": one} for one in request.functions or ()]
-    kept = []
-    for i, tool in CHAT.tools(tools, request.left_out):
-        kept.append(tool)
-        function = tool.get("function") if isinstance(tool, dict) else None
-        if (
-            not isinstance(function, dict)
-            or not isinstance(function.get("name"), str)
-            or not function["name"]
-        ):
-            raise bad(f'"tools[{i}]" must be an object with a "function" that has a "name"')
-        if not isinstance(function.get("description"), str | None):
-            raise bad(f'"tools[{i}].function.description" must be a string')
-        if not isinstance(function.get("parameters"), dict | None):
-            raise bad(f'"tools[{i}].function.parameters" must be a JSON schema object')
-    return kept
-
-
-def _allowed(request: ChatRequest, tools: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], Any]:
-    """The tools and the choice among them. One that lists tools keeps only those, and is replaced by its mode."""
-    choice = request.tool_choice
-    if not isinstance(choice, dict) or choice.get("type") != "allowed_tools":
-        return tools, choice
-    allowed = choice.get("allowed_tools")
-    listed = allowed.get("tools") if isinstance(allowed, dict) else None
-    if not isinstance(allowed, dict) or not isinstance(listed, list):
-        raise bad('"tool_choice": "allowed_tools" must be an object with a "mode" and "tools"')
-    functions = [one.get("function") for one in listed if isinstance(one, dict)]
-    found = [one.get("name") for one in functions if isinstance(one, dict)]
-    names = {name for name in found if isinstance(name, str)}
-    return [tool for tool in tools if tool["function"]["name"] in names], allowed.get("mode", "auto")
-
-
-def _choice(
-    request: ChatRequest, wanted: Any, tools: list[dict[str, Any]]
-) -> tuple[str, list[dict[str, Any]]]:
-    """ "none", "auto" or "required"; or "named", with the tool itself."""
-    field, choice = "tool_choice", wanted
-    if choice is None:
-        field, choice = "function_call", request.function_call
-    if choice is None:
-        return "auto", []
-    if isinstance(choice, dict):
-        function = choice.get("function", choice)
-        name = function.get("name") if isinstance(function, dict) else None
-        named = [tool for tool in tools if tool["function"]["name"] == name][:1]
-        if not named:
-            raise bad(f'"{field}" names a function that is not among the tools{request.left_out.no_tools}')
-        return "named", named
-    if choice not in ("none", "auto", "required"):
-        raise bad(f'"{field}" must be "none", "auto", "required" or name a function')
-    if choice == "required" and not tools:
-        raise bad(f'"{field}" is "required", but there are no tools{request.left_out.no_tools}')
-    return choice, []
