@@ -6,7 +6,7 @@
 // is one table lookup a byte, and two texts that mean the same to the grammar lead to the same number.
 //
 // Ambiguity costs space, not time twice: calls of one rule at one point of the text share a node whatever led there.
-// The owner (grammar.cpp) holds a lock over every call.
+// The owner (grammar_api.cpp) holds a lock over every call.
 #pragma once
 
 #include <atomic>

@@ -14,7 +14,7 @@ struct Place {
     int32_t column = 1;
 };
 
-// Thrown by parser and compiler; grammar.cpp turns it into llamad_grammar_error.
+// Thrown by parser and compiler; grammar_api.cpp turns it into llamad_grammar_error.
 struct GrammarError {
     Place place;
     std::string reason;
