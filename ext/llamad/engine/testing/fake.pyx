@@ -1,232 +1,29 @@
-# Owns: a fake table and its model. Each byte is a token; the model's answer is a script, byte by byte, counted
-# from a sequence's first output, then EOS; without a script it counts upwards from the last byte.
+# Owns: a fake table and its model, and what tests set and read of it. Each byte is a token.
 # It is as strict as llama.cpp is fatal: what would abort there is counted in bad_calls here.
-from libc.stdint cimport int32_t, uint8_t, uint64_t, uintptr_t
+from libc.stdint cimport int32_t, uint8_t, uintptr_t
 from libc.stdlib cimport calloc, free, malloc
-from libc.string cimport memchr, memcpy, memset
 
-from llamad.base.system cimport load_int, load_time, now_us, sleep_us, store_int, store_time
-from llamad.base.function_table cimport LLAMAD_TABLE_VERSION, llamad_adapter_use, llamad_batch, llamad_rows, llamad_table
+from llamad.base.system cimport load_int, store_int, store_time
+from llamad.base.function_table cimport LLAMAD_TABLE_VERSION, llamad_adapter_use, llamad_table
 from llamad.engine.testing.fake_cells cimport FakeCell, FakeCells, FakeStream, cells_free, cells_init, cells_used
+from llamad.engine.testing.fake_decode cimport fake_decode, fake_decode_rows, fake_logits, fake_rows
 from llamad.engine.testing.fake_memory cimport (
-    fake_can_shift, fake_seq_add, fake_seq_cp, fake_seq_div, fake_seq_pos_min, fake_seq_rm, memory_clear, memory_decode,
-    memory_ends_with_row, memory_held, memory_order, memory_pos_max,
+    fake_can_shift, fake_seq_add, fake_seq_cp, fake_seq_div, fake_seq_pos_min, fake_seq_rm, memory_clear, memory_held,
+    memory_order, memory_pos_max,
 )
-from llamad.engine.testing.fake_model cimport FAKE_ROW, FAKE_VOCAB, FakeModel, FakeSeq
+from llamad.engine.testing.fake_model cimport FAKE_VOCAB, FakeModel
 from llamad.engine.testing.fake_owners cimport FAKE_SEQS_MAX, FakeOwners, owners_has
 from llamad.engine.testing.fake_recurrent cimport FakeSeen, recurrent_clear, recurrent_init, recurrent_seen
-from llamad.engine.testing.fake_split cimport FakeUbatch, split_arrivals
+from llamad.engine.testing.fake_split cimport FakeUbatch
 from llamad.engine.testing.fake_states cimport fake_state_get, fake_state_set, fake_state_size
 from llamad.engine.testing.fake_text cimport (
-    EOS, FIRST_BYTE, fake_detokenize, fake_is_eog, fake_order, fake_piece, fake_sampler_accept, fake_sampler_close,
-    fake_sampler_open, fake_sampler_sample, fake_sort, fake_sort_front, fake_tokenize,
+    fake_detokenize, fake_is_eog, fake_order, fake_piece, fake_sampler_accept, fake_sampler_close, fake_sampler_open,
+    fake_sampler_sample, fake_sort, fake_sort_front, fake_tokenize,
 )
 
 cdef enum:
-    NO_ROOM = 1
-    SORTING_US = 100         # before rows that came in another order are in the batch's
-    CELLS_STEP = 256         # llama.cpp rounds numbers of cells up to multiples of this
-    ROOM_MAX = 1 << 20       # cells of a unified cache that was given no number
-
-
-cdef int _check_batch(FakeModel *model, const llamad_batch *batch) noexcept nogil:
-    """Counts broken rules. 0: llama.cpp would not take the batch."""
-    cdef int32_t i, seq, is_first, is_taken = 1
-    cdef int32_t expected[FAKE_SEQS_MAX]
-    for i in range(FAKE_SEQS_MAX):
-        expected[i] = -1
-    if batch.n_tokens <= 0 or batch.n_tokens > model.n_batch:
-        model.bad_calls += 1
-        return 0
-    for i in range(batch.n_tokens):
-        seq = batch.seq_id[i][0]
-        if batch.n_seq_id[i] != 1 or not 0 <= seq < model.n_seqs or not 0 <= batch.token[i] < FAKE_VOCAB:
-            model.bad_calls += 1
-            return 0
-        is_first = expected[seq] < 0 and memory_pos_max(model, seq) < 0
-        if expected[seq] < 0:
-            expected[seq] = memory_pos_max(model, seq) + 1
-            if memory_ends_with_row(model, seq):
-                expected[seq] = max(expected[seq], batch.pos[i])  # a grid takes as many positions as it likes
-        if batch.pos[i] != expected[seq] or batch.pos[i] >= model.n_ctx:
-            model.bad_calls += 1
-        if not is_first and batch.pos[i] != expected[seq]:
-            is_taken = 0
-        expected[seq] = batch.pos[i] + 1
-    return is_taken
-
-
-cdef int32_t _failure(FakeModel *model, const llamad_batch *batch) noexcept nogil:
-    """What a test wants this decode to return; 0: it works."""
-    cdef int32_t code = load_int(&model.fail_code), i, n_max = load_int(&model.refuse_above)
-    if code:
-        model.n_failures -= 1
-        if model.n_failures <= 0:
-            store_int(&model.fail_code, 0)
-        return code
-    if batch == NULL:
-        return 0
-    if n_max >= 0 and batch.n_tokens > n_max:
-        return NO_ROOM
-    if load_int(&model.n_refusals) > 0 and model.is_after_prompts and batch.n_tokens <= 2:
-        store_int(&model.n_refusals, load_int(&model.n_refusals) - 1)
-        model.is_after_prompts = 0
-        return NO_ROOM
-    model.is_after_prompts = batch.n_tokens > 2
-    for i in range(batch.n_tokens):
-        if load_int(&model.fail_seq) == batch.seq_id[i][0] + 1:
-            return load_int(&model.fail_seq_code)
-    return 0
-
-
-cdef int32_t _begin(FakeModel *model, const llamad_batch *batch) noexcept nogil:
-    """What a decode does before it looks at its memory. The code with which it is to fail, or 0."""
-    cdef int32_t i
-    for i in range(FAKE_SEQS_MAX):
-        model.seqs[i].is_written_later = model.seqs[i].is_read_later = 0
-    model.n_decodes += 1
-    return _failure(model, batch)
-
-
-cdef int32_t _count_held(FakeModel *model) noexcept nogil:
-    cdef int32_t i, n_held = 0
-    for i in range(model.n_seqs):
-        n_held += memory_held(model, i)
-    return n_held
-
-
-cdef void _plan_rows(FakeModel *model, const llamad_batch *batch) noexcept nogil:
-    """Which token has which row of logits, and where in its script the row stands."""
-    cdef int32_t n_told[FAKE_SEQS_MAX]
-    cdef FakeSeq *seq
-    cdef int32_t i, n_rows = 0
-    for i in range(batch.n_tokens):
-        n_told[model.batch.seq[i]] = memory_held(model, model.batch.seq[i])
-    for i in range(batch.n_tokens - 1, -1, -1):
-        seq = &model.seqs[model.batch.seq[i]]
-        if batch.output[i] and n_told[model.batch.seq[i]] > 0:
-            seq.n_told = n_told[model.batch.seq[i]]
-            n_told[model.batch.seq[i]] = 0  # the last one counts
-        n_told[model.batch.seq[i]] -= 1
-    for i in range(batch.n_tokens):
-        seq = &model.seqs[model.batch.seq[i]]
-        model.batch_at[i] = seq.n_outputs
-        model.batch_row[i] = n_rows if batch.output[i] else -1
-        if batch.output[i]:
-            seq.n_outputs += 1
-            n_rows += 1
-    split_arrivals(&model.split, model.batch_row, model.batch_arrives)
-
-
-cdef int32_t _decode(void *ctx, const llamad_batch *batch) noexcept nogil:
-    cdef FakeModel *model = <FakeModel *>ctx
-    cdef int32_t i, code
-    cdef int is_taken
-    while load_int(&model.is_blocked):
-        store_int(&model.is_waiting, 1)
-        sleep_us(1000)
-    store_int(&model.is_waiting, 0)
-    is_taken = _check_batch(model, batch)
-    code = _begin(model, batch)
-    if code or not is_taken:
-        return code if code else -1
-    model.batch.n = batch.n_tokens
-    for i in range(batch.n_tokens):
-        model.batch.token[i] = batch.token[i]
-        model.batch.pos[i] = batch.pos[i]
-        model.batch.seq[i] = batch.seq_id[i][0]
-        model.batch.adapters[i] = model.adapters
-    if not memory_decode(model):
-        model.n_refused += 1
-        return NO_ROOM
-    if model.decode_us or load_time(&model.token_us):
-        sleep_us(model.decode_us + load_time(&model.token_us) * batch.n_tokens)
-    model.t_ready_us = now_us() + model.device_us
-    model.n_graphs += <uint64_t>model.split.n
-    model.n_silent += memchr(batch.output, 1, <size_t>batch.n_tokens) == NULL
-    _plan_rows(model, batch)
-    model.n_held_max = max(model.n_held_max, _count_held(model))
-    return 0
-
-
-cdef int32_t _decode_rows(void *ctx, const llamad_rows *rows) noexcept nogil:
-    cdef FakeModel *model = <FakeModel *>ctx
-    cdef int32_t i, code
-    if rows.n < 1 or rows.n > model.n_batch or not 0 <= rows.seq < model.n_seqs:
-        model.bad_calls += 1
-        return -1
-    model.bad_calls += rows.pos + rows.n > model.n_ctx
-    model.bad_calls += rows.pos != memory_pos_max(model, rows.seq) + 1 and not memory_ends_with_row(model, rows.seq)
-    code = _begin(model, NULL)
-    if code == 0:
-        code = load_int(&model.fail_media)
-        store_int(&model.fail_media, 0)
-    if code:
-        return code
-    model.batch.n = rows.n
-    for i in range(rows.n):
-        model.batch.token[i] = FAKE_ROW
-        model.batch.pos[i] = rows.pos + (rows.grid[i] if rows.grid != NULL else i)
-        model.batch.seq[i] = rows.seq
-        model.batch.adapters[i] = model.adapters
-        model.batch_row[i] = -1
-    if not memory_decode(model):
-        model.n_refused += 1
-        return NO_ROOM
-    return 0
-
-
-cdef int32_t _answer(const FakeModel *model, int32_t i_batch) noexcept nogil:
-    cdef int32_t at = model.batch_at[i_batch], token = model.batch.token[i_batch]
-    if model.n_script:
-        return FIRST_BYTE + model.script[at] if at < model.n_script else EOS
-    return FIRST_BYTE + (token - FIRST_BYTE + 1) % 256 if token >= FIRST_BYTE else FIRST_BYTE + 65
-
-
-cdef float *_write_row(FakeModel *model, int32_t i_batch, int32_t at) noexcept nogil:
-    # Each output has a row of its own, behind the model's struct.
-    cdef float made[FAKE_VOCAB]
-    cdef float *row = <float *>(<char *>model + sizeof(FakeModel)) + <size_t>at * FAKE_VOCAB
-    memset(made, 0, sizeof(made))
-    made[FIRST_BYTE + 46] = 5  # a full stop, where the answer is banned
-    made[_answer(model, i_batch)] = 10
-    memcpy(row, made, sizeof(made))  # as a device does: no number is written twice
-    return row
-
-
-cdef void _await_device(const FakeModel *model) noexcept nogil:
-    if model.t_ready_us > now_us():
-        sleep_us(model.t_ready_us - now_us())
-
-
-cdef float *_logits(void *ctx, int32_t i_batch) noexcept nogil:
-    cdef FakeModel *model = <FakeModel *>ctx
-    if load_int(&model.fail_row):
-        store_int(&model.fail_row, 0)
-        return NULL
-    if i_batch < 0 or i_batch >= model.batch.n or model.batch_row[i_batch] < 0:
-        return NULL
-    _await_device(model)
-    return _write_row(model, i_batch, model.batch_row[i_batch])
-
-
-cdef float *_rows(void *ctx) noexcept nogil:
-    cdef FakeModel *model = <FakeModel *>ctx
-    cdef int32_t i, is_sorted = 1
-    if load_int(&model.fail_rows):
-        store_int(&model.fail_rows, 0)
-        return NULL
-    _await_device(model)
-    for i in range(model.batch.n):
-        if model.batch_row[i] >= 0:
-            _write_row(model, i, model.batch_arrives[i])
-            is_sorted &= model.batch_arrives[i] == model.batch_row[i]
-    if not is_sorted:
-        sleep_us(SORTING_US)
-        for i in range(model.batch.n):
-            if model.batch_row[i] >= 0:
-                _write_row(model, i, model.batch_row[i])
-    return <float *>(<char *>model + sizeof(FakeModel))
+    CELLS_STEP = 256  # llama.cpp rounds numbers of cells up to multiples of this
+    ROOM_MAX = 1 << 20  # cells of a unified cache that was given no number
 
 
 cdef int32_t _rebuild(void *ctx) noexcept nogil:
@@ -273,10 +70,10 @@ cdef void _unlock_pages(void *ctx, uint8_t *data) noexcept nogil:
 cdef llamad_table _table
 _table.version = LLAMAD_TABLE_VERSION
 _table.size = sizeof(llamad_table)
-_table.decode = _decode
-_table.decode_rows = _decode_rows
-_table.logits = _logits
-_table.rows = _rows
+_table.decode = fake_decode
+_table.decode_rows = fake_decode_rows
+_table.logits = fake_logits
+_table.rows = fake_rows
 _table.rebuild = _rebuild
 _table.set_adapters = _set_adapters
 _table.close_adapter = _close_adapter
