@@ -1,6 +1,6 @@
 # Owns: the engine's memory, made before the engine thread starts. run() is the engine thread's and leaves the GIL at
 # once; everything else is called by whoever made the core, before or after.
-from libc.stdint cimport int32_t, uint8_t, uintptr_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uintptr_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memset
 
@@ -87,7 +87,13 @@ cdef class Core:
         if cache_init(&state.cache, <size_t>cache_bytes, &state.slots.checkpoints, state.table, state.ctx) < 0:
             raise MemoryError()
         state.cache.drops_idle = not cache_idle
-        state.sampler_pool = sampler_pool_start(max(1, n_sampler_threads))
+        self._start_pools(n_slots, max(1, n_sampler_threads), grammar_work)
+        state.stats.t_last_step_us = now_us()
+
+    cdef int _start_pools(self, int32_t n_slots, int32_t n_sampler_threads, int64_t grammar_work) except -1:
+        """Starts the threads that sample and those of grammars, and makes the memory that they sample in."""
+        cdef State *state = &self.state
+        state.sampler_pool = sampler_pool_start(n_sampler_threads)
         if state.sampler_pool == NULL:
             raise MemoryError()
         state.scratch_bytes = (sampler_scratch_bytes(state.n_vocab) + 63) & ~<size_t>63
@@ -98,7 +104,7 @@ cdef class Core:
         state.grammar_pool = grammar_pool_start(state.n_vocab, state.channel.command_fd, grammar_work)
         if state.grammar_pool == NULL:
             raise MemoryError()
-        state.stats.t_last_step_us = now_us()
+        return 0
 
     def __dealloc__(self) -> None:
         cdef State *state = &self.state

@@ -117,20 +117,13 @@ def write_bigram(path: Path, special: tuple[str, ...] = (), chain: tuple[str, ..
     writer.add_add_eos_token(False)
     writer.add_add_space_prefix(False)
     head = N_EMBD // N_HEAD
-    table = np.array([logits(last) for last in range(n_vocab)], np.float64)
-    output = np.zeros((n_vocab, N_EMBD), np.float32)
-    output[:, :n_vocab] = NEVER / math.sqrt(N_EMBD)
-    output[:N_VOCAB, :n_vocab] = table.T / math.sqrt(N_EMBD)
-    for piece, after in itertools.pairwise((*chain, "</s>")):
-        output[:, pieces.index(piece)] = NEVER / math.sqrt(N_EMBD)
-        output[pieces.index(after), pieces.index(piece)] = 3.0 / math.sqrt(N_EMBD)
     embedding = np.zeros((n_vocab, N_EMBD), np.float32)
     np.fill_diagonal(embedding, 1000.0)
     ones, zeros = np.ones(N_EMBD, np.float32), np.zeros
     for name, values in (
         ("token_embd", embedding),
         ("output_norm", ones),
-        ("output", output),
+        ("output", _output(pieces, chain)),
         ("blk.0.attn_norm", ones),
         ("blk.0.ffn_norm", ones),
         ("blk.0.attn_q", zeros((N_EMBD, N_EMBD), np.float32)),
@@ -147,3 +140,16 @@ def write_bigram(path: Path, special: tuple[str, ...] = (), chain: tuple[str, ..
     writer.write_tensors_to_file()
     writer.close()
     return str(path)
+
+
+def _output(pieces: tuple[str, ...], chain: tuple[str, ...]) -> np.ndarray:
+    """The matrix that makes the logits of every row."""
+    n_vocab = len(pieces)
+    table = np.array([logits(last) for last in range(n_vocab)], np.float64)
+    output = np.zeros((n_vocab, N_EMBD), np.float32)
+    output[:, :n_vocab] = NEVER / math.sqrt(N_EMBD)
+    output[:N_VOCAB, :n_vocab] = table.T / math.sqrt(N_EMBD)
+    for piece, after in itertools.pairwise((*chain, "</s>")):
+        output[:, pieces.index(piece)] = NEVER / math.sqrt(N_EMBD)
+        output[pieces.index(after), pieces.index(piece)] = 3.0 / math.sqrt(N_EMBD)
+    return output
